@@ -116,10 +116,8 @@ OTHER_MEANINGS = {
         "mxtrain.cluster.ranked": "token",
         "mxtrain.kvstore.table_link": "token",
         "mxtrain.kvstore.table_wire": "token",
-        "mxtrain.private_sockets.folder": "token",
     },
     "lines of output": {"mxtrain.cli.artifacts": "texts"},
-    "a library in memory, and its strings": {"mxtrain.private_sockets.calls": "image, texts"},
 }
 """What such words mean elsewhere: the modules in which they mean that, and the words."""
 

@@ -12,7 +12,6 @@ from mxtrain.composing import arguments as given_arguments
 from mxtrain.composing.composer import Composer
 from mxtrain.composing.environment import compose_and_check
 from mxtrain.config.groups import Description, describe
-from mxtrain.config.override_text import key_of
 from mxtrain.errors import ConfigError
 
 
@@ -40,27 +39,14 @@ def run(arguments: Sequence[str]) -> int:
         if composed.hydra.mode is not None and composed.hydra.mode.name == "MULTIRUN":
             return run_sweep(composer, parsed.overrides)
         # Takes time to load: only from here on, when everything is right.
-        from mxtrain.cli import chaos
-        from mxtrain.config.fault_injection import find_chaos
-
         flags = given_arguments.config_flags(parsed.config_dirs)
-        faults = find_chaos(description)
         if description.trainer.is_fold_group:
-            if faults is not None:
-                raise ConfigError(
-                    "debug=chaos compares two runs, not groups of runs. Type trainer.fold=1, or leave "
-                    "trainer.folds out."
-                )
             from mxtrain.cluster.launch.folds import report_end, train_folds
 
             return report_end(train_folds(composer, composed, description, parsed.overrides, flags))
         from mxtrain.cluster.launch.run import run_once
 
-        if faults is not None:
-            words = [word for word in composed.overrides if key_of(word) != "hydra.run.dir"]
-            return chaos.run_with_faults(faults, description, composed.run_dir, [*flags, *words])
-        with chaos.disk_that_may_be_full():
-            return run_once(composed, description, flags)
+        return run_once(composed, description, flags)
 
 
 def description_of(arguments: Sequence[str]) -> Description:

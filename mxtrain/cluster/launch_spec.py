@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import secrets
+import stat
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Dict, List, Mapping, Optional, Sequence, Tuple
@@ -11,8 +14,8 @@ from mxtrain.cluster.member import HOST_RANK, HOST_WORKERS
 from mxtrain.cluster.process import LaunchSpec
 from mxtrain.cluster.spec import Cluster
 from mxtrain.config.search_path import module_command
+from mxtrain.errors import ConfigError
 from mxtrain.kvstore.world import WORKER
-from mxtrain.private_sockets.folder import VARIABLE
 from mxtrain.runtime.network import LOOPBACK
 
 PASSED = (
@@ -33,6 +36,11 @@ PASSED = (
 )
 """Prefixes of environment variables that are copied to other hosts because they change numerical results."""
 _FOREIGN = ("DMLC_", "PS_")
+SOCKETS = Path("/tmp")
+"""Folder of ps-lite's Unix sockets (DMLC_LOCAL=1), a constant of its zmq_van.h."""
+MIN_SOCKET, NUM_SOCKETS = 1 << 20, 1 << 30
+"""Range of the names of ps-lite's Unix sockets: positive 32-bit integers that are no TCP ports, which ps-lite takes as
+names if its first choice is taken."""
 
 
 @dataclass(frozen=True)
@@ -42,21 +50,44 @@ class Root:
     Attributes:
         address: IPv4 address of this machine.
         port: TCP port; on a single machine the number of its socket file, followed by those of the other processes.
-        folder: folder of the socket files if all processes are on this machine; otherwise None.
+        is_local: whether all processes are on this machine. Then ps-lite talks through Unix sockets, which it creates
+            in `SOCKETS`; the processes create them with a umask that keeps other users out.
     """
 
     address: str
     port: int
-    folder: Optional[Path] = None
+    is_local: bool = False
+
+    def remove_sockets(self, count: int) -> None:
+        """Removes the socket files of processes that were killed; the others have removed theirs.
+
+        Args:
+            count: number of processes.
+        """
+        for port in range(self.port, self.port + count):
+            path = SOCKETS / str(port)
+            with suppress(OSError):
+                if stat.S_ISSOCK(path.lstat().st_mode):
+                    path.unlink()
 
 
-def local_root(folder: Path) -> Root:
+def local_root(van: Optional[str], number: Optional[int] = None) -> Root:
     """Returns the root of processes that are all on this machine.
 
     Args:
-        folder: folder of their sockets.
+        van: transport of ps-lite; None if there are no servers.
+        number: number of the scheduler's socket file, equal in all processes. By default it is random, so that nobody
+            can take the name in advance.
+
+    Raises:
+        ConfigError: ps-lite cannot create its sockets.
     """
-    return Root(LOOPBACK, 1, folder)
+    if van is not None and not os.access(SOCKETS, os.W_OK | os.X_OK):
+        raise ConfigError(
+            f"{SOCKETS} cannot be written, and MXNet's parameter server creates its sockets there, whatever TMPDIR "
+            f"says: make {SOCKETS} writable, or type kvstore=horovod."
+        )
+    return Root(LOOPBACK, MIN_SOCKET + secrets.randbelow(NUM_SOCKETS) if number is None else number, is_local=True)
 
 
 def common_environment(cluster: Cluster, van: Optional[str], root: Root) -> Dict[str, str]:
@@ -76,8 +107,8 @@ def common_environment(cluster: Cluster, van: Optional[str], root: Root) -> Dict
     }
     if van is not None:
         common["DMLC_PS_VAN_TYPE"] = van
-    if root.folder is not None:
-        common.update({"DMLC_LOCAL": "1", "DMLC_NODE_HOST": root.address, VARIABLE: str(root.folder)})
+    if root.is_local:
+        common.update({"DMLC_LOCAL": "1", "DMLC_NODE_HOST": root.address})
     return common
 
 
@@ -123,7 +154,7 @@ def launch_specs(
             process_environment[WORKER] = str(number)
             if number in sharing:
                 process_environment[HOST_RANK] = str(sharing.index(number))
-        if root.folder is not None:
+        if root.is_local:
             process_environment["PORT"] = str(root.port + at)
         log = None if name == "worker 0" else logs / f"{name.replace(' ', '-')}.log"
         specs.append(LaunchSpec(name, [*module_command("mxtrain"), *arguments], process_environment, log, number))
@@ -133,7 +164,7 @@ def launch_specs(
 def inherited(environ: Mapping[str, str] = os.environ) -> Dict[str, str]:
     """Returns the environment that processes on this machine inherit, without the variables of an earlier run of
     several."""
-    return {n: value for n, value in environ.items() if not n.startswith(_FOREIGN) and n not in ("PORT", VARIABLE)}
+    return {n: value for n, value in environ.items() if not n.startswith(_FOREIGN) and n != "PORT"}
 
 
 def passed(names: Sequence[str], environ: Mapping[str, str] = os.environ) -> Dict[str, str]:

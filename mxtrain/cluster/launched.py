@@ -8,12 +8,11 @@ import zlib
 from typing import Dict, List, Mapping, Optional, Sequence
 
 from mxtrain.cluster.hosts import NOWHERE, interface_address, is_own_address
-from mxtrain.cluster.launch_spec import Root, common_environment, local_root, roles
+from mxtrain.cluster.launch_spec import MIN_SOCKET, NUM_SOCKETS, Root, common_environment, local_root, roles
 from mxtrain.cluster.member import HOST_RANK, HOST_WORKERS
 from mxtrain.cluster.spec import Cluster
 from mxtrain.errors import ConfigError
 from mxtrain.kvstore.world import WORKER
-from mxtrain.private_sockets.folder import join_folder
 from mxtrain.runtime.network import LOOPBACK, address_towards, ipv4_of
 
 MPI_RANK, SLURM_RANK = "OMPI_COMM_WORLD_RANK", "SLURM_PROCID"
@@ -135,12 +134,12 @@ def launched_environment(
             f"this one, unset the variable (env -u {variable} ...)."
         )
     role, number = members[rank]
-    root = find_root(environ, len(ranks_here(environ)) == size, starter)
+    root = find_root(environ, van, len(ranks_here(environ)) == size, starter)
     variables = {**common_environment(cluster, van, root), "DMLC_ROLE": role}
     variables.update(place_among(range(size - cluster.workers, size), environ))
     if role == "worker":
         variables[WORKER] = str(number)
-    if root.folder is not None:
+    if root.is_local:
         variables["PORT"] = str(root.port + rank)
     else:
         is_root = rank == 0 and cluster.interface is None and root.address != LOOPBACK and is_own_address(root.address)
@@ -167,11 +166,11 @@ def own_address(interface: Optional[str], root: str) -> str:
     return address
 
 
-def find_root(environ: Mapping[str, str], is_one_host: bool, starter: str) -> Root:
+def find_root(environ: Mapping[str, str], van: Optional[str], is_one_host: bool, starter: str) -> Root:
     """Returns the address of the scheduler, rank 0. All processes compute the same address independently.
 
     Raises:
-        ConfigError: the address cannot be derived from the environment.
+        ConfigError: the address cannot be derived from the environment, or ps-lite cannot create its sockets.
     """
     address = environ.get(ROOT, "")
     if address:
@@ -182,7 +181,7 @@ def find_root(environ: Mapping[str, str], is_one_host: bool, starter: str) -> Ro
     job = environ.get("PMIX_NAMESPACE") or f"{environ.get('SLURM_JOB_ID')}.{environ.get('SLURM_STEP_ID')}"
     number = zlib.crc32(f"{starter} {job} {os.getuid()}".encode())
     if is_one_host:
-        return local_root(join_folder(f"{number:08x}"))
+        return local_root(van, MIN_SOCKET + number % NUM_SOCKETS)
     nodes = environ.get("SLURM_STEP_NODELIST", "")
     if not nodes:
         raise ConfigError(

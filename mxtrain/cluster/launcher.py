@@ -18,7 +18,6 @@ from mxtrain.cluster.launch_spec import inherited, launch_specs, local_root
 from mxtrain.cluster.process import LaunchSpec, LocalProcess, Process
 from mxtrain.cluster.relayed import MIN_SILENCE_S, Channel, RelayedProcess
 from mxtrain.cluster.spec import Cluster
-from mxtrain.private_sockets.folder import socket_folder
 from mxtrain.runtime.network import LOOPBACK
 
 
@@ -56,8 +55,9 @@ class Launcher:
             attempt: number of the attempt, from 0.
             stack: closes the processes.
         """
-        root = local_root(stack.enter_context(socket_folder()))
+        root = local_root(self.van)
         specs = launch_specs(self.cluster, self.van, arguments, logs, root, inherited())
+        stack.callback(root.remove_sockets, len(specs))
         return [started_here(spec, stack) for spec in specs]
 
 

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Callable
 from mxtrain.cluster.joining import JoinWatch
 from mxtrain.cluster.stopping import EXIT_CODES, ending_signals
 from mxtrain.errors import EXIT_FINISHED
-from mxtrain.private_sockets.zeromq import move_ps_lite
 
 if TYPE_CHECKING:
     import mxnet as mx
@@ -51,8 +50,7 @@ def run_node(
     from mxtrain.engine.backend import mx
 
     os.environ["DMLC_ROLE"] = role
-    os.umask(0o077)  # sockets in /tmp, where another starter wants them there, are for this user only
-    move_ps_lite(mx.base._LIB._name)
+    os.umask(0o077)  # other users cannot connect to Unix sockets, which ps-lite creates in /tmp
     watch.start()
     store = mx.kv.create("dist_sync")
 

@@ -22,7 +22,6 @@ from mxtrain.cluster.spec import Cluster
 from mxtrain.config.search_path import module_command
 from mxtrain.errors import ConfigError
 from mxtrain.files.durable import replace_file
-from mxtrain.private_sockets.folder import socket_folder
 from mxtrain.runtime.network import address_towards
 
 LAUNCH_SPECS = "MXTRAIN_LAUNCH_SPECS"
@@ -81,11 +80,13 @@ class RankedLauncher(Launcher):
 
     def start(self, arguments: Sequence[str], logs: Path, attempt: int, stack: ExitStack) -> List[Process]:
         if self.is_local:
-            root = local_root(stack.enter_context(socket_folder()))
+            root = local_root(self.van)
         else:
             root = Root(self._address, free_port(self._address))
         environment = passed(self.cluster.environment)
         specs = launch_specs(self.cluster, self.van, arguments, logs, root, environment)
+        if root.is_local:
+            stack.callback(root.remove_sockets, len(specs))
         processes = []
         if specs[0].name == "scheduler":
             variables = {**inherited(), **specs[0].environment, "DMLC_NODE_HOST": root.address}

@@ -54,7 +54,6 @@ MOVED: Dict[str, str] = {
     "mxtrain.cli.yaml_numbers": "mxtrain.composing.yaml_numbers",
     "mxtrain.data.base": "mxtrain.data.spec",
     "mxtrain.data.loading.regular_files": "mxtrain.data.loading.dataset_files",
-    "mxtrain.description.fault_injection": "mxtrain.config.fault_injection",
     "mxtrain.description.groups": "mxtrain.config.groups",
     "mxtrain.description.provenance": "mxtrain.archive.provenance",
     "mxtrain.description.remedies": "mxtrain.training.remedies",

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Dict, List, Tuple
 
 from mxtrain.amp.spec import FULL
-from mxtrain.config.fault_injection import check_faults
 from mxtrain.config.sparse_tables import (
     check_served_tables,
     check_sparse_tables,
@@ -455,7 +454,6 @@ RULES = (
     check_loss_scale,
     check_store_workers,
     check_actions,
-    check_faults,
     check_teacher,
     check_folds,
     check_metric_names,

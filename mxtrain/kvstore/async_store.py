@@ -45,7 +45,7 @@ class AsyncStore(Store):
         # Do not split a parameter between servers, since an optimizer may need its norm. MXNet reads the variable when
         # the store is created.
         os.environ["MXNET_KVSTORE_BIGARRAY_BOUND"] = str(2**31 - 1)
-        self._store = create("dist_async", world.rank)
+        self._store = create("dist_async")
         if world.rank == 0:  # before keys are initialised, so before any worker can push
             self._store._send_command_to_servers(0, wire.write_command(begin=True))
         self._num_keys = {0: 0, wire.FIRST_KEY: 0}

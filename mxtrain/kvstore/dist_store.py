@@ -20,7 +20,6 @@ from mxtrain.kvstore.table_link import join
 from mxtrain.kvstore.table_wire import TableCall
 from mxtrain.kvstore.wire import write_command
 from mxtrain.kvstore.world import World
-from mxtrain.private_sockets.zeromq import move_ps_lite
 
 if TYPE_CHECKING:
     from mxtrain.kvstore.store import Store
@@ -43,7 +42,7 @@ class DistStore(JoinedStore):
     def __init__(self, kind: str, world: World, by_priority: bool = False, compressor: Build = Compressor):
         super().__init__(world, compressor)
         self._by_priority = by_priority
-        self._store = create(kind, world.rank)
+        self._store = create(kind)
         self._tables: Optional[TableClient] = None
         self._num_keys = 0
         self._calls: Dict[int, Tuple[List[int], List[List[nd.NDArray]]]] = {}
@@ -125,17 +124,11 @@ def stop_servers(store: mx.kv.KVStore, world: World) -> None:
         store._send_command_to_servers(0, write_command(end=True))
 
 
-def create(kind: str, rank: int) -> mx.kv.KVStore:
-    """Creates and connects MXNet's store. Unix sockets in the file system are accessible to this user only.
+def create(kind: str) -> mx.kv.KVStore:
+    """Creates and connects MXNet's store of this kind.
 
-    Args:
-        kind: name of the store.
-        rank: rank of this worker.
-
-    Raises:
-        ConfigError: the sockets cannot be protected.
+    ps-lite creates Unix sockets in /tmp, with the permissions that the umask leaves: other users cannot connect.
     """
-    move_ps_lite(mx.base._LIB._name, rank)
     previous_umask = os.umask(0o077) if os.environ.get("DMLC_LOCAL") == "1" else None
     try:
         _CONNECTED.append(mx.kv.create(kind))

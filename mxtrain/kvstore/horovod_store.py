@@ -33,7 +33,6 @@ from mxtrain.kvstore.compression import Build, Compressor
 from mxtrain.kvstore.joined_store import JoinedStore
 from mxtrain.kvstore.membership import Membership
 from mxtrain.kvstore.world import JOINS, RING, WORKER, World
-from mxtrain.private_sockets.gloo import move_gloo
 from mxtrain.runtime.network import interface_towards
 
 if TYPE_CHECKING:
@@ -200,11 +199,8 @@ class RingMembership(Membership):
             PeersLost: a member died before all had joined.
             ConfigError: Horovod was launched with another number of workers.
         """
-        from horovod.mxnet import mpi_ops
-
         if self._ring is not None:
             self._wait_for_place()
-        move_gloo(mpi_ops.MPI_MXNET_LIB_CTYPES._name)
         other_sockets = open_sockets()
         try:
             self._horovod.init()

@@ -1,7 +1,8 @@
 """Connects workers with the servers that hold tables, by sockets separate from ps-lite's.
 
 Worker 0 makes a token and listens; a command over ps-lite tells both to the servers, each of which opens a socket and
-answers where. Worker 0 tells all workers. On one machine the sockets are in the folder that only this user can enter.
+answer where. Worker 0 tells all workers. On one machine they are ports of loopback. Connections without the token are
+closed.
 """
 
 from __future__ import annotations
@@ -11,13 +12,11 @@ import os
 import secrets
 import socket
 import threading
-from pathlib import Path
-from typing import Callable, List, Optional, Tuple, Union
+from typing import Callable, List, Optional, Tuple
 
 from mxtrain.errors import ConfigError
 from mxtrain.kvstore.table_client import TableClient
 from mxtrain.kvstore.table_wire import TOKEN_BYTES, Connection, TableCall
-from mxtrain.private_sockets.folder import given_folder
 from mxtrain.runtime.network import LOOPBACK, address_towards
 
 ANSWER_TIMEOUT_S = 120.0
@@ -26,20 +25,8 @@ MAX_ADDRESS_BYTES = 256
 _BACKLOG = 128
 
 
-def listen(name: str) -> Tuple[socket.socket, str]:
-    """Returns a socket that listens, and its address: a path, or HOST:PORT.
-
-    Args:
-        name: of the socket, in the folder of this run.
-    """
-    folder = given_folder()
-    if folder is not None:
-        path = folder / name
-        path.unlink(missing_ok=True)
-        opened = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        opened.bind(str(path))
-        opened.listen(_BACKLOG)
-        return opened, str(path)
+def listen() -> Tuple[socket.socket, str]:
+    """Returns a socket that listens, and its address, HOST:PORT."""
     root = os.environ.get("DMLC_PS_ROOT_URI", LOOPBACK)
     host = os.environ.get("DMLC_NODE_HOST") or address_towards(root) or LOOPBACK
     opened = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
@@ -50,13 +37,9 @@ def listen(name: str) -> Tuple[socket.socket, str]:
 
 def connect(address: str) -> socket.socket:
     """Returns a socket that is connected to such an address. Raises: OSError."""
-    target: Union[str, Tuple[str, int]] = address
-    family = socket.AF_UNIX
-    if not address.startswith("/"):
-        host, _, port = address.rpartition(":")
-        target, family = (host, int(port)), socket.AF_INET
-    opened = socket.socket(family, socket.SOCK_STREAM)
-    opened.connect(target)
+    host, _, port = address.rpartition(":")
+    opened = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    opened.connect((host, int(port)))
     return opened
 
 
@@ -74,7 +57,7 @@ def call_servers(command: Callable[[TableCall], None], num_servers: int) -> Tupl
         ConfigError: not all answer.
     """
     token = secrets.token_bytes(TOKEN_BYTES)
-    opened, address = listen(f"c{os.getpid()}")
+    opened, address = listen()
     answers: List[str] = []
     try:
         command(TableCall(address=address, token=token.hex()))
@@ -91,8 +74,6 @@ def call_servers(command: Callable[[TableCall], None], num_servers: int) -> Tupl
         ) from None
     finally:
         opened.close()
-        if address.startswith("/"):
-            Path(address).unlink(missing_ok=True)
     return token, sorted(answers)
 
 
@@ -119,7 +100,7 @@ def answer_call(call: TableCall, serve: Callable[[Connection, int], None]) -> Ca
         Ends it.
     """
     token = bytes.fromhex(call.token)
-    opened, address = listen(f"t{os.getpid()}")
+    opened, address = listen()
 
     def greet(caller: socket.socket) -> None:
         connection = Connection(caller)

@@ -25,7 +25,6 @@ from bench_parts import (
     pruning,
     publish,
     serving,
-    stranger,
     tuning,
 )
 from bench_parts.harness import ROOT, Options, Part, ProcessFailed, say
@@ -378,23 +377,6 @@ PARTS: Dict[str, Part] = {
             "three seeds. samples/s without validations and checkpoints; s from the first step to the last with them. "
             "AUC is that of the validation rows.",
         ],
-    ),
-    "strangers": Part(
-        "20 runs of two workers, of each store, that another user attacks (15 minutes; root)",
-        stranger.measure,
-        [
-            "Two workers on this machine, with dist_sync a server and a scheduler as well, and no restart allowed "
-            "(cluster.restarts=0). A process of another user id takes the names that the run's processes will listen "
-            "on, and 16 around each, before they do, connects to all Unix sockets and TCP ports on which they listen, "
-            "up to 25 times each, sends 200 random bytes to whoever answers, and keeps the connections. Root tells it "
-            "all names and ports as soon as there are any, which a stranger would have to guess. The run has root's "
-            "user id, but none of root's privileges.",
-            "Right: finished, and the weights and all rows are those of an undisturbed run to the bit. Refused: "
-            "attempts to connect that the kernel refused. Reached: connections that were accepted; those of horovod "
-            "are to the supervisor's HTTP server, which asks the kernel who is calling and hangs up. Squatted: names "
-            "taken in advance. Caught: connections of the run's processes to such a name.",
-        ],
-        stranger.needs_root,
     ),
     "compression": Part(
         "bytes on the wire by compressor, and accuracy of three seeds (15 minutes)",

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Set, Tuple, TypeVar
 
 from bench_parts.harness import ProcessFailed, mxtrain_arguments, rows_of, status_of, untouched_environment
-from mxtrain.private_sockets.folder import VARIABLE as FOLDER
+from mxtrain.cluster.launch_spec import SOCKETS
 
 TIMEOUT_S = 300
 CLEAN_S = 15.0
@@ -109,8 +109,8 @@ class Run:
                 continue
             if variables.get(MARK) != str(self._run_dir):
                 continue
-            if variables.get("DMLC_LOCAL") == "1" and FOLDER in variables:
-                self._sockets.add(variables[FOLDER])
+            if variables.get("DMLC_LOCAL") == "1" and "PORT" in variables:
+                self._sockets.add(str(SOCKETS / variables["PORT"]))
             own = variables.get("DMLC_ROLE", "") + variables.get("MXTRAIN_WORKER", "")
             if (not role or own == role) and int(path.name) not in others_than:
                 return int(path.name), variables
@@ -190,7 +190,7 @@ class Run:
         """
         deadline = time.monotonic() + CLEAN_S
         while True:
-            found = [*strangers(), *(f"sockets in {name}" for name in self._sockets if os.path.exists(name))]
+            found = [*strangers(), *(f"the socket {name}" for name in self._sockets if os.path.exists(name))]
             one = self.find("")
             found += [f"process {one[0]}"] if one else []
             if not found:

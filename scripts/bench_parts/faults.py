@@ -171,6 +171,53 @@ class Blows(Fault):
 
 
 @dataclass(frozen=True)
+class Pause(Fault):
+    """One process is stopped for so many seconds, fewer than its heartbeat may be missing: the others wait for it."""
+
+    role: str = "worker1"
+    seconds: float = 1.0
+
+    def play(self, bench: Bench, folder: Path, step: int) -> Seconds:
+        run = bench.start(folder / "run", self.store)
+        run.wait(lambda: run.steps() >= step)
+        began = time.monotonic()
+        pid, _ = run.wait_for(self.role)
+        os.kill(pid, STOP)
+        time.sleep(self.seconds)
+        os.kill(pid, signal.SIGCONT)
+        run.wait_until_past(run.steps(), time.monotonic())
+        back = time.monotonic()
+        run.end()
+        return Seconds(run.noticed_after(began), back - began, self.compare(bench, run))
+
+
+@dataclass(frozen=True)
+class DamagedCheckpoint(Fault):
+    """All processes are killed, and a byte of the newest checkpoint changes before the run is started again."""
+
+    def play(self, bench: Bench, folder: Path, step: int) -> Seconds:
+        run = bench.start(folder / "run", self.store)
+        checkpoints = folder / "run" / "checkpoints"
+        run.wait(lambda: run.steps() >= step and len(list(checkpoints.glob("step-*"))) >= 2)
+        before = run.steps()
+        os.kill(run.pid, KILL)
+        problem = run.left()
+        draw = random.Random(step)
+        newest = max(checkpoints.glob("step-*"))
+        path = draw.choice(sorted(path for path in newest.iterdir() if path.stat().st_size))
+        content = bytearray(path.read_bytes())
+        content[draw.randrange(len(content))] ^= 0xFF
+        path.write_bytes(content)
+        again = bench.start(folder / "run", self.store)
+        again.wait_until_past(before, again.began)
+        back = time.monotonic()
+        again.end()
+        if newest.name not in again.output:
+            problem = problem or f"{newest.name} was not named: {again.tail()}"
+        return Seconds(None, back - again.began, problem or self.compare(bench, again))
+
+
+@dataclass(frozen=True)
 class OverHosts(Fault):
     """A fault of a network of two hosts."""
 
@@ -385,6 +432,8 @@ def _of_both(store: str) -> Sequence[Fault]:
         FullDisk("disk of worker 0 full for a while", store),
         FullDisk("disk of worker 0 full for good", store, for_good=True),
         NotANumber("NaN in worker 1", store),
+        Pause("worker 1 stopped for 1 s", store),
+        DamagedCheckpoint("newest checkpoint damaged", store),
     )
 
 

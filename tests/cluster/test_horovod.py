@@ -277,6 +277,19 @@ def test_another_user_cannot_speak_to_the_ring() -> None:
         assert "RemoteDisconnected" in done.stderr or "ConnectionResetError" in done.stderr
 
 
+def test_another_user_who_has_hung_up_is_not_taken_for_root() -> None:
+    if os.getuid() != 0:
+        pytest.skip("only root can become another user")
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+        code = (
+            "import os, socket; s = socket.socket(); socket.getaddrinfo('127.0.0.1', 1); os.setuid(65534); "
+            f"s.connect(('127.0.0.1', {port})); print(s.getsockname()[1]); s.sendall(b'PUT /a HTTP/1.1')"
+        )
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+        assert peer_user("127.0.0.1", int(done.stdout)) is None
+
+
 def test_without_horovod_it_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kvstore, "has_horovod", lambda: False)
     assert "scripts/horovod" in kvstore.Horovod().unsupported_reason("cpu:1")

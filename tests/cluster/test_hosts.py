@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import os
 import socket
-import stat
 from pathlib import Path
 from typing import Dict, List
 
 import pytest
 
-from mxtrain.cluster import launched
+from mxtrain.cluster import launch_spec, launched
 from mxtrain.cluster.frames import LONGEST, decode, decode_piece, encode, pieces
 from mxtrain.cluster.hosts import Host, interface_address, read_hosts, spread
 from mxtrain.cluster.launched import find_root, first_node, launched_environment, ranks_here
 from mxtrain.cluster.spec import Cluster
 from mxtrain.cluster.ssh import SSHLauncher
 from mxtrain.errors import ConfigError
-from mxtrain.private_sockets.folder import VARIABLE
 
 
 def test_a_host_file_begins_with_this_machine(tmp_path: Path) -> None:
@@ -98,18 +96,19 @@ SLURM = {
 }
 
 
-def test_ranks_are_scheduler_servers_workers() -> None:
+def test_ranks_are_scheduler_servers_workers(monkeypatch: pytest.MonkeyPatch) -> None:
     cluster = Cluster(workers=2, servers=1)
     told = [launched_environment(cluster, "zmq", {**OMPI, "OMPI_COMM_WORLD_RANK": str(rank)}) for rank in range(4)]
     assert [each and each["DMLC_ROLE"] for each in told] == ["scheduler", "server", "worker", "worker"]
     assert [each and each.get("MXTRAIN_WORKER") for each in told] == [None, None, "0", "1"]
     assert len({each["DMLC_PS_ROOT_PORT"] for each in told if each}) == 1
     assert len({each["PORT"] for each in told if each}) == 4 and told[0] and told[0]["DMLC_LOCAL"] == "1"
-    folders = {each[VARIABLE] for each in told if each}
-    assert len(folders) == 1 and stat.S_IMODE(Path(folders.pop()).lstat().st_mode) == 0o700
     without_servers = launched_environment(Cluster(workers=4), None, {**OMPI, "OMPI_COMM_WORLD_RANK": "0"})
     assert without_servers and without_servers["DMLC_ROLE"] == "worker"
     assert launched_environment(cluster, "zmq", {}) is None
+    monkeypatch.setattr(launch_spec, "SOCKETS", Path("/nowhere"))
+    with pytest.raises(ConfigError, match="^/nowhere cannot be written, .* kvstore=horovod"):
+        launched_environment(cluster, "zmq", {**OMPI, "OMPI_COMM_WORLD_RANK": "0"})
     with pytest.raises(ConfigError, match="mpirun started 4 processes, but .* needs 5.*Type mpirun -n 5"):
         launched_environment(Cluster(workers=3), "zmq", {**OMPI, "OMPI_COMM_WORLD_RANK": "0"})
 
@@ -149,11 +148,11 @@ def test_a_batch_script_is_no_task_of_srun() -> None:
 )
 def test_where_the_scheduler_listens_on_several_hosts(environ: Dict[str, str], expected: str) -> None:
     if expected[0].isdigit():
-        root = find_root(environ, False, "srun")
-        assert root.address == expected and root.folder is None and (root.port == 1234 or 20000 <= root.port < 30000)
+        root = find_root(environ, "zmq", False, "srun")
+        assert root.address == expected and not root.is_local and (root.port == 1234 or 20000 <= root.port < 30000)
         return
     with pytest.raises(ConfigError, match=expected):
-        find_root(environ, False, "mpirun")
+        find_root(environ, "zmq", False, "mpirun")
 
 
 @pytest.mark.parametrize(

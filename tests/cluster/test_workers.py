@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any, Dict, List
 
 import pytest
-from bench_parts.stranger import listened_to
 from running import (
     ROOT,
     SMALL,
@@ -25,6 +24,7 @@ from running import (
     checkpoints,
     has_steps,
     image,
+    listening_sockets,
     role_of,
     rows,
     running_processes,
@@ -41,7 +41,6 @@ from mxtrain.cluster.process import Process as ClusterProcess
 from mxtrain.cluster.spec import Cluster
 from mxtrain.cluster.supervisor import Supervisor
 from mxtrain.errors import ConfigError
-from mxtrain.private_sockets.folder import socket_folder
 
 TWO = ("kvstore=dist_sync", "cluster.workers=2", "cluster.backoff=0.1")
 LENET = (
@@ -161,11 +160,11 @@ def test_after_each_of_several_deaths_the_run_goes_on_to_the_same_weights(tmp_pa
     for number, (victim, blow) in enumerate(blows):
         run.wait_until(has_steps(run_dir, seen + 10))
         (pid,) = processes(run_dir)[victim]
-        folder = Path(sockets_of(run_dir)[0]).parent
+        sockets = sockets_of(run_dir)
         os.kill(pid, blow)
         # A second one in a row where it had not come to a checkpoint since.
         run.wait_until(lambda n=number + 1: log.exists() and len(re.findall(r"restart \d of 3", log.read_text())) == n)
-        run.wait_until(lambda gone=folder: not gone.exists())
+        run.wait_until(lambda gone=sockets: not any(path.exists() for path in gone))
         seen = len((run_dir / "metrics.jsonl").read_text().splitlines())  # more only after it has gone on
         name = re.sub(r"(\d)", r" \1", victim)
         how = "was ended by SIGKILL" if blow == signal.SIGKILL else r"was stopped \(SIGSTOP or a debugger\) 2\.\d s ago"
@@ -242,23 +241,19 @@ def test_a_refused_start_leaves_a_finished_run_alone(tmp_path: Path, undisturbed
 
 
 def sockets_of(run_dir: Path) -> List[Path]:
-    """The files under which the processes of a group listen."""
-    pids = [pid for found in processes(run_dir).values() for pid in found]
-    return [Path(place) for place in listened_to(pids) if place.startswith("/")]
+    """Socket files of the processes of a group."""
+    return listening_sockets([pid for pids in processes(run_dir).values() for pid in pids])
 
 
 @pytest.mark.zoo
-def test_sockets_are_in_a_folder_of_this_user_and_nothing_is_left(tmp_path: Path) -> None:
-    """Where the supervisor is killed: all die with it, and the next start removes the sockets. Where a group is begun
-    again: the deaths above."""
-    run = Process(tmp_path / "run", *TWO, *SLOW).wait_until(has_steps(tmp_path / "run", 10))
+def test_sockets_are_closed_to_other_users_and_removed(tmp_path: Path) -> None:
+    """Connecting to a Unix socket needs permission to write. A killed worker cannot remove its own socket."""
+    run = Process(tmp_path / "run", *TWO, *SLOW, "cluster.restarts=0").wait_until(has_steps(tmp_path / "run", 10))
     sockets = sockets_of(tmp_path / "run")
-    (folder,) = {path.parent for path in sockets}
-    assert len(sockets) == 4 and folder.name.startswith("mxtrain-sockets-") and folder.stat().st_mode & 0o777 == 0o700
-    run.kill(signal.SIGKILL).end(-signal.SIGKILL)
-    assert folder.exists()
-    with socket_folder():
-        assert not folder.exists()
+    assert len(sockets) == 4 and all(path.stat().st_mode & 0o077 == 0 for path in sockets)
+    os.kill(processes(tmp_path / "run")["worker1"][0], signal.SIGKILL)
+    run.end(1)
+    assert not any(path.exists() for path in sockets)
     nobody_is_left(tmp_path)
 
 

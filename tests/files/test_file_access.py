@@ -22,12 +22,10 @@ ALLOWED = {
         "runtime/memory.py",
         "runtime/huge_pages.py",
         "workflows/doctor.py",
-        "cli/chaos.py",
         "terminal/patient_stream.py",
         "logger/tracker_process.py",
         "cluster/process.py",
         "cluster/ring.py",
-        "private_sockets/calls.py",
     },
     "checkpoints: opens with O_NONBLOCK, and verifies kind, size and hash by the manifest": {
         "checkpoint/verified.py",
@@ -39,7 +37,6 @@ ALLOWED = {
         "export/folder.py",
         "files/unused_folders.py",
         "native/__init__.py",
-        "private_sockets/folder.py",
         "files/removal.py",
     },
     "files that this process, or another of its run, has written": {

@@ -9,9 +9,9 @@ import subprocess
 import sys
 import tempfile
 import time
-from contextlib import redirect_stderr, redirect_stdout
+from contextlib import redirect_stderr, redirect_stdout, suppress
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Tuple
+from typing import Any, Callable, Collection, Dict, Iterator, List, Mapping, Optional, Tuple
 
 ROOT = Path(__file__).resolve().parents[2]
 TIMEOUT_S = 120
@@ -55,6 +55,21 @@ def running_processes() -> Iterator[Tuple[int, str, Dict[str, str]]]:
 def role_of(environment: Mapping[str, str]) -> str:
     """ "scheduler", "server", "worker1", or nothing."""
     return environment.get("DMLC_ROLE", "") + environment.get("MXTRAIN_WORKER", "")
+
+
+def listening_sockets(process_ids: Collection[int]) -> List[Path]:
+    """Files of the Unix sockets on which these processes listen."""
+    inodes = set()
+    for pid in process_ids:
+        for link in Path(f"/proc/{pid}/fd").glob("*"):
+            with suppress(OSError):
+                inodes.add(os.readlink(link))
+    lines = [line.split() for line in Path("/proc/net/unix").read_text().splitlines()[1:]]
+    return [
+        Path(words[7])
+        for words in lines
+        if len(words) == 8 and words[5] == "01" and words[7].startswith("/") and f"socket:[{words[6]}]" in inodes
+    ]
 
 
 def verify(*overrides: str, timeout_s: float = TIMEOUT_S) -> subprocess.CompletedProcess:
