@@ -411,14 +411,6 @@ def test_the_wheel_carries_conf_and_the_console_script(tmp_path: Path) -> None:
     assert not [item for item in required if item.name.startswith("mxnet") and "extra" not in str(item.marker)]
 
 
-@pytest.mark.parametrize("words", [["check"], ["format", "--check"]], ids="_".join)
-def test_the_whole_tree_is_clean_under_ruff(words: list) -> None:
-    pytest.importorskip("ruff", reason="scripts/test installs it")
-    command = [sys.executable, "-m", "ruff", *words, "--no-cache", "."]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout
-
-
 CI = ROOT / ".ci/run"
 BUILDS = ("g++", "cc", "gcc-12", "make", "cmake", "chromium", "srun", "sbatch", "sshd", "ssh", "mpirun")
 """Commands that a stranger may not have."""
@@ -431,7 +423,7 @@ def ci_checkout(tmp_path: Path) -> Path:
     _program(copy / ".ci/run", CI.read_text())
     for tool in BUILDS:
         _program(tmp_path / "tools" / tool, "#!/bin/sh\n")
-    for script in ("train", "test", "horovod"):
+    for script in ("train", "test", "horovod", "lint"):
         _program(
             copy / "scripts" / script,
             f"""#!/usr/bin/env bash
@@ -478,11 +470,12 @@ def test_ci_begins_with_the_commands_of_the_readme_where_nothing_else_is_install
     assert code == 0
     assert calls[:2] == ["train , 0 tools, 0 cached", "test , 0 tools, 0 cached"]
     assert calls[2] == f"horovod , {len(BUILDS)} tools, 1 cached"
-    assert re.match(r"test --all --omit=\S+/passed -n 2 .*", calls[3]) and len(calls) == 4
+    assert calls[3].startswith("lint ,")
+    assert re.match(r"test --all --omit=\S+/passed -n 2 .*", calls[4]) and len(calls) == 5
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("script, calls", [("train", 1), ("test", 4)])
+@pytest.mark.parametrize("script, calls", [("train", 1), ("test", 5), ("lint", 5)])
 def test_ci_fails_where_a_command_of_the_readme_fails(ci_checkout: Path, script: str, calls: int) -> None:
     """Without an environment it ends; after failed tests the others run, too."""
     code, called = _run_ci(ci_checkout, FAILS=script)

@@ -23,7 +23,7 @@ def read_digits() -> Tuple[np.ndarray, np.ndarray]:
     """
     path = sklearn_datasets("digits") / "data" / "digits.csv.gz"
     if path.is_file():
-        table = np.loadtxt(path, delimiter=",")
+        table = np.loadtxt(path, delimiter=",")  # lint: a file of an installed package
         pixel_NP, label_N = table[:, :-1], table[:, -1]
     else:
         from sklearn.datasets import load_digits

@@ -1,7 +1,7 @@
 """Opens untrusted files for reading: only regular files of limited size.
 
 Pipes and devices have no end: a pipe without a writer blocks for ever, and /dev/zero fills the memory. So all paths and
-files of users are opened here (tests/files/test_file_access.py lists the exceptions). `files.durable` writes files.
+files of users are opened here (`scripts/lint` finds other calls). `files.durable` writes files.
 """
 
 from __future__ import annotations

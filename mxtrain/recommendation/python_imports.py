@@ -88,7 +88,8 @@ def read_imports(packages: Sequence[str] = PACKAGES) -> Imports:
         "imports",
         f"{key}.json",
         lambda: {
-            name: list(imported_names(path.read_text("utf-8", "replace"), package_of(name))) for name, path in files
+            name: list(imported_names(path.read_text("utf-8", "replace"), package_of(name)))  # lint: of Python
+            for name, path in files
         },
     )
     return Imports(names_of_files, origin)

@@ -110,7 +110,7 @@ def wav_bytes(sound_S: np.ndarray, sample_rate: int) -> bytes:
     """Encodes a WAV file of one channel and 16 bits; sound louder than 1 is scaled down, so that nothing is clipped."""
     loudest = max(1.0, float(sound_S.max()), -float(sound_S.min()))
     file = io.BytesIO()
-    with wave.open(file, "wb") as writer:
+    with wave.open(file, "wb") as writer:  # lint: writes
         writer.setnchannels(1)
         writer.setsampwidth(2)
         writer.setframerate(sample_rate)

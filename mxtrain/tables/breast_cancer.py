@@ -50,7 +50,8 @@ class BreastCancer(FeatureDataset):
 
     def open(self) -> Splits:
         """See `BaseDataset.open`."""
-        rows = np.loadtxt(sklearn_datasets("breast_cancer") / "data" / "breast_cancer.csv", delimiter=",", skiprows=1)
+        path = sklearn_datasets("breast_cancer") / "data" / "breast_cancer.csv"
+        rows = np.loadtxt(path, delimiter=",", skiprows=1)  # lint: a file of an installed package
         store = store_of("scikit-learn's breast cancer data", NAMES, rows[:, :-1], (1 - rows[:, -1]).astype(np.int32))
         settings = [ColumnSettings(name, "number") for name in NAMES]
         return self.split(

@@ -267,7 +267,10 @@ def read_diabetes() -> Rows:
     """
     folder = sklearn_datasets("number_table") / "data"
     if (folder / "diabetes_data_raw.csv.gz").is_file():
-        return Rows(np.loadtxt(folder / "diabetes_data_raw.csv.gz"), np.loadtxt(folder / "diabetes_target.csv.gz"))
+        return Rows(
+            np.loadtxt(folder / "diabetes_data_raw.csv.gz"),  # lint: a file of an installed package
+            np.loadtxt(folder / "diabetes_target.csv.gz"),  # lint: a file of an installed package
+        )
     from sklearn.datasets import load_diabetes
 
     data = load_diabetes(scaled=False)

@@ -45,7 +45,7 @@ def _read_all(folder: Path) -> List[Tuple[str, List[List[str]], List[List[str]]]
     seen: Set[Tuple[str, ...]] = set()
     file_lines = []
     for path in sorted(folder.glob("*.py")):
-        content = path.read_bytes()
+        content = path.read_bytes()  # lint: a file of Python
         # In bytes and characters alike: `ast` counts the first, `tokenize` the second.
         if not content.isascii() or len(content) > MOST_BYTES:
             continue

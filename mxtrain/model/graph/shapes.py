@@ -139,7 +139,7 @@ def first_line(error: Exception) -> str:
 
 def _reason(message: str) -> str:
     """Returns MXNet's message without the stack trace and the address of the check."""
-    lines = [line.strip() for line in message.splitlines() if line.strip()]
+    lines = [line.strip() for line in message.splitlines() if line.strip()]  # lint: a message of MXNet
     for line in reversed(lines):
         if "Check failed" in line:
             return line[line.index("Check failed") :].rstrip(". :")

@@ -69,7 +69,7 @@ def _docstrings(path: Path) -> Iterator[str]:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of escapes in strings that are not ours
-            tree = ast.parse(path.read_bytes())
+            tree = ast.parse(path.read_bytes())  # lint: a file of Python
     except (SyntaxError, ValueError, OSError):
         return
     for node in ast.walk(tree):

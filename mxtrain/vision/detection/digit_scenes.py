@@ -178,5 +178,8 @@ def read_photos() -> List[np.ndarray]:
     folder = sklearn_datasets("digit_scenes") / "images"
     if not folder.is_dir():
         raise DataError(f"dataset=digit_scenes reads photographs of scikit-learn, and there is no folder '{folder}'.")
-    images = [ImageReader((folder / name).read_bytes()) for name in ("china.jpg", "flower.jpg")]
+    images = [
+        ImageReader((folder / name).read_bytes())  # lint: a file of an installed package
+        for name in ("china.jpg", "flower.jpg")
+    ]
     return [image.resized((0, 0, *image.size), image.size, 3) for image in images]

@@ -138,7 +138,7 @@ def _encode(path: str, size: int, quality: int) -> bytes:
 
 def _sync(path: Path) -> None:
     """Waits until a file or folder is on the disk."""
-    descriptor = os.open(path, os.O_RDONLY)
+    descriptor = os.open(path, os.O_RDONLY)  # lint: a file that this process has written
     try:
         os.fsync(descriptor)
     finally:
