@@ -42,7 +42,7 @@ def copy_small_parameters(strategy: Strategy) -> Optional[Mapping[str, np.ndarra
     return copy_parameters(strategy) if small else None
 
 
-class Diagnosis:
+class NonFiniteDiagnosis:
     """Explains a non-finite loss or weight.
 
     Args:

@@ -26,7 +26,7 @@ from mxtrain.training import elastic, resume, snapshot
 from mxtrain.training.agreement import Agreement
 from mxtrain.training.callback_list import describe_error
 from mxtrain.training.context import Monitors, RunContext
-from mxtrain.training.nonfinite import Diagnosis, num_parameter_bytes
+from mxtrain.training.nonfinite import NonFiniteDiagnosis, num_parameter_bytes
 from mxtrain.training.recorder import STEPS_AHEAD, Entry, Recorder, first_nonfinite
 from mxtrain.training.replay_bundle import ReplayWriter
 from mxtrain.training.run_finalizer import RunFinalizer
@@ -108,7 +108,9 @@ class Runner:
         self._clock = Cadence(every_minutes=run.plan.save.every_minutes if self._workers.world.rank == 0 else None)
         self._recorder = self._build_recorder()
         self._validator = Validator(run, meter.direction, early_stopping)
-        self._diagnosis = Diagnosis(run.step, self._repeat, self._train_again, lambda: self.state.step, self._keep_step)
+        self._diagnosis = NonFiniteDiagnosis(
+            run.step, self._repeat, self._train_again, lambda: self.state.step, self._keep_step
+        )
         self._replay: Optional[ReplayWriter] = None
         self._finalizer = RunFinalizer(run)
         self._consumer = Consumer([run.step.strategy], self._workers, run.step.strategy.look_ahead)
@@ -173,7 +175,7 @@ class Runner:
                 for remark in self._remarks:
                     self._say(remark)
                 if self._plan.saves_midway and self._saving.saved_step != self.state.step and not joined_late:
-                    self._save()  # `Diagnosis` repeats steps from this checkpoint after a non-finite loss
+                    self._save()  # `NonFiniteDiagnosis` repeats steps from this checkpoint after a non-finite loss
                 stop = yield from self._loop_through_losses()
                 if self._profiling:
                     self._profiling.end()
@@ -444,7 +446,7 @@ class Runner:
         stop = self._resolve_stop(self._reached())
         return None if stop is None else self._finalizer.ended_before(stop, self.state, run_dir)
 
-    # Repetition of earlier steps, bit for bit, with which `Diagnosis` locates non-finite numbers.
+    # Repetition of earlier steps, bit for bit, with which `NonFiniteDiagnosis` locates non-finite numbers.
 
     def _train_again(self, batch: Batch) -> int:
         """Repeats a step without recording it; returns its number."""
