@@ -1,7 +1,7 @@
 """Connects workers with the servers that hold tables, by sockets separate from ps-lite's.
 
 Worker 0 makes a token and listens; a command over ps-lite tells both to the servers, each of which opens a socket and
-answer where. Worker 0 tells all workers. On one machine they are ports of loopback. Connections without the token are
+answers where. Worker 0 tells all workers. On one machine they are ports of loopback. Connections without the token are
 closed.
 """
 
