@@ -12,7 +12,7 @@ __version__ = "0.1.0"
 
 _MODULES: Dict[str, str] = {
     **dict.fromkeys(
-        ("Predictions", "Run", "compose", "dry_run", "evaluate", "load", "predict", "soup", "train", "verify"),
+        ("Predictions", "Run", "compose", "diff", "dry_run", "evaluate", "load", "predict", "soup", "train", "verify"),
         "mxtrain.api",
     ),
     **dict.fromkeys(("Session", "session"), "mxtrain.custom_loop"),

@@ -2,6 +2,7 @@
 from mxtrain.api import Predictions as Predictions
 from mxtrain.api import Run as Run
 from mxtrain.api import compose as compose
+from mxtrain.api import diff as diff
 from mxtrain.api import dry_run as dry_run
 from mxtrain.api import evaluate as evaluate
 from mxtrain.api import load as load

@@ -22,6 +22,7 @@ import numpy as np
 from typing_extensions import Unpack
 
 from mxtrain.archive.run_files import ROWS_FILE, STATUS_FILE
+from mxtrain.archive.run_folders import paths_in
 from mxtrain.archive.run_records import read_rows
 from mxtrain.cli.evaluate import measure
 from mxtrain.cluster.launch.preserved import preserved_process
@@ -55,8 +56,10 @@ if TYPE_CHECKING:
     from mxtrain.data.spec import Samples
     from mxtrain.exporting.run import ExportReport
     from mxtrain.parallel.differences import Verification
+    from mxtrain.training.restored_run import RestoredRun
     from mxtrain.training.trained import Trained
     from mxtrain.types.annotations import Config, JsonObject
+    from mxtrain.workflows.diff import DiffResult
     from mxtrain.workflows.dry_run import DryRun
 
 AnyPath = Union[str, "os.PathLike[str]"]
@@ -765,3 +768,49 @@ def text_of_path(path: AnyPath, argument: str) -> str:
     if not isinstance(path, (str, os.PathLike)):
         raise ConfigError(f"{argument}={path!r:.60}: must be a path, and is a {type(path).__name__}.")
     return os.fspath(path)
+
+
+# Commands on runs and data.
+
+
+def diff(
+    first: Any,
+    second: Any,
+    *,
+    replay: bool = True,
+    all: bool = False,
+    trust_code: bool = False,
+    config_dir: Optional[AnyPath] = None,
+) -> DiffResult:
+    """Compares two runs, as ``mxtrain diff``: settings, code, versions, data, machine, metrics, losses and layers.
+
+    Args:
+        first: run directory, or a `Run`.
+        second: likewise.
+        replay: whether the next training batch runs through both networks, with the weights of the last checkpoints
+            that both have before the losses part, to find the first layer whose output differs. Without it MXNet is
+            not imported.
+        all: whether settings that change no result are listed, too, such as those of loggers.
+        trust_code: as of `load`.
+        config_dir: as of `load`.
+
+    Returns:
+        The comparison; its text is that of the command. ``sections["settings"]`` has ``name``, ``first`` and ``second``
+        of each setting that differs; ``parting.step`` is the first step whose training losses differ, or None.
+
+    Raises:
+        ConfigError: one is no run directory.
+
+    >>> found = mxtrain.diff("outputs/first", "outputs/mlp", replay=False)
+    >>> found.parting.step, [one.name for one in found.sections["settings"]]
+    """
+    from mxtrain.workflows.diff import DiffSettings, diff_runs
+
+    settings = validate(DiffSettings, {"replay": replay, "all": all}, "diff", lambda _: "an argument")
+    paths = paths_in([first, second], "diff")
+
+    def opened(path: Path) -> RestoredRun:
+        return restore(path, which="last", config_dirs=folders_of(config_dir), trust_code=trust_code, command="diff")
+
+    with preserved_process():
+        return diff_runs(paths[0], paths[1], settings, opened)

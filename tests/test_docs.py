@@ -19,7 +19,7 @@ from mxtrain.archive.filter import parse_filter
 from mxtrain.cli.average import AverageSettings
 from mxtrain.cli.clean import CleanOptions
 from mxtrain.cli.data import DataSettings, refuse_unknown_words
-from mxtrain.cli.diff import DiffSettings
+from mxtrain.cli.diff import DiffOptions
 from mxtrain.cli.dispatch import find_command
 from mxtrain.cli.evaluate import EvalSettings
 from mxtrain.cli.export import ExportSettings
@@ -70,7 +70,7 @@ SETTINGS = {
     "tune": TuneSettings,
     "verify": VerifySettings,
 }
-READERS = {"clean": CleanOptions, "diff": DiffSettings, "report": ReportOptions, "runs": RunsOptions}
+READERS = {"clean": CleanOptions, "diff": DiffOptions, "report": ReportOptions, "runs": RunsOptions}
 STARTED = re.compile(r"(?:\bpython -m mxtrain|\bscripts/train)(?![\w./])(.*)")
 PLACEHOLDERS = re.compile(r"\[\w+\]|ARGS|\.\.\.|--with-uv")
 """Words of a command that stand for what a reader types, or are for the script alone."""

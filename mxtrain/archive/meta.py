@@ -5,12 +5,16 @@ from __future__ import annotations
 import os
 import shlex
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Dict, List, Mapping, Sequence
 
 from mxtrain.archive import run_records
+from mxtrain.archive.provenance import DESCRIPTION
+from mxtrain.archive.run_files import META_FILE
+from mxtrain.errors import ConfigError, reason_of
 
 if TYPE_CHECKING:
-    from mxtrain.types.annotations import Json
+    from mxtrain.types.annotations import Config, Json, JsonObject
 
 _PLACE = ("hydra.run.dir=", "hydra.sweep.dir=")
 
@@ -98,3 +102,43 @@ def _text(value: Json) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     return str(value)[:2000] if isinstance(value, (str, int, float)) else ""
+
+
+@dataclass(frozen=True)
+class RecordedRun:
+    """A run directory with a meta.json that describes the run."""
+
+    path: Path
+    meta: JsonObject
+
+    @property
+    def description(self) -> Config:
+        """Returns the configuration of the run, with all defaults."""
+        config: Config = self.meta[DESCRIPTION]
+        return config
+
+    @property
+    def choices(self) -> Mapping[str, str]:
+        """Returns the chosen option of each group; empty if the run was started in another way."""
+        choices = self.meta.get("choices")
+        return {str(group): str(option) for group, option in choices.items()} if isinstance(choices, dict) else {}
+
+
+def read_recorded_run(path: Path) -> RecordedRun:
+    """Reads the meta.json of a run directory.
+
+    Raises:
+        ConfigError: there is none, or it is not what a run writes.
+    """
+    try:
+        meta = run_records.read_meta(path)
+    except FileNotFoundError:
+        raise ConfigError(f"{path}: there is no {META_FILE}. reproduce takes the directory of a run.") from None
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{path / META_FILE} cannot be read: {reason_of(error)}.") from None
+    if not isinstance(meta.get(DESCRIPTION), dict):
+        raise ConfigError(
+            f"{path / META_FILE} does not contain the description of the run. Only runs that a version with "
+            "`reproduce` has started can be reproduced by it; the other runs by their command."
+        )
+    return RecordedRun(path, meta)

@@ -147,7 +147,7 @@ COMMANDS: Dict[str, Command] = {
     "diff": Command(
         "mxtrain.cli.diff",
         "RUN RUN [--config-dir DIR | --trust-code] [setting=value ...]",
-        "DiffSettings",
+        "DiffOptions",
         ("diff outputs/a outputs/b", "diff outputs/a outputs/b replay=false format=json"),
     ),
     "report": Command(

@@ -9,7 +9,7 @@ from dataclasses import asdict
 from typing import NoReturn, Sequence
 
 from mxtrain.errors import EXIT_CRASHED, EXIT_FINISHED, ConfigError, did_you_mean
-from mxtrain.workflows.doctor import Diagnosis, doctor
+from mxtrain.workflows.doctor import DoctorResult, doctor
 
 FLAGS = ("--json", "--timeout", "--help")
 
@@ -59,7 +59,7 @@ def run(argv: Sequence[str]) -> int:
     return EXIT_FINISHED if found.usable else EXIT_CRASHED
 
 
-def _print_table(found: Diagnosis) -> None:
+def _print_table(found: DoctorResult) -> None:
     from rich.console import Console
     from rich.markup import escape
     from rich.table import Table

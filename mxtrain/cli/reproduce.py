@@ -15,16 +15,16 @@ from typing import TYPE_CHECKING, Dict, List, Optional, Sequence, Tuple
 import pydantic
 from typing_extensions import Annotated
 
-from mxtrain.archive.provenance import collect_meta
-from mxtrain.archive.reproduction import (
-    ChangedFact,
-    Comparison,
-    RecordedRun,
+from mxtrain.archive.compare import (
+    Different,
+    ResultComparison,
+    cell_text,
     compare_meta,
     compare_results,
-    read_run,
-    shown,
+    short_value,
 )
+from mxtrain.archive.meta import RecordedRun, read_recorded_run
+from mxtrain.archive.provenance import collect_meta
 from mxtrain.cluster.member import HOST_WORKERS
 from mxtrain.composing import arguments as command_line
 from mxtrain.composing.arguments import Arguments
@@ -67,7 +67,7 @@ def run(arguments: Sequence[str]) -> int:
     parsed = command_line.parse(arguments, reads_checkpoint=True)
     settings, overrides = split_settings(parsed, ReproduceSettings, "reproduce")
     refuse_misspelled_groups(overrides, "reproduce", parsed.config_dirs)
-    recorded = read_run(Path(one_run(parsed, "reproduce")))
+    recorded = read_recorded_run(Path(one_run(parsed, "reproduce")))
     if parsed.positionals[1:]:
         raise ConfigError(f"reproduce takes one run directory, not also {shlex.quote(parsed.positionals[1])}.")
     if parsed.multirun:
@@ -144,13 +144,13 @@ def refuse_same_directory(recorded: RecordedRun, run_dir: Path) -> None:
         raise ConfigError(f"dir={run_dir} is the run that is to be reproduced. Choose another folder.")
 
 
-def differences(recorded: RecordedRun, description: Description) -> List[ChangedFact]:
+def differences(recorded: RecordedRun, description: Description) -> List[Different]:
     """Returns everything that may change the result, and is not as it was."""
     data = fingerprint(description.dataset, open_splits(description.dataset))
     current_meta = {**meta_of_worker(description, recorded), "data": data}
     changed = settings_that_differ(recorded.description, description.config, whole_run=True)
     paths = {f"dataset.{name}" for name in named_paths(description.dataset)}  # their content is compared instead
-    settings = [ChangedFact(path, shown(old), shown(new)) for path, old, new in changed if path not in paths]
+    settings = [Different(path, short_value(old), short_value(new)) for path, old, new in changed if path not in paths]
     return [*settings, *compare_meta(recorded.meta, current_meta)]
 
 
@@ -175,28 +175,35 @@ def meta_of_worker(description: Description, recorded: RecordedRun) -> Dict[str,
     return {**meta, "runtime": recorded.meta.get("runtime")} if cluster.launcher != "local" else meta
 
 
-def show_differences(changed: Sequence[ChangedFact], recorded: RecordedRun) -> None:
+def show_differences(changed: Sequence[Different], recorded: RecordedRun) -> None:
     """Prints what differs from the run, before the new one starts."""
     step = recorded.meta.get("resumed_step")
     if step:
-        print(f"note: {recorded.path} was continued at step {shown(step)} by a later command, whose settings are used")
+        print(
+            f"note: {recorded.path} was continued at step {cell_text(step)} by a later command, whose settings are used"
+        )
     if not changed:
         print(f"settings, versions, code, data and machine are those of {recorded.path}", flush=True)
         return
     print(f"{count(changed)} from {recorded.path}, and the result may, too:")
-    print_rows(("", "then", "now"), changed, indent=2)
-    threads = next((fact.then for fact in changed if fact.field == "runtime.OMP_NUM_THREADS"), "")
-    if threads.isdecimal():
+    print_rows(("", "then", "now"), rows_of(changed), indent=2)
+    threads = next((fact.first for fact in changed if fact.name == "runtime.OMP_NUM_THREADS"), "")
+    if threads and threads.isdecimal():
         print(f"runtime.threads={threads} computes with the threads of then.")
     sys.stdout.flush()
 
 
-def count(changed: Sequence[ChangedFact]) -> str:
+def rows_of(changed: Sequence[Different]) -> List[Tuple[str, str, str]]:
+    """Returns the rows of a table of differences."""
+    return [(one.name, cell_text(one.first), cell_text(one.second)) for one in changed]
+
+
+def count(changed: Sequence[Different]) -> str:
     """Returns the number of differences in words."""
     return f"{len(changed)} thing{'s' * (len(changed) != 1)} differ{'s' * (len(changed) == 1)}"
 
 
-def show_results(compared: Comparison, tolerance: float, original: Path) -> int:
+def show_results(compared: ResultComparison, tolerance: float, original: Path) -> int:
     """Prints the comparison of the results; returns the exit code."""
     print()
     for line in compared.lines:
@@ -205,7 +212,7 @@ def show_results(compared: Comparison, tolerance: float, original: Path) -> int:
         print(f"the same result as {original}: weights and metrics are equal to the bit")
         return EXIT_FINISHED
     if compared.differences:
-        print_rows(("", "then", "now"), compared.differences, indent=2)
+        print_rows(("", "then", "now"), rows_of(compared.differences), indent=2)
     if tolerance and compared.largest is not None and compared.largest <= tolerance:
         print(
             f"the same result as {original} within the tolerance: final metrics differ by {compared.largest:.1e} at "

@@ -57,7 +57,7 @@ MOVED: Dict[str, str] = {
     "mxtrain.description.groups": "mxtrain.config.groups",
     "mxtrain.description.provenance": "mxtrain.archive.provenance",
     "mxtrain.description.remedies": "mxtrain.training.remedies",
-    "mxtrain.description.reproduction": "mxtrain.archive.reproduction",
+    "mxtrain.description.reproduction": "mxtrain.archive.compare",
     "mxtrain.description.rules": "mxtrain.config.rules",
     "mxtrain.description.score": "mxtrain.archive.score",
     "mxtrain.description.sparse_tables": "mxtrain.config.sparse_tables",

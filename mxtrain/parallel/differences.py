@@ -138,10 +138,14 @@ def differences_of(
     finite = [np.abs(array[np.isfinite(array)]) for array in expected.values()]
     floor = FLOOR * max((float(array.max()) for array in finite if array.size), default=0.0)
     for name, array in expected.items():
-        same = (array == actual[name]) | (np.isnan(array) & np.isnan(actual[name]))
-        if same.all():
-            yield name, 0.0, 0.0
-            continue
-        absolute = float(np.max(np.abs(actual[name][~same].astype(np.float64) - array[~same])))
-        absolute = absolute if np.isfinite(absolute) else float("inf")
-        yield name, absolute, absolute / max(float(np.abs(array).max()), floor, 1e-30)
+        absolute = largest_difference(array, actual[name])
+        yield name, absolute, absolute and absolute / max(float(np.abs(array).max()), floor, 1e-30)
+
+
+def largest_difference(first: np.ndarray, second: np.ndarray) -> float:
+    """Returns the largest absolute difference of two arrays of one shape; NaN equals NaN only, else it is infinite."""
+    differs = ~((first == second) | (np.isnan(first) & np.isnan(second)))
+    if not differs.any():
+        return 0.0
+    largest = float(np.max(np.abs(first[differs].astype(np.float64) - second[differs])))
+    return largest if np.isfinite(largest) else float("inf")

@@ -40,7 +40,7 @@ class Finding:
 
 
 @dataclass(frozen=True)
-class Diagnosis:
+class DoctorResult:
     """Result of `doctor`; prints as the table of the command.
 
     Attributes:
@@ -71,7 +71,7 @@ class Diagnosis:
     __repr__ = __str__
 
 
-def doctor(*, timeout: float = 120.0) -> Diagnosis:
+def doctor(*, timeout: float = 120.0) -> DoctorResult:
     """Examines hardware and libraries of this machine, as ``mxtrain doctor``; problems become findings, not errors.
 
     MXNet is imported in a process of its own, so that a broken installation does not end this one.
@@ -87,7 +87,9 @@ def doctor(*, timeout: float = 120.0) -> Diagnosis:
     >>> found.usable, [(one.what, one.remedy) for one in found.findings if one.state == "missing"]
     """
     probe = run_probe(timeout)
-    return Diagnosis([*_machine(), *_packages(), *_mxnet(probe), *_environment(probe), *_features(probe), _weights()])
+    return DoctorResult(
+        [*_machine(), *_packages(), *_mxnet(probe), *_environment(probe), *_features(probe), _weights()]
+    )
 
 
 def _weights() -> Finding:

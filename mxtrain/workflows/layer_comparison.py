@@ -2,32 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import List, Optional, Sequence, Tuple
 
 import numpy as np
 
-from mxtrain.checkpoint import Checkpoint
 from mxtrain.config.groups import Description
-from mxtrain.data.signature import Signature
 from mxtrain.engine.backend import autograd, gluon, mx, nd
 from mxtrain.model.parameters import distinct_parameters
+from mxtrain.parallel.differences import largest_difference
 from mxtrain.training.nonfinite import watch_layers
 from mxtrain.training.repeated_step import batch_of_step, set_weights
+from mxtrain.training.restored_run import RestoredRun
 from mxtrain.training.trained import load_network
 from mxtrain.types import Batch
 
 NUM_SAMPLES = 16
 """Samples of a batch that are replayed at most: the outputs of all layers are held in memory."""
-
-
-@dataclass(frozen=True)
-class ReplaySide:
-    """A checkpoint with what is needed to train on from it."""
-
-    checkpoint: Checkpoint
-    description: Description
-    signature: Signature
 
 
 @dataclass(frozen=True)
@@ -40,8 +31,8 @@ class LayerOutput:
 
 
 @dataclass(frozen=True)
-class ReplayResult:
-    """Result of a replay.
+class LayerComparison:
+    """The first layer of two networks whose output differs.
 
     Attributes:
         step: step of the checkpoints; the batch is that of the next step.
@@ -61,7 +52,7 @@ class ReplayResult:
     same_batch: Optional[bool]
 
 
-def replay(first: ReplaySide, second: ReplaySide) -> ReplayResult:
+def compare_layers(first: RestoredRun, second: RestoredRun) -> LayerComparison:
     """Runs the next training batch of the first run through both networks, in training mode and float32 on one device.
 
     Both draw the same random numbers, so that equal networks have equal outputs with dropout, too.
@@ -70,14 +61,19 @@ def replay(first: ReplaySide, second: ReplaySide) -> ReplayResult:
         ConfigError, DataError, LoaderError, CheckpointError: a network or its data cannot be restored.
     """
     batch, other = (
-        batch_of_step(side.checkpoint, side.description, side.signature, side.checkpoint.step + 1)
+        batch_of_step(side.checkpoint, described(side), side.signature, side.checkpoint.step + 1)
         for side in (first, second)
     )
     same = is_same(batch, other)
     part = batch.slice(0, min(batch.size, NUM_SAMPLES))
     ones, twos = (outputs_of(side, part) for side in (first, second))
     layer, kind, difference, count = first_difference(ones, twos)
-    return ReplayResult(first.checkpoint.step, layer, kind, difference, count, same)
+    return LayerComparison(first.checkpoint.step, layer, kind, difference, count, same)
+
+
+def described(run: RestoredRun) -> Description:
+    """Returns the description with the dataset that has the preprocessing of the run."""
+    return replace(run.description, dataset=run.dataset)
 
 
 def is_same(first: Batch, second: Batch) -> bool:
@@ -93,9 +89,9 @@ def is_same(first: Batch, second: Batch) -> bool:
     )
 
 
-def outputs_of(side: ReplaySide, batch: Batch) -> List[LayerOutput]:
+def outputs_of(side: RestoredRun, batch: Batch) -> List[LayerOutput]:
     """Returns the outputs of all layers without children, in the order in which they are called."""
-    network = load_network(side.checkpoint, side.description, side.signature)
+    network = load_network(side.checkpoint, described(side), side.signature)
     # The weights of training: `load_network` takes their moving average, where validation uses it.
     set_weights(distinct_parameters(network), side.checkpoint.arrays("model"), str(side.checkpoint.path))
     found: List[LayerOutput] = []
@@ -119,17 +115,9 @@ def first_difference(
         two = second[count] if count < len(second) else None
         if two is None or two.name != one.name or [a.shape for a in one.arrays] != [a.shape for a in two.arrays]:
             return one.name, one.kind, None, count
-        worst = max((_largest_difference(a, b) for a, b in zip(one.arrays, two.arrays)), default=0.0)
+        worst = max((largest_difference(a, b) for a, b in zip(one.arrays, two.arrays)), default=0.0)
         if worst > 0.0 or one.kind != two.kind:
             return one.name, one.kind, worst, count
     if len(second) > len(first):
         return second[len(first)].name, second[len(first)].kind, None, len(first)
     return "", "", 0.0, len(first)
-
-
-def _largest_difference(one: np.ndarray, two: np.ndarray) -> float:
-    is_equal = (one == two) | (np.isnan(one) & np.isnan(two))
-    if is_equal.all():
-        return 0.0
-    worst = float(np.max(np.abs(one.astype(np.float64) - two)[~is_equal]))
-    return worst if np.isfinite(worst) else float("inf")

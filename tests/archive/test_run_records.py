@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from mxtrain.archive import meta
-from mxtrain.archive.reproduction import read_run
+from mxtrain.archive.meta import read_recorded_run
 from mxtrain.archive.run_records import MAX_META_BYTES, MAX_ROW_BYTES, last_step, read_rows
 
 
@@ -37,8 +37,8 @@ def test_one_limit_for_meta(tmp_path: Path) -> None:
     content = {"description": {"a": "x" * (1 << 21)}, "working_folder": "/work"}
     (tmp_path / "meta.json").write_text(json.dumps(content))
     assert meta.read_meta(str(tmp_path)).working_folder == "/work"
-    assert read_run(tmp_path).description == content["description"]
+    assert read_recorded_run(tmp_path).description == content["description"]
     (tmp_path / "meta.json").write_text(json.dumps({**content, "b": "x" * MAX_META_BYTES}))
     assert meta.read_meta(str(tmp_path)).working_folder == ""
     with pytest.raises(Exception, match="at most"):
-        read_run(tmp_path)
+        read_recorded_run(tmp_path)

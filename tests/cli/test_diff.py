@@ -13,11 +13,11 @@ import pytest
 from run_directories import tree, write_checkpoint, write_run
 from running import here
 
-from mxtrain.archive.comparison import Parting, WeightsDifference, find_parting
+from mxtrain.archive.compare import Parting, WeightsDifference, find_parting
 from mxtrain.checkpoint.contents import Snapshot, read_checkpoint, write_contents
-from mxtrain.cli.diff import replay_sentence
 from mxtrain.cli.dispatch import run as main
-from mxtrain.workflows.layer_comparison import ReplayResult
+from mxtrain.workflows.diff import layers_sentence
+from mxtrain.workflows.layer_comparison import LayerComparison
 
 OVERRIDES = (
     "model=mlp",
@@ -78,9 +78,9 @@ def test_another_learning_rate_parts_the_curves_after_the_first_update(
 )
 def test_equal_layers_and_batches_leave_the_loss_or_the_update(step: int, last_equal: int, cause: str) -> None:
     """The checkpoints are those after step 2."""
-    result = ReplayResult(2, "", "", 0.0, 6, same_batch=True)
+    result = LayerComparison(2, "", "", 0.0, 6, same_batch=True)
     parting = Parting(step, (1.0, 2.0), last_equal, step, 1)
-    assert cause in replay_sentence(result, WeightsDifference(2, 6, [], [], 0.0), parting)
+    assert cause in layers_sentence(result, WeightsDifference(2, 6, [], [], 0.0), parting)
 
 
 @pytest.mark.slow

@@ -13,8 +13,8 @@ from running import assert_same, here, image, rows, status
 from tiers import rest_in_zoo
 
 from mxtrain.archive import provenance
+from mxtrain.archive.compare import compare_results
 from mxtrain.archive.provenance import git_state
-from mxtrain.archive.reproduction import compare_results
 from mxtrain.cli import main
 from mxtrain.cli.reproduce import show_results
 from mxtrain.composing.composer import Composer
@@ -87,7 +87,7 @@ def test_other_bits_are_another_result(finished: Path, tmp_path: Path, capfd: py
     final["weights_sha256"] = "0" * 64
     (tmp_path / "status.json").write_text(json.dumps(final))
     compared = compare_results(finished, tmp_path)
-    assert {one.field for one in compared.differences} == {"weights_sha256", "train/loss"}
+    assert {one.name for one in compared.differences} == {"weights_sha256", "train/loss"}
     assert compared.largest == pytest.approx(0.01 / 1.01)
     assert show_results(compared, 0.001, finished) == 1 and show_results(compared, 0.0, finished) == 1
     assert "NOT the same result" in capfd.readouterr().out

@@ -100,7 +100,7 @@ def test_every_reader_of_a_recorded_description_or_of_recorded_words_is_known() 
         "cli/slim.py",
         "cli/push.py",
         "archive/meta.py",
-        "archive/reproduction.py",
+        "archive/compare.py",
         "archive/provenance.py",
         "cluster/launch/sweep.py",
         "cluster/launch/outcome.py",

@@ -107,3 +107,30 @@ def test_doctor_returns_findings(monkeypatch: pytest.MonkeyPatch, capsys: pytest
     assert main(["doctor"]) == 1
     printed = capsys.readouterr().out
     assert re.sub(r"\d", "", printed) == re.sub(r"\d", "", f"{found}\n")  # free memory has changed meanwhile
+
+
+def test_diff_returns_what_the_command_prints(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [{"step": step, "split": "train", "loss": 1.0 / step} for step in range(1, 5)]
+    one = write_run(folder / "d", lr=0.1, rows=rows, metrics={"val/loss": 0.5}, checkpoints={2: 0.5, 3: 0.6})
+    two = write_run(folder / "e", lr=0.2, rows=[*rows[:3], {**rows[3], "loss": 2.0}], metrics={"val/loss": 0.25})
+    found = mxtrain.diff(one, mxtrain.runs(two)[0])
+    assert [(each.name, each.first, each.second) for each in found.sections["settings"]] == [
+        ("optimizer.lr", "0.1", "0.2")
+    ]
+    assert (found.parting.step, found.parting.losses, found.parting.last_equal) == (4, (0.25, 2.0), 3)
+    assert ("val/loss", 0.5, 0.25) in found.metrics and found.weights is None and found.layers is None
+    assert "both runs need a checkpoint of step 3 or before" in found.remark and "e has none" in found.remark
+    assert mxtrain.diff(one, two, replay=False).remark == ""
+    assert capsys.readouterr().out == ""
+    assert main(["diff", str(one), str(two)]) == 0
+    assert capsys.readouterr().out == f"{found}\n"
+    assert main(["diff", str(one), str(two), "format=json"]) == 0
+    printed = json.loads(capsys.readouterr().out)
+    assert printed["curves"] == {**found.to_json()["curves"], "losses": [0.25, 2.0]}
+
+
+def test_diff_of_something_else_than_runs(folder: Path) -> None:
+    with pytest.raises(ConfigError, match="diff: .* is no run directory"):
+        mxtrain.diff(folder / "a", folder)
+    with pytest.raises(ConfigError, match="diff.replay=3: should be"):
+        mxtrain.diff(folder / "a", folder / "b", replay=3)
