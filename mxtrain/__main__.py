@@ -1,3 +1,5 @@
+"""Runs the command line."""
+
 import sys
 
 if __name__ == "__main__":

@@ -259,11 +259,10 @@ def test_a_loop_that_is_left_or_fails_ends_its_run(tmp_path):
     with mxtrain.session(*FAST, dir=tmp_path / "left") as s:
         steps = [s.step(batch) and s.step_number for batch in s.train_batches()]
     assert steps == [3, 4, 5] and s.load().state == "finished"
-    with pytest.raises(ZeroDivisionError):
-        with mxtrain.session(*FAST, dir=tmp_path / "failed") as s:
-            for batch in s.train_batches():
-                s.step(batch)
-                1 / 0  # noqa: B018
+    with pytest.raises(ZeroDivisionError), mxtrain.session(*FAST, dir=tmp_path / "failed") as s:
+        for batch in s.train_batches():
+            s.step(batch)
+            1 / 0  # noqa: B018
     assert s.load().state == "failed" and "ZeroDivisionError" in s.load().cause
     mxtrain.train(*FAST, dir=tmp_path / "failed", checkpoint={"resume": "never"})  # the directory is free again
 
@@ -293,10 +292,9 @@ def pooled(network, batch):
     ],
 )
 def test_losses_that_a_placement_cannot_compute_are_refused(words, given, why, tmp_path):
-    with pytest.raises(ConfigError, match=why):
-        with mxtrain.session(*FAST, *words, dir=tmp_path) as s:
-            for batch in s.train_batches():
-                s.step(batch, **given)
+    with pytest.raises(ConfigError, match=why), mxtrain.session(*FAST, *words, dir=tmp_path) as s:
+        for batch in s.train_batches():
+            s.step(batch, **given)
 
 
 def test_misuse_of_a_session_is_refused(tmp_path):
@@ -313,9 +311,9 @@ def test_misuse_of_a_session_is_refused(tmp_path):
         (("kvstore=dist_async", "cluster.workers=2"), {}, "servers of kvstore=dist_async update"),
         ((), {"model": {"a": __import__("mxnet").gluon.nn.Dense(2)}}, 'Give task="custom"'),
     ):
-        with pytest.raises(ConfigError, match=why):
-            with mxtrain.session("debug=fast", *words, dir=tmp_path / "other", **given):
-                pass
+        other = tmp_path / "other"
+        with pytest.raises(ConfigError, match=why), mxtrain.session("debug=fast", *words, dir=other, **given):
+            pass
 
 
 def test_an_interrupt_saves_and_raises(tmp_path):
@@ -341,10 +339,9 @@ def test_a_keyboard_interrupt_of_a_callback_interrupts(tmp_path):
     def interrupt(row):
         raise KeyboardInterrupt
 
-    with pytest.raises(KeyboardInterrupt):
-        with mxtrain.session(*FAST, callbacks=interrupt, dir=tmp_path) as s:
-            for batch in s.train_batches():
-                s.step(batch)
+    with pytest.raises(KeyboardInterrupt), mxtrain.session(*FAST, callbacks=interrupt, dir=tmp_path) as s:
+        for batch in s.train_batches():
+            s.step(batch)
     status = json.loads((tmp_path / "status.json").read_text())
     assert (status["state"], status["exit_code"]) == ("interrupted", 130)
 

@@ -118,7 +118,7 @@ def test_batches_that_arrive_otherwise_or_without_buffers_fail(monkeypatch: pyte
 
 
 @pytest.mark.parametrize(
-    ("shown", "state"),
+    "shown, state",
     [([{"used_mb": 700.0, "is_own": True}], "ok"), ([{"used_mb": 90.0, "is_own": True}], "failed"), ([], "failed")],
 )
 def test_memory_that_is_unknown_or_less_than_what_is_held_fails(shown: list, state: str) -> None:

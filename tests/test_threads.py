@@ -113,7 +113,7 @@ class Spoilt:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("ranks", "said"),
+    "ranks, said",
     [
         ([1], "in step 4 the gradients of worker 1 alone were non-finite, from its data or its machine"),
         ([0, 2], "in step 4 the gradients of workers 0, 2 alone were non-finite, from its data or its machine"),

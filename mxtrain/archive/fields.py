@@ -118,7 +118,6 @@ def read_order(text: str) -> Tuple[str, bool]:
 
 def sort_runs(runs: Sequence[ListedRun], name: str, is_reversed: bool = False) -> List[ListedRun]:
     """Sorts runs by a field; those without a value are last. `best` puts the best first, all others the smallest."""
-
     valued = [(value_of(run, name), run) for run in runs]
 
     def key(pair: Tuple[Value, ListedRun]) -> Tuple[bool, float, str]:

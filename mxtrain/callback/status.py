@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Callable, Dict, Optional, Sequence
 
@@ -99,7 +100,5 @@ class StatusFile(Callback):
         self._written_at = now
         if not self._in_place():
             return  # the run directory was removed or replaced, for which the run ends with an error
-        try:
+        with suppress(OSError):  # the next checkpoint reports the full disk
             write_json_atomic(self._path, self._status)
-        except OSError:
-            pass  # the next checkpoint reports the full disk

@@ -65,7 +65,6 @@ def asks_for_sweep(composer: Composer, overrides: Sequence[str]) -> bool:
 
 def run_sweep(composer: Composer, overrides: Sequence[str]) -> int:
     """Checks all jobs of a sweep, runs them, and returns the exit code."""
-
     from mxtrain.cluster.launch.job import job
 
     def check_job(job_overrides: Sequence[str]) -> Description:

@@ -137,9 +137,8 @@ class SignalReader:
             (number,) = os.read(self._reader, 1)
             if number == 0:
                 return
-            if number in EXIT_CODES:
-                if deadline is None and self._grace_s is not None:
-                    self._first, deadline = number, time.monotonic() + self._grace_s
+            if number in EXIT_CODES and deadline is None and self._grace_s is not None:
+                self._first, deadline = number, time.monotonic() + self._grace_s
             if number in EXIT_CODES or number in WARNINGS:
                 self._receive(number)
 

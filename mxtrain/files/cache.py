@@ -41,9 +41,8 @@ def cache_folder() -> Path:
 
 def read_cached(kind: str, name: str) -> Optional[bytes]:
     """Returns the content that `write_cached` wrote; None if it is missing or cannot be trusted."""
-    with suppress(OSError, RuntimeError, KeyError):
-        with opened(kind, name) as file:
-            return _unsealed(name, file.read())
+    with suppress(OSError, RuntimeError, KeyError), opened(kind, name) as file:
+        return _unsealed(name, file.read())
     return None
 
 
@@ -80,9 +79,8 @@ def write_sealed(path: Path, content: bytes) -> None:
 
 def read_sealed(path: Path) -> Optional[bytes]:
     """Returns the content that `write_sealed` wrote; None if it is missing or cannot be trusted."""
-    with suppress(OSError):
-        with open_own(path) as file:
-            return _unsealed(path.name, file.read())
+    with suppress(OSError), open_own(path) as file:
+        return _unsealed(path.name, file.read())
     return None
 
 

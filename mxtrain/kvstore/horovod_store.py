@@ -257,9 +257,9 @@ class RingMembership(Membership):
 
     def _ask(self, key: str) -> Any:
         """Reads a value from the supervisor's server; None if it is not set or the server cannot be reached now."""
-        with suppress(OSError, http.client.HTTPException, ValueError):
-            with DIRECTLY.open(f"http://{self._ring}/mxtrain/{key}", timeout=5) as answer:
-                return json.loads(answer.read())
+        url = f"http://{self._ring}/mxtrain/{key}"
+        with suppress(OSError, http.client.HTTPException, ValueError), DIRECTLY.open(url, timeout=5) as answer:
+            return json.loads(answer.read())
         return None
 
 

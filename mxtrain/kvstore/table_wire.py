@@ -19,6 +19,7 @@ Legend: K ids of a message, U units of all tables of a group together.
 
 from __future__ import annotations
 
+import contextlib
 import hmac
 import socket
 import struct
@@ -214,10 +215,8 @@ class Connection:
 
     def close(self) -> None:
         """Closes the connection; pending reads on both sides fail."""
-        try:
+        with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
-        except OSError:
-            pass
         self._socket.close()
 
 

@@ -49,10 +49,10 @@ def freeze(network: gluon.Block, patterns: Iterable[str]) -> List[str]:
         parameters[name].lr_mult = 0.0
         parameters[name].grad_req = "null"
     for _, block in blocks_by_path(network):
-        if isinstance(block, gluon.nn.Dense) and block.bias is not None and block.weight.lr_mult == 0:
-            if block.bias.grad_req != "null":
-                # oneDNN computes a dense layer's bias gradient only together with its weight's, and leaves 0 otherwise.
-                block.weight.grad_req = "write"
+        is_frozen_dense = isinstance(block, gluon.nn.Dense) and block.weight.lr_mult == 0
+        if is_frozen_dense and block.bias is not None and block.bias.grad_req != "null":
+            # oneDNN computes a dense layer's bias gradient only together with its weight's, and leaves 0 otherwise.
+            block.weight.grad_req = "write"
     freeze_statistics(network, frozen)
     return sorted(frozen)
 

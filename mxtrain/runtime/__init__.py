@@ -1,4 +1,4 @@
-"""Sets what MXNet reads when it is imported: threads, engine resources, instruction set.
+r"""Sets what MXNet reads when it is imported: threads, engine resources, instruction set.
 
     report = apply(Runtime(), num_devices=2)
     print("\n".join(report.lines()))

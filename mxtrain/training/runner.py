@@ -249,9 +249,9 @@ class Runner:
         for rule in (self._plan.log, self._plan.validate, self._plan.save):
             rule.start(self.state.step, self.state.epoch, 0.0)
         stop = self._reached()
-        if self.state.validation_due or (stop is not None and stop.state == "finished"):
-            if self._validator.finds_best(self.state, self._recorder, self._agreement):
-                self._save()  # the checkpoint that this run continued from was written before its validation
+        is_due = self.state.validation_due or (stop is not None and stop.state == "finished")
+        if is_due and self._validator.finds_best(self.state, self._recorder, self._agreement):
+            self._save()  # the checkpoint that this run continued from was written before its validation
         stop = self._resolve_stop(stop)
         if stop is not None:
             return stop

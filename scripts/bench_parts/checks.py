@@ -9,6 +9,7 @@ import select
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Dict, List, Mapping, Optional, Sequence, Tuple
@@ -248,10 +249,8 @@ def seconds_after_enter(checkout: Path, folder: Path) -> Tuple[float, float]:
     try:
         while time.perf_counter() - began < 300:
             if select.select([terminal], [], [], 0.005)[0]:
-                try:
+                with suppress(OSError):  # the process is gone
                     output += os.read(terminal, 65536)
-                except OSError:
-                    pass  # the process is gone
                 if shown_s is None and output.strip():
                     shown_s = time.perf_counter() - began
             if rows.exists() and rows.stat().st_size:

@@ -5,6 +5,7 @@ A client that costs as much as the server measures itself.
 
 from __future__ import annotations
 
+import contextlib
 import random
 import re
 import selectors
@@ -62,10 +63,8 @@ class Connection:
 
     def go_on(self) -> None:
         """Sends what the socket takes of the rest of the request."""
-        try:
+        with contextlib.suppress(BlockingIOError):
             self.unsent = self.unsent[self.socket.send(self.unsent) :]
-        except BlockingIOError:
-            pass
 
     def receive(self) -> bool:
         """Reads what has arrived; returns True if the answer is complete.

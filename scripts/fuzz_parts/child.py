@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import resource
 import signal
@@ -102,10 +103,8 @@ def processes_of(process: int, mark: str) -> List[int]:
 def end(process: int, mark: str) -> None:
     """Kills a case that takes too long, and all that it has started."""
     for one in {process, *processes_of(process, mark)}:
-        try:
+        with contextlib.suppress(ProcessLookupError):
             os.kill(one, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
 
 
 def left_behind(process: int, mark: str, patience_s: float = 3.0) -> List[int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import struct
 from pathlib import Path
@@ -62,10 +63,8 @@ def reads(build: Callable[[], Any]) -> Read:
 def _or_refused(call: Callable[[], object]) -> None:
     from mxtrain.errors import MxtrainError
 
-    try:
+    with contextlib.suppress(MxtrainError, OSError):
         call()
-    except (MxtrainError, OSError):
-        pass
 
 
 def _table(ending: str, mark: str) -> None:

@@ -73,7 +73,7 @@ def precisions(precision, block):
     return found, mx.sym.load_json(json.dumps(precision.lowered(marked)))
 
 
-@pytest.mark.parametrize(("activation", "dtype"), [(gluon.nn.GELU, "bfloat16"), (gluon.nn.SELU, "float32")])
+@pytest.mark.parametrize("activation, dtype", [(gluon.nn.GELU, "bfloat16"), (gluon.nn.SELU, "float32")])
 def test_what_lies_between_dense_layers_follows_if_it_can(activation, dtype):
     made = gluon.nn.HybridSequential()
     made.add(gluon.nn.Dense(64, in_units=192), activation(), gluon.nn.Dense(32, in_units=64))

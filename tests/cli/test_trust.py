@@ -92,7 +92,7 @@ def test_all_that_leads_to_code_is_found(description, place, value):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("command", ["eval", "predict"])
-@pytest.mark.parametrize("place, value", (HOSTILE[1], HOSTILE[3], HOSTILE[8], HOSTILE[9]))
+@pytest.mark.parametrize("place, value", [HOSTILE[1], HOSTILE[3], HOSTILE[8], HOSTILE[9]])
 def test_what_a_checkpoint_names_is_refused_before_it_is_imported(stranger, capsys, command, place, value):
     run_dir = stranger(place, value)
     before, environment = sorted(run_dir.rglob("*")), dict(os.environ)

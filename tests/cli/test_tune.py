@@ -362,7 +362,7 @@ def study_folder(tmp_path: Path) -> Iterator[Path]:
             3,
         )
     )
-    yield folder
+    return folder
 
 
 @pytest.mark.parametrize(

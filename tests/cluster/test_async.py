@@ -264,7 +264,7 @@ def test_foreign_commands_and_pickles_change_nothing(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("settings", "words"),
+    "settings, words",
     [
         pytest.param(
             ["{'momentum': 0.5}", "{}"], "optimizer.momentum is 0.9 here and 0.5 at worker 0", marks=pytest.mark.zoo
@@ -279,7 +279,7 @@ def test_a_server_with_other_settings_ends_with_the_reason(tmp_path: Path, setti
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("command", "words"),
+    "command, words",
     [
         (["verify", *TWO], ["cluster.workers=2", "order", "kvstore=dist_sync"]),
         pytest.param(
@@ -303,7 +303,7 @@ def test_what_cannot_work_is_refused(tmp_path: Path, command: List[str], words: 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("overrides", "words"),
+    "overrides, words",
     [
         (["kvstore=dist_asink"], ["dist_async"]),
         ([*TWO, "cluster.balance=speed"], ["cluster.balance=speed", "no worker waits"]),

@@ -35,12 +35,14 @@ TWO = (
 
 
 @pytest.mark.zoo
-def test_a_killed_run_ends_with_the_same_weights(tmp_path: Path, way: str = "bf16") -> None:
+def test_a_killed_run_ends_with_the_same_weights(tmp_path: Path) -> None:
     """One that casts and keeps scales; all of them, those that pack bits as well: test_threads.py."""
     (tmp_path / "tmp").mkdir()
-    Process(tmp_path / "undisturbed", *TWO, *WAYS[way]).end()
+    Process(tmp_path / "undisturbed", *TWO, *WAYS["bf16"]).end()
     run_dir = tmp_path / "run"
-    run = Process(run_dir, *TWO, *WAYS[way], env={"TMPDIR": str(tmp_path / "tmp")}).wait_until(has_steps(run_dir, 45))
+    run = Process(run_dir, *TWO, *WAYS["bf16"], env={"TMPDIR": str(tmp_path / "tmp")}).wait_until(
+        has_steps(run_dir, 45)
+    )
     os.kill(processes(run_dir)["worker1"][0], signal.SIGKILL)
     run.end()
     assert "restart 1 of 3" in run.output
@@ -87,7 +89,7 @@ def test_saving_by_the_clock_is_the_same_step_for_all(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("overrides", "words"),
+    "overrides, words",
     [
         (["kvstore.compression=2bit"], ["kvstore.threshold"]),
         (["kvstore.compression=2bit", "kvstore.threshold=0"], ["kvstore.threshold", "greater than 0"]),

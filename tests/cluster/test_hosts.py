@@ -28,7 +28,7 @@ def test_a_host_file_begins_with_this_machine(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "words"),
+    "text, words",
     [
         (None, ["cannot be read", "No such file"]),
         ("# nothing\n", ["holds no host"]),
@@ -114,7 +114,7 @@ def test_ranks_are_scheduler_servers_workers(monkeypatch: pytest.MonkeyPatch) ->
 
 
 @pytest.mark.parametrize(
-    ("environ", "said"),
+    "environ, said",
     [
         ({**OMPI, "OMPI_COMM_WORLD_RANK": "x"}, "OMPI_COMM_WORLD_RANK=x .*env -u OMPI_COMM_WORLD_RANK"),
         ({**OMPI, "OMPI_COMM_WORLD_RANK": "0", "OMPI_COMM_WORLD_SIZE": "two"}, "OMPI_COMM_WORLD_SIZE=two "),
@@ -138,7 +138,7 @@ def test_a_batch_script_is_no_task_of_srun() -> None:
 
 
 @pytest.mark.parametrize(
-    ("environ", "expected"),
+    "environ, expected",
     [
         ({**SLURM}, "192.0.2.7"),
         ({**SLURM, "MXTRAIN_ROOT": "192.0.2.9:1234"}, "192.0.2.9"),
@@ -156,14 +156,14 @@ def test_where_the_scheduler_listens_on_several_hosts(environ: Dict[str, str], e
 
 
 @pytest.mark.parametrize(
-    ("nodes", "first"), [("n1", "n1"), ("n[03-05,9],m1", "n03"), ("a,b", "a"), ("r1n[7]-ib,x", "r1n7-ib")]
+    "nodes, first", [("n1", "n1"), ("n[03-05,9],m1", "n03"), ("a,b", "a"), ("r1n[7]-ib,x", "r1n7-ib")]
 )
 def test_the_first_node_of_a_list(nodes: str, first: str) -> None:
     assert first_node(nodes) == first
 
 
 @pytest.mark.parametrize(
-    ("given", "words"),
+    "given, words",
     [
         ({"launcher": "ssh"}, "cluster.hostfile=FILE"),
         ({"launcher": "slurm", "hostfile": "hosts"}, "cluster.hostfile=hosts with cluster.launcher=slurm"),

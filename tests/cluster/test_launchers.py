@@ -201,7 +201,7 @@ def test_ssh_sigterm_saves_on_all_hosts(network: Network, tmp_path: Path) -> Non
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("lines", "overrides", "words"),
+    "lines, overrides, words",
     [
         pytest.param(
             ["{1}", "no.such.host.invalid"],
@@ -328,7 +328,7 @@ def test_processes_that_mpirun_started_find_their_parts(tmp_path: Path, undistur
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("launcher", "program"), [("mpi", "mpirun"), ("slurm", "srun")])
+@pytest.mark.parametrize("launcher, program", [("mpi", "mpirun"), ("slurm", "srun")])
 def test_a_launcher_that_is_missing_is_named(tmp_path: Path, launcher: str, program: str) -> None:
     run = started(tmp_path / "run", f"cluster.launcher={launcher}", env={"PATH": "/nowhere"}).end(2)
     assert f"{program} is not on PATH" in run.output and not (tmp_path / "run").exists()

@@ -366,7 +366,7 @@ def test_a_disconnect_without_an_answer_is_short(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("overrides", "words"),
+    "overrides, words",
     [
         (["cluster.workers=2"], ["cluster.workers=2", "kvstore=dist_sync"]),
         pytest.param([*TWO, "dataset=mnist", "dataset.root=/nowhere"], ["train-images"], marks=pytest.mark.zoo),
@@ -379,7 +379,7 @@ def test_what_cannot_work_is_refused_and_leaves_nothing(tmp_path: Path, override
 
 
 @pytest.mark.parametrize(
-    ("overrides", "words"),
+    "overrides, words",
     [
         (["kvstore=horovod", "cluster.workers=2", "cluster.servers=2"], ["cluster.servers=2", "without servers"]),
         ([*TWO, "kvstore.threshold=0.01"], ["kvstore.threshold=0.01", "kvstore.compression=2bit"]),

@@ -195,7 +195,7 @@ def test_kserve_manifest_is_one_of_the_published_schema(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    "words, said",
     [
         (["for=tritn"], "Did you mean 'triton'?"),
         (["for=triton", "name=Digits"], "export.name=Digits"),
@@ -293,7 +293,7 @@ DECLARED = [{"name": "input", "dtype": "int64", "shape": ["batch", "length"]}]
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    "content, said",
     [
         (b"{", "no JSON"),
         (b"[" * 100000, "no JSON"),

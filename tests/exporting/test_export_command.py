@@ -39,7 +39,7 @@ REFUSED: List[Tuple[Tuple[str, ...], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("words", "said"), REFUSED)
+@pytest.mark.parametrize("words, said", REFUSED)
 def test_settings_without_effect_are_refused_before_the_run_is_opened(
     words: Tuple[str, ...],
     said: str,

@@ -147,7 +147,7 @@ def test_what_has_nothing_to_quantize_is_refused(tmp_path: Path) -> None:
         quantized(model, [], tmp_path)
 
 
-@pytest.mark.parametrize(("dtype", "limit"), [("float16", 1e-3), ("bfloat16", 8e-3)])
+@pytest.mark.parametrize("dtype, limit", [("float16", 1e-3), ("bfloat16", 8e-3)])
 def test_weights_of_16_bits_are_the_nearest_and_are_computed_in_float32(dtype: str, limit: float) -> None:
     import ml_dtypes
 
@@ -275,7 +275,7 @@ def test_weights_of_16_bits_are_compared_and_proven(trained: Path, tmp_path: Pat
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    "words, said",
     [
         (["quantize=int4"], "should be 'none', 'int8', 'float16' or 'bfloat16'. Did you mean 'int8'?"),
         (["max_loss=-1"], "max_loss=-1"),

@@ -65,7 +65,7 @@ def require_all_files(out: Path, form: str) -> Dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("name", "form"),
+    "name, form",
     [
         ("gpt", "int8"),
         pytest.param("lstm", "int8", marks=pytest.mark.zoo),

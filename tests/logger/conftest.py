@@ -131,4 +131,4 @@ def file_size_limit() -> Iterator[Callable[[int], contextlib.AbstractContextMana
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
-    yield limit
+    return limit

@@ -443,7 +443,7 @@ def test_the_jobs_of_a_sweep_do_not_repeat_what_to_do_next():
 
 
 @pytest.mark.parametrize(
-    ("value", "text"),
+    "value, text",
     [(0.98765, "0.9877"), (0.0, "0.0000"), (1e-5, "1.000e-05"), (3.2e7, "3.200e+07"), (float("nan"), "-")],
 )
 def test_numbers(value, text):

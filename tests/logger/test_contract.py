@@ -50,7 +50,7 @@ def test_default_is_tensorboard_jsonl_and_console(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("override", "kinds"),
+    "override, kinds",
     [
         ("logger=jsonl", ["jsonl"]),
         ("logger=[jsonl,csv]", ["csv", "jsonl"]),

@@ -55,7 +55,7 @@ def wandb(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     module.init = lambda **given: module.given.append(given) or module.run
     monkeypatch.setitem(sys.modules, "wandb", module)
     monkeypatch.delenv("WANDB_MODE", raising=False)
-    yield module
+    return module
 
 
 def test_wandb_continues_the_run_of_the_directory_and_stores_no_console_and_no_source(

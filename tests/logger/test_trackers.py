@@ -11,6 +11,7 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -132,10 +133,8 @@ def tracker_processes():
     """Command lines of the processes of trackers."""
     found = []
     for path in Path("/proc").glob("[0-9]*/cmdline"):
-        try:
+        with suppress(OSError):  # it has ended
             found += [path] if b"mxtrain.logger.tracker_process" in path.read_bytes() else []
-        except OSError:
-            pass  # it has ended
     return found
 
 

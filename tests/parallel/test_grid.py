@@ -181,7 +181,7 @@ def test_scores_are_those_of_one_device(name):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("name", "kind"),
+    "name, kind",
     [
         ("data2", "resnet"),
         ("data3", "resnet"),

@@ -47,7 +47,7 @@ def test_an_operator_whose_gradient_is_the_same_operator_counts_for_both():
 
 
 @pytest.mark.parametrize(
-    ("op", "given", "made", "flops"),
+    "op, given, made, flops",
     [
         ("dot", [(3, 4), (4, 5)], (3, 5), 2 * 3 * 4 * 5),
         ("dot", [(4, 3), (4, 1)], (3, 1), 2 * 3 * 4),

@@ -26,7 +26,7 @@ def test_amx_needs_tiles_and_bfloat16(flags: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("vendor", "flags", "fast"),
+    "vendor, flags, fast",
     [
         ("AuthenticAMD", "avx512f avx512_bf16", True),
         ("AuthenticAMD", "avx512f", False),

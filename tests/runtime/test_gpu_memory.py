@@ -126,7 +126,7 @@ def test_the_driver_is_not_asked_for_every_step(nvml: StandIn, clock: Callable[[
 
 
 @pytest.mark.parametrize(
-    ("environ", "names", "ordinals", "used"),
+    "environ, names, ordinals, used",
     [
         (BY_BUS, "slow fast", [0, 1], [5000, 7000]),
         ({**BY_BUS, "CUDA_VISIBLE_DEVICES": "1,0"}, "slow fast", [0], [7000]),

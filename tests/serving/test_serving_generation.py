@@ -80,7 +80,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory, compiled_operators: Path) 
         copy_operators(own_folder(), compiled_operators)
         for name in ("lstm", "gnmt"):
             mxtrain.load(folder / f"{name}-run").export(folder / name, limit_batches=1)
-    yield folder
+    return folder
 
 
 def write_texts(folder: Path) -> None:

@@ -29,7 +29,7 @@ def write_folder(root: Path, sizes: Sequence[Tuple[int, int]]) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("num_samples", "divisor", "batch_size"),
+    "num_samples, divisor, batch_size",
     [(1, 1, 1), (7, 1, 4), (100, 1, 8), (720, 1, 32), (4096, 1, 256), (10**9, 1, 256), (720, 3, 33), (5, 8, 8)],
 )
 def test_a_batch_is_chosen_for_the_number_of_samples(num_samples: int, divisor: int, batch_size: int) -> None:
@@ -43,7 +43,7 @@ def test_a_typed_batch_stays() -> None:
 
 
 @pytest.mark.parametrize(
-    ("sizes", "side"),
+    "sizes, side",
     [([(32, 32)], 32), ([(100, 150)], 128), ([(20, 20), (70, 80), (500, 400)], 96), ([(640, 480)], 224)],
 )
 def test_an_image_size_is_chosen_from_the_files(tmp_path: Path, sizes: Sequence[Tuple[int, int]], side: int) -> None:

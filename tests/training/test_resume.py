@@ -384,9 +384,9 @@ def test_a_run_that_is_continued_ends_the_same_under_every_placement(name, tmp_p
 
 
 @pytest.mark.zoo
-def test_a_killed_run_ends_the_same_where_all_that_is_placed_comes_together(tmp_path, name="global"):
+def test_a_killed_run_ends_the_same_where_all_that_is_placed_comes_together(tmp_path):
     unbroken, run_dir = tmp_path / "unbroken", tmp_path / "run"
-    here(unbroken, *PLACED, *PLACEMENTS[name], "model.dropout=0.3")
+    here(unbroken, *PLACED, *PLACEMENTS["global"], "model.dropout=0.3")
     # A cache of its own: the cut must come from the checkpoint.
     env = {"XDG_CACHE_HOME": str(tmp_path / "cache")}
     (tmp_path / "dying.py").write_text(DYING)
@@ -395,7 +395,7 @@ def test_a_killed_run_ends_the_same_where_all_that_is_placed_comes_together(tmp_
     cut = open_checkpoint(str(unbroken), which="last").state["run"]["cut_before"]
     by_hand = (f"parallel.cut_before={json.dumps(cut)}",) if cut else ()
     own = ("+callback.dying._target_=dying.Dying", "+callback.dying.moment=save")
-    placed = (*PLACED, *PLACEMENTS[name], "model.dropout=0.3")
+    placed = (*PLACED, *PLACEMENTS["global"], "model.dropout=0.3")
     Process(run_dir, *placed, *by_hand, *own, env={**path, **env}).end(-signal.SIGKILL)
     Process(run_dir, *placed, env=env).end()
     assert_same(run_dir, unbroken)

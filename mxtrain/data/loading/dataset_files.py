@@ -173,7 +173,7 @@ def _wrong_lines(lines: Iterable[bytes]) -> Iterator[Tuple[int, int, bytes]]:
 
 
 def as_posix(name: str) -> str:
-    """Converts a path in a data file that was written on Windows: \\ becomes /."""
+    r"""Converts a path in a data file that was written on Windows: \ becomes /."""
     return name.replace("\\", "/")
 
 

@@ -174,7 +174,6 @@ def read_running_text(files: Sequence[Path], layout: TextLayout, findings: Findi
     Raises:
         DataError: a file is missing, no UTF-8, or there is no text.
     """
-
     longest = max(min(LONGEST_PIECE, sum(map(_size_of, files)) // FEWEST_PIECES), 1)
     usual = min(PIECE_CHARACTERS, longest)
 

@@ -98,14 +98,14 @@ def _refuse_folders_of_classes(folder: Path, names: Sequence[str]) -> None:
         DataError: this is the case; the message says what to type.
     """
     subfolders = [set(_folders_in(folder / name)) for name in names]
-    if len(names) > 1 and len(subfolders[0]) > 1 and all(each == subfolders[0] for each in subfolders):
-        if not any(_holds_images(folder / name) for name in names):
-            listed = ", ".join(f"{name}/" for name in sorted(subfolders[0])[:5])
-            raise DataError(
-                f"dataset=image_folder: the folders {', '.join(f'{name}/' for name in names[:5])} in '{folder}' hold "
-                f"no images, but all the same folders ({listed}), so these seem to be the classes. Type "
-                f"dataset.root={folder / names[0]}, or rename the folders train/, val/ and test/ if they are splits."
-            )
+    are_alike = len(names) > 1 and len(subfolders[0]) > 1 and all(each == subfolders[0] for each in subfolders)
+    if are_alike and not any(_holds_images(folder / name) for name in names):
+        listed = ", ".join(f"{name}/" for name in sorted(subfolders[0])[:5])
+        raise DataError(
+            f"dataset=image_folder: the folders {', '.join(f'{name}/' for name in names[:5])} in '{folder}' hold "
+            f"no images, but all the same folders ({listed}), so these seem to be the classes. Type "
+            f"dataset.root={folder / names[0]}, or rename the folders train/, val/ and test/ if they are splits."
+        )
 
 
 def _list_classes(folder: Path, findings: Findings) -> List[str]:

@@ -72,7 +72,7 @@ def test_a_compiler_may_have_arguments(monkeypatch, quick):
 
 
 @pytest.mark.parametrize(
-    ("name", "value", "why"),
+    "name, value, why",
     [
         ("MXTRAIN_OPERATORS", "off", "they are switched off"),
         ("PATH", "/nowhere", "no C++ compiler was found"),

@@ -165,7 +165,7 @@ def test_chunks_change_nothing(chunks: int) -> None:
 
 
 @pytest.mark.parametrize("norm_first", [True, False])
-@pytest.mark.parametrize(("tied", "own"), [*((tied, True) for tied in TABLES), ("all", False)])
+@pytest.mark.parametrize("tied, own", [*((tied, True) for tied in TABLES), ("all", False)])
 def test_one_token_after_the_other_gives_the_same(
     monkeypatch: pytest.MonkeyPatch, tied: str, norm_first: bool, own: bool
 ) -> None:

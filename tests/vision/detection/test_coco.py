@@ -151,7 +151,7 @@ WRONG = [
 ]
 
 
-@pytest.mark.parametrize(("spoil", "kind", "record", "said"), WRONG, ids=[said[:45] for *_, said in WRONG])
+@pytest.mark.parametrize("spoil, kind, record, said", WRONG, ids=[said[:45] for *_, said in WRONG])
 def test_wrong_records_are_refused_with_their_place(root, check, spoil, kind, record, said):
     path = train_file(root)
     change(path, spoil)
@@ -198,7 +198,7 @@ BROKEN = [
 ]
 
 
-@pytest.mark.parametrize(("text", "said"), BROKEN, ids=[said[:40] for _, said in BROKEN])
+@pytest.mark.parametrize("text, said", BROKEN, ids=[said[:40] for _, said in BROKEN])
 def test_broken_files_are_refused_with_line_and_column(root, text, said):
     train_file(root).write_bytes(text.encode("utf-8", "surrogateescape"))
     with pytest.raises(DataError, match=re.escape(said)):

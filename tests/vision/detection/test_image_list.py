@@ -113,7 +113,7 @@ LINES = [
 ]
 
 
-@pytest.mark.parametrize(("line", "kind", "said"), LINES, ids=[said[:45] for *_, said in LINES])
+@pytest.mark.parametrize("line, kind, said", LINES, ids=[said[:45] for *_, said in LINES])
 def test_wrong_lines_are_refused_with_their_number(tmp_path, check, line, kind, said):
     root = write_list(tmp_path, train="abcde")
     rest = (root / "train.lst").read_text().splitlines()[1:]

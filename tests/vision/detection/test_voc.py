@@ -148,7 +148,7 @@ WRONG_BOXES = [
 ]
 
 
-@pytest.mark.parametrize(("edges", "kind", "said"), WRONG_BOXES, ids=[str(edges) for edges, _, _ in WRONG_BOXES])
+@pytest.mark.parametrize("edges, kind, said", WRONG_BOXES, ids=[str(edges) for edges, _, _ in WRONG_BOXES])
 def test_wrong_boxes_are_refused_with_their_line_or_mended(tmp_path, check, edges, kind, said):
     root = write_voc(tmp_path / "VOC2007")
     (root / "Annotations/a.xml").write_text(voc_xml(IMAGES["a"][1], (60, 40)))
@@ -184,7 +184,7 @@ def test_boxes_of_images_of_unknown_size_are_checked_when_read(tmp_path, check):
 
 
 @pytest.mark.parametrize(
-    ("line", "name"),
+    "line, name",
     [
         ("a", "a"),
         ("a  -1", "a"),
@@ -272,7 +272,7 @@ WRONG_FILES = [
 ]
 
 
-@pytest.mark.parametrize(("path", "content", "said"), WRONG_FILES, ids=[said[:50] for _, _, said in WRONG_FILES])
+@pytest.mark.parametrize("path, content, said", WRONG_FILES, ids=[said[:50] for _, _, said in WRONG_FILES])
 def test_wrong_files_are_refused_before_training(tmp_path, path, content, said):
     root = write_voc(tmp_path / "VOC2007")
     if content is None:

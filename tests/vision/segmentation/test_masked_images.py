@@ -310,7 +310,7 @@ def test_a_stray_value_is_found_wherever_it_is(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("save", "said"),
+    "save, said",
     [
         (lambda path: Image.new("RGB", (30, 20), (9, 0, 0)).save(path), "it has colours, such as .9, 0, 0.: a mask"),
         (lambda path: Image.new("RGBA", (30, 20)).save(path), "it has transparent pixels: a mask has one value"),

@@ -233,7 +233,7 @@ FOLDER_MISTAKES = [
 ]
 
 
-@pytest.mark.parametrize(("spoil", "said"), FOLDER_MISTAKES, ids=[said[:40] for _, said in FOLDER_MISTAKES])
+@pytest.mark.parametrize("spoil, said", FOLDER_MISTAKES, ids=[said[:40] for _, said in FOLDER_MISTAKES])
 def test_what_is_wrong_with_a_folder_is_said_before_training(tmp_path, spoil, said):
     root = write_folder(tmp_path / "data")
     spoil(root)
@@ -366,7 +366,7 @@ def test_voc_splits_are_the_named_ones(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("spoil", "said"),
+    "spoil, said",
     [
         (change("JPEGImages/b.jpg", Path.unlink), "train.txt', line 2 names 'b', of which there is no image in"),
         (
