@@ -641,12 +641,12 @@ class Run:
         dataset = self.description.dataset
         if isinstance(dataset, GivenDataset):
             return self._predict_arrays(inputs, dataset, top_k)
-        given = inputs_in(inputs, dataset.sample_type, shapes_of(self.signature.shape)[0])
-        reads_texts = dataset.sample_type in TEXTS
+        given = inputs_in(inputs, dataset.gives.sample.name, shapes_of(self.signature.shape)[0])
+        reads_texts = dataset.gives.sample.name in TEXTS
         paths = [isinstance(one, os.PathLike) or (isinstance(one, str) and not reads_texts) for one in given]
         if any(paths) and not all(paths):
             raise ConfigError("predict: some inputs are paths and others are not. Predict for them separately.")
-        refuse_wrong_kind(given, dataset.sample_type, self.description.task.name)
+        refuse_wrong_kind(given, dataset.gives.sample.name, self.description.task.name)
         if all(paths):
             return self._predict_files([os.fspath(one) for one in given], top_k)
         with tempfile.TemporaryDirectory(prefix="mxtrain-predict-", dir=temporary_place()) as folder:

@@ -21,6 +21,17 @@ from mxtrain.metric.metrics import Metric
 from mxtrain.model.spec import Model
 from mxtrain.task import Task
 from mxtrain.types import Batch, BatchSize, NamedInt, NonNegativeFloat, Positive
+from mxtrain.types.kinds import Gives, SampleKind, Takes, TargetKind
+
+
+class ArcPoints(SampleKind):
+    """Points on a part of a circle (B, P, 2), and their numbers (B,)."""
+
+    name: ClassVar[str] = "arcs"
+
+
+class Circle(TargetKind):
+    """Centre and radius, (B, 3)."""
 
 
 class CircleDraw(NamedInt):
@@ -97,10 +108,8 @@ class ArcSignature(Signature):
 class Circles(BaseDataset):
     """Arcs of circles, which are made when they are read."""
 
-    sample_type: ClassVar[str] = "arcs"
-    tasks: ClassVar[Tuple[str, ...]] = ("circle_fitting",)
+    gives: ClassVar[Gives] = Gives(ArcPoints, Circle)
     signature_class: ClassVar[Type[Signature]] = ArcSignature
-    model_hints: ClassVar[Mapping[str, str]] = {"": "model=deep_set"}
 
     batch_size: BatchSize = 32
     num_train: Positive = 1024
@@ -131,9 +140,7 @@ class Circles(BaseDataset):
 class SetModel(Model):
     """Base of networks for sets of points."""
 
-    input_types: ClassVar[Tuple[str, ...]] = ("arcs",)
-    tasks: ClassVar[Tuple[str, ...]] = ("circle_fitting",)
-    dataset_hints: ClassVar[Mapping[str, str]] = {"": "dataset=circles"}
+    takes: ClassVar[Takes] = Takes(ArcPoints, Circle)
 
     def build_set(self, num_classes: int, most_points: int) -> Any:
         """The network, uninitialised: points (B, P, 2) and their numbers (B,) to (B, num_classes)."""
@@ -192,7 +199,7 @@ def flat_network(num_classes: int, most_points: int) -> Any:
 class CircleL1(Loss):
     """Mean absolute difference of centre and radius."""
 
-    tasks: ClassVar[Tuple[str, ...]] = ("circle_fitting",)
+    takes: ClassVar[Takes] = Takes(Circle)
 
     def build(self, num_classes: int, training: bool) -> Any:
         from mxnet import gluon
@@ -204,7 +211,7 @@ class RadiusError(Metric):
     """Mean absolute difference of radii."""
 
     direction: ClassVar[Literal["max", "min"]] = "min"
-    tasks: ClassVar[Tuple[str, ...]] = ("circle_fitting",)
+    takes: ClassVar[Takes] = Takes(Circle)
 
     def sums(self, F: Any, found_B3: Any, circle_B3: Any, num_classes: int) -> Any:
         return F.sum(F.abs(F.slice_axis(found_B3 - circle_B3, 1, 2, 3))).reshape((1,))
@@ -214,7 +221,7 @@ class CircleFitting(Task):
     """The centre and the radius of a circle, from points on a part of it."""
 
     name: ClassVar[str] = "circle_fitting"
-    model_option: ClassVar[str] = "deep_set"
+    takes: ClassVar[Takes] = Takes(Circle)
 
     def num_classes(self, signature: Signature) -> int:
         return 3

@@ -9,6 +9,7 @@ import numpy as np
 from mxtrain.metric.metrics import Metric
 from mxtrain.task import Task
 from mxtrain.types import Artifact, Batch, Figure, Positive, PositiveFloat
+from mxtrain.types.kinds import Takes
 
 
 class Denoising(Task):
@@ -66,7 +67,7 @@ class PSNR(Metric):
     """The largest difference of two pixels that there can be."""
 
     direction: ClassVar[Literal["max", "min"]] = "max"
-    tasks: ClassVar[Tuple[str, ...]] = ()
+    takes: ClassVar[Takes] = Takes()
 
     def sums(self, F: Any, found_BCHW: Any, clean_BCHW: Any, num_classes: int) -> Any:
         error_B = F.mean(F.square(found_BCHW - clean_BCHW), axis=(1, 2, 3))

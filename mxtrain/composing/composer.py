@@ -14,6 +14,7 @@ from mxtrain.composing.config_files import ConfigFiles
 from mxtrain.composing.hydra_errors import first_line
 from mxtrain.composing.hydra_settings import folder_of
 from mxtrain.composing.origins import file_with_target, find_origins
+from mxtrain.config.options import DEFAULT_TASK, task_for
 from mxtrain.config.search_path import admit_current_folder
 from mxtrain.config.specs import flatten, own_spec
 from mxtrain.errors import ConfigError, raise_interruption
@@ -21,7 +22,6 @@ from mxtrain.errors import ConfigError, raise_interruption
 if TYPE_CHECKING:
     from mxtrain.types.annotations import Config
 
-DEFAULT_TASK = "classification"
 DEFAULTED_BY_TASKS = ("loss", "lr_scheduler", "optimizer")
 """Groups for whose options tasks set something."""
 DEFAULTED_SETTINGS = tuple(f"{group}." for group in DEFAULTED_BY_TASKS)
@@ -159,8 +159,9 @@ class Composer(ConfigFiles):
 
     def _task_of(self, group: str, option: object) -> Optional[str]:
         """Returns the task that a built-in option is made for; None if it names no task."""
-        tasks = getattr(self.class_of(group, option), "tasks", ())
-        return tasks[0] if isinstance(tasks, tuple) and tasks else None  # a property: a setting decides
+        kinds = getattr(self.class_of(group, option), "gives" if group == "dataset" else "takes", None)
+        targets = getattr(kinds, "targets", ())  # none of a property: a setting decides
+        return task_for(targets[0]) or None if targets else None
 
 
 def _targets(node: DictConfig) -> Iterator[object]:

@@ -27,6 +27,7 @@ from mxtrain.composing.hydra_errors import malformed
 from mxtrain.composing.hydra_settings import is_folder
 from mxtrain.composing.yaml_numbers import refused_in_files
 from mxtrain.config.locations import conf_dir as conf_dir
+from mxtrain.config.options import remember_folder
 from mxtrain.config.override_text import expand_home
 from mxtrain.config.specs import import_target
 from mxtrain.errors import ConfigError, raise_interruption
@@ -102,6 +103,7 @@ class ConfigFiles:
         built_in = conf_dir()
         self.search_path = [built_in, *(Path(folder).resolve() for folder in config_dirs)]
         for folder in self.search_path[1:]:
+            remember_folder(folder)
             if not is_folder(folder, "--config-dir"):
                 raise ConfigError(f"--config-dir {folder}: there is no such folder.")
             for file in sorted(folder.rglob("*.yaml")):

@@ -25,6 +25,7 @@ from mxtrain.config.specs import accepted_names, default_settings, flatten, impo
 from mxtrain.errors import ConfigError, did_you_mean
 from mxtrain.files.regular_files import read_regular_text
 from mxtrain.types import Spec
+from mxtrain.types.kinds import Gives, Takes
 
 _MAX_ELSEWHERE = 3
 """Maximum number of options for other tasks that a message suggests; with more, the intended one is unclear."""
@@ -320,7 +321,7 @@ def did_you_mean_any(settings: Sequence[str]) -> str:
 
 def options_with(group: str, field: str, files: ConfigFiles, config: DictConfig) -> str:
     """Returns a sentence that names other options of the group with this field, preferably of the chosen task."""
-    task = import_target(str(config.task["_target_"]), "task").name if "task" in config else ""
+    task = import_target(str(config.task["_target_"]), "task").takes if "task" in config else Takes()
     having: List[str] = []
     elsewhere: List[str] = []
     for option, fields in fields_of_options(group, files):
@@ -347,13 +348,16 @@ def _is_close(one: str, other: str) -> bool:
     return difflib.SequenceMatcher(None, one.lower(), other.lower()).ratio() >= _CLOSE
 
 
-def _is_for(settings: Mapping[str, object], task: str) -> bool:
-    """Returns True if an option of a group is for `task`, or for any task."""
+def _is_for(settings: Mapping[str, object], task: Takes) -> bool:
+    """Returns True if an option of a group gives or takes targets of a task."""
     try:
-        tasks = getattr(import_target(str(settings.get("_target_", "")), ""), "tasks", ())
+        target = import_target(str(settings.get("_target_", "")), "")
     except ConfigError:
         return True
-    return not tasks or (isinstance(tasks, tuple) and task in tasks)
+    if hasattr(target, "gives"):
+        return isinstance(target.gives, Gives) and any(map(task.takes_target, target.gives.targets))
+    takes = getattr(target, "takes", Takes())  # a user's own network or loss may be of any class
+    return not task.targets or any(map(takes.takes_target, task.targets))
 
 
 # Errors of Hydra and YAML.

@@ -29,6 +29,7 @@ from mxtrain.model.spec import Model
 from mxtrain.optimizer.spec import CustomOptimizer, Optimizer
 from mxtrain.parallel.spec import Parallel
 from mxtrain.runtime.spec import Runtime
+from mxtrain.task.fit import target_of
 from mxtrain.task.spec import Task
 from mxtrain.training.spec import Trainer
 from mxtrain.types import Spec
@@ -150,7 +151,10 @@ def describe(
             set_environment(make("runtime"), make("parallel"), make("amp"))
     specs = dict(zip(GROUPS, collect([functools.partial(make, group) for group in GROUPS])))
     # Defaults of a dataset may depend on the task, the model and the loss.
-    specs["dataset"] = specs["dataset"].for_task(specs["task"].name).for_model(specs["model"])
+    target = target_of(specs["task"], specs["dataset"])
+    if target is not None:  # else `check_task_fits` rejects the dataset
+        specs["dataset"] = specs["dataset"].for_target(target)
+    specs["dataset"] = specs["dataset"].for_model(specs["model"])
     specs["dataset"] = specs["dataset"].for_loss(specs["loss"]).for_fold(specs["trainer"].held_out)
     description = Description(config=_complete(config), **specs)
     collect([functools.partial(rule, description) for rule in RULES if check_rules])

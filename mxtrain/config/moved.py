@@ -123,6 +123,9 @@ MOVED: Dict[str, str] = {
     "mxtrain.kvstore.NCCL": "mxtrain.kvstore.spec.NCCL",
     "mxtrain.kvstore.P3": "mxtrain.kvstore.spec.P3",
     "mxtrain.kvstore.ParameterServer": "mxtrain.kvstore.spec.ParameterServer",
+    "mxtrain.metric.metrics.MaskedAccuracy": "mxtrain.metric.metrics.PositionAccuracy",
+    "mxtrain.metric.metrics.MaskedPerplexity": "mxtrain.metric.metrics.PositionPerplexity",
+    "mxtrain.metric.metrics.TokenAccuracy": "mxtrain.metric.metrics.PositionAccuracy",
     "mxtrain.runtime.Runtime": "mxtrain.runtime.spec.Runtime",
 }
 """Old path of a module or class -> its new path."""

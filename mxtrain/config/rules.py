@@ -16,6 +16,7 @@ from mxtrain.errors import ConfigError, did_you_mean, nearest
 from mxtrain.kvstore.world import WORKER
 from mxtrain.logger.tracker import Tracker
 from mxtrain.runtime.cores import usable_cores
+from mxtrain.task.fit import target_of, title_of
 from mxtrain.task.needs import CARRIED_ROWS, CARRIED_STATE, FULL_PRECISION, GLOBAL_WEIGHT, NEEDS, WHOLE_BATCH
 from mxtrain.types import LARGEST_COUNT
 
@@ -101,7 +102,8 @@ def check_monitors(description: Description) -> None:
     monitors += [
         (f"callback.{name}.monitor", spec.monitored) for name, spec in description.callback.items() if spec.monitored
     ]
-    if any(metric.tasks and description.task.name not in metric.tasks for metric in description.metric.values()):
+    target = target_of(description.task, description.dataset)
+    if target is None or not all(metric.takes.takes_target(target) for metric in description.metric.values()):
         return  # `check_task_fits` rejects the metric; the monitor may belong to the right one
     for path, monitor in monitors:
         if monitor not in allowed:
@@ -353,9 +355,8 @@ def check_teacher(description: Description) -> None:
             )
         return
     if not task.distils:
-        name = f"task={task.name}" if task.name else f"the task {type(task).__name__}"
         raise ConfigError(
-            f"distillation.teacher={spec.teacher}: {name} has no outputs that a network could learn from "
+            f"distillation.teacher={spec.teacher}: {title_of(task)} has no outputs that a network could learn from "
             "another one's. Leave it out."
         )
 
@@ -411,7 +412,7 @@ def check_task_fits(description: Description) -> None:
 def check_task_needs(description: Description) -> None:
     """Rejects a strategy, store or precision that a declared need of the task excludes."""
     task = description.task
-    name = f"task={task.name}" if task.name else f"the task {type(task).__name__}"
+    name = title_of(task)
     for need in task.needs_of(description):
         if need not in NEEDS:
             raise ConfigError(

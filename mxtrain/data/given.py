@@ -32,6 +32,7 @@ from mxtrain.data.signature import Signature
 from mxtrain.data.spec import BaseDataset, Splits
 from mxtrain.errors import CheckpointError, ConfigError, DataError
 from mxtrain.types import BatchSize, Names
+from mxtrain.types.kinds import Arrays, ClassIndex, Gives, Images, Number, Numbers, SeveralArrays
 
 if TYPE_CHECKING:
     from mxnet import gluon
@@ -55,9 +56,6 @@ class GivenDataset(Given, BaseDataset):
 
     argument: ClassVar[str] = "dataset"
     makes_folds: ClassVar[bool] = True
-    model_hints: ClassVar[Mapping[str, str]] = dict.fromkeys(
-        ("", *TASK_OF.values()), "model=mlp, or in Python model=NETWORK, a gluon.Block of your own"
-    )
 
     batch_size: BatchSize = "auto"
     shape: List[Union[int, List[int]]] = []
@@ -111,15 +109,12 @@ class GivenDataset(Given, BaseDataset):
         return {**facts, "num_samples": {"test": facts["num_samples"]["all"]}}
 
     @property
-    def sample_type(self) -> str:  # type: ignore[override]  # a class variable in other datasets
+    def gives(self) -> Gives:  # type: ignore[override]  # a class variable in other datasets
+        target = ClassIndex if self.target == "class" else Number
         if self.inputs:
-            return "several arrays"
+            return Gives(SeveralArrays, target)
         is_image = len(self.shape) == 3 and self.shape[0] in (1, 3)
-        return "images" if is_image else "numbers" if len(self.shape) == 1 else "arrays"
-
-    @property
-    def tasks(self) -> Tuple[str, ...]:  # type: ignore[override]
-        return (TASK_OF[self.target],)
+        return Gives(Images if is_image else Numbers if len(self.shape) == 1 else Arrays, target)
 
     @property
     def location(self) -> str:

@@ -29,6 +29,7 @@ from mxtrain.data.loading.splitting import split_indices
 from mxtrain.data.signature import Signature
 from mxtrain.errors import ConfigError, DataError, did_you_mean
 from mxtrain.types import BatchSize, NonNegative, OpenFraction, Positive, PositiveFloat, Spec
+from mxtrain.types.kinds import ClassIndex, Gives, SampleKind, TargetKind
 
 if TYPE_CHECKING:
     import numpy as np
@@ -54,17 +55,13 @@ SMALLEST_BATCH = 8
 class BaseDataset(Spec):
     """Base of the descriptions of all datasets."""
 
-    sample_type: ClassVar[str] = ""
-    """Type of its samples, for example "images", "text", "numbers" or "features"."""
-    tasks: ClassVar[Tuple[str, ...]] = ("classification",)
-    """Names of the tasks that its samples are made for; the first is meant where only the dataset is named."""
+    gives: ClassVar[Gives] = Gives(SampleKind, ClassIndex)
+    """Kind of its samples, and kinds of targets that they can have. The first kind of target decides the task if only
+    the dataset is chosen. A property if a setting decides."""
     signature_class: ClassVar[Type[Signature]] = Signature
     """Class of the signatures that `infer_signature` returns, by which those of checkpoints are read."""
     model_option: ClassVar[str] = ""
     """Default model where only the dataset is named; empty: the default of the task."""
-
-    model_hints: ClassVar[Mapping[str, str]] = {}
-    """Advice for models that read other samples: by task, and under "" for tasks without a usual model."""
 
     problem_kinds: ClassVar[Tuple[str, ...]] = ()
     """Kinds of problems that only this dataset reports, in addition to `checking.problems.KINDS`."""
@@ -163,12 +160,11 @@ class BaseDataset(Spec):
         batch_size = -(-(2 ** (target_size.bit_length() - 1)) // divisor) * divisor
         return self.model_copy(update={"batch_size": batch_size})
 
-    def for_task(self, name: str) -> BaseDataset:
-        """Returns this dataset, whose samples have what a task needs of them, where samples have more than one task
-        needs.
+    def for_target(self, kind: Type[TargetKind]) -> BaseDataset:
+        """Returns this dataset with one of the kinds of targets that it gives.
 
         Args:
-            name: name of the option of conf/task/; empty for a task of the user's own.
+            kind: a member of `gives.targets`, or `TargetKind` for a task without targets of the dataset.
         """
         return self
 
@@ -392,7 +388,7 @@ class BaseDataset(Spec):
         Raises:
             ConfigError: such samples cannot be corrupted so.
         """
-        gives = self.sample_type or "something else"
+        gives = self.gives.sample.name or "something else"
         raise ConfigError(
             f"corrupt={name}: it changes the pixels of images, and the dataset gives {gives}. Leave corrupt out."
         )

@@ -16,6 +16,7 @@ from mxtrain.exporting.converters import CONVERTERS
 from mxtrain.exporting.graph import Input, OnnxGraph, evaluate
 from mxtrain.model.graph.trace import NotTraceable, input_names, symbol_of
 from mxtrain.types import Shape, shapes_of
+from mxtrain.types.kinds import Images
 
 if TYPE_CHECKING:
     from mxnet import gluon
@@ -110,9 +111,9 @@ class TracedNetwork:
         self.shapes: List[Shape] = [tuple(shape) for shape in shapes_of(signature.shape)]
         self.state_shapes: List[Shape] = [tuple(shape) for shape in description.model.state_shapes]
         count = len(self.shapes) + len(self.state_shapes)
-        is_image = description.dataset.sample_type == "images" and len(signature.mean) > 0
+        is_image = issubclass(description.dataset.gives.sample, Images) and len(signature.mean) > 0
         self.normalisation = Normalisation.from_signature(signature) if is_image else None
-        self.kind = description.dataset.sample_type
+        self.kind = description.dataset.gives.sample.name
         self._any_size = description.task.exports_any_size
         self._types = [array.dtype.name for array in arrays]
         self.reads_bytes = self.normalisation is not None and is_integral(self.normalisation.undo(arrays[0]))

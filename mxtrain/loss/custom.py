@@ -62,18 +62,18 @@ class CustomLoss(Wrapped, UserLoss):
                 f"smoothed. {remedy}"
             )
 
-    def refuse_counting_ignored(self, ignored: str, loss_option: str) -> None:
+    def refuse_counting_ignored(self, ignored: str, option: str) -> None:
         """Rejects Gluon's losses for targets in which -1 means "ignore": they read -1 as the last class.
 
         Args:
             ignored: positions that have the label -1, e.g. "ignored pixels".
-            loss_option: option of the group `loss` to suggest.
+            option: option of the group `loss` to suggest.
 
         Raises:
             ConfigError: the loss is one of Gluon's.
         """
         if self.name.startswith("mxnet.gluon.loss."):
-            raise ConfigError(f"loss: {self.name} would count {ignored}, whose label is -1. Type loss={loss_option}.")
+            raise ConfigError(f"loss: {self.name} would count {ignored}, whose label is -1. Type loss={option}.")
 
     def block(self) -> gluon.Block:
         """Calls the user's class or function with its arguments."""

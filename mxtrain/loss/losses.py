@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, Tuple
+from typing import TYPE_CHECKING, ClassVar
 
 from mxtrain.errors import ConfigError
 from mxtrain.types import OpenFraction, PositiveFloat, Spec
+from mxtrain.types.kinds import ClassIndex, Number, Preference, RowClass, Takes
 
 if TYPE_CHECKING:
     from mxnet import gluon
@@ -21,8 +22,8 @@ class Loss(Spec):
     """Name of the class in mxnet.gluon.loss that computes the loss from dense targets."""
     signed_target: ClassVar[bool] = False
     """If true, targets are -1 and 1 instead of 0 and 1."""
-    tasks: ClassVar[Tuple[str, ...]] = ("classification",)
-    """Names of the tasks whose outputs and targets the loss accepts; empty: any."""
+    takes: ClassVar[Takes] = Takes(ClassIndex)
+    """Kinds of targets that the loss compares outputs with; empty: any."""
     passes: ClassVar[int] = 1
     """Number of passes over the samples that were collected with the current weights, before new ones are collected."""
 
@@ -61,7 +62,7 @@ class Loss(Spec):
 class UserLoss(Loss):
     """Settings of the group `loss` that a user's own loss (`_target_`) accepts in addition to its arguments."""
 
-    tasks: ClassVar[Tuple[str, ...]] = ()
+    takes: ClassVar[Takes] = Takes()
 
     dense_labels: bool = False
     """If true, labels are class probabilities, (B, K), instead of class indices, (B,), as in Gluon."""
@@ -86,7 +87,7 @@ class ClassCrossEntropy(Loss):
     """Cross entropy of the classes of a table, averaged over samples: binary cross entropy of one score for two
     classes, softmax cross entropy for more."""
 
-    tasks: ClassVar[Tuple[str, ...]] = ("tabular",)
+    takes: ClassVar[Takes] = Takes(RowClass)
 
     pos_weight: PositiveFloat = 1.0
     """Weight of positive samples, for two classes only; see `BinaryCrossEntropy`."""
@@ -108,7 +109,7 @@ class BinaryCrossEntropy(Loss):
     """Binary cross entropy of one score and a yes/no target: -w y log p - (1 - y) log(1 - p), with p = sigmoid(score);
     the mean over samples."""
 
-    tasks: ClassVar[Tuple[str, ...]] = ("tabular",)
+    takes: ClassVar[Takes] = Takes(RowClass)
 
     pos_weight: PositiveFloat = 1.0
     """Weight of a positive sample (w above), relative to 1 for a negative one. Values above 1 make predicted
@@ -139,14 +140,14 @@ class KLDiv(Loss):
 class L1(Loss):
     """Mean absolute difference to the target: the one-hot class, or a value."""
 
-    tasks: ClassVar[Tuple[str, ...]] = ("classification", "regression", "recommendation")
+    takes: ClassVar[Takes] = Takes(ClassIndex, Number, Preference)
     gluon_name: ClassVar[str] = "L1Loss"
 
 
 class L2(Loss):
     """Half the mean squared difference to the target: the one-hot class, or a value."""
 
-    tasks: ClassVar[Tuple[str, ...]] = ("classification", "regression", "recommendation")
+    takes: ClassVar[Takes] = Takes(ClassIndex, Number, Preference)
     gluon_name: ClassVar[str] = "L2Loss"
 
 
@@ -155,7 +156,7 @@ class Huber(Loss):
 
     rho: PositiveFloat = 1.0
     """Difference from which on the loss is linear."""
-    tasks: ClassVar[Tuple[str, ...]] = ("classification", "regression", "recommendation")
+    takes: ClassVar[Takes] = Takes(ClassIndex, Number, Preference)
     gluon_name: ClassVar[str] = "HuberLoss"
 
 

@@ -17,6 +17,7 @@ import numpy as np
 from mxtrain.metric.host import Collected, HostMetric, HostPredictions, ranks
 from mxtrain.metric.metrics import Metric, ratio
 from mxtrain.types import Positive
+from mxtrain.types.kinds import RowClass, Takes
 
 if TYPE_CHECKING:
     from mxtrain.types.annotations import Array, OperatorModule
@@ -56,7 +57,7 @@ class ClassMetric(HostMetric):
     """Base class of metrics of two classes, or of the mean over more classes, each against the rest."""
 
     collects: ClassVar[Type[Collected]] = ClassScores
-    tasks: ClassVar[Tuple[str, ...]] = ("tabular",)
+    takes: ClassVar[Takes] = Takes(RowClass)
 
     def compute(self, collected: Collected) -> float:
         assert isinstance(collected, ClassScores)
@@ -107,7 +108,7 @@ class LogLoss(Metric):
     """Mean of -log p of the true class, in nats; ignores sample weights."""
 
     direction: ClassVar[Literal["max", "min"]] = "min"
-    tasks: ClassVar[Tuple[str, ...]] = ("tabular",)
+    takes: ClassVar[Takes] = Takes(RowClass)
 
     def sums(self, F: OperatorModule, logits_BK: Array, label_B: Array, num_classes: int) -> Array:
         return -F.sum(F.pick(F.log_softmax(logits_BK), label_B, axis=-1)).reshape((1,))

@@ -14,6 +14,7 @@ import numpy as np
 from mxtrain.config.given import Given
 from mxtrain.errors import ConfigError
 from mxtrain.metric.host import Collected, HostMetric, HostPredictions
+from mxtrain.types.kinds import Takes
 
 DIRECTIONS: Dict[Literal["max", "min"], Tuple[str, ...]] = {
     "min": ("MAE", "MSE", "RMSE", "CrossEntropy", "NegativeLogLikelihood", "Perplexity", "Loss"),
@@ -48,7 +49,7 @@ class GivenMetric(Given, HostMetric):
 
     argument: ClassVar[str] = "metric"
     collects: ClassVar[Type[Collected]] = PredictionsAndTargets
-    tasks: ClassVar[Tuple[str, ...]] = ()
+    takes: ClassVar[Takes] = Takes()
 
     @classmethod
     def describe_object(cls, value: Any) -> Dict[str, Any]:

@@ -9,11 +9,12 @@ Legend: N samples, B batch, R rows.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, ClassVar, List, Literal, Optional, Sequence, Tuple, Type, Union
+from typing import TYPE_CHECKING, ClassVar, List, Literal, Optional, Sequence, Type, Union
 
 import numpy as np
 
 from mxtrain.metric.metrics import Metric
+from mxtrain.types.kinds import Number, Takes
 
 if TYPE_CHECKING:
     from mxtrain.kvstore.store import Store
@@ -116,7 +117,7 @@ class PairMetric(HostMetric):
     """Base class of metrics of one predicted number and one target number per sample."""
 
     collects: ClassVar[Type[Collected]] = Pairs
-    tasks: ClassVar[Tuple[str, ...]] = ("regression",)
+    takes: ClassVar[Takes] = Takes(Number)
 
     def compute(self, collected: Collected) -> float:
         rows = collected.samples()

@@ -8,10 +8,11 @@ Legend: B batch, K classes, M positions, T tokens.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, ClassVar, Literal, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, ClassVar, Literal, Optional, Sequence
 
 from mxtrain.errors import ConfigError
 from mxtrain.types import Positive, Spec
+from mxtrain.types.kinds import ClassIndex, Number, PositionLabels, Preference, RowClass, Takes, Tokens
 
 if TYPE_CHECKING:
     import numpy as np
@@ -34,8 +35,8 @@ class Metric(Spec):
 
     direction: ClassVar[Literal["max", "min", "unknown"]] = "unknown"
     """The direction in which the metric gets better; see `better_direction`."""
-    tasks: ClassVar[Tuple[str, ...]] = ("classification",)
-    """Names of the tasks whose outputs and targets the metric accepts; empty: any."""
+    takes: ClassVar[Takes] = Takes(ClassIndex)
+    """Kinds of targets that the metric compares outputs with; empty: any."""
 
     in_training: ClassVar[bool] = True
     """If true, it is measured in every training step; otherwise only in evaluations."""
@@ -100,7 +101,7 @@ class Accuracy(Metric):
     """Fraction of samples whose highest-scoring class is the label, from 0 to 1."""
 
     direction: ClassVar[Literal["max", "min"]] = "max"
-    tasks: ClassVar[Tuple[str, ...]] = ("classification", "tabular")
+    takes: ClassVar[Takes] = Takes(ClassIndex, RowClass)
 
     def sums(self, F: OperatorModule, logits_BK: Array, label_B: Array, num_classes: int) -> Array:
         return F.sum(F.argmax(logits_BK, axis=-1) == label_B).reshape((1,))
@@ -113,7 +114,7 @@ class PositionMetric(Metric):
     the number of labelled positions.
     """
 
-    tasks: ClassVar[Tuple[str, ...]] = ("masked_language_modeling",)
+    takes: ClassVar[Takes] = Takes(PositionLabels)
 
     def size(self, num_classes: int) -> int:
         return 2
@@ -122,8 +123,8 @@ class PositionMetric(Metric):
         return ratio(sums[0], sums[1])
 
 
-class MaskedAccuracy(PositionMetric):
-    """Fraction of masked tokens that are predicted correctly, from 0 to 1."""
+class PositionAccuracy(PositionMetric):
+    """Fraction of labelled positions, such as masked tokens or words, that are predicted correctly, from 0 to 1."""
 
     direction: ClassVar[Literal["max", "min"]] = "max"
 
@@ -132,17 +133,11 @@ class MaskedAccuracy(PositionMetric):
         return F.concat(F.sum(hits_BM).reshape((1,)), F.sum(label_B >= 0).reshape((1,)), dim=0)
 
 
-class TokenAccuracy(MaskedAccuracy):
-    """Fraction of words whose tag is predicted correctly, from 0 to 1."""
-
-    tasks: ClassVar[Tuple[str, ...]] = ("token_classification",)
-
-
 class TopKAccuracy(Metric):
     """Fraction of samples whose label is among the `top_k` highest-scoring classes, from 0 to 1."""
 
     direction: ClassVar[Literal["max", "min"]] = "max"
-    tasks: ClassVar[Tuple[str, ...]] = ("classification", "tabular")
+    takes: ClassVar[Takes] = Takes(ClassIndex, RowClass)
 
     top_k: Positive = 5
     """Number of highest-scoring classes that must contain the label."""
@@ -170,7 +165,7 @@ class CrossEntropy(Metric):
         return -F.sum(F.pick(F.log_softmax(logits_BK), label_B, axis=-1)).reshape((1,))
 
 
-class MaskedPerplexity(PositionMetric):
+class PositionPerplexity(PositionMetric):
     """Exponential of the mean cross entropy of masked tokens."""
 
     direction: ClassVar[Literal["max", "min"]] = "min"
@@ -200,7 +195,7 @@ class TokenMetric(Metric):
     """
 
     direction: ClassVar[Literal["max", "min"]] = "min"
-    tasks: ClassVar[Tuple[str, ...]] = ("language_modeling", "translation")
+    takes: ClassVar[Takes] = Takes(Tokens)
 
     def size(self, num_classes: int) -> int:
         return 3
@@ -275,7 +270,7 @@ def count_cells(F: OperatorModule, cell: Array, size: int) -> Array:
 class ConfusionMetric(Metric):
     """Base class of metrics of the (K, K) confusion matrix; rows are labels, columns are predictions."""
 
-    tasks: ClassVar[Tuple[str, ...]] = ("classification", "tabular")
+    takes: ClassVar[Takes] = Takes(ClassIndex, RowClass)
 
     def size(self, num_classes: int) -> int:
         if num_classes > MAX_CONFUSION_CLASSES:
@@ -348,7 +343,7 @@ class ValueMetric(Metric):
     """Base class of mean errors of predictions (B, 1) against targets (B,), in the unit of the targets."""
 
     direction: ClassVar[Literal["max", "min"]] = "min"
-    tasks: ClassVar[Tuple[str, ...]] = ("regression", "recommendation")
+    takes: ClassVar[Takes] = Takes(Number, Preference)
 
     def sums(self, F: OperatorModule, prediction_B1: Array, target_B: Array, num_classes: int) -> Array:
         return F.sum(self.error(F, prediction_B1.reshape((-1,)) - target_B)).reshape((1,))

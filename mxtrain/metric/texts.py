@@ -22,6 +22,7 @@ from mxtrain.errors import ConfigError
 from mxtrain.metric.host import Collected, HostMetric, HostPredictions
 from mxtrain.metric.metrics import Metric
 from mxtrain.types import NonNegative, Positive
+from mxtrain.types.kinds import Sentence, Takes, Translations
 
 if TYPE_CHECKING:
     from sacrebleu.metrics.bleu import BLEU
@@ -119,7 +120,7 @@ class SentenceAccuracy(TextMetric):
     """Fraction of texts that equal their reference exactly, from 0 to 1."""
 
     direction: ClassVar[Literal["max", "min"]] = "max"
-    tasks: ClassVar[Tuple[str, ...]] = ("translation", "speech_recognition")
+    takes: ClassVar[Takes] = Takes(Sentence)
 
     @property
     def num_counts(self) -> int:
@@ -136,7 +137,7 @@ class SacrebleuMetric(TextMetric):
     """Base class of metrics that sacrebleu computes, with one reference per text, from 0 to 100."""
 
     direction: ClassVar[Literal["max", "min"]] = "max"
-    tasks: ClassVar[Tuple[str, ...]] = ("translation",)
+    takes: ClassVar[Takes] = Takes(Translations)
 
     @property
     def signature(self) -> str:

@@ -10,6 +10,7 @@ from mxtrain.config.wrapped import Wrapped
 from mxtrain.errors import ConfigError
 from mxtrain.model.spec import Model
 from mxtrain.types import NonNegative, Shape, Spec
+from mxtrain.types.kinds import Takes
 
 if TYPE_CHECKING:
     from mxnet import gluon
@@ -36,7 +37,7 @@ class CustomModel(Wrapped, CustomFields):
     """
 
     filled: ClassVar[Optional[Tuple[str, ...]]] = None
-    input_types: ClassVar[Tuple[str, ...]] = ()
+    takes: ClassVar[Takes] = Takes()
 
     @classmethod
     def with_target(cls) -> Type[Spec]:

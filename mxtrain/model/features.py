@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, Mapping, Sequence, Tuple
+from typing import TYPE_CHECKING, ClassVar, Sequence
 
 from mxtrain.model.spec import Model, missing_method
+from mxtrain.types.kinds import IndexedFeatures, TableFeatures, Takes
 
 if TYPE_CHECKING:
     from mxnet import gluon
@@ -13,8 +14,7 @@ if TYPE_CHECKING:
 class FeatureModel(Model):
     """Base of networks for categories and numbers."""
 
-    input_types: ClassVar[Tuple[str, ...]] = ("features",)
-    dataset_hints: ClassVar[Mapping[str, str]] = {"": "dataset=feature_table"}
+    takes: ClassVar[Takes] = Takes(TableFeatures)
 
     def build_features(self, num_classes: int, field_sizes: Sequence[int], num_numbers: int) -> gluon.Block:
         """Returns the network, uninitialized. It takes ids (B, F) int32 and numbers (B, N) float32; where F or N is 0,
@@ -32,8 +32,7 @@ class FeatureModel(Model):
 class IndexedModel(Model):
     """Base of networks for features by index, as in libsvm's files."""
 
-    input_types: ClassVar[Tuple[str, ...]] = ("indexed_features",)
-    dataset_hints: ClassVar[Mapping[str, str]] = {"": "dataset=libsvm"}
+    takes: ClassVar[Takes] = Takes(IndexedFeatures)
 
     def build_indexed(self, num_classes: int, num_indices: int) -> gluon.Block:
         """Returns the network, uninitialized. It takes ids (B, L) int32 and their values (B, L) float32, which are 0

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import copy
 import hashlib
-from typing import TYPE_CHECKING, Any, ClassVar, Collection, Dict, Mapping, Sequence, Tuple
+from typing import TYPE_CHECKING, Any, ClassVar, Collection, Dict, Mapping, Sequence
 
 from mxtrain.config.given import Given, class_of
 from mxtrain.errors import ConfigError
 from mxtrain.model.custom import CustomFields
 from mxtrain.types import Shape
+from mxtrain.types.kinds import Takes
 
 if TYPE_CHECKING:
     from mxnet import gluon
@@ -52,7 +53,7 @@ class GivenModel(Given, CustomFields):
     from these, the others from `init`."""
 
     argument: ClassVar[str] = "model"
-    input_types: ClassVar[Tuple[str, ...]] = ()
+    takes: ClassVar[Takes] = Takes()
 
     networks: Dict[str, str] = {}
     """Of several networks of a custom loop: the class of each."""

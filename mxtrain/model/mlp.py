@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, List, Mapping, Sequence, Tuple
+from typing import TYPE_CHECKING, ClassVar, List, Sequence
 
 from mxtrain.model.features import FeatureModel
 from mxtrain.model.networks.layers import Activation
-from mxtrain.model.spec import Model
 from mxtrain.types import OpenFraction, Positive, Shape
+from mxtrain.types.kinds import Arrays, ClassIndex, Number, RowClass, TableFeatures, Takes
 
 if TYPE_CHECKING:
     from mxnet import gluon
@@ -16,9 +16,7 @@ if TYPE_CHECKING:
 class MLP(FeatureModel):
     """Dense layers of the given widths, each with an activation and dropout, then the output layer."""
 
-    input_types: ClassVar[Tuple[str, ...]] = ("images", "numbers", "features", "arrays")
-    dataset_hints: ClassVar[Mapping[str, str]] = Model.dataset_hints
-    tasks: ClassVar[Tuple[str, ...]] = ("classification", "regression", "tabular")
+    takes: ClassVar[Takes] = Takes(Arrays, TableFeatures, ClassIndex, Number, RowClass)
 
     hidden: List[Positive] = [128, 64]
     """Units of each hidden layer, first to last; `[]` is a linear classifier."""

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, Collection, Dict, List, Literal, Mapping, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, ClassVar, Collection, Dict, List, Literal, Optional, Sequence
 
 import pydantic
 
 from mxtrain.errors import ConfigError
 from mxtrain.model.published import require_published
 from mxtrain.types import NonNegativeFloat, PathText, Positive, Shape, Spec
+from mxtrain.types.kinds import Images, Takes
 
 if TYPE_CHECKING:
     from mxnet import gluon
@@ -34,16 +35,9 @@ class Model(Spec):
     over them, in which `*` also matches dots.
     """
 
-    input_types: ClassVar[Tuple[str, ...]] = ("images",)
-    """Sample types that the network accepts, see `sample_type` of datasets, e.g. "images" or "numbers"; empty if its
-    code accepts any."""
-
-    tasks: ClassVar[Tuple[str, ...]] = ()
-    """Names of the tasks of the network; the first is the default if only the model is chosen. Empty: any task."""
-
-    dataset_hints: ClassVar[Mapping[str, str]] = {"": "dataset=digits", "regression": ""}
-    """Advice for datasets with another sample type than the first of `input_types`: by task, and under "" for all
-    others; empty: only a user's dataset has that type. Classes that set `input_types` set this, too."""
+    takes: ClassVar[Takes] = Takes(Images)
+    """Kinds of samples that the network accepts and of targets that it predicts; without a kind of either, any. The
+    first kind of target decides the task if only the model is chosen."""
 
     weights: Optional[PathText] = None
     """Initial weights: path of a `.params` file (Gluon, GluonCV, or exported by Module); pretrained = the weights that

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, ClassVar, Dict, List, Literal, Mapping, Optional, Sequence, Tuple, Type
+from typing import TYPE_CHECKING, ClassVar, Dict, List, Literal, Optional, Sequence, Tuple, Type
 
 import numpy as np
 import pydantic
@@ -20,6 +20,7 @@ from mxtrain.data.table.cell_text import known_spelling
 from mxtrain.errors import CheckpointError, ConfigError, DataError, did_you_mean, run_dir_setting
 from mxtrain.recommendation.catalog import Catalog
 from mxtrain.recommendation.joined_rows import IDS, NUMBERS, Features, JoinedRows, features_file, join_rows
+from mxtrain.recommendation.kinds import UserHistories
 from mxtrain.recommendation.model import Recommender
 from mxtrain.recommendation.side_features import SideFile, whole_number
 from mxtrain.recommendation.signature import RecommendationSignature
@@ -32,6 +33,7 @@ from mxtrain.recommendation.source import (
     leave_one_out,
 )
 from mxtrain.types import LARGEST_COUNT, BatchSize, Positive, Shape
+from mxtrain.types.kinds import Gives, Preference
 
 if TYPE_CHECKING:
     from mxtrain.data.loading.loader import BatchLoader, LoaderOptions
@@ -51,9 +53,7 @@ class InteractionDataset(BaseDataset):
     """
 
     signature_class: ClassVar[Type[Signature]] = RecommendationSignature
-    sample_type: ClassVar[str] = "interactions"
-    model_hints: ClassVar[Mapping[str, str]] = {"": "model=fism"}
-    tasks: ClassVar[Tuple[str, ...]] = ("recommendation",)
+    gives: ClassVar[Gives] = Gives(UserHistories, Preference)
     problem_kinds: ClassVar[Tuple[str, ...]] = (FEW_ITEMS,)
 
     feedback: Literal["implicit", "explicit"] = "implicit"

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, Tuple
+from typing import TYPE_CHECKING, ClassVar
 
 from mxtrain.loss.losses import Loss
+from mxtrain.types.kinds import Preference, Takes
 
 if TYPE_CHECKING:
     from mxnet import gluon
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
 class RankingLoss(Loss):
     """Base of losses of an item that a user has against sampled ones that he has not."""
 
-    tasks: ClassVar[Tuple[str, ...]] = ("recommendation",)
+    takes: ClassVar[Takes] = Takes(Preference)
 
     block_name: ClassVar[str] = ""
     """The class in mxtrain.recommendation.ranking_blocks."""

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, Mapping, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, ClassVar, Mapping, Optional, Sequence
 
 from mxtrain.model.features import build_features
 from mxtrain.model.spec import Model, missing_method
+from mxtrain.recommendation.kinds import UserHistories
+from mxtrain.types.kinds import Preference, Takes
 
 if TYPE_CHECKING:
     from mxnet import gluon
@@ -18,9 +20,7 @@ class Recommender(Model):
     """Base of networks that know users and items by their ids. Models of features (`FeatureModel`) recommend
     without being one: users and items are rows of features then, see `build_feature_recommender`."""
 
-    input_types: ClassVar[Tuple[str, ...]] = ("interactions",)
-    dataset_hints: ClassVar[Mapping[str, str]] = {"": "dataset=imported_names"}
-    tasks: ClassVar[Tuple[str, ...]] = ("recommendation",)
+    takes: ClassVar[Takes] = Takes(UserHistories, Preference)
     reads_history: ClassVar[bool] = False
     """True if the network takes the items of each user and their number as its third and fourth input."""
 

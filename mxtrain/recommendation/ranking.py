@@ -11,13 +11,14 @@ Legend: B batch, C candidates, I all items, N samples.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, ClassVar, Literal, Optional, Sequence, Tuple, Type
+from typing import TYPE_CHECKING, ClassVar, Literal, Optional, Sequence, Type
 
 import numpy as np
 
 from mxtrain.metric.host import Collected, HostMetric, HostPredictions
 from mxtrain.metric.metrics import Metric
 from mxtrain.types import Positive
+from mxtrain.types.kinds import Preference, Takes
 
 if TYPE_CHECKING:
     from mxtrain.types.annotations import Array, OperatorModule
@@ -27,7 +28,7 @@ class RankingMetric(Metric):
     """Base class of metrics of the first `k` ranks."""
 
     direction: ClassVar[Literal["max", "min"]] = "max"
-    tasks: ClassVar[Tuple[str, ...]] = ("recommendation",)
+    takes: ClassVar[Takes] = Takes(Preference)
 
     k: Positive = 10
     """Number of highest-scoring items in which the held-out item must be."""

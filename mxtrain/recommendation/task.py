@@ -20,6 +20,7 @@ from mxtrain.recommendation.ranking import RankingMetric, SampledItemsMetric
 from mxtrain.recommendation.signature import RecommendationSignature
 from mxtrain.task.spec import Report, Task
 from mxtrain.types import Artifact, Table
+from mxtrain.types.kinds import Preference, Takes
 
 if TYPE_CHECKING:
     from mxnet import gluon
@@ -50,11 +51,8 @@ class Recommendation(Task):
     """
 
     name: ClassVar[str] = "recommendation"
+    takes: ClassVar[Takes] = Takes(Preference)
     predict_inputs: ClassVar[str] = ALL
-    dataset_options: ClassVar[Tuple[str, ...]] = ("interactions",)
-    model_option: ClassVar[str] = "fism"
-    loss_option: ClassVar[str] = "sampled_bce"
-    metric_option: ClassVar[str] = "ndcg_at_k_sampled"
     list_field: ClassVar[Tuple[str, str]] = ("items", "items")
     has_results: ClassVar[bool] = True
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar, Dict, Mapping, Optional, Sequence, Tuple, Type, Union
+from typing import TYPE_CHECKING, Any, ClassVar, Dict, Optional, Sequence, Tuple, Type, Union
 
 import pydantic
 from typing_extensions import Literal
@@ -14,10 +14,12 @@ from mxtrain.reinforcement.draws import ReinforcementDraw
 from mxtrain.reinforcement.environments import EnvironmentFactory, Spaces, close
 from mxtrain.reinforcement.episodes import EpisodeLoader, Episodes
 from mxtrain.reinforcement.image_layout import Channels
+from mxtrain.reinforcement.kinds import Observations, Returns
 from mxtrain.reinforcement.rollout_loader import RolloutLoader
 from mxtrain.reinforcement.rollouts import Environments, RolloutSettings
 from mxtrain.reinforcement.signature import ActionSignature
 from mxtrain.types import Fraction, OpenFraction, Positive
+from mxtrain.types.kinds import Gives
 
 if TYPE_CHECKING:
     from mxtrain.data.loading.loader import BatchLoader, LoaderOptions
@@ -35,9 +37,7 @@ class Gymnasium(BaseDataset):
     """
 
     signature_class: ClassVar[Type[Signature]] = ActionSignature
-    sample_type: ClassVar[str] = "observations"
-    model_hints: ClassVar[Mapping[str, str]] = {"": "model=actor_critic"}
-    tasks: ClassVar[Tuple[str, ...]] = ("reinforcement_learning",)
+    gives: ClassVar[Gives] = Gives(Observations, Returns)
 
     id: str = "CartPole-v1"
     """Id of the environment in gymnasium's registry."""

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, Optional, Tuple
+from typing import TYPE_CHECKING, ClassVar, Optional
 
 from mxtrain.loss.losses import Loss
+from mxtrain.reinforcement.kinds import Returns
 from mxtrain.types import NonNegativeFloat, PositiveFloat
+from mxtrain.types.kinds import Takes
 
 if TYPE_CHECKING:
     from mxnet import gluon
@@ -20,7 +22,7 @@ class PolicyLoss(Loss):
     synchronous form is A2C.
     """
 
-    tasks: ClassVar[Tuple[str, ...]] = ("reinforcement_learning",)
+    takes: ClassVar[Takes] = Takes(Returns)
 
     value_coefficient: NonNegativeFloat = 0.5
     """Weight of the squared error of values."""

@@ -9,7 +9,9 @@ import math
 from typing import TYPE_CHECKING, ClassVar, Literal, Sequence, Tuple
 
 from mxtrain.metric.metrics import Metric, ratio
+from mxtrain.reinforcement.kinds import Returns
 from mxtrain.reinforcement.policy import FACTS, Actions, facts_of
+from mxtrain.types.kinds import Takes
 
 if TYPE_CHECKING:
     import numpy as np
@@ -33,7 +35,7 @@ class EpisodeMetric(Metric):
     The sums are those of all `facts`, so that several metrics share one operator.
     """
 
-    tasks: ClassVar[Tuple[str, ...]] = ("reinforcement_learning",)
+    takes: ClassVar[Takes] = Takes(Returns)
     fact: ClassVar[str]
     """Name of the averaged fact."""
 
@@ -68,7 +70,7 @@ class EpisodeLength(EpisodeMetric):
 class PolicyMetric(Metric):
     """Base class of metrics of the policy in training; validations do not have them."""
 
-    tasks: ClassVar[Tuple[str, ...]] = ("reinforcement_learning",)
+    takes: ClassVar[Takes] = Takes(Returns)
 
     actions: Actions
 

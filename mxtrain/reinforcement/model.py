@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, Mapping, Tuple
+from typing import TYPE_CHECKING, ClassVar
 
 from mxtrain.model.spec import Model, missing_method
+from mxtrain.reinforcement.kinds import Observations, Returns
 from mxtrain.types import Shape
+from mxtrain.types.kinds import Takes
 
 if TYPE_CHECKING:
     from mxnet import gluon
@@ -16,9 +18,7 @@ if TYPE_CHECKING:
 class PolicyModel(Model):
     """Base class of policy networks. Other models are used as networks with one vector as output (`Model.build`)."""
 
-    input_types: ClassVar[Tuple[str, ...]] = ("observations",)
-    dataset_hints: ClassVar[Mapping[str, str]] = {"": "dataset=gymnasium"}
-    tasks: ClassVar[Tuple[str, ...]] = ("reinforcement_learning",)
+    takes: ClassVar[Takes] = Takes(Observations, Returns)
 
     def build_policy(self, actions: Actions, input_shape: Shape) -> gluon.Block:
         """Returns the policy network, uninitialized: (B, ...) to (B, O), see `mxtrain.reinforcement.policy`.

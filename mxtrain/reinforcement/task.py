@@ -13,6 +13,7 @@ import numpy as np
 from mxtrain.errors import ConfigError, LoaderError, MxtrainError
 from mxtrain.reinforcement.actor_critic import ActorCritic
 from mxtrain.reinforcement.gymnasium import Gymnasium
+from mxtrain.reinforcement.kinds import Returns
 from mxtrain.reinforcement.losses import PolicyLoss
 from mxtrain.reinforcement.metrics import ApproximateDivergence, ExplainedVariance, PolicyEntropy
 from mxtrain.reinforcement.model import PolicyModel
@@ -22,6 +23,7 @@ from mxtrain.task.needs import FULL_PRECISION
 from mxtrain.task.report import Report
 from mxtrain.task.spec import Task
 from mxtrain.types import Artifact, Figure, NonNegative, PositiveFloat, Table, shapes_of
+from mxtrain.types.kinds import Takes
 
 if TYPE_CHECKING:
     import numpy as np
@@ -48,14 +50,11 @@ class ReinforcementLearning(Task):
     """
 
     name: ClassVar[str] = "reinforcement_learning"
+    takes: ClassVar[Takes] = Takes(Returns)
     predict_inputs: ClassVar[str] = ""
     writes: ClassVar[str] = "animation"
     writes_ending: ClassVar[str] = ".gif"
     writes_by_default: ClassVar[bool] = False
-    dataset_options: ClassVar[Tuple[str, ...]] = ("gymnasium",)
-    model_option: ClassVar[str] = "actor_critic"
-    loss_option: ClassVar[str] = "ppo"
-    metric_option: ClassVar[str] = "return"
     can_balance: ClassVar[bool] = False
     needs: ClassVar[Tuple[str, ...]] = (FULL_PRECISION,)
 

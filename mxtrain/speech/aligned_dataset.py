@@ -14,7 +14,6 @@ from typing import (
     Dict,
     List,
     Literal,
-    Mapping,
     Optional,
     Sequence,
     Tuple,
@@ -43,6 +42,7 @@ from mxtrain.speech.aligned import (
 )
 from mxtrain.speech.aligned_lines import read_aligned
 from mxtrain.speech.features import Features
+from mxtrain.speech.kinds import MelFrames, Symbols
 from mxtrain.speech.loader import padded_frames
 from mxtrain.speech.prepared import FEATURE, SECONDS, features_of, problems_of
 from mxtrain.speech.recording import CUT_AUDIO, SILENT_AUDIO, require_soundfile
@@ -50,6 +50,7 @@ from mxtrain.speech.signature import SymbolSignature
 from mxtrain.speech.usable import Skipping, can_open, divide, frames_of, is_complete
 from mxtrain.speech.utterances import Utterance
 from mxtrain.types import BatchSize, Names, NonNegative, Positive, PositiveFloat
+from mxtrain.types.kinds import Gives
 
 if TYPE_CHECKING:
     from mxtrain.data.loading.loader import BatchLoader, LoaderOptions
@@ -70,9 +71,7 @@ class AlignedDataset(BaseDataset):
     """Base class of datasets whose samples are symbols with durations, and log-mel frames."""
 
     signature_class: ClassVar[Type[Signature]] = SymbolSignature
-    sample_type: ClassVar[str] = "symbols"
-    model_hints: ClassVar[Mapping[str, str]] = {"": "model=fastspeech"}
-    tasks: ClassVar[Tuple[str, ...]] = ("speech_synthesis",)
+    gives: ClassVar[Gives] = Gives(Symbols, MelFrames)
     problem_kinds: ClassVar[Tuple[str, ...]] = (SILENT_AUDIO, CUT_AUDIO, UNKNOWN_SYMBOL, DURATION_MISMATCH)
     is_generated: ClassVar[bool] = False
     """If true, recordings are generated on demand: there are no files, and the symbols of every split are known."""

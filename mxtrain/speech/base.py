@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, Collection, Mapping, Optional, Tuple
+from typing import TYPE_CHECKING, ClassVar, Collection, Optional, Tuple
 
 from mxtrain.data.signature import Signature
 from mxtrain.data.spec import BaseDataset, Splits
 from mxtrain.data.writing import language_without_spaces
 from mxtrain.errors import CheckpointError, run_dir_setting
+from mxtrain.speech.kinds import Frames, Transcripts
 from mxtrain.speech.source import SHORT_AUDIO, TranscribedSource
 from mxtrain.types import BatchSize, Positive, shapes_of
+from mxtrain.types.kinds import Gives
 
 if TYPE_CHECKING:
     from mxtrain.data.loading.loader import BatchLoader, LoaderOptions
@@ -19,9 +21,7 @@ if TYPE_CHECKING:
 class TranscribedDataset(BaseDataset):
     """Base of the descriptions of datasets whose samples are frames, (T, F), and a transcript."""
 
-    sample_type: ClassVar[str] = "frames"
-    model_hints: ClassVar[Mapping[str, str]] = {"": "model=deep_speech2"}
-    tasks: ClassVar[Tuple[str, ...]] = ("speech_recognition",)
+    gives: ClassVar[Gives] = Gives(Frames, Transcripts)
     problem_kinds: ClassVar[Tuple[str, ...]] = (SHORT_AUDIO,)
 
     largest_batch: ClassVar[int] = 32

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, List, Tuple
+from typing import TYPE_CHECKING, ClassVar, List
 
 import pydantic
 from typing_extensions import Annotated
 
+from mxtrain.speech.kinds import Frames, Transcripts
 from mxtrain.speech.model import ConvolvedFrames, Odd, check_block
 from mxtrain.types import OpenFraction, Positive, Shape
+from mxtrain.types.kinds import Takes
 
 if TYPE_CHECKING:
     from mxnet import gluon
@@ -22,7 +24,7 @@ class Conformer(ConvolvedFrames):
     and rotary positions (Su et al., "RoFormer", https://arxiv.org/abs/2104.09864) in the place of relative ones.
     """
 
-    tasks: ClassVar[Tuple[str, ...]] = ("speech_recognition",)
+    takes: ClassVar[Takes] = Takes(Frames, Transcripts)
 
     channels: Annotated[List[Positive], pydantic.Field(min_length=1)] = [16, 32]
     time_kernels: List[Odd] = [5, 3]

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, Tuple
+from typing import TYPE_CHECKING, ClassVar
 
+from mxtrain.speech.kinds import Frames, Transcripts
 from mxtrain.speech.model import ConvolvedFrames
 from mxtrain.types import OpenFraction, Positive, Shape
+from mxtrain.types.kinds import Takes
 
 if TYPE_CHECKING:
     from mxnet import gluon
@@ -18,7 +20,7 @@ class DeepSpeech2(ConvolvedFrames):
     norms, which would count padding and depend on what else is in a batch.
     """
 
-    tasks: ClassVar[Tuple[str, ...]] = ("speech_recognition",)
+    takes: ClassVar[Takes] = Takes(Frames, Transcripts)
 
     units: Positive = 64
     """Units of each direction of a recurrent layer."""

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, Tuple
+from typing import TYPE_CHECKING, ClassVar
 
 import pydantic
 
+from mxtrain.speech.kinds import MelFrames, Symbols
 from mxtrain.speech.model import Odd, SymbolModel, check_block
 from mxtrain.types import OpenFraction, Positive, Shapes, shapes_of
+from mxtrain.types.kinds import Takes
 
 if TYPE_CHECKING:
     from mxnet import gluon
@@ -21,7 +23,7 @@ class FastSpeech(SymbolModel):
     are those of `model=conformer`, and the position of a frame enters as four numbers instead of sinusoids.
     """
 
-    tasks: ClassVar[Tuple[str, ...]] = ("speech_synthesis",)
+    takes: ClassVar[Takes] = Takes(Symbols, MelFrames)
 
     units: Positive = 96
     """Width of the residual stream between blocks."""

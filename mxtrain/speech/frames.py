@@ -6,12 +6,14 @@ Legend: B batch, T frames, F mel bands, C cepstral coefficients.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, ClassVar, Literal, Sequence, Tuple
+from typing import TYPE_CHECKING, ClassVar, Literal, Sequence
 
 import pydantic
 from typing_extensions import Annotated
 
 from mxtrain.metric.metrics import Metric, ratio
+from mxtrain.speech.kinds import MelFrames
+from mxtrain.types.kinds import Takes
 
 if TYPE_CHECKING:
     import numpy as np
@@ -25,7 +27,7 @@ class FrameMetric(Metric):
     frames."""
 
     direction: ClassVar[Literal["max", "min"]] = "min"
-    tasks: ClassVar[Tuple[str, ...]] = ("speech_synthesis",)
+    takes: ClassVar[Takes] = Takes(MelFrames)
 
     def size(self, num_classes: int) -> int:
         return 2

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, Tuple
+from typing import TYPE_CHECKING, ClassVar
 
 from mxtrain.loss.losses import Loss
+from mxtrain.speech.kinds import MelFrames, Transcripts
+from mxtrain.types.kinds import Takes
 
 if TYPE_CHECKING:
     from mxnet import gluon
@@ -17,7 +19,7 @@ class CTC(Loss):
     Source: Graves et al., "Connectionist Temporal Classification" (2006).
     """
 
-    tasks: ClassVar[Tuple[str, ...]] = ("speech_recognition",)
+    takes: ClassVar[Takes] = Takes(Transcripts)
 
     def build(self, num_classes: int, training: bool) -> gluon.Block:
         from mxtrain.speech.ctc_blocks import CTCLoss
@@ -29,7 +31,7 @@ class FrameL1(Loss):
     """Mean absolute difference of predicted and true frames, over all frames of the global batch without padding; each
     band is measured in units of its standard deviation."""
 
-    tasks: ClassVar[Tuple[str, ...]] = ("speech_synthesis",)
+    takes: ClassVar[Takes] = Takes(MelFrames)
 
     def build(self, num_classes: int, training: bool) -> gluon.Block:
         from mxtrain.speech.frame_blocks import AbsoluteFrameLoss

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, List, Mapping, Tuple
+from typing import TYPE_CHECKING, ClassVar, List
 
 import pydantic
 from typing_extensions import Annotated
 
 from mxtrain.model.spec import Model, missing_method
+from mxtrain.speech.kinds import Frames, Symbols
 from mxtrain.types import Positive, Shapes
+from mxtrain.types.kinds import Takes
 
 if TYPE_CHECKING:
     from mxnet import gluon
@@ -39,8 +41,7 @@ def check_block(units: int, num_heads: int, **kernels: int) -> None:
 class SymbolModel(Model):
     """Base of networks that speak symbols."""
 
-    input_types: ClassVar[Tuple[str, ...]] = ("symbols",)
-    dataset_hints: ClassVar[Mapping[str, str]] = {"": "dataset=formant_digits"}
+    takes: ClassVar[Takes] = Takes(Symbols)
 
     def build_symbols(self, num_classes: int, input_shape: Shapes, vocab_size: int) -> gluon.Block:
         """Returns the network, uninitialized. It takes symbols (B, L), their numbers (B,), the symbol index of each
@@ -65,8 +66,7 @@ class FrameModel(Model):
     """Base of networks that score characters along frames, (B, T, F) and numbers of frames (B,) to (B, T', K), and say
     how many scores they give. Of any other model this is found by a trace."""
 
-    input_types: ClassVar[Tuple[str, ...]] = ("frames",)
-    dataset_hints: ClassVar[Mapping[str, str]] = {"": "dataset=digit_lines"}
+    takes: ClassVar[Takes] = Takes(Frames)
 
     def count_scores(self, frames: int) -> int:
         """Returns the count of scores, T', of a sample of T frames. Imports no MXNet."""

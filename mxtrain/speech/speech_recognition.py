@@ -16,11 +16,13 @@ from mxtrain.errors import ConfigError
 from mxtrain.loss.custom import CustomLoss
 from mxtrain.metric.texts import TextMetric
 from mxtrain.speech.base import TranscribedDataset
+from mxtrain.speech.kinds import Transcripts
 from mxtrain.speech.model import FrameModel
 from mxtrain.speech.prefix_beam import best_of_batch
 from mxtrain.speech.signature import AudioSignature
 from mxtrain.task.spec import Report, Task
 from mxtrain.types import Artifact, Figure, Finite, NonNegativeFloat, PathText, Positive, Table, shapes_of
+from mxtrain.types.kinds import Takes
 
 if TYPE_CHECKING:
     import numpy as np
@@ -49,10 +51,7 @@ class SpeechRecognition(Task):
     """
 
     name: ClassVar[str] = "speech_recognition"
-    dataset_options: ClassVar[Tuple[str, ...]] = ("speech_manifest", "kaldi", "librispeech")
-    model_option: ClassVar[str] = "deep_speech2"
-    loss_option: ClassVar[str] = "ctc"
-    metric_option: ClassVar[str] = "cer"
+    takes: ClassVar[Takes] = Takes(Transcripts)
     has_results: ClassVar[bool] = True
 
     beam_size: Positive = 8

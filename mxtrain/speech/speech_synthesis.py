@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING, ClassVar, Iterable, Iterator, List, Mapping, S
 
 from mxtrain.errors import ConfigError
 from mxtrain.loss.custom import CustomLoss
+from mxtrain.speech.kinds import MelFrames
 from mxtrain.speech.signature import AudioSignature
 from mxtrain.task.spec import Report, Task
 from mxtrain.types import Artifact, Audio, Figure, NonNegative, shapes_of
+from mxtrain.types.kinds import Takes
 
 if TYPE_CHECKING:
     import numpy as np
@@ -32,12 +34,9 @@ class SpeechSynthesis(Task):
     the frames of each sample, (T, F), as logarithms of power."""
 
     name: ClassVar[str] = "speech_synthesis"
+    takes: ClassVar[Takes] = Takes(MelFrames)
     writes: ClassVar[str] = "audio"
     writes_ending: ClassVar[str] = ".wav"
-    dataset_options: ClassVar[Tuple[str, ...]] = ("aligned_manifest",)
-    model_option: ClassVar[str] = "fastspeech"
-    loss_option: ClassVar[str] = "frame_l1"
-    metric_option: ClassVar[str] = "mel_error"
 
     iterations: NonNegative = 60
     """Iterations of the Griffin-Lim algorithm, which reconstructs sound from frames; with more, the sound is less

@@ -10,7 +10,7 @@ import subprocess
 import tempfile
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, List, NamedTuple, Sequence, Tuple
+from typing import TYPE_CHECKING, ClassVar, List, NamedTuple, Sequence
 
 import numpy as np
 
@@ -25,11 +25,13 @@ from mxtrain.files.temporary import temporary_place
 from mxtrain.speech.audio import AudioDataset, Parts
 from mxtrain.speech.draws import SpeechDraw
 from mxtrain.speech.features import Features
+from mxtrain.speech.kinds import Frames, Transcripts
 from mxtrain.speech.prepared import Computed, compute, feature_forms, feature_key, feature_writer
 from mxtrain.speech.recording import read_recording
 from mxtrain.speech.resampling import resampled
 from mxtrain.speech.utterances import Utterance
 from mxtrain.types import BatchSize, Positive, Range
+from mxtrain.types.kinds import Gives
 
 if TYPE_CHECKING:
     from mxtrain.types.annotations import Json, JsonObject
@@ -81,7 +83,7 @@ class SynthesisRequest(NamedTuple):
 class SpokenDigits(AudioDataset):
     """Rows of digits as words, spoken by 23 voices, of which 2 are for validation and 2 for testing."""
 
-    tasks: ClassVar[Tuple[str, ...]] = ("speech_recognition",)
+    gives: ClassVar[Gives] = Gives(Frames, Transcripts)
 
     batch_size: BatchSize = 16
     features: Features = Features(num_mels=40)

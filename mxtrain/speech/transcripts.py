@@ -8,16 +8,18 @@ normalisation.
 from __future__ import annotations
 
 import importlib.metadata
-from typing import ClassVar, List, Literal, Sequence, Tuple
+from typing import ClassVar, List, Literal, Sequence
 
 from mxtrain.metric.metrics import ratio
 from mxtrain.metric.texts import TextMetric
+from mxtrain.speech.kinds import Transcripts
+from mxtrain.types.kinds import Takes
 
 
 class ErrorRate(TextMetric):
     """Base of error rates; they can be above 1."""
 
-    tasks: ClassVar[Tuple[str, ...]] = ("speech_recognition",)
+    takes: ClassVar[Takes] = Takes(Transcripts)
     direction: ClassVar[Literal["max", "min"]] = "min"
     unit: ClassVar[Literal["word", "character"]]
 

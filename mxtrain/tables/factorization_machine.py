@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, Sequence, Tuple
+from typing import TYPE_CHECKING, ClassVar, Sequence
 
 from mxtrain.model.features import FeatureModel, IndexedModel
 from mxtrain.types import NonNegative
+from mxtrain.types.kinds import IndexedFeatures, Number, Preference, RowClass, TableFeatures, Takes
 
 if TYPE_CHECKING:
     from mxnet import gluon
@@ -20,8 +21,7 @@ class FactorizationMachine(FeatureModel, IndexedModel):
     Source: Rendle, "Factorization Machines" (2010), equation 1.
     """
 
-    input_types: ClassVar[Tuple[str, ...]] = ("features", "indexed_features", "interactions")
-    tasks: ClassVar[Tuple[str, ...]] = ("tabular", "regression", "recommendation")
+    takes: ClassVar[Takes] = Takes(TableFeatures, IndexedFeatures, RowClass, Number, Preference)
 
     units: NonNegative = 8
     """Size of each feature's embedding; 0 = linear terms only."""

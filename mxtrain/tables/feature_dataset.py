@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Callable, ClassVar, List, Mapping, Optional, Sequence, Tuple, Type
+from typing import TYPE_CHECKING, Callable, ClassVar, List, Optional, Sequence, Type
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from mxtrain.data.spec import BaseDataset, Samples, Splits
 from mxtrain.data.table.groups import read_groups
 from mxtrain.errors import CheckpointError, ConfigError, run_dir_setting
 from mxtrain.types import LARGEST_COUNT
+from mxtrain.types.kinds import Gives, RowClass, TableFeatures
 
 if TYPE_CHECKING:
     from mxtrain.data.features.feature_columns import FeatureColumns
@@ -30,9 +31,7 @@ class FeatureDataset(BaseDataset):
     """Rows of categories and numbers with a class as target, or with a number if `target_is_number`."""
 
     signature_class: ClassVar[Type[Signature]] = FeatureSignature
-    sample_type: ClassVar[str] = "features"
-    model_hints: ClassVar[Mapping[str, str]] = {"": "model=wide_deep"}
-    tasks: ClassVar[Tuple[str, ...]] = ("tabular",)
+    gives: ClassVar[Gives] = Gives(TableFeatures, RowClass)
     makes_folds: ClassVar[bool] = True
 
     def unseen_values(self, source: Samples, signature: Signature) -> Sequence[str]:

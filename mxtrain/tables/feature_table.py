@@ -2,7 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar, Collection, Dict, Literal, Mapping, Optional, Sequence, Tuple, Union
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    ClassVar,
+    Collection,
+    Dict,
+    Literal,
+    Mapping,
+    Optional,
+    Sequence,
+    Tuple,
+    Type,
+    Union,
+)
 
 import numpy as np
 import pydantic
@@ -34,6 +47,7 @@ from mxtrain.tables.feature_dataset import numeric, store_of
 from mxtrain.tables.feature_files import FeatureFiles
 from mxtrain.tables.number_table import DIABETES, read_diabetes
 from mxtrain.types import Names
+from mxtrain.types.kinds import Gives, Number, RowClass, TableFeatures, TargetKind
 
 if TYPE_CHECKING:
     from mxtrain.types.annotations import Json
@@ -43,7 +57,7 @@ class FeatureTable(FeatureFiles):
     """A table of categories and numbers, one column of which is predicted: a class, or a number with
     task=regression."""
 
-    tasks: ClassVar[Tuple[str, ...]] = ("tabular", "regression")
+    gives: ClassVar[Gives] = Gives(TableFeatures, RowClass, Number)
     folds_by_column: ClassVar[bool] = True
 
     target: str = "target"
@@ -73,13 +87,13 @@ class FeatureTable(FeatureFiles):
             raise ValueError(f"features names the target '{self.target}', which cannot be predicted from itself")
         return self
 
-    def for_task(self, name: str) -> BaseDataset:
-        """Returns this dataset; its target is a number for task=regression.
+    def for_target(self, kind: Type[TargetKind]) -> BaseDataset:
+        """See `BaseDataset.for_target`.
 
         Raises:
             ConfigError: classes are given, and a number is predicted.
         """
-        return self if name != "regression" else numeric(self, NumericFeatureTable)
+        return self if not issubclass(kind, Number) else numeric(self, NumericFeatureTable)
 
     def exported_facts(self) -> Dict[str, Json]:
         """See `BaseDataset.exported_facts`: how cells are read."""
@@ -161,7 +175,7 @@ class NumericFeatureTable(FeatureTable):
     """A `FeatureTable` whose target is a number, for task=regression. Without a file: scikit-learn's diabetes data, 442
     patients, and how far the disease had gone a year later (25 to 346)."""
 
-    tasks: ClassVar[Tuple[str, ...]] = ("regression",)
+    gives: ClassVar[Gives] = Gives(TableFeatures, Number)
 
     @property
     def target_is_number(self) -> bool:

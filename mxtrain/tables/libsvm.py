@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Collection, Dict, Literal, Mapping, Optional, Sequence, Tuple, Union
+from typing import ClassVar, Collection, Dict, Literal, Optional, Sequence, Tuple, Type, Union
 
 import pydantic
 from typing_extensions import Annotated
@@ -18,6 +18,7 @@ from mxtrain.tables.feature_dataset import FeatureDataset, numeric
 from mxtrain.tables.feature_files import Names, files_of, open_all
 from mxtrain.tables.indexed_rows import IndexedRows, find_indexed_classes, measure_indexed, open_indexed
 from mxtrain.types import BatchSize, OpenFraction, Positive
+from mxtrain.types.kinds import Gives, IndexedFeatures, Number, RowClass, TargetKind
 
 
 class Libsvm(FeatureDataset):
@@ -28,10 +29,8 @@ class Libsvm(FeatureDataset):
     features enter as they are.
     """
 
-    tasks: ClassVar[Tuple[str, ...]] = ("tabular", "regression")
-    sample_type: ClassVar[str] = "indexed_features"
+    gives: ClassVar[Gives] = Gives(IndexedFeatures, RowClass, Number)
     model_option: ClassVar[str] = "factorization_machine"
-    model_hints: ClassVar[Mapping[str, str]] = dict.fromkeys(("", *tasks), f"model={model_option}")
     exported_reader: ClassVar[str] = "mxtrain.tables.exported_indexed"
 
     train: Names = None
@@ -66,13 +65,13 @@ class Libsvm(FeatureDataset):
                 raise ValueError(f"classes={self.classes} must be different numbers, as targets of libsvm files are")
         return self
 
-    def for_task(self, name: str) -> BaseDataset:
-        """Returns this dataset; its target is a number for task=regression.
+    def for_target(self, kind: Type[TargetKind]) -> BaseDataset:
+        """See `BaseDataset.for_target`.
 
         Raises:
             ConfigError: classes are given, and a number is predicted.
         """
-        return self if name != "regression" else numeric(self, NumericLibsvm)
+        return self if not issubclass(kind, Number) else numeric(self, NumericLibsvm)
 
     def class_names(self) -> Tuple[str, ...]:
         """Returns the names of the targets from 0 on; empty if the target is a number.
@@ -119,7 +118,7 @@ class Libsvm(FeatureDataset):
 class NumericLibsvm(Libsvm):
     """A `Libsvm` dataset whose target is a number, for task=regression."""
 
-    tasks: ClassVar[Tuple[str, ...]] = ("regression",)
+    gives: ClassVar[Gives] = Gives(IndexedFeatures, Number)
 
     @property
     def target_is_number(self) -> bool:

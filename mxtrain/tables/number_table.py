@@ -47,6 +47,7 @@ from mxtrain.data.table.rows import RowLoader, Rows
 from mxtrain.data.table.written_numbers import read_number
 from mxtrain.errors import CheckpointError, DataError, run_dir_setting
 from mxtrain.types import BatchSize, Names, OpenFraction, PathText
+from mxtrain.types.kinds import Gives, Number, Numbers
 
 if TYPE_CHECKING:
     from mxtrain.data.loading.loader import BatchLoader, LoaderOptions
@@ -62,9 +63,7 @@ DIABETES = ("age", "sex", "bmi", "bp", "s1", "s2", "s3", "s4", "s5", "s6")
 class NumberTable(BaseDataset):
     """A table of numbers, of which one column is predicted from others."""
 
-    sample_type: ClassVar[str] = "numbers"
-    model_hints: ClassVar[Mapping[str, str]] = {"": "model=mlp"}
-    tasks: ClassVar[Tuple[str, ...]] = ("regression",)
+    gives: ClassVar[Gives] = Gives(Numbers, Number)
     exported_reader: ClassVar[str] = "mxtrain.data.features.exported_rows"
     makes_folds: ClassVar[bool] = True
     folds_by_column: ClassVar[bool] = True

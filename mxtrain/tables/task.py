@@ -11,6 +11,7 @@ from mxtrain.data.binary_row import binary_row
 from mxtrain.task.classification import class_result, ranked_cells, ranked_classes
 from mxtrain.task.spec import Report, Task
 from mxtrain.types import Artifact, NonNegative, Table
+from mxtrain.types.kinds import RowClass, Takes
 
 if TYPE_CHECKING:
     import numpy as np
@@ -34,10 +35,7 @@ class TabularClassification(Task):
     """
 
     name: ClassVar[str] = "tabular"
-    dataset_options: ClassVar[Tuple[str, ...]] = ("feature_table", "libsvm")
-    model_option: ClassVar[str] = "wide_deep"
-    loss_option: ClassVar[str] = "class_cross_entropy"
-    metric_option: ClassVar[str] = "log_loss"
+    takes: ClassVar[Takes] = Takes(RowClass)
     distils: ClassVar[str] = "scores"
     has_classes: ClassVar[bool] = True
     has_results: ClassVar[bool] = True

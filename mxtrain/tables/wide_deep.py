@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, List, Sequence, Tuple
+from typing import TYPE_CHECKING, ClassVar, List, Sequence
 
 from mxtrain.model.features import FeatureModel
 from mxtrain.model.networks.layers import Activation
 from mxtrain.types import OpenFraction, Positive
+from mxtrain.types.kinds import Number, Preference, RowClass, TableFeatures, Takes
 
 if TYPE_CHECKING:
     from mxnet import gluon
@@ -15,8 +16,7 @@ if TYPE_CHECKING:
 class DeepFeatures(FeatureModel):
     """Base: dense layers on vectors of ids."""
 
-    input_types: ClassVar[Tuple[str, ...]] = ("features", "interactions")
-    tasks: ClassVar[Tuple[str, ...]] = ("tabular", "regression", "recommendation")
+    takes: ClassVar[Takes] = Takes(TableFeatures, RowClass, Number, Preference)
 
     units: Positive = 8
     """Embedding size; in DeepFM both parts share the embeddings."""

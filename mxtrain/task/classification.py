@@ -12,6 +12,7 @@ from mxtrain.errors import ConfigError
 from mxtrain.loss.custom import CustomLoss
 from mxtrain.task.spec import Report, Task
 from mxtrain.types import Artifact, Figure, Table
+from mxtrain.types.kinds import Arrays, ClassIndex, Numbers, Takes
 
 if TYPE_CHECKING:
     import numpy as np
@@ -36,9 +37,7 @@ class Classification(Task):
     """Scores (B, K) against class indices (B,), or against probabilities (B, K) where samples are mixed."""
 
     name: ClassVar[str] = "classification"
-    dataset_options: ClassVar[Tuple[str, ...]] = ("image_folder", "text")
-    loss_option: ClassVar[str] = "softmax_cross_entropy"
-    metric_option: ClassVar[str] = "accuracy"
+    takes: ClassVar[Takes] = Takes(ClassIndex)
     distils: ClassVar[str] = "scores"
     has_classes: ClassVar[bool] = True
     has_results: ClassVar[bool] = True
@@ -98,7 +97,7 @@ class Classification(Task):
         return ranked_cells(row)
 
     def can_show(self, description: Description) -> bool:
-        return description.dataset.sample_type not in ("numbers", "arrays")  # of which there is no figure
+        return description.dataset.gives.sample not in (Numbers, Arrays)  # of which there is no figure
 
     def show(
         self, signature: Signature, source: Any, predictions: Sequence[np.ndarray], targets: Sequence[np.ndarray]

@@ -2,91 +2,215 @@
 
 from __future__ import annotations
 
-import difflib
-from typing import TYPE_CHECKING, Mapping, Sequence
+import typing
+from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Sequence, Tuple, Type
 
+from mxtrain.config.given import Given
+from mxtrain.config.options import option_classes, usual_options
 from mxtrain.config.specs import name_of
 from mxtrain.errors import CheckpointError, ConfigError, DataError, run_dir_setting
+from mxtrain.types.kinds import Gives, TargetKind
 
 if TYPE_CHECKING:
     from mxtrain.config.groups import Description
     from mxtrain.data.signature import Signature
-    from mxtrain.data.spec import Splits
+    from mxtrain.data.spec import BaseDataset, Splits
+    from mxtrain.model.spec import Model
     from mxtrain.task.spec import Task
+
+Targets = Sequence[Type[TargetKind]]
+
+
+def target_of(task: Task, dataset: BaseDataset) -> Optional[Type[TargetKind]]:
+    """Returns the kind of target that a dataset gives for a task; None if the two do not fit.
+
+    A task that names no kinds makes targets of its own from any samples: `TargetKind`.
+    """
+    targets = _targets_for(task, dataset.gives)
+    return targets[0] if targets else None
 
 
 def check_fit(task: Task, description: Description) -> None:
-    """Runs the checks that all tasks share.
+    """Compares the kinds of samples and targets that the parts of a run give and take.
 
     Raises:
-        ConfigError: two parts do not fit; the message names the setting to change.
+        ConfigError: two parts do not fit; the message names the setting to change and all options that fit.
     """
-    dataset, model, loss = description.dataset, description.model, description.loss
-    task_name = f"task={task.name}" if task.name else f"the task {type(task).__name__}"
-    is_unfit_model = bool(task.name and model.tasks) and task.name not in model.tasks
-    if task.name and task.name not in dataset.tasks:
-        fitting_tasks = " or ".join(f"task={name}" for name in dataset.tasks)
-        options = " or ".join(f"dataset={name}" for name in task.dataset_options)
-        with_model = f" with {_model_for(task, {})}" if is_unfit_model else ""
-        instead = f" Or a dataset for {task_name}, e.g. {options}{with_model}." if options else ""
-        raise ConfigError(
-            f"{task_name} and the dataset do not fit: its samples are for {fitting_tasks}."
-            f"{_spelling(task, dataset, dataset.tasks)} Type that.{instead}"
-        )
-    if is_unfit_model:
-        # All tasks of the class, not only those of its current settings. A property has no value on the class.
-        tasks = type(dataset).tasks
-        tasks = tasks if isinstance(tasks, tuple) else dataset.tasks
-        shared_tasks = [f"task={name}, or " for name in model.tasks if name in tasks]
-        advice = f"Type {''.join(shared_tasks)}{_model_for(task, dataset.model_hints)}."
-        if not type(task).__module__.startswith("mxtrain."):
-            advice = f'Subclass {type(model).__name__} and set tasks = ("{task.name}",), or choose a model of your own.'
-        raise ConfigError(
-            f"task={task.name} and the model {type(model).__name__} do not fit: it is for "
-            f"{', '.join(model.tasks)}.{_spelling(task, model, model.tasks)} {advice}"
-        )
+    dataset, model = description.dataset, description.model
+    for part in (task, dataset, model, description.loss, *description.metric.values()):
+        _refuse_names_of_tasks(type(part))
+    target = target_of(task, dataset)
+    if target is None:
+        raise ConfigError(_unfit_dataset(task, dataset, model))
+    if task.takes.targets and not model.takes.takes_target(target):
+        raise ConfigError(_unfit_model(task, dataset, model, target))
     if dataset.sampler != "shuffle" and not task.has_classes:
         raise ConfigError(
-            f"dataset.sampler={dataset.sampler}: samples of {task_name} have no single class to choose them by. Type "
-            "dataset.sampler=shuffle."
+            f"dataset.sampler={dataset.sampler}: samples of {title_of(task)} have no single class to choose them by. "
+            "Type dataset.sampler=shuffle."
         )
-    if model.input_types and dataset.sample_type not in model.input_types:
-        sample_types = " or ".join(model.input_types)
-        example = model.dataset_hints.get(task.name, model.dataset_hints.get("", ""))
-        other_dataset = f"a dataset of {sample_types}" + (f", e.g. {example}" if example else " of your own")
-        raise ConfigError(
-            f"model takes {sample_types}, and dataset gives {dataset.sample_type}. Type "
-            f"{_model_for(task, dataset.model_hints)}, or {other_dataset}."
-        )
+    if not model.takes.takes_sample(dataset.gives.sample):
+        raise ConfigError(_unfit_samples(task, dataset, model, target))
     model.require_known(dataset.signature_class.known_names)
-    if loss.tasks and task.name not in loss.tasks:
-        instead = f"loss={task.loss_option}" if task.loss_option else "another loss"
-        raise ConfigError(
-            f"loss: {type(loss).__name__} is for {', '.join(loss.tasks)}, not for {task_name}."
-            f"{_spelling(task, loss, loss.tasks)} Type {instead}."
-        )
-    for name, metric in description.metric.items():
-        if metric.tasks and task.name not in metric.tasks:
-            instead = f"metric=[{task.metric_option}]" if task.metric_option else "another metric"
+    parts: Dict[str, Any] = {"loss": description.loss}
+    parts.update({f"metric.{name}": metric for name, metric in description.metric.items()})
+    for path, part in parts.items():
+        if not part.takes.takes_target(target):
+            group = path.partition(".")[0]
+            options = _usual_first(task, group, _options(group, lambda other: other.takes.takes_target(target)))
+            option = "".join(options[:1])
+            typed = f"metric=[{option}]" if group == "metric" else f"loss={option}"
             raise ConfigError(
-                f"metric.{name}: {type(metric).__name__} is for {', '.join(metric.tasks)}, not for {task_name}."
-                f"{_spelling(task, metric, metric.tasks)} Type {instead}."
+                f"{path}: {type(part).__name__} is for {', '.join(_tasks_with(part.takes.targets))}, not for "
+                f"{title_of(task)}. Type {typed if option else f'another {group}'}.{_others(options)}"
             )
 
 
-def _spelling(task: Task, other: object, tasks: Sequence[str]) -> str:
-    """Returns a hint if a user's own class may have misspelt a task's name in `tasks` or `name`; otherwise ""."""
-    similar = difflib.get_close_matches(task.name, tasks, n=1, cutoff=0.8)
-    kinds = [kind for kind in (type(task), type(other)) if not kind.__module__.startswith("mxtrain.")]
-    if not similar or not kinds:
-        return ""
-    return f" '{similar[0]}' and '{task.name}' differ in spelling: see {' and '.join(map(name_of, kinds))}."
+def _refuse_names_of_tasks(kind: type) -> None:
+    """Refuses a class of a user that still says by names of tasks what it fits."""
+    for name in ("tasks", "sample_type", "input_types"):
+        if hasattr(kind, name):
+            word = "gives = Gives(Images, ClassIndex)" if hasattr(kind, "gives") else "takes = Takes(ClassIndex)"
+            raise ConfigError(
+                f"{name_of(kind)} sets '{name}', which was replaced by kinds of samples and targets. Write e.g. "
+                f"`{word}` with the classes of mxtrain.types.kinds; see docs/extending/your-own-parts.md."
+            )
 
 
-def _model_for(task: Task, hints: Mapping[str, str]) -> str:
-    """Returns the override of a model that fits a task; `hints` are the dataset's `model_hints`, empty for any."""
-    usual = f"model={task.model_option}" if task.model_option else hints.get("", "another model, e.g. model=lenet")
-    return hints.get(task.name, usual) if task.name else usual
+def title_of(task: Task) -> str:
+    """Returns the name of a task in messages."""
+    return f"task={task.name}" if task.name else f"the task {type(task).__name__}"
+
+
+def _unfit_dataset(task: Task, dataset: BaseDataset, model: Model) -> str:
+    """Returns the message for a dataset that gives nothing that the task takes."""
+    tasks = [f"task={option}" for option in _tasks_for(dataset.gives)]
+    fitting = f"{' or '.join(tasks)}. Type that." if tasks else f"{_names(dataset.gives.targets)}."
+    datasets = _datasets_for(task, model)
+    with_model = ""
+    if not datasets:  # the model is none for this task either
+        datasets = _datasets_for(task, None)
+        with_model = "".join(f" with model={option}" for option in usual_options(task.name, "model")[:1])
+    instead = f"a dataset of your own that gives {_names(task.takes.targets)}."
+    if datasets:
+        instead = f"a dataset for {title_of(task)}: {_listed(list(datasets.values()))}{with_model}."
+    return f"{title_of(task)} and the dataset do not fit: its samples are for {fitting} Or {instead}"
+
+
+def _unfit_model(task: Task, dataset: BaseDataset, model: Model, target: Type[TargetKind]) -> str:
+    """Returns the message for a model that predicts nothing of the task's kind."""
+    tasks = _tasks_with(model.takes.targets)
+    shared = [f"task={option}, or " for option in _tasks_for(dataset.gives) if option in tasks]
+    typed, options = _models_for(task, dataset, target)
+    own = ""
+    if not type(task).__module__.startswith("mxtrain."):
+        own = f" Or derive {target.__name__} from one of {_names(model.takes.targets)}."
+    return (
+        f"{title_of(task)} and the model {type(model).__name__} do not fit: it is for {', '.join(tasks)}. Type "
+        f"{''.join(shared)}{typed}.{_others(options)}{own}"
+    )
+
+
+def _unfit_samples(task: Task, dataset: BaseDataset, model: Model, target: Type[TargetKind]) -> str:
+    """Returns the message for a model that takes other samples than the dataset gives."""
+    samples = " or ".join(kind.name or kind.__name__ for kind in model.takes.samples)
+    typed, options = _models_for(task, dataset, target)
+    datasets = _datasets_for(task, model)
+    example = f", e.g. {next(iter(datasets.values()))}" if datasets else " of your own"
+    return (
+        f"model takes {samples}, and dataset gives {dataset.gives.sample.name}. Type {typed}, or a dataset of "
+        f"{samples}{example}.{_others(options, 'models')}{_others(list(datasets), 'datasets')}"
+    )
+
+
+def _targets_for(task: Any, gives: Gives) -> Targets:
+    """Returns the kinds of targets that a task takes of those that a dataset gives."""
+    if not task.takes.takes_sample(gives.sample):
+        return []
+    return [kind for kind in gives.targets if task.takes.takes_target(kind)] if task.takes.targets else [TargetKind]
+
+
+def _tasks_for(gives: Gives) -> List[str]:
+    """Returns the options of conf/task/ for the samples of a dataset; for its first kind of target first."""
+    tasks = option_classes("task")
+    return list(
+        dict.fromkeys(name for kind in gives.targets for name in tasks if kind in _targets_for(tasks[name], gives))
+    )
+
+
+def _tasks_with(targets: Targets) -> List[str]:
+    """Returns the options of conf/task/ for kinds of targets; the names of the kinds if there are none."""
+    options = _options("task", lambda task: any(issubclass(kind, tuple(targets)) for kind in task.takes.targets))
+    return options or [kind.__name__ for kind in targets]
+
+
+def _models_for(task: Task, dataset: BaseDataset, target: Type[TargetKind]) -> Tuple[str, List[str]]:
+    """Returns the override of a model that fits a task and a dataset, and all options that do."""
+
+    def fits(model: Any) -> bool:
+        predicts = not task.takes.targets or model.takes.takes_target(target)
+        return bool(predicts and model.takes.takes_sample(dataset.gives.sample))
+
+    options = _usual_first(task, "model", _options("model", fits))
+    typed = f"model={options[0]}" if options else "a model of your own"
+    return typed + ", or in Python model=NETWORK, a gluon.Block of your own" * isinstance(dataset, Given), options
+
+
+def _datasets_for(task: Task, model: Optional[Model]) -> Dict[str, str]:
+    """Returns the overrides of the datasets that fit a task and, if given, a model, by option."""
+
+    def fits(gives: Gives) -> bool:
+        targets = _targets_for(task, gives)
+        if model is None or not task.takes.targets:
+            return bool(targets) and (model is None or model.takes.takes_sample(gives.sample))
+        return model.takes.takes_sample(gives.sample) and any(model.takes.takes_target(kind) for kind in targets)
+
+    found = {option: _settings_for(kind, fits) for option, kind in option_classes("dataset").items()}
+    options = _usual_first(task, "dataset", [option for option, settings in found.items() if settings is not None])
+    return {option: f"dataset={option}{found[option]}" for option in options}
+
+
+def _settings_for(dataset: Any, fits: Callable[[Gives], bool]) -> Optional[str]:
+    """Returns the setting with which a class of datasets gives what fits, as an override; "" if it needs none; None if
+    it never does.
+
+    If a setting decides what is given, `gives` is a property. Then each word that a setting may be is tried.
+    """
+    if isinstance(dataset.gives, Gives):
+        return "" if fits(dataset.gives) else None
+    for name, field in dataset.model_fields.items():
+        for value in typing.get_args(field.annotation) if typing.get_origin(field.annotation) is typing.Literal else ():
+            try:
+                gives = dataset(**{name: value}).gives
+            except ValueError:  # it needs another setting, too
+                continue
+            if fits(gives):
+                return "" if value == field.default else f" dataset.{name}={value}"
+    return None
+
+
+def _options(group: str, fits: Callable[[Any], bool]) -> List[str]:
+    """Returns the options of a group whose class fits. A user's own network or loss may be of any class."""
+    return [option for option, kind in option_classes(group).items() if hasattr(kind, "takes") and fits(kind)]
+
+
+def _usual_first(task: Task, group: str, options: List[str]) -> List[str]:
+    """Returns the options that the task chooses in conf/task/, in its order, and then all others."""
+    usual = [option for option in usual_options(task.name, group) if option in options]
+    return [*usual, *(option for option in options if option not in usual)]
+
+
+def _others(options: Sequence[str], name: str = "options") -> str:
+    """Returns a sentence with the options that fit as well as the first one; empty if there are none."""
+    return f" Other {name} that fit: {', '.join(options[1:])}." if options[1:] else ""
+
+
+def _listed(words: Sequence[str]) -> str:
+    return " or ".join([", ".join(words[:-1])] * (len(words) > 1) + list(words[-1:]))
+
+
+def _names(kinds: Targets) -> str:
+    return " or ".join(kind.__name__ for kind in kinds)
 
 
 def require_same_names(signature: Signature, splits: Splits) -> None:

@@ -11,6 +11,7 @@ from mxtrain.data.loading.samples import TextPairs
 from mxtrain.errors import ConfigError
 from mxtrain.task.spec import Report, Task
 from mxtrain.types import Artifact, Figure, Table
+from mxtrain.types.kinds import Number, Takes
 
 if TYPE_CHECKING:
     import numpy as np
@@ -34,10 +35,7 @@ class Regression(Task):
     """
 
     name: ClassVar[str] = "regression"
-    dataset_options: ClassVar[Tuple[str, ...]] = ("feature_table", "libsvm")
-    model_option: ClassVar[str] = "mlp"
-    loss_option: ClassVar[str] = "l2"
-    metric_option: ClassVar[str] = "root_mean_squared_error"
+    takes: ClassVar[Takes] = Takes(Number)
     distils: ClassVar[str] = "values"
     has_results: ClassVar[bool] = True
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Callable, Dict, List
+from typing import TYPE_CHECKING, Callable, Dict, List, Type
 
 import numpy as np
 
 from mxtrain.task.confusion_page import render_confusion
 from mxtrain.task.sample_results import LOSS, PREDICTED, SAMPLE, TRUE, Cells, SampleResults
 from mxtrain.types import Artifact, Figure, Table
+from mxtrain.types.kinds import Images, SampleKind
 
 if TYPE_CHECKING:
     from mxtrain.data.signature import Signature
@@ -20,19 +21,19 @@ if TYPE_CHECKING:
 WORST, PAGE = "worst", "confusion.html"
 
 
-def worst_samples(results: SampleResults, take: Take, sample_type: str, title: str) -> List[Artifact]:
+def worst_samples(results: SampleResults, take: Take, sample: Type[SampleKind], title: str) -> List[Artifact]:
     """Returns the samples with the largest losses as a table, and for images also as a figure.
 
     Args:
         results: results of all samples.
         take: reads a sample of the split.
-        sample_type: type of the samples, such as `images`.
+        sample: kind of the samples.
         title: title of the figure.
     """
     worst = results.worst
     rows = [[cells[name] for name in results.columns] for cells in worst]
     table = Table(WORST, results.columns, rows, is_shown=False)
-    if sample_type != "images":
+    if not issubclass(sample, Images):
         return [table]
     return [table, Figure(WORST, lambda most: draw_worst(take, worst, title))]
 

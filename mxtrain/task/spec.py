@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, Dict, Iterable, Iterator, List,
 
 from mxtrain.errors import ConfigError
 from mxtrain.loss.custom import CustomLoss, declared
-from mxtrain.task.fit import check_fit
+from mxtrain.task.fit import check_fit, title_of
 from mxtrain.task.needs import CARRIED_ROWS
 from mxtrain.task.report import Report as Report  # whoever writes a task finds both here
 from mxtrain.types import Artifact, Figure, Spec, Stateful
+from mxtrain.types.kinds import Images, Takes
 
 if TYPE_CHECKING:
     import numpy as np
@@ -37,14 +38,13 @@ if TYPE_CHECKING:
 
 
 class Task(Spec):
-    """Connects a dataset to a network. A new task is a subclass and one YAML file in conf/task/.
-
-    The `tasks` of datasets, models, losses and metrics contain names of options in conf/task/.
-    """
+    """Connects a dataset to a network. A new task is a subclass and one YAML file in conf/task/."""
 
     name: ClassVar[str] = ""
-    """The name, as in conf/task/, by which `tasks` of datasets, models, losses and metrics lists it. Empty for a
-    task of a user's own, which any dataset and model may serve."""
+    """Name of its YAML file in conf/task/, for messages."""
+    takes: ClassVar[Takes] = Takes()
+    """Kinds of samples and targets that it takes; by default any. Datasets that give them fit, and models, losses and
+    metrics that take such targets."""
     predicts: ClassVar[bool] = True
     """True if `predict` can write predictions."""
     predict_inputs: ClassVar[str] = "FILE..."
@@ -60,16 +60,8 @@ class Task(Spec):
     """True if `predict` writes these files also where no folder was named for them."""
     formats: ClassVar[Tuple[str, ...]] = ()
     """Forms of predictions besides JSONL and CSV, see `write_as`."""
-    dataset_options: ClassVar[Tuple[str, ...]] = ()
-    """Datasets that read a user's own files for this task."""
     num_measured: ClassVar[Optional[int]] = None
     """Number of first outputs of the network that metrics read; None = all."""
-    model_option: ClassVar[str] = ""
-    """A model that fits, for messages; "" if there is none."""
-    loss_option: ClassVar[str] = ""
-    """The option of conf/loss/ to suggest where another does not fit."""
-    metric_option: ClassVar[str] = ""
-    """The default options of conf/metric/."""
     list_field: ClassVar[Tuple[str, str]] = ("", "")
     """Name of the list in each row and its content; `predict` reports the total count."""
     distils: ClassVar[str] = ""
@@ -498,13 +490,15 @@ class Task(Spec):
         Raises:
             ConfigError: it cannot be drawn.
         """
-        sample_type = description.dataset.sample_type or "something else"
-        if sample_type != "images":
+        sample = description.dataset.gives.sample
+        if not issubclass(sample, Images):
             purpose = "it draws which pixels of an image decided"
-            raise ConfigError(f"explain: {purpose}, and the dataset gives {sample_type}. Leave explain out.")
+            given = sample.name or "something else"
+            raise ConfigError(f"explain: {purpose}, and the dataset gives {given}. Leave explain out.")
         if type(self).explained is Task.explained:
-            task_name = f"task={self.name}" if self.name else f"the task {type(self).__name__}"
-            raise ConfigError(f"explain: {task_name} does not say which of its numbers to explain. Leave explain out.")
+            raise ConfigError(
+                f"explain: {title_of(self)} does not say which of its numbers to explain. Leave explain out."
+            )
 
     def explained(
         self, description: Description, signature: Signature, outputs: Tuple[NDArray, ...], batch: Batch

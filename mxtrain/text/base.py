@@ -34,6 +34,7 @@ from mxtrain.data.table.copied_cells import copied_cells
 from mxtrain.data.table.groups import SETTING, read_groups
 from mxtrain.data.table.text_rows import Column
 from mxtrain.errors import CheckpointError, ConfigError, DataError, did_you_mean, run_dir_setting
+from mxtrain.text.kinds import Texts
 from mxtrain.text.signature import TextSignature, TextSplits
 from mxtrain.text.sources import LabelledTexts, Pair, TextSource
 from mxtrain.text.text_checks import LostTextChecks
@@ -51,6 +52,7 @@ from mxtrain.text.tokenizing.kinds import (
 from mxtrain.text.tokenizing.library import LEAST_BPE
 from mxtrain.text.unknown_tokens import MOST_TEXTS, unknown_sentences
 from mxtrain.types import BatchSize, OpenFraction, PathText, Positive
+from mxtrain.types.kinds import ClassIndex, Gives
 
 if TYPE_CHECKING:
     from mxtrain.data.checking.checks import Checks
@@ -75,8 +77,7 @@ class TextDataset(BaseDataset):
         "individual_digits",
     )
 
-    sample_type: ClassVar[str] = "text"
-    model_hints: ClassVar[Mapping[str, str]] = {"": "model=bert", "regression": "model=bert"}
+    gives: ClassVar[Gives] = Gives(Texts, ClassIndex)
 
     has_text_columns: ClassVar[bool] = False
     """True if `predict` reads texts from the columns of a table that `text_columns` names."""

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar, Dict, Literal, Optional, Tuple
+from typing import TYPE_CHECKING, Any, ClassVar, Dict, Literal, Optional
 
 import pydantic
 
 from mxtrain.errors import ConfigError
+from mxtrain.text.kinds import AnswerSpan, MaskedTokens, Texts, TokenTags
 from mxtrain.text.model import TextModel
 from mxtrain.types import OpenFraction, Positive, Shapes, shapes_of
+from mxtrain.types.kinds import ClassIndex, Number, Takes
 
 if TYPE_CHECKING:
     from mxnet import gluon
@@ -37,13 +39,7 @@ class Bert(TextModel):
     Source: Devlin et al., https://arxiv.org/abs/1810.04805.
     """
 
-    tasks: ClassVar[Tuple[str, ...]] = (
-        "classification",
-        "masked_language_modeling",
-        "regression",
-        "token_classification",
-        "question_answering",
-    )
+    takes: ClassVar[Takes] = Takes(Texts, ClassIndex, MaskedTokens, Number, TokenTags, AnswerSpan)
 
     size: Literal["small", "base", "large"] = "small"
     """Preset sizes of the fields below: small (2 layers, 128 units, 2 heads), base (12, 768, 12), large (24, 1024,

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, Tuple
+from typing import TYPE_CHECKING, ClassVar
 
+from mxtrain.text.kinds import AnswerSpan, Texts, TokenTags
 from mxtrain.text.model import TextModel
 from mxtrain.types import OpenFraction, Positive, Shapes
+from mxtrain.types.kinds import Takes
 
 if TYPE_CHECKING:
     from mxnet import gluon
@@ -18,7 +20,7 @@ class BiLSTM(TextModel):
     without the CRF.
     """
 
-    tasks: ClassVar[Tuple[str, ...]] = ("token_classification", "question_answering")
+    takes: ClassVar[Takes] = Takes(Texts, TokenTags, AnswerSpan)
     num_token_types: ClassVar[int] = 3
 
     embed_size: Positive = 64

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, Tuple
+from typing import TYPE_CHECKING, ClassVar
 
 from mxtrain.loss.losses import Loss
+from mxtrain.text.kinds import AnswerSpan, MaskedTokens, NextTokens, TokenTags
 from mxtrain.types import OpenFraction
+from mxtrain.types.kinds import Takes, Translations
 
 if TYPE_CHECKING:
     from mxnet import gluon
@@ -14,7 +16,7 @@ if TYPE_CHECKING:
 class MaskedSoftmaxCrossEntropy(Loss):
     """Softmax cross entropy of the hidden tokens of texts: the mean over all of them in the global batch."""
 
-    tasks: ClassVar[Tuple[str, ...]] = ("masked_language_modeling",)
+    takes: ClassVar[Takes] = Takes(MaskedTokens)
 
     def build(self, num_classes: int, training: bool) -> gluon.Block:
         from mxtrain.text.loss_blocks import MaskedSoftmaxCrossEntropyLoss
@@ -25,14 +27,14 @@ class MaskedSoftmaxCrossEntropy(Loss):
 class TokenSoftmaxCrossEntropy(MaskedSoftmaxCrossEntropy):
     """Softmax cross entropy of the tags of words: the mean over all words in the global batch."""
 
-    tasks: ClassVar[Tuple[str, ...]] = ("token_classification",)
+    takes: ClassVar[Takes] = Takes(TokenTags)
 
 
 class SpanSoftmaxCrossEntropy(Loss):
     """Softmax cross entropy of the first and the last token of an answer, over the tokens of a sample; the mean of
     both."""
 
-    tasks: ClassVar[Tuple[str, ...]] = ("question_answering",)
+    takes: ClassVar[Takes] = Takes(AnswerSpan)
 
     def build(self, num_classes: int, training: bool) -> gluon.Block:
         from mxtrain.text.loss_blocks import SpanSoftmaxCrossEntropyLoss
@@ -44,7 +46,7 @@ class TokenCrossEntropy(Loss):
     """Cross entropy of the tokens of texts: the mean over all that are predicted in the global batch. The network
     computes it for each token."""
 
-    tasks: ClassVar[Tuple[str, ...]] = ("language_modeling",)
+    takes: ClassVar[Takes] = Takes(NextTokens)
 
     def build(self, num_classes: int, training: bool) -> gluon.Block:
         from mxtrain.text.loss_blocks import TokenLoss
@@ -56,7 +58,7 @@ class LabelSmoothedCrossEntropy(Loss):
     """Cross entropy of the tokens of translations, smoothed while training: the mean over all of them in the global
     batch. The network computes what it is made of for each token; validation reports it without smoothing."""
 
-    tasks: ClassVar[Tuple[str, ...]] = ("translation",)
+    takes: ClassVar[Takes] = Takes(Translations)
 
     label_smoothing: OpenFraction = 0.1
     """Share of the target spread evenly over the vocabulary while training; val/loss is without."""

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, Mapping, Tuple
+from typing import TYPE_CHECKING, ClassVar
 
 from mxtrain.model.spec import Model, missing_method
+from mxtrain.text.kinds import Texts
 from mxtrain.types import Shapes
+from mxtrain.types.kinds import Takes
 
 if TYPE_CHECKING:
     from mxnet import gluon
@@ -14,11 +16,7 @@ if TYPE_CHECKING:
 class TextModel(Model):
     """Base of networks for text."""
 
-    input_types: ClassVar[Tuple[str, ...]] = ("text",)
-    dataset_hints: ClassVar[Mapping[str, str]] = {
-        "": "dataset=text",
-        "regression": "dataset=glue dataset.task=stsb",
-    }
+    takes: ClassVar[Takes] = Takes(Texts)
     num_token_types: ClassVar[int] = 2
     """The token types that it knows, from 0."""
 

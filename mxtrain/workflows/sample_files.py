@@ -46,8 +46,8 @@ class SampleFiles:
         with HashedFile(folder.place / PREDICTIONS) as file:
             self.results.copy_to(file)
         folder.note(PREDICTIONS)
-        sample_type = self._trained.description.dataset.sample_type
-        folder.write(worst_samples(self.results, self._take, sample_type, title))
+        sample = self._trained.description.dataset.gives.sample
+        folder.write(worst_samples(self.results, self._take, sample, title))
         for name, page in sample_pages(self.results, self._trained.signature, title).items():
             replace_file(folder.place / name, page.encode("utf-8", "backslashreplace"))
             folder.note(name)

@@ -20,7 +20,11 @@ LINES = [
     ("model=ResNet", ["Did you mean 'resnet'?"], ["GluonCV"]),
     ("task=ner", ["Did you mean 'token_classification'?"], []),
     ("task=detection model=lenet", ["LeNet do not fit", "Type model=centernet_fpn."], []),
-    ("task=detection dataset=digits", ["task=classification. Type that.", "dataset=coco or dataset=voc"], []),
+    (
+        "task=detection dataset=digits",
+        ["task=classification. Type that.", "dataset=digit_scenes, dataset=coco, dataset=image_list or dataset=voc"],
+        [],
+    ),
     ("task=translation dataset=text", ["task=classification. Type that.", "dataset=parallel_text"], ["dataset=text"]),
     ("task=segmentation loss=l2", ["Type loss=pixel_softmax_cross_entropy."], []),
     ("task=detection metric=[accuracy]", ["metric.accuracy", "Type metric=[voc_ap]."], ["monitor", "f1"]),

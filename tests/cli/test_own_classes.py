@@ -27,8 +27,8 @@ class Mine(Model):
     width: Positive = 3
     """Units of the layer."""
 
-class Misspelt(Mine):
-    tasks = ("clasification",)
+class ByName(Mine):
+    tasks = ("classification",)
 
 class NoText(TextModel):
     pass
@@ -41,9 +41,13 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "conf" / "model").mkdir(parents=True)
     (tmp_path / "own_classes.py").write_text(CODE)
     (tmp_path / "unannotated.py").write_text(CODE + "    depth = 4\n")
+    (tmp_path / "no_kind.py").write_text(
+        CODE + "from mxtrain.types.kinds import Takes\n\nclass NoKind(Mine):\n    takes = Takes('classification')\n"
+    )
     for option, target in {
         "mine": "own_classes.Mine",
-        "misspelt": "own_classes.Misspelt",
+        "by_name": "own_classes.ByName",
+        "no_kind": "no_kind.NoKind",
         "no_text": "own_classes.NoText",
         "unannotated": "unannotated.NoText",
     }.items():
@@ -58,7 +62,11 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     "words, said",
     [
         (["model=mine", "model.widht=4"], "Did you mean 'model.width'? model takes: "),
-        (["model=misspelt"], "'clasification' and 'classification' differ in spelling: see own_classes.Misspelt."),
+        (
+            ["model=by_name"],
+            "own_classes.ByName sets 'tasks', which was replaced by kinds of samples and targets.",
+        ),
+        (["model=no_kind"], "TypeError: 'classification' is no kind. Give subclasses of SampleKind or TargetKind"),
         (["model=unannotated"], "'depth = 4' in module unannotated has no type. Write `depth: TYPE = 4`"),
         (["model=mine", "debug=fast"], "own_classes.Mine has no method 'build'"),
         (["model=no_text", "dataset=text", "debug=fast"], "own_classes.NoText has no method 'build_text'"),

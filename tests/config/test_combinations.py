@@ -6,7 +6,7 @@ import json
 import re
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Callable, ClassVar, Dict, Iterator, Tuple
+from typing import Any, Callable, ClassVar, Dict, Iterator
 
 import pytest
 from omegaconf import OmegaConf
@@ -22,6 +22,7 @@ from mxtrain.training.build import place
 from mxtrain.training.loaders import build_loader, take
 from mxtrain.training.network import build_network
 from mxtrain.training.objective import build_evaluator, build_objective
+from mxtrain.types.kinds import Gives, Images, Number
 from mxtrain.vision.classification.digits import Digits
 
 CONF = Path(__file__).resolve().parents[2] / "conf"
@@ -30,7 +31,7 @@ CONF = Path(__file__).resolve().parents[2] / "conf"
 class RatedDigits(Digits):
     """Digits whose number is to be predicted, as a class of a user's own."""
 
-    tasks: ClassVar[Tuple[str, ...]] = ("regression",)
+    gives: ClassVar[Gives] = Gives(Images, Number)
 
 
 def class_of(group: str, option: str) -> Any:
@@ -42,8 +43,13 @@ def classes(group: str) -> Dict[str, Any]:
     return {path.stem: class_of(group, path.stem) for path in sorted((CONF / group).glob("*.yaml"))}
 
 
+def fits(task: str, model: Any) -> bool:
+    """Returns True if a model predicts the targets of a task."""
+    return any(model.takes.takes_target(kind) for kind in TASKS[task].takes.targets)
+
+
 MODELS, TASKS = classes("model"), classes("task")
-DECLARED = [(task, model) for task in TASKS for model, found in MODELS.items() if task in found.tasks]
+DECLARED = [(task, model) for task in TASKS for model, found in MODELS.items() if fits(task, found)]
 # Pairs whose model cannot read the task's default dataset: the end of the error message, and overrides with a dataset
 # that the model reads.
 OTHER_DATA = {
@@ -84,7 +90,7 @@ def rated_pairs(tmp_path: Path) -> Path:
 
 
 def test_every_model_says_what_it_is_for() -> None:
-    assert all(found.tasks and set(found.tasks) <= set(TASKS) for found in MODELS.values())
+    assert all(found.takes.samples and found.takes.targets for found in MODELS.values())
     assert {task for task, _ in DECLARED} == set(TASKS) and set(OTHER_DATA) <= set(DECLARED)
     assert [task.name for task in TASKS.values()] == list(TASKS)
 
@@ -147,8 +153,8 @@ def test_a_combination_that_is_not_declared_names_one_that_is(compose: Any) -> N
             with pytest.raises(ConfigError) as refused:
                 usual.task.check(replace(usual, model=models[name]))
             (advised,) = re.findall(r"model=(\w+)", str(refused.value))
-            assert task in MODELS[advised].tasks, refused.value
-            assert usual.dataset.sample_type in MODELS[advised].input_types, refused.value
+            assert fits(task, MODELS[advised]), refused.value
+            assert MODELS[advised].takes.takes_sample(usual.dataset.gives.sample), refused.value
 
 
 def made_of(model: str) -> Any:

@@ -11,6 +11,7 @@ from hydra.utils import get_class as locate
 from omegaconf import OmegaConf
 
 from mxtrain.config.groups import GROUPS, NAMED_GROUPS, PRESET_GROUPS
+from mxtrain.config.options import option_classes
 from mxtrain.config.specs import flatten, import_target, spec_help
 from mxtrain.errors import ConfigError
 from mxtrain.kvstore.spec import has_horovod
@@ -110,7 +111,10 @@ def test_every_yaml_is_an_option_or_a_preset() -> None:
 
 def task_of_metric(name: str) -> str:
     content = OmegaConf.load(CONF / "metric" / f"{name}.yaml")
-    return str(locate(str(next(iter(content.values()))._target_)).tasks[0])
+    metric = locate(str(next(iter(content.values()))._target_))
+    return next(
+        task for task, kind in option_classes("task").items() if metric.takes.takes_target(kind.takes.targets[0])
+    )
 
 
 def composed_together() -> Dict[str, List[Path]]:
@@ -230,7 +234,8 @@ def test_no_option_has_the_name_of_a_task_that_refuses_it() -> None:
     for option in named:
         content = OmegaConf.to_container(OmegaConf.load(CONF / option.with_suffix(".yaml")))
         for node in nodes_with_target(content):
-            assert option.name in (import_target(node["_target_"], "").tasks or (option.name,)), option
+            task, target = option_classes("task")[option.name], import_target(node["_target_"], "")
+            assert any(map(target.takes.takes_target, task.takes.targets)), option
 
 
 def test_the_chosen_defaults_equal_their_classes(describe_run) -> None:

@@ -71,7 +71,7 @@ def test_hidden_tokens_count_alike_in_all_samples():
     labels = np.array(
         [[scores[0, 0].argmax(), -1], [scores[1, 0].argmax(), scores[1, 1].argmin()], [-1, -1]], "float32"
     )
-    chosen = {"a": metrics.MaskedAccuracy(), "p": metrics.MaskedPerplexity()}
+    chosen = {"a": metrics.PositionAccuracy(), "p": metrics.PositionPerplexity()}
     meter = Meter(chosen, 5)
     found = meter.values(read_vectors([meter(nd.ones((3,)), nd.array(scores), nd.array(labels))]).sum(axis=0), 3)
     assert found["a"] == pytest.approx(2 / 3)

@@ -15,7 +15,7 @@ from mxtrain.engine.backend import gluon, mx, nd
 from mxtrain.kvstore.mxnet_store import MXNetStore
 from mxtrain.kvstore.world import World
 from mxtrain.metric.meter import LossWeights, Meter
-from mxtrain.metric.metrics import MaskedAccuracy, MaskedPerplexity
+from mxtrain.metric.metrics import PositionAccuracy, PositionPerplexity
 from mxtrain.model.prepare import initialize
 from mxtrain.optimizer.ema import build_average
 from mxtrain.optimizer.optimizers import SGD
@@ -37,7 +37,7 @@ PLACEMENTS: Dict[str, Tuple[Any, int]] = {
 }
 
 
-METRICS = {"accuracy": MaskedAccuracy(), "perplexity": MaskedPerplexity()}
+METRICS = {"accuracy": PositionAccuracy(), "perplexity": PositionPerplexity()}
 
 
 def step_of(placement: Any, parts: int, store: Any, clip: Any = None, cast: str = "float32") -> TrainingStep:

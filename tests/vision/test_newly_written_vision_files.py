@@ -17,6 +17,7 @@ from mxtrain.vision.detection.coco import Coco
 from mxtrain.vision.detection.image_list import ImageList
 from mxtrain.vision.detection.voc import Voc
 from mxtrain.vision.images.pixels import ImageReader
+from mxtrain.vision.kinds import Masks
 from mxtrain.vision.pose.coco_key_points import CocoKeyPoints
 from mxtrain.vision.segmentation.ade20k import Ade20k
 from mxtrain.vision.segmentation.cityscapes import Cityscapes
@@ -311,7 +312,7 @@ def test_masks_of_coco(tmp_path: Path, form: str) -> None:
         val_annotations=None,
         val_fraction=0.5,
         image_size=[32, 40],
-    ).for_task("instance_segmentation")
+    ).for_target(Masks)
     (found_hw,) = dataset.open().train.masks(0)  # type: ignore[attr-defined]
     assert np.array_equal(found_hw, wanted_hw)
 

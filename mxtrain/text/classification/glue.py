@@ -31,9 +31,11 @@ from mxtrain.data.table.text_rows import Column
 from mxtrain.errors import DataError
 from mxtrain.files.text_numbers import parse_finite
 from mxtrain.text.base import TextDataset
+from mxtrain.text.kinds import Texts
 from mxtrain.text.signature import TextSplits
 from mxtrain.text.text_files import AnyTexts, TextTable, read_table
 from mxtrain.types import OpenFraction, PathText
+from mxtrain.types.kinds import ClassIndex, Gives, Number
 
 if TYPE_CHECKING:
     from mxtrain.model.spec import Model
@@ -96,9 +98,9 @@ class Glue(TextDataset):
     """Not used: validation measures the development split."""
 
     @property
-    def tasks(self) -> Tuple[str, ...]:  # type: ignore[override]
-        """Returns the kind of the chosen task, by the name of our own task."""
-        return ("regression",) if self.task == "stsb" else ("classification",)
+    def gives(self) -> Gives:  # type: ignore[override]  # a class variable in other datasets
+        """Returns the kind of target of the chosen task."""
+        return Gives(Texts, Number if self.task == "stsb" else ClassIndex)
 
     def infer_signature(self, splits: Splits, model: Model) -> Signature:
         signature = super().infer_signature(splits, model)

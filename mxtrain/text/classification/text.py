@@ -18,6 +18,7 @@ from mxtrain.data.table.columns import names_of_columns, require_column
 from mxtrain.data.table.text_rows import Column
 from mxtrain.errors import DataError
 from mxtrain.text.base import TextDataset
+from mxtrain.text.kinds import MaskedTokens, Texts
 from mxtrain.text.signature import TextSplits
 from mxtrain.text.sources import PlainTexts
 from mxtrain.text.stored_sources import StoredDocuments
@@ -30,6 +31,7 @@ from mxtrain.text.text_files import (
 )
 from mxtrain.text.translation import reference_text
 from mxtrain.types import BatchSize, OpenFraction, PathText, ProperFraction
+from mxtrain.types.kinds import Gives
 
 AnyDocuments = Union[PlainTexts, StoredDocuments]
 TEXT_ENDINGS = (".txt", ".txt.gz")
@@ -115,7 +117,7 @@ class Text(TextDataset):
 class MaskedText(TextDataset):
     """Plain text of which some tokens are hidden, others in each epoch, to be found by the network."""
 
-    tasks: ClassVar[Tuple[str, ...]] = ("masked_language_modeling",)
+    gives: ClassVar[Gives] = Gives(Texts, MaskedTokens)
 
     train: Union[None, PathText, List[PathText]] = None
     """Text files, or folders of .txt files: an empty line ends a paragraph, a file a document; null = Python's

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, Dict, Literal, Optional, Tuple, Union
+from typing import TYPE_CHECKING, ClassVar, Dict, Literal, Optional, Union
 
 import pydantic
 
 from mxtrain.errors import ConfigError
 from mxtrain.model.networks.layers import Gelu
+from mxtrain.text.kinds import NextTokens, Texts
 from mxtrain.text.model import TextModel
 from mxtrain.types import OpenFraction, Positive, Shapes, shapes_of
+from mxtrain.types.kinds import Takes
 
 if TYPE_CHECKING:
     from mxnet import gluon
@@ -34,7 +36,7 @@ class Gpt(TextModel):
     Source: Radford et al., "Language Models are Unsupervised Multitask Learners" (2019).
     """
 
-    tasks: ClassVar[Tuple[str, ...]] = ("language_modeling",)
+    takes: ClassVar[Takes] = Takes(Texts, NextTokens)
 
     size: Literal["small", "gpt2", "gpt2-medium", "gpt2-large", "gpt2-xl"] = "small"
     """Preset sizes of the fields below: small (2 layers, 128 units, 4 heads), gpt2 (12, 768, 12), gpt2-medium (24,

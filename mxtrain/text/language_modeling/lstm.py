@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, List, Literal, Sequence, Tuple, Union
+from typing import TYPE_CHECKING, ClassVar, List, Literal, Sequence, Union
 
+from mxtrain.text.kinds import NextTokens, Texts
 from mxtrain.text.model import TextModel
 from mxtrain.types import OpenFraction, Positive, Shape, Shapes, shapes_of
+from mxtrain.types.kinds import Takes
 
 if TYPE_CHECKING:
     from mxnet import gluon
@@ -19,7 +21,7 @@ class Lstm(TextModel):
     Source: Merity et al., https://arxiv.org/abs/1708.02182.
     """
 
-    tasks: ClassVar[Tuple[str, ...]] = ("language_modeling",)
+    takes: ClassVar[Takes] = Takes(Texts, NextTokens)
 
     units: Positive = 256
     """Width of an embedding."""

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, ClassVar, List, Tuple
 
 from mxtrain.loss.custom import CustomLoss
 from mxtrain.task.spec import Task
+from mxtrain.text.kinds import MaskedTokens
 from mxtrain.text.signature import TextSignature
+from mxtrain.types.kinds import Takes
 
 if TYPE_CHECKING:
     from mxnet.ndarray import NDArray
@@ -23,11 +25,8 @@ class MaskedLanguageModeling(Task):
     """Scores (B, M, K) against token indices (B, M), -1 for positions that do not count."""
 
     name: ClassVar[str] = "masked_language_modeling"
+    takes: ClassVar[Takes] = Takes(MaskedTokens)
     predicts: ClassVar[bool] = False
-    dataset_options: ClassVar[Tuple[str, ...]] = ("masked_text",)
-    model_option: ClassVar[str] = "bert"
-    loss_option: ClassVar[str] = "masked_softmax_cross_entropy"
-    metric_option: ClassVar[str] = "masked_accuracy"
 
     def check(self, description: Description) -> None:
         super().check(description)
@@ -36,7 +35,7 @@ class MaskedLanguageModeling(Task):
             return
         if not loss.dense_labels:
             loss.refuse_smoothing("token")
-        loss.refuse_counting_ignored("positions without a hidden token", self.loss_option)
+        loss.refuse_counting_ignored("positions without a hidden token", "masked_softmax_cross_entropy")
 
     def num_classes(self, signature: Signature) -> int:
         return TextSignature.cast(signature).vocab_size

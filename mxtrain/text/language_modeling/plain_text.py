@@ -18,6 +18,7 @@ from mxtrain.data.signature import Signature
 from mxtrain.data.spec import Samples, Splits
 from mxtrain.errors import ConfigError, DataError
 from mxtrain.text.base import TextDataset, open_lines
+from mxtrain.text.kinds import NextTokens, Texts
 from mxtrain.text.language_modeling import python_documentation
 from mxtrain.text.language_modeling.running_text import (
     InMemoryTexts,
@@ -30,6 +31,7 @@ from mxtrain.text.signature import TextSignature, TextSplits
 from mxtrain.text.text_files import list_text_files
 from mxtrain.text.tokenizing.kinds import TokenizerKind
 from mxtrain.types import BatchSize, OpenFraction, PathText, Positive
+from mxtrain.types.kinds import Gives
 
 if TYPE_CHECKING:
     from mxtrain.data.loading.loader import BatchLoader, LoaderOptions
@@ -44,7 +46,7 @@ AnyText = Union[InMemoryTexts, StoredText]
 class PlainText(TextDataset):
     """Running text, cut into windows of `max_length` tokens."""
 
-    tasks: ClassVar[Tuple[str, ...]] = ("language_modeling",)
+    gives: ClassVar[Gives] = Gives(Texts, NextTokens)
 
     train: Files = None
     """Text files, or folders of .txt and .tokens files, one or a list; null = the docstrings and help topics of Python

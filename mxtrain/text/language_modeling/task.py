@@ -13,10 +13,12 @@ from typing_extensions import Annotated
 from mxtrain.errors import ConfigError
 from mxtrain.loss.custom import CustomLoss
 from mxtrain.task.spec import Report, Task
+from mxtrain.text.kinds import NextTokens
 from mxtrain.text.language_modeling.continuation import ContinuationDecoder, decoding_network
 from mxtrain.text.language_modeling.sampling import Sampling, usual_count
 from mxtrain.text.signature import TextSignature
 from mxtrain.types import Artifact, NonNegative, NonNegativeFloat, Positive, Table, shapes_of
+from mxtrain.types.kinds import Takes
 
 if TYPE_CHECKING:
     import numpy as np
@@ -37,10 +39,7 @@ class LanguageModeling(Task):
     they encode, (B,). Predictions are the tokens that continue a text, (B, new_tokens)."""
 
     name: ClassVar[str] = "language_modeling"
-    dataset_options: ClassVar[Tuple[str, ...]] = ("plain_text",)
-    model_option: ClassVar[str] = "lstm"
-    loss_option: ClassVar[str] = "token_cross_entropy"
-    metric_option: ClassVar[str] = "bits_per_byte"
+    takes: ClassVar[Takes] = Takes(NextTokens)
 
     new_tokens: Union[Literal["auto"], Positive] = "auto"
     """Tokens that `predict` adds to a text, up to an <eos>; auto = 64, or half of what the network sees at a time if

@@ -6,12 +6,14 @@ Legend: N windows, M questions, B batch, T tokens of a sample.
 from __future__ import annotations
 
 import math
-from typing import ClassVar, Literal, Optional, Tuple, Type
+from typing import ClassVar, Literal, Optional, Type
 
 import numpy as np
 
 from mxtrain.metric.host import Collected, HostMetric, HostPredictions
+from mxtrain.text.kinds import AnswerSpan
 from mxtrain.text.question_answering.best_answer import QuestionScores, best_of_questions, row_of
+from mxtrain.types.kinds import Takes
 
 
 class CollectedAnswers(Collected):
@@ -41,7 +43,7 @@ class AnswerMetric(HostMetric):
     """Base of metrics of answers."""
 
     direction: ClassVar[Literal["max", "min"]] = "max"
-    tasks: ClassVar[Tuple[str, ...]] = ("question_answering",)
+    takes: ClassVar[Takes] = Takes(AnswerSpan)
     collects: ClassVar[Type[Collected]] = CollectedAnswers
     of_single_samples: ClassVar[bool] = True
 

@@ -19,6 +19,7 @@ from mxtrain.data.signature import Signature
 from mxtrain.data.spec import Samples, Splits
 from mxtrain.errors import DataError, did_you_mean
 from mxtrain.text.base import TextDataset
+from mxtrain.text.kinds import AnswerSpan, Texts
 from mxtrain.text.model import TextModel
 from mxtrain.text.question_answering.answer_window import WindowSettings
 from mxtrain.text.question_answering.numpydoc_questions import numpydoc_questions, pattern_answer
@@ -34,6 +35,7 @@ from mxtrain.text.question_answering.questions import (
 from mxtrain.text.signature import TextSignature, TextSplits
 from mxtrain.text.windows import QuestionSource
 from mxtrain.types import OpenFraction, PathText, Positive
+from mxtrain.types.kinds import Gives
 
 if TYPE_CHECKING:
     from mxtrain.data.loading.loader import LoaderOptions
@@ -53,7 +55,7 @@ class Squad(TextDataset):
         """See `BaseDataset.makes_folds`: generated questions are not divided."""
         return self.root is not None
 
-    tasks: ClassVar[Tuple[str, ...]] = ("question_answering",)
+    gives: ClassVar[Gives] = Gives(Texts, AnswerSpan)
     exported_reader: ClassVar[str] = "mxtrain.text.question_answering.exported_questions"
     problem_kinds: ClassVar[Tuple[str, ...]] = (ANSWER_OFFSET, NO_ANSWER, REPEATED_ID)
 

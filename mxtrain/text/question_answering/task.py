@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, Iterable, Iterator, List, Mappi
 
 from mxtrain.errors import ConfigError, DataError
 from mxtrain.task.spec import Report, Task
+from mxtrain.text.kinds import AnswerSpan
 from mxtrain.text.losses import SpanSoftmaxCrossEntropy
 from mxtrain.text.model import TextModel
 from mxtrain.text.question_answering.best_answer import answer_of
 from mxtrain.text.question_answering.squad import Squad
 from mxtrain.types import Artifact, Table, shapes_of
+from mxtrain.types.kinds import Takes
 
 if TYPE_CHECKING:
     import numpy as np
@@ -35,11 +37,8 @@ class QuestionAnswering(Task):
     of tokens (B,). Predictions are the scores; the best answer over all windows of a context is found on the host."""
 
     name: ClassVar[str] = "question_answering"
+    takes: ClassVar[Takes] = Takes(AnswerSpan)
     formats: ClassVar[Tuple[str, ...]] = ("squad",)
-    dataset_options: ClassVar[Tuple[str, ...]] = ("squad",)
-    model_option: ClassVar[str] = "bilstm"
-    loss_option: ClassVar[str] = "span_softmax_cross_entropy"
-    metric_option: ClassVar[str] = "exact_match"
     has_results: ClassVar[bool] = True
 
     def check(self, description: Description) -> None:

@@ -21,6 +21,7 @@ from mxtrain.data.spec import Samples, Splits
 from mxtrain.errors import DataError, did_you_mean
 from mxtrain.files.text_lines import split_lines, split_words
 from mxtrain.text.base import TextDataset
+from mxtrain.text.kinds import Texts, TokenTags
 from mxtrain.text.python_words import part_of, python_lines
 from mxtrain.text.signature import TextSignature, TextSplits
 from mxtrain.text.token_classification.conll_file import (
@@ -33,6 +34,7 @@ from mxtrain.text.token_classification.conll_file import (
 from mxtrain.text.token_classification.tag_scheme import TAG_ORDER, unify_scheme
 from mxtrain.text.token_classification.tagged import TaggedSentences
 from mxtrain.types import OpenFraction, PathText
+from mxtrain.types.kinds import Gives
 
 if TYPE_CHECKING:
     from mxtrain.data.loading.loader import LoaderOptions
@@ -53,7 +55,7 @@ class Conll(TextDataset):
         """See `BaseDataset.makes_folds`: generated sentences are not divided."""
         return self.root is not None
 
-    tasks: ClassVar[Tuple[str, ...]] = ("token_classification",)
+    gives: ClassVar[Gives] = Gives(Texts, TokenTags)
     problem_kinds: ClassVar[Tuple[str, ...]] = (TAG_ORDER, ENDLESS_SENTENCE)
 
     root: Optional[PathText] = None

@@ -12,7 +12,9 @@ import numpy as np
 
 from mxtrain.metric.host import Collected, HostMetric, HostPredictions
 from mxtrain.metric.metrics import ratio
+from mxtrain.text.kinds import TokenTags
 from mxtrain.text.token_classification.tags import count_entities
+from mxtrain.types.kinds import Takes
 
 
 class WordTags(Collected):
@@ -87,7 +89,7 @@ class EntityF1(HostMetric):
     """
 
     direction: ClassVar[Literal["max", "min"]] = "max"
-    tasks: ClassVar[Tuple[str, ...]] = ("token_classification",)
+    takes: ClassVar[Takes] = Takes(TokenTags)
     collects: ClassVar[Type[Collected]] = CollectedTags
     of_single_samples: ClassVar[bool] = True
 

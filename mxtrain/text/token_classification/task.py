@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, Dict, Iterable, Iterator, List,
 from mxtrain.errors import ConfigError
 from mxtrain.loss.custom import CustomLoss
 from mxtrain.task.spec import Report, Task
+from mxtrain.text.kinds import TokenTags
 from mxtrain.text.token_classification.tags import TagCodes, find_entities, is_plain
 from mxtrain.types import Artifact, Table, shapes_of
+from mxtrain.types.kinds import Takes
 
 if TYPE_CHECKING:
     import numpy as np
@@ -35,11 +37,8 @@ class TokenClassification(Task):
     """
 
     name: ClassVar[str] = "token_classification"
+    takes: ClassVar[Takes] = Takes(TokenTags)
     formats: ClassVar[Tuple[str, ...]] = ("conll",)
-    dataset_options: ClassVar[Tuple[str, ...]] = ("conll",)
-    model_option: ClassVar[str] = "bilstm"
-    loss_option: ClassVar[str] = "token_softmax_cross_entropy"
-    metric_option: ClassVar[str] = "entity_f1"
     has_results: ClassVar[bool] = True
 
     def check(self, description: Description) -> None:
@@ -49,7 +48,7 @@ class TokenClassification(Task):
             return
         if not loss.dense_labels:
             loss.refuse_smoothing("tag")
-        loss.refuse_counting_ignored("tokens inside words", self.loss_option)
+        loss.refuse_counting_ignored("tokens inside words", "token_softmax_cross_entropy")
 
     def output_shapes(self, description: Description, signature: Signature) -> List[Shape]:
         return [(shapes_of(signature.shape)[0][0], self.num_classes(signature))]

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, Literal, Mapping, Tuple, Union
+from typing import TYPE_CHECKING, ClassVar, Literal, Union
 
 from mxtrain.errors import ConfigError
 from mxtrain.model.spec import Model, missing_method
-from mxtrain.text.model import TextModel
+from mxtrain.text.kinds import Texts
 from mxtrain.types import Positive, Shapes, shapes_of
+from mxtrain.types.kinds import Takes, Translations
 
 if TYPE_CHECKING:
     from mxnet import gluon
@@ -16,9 +17,7 @@ if TYPE_CHECKING:
 class TranslatingModel(Model):
     """Base of networks of a source and a target."""
 
-    input_types: ClassVar[Tuple[str, ...]] = ("text",)
-    dataset_hints: ClassVar[Mapping[str, str]] = TextModel.dataset_hints
-    tasks: ClassVar[Tuple[str, ...]] = ("translation",)
+    takes: ClassVar[Takes] = Takes(Texts, Translations)
 
     tied: Literal["auto", "all", "target", "none"] = "auto"
     """Shared weights: all = embeddings of source and target and the output layer; target = without the source's; auto =

@@ -25,6 +25,7 @@ from mxtrain.text.translation.model import TranslatingModel
 from mxtrain.text.translation.signature import TranslationSignature
 from mxtrain.text.translation.translation import TranslationDataset, configs_of
 from mxtrain.types import Artifact, Table, shapes_of
+from mxtrain.types.kinds import Takes, Translations
 
 if TYPE_CHECKING:
     from mxnet import gluon
@@ -65,11 +66,8 @@ class Translation(BeamSearchTask):
     `BeamSearching`."""
 
     name: ClassVar[str] = "translation"
+    takes: ClassVar[Takes] = Takes(Translations)
     formats: ClassVar[Tuple[str, ...]] = ("text",)
-    dataset_options: ClassVar[Tuple[str, ...]] = ("parallel_text",)
-    model_option: ClassVar[str] = "transformer"
-    loss_option: ClassVar[str] = "label_smoothed_cross_entropy"
-    metric_option: ClassVar[str] = "bleu"
     has_results: ClassVar[bool] = True
     decodes_slowly: ClassVar[bool] = True
 

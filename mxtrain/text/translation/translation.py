@@ -13,6 +13,7 @@ from mxtrain.data.spec import Samples, Splits
 from mxtrain.data.writing import language_without_spaces
 from mxtrain.errors import CheckpointError, run_dir_setting
 from mxtrain.text.base import TextDataset, open_lines
+from mxtrain.text.kinds import Texts
 from mxtrain.text.tokenizing.config import TokenizerConfig
 from mxtrain.text.tokenizing.kinds import (
     TokenizerKind,
@@ -23,6 +24,7 @@ from mxtrain.text.tokenizing.kinds import (
 from mxtrain.text.translation.parallel import AnyPairs, InMemoryPairs, Tokenizers, both_sides
 from mxtrain.text.translation.signature import TranslationSignature
 from mxtrain.types import PathText, Positive
+from mxtrain.types.kinds import Gives, Translations
 
 if TYPE_CHECKING:
     from mxtrain.data.loading.loader import LoaderOptions
@@ -34,7 +36,7 @@ class TranslationDataset(TextDataset):
     """Base of the descriptions of pairs of a text and its translation."""
 
     signature_class: ClassVar[Type[Signature]] = TranslationSignature
-    tasks: ClassVar[Tuple[str, ...]] = ("translation",)
+    gives: ClassVar[Gives] = Gives(Texts, Translations)
 
     joint_vocabulary: bool = True
     """If true, source and target share one vocabulary built from both; otherwise each has its own."""

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Callable, ClassVar, Dict, Mapping, Sequence, Tuple, TypeVar
+from typing import TYPE_CHECKING, Any, Callable, ClassVar, Dict, Mapping, Sequence, TypeVar
 
 import pydantic
 
 from mxtrain.errors import ConfigError, nearest
 from mxtrain.model.spec import Model
 from mxtrain.types import Shape
+from mxtrain.types.kinds import ClassIndex, Images, Number, Takes
 from mxtrain.vision.networks.gluoncv_names import CLASSIFICATION_NAMES, gluoncv_name, sizes_of
 
 if TYPE_CHECKING:
@@ -98,7 +99,7 @@ class GluonCV(GluonCVModel):
     `weights=pretrained` starts from the weights that GluonCV publishes.
     """
 
-    tasks: ClassVar[Tuple[str, ...]] = ("classification", "regression")
+    takes: ClassVar[Takes] = Takes(Images, ClassIndex, Number)
 
     name: str = "resnet18_v1"
     """GluonCV's name, e.g. resnet50_v1b, mobilenetv3_small, cifar_resnet20_v1, densenet121."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, List, Tuple
+from typing import TYPE_CHECKING, ClassVar, List
 
 import pydantic
 from typing_extensions import Annotated
@@ -11,6 +11,7 @@ from mxtrain.errors import ConfigError
 from mxtrain.model.networks.layers import Activation
 from mxtrain.model.spec import Model
 from mxtrain.types import OpenFraction, Positive, Shape
+from mxtrain.types.kinds import ClassIndex, Images, Number, Takes
 
 if TYPE_CHECKING:
     from mxnet import gluon
@@ -27,7 +28,7 @@ class LeNet(Model):
     normalisation and padding instead of tanh and 5x5 kernels.
     """
 
-    tasks: ClassVar[Tuple[str, ...]] = ("classification", "regression")
+    takes: ClassVar[Takes] = Takes(Images, ClassIndex, Number)
 
     channels: Annotated[List[Positive], pydantic.Field(min_length=1)] = [32, 64]
     """Output channels of each stage: two 3x3 convolutions, then 2x2 max pooling."""

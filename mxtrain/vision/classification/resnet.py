@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, Literal, Sequence, Tuple
+from typing import TYPE_CHECKING, ClassVar, Literal, Sequence
 
 from mxtrain.model.spec import Model
 from mxtrain.types import PositiveFloat, Shape
+from mxtrain.types.kinds import ClassIndex, Images, Number, Takes
 
 if TYPE_CHECKING:
     from mxnet import gluon
@@ -33,7 +34,7 @@ class ResNet(Model):
     Source: He et al., "Deep residual learning for image recognition" (2015), table 1 and section 4.2.
     """
 
-    tasks: ClassVar[Tuple[str, ...]] = ("classification", "regression")
+    takes: ClassVar[Takes] = Takes(Images, ClassIndex, Number)
 
     depth: Literal[8, 14, 20, 32, 44, 56, 110, 18, 34, 50, 101, 152] = 20
     """Layers with weights: 8, 14, 20, 32, 44, 56, 110 are made for CIFAR, 18, 34, 50, 101, 152 for ImageNet."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Collection, Dict, List, Literal
 from mxtrain.data.signature import Signature
 from mxtrain.data.spec import BaseDataset, Samples, Splits
 from mxtrain.errors import ConfigError
+from mxtrain.types.kinds import Gives, Images
 from mxtrain.vision.detection.boxed_images import BoxedImages
 from mxtrain.vision.detection.boxes import BoxAnnotations
 from mxtrain.vision.detection.signature import BoxSignature, BoxSplits
@@ -15,6 +16,7 @@ from mxtrain.vision.images.files import ImageFiles, open_inputs
 from mxtrain.vision.images.settings import Decoding
 from mxtrain.vision.images.signature import ImageSignature
 from mxtrain.vision.images.transforms.chain import Annotations, AugmentSettings
+from mxtrain.vision.kinds import Boxes
 
 if TYPE_CHECKING:
     from mxtrain.model.spec import Model
@@ -25,7 +27,7 @@ class BoxedDataset(Dataset):
     `image_size`."""
 
     signature_class: ClassVar[Type[ImageSignature]] = BoxSignature
-    tasks: ClassVar[Tuple[str, ...]] = ("detection",)
+    gives: ClassVar[Gives] = Gives(Images, Boxes)
 
     annotation_class: ClassVar[Type[BoxAnnotations]] = BoxAnnotations
     """Rules by which rows of samples follow a geometric transform."""

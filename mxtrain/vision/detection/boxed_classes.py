@@ -53,7 +53,7 @@ def choose_class_names(configured: Sequence[str], root: Path, default: Sequence[
     return names
 
 
-class ClassIndex:
+class ClassLookup:
     """Finds classes by their names, exactly, or else ignoring case if only one class has that name."""
 
     def __init__(self, names: Sequence[str]) -> None:

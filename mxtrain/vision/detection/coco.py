@@ -26,9 +26,10 @@ from mxtrain.data.loading.public_files import PublicDataset
 from mxtrain.data.spec import BaseDataset, Splits
 from mxtrain.errors import DataError, did_you_mean
 from mxtrain.types import PathText
+from mxtrain.types.kinds import Gives, Images, TargetKind
 from mxtrain.vision.detection.box_faults import are_corners, are_normalized, as_corners, refuse_all, refuse_wrong_boxes
 from mxtrain.vision.detection.box_table import BoxTable
-from mxtrain.vision.detection.boxed_classes import ClassIndex, ClassNames
+from mxtrain.vision.detection.boxed_classes import ClassLookup, ClassNames
 from mxtrain.vision.detection.boxed_files import BoxedFiles, BoxedSplit, find_named
 from mxtrain.vision.detection.boxes import BoxAnnotations, Flag
 from mxtrain.vision.detection.coco_file import CocoContents, read_coco, read_image_ids
@@ -38,6 +39,7 @@ from mxtrain.vision.images.json_elements import JsonFile
 from mxtrain.vision.instance_segmentation.coco_masks import CocoOutlines, find_mask_problems
 from mxtrain.vision.instance_segmentation.instance_images import InstanceSplit
 from mxtrain.vision.instance_segmentation.mask_rows import InstanceAnnotations
+from mxtrain.vision.kinds import Boxes, Masks
 from mxtrain.vision.segmentation.mask_pairs import refuse_unpaired
 
 _LAYOUT = "It must hold annotations/instances_train2017.json and train2017/ with images, or what the settings name."
@@ -53,7 +55,7 @@ class Coco(PublicDataset, BoxedFiles):
 
     option: ClassVar[str] = "dataset=coco"
     published_as: ClassVar[str] = "coco"
-    tasks: ClassVar[Tuple[str, ...]] = ("detection", "instance_segmentation")
+    gives: ClassVar[Gives] = Gives(Images, Boxes, Masks)
 
     root: PathText = "data/coco"
     train_annotations: str = "annotations/instances_train2017.json"
@@ -83,11 +85,8 @@ class Coco(PublicDataset, BoxedFiles):
         """Returns True if files may have categories that the network does not learn."""
         return bool(self.classes)
 
-    def for_task(self, name: str) -> BaseDataset:
-        """Returns the dataset for a task: with masks for instance segmentation."""
-        if name != "instance_segmentation":
-            return self
-        return self.as_class(CocoInstances)
+    def for_target(self, kind: Type[TargetKind]) -> BaseDataset:
+        return self.as_class(CocoInstances) if issubclass(kind, Masks) else self
 
     def open(self) -> Splits:
         """Finds, checks and splits the data."""
@@ -186,7 +185,7 @@ class Coco(PublicDataset, BoxedFiles):
         """
         if not self.classes:
             return list(contents.categories.values()), list(contents.categories)
-        ids, index = list(contents.categories), ClassIndex(list(contents.categories.values()))
+        ids, index = list(contents.categories), ClassLookup(list(contents.categories.values()))
         chosen = [index.find(name) for name in self.classes]
         for name, number in zip(self.classes, chosen):
             if number is None:
@@ -249,7 +248,7 @@ class Coco(PublicDataset, BoxedFiles):
 
     def _class_of(self, contents: CocoContents, names: Sequence[str]) -> Dict[int, int]:
         """Returns category id -> index of the class, for the categories to learn."""
-        index = ClassIndex(names)
+        index = ClassLookup(names)
         classes = {number: index.find(name) for number, name in contents.categories.items()}
         return {number: class_index for number, class_index in classes.items() if class_index is not None}
 
@@ -276,7 +275,7 @@ class Coco(PublicDataset, BoxedFiles):
 class CocoInstances(Coco):
     """Instance masks in COCO's layout, as polygons or run lengths (RLE)."""
 
-    tasks: ClassVar[Tuple[str, ...]] = ("instance_segmentation",)
+    gives: ClassVar[Gives] = Gives(Images, Masks)
     annotation_class: ClassVar[Type[BoxAnnotations]] = InstanceAnnotations
 
     def _refuse_wrong(self, contents: CocoContents, names: Sequence[str], findings: Findings) -> np.ndarray:

@@ -11,7 +11,7 @@ R = 7 columns of a box.
 
 from __future__ import annotations
 
-from typing import ClassVar, List, Literal, Mapping, Optional, Sequence, Tuple, Type, Union
+from typing import ClassVar, List, Literal, Mapping, Optional, Sequence, Type, Union
 
 import numpy as np
 import pydantic
@@ -24,6 +24,7 @@ from mxtrain.data.signature import Signature
 from mxtrain.data.spec import BaseDataset, Splits
 from mxtrain.errors import DataError
 from mxtrain.types import BatchSize, OpenFraction, Positive, Range
+from mxtrain.types.kinds import Gives, Images, TargetKind
 from mxtrain.vision.detection.boxed import BoxedDataset
 from mxtrain.vision.detection.boxes import BoxAnnotations
 from mxtrain.vision.detection.scenes import BoxedScenes, InstanceScenes, Scenes
@@ -33,6 +34,7 @@ from mxtrain.vision.images.pixels import ImageReader
 from mxtrain.vision.images.settings import Decoding
 from mxtrain.vision.images.sizes import ImageSize, square
 from mxtrain.vision.instance_segmentation.mask_rows import InstanceAnnotations
+from mxtrain.vision.kinds import Boxes, ClassMap, Masks
 from mxtrain.vision.segmentation.masked import MaskedDataset
 from mxtrain.vision.segmentation.signature import MaskSplits
 
@@ -40,7 +42,7 @@ from mxtrain.vision.segmentation.signature import MaskSplits
 class DigitScenes(MaskedDataset):
     """Photographs with a few coloured handwritten digits, and the digit of each pixel."""
 
-    tasks: ClassVar[Tuple[str, ...]] = ("segmentation", "detection", "instance_segmentation")
+    gives: ClassVar[Gives] = Gives(Images, ClassMap, Boxes, Masks)
     usual_num_train: ClassVar[int] = 3000
     """Number of training scenes for `num_train=auto`."""
     pixel_weights: ClassVar[Mapping[str, float]] = {"background": 0.4}  # nine of ten pixels
@@ -73,10 +75,10 @@ class DigitScenes(MaskedDataset):
             raise ValueError(f"digit_size={self.digit_size} is more than a scene of {self.image_size} can hold")
         return self
 
-    def for_task(self, name: str) -> BaseDataset:
-        """Returns the dataset for a task: with boxes, or boxes and masks, for the tasks of objects."""
-        kinds = {"detection": BoxedDigitScenes, "instance_segmentation": InstanceDigitScenes}
-        return self.as_class(kinds[name]) if name in kinds else self
+    def for_target(self, kind: Type[TargetKind]) -> BaseDataset:
+        if issubclass(kind, Masks):
+            return self.as_class(InstanceDigitScenes)
+        return self.as_class(BoxedDigitScenes) if issubclass(kind, Boxes) else self
 
     def open(self) -> Splits:
         """Finds, checks and splits the data."""
@@ -140,7 +142,7 @@ class BoxedDigitScenes(BoxedDataset, DigitScenes):  # type: ignore[misc]  # Boxe
 class InstanceDigitScenes(BoxedDigitScenes):
     """The scenes of `DigitScenes` with the mask of the visible part of each digit, and the box around it."""
 
-    tasks: ClassVar[Tuple[str, ...]] = ("instance_segmentation",)
+    gives: ClassVar[Gives] = Gives(Images, Masks)
     annotation_class: ClassVar[Type[BoxAnnotations]] = InstanceAnnotations
     usual_num_train: ClassVar[int] = 2500
 

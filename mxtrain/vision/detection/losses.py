@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, ClassVar, Sequence, Tuple
 
 from mxtrain.loss.losses import Loss
 from mxtrain.types import Fraction, NonNegative, NonNegativeFloat, Positive, PositiveFloat, Shape
+from mxtrain.types.kinds import Takes
+from mxtrain.vision.kinds import Boxes, Masks
 
 if TYPE_CHECKING:
     from mxnet import gluon
@@ -14,7 +16,7 @@ if TYPE_CHECKING:
 class DetectionLoss(Loss):
     """Base class of losses of a detector's outputs against true boxes and the targets that its coding encodes."""
 
-    tasks: ClassVar[Tuple[str, ...]] = ("detection",)
+    takes: ClassVar[Takes] = Takes(Boxes)
     option: ClassVar[str] = ""
     """Option of conf/loss/, which networks name as the loss for their outputs."""
 
@@ -139,7 +141,7 @@ class MaskTwoStage(TwoStage):
     Source: He et al., "Mask R-CNN" (2017), section 3.
     """
 
-    tasks: ClassVar[Tuple[str, ...]] = ("instance_segmentation",)
+    takes: ClassVar[Takes] = Takes(Masks)
     option: ClassVar[str] = "mask_two_stage"
 
     mask_weight: NonNegativeFloat = 1.0
@@ -160,7 +162,7 @@ class YolactLoss(HeatmapFocal):
     (2016), section 3.
     """
 
-    tasks: ClassVar[Tuple[str, ...]] = ("instance_segmentation",)
+    takes: ClassVar[Takes] = Takes(Masks)
     option: ClassVar[str] = "yolact"
 
     mask_weight: NonNegativeFloat = 2.0

@@ -14,9 +14,11 @@ from typing_extensions import Annotated
 
 from mxtrain.metric.host import Collected, HostMetric, HostPredictions
 from mxtrain.types import Fraction
+from mxtrain.types.kinds import Takes
 from mxtrain.vision.detection.box_geometry import intersections_over_unions
 from mxtrain.vision.detection.boxes import NUM_COLUMNS, Column, Flag, ResizeTransform, is_box, scaled
 from mxtrain.vision.detection.coco_ap import evaluate_boxes
+from mxtrain.vision.kinds import Boxes, Masks
 
 if TYPE_CHECKING:
     from mxtrain.vision.detection.coco_ap import CocoResult
@@ -108,7 +110,7 @@ class BoxMetric(HostMetric):
 
     direction: ClassVar[Literal["max", "min"]] = "max"
     collects: ClassVar[Type[Collected]] = CollectedBoxes
-    tasks: ClassVar[Tuple[str, ...]] = ("detection", "instance_segmentation")
+    takes: ClassVar[Takes] = Takes(Boxes, Masks)
 
 
 class VocAP(BoxMetric):

@@ -13,6 +13,7 @@ from mxtrain.data.loading.randomness import uniform_rows
 from mxtrain.errors import ConfigError
 from mxtrain.task.spec import Report, Task
 from mxtrain.types import Artifact, Figure, Fraction, shapes_of
+from mxtrain.types.kinds import Takes
 from mxtrain.vision.detection.boxed_files import BoxedFiles
 from mxtrain.vision.detection.boxes import NUM_COLUMNS
 from mxtrain.vision.detection.coco_results import as_list, coco_ids
@@ -20,6 +21,7 @@ from mxtrain.vision.detection.heads.base import Detector
 from mxtrain.vision.detection.losses import DetectionLoss
 from mxtrain.vision.detection.signature import BoxSignature
 from mxtrain.vision.draws import VisionDraw
+from mxtrain.vision.kinds import Boxes
 
 if TYPE_CHECKING:
     import numpy as np
@@ -51,15 +53,12 @@ class Detection(Task):
 
     exports_any_size: ClassVar[bool] = False
     name: ClassVar[str] = "detection"
+    takes: ClassVar[Takes] = Takes(Boxes)
     writes: ClassVar[str] = "picture"
     writes_by_default: ClassVar[bool] = False
     formats: ClassVar[Tuple[str, ...]] = ("coco",)
     list_field: ClassVar[Tuple[str, str]] = ("found", "boxes")
     has_results: ClassVar[bool] = True
-    dataset_options: ClassVar[Tuple[str, ...]] = ("coco", "voc")
-    model_option: ClassVar[str] = "centernet_fpn"
-    loss_option: ClassVar[str] = "heatmap_focal"
-    metric_option: ClassVar[str] = "voc_ap"
 
     score_threshold: Fraction = 0.3
     """Smallest score of detections in figures and predictions; metrics use all detections."""

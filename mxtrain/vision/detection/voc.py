@@ -32,9 +32,10 @@ from mxtrain.data.spec import BaseDataset, Splits
 from mxtrain.errors import DataError, did_you_mean, typed_list
 from mxtrain.files.text_numbers import parse_flag, parse_number
 from mxtrain.types import PathText
+from mxtrain.types.kinds import Gives, Images, TargetKind
 from mxtrain.vision.detection.box_faults import are_normalized, refuse_all, refuse_wrong_boxes
 from mxtrain.vision.detection.box_table import BoxTable
-from mxtrain.vision.detection.boxed_classes import ClassIndex, ClassNames, choose_class_names
+from mxtrain.vision.detection.boxed_classes import ClassLookup, ClassNames, choose_class_names
 from mxtrain.vision.detection.boxed_files import BoxedFiles, BoxedSplit
 from mxtrain.vision.detection.boxes import BoxAnnotations, Flag
 from mxtrain.vision.detection.voc_annotation import EDGES, BadAnnotation, VocObject, parse_annotation
@@ -43,6 +44,7 @@ from mxtrain.vision.images.class_lists import VOC_CLASSES
 from mxtrain.vision.images.files import ImageFiles
 from mxtrain.vision.instance_segmentation.instance_images import InstanceSplit
 from mxtrain.vision.instance_segmentation.mask_rows import InstanceAnnotations
+from mxtrain.vision.kinds import Boxes, Masks
 from mxtrain.vision.segmentation.mask_pairs import Files, list_images, refuse_unpaired
 from mxtrain.vision.segmentation.voc_masks import VocBoxSources, VocOutlines
 
@@ -72,7 +74,7 @@ class Voc(PublicDataset, BoxedFiles):
     """
 
     option: ClassVar[str] = "dataset=voc"
-    tasks: ClassVar[Tuple[str, ...]] = ("detection", "instance_segmentation")
+    gives: ClassVar[Gives] = Gives(Images, Boxes, Masks)
     published_as: ClassVar[str] = "voc2007"
     lists_folder: ClassVar[str] = "Main"
     """Folder in ImageSets with the lists of splits."""
@@ -103,11 +105,8 @@ class Voc(PublicDataset, BoxedFiles):
         years = {f"voc{year}" for year in PUBLIC_YEARS if any(name.startswith((year, f"VOC{year}")) for name in names)}
         return sorted(years) or [self.published_as]
 
-    def for_task(self, name: str) -> BaseDataset:
-        """Returns the dataset for a task: with masks for instance segmentation."""
-        if name != "instance_segmentation":
-            return self
-        return self.as_class(VocInstances)
+    def for_target(self, kind: Type[TargetKind]) -> BaseDataset:
+        return self.as_class(VocInstances) if issubclass(kind, Masks) else self
 
     def completed(self, split: BoxedSplit, sources: VocBoxSources, findings: Findings) -> Optional[BoxedSplit]:
         """Adds further annotations, such as masks, to a split. This class has none.
@@ -159,7 +158,7 @@ class VocInstances(Voc):
     belong to no object.
     """
 
-    tasks: ClassVar[Tuple[str, ...]] = ("instance_segmentation",)
+    gives: ClassVar[Gives] = Gives(Images, Masks)
     annotation_class: ClassVar[Type[BoxAnnotations]] = InstanceAnnotations
     published_as: ClassVar[str] = "voc2012"
     lists_folder: ClassVar[str] = "Segmentation"
@@ -191,7 +190,7 @@ class _SplitReader:
 
     def __init__(self, dataset: Voc, names: Sequence[str], findings: Findings) -> None:
         self._dataset, self._findings = dataset, findings
-        self._classes = ClassIndex(names)
+        self._classes = ClassLookup(names)
         self._images: Dict[Path, Files] = {}
 
     def read(self, years: Sequence[Path], setting: str, value: SplitNames) -> Optional[BoxedSplit]:
@@ -314,7 +313,7 @@ class _SplitReader:
 class _VocBoxes:
     """Collects boxes from annotation files, and their problems."""
 
-    def __init__(self, dataset: Voc, classes: ClassIndex, findings: Findings) -> None:
+    def __init__(self, dataset: Voc, classes: ClassLookup, findings: Findings) -> None:
         self._dataset, self._classes, self._findings = dataset, classes, findings
         self._rows: List[Tuple[float, ...]] = []
         self._sizes: Dict[int, Tuple[float, float]] = {}

@@ -16,6 +16,7 @@ from mxtrain.data.loading.samples import Samples, Source, Splits
 from mxtrain.data.spec import BaseDataset
 from mxtrain.errors import CheckpointError, ConfigError
 from mxtrain.types import Positive, Shape, shapes_of
+from mxtrain.types.kinds import ClassIndex, Gives, Images
 from mxtrain.vision.images.settings import Augment, Decoding, as_window
 from mxtrain.vision.images.signature import ImageSignature, ImageSplits
 from mxtrain.vision.images.sizes import ChannelMean, ChannelStd, ImageSize, refuse_large_batch, square
@@ -34,8 +35,7 @@ DatasetT = TypeVar("DatasetT", bound=BaseDataset)
 class Dataset(BaseDataset):
     """Base class of image datasets."""
 
-    sample_type: ClassVar[str] = "images"
-    model_hints: ClassVar[Mapping[str, str]] = {"regression": "model=lenet"}
+    gives: ClassVar[Gives] = Gives(Images, ClassIndex)
     signature_class: ClassVar[Type[ImageSignature]] = ImageSignature
 
     image_size: Annotated[Union[Literal["auto"], ImageSize], pydantic.BeforeValidator(square)] = "auto"

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar, Mapping, Optional, Sequence, Tuple
 
 from mxtrain.types import NonNegative, Positive, Shape
+from mxtrain.types.kinds import Images, Takes
 from mxtrain.vision.detection.boxes import NUM_COLUMNS
 from mxtrain.vision.detection.faster_rcnn import FasterRCNN
 from mxtrain.vision.detection.heads.base import InstanceDetector
@@ -13,6 +14,7 @@ from mxtrain.vision.detection.heads.operators import operators
 from mxtrain.vision.detection.heads.regions import ProposalSettings, RegionAnchors, RegionCoding
 from mxtrain.vision.detection.heads.suppression import Suppression
 from mxtrain.vision.detection.networks.gluoncv_detectors import MASK_RCNN, FasterRCNNParts, MaskParts
+from mxtrain.vision.kinds import Masks
 
 if TYPE_CHECKING:
     import numpy as np
@@ -29,8 +31,9 @@ class MaskRCNN(FasterRCNN, InstanceDetector):
     Source: He et al., "Mask R-CNN" (2017), as GluonCV builds it.
     """
 
-    tasks: ClassVar[Tuple[str, ...]] = InstanceDetector.tasks
+    takes: ClassVar[Takes] = Takes(Images, Masks)
     loss_option: ClassVar[str] = "mask_two_stage"
+    purpose: ClassVar[str] = "instance segmentation"
     kind: ClassVar[str] = TYPE
     stock: ClassVar[Mapping[str, FasterRCNNParts]] = MASK_RCNN
     known: ClassVar[Tuple[str, ...]] = (*MASK_RCNN, CUSTOM, CUSTOM_PYRAMID)

@@ -10,9 +10,11 @@ from typing import ClassVar, List, Optional, Sequence, Tuple, Type
 import numpy as np
 
 from mxtrain.metric.host import Collected, HostPredictions
+from mxtrain.types.kinds import Takes
 from mxtrain.vision.detection.coco_ap import CocoResult, evaluate_masks
 from mxtrain.vision.detection.metrics import IMAGE, TRUE, CocoAP, CocoAR, CollectedBoxes, Overlap, true_boxes
 from mxtrain.vision.instance_segmentation.mask_rows import detection_masks, encode_masks
+from mxtrain.vision.kinds import Masks
 
 CODES = 3
 """Kind of the rows with the packed masks of an image, which follow its other rows: true masks, then masks of
@@ -135,7 +137,7 @@ class MaskAP(CocoAP):
     thresholds from 0.5 to 0.95 where no `iou` is given."""
 
     collects: ClassVar[Type[Collected]] = CollectedMasks
-    tasks: ClassVar[Tuple[str, ...]] = ("instance_segmentation",)
+    takes: ClassVar[Takes] = Takes(Masks)
 
     @property
     def signature(self) -> str:

@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING, ClassVar, List, Mapping
 from mxtrain.errors import ConfigError
 from mxtrain.task.report import Report
 from mxtrain.types import shapes_of
+from mxtrain.types.kinds import Takes
 from mxtrain.vision.detection.heads.base import InstanceDetector
 from mxtrain.vision.detection.task import Detection
 from mxtrain.vision.instance_segmentation.mask_arithmetic import resample_masks
 from mxtrain.vision.instance_segmentation.mask_rows import detection_masks, encode_masks
+from mxtrain.vision.kinds import Masks
 
 if TYPE_CHECKING:
     from typing import Tuple
@@ -40,10 +42,7 @@ class InstanceSegmentation(Detection):
     """
 
     name: ClassVar[str] = "instance_segmentation"
-    dataset_options: ClassVar[Tuple[str, ...]] = ("coco", "voc")
-    model_option: ClassVar[str] = "yolact"
-    loss_option: ClassVar[str] = "yolact"
-    metric_option: ClassVar[str] = "mask_ap50"
+    takes: ClassVar[Takes] = Takes(Masks)
     list_field: ClassVar[Tuple[str, str]] = ("found", "masks")
 
     def check(self, description: Description) -> None:

@@ -25,15 +25,17 @@ from mxtrain.data.loading.dataset_files import composed
 from mxtrain.data.loading.sources import Subset
 from mxtrain.data.loading.splitting import refuse_empty
 from mxtrain.data.signature import Signature
-from mxtrain.data.spec import BaseDataset, Samples, Splits
+from mxtrain.data.spec import Samples, Splits
 from mxtrain.errors import DataError
 from mxtrain.types import BatchSize, Positive, Shape
+from mxtrain.types.kinds import Gives, Images
 from mxtrain.vision.detection.box_faults import TOLERANCE, are_normalized, refuse_all
 from mxtrain.vision.detection.boxed_files import BoxedSplit
 from mxtrain.vision.detection.coco import Coco
 from mxtrain.vision.detection.coco_file import CocoContents
 from mxtrain.vision.images.json_elements import number_array
 from mxtrain.vision.images.settings import Decoding, as_window, window_setting
+from mxtrain.vision.kinds import KeyPoints
 from mxtrain.vision.pose.key_point_augment import KeyPointAugment
 from mxtrain.vision.pose.key_point_dataset import KeyPointDataset
 from mxtrain.vision.pose.key_point_images import KeyPointImages, PosedObjects
@@ -68,7 +70,7 @@ class CocoKeyPoints(KeyPointDataset, Coco):  # the order matters: KeyPointDatase
     """
 
     option: ClassVar[str] = "dataset=coco_key_points"
-    tasks: ClassVar[Tuple[str, ...]] = ("pose_estimation",)
+    gives: ClassVar[Gives] = Gives(Images, KeyPoints)
 
     train_annotations: str = "annotations/person_keypoints_train2017.json"
     val_annotations: Optional[str] = "annotations/person_keypoints_val2017.json"
@@ -78,10 +80,6 @@ class CocoKeyPoints(KeyPointDataset, Coco):  # the order matters: KeyPointDatase
     """Samples per optimizer step, over all devices and workers together; auto = 32, or fewer where there are few
     samples."""
     eval_batch_size: Positive = 32
-
-    def for_task(self, name: str) -> BaseDataset:
-        """Returns this dataset, which has a single task."""
-        return self
 
     @property
     def leaves_out(self) -> bool:

@@ -19,13 +19,15 @@ from PIL import Image
 from typing_extensions import Annotated
 
 from mxtrain.data.signature import Signature
-from mxtrain.data.spec import BaseDataset, Splits
+from mxtrain.data.spec import Splits
 from mxtrain.types import BatchSize, OpenFraction, Positive
+from mxtrain.types.kinds import Gives, Images
 from mxtrain.vision.detection.digit_scenes import DigitScenes
 from mxtrain.vision.detection.scenes import Scenes
 from mxtrain.vision.images.fitting import fill_of
 from mxtrain.vision.images.settings import Decoding
 from mxtrain.vision.images.sizes import ImageSize, square
+from mxtrain.vision.kinds import KeyPoints
 from mxtrain.vision.pose.crop import Crop
 from mxtrain.vision.pose.key_point_augment import KeyPointAugment
 from mxtrain.vision.pose.key_point_dataset import KeyPointDataset
@@ -43,7 +45,7 @@ SIGMA = 0.05
 class DigitKeyPoints(KeyPointDataset, DigitScenes):  # type: ignore[misc]
     """One handwritten digit of a scene, and five key points of its ink."""
 
-    tasks: ClassVar[Tuple[str, ...]] = ("pose_estimation",)
+    gives: ClassVar[Gives] = Gives(Images, KeyPoints)
 
     # No rotation: the outermost ink of a rotated digit is elsewhere.
     augment: KeyPointAugment = KeyPointAugment(rotate=0.0, rotate_share=0.0)
@@ -59,10 +61,6 @@ class DigitKeyPoints(KeyPointDataset, DigitScenes):  # type: ignore[misc]
     def kind(self) -> Type[Scenes]:
         """Returns the class of the splits, with the augmentation as its first argument."""
         return functools.partial(KeyPointScenes, self.augment)  # type: ignore[return-value]
-
-    def for_task(self, name: str) -> BaseDataset:
-        """Returns this dataset, which has a single task."""
-        return self
 
     def make_splits(
         self, train: Scenes, val: Scenes, test: Optional[Scenes], mean: Sequence[float], std: Sequence[float]

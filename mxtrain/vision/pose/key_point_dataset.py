@@ -13,11 +13,13 @@ from mxtrain.data.spec import Samples, Splits
 from mxtrain.errors import DataError
 from mxtrain.files.json_text import parse_json
 from mxtrain.files.text_lines import split_lines
+from mxtrain.types.kinds import Gives, Images
 from mxtrain.vision.images.dataset import Dataset
 from mxtrain.vision.images.files import ImageFiles, Readable, find_files
 from mxtrain.vision.images.settings import Decoding
 from mxtrain.vision.images.signature import ImageSignature
 from mxtrain.vision.images.transforms.chain import Annotations
+from mxtrain.vision.kinds import KeyPoints
 from mxtrain.vision.pose.key_point_augment import KeyPointAugment
 from mxtrain.vision.pose.key_point_images import KeyPointImages, PosedObjects
 from mxtrain.vision.pose.key_points import KeyPointAnnotations
@@ -34,7 +36,7 @@ class KeyPointDataset(Dataset):
     """Base class of datasets of objects with key points. The network's input is the part of an image around one
     object."""
 
-    tasks: ClassVar[Tuple[str, ...]] = ("pose_estimation",)
+    gives: ClassVar[Gives] = Gives(Images, KeyPoints)
     signature_class: ClassVar[Type[ImageSignature]] = KeyPointSignature
 
     augment: KeyPointAugment = KeyPointAugment()  # type: ignore[assignment]  # of its own annotations

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, Tuple
+from typing import TYPE_CHECKING, ClassVar
 
 from mxtrain.loss.losses import Loss
+from mxtrain.types.kinds import Takes
+from mxtrain.vision.kinds import KeyPoints
 
 if TYPE_CHECKING:
     from mxnet import gluon
@@ -20,7 +22,7 @@ class HeatmapL2(Loss):
     Source: Xiao et al., "Simple Baselines for Human Pose Estimation and Tracking" (2018), section 3.
     """
 
-    tasks: ClassVar[Tuple[str, ...]] = ("pose_estimation",)
+    takes: ClassVar[Takes] = Takes(KeyPoints)
 
     def build(self, num_classes: int, training: bool) -> gluon.HybridBlock:
         """Returns a HybridBlock (heat maps, key points, true heat maps (B, J, h, w), weights (B, J)) -> loss (B,),

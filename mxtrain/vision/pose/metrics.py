@@ -13,9 +13,11 @@ import numpy as np
 
 from mxtrain.metric.host import Collected, HostMetric, HostPredictions
 from mxtrain.types import PositiveFloat
+from mxtrain.types.kinds import Takes
 from mxtrain.vision.detection.coco_ap import MAX_POSES, CocoResult, evaluate_key_points
 from mxtrain.vision.detection.metrics import Threshold
 from mxtrain.vision.images.affine import transform_points
+from mxtrain.vision.kinds import KeyPoints
 from mxtrain.vision.pose.key_points import KeypointMeta, Visibility
 
 OBJECT_ROWS = 2
@@ -217,7 +219,7 @@ class PoseMetric(HostMetric):
 
     direction: ClassVar[Literal["max", "min"]] = "max"
     collects: ClassVar[Type[Collected]] = CollectedPoses
-    tasks: ClassVar[Tuple[str, ...]] = ("pose_estimation",)
+    takes: ClassVar[Takes] = Takes(KeyPoints)
 
 
 class OksAP(PoseMetric):

@@ -6,12 +6,14 @@ from typing import ClassVar, Tuple
 
 from mxtrain.model.spec import Model
 from mxtrain.types import Shape
+from mxtrain.types.kinds import Images, Takes
+from mxtrain.vision.kinds import KeyPoints
 
 
 class PoseNetwork(Model):
     """Base class of networks that map images (B, C, H, W) to a heat map for each key point, (B, J, h, w)."""
 
-    tasks: ClassVar[Tuple[str, ...]] = ("pose_estimation",)
+    takes: ClassVar[Takes] = Takes(Images, KeyPoints)
 
     def map_size(self, input_shape: Shape) -> Tuple[int, int]:
         """Returns height and width of a heat map; by default a quarter of the input's.

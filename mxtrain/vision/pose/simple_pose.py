@@ -8,7 +8,9 @@ import pydantic
 
 from mxtrain.errors import ConfigError, did_you_mean
 from mxtrain.types import Shape
+from mxtrain.types.kinds import Images, Takes
 from mxtrain.vision.classification.gluoncv import EXCLUDED_OPTIONS, GluonCVModel, no_such_network
+from mxtrain.vision.kinds import KeyPoints
 from mxtrain.vision.networks.gluoncv_names import without_suffix
 from mxtrain.vision.pose.model import PoseNetwork
 
@@ -48,7 +50,7 @@ class SimplePose(GluonCVModel, PoseNetwork):
     Source: Xiao et al., "Simple Baselines for Human Pose Estimation and Tracking" (2018).
     """
 
-    tasks: ClassVar[Tuple[str, ...]] = ("pose_estimation",)
+    takes: ClassVar[Takes] = Takes(Images, KeyPoints)
     excluded_options: ClassVar[Mapping[str, str]] = {
         **EXCLUDED_OPTIONS,
         "num_joints": "the number of key points comes from the dataset",

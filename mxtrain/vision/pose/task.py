@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, ClassVar, Dict, Iterable, Iterator, List, Mapp
 from mxtrain.errors import ConfigError
 from mxtrain.task.spec import Report, Task
 from mxtrain.types import Artifact, Figure, Fraction, PositiveFloat, shapes_of
+from mxtrain.types.kinds import Takes
 from mxtrain.vision.detection.coco_results import as_list, coco_ids
 from mxtrain.vision.detection.signature import BoxSignature
+from mxtrain.vision.kinds import KeyPoints
 from mxtrain.vision.pose.heat_maps import HeatMaps
 from mxtrain.vision.pose.key_points import KeypointMeta, known
 from mxtrain.vision.pose.losses import HeatmapL2
@@ -48,13 +50,10 @@ class PoseEstimation(Task):
     """
 
     name: ClassVar[str] = "pose_estimation"
+    takes: ClassVar[Takes] = Takes(KeyPoints)
     writes: ClassVar[str] = "picture"
     writes_by_default: ClassVar[bool] = False
     formats: ClassVar[Tuple[str, ...]] = ("coco",)
-    dataset_options: ClassVar[Tuple[str, ...]] = ("coco_key_points",)
-    model_option: ClassVar[str] = "pose_fpn"
-    loss_option: ClassVar[str] = "heatmap_l2"
-    metric_option: ClassVar[str] = "pck"
     has_results: ClassVar[bool] = True
 
     sigma: PositiveFloat = 2.0

@@ -3,7 +3,7 @@ share."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, List, Tuple
+from typing import TYPE_CHECKING, ClassVar, List
 
 import pydantic
 from typing_extensions import Annotated
@@ -11,6 +11,8 @@ from typing_extensions import Annotated
 from mxtrain.errors import ConfigError
 from mxtrain.model.spec import Init, Model
 from mxtrain.types import Positive, Shape
+from mxtrain.types.kinds import Images, Takes
+from mxtrain.vision.kinds import ClassMap
 
 if TYPE_CHECKING:
     from mxnet import gluon
@@ -65,7 +67,7 @@ class FPN(PyramidModel):
     """
 
     option: ClassVar[str] = "fpn"
-    tasks: ClassVar[Tuple[str, ...]] = ("segmentation",)
+    takes: ClassVar[Takes] = Takes(Images, ClassMap)
 
     def build_pyramid(self, num_classes: int) -> gluon.HybridBlock:
         """Returns the network for images that are large enough."""

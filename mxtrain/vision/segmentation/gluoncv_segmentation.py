@@ -8,8 +8,10 @@ import pydantic
 
 from mxtrain.errors import did_you_mean
 from mxtrain.types import Shape
+from mxtrain.types.kinds import Images, Takes
 from mxtrain.vision.classification.gluoncv import EXCLUDED_OPTIONS, GluonCVModel, no_such_network
 from mxtrain.vision.detection.heads.zoo import BY_NAME
+from mxtrain.vision.kinds import ClassMap
 from mxtrain.vision.networks.gluoncv_names import without_suffix
 
 if TYPE_CHECKING:
@@ -54,7 +56,7 @@ class GluonCVSegmentation(GluonCVModel):
     `weights=pretrained` starts from the weights that GluonCV publishes.
     """
 
-    tasks: ClassVar[Tuple[str, ...]] = ("segmentation",)
+    takes: ClassVar[Takes] = Takes(Images, ClassMap)
     excluded_options: ClassVar[Mapping[str, str]] = {
         **EXCLUDED_OPTIONS,
         "nclass": EXCLUDED_OPTIONS["classes"],

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, Dict, Literal, Mapping, Sequence, Tuple, Union
+from typing import TYPE_CHECKING, ClassVar, Dict, Literal, Mapping, Sequence, Union
 
 from mxtrain.config.specs import refuse_unknown_names
 from mxtrain.errors import ConfigError
 from mxtrain.loss.losses import Loss
 from mxtrain.types import NonNegativeFloat
+from mxtrain.types.kinds import Takes
+from mxtrain.vision.kinds import ClassMap
 
 if TYPE_CHECKING:
     from mxnet import gluon
@@ -17,7 +19,7 @@ class PixelSoftmaxCrossEntropy(Loss):
     """Softmax cross entropy of the class of each pixel: the weighted mean over all pixels of the global batch that are
     not ignored."""
 
-    tasks: ClassVar[Tuple[str, ...]] = ("segmentation",)
+    takes: ClassVar[Takes] = Takes(ClassMap)
 
     class_weights: Union[Literal["auto"], Dict[str, NonNegativeFloat]] = "auto"
     """Weight of the pixels of a class, by name, e.g. {background: 0.2}; 1 for other classes. auto = the weights that

@@ -6,11 +6,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, Dict, List, Mapping, Sequence, 
 
 from mxtrain.data.signature import Signature
 from mxtrain.data.spec import Samples, Splits
+from mxtrain.types.kinds import Gives, Images
 from mxtrain.vision.images.dataset import Dataset
 from mxtrain.vision.images.files import open_inputs
 from mxtrain.vision.images.settings import Decoding
 from mxtrain.vision.images.signature import ImageSignature
 from mxtrain.vision.images.transforms.chain import Annotations, AugmentSettings
+from mxtrain.vision.kinds import ClassMap
 from mxtrain.vision.segmentation.masked_images import MaskAnnotations, MaskCoding, MaskedImages
 from mxtrain.vision.segmentation.signature import MaskSignature, MaskSplits
 
@@ -25,7 +27,7 @@ class MaskedDataset(Dataset):
     fitted into a frame: in their original size if they fit, otherwise scaled down.
     """
 
-    tasks: ClassVar[Tuple[str, ...]] = ("segmentation",)
+    gives: ClassVar[Gives] = Gives(Images, ClassMap)
     signature_class: ClassVar[Type[ImageSignature]] = MaskSignature
 
     pixel_weights: ClassVar[Mapping[str, float]] = {}

@@ -8,6 +8,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar, Literal, Tuple
 
 from mxtrain.metric.metrics import ConfusionMetric, count_cells, ratio
+from mxtrain.types.kinds import Takes
+from mxtrain.vision.kinds import ClassMap
 
 if TYPE_CHECKING:
     import numpy as np
@@ -22,7 +24,7 @@ class PixelMetric(ConfusionMetric):
     """
 
     direction: ClassVar[Literal["max", "min"]] = "max"
-    tasks: ClassVar[Tuple[str, ...]] = ("segmentation",)
+    takes: ClassVar[Takes] = Takes(ClassMap)
     in_training: ClassVar[bool] = False  # the argmax over pixels takes a tenth of the step of a small network
 
     def sums(self, F: OperatorModule, logits_BKHW: Array, mask_BHW: Array, num_classes: int) -> Array:

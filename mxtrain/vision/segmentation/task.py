@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, ClassVar, Dict, List, Mapping, Optional, Seque
 from mxtrain.loss.custom import CustomLoss
 from mxtrain.task.spec import Report, Task
 from mxtrain.types import Artifact, Figure, Table
+from mxtrain.types.kinds import Takes
+from mxtrain.vision.kinds import ClassMap
 from mxtrain.vision.segmentation.losses import PixelSoftmaxCrossEntropy
 from mxtrain.vision.segmentation.mask_png import class_shares, mask_png
 from mxtrain.vision.segmentation.masked import MaskedDataset
@@ -45,12 +47,9 @@ class Segmentation(Task):
     """
 
     name: ClassVar[str] = "segmentation"
+    takes: ClassVar[Takes] = Takes(ClassMap)
     writes: ClassVar[str] = "mask"
-    dataset_options: ClassVar[Tuple[str, ...]] = ("segmentation_folder",)
-    model_option: ClassVar[str] = "fpn"
     num_measured: ClassVar[Optional[int]] = 1  # further outputs are auxiliary scores, used only in training
-    loss_option: ClassVar[str] = "pixel_softmax_cross_entropy"
-    metric_option: ClassVar[str] = "mean_iou"
     has_results: ClassVar[bool] = True
 
     def check(self, description: Description) -> None:
@@ -59,7 +58,7 @@ class Segmentation(Task):
         if not isinstance(loss, CustomLoss):
             return
         loss.refuse_smoothing("class")
-        loss.refuse_counting_ignored("ignored pixels", self.loss_option)
+        loss.refuse_counting_ignored("ignored pixels", "pixel_softmax_cross_entropy")
 
     def output_shapes(self, description: Description, signature: Signature) -> List[Tuple[int, ...]]:
         shape = (self.num_classes(signature), *signature.shape[1:])

@@ -15,6 +15,7 @@ from mxtrain.vision.detection.ssd import SSD
 from mxtrain.vision.detection.voc import Voc
 from mxtrain.vision.detection.yolo3 import YOLO3
 from mxtrain.vision.images.settings import Decoding
+from mxtrain.vision.kinds import Boxes
 
 
 class LargeInput(CenterNetFPN):
@@ -64,7 +65,7 @@ def test_a_network_has_the_size_that_it_was_published_for(tmp_path, model, side)
 
 
 def test_scenes_keep_their_size():
-    scenes = DigitScenes().for_task("detection")
+    scenes = DigitScenes().for_target(Boxes)
     assert scenes.for_model(YOLO3()).image_size == [64, 64]
 
 

@@ -22,11 +22,12 @@ from mxtrain.vision.detection.boxes import NUM_COLUMNS, Column, Flag, is_box
 from mxtrain.vision.detection.coco import Coco, CocoInstances
 from mxtrain.vision.instance_segmentation.coco_masks import BadMask, read_mask
 from mxtrain.vision.instance_segmentation.mask_rows import TRUE_SIDE, decode_mask
+from mxtrain.vision.kinds import Masks
 
 
 def opened(root: Path, **options: Any) -> Any:
     options = {"image_size": [64, 64], **options}
-    return Coco(root=str(root), **options).for_task("instance_segmentation").open()
+    return Coco(root=str(root), **options).for_target(Masks).open()
 
 
 @pytest.fixture

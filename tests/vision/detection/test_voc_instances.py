@@ -16,6 +16,7 @@ from mxtrain.errors import DataError, LoaderError
 from mxtrain.vision.detection.boxes import NUM_COLUMNS, Column, is_box
 from mxtrain.vision.detection.voc import Voc, VocInstances
 from mxtrain.vision.instance_segmentation.mask_rows import TRUE_SIDE
+from mxtrain.vision.kinds import Masks
 
 
 @pytest.fixture
@@ -38,7 +39,7 @@ def root(tmp_path: Path) -> Path:
 
 def opened(root: Path, **options: Any) -> Any:
     options = {"classes": ["cat", "Dog"], "image_size": [64, 64], **options}
-    dataset = Voc(root=str(root), **options).for_task("instance_segmentation")
+    dataset = Voc(root=str(root), **options).for_target(Masks)
     assert type(dataset) is VocInstances
     return dataset.open()
 

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, ClassVar, Optional, Protocol, Sequence, Tuple
 from mxtrain.errors import ConfigError
 from mxtrain.model.spec import Model
 from mxtrain.types import Shape
+from mxtrain.types.kinds import Images, Takes
+from mxtrain.vision.kinds import Boxes, Masks
 
 if TYPE_CHECKING:
     import numpy as np
@@ -64,7 +66,7 @@ class Draws:
 class Detector(Model):
     """Base class of object detectors."""
 
-    tasks: ClassVar[Tuple[str, ...]] = ("detection",)
+    takes: ClassVar[Takes] = Takes(Images, Boxes)
     loss_option: ClassVar[str] = ""
     """Option of conf/loss/ with the loss for its outputs."""
 
@@ -141,4 +143,4 @@ class InstanceDetector(Detector):
     the box, from 0 to 1; S is usually `mask_rows.PREDICTED_SIDE`.
     """
 
-    tasks: ClassVar[Tuple[str, ...]] = ("instance_segmentation",)
+    takes: ClassVar[Takes] = Takes(Images, Masks)

@@ -24,6 +24,8 @@ class GluonCVDetector(Detector, GluonCVModel):
     """
 
     weighs_boxes: ClassVar[bool] = True
+    purpose: ClassVar[str] = "detection"
+    """Name of its task, for messages."""
     known: ClassVar[Tuple[str, ...]] = ()
     """Names of networks, without a dataset."""
     excluded_options: ClassVar[Mapping[str, str]] = {
@@ -46,7 +48,7 @@ class GluonCVDetector(Detector, GluonCVModel):
     def _known_name(cls, name: str) -> str:
         if name in cls.known or without_dataset(name) in cls.known:
             return name
-        raise ValueError(no_such_network(cls.tasks[0].replace("_", " "), without_dataset(name), cls.known))
+        raise ValueError(no_such_network(cls.purpose, without_dataset(name), cls.known))
 
     @pydantic.field_validator("weights_classes")
     @classmethod

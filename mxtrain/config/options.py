@@ -1,0 +1,103 @@
+"""The classes that options of conf/ configure, for messages on what would fit and for the default task of a dataset."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import importlib.util
+import re
+import sys
+from importlib.abc import InspectLoader
+from pathlib import Path
+from typing import Dict, Iterable, List, Type
+
+from mxtrain.config.locations import conf_dir
+from mxtrain.types.kinds import TargetKind
+
+TARGET = re.compile(r"^\s*_target_:\s*([\w.]+)", re.MULTILINE)
+DEFAULT_TASK = "classification"
+"""The task of conf/config.yaml, if no other is chosen."""
+
+_user_folders: Dict[Path, None] = {}
+
+
+def remember_folder(folder: Path) -> None:
+    """Adds a folder of the user's options (`--config-dir`), which messages name if their class is already imported."""
+    _user_folders[folder] = None
+
+
+def option_classes(group: str) -> Dict[str, type]:
+    """Returns the classes of a group's options by name: those of mxtrain, then those of the user.
+
+    Classes of the user are not imported for this; those whose module was not imported yet are left out.
+
+    Args:
+        group: folder of conf/ with one class for each file, such as "dataset" or "metric".
+    """
+    classes = dict(_own_classes(group))
+    for folder in _user_folders:
+        for option, target in _targets(folder / group).items():
+            module, _, name = target.rpartition(".")
+            found = getattr(sys.modules.get(module), name, None)
+            if isinstance(found, type):
+                classes[option] = found
+    return classes
+
+
+@functools.cache
+def task_for(target: Type[TargetKind]) -> str:
+    """Returns the option of conf/task/ for targets of a kind; the default task if several fit; empty if none does."""
+    names = [kind.__name__ for kind in target.__mro__ if issubclass(kind, TargetKind)]
+    targets = _targets(conf_dir() / "task")
+    for option in sorted(targets, key=lambda option: option != DEFAULT_TASK):
+        # Importing every task takes long, reading its source does not.
+        if _source_mentions(targets[option], names):
+            taken = _import(targets[option]).takes.targets  # type: ignore[attr-defined]  # a task
+            if taken and issubclass(target, taken):
+                return option
+    return ""
+
+
+@functools.cache
+def usual_options(task: str, group: str) -> List[str]:
+    """Returns the options of a group that a task of mxtrain chooses, or those of conf/config.yaml.
+
+    Args:
+        task: option of conf/task/; "" for the default.
+        group: e.g. "model".
+    """
+    files = (conf_dir() / "task" / f"{task}.yaml", conf_dir() / "config.yaml")
+    for file in files:
+        found = re.search(
+            rf"^\s*- (?:override /)?{group}(?:@[\w.]+)?: *(.+?)(?: +#.*)?$",
+            file.read_text(encoding="utf-8") if file.is_file() else "",
+            re.MULTILINE,
+        )
+        if found is not None:
+            return re.findall(r"\w+", found.group(1))
+    return []
+
+
+@functools.cache
+def _own_classes(group: str) -> Dict[str, type]:
+    return {option: _import(target) for option, target in _targets(conf_dir() / group).items()}
+
+
+def _targets(folder: Path) -> Dict[str, str]:
+    """Returns the first `_target_` of each YAML file of a folder, by name of the file."""
+    found = {file.stem: TARGET.search(file.read_text(encoding="utf-8")) for file in sorted(folder.glob("*.yaml"))}
+    return {option: match.group(1) for option, match in found.items() if match is not None}
+
+
+def _import(target: str) -> type:
+    module, _, name = target.rpartition(".")
+    found: type = getattr(importlib.import_module(module), name)
+    return found
+
+
+def _source_mentions(target: str, names: Iterable[str]) -> bool:
+    """Returns True if the source of a class's module contains one of the names, or cannot be read."""
+    spec = importlib.util.find_spec(target.rpartition(".")[0])
+    loader = None if spec is None else spec.loader
+    source = loader.get_source(target.rpartition(".")[0]) if isinstance(loader, InspectLoader) else None
+    return source is None or re.search(rf"\b(?:{'|'.join(names)})\b", source) is not None
