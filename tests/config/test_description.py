@@ -49,7 +49,6 @@ TRANSLATION = (
     "dataset/number_and_date_phrases",
     "metric/bleu",
     "metric/chrf",
-    "metric/sentence_accuracy",
 )
 LANGUAGE = ("loss/token_cross_entropy", "metric/token_perplexity", "metric/bits_per_byte", "dataset/plain_text")
 # What an option needs from others to make sense.
@@ -112,8 +111,9 @@ def test_every_yaml_is_an_option_or_a_preset() -> None:
 def task_of_metric(name: str) -> str:
     content = OmegaConf.load(CONF / "metric" / f"{name}.yaml")
     metric = locate(str(next(iter(content.values()))._target_))
+    tasks = option_classes("task").items()
     return next(
-        task for task, kind in option_classes("task").items() if metric.takes.takes_target(kind.takes.targets[0])
+        task for taken in metric.takes.targets for task, kind in tasks if issubclass(kind.takes.targets[0], taken)
     )
 
 
