@@ -43,7 +43,7 @@ class PushSettings(Spec):
     """Settings of `push`."""
 
     tracker: Optional[str] = None
-    """Name of the tracker: mlflow, wandb, clearml, comet, aim, or one of your own in conf/logger/."""
+    """Name of the tracker: mlflow, wandb, or one of your own in conf/logger/."""
 
 
 def run(arguments: Sequence[str]) -> int:

@@ -17,6 +17,8 @@ ALSO_CALLED = re.compile(r"^# Also called: (.+)\.$", re.MULTILINE)
 WAS_CALLED = re.compile(r"^# Was called: (.+)\.$", re.MULTILINE)
 TRACKERS = ("neptune", "dvclive", "swanlab", "trackio")
 """Services that other programs log to."""
+EXAMPLES = {"aim": "aim", "clearml": "clearml", "comet": "comet", "comet_ml": "comet", "cometml": "comet"}
+"""Names of trackers that are examples, not options -> name of the example."""
 NO = ("none", "null", "false", "no", "disabled", "disable", "off")
 """Words by which a group is meant to be switched off."""
 
@@ -111,6 +113,12 @@ def hint_for(group: str, option: object, options: Sequence[str], files: ConfigFi
         hint = next(filter(None, (kind.hint_for(word) for kind in files.named_models())), "")
         if hint:
             return f" {hint}"
+    if group == "logger" and word in EXAMPLES:
+        name = EXAMPLES[word]
+        return (
+            f" It is an example: copy examples/trackers/{name}_tracker.py and conf/logger/{name}.yaml beside it, and "
+            "type --config-dir conf."
+        )
     if group == "logger" and word in TRACKERS:
         return (
             " It has no logger here: logger=tensorboard writes event files, which it may import, and "

@@ -35,9 +35,6 @@ GROUPS: Dict[str, Dict[str, Sequence[str]]] = {
             "mxtrain/config/secret_values.py",
             "mxtrain/logger/mlflow.py",
             "mxtrain/logger/wandb.py",
-            "mxtrain/logger/comet.py",
-            "mxtrain/logger/clearml.py",
-            "mxtrain/logger/aim.py",
         ],
     },
 }

@@ -17,6 +17,14 @@ MISTAKES = [
     ("trian", ["no command 'trian'", "'train'", "doctor"]),
     ("resume outputs/x", ["no command 'resume'", "The command that started a run continues it"]),
     ("test outputs/x", ["no command 'test'", "eval RUN split=test"]),
+    (
+        "logger=comet",
+        ["logger=comet: there is no such option. It is an example: copy examples/trackers/comet_tracker.py"],
+    ),
+    (
+        "logger=cometml",
+        ["examples/trackers/comet_tracker.py and conf/logger/comet.yaml beside it", "--config-dir conf"],
+    ),
     ("logger=neptune", ["logger=neptune: there is no such option", "logger=tensorboard", "trackers.md"]),
     ("callback=early", ["callback=early: there is no such option", "type early_stopping=OPTION"]),
     ("callback=checkpoint", ["type checkpoint=OPTION"]),

@@ -87,7 +87,7 @@ NEEDS = {
     "metric/masked_accuracy": ["model=bert", "dataset=masked_text"],
     "metric/masked_perplexity": ["model=bert", "dataset=masked_text"],
 }
-TRACKER_PACKAGES = {"mlflow": "mlflow", "wandb": "wandb", "clearml": "clearml", "comet": "comet_ml", "aim": "aim"}
+TRACKER_PACKAGES = {"mlflow": "mlflow", "wandb": "wandb"}
 # What is not here, though an option stands for it; "" where it is.
 MISSING = {
     "kvstore/horovod": "" if has_horovod() else "Horovod is not installed",

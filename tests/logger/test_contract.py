@@ -19,7 +19,7 @@ from mxtrain.logger.spec import Logger
 from mxtrain.types import Callback
 
 CONF = Path(__file__).resolve().parents[2] / "conf"
-TRACKERS = ("aim", "clearml", "comet", "mlflow", "wandb")
+TRACKERS = ("mlflow", "wandb")
 """test_trackers.py has what holds for these."""
 KINDS = sorted({path.stem for path in (CONF / "logger").glob("*.yaml")} - {"default", *TRACKERS})
 EVENTS = ["start", "steps", "scalars", "validation", "checkpoint", "message"]
@@ -66,8 +66,8 @@ def test_selection_on_the_command_line(tmp_path, override, kinds):
 def test_describing_imports_nothing_heavy():
     code = (
         "import sys, mxtrain.logger.console, mxtrain.logger.csv, mxtrain.logger.jsonl, mxtrain.logger.tensorboard;"
-        "import mxtrain.logger.mlflow, mxtrain.logger.wandb, mxtrain.logger.aim;"
-        "print([name for name in ('mxnet', 'tensorboardX', 'PIL', 'rich', 'numpy', 'mlflow', 'wandb', 'aim')"
+        "import mxtrain.logger.mlflow, mxtrain.logger.wandb;"
+        "print([name for name in ('mxnet', 'tensorboardX', 'PIL', 'rich', 'numpy', 'mlflow', 'wandb')"
         " if name in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -15,9 +15,6 @@ import pytest
 
 from mxtrain.config.secret_values import hide_secrets
 from mxtrain.logger import delivery, tracker_logger
-from mxtrain.logger.aim import Aim
-from mxtrain.logger.clearml import ClearMl
-from mxtrain.logger.comet import Comet, CometConnection
 from mxtrain.logger.delivery import Delivery, ServiceError
 from mxtrain.logger.mlflow import MlflowConnection
 from mxtrain.logger.tracked_run import Point, TrackedRun, TrackerConnection
@@ -94,34 +91,6 @@ def test_wandb_gets_points_by_step_and_the_end(wandb: Any, run: TrackedRun, stat
     assert wandb.run.summary == {"state": state, "val/loss": 0.25}
 
 
-@pytest.mark.parametrize("remote_id", [None, "task7"])
-def test_clearml_counts_the_steps_of_a_continued_task_from_0(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, remote_id: Any
-) -> None:
-    module, task = ModuleType("clearml"), Noted()
-    task.id = "task7"  # type: ignore[attr-defined]
-    monkeypatch.setattr(module, "Task", SimpleNamespace(init=lambda *given, **named: task), raising=False)
-    monkeypatch.setitem(sys.modules, "clearml", module)
-    assert ClearMl().connect(TrackedRun("run", tmp_path, {"a": 1}, remote_id)).remote_id == "task7"
-    origin = [("set_initial_iteration", (0,), {})] if remote_id else []
-    assert task.calls == [*origin, ("set_parameters", ({"a": 1},), {})]
-
-
-def test_comet_gets_points_and_the_end() -> None:
-    experiment = Noted()
-    connection = CometConnection(experiment)
-    experiment.calls.clear()
-    connection.log(POINTS)
-    connection.close("finished", {"val/loss": 0.25})
-    assert experiment.calls == [
-        ("log_metric", ("val/loss", 0.5), {"step": 7}),
-        ("log_metric", ("lr", 0.1), {"step": 7}),
-        ("flush", (), {}),
-        ("log_others", ({"state": "finished", "val/loss": 0.25},), {}),
-        ("end", (), {}),
-    ]
-
-
 @pytest.mark.parametrize(
     "state, status",
     [
@@ -135,10 +104,6 @@ def test_mlflow_gets_the_end(state: str, status: str) -> None:
     client: Any = Noted()
     MlflowConnection(client, "run7").close(state, {})
     assert client.calls == [("set_terminated", ("run7", status), {})]
-
-
-def test_a_server_of_aim_is_not_local() -> None:
-    assert Aim(repo="runs").is_local is True and Aim(repo="aim://host:53800").is_local is False
 
 
 # The process of a tracker.
@@ -280,10 +245,6 @@ def test_the_run_of_a_killed_process_is_interrupted_at_the_service() -> None:
     session._connection = SimpleNamespace(close=lambda *given: closed.append(given))  # type: ignore[assignment]
     session.abandon()
     assert closed == [("interrupted", {})]
-
-
-def test_comet_is_local_where_it_is_told() -> None:
-    assert Comet(online=False).is_local is True and Comet().is_local is False
 
 
 def test_a_position_without_points_has_no_step(tmp_path: Path) -> None:

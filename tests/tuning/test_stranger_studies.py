@@ -135,7 +135,6 @@ FILES: Dict[str, Dict[str, Any]] = {
     "variables whole": {"overrides": ["runtime.env={PYTHONPATH: {W}}"]},
     "address of a tracker": {"overrides": ["logger=[jsonl,mlflow]", "logger.mlflow.uri=http://stranger.example"]},
     "database of a tracker": {"overrides": ["logger=[mlflow]", "logger.mlflow.uri=sqlite:///{W}/ml.db"]},
-    "folder of a tracker": {"overrides": ["logger=[aim]", "logger.aim.repo={W}"]},
     "storage": {"settings": {"storage": "sqlite:///{W}/made.db"}},
 }
 
