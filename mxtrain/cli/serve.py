@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Dict, List, Sequence
 
 from mxtrain.checkpoint import holds_checkpoint
-from mxtrain.cluster.launch.new_process import PREFIX
 from mxtrain.composing import arguments as command_line
 from mxtrain.composing.settings import split_settings
 from mxtrain.config.libraries import EXTRAS, check_versions, missing_message
@@ -174,7 +173,7 @@ def exported(folder: str, stack: ExitStack) -> str:
     with shown(f"exporting {folder}"):
         done = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, check=False)
     if done.returncode:
-        reason = " ".join(done.stderr.rpartition(PREFIX)[2].split())
+        reason = " ".join(done.stderr.rpartition("error: ")[2].split())
         raise DataError(f"serve: the run '{folder}' cannot be exported: {reason or f'exit code {done.returncode}'}")
     return out
 
