@@ -234,7 +234,7 @@ class Session:
 
         With ``parallel.stages`` its parameters are on several devices.
         """
-        return self._loop.first.strategy.network
+        return self._loop.first.strategy.objective.network
 
     @property
     def step_number(self) -> int:
@@ -310,16 +310,13 @@ class Session:
         taken = self._loop.steps[name]
         rate = self.lr * self._loop.relative_lr[name] if lr is None else learning_rate(lr, "s.step(lr=")
         if loss is not None:
-            taken.strategy.function_executor()  # refuses placements before anything is computed
+            taken.strategy.network_on(0)  # refuses placements before anything is computed
             self._built.runner.can_repeat = False
             self._loop.meter.has_metrics = self._loop.is_custom
-        taken.strategy.loss_function = loss
         try:
-            sums = taken(batch, rate, self._due.step)
+            sums = taken(batch, rate, self._due.step, loss)
         except PeersLost as lost:  # the loop's own code cannot take the step again
             raise MxtrainError(f"a worker was lost ({lost}); the loop continues from its last checkpoint") from lost
-        finally:
-            taken.strategy.loss_function = None
         self._sums.setdefault(name, []).append(sums)
         self._measured = NOT_MEASURED
         self._lr = rate if self._lr is None else self._lr
@@ -471,9 +468,7 @@ class Session:
         from mxtrain.engine.backend import mx
         from mxtrain.parallel.loss_function import evaluate_loss
 
-        strategy = self._loop.first.strategy
-        strategy.function_executor()
-        network = strategy.network_on(0)
+        network = self._loop.first.strategy.network_on(0)
         mx.random.seed(self.description.trainer.seed)  # safe for resuming: each training step seeds again
         total = weight = 0.0
         for batch in loader.epoch():

@@ -10,7 +10,7 @@ from typing import Set
 import pytest
 
 PACKAGE = Path(__file__).resolve().parents[1] / "mxtrain"
-MOST_MEMBERS = {"kvstore/store.py:Store": 18}
+MOST_MEMBERS = {"kvstore/store.py:Store": 18, "parallel/base.py:Strategy": 16}
 """Class -> largest number of public attributes and methods."""
 
 

@@ -66,6 +66,7 @@ MOVED: Dict[str, str] = {
     "mxtrain.download": "mxtrain.files.download",
     "mxtrain.download.archives": "mxtrain.files.download.archives",
     "mxtrain.download.transfer": "mxtrain.files.download.transfer",
+    "mxtrain.engine.host_graph": "mxtrain.reinforcement.host_graph",
     "mxtrain.files.run_files": "mxtrain.archive.run_files",
     "mxtrain.files.run_records": "mxtrain.archive.run_records",
     "mxtrain.given": "mxtrain.config.given",

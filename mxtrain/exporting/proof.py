@@ -14,6 +14,7 @@ from mxtrain.errors import NotProven
 from mxtrain.exporting.operator_proof import differing_operator, order_dependent
 from mxtrain.exporting.refused_layer import refused_layer
 from mxtrain.exporting.standalone import MAX_ERROR, UnusableFolder, errors_of, relative_error, run
+from mxtrain.parallel.base import Strategy, StrategyView
 from mxtrain.parallel.recurrent_state import RecurrentState
 from mxtrain.training.loaders import build_loader
 from mxtrain.training.objective import build_evaluator
@@ -218,27 +219,23 @@ def first_difference(graph: OnnxGraph, model: ModelProto, network: TracedNetwork
     return "No single operator differs by as much."
 
 
-class OnnxStrategy:
-    """Wraps a strategy so that onnxruntime computes the predictions, for evaluations of an export.
+class OnnxStrategy(StrategyView):
+    """Replaces the predictions of a strategy by those of onnxruntime, for evaluations of an export.
 
     Args:
-        trained: the trained network with the original strategy.
+        strategy: strategy of the trained network.
         network: the traced network, which converts batches to inputs.
         session: session of onnxruntime.
         is_open: True if the batch dimension is open; False if it is 1.
     """
 
-    def __init__(self, trained: Trained, network: TracedNetwork, session: Any, is_open: bool):
-        self._trained, self._network, self._session, self._is_open = trained, network, session, is_open
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._trained.strategy, name)
-
-    def fixed_size(self, index: int) -> Optional[int]:
-        """See `Strategy.fixed_size`."""
-        shapes = {one.name: one.shape for one in self._session.get_inputs()}
-        size = shapes[self._network.input_names[index]][1]
-        return size if isinstance(size, int) else None
+    def __init__(self, strategy: Strategy, network: TracedNetwork, session: Any, is_open: bool):
+        super().__init__(strategy)
+        self._network, self._session, self._is_open = network, session, is_open
+        shapes = {one.name: one.shape for one in session.get_inputs()}
+        sizes = {number: shapes.get(name, ())[1:2] for number, name in enumerate(network.input_names)}
+        fixed = {number: size for number, axis in sizes.items() for size in axis if isinstance(size, int)}
+        self.id_limits = replace(strategy.id_limits, fixed=fixed)
 
     def predict(self, inputs: Sequence[NDArray]) -> Tuple[NDArray, ...]:
         """Returns the outputs of the network for a batch."""
@@ -267,15 +264,15 @@ def with_onnx(
         is_open: True if the batch dimension is open; False if it is 1.
         parts: runs the parts with which predictions are decoded; None = MXNet decodes them.
     """
-    strategy: Any = OnnxStrategy(trained, network, session, is_open)
+    strategy = OnnxStrategy(trained.strategy, network, session, is_open)
     description, signature = trained.description, trained.signature
     decode = None if parts is None else description.task.build_decode_by_parts(description, signature, strategy, parts)
     evaluator = build_evaluator(description, strategy, signature, decode)
     return replace(trained, evaluator=evaluator, strategy=strategy)
 
 
-class DisturbedStrategy:
-    """Wraps a strategy and adds noise to the outputs of the network, to measure its effect on a metric.
+class DisturbedStrategy(StrategyView):
+    """Adds noise to the predictions of a strategy, to measure its effect on a metric.
 
     Args:
         strategy: strategy that computes with MXNet.
@@ -283,15 +280,13 @@ class DisturbedStrategy:
         seed: seed of the noise.
     """
 
-    def __init__(self, strategy: Any, error: float, seed: int):
-        self._strategy, self._error, self._draw = strategy, error, np.random.default_rng(seed)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._strategy, name)
+    def __init__(self, strategy: Strategy, error: float, seed: int):
+        super().__init__(strategy)
+        self._error, self._draw = error, np.random.default_rng(seed)
 
     def predict(self, inputs: Sequence[NDArray]) -> Tuple[NDArray, ...]:
         """Returns the outputs of the network for a batch, with noise."""
-        return tuple(self._disturbed(output) for output in self._strategy.predict(inputs))
+        return tuple(self._disturbed(output) for output in self.whole.predict(inputs))
 
     def _disturbed(self, output: NDArray) -> NDArray:
         array = output.asnumpy()
@@ -303,7 +298,7 @@ class DisturbedStrategy:
 
 def disturbed(trained: Trained, error: float, seed: int) -> Trained:
     """Returns the trained network with noise of the size of `error` in its outputs, see `DisturbedStrategy`."""
-    strategy: Any = DisturbedStrategy(trained.strategy, error, seed)
+    strategy = DisturbedStrategy(trained.strategy, error, seed)
     evaluator = build_evaluator(trained.description, strategy, trained.signature, None)
     return replace(trained, evaluator=evaluator, strategy=strategy)
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional, Sequence, 
 import numpy as np
 
 from mxtrain.engine.backend import mx
+from mxtrain.errors import NotProven
 from mxtrain.exporting.bundle import bundled
 from mxtrain.exporting.compression import TOLERANCES, Compression, Stage, Subject, compress
 from mxtrain.exporting.deploy import PLAIN, Deployment
@@ -21,7 +22,6 @@ from mxtrain.exporting.operator_proof import order_dependent
 from mxtrain.exporting.parts import write_part
 from mxtrain.exporting.proof import (
     Case,
-    NotProven,
     Sampled,
     cases_for,
     compare_metrics,

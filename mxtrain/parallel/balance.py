@@ -11,17 +11,16 @@ from typing import TYPE_CHECKING, Callable, List, Mapping, Sequence, Tuple
 
 from mxtrain.errors import ConfigError
 from mxtrain.model.graph.work import FLOAT_BYTES
-from mxtrain.parallel.base import Objective
 from mxtrain.parallel.cost import piece_costs, rates_of
 from mxtrain.parallel.cut import MARK, Cuttable, Tensor
-from mxtrain.parallel.schedule import Timetable, held, timetable
+from mxtrain.parallel.layout import Cut, Layout, StageCost
+from mxtrain.parallel.objective import Objective
+from mxtrain.parallel.schedule import held, timetable
 from mxtrain.parallel.stage import parameters_by_full_name
 from mxtrain.types import Shape
 
 if TYPE_CHECKING:
-    from mxnet import Context, gluon
-
-    from mxtrain.parallel.spec import Staged
+    from mxnet import gluon
 
 WISHED_CANDIDATES = 8
 SLACK = 1.03
@@ -38,80 +37,33 @@ class BlockCost:
     parameter_bytes: int
 
 
-@dataclass(frozen=True)
-class StageCost:
-    """Estimated cost of one stage.
-
-    Attributes:
-        first, last: structural names of its first and last layer.
-        forward_s, backward_s: seconds for one microbatch on a device with the rates `mxtrain.parallel.cost.RATES`,
-            including the transfer of the stage's input. Only ratios between stages are meaningful.
-        held: number of microbatches whose activations the stage holds at the same time.
-        parameter_bytes: memory of the parameters and their gradients.
-        activation_bytes: memory of the activations of all held microbatches.
-    """
-
-    first: str
-    last: str
-    forward_s: float
-    backward_s: float
-    held: int
-    parameter_bytes: int
-    activation_bytes: int
-
-    @property
-    def seconds(self) -> float:
-        """Returns the seconds of the forward and backward pass together."""
-        return self.forward_s + self.backward_s
-
-
-@dataclass(frozen=True)
-class Cut:
-    """Cut of a network into stages, and its expected cost.
-
-    Attributes:
-        positions: positions in the graph, one fewer than stages.
-        layers: first layer of each stage but the first; as `parallel.cut_before` they give the same cut.
-        stages: cost of each stage.
-        predicted: expected timetable of a batch.
-    """
-
-    positions: List[int]
-    layers: List[str]
-    stages: List[StageCost]
-    predicted: Timetable
-
-
-def choose_cut(
-    graph: Cuttable, parallel: Staged, num_stages: int, objective: Objective, device: Context, microbatch_size: int
-) -> Cut:
-    """Cuts the network before `parallel.cut_before`, or so that stages are balanced.
+def choose_cut(graph: Cuttable, layout: Layout, cut_before: Sequence[str], objective: Objective) -> Cut:
+    """Cuts the network before the layers `cut_before`, or so that stages are balanced.
 
     The result depends only on the network, the description and the type of device, not on measurements, so the same
     command cuts alike on every machine.
 
     Args:
-        graph: graph of the network, whose parameters are all on `device`.
-        parallel: a `Staged` description.
-        num_stages: number of stages, at least 2.
-        objective: network and input shape.
-        device: device of the first stage.
-        microbatch_size: samples of a microbatch.
+        graph: graph of the network, whose parameters are all on the device of the first stage.
+        layout: devices of at least 2 stages.
+        cut_before: `parallel.cut_before`.
+        objective: network, input shape and batch size.
 
     Raises:
         ConfigError: there are more stages than blocks, or a layer in `cut_before` does not exist.
     """
-    if parallel.cut_before:
-        candidates = given_positions(graph, parallel.cut_before, num_stages)
+    num_stages, device_type = layout.num_stages, layout.devices[0][0].device_type
+    if cut_before:
+        candidates = given_positions(graph, cut_before, num_stages)
     else:
         candidates = find_candidates(graph, num_stages)
-    shapes = graph.shapes(objective.input_shape, microbatch_size)
-    costs = block_costs(graph, candidates, shapes, objective.network, device.device_type)
-    bytes_per_s = rates_of(device.device_type).sent
+    shapes = graph.shapes(objective.input_shape, layout.microbatch_size(objective.batch_size))
+    costs = block_costs(graph, candidates, shapes, objective.network, device_type)
+    bytes_per_s = rates_of(device_type).sent
     num_elements = [sum(math.prod(shapes[tensor]) for tensor in graph.crossing(p)) for p in candidates]
     transfer_s = [count * FLOAT_BYTES / bytes_per_s for count in num_elements]
-    bounds = list(range(len(candidates) + 2)) if parallel.cut_before else balance(costs, transfer_s, num_stages)
-    return _describe(graph, parallel, candidates, costs, transfer_s, bounds)
+    bounds = list(range(len(candidates) + 2)) if cut_before else balance(costs, transfer_s, num_stages)
+    return _describe(graph, layout, candidates, costs, transfer_s, bounds)
 
 
 def given_positions(graph: Cuttable, layers: Sequence[str], num_stages: int) -> List[int]:
@@ -235,13 +187,13 @@ def _bytes(cost: BlockCost) -> int:
 
 def _describe(
     graph: Cuttable,
-    parallel: Staged,
+    layout: Layout,
     candidates: Sequence[int],
     costs: Sequence[BlockCost],
     transfer_s: Sequence[float],
     bounds: Sequence[int],
 ) -> Cut:
-    schedule, microbatches = parallel.pipeline_schedule, parallel.num_microbatches()
+    schedule, microbatches = layout.schedule, layout.num_microbatches
     positions = [0, *candidates, len(graph)]
     num_stages, names = len(bounds) - 1, graph.beginnings()
     stages = []

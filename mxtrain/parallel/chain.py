@@ -16,7 +16,7 @@ from mxtrain.amp.spec import FULL, Precision
 from mxtrain.engine.backend import autograd, nd
 from mxtrain.errors import ConfigError
 from mxtrain.model.graph.trace import NotTraceable, blocks_by_path
-from mxtrain.parallel.cut import Cuttable, Graph, Tensor, marked_layers
+from mxtrain.parallel.cut import BlockRow, Cuttable, Graph, Tensor, marked_layers
 from mxtrain.types import Shape, Shapes, shapes_of
 
 if TYPE_CHECKING:
@@ -46,21 +46,6 @@ class Call:
         """Splits this call into the longest row of calls."""
         row = self.row()
         return [self] if row is None else [part for call in row for part in call.parts()]
-
-
-@dataclass(frozen=True)
-class BlockRow:
-    """Neighbouring blocks, each of which is given what the one before returned."""
-
-    blocks: List[gluon.Block]
-    inputs: List[Tensor]
-    outputs: List[Tensor]
-    norm: None = None
-
-    @property
-    def parameters(self) -> List[str]:
-        """Returns the names of the parameters that it reads, including statistics."""
-        return [name for block in self.blocks for name in block.collect_params()]
 
 
 class Chain(Cuttable):

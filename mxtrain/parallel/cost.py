@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Dict, List, Mapping, Optional, Tuple, Union
 
 from mxtrain.model.graph.trace import Node, NotTraceable, Trace, trace, trace_symbol
 from mxtrain.model.graph.work import FLOAT_BYTES, learns, node_flops
-from mxtrain.parallel.chain import BlockRow
-from mxtrain.parallel.cut import Piece, Tensor, variable
+from mxtrain.parallel.cut import BlockRow, Piece, Tensor, variable
 from mxtrain.types import Shape
 
 if TYPE_CHECKING:

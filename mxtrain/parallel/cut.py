@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from mxnet import gluon
     from mxnet.symbol import Symbol
 
-    from mxtrain.parallel.chain import BlockRow
     from mxtrain.types.annotations import GraphNode, SymbolGraph
 
 MARK = "begins_stage"
@@ -57,6 +56,21 @@ class Piece:
         """Returns the names of the parameters of the piece, including moving statistics."""
         inputs = {variable(tensor) for tensor in self.inputs}
         return [name for name in self.symbol.list_inputs() if name not in inputs]
+
+
+@dataclass(frozen=True)
+class BlockRow:
+    """Neighbouring blocks, each of which is given what the one before returned."""
+
+    blocks: List[gluon.Block]
+    inputs: List[Tensor]
+    outputs: List[Tensor]
+    norm: None = None
+
+    @property
+    def parameters(self) -> List[str]:
+        """Returns the names of the parameters that it reads, including statistics."""
+        return [name for block in self.blocks for name in block.collect_params()]
 
 
 def variable(tensor: Tensor) -> str:

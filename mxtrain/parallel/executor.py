@@ -9,11 +9,11 @@ from itertools import zip_longest
 from typing import TYPE_CHECKING, Callable, Collection, Dict, List, Optional, Sequence
 
 from mxtrain.engine.backend import autograd, nd
-from mxtrain.parallel.base import Objective
 from mxtrain.parallel.cut import Tensor
 from mxtrain.parallel.engine_dependency import EngineDependency
 from mxtrain.parallel.fused_graph import FusedGraph
-from mxtrain.parallel.planner import Shares
+from mxtrain.parallel.layout import Shares
+from mxtrain.parallel.objective import Objective
 from mxtrain.parallel.schedule import FORWARD, StageAction
 from mxtrain.parallel.stage import Stage, as_list, bring
 from mxtrain.parallel.tape import HeadGradients, Tape

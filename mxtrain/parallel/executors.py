@@ -9,17 +9,18 @@ from mxtrain.amp.spec import FULL
 from mxtrain.engine.backend import nd
 from mxtrain.errors import ConfigError
 from mxtrain.kvstore.store import Store
-from mxtrain.parallel.base import Objective
-from mxtrain.parallel.chain import BlockRow, open_to_cut
-from mxtrain.parallel.cut import Cuttable, Graph, Piece, Tensor
+from mxtrain.parallel.chain import open_to_cut
+from mxtrain.parallel.cut import BlockRow, Cuttable, Graph, Piece, Tensor
 from mxtrain.parallel.engine_dependency import EngineDependency, written_together
 from mxtrain.parallel.executor import Pipelined
 from mxtrain.parallel.fused_graph import FusedGraph
 from mxtrain.parallel.fused_inference import FusedInference
+from mxtrain.parallel.layout import Layout
 from mxtrain.parallel.loss_function import FunctionExecutor, Network
 from mxtrain.parallel.norm import JointNorm
+from mxtrain.parallel.objective import Objective
 from mxtrain.parallel.parameters import PlacedParameters
-from mxtrain.parallel.planner import Layout, isolate
+from mxtrain.parallel.planner import isolate
 from mxtrain.parallel.stage import Stage, WholeNetwork, bring, on_devices
 from mxtrain.parallel.sync_batchnorm_executor import Division, GroupPiece, Recorded, SyncBatchNormExecutor
 from mxtrain.types import Batch, Shapes, shapes_of

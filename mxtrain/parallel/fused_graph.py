@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Callable, Dict, List, Mapping, Optional, Seque
 
 from mxtrain.engine.backend import autograd, gluon, mx, nd
 from mxtrain.model.graph.trace import fresh_variables
-from mxtrain.parallel.base import Objective
 from mxtrain.parallel.engine_dependency import can_add_dependencies
+from mxtrain.parallel.objective import Objective
 from mxtrain.parallel.stage import argument_flags, bring
 from mxtrain.types import Batch
 

@@ -14,36 +14,33 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from typing import TYPE_CHECKING, Collection, Iterator, List, Mapping, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Collection, Iterator, List, Optional, Sequence, Tuple
 
 from mxtrain.amp.spec import FULL
 from mxtrain.engine.array_layout import restore_layout
 from mxtrain.engine.backend import gluon, nd
-from mxtrain.engine.host_graph import HostGraph, NotForHost
-from mxtrain.kvstore.reduction import Reduction
 from mxtrain.kvstore.store import Store, within_step
-from mxtrain.model.graph.trace import NotTraceable, blocks_by_path, input_names, symbol_of
-from mxtrain.parallel.balance import Cut, choose_cut
-from mxtrain.parallel.base import Objective, Strategy
+from mxtrain.model.graph.trace import blocks_by_path
+from mxtrain.parallel.balance import choose_cut
+from mxtrain.parallel.base import IdLimits, Strategy
 from mxtrain.parallel.chain import open_to_cut
 from mxtrain.parallel.cut import Cuttable
 from mxtrain.parallel.executors import Executors
-from mxtrain.parallel.loss_function import FunctionExecutor, Network
+from mxtrain.parallel.layout import Cut, Shares, split
+from mxtrain.parallel.loss_function import FunctionExecutor, LossFunction, Network
 from mxtrain.parallel.norm import limit_sync_batch_norms
+from mxtrain.parallel.objective import Objective
 from mxtrain.parallel.parameters import PlacedParameters
-from mxtrain.parallel.planner import Shares, assign_stages, plan
+from mxtrain.parallel.planner import assign_stages
 from mxtrain.parallel.recurrent_state import RecurrentState
 from mxtrain.parallel.served_tables import build_row_tables
-from mxtrain.parallel.shares import split
 from mxtrain.parallel.statistics import MovingStatistics, moving_statistics
-from mxtrain.types import Batch, shapes_of
+from mxtrain.types import Batch
 
 if TYPE_CHECKING:
     import mxnet as mx
-    import numpy as np
 
-    from mxtrain.parallel.spec import Parallel, Staged
-    from mxtrain.types.annotations import SymbolGraph
+    from mxtrain.parallel.spec import Parallel
 
 
 def read_tables_directly(network: gluon.Block) -> None:
@@ -85,28 +82,28 @@ class Grid(Strategy):
     ):
         self._workers = within_step(workers or Store())
         self.objective = objective
-        self.network = objective.network
-        self._state = RecurrentState(objective.state_shapes, self.network, self._workers)
+        network = objective.network
+        self._state = RecurrentState(objective.state_shapes, network, self._workers)
         self.recurrent_state = self._state if objective.state_shapes else None
-        limit_sync_batch_norms(self.network)
+        limit_sync_batch_norms(network)
         # Must precede everything that reads the network's parameters: it replaces large tables by the rows of a batch.
         num_samples = objective.global_batch_size or objective.batch_size
         shape, predict_shape = objective.input_shape, objective.predict_shape or objective.input_shape
-        self._tables = build_row_tables(self.network, shape, predict_shape, num_samples, self._workers)
+        self._tables = build_row_tables(network, shape, predict_shape, num_samples, self._workers)
         self.rows = self._tables.rows
         self.remote = self._tables.remote
+        self.id_limits = IdLimits(distinct=self._tables.room)
         is_alone = self._workers.world.size == 1 and not self._workers.membership.elastic
-        self.layout = plan(parallel, devices, grad_accumulation, is_alone)
+        self.layout = parallel.plan(devices, grad_accumulation, is_alone)
         if len(devices[0]) == 1 and self.layout.batch_norm == "per_device":
-            read_tables_directly(self.network)
+            read_tables_directly(network)
         graph = self._graph()
         if graph is not None and len(devices[0]) > 1:
-            # With several stages it is `Staged`.
-            cut = self._choose_cut(graph, parallel, workers or Store())  # type: ignore[arg-type]
+            cut = self._choose_cut(graph, parallel.stage_layers, workers or Store())
             self.layout = replace(self.layout, cut=cut)
         pieces = graph.cut(self.layout.cut.positions if self.layout.cut else []) if graph else []
         parameters = self._parameters = PlacedParameters(
-            self.network,
+            network,
             devices,
             assign_stages(piece.parameters for piece in pieces),
             self.layout.accumulates,
@@ -116,7 +113,6 @@ class Grid(Strategy):
         self.reductions = [entry for entry in parameters.reductions if entry.name not in self.remote.names]
         self.trainable = [reduction.name for reduction in self.reductions]
         self.values = {**parameters.values, **self._tables.tables}
-        self.constants = parameters.constants
         # Inference leaves these in a layout of oneDNN that only convolutions can read; updates fail on it.
         self._blocked_weights = [
             array
@@ -140,45 +136,48 @@ class Grid(Strategy):
 
     # Methods that the training step calls.
 
-    def forward_backward(self, batch: Batch) -> nd.NDArray:
+    def forward_backward(
+        self, batch: Batch, loss_scale: float = 1.0, loss_function: Optional[LossFunction] = None
+    ) -> nd.NDArray:
         batch = self._state.enter(self._tables.enter(batch))
         parts, num_replicas = self.layout.divide(batch), self.layout.num_replicas
         # Zero the gradients that passes add to, and those of replicas without samples, which no pass writes. A user's
         # loss function may not reach all parameters, so all gradients are zeroed for it.
-        adds = self.layout.accumulates or self.loss_function is not None
+        adds = self.layout.accumulates or loss_function is not None
         active = 0 if adds or not parts else len(parts[0])
         self._parameters.zero_gradients(range(active, num_replicas))
         first = self.layout.devices[0][0]
         num_samples = batch.size if self._workers.world.size == 1 else batch.global_size
-        sums = self._train(parts, num_samples) or [nd.zeros((self.objective.meter.width,), ctx=first)]
+        sums = self._train(parts, num_samples, loss_scale, loss_function)
+        sums = sums or [nd.zeros((self.objective.meter.width,), ctx=first)]
         total = sums[0] if len(sums) == 1 else nd.add_n(*[vector.as_in_context(first) for vector in sums])
         if num_samples:
             self._statistics.all_reduce(total, num_samples, self.layout.num_parts)
         # A worker that does not sum with others scales its sums, because rows count the samples of the global batch.
         return total if num_samples in (0, batch.global_size) else total * (batch.global_size / num_samples)
 
-    def _train(self, parts: List[Shares], num_samples: int) -> List[nd.NDArray]:
-        if self.loss_function is not None:
-            return self.function_executor()(self.loss_function, parts, num_samples, self.loss_scale)
+    def _train(
+        self, parts: List[Shares], num_samples: int, loss_scale: float, loss_function: Optional[LossFunction]
+    ) -> List[nd.NDArray]:
+        if loss_function is not None:
+            return self._build_function_executor()(loss_function, parts, num_samples, loss_scale)
         train = self._executors.train
-        sums = train(parts, num_samples, self.loss_scale)
+        sums = train(parts, num_samples, loss_scale)
         self._state.leave(train.states)
         return sums
 
-    def function_executor(self) -> FunctionExecutor:
+    def _build_function_executor(self) -> FunctionExecutor:
+        """Returns the executor of loss functions; builds it at the first call."""
         if self._function_executor is None:
             self._function_executor = self._executors.build_function_executor()
         return self._function_executor
 
     def network_on(self, replica: int) -> Network:
+        self._build_function_executor()  # refuses placements that do not support loss functions
         return self._executors.network_on(replica)
 
     def look_ahead(self, batch: Batch) -> Batch:
         return self._tables.look_ahead(batch)
-
-    def gradient(self, reduction: Reduction) -> np.ndarray:
-        array = super().gradient(reduction)
-        return self.rows[reduction.name].dense(array) if reduction.name in self.rows else array
 
     def publish(self, names: Optional[Collection[str]] = None) -> None:
         for name, array in self.other_copies(names):
@@ -207,22 +206,11 @@ class Grid(Strategy):
         parts = [[part.as_in_context(first) for part in output] for output in zip(*outputs)]
         return tuple(output[0] if len(output) == 1 else nd.concat(*output, dim=0) for output in parts)
 
-    @property
-    def room_for_ids(self) -> Optional[int]:
-        return self._tables.room
-
-    def on_host(self) -> Optional[HostGraph]:
-        shapes = shapes_of(self.objective.predict_shape or self.objective.input_shape)
-        device = self.layout.devices[0][0]
-        if self._executors.runs_graph or self.rows or len(shapes) != 1 or device.device_type != "cpu":
-            return None
-        return host_graph(self.network, self._parameters.structural_names)
-
     def gather(self) -> gluon.Block:
         self.publish()
         self._parameters.gather(self.layout.devices[0][0])
         self._tables.restore()
-        return self.network
+        return self.objective.network
 
     # Set-up.
 
@@ -238,37 +226,17 @@ class Grid(Strategy):
         else:
             return None
         needs_graph = layout.batch_norm != "per_device" or precision.dtype != FULL.dtype
-        return open_to_cut(self.network, self.objective.input_shape, reason, needs_graph, precision)
+        return open_to_cut(self.objective.network, self.objective.input_shape, reason, needs_graph, precision)
 
-    def _choose_cut(self, graph: Cuttable, parallel: Staged, workers: Store) -> Cut:
+    def _choose_cut(self, graph: Cuttable, cut_before: List[str], workers: Store) -> Cut:
         """Chooses the cut of rank 0 on all workers. Collective.
 
         Gradient buckets depend on the cut, so it must be equal on all workers, whose devices may be of different types.
         """
-        objective, first = self.objective, self.layout.devices[0]
-        microbatch_size = self.layout.microbatch_size(objective.batch_size)
-        cut = choose_cut(graph, parallel, len(first), objective, first[0], microbatch_size)
-        if workers.world.size > 1 and not parallel.cut_before:
+        cut = choose_cut(graph, self.layout, cut_before, self.objective)
+        if workers.world.size > 1 and not cut_before:
             is_first = workers.world.rank == 0
             layers = json.loads(workers.broadcast(json.dumps(cut.layers).encode() if is_first else None))
             if layers != cut.layers:  # choose again with the layers of rank 0, to get the costs of its cut
-                settings = parallel.model_copy(update={"cut_before": layers})
-                cut = choose_cut(graph, settings, len(first), objective, first[0], microbatch_size)
+                cut = choose_cut(graph, self.layout, layers, self.objective)
         return cut
-
-
-def host_graph(network: gluon.Block, names: Mapping[str, str]) -> Optional[HostGraph]:
-    """Returns a network as a NumPy function, see `Strategy.on_host`; None if that is not supported.
-
-    Args:
-        network: network to trace.
-        names: `Parameter.name` -> structural name of each parameter.
-    """
-    try:
-        symbol, _ = symbol_of(network, training=False)
-        graph: SymbolGraph = json.loads(symbol.tojson(remove_amp_cast=False))
-        for node in graph["nodes"]:
-            node["name"] = names.get(node["name"], node["name"])
-        return HostGraph(graph, *input_names(1))
-    except (NotTraceable, NotForHost):
-        return None

@@ -18,9 +18,9 @@ from mxtrain.types import Batch
 if TYPE_CHECKING:
     from mxnet import Context
 
-    from mxtrain.parallel.base import Objective
     from mxtrain.parallel.engine_dependency import EngineDependency
-    from mxtrain.parallel.planner import Shares
+    from mxtrain.parallel.layout import Shares
+    from mxtrain.parallel.objective import Objective
     from mxtrain.types.annotations import Returned
 
 LossFunction = Union[Callable[[Any, Batch], Union[nd.NDArray, Sequence[nd.NDArray]]], gluon.Block]

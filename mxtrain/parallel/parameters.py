@@ -36,7 +36,6 @@ class PlacedParameters:
         copies: structural name -> its array on each replica.
         values: structural name -> the array that is updated.
         reductions: the gradients of all trained parameters.
-        constants: structural names of gluon Constants.
     """
 
     def __init__(
@@ -50,7 +49,6 @@ class PlacedParameters:
         self.by_name: Dict[str, gluon.Parameter] = distinct_parameters(network)
         for parameter in self.by_name.values():
             move(parameter, [stages[stage_of.get(parameter.name, 0)] for stages in devices])
-        self.constants = frozenset(n for n, p in self.by_name.items() if isinstance(p, gluon.parameter.Constant))
         trained = [name for name, parameter in self.by_name.items() if is_trained(parameter)]
         if accumulates:
             # Before `list_grad` below: a new grad_req makes new gradient arrays.

@@ -1,111 +1,16 @@
-"""Plans replicas x stages: which device computes which stage, how batches are divided, and who updates a parameter.
+"""Plans replicas x stages: which device computes which stage, and which replica updates a parameter.
 
-A plan consists of names and numbers, without arrays, and imports no MXNet; devices are compared and passed on.
-`placement_table` shows it.
+A plan consists of names and numbers, without arrays, and imports no MXNet. `placement_table` shows it.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Collection, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple
 
-from mxtrain.parallel.schedule import StageAction, timetable
-from mxtrain.parallel.shares import split
-from mxtrain.types import Batch
-
 if TYPE_CHECKING:
-    from mxnet import Context
     from rich.table import Table
 
-    from mxtrain.parallel.balance import Cut, StageCost
-    from mxtrain.parallel.spec import Parallel
-
-Shares = List[List[Batch]]
-"""[replica][microbatch]"""
-
-
-@dataclass(frozen=True)
-class Layout:
-    """Placement of a network on replicas x stages devices.
-
-    Attributes:
-        devices: mxnet Contexts, [replica][stage].
-        num_microbatches: number of microbatches of each replica's share of a batch, or of a part of it.
-        num_parts: number of parts of a batch, computed one after the other (gradient accumulation).
-        batch_norm: as `Parallel.batch_norm`; per_device if a single shard has all samples of a batch.
-        schedule: order of forward and backward passes, see `Microbatched.schedule`.
-        cut: cut of the network into stages; None if each device has the whole network.
-    """
-
-    devices: List[List[Context]]
-    num_microbatches: int = 1
-    num_parts: int = 1
-    batch_norm: str = "per_device"
-    schedule: str = "gpipe"
-    cut: Optional[Cut] = None
-
-    @property
-    def cut_before(self) -> List[str]:
-        """Returns the first layer of each stage but the first; empty if each device has the whole network."""
-        return self.cut.layers if self.cut else []
-
-    @property
-    def num_replicas(self) -> int:
-        return len(self.devices)
-
-    @property
-    def num_stages(self) -> int:
-        return len(self.devices[0])
-
-    @property
-    def num_devices(self) -> int:
-        return sum(map(len, self.devices))
-
-    @property
-    def gpus(self) -> List[int]:
-        """Returns the sorted ids of the GPUs in use."""
-        return sorted({device.device_id for row in self.devices for device in row if device.device_type == "gpu"})
-
-    @property
-    def accumulates(self) -> bool:
-        """Returns True if a parameter's gradient is the sum of several backward passes."""
-        return self.num_parts * self.num_microbatches > 1
-
-    def microbatch_size(self, batch_size: int) -> int:
-        """Returns the largest number of samples that a stage computes at once for a batch of `batch_size` samples."""
-        return -(-batch_size // (self.num_replicas * self.num_parts * self.num_microbatches))
-
-    def divide(self, batch: Batch) -> List[Shares]:
-        """Returns the shares of a batch, [part][replica][microbatch]; empty for an empty batch."""
-        return [
-            [list(split(share, self.num_microbatches)) for share in split(part, self.num_replicas)]
-            for part in (split(batch, self.num_parts) if batch.size else ())
-        ]
-
-    def order(self, num_microbatches: int) -> List[StageAction]:
-        """Returns the forward and backward passes of one replica, in the order of the schedule."""
-        # Only the order is used, so the durations may be rough: a backward pass takes about two forward passes.
-        return timetable(self.schedule, num_microbatches, [1.0] * self.num_stages, [2.0] * self.num_stages).actions
-
-
-def plan(parallel: Parallel, devices: List[List[Context]], num_parts: int, is_alone: bool) -> Layout:
-    """Returns the layout of a placement whose network is not cut yet.
-
-    Args:
-        parallel: description of the placement.
-        devices: devices as [replica][stage].
-        num_parts: number of parts of a batch, for gradient accumulation.
-        is_alone: True if no other worker has samples of a batch, and none can join.
-    """
-    num_microbatches = parallel.num_microbatches()
-    has_one_shard = is_alone and len(devices) * num_microbatches == 1
-    return Layout(
-        devices,
-        num_microbatches,
-        num_parts,
-        "per_device" if has_one_shard else parallel.batch_norm,
-        getattr(parallel, "schedule", "gpipe"),
-    )
+    from mxtrain.parallel.layout import Layout, StageCost
 
 
 def assign_stages(parameters: Iterable[Collection[str]]) -> Dict[str, int]:

@@ -25,9 +25,10 @@ from mxtrain.model.graph.id_inputs import tables_of
 from mxtrain.model.parameters import distinct_parameters, is_trained
 from mxtrain.optimizer.rows import TouchedRows, lazy_update
 from mxtrain.optimizer.updater import create_state
-from mxtrain.parallel.base import Objective, Strategy
-from mxtrain.parallel.chain import BlockRow, open_to_cut
-from mxtrain.parallel.cut import Graph, Piece, Tensor, variable
+from mxtrain.parallel.base import Strategy
+from mxtrain.parallel.chain import open_to_cut
+from mxtrain.parallel.cut import BlockRow, Graph, Piece, Tensor, variable
+from mxtrain.parallel.objective import Objective
 from mxtrain.types import Batch
 
 if TYPE_CHECKING:

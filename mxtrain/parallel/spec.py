@@ -21,7 +21,9 @@ from typing_extensions import Annotated
 from mxtrain.cluster.launched import OWN_GPUS, has_own_gpus
 from mxtrain.cluster.member import HostPlace, find_host_place
 from mxtrain.errors import ConfigError
-from mxtrain.parallel.base import Objective, Strategy
+from mxtrain.parallel.base import Strategy
+from mxtrain.parallel.layout import Layout
+from mxtrain.parallel.objective import Objective
 from mxtrain.runtime.gpus import REMEDY, find_gpus, is_published_build, unsupported_reason
 from mxtrain.types import Positive, Spec
 
@@ -67,6 +69,11 @@ class Parallel(Spec):
         """Returns the order of forward and backward passes: "gpipe" or "1f1b"."""
         return "gpipe"
 
+    @property
+    def stage_layers(self) -> List[str]:
+        """Returns the layers that begin a stage, if the user names them; else []."""
+        return []
+
     def num_devices(self) -> int:
         """Returns the number of devices, as far as it is known without asking MXNet for GPUs."""
         replicas, stages = self.axes()
@@ -109,6 +116,19 @@ class Parallel(Spec):
                 "`python -m mxtrain doctor` says about CUDA."
             )
 
+    def plan(self, devices: List[List[Context]], num_parts: int, is_alone: bool) -> Layout:
+        """Returns the layout of a network that is not cut yet.
+
+        Args:
+            devices: devices as [replica][stage].
+            num_parts: number of parts of a batch, for gradient accumulation.
+            is_alone: True if no other worker has samples of a batch, and none can join.
+        """
+        num_microbatches = self.num_microbatches()
+        has_one_shard = is_alone and len(devices) * num_microbatches == 1
+        batch_norm = "per_device" if has_one_shard else self.batch_norm
+        return Layout(devices, num_microbatches, num_parts, batch_norm, self.pipeline_schedule)
+
     def build(self, objective: Objective, grad_accumulation: int, workers: Optional[Store] = None) -> Strategy:
         """Builds the strategy for an initialised network.
 
@@ -140,6 +160,10 @@ class Staged(Parallel):
     cut_before: List[str] = []
     """Layers that begin a stage, by structural name, e.g. [features.4], one fewer than stages; []: balanced by what
     operators have to do, the same on every machine."""
+
+    @property
+    def stage_layers(self) -> List[str]:
+        return self.cut_before
 
 
 class Microbatched(Staged):

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Container, Dict, List, Protocol, Sequence, Tuple, Union
 
 from mxtrain.engine.backend import autograd, mx, nd
-from mxtrain.parallel.chain import BlockRow
-from mxtrain.parallel.cut import Piece, Tensor, variable
+from mxtrain.parallel.cut import BlockRow, Piece, Tensor, variable
 from mxtrain.parallel.engine_dependency import written_together
 
 if TYPE_CHECKING:

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Dict, List, Protocol, Sequence, Tuple
 from mxtrain.engine.backend import autograd, nd
 from mxtrain.kvstore.store import Store
 from mxtrain.kvstore.world import World, bounds
-from mxtrain.parallel.base import Objective
 from mxtrain.parallel.cut import Cuttable, Tensor
 from mxtrain.parallel.engine_dependency import EngineDependency
-from mxtrain.parallel.planner import Shares
+from mxtrain.parallel.layout import Shares
+from mxtrain.parallel.objective import Objective
 from mxtrain.parallel.stage import Stage, as_list
 from mxtrain.parallel.tape import HeadGradients, Tape
 from mxtrain.types import Batch

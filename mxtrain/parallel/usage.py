@@ -10,7 +10,7 @@ from itertools import count
 from statistics import mean
 from typing import TYPE_CHECKING, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple
 
-from mxtrain.parallel.planner import Layout
+from mxtrain.parallel.layout import Layout
 
 if TYPE_CHECKING:
     from rich.table import Table

@@ -63,7 +63,7 @@ class ScoresOfAllItems:
         from mxtrain.engine.backend import nd
 
         parts: List[NDArray] = []
-        for item_C in self._parts(len(user_B), 1, 0, self._strategy.fixed_size(1)):
+        for item_C in self._parts(len(user_B), 1, 0, self._strategy.id_limits.fixed.get(1)):
             row_1C = nd.array(item_C[None], ctx=user_B.context, dtype="int32")
             item_BC = nd.broadcast_to(row_1C, (len(user_B), len(item_C)))
             parts += self._strategy.predict((user_B, item_BC, *history))
@@ -79,7 +79,7 @@ class ScoresOfAllItems:
         parts: List[NDArray] = []
         user_B = id_BK[:, 0].asnumpy().astype(np.int64)  # users are the first ids of the joined table
         width, before = joined.item_IW.shape[1], joined.user_UV.shape[1]
-        for item_C in self._parts(len(user_B), width, before, self._strategy.fixed_size(0)):
+        for item_C in self._parts(len(user_B), width, before, self._strategy.id_limits.fixed.get(0)):
             item_BC = np.broadcast_to(item_C, (len(user_B), len(item_C)))
             inputs = [nd.array(array, ctx=id_BK.context, dtype=array.dtype) for array in joined.inputs(user_B, item_BC)]
             parts += self._strategy.predict(inputs)
@@ -95,7 +95,7 @@ class ScoresOfAllItems:
             fixed: number of ids that the network needs; the last item is repeated at the end. None: any number.
         """
         step = SCORES_AT_ONCE // num_users
-        max_ids = self._strategy.room_for_ids
+        max_ids = self._strategy.id_limits.distinct
         if max_ids is not None:
             step = min(step, (max_ids - before) // width)
         if fixed is not None:

@@ -11,6 +11,7 @@ import numpy as np
 
 from mxtrain.data.loading.placing import as_device, copy_to
 from mxtrain.engine.backend import host_view, nd
+from mxtrain.reinforcement.host_graph import HostGraph, build_host_graph
 from mxtrain.reinforcement.moments import RunningMoments
 
 if TYPE_CHECKING:
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
 
     from mxnet import Context
 
-    from mxtrain.engine.host_graph import HostGraph
     from mxtrain.parallel.base import Strategy
 
 MOMENTS = ("observation_mean", "observation_variance")
@@ -42,7 +42,7 @@ class PolicyClient:
         self._dtype = np.dtype(next(iter(values.values())).dtype).name
         suffixes = ((suffix, name) for name in values for suffix in MOMENTS if name.rpartition(".")[2] == suffix)
         self._moment_names: Dict[str, str] = dict(suffixes)
-        self._host: Optional[HostGraph] = strategies[0].on_host()
+        self._host: Optional[HostGraph] = build_host_graph(strategies[0])
 
     def refresh(self) -> None:
         """Reads the current weights. Must be called whenever they have changed."""

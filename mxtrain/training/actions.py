@@ -67,7 +67,7 @@ class StepWeights:
         if objective.state_shapes:
             raise ConfigError("the network carries state from batch to batch, whose size would change")
         try:
-            return find_channels(self._step.strategy.network, objective.input_shape)
+            return find_channels(objective.network, objective.input_shape)
         except NotTraceable as error:
             raise ConfigError(f"the network cannot be traced ({error})") from error
 

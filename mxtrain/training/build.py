@@ -22,7 +22,8 @@ from mxtrain.model.parameters import parameter_multipliers
 from mxtrain.model.published import find_weights
 from mxtrain.optimizer.ema import build_average
 from mxtrain.optimizer.updater import Updater
-from mxtrain.parallel.base import Objective, Strategy
+from mxtrain.parallel.base import Strategy
+from mxtrain.parallel.objective import Objective
 from mxtrain.parallel.planner import placement_table
 from mxtrain.runtime.gpu_memory import GpuMemoryMeter
 from mxtrain.task.fit import require_same_learned_names

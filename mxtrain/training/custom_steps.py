@@ -7,7 +7,7 @@ the first network, which also holds the state of the other optimizers.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Collection, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Dict, List, Mapping, Optional, Sequence, Tuple
 
 import numpy as np
 
@@ -17,9 +17,9 @@ from mxtrain.model.parameters import parameter_multipliers
 from mxtrain.optimizer.ema import build_average
 from mxtrain.optimizer.given import GivenOptimizer
 from mxtrain.optimizer.updater import Updater
-from mxtrain.parallel.base import Strategy
+from mxtrain.parallel.base import Strategy, StrategyView
 from mxtrain.training.step import TrainingStep
-from mxtrain.types import Batch, Stateful
+from mxtrain.types import Stateful
 
 if TYPE_CHECKING:
     from mxnet import gluon
@@ -27,10 +27,8 @@ if TYPE_CHECKING:
 
     from mxtrain.config.groups import Description
     from mxtrain.data.signature import Signature
-    from mxtrain.kvstore.reduction import Reduction
     from mxtrain.kvstore.store import Store
     from mxtrain.metric.meter import Meter
-    from mxtrain.parallel.loss_function import FunctionExecutor, Network
     from mxtrain.training.context import RunContext
     from mxtrain.training.evaluate import Evaluator
     from mxtrain.training.plan import Plan, RunData
@@ -41,7 +39,7 @@ SEED_STRIDE = 7919
 """Difference between the seeds of two networks, so that their steps on one batch draw different random numbers."""
 
 
-class PartialStrategy(Strategy):
+class PartialStrategy(StrategyView):
     """A view of a strategy for the step of one of several networks: only its parameters get gradients.
 
     Args:
@@ -50,41 +48,12 @@ class PartialStrategy(Strategy):
     """
 
     def __init__(self, whole: Strategy, network: str):
-        self._whole = whole
-        self.objective, self.layout, self.network = whole.objective, whole.layout, whole.network
-        self.values, self.constants, self.recurrent_state = whole.values, whole.constants, whole.recurrent_state
-        self.rows, self.remote = whole.rows, whole.remote
+        super().__init__(whole)
         prefix = f"{network}."
         self.reductions = [reduction for reduction in whole.reductions if reduction.name.startswith(prefix)]
         self.trainable = [reduction.name for reduction in self.reductions]
         if not self.trainable:
             raise ConfigError(f"model: the network '{network}' has no parameter to train.")
-
-    def forward_backward(self, batch: Batch) -> NDArray:
-        whole = self._whole
-        whole.loss_scale, whole.loss_function = self.loss_scale, self.loss_function
-        return whole.forward_backward(batch)
-
-    def publish(self, names: Optional[Collection[str]] = None) -> None:
-        self._whole.publish(names)
-
-    def other_copies(self) -> Iterator[Tuple[str, NDArray]]:
-        return self._whole.other_copies()
-
-    def predict(self, inputs: Sequence[NDArray]) -> Tuple[NDArray, ...]:
-        return self._whole.predict(inputs)
-
-    def gradient(self, reduction: Reduction) -> np.ndarray:
-        return self._whole.gradient(reduction)
-
-    def function_executor(self) -> FunctionExecutor:
-        return self._whole.function_executor()
-
-    def network_on(self, replica: int) -> Network:
-        return self._whole.network_on(replica)
-
-    def gather(self) -> gluon.Block:
-        return self._whole.gather()
 
 
 class CustomSteps:

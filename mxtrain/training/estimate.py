@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Collection, Optional, Sequence
 from mxtrain.engine.limits import measure_limits
 from mxtrain.model.graph.trace import NotTraceable, Trace, trace
 from mxtrain.model.graph.work import FLOAT_BYTES, Work, work_by_operator
-from mxtrain.parallel.base import Objective
-from mxtrain.parallel.planner import Layout
+from mxtrain.parallel.layout import Layout
+from mxtrain.parallel.objective import Objective
 from mxtrain.runtime.memory import resident_memory, usable_memory
 
 if TYPE_CHECKING:

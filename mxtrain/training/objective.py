@@ -8,7 +8,8 @@ from mxtrain.config.groups import Description
 from mxtrain.kvstore.world import ALONE, World
 from mxtrain.metric.host import HostMetric
 from mxtrain.metric.meter import LossWeights
-from mxtrain.parallel.base import Objective, Strategy
+from mxtrain.parallel.base import Strategy
+from mxtrain.parallel.objective import Objective
 from mxtrain.training.evaluate import Evaluator
 from mxtrain.training.network import hybridize
 

@@ -19,8 +19,8 @@ from mxtrain.files.durable import replace_file
 from mxtrain.model.graph.trace import NotTraceable, trace
 from mxtrain.model.graph.work import Work, work_by_operator
 from mxtrain.model.parameters import is_trained
+from mxtrain.parallel.layout import Layout
 from mxtrain.parallel.operator_times import OperatorTimes, measure_operators
-from mxtrain.parallel.planner import Layout
 from mxtrain.parallel.usage import chrome_trace, measure_usage
 from mxtrain.types import Batch, Shapes
 

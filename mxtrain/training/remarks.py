@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from mxtrain.data.spec import Splits
     from mxtrain.kvstore.store import Store
     from mxtrain.metric.meter import Meter
-    from mxtrain.parallel.base import Objective
-    from mxtrain.parallel.planner import Layout
+    from mxtrain.parallel.layout import Layout
+    from mxtrain.parallel.objective import Objective
 
 log = logging.getLogger("mxtrain")
 FEW_SAMPLES = 10

@@ -11,6 +11,7 @@ from mxtrain.checkpoint import Checkpoint, Snapshot, canonical_sha256, require_s
 from mxtrain.checkpoint.pieces import ArrayInPieces, HostArray, forget, write_rows
 from mxtrain.engine.backend import (
     all_finite,
+    gluon,
     has_asked_for_operators,
     host_view,
     native_operators,
@@ -18,6 +19,7 @@ from mxtrain.engine.backend import (
     operators_in_use,
 )
 from mxtrain.errors import CheckpointError, DivergenceError
+from mxtrain.model.parameters import distinct_parameters
 from mxtrain.parallel.base import Strategy
 from mxtrain.training.state import TrainState
 from mxtrain.training.step import TrainingStep
@@ -76,13 +78,22 @@ def _is_on_host(array: object) -> bool:
     return isinstance(array, nd.NDArray) and array.context.device_type != "gpu"
 
 
+def copy_gradients(strategy: Strategy) -> Dict[str, np.ndarray]:
+    """Returns structural name -> gradient that updated the parameter, for all rows of a table. Waits."""
+    gradients = {one.name: one.replicas[one.owner].asnumpy() for one in strategy.reductions}
+    dense = {name: rows.dense(gradients[name]) for name, rows in strategy.rows.items() if name in gradients}
+    return {**gradients, **dense, **strategy.remote.summed_gradients()}
+
+
 def first_nonfinite_parameter(step: TrainingStep) -> str:
     """Returns the name of the first parameter or moving average with infinite or NaN values; "" if all are finite.
 
     A fused operator checks all arrays at once; single arrays are only read if it finds something. Moving statistics are
     checked, too; constants (such as an attention mask of -inf) are not.
     """
-    constants, remote = step.strategy.constants, step.strategy.remote
+    remote, parameters = step.strategy.remote, distinct_parameters(step.strategy.objective.network)
+    # These may contain infinities on purpose, e.g. an attention mask.
+    constants = {name for name, one in parameters.items() if isinstance(one, gluon.parameter.Constant)}
     values = {n: array for n, array in step.strategy.values.items() if n not in constants and n not in remote.names}
     values.update({f"{name} (moving average)": array for name, array in step.average.arrays.items()})
     if all_finite(list(values.values())):

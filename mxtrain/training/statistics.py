@@ -26,7 +26,7 @@ def recompute_statistics(step: TrainingStep, loader: BatchLoader) -> None:
     Source: `torch.optim.swa_utils.update_bn`, which weighs all batches alike.
     """
     strategy = step.strategy
-    parameters = distinct_parameters(strategy.network)
+    parameters = distinct_parameters(strategy.objective.network)
     moving = {
         name: array
         for name, array in strategy.values.items()

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from mxtrain.kvstore.store import Store
     from mxtrain.optimizer.ema import Average
     from mxtrain.optimizer.updater import Updater
+    from mxtrain.parallel.loss_function import LossFunction
 
 
 class TrainingStep:
@@ -74,13 +75,14 @@ class TrainingStep:
         self.gradient_sum = GradientSum(strategy.trainable)
         """Sum of the gradients of previous batches, if an action requests several batches per update."""
 
-    def __call__(self, batch: Batch, lr: float, step: int) -> nd.NDArray:
+    def __call__(self, batch: Batch, lr: float, step: int, loss_function: Optional[LossFunction] = None) -> nd.NDArray:
         """Takes a step.
 
         Args:
             batch: this worker's share of the global batch.
             lr: learning rate.
             step: number of the step, from 1.
+            loss_function: computes the loss instead of the task's network and loss.
 
         Returns:
             The meter's sums over the batch, computed with the weights before the update.
@@ -90,12 +92,11 @@ class TrainingStep:
         self.seed_random(step, world.rank)
         self._save_statistics()
         self.store.begin_step(step, batch.size)
-        self.strategy.loss_scale = self.scaling.scale
         reductions = self.strategy.reductions
         # The reduction writes the sum into the owner's array; the arrays of other replicas are not read again.
         gradients = [reduction.replicas[reduction.owner] for reduction in reductions]
         with self._rollback_on_peer_loss():
-            sums = self.strategy.forward_backward(batch)
+            sums = self.strategy.forward_backward(batch, self.scaling.scale, loss_function)
             self.store.reduce(reductions)
             # No weight has changed yet, so the loss of a worker only costs this step.
             self.store.membership.confirm([sums, *gradients])

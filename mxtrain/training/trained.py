@@ -11,7 +11,8 @@ from mxtrain.checkpoint.average import weights_to_use
 from mxtrain.config.groups import Description
 from mxtrain.data.signature import Signature
 from mxtrain.errors import ConfigError
-from mxtrain.parallel.base import Objective, Strategy
+from mxtrain.parallel.base import Strategy
+from mxtrain.parallel.objective import Objective
 from mxtrain.parallel.spec import Single
 from mxtrain.training import snapshot
 from mxtrain.training.evaluate import Evaluator

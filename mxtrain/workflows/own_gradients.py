@@ -19,7 +19,7 @@ from mxtrain.model.graph.trace import blocks_by_path
 from mxtrain.parallel.differences import OwnGradients, WrongGradient
 
 if TYPE_CHECKING:
-    from mxtrain.parallel.base import Objective
+    from mxtrain.parallel.objective import Objective
     from mxtrain.types import Batch
 
 LIBRARIES = ("mxtrain", "mxnet", "gluoncv")

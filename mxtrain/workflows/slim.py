@@ -106,7 +106,8 @@ def _slim(
     full = load_trained(checkpoint, description, signature)
     arrays = dict(weights_to_use(checkpoint))
     try:
-        channels = find_channels(full.strategy.network, description.task.training_shapes(description, signature))
+        shapes = description.task.training_shapes(description, signature)
+        channels = find_channels(full.strategy.objective.network, shapes)
     except NotTraceable as error:
         raise ConfigError(f"slim: the network cannot be traced ({error}), so no channel can be removed.") from error
     smaller, changed = channels.without(arrays, channels.removable(arrays))
@@ -211,5 +212,5 @@ def _times(both: List[Trained], inputs: Tuple[NDArray, ...]) -> List[Dict[int, f
 
 
 def _size(trained: Trained, signature: Signature, seconds: Mapping[int, float]) -> Size:
-    summary = summarize(trained.strategy.network, signature.shape)
+    summary = summarize(trained.strategy.objective.network, signature.shape)
     return Size(summary.parameters, summary.flops or 0, seconds)

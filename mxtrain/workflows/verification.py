@@ -25,8 +25,8 @@ from mxtrain.kvstore.world import ALONE, World
 from mxtrain.model.graph.summary import has_random_layers
 from mxtrain.model.graph.trace import blocks_by_path
 from mxtrain.model.parameters import parameter_multipliers
-from mxtrain.parallel.base import Objective
 from mxtrain.parallel.differences import Difference, OwnGradients, Verification, differences_of
+from mxtrain.parallel.objective import Objective
 from mxtrain.parallel.reference import BatchDivision, Reference
 from mxtrain.parallel.spec import Parallel
 from mxtrain.terminal.progress import ProgressDisplay
@@ -355,8 +355,7 @@ def _length(arrays: Iterable[np.ndarray]) -> float:
 def _state(side: TrainingStep) -> Tuple[Dict[str, np.ndarray], Dict[str, np.ndarray]]:
     """Returns parameters and gradients by structural name."""
     strategy = side.strategy
-    gradients = {one.name: strategy.gradient(one) for one in strategy.reductions}
-    return snapshot.copy_parameters(strategy), {**gradients, **strategy.remote.summed_gradients()}
+    return snapshot.copy_parameters(strategy), snapshot.copy_gradients(strategy)
 
 
 def _layer(layers: Dict[str, Difference], parameter: str) -> Difference:

@@ -128,7 +128,7 @@ def train_table(kind: str, rows: int) -> Steps:
     from mxtrain.optimizer.ema import NoAverage
     from mxtrain.optimizer.optimizers import Adam
     from mxtrain.optimizer.updater import Updater
-    from mxtrain.parallel.base import Objective
+    from mxtrain.parallel.objective import Objective
     from mxtrain.parallel.spec import Single
     from mxtrain.training.network import hybridize
     from mxtrain.training.step import TrainingStep

@@ -94,8 +94,8 @@ def skipped(device: Any) -> Dict[str, Any]:
     from mxtrain.metric.meter import Meter
     from mxtrain.optimizer.ema import NoAverage
     from mxtrain.optimizer.updater import Updater
-    from mxtrain.parallel.base import Objective
     from mxtrain.parallel.grid import Grid
+    from mxtrain.parallel.objective import Objective
     from mxtrain.parallel.spec import Single
     from mxtrain.training.network import hybridize
     from mxtrain.training.step import TrainingStep

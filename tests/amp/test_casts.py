@@ -17,11 +17,11 @@ from mxtrain.metric.metrics import Accuracy
 from mxtrain.model.graph.trace import symbol_of
 from mxtrain.model.networks.classifier import build_resnet
 from mxtrain.model.prepare import initialize
-from mxtrain.parallel.base import Objective
 from mxtrain.parallel.cut import Graph, output_shapes
-from mxtrain.parallel.grid import host_graph
 from mxtrain.parallel.norm import JointNorm
+from mxtrain.parallel.objective import Objective
 from mxtrain.parallel.spec import Data, ModelParallel, Pipeline, Single
+from mxtrain.reinforcement.host_graph import trace_host_graph
 from mxtrain.text.networks import gpt
 from mxtrain.training.network import hybridize
 from mxtrain.types import Batch
@@ -262,7 +262,7 @@ def test_casts_of_the_network_itself_stay_in_pieces_and_on_the_host():
     first, second = graph.cut([next(p for p in range(len(graph)) if graph.layers[p] == "2")])
     texts = [piece.symbol.tojson(remove_amp_cast=False) for piece in (first, second)]
     assert [text.count('"op": "amp_cast"') for text in texts] == [2, 0]
-    assert host_graph(network, {}) is None  # NumPy's functions have no casts
+    assert trace_host_graph(network, {}) is None  # NumPy's functions have no casts
 
 
 def test_a_network_that_cannot_be_traced_is_refused():

@@ -17,7 +17,7 @@ from mxtrain.metric.metrics import Accuracy
 from mxtrain.model.prepare import initialize
 from mxtrain.optimizer.ema import build_average
 from mxtrain.optimizer.updater import Updater
-from mxtrain.parallel.base import Objective
+from mxtrain.parallel.objective import Objective
 from mxtrain.parallel.spec import Data, Hybrid, Single
 from mxtrain.training.network import hybridize
 from mxtrain.training.step import TrainingStep

@@ -201,7 +201,7 @@ def test_waiting_for_others_within_a_forward_pass_is_no_computing(monkeypatch: p
 @pytest.mark.parametrize("size", [1, 2, 7, 24, 25])
 def test_all_workers_know_what_each_group_holds(over_microbatches, speeds, size) -> None:
     """What is counted for every worker is what that worker's own shares are cut into."""
-    from mxtrain.parallel.shares import split
+    from mxtrain.parallel.layout import split
 
     division = Division(2, 2, 3, over_microbatches)
     counts = division.counts(size, World(0, 3, speeds))

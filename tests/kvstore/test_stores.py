@@ -10,7 +10,7 @@ from mxtrain.kvstore.reduction import Reduction
 from mxtrain.kvstore.spec import NCCL, Device, Local
 from mxtrain.loss.losses import SoftmaxCrossEntropy
 from mxtrain.metric.meter import Meter
-from mxtrain.parallel.base import Objective
+from mxtrain.parallel.objective import Objective
 from mxtrain.parallel.spec import Data, Hybrid, ModelParallel
 from mxtrain.training.network import hybridize
 from mxtrain.types import Batch

@@ -13,10 +13,10 @@ from mxtrain.model.graph.trace import NotTraceable
 from mxtrain.model.networks.classifier import build_resnet
 from mxtrain.parallel import balance as module
 from mxtrain.parallel.balance import BlockCost, balance, choose_cut, find_candidates, given_positions
-from mxtrain.parallel.base import Objective
 from mxtrain.parallel.chain import open_to_cut
 from mxtrain.parallel.cost import piece_costs
 from mxtrain.parallel.cut import Graph
+from mxtrain.parallel.objective import Objective
 from mxtrain.parallel.stage import on_devices
 from mxtrain.training.network import build_network
 
@@ -191,14 +191,11 @@ def test_the_same_description_is_cut_alike_everywhere(describe_run, monkeypatch,
     description = describe_run(*overrides)
     given = description.dataset.infer_signature(description.dataset.open(), description.model)
     network = build_network(description, given, mx.cpu(0))
-    ((first, *_), *rest) = description.parallel.place()
-    parallel, stages = description.parallel, len(description.parallel.place()[0])
+    layout = description.parallel.plan(description.parallel.place(), 1, True)
     objective = Objective(network, None, None, given.shape, description.dataset.batch_size)
-    shards = (1 + len(rest)) * parallel.num_microbatches()
 
-    def choose(told):
-        size = -(-description.dataset.batch_size // shards)
-        return choose_cut(open_to_cut(network, given.shape, "", False), told, stages, objective, first, size)
+    def choose(cut_before):
+        return choose_cut(open_to_cut(network, given.shape, "", False), layout, cut_before, objective)
 
     def fail(*_):
         raise AssertionError("a clock was asked")
@@ -207,9 +204,9 @@ def test_the_same_description_is_cut_alike_everywhere(describe_run, monkeypatch,
     with monkeypatch.context() as stopped:
         for clock in ("perf_counter", "monotonic", "process_time", "time"):
             stopped.setattr(time, clock, fail)
-        cut = choose(parallel)
+        cut = choose([])
     assert cut.layers == CUTS[overrides] and sorted(cache_folder().rglob("*")) == before
-    by_hand = choose(parallel.model_copy(update={"cut_before": cut.layers}))
+    by_hand = choose(cut.layers)
     assert by_hand.positions == cut.positions and 0 < cut.predicted.bubble < 1
 
 

@@ -10,9 +10,9 @@ import pytest
 from mxtrain.engine.backend import gluon, mx, nd
 from mxtrain.metric.meter import LossWeights, Meter
 from mxtrain.metric.metrics import Accuracy, Metric
-from mxtrain.parallel.base import Objective
 from mxtrain.parallel.executor import Pipelined
 from mxtrain.parallel.grid import Grid
+from mxtrain.parallel.objective import Objective
 from mxtrain.parallel.spec import Data, Single
 from mxtrain.training.network import hybridize
 from mxtrain.types import Batch
@@ -114,7 +114,7 @@ def test_a_loss_that_needs_real_arrays_is_called_with_them() -> None:
 
 def test_whoever_watches_a_network_is_called() -> None:
     made, seen = build(), list[Tuple[int, ...]]()
-    made.network.register_forward_hook(lambda block, given, output: seen.append(output.shape))
+    made.objective.network.register_forward_hook(lambda block, given, output: seen.append(output.shape))
     made.forward_backward(batch(8, 0))
     assert seen == [(8, 3)]
 

@@ -15,8 +15,8 @@ from mxtrain.metric.metrics import Accuracy
 from mxtrain.model.networks.classifier import build_mlp, build_resnet
 from mxtrain.model.prepare import initialize
 from mxtrain.parallel.balance import find_candidates
-from mxtrain.parallel.base import Objective
 from mxtrain.parallel.cut import Graph
+from mxtrain.parallel.objective import Objective
 from mxtrain.parallel.spec import Data, Hybrid, ModelParallel, Pipeline, Single
 from mxtrain.training.network import hybridize
 from mxtrain.types import Batch

@@ -9,7 +9,8 @@ from typing import Any, List
 
 import pytest
 
-from mxtrain.parallel.planner import Layout, assign_owners, assign_stages, isolate, plan
+from mxtrain.parallel.layout import Layout
+from mxtrain.parallel.planner import assign_owners, assign_stages, isolate
 from mxtrain.parallel.spec import Data, Hybrid, Pipeline, Single
 from mxtrain.types import Batch
 
@@ -60,13 +61,13 @@ def test_an_empty_batch_has_no_shares() -> None:
 def test_joint_batch_norms_need_several_shards(
     parallel: Any, devices: Any, is_alone: bool, batch_norm: str, accumulates: bool
 ) -> None:
-    layout = plan(parallel, devices, 1, is_alone)
+    layout = parallel.plan(devices, 1, is_alone)
     assert (layout.batch_norm, layout.accumulates) == (batch_norm, accumulates)
-    assert plan(parallel, devices, 2, is_alone).accumulates
+    assert parallel.plan(devices, 2, is_alone).accumulates
 
 
 def test_shape() -> None:
-    layout = plan(Hybrid(replicas=3, stages=2, microbatches=5, schedule="gpipe"), grid(3, 2), 2, True)
+    layout = Hybrid(replicas=3, stages=2, microbatches=5, schedule="gpipe").plan(grid(3, 2), 2, True)
     assert (layout.num_replicas, layout.num_stages, layout.num_devices) == (3, 2, 6)
     assert layout.microbatch_size(301) == 11  # 301 / (2 parts x 3 replicas x 5 microbatches) = 10.03
     actions = layout.order(2)

@@ -13,7 +13,7 @@ from mxtrain.engine.backend import gluon, nd
 from mxtrain.errors import CheckpointError
 from mxtrain.kvstore.world import World
 from mxtrain.metric.meter import LossWeights, Meter
-from mxtrain.parallel.base import Objective
+from mxtrain.parallel.objective import Objective
 from mxtrain.parallel.recurrent_state import RecurrentState
 from mxtrain.parallel.spec import Data, Hybrid, Pipeline, Single
 from mxtrain.text.loss_blocks import TokenLoss

@@ -30,8 +30,9 @@ from mxtrain.model.graph.id_inputs import make_sparse
 from mxtrain.model.networks.embedding_table import EmbeddingTable
 from mxtrain.optimizer import optimizers
 from mxtrain.optimizer.spec import RowwiseOptimizer
-from mxtrain.parallel.base import Objective
+from mxtrain.parallel.objective import Objective
 from mxtrain.parallel.spec import Data, Hybrid, Single
+from mxtrain.training.snapshot import copy_gradients
 from mxtrain.types import Batch
 
 ROWWISE = [
@@ -127,8 +128,7 @@ def test_lazy_updates_move_touched_rows_as_if_the_table_held_no_others() -> None
         given = batch(number)
         touched = np.unique(given.inputs[0].asnumpy())
         step(given, 0.1, number)
-        (reduction,) = [one for one in step.strategy.reductions if one.name == "second.weight"]
-        gradient = step.strategy.gradient(reduction).astype(np.float64)[touched] + 0.01 * weight[touched]
+        gradient = copy_gradients(step.strategy)["second.weight"].astype(np.float64)[touched] + 0.01 * weight[touched]
         mean[touched] = 0.9 * mean[touched] + 0.1 * gradient
         variance[touched] = 0.999 * variance[touched] + 0.001 * gradient**2
         rate = 0.1 * np.sqrt(1 - 0.999**number) / (1 - 0.9**number)
@@ -190,7 +190,7 @@ def test_workers_train_what_one_worker_trains(lazy: bool) -> None:
 
 def test_no_array_but_the_table_and_its_state_has_all_rows() -> None:
     step = train(build_step(optimizers.Adam()), steps=1)
-    network = step.strategy.network
+    network = step.strategy.objective.network
     parameters = network.collect_params().values()
     held = [array for one in parameters for array in (*one.list_data(), *one.list_grad())]
     assert len(held) == 12 and all(len(array) != ROWS for array in held)

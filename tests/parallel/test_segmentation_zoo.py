@@ -8,8 +8,8 @@ from mxtrain.engine.backend import gluon, mx, nd
 from mxtrain.metric.meter import Meter, MeterOutputs
 from mxtrain.model.graph.shapes import infer_shapes
 from mxtrain.model.prepare import prepare_network
-from mxtrain.parallel.base import Objective
 from mxtrain.parallel.cut import Graph
+from mxtrain.parallel.objective import Objective
 from mxtrain.parallel.spec import ModelParallel, Single
 from mxtrain.training.network import hybridize
 from mxtrain.types import Batch

@@ -9,8 +9,8 @@ from mxtrain.loss.losses import SoftmaxCrossEntropy
 from mxtrain.metric.meter import Meter
 from mxtrain.metric.metrics import Accuracy
 from mxtrain.optimizer.clipping import multiply, norm_and_limit
-from mxtrain.parallel.base import Objective
-from mxtrain.parallel.shares import split
+from mxtrain.parallel.layout import split
+from mxtrain.parallel.objective import Objective
 from mxtrain.parallel.spec import Data, Pipeline, Single
 from mxtrain.training.network import hybridize
 from mxtrain.training.step import TrainingStep
@@ -58,10 +58,12 @@ def test_gradients_are_of_the_mean_loss():
     made, one = strategy(1), batch(10)
     made.forward_backward(one)
     with autograd.record():
-        loss = gluon.loss.SoftmaxCELoss()(made.network(*one.inputs), *one.targets).mean()
+        loss = gluon.loss.SoftmaxCELoss()(made.objective.network(*one.inputs), *one.targets).mean()
     ours = gradients(made)
     loss.backward()
-    for mine, parameter in zip(ours, [dict(made.network._collect_params_with_prefix())[n] for n in made.trainable]):
+    for mine, parameter in zip(
+        ours, [dict(made.objective.network._collect_params_with_prefix())[n] for n in made.trainable]
+    ):
         np.testing.assert_allclose(mine, parameter.grad().asnumpy(), rtol=1e-5, atol=1e-8)
 
 
@@ -78,7 +80,7 @@ def test_bias_of_a_frozen_dense_layer_still_learns():
     from mxtrain.model.parameters import freeze
 
     free, frozen = strategy(1), strategy(1)
-    freeze(frozen.network, ["*.weight"])
+    freeze(frozen.objective.network, ["*.weight"])
     frozen = Single().build(frozen.objective, 1)
     assert frozen.trainable == ["0.bias", "2.bias"]
     free.forward_backward(batch(8))

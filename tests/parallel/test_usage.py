@@ -7,8 +7,7 @@ import pytest
 from mxtrain.engine.backend import mx, nd
 from mxtrain.engine.limits import Effort
 from mxtrain.engine.trace import EngineTrace, Operation, parse_dump
-from mxtrain.parallel.balance import Cut, StageCost
-from mxtrain.parallel.planner import Layout
+from mxtrain.parallel.layout import Cut, Layout, StageCost
 from mxtrain.parallel.schedule import timetable
 from mxtrain.parallel.usage import COMPUTE, EXCHANGE, UPDATE, chrome_trace, kind_of, measure_usage
 
@@ -172,7 +171,7 @@ def test_a_hybrid_run_measures_itself(tmp_path, capsys, monkeypatch):
 def test_a_trace_that_did_not_start_is_not_stopped(monkeypatch) -> None:
     """Waiting for the engine raises the error of an earlier step, which must stay the cause of the failure."""
     from mxtrain.engine.trace import EngineTrace
-    from mxtrain.parallel.planner import Layout
+    from mxtrain.parallel.layout import Layout
     from mxtrain.training.profiling import Computation, Profiling
     from mxtrain.types import Batch
 

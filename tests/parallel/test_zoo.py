@@ -12,7 +12,7 @@ from mxtrain.loss.losses import SoftmaxCrossEntropy
 from mxtrain.metric.meter import Meter
 from mxtrain.metric.metrics import Accuracy
 from mxtrain.model.prepare import prepare_network
-from mxtrain.parallel.base import Objective
+from mxtrain.parallel.objective import Objective
 from mxtrain.parallel.spec import ModelParallel, Single
 from mxtrain.training.network import hybridize
 from mxtrain.types import Batch

@@ -262,7 +262,7 @@ def test_all_items_are_scored_in_parts_that_the_rows_of_a_batch_have_room_for(
             given = (*words_of(table), *words, f"model={model}", f"trainer.sparse_grad={form}")
             made, result = train_run(*given, "optimizer.lazy_update=false", run_dir=table.parent / f"{model}-{form}")
             found.append(result.metrics)
-            room = made.runner._evaluator._strategy.room_for_ids
+            room = made.runner._evaluator._strategy.id_limits.distinct
             assert (room is not None and room < ITEMS) == (form == "true")
         assert found[0] == found[1]
 

@@ -17,7 +17,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from mxtrain.callback.status import StatusFile
 from mxtrain.cli.dispatch import run
 from mxtrain.logger.progress import RunProgress
-from mxtrain.parallel.planner import Layout
+from mxtrain.parallel.layout import Layout
 from mxtrain.runtime import gpu_memory
 from mxtrain.runtime.gpu_memory import INTERVAL_S, GpuMemoryMeter
 from mxtrain.types import GpuMemory, Progress

@@ -16,7 +16,7 @@ from mxtrain.model.networks.embedding_table import EmbeddingTable
 from mxtrain.model.prepare import initialize
 from mxtrain.optimizer.ema import build_average
 from mxtrain.optimizer.updater import Updater
-from mxtrain.parallel.base import Objective
+from mxtrain.parallel.objective import Objective
 from mxtrain.parallel.spec import Single
 from mxtrain.training.network import hybridize
 from mxtrain.training.step import TrainingStep
@@ -78,7 +78,7 @@ def build_step(
     strategy = (placement or Single()).build(objective, parts, store)
     weights = {name: strategy.values[name] for name in strategy.trainable}
     if strategy.remote.names:
-        network = strategy.network
+        network = strategy.objective.network
         rates = dict(zip(TABLES, (network.first.weight.lr_mult, network.second.weight.lr_mult)))
         multipliers = {name: (float(rate), 1.0) for name, rate in rates.items()}
         strategy.remote.connect(store, optimizer.model_dump(), multipliers, 1, 0)

@@ -20,7 +20,7 @@ from mxtrain.model.prepare import initialize
 from mxtrain.optimizer.ema import build_average
 from mxtrain.optimizer.optimizers import SGD
 from mxtrain.optimizer.updater import Updater
-from mxtrain.parallel.base import Objective
+from mxtrain.parallel.objective import Objective
 from mxtrain.parallel.spec import Data, Hybrid, Pipeline, Single
 from mxtrain.text.loss_blocks import MaskedSoftmaxCrossEntropyLoss
 from mxtrain.training.step import TrainingStep

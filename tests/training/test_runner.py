@@ -231,10 +231,10 @@ def test_a_network_that_raises_ends_the_run_with_its_error(make, tmp_path, monke
     strategy = run.runner._step.strategy
     forward_backward = strategy.forward_backward
 
-    def failing(batch):
+    def failing(*arguments):
         if run.runner.state.step == 20:
             nd.dot(nd.ones((2, 3)), nd.ones((2, 3))).wait_to_read()  # MXNet's own error
-        return forward_backward(batch)
+        return forward_backward(*arguments)
 
     monkeypatch.setattr(strategy, "forward_backward", failing)
     with pytest.raises(Exception, match="dot"):

@@ -19,7 +19,7 @@ from mxtrain.model.prepare import initialize
 from mxtrain.optimizer.clipping import multiply, norm_and_limit
 from mxtrain.optimizer.ema import build_average
 from mxtrain.optimizer.updater import Updater
-from mxtrain.parallel.base import Objective
+from mxtrain.parallel.objective import Objective
 from mxtrain.parallel.spec import Single
 from mxtrain.training.step import TrainingStep
 from mxtrain.types import Batch

@@ -10,8 +10,8 @@ import pytest
 import mxtrain
 from mxtrain.cli.verify import show_own_gradients
 from mxtrain.engine.backend import autograd, gluon, mx, nd
-from mxtrain.parallel.base import Objective
 from mxtrain.parallel.differences import Difference, OwnGradients, Verification, WrongGradient
+from mxtrain.parallel.objective import Objective
 from mxtrain.terminal.console import open_console
 from mxtrain.types import Batch
 from mxtrain.workflows import own_gradients

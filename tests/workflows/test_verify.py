@@ -16,7 +16,7 @@ from mxtrain.kvstore.mxnet_store import MXNetStore
 from mxtrain.kvstore.world import ALONE
 from mxtrain.optimizer.updater import Updater
 from mxtrain.parallel.grid import Grid
-from mxtrain.parallel.planner import Layout
+from mxtrain.parallel.layout import Layout
 from mxtrain.parallel.spec import Data
 from mxtrain.parallel.statistics import MovingStatistics
 from mxtrain.parallel.tape import HeadGradients
@@ -42,8 +42,8 @@ class Scaled(Data):
         strategy = super().build(objective, grad_accumulation)
         right = strategy.forward_backward
 
-        def wrong(batch):
-            sums = right(batch)
+        def wrong(*arguments):
+            sums = right(*arguments)
             for reduction in strategy.reductions:
                 if reduction.name == self.parameter:
                     reduction.replicas[1][:] *= self.factor
@@ -123,8 +123,8 @@ def lose_a_replica(monkeypatch: pytest.MonkeyPatch) -> None:
     """A part of what the second replica found does not reach the sum."""
     right = Grid.forward_backward
 
-    def wrong(self: Grid, batch: Batch) -> Any:
-        sums = right(self, batch)
+    def wrong(self: Grid, *arguments: Any) -> Any:
+        sums = right(self, *arguments)
         self.reductions[0].replicas[1][:] = 0
         return sums
 

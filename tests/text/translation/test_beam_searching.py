@@ -64,7 +64,7 @@ def read(given: Batch) -> Tuple[List[Any], np.ndarray]:
 
 
 def greedy(strategy: Any, source: float, limit: int) -> List[int]:
-    network, tokens, last = strategy.network, [], BOS
+    network, tokens, last = strategy.objective.network, [], BOS
     fixed, _ = network.initial_state(nd.array([source]))
     while len(tokens) < limit:
         log_p, _ = network.step(nd.array([last], dtype="int32"), 0, fixed, [])
@@ -81,7 +81,7 @@ def test_it_searches_with_the_weights_of_the_moment() -> None:
     found = []
     for seed in (0, 3):
         strategy.values = placed(seed).values
-        for name, parameter in distinct_parameters(strategy.network).items():
+        for name, parameter in distinct_parameters(strategy.objective.network).items():
             parameter.set_data(strategy.values[name])
         prediction = decode((), batch()).asnumpy()
         assert prediction.dtype == np.float64 and prediction.shape[:2] == (3, 1)

@@ -9,11 +9,20 @@ its own time included, takes 25 us instead of 67 us (docs/decisions/0067).
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Callable, Dict, List, Mapping, Optional, Sequence, Set, Tuple
 
 import numpy as np
 
+from mxtrain.amp.spec import FULL
+from mxtrain.model.graph.trace import NotTraceable, input_names, symbol_of
+from mxtrain.model.parameters import distinct_parameters
+from mxtrain.types import shapes_of
+
 if TYPE_CHECKING:
+    from mxnet import gluon
+
+    from mxtrain.parallel.base import Strategy
     from mxtrain.types.annotations import GraphNode, SymbolGraph
 
 Arrays = Sequence[np.ndarray]
@@ -212,3 +221,35 @@ _MAKERS: Dict[str, Callable[[Mapping[str, str]], Compute]] = {
     "_mul_scalar": _with_scalar(np.multiply),
     "_div_scalar": _with_scalar(np.divide),
 }
+
+
+def build_host_graph(strategy: Strategy) -> Optional[HostGraph]:
+    """Returns the network of a strategy as a NumPy function; None if that is not supported.
+
+    Supported are dense layers and activations in full precision on a single CPU device, in code that accepts symbols.
+    The function has no parameters yet: take them from `Strategy.values`, by the names in its `parameters`.
+    """
+    objective, layout = strategy.objective, strategy.layout
+    num_inputs = len(shapes_of(objective.predict_shape or objective.input_shape))
+    is_whole = layout.num_stages == 1 and objective.precision.dtype == FULL.dtype
+    if not is_whole or strategy.rows or num_inputs != 1 or layout.devices[0][0].device_type != "cpu":
+        return None
+    names = {parameter.name: name for name, parameter in distinct_parameters(objective.network).items()}
+    return trace_host_graph(objective.network, names)
+
+
+def trace_host_graph(network: gluon.Block, names: Mapping[str, str]) -> Optional[HostGraph]:
+    """Returns a network as a NumPy function; None if that is not supported.
+
+    Args:
+        network: network to trace.
+        names: `Parameter.name` -> structural name of each parameter.
+    """
+    try:
+        symbol, _ = symbol_of(network, training=False)
+        graph: SymbolGraph = json.loads(symbol.tojson(remove_amp_cast=False))
+        for node in graph["nodes"]:
+            node["name"] = names.get(node["name"], node["name"])
+        return HostGraph(graph, *input_names(1))
+    except (NotTraceable, NotForHost):
+        return None

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from mxtrain.engine.backend import gluon, mx, nd
-from mxtrain.engine.host_graph import HostGraph
-from mxtrain.parallel.grid import host_graph
+from mxtrain.reinforcement.host_graph import HostGraph, trace_host_graph
 from mxtrain.reinforcement.networks import ActorCriticNetwork, ActorCriticSizes
 from mxtrain.reinforcement.policy import Actions
 
@@ -28,7 +27,7 @@ def drawn(network: gluon.Block, shape: Any) -> gluon.Block:
 
 def on_host(network: gluon.Block) -> Optional[HostGraph]:
     parameters = network._collect_params_with_prefix()
-    found = host_graph(network, {parameter.name: name for name, parameter in parameters.items()})
+    found = trace_host_graph(network, {parameter.name: name for name, parameter in parameters.items()})
     if found is not None:
         found.set_parameters({name: parameters[name].data().asnumpy() for name in found.parameters})
     return found
