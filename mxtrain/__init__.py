@@ -15,6 +15,7 @@ _MODULES: Dict[str, str] = {
         ("Predictions", "Run", "compose", "diff", "dry_run", "evaluate", "load", "predict", "soup", "train", "verify"),
         "mxtrain.api",
     ),
+    **dict.fromkeys(("Sweep", "explain", "sweep"), "mxtrain.api"),
     **dict.fromkeys(("Session", "session"), "mxtrain.custom_loop"),
     "lr_find": "mxtrain.cli.lr_find",
     **{name: f"mxtrain.workflows.{name}" for name in ("clean", "doctor", "report", "runs")},

@@ -1,13 +1,16 @@
 # Types for `mxtrain.__getattr__`.
 from mxtrain.api import Predictions as Predictions
 from mxtrain.api import Run as Run
+from mxtrain.api import Sweep as Sweep
 from mxtrain.api import compose as compose
 from mxtrain.api import diff as diff
 from mxtrain.api import dry_run as dry_run
 from mxtrain.api import evaluate as evaluate
+from mxtrain.api import explain as explain
 from mxtrain.api import load as load
 from mxtrain.api import predict as predict
 from mxtrain.api import soup as soup
+from mxtrain.api import sweep as sweep
 from mxtrain.api import train as train
 from mxtrain.api import verify as verify
 from mxtrain.cli.lr_find import lr_find as lr_find

@@ -15,6 +15,7 @@ import os
 import tempfile
 import warnings
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Literal, Mapping, Optional, Sequence, Union
 
@@ -27,12 +28,14 @@ from mxtrain.archive.run_records import read_rows
 from mxtrain.cli.evaluate import measure
 from mxtrain.cluster.launch.preserved import preserved_process
 from mxtrain.composing import arguments as command_line
+from mxtrain.composing import explain as explanation
+from mxtrain.composing.composer import Composer
 from mxtrain.composing.environment import compose_and_check, set_environment
 from mxtrain.composing.objects import ObjectComposer, Objects, objects_again, read_arguments, require_overrides
 from mxtrain.composing.parts import LoadedParts, MeasuredParts, Parts, with_parts
 from mxtrain.composing.restored import restore
 from mxtrain.config.given import Given, giving
-from mxtrain.config.override_text import quote
+from mxtrain.config.override_text import key_of, quote
 from mxtrain.config.specs import validate
 from mxtrain.data.given import GivenDataset, inputs_of
 from mxtrain.data.spec import choose_split, open_splits, warn_unseen
@@ -43,14 +46,18 @@ from mxtrain.in_memory import TEXTS, inputs_in, refuse_wrong_kind, write_inputs
 from mxtrain.logger.jsonl import NO_ROWS
 from mxtrain.task.fit import require_known_names, require_same_names
 from mxtrain.task.sample_results import ResultReader
+from mxtrain.terminal.tables import rows_text
 from mxtrain.training.fold_results import read_folds
 from mxtrain.training.restored_run import RestoredRun
 from mxtrain.types import expand_path, shapes_of
+from mxtrain.workflows.runs import cell_text
 
 if TYPE_CHECKING:
     from mxnet import gluon
 
     from mxtrain.checkpoint import Checkpoint
+    from mxtrain.cluster.launch.outcome import Outcome
+    from mxtrain.composing.explain import Explanation
     from mxtrain.config.groups import Description
     from mxtrain.data.signature import Signature
     from mxtrain.data.spec import Samples
@@ -188,6 +195,72 @@ def train(
         if code == EXIT_BAD_INPUT and step == 0:
             raise ConfigError(cause)
     return Run(run_dir, config_dir=config_dir, trust_code=True, objects=objects)  # the caller named the classes
+
+
+@with_parts(Parts)
+def sweep(
+    *overrides: str, dir: Optional[AnyPath] = None, config_dir: Optional[AnyPath] = None, **parts: Unpack[Parts]
+) -> Sweep:
+    """Trains a run for each combination of values, one after the other; as ``python -m mxtrain -m OVERRIDES``.
+
+    All jobs are checked before the first one starts. A job that fails does not end the sweep. The same call with the
+    same ``dir`` skips the jobs that have finished, and continues the others.
+
+    Args:
+        overrides: as on the command line; values with commas between them are swept: ``"optimizer.lr=0.1,0.01"``.
+        dir: the folder of the sweep, with a run directory for each job; default: ``multirun/DATE/TIME``.
+        config_dir: folder with further groups and options.
+        parts: groups by name, as for `train`; objects cannot be swept.
+
+    Returns:
+        The jobs, best first, with the run of each.
+
+    Raises:
+        ConfigError: a job is invalid, an object was given, or nothing is swept; no job was started.
+        DataError: the files of a dataset are missing.
+        RunDirectoryError: another sweep uses the folder.
+
+    >>> found = mxtrain.sweep("model=mlp,lenet", "optimizer.lr=0.1,0.01", dir="outputs/sweep")
+    >>> found.best_run, [(job.overrides, job.best) for job in found.jobs]
+    """
+    from mxtrain.cluster.launch.job import train_sweep
+
+    require_overrides(overrides, "sweep")
+    typed, objects = read_arguments(parts, sweep)
+    if objects:
+        raise ConfigError(
+            f"sweep: {next(iter(objects.values))} is an object, and Hydra composes jobs from names. Name its class, "
+            'e.g. "model._target_=package.Class", or call train() for each value.'
+        )
+    words = [*overrides, *typed]
+    if dir is not None:
+        words.append(f"hydra.sweep.dir={quote(absolute_path(dir, 'sweep: dir'))}")
+    with run_dir_set_by("dir"), preserved_process(), Composer(folders_of(config_dir)) as composer:
+        end = train_sweep(composer, words)
+    return Sweep(Path(os.path.abspath(end.folder)), end.exit_code, end.outcomes, config_dir)
+
+
+def explain(key: str, *overrides: str, config_dir: Optional[AnyPath] = None) -> Explanation:
+    """Explains a setting: its value, where this came from, what it overrode, and what it means.
+
+    Args:
+        key: a setting, e.g. ``"optimizer.lr"``, or a group, e.g. ``"model"``, with all of its settings.
+        overrides: as on the command line, e.g. ``"model=resnet"``.
+        config_dir: folder with further groups and options.
+
+    Returns:
+        ``settings``, each with ``path``, ``value``, ``meaning``, ``used`` and ``origins``; of a group also ``chosen``
+        and ``options``. Its text is what ``mxtrain explain`` prints.
+
+    Raises:
+        ConfigError: there is no such setting, or an override is wrong.
+
+    >>> print(mxtrain.explain("optimizer.lr", "model=resnet"))
+    >>> mxtrain.explain("trainer.max_epochs").settings[0].value
+    """
+    require_overrides(overrides, "explain")
+    with preserved_process(), Composer(folders_of(config_dir)) as composer:
+        return explanation.explain(key, composer.compose(overrides))
 
 
 def refuse_several_processes(description: Description, objects: Objects, process: str) -> None:
@@ -357,6 +430,57 @@ def verify(
         if description.kvstore.distributed:
             raise ConfigError("verify: several workers are compared by the command: python -m mxtrain verify ...")
         return compare(description, settings)
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """Result of `sweep`; its text is a table of the jobs.
+
+    Attributes:
+        path: folder of the sweep.
+        exit_code: 0 if all jobs finished; otherwise that of the first job that failed.
+        jobs: the jobs, best by ``trainer.monitor`` first: ``number``, ``overrides``, ``run_dir``, ``state``,
+            ``exit_code``, ``cause``, ``step``, and ``best`` with ``metric``, ``value`` and ``step`` or None.
+    """
+
+    path: Path
+    exit_code: int
+    jobs: Sequence[Outcome]
+    config_dir: Optional[AnyPath] = None
+
+    @property
+    def runs(self) -> List[Run]:
+        """Returns the run of each job, in the order of `jobs`."""
+        return [self._run_of(job) for job in self.jobs]
+
+    @property
+    def best_run(self) -> Optional[Run]:
+        """The run with the best value; None if no job was validated."""
+        return self._run_of(self.jobs[0]) if self.jobs and self.jobs[0].best is not None else None
+
+    def rows(self) -> List[Dict[str, Any]]:
+        """Returns a dict for each job, for `pandas.DataFrame`: number, swept settings, state, metric, best and step."""
+        return [
+            {
+                "job": job.number,
+                **{key_of(word): word.partition("=")[2] for word in job.overrides if key_of(word) in job.swept},
+                "state": job.state,
+                "metric": (job.best or {}).get("metric"),
+                "best": (job.best or {}).get("value"),
+                "step": job.step,
+            }
+            for job in self.jobs
+        ]
+
+    def __str__(self) -> str:
+        rows = self.rows()
+        titles = list(dict.fromkeys(key for row in rows for key in row))
+        return rows_text(titles, [[cell_text(row.get(title)) for title in titles] for row in rows])
+
+    __repr__ = __str__
+
+    def _run_of(self, job: Outcome) -> Run:
+        return Run(Path(job.run_dir), config_dir=self.config_dir, trust_code=True)  # the caller named the classes
 
 
 class Predictions(List[Dict[str, Any]]):

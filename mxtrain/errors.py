@@ -32,9 +32,9 @@ RUN_DIR_SETTING = "MXTRAIN_RUN_DIR_SETTING"
 _run_dir_setting: ContextVar[str] = ContextVar("run_dir_setting")
 
 
-def run_dir_setting() -> str:
-    """Returns the name of what sets the run directory, for messages: `hydra.run.dir`, or in the Python API `dir`."""
-    return _run_dir_setting.get(os.environ.get(RUN_DIR_SETTING, "hydra.run.dir"))
+def run_dir_setting(setting: str = "hydra.run.dir") -> str:
+    """Returns the name of what sets the run directory, for messages: `setting`, or in the Python API `dir`."""
+    return _run_dir_setting.get(os.environ.get(RUN_DIR_SETTING, setting))
 
 
 @contextmanager

@@ -160,7 +160,8 @@ def lock_run_directory(
     except OSError as error:
         reason = "this file system has no locks" if error.errno in (errno.ENOSYS, errno.ENOLCK) else error.strerror
         raise RunDirectoryError(
-            f"The {_NAMES[holds]} {path} cannot be used: {reason}. Choose another one with {_setting_of(holds)}=..."
+            f"The {_NAMES[holds]} {path} cannot be used: {reason}. Choose another one with "
+            f"{run_dir_setting(_SETTINGS[holds])}=..."
         ) from error
 
 
@@ -213,10 +214,7 @@ def _write_holder(fd: int) -> None:
 
 
 _NAMES = {"run": "run directory", "sweep": "folder of the sweep"}
-
-
-def _setting_of(holds: str) -> str:
-    return run_dir_setting() if holds == "run" else "hydra.sweep.dir"
+_SETTINGS = {"run": "hydra.run.dir", "sweep": "hydra.sweep.dir"}
 
 
 def _in_use(path: Path, fd: int, holds: str) -> str:
@@ -227,5 +225,5 @@ def _in_use(path: Path, fd: int, holds: str) -> str:
         holder_text = "another process"
     return (
         f"The {_NAMES[holds]} {path} is in use by {holder_text}. Wait for that {holds} or stop it, "
-        f"or choose another directory with {_setting_of(holds)}=..."
+        f"or choose another directory with {run_dir_setting(_SETTINGS[holds])}=..."
     )

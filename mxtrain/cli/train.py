@@ -6,7 +6,6 @@ import json
 import os
 from typing import Sequence
 
-from mxtrain.cluster.launch import sweep
 from mxtrain.cluster.launch.worker_script import SCRIPT, run_script
 from mxtrain.composing import arguments as given_arguments
 from mxtrain.composing.composer import Composer
@@ -64,18 +63,7 @@ def asks_for_sweep(composer: Composer, overrides: Sequence[str]) -> bool:
 
 
 def run_sweep(composer: Composer, overrides: Sequence[str]) -> int:
-    """Checks all jobs of a sweep, runs them, and returns the exit code."""
-    from mxtrain.cluster.launch.job import job
+    """Trains all jobs of a sweep; returns the exit code."""
+    from mxtrain.cluster.launch.job import train_sweep
 
-    def check_job(job_overrides: Sequence[str]) -> Description:
-        before = dict(os.environ)
-        try:
-            description = compose_and_check(composer, job_overrides)[1]
-            description.trainer.require_one_run("-m")
-            return description
-        finally:
-            # Each job sets its own runtime; this process only looks.
-            os.environ.clear()
-            os.environ.update(before)
-
-    return sweep.run_sweep(composer, overrides, check_job, job)
+    return train_sweep(composer, overrides).exit_code

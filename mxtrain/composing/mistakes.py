@@ -60,7 +60,7 @@ def refuse_sweeps(parsed: Sequence[Override], files: ConfigFiles) -> None:
             key, _, value = text.partition("=")
             if isinstance(override.value(), IntervalSweep):
                 raise ConfigError(range_outside_tune(text))
-            several = f"{text} gives several values. Add -m to train with each of them"
+            several = f"{text} gives several values. Add -m (in Python: mxtrain.sweep) to train with each of them"
             if key in files.groups():  # only groups whose options can be combined take a list
                 raise ConfigError(f"{several}{f', or write {key}=[{value}]' if key in NAMED_GROUPS else ''}.")
             quoted = f"\"{key}='{value}'\""

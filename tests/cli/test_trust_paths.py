@@ -23,7 +23,7 @@ TYPED = {
     "custom_loop.py",
     "cli/train.py",
     "cli/verify.py",
-    "cli/explain.py",
+    "composing/explain.py",
     "cli/show.py",
     "cli/score.py",
     "cli/lr_find.py",

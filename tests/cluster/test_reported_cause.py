@@ -13,6 +13,7 @@ from mxtrain.cluster.reported_cause import CAUSE_FILE, ReportedCause, report_cau
 from mxtrain.errors import RUN_DIR_SETTING, run_dir_set_by, run_dir_setting
 
 
+@pytest.mark.slow
 def test_a_child_reports_its_cause(tmp_path: Path) -> None:
     with ReportedCause() as reported:
         command = [sys.executable, "-m", "mxtrain", "modle=mlp"]

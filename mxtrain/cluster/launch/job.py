@@ -6,6 +6,7 @@ Hydra calls `job` in this process, or in a worker process of its launcher, which
 from __future__ import annotations
 
 import logging
+import os
 import shlex
 import sys
 from contextlib import suppress
@@ -15,7 +16,6 @@ from typing import TYPE_CHECKING, Any, Dict, List, Optional, Sequence, Set, Unio
 
 from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from hydra.core.hydra_config import HydraConfig
-from hydra.utils import get_class
 from omegaconf import DictConfig, OmegaConf
 
 from mxtrain.archive.run_files import STATUS_FILE
@@ -28,10 +28,12 @@ from mxtrain.cluster.member import find_world
 from mxtrain.cluster.stopping import keep_termination, was_told_to_end
 from mxtrain.composing import config_files
 from mxtrain.composing.arguments import config_flags
-from mxtrain.composing.environment import conf_of, describe_here, set_environment
+from mxtrain.composing.composer import Composer
+from mxtrain.composing.environment import compose_and_check, conf_of, describe_here, set_environment
 from mxtrain.config import rules
 from mxtrain.config.groups import Description
 from mxtrain.config.override_text import key_of
+from mxtrain.config.specs import name_of
 from mxtrain.errors import (
     EXIT_CRASHED,
     EXIT_FINISHED,
@@ -74,6 +76,31 @@ _warned: Set[str] = set()
 config_files.register_resolvers()
 
 
+def train_sweep(composer: Composer, overrides: Sequence[str]) -> sweep.SweepEnd:
+    """Checks all jobs of a sweep, and trains them.
+
+    Args:
+        composer: composes configurations from overrides.
+        overrides: overrides, with several values for the swept settings.
+
+    Raises:
+        ConfigError: a job is invalid; no job was started.
+    """
+
+    def check_job(job_overrides: Sequence[str]) -> Description:
+        before = dict(os.environ)
+        try:
+            description = compose_and_check(composer, job_overrides)[1]
+            description.trainer.require_one_run("-m")
+            return description
+        finally:
+            # Each job sets its own runtime; this process only looks.
+            os.environ.clear()
+            os.environ.update(before)
+
+    return sweep.run_sweep(composer, overrides, check_job, job)
+
+
 def job(config: DictConfig) -> Optional[float]:
     """Runs one job of a sweep in Hydra's directory; returns the best value of `trainer.monitor` for sweepers.
 
@@ -91,7 +118,7 @@ def job(config: DictConfig) -> Optional[float]:
     if was_told_to_end(outcome.exit_code, outcome.cause) and sweep.SWEEP.is_running:
         raise KeyboardInterrupt
     if outcome.exit_code != EXIT_FINISHED and outcome.exit_code not in STOPS:
-        if issubclass(get_class(settings.sweeper["_target_"]), BasicSweeper):
+        if settings.sweeper["_target_"] == name_of(BasicSweeper):
             return None  # the basic sweeper would only print the same error again
         raise JobFailed(outcome.cause)
     return None if outcome.best is None else float(outcome.best["value"])

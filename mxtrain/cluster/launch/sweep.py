@@ -60,13 +60,28 @@ class _SweepState:
 SWEEP = _SweepState()
 
 
+@dataclass(frozen=True)
+class SweepEnd:
+    """The end of a sweep.
+
+    Attributes:
+        folder: the folder of the sweep.
+        exit_code: 0 if all jobs finished.
+        outcomes: jobs of this call and of earlier calls in the same folder, best first.
+    """
+
+    folder: Path
+    exit_code: int
+    outcomes: Sequence[Outcome]
+
+
 def run_sweep(
     composer: Composer,
     overrides: Sequence[str],
     check: Callable[[Sequence[str]], Description],
     job: Callable[[DictConfig], Optional[float]],
-) -> int:
-    """Validates all jobs, runs them, and returns the exit code.
+) -> SweepEnd:
+    """Validates all jobs, and runs them.
 
     Args:
         composer: composes configurations from overrides.
@@ -107,8 +122,8 @@ def _run_jobs(
     first: Composed,
     description: Description,
     job: Callable[[DictConfig], Optional[float]],
-) -> int:
-    """Runs the valid jobs of a sweep; returns the exit code.
+) -> SweepEnd:
+    """Runs the valid jobs of a sweep.
 
     Args:
         composer, overrides, job: as of `run_sweep`.
@@ -137,10 +152,12 @@ def _run_jobs(
         failure = EXIT_FINISHED
     finally:
         outcomes = read_outcomes(file, start)
+        ranked = rank_jobs(outcomes, earlier, description) if outcomes else []
         if outcomes:
-            print_table(outcomes, folder, description, earlier)
+            print_table(outcomes, ranked, folder, description)
     interrupted = failure and outcomes and outcomes[-1].exit_code in STOPS
-    return outcomes[-1].exit_code if interrupted else failure or exit_code_of(outcomes)
+    code = outcomes[-1].exit_code if interrupted else failure or exit_code_of(outcomes)
+    return SweepEnd(folder, code, ranked)
 
 
 def refuse_other_task(first: Description, second: Description) -> None:
@@ -337,16 +354,13 @@ def _next_steps(best: Outcome, folder: Path, description: Description) -> List[T
     return steps
 
 
-def print_table(
-    outcomes: Sequence[Outcome], folder: Path, description: Description, earlier: Sequence[Outcome] = ()
-) -> None:
-    """Prints a table of the jobs, best first: swept settings, state, best value of `trainer.monitor` and its step.
+def rank_jobs(outcomes: Sequence[Outcome], earlier: Sequence[Outcome], description: Description) -> List[Outcome]:
+    """Returns all jobs of a sweep, best first.
 
     Args:
         outcomes: jobs of this call.
-        folder: directory of the sweep.
-        description: description of one job.
         earlier: jobs of earlier calls; jobs that were run again or monitored another value are left out.
+        description: description of one job.
     """
     repeated = {outcome.run_dir for outcome in outcomes}
     earlier = [
@@ -354,7 +368,18 @@ def print_table(
         for one in earlier
         if one.run_dir not in repeated and (one.best is None or one.best["metric"] == description.trainer.monitor)
     ]
-    ranked = by_rank([*earlier, *outcomes], direction_of(description))
+    return by_rank([*earlier, *outcomes], direction_of(description))
+
+
+def print_table(outcomes: Sequence[Outcome], ranked: Sequence[Outcome], folder: Path, description: Description) -> None:
+    """Prints a table of the jobs: swept settings, state, best value of `trainer.monitor` and its step.
+
+    Args:
+        outcomes: jobs of this call.
+        ranked: all jobs, best first.
+        folder: directory of the sweep.
+        description: description of one job.
+    """
     swept = list(dict.fromkeys(key for outcome in ranked for key in outcome.swept))
     rows: List[List[str]] = []
     for position, outcome in enumerate(ranked):

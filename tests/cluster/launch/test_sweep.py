@@ -229,7 +229,9 @@ def test_jobs_of_earlier_calls_in_the_same_folder_count(tmp_path, capsys) -> Non
         logger={},
         metric={"accuracy": SimpleNamespace(better_direction="max")},
     )
-    sweep.print_table(read_outcomes(file, start), folder, description, earlier)  # type: ignore[arg-type]
+    outcomes = read_outcomes(file, start)
+    ranked = sweep.rank_jobs(outcomes, earlier, description)  # type: ignore[arg-type]
+    sweep.print_table(outcomes, ranked, folder, description)  # type: ignore[arg-type]
     assert rows(capsys.readouterr().out) == [("0", "finished, before", "0.9000"), ("1", "finished", "0.5000")]
 
 
@@ -357,6 +359,7 @@ def test_lines_that_are_no_outcome_are_left_out(tmp_path, caplog):
     assert len(caplog.messages) == len(lines) and "jobs.jsonl, line 2 is no outcome of a job" in caplog.messages[0]
 
 
+@pytest.mark.slow
 def test_two_sweeps_at_once_in_one_folder_are_refused(tmp_path, capsys) -> None:
     folder = tmp_path / "s"
     words = ["-m", "model=mlp", "optimizer.lr=0.1,0.2", f"hydra.sweep.dir={folder}"]
