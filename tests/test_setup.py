@@ -411,6 +411,43 @@ def test_the_wheel_carries_conf_and_the_console_script(tmp_path: Path) -> None:
     assert not [item for item in required if item.name.startswith("mxnet") and "extra" not in str(item.marker)]
 
 
+@pytest.mark.parametrize(
+    "file, old, new, words",
+    [
+        ("CHANGELOG.md", "## Unreleased\n", "## Unreleased\n\n", "version 1.2.3 can be released"),
+        ("CHANGELOG.md", "## 1.2.3", "## 1.2.4", "CHANGELOG.md has no section '## 1.2.3'"),
+        ("CHANGELOG.md", "## Unreleased\n", "## Unreleased\n\n- New.\n", "changes below '## Unreleased'"),
+        ("mxtrain/__init__.py", "1.2.3", "1.2", "__version__ = '1.2' is not of the form 1.2.3"),
+        ("mxtrain/__init__.py", "1.2.3", "1.2.2", "the tag v1.2.2 exists"),
+    ],
+)
+def test_release_requires_agreement_of_version_changes_and_tags(
+    tmp_path: Path, file: str, old: str, new: str, words: str
+) -> None:
+    for name in ("scripts", "mxtrain"):
+        (tmp_path / name).mkdir()
+    shutil.copy(ROOT / "scripts/release", tmp_path / "scripts/release")
+    (tmp_path / "mxtrain/__init__.py").write_text('__version__ = "1.2.3"\n')
+    (tmp_path / "CHANGELOG.md").write_text("# Changes\n\n## Unreleased\n\n## 1.2.3\n\n- First.\n\n## 1.2.2\n")
+    (tmp_path / file).write_text((tmp_path / file).read_text().replace(old, new))
+    git = ["git", "-c", "user.name=a", "-c", "user.email=a@example.org"]
+    for command in (["init", "-q"], ["add", "."], ["commit", "-qm", "first"], ["tag", "v1.2.2"]):
+        subprocess.run([*git, *command], cwd=tmp_path, check=True)
+    done = subprocess.run(["scripts/release", "--check"], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert words in done.stdout + done.stderr
+    assert done.returncode == (0 if "can be released" in words else 2)
+
+
+def test_release_requires_a_clean_tree(tmp_path: Path) -> None:
+    for name in ("scripts", "mxtrain"):
+        (tmp_path / name).mkdir()
+    shutil.copy(ROOT / "scripts/release", tmp_path / "scripts/release")
+    (tmp_path / "mxtrain/__init__.py").write_text('__version__ = "1.2.3"\n')
+    subprocess.run(["git", "init", "-q"], cwd=tmp_path, check=True)
+    done = subprocess.run(["scripts/release", "--check"], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 2 and "not committed" in done.stderr
+
+
 CI = ROOT / ".ci/run"
 BUILDS = ("g++", "cc", "gcc-12", "make", "cmake", "chromium", "srun", "sbatch", "sshd", "ssh", "mpirun")
 """Commands that a stranger may not have."""
