@@ -21,7 +21,7 @@ from mxtrain.composing.moved_data import find_data
 from mxtrain.config.specs import flatten
 from mxtrain.config.trust import require_trusted
 from mxtrain.errors import ConfigError, NoCheckpoint, did_you_mean
-from mxtrain.runtime import MACHINE_FIELDS
+from mxtrain.runtime import MACHINE_FIELDS, REMOVED_FIELDS
 from mxtrain.terminal.program import program
 from mxtrain.training.fold_results import read_folds
 from mxtrain.training.restored_run import RestoredRun
@@ -162,7 +162,8 @@ def on_this_machine(recorded: object, default: Config) -> object:
     """
     if not isinstance(recorded, Mapping):
         return recorded  # which the validation says
-    runtime = {**recorded, **{name: default[name] for name in MACHINE_FIELDS if name in recorded}}
+    kept = {name: value for name, value in recorded.items() if name not in REMOVED_FIELDS}
+    runtime = {**kept, **{name: default[name] for name in MACHINE_FIELDS if name in kept}}
     if isinstance(runtime.get("env"), Mapping):
         runtime["env"] = {name: value for name, value in runtime["env"].items() if name not in MACHINE_FIELDS.values()}
     return runtime

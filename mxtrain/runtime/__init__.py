@@ -10,6 +10,6 @@ Nothing here imports MXNet or numpy: both read the environment once, when they a
 from __future__ import annotations
 
 from mxtrain.runtime.apply import RuntimeReport, Setting, apply
-from mxtrain.runtime.spec import MACHINE_FIELDS, Runtime
+from mxtrain.runtime.spec import MACHINE_FIELDS, REMOVED_FIELDS, Runtime
 
-__all__ = ["MACHINE_FIELDS", "Runtime", "RuntimeReport", "Setting", "apply"]
+__all__ = ["MACHINE_FIELDS", "REMOVED_FIELDS", "Runtime", "RuntimeReport", "Setting", "apply"]

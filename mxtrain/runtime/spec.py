@@ -16,9 +16,10 @@ MACHINE_FIELDS = {
     "threads": "OMP_NUM_THREADS",
     "cpu_temp_copy": "MXNET_CPU_TEMP_COPY",
     "cpu_workers": "MXNET_CPU_WORKER_NTHREADS",
-    "huge_pages": None,
 }
 """Fields that depend on the machine, so that runs on other machines do not inherit them -> the variable of each."""
+REMOVED_FIELDS = ("huge_pages",)
+"""Fields that earlier versions recorded; they had no effect on results."""
 VariableName = Annotated[str, pydantic.StringConstraints(pattern=r"^[A-Z_][A-Z0-9_]*$")]
 
 
@@ -51,9 +52,6 @@ class Runtime(Spec):
     operators: Union[Auto, bool] = "auto"
     """Use mxtrain's native operators (BERT's attention and norms, AdamW, regions of detectors) instead of MXNet's, on
     CPUs; auto: if there is a C++ compiler, which compiles them once."""
-    huge_pages: bool = False
-    """Join the pages of MXNet's memory to huge pages of 2 MiB, if the kernel does so on request ("madvise" in
-    /sys/kernel/mm/transparent_hugepage/enabled)."""
     tf32: Union[Auto, bool] = "auto"
     """Let GPUs from compute capability 8.0 on round the factors of float32 products and convolutions to TF32, which
     keeps 10 of 23 bits of the mantissa (false sets NVIDIA_TF32_OVERRIDE=0 for cuBLAS and cuDNN). auto: the default of

@@ -101,7 +101,7 @@ def test_the_terminal_shows_it_once(caplog: pytest.LogCaptureFixture, monkeypatc
     monkeypatch.setitem(sys.modules, "mxnet", sys)
     monkeypatch.setattr(job, "_warned", set())
     report = RuntimeReport((), cores=2, threads="2", amx=False, fast_bfloat16=False, slow=("it is slow",))
-    description: Any = SimpleNamespace(amp=SimpleNamespace(dtype="float32"), runtime=SimpleNamespace(huge_pages=False))
+    description: Any = SimpleNamespace(amp=SimpleNamespace(dtype="float32"))
     with caplog.at_level(logging.INFO):
         job.report_environment(report, description)
         job.report_environment(report, description)

@@ -44,7 +44,7 @@ from mxtrain.errors import (
     unforeseen,
 )
 from mxtrain.files.json_text import read_json
-from mxtrain.runtime import RuntimeReport, huge_pages
+from mxtrain.runtime import RuntimeReport
 from mxtrain.runtime.amx import ISA
 from mxtrain.runtime.cores import usable_cores
 from mxtrain.terminal.program import command_line
@@ -304,10 +304,6 @@ def report_environment(report: RuntimeReport, description: Description) -> None:
     if description.amp.dtype == "bfloat16" and not report.fast_bfloat16:
         reason = next((line for line in report.lines() if line.startswith(ISA)), "")
         log.warning("amp=bfloat16 is no faster than amp=off here. %s", reason)
-    if description.runtime.huge_pages and not huge_pages.keep_joining():
-        log.warning(
-            "runtime.huge_pages=true has no effect: this kernel does not join pages on request (%s)", huge_pages.ENABLED
-        )
 
 
 def command_of(settings: DictConfig) -> CommandLine:
