@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import math
 import os
-import tempfile
 import warnings
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -37,19 +36,17 @@ from mxtrain.composing.restored import restore
 from mxtrain.config.given import Given, giving
 from mxtrain.config.override_text import key_of, quote
 from mxtrain.config.specs import validate
-from mxtrain.data.given import GivenDataset, inputs_of
 from mxtrain.data.spec import choose_split, open_splits, warn_unseen
 from mxtrain.errors import EXIT_BAD_INPUT, ConfigError, DataError, LoaderError, run_dir_set_by
 from mxtrain.files.json_text import read_json
-from mxtrain.files.temporary import temporary_place
-from mxtrain.in_memory import TEXTS, inputs_in, refuse_wrong_kind, write_inputs
 from mxtrain.logger.jsonl import NO_ROWS
 from mxtrain.task.fit import require_known_names, require_same_names
 from mxtrain.task.sample_results import ResultReader
 from mxtrain.terminal.tables import rows_text
 from mxtrain.training.fold_results import read_folds
 from mxtrain.training.restored_run import RestoredRun
-from mxtrain.types import expand_path, shapes_of
+from mxtrain.types import expand_path
+from mxtrain.workflows.predict import Predictions, predict_objects
 from mxtrain.workflows.runs import cell_text
 
 if TYPE_CHECKING:
@@ -60,7 +57,6 @@ if TYPE_CHECKING:
     from mxtrain.composing.explain import Explanation
     from mxtrain.config.groups import Description
     from mxtrain.data.signature import Signature
-    from mxtrain.data.spec import Samples
     from mxtrain.exporting.run import ExportReport
     from mxtrain.parallel.differences import Verification
     from mxtrain.training.restored_run import RestoredRun
@@ -483,18 +479,6 @@ class Sweep:
         return Run(Path(job.run_dir), config_dir=self.config_dir, trust_code=True)  # the caller named the classes
 
 
-class Predictions(List[Dict[str, Any]]):
-    """List of the rows that `predict` writes, one for each input.
-
-    Attributes:
-        arrays: decoded outputs, one array per sample, e.g. class probabilities (K,).
-    """
-
-    def __init__(self, rows: Sequence[Dict[str, Any]], arrays: Sequence[np.ndarray]):
-        super().__init__(rows)
-        self.arrays = list(arrays)
-
-
 class Run:
     """A run directory or a checkpoint. Returned by `train` and `load`.
 
@@ -759,26 +743,9 @@ class Run:
             raise ConfigError(f"predict: a run of task={self.description.task.name} predicts nothing. Use evaluate().")
         if not isinstance(top_k, int) or top_k < 1:
             raise ConfigError(f"predict: top_k={top_k!r}: it must be a positive integer.")
-        given = list(inputs) if isinstance(inputs, (list, tuple)) else [inputs]
-        if not given:
-            return Predictions([], [])
-        dataset = self.description.dataset
-        if isinstance(dataset, GivenDataset):
-            return self._predict_arrays(inputs, dataset, top_k)
-        given = inputs_in(inputs, dataset.gives.sample.name, shapes_of(self.signature.shape)[0])
-        reads_texts = dataset.gives.sample.name in TEXTS
-        paths = [isinstance(one, os.PathLike) or (isinstance(one, str) and not reads_texts) for one in given]
-        if any(paths) and not all(paths):
-            raise ConfigError("predict: some inputs are paths and others are not. Predict for them separately.")
-        refuse_wrong_kind(given, dataset.gives.sample.name, self.description.task.name)
-        if all(paths):
-            return self._predict_files([os.fspath(one) for one in given], top_k)
-        with tempfile.TemporaryDirectory(prefix="mxtrain-predict-", dir=temporary_place()) as folder:
-            found = self._predict_files(write_inputs(given, Path(folder)), top_k)
-        if len(found) == len(given):  # paths in the temporary folder are meaningless to the caller
-            for row in found:
-                row.pop("file", None)
-        return found
+        trained = self._trained()
+        with self._prepared("predict") as restored:
+            return predict_objects(trained, restored.dataset, inputs, top_k)
 
     def batches(self, split: Split = "val", *overrides: str) -> Iterator[Dict[str, np.ndarray]]:
         """Yields the batches of a split, in order and without augmentation, as named arrays.
@@ -804,31 +771,6 @@ class Run:
                 **_named("target", [array.asnumpy()[: batch.size] for array in batch.targets]),
                 **({} if batch.index_B is None else {"index": np.asarray(batch.index_B)[: batch.size]}),
             }
-
-    def _predict_files(self, names: Sequence[str], top_k: int) -> Predictions:
-        with self._prepared("predict") as restored:
-            unreadable: Dict[int, str] = {}
-            source, places = restored.dataset.open_inputs(names, restored.signature, False, unreadable)
-            warn_unseen(restored.dataset, source, restored.signature)
-            return self._predict_samples(source, places, top_k)
-
-    def _predict_arrays(self, inputs: Any, dataset: GivenDataset, top_k: int) -> Predictions:
-        source = inputs_of(inputs, dataset)
-        with self._prepared("predict"):
-            found = self._predict_samples(source, [""] * len(source), top_k)
-        for row in found:
-            row.pop("file")
-        return found
-
-    def _predict_samples(self, source: Samples, places: Sequence[str], top_k: int) -> Predictions:
-        from mxtrain.cli.predict import predict_rows
-        from mxtrain.training.loaders import build_loader
-
-        trained = self._trained()
-        loader = build_loader(trained.description, source, trained.signature, trained.device, in_order=True)
-        arrays: List[np.ndarray] = []
-        rows = list(predict_rows(trained, loader, source, places, top_k, copied={}, arrays=arrays))
-        return Predictions(rows, arrays)
 
     def _restore(self, command: str = "predict", overrides: Sequence[str] = (), dataset: Any = None) -> RestoredRun:
         is_other = bool(overrides) or command != "predict"

@@ -175,7 +175,7 @@ def test_predictions_of_arrays_images_and_files_are_those_of_the_command(trained
         (np.zeros((2, 8, 8, 5), np.uint8), "input 0 is an array of uint8 with shape \\(8, 8, 5\\)"),
         (np.zeros((2, 2, 8, 8, 3), np.uint8), "shape \\(2, 2, 8, 8, 3\\)"),
         ([3], "of type int"),
-        ({"a": 1}, "of type dict. A run of task=classification reads images"),
+        ({"a": 1}, "input 0 is of type dict. This run reads images"),
         (["a.png", digit()], "some inputs are paths"),
     ],
 )
@@ -193,7 +193,7 @@ def test_texts_are_given_as_strings(tmp_path):
     assert run.predict(["twenty two", "three"]) == expected
     with pytest.raises(ConfigError, match="several lines"):
         run.predict("one\ntwo")
-    with pytest.raises(ConfigError, match="input 0 is an array .* A run of task=translation reads strings"):
+    with pytest.raises(ConfigError, match="input 0 is an array .* This run reads strings"):
         run.predict(digit())
     with pytest.raises(ConfigError, match="no valid Unicode"):
         run.predict("\ud800")
@@ -201,6 +201,7 @@ def test_texts_are_given_as_strings(tmp_path):
 
 
 def test_rows_of_tables_are_given_as_dicts(tmp_path):
+    pandas = pytest.importorskip("pandas")
     run = mxtrain.train("debug=fast", "task=tabular", "logger=jsonl", dir=tmp_path / "run")
     names = run.signature.class_names if run.signature.class_names[0] not in ("0", "1") else []
     columns = [column.name for column in run.signature.columns.columns] if hasattr(run.signature, "columns") else names
@@ -211,9 +212,16 @@ def test_rows_of_tables_are_given_as_dicts(tmp_path):
     assert run.predict(rows) == expected and len(expected) == 2
     typed = [{name: np.float64(value) for name, value in reversed(list(row.items()))} for row in rows]
     assert run.predict(typed) == expected
-    for wrong, why in (([rows[0], {"a": 1}], "Give equal ones"), ([{"a": np.zeros(3)}], "of type ndarray")):
-        with pytest.raises(ConfigError, match=why):
+    assert run.predict(pandas.DataFrame(rows)) == expected
+    for wrong, why in (
+        ([rows[0], {"a": 1}], "sample 1: there is no column"),
+        ({**rows[0], columns[2]: np.zeros(3)}, "is of type ndarray"),
+        ([{**rows[0], columns[2]: "x"}], f"sample 0: '{columns[2]}' is 'x'"),
+    ):
+        with pytest.raises(DataError, match=why):
             run.predict(wrong)
+    with pytest.raises(ConfigError, match="input 1 is of type int. This run reads dicts from column to value"):
+        run.predict([rows[0], 1])
 
 
 def test_the_process_is_as_it_was(tmp_path):

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Dict, List, Mapping, Sequence
 
 from mxtrain.checkpoint.contents import Checkpoint, Snapshot, write_contents
-from mxtrain.checkpoint.folder import CHECKPOINTS, TEMPORARY, discard, read_named, scan
+from mxtrain.checkpoint.folder import AVERAGED, CHECKPOINTS, TEMPORARY, discard, read_named, scan
 from mxtrain.checkpoint.run_state import require_run_state, require_same_arrays
 from mxtrain.errors import CheckpointError, ConfigError, run_dir_setting
 from mxtrain.files.durable import fsync_directory
@@ -19,8 +19,6 @@ from mxtrain.files.durable import fsync_directory
 if TYPE_CHECKING:
     import numpy as np
 
-AVERAGED = "averaged"
-"""The folder of a run directory for averages, one folder each."""
 MODEL, EMA = "model", "ema"
 SLIM = "slimmed_step"
 """Key in the state of a slimmed checkpoint: step of the checkpoint that it was made from."""

@@ -19,6 +19,8 @@ from mxtrain.errors import DamagedCheckpoint, UnreadableCheckpoint
 TEMPORARY = ".tmp-"
 CHECKPOINTS = "checkpoints"
 """The folder of a run directory."""
+AVERAGED = "averaged"
+"""The folder of a run directory for averages, one folder each."""
 
 # The second number counts the copies of one step: a step that is saved again with other content gets the next one,
 # so that the old copy stays until the new one is there. A rename cannot replace a directory that holds files.
@@ -31,6 +33,12 @@ class Place(NamedTuple):
     step: int
     copy: int
     path: Path
+
+
+def run_dir_of(path: Path) -> Path:
+    """Returns the run directory that a checkpoint lies in, or the current folder if it was copied out of one."""
+    folder = Path(os.path.abspath(path)).parent  # as it was named: a link in it is not followed
+    return folder.parent if folder.name in (CHECKPOINTS, AVERAGED) else Path.cwd()
 
 
 def scan(directory: Path) -> List[Place]:

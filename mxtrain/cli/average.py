@@ -16,14 +16,14 @@ import pydantic
 from typing_extensions import Annotated
 
 from mxtrain.checkpoint import Checkpoint, open_checkpoint, refuse_links, require_run_state
-from mxtrain.checkpoint.average import AVERAGED, last_checkpoints, write_average
-from mxtrain.checkpoint.folder import CHECKPOINTS
+from mxtrain.checkpoint.average import last_checkpoints, write_average
+from mxtrain.checkpoint.folder import AVERAGED, CHECKPOINTS, run_dir_of
 from mxtrain.checkpoint.ranking import VAL_LOSS
 from mxtrain.checkpoint.soup import Soup, cook, require_same_runs, write_soup
 from mxtrain.cluster.launch.sweep import direction_of
 from mxtrain.composing import arguments as command_line
 from mxtrain.composing.arguments import Arguments
-from mxtrain.composing.restored import one_run, restore, run_dir_of
+from mxtrain.composing.restored import one_run, restore
 from mxtrain.composing.settings import refuse_misspelled_groups, split_settings
 from mxtrain.data.spec import choose_split, open_splits
 from mxtrain.errors import CheckpointError, ConfigError, DataError, LoaderError
@@ -187,7 +187,7 @@ def _folder(first: Checkpoint, settings: AverageSettings) -> Path:
         ConfigError: the folder holds other files, or cannot be written.
     """
     if settings.out is None:
-        name, run_dir = f"{settings.soup}-soup", run_dir_of(first)
+        name, run_dir = f"{settings.soup}-soup", run_dir_of(first.path)
         refuse_links(run_dir, (AVERAGED, f"{AVERAGED}/{name}"))
         return require_writable(run_dir / AVERAGED / name, "out")
     path = Path(settings.out)

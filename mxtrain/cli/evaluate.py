@@ -14,10 +14,10 @@ import pydantic
 from typing_extensions import Annotated
 
 from mxtrain.checkpoint import Checkpoint, refuse_links
-from mxtrain.checkpoint.average import AVERAGED
+from mxtrain.checkpoint.folder import AVERAGED, run_dir_of
 from mxtrain.cli.artifacts import show_artifacts
 from mxtrain.composing import arguments as command_line
-from mxtrain.composing.restored import one_run, restore, run_dir_of
+from mxtrain.composing.restored import one_run, restore
 from mxtrain.composing.settings import refuse_misspelled_groups, split_settings
 from mxtrain.data.spec import choose_split, open_splits, warn_unseen
 from mxtrain.errors import ConfigError, DataError, LoaderError, did_you_mean
@@ -190,7 +190,7 @@ def own_folder(checkpoint: Checkpoint, split: str) -> Path:
     """
     is_average = "averaged_steps" in checkpoint.state
     parts = ["eval", *([AVERAGED, checkpoint.path.name] if is_average else []), split]
-    run_dir = run_dir_of(checkpoint)
+    run_dir = run_dir_of(checkpoint.path)
     below = [CORRUPTED, *(EXPLAINED.format(method) for method in METHODS)]
     folders = ["/".join(parts[:end]) for end in range(1, len(parts) + 1)]
     refuse_links(run_dir, [*folders, *(f"{folders[-1]}/{name}" for name in below)])

@@ -13,9 +13,10 @@ from typing_extensions import Annotated
 
 from mxtrain.amp.spec import FULL
 from mxtrain.checkpoint import Checkpoint
+from mxtrain.checkpoint.folder import run_dir_of
 from mxtrain.checkpoint.ndarray_file import canonical_sha256
 from mxtrain.composing import arguments as command_line
-from mxtrain.composing.restored import one_run, restore, run_dir_of
+from mxtrain.composing.restored import one_run, restore
 from mxtrain.composing.settings import refuse_misspelled_groups, split_settings
 from mxtrain.config.libraries import require_library
 from mxtrain.config.specs import validate
@@ -146,7 +147,7 @@ def check_settings(settings: ExportSettings) -> None:
 
 def folder_of(checkpoint: Checkpoint, settings: ExportSettings) -> Path:
     """Returns the folder to make."""
-    return Path(settings.out) if settings.out else run_dir_of(checkpoint) / EXPORTED
+    return Path(settings.out) if settings.out else run_dir_of(checkpoint.path) / EXPORTED
 
 
 def check(words: Sequence[str], overrides: Sequence[str]) -> int:

@@ -3,105 +3,29 @@ of the run's task, as JSONL or CSV."""
 
 from __future__ import annotations
 
-import csv
-import itertools
 import logging
-import os
 import sys
 from contextlib import contextmanager
-from pathlib import Path
-from types import MappingProxyType
-from typing import (
-    TYPE_CHECKING,
-    Collection,
-    Dict,
-    Iterable,
-    Iterator,
-    List,
-    Literal,
-    Mapping,
-    Optional,
-    Sequence,
-    Set,
-    TextIO,
-    Tuple,
-)
+from typing import Iterator, Optional, Sequence, TextIO
 
-import pydantic
-from typing_extensions import Annotated
-
-from mxtrain.checkpoint import Checkpoint, refuse_links
 from mxtrain.composing import arguments as command_line
-from mxtrain.composing.restored import one_run, restore, run_dir_of
+from mxtrain.composing.restored import one_run, restore
 from mxtrain.composing.settings import refuse_misspelled_groups, split_settings
-from mxtrain.data.checking.checks import checks_of
-from mxtrain.data.loading.dataset_files import explain, why_stream
-from mxtrain.data.spec import choose_split, open_splits, warn_unseen
-from mxtrain.errors import ConfigError, DataError, LoaderError, did_you_mean
-from mxtrain.files.durable import encode_json, replace_file
-from mxtrain.task.sample_results import location
+from mxtrain.errors import ConfigError
 from mxtrain.task.spec import Task
 from mxtrain.terminal.program import program
-from mxtrain.types import Positive, Spec
-from mxtrain.workflows.output_file import OutputFile, OutputFolder, open_output_file, require_writable
-
-if TYPE_CHECKING:
-    import numpy as np
-
-    from mxtrain.data.loading.loader import EpochLoader
-    from mxtrain.data.signature import Signature
-    from mxtrain.data.spec import BaseDataset, Samples
-    from mxtrain.training.trained import Trained
-    from mxtrain.types.annotations import Json
-
-
-Split = Literal["train", "val", "test"]
-SKIP = "type skip_unreadable=true to go on without such files."
-
-
-def read_columns(value: object) -> object:
-    """Splits text such as `id`, `id,name` or `[id, name]` into unique column names. Other values are returned as is."""
-    if not isinstance(value, str):
-        return value
-    return list(dict.fromkeys(name for part in value.strip("[] ").split(",") if (name := part.strip(" '\""))))
-
-
-class PredictSettings(Spec):
-    """Settings of `predict` besides overrides."""
-
-    which: Literal["best", "last"] = "best"
-    """The checkpoint of a run to use: its last or its best one."""
-    output: Optional[OutputFile] = None
-    """File for the predictions; default: standard output."""
-    folder: Optional[OutputFolder] = None
-    """Folder for files that a task predicts; default: predict in the run directory."""
-    format: str = "auto"
-    """jsonl, csv, or one that a task has of its own; auto: csv where the output's name ends so, else jsonl."""
-    top_k: Positive = 3
-    """Number of alternatives to name for each sample, where a task has several."""
-    keep: Annotated[Optional[List[str]], pydantic.BeforeValidator(read_columns)] = None
-    """Columns of tables to copy beside the predictions, e.g. [id,name]; default: columns with names of ids that are no
-    inputs."""
-    fuse: bool = False
-    """Join operators on a CPU (oneDNN): faster for most convolutional networks, and equal but for the last bits. The
-    first batch of each shape is computed both ways; where they differ by more than 1e-5, nothing is joined."""
-    skip_unreadable: bool = False
-    """Go on where a file cannot be read, and list these at the end."""
-    sample: Optional[Positive] = None
-    """Number of samples of a split of the run's own data to predict for, instead of files; null: all, if split is
-    given."""
-    split: Optional[Split] = None
-    """Predict for this split of the run's own data instead of files; null: files, or with sample= the test split (else
-    the validation split)."""
+from mxtrain.workflows.output_file import open_output_file
+from mxtrain.workflows.predict import PredictResult, PredictSettings, refuse_streams, write_predictions
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Runs the command and returns the exit code. Checks all that it can before it imports MXNet."""
+    """Predicts, writes and prints; returns the exit code."""
     parsed = command_line.parse(arguments, reads_checkpoint=True)
     settings, overrides = split_settings(parsed, PredictSettings, "predict")
     refuse_misspelled_groups(overrides, "predict", parsed.config_dirs)
     path = one_run(parsed, "predict")
-    refuse_streams(parsed.positionals[1:], settings.skip_unreadable)
+    names = parsed.positionals[1:]
+    refuse_streams(names, settings.skip_unreadable)
     restored = restore(
         path,
         which=settings.which,
@@ -111,79 +35,29 @@ def run(arguments: Sequence[str]) -> int:
         command="predict",
         settings=PredictSettings.model_fields,
     )
-    checkpoint, description = restored.checkpoint, restored.description
-    if not description.task.predicts:
-        name = description.task.name or type(description.task).__name__
-        raise ConfigError(f"predict: a run of task={name} has nothing to say of single files. `eval` measures it.")
-    own_data = settings.sample is not None or settings.split is not None
-    if own_data:
-        refuse_samples(description.task, parsed.positionals[1:], "sample" if settings.split is None else "split")
-    elif description.task.predict_inputs and not parsed.positionals[1:]:
-        inputs = description.task.predict_inputs
-        hint = f", or `{program()} predict RUN sample=5` for its own data" if inputs == Task.predict_inputs else ""
-        raise ConfigError(f"predict takes a run and what to predict for: `{program()} predict RUN {inputs}`{hint}.")
-    form = choose_format(description.task, settings)
-    dataset, signature = restored.dataset, restored.signature
-    unreadable: Dict[int, str] = {}
-    locations: Sequence[str]
-    if own_data:
-        source, locations = open_samples(dataset, settings.split, settings.sample)
-    else:
-        source, locations = dataset.open_inputs(parsed.positionals[1:], signature, settings.skip_unreadable, unreadable)
-    refuse_none(len(locations), unreadable)
-    readable = [name for number, name in enumerate(parsed.positionals[1:]) if -1 - number not in unreadable]
-    copied = {} if own_data else dataset.copied_cells(readable, settings.keep, signature)
-    folder = files_folder(description.task, settings, checkpoint)
-    ending = description.task.writes_ending
-    files = [] if folder is None else [folder / name for name in file_names(locations, ending)]
-    refuse_overwriting(
-        [*files, *([Path(settings.output)] if settings.output else [])], [*locations, *parsed.positionals[1:]]
-    )
-    sample_ids = description.task.sample_ids(form, locations, dataset)
+    task = restored.description.task
+    check_inputs(task, names, settings)
     logging.basicConfig(level=logging.WARNING, format="%(message)s")
-    warn_unseen(dataset, source, signature)
-    # These modules import MXNet, which takes seconds: wrong arguments are reported before that.
-    from mxtrain.training.loaders import build_loader
-    from mxtrain.training.trained import load_trained
-
-    trained = load_trained(checkpoint, description, signature, settings.fuse)
-    loader = build_loader(description, source, signature, trained.device, in_order=True)
-    task = description.task
-    predicted = predict_rows(trained, loader, source, locations, settings.top_k, unreadable, files, copied)
-    predicted = itertools.islice(predicted, len(locations))  # a split has more samples than are asked for
-    rows = CountingIterator(predicted, task.list_field[0])
-    try:
-        with open_output(settings.output) as stream:
-            names = list(next(iter(copied.values()), ()))
-            write_rows(form, task, trained.signature, rows, stream, sample_ids, names)
-            refuse_none(rows.count, unreadable)
-    except LoaderError as error:
-        raise DataError(f"{error.fact} Replace or remove it, or {SKIP}") from error
-    print_counts(task, settings, rows, folder, list(unreadable.values()))
+    result = write_predictions(restored, names, settings, open_output(settings.output))
+    print_counts(task, settings, result)
     return 0
 
 
-def print_counts(
-    task: Task, settings: PredictSettings, rows: CountingIterator, folder: Optional[Path], reasons: Sequence[str]
-) -> None:
-    """Prints the number of predictions that were written to files, and the files that could not be read.
+def check_inputs(task: Task, names: Sequence[str], settings: PredictSettings) -> None:
+    """Checks that the command names what to predict for: files, samples of the run's own data, or what the task plays.
 
-    Args:
-        task: task of the run.
-        settings: settings of the command.
-        rows: the written rows.
-        folder: folder of a file for each prediction; None if there is none.
-        reasons: a line for each file that could not be read.
+    Raises:
+        ConfigError: says what to type instead.
     """
-    holding = f": {task.format_count(rows.listed)}" if task.list_field[0] else ""
-    if folder is not None:
-        count_text = f"{rows.count} {'file' if rows.count == 1 else 'files'}"
-        print(f"{count_text} written to {folder}{'' if settings.output else holding}", file=sys.stderr)
-    if settings.output:
-        print(f"{rows.count} prediction{'' if rows.count == 1 else 's'} written to {settings.output}{holding}")
-    if reasons:
-        lines = "".join(f"\n  {reason}" for reason in reasons)
-        print(f"files without a prediction, for they cannot be read: {len(reasons)}{lines}", file=sys.stderr)
+    if not task.predicts:
+        name = task.name or type(task).__name__
+        raise ConfigError(f"predict: a run of task={name} has nothing to say of single files. `eval` measures it.")
+    if settings.sample is not None or settings.split is not None:
+        refuse_samples(task, names, "sample" if settings.split is None else "split")
+    elif task.predict_inputs and not names:
+        inputs = task.predict_inputs
+        hint = f", or `{program()} predict RUN sample=5` for its own data" if inputs == Task.predict_inputs else ""
+        raise ConfigError(f"predict takes a run and what to predict for: `{program()} predict RUN {inputs}`{hint}.")
 
 
 def refuse_samples(task: Task, names: Sequence[str], setting: str) -> None:
@@ -203,258 +77,18 @@ def refuse_samples(task: Task, names: Sequence[str], setting: str) -> None:
         )
 
 
-def open_samples(dataset: BaseDataset, split: Optional[Split], count: Optional[int]) -> Tuple[Samples, Sequence[str]]:
-    """Opens a split of a dataset.
-
-    Args:
-        dataset: the dataset.
-        split: name of the split; None: the test split, or the validation split if there is no test split.
-        count: number of samples; None: all.
-
-    Returns:
-        The split, and the locations of its first `count` samples: their files, or e.g. `test:0`.
-
-    Raises:
-        DataError: the dataset has no such split.
-    """
-    name, source = choose_split(open_splits(dataset), split or "auto")
-    checks = checks_of(source)
-    has_places = len(checks) == len(source)
-    indices = range(len(source) if count is None else min(count, len(source)))
-    return source, [location(checks.place(index) if has_places else None, name, index) for index in indices]
-
-
-def refuse_streams(names: Sequence[str], skip_unreadable: bool) -> None:
-    """Rejects standard input, pipes and devices, which have no end. With `skip_unreadable` the last two are skipped.
-
-    Raises:
-        ConfigError: names the first of them.
-    """
-    for name in names:
-        reason = "" if skip_unreadable else why_stream(name)
-        if name == "-" and not os.path.exists(name):
-            reason = "predict reads files, not standard input."
-        if reason:
-            raise ConfigError(
-                f"{reason} Write it into a file whose name ends as its format says (x.jsonl, x.txt, x.png), and name "
-                f"that instead of {name}."
-            )
-
-
-def refuse_none(count: int, unreadable: Mapping[int, str]) -> None:
-    """Checks that there is something to predict for.
-
-    Raises:
-        DataError: no file could be read, or the files are empty.
-    """
-    if not count:
-        lines = ["no file could be read:", *unreadable.values()] if unreadable else ["there is nothing in these files."]
-        raise DataError("\n  ".join(lines))
-
-
-def choose_format(task: Task, settings: PredictSettings) -> str:
-    """Returns the output format: "jsonl", "csv" or one of the task's own formats.
-
-    Raises:
-        ConfigError: the task does not have the format.
-    """
-    allowed = ("auto", "jsonl", "csv", *task.formats)
-    if settings.format not in allowed:
-        raise ConfigError(
-            f"predict: format={settings.format}: there is no such form.{did_you_mean(settings.format, allowed)} It may "
-            f"be {', '.join(allowed)}."
-        )
-    if settings.format != "auto":
-        return settings.format
-    return "csv" if str(settings.output).endswith(".csv") else "jsonl"
-
-
-def files_folder(task: Task, settings: PredictSettings, checkpoint: Checkpoint) -> Optional[Path]:
-    """Returns the folder for the files that a task writes; None if it writes none.
-
-    Raises:
-        ConfigError: `folder` is given, but the task writes no files.
-    """
-    if not task.writes:
-        if settings.folder is not None:
-            raise ConfigError(f"predict: folder={settings.folder}, and task={task.name} writes no files. Leave it out.")
-        return None
-    if settings.folder is not None:
-        return Path(settings.folder)
-    if not task.writes_by_default:
-        return None
-    refuse_links(run_dir_of(checkpoint), ("predict",))
-    return require_writable(run_dir_of(checkpoint) / "predict", "folder")
-
-
-def file_names(locations: Sequence[str], ending: str = ".png") -> List[str]:
-    """Returns a unique output path for each input, relative to the common parent folder of all inputs.
-
-    Inputs that differ only in their extension keep it, except for the first: `x.png`, `x.jpg.png`. The name for a line
-    of a file contains the line number: `x-3.png`.
-    """
-    folders = [os.path.dirname(os.path.abspath(location)) for location in locations]
-    common = os.path.commonpath(folders) if folders else ""
-    names: List[str] = []
-    used: Set[str] = set()
-    for place in locations:
-        path = numbered_line(Path(os.path.relpath(os.path.abspath(place), common)))
-        numbered = (path.with_name(f"{path.name}-{number}") for number in itertools.count(2))
-        candidates = (str(candidate) for candidate in itertools.chain([path.with_suffix(""), path], numbered))
-        name = next(name for name in candidates if name.lower() not in used)
-        used.add(name.lower())  # file systems may ignore case
-        names.append(f"{name}{ending}")
-    return names
-
-
-def numbered_line(path: Path) -> Path:
-    """Converts the place of a line, `x.jsonl:3`, to the name `x-3`; other paths are unchanged."""
-    name, _, line = path.name.rpartition(":")
-    return path.with_name(f"{Path(name).stem}-{line}") if name and line.isdigit() else path
-
-
-def refuse_overwriting(outputs: Iterable[Path], locations: Sequence[str]) -> None:
-    """Refuses to overwrite an input file.
-
-    Raises:
-        ConfigError: names the first such file.
-    """
-    inputs = {os.path.realpath(location) for location in locations}
-    for path in outputs:
-        if os.path.realpath(path) in inputs:
-            raise ConfigError(
-                f"predict: '{path}' would be written, and it is one of the files to predict for. Name another place "
-                "with folder=FOLDER or output=FILE."
-            )
-
-
-def predict_rows(
-    trained: Trained,
-    loader: EpochLoader,
-    source: Samples,
-    locations: Sequence[str],
-    top_k: int,
-    unreadable: Collection[int] = (),
-    files: Sequence[Path] = (),
-    copied: Mapping[str, Mapping[str, str]] = MappingProxyType({}),
-    arrays: Optional[List[np.ndarray]] = None,
-) -> Iterator[Dict[str, Json]]:
-    """Yields the output row of each readable sample: source location, copied cells, prediction, path of its file.
-
-    Args:
-        trained: the network.
-        loader: batches of `source`, in order.
-        source: samples to predict for.
-        locations: location of each sample.
-        top_k: number of alternatives for each sample.
-        unreadable: indices of samples without a prediction.
-        files: paths of the files that the task writes, one for each sample; empty if it writes none.
-        copied: location -> column -> cell to copy.
-        arrays: if not None, decoded predictions are appended to it.
-
-    Raises:
-        ConfigError: a column of `copied` has the name of a column of the predictions.
-    """
-    task = trained.description.task
-    empty = dict.fromkeys(next(iter(copied.values()), ()), "")
-    predictions = predict_samples(trained, loader, source, unreadable, files)
-    if arrays is not None:
-        predictions = _noted(predictions, arrays)
-    for number, prediction in task.rows(trained.signature, source, predictions, top_k):
-        cells = copied.get(locations[number], empty)
-        for name in cells:
-            if name in prediction or name == "file":
-                raise ConfigError(f"keep={name}: predictions have a column '{name}' of their own. Rename the table's.")
-        row = {"file": locations[number], **cells, **prediction}
-        if files:
-            row[task.writes] = str(files[number])
-        yield row
-
-
-def _noted(predictions: Iterator[Tuple[int, np.ndarray]], arrays: List[np.ndarray]) -> Iterator[Tuple[int, np.ndarray]]:
-    for number, prediction in predictions:
-        arrays.append(prediction)
-        yield number, prediction
-
-
-def predict_samples(
-    trained: Trained, loader: EpochLoader, source: Samples, unreadable: Collection[int], files: Sequence[Path]
-) -> Iterator[Tuple[int, np.ndarray]]:
-    """Yields the index and decoded prediction of each readable sample, and writes its file if `files` has a path."""
-    from mxtrain.engine.predictions import to_host
-
-    task, position = trained.description.task, 0
-    decode = trained.evaluator.decode
-    assert decode is not None
-    for batch, outputs in trained.evaluator.predict(loader):
-        for prediction in to_host(decode(outputs, batch)):
-            if position not in unreadable:
-                if position < len(files):
-                    write_file(files[position], task.encode_file(trained.signature, prediction, source, position))
-                yield position, prediction
-            position += 1
-
-
-def write_file(path: Path, content: bytes) -> None:
-    """Writes one of the files that a task predicts.
-
-    Raises:
-        DataError: the file cannot be written.
-    """
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        replace_file(path, content, durable=False)
-    except OSError as error:
-        raise explain(str(path), error, "written") from error
-
-
-class CountingIterator:
-    """Iterates over rows and counts them, and the elements of their list column `listing`."""
-
-    def __init__(self, rows: Iterator[Dict[str, Json]], listing: str = ""):
-        self._rows, self._listing = rows, listing
-        self.count = self.listed = 0
-
-    def __iter__(self) -> Iterator[Dict[str, Json]]:
-        for row in self._rows:
-            self.count += 1
-            self.listed += len(row.get(self._listing) or ())  # type: ignore[arg-type]  # a list
-            yield row
-
-
-def write_rows(
-    form: str,
-    task: Task,
-    signature: Signature,
-    rows: Iterable[Dict[str, Json]],
-    stream: TextIO,
-    sample_ids: Mapping[str, Json],
-    copied: Sequence[str],
-) -> None:
-    """Writes predictions as JSONL, CSV or a format of the task; arguments as in `Task.write_as`.
-
-    Args:
-        copied: columns of a table in the rows, which `Task.cells` does not know.
-    """
-    if form == "jsonl":
-        for row in rows:
-            stream.write(encode_json(row).decode() + "\n")
-    elif form == "csv":
-        first = ("file", *copied)
-        write_csv(({**{name: row.pop(name) for name in first}, **task.cells(row)} for row in rows), stream)
-    else:
-        rows_with_ids = ({**row, "sample_id": sample_ids[str(row["file"])]} for row in rows) if sample_ids else rows
-        for part in task.write_as(form, signature, rows_with_ids):
-            stream.write(part)
-
-
-def write_csv(rows: Iterable[Mapping[str, Json]], stream: TextIO) -> None:
-    """Writes a header with the names of the columns, and one line per sample."""
-    writer = csv.writer(stream)
-    for number, row in enumerate(rows):
-        if number == 0:
-            writer.writerow(row)
-        writer.writerow(row.values())
+def print_counts(task: Task, settings: PredictSettings, result: PredictResult) -> None:
+    """Prints the number of predictions that were written to files, and the files that could not be read."""
+    holding = f": {task.format_count(result.listed)}" if task.list_field[0] else ""
+    if result.folder is not None:
+        count_text = f"{result.count} {'file' if result.count == 1 else 'files'}"
+        print(f"{count_text} written to {result.folder}{'' if settings.output else holding}", file=sys.stderr)
+    if settings.output:
+        plural = "" if result.count == 1 else "s"
+        print(f"{result.count} prediction{plural} written to {settings.output}{holding}")
+    if result.unreadable:
+        lines = "".join(f"\n  {reason}" for reason in result.unreadable)
+        print(f"files without a prediction, for they cannot be read: {len(result.unreadable)}{lines}", file=sys.stderr)
 
 
 @contextmanager

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Dict, List, Literal, Mapping, Optional, Sequen
 from mxtrain.amp.spec import FULL
 from mxtrain.archive.run_records import read_meta
 from mxtrain.checkpoint import Checkpoint, refuse_links
-from mxtrain.checkpoint.folder import CHECKPOINTS
+from mxtrain.checkpoint.folder import CHECKPOINTS, run_dir_of
 from mxtrain.composing import arguments as command_line
-from mxtrain.composing.restored import one_run, restore, run_dir_of
+from mxtrain.composing.restored import one_run, restore
 from mxtrain.composing.settings import refuse_misspelled_groups, split_settings
 from mxtrain.data.spec import choose_split, open_splits
 from mxtrain.errors import EXIT_FINISHED, CheckpointError, ConfigError, DataError, LoaderError
@@ -59,7 +59,7 @@ def run(arguments: Sequence[str]) -> int:
     )
     checkpoint, description = restored.checkpoint, restored.description
     dataset, signature = restored.dataset, restored.signature
-    run_dir = run_dir_of(checkpoint)
+    run_dir = run_dir_of(checkpoint.path)
     if settings.out is None:
         refuse_links(run_dir, (SLIMMED, f"{SLIMMED}/{CHECKPOINTS}"))
     folder = require_writable(Path(settings.out) if settings.out else run_dir / SLIMMED, "out")

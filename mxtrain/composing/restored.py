@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any, Callable, Collection, Dict, Mapping, Sequ
 from omegaconf import OmegaConf
 
 from mxtrain.checkpoint import Checkpoint, open_checkpoint, require_run_state
-from mxtrain.checkpoint.average import AVERAGED
-from mxtrain.checkpoint.folder import CHECKPOINTS
+from mxtrain.checkpoint.folder import run_dir_of
 from mxtrain.composing.arguments import Arguments
 from mxtrain.composing.composer import Composed, Composer
 from mxtrain.composing.config_files import is_change
@@ -115,7 +114,7 @@ def restore(
 
     names = names_of(overrides)
     description = find_data(
-        run_dir_of(checkpoint), describe_here(config, where), names, needs_data=command in ("eval", "replay")
+        run_dir_of(checkpoint.path), describe_here(config, where), names, needs_data=command in ("eval", "replay")
     )
     return RestoredRun.of(checkpoint, description, names)
 
@@ -219,12 +218,6 @@ def amend(
 def names_of(overrides: Sequence[str]) -> Set[str]:
     """Returns the groups and settings that were typed."""
     return {word.lstrip("+").partition("=")[0] for word in overrides}
-
-
-def run_dir_of(checkpoint: Checkpoint) -> Path:
-    """Returns the run directory that a checkpoint lies in, or the current folder where it was copied out of one."""
-    folder = Path(os.path.abspath(checkpoint.path)).parent  # as it was named: a link in it is not followed
-    return folder.parent if folder.name in (CHECKPOINTS, AVERAGED) else Path.cwd()
 
 
 def one_run(parsed: Arguments, command: str) -> str:

@@ -18,6 +18,7 @@ from typing import (
     Mapping,
     Sequence,
     Tuple,
+    Type,
     Union,
 )
 
@@ -240,6 +241,12 @@ class GivenDataset(Given, BaseDataset):
             "this run was trained on arrays, so there are no files to predict for. Predict in Python: "
             "mxtrain.load(PATH).predict(x)."
         )
+
+    path_types: ClassVar[Tuple[Type[Any], ...]] = ()
+
+    def samples_from(self, value: Any, signature: Signature) -> GivenSamples:
+        """See `BaseDataset.samples_from`, and `inputs_of`."""
+        return inputs_of(value, self)
 
 
 class GivenLoader(BatchLoader):

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
+import os
 from typing import (
     TYPE_CHECKING,
+    Any,
     ClassVar,
     Collection,
     Dict,
@@ -26,6 +28,7 @@ from mxtrain.data.loading.samples import Samples as Samples  # part of the API f
 from mxtrain.data.loading.samples import Source as Source
 from mxtrain.data.loading.samples import Splits as Splits
 from mxtrain.data.loading.splitting import split_indices
+from mxtrain.data.predict_inputs import listed, unread
 from mxtrain.data.signature import Signature
 from mxtrain.errors import ConfigError, DataError, did_you_mean
 from mxtrain.types import BatchSize, NonNegative, OpenFraction, Positive, PositiveFloat, Spec
@@ -332,6 +335,22 @@ class BaseDataset(Spec):
             DataError: one cannot be read, or there is none.
         """
         raise DataError(f"{type(self).__name__} does not say how to read files to predict for.")
+
+    path_types: ClassVar[Tuple[Type[Any], ...]] = (str, os.PathLike)
+    """Types of the Python objects to predict for that are paths of files; `samples_from` gets the others."""
+
+    def samples_from(self, value: Any, signature: Signature) -> Samples:
+        """Returns samples without labels of Python objects to predict for, equal to those of files that hold the same.
+
+        Args:
+            value: one object, or a list or tuple of several.
+            signature: what enters the network.
+
+        Raises:
+            ConfigError: it reads no objects of this type; the message says what it reads.
+            DataError: an object holds a wrong value.
+        """
+        raise unread(0, listed(value)[0], "paths of files")
 
     def unseen_values(self, source: Samples, signature: Signature) -> Sequence[str]:
         """Returns a sentence for each column of samples with values that the network does not know from training.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, ClassVar, Dict, List, Literal, Optional, Sequence, Tuple, Type
+from typing import TYPE_CHECKING, Any, ClassVar, Dict, List, Literal, Optional, Sequence, Tuple, Type
 
 import numpy as np
 import pydantic
@@ -14,9 +14,11 @@ from typing_extensions import Annotated
 from mxtrain.data.checking.problems import STRICT, DataPlace, Findings, attempt
 from mxtrain.data.loading.dataset_files import exists
 from mxtrain.data.loading.text_stream import open_text
+from mxtrain.data.predict_inputs import rows_from
 from mxtrain.data.signature import Signature
 from mxtrain.data.spec import BaseDataset, Samples, Splits
 from mxtrain.data.table.cell_text import known_spelling
+from mxtrain.data.table.columns import given_rows
 from mxtrain.errors import CheckpointError, ConfigError, DataError, did_you_mean, run_dir_setting
 from mxtrain.recommendation.catalog import Catalog
 from mxtrain.recommendation.joined_rows import IDS, NUMBERS, Features, JoinedRows, features_file, join_rows
@@ -268,9 +270,7 @@ class InteractionDataset(BaseDataset):
 
         The items of these users are read from the dataset, which must be the training data of the network.
         """
-        train = self.open().train
-        assert isinstance(train, Interactions)
-        self._refuse_others(train.catalog, signature)
+        train = self._open_trained(signature)
         user_of = train.catalog.user_of
         users: List[int] = []
         places: List[str] = []
@@ -289,6 +289,29 @@ class InteractionDataset(BaseDataset):
                 users.append(user_of.get(user, 0))
                 places.append(f"{name}:{line}")
         return train.for_users(np.array(users, np.int32)), places
+
+    def samples_from(self, value: Any, signature: Signature) -> Samples:
+        """Returns users to recommend for, whose items are read from the dataset: dicts with the id as "user", or a data
+        frame of pandas with such a column."""
+        rows = rows_from(value, 'dicts such as {"user": ID}, and paths of files of ids')
+        train = self._open_trained(signature)
+        users = []
+        for number, (given,) in given_rows(rows, ["user"]):
+            user = known_spelling(given, train.catalog.user_of)
+            if user not in train.catalog.user_of:
+                raise DataError(
+                    f"predict: input {number}: there is no user '{user}'."
+                    f"{did_you_mean(user, list(train.catalog.user_of))}"
+                )
+            users.append(train.catalog.user_of[user])
+        return train.for_users(np.array(users, np.int32))
+
+    def _open_trained(self, signature: Signature) -> Interactions:
+        """Opens the training data of the network. Raises: DataError: they are others now."""
+        train = self.open().train
+        assert isinstance(train, Interactions)
+        self._refuse_others(train.catalog, signature)
+        return train
 
 
 def _warn_of_two_spellings(side: str, names: Sequence[str]) -> None:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Callable, ClassVar, List, Optional, Sequence, Type
+from typing import TYPE_CHECKING, Any, Callable, ClassVar, List, Optional, Sequence, Tuple, Type
 
 import numpy as np
 
 from mxtrain.data.features.feature_rows import FeatureLoader, FeatureRows, unseen_sentences
-from mxtrain.data.features.feature_store import FeatureStore
+from mxtrain.data.features.feature_store import FeatureLayout, FeatureStore, ReadColumn, store_rows
 from mxtrain.data.features.signature import FeatureSignature, FeatureSplits
 from mxtrain.data.loading.splitting import refuse_empty
 from mxtrain.data.loading.target_scale import require_same_scale, target_remark, with_target_scale
+from mxtrain.data.predict_inputs import rows_from
 from mxtrain.data.signature import Signature
 from mxtrain.data.spec import BaseDataset, Samples, Splits
+from mxtrain.data.table.columns import ROWS
 from mxtrain.data.table.groups import read_groups
 from mxtrain.errors import CheckpointError, ConfigError, run_dir_setting
 from mxtrain.types import LARGEST_COUNT
@@ -33,6 +35,20 @@ class FeatureDataset(BaseDataset):
     signature_class: ClassVar[Type[Signature]] = FeatureSignature
     gives: ClassVar[Gives] = Gives(TableFeatures, RowClass)
     makes_folds: ClassVar[bool] = True
+
+    def samples_from(self, value: Any, signature: Signature) -> Samples:
+        """Returns rows to predict for, in memory: dicts from column to value, or a data frame of pandas. None and NaN
+        are missing values."""
+        columns = FeatureSignature.cast(signature).columns.columns
+        if any(column.kind == "indexed" for column in columns):  # without names
+            return super().samples_from(value, signature)
+        layout = self.layout_of_rows(tuple(ReadColumn(column.name, column.kind, column.name) for column in columns))
+        is_canonical = all(column.canonical for column in columns if column.kind == "hashed")
+        return FeatureRows([store_rows(rows_from(value, ROWS), layout._replace(canonical=is_canonical))])
+
+    def layout_of_rows(self, columns: Tuple[ReadColumn, ...]) -> FeatureLayout:
+        """Returns how cells of rows without a target are parsed."""
+        return FeatureLayout(columns, None, () if self.target_is_number else ("0", "1"))
 
     def unseen_values(self, source: Samples, signature: Signature) -> Sequence[str]:
         columns = FeatureSignature.cast(signature).columns

@@ -152,6 +152,10 @@ class FeatureTable(FeatureFiles):
             have_ids=have_ids,
         )
 
+    def layout_of_rows(self, columns: Tuple[ReadColumn, ...]) -> FeatureLayout:
+        layout = super().layout_of_rows(columns)
+        return layout._replace(missing=tuple(self.missing), is_described=True, decimal=self.decimal)
+
     def copied_cells(
         self, names: Sequence[str], columns: Optional[Sequence[str]], signature: Signature
     ) -> Mapping[str, Mapping[str, str]]:

@@ -9,7 +9,7 @@ import logging
 import math
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Dict, List, Mapping, Optional, Sequence, Tuple, Union
+from typing import TYPE_CHECKING, Any, ClassVar, Dict, List, Mapping, Optional, Sequence, Tuple, Union
 
 import numpy as np
 
@@ -17,6 +17,7 @@ from mxtrain.data.checking.problems import (
     NOT_A_NUMBER,
     STRICT,
     DataPlace,
+    DataPlaces,
     Findings,
     NoUsableSamples,
     Problem,
@@ -28,6 +29,7 @@ from mxtrain.data.loading.official import sklearn_datasets
 from mxtrain.data.loading.splitting import refuse_empty
 from mxtrain.data.loading.target_scale import require_same_scale, target_remark, with_target_scale
 from mxtrain.data.loading.text_stream import ending_of
+from mxtrain.data.predict_inputs import rows_from
 from mxtrain.data.signature import Signature
 from mxtrain.data.spec import BaseDataset, Samples, Splits
 from mxtrain.data.table.cells import (
@@ -40,7 +42,7 @@ from mxtrain.data.table.cells import (
     why_no_number,
 )
 from mxtrain.data.table.column_kinds import guess_kinds, has_row_ids, refuse_unknown_columns, silent_rows
-from mxtrain.data.table.columns import PARQUET, names_of_columns, read_columns, require_column
+from mxtrain.data.table.columns import PARQUET, ROWS, Row, given_rows, names_of_columns, read_columns, require_column
 from mxtrain.data.table.copied_cells import copied_cells
 from mxtrain.data.table.groups import SETTING, group_column, read_groups
 from mxtrain.data.table.rows import RowLoader, Rows
@@ -170,6 +172,15 @@ class NumberTable(BaseDataset):
         decimal_in: Dict[Union[str, int], str] = dict.fromkeys(columns, self.decimal)
         rows, places = read_columns(path, columns, header=True, findings=findings, null=null, decimal_in=decimal_in)
         assert places is not None
+        number_RC, places = self._parse(path, columns, rows, places, findings)
+        target_N = number_RC[:, -1] if with_target else None
+        return Rows(number_RC[:, : len(names)], target_N, places, has_row_ids(path, columns))
+
+    def _parse(
+        self, path: str, columns: Sequence[str], rows: Sequence[Row], places: DataPlaces, findings: Findings = STRICT
+    ) -> Tuple[np.ndarray, DataPlaces]:
+        """Returns the numbers of rows (R, C) and their source locations, without unusable rows. The target is a column
+        like others; `path` is empty for rows that come from no file."""
         number_RC = np.empty((len(rows), len(columns)))
         is_valid_R = np.ones(len(rows), bool)
         problems: List[Tuple[int, Problem]] = []
@@ -194,10 +205,7 @@ class NumberTable(BaseDataset):
                 log.info("%s: %s", path, sentence)
             is_valid_R &= ~wrong_R
         findings.refuse(*(problem for _, problem in sorted(problems, key=lambda pair: pair[0])))
-        number_RC = number_RC[is_valid_R]
-        places = places.take(np.flatnonzero(is_valid_R))
-        target_N = number_RC[:, -1] if with_target else None
-        return Rows(number_RC[:, : len(names)], target_N, places, has_row_ids(path, columns))
+        return number_RC[is_valid_R], places.take(np.flatnonzero(is_valid_R))
 
     def infer_signature(self, splits: Splits, model: Model) -> Signature:
         assert isinstance(splits.train, Rows)
@@ -236,6 +244,15 @@ class NumberTable(BaseDataset):
             assert rows.places is not None
             places += [f"{name}:{number}" for number in rows.places.number_N.tolist()]
         return Rows(np.concatenate(parts) if parts else np.zeros((0, len(signature.class_names)))), places
+
+    def samples_from(self, value: Any, signature: Signature) -> Samples:
+        """Returns rows to predict for, in memory: dicts from column to value, or a data frame of pandas. None and NaN
+        are missing values."""
+        names = signature.class_names
+        null = self.missing[0] if self.missing else None
+        numbered = given_rows(rows_from(value, ROWS), names, null, dict.fromkeys(names, self.decimal))
+        places = DataPlaces([""], [number for number, _ in numbered], None, True)
+        return Rows(self._parse("", names, [row for _, row in numbered], places)[0])
 
     def exported_facts(self) -> Dict[str, Json]:
         """See `BaseDataset.exported_facts`: how cells are read."""

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import logging
+import os
 from functools import partial
 from typing import (
     TYPE_CHECKING,
+    Any,
     ClassVar,
     Collection,
     Dict,
@@ -26,10 +28,11 @@ from mxtrain.data.loading.dataset_files import read_text
 from mxtrain.data.loading.input_files import read_each
 from mxtrain.data.loading.splitting import refuse_empty
 from mxtrain.data.loading.text_stream import ending_of
+from mxtrain.data.predict_inputs import listed, rows_from, unread
 from mxtrain.data.signature import Signature
 from mxtrain.data.spec import BaseDataset, Samples, Splits
 from mxtrain.data.table.cells import MISSING_CELLS, spelled_alike
-from mxtrain.data.table.columns import TABLES, numbered_rows
+from mxtrain.data.table.columns import TABLES, given_rows, numbered_rows
 from mxtrain.data.table.copied_cells import copied_cells
 from mxtrain.data.table.groups import SETTING, read_groups
 from mxtrain.data.table.text_rows import Column
@@ -61,6 +64,8 @@ if TYPE_CHECKING:
     from mxtrain.types.annotations import Json
 
 SHOWN_CLASSES = 12
+ONE_LINE_TEXTS = "strings of one line, and paths (pathlib.Path)"
+ROWS_OF_TEXTS = "strings of one line, dicts from column to value, and paths (pathlib.Path)"
 log = logging.getLogger(__name__)
 
 
@@ -226,6 +231,21 @@ class TextDataset(BaseDataset):
                 places.append(f"{name}:{line}")
         return LabelledTexts(pairs), places
 
+    path_types: ClassVar[Tuple[Type[Any], ...]] = (os.PathLike,)
+
+    def samples_from(self, value: Any, signature: Signature) -> Samples:
+        """Returns texts to predict for, in memory: strings of one line; or rows of a table with named columns, dicts
+        or a data frame of pandas. A pair of texts is one string with a tab between them."""
+        columns, header = self.text_columns()
+        is_row = hasattr(value, "to_dict") or isinstance(listed(value)[0], Mapping)
+        if header and is_row:
+            return LabelledTexts([_pair(row) for _, row in given_rows(rows_from(value, ROWS_OF_TEXTS), columns)])
+        rows = [tuple(line.split("\t")) if len(columns) > 1 else (line,) for line in lines_from(value)]
+        for number, row in enumerate(rows):
+            if len(row) < len(columns):
+                raise DataError(f"predict: input {number}: there must be {len(columns)} texts, a tab between two.")
+        return LabelledTexts([_pair(row[: len(columns)]) for row in rows])
+
     def copied_cells(
         self, names: Sequence[str], columns: Optional[Sequence[str]], signature: Signature
     ) -> Mapping[str, Mapping[str, str]]:
@@ -272,7 +292,7 @@ class TextDataset(BaseDataset):
         for number, row in rows:
             if len(row) < len(columns):
                 raise DataError(f"{path}, line {number}: there must be {len(columns)} texts, a tab between two.")
-        return [(number, (row[0], row[1] if len(columns) > 1 else None)) for number, row in rows]
+        return [(number, _pair(row[: len(columns)])) for number, row in rows]
 
     def _labelled_splits(
         self,
@@ -326,6 +346,32 @@ class TextDataset(BaseDataset):
         if train.places is None:
             raise DataError(f"{SETTING}={self.fold.groups}: these texts come from no file with such a column.")
         return read_groups(self.fold.groups, [train.places.take(row_N)], self.table_form)
+
+
+def _pair(row: Sequence[str]) -> Pair:
+    return row[0], row[1] if len(row) > 1 else None
+
+
+def lines_from(value: Any, readable: str = ONE_LINE_TEXTS) -> List[str]:
+    """Returns the texts that Python code gives to predict for, one string or several.
+
+    Raises:
+        ConfigError: another object was given, or a text is empty, has several lines, or is no valid Unicode.
+    """
+    lines = []
+    for number, text in enumerate(listed(value)):
+        if not isinstance(text, str):
+            raise unread(number, text, readable)
+        text = text.lstrip("\ufeff")  # a reader of files removes it as a byte order mark
+        if not text.strip() or "\n" in text or "\r" in text:
+            fault = "a text of several lines" if text.strip() else "empty"
+            raise ConfigError(f"predict: input {number} is {fault}. Give one line of text for each input.")
+        try:
+            text.encode("utf-8")
+        except UnicodeEncodeError as error:
+            raise ConfigError(f"predict: input {number} is no valid Unicode: {error.reason}.") from None
+        lines.append(text)
+    return lines
 
 
 def open_lines(

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Collection
 
 from mxtrain.checkpoint import Checkpoint
+from mxtrain.checkpoint.folder import run_dir_of
 from mxtrain.config.groups import Description
 from mxtrain.data.signature import Signature, signature_of
 from mxtrain.data.spec import BaseDataset
@@ -46,6 +48,11 @@ class RestoredRun:
         signature = signature_of(checkpoint, description.dataset.signature_class)
         dataset, signature = description.dataset.restored(signature, overrides, str(checkpoint.path))
         return cls(checkpoint, description, dataset, signature)
+
+    @property
+    def run_dir(self) -> Path:
+        """Returns the run directory that the checkpoint lies in, or the current folder if it is in none."""
+        return run_dir_of(self.checkpoint.path)
 
     def load(self, fuse: bool = False) -> Trained:
         """Builds the network with the weights of the checkpoint; see `load_trained`."""

@@ -19,7 +19,8 @@ from mxtrain.checkpoint import (
     open_checkpoint,
     require_run_state,
 )
-from mxtrain.checkpoint.average import AVERAGED, refuse_average
+from mxtrain.checkpoint.average import refuse_average
+from mxtrain.checkpoint.folder import AVERAGED
 from mxtrain.checkpoint.run_directory import held_lock
 from mxtrain.checkpoint.sharing import receive_checkpoint, send_checkpoint
 from mxtrain.checkpoint.store import CHECKPOINTS

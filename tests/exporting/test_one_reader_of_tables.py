@@ -24,14 +24,13 @@ from mxtrain.data.features.exported_rows import predict, read_table
 from mxtrain.data.features.feature_columns import FeatureColumns
 from mxtrain.data.features.feature_rows import FeatureEncoder, FeatureRows, unseen_sentences
 from mxtrain.data.features.feature_statistics import ColumnSettings, measure_columns
-from mxtrain.data.features.feature_store import FeatureLayout, FeatureStore, ReadColumn, open_store
+from mxtrain.data.features.feature_store import FeatureLayout, FeatureStore, ReadColumn, open_store, store_rows
 from mxtrain.data.table.cell_text import canonical, known_spelling, mixed_truth, text_of
 from mxtrain.data.table.column_kinds import guess_kinds
 from mxtrain.data.table.columns import numbered_rows
 from mxtrain.data.table.unseen_values import UnseenValues
 from mxtrain.errors import DataError
 from mxtrain.exporting import standalone
-from mxtrain.in_memory import write_inputs
 from mxtrain.recommendation.exported_users import ExportedCatalog
 from mxtrain.serving.errors import RequestError
 from mxtrain.serving.readers import BodyLimits
@@ -120,10 +119,14 @@ OBJECTS: Dict[str, Callable[[Any], Any]] = {
 }
 
 
-def store_of(path: Path, is_canonical: bool = True) -> FeatureStore:
+def layout_of(is_canonical: bool = True) -> FeatureLayout:
     read = tuple(ReadColumn(name, kind, name) for name, kind in KINDS.items())  # type: ignore[arg-type]
     missing = ("", "NA", "null", "#N/A", "NaN")
-    return open_store(str(path), FeatureLayout(read, None, ("0", "1"), missing, canonical=is_canonical))
+    return FeatureLayout(read, None, ("0", "1"), missing, canonical=is_canonical)
+
+
+def store_of(path: Path, is_canonical: bool = True) -> FeatureStore:
+    return open_store(str(path), layout_of(is_canonical))
 
 
 @pytest.fixture(params=FILES)
@@ -194,8 +197,8 @@ def test_all_readers_return_the_same_inputs_for_all_files(trained: FeatureColumn
         assert not any(read.unseen.values())
     assert expected is not None
     for spell in OBJECTS.values():
-        (name,) = write_inputs([{key: spell(value) for key, value in row.items()} for row in ROWS], tmp_path)
-        require_equal(FeatureEncoder(trained)(FeatureRows([store_of(Path(name))]), np.arange(len(ROWS))), expected)
+        rows = [{key: spell(value) for key, value in row.items()} for row in ROWS]
+        require_equal(FeatureEncoder(trained)(FeatureRows([store_rows(rows, layout_of())]), np.arange(5)), expected)
     body = json.dumps({"rows": [{key: plain(value) for key, value in row.items()} for row in ROWS]}).encode()
     read = RowReader(Folder(trained)).read(body, "application/json", LIMITS)  # type: ignore[arg-type]
     require_equal([read.inputs["input0"], read.inputs["input1"]], expected)

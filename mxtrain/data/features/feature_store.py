@@ -25,6 +25,7 @@ from typing import (
     Protocol,
     Sequence,
     Tuple,
+    Type,
     TypeVar,
 )
 
@@ -52,7 +53,7 @@ from mxtrain.data.table.cells import (
     why_no_number,
 )
 from mxtrain.data.table.column_kinds import as_typed
-from mxtrain.data.table.columns import PARQUET, place_of, stream_rows
+from mxtrain.data.table.columns import PARQUET, given_rows, place_of, stream_rows
 from mxtrain.data.table.target_classes import UNKNOWN, label_of_text, named_choices
 from mxtrain.data.table.text_rows import Column
 from mxtrain.errors import DataError
@@ -216,10 +217,65 @@ def open_store(path: str, layout: FeatureLayout, findings: Findings = STRICT) ->
     )
 
 
-class _Writing:
-    """Reads a file and appends its rows to a `ShardWriter`."""
+def store_rows(rows: Sequence[Mapping[str, Any]], layout: FeatureLayout) -> FeatureStore:
+    """Returns rows of Python code, in memory, with the codes and numbers of equal rows in a file.
 
-    def __init__(self, path: str, layout: FeatureLayout, findings: Findings) -> None:
+    Args:
+        rows: dicts from column to value.
+        layout: columns, which have names.
+
+    Raises:
+        DataError: a row lacks a column, or a cell is no number; the message names the row.
+    """
+    collected = _Collected()
+    said = _Writing("", layout, STRICT, rows).write(collected, lambda count: None)
+    numbers = [column.name for column in layout.columns if column.kind == "number"]
+    codes = [column.name for column in layout.columns if column.kind != "number"]
+    return FeatureStore(
+        "",
+        numbers,
+        codes,
+        collected.array("number", (len(rows), len(numbers)), np.float32),
+        collected.array("code", (len(rows), len(codes)), np.uint32),
+        collected.array("label", (len(rows),), np.int32 if layout.classes else np.float64),
+        said["texts"],
+    )
+
+
+class RowWriter(Protocol):
+    """Destination of rows; a `ShardWriter` is one."""
+
+    def append(self, count: int, values: Mapping[str, np.ndarray]) -> None:
+        """Appends rows, as the values of each array."""
+
+
+class _Collected:
+    """Keeps rows in memory, as a `RowWriter`."""
+
+    def __init__(self) -> None:
+        self._parts: List[Mapping[str, np.ndarray]] = []
+
+    def append(self, count: int, values: Mapping[str, np.ndarray]) -> None:
+        """See `RowWriter`."""
+        self._parts.append(values)
+
+    def array(self, name: str, shape: Tuple[int, ...], dtype: Type[np.generic]) -> np.ndarray:
+        """Returns one of the arrays; zeros if no row has values for it."""
+        parts = [part[name] for part in self._parts if name in part]
+        return np.concatenate(parts).astype(dtype, copy=False) if parts else np.zeros(shape, dtype)
+
+
+class _Writing:
+    """Reads a file, or rows of Python code, and appends their cells to a writer."""
+
+    def __init__(
+        self,
+        path: str,
+        layout: FeatureLayout,
+        findings: Findings,
+        given: Optional[Sequence[Mapping[str, Any]]] = None,
+    ) -> None:
+        self._given = given
         self._path, self._layout, self._findings = path, layout, findings
         self._missing = frozenset(layout.missing)
         self._num_values = 0  # of all columns; adding them up anew for each would be quadratic
@@ -236,7 +292,7 @@ class _Writing:
         if layout.target is not None and not layout.classes:
             self._written[_TARGET] = WrittenColumn(str(layout.target), self._missing, layout.decimal)
 
-    def write(self, writer: ShardWriter, advance: Advance) -> JsonObject:
+    def write(self, writer: RowWriter, advance: Advance) -> JsonObject:
         """Writes all rows and returns the facts of the shards.
 
         It commits nothing before the end: an interrupted preparation could not continue, because the codes depend on
@@ -248,7 +304,11 @@ class _Writing:
         null = layout.missing[0] if layout.missing else None
         are_numbers = [column.at for column in layout.columns if column.kind == "number"]
         decimal_in = dict.fromkeys([*are_numbers, *([] if layout.classes else target)], layout.decimal)
-        rows = stream_rows(self._path, positions, layout.header, False, self._findings, layout.form, null, decimal_in)
+        rows = (
+            stream_rows(self._path, positions, layout.header, False, self._findings, layout.form, null, decimal_in)
+            if self._given is None
+            else iter(given_rows(self._given, positions, null, decimal_in))
+        )
         while batch := list(islice(rows, _ROWS_AT_ONCE)):
             self._append(batch, writer)
             advance(len(batch))
@@ -270,7 +330,7 @@ class _Writing:
         messages = [message for column in self._written.values() for message in column.sentences]
         return {"texts": texts, "said": [*messages, *self._messages.values()]}
 
-    def _append(self, rows: List[Tuple[int, Tuple[str, ...]]], writer: ShardWriter) -> None:
+    def _append(self, rows: List[Tuple[int, Tuple[str, ...]]], writer: RowWriter) -> None:
         lines = [line for line, _ in rows]
         cells = [[cell.strip() for cell in column] for column in zip(*(row for _, row in rows))]
         kept_R = np.ones(len(rows), bool)

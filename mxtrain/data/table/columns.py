@@ -77,6 +77,9 @@ _USUAL_NAMES = {
 }
 """Names of columns in lower case; a first row with one of them is likely to be a header."""
 
+ROWS = "dicts from column to value, data frames and paths of tables"
+"""Python objects that datasets of tables predict for, for messages."""
+
 log = logging.getLogger(__name__)
 
 
@@ -168,6 +171,25 @@ def stream_rows(
         yield from _usable(path, rows, columns, skip_short, findings, ending, null, header)
 
 
+def given_rows(
+    rows: Sequence[Mapping[str, Any]],
+    columns: Sequence[Column],
+    null: Optional[str] = None,
+    decimal_in: Mapping[Column, str] = MappingProxyType({}),
+) -> List[Tuple[int, Row]]:
+    """Returns (number from 0, cells) for rows of Python code, read like objects of a JSONL file. NaN is a null.
+
+    Args:
+        rows: dicts from column to value.
+        columns, null, decimal_in: as in `stream_rows`.
+
+    Raises:
+        DataError: a row lacks a column, or a value is no cell; the message names the row.
+    """
+    named = (_named_row(number, row, decimal_in) for number, row in enumerate(rows))
+    return list(_usable("", named, columns, False, STRICT, ".jsonl", null))
+
+
 def require_table(path: Union[str, Path]) -> str:
     """Returns the extension of a table file.
 
@@ -217,7 +239,7 @@ def names_of_columns(path: Union[str, Path]) -> List[str]:
 
 
 def _usable(
-    path: Path,
+    path: Union[str, Path],
     rows: Iterator[NamedRow],
     columns: Sequence[Column],
     skip_short: bool,
@@ -261,7 +283,9 @@ def _usable(
 
 
 def place_of(path: Union[str, Path], number: int) -> DataPlace:
-    """Returns the location of a row of `stream_rows`, from its number."""
+    """Returns the location of a row of `stream_rows`, or of `given_rows` if the path is empty, from its number."""
+    if not str(path):
+        return DataPlace(record=number)
     return DataPlace(str(path), record=number) if ending_of(path) == PARQUET else DataPlace(str(path), number)
 
 
@@ -325,8 +349,9 @@ def _remark_lengths(path: str, rows: Iterator[NamedRow], findings: Findings) -> 
 def _no_text(value: object) -> str:
     """Returns the reason why a value is not valid text; "" if it is."""
     if not isinstance(value, str):
-        kind = "null" if value is None else "a list or an object" if isinstance(value, (list, dict)) else "bytes"
-        return f"is {kind}, which is no text"
+        kinds = {"NoneType": "null", "list": "a list or an object", "dict": "a list or an object", "bytes": "bytes"}
+        kind = type(value).__name__
+        return f"is {kinds.get(kind, f'of type {kind}')}, which is no text"
     try:
         value.encode("utf-8")
     except UnicodeEncodeError as error:
@@ -396,9 +421,14 @@ def _read_jsonl(
             place = DataPlace(str(path), line)
             findings.refuse(Problem(UNREADABLE_ROW, place, f"{place} is no JSON object: {reason}."))
             continue
-        # Numbers and truth are labels as they are written; null, lists and objects are no text.
-        cells: Dict[Column, Any] = dict(row)
-        names = list(row)
-        if any(isinstance(value, dict) for value in row.values()):
-            names = add_inner(cells, row)
-        yield line, names, _as_texts(cells, decimal_in)
+        yield _named_row(line, row, decimal_in)
+
+
+def _named_row(number: int, row: Mapping[str, Any], decimal_in: Mapping[Column, str]) -> NamedRow:
+    """Returns an object of JSON or a dict as a row. Numbers and truth are labels as they are written; null, lists and
+    objects are no text."""
+    cells: Dict[Column, Any] = {str(name): value for name, value in row.items()}
+    names = [str(name) for name in row]
+    if any(isinstance(value, dict) for value in row.values()):
+        names = add_inner(cells, row)
+    return number, names, _as_texts(cells, decimal_in)

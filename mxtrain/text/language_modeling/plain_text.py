@@ -4,7 +4,7 @@ documentation, which is always there."""
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, ClassVar, Dict, List, Literal, Sequence, Tuple, Union
+from typing import TYPE_CHECKING, Any, ClassVar, Dict, List, Literal, Sequence, Tuple, Union
 
 import numpy as np
 import pydantic
@@ -17,7 +17,7 @@ from mxtrain.data.loading.splitting import count_held_out, refuse_empty
 from mxtrain.data.signature import Signature
 from mxtrain.data.spec import Samples, Splits
 from mxtrain.errors import ConfigError, DataError
-from mxtrain.text.base import TextDataset, open_lines
+from mxtrain.text.base import TextDataset, lines_from, open_lines
 from mxtrain.text.kinds import NextTokens, Texts
 from mxtrain.text.language_modeling import python_documentation
 from mxtrain.text.language_modeling.running_text import (
@@ -183,3 +183,7 @@ class PlainText(TextDataset):
         """Opens the lines of the files as prompts; a source location is `file:line`."""
         texts, places = open_lines(names, skip_unreadable, unreadable)
         return InMemoryTexts(texts), places
+
+    def samples_from(self, value: Any, signature: Signature) -> Samples:
+        """Returns prompts, in memory: strings of one line."""
+        return InMemoryTexts(lines_from(value))

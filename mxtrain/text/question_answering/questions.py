@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, List, NamedTuple, Optional, Sequence, Set
+from typing import Any, List, Mapping, NamedTuple, Optional, Sequence, Set
 
 from mxtrain.data.checking.problems import STRICT, UNREADABLE_ROW, DataPlace, Findings, Problem
 from mxtrain.data.loading.dataset_files import read_text
@@ -173,18 +173,36 @@ def read_question_lines(path: str) -> Questions:
             continue
         place = DataPlace(path, number)
         try:
-            row = parse_json(line, allow_nan=True)
-            question, context = require_text(row["question"]), require_text(row["context"])
-            question_id = id_of(row.get("id", number))
+            _add(questions, parse_json(line, allow_nan=True), number, place)
         except (ValueError, KeyError, TypeError, RecursionError) as error:
             fact = f"{place} is no line of JSON with question and context ({reason_of(error)})."
             raise DataError(Problem(UNREADABLE_ROW, place, fact).sentence) from error
-        if not questions.contexts or questions.contexts[-1] != context:
-            questions.contexts.append(context)
-        questions.questions.append(Question(question_id, question, len(questions.contexts) - 1, (), place))
     if not len(questions):
         raise DataError(f"{path}: there is no question.")
     return questions
+
+
+def questions_from(rows: Sequence[Mapping[str, Any]]) -> Questions:
+    """Returns the questions of dicts with question, context and optional id, which is the number from 1 by default.
+
+    Raises:
+        DataError: a dict lacks one of them, or it is no text.
+    """
+    questions = Questions()
+    for number, row in enumerate(rows):
+        try:
+            _add(questions, row, number + 1, DataPlace(record=number))
+        except (ValueError, KeyError, TypeError) as error:
+            raise DataError(f"predict: input {number} has no question and context ({reason_of(error)}).") from error
+    return questions
+
+
+def _add(questions: Questions, row: Mapping[str, Any], number: int, place: DataPlace) -> None:
+    question, context = require_text(row["question"]), require_text(row["context"])
+    question_id = id_of(row.get("id", number))
+    if not questions.contexts or questions.contexts[-1] != context:
+        questions.contexts.append(context)
+    questions.questions.append(Question(question_id, question, len(questions.contexts) - 1, (), place))
 
 
 def find_place(question: Question) -> Optional[str]:

@@ -15,6 +15,7 @@ from mxtrain.data.loading.dataset_files import exists, refuse_shared
 from mxtrain.data.loading.described_paths import with_current_folder
 from mxtrain.data.loading.input_files import read_each
 from mxtrain.data.loading.splitting import refuse_empty
+from mxtrain.data.predict_inputs import rows_from
 from mxtrain.data.signature import Signature
 from mxtrain.data.spec import Samples, Splits
 from mxtrain.errors import DataError, did_you_mean
@@ -29,6 +30,7 @@ from mxtrain.text.question_answering.questions import (
     REPEATED_ID,
     Questions,
     find_place,
+    questions_from,
     read_question_lines,
     read_squad,
 )
@@ -214,3 +216,8 @@ class Squad(TextDataset):
             ]
             places += [find_place(question) or name for question in file_questions.questions]
         return QuestionSource(questions, self.window_settings), places
+
+    def samples_from(self, value: Any, signature: Signature) -> Samples:
+        """Returns questions, in memory: dicts with question, context and optional id, or a data frame of pandas."""
+        readable = "dicts with question and context, and paths (pathlib.Path)"
+        return QuestionSource(questions_from(rows_from(value, readable)), self.window_settings)

@@ -20,7 +20,7 @@ from mxtrain.data.signature import Signature
 from mxtrain.data.spec import Samples, Splits
 from mxtrain.errors import DataError, did_you_mean
 from mxtrain.files.text_lines import split_lines, split_words
-from mxtrain.text.base import TextDataset
+from mxtrain.text.base import TextDataset, lines_from
 from mxtrain.text.kinds import Texts, TokenTags
 from mxtrain.text.python_words import part_of, python_lines
 from mxtrain.text.signature import TextSignature, TextSplits
@@ -192,6 +192,11 @@ class Conll(TextDataset):
             words.sentences += file_words.sentences
             places += [f"{name}:{lines[0]}" for lines in file_words.lines]
         return TaggedSentences(words, signature.class_names), places
+
+    def samples_from(self, value: Any, signature: Signature) -> Samples:
+        """Returns sentences, in memory: strings of one line with white space between words."""
+        sentences = [split_words(line) for line in lines_from(value)]
+        return TaggedSentences(TaggedWords(sentences), signature.class_names)
 
     def _read_words(self, name: str) -> TaggedWords:
         if name.endswith(COLUMNS):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, Dict, List, Optional, Sequence, Tuple, Type
+from typing import TYPE_CHECKING, Any, ClassVar, Dict, List, Optional, Sequence, Tuple, Type
 
 import numpy as np
 import pydantic
@@ -12,7 +12,7 @@ from mxtrain.data.signature import Signature
 from mxtrain.data.spec import Samples, Splits
 from mxtrain.data.writing import language_without_spaces
 from mxtrain.errors import CheckpointError, run_dir_setting
-from mxtrain.text.base import TextDataset, open_lines
+from mxtrain.text.base import TextDataset, lines_from, open_lines
 from mxtrain.text.kinds import Texts
 from mxtrain.text.tokenizing.config import TokenizerConfig
 from mxtrain.text.tokenizing.kinds import (
@@ -156,6 +156,10 @@ class TranslationDataset(TextDataset):
         """Opens the lines of the files as sources, including empty ones; a source location is `file:line`."""
         texts, places = open_lines(names, skip_unreadable, unreadable, keep_empty=True)
         return InMemoryPairs([(text, None) for text in texts]), places
+
+    def samples_from(self, value: Any, signature: Signature) -> Samples:
+        """Returns texts to translate, in memory: strings of one line."""
+        return InMemoryPairs([(text, None) for text in lines_from(value)])
 
 
 def configs_of(signature: Signature) -> Tuple[TokenizerConfig, TokenizerConfig]:

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar, Collection, Dict, List, Literal, Sequence, Tuple, Type
+from typing import TYPE_CHECKING, Any, ClassVar, Collection, Dict, Literal, Tuple, Type
 
 from mxtrain.data.signature import Signature
-from mxtrain.data.spec import BaseDataset, Samples, Splits
+from mxtrain.data.spec import BaseDataset, Splits
 from mxtrain.errors import ConfigError
 from mxtrain.types.kinds import Gives, Images
 from mxtrain.vision.detection.boxed_images import BoxedImages
 from mxtrain.vision.detection.boxes import BoxAnnotations
 from mxtrain.vision.detection.signature import BoxSignature, BoxSplits
 from mxtrain.vision.images.dataset import Dataset
-from mxtrain.vision.images.files import ImageFiles, open_inputs
 from mxtrain.vision.images.settings import Decoding
 from mxtrain.vision.images.signature import ImageSignature
 from mxtrain.vision.images.transforms.chain import Annotations, AugmentSettings
@@ -20,6 +19,7 @@ from mxtrain.vision.kinds import Boxes
 
 if TYPE_CHECKING:
     from mxtrain.model.spec import Model
+    from mxtrain.vision.images.decoding import EncodedImages
 
 
 class BoxedDataset(Dataset):
@@ -77,12 +77,5 @@ class BoxedDataset(Dataset):
         """Returns the options of the loader. Sources return images in the size of the network's input."""
         return {"keeps_size": True}
 
-    def open_inputs(
-        self, names: Sequence[str], signature: Signature, skip_unreadable: bool, unreadable: Dict[int, str]
-    ) -> Tuple[Samples, Sequence[str]]:
-        decoding = ImageSignature.cast(signature).decoding
-
-        def open_source(files: List[str]) -> BoxedImages:
-            return BoxedImages(ImageFiles(files), None, decoding, signature.mean)
-
-        return open_inputs(names, open_source, skip_unreadable, unreadable)
+    def source_of(self, encoded: EncodedImages, signature: Signature) -> BoxedImages:
+        return BoxedImages(encoded, None, ImageSignature.cast(signature).decoding, signature.mean)

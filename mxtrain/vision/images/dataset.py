@@ -6,7 +6,7 @@ Shapes are suffixes: C channels, H height, W width.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, ClassVar, Collection, Dict, List, Mapping, Sequence, Tuple, Type, TypeVar, Union
+from typing import TYPE_CHECKING, Any, ClassVar, Collection, Dict, Mapping, Sequence, Tuple, Type, TypeVar, Union
 
 import pydantic
 from typing_extensions import Annotated, Literal, Self
@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     from mxtrain.data.signature import Signature
     from mxtrain.data.spec import Splits
     from mxtrain.model.spec import Model
-    from mxtrain.vision.images.decoding import DecodedSource
+    from mxtrain.vision.images.decoding import EncodedImages
+    from mxtrain.vision.images.files import Unlabelled
 
 DatasetT = TypeVar("DatasetT", bound=BaseDataset)
 
@@ -158,17 +159,27 @@ class Dataset(BaseDataset):
         """
         return {"augment": self.augment}
 
+    def source_of(self, encoded: EncodedImages, signature: Signature) -> Unlabelled:
+        """Returns a source of images without labels, to predict for."""
+        from mxtrain.vision.images.decoding import DecodedSource
+
+        return DecodedSource(encoded, ImageSignature.cast(signature).decoding)
+
     def open_inputs(
         self, names: Sequence[str], signature: Signature, skip_unreadable: bool, unreadable: Dict[int, str]
     ) -> Tuple[Samples, Sequence[str]]:
-        from mxtrain.vision.images.files import open_files, open_inputs
+        from mxtrain.vision.images.files import ImageFiles, Readable, find_files
 
-        decoding = ImageSignature.cast(signature).decoding
+        files = ImageFiles(find_files(names, skip_unreadable))
+        source = self.source_of(files, signature)
+        return Readable(source, unreadable) if skip_unreadable else source, files.paths
 
-        def open_source(files: List[str]) -> DecodedSource:
-            return open_files(files, decoding, skip_unreadable)
+    def samples_from(self, value: Any, signature: Signature) -> Samples:
+        """Returns images to predict for, in memory: `PIL.Image`, or uint8 arrays (H, W), (H, W, C), (N, H, W) or
+        (N, H, W, C); see `GivenImages`."""
+        from mxtrain.vision.images.given_images import GivenImages
 
-        return open_inputs(names, open_source, skip_unreadable, unreadable)
+        return self.source_of(GivenImages(value, shapes_of(signature.shape)[0][-2:]), signature)
 
     def input_shape(self, native: Shape) -> Shape:
         """Returns the (C, H, W) of the network's input.

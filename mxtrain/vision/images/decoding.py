@@ -7,7 +7,7 @@ Importing this module does not import Pillow.
 from __future__ import annotations
 
 import math
-from typing import Callable, Iterable, Optional, Protocol, Sequence, Tuple, Union
+from typing import TYPE_CHECKING, Callable, Iterable, Optional, Protocol, Sequence, Tuple, Union
 
 import numpy as np
 
@@ -23,6 +23,11 @@ from mxtrain.vision.images.image_checks import ImageChecks
 from mxtrain.vision.images.pixels import ImageReader, unreadable
 from mxtrain.vision.images.settings import Decoding
 from mxtrain.vision.images.transforms.geometry import choose_part
+
+if TYPE_CHECKING:
+    from PIL import Image
+
+    ImageContent = Union[bytes, Image.Image]
 
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
@@ -43,8 +48,8 @@ class EncodedImages(Protocol):
     def place(self, index: int) -> DataPlace:
         """Returns the source location of an image."""
 
-    def read(self, index: int) -> Tuple[bytes, int]:
-        """Returns the encoded image, and its label."""
+    def read(self, index: int) -> Tuple[ImageContent, int]:
+        """Returns the encoded image, or a decoded one, and its label."""
 
 
 def known_statistics(channels: int) -> Tuple[Sequence[float], Sequence[float]]:
@@ -58,7 +63,7 @@ def choose_statistics(
     mean: Union[str, Sequence[float]],
     std: Union[str, Sequence[float]],
     decoding: Decoding,
-    read_first: Callable[[], bytes],
+    read_first: Callable[[], ImageContent],
     images: Iterable[np.ndarray],
 ) -> Tuple[Sequence[float], Sequence[float]]:
     """Returns the configured mean and standard deviation. For auto, these are ImageNet's; for grey DICOM images, or
@@ -77,12 +82,16 @@ def choose_statistics(
     chosen = known_statistics(decoding.shape[0])
     if decoding.shape[0] == 1 and any(isinstance(each, str) for each in configured):
         try:
-            if decoding.window != "auto" or is_dicom(read_first()):
+            if decoding.window != "auto" or _is_dicom(read_first()):
                 chosen = measure_grey_statistics(images)
         except LoaderError as error:
             raise DataError(str(error)) from error
     mean, std = (auto if isinstance(each, str) else each for each, auto in zip(configured, chosen))
     return mean, std
+
+
+def _is_dicom(content: ImageContent) -> bool:
+    return isinstance(content, bytes) and is_dicom(content)
 
 
 def measure_grey_statistics(images: Iterable[np.ndarray]) -> Tuple[Sequence[float], Sequence[float]]:
@@ -156,8 +165,8 @@ class DecodedSource:
         """Returns the checks that `data check` runs on each sample."""
         return ImageChecks(self)
 
-    def read(self, index: int) -> Tuple[bytes, int]:
-        """Returns an encoded image, and its label.
+    def read(self, index: int) -> Tuple[ImageContent, int]:
+        """Returns an encoded image, or a decoded one, and its label.
 
         Raises:
             LoaderError: It cannot be read.
@@ -171,7 +180,7 @@ class DecodedSource:
         except Exception as error:
             raise unreadable(self.encoded.name(index), error) from error
 
-    def decode(self, index: int, content: bytes, draws_4: Optional[Sequence[float]] = None) -> np.ndarray:
+    def decode(self, index: int, content: ImageContent, draws_4: Optional[Sequence[float]] = None) -> np.ndarray:
         """Returns the part of an encoded image that becomes the sample, (C, H, W).
 
         Args:

@@ -6,7 +6,7 @@ Legend: C channels, H height, W width.
 from __future__ import annotations
 
 import logging
-from typing import List, Sequence, Tuple
+from typing import TYPE_CHECKING, List, Sequence, Tuple
 
 import numpy as np
 
@@ -17,6 +17,9 @@ from mxtrain.vision.images.decoding import EncodedImages
 from mxtrain.vision.images.fitting import fill_of
 from mxtrain.vision.images.pixels import ImageReader, unreadable
 from mxtrain.vision.images.settings import Decoding
+
+if TYPE_CHECKING:
+    from mxtrain.vision.images.decoding import ImageContent
 
 log = logging.getLogger(__name__)
 
@@ -55,8 +58,8 @@ class EncodedImageSource:
         """Returns the name of an image for messages."""
         return self._encoded.name(self.number(index))
 
-    def read(self, index: int) -> bytes:
-        """Returns the content of an image file.
+    def read(self, index: int) -> ImageContent:
+        """Returns the content of an image file, or a decoded image.
 
         Raises:
             LoaderError: It cannot be read.
@@ -76,7 +79,7 @@ class EncodedImageSource:
         """
         return self.decode(index, self.read(index))
 
-    def decode(self, index: int, content: bytes) -> ImageReader:
+    def decode(self, index: int, content: ImageContent) -> ImageReader:
         """Decodes the result of `read`."""
         try:
             return ImageReader(content, self._window)

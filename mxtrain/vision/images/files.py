@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Callable, Collection, Dict, Iterable, List, Optional, Sequence, Tuple, Union
+from typing import TYPE_CHECKING, Any, Collection, Dict, Iterable, List, Optional, Sequence, Tuple, Union
 
 import numpy as np
 
@@ -18,10 +18,12 @@ from mxtrain.vision.images.dicom import HEAD_BYTES, is_dicom, require_pydicom
 from mxtrain.vision.images.settings import Decoding
 
 if TYPE_CHECKING:
-    from mxtrain.data.loading.samples import Samples
     from mxtrain.vision.detection.boxed_images import BoxedImages
     from mxtrain.vision.pose.key_point_images import KeyPointImages
     from mxtrain.vision.segmentation.masked_images import MaskedImages
+
+    Unlabelled = Union[DecodedSource, MaskedImages, BoxedImages, KeyPointImages]
+    """A source of images to predict for."""
 
 _DICOM_EXTENSIONS = (".dcm", ".dicom")
 EXTENSIONS = (*IMAGE_EXTENSIONS, *_DICOM_EXTENSIONS)
@@ -191,29 +193,10 @@ def open_files(paths: Sequence[Union[str, Path]], decoding: Decoding, skip_unrea
     return DecodedSource(ImageFiles(find_files(paths, skip_unreadable)), decoding)
 
 
-def open_inputs(
-    names: Sequence[str], open_source: Callable[[List[str]], Any], skip_unreadable: bool, unreadable: Dict[int, str]
-) -> Tuple[Samples, Sequence[str]]:
-    """Returns the content of files and folders as a source, and the location of each image; see
-    `BaseDataset.open_inputs`.
-
-    Args:
-        names: files and folders.
-        open_source: builds the source of files.
-        skip_unreadable: if True, unreadable images are replaced by blank ones.
-        unreadable: receives the reason by index of the image.
-    """
-    files = [str(file) for file in find_files(names, skip_unreadable)]
-    source = open_source(files)
-    return Readable(source, unreadable) if skip_unreadable else source, files
-
-
 class Readable:
     """Wraps a source so that unreadable images are replaced by blank ones."""
 
-    def __init__(
-        self, source: Union[DecodedSource, MaskedImages, BoxedImages, KeyPointImages], unreadable: Dict[int, str]
-    ) -> None:
+    def __init__(self, source: Unlabelled, unreadable: Dict[int, str]) -> None:
         """Wraps a source.
 
         Args:

@@ -69,6 +69,7 @@ class ImageChecks(SourceChecks):
             self._source.decode(index, content)
         except MxtrainError as error:
             return Checked((problem_of(error, place, UNREADABLE_IMAGE),), classes=(label,))
+        assert isinstance(content, bytes)  # only predictions read decoded images
         problem = wrong_format(place, content) if place.record is None else None
         return Checked(() if problem is None else (problem,), digest_of(content), (label,))
 
@@ -88,6 +89,7 @@ class AnnotatedImageChecks(SourceChecks):
         place, digest, size = self.place(index), b"", None
         try:
             content = self._source.read(index)
+            assert isinstance(content, bytes)  # as above
             image = self._source.decode(index, content)
             size = image.size
             self._source.resize(index, image, (0.0, 0.0, *size), (1, 1))  # decodes all of it

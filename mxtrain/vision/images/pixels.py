@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 import re
-from typing import TYPE_CHECKING, List, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, List, Optional, Sequence, Tuple, Union
 
 import numpy as np
 
@@ -43,24 +43,30 @@ class ImageReader:
             struct.error and its own errors; `read_error` converts them to one message.
     """
 
-    def __init__(self, content: bytes, window: Window = "auto", max_pixels: Optional[int] = None) -> None:
+    def __init__(
+        self, content: Union[bytes, Image.Image], window: Window = "auto", max_pixels: Optional[int] = None
+    ) -> None:
         """Reads the header.
 
         Args:
-            content: content of the file.
+            content: content of the file; or a decoded image, upright, which is changed.
             window: range of grey values, see `Decoding.window`.
             max_pixels: largest allowed number of pixels, checked before the image is decoded; None = `MAX_PIXELS` of
                 `mxtrain.data.loading.opening`.
         """
         self._window = window
-        self._dicom = DicomReader(content) if is_dicom(content) else None
+        self._dicom = DicomReader(content) if isinstance(content, bytes) and is_dicom(content) else None
         self.size: Tuple[int, int]
         """(width, height)."""
         if self._dicom is not None:
             self.size = self._dicom.size
             require_pixels(self.size, max_pixels)
             return
-        image = open_image(content, FORMATS, max_pixels)
+        if isinstance(content, bytes):
+            image = open_image(content, FORMATS, max_pixels)
+        else:
+            image = content
+            require_pixels(image.size, max_pixels)
         planes = _deep_planes(image, content) if isinstance(window, str) else [_apply_window(image, *window)]
         self._images = [image] if planes is None else planes
         self._is_deep = planes is not None
@@ -163,7 +169,7 @@ def _upright_transpose(image: Image.Image) -> Optional[int]:
     }.get(orientation)
 
 
-def _deep_planes(image: Image.Image, content: bytes) -> Optional[List[Image.Image]]:
+def _deep_planes(image: Image.Image, content: Union[bytes, Image.Image]) -> Optional[List[Image.Image]]:
     """Decodes an image with more than 8 bits per channel. Returns its channels as images of floats from 0 to 255; None
     for other images."""
     from PIL import Image
@@ -175,7 +181,7 @@ def _deep_planes(image: Image.Image, content: bytes) -> Optional[List[Image.Imag
         planes_CHW = [_scale_to_255(np.asarray(image), bits, flags)]
         if _is_white_zero(image):
             planes_CHW = [255.0 - planes_CHW[0]]
-    elif kind in _DEEP_COLOUR:  # Pillow would keep only 8 bits
+    elif kind in _DEEP_COLOUR and isinstance(content, bytes):  # Pillow would keep only 8 bits
         image.load()  # raises if the file is damaged; OpenCV may return the undamaged part silently
         planes_CHW = [_to_unit_range(plane, maximum) * 255.0 for plane in _read_colour(image.size, content)]
     else:
@@ -223,6 +229,8 @@ def _is_white_zero(image: Image.Image) -> bool:
 def _depth(image: Image.Image) -> Tuple[str, int, str, int]:
     """Returns the kind of channels in Pillow's raw mode, the bits of each, the flags (S signed, F floats), and the
     largest value."""
+    if image.format is None and image.mode == "I;16":  # decoded, without a file
+        return "I", 16, "", 65535
     if image.format not in ("PNG", "TIFF", "PPM") or not image.tile:
         return image.mode, 8, "", 255
     codec, arguments = image.tile[0][0], image.tile[0][3]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Dict, List, Sequence, Tuple, Type
+from typing import TYPE_CHECKING, Any, ClassVar, Dict, List, Optional, Sequence, Tuple, Type
 
 import numpy as np
 
@@ -15,7 +15,7 @@ from mxtrain.files.json_text import parse_json
 from mxtrain.files.text_lines import split_lines
 from mxtrain.types.kinds import Gives, Images
 from mxtrain.vision.images.dataset import Dataset
-from mxtrain.vision.images.files import ImageFiles, Readable, find_files
+from mxtrain.vision.images.files import ImageFiles, Readable
 from mxtrain.vision.images.settings import Decoding
 from mxtrain.vision.images.signature import ImageSignature
 from mxtrain.vision.images.transforms.chain import Annotations
@@ -27,6 +27,7 @@ from mxtrain.vision.pose.signature import KeyPointSignature, KeyPointSplits
 
 if TYPE_CHECKING:
     from mxtrain.model.spec import Model
+    from mxtrain.vision.images.decoding import EncodedImages
 
 DETECTIONS = ".jsonl"
 """Extension of files with predictions of task=detection."""
@@ -71,7 +72,6 @@ class KeyPointDataset(Dataset):
         Raises:
             DataError: `names` has images and files of detections, or there is nothing to predict for.
         """
-        signature = KeyPointSignature.cast(signature)
         detections = [name for name in names if Path(name).suffix == DETECTIONS]
         if detections and len(detections) < len(names):
             other = next(name for name in names if name not in detections)
@@ -79,17 +79,27 @@ class KeyPointDataset(Dataset):
                 f"'{detections[0]}' names images with boxes, and '{other}' is an image or a folder. Predict for one "
                 "of both at a time."
             )
-        if detections:
-            files, objects = read_detections(detections, signature.key_points.object_names)
-        else:
-            files = [str(file) for file in find_files(names)]
-            objects = PosedObjects.whole(len(files))
-        count = len(signature.class_names)
-        source = KeyPointImages(
-            ImageFiles(files), objects, count, signature.key_points, signature.decoding, signature.mean
-        )
+        if not detections:
+            return super().open_inputs(names, signature, skip_unreadable, unreadable)
+        object_names = KeyPointSignature.cast(signature).key_points.object_names
+        files, objects = read_detections(detections, object_names)
+        source = self.source_of(ImageFiles(files), signature, objects)
         places = [files[number] for number in objects.image_N]
         return Readable(source, unreadable) if skip_unreadable else source, places
+
+    def source_of(
+        self, encoded: EncodedImages, signature: Signature, objects: Optional[PosedObjects] = None
+    ) -> KeyPointImages:
+        """Returns a source of objects in images without key points; by default, one object fills each image."""
+        signature = KeyPointSignature.cast(signature)
+        return KeyPointImages(
+            encoded,
+            PosedObjects.whole(len(encoded)) if objects is None else objects,
+            len(signature.class_names),
+            signature.key_points,
+            signature.decoding,
+            signature.mean,
+        )
 
 
 def read_detections(names: Sequence[str], object_names: Sequence[str]) -> Tuple[List[str], PosedObjects]:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar, Dict, List, Mapping, Sequence, Tuple, Type
+from typing import TYPE_CHECKING, Any, ClassVar, Dict, Mapping, Type
 
 from mxtrain.data.signature import Signature
-from mxtrain.data.spec import Samples, Splits
+from mxtrain.data.spec import Splits
 from mxtrain.types.kinds import Gives, Images
 from mxtrain.vision.images.dataset import Dataset
-from mxtrain.vision.images.files import open_inputs
 from mxtrain.vision.images.settings import Decoding
 from mxtrain.vision.images.signature import ImageSignature
 from mxtrain.vision.images.transforms.chain import Annotations, AugmentSettings
@@ -18,6 +17,7 @@ from mxtrain.vision.segmentation.signature import MaskSignature, MaskSplits
 
 if TYPE_CHECKING:
     from mxtrain.model.spec import Model
+    from mxtrain.vision.images.decoding import EncodedImages
 
 
 class MaskedDataset(Dataset):
@@ -56,13 +56,6 @@ class MaskedDataset(Dataset):
         """Returns the options of the loader. Sources return images in the size of the network's input."""
         return {"keeps_size": True}
 
-    def open_inputs(
-        self, names: Sequence[str], signature: Signature, skip_unreadable: bool, unreadable: Dict[int, str]
-    ) -> Tuple[Samples, Sequence[str]]:
+    def source_of(self, encoded: EncodedImages, signature: Signature) -> MaskedImages:
         signature = MaskSignature.cast(signature)
-        decoding, coding = signature.decoding, MaskCoding(signature.mask_values)
-
-        def open_source(files: List[str]) -> MaskedImages:
-            return MaskedImages(files, None, coding, decoding, signature.mean)
-
-        return open_inputs(names, open_source, skip_unreadable, unreadable)
+        return MaskedImages(encoded, None, MaskCoding(signature.mask_values), signature.decoding, signature.mean)

@@ -21,8 +21,9 @@ from mxtrain.errors import LoaderError, MxtrainError
 from mxtrain.types import PositiveFloat, Range
 from mxtrain.vision.draws import VisionDraw
 from mxtrain.vision.images.affine import warp
+from mxtrain.vision.images.decoding import EncodedImages
 from mxtrain.vision.images.encoded_image_source import EncodedImageSource, batch_of
-from mxtrain.vision.images.files import MAX_BYTES, ImageFiles
+from mxtrain.vision.images.files import MAX_BYTES
 from mxtrain.vision.images.fitting import fit_into_frame
 from mxtrain.vision.images.image_checks import MaskedChecks
 from mxtrain.vision.images.pixels import REPLACE, ImageReader, read_error, unreadable
@@ -104,7 +105,7 @@ class MaskedImages(EncodedImageSource):
 
     def __init__(
         self,
-        images: Sequence[str],
+        images: EncodedImages,
         masks: Optional[Sequence[str]],
         coding: MaskCoding,
         decoding: Decoding,
@@ -114,7 +115,7 @@ class MaskedImages(EncodedImageSource):
         """Stores the settings; reads no file yet.
 
         Args:
-            images: image files.
+            images: the images.
             masks: PNG mask of each image; None = unknown, all pixels are ignored.
             coding: meaning of pixel values in masks.
             decoding: decoding, with the shape of a crop and the frame of a whole image.
@@ -122,7 +123,7 @@ class MaskedImages(EncodedImageSource):
             augment: random augmentation in training.
         """
         assert decoding.frame is not None
-        super().__init__(ImageFiles(images), decoding, mean)
+        super().__init__(images, decoding, mean)
         self.masks, self.coding, self.frame = None if masks is None else list(masks), coding, decoding.frame
         self._class_of = coding.table()
         self._augment = augment or JointAugment(scale=[1.0, 1.0], flip=False)

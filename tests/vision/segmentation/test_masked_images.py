@@ -13,6 +13,7 @@ from PIL import Image
 from mxtrain.data.loading.randomness import uniform
 from mxtrain.errors import LoaderError
 from mxtrain.vision.draws import VisionDraw
+from mxtrain.vision.images.files import ImageFiles
 from mxtrain.vision.images.fitting import fit_into_frame
 from mxtrain.vision.images.pixels import ImageReader
 from mxtrain.vision.images.settings import Decoding
@@ -56,7 +57,7 @@ def write(tmp_path, sizes, ending="png", classes=4):
 
 def open_source(images, masks, cut=(64, 80), frame=(96, 128), channels=3, augment=None, classes=4, **coding):
     decoding = Decoding((channels, *cut), frame=frame)
-    return MaskedImages(images, masks, MaskCoding(range(classes), **coding), decoding, MEAN, augment)
+    return MaskedImages(ImageFiles(images), masks, MaskCoding(range(classes), **coding), decoding, MEAN, augment)
 
 
 def shown_class(image_CHW):
@@ -249,7 +250,9 @@ def test_sixteen_bits_hold_larger_values_and_palettes_their_indices(tmp_path):
     Image.fromarray(mask.astype(np.uint16) * 20_000).save(tmp_path / "m.png")
     coding = MaskCoding([0, 20_000, 40_000, 60_000])
     decoding = Decoding((3, 64, 80), frame=(75, 101))
-    source = MaskedImages([str(tmp_path / "a.png")], [str(tmp_path / "m.png")], coding, decoding, MEAN, JointAugment())
+    source = MaskedImages(
+        ImageFiles([tmp_path / "a.png"]), [str(tmp_path / "m.png")], coding, decoding, MEAN, JointAugment()
+    )
     assert np.array_equal(source.mask(0, (101, 75)), mask)
     image, found, _ = source.fetch(np.array([0]), seed=0, epoch=1, train=True)
     assert (shown_class(image[0])[0] == found[0])[away_from_borders(found[0])].all()
@@ -287,9 +290,11 @@ def test_ignored_values_and_the_rest(tmp_path):
     Image.fromarray(value).save(tmp_path / "m.png")
     files = [str(tmp_path / "a.png")], [str(tmp_path / "m.png")]
     decoding = Decoding((3, 64, 80), frame=(96, 128))
-    source = MaskedImages(*files, MaskCoding([7, 11], [255], rest_is_ignored=True), decoding, MEAN)
+    source = MaskedImages(
+        ImageFiles(files[0]), files[1], MaskCoding([7, 11], [255], rest_is_ignored=True), decoding, MEAN
+    )
     assert np.array_equal(source.mask(0, (128, 96)), np.array([0, 1, -1, -1])[mask])
-    strict = MaskedImages(*files, MaskCoding([7, 11], [255]), decoding, MEAN)
+    strict = MaskedImages(ImageFiles(files[0]), files[1], MaskCoding([7, 11], [255]), decoding, MEAN)
     for train in (True, False):
         with pytest.raises(
             LoaderError, match="m.png' holds the value 9, which is no class. Classes have 7, 11, and ignored pixels 255"

@@ -1,0 +1,67 @@
+"""Opens what Python code gives to predict for: paths of files, or objects that the dataset decodes in memory."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any, List, Mapping, Sequence, Tuple
+
+from mxtrain.errors import ConfigError
+
+if TYPE_CHECKING:
+    from mxtrain.data.signature import Signature
+    from mxtrain.data.spec import BaseDataset, Samples
+
+
+def open_given(dataset: BaseDataset, value: Any, signature: Signature) -> Tuple[Samples, Sequence[str]]:
+    """Opens samples without labels, and returns the source location of each; empty for an object, which has none.
+
+    Args:
+        dataset: the dataset of the run, as `restored` returns it.
+        value: one path or object, or several.
+        signature: what enters the network.
+
+    Raises:
+        ConfigError: the dataset reads no such objects, or some are paths and others are not.
+        DataError: a file cannot be read, or an object holds a wrong value.
+    """
+    objects = listed(value)
+    are_paths = [isinstance(one, dataset.path_types) for one in objects]
+    if any(are_paths) and not all(are_paths):
+        raise ConfigError("predict: some inputs are paths and others are not. Predict for them separately.")
+    if any(are_paths):
+        return dataset.open_inputs([os.fspath(one) for one in objects], signature, False, {})
+    samples = dataset.samples_from(value, signature)
+    return samples, [""] * len(samples)
+
+
+def listed(value: Any) -> List[Any]:
+    """Returns the objects of a list or tuple; any other object alone."""
+    return list(value) if isinstance(value, (list, tuple)) else [value]
+
+
+def unread(number: int, one: Any, readable: str) -> ConfigError:
+    """Returns the error for an object that a dataset does not decode.
+
+    Args:
+        number: its number among the inputs, from 0.
+        one: the object.
+        readable: what the dataset reads, e.g. "paths of files".
+    """
+    has_shape = hasattr(one, "shape") and hasattr(one, "dtype")
+    shown = f"an array of {one.dtype} with shape {one.shape}" if has_shape else f"of type {type(one).__name__}"
+    return ConfigError(f"predict: input {number} is {shown}. This run reads {readable}.")
+
+
+def rows_from(value: Any, readable: str) -> List[Mapping[str, Any]]:
+    """Returns rows of a table: those of a data frame of pandas, one dict from column to value, or several.
+
+    Raises:
+        ConfigError: another object was given.
+    """
+    if hasattr(value, "columns") and hasattr(value, "to_dict"):
+        return list(value.to_dict("records"))
+    rows = listed(value)
+    for number, row in enumerate(rows):
+        if not isinstance(row, Mapping):
+            raise unread(number, row, readable)
+    return rows

@@ -1,0 +1,460 @@
+"""Predicts with a trained network: rows for objects of Python code, or rows written to a stream for files."""
+
+from __future__ import annotations
+
+import csv
+import itertools
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Collection,
+    ContextManager,
+    Dict,
+    Iterable,
+    Iterator,
+    List,
+    Literal,
+    Mapping,
+    Optional,
+    Sequence,
+    Set,
+    TextIO,
+    Tuple,
+)
+
+import pydantic
+from typing_extensions import Annotated
+
+from mxtrain.checkpoint import Checkpoint, refuse_links
+from mxtrain.checkpoint.folder import run_dir_of
+from mxtrain.data.checking.checks import checks_of
+from mxtrain.data.loading.dataset_files import explain, why_stream
+from mxtrain.data.predict_inputs import open_given
+from mxtrain.data.spec import choose_split, open_splits, warn_unseen
+from mxtrain.errors import ConfigError, DataError, LoaderError, did_you_mean
+from mxtrain.files.durable import encode_json, replace_file
+from mxtrain.task.sample_results import location
+from mxtrain.task.spec import Task
+from mxtrain.types import Positive, Spec
+from mxtrain.workflows.output_file import OutputFile, OutputFolder, require_writable
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from mxtrain.data.loading.loader import EpochLoader
+    from mxtrain.data.signature import Signature
+    from mxtrain.data.spec import BaseDataset, Samples
+    from mxtrain.training.restored_run import RestoredRun
+    from mxtrain.training.trained import Trained
+    from mxtrain.types.annotations import Json
+
+
+Split = Literal["train", "val", "test"]
+SKIP = "type skip_unreadable=true to go on without such files."
+
+
+def read_columns(value: object) -> object:
+    """Splits text such as `id`, `id,name` or `[id, name]` into unique column names. Other values are returned as is."""
+    if not isinstance(value, str):
+        return value
+    return list(dict.fromkeys(name for part in value.strip("[] ").split(",") if (name := part.strip(" '\""))))
+
+
+class PredictSettings(Spec):
+    """Settings of `predict` besides overrides."""
+
+    which: Literal["best", "last"] = "best"
+    """The checkpoint of a run to use: its last or its best one."""
+    output: Optional[OutputFile] = None
+    """File for the predictions; default: standard output."""
+    folder: Optional[OutputFolder] = None
+    """Folder for files that a task predicts; default: predict in the run directory."""
+    format: str = "auto"
+    """jsonl, csv, or one that a task has of its own; auto: csv where the output's name ends so, else jsonl."""
+    top_k: Positive = 3
+    """Number of alternatives to name for each sample, where a task has several."""
+    keep: Annotated[Optional[List[str]], pydantic.BeforeValidator(read_columns)] = None
+    """Columns of tables to copy beside the predictions, e.g. [id,name]; default: columns with names of ids that are no
+    inputs."""
+    fuse: bool = False
+    """Join operators on a CPU (oneDNN): faster for most convolutional networks, and equal but for the last bits. The
+    first batch of each shape is computed both ways; where they differ by more than 1e-5, nothing is joined."""
+    skip_unreadable: bool = False
+    """Go on where a file cannot be read, and list these at the end."""
+    sample: Optional[Positive] = None
+    """Number of samples of a split of the run's own data to predict for, instead of files; null: all, if split is
+    given."""
+    split: Optional[Split] = None
+    """Predict for this split of the run's own data instead of files; null: files, or with sample= the test split (else
+    the validation split)."""
+
+
+class Predictions(List[Dict[str, Any]]):
+    """List of the rows that `predict` writes, one for each input.
+
+    Attributes:
+        arrays: decoded outputs, one array per sample, e.g. class probabilities (K,).
+    """
+
+    def __init__(self, rows: Sequence[Dict[str, Any]], arrays: Sequence[np.ndarray]):
+        super().__init__(rows)
+        self.arrays = list(arrays)
+
+
+@dataclass(frozen=True)
+class PredictResult:
+    """Result of `write_predictions`.
+
+    Attributes:
+        count: number of rows.
+        listed: number of elements of the list column of all rows, e.g. objects; 0 if the task has none.
+        folder: folder with a file for each prediction; None if the task writes none.
+        unreadable: a line for each file that could not be read.
+    """
+
+    count: int
+    listed: int
+    folder: Optional[Path]
+    unreadable: Sequence[str]
+
+
+def predict_objects(trained: Trained, dataset: BaseDataset, value: Any, top_k: int) -> Predictions:
+    """Predicts for paths, or for objects that the dataset decodes in memory.
+
+    Args:
+        trained: the network.
+        dataset: dataset of the run, restored from its checkpoint.
+        value: one path or object, or a list of one kind.
+        top_k: number of alternatives in each row, for tasks with several.
+
+    Raises:
+        ConfigError: the dataset reads no such objects, or the run's task predicts nothing.
+        DataError: a file cannot be read, or an object holds a wrong value.
+    """
+    from mxtrain.training.loaders import build_loader
+
+    if isinstance(value, (list, tuple)) and not value:
+        return Predictions([], [])
+    source, places = open_given(dataset, value, trained.signature)
+    if not places:
+        return Predictions([], [])
+    warn_unseen(dataset, source, trained.signature)
+    loader = build_loader(trained.description, source, trained.signature, trained.device, in_order=True)
+    arrays: List[np.ndarray] = []
+    rows = list(predict_rows(trained, loader, source, places, top_k, arrays=arrays))
+    for row in rows:
+        if not row["file"]:
+            del row["file"]
+    return Predictions(rows, arrays)
+
+
+def write_predictions(
+    run: RestoredRun, names: Sequence[str], settings: PredictSettings, destination: ContextManager[TextIO]
+) -> PredictResult:
+    """Writes the predictions for files, or for samples of a split, as JSONL, CSV or a format of the task.
+
+    Checks all that it can before it imports MXNet.
+
+    Args:
+        run: the run.
+        names: files and folders; empty with `settings.sample` or `settings.split`.
+        settings: settings; `output` only chooses the format, and is refused as one of the inputs.
+        destination: opened when all was checked; gets the rows.
+
+    Raises:
+        ConfigError: a setting does not fit the task, or an input would be overwritten.
+        DataError: a file cannot be read or written, or there is nothing to predict for.
+    """
+    task, dataset, signature = run.description.task, run.dataset, run.signature
+    own_data = settings.sample is not None or settings.split is not None
+    form = choose_format(task, settings)
+    unreadable: Dict[int, str] = {}
+    locations: Sequence[str]
+    if own_data:
+        source, locations = open_samples(dataset, settings.split, settings.sample)
+    else:
+        source, locations = dataset.open_inputs(names, signature, settings.skip_unreadable, unreadable)
+    refuse_none(len(locations), unreadable)
+    readable = [name for number, name in enumerate(names) if -1 - number not in unreadable]
+    copied = {} if own_data else dataset.copied_cells(readable, settings.keep, signature)
+    folder = files_folder(task, settings, run.checkpoint)
+    files = [] if folder is None else [folder / name for name in file_names(locations, task.writes_ending)]
+    outputs = [*files, *([Path(settings.output)] if settings.output else [])]
+    refuse_overwriting(outputs, [*locations, *names])
+    sample_ids = task.sample_ids(form, locations, dataset)
+    warn_unseen(dataset, source, signature)
+    # These modules import MXNet, which takes seconds: wrong arguments are reported before that.
+    from mxtrain.training.loaders import build_loader
+    from mxtrain.training.trained import load_trained
+
+    trained = load_trained(run.checkpoint, run.description, signature, settings.fuse)
+    loader = build_loader(run.description, source, signature, trained.device, in_order=True)
+    predicted = predict_rows(trained, loader, source, locations, settings.top_k, unreadable, files, copied)
+    predicted = itertools.islice(predicted, len(locations))  # a split has more samples than are asked for
+    rows = CountingIterator(predicted, task.list_field[0])
+    try:
+        with destination as stream:
+            columns = list(next(iter(copied.values()), ()))
+            write_rows(form, task, trained.signature, rows, stream, sample_ids, columns)
+            refuse_none(rows.count, unreadable)
+    except LoaderError as error:
+        raise DataError(f"{error.fact} Replace or remove it, or {SKIP}") from error
+    return PredictResult(rows.count, rows.listed, folder, list(unreadable.values()))
+
+
+def open_samples(dataset: BaseDataset, split: Optional[Split], count: Optional[int]) -> Tuple[Samples, Sequence[str]]:
+    """Opens a split of a dataset.
+
+    Args:
+        dataset: the dataset.
+        split: name of the split; None: the test split, or the validation split if there is no test split.
+        count: number of samples; None: all.
+
+    Returns:
+        The split, and the locations of its first `count` samples: their files, or e.g. `test:0`.
+
+    Raises:
+        DataError: the dataset has no such split.
+    """
+    name, source = choose_split(open_splits(dataset), split or "auto")
+    checks = checks_of(source)
+    has_places = len(checks) == len(source)
+    indices = range(len(source) if count is None else min(count, len(source)))
+    return source, [location(checks.place(index) if has_places else None, name, index) for index in indices]
+
+
+def refuse_streams(names: Sequence[str], skip_unreadable: bool) -> None:
+    """Rejects standard input, pipes and devices, which have no end. With `skip_unreadable` the last two are skipped.
+
+    Raises:
+        ConfigError: names the first of them.
+    """
+    for name in names:
+        reason = "" if skip_unreadable else why_stream(name)
+        if name == "-" and not os.path.exists(name):
+            reason = "predict reads files, not standard input."
+        if reason:
+            raise ConfigError(
+                f"{reason} Write it into a file whose name ends as its format says (x.jsonl, x.txt, x.png), and name "
+                f"that instead of {name}."
+            )
+
+
+def refuse_none(count: int, unreadable: Mapping[int, str]) -> None:
+    """Checks that there is something to predict for.
+
+    Raises:
+        DataError: no file could be read, or the files are empty.
+    """
+    if not count:
+        lines = ["no file could be read:", *unreadable.values()] if unreadable else ["there is nothing in these files."]
+        raise DataError("\n  ".join(lines))
+
+
+def choose_format(task: Task, settings: PredictSettings) -> str:
+    """Returns the output format: "jsonl", "csv" or one of the task's own formats.
+
+    Raises:
+        ConfigError: the task does not have the format.
+    """
+    allowed = ("auto", "jsonl", "csv", *task.formats)
+    if settings.format not in allowed:
+        raise ConfigError(
+            f"predict: format={settings.format}: there is no such form.{did_you_mean(settings.format, allowed)} It may "
+            f"be {', '.join(allowed)}."
+        )
+    if settings.format != "auto":
+        return settings.format
+    return "csv" if str(settings.output).endswith(".csv") else "jsonl"
+
+
+def files_folder(task: Task, settings: PredictSettings, checkpoint: Checkpoint) -> Optional[Path]:
+    """Returns the folder for the files that a task writes; None if it writes none.
+
+    Raises:
+        ConfigError: `folder` is given, but the task writes no files.
+    """
+    if not task.writes:
+        if settings.folder is not None:
+            raise ConfigError(f"predict: folder={settings.folder}, and task={task.name} writes no files. Leave it out.")
+        return None
+    if settings.folder is not None:
+        return Path(settings.folder)
+    if not task.writes_by_default:
+        return None
+    refuse_links(run_dir_of(checkpoint.path), ("predict",))
+    return require_writable(run_dir_of(checkpoint.path) / "predict", "folder")
+
+
+def file_names(locations: Sequence[str], ending: str = ".png") -> List[str]:
+    """Returns a unique output path for each input, relative to the common parent folder of all inputs.
+
+    Inputs that differ only in their extension keep it, except for the first: `x.png`, `x.jpg.png`. The name for a line
+    of a file contains the line number: `x-3.png`.
+    """
+    folders = [os.path.dirname(os.path.abspath(location)) for location in locations]
+    common = os.path.commonpath(folders) if folders else ""
+    names: List[str] = []
+    used: Set[str] = set()
+    for place in locations:
+        path = numbered_line(Path(os.path.relpath(os.path.abspath(place), common)))
+        numbered = (path.with_name(f"{path.name}-{number}") for number in itertools.count(2))
+        candidates = (str(candidate) for candidate in itertools.chain([path.with_suffix(""), path], numbered))
+        name = next(name for name in candidates if name.lower() not in used)
+        used.add(name.lower())  # file systems may ignore case
+        names.append(f"{name}{ending}")
+    return names
+
+
+def numbered_line(path: Path) -> Path:
+    """Converts the place of a line, `x.jsonl:3`, to the name `x-3`; other paths are unchanged."""
+    name, _, line = path.name.rpartition(":")
+    return path.with_name(f"{Path(name).stem}-{line}") if name and line.isdigit() else path
+
+
+def refuse_overwriting(outputs: Iterable[Path], locations: Sequence[str]) -> None:
+    """Refuses to overwrite an input file.
+
+    Raises:
+        ConfigError: names the first such file.
+    """
+    inputs = {os.path.realpath(location) for location in locations}
+    for path in outputs:
+        if os.path.realpath(path) in inputs:
+            raise ConfigError(
+                f"predict: '{path}' would be written, and it is one of the files to predict for. Name another place "
+                "with folder=FOLDER or output=FILE."
+            )
+
+
+def predict_rows(
+    trained: Trained,
+    loader: EpochLoader,
+    source: Samples,
+    locations: Sequence[str],
+    top_k: int,
+    unreadable: Collection[int] = (),
+    files: Sequence[Path] = (),
+    copied: Mapping[str, Mapping[str, str]] = MappingProxyType({}),
+    arrays: Optional[List[np.ndarray]] = None,
+) -> Iterator[Dict[str, Json]]:
+    """Yields the output row of each readable sample: source location, copied cells, prediction, path of its file.
+
+    Args:
+        trained: the network.
+        loader: batches of `source`, in order.
+        source: samples to predict for.
+        locations: location of each sample.
+        top_k: number of alternatives for each sample.
+        unreadable: indices of samples without a prediction.
+        files: paths of the files that the task writes, one for each sample; empty if it writes none.
+        copied: location -> column -> cell to copy.
+        arrays: if not None, decoded predictions are appended to it.
+
+    Raises:
+        ConfigError: a column of `copied` has the name of a column of the predictions.
+    """
+    task = trained.description.task
+    empty = dict.fromkeys(next(iter(copied.values()), ()), "")
+    predictions = predict_samples(trained, loader, source, unreadable, files)
+    if arrays is not None:
+        predictions = _noted(predictions, arrays)
+    for number, prediction in task.rows(trained.signature, source, predictions, top_k):
+        cells = copied.get(locations[number], empty)
+        for name in cells:
+            if name in prediction or name == "file":
+                raise ConfigError(f"keep={name}: predictions have a column '{name}' of their own. Rename the table's.")
+        row = {"file": locations[number], **cells, **prediction}
+        if files:
+            row[task.writes] = str(files[number])
+        yield row
+
+
+def _noted(predictions: Iterator[Tuple[int, np.ndarray]], arrays: List[np.ndarray]) -> Iterator[Tuple[int, np.ndarray]]:
+    for number, prediction in predictions:
+        arrays.append(prediction)
+        yield number, prediction
+
+
+def predict_samples(
+    trained: Trained, loader: EpochLoader, source: Samples, unreadable: Collection[int], files: Sequence[Path]
+) -> Iterator[Tuple[int, np.ndarray]]:
+    """Yields the index and decoded prediction of each readable sample, and writes its file if `files` has a path."""
+    from mxtrain.engine.predictions import to_host
+
+    task, position = trained.description.task, 0
+    decode = trained.evaluator.decode
+    assert decode is not None
+    for batch, outputs in trained.evaluator.predict(loader):
+        for prediction in to_host(decode(outputs, batch)):
+            if position not in unreadable:
+                if position < len(files):
+                    write_file(files[position], task.encode_file(trained.signature, prediction, source, position))
+                yield position, prediction
+            position += 1
+
+
+def write_file(path: Path, content: bytes) -> None:
+    """Writes one of the files that a task predicts.
+
+    Raises:
+        DataError: the file cannot be written.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        replace_file(path, content, durable=False)
+    except OSError as error:
+        raise explain(str(path), error, "written") from error
+
+
+class CountingIterator:
+    """Iterates over rows and counts them, and the elements of their list column `listing`."""
+
+    def __init__(self, rows: Iterator[Dict[str, Json]], listing: str = ""):
+        self._rows, self._listing = rows, listing
+        self.count = self.listed = 0
+
+    def __iter__(self) -> Iterator[Dict[str, Json]]:
+        for row in self._rows:
+            self.count += 1
+            self.listed += len(row.get(self._listing) or ())  # type: ignore[arg-type]  # a list
+            yield row
+
+
+def write_rows(
+    form: str,
+    task: Task,
+    signature: Signature,
+    rows: Iterable[Dict[str, Json]],
+    stream: TextIO,
+    sample_ids: Mapping[str, Json],
+    copied: Sequence[str],
+) -> None:
+    """Writes predictions as JSONL, CSV or a format of the task; arguments as in `Task.write_as`.
+
+    Args:
+        copied: columns of a table in the rows, which `Task.cells` does not know.
+    """
+    if form == "jsonl":
+        for row in rows:
+            stream.write(encode_json(row).decode() + "\n")
+    elif form == "csv":
+        first = ("file", *copied)
+        write_csv(({**{name: row.pop(name) for name in first}, **task.cells(row)} for row in rows), stream)
+    else:
+        rows_with_ids = ({**row, "sample_id": sample_ids[str(row["file"])]} for row in rows) if sample_ids else rows
+        for part in task.write_as(form, signature, rows_with_ids):
+            stream.write(part)
+
+
+def write_csv(rows: Iterable[Mapping[str, Json]], stream: TextIO) -> None:
+    """Writes a header with the names of the columns, and one line per sample."""
+    writer = csv.writer(stream)
+    for number, row in enumerate(rows):
+        if number == 0:
+            writer.writerow(row)
+        writer.writerow(row.values())
