@@ -24,7 +24,6 @@ from mxtrain.cli.dispatch import find_command
 from mxtrain.cli.evaluate import EvalSettings
 from mxtrain.cli.export import ExportSettings
 from mxtrain.cli.lr_find import LrFindSettings
-from mxtrain.cli.predict import PredictSettings
 from mxtrain.cli.push import PushSettings, tracker_of
 from mxtrain.cli.report import ReportOptions
 from mxtrain.cli.run_words import parse_words
@@ -41,6 +40,7 @@ from mxtrain.composing.settings import split_settings
 from mxtrain.config.groups import describe
 from mxtrain.config.specs import import_target
 from mxtrain.errors import ConfigError
+from mxtrain.workflows.predict import PredictSettings
 
 ROOT = Path(__file__).resolve().parents[1]
 MEASURED = ("benchmarks/*.md", "reference/damaged-input.md", "internals/mutation.md", "reference/settings.md")

@@ -14,7 +14,6 @@ from PIL import Image
 
 from mxtrain.checkpoint import open_checkpoint
 from mxtrain.cli.dispatch import run
-from mxtrain.cli.predict import refuse_streams
 from mxtrain.data.loading.sources import Subset
 from mxtrain.data.signature import signature_of
 from mxtrain.data.spec import open_splits
@@ -24,6 +23,7 @@ from mxtrain.training.loaders import build_loader
 from mxtrain.training.trained import load_trained
 from mxtrain.vision.images.files import open_files
 from mxtrain.vision.images.make_record import make_record
+from mxtrain.workflows.predict import refuse_streams
 
 RNG = np.random.RandomState(5)
 

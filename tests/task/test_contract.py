@@ -19,7 +19,6 @@ from tiers import rest_in_zoo
 from mxtrain.checkpoint import open_checkpoint
 from mxtrain.cli.artifacts import write_artifacts
 from mxtrain.cli.dispatch import run
-from mxtrain.cli.predict import predict_samples
 from mxtrain.composing.composer import Composer
 from mxtrain.data.spec import open_splits
 from mxtrain.engine.predictions import to_host
@@ -30,6 +29,7 @@ from mxtrain.task.spec import Task
 from mxtrain.training.loaders import build_loader
 from mxtrain.training.restored_run import RestoredRun
 from mxtrain.types.kinds import Images
+from mxtrain.workflows.predict import predict_samples
 from mxtrain.workflows.verification import verify
 
 CONF = Path(__file__).resolve().parents[2] / "conf"
