@@ -1,5 +1,4 @@
 # Types for `mxtrain.__getattr__`.
-from mxtrain.api import Predictions as Predictions
 from mxtrain.api import Run as Run
 from mxtrain.api import Sweep as Sweep
 from mxtrain.api import compose as compose
@@ -31,6 +30,7 @@ from mxtrain.errors import WeightsError as WeightsError
 from mxtrain.errors import WorseThanAllowed as WorseThanAllowed
 from mxtrain.workflows.clean import clean as clean
 from mxtrain.workflows.doctor import doctor as doctor
+from mxtrain.workflows.predict import Predictions as Predictions
 from mxtrain.workflows.report import report as report
 from mxtrain.workflows.runs import runs as runs
 

@@ -727,14 +727,16 @@ class Run:
                 ``pathlib.Path``, because a string is a text); an image (``PIL.Image``, or a uint8 array of shape
                 (height, width) or (height, width, channels), or of a batch of these: (N, height, width) or (N, height,
                 width, channels)); a string for tasks that read texts; a dict from column to value for rows of tables,
-                and for questions with their context; an array of one sample or of several, for runs that were trained
-                on arrays. An array of three axes is one image if its last axis has 1, 3 or 4 elements, unless its last
-                two axes are the size of the network's input.
+                or a data frame of pandas, in which None and NaN are missing values; a dict with ``question`` and
+                ``context``; a dict with the id of a ``user`` for recommendations; an array of one sample or of several,
+                for runs that were trained on arrays. An array of three axes is one image if its last axis has 1, 3 or 4
+                elements, unless its last two axes are the size of the network's input.
             top_k: number of alternatives in each row, for tasks with several.
 
         Raises:
-            ConfigError: the inputs are of a type that the task does not read.
-            DataError: a file cannot be read, or a number of an array is not finite.
+            ConfigError: the inputs are of a type that the dataset does not read.
+            DataError: a file cannot be read, a row lacks a column or holds a wrong cell, or a number of an array is not
+                finite.
 
         >>> run.predict(["a.png", "b.png"])[0]["class"]
         >>> run.predict("A film to remember.")[0]

@@ -265,7 +265,7 @@ def _usable(
                 raise DataError(fact)
             if has_cells and missing[0] not in (names if isinstance(missing[0], str) else first):
                 if isinstance(missing[0], str) and header:
-                    place = DataPlace(str(path), _first_line(path, ending))
+                    place = DataPlace(str(path), _first_line(Path(path), ending))
                     fact = f"{place}: {_what_is_missing(missing[0], names, row)}"
                 raise DataError(fact)  # the header, or the first row, lacks the column, so no row has it
             if not has_cells or not findings.keeps_going:  # else `_remark_lengths` has reported the row
@@ -294,7 +294,7 @@ def _first_line(path: Path, ending: str) -> int:
         return next(number for number, cells in read_cells(path, lines, ending) if has_text(cells))
 
 
-def _refuse_repeated(path: Path, columns: Sequence[Column], names: Sequence[str]) -> None:
+def _refuse_repeated(path: Union[str, Path], columns: Sequence[Column], names: Sequence[str]) -> None:
     """Checks that the name of each column that is read is unique.
 
     Raises:

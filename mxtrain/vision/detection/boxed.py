@@ -20,6 +20,7 @@ from mxtrain.vision.kinds import Boxes
 if TYPE_CHECKING:
     from mxtrain.model.spec import Model
     from mxtrain.vision.images.decoding import EncodedImages
+    from mxtrain.vision.images.files import Unlabelled
 
 
 class BoxedDataset(Dataset):
@@ -77,5 +78,5 @@ class BoxedDataset(Dataset):
         """Returns the options of the loader. Sources return images in the size of the network's input."""
         return {"keeps_size": True}
 
-    def source_of(self, encoded: EncodedImages, signature: Signature) -> BoxedImages:
+    def source_of(self, encoded: EncodedImages, signature: Signature) -> Unlabelled:
         return BoxedImages(encoded, None, ImageSignature.cast(signature).decoding, signature.mean)

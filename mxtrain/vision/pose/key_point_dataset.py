@@ -28,6 +28,7 @@ from mxtrain.vision.pose.signature import KeyPointSignature, KeyPointSplits
 if TYPE_CHECKING:
     from mxtrain.model.spec import Model
     from mxtrain.vision.images.decoding import EncodedImages
+    from mxtrain.vision.images.files import Unlabelled
 
 DETECTIONS = ".jsonl"
 """Extension of files with predictions of task=detection."""
@@ -89,7 +90,7 @@ class KeyPointDataset(Dataset):
 
     def source_of(
         self, encoded: EncodedImages, signature: Signature, objects: Optional[PosedObjects] = None
-    ) -> KeyPointImages:
+    ) -> Unlabelled:
         """Returns a source of objects in images without key points; by default, one object fills each image."""
         signature = KeyPointSignature.cast(signature)
         return KeyPointImages(

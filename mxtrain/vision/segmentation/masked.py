@@ -18,6 +18,7 @@ from mxtrain.vision.segmentation.signature import MaskSignature, MaskSplits
 if TYPE_CHECKING:
     from mxtrain.model.spec import Model
     from mxtrain.vision.images.decoding import EncodedImages
+    from mxtrain.vision.images.files import Unlabelled
 
 
 class MaskedDataset(Dataset):
@@ -56,6 +57,6 @@ class MaskedDataset(Dataset):
         """Returns the options of the loader. Sources return images in the size of the network's input."""
         return {"keeps_size": True}
 
-    def source_of(self, encoded: EncodedImages, signature: Signature) -> MaskedImages:
+    def source_of(self, encoded: EncodedImages, signature: Signature) -> Unlabelled:
         signature = MaskSignature.cast(signature)
         return MaskedImages(encoded, None, MaskCoding(signature.mask_values), signature.decoding, signature.mean)
