@@ -19,7 +19,7 @@ _MODULES: Dict[str, str] = {
     **dict.fromkeys(("Session", "session"), "mxtrain.custom_loop"),
     "Predictions": "mxtrain.workflows.predict",
     "lr_find": "mxtrain.cli.lr_find",
-    **{name: f"mxtrain.workflows.{name}" for name in ("clean", "doctor", "report", "runs")},
+    **{name: f"mxtrain.workflows.{name}" for name in ("clean", "doctor", "report", "runs", "serve")},
     **dict.fromkeys(
         (
             "MxtrainError",

@@ -33,5 +33,6 @@ from mxtrain.workflows.doctor import doctor as doctor
 from mxtrain.workflows.predict import Predictions as Predictions
 from mxtrain.workflows.report import report as report
 from mxtrain.workflows.runs import runs as runs
+from mxtrain.workflows.serve import serve as serve
 
 __version__: str

@@ -9,7 +9,8 @@ import gc
 import resource
 import signal
 import socket
-from typing import Iterator, List, Optional, Sequence
+import threading
+from typing import Callable, Iterator, List, Optional, Sequence
 
 import uvicorn
 
@@ -64,83 +65,137 @@ def address_of(listener: socket.socket) -> str:
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
-def run_server(models: Sequence[ServedModel], settings: ServeSettings, token: str, listener: socket.socket) -> int:
-    """Serves until SIGTERM, SIGHUP or SIGINT; returns the exit code."""
+def run_server(server: InferenceServer, ready: Callable[[], object]) -> int:
+    """Serves in this process until SIGTERM, SIGHUP or SIGINT, with a JSON log on standard error.
+
+    Args:
+        server: the server.
+        ready: called when it answers requests.
+
+    Returns:
+        The exit code.
+    """
     log_as_json()
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     # Modules and routes stay until the end. A full garbage collection that visits them stops all requests for longer
     # than a small network computes.
     gc.collect()
     gc.freeze()
-    _allow_connections(settings.max_connections)
-    asyncio.run(_serve(models, settings, token, listener))
+    _allow_connections(server.settings.max_connections)
+    server.run(handles_signals=True, ready=ready)
     log_event("end")
     return EXIT_FINISHED
 
 
-async def _serve(models: Sequence[ServedModel], settings: ServeSettings, token: str, listener: socket.socket) -> None:
-    service = Service(models, settings)
-    limits = ConnectionLimits(
-        settings.header_s,
-        settings.idle_s,
-        settings.timeout_s,
-        settings.max_pending_mb * MB,
-        settings.max_connections,
-        service.metrics.connections.set,
-    )
-    config = uvicorn.Config(
-        build_app(service, token),
-        http=limited_protocol(limits),
-        ws="none",
-        loop="asyncio",
-        lifespan="off",
-        log_config=None,
-        access_log=False,
-        server_header=False,
-        backlog=1024,
-        timeout_keep_alive=int(settings.idle_s) + 3600,  # `connections` has limits of its own
-        timeout_graceful_shutdown=int(settings.timeout_s) + 1,
-    )
-    ready_message = f"mxtrain: {', '.join(model.name for model in models)} at {address_of(listener)}"
-    server = SignalledServer(config, ready_message)
-    loop = asyncio.get_running_loop()
+class InferenceServer:
+    """The server of some models.
 
-    def end() -> None:
-        server.should_exit = True
+    Attributes:
+        models: the models.
+        settings: settings of the server.
+        url: its address.
+        is_ready: set as soon as it answers requests.
+    """
 
-    def drain() -> None:
-        log_event("drain", seconds=settings.drain_s)
-        service.drain()
-        loop.call_later(settings.drain_s, end)
+    def __init__(
+        self, models: Sequence[ServedModel], settings: ServeSettings, token: str, listener: socket.socket
+    ) -> None:
+        self.models, self.settings, self.url = models, settings, address_of(listener)
+        self.is_ready = threading.Event()
+        self._token, self._listener = token, listener
+        self._loop: Optional[asyncio.AbstractEventLoop] = None
+        self._server: Optional[ReportingServer] = None
+        self._ready: Callable[[], object] = lambda: None
 
-    loop.add_signal_handler(signal.SIGTERM, drain)
-    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # nohup ignores it
-        loop.add_signal_handler(signal.SIGHUP, drain)  # of a terminal or an ssh connection that is closed
-    loop.add_signal_handler(signal.SIGINT, end)
-    service.start()
-    for model in models:
-        log_event("model", model=model.name, folder=model.folder, is_batched=model.is_batched, accepts=model.accepts)
-    try:
-        await server.serve(sockets=[listener])
-    finally:
-        await service.close()
+    def run(self, handles_signals: bool = False, ready: Callable[[], object] = lambda: None) -> None:
+        """Serves until `stop` or a signal.
+
+        Args:
+            handles_signals: whether SIGTERM, SIGHUP and SIGINT end it; only in the main thread.
+            ready: called when it answers requests.
+        """
+        self._ready = ready
+        self._listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        asyncio.run(self._serve(handles_signals))
+
+    def stop(self) -> None:
+        """Ends the server after the requests that have arrived; from any thread."""
+        loop, server = self._loop, self._server
+        if loop is not None and server is not None:
+            with contextlib.suppress(RuntimeError):  # it has ended already
+                loop.call_soon_threadsafe(server.end)
+
+    async def _serve(self, handles_signals: bool) -> None:
+        settings = self.settings
+        service = Service(self.models, settings)
+        limits = ConnectionLimits(
+            settings.header_s,
+            settings.idle_s,
+            settings.timeout_s,
+            settings.max_pending_mb * MB,
+            settings.max_connections,
+            service.metrics.connections.set,
+        )
+        config = uvicorn.Config(
+            build_app(service, self._token),
+            http=limited_protocol(limits),
+            ws="none",
+            loop="asyncio",
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            backlog=1024,
+            timeout_keep_alive=int(settings.idle_s) + 3600,  # `connections` has limits of its own
+            timeout_graceful_shutdown=int(settings.timeout_s) + 1,
+        )
+        self._loop, self._server = asyncio.get_running_loop(), ReportingServer(config, self._report_ready)
+        if handles_signals:
+            self._handle_signals(self._loop, self._server, service)
+        service.start()
+        for model in self.models:
+            log_event(
+                "model", model=model.name, folder=model.folder, is_batched=model.is_batched, accepts=model.accepts
+            )
+        try:
+            await self._server.serve(sockets=[self._listener])
+        finally:
+            await service.close()
+
+    def _report_ready(self) -> None:
+        self.is_ready.set()
+        self._ready()
+
+    def _handle_signals(self, loop: asyncio.AbstractEventLoop, server: ReportingServer, service: Service) -> None:
+        def drain() -> None:
+            log_event("drain", seconds=self.settings.drain_s)
+            service.drain()
+            loop.call_later(self.settings.drain_s, server.end)
+
+        loop.add_signal_handler(signal.SIGTERM, drain)
+        if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # nohup ignores it
+            loop.add_signal_handler(signal.SIGHUP, drain)  # of a terminal or an ssh connection that is closed
+        loop.add_signal_handler(signal.SIGINT, server.end)
 
 
-class SignalledServer(uvicorn.Server):
+class ReportingServer(uvicorn.Server):
     """uvicorn's server, whose signals are handled elsewhere.
 
     Args:
         config: configuration of uvicorn.
-        ready_message: printed when the server listens.
+        ready: called when the server listens.
     """
 
-    def __init__(self, config: uvicorn.Config, ready_message: str) -> None:
+    def __init__(self, config: uvicorn.Config, ready: Callable[[], object]) -> None:
         super().__init__(config)
-        self._ready_message = ready_message
+        self._ready = ready
 
     async def startup(self, sockets: Optional[List[socket.socket]] = None) -> None:
         await super().startup(sockets=sockets)
-        print(self._ready_message, flush=True)
+        self._ready()
+
+    def end(self) -> None:
+        """Ends the server after the requests that have arrived."""
+        self.should_exit = True
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:

@@ -78,8 +78,7 @@ def report(
     >>> mxtrain.report("outputs", out="report.html").size
     """
     values = {"out": str(out), "title": title, "sort": sort}
-    names = f"report takes {', '.join(ReportSettings.model_fields)}"
-    settings = validate(ReportSettings, values, "report", lambda _: names)
+    settings = validate(ReportSettings, values, "report", lambda _: "an argument")
     return write_report(paths_in(runs, "report"), filters_of(where), settings)
 
 

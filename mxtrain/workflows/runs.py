@@ -138,7 +138,7 @@ def runs(
     """
     typed = columns if isinstance(columns, str) else ",".join(columns)
     values = {"sort": sort, "columns": typed, "limit": limit}
-    settings = validate(RunsSettings, values, "runs", lambda name: f"runs takes {', '.join(RunsSettings.model_fields)}")
+    settings = validate(RunsSettings, values, "runs", lambda _: "an argument")
     return list_runs(paths_in(folders, "runs"), filters_of(where), settings, settings.limit, CHOSEN)
 
 

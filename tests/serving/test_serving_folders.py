@@ -21,7 +21,6 @@ from PIL import Image
 from served_folders import Served, write_pixels
 
 import mxtrain
-from mxtrain.cli import serve
 from mxtrain.cli.dispatch import run
 from mxtrain.errors import ConfigError
 from mxtrain.exporting import standalone
@@ -32,6 +31,7 @@ from mxtrain.serving.errors import RequestError
 from mxtrain.serving.models import ServedModel
 from mxtrain.serving.server import bind
 from mxtrain.serving.spec import ServeSettings
+from mxtrain.workflows import serve
 
 
 def load(folder: Path, **changed: Any) -> ServedModel:
@@ -210,7 +210,8 @@ def test_long_work_at_the_start_is_shown(
     folders = [str(write_pixels(tmp_path / "good")), *custom_operators(tmp_path)]
     assert run(["serve", *folders, "port=0"]) == 2
     assert capsys.readouterr().out == "", "it is quick"
-    monkeypatch.setattr(serve, "QUIET_S", 0.0)
+    for module in ("cli", "workflows"):
+        monkeypatch.setattr(f"mxtrain.{module}.serve.QUIET_S", 0.0)
     assert run(["serve", *folders, "port=0"]) == 2
     said = capsys.readouterr()
     assert [re.sub(r", .*", "", line) for line in said.out.splitlines()] == [
@@ -346,8 +347,8 @@ def test_recordings_are_read_as_mxtrain_does(tmp_path: Path) -> None:
 
 def test_models_named_like_settings_are_models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder, found = as_folder(tmp_path)[0], []
-    monkeypatch.setattr(serve, "load_model", lambda name, folder, settings, stack: found.append((name, folder)))
-    monkeypatch.setattr(server, "run_server", lambda models, settings, token, listener: settings.threads)
+    monkeypatch.setattr(serve, "load_model", lambda name, folder, *others: found.append((name, folder)))
+    monkeypatch.setattr(server, "run_server", lambda server, ready: server.settings.threads)
     assert run(["serve", f"prot={folder}", f"thread={folder}", f"models={folder}", "port=0", "threads=256"]) == 256
     assert found == [("prot", folder), ("thread", folder), ("models", folder)]
 
