@@ -3,7 +3,7 @@ folders have a copy of this module."""
 
 from __future__ import annotations
 
-from typing import Any, Dict, Iterator, Protocol, Tuple
+from typing import Any, Dict, Iterator, List, Protocol, Tuple
 
 import numpy as np
 
@@ -12,6 +12,21 @@ from mxtrain.files.text_lines import split_lines
 
 MAX_CHARACTERS = 1_000_000
 """Of one text, for exported folders and the server: the time that a network needs grows with the length."""
+
+
+TARGETS_OF_TASKS = {
+    "classification": "ClassIndex",
+    "regression": "Number",
+    "tabular": "RowClass",
+    "segmentation": "ClassMap",
+    "pose_estimation": "KeyPoints",
+    "token_classification": "TokenTags",
+    "language_modeling": "NextTokens",
+    "translation": "Translations",
+    "speech_recognition": "Transcripts",
+    "recommendation": "Preference",
+}
+"""Task -> kind of its targets, for folders that were exported when `signature.json` had no `targets`."""
 
 
 class UnseenWarning(UserWarning):
@@ -35,6 +50,19 @@ class ExportedFolder(Protocol):
 
     def read_arrays(self, name: str) -> Dict[str, np.ndarray]:
         """Returns the arrays of a .npz file of the folder; none if there is no such file."""
+
+
+def targets_in(signature: Dict[str, Any]) -> List[str]:
+    """Returns the names of the kind of target that an exported network predicts and of its base classes, see
+    `mxtrain.types.kinds`; the most special one first.
+
+    Args:
+        signature: content of signature.json.
+    """
+    targets = signature.get("targets")
+    if targets is None:
+        return [TARGETS_OF_TASKS.get(str(signature.get("task")), "")]
+    return [str(name) for name in targets]
 
 
 def require_length(text: str, place: str, what: str = "the text") -> None:

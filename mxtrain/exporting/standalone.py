@@ -196,7 +196,7 @@ SCHEMA: Dict[str, Tuple[Callable[[Any], bool], str]] = {
         (lambda value: isinstance(value, str), "a text"),
     ),
     **dict.fromkeys(("predicts", "reads_json"), (lambda value: type(value) is bool, "true or false")),
-    **dict.fromkeys(("class_names", "order_dependent"), (_are_texts, "a list of texts")),
+    **dict.fromkeys(("class_names", "order_dependent", "targets"), (_are_texts, "a list of texts")),
     "inputs": (lambda value: _are_tensors(value, True) and bool(value), _TENSORS),
     "outputs": (
         lambda value: isinstance(value, list)

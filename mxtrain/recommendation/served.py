@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING, Any, Dict, Mapping, Optional, Sequence
 
 import numpy as np
 
+from mxtrain.data.exported_folder import targets_in
 from mxtrain.errors import DamagedCheckpoint
 from mxtrain.files.json_form import problems_of
 from mxtrain.recommendation.exported_users import ExportedRecommender, UserRequest
+from mxtrain.recommendation.kinds import UserHistories
 from mxtrain.recommendation.signature import RecommendationSignature
 from mxtrain.serving.errors import RequestError
 from mxtrain.serving.protocol import parse_json
@@ -81,7 +83,7 @@ def make_user_reader(folder: ExportedFolder, inputs: Sequence[Any]) -> Optional[
     Raises:
         ValueError: the signature or a file with features is damaged.
     """
-    if [len(spec.dims) for spec in inputs] not in RANKS or folder.signature.get("task") != "recommendation":
+    if [len(spec.dims) for spec in inputs] not in RANKS or "Preference" not in targets_in(folder.signature):
         return None
     for problem in problems_of(folder.signature, FORM):
         raise ValueError(problem)
@@ -102,5 +104,5 @@ def make_user_reader(folder: ExportedFolder, inputs: Sequence[Any]) -> Optional[
     return UserReader(folder)
 
 
-READERS = {"RecommendationSignature": make_user_reader}
-"""Of `mxtrain.serving.readers`: by the name of a signature's class."""
+READERS = {UserHistories.name: make_user_reader}
+"""Readers for `mxtrain.serving.readers`, by the name of a kind of samples."""

@@ -7,6 +7,7 @@ from typing import Any, Dict, Mapping
 
 import numpy as np
 
+from mxtrain.data.exported_folder import targets_in
 from mxtrain.exporting import standalone
 from mxtrain.serving.models import ServedModel
 from mxtrain.serving.protocol import require_finite
@@ -45,7 +46,7 @@ def describe_sample(
     if rows is not None and rows.ndim == 3 and rows.shape[2] >= 6:
         return {"detections": [_detection(row, names) for row in rows[0] if row[0] >= 0]}
     scale, mean = (model.own_signature.get(name) for name in ("target_std", "target_mean"))
-    if model.signature.get("task") == "regression" and isinstance(scale, float) and isinstance(mean, float):
+    if "Number" in targets_in(model.signature) and isinstance(scale, float) and isinstance(mean, float):
         return {"value": (outputs[model.outputs[0].name][0] * scale + mean).tolist()}
     return {name: array[0].tolist() if array.ndim else array.tolist() for name, array in outputs.items()}
 

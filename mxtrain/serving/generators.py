@@ -8,7 +8,7 @@ from typing import Any, Callable, ClassVar, Dict, Iterator, Optional, Protocol
 import numpy as np
 import pydantic
 
-from mxtrain.data.exported_folder import ExportedFolder
+from mxtrain.data.exported_folder import ExportedFolder, targets_in
 from mxtrain.exporting import standalone
 from mxtrain.exporting.standalone import UnusableFolder
 from mxtrain.serving.readers import field_tables, signature_errors
@@ -115,7 +115,8 @@ def make_generator(parts: ServedParts) -> Optional[TextGenerator]:
     Raises:
         UnusableFolder: the signature or a tokenizer is damaged, or a library is missing.
     """
-    make = field_tables("GENERATORS").get(str(parts.signature.get("task")))
+    table = field_tables("GENERATORS")
+    make = next((table[name] for name in targets_in(parts.signature) if name in table), None)
     if make is None or "step" not in parts.sessions:
         return None
     with signature_errors():

@@ -22,8 +22,8 @@ Answer = Dict[str, Any]
 JSON_TYPE, CSV_TYPE, TSV_TYPE = "application/json", "text/csv", "text/tab-separated-values"
 JSON_LINES_TYPES = ("application/jsonl", "application/x-ndjson")
 FIELD_MODULE = "served"
-"""Module of a field's package that reads its samples and writes texts. It holds READERS, from the name of a signature's
-class, and may hold GENERATORS, from the name of a task."""
+"""Module of a field's package that reads its samples and writes texts. It holds READERS, from the name of a kind of
+samples, and may hold GENERATORS, from the name of a kind of targets."""
 
 
 class ReadBody(NamedTuple):
@@ -114,7 +114,7 @@ def find_reader(folder: ExportedFolder, inputs: Sequence[Any]) -> Optional[BodyR
     Raises:
         UnusableFolder: the signature or a tokenizer is damaged, or a library is missing.
     """
-    make: Optional[MakeReader] = field_tables("READERS").get(str(folder.signature.get("signature_class")))
+    make: Optional[MakeReader] = field_tables("READERS").get(str(folder.signature.get("samples")))
     if make is None:
         return None
     with signature_errors():

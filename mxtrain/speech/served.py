@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Any, Dict, Mapping, Optional, Sequence
 
 import numpy as np
 
+from mxtrain.data.exported_folder import targets_in
 from mxtrain.errors import DataError, LoaderError
 from mxtrain.files.json_form import problems_of
 from mxtrain.serving.errors import RequestError
 from mxtrain.serving.readers import BodyLimits, ReadBody
 from mxtrain.speech.exported_speech import sound_inputs, text_of_scores
+from mxtrain.speech.kinds import Frames
 from mxtrain.speech.recording import is_recording, read_recording
 from mxtrain.speech.signature import AudioSignature
 from mxtrain.speech.sound_formats import FORMATS
@@ -95,12 +97,14 @@ def make_sound_reader(folder: ExportedFolder, inputs: Sequence[Any]) -> Optional
         ValueError: the signature is damaged.
     """
     values = folder.signature
-    if values.get("task") != "speech_recognition" or [len(spec.dims) for spec in inputs] != [3, 1]:
+    if "Transcripts" not in targets_in(values) or [len(spec.dims) for spec in inputs] != [3, 1]:
+        return None
+    if "audio" not in values.get("signature", {}):  # frames of images, such as lines of handwriting
         return None
     for problem in problems_of(values["signature"], AudioSignature.form):
         raise ValueError(problem)
     return SoundReader(folder, AudioSignature.from_json(values["signature"]), inputs)
 
 
-READERS = {"AudioSignature": make_sound_reader}
-"""Readers for `mxtrain.serving.readers`, by the name of a signature's class."""
+READERS = {Frames.name: make_sound_reader}
+"""Readers for `mxtrain.serving.readers`, by the name of a kind of samples."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Dict, Iterable, List, Mapping, Optional, 
 
 import numpy as np
 
+from mxtrain.data.exported_folder import targets_in
 from mxtrain.data.features import exported_rows
 from mxtrain.data.features.feature_columns import FEATURE_COLUMNS_STATE, FeatureColumns
 from mxtrain.errors import DamagedCheckpoint
@@ -15,6 +16,7 @@ from mxtrain.files.json_form import NUMBER, problems_of
 from mxtrain.serving.errors import RequestError
 from mxtrain.serving.protocol import parse_json
 from mxtrain.serving.readers import CSV_TYPE, JSON_LINES_TYPES, JSON_TYPE, TSV_TYPE, BodyLimits, ReadBody
+from mxtrain.types.kinds import Numbers, TableFeatures
 
 if TYPE_CHECKING:
     from mxtrain.data.exported_folder import ExportedFolder
@@ -24,7 +26,7 @@ ROWS = "rows"
 """Key of a JSON object with several rows."""
 BODY = "the body"
 KINDS = ("category", "hashed", "number")
-TASKS = ("tabular", "regression", "classification")
+TARGETS = {"RowClass", "Number", "ClassIndex"}
 FORM: Dict[str, JsonForm] = {
     "class_names": [str],
     "signature": {
@@ -122,14 +124,14 @@ def make_row_reader(folder: ExportedFolder, inputs: Sequence[Any]) -> Optional[R
     signature = folder.signature
     if signature.get("reader") != exported_rows.__name__.rpartition(".")[2] or signature.get("predicts") is False:
         return None
-    if signature.get("task") not in TASKS:
+    if not TARGETS & set(targets_in(signature)):
         return None
     for problem in problems_of(signature, FORM):
         raise ValueError(problem)
     values = signature["signature"]
     if "columns" not in values and not len(values["class_names"]) == len(values["mean"]) == len(values["std"]):
         raise ValueError("class_names, mean and std are not of the same length")
-    if not signature["class_names"] and signature["task"] != "regression":
+    if not signature["class_names"] and "Number" not in targets_in(signature):
         raise ValueError("class_names is empty")
     columns = exported_rows.columns_of(values)
     try:
@@ -145,5 +147,5 @@ def make_row_reader(folder: ExportedFolder, inputs: Sequence[Any]) -> Optional[R
     return RowReader(folder)
 
 
-READERS = {"FeatureSignature": make_row_reader, "Signature": make_row_reader}
-"""Of `mxtrain.serving.readers`: by the name of a signature's class."""
+READERS = dict.fromkeys((TableFeatures.name, Numbers.name), make_row_reader)
+"""Readers for `mxtrain.serving.readers`, by the name of a kind of samples."""

@@ -13,7 +13,7 @@ from typing import Any, Dict, Generator, Iterator, List, Mapping, Optional, Sequ
 
 import numpy as np
 
-from mxtrain.data.exported_folder import ExportedFolder, UnseenWarning, decoded_text, require_length
+from mxtrain.data.exported_folder import ExportedFolder, UnseenWarning, decoded_text, require_length, targets_in
 from mxtrain.data.features.exported_rows import FORMS, read_table
 from mxtrain.data.table.cell_text import text_of
 from mxtrain.text.language_modeling.sampling import Sampling
@@ -112,14 +112,14 @@ def predict(folder: ExportedFolder, content: bytes, name: str) -> Iterator[Dict[
     Raises:
         ValueError: the file cannot be read, or a text is too long.
     """
-    task = folder.signature["task"]
+    targets = targets_in(folder.signature)
     predictors = {
-        "language_modeling": predict_continuations,
-        "translation": predict_translations,
-        "token_classification": predict_tags,
+        "NextTokens": predict_continuations,
+        "Translations": predict_translations,
+        "TokenTags": predict_tags,
     }
-    predict_rows = predictors.get(task, predict_classes)
-    lines = numbered_texts(folder, content, name, keeps_empty=task == "translation")
+    predict_rows = next((predictors[target] for target in targets if target in predictors), predict_classes)
+    lines = numbered_texts(folder, content, name, keeps_empty="Translations" in targets)
     for line, texts in lines:
         for one in texts:
             require_length(one, f"{name}:{line}")
@@ -146,7 +146,7 @@ def inputs_of_file(folder: ExportedFolder, content: bytes, name: str) -> Optiona
         ValueError: the file cannot be read.
     """
     columns = folder.signature["facts"].get("columns") or [""]
-    if folder.signature["task"] not in ("classification", "regression") or not all(columns):
+    if not {"ClassIndex", "Number"} & set(targets_in(folder.signature)) or not all(columns):
         return None
     if not name.lower().endswith(FORMS):
         return None

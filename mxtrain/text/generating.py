@@ -270,5 +270,5 @@ def require_between(name: str, value: Any, least: int, most: int) -> Any:
     return value
 
 
-GENERATORS = {"language_modeling": ContinuationGenerator, "translation": TranslationGenerator}
+GENERATORS = {"NextTokens": ContinuationGenerator, "Translations": TranslationGenerator}
 """Generators for `mxtrain.serving.generators`, by the name of a task."""

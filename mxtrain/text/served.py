@@ -11,6 +11,7 @@ from mxtrain.serving.errors import RequestError
 from mxtrain.serving.readers import TSV_TYPE, BodyLimits, ReadBody
 from mxtrain.text import generating
 from mxtrain.text.exported_texts import Vocabulary, joined_sample, named_inputs
+from mxtrain.text.kinds import Texts
 from mxtrain.text.loader import LENGTH_STEP
 
 if TYPE_CHECKING:
@@ -84,6 +85,6 @@ def make_text_reader(folder: ExportedFolder, inputs: Sequence[Any]) -> Optional[
     return TextReader(folder)
 
 
-READERS = {"TextSignature": make_text_reader}
-"""Readers for `mxtrain.serving.readers`, by the name of a signature's class."""
+READERS = {Texts.name: make_text_reader}
+"""Readers for `mxtrain.serving.readers`, by the name of a kind of samples."""
 GENERATORS = generating.GENERATORS

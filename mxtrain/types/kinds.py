@@ -8,7 +8,7 @@ kinds that only one field has are in `kinds.py` of that field's package.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Tuple, Type, Union
+from typing import ClassVar, List, Optional, Tuple, Type, Union
 
 
 class SampleKind:
@@ -88,6 +88,12 @@ class Sentence(TargetKind):
 
 class Translations(Tokens, Sentence):
     """The text in another language or form."""
+
+
+def kind_names(kind: Optional[Type[TargetKind]]) -> List[str]:
+    """Returns the names of a kind of targets and of its base classes; the most special one first."""
+    bases = () if kind is None else kind.__mro__
+    return [base.__name__ for base in bases if issubclass(base, TargetKind) and base is not TargetKind]
 
 
 Kind = Union[Type[SampleKind], Type[TargetKind]]

@@ -14,7 +14,7 @@ from typing import Any, Dict, Iterator, List, Optional, Tuple
 
 import numpy as np
 
-from mxtrain.data.exported_folder import ExportedFolder
+from mxtrain.data.exported_folder import ExportedFolder, targets_in
 from mxtrain.data.loading.opening import EXTENSIONS, FORMATS, ImageTooLarge
 from mxtrain.vision.images.fitting import central_box, fill_of, fit_into_frame, fit_size
 from mxtrain.vision.images.pixels import ImageReader, read_error
@@ -55,7 +55,7 @@ class PreparedImage:
 
 def describe_input(signature: Dict[str, Any]) -> str:
     """Returns the content of files that `predict` reads, as a sentence."""
-    of_object = " of one object" * (signature["task"] == "pose_estimation")
+    of_object = " of one object" * ("KeyPoints" in targets_in(signature))
     return f"an image{of_object} of 8 or 16 bits: JPEG, PNG, WebP, GIF, BMP, TIFF, PPM, or DICOM (needs pydicom)"
 
 
@@ -113,7 +113,7 @@ def inputs_of_file(folder: ExportedFolder, content: bytes, name: str) -> Optiona
         ValueError: the file cannot be read.
     """
     signature = folder.signature
-    if signature["task"] == "pose_estimation":
+    if "KeyPoints" in targets_in(signature):
         return None
     return {signature["inputs"][0]["name"]: read_image(content, name, signature).image_1CHW}
 
@@ -130,7 +130,7 @@ def describe_outputs(
     """
     if prepared.crop is not None:
         return _pose_row(signature, outputs, prepared, prepared.crop)
-    if signature["task"] == "segmentation":
+    if "ClassMap" in targets_in(signature):
         return _segmentation_row(signature, class_map(outputs["output"][0], prepared))
     if "detections" in outputs:
         return {"found": _detection_rows(signature, outputs["detections"][0].astype(np.float64), prepared)}
@@ -170,7 +170,7 @@ def _prepared(image: ImageReader, signature: Dict[str, Any]) -> PreparedImage:
     fill_C = fill_of(signature["signature"]["mean"], read_channels)
     frame, fit, crop = decoding.get("frame"), decoding.get("fit", ""), None
     resized = (shape[0], shape[1])
-    if signature["task"] == "pose_estimation":
+    if "KeyPoints" in targets_in(signature):
         crop = Crop.around(whole, resized)
         image_CHW = crop.draw(lambda box, size: image.resized(box, size, read_channels), image.size, fill_C)
     elif frame or fit:

@@ -11,6 +11,7 @@ from mxtrain.data.loading.opening import ImageTooLarge
 from mxtrain.files.json_form import NUMBER, problems_of
 from mxtrain.serving.errors import RequestError
 from mxtrain.serving.readers import BodyLimits, ReadBody
+from mxtrain.types.kinds import Images
 from mxtrain.vision import exported_images
 from mxtrain.vision.images.window import as_window
 
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 MAX_SIDE = 1 << 14
 """Largest height and width of images that enter a network."""
 FORM: Dict[str, JsonForm] = {
-    "task": str,
+    "targets?": [str],
     "class_names": [str],
     "signature": {
         "shape": [int],
@@ -109,14 +110,16 @@ class ImageBodyReader:
 
 
 def make_image_reader(folder: ExportedFolder, inputs: Sequence[Any]) -> Optional[ImageBodyReader]:
-    """Returns the reader for a network whose only input is an image; None for other networks.
+    """Returns the reader for a network whose only input is an image of a file; None for other networks.
 
     Raises:
         ValueError: the signature is damaged.
     """
     signature = folder.signature
-    return ImageBodyReader(signature, inputs[0]) if signature.get("samples") == "images" and len(inputs) == 1 else None
+    values = signature["signature"]
+    is_array = "shape" in values and "decoding" not in values
+    return None if is_array or len(inputs) != 1 else ImageBodyReader(signature, inputs[0])
 
 
-READERS = dict.fromkeys(("ImageSignature", "MaskSignature", "BoxSignature", "KeyPointSignature"), make_image_reader)
-"""Name of a signature class -> function that builds its reader; `mxtrain.serving.readers` looks it up."""
+READERS = {Images.name: make_image_reader}
+"""Name of a kind of samples -> function that builds its reader; `mxtrain.serving.readers` looks it up."""

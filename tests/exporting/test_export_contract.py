@@ -19,8 +19,10 @@ from small_runs import CASES, SHORT, classifier_words, with_data, write_data
 
 import mxtrain
 from mxtrain.cli.dispatch import run
+from mxtrain.config.options import option_classes
 from mxtrain.engine import backend, native
 from mxtrain.errors import DataError
+from mxtrain.types.kinds import kind_names
 
 CONF = Path(__file__).resolve().parents[2] / "conf"
 ELSEWHERE = {"gluoncv": "its families are below"}
@@ -58,6 +60,8 @@ def require_proven(exported: Path) -> Dict[str, Any]:
     report = json.loads((exported / "export.json").read_text())
     assert report["errors"] and max(report["errors"].values()) < 1e-5, report["errors"]
     assert report["metrics"]
+    signature = json.loads((exported / "signature.json").read_text())
+    assert signature["targets"] == kind_names(option_classes("task")[signature["task"]].takes.targets[0])  # type: ignore[attr-defined]
     return report
 
 

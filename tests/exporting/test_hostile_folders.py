@@ -197,6 +197,7 @@ WRONG: Dict[str, List[Any]] = {
     "fixed": [None, ["height"]],
     "reader": [{}],
     "samples": [1],
+    "targets": ["ClassIndex", [1], 5],
     "input": [0],
     "signature_class": [[]],
     "predicts": ["no", 1],

@@ -53,7 +53,7 @@ def test_a_network_that_mixes_its_samples_is_never_batched(tmp_path: Path) -> No
 
 @pytest.mark.parametrize("name", ["os.system", "builtins.eval", "../../evil", "mxtrain.cli.serve", ""])
 def test_a_signature_chooses_among_our_own_readers_only(tmp_path: Path, name: Any) -> None:
-    folder = write_pixels(tmp_path / "a", signature_class=name, samples="text")
+    folder = write_pixels(tmp_path / "a", samples=name)
     model = load(folder)
     assert model.reader is None and model.accepts == ["application/json"]
 
@@ -81,15 +81,23 @@ def test_damaged_text_and_sound_signatures_are_refused(tmp_path: Path) -> None:
     sound = [TensorSpec("a", "float32", "FP32", ("batch", "time", 8)), TensorSpec("b", "float32", "FP32", ("batch",))]
     words = {"file": "a.json", "max_length": 1 << 40, "special": [], "lowercase": False, "pad": 0}
     for kind, specs, given in (
-        ("TextSignature", text, {}),
-        ("TextSignature", text, {"facts": {"tokenizer": {"file": 7}}}),
-        ("TextSignature", text, {"facts": {"tokenizer": words}}),
-        ("AudioSignature", sound, {"signature": {"audio": {"sample_rate": "x"}}}),
+        ("text", text, {}),
+        ("text", text, {"facts": {"tokenizer": {"file": 7}}}),
+        ("text", text, {"facts": {"tokenizer": words}}),
+        ("frames", sound, {"signature": {"audio": {"sample_rate": "x"}}}),
     ):
-        signature = {"signature_class": kind, "task": "speech_recognition", **given}
+        signature = {"samples": kind, "task": "speech_recognition", **given}
         folder: Any = SimpleNamespace(signature=signature, read=lambda name: words_of(["a"]))
         with pytest.raises(UnusableFolder, match="is damaged"):
             find_reader(folder, specs)
+
+
+def test_reader_follows_the_kinds_of_samples_and_targets(tmp_path: Path) -> None:
+    """The task of another package is served like one of mxtrain with the same kinds."""
+    folder = write_pixels(tmp_path / "a", task="grading", targets=["Grade", "ClassIndex"])
+    assert load(folder).reader is not None
+    given = write_pixels(tmp_path / "b", signature={"shape": [1, 4, 4], "mean": [], "std": [], "class_names": []})
+    assert load(given).reader is None  # trained on arrays: there is no way to decode files
 
 
 def words_of(vocabulary: List[str]) -> bytes:
