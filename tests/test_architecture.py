@@ -101,7 +101,7 @@ def circles_of(imports: Dict[str, Set[str]]) -> List[List[str]]:
     return found
 
 
-def test_what_counts_as_a_circle(tmp_path: Path) -> None:
+def test_circles_of_imports_are_found(tmp_path: Path) -> None:
     """Else the next test would pass whatever the modules import."""
     assert circles_of({"a": {"b"}, "b": {"c"}, "c": {"b", "d"}, "d": set(), "e": {"e"}}) == [["b", "c"], ["e"]]
     assert circles_of({"a": {"b", "c"}, "b": {"c"}, "c": set()}) == []
@@ -205,7 +205,7 @@ def test_only_the_backend_and_what_it_serves_name_mxnet() -> None:
 
 
 @pytest.mark.slow
-def test_what_composes_and_checks_a_run_leaves_mxnet_unimported() -> None:
+def test_composing_does_not_import_mxnet() -> None:
     """The command line, and every class that a configuration names. About two seconds: one process imports all."""
     targets = {
         module

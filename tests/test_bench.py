@@ -256,7 +256,7 @@ def test_images_of_detection_are_read_alike_by_both_sides(devkit):
         pytest.param("faster_rcnn_fpn_resnet18_v1b", 96, marks=pytest.mark.zoo),
     ],
 )
-def test_what_gluoncvs_scripts_do_trains_on_whole_batches(network, size, devkit, request):
+def test_gluoncv_scripts_train_on_whole_batches(network, size, devkit, request):
     """Ten seconds each: three steps on two images each, with losses that are numbers, and weights that move."""
     if network.startswith(gluoncv_side.FASTER_RCNN):
         request.getfixturevalue("written_memory")

@@ -107,7 +107,7 @@ def test_gluons_own_cross_entropy_trains_as_ours_does(train_run, tmp_path):
 
 
 @pytest.mark.slow
-def test_what_does_hardly_what_one_would_think_is_said_before_training(train_run, caplog):
+def test_surprising_settings_are_reported_before_training(train_run, caplog):
     caplog.set_level("WARNING")
     train_run("model=mlp", "trainer.max_epochs=1", "dataset.batch_size=2000", "lr_scheduler.warmup=2", "logger=[]")
     said = [record.getMessage() for record in caplog.records if record.name == "mxtrain"]

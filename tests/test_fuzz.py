@@ -66,7 +66,7 @@ SAME = {"a": "1"}
         (0, False, "", SAME, [17], "1 processes left"),
     ],
 )
-def test_what_is_judged(exit_code, timed_out, output, after, left, wrong):
+def test_judgement_of_outputs(exit_code, timed_out, output, after, left, wrong):
     found = judge(Case(0, "x", [], {}), exit_code, timed_out, output, SAME, after, left)
     assert (wrong in found[0] and len(found) == 1) if wrong else found == []
 

@@ -31,7 +31,7 @@ def test_every_check_passes_on_cpu_devices(capsys: pytest.CaptureFixture[str]) -
 
 
 @pytest.mark.slow
-def test_without_a_gpu_it_is_exit_2_and_one_sentence() -> None:
+def test_missing_gpu_exits_with_2_and_one_sentence() -> None:
     command = [sys.executable, "-m", "gpu_check_parts"]
     done = subprocess.run(
         command, env={"PYTHONPATH": f"{ROOT / 'scripts'}:{ROOT}"}, capture_output=True, text=True, timeout=120

@@ -51,7 +51,7 @@ def test_every_field_is_removed_and_run() -> None:
 @pytest.mark.zoo_cases("text")
 @pytest.mark.slow
 @pytest.mark.parametrize("field", rest_in_zoo(FIELDS, "vision", "text"))
-def test_without_a_field_others_compose_and_train(field: str, tmp_path: Path) -> None:
+def test_other_fields_train_after_one_is_removed(field: str, tmp_path: Path) -> None:
     for name in ("mxtrain", "conf"):
         shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
     shutil.rmtree(tmp_path / "mxtrain" / field)

@@ -351,7 +351,7 @@ def test_gpus_that_no_published_wheel_has_code_for_get_the_cpu_wheel(
 
 
 @pytest.mark.slow
-def test_what_takes_minutes_says_how_far_it_is(tmp_path: Path) -> None:
+def test_long_setup_shows_its_progress(tmp_path: Path) -> None:
     path = _tools(tmp_path / "bin")
     (path / "sleep").symlink_to(shutil.which("sleep"))
     bash = f'source "{ROOT}/scripts/_env.sh"; _with_progress 1 "$1" bash -c "$2" && echo done'
@@ -366,7 +366,7 @@ def test_what_takes_minutes_says_how_far_it_is(tmp_path: Path) -> None:
     assert bad.returncode == 1 and "Building CXX b.o" in bad.stderr.splitlines()[-1]
 
 
-def test_what_is_not_the_newest_python_on_path_is_found_behind_a_broken_shim(tmp_path: Path) -> None:
+def test_older_python_is_found_behind_a_broken_shim(tmp_path: Path) -> None:
     path = _tools(tmp_path / "bin")
     _program(path / "python3.11", "#!/bin/sh\nexit 127\n")
     _program(tmp_path / "other/python3.11", "#!/bin/sh\necho fits\n")

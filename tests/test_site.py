@@ -88,7 +88,7 @@ def test_the_site_has_every_guide_and_loads_nothing_from_elsewhere(site: Path) -
 
 @pytest.mark.slow
 @pytest.mark.parametrize("width", [1280, 400])
-def test_nothing_scrolls_sideways_in_a_browser(site: Path, browser: Browser, width: int) -> None:
+def test_pages_do_not_scroll_sideways(site: Path, browser: Browser, width: int) -> None:
     browser.resize(width, 900)
     for page in PAGES:
         browser.open((site / page).as_uri())

@@ -41,7 +41,7 @@ def train(description: Any, run_dir: Path, poison: Any = None, count: int = 3) -
 
 @pytest.mark.zoo
 @pytest.mark.parametrize("way", ["fp16", "bf16", "topk", "2bit"])
-def test_what_compression_leaves_over_is_continued_to_the_bit(describe_run: Any, tmp_path: Path, way: str) -> None:
+def test_residuals_of_compression_are_resumed_bit_for_bit(describe_run: Any, tmp_path: Path, way: str) -> None:
     compressed = (
         *THREE,
         f"kvstore.compression={way}",

@@ -74,7 +74,7 @@ def precisions(precision, block):
 
 
 @pytest.mark.parametrize("activation, dtype", [(gluon.nn.GELU, "bfloat16"), (gluon.nn.SELU, "float32")])
-def test_what_lies_between_dense_layers_follows_if_it_can(activation, dtype):
+def test_operators_between_dense_layers_take_their_type(activation, dtype):
     made = gluon.nn.HybridSequential()
     made.add(gluon.nn.Dense(64, in_units=192), activation(), gluon.nn.Dense(32, in_units=64))
     made.initialize()
@@ -140,7 +140,7 @@ def test_convolutions_to_one_position_stay_in_float32():
     assert [has_kernels(node, *size, amx=False) for size in sizes] == [False, True, True]
 
 
-def test_without_amx_blocks_of_channels_are_half_as_large():
+def test_channel_blocks_are_half_as_large_without_amx():
     node = {"op": "Convolution", "attrs": {"num_group": "1"}}
     weights = [(16, 16, 3, 3), (48, 32, 3, 3), (16, 3, 3, 3), (24, 16, 3, 3), (64, 64, 1, 1)]
     output = (8, 64, 6, 6)

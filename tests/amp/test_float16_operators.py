@@ -137,7 +137,7 @@ def test_operators_of_the_lists_compute_in_float16_and_so_do_their_gradients(nam
     assert gradients and {array.dtype for array in [*gradients, *executor.outputs]} == {mx.np.float32}
 
 
-def test_what_follows_a_split_knows_its_precision():
+def test_operators_after_a_split_know_its_precision():
     """All parts are in float16: what computes in it takes them as they are, and a softmax takes each in float32."""
     one, other, _ = halves()
     left, right = mx.sym.SliceChannel(one, num_outputs=2)

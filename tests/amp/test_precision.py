@@ -34,7 +34,7 @@ LOW = ("amp=bfloat16", "model=resnet", "model.depth=8", "model.width=2", "datase
         (["amp=float16", "amp.init_scale=0"], "amp.init_scale"),
     ],
 )
-def test_what_cannot_work_is_refused(arguments, said, tmp_path, monkeypatch, capsys):
+def test_impossible_settings_are_refused(arguments, said, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert main(list(arguments)) == 2
     assert said in capsys.readouterr().err and list(tmp_path.iterdir()) == []

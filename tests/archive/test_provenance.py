@@ -14,7 +14,7 @@ from mxtrain.archive.provenance import write_meta
 
 
 @pytest.mark.slow
-def test_which_variant_of_a_metric_was_measured_is_on_record(describe_run: Any, tmp_path: Path) -> None:
+def test_provenance_records_the_variant_of_a_metric(describe_run: Any, tmp_path: Path) -> None:
     report = SimpleNamespace(amx=False, settings=[], lines=list)
     write_meta(tmp_path, describe_run("metric=[accuracy,f1,top_k_accuracy]"), report)
     meta = json.loads((tmp_path / "meta.json").read_text())

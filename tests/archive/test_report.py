@@ -191,7 +191,7 @@ def test_names_of_trials_hold_their_study() -> None:
     assert short_names(["outputs/a", "outputs/b"]) == ["a", "b"]
 
 
-def test_nothing_of_a_stranger_becomes_markup(page: str) -> None:
+def test_foreign_text_is_escaped(page: str) -> None:
     tags = Tags(page).found
     assert {tag for tag, _ in tags} <= {
         "html",

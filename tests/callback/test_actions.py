@@ -131,7 +131,7 @@ def test_patterns_and_rates() -> None:
         ("stop", True, "callback.it: run.stop = True changes nothing"),
     ],
 )
-def test_nothing_of_a_run_can_be_assigned(name, value, said) -> None:
+def test_run_attributes_are_read_only(name, value, said) -> None:
     with pytest.raises(ConfigError, match=said):
         setattr(control(Decisions()), name, value)
 
@@ -183,7 +183,7 @@ def test_settings_that_an_action_does_not_take_are_refused(target, setting, said
         (["callback=target"], "callback.target.value must be given"),
     ],
 )
-def test_what_would_break_a_guarantee_is_refused(overrides, said) -> None:
+def test_actions_that_break_a_guarantee_are_refused(overrides, said) -> None:
     with pytest.raises(ConfigError, match=f"(?s){said}"):
         mxtrain.compose(*overrides)
 

@@ -355,7 +355,7 @@ def test_relative_error_of_outputs() -> None:
 
 
 @pytest.mark.slow
-def test_nothing_to_cut_is_said(pruned, capsys) -> None:
+def test_slim_refuses_a_run_without_pruned_channels(pruned, capsys) -> None:
     from mxtrain.cli import main
 
     here_dir = pruned.parent / "dense"

@@ -102,7 +102,7 @@ def test_the_newest_copy_of_a_step_counts_and_an_earlier_average_is_replaced(tmp
     assert [path.name for path in (tmp_path / "averaged").iterdir()] == ["last-2"]
 
 
-def test_what_was_kept_for_being_best_is_not_one_of_the_last(tmp_path: Path) -> None:
+def test_best_checkpoints_do_not_count_as_last_ones(tmp_path: Path) -> None:
     write(tmp_path, keep_last=2)
     with pytest.raises(ConfigError, match=r"last=3: .* has 2 successive checkpoints; .* Type last=2, or .*keep_last=3"):
         averaged(tmp_path, 3)
@@ -141,7 +141,7 @@ def test_checkpoints_of_other_networks_are_refused(tmp_path: Path) -> None:
         (["RUN", "--trust-code"], "--trust-code and --config-dir go with soup=greedy"),
     ],
 )
-def test_what_it_does_not_take_is_refused(tmp_path: Path, arguments: List[str], words: str, capsys: Any) -> None:
+def test_unsupported_arguments_are_refused(tmp_path: Path, arguments: List[str], words: str, capsys: Any) -> None:
     write(tmp_path)
     assert run(["average", *(word.replace("RUN", str(tmp_path)) for word in arguments)]) == 2
     assert words in capsys.readouterr().err

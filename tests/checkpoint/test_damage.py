@@ -92,7 +92,7 @@ KINDS = {
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_may_be_whole_is_told_from_what_is_damaged(two, kind):
+def test_unknown_formats_are_told_from_damage(two, kind):
     spoil, error = KINDS[kind]
     spoil(two / "step-00000020")
     with pytest.raises(CheckpointError) as caught:
@@ -161,7 +161,7 @@ def test_all_damaged(two):
 
 
 @pytest.mark.parametrize("name", ["manifest.json", "model.params"])
-def test_where_all_are_damaged_each_is_named_once(two, name):
+def test_damaged_checkpoints_are_each_named_once(two, name):
     """Also where the metric cannot be read, so that `best` and `latest` both come upon it."""
     for step in (10, 20):
         os.unlink(two / f"step-{step:08d}" / name)

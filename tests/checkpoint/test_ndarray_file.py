@@ -76,7 +76,7 @@ def test_any_memory_layout_is_written_right(tmp_path):
         assert (read[name] == arrays[name]).all()
 
 
-def test_what_is_read_is_aligned_and_read_only(tmp_path):
+def test_arrays_are_aligned_and_read_only(tmp_path):
     write_ndarrays(tmp_path / "x.params", example())
     for array in read_ndarrays(tmp_path / "x.params").values():
         assert array.flags.aligned and not array.flags.writeable
@@ -94,7 +94,7 @@ def test_no_arrays_at_all(tmp_path):
 
 
 @pytest.mark.parametrize("array", [np.float32(1).reshape(()), np.zeros((0, 3)), np.zeros(2, "bool"), np.zeros(2, "U3")])
-def test_what_the_format_does_not_hold_is_refused(tmp_path, array):
+def test_unsupported_arrays_are_refused(tmp_path, array):
     with pytest.raises(CheckpointError, match="'odd'"):
         write_ndarrays(tmp_path / "x.params", {"odd": array})
     assert not (tmp_path / "x.params").exists()
@@ -161,7 +161,7 @@ def test_names_are_checked():
         parse_ndarrays(file(b"\xff"), source="x")
 
 
-def test_what_is_no_file_is_refused(tmp_path):
+def test_special_files_are_refused(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     for name, said in [("pipe", "not a regular file"), ("none", "No such file"), (".", "not a regular file")]:
         with pytest.raises(CheckpointError, match=said):

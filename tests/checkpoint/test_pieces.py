@@ -92,7 +92,7 @@ def test_a_save_that_fails_does_not_wait(tmp_path: Path) -> None:
     assert not list(tmp_path.rglob("*.params"))
 
 
-def test_what_is_mapped_outlives_its_file_and_was_verified(tmp_path: Path) -> None:
+def test_mapped_arrays_are_verified_and_outlive_their_file(tmp_path: Path) -> None:
     store = CheckpointStore(tmp_path, keep_last=1, keep_top=0)
     store.save(Snapshot(1, 0, {"model": {"table": table()}}, {}))
     saved = store.latest()

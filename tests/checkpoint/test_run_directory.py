@@ -101,7 +101,7 @@ def test_a_child_that_ends_does_not_free_its_parents_directory(tmp_path):
 
 
 @pytest.mark.slow
-def test_of_many_at_once_one_wins(tmp_path):
+def test_concurrent_claims_have_one_winner(tmp_path):
     processes = [hold(tmp_path) for _ in range(4)]
     time.sleep(0.1)
     deadline = time.monotonic() + 30

@@ -69,7 +69,7 @@ def test_it_arrives_whole_in_pieces_and_stands_in_no_folder(checkpoint: Any) -> 
 
 
 @pytest.mark.parametrize("file", ["model.params", "ema.params"])
-def test_what_arrives_damaged_is_refused(checkpoint: Any, file: str) -> None:
+def test_damaged_transfer_is_refused(checkpoint: Any, file: str) -> None:
     path = checkpoint.path / file
     content = bytearray(path.read_bytes())
     content[-3] ^= 1

@@ -34,7 +34,7 @@ def save(store: CheckpointStore, *args, **kwargs) -> None:
     assert outcome is not None and outcome.error is None and outcome.path is not None, outcome
 
 
-def test_what_is_saved_is_found(tmp_path):
+def test_saved_checkpoint_is_found(tmp_path):
     with CheckpointStore(tmp_path / "run" / "checkpoints", keep_last=2, keep_top=1) as store:
         assert store.latest() is None and store.best() is None and not (tmp_path / "run").exists()
         save(store, 120, metric=0.5)
@@ -156,7 +156,7 @@ def test_an_unreadable_checkpoint_is_never_removed(tmp_path):
 LATER = json.dumps({"format": "mxtrain-checkpoint", "version": 2, "files": {}})
 
 
-def test_what_may_be_whole_outlives_retention_and_its_own_step(tmp_path, monkeypatch):
+def test_unreadable_checkpoints_outlive_retention_and_their_own_step(tmp_path, monkeypatch):
     """A later version's, and one that the disk gave no answer for: neither age nor a newer copy removes them."""
     store = CheckpointStore(tmp_path, keep_last=1, keep_top=0)
     save(store, 10)
@@ -231,7 +231,7 @@ def test_outcomes_are_kept_until_they_are_asked_for(tmp_path):
     assert outcome is not None and outcome.step == 3 and outcome.error is None and good.wait() is None
 
 
-def test_what_cannot_be_stored_is_an_outcome(tmp_path):
+def test_failed_save_is_an_outcome(tmp_path):
     store = CheckpointStore(tmp_path, keep_last=1, keep_top=0)
     save(store, 1)
     for arrays, state, said in [

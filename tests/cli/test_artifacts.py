@@ -34,7 +34,7 @@ def test_a_long_table_is_cut_and_says_where_the_rest_is(capsys: Any) -> None:
     assert "... and 2 more rows in rates.csv" in said
 
 
-def test_nothing_to_show_prints_nothing(capsys: Any) -> None:
+def test_run_without_artifacts_prints_nothing(capsys: Any) -> None:
     show_artifacts([])
     assert capsys.readouterr().out == ""
 

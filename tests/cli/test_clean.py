@@ -76,7 +76,7 @@ def test_a_locked_run_is_left_alone(run_dir: Path, capsys: pytest.CaptureFixture
         assert tree(run_dir) == before
 
 
-def test_what_could_not_be_deleted_is_not_counted_as_deleted(run_dir: Path) -> None:
+def test_failed_deletions_are_not_counted(run_dir: Path) -> None:
     run = read_run(str(run_dir))
     plan = plan_cleanup([run], BY_DEFAULT)
     assert Cleanup(plan.removable, [], [], True, [run]).summary().startswith("deleted: 1 ")
@@ -209,7 +209,7 @@ def test_run_with_other_files_is_kept_and_the_files_are_named(tmp_path: Path, fi
     assert delete(plan) == [] and (run / file).exists() and not other.exists()
 
 
-def test_all_that_mxtrain_writes_goes(tmp_path: Path) -> None:
+def test_every_written_file_is_deleted(tmp_path: Path) -> None:
     run = failed_run(tmp_path / "a")
     for file in (
         "train.log",

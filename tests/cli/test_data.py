@@ -34,7 +34,7 @@ def checked(capsys: pytest.CaptureFixture, *arguments: str) -> tuple:
     return code, said.out, said.err
 
 
-def test_nothing_wrong_is_a_line_and_a_table(folder: Path, capsys: pytest.CaptureFixture) -> None:
+def test_clean_data_give_a_line_and_a_table(folder: Path, capsys: pytest.CaptureFixture) -> None:
     write_texts(folder / "t.tsv")
     code, out, err = checked(capsys, "dataset=text", "dataset.train=t.tsv")
     assert code == 0 and err == ""
@@ -89,7 +89,7 @@ def test_kinds_can_be_ignored(folder: Path, capsys: pytest.CaptureFixture) -> No
 
 
 @pytest.mark.slow
-def test_what_cannot_be_opened_is_said(folder: Path, capsys: pytest.CaptureFixture) -> None:
+def test_unreadable_folder_is_reported(folder: Path, capsys: pytest.CaptureFixture) -> None:
     code, out, err = checked(capsys, "dataset=mnist", "dataset.root=none")
     assert code == 2 and out.startswith("cannot_open: 1\n  dataset=mnist: 'none' lacks train-images")
     assert err == "error: dataset=mnist has 1 problem, listed above by kind.\n"

@@ -55,7 +55,7 @@ def by_hand(made: Any, description: Any, source: Any) -> Tuple[float, np.ndarray
 
 
 @pytest.mark.slow
-def test_what_is_explained_and_measured_is_what_can_be_computed_by_hand(
+def test_explained_and_measured_values_match_a_computation_by_hand(
     train_run: Any, describe_run: Any, tmp_path: Path, capsys: Any
 ) -> None:
     made, _ = train_run(*LENET, "checkpoint.keep_top=0", "trainer.seed=3")
@@ -144,7 +144,7 @@ def test_a_layer_that_is_not_there_is_refused_before_anything_is_measured(
 
 
 @pytest.mark.parametrize("task", ["masked_language_modeling", "regression", "classification dataset=glue model=bert"])
-def test_what_has_no_pixels_is_refused(describe_run: Any, task: str) -> None:
+def test_tasks_without_pixels_are_refused(describe_run: Any, task: str) -> None:
     description = describe_run(*f"task={task}".split())
     with pytest.raises(ConfigError, match="^explain: it draws which pixels .* gives (text|features). Leave"):
         description.task.check_explained(description)
@@ -185,7 +185,7 @@ def test_wrong_settings_are_refused_by_name(
         ("noise,all", list(STRENGTHS)),
     ],
 )
-def test_how_corruptions_are_named(describe_run: Any, given: str, expected: List[str]) -> None:
+def test_names_of_corruptions(describe_run: Any, given: str, expected: List[str]) -> None:
     names = EvalSettings(corrupt=given).corrupt
     assert names is not None and EvalSettings(corrupt=None).corrupt is None
     passes = choose_corruptions(names, describe_run("dataset=digits").dataset)

@@ -232,7 +232,7 @@ def test_predict_says_what_eval_measures(train_run, describe_run, photos, tmp_pa
 
 
 @pytest.mark.slow
-def test_what_was_trained_is_not_changed_afterwards(train_run, photos, tmp_path, capsys):
+def test_trained_settings_cannot_be_changed_later(train_run, photos, tmp_path, capsys):
     train_run(
         "model=mlp",
         "trainer.max_epochs=1",

@@ -38,7 +38,7 @@ def test_a_command_whose_output_goes_nowhere(tmp_path, stdout: str, arguments: s
     assert ("standard output cannot be written: No space left" in done.stderr) == ("full" in stdout)
 
 
-def test_what_could_not_be_written_is_remembered_and_a_reader_that_left_is_no_failure() -> None:
+def test_failed_writes_are_remembered_and_a_closed_pipe_is_no_failure() -> None:
     stream = PatientStream(Full())
     assert unwritten(stream) is None
     stream.write("x")

@@ -84,7 +84,7 @@ HOSTILE = (
 
 
 @pytest.mark.parametrize("place, value", HOSTILE)
-def test_all_that_leads_to_code_is_found(description, place, value):
+def test_every_way_to_code_is_found(description, place, value):
     put(description, place, value)
     found = dict(foreign_targets(description))
     assert len(found) == 1 and next(iter(found)).startswith(place.split("/")[0] + ".")
@@ -93,7 +93,7 @@ def test_all_that_leads_to_code_is_found(description, place, value):
 @pytest.mark.slow
 @pytest.mark.parametrize("command", ["eval", "predict"])
 @pytest.mark.parametrize("place, value", [HOSTILE[1], HOSTILE[3], HOSTILE[8], HOSTILE[9]])
-def test_what_a_checkpoint_names_is_refused_before_it_is_imported(stranger, capsys, command, place, value):
+def test_targets_in_a_checkpoint_are_refused_before_import(stranger, capsys, command, place, value):
     run_dir = stranger(place, value)
     before, environment = sorted(run_dir.rglob("*")), dict(os.environ)
     assert main([command, str(run_dir), *(["x.png"] if command == "predict" else [])]) == 2
@@ -104,7 +104,7 @@ def test_what_a_checkpoint_names_is_refused_before_it_is_imported(stranger, caps
 
 @pytest.mark.slow
 @pytest.mark.parametrize("arguments", [["--trust-code"], ["model._target_=bomb.network"], ["--config-dir", "own"]])
-def test_what_the_user_trusts_is_imported(stranger, capsys, arguments):
+def test_trusted_modules_are_imported(stranger, capsys, arguments):
     run_dir = stranger("model/_target_", "bomb.network")
     (run_dir.parent / "own" / "model").mkdir(parents=True)
     (run_dir.parent / "own" / "model" / "mine.yaml").write_text("_target_: bomb.network\n")
@@ -151,7 +151,7 @@ def test_a_typed_mapping_trusts_nothing_that_the_checkpoint_has_in_its_place(str
 
 
 @pytest.mark.slow
-def test_what_watched_training_is_not_looked_at(stranger, capsys):
+def test_callbacks_of_a_run_are_not_imported_by_eval(stranger, capsys):
     run_dir = stranger("callback/x", {"_target_": "bomb.network"})
     main(["eval", str(run_dir)])
     assert "--trust-code" not in capsys.readouterr().err and not stranger.mark.exists()

@@ -52,7 +52,7 @@ def test_in_a_folder_that_was_there_only_our_own_new_files_go(tmp_path: Path) ->
     assert files(tmp_path) == ["mine.txt", "someone.txt", "status.json"]
 
 
-def test_what_an_earlier_run_says_of_itself_is_put_back(tmp_path: Path) -> None:
+def test_status_of_an_earlier_run_is_restored(tmp_path: Path) -> None:
     (tmp_path / ".hydra").mkdir()
     (tmp_path / ".hydra/config.yaml").write_text("earlier")
     before = RunDirRollback(tmp_path)

@@ -289,7 +289,7 @@ def test_a_server_with_other_settings_ends_with_the_reason(tmp_path: Path, setti
         ),
     ],
 )
-def test_what_cannot_work_is_refused(tmp_path: Path, command: List[str], words: List[str]) -> None:
+def test_impossible_settings_are_refused(tmp_path: Path, command: List[str], words: List[str]) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "mxtrain", *command, f"hydra.run.dir={tmp_path}/run"],
         text=True,

@@ -100,7 +100,7 @@ def test_saving_by_the_clock_is_the_same_step_for_all(tmp_path: Path) -> None:
         (["kvstore.treshold=0.1"], ["kvstore.threshold"]),
     ],
 )
-def test_what_cannot_work_is_refused(describe_run: Any, overrides: List[str], words: List[str]) -> None:
+def test_impossible_settings_are_refused(describe_run: Any, overrides: List[str], words: List[str]) -> None:
     """That nothing is written then: test_workers.py."""
     with pytest.raises(ConfigError) as refused:
         describe_run("kvstore=dist_sync", "cluster.workers=2", *overrides)

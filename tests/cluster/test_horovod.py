@@ -89,7 +89,7 @@ class Worker(ClusterProcess):
         self.last_heartbeat = {**self.last_heartbeat, "generation": generation}
 
 
-def test_who_died_after_asking_is_not_in_the_ring() -> None:
+def test_worker_that_died_after_asking_is_not_in_the_ring() -> None:
     workers = [Worker(number) for number in range(3)]
     with closing(Ring()) as ring:
         workers[2].asks_for(1)
@@ -176,7 +176,7 @@ def test_the_others_go_on_without_a_lost_worker_until_another_takes_its_place(
 
 
 @pytest.mark.zoo
-def test_without_worker_0_all_begin_again_from_the_checkpoint_to_the_same_bits(
+def test_loss_of_worker_0_restarts_all_from_the_checkpoint_with_the_same_bits(
     tmp_path: Path, undisturbed: Path
 ) -> None:
     """Horovod's own fusion would put together what is ready at the same time, and so sum in another order each time."""
@@ -231,7 +231,7 @@ def test_sigterm_saves_and_exits_143(tmp_path: Path) -> None:
     nobody_is_left(tmp_path)
 
 
-def test_where_gloo_meets_values_stay_and_foreign_users_are_turned_away() -> None:
+def test_gloo_store_keeps_values_and_refuses_foreign_users() -> None:
     with closing(KeyValueServer("127.0.0.1")) as server:
         url = f"http://127.0.0.1:{server.port}/global/0"
 
@@ -290,7 +290,7 @@ def test_another_user_who_has_hung_up_is_not_taken_for_root() -> None:
         assert peer_user("127.0.0.1", int(done.stdout)) is None
 
 
-def test_without_horovod_it_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_horovod_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kvstore, "has_horovod", lambda: False)
     assert "scripts/horovod" in kvstore.Horovod().unsupported_reason("cpu:1")
 

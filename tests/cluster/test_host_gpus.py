@@ -183,7 +183,7 @@ def test_a_wrong_number_is_refused() -> None:
         find_host_place({**worker, "MXTRAIN_HOST_RANK": "first"})
 
 
-def test_who_shares_a_host_is_read_where_only_numbers_are_told() -> None:
+def test_hosts_are_read_from_numbers_of_tasks_per_node() -> None:
     (last,) = slurm([0, 1, 2])[2:]
     assert ranks_here(last) == [0, 1, 2] == ranks_here(ompi(3)[2])
     old = {**last, "SLURM_STEP_TASKS_PER_NODE": "2(x2),1", "SLURM_NODEID": "1"}

@@ -146,7 +146,7 @@ def test_a_batch_script_is_no_task_of_srun() -> None:
         ({**OMPI, "MXTRAIN_ROOT": "here"}, "must be HOST:PORT"),
     ],
 )
-def test_where_the_scheduler_listens_on_several_hosts(environ: Dict[str, str], expected: str) -> None:
+def test_scheduler_address_on_several_hosts(environ: Dict[str, str], expected: str) -> None:
     if expected[0].isdigit():
         root = find_root(environ, "zmq", False, "srun")
         assert root.address == expected and not root.is_local and (root.port == 1234 or 20000 <= root.port < 30000)
@@ -171,7 +171,7 @@ def test_the_first_node_of_a_list(nodes: str, first: str) -> None:
         ({"interface": "eth0"}, "cluster.interface=eth0 with cluster.launcher=local"),
     ],
 )
-def test_what_does_not_fit_the_launcher_is_refused(given: Dict[str, str], words: str) -> None:
+def test_settings_of_another_launcher_are_refused(given: Dict[str, str], words: str) -> None:
     assert words in Cluster(**given).unsupported_reason()
     assert Cluster(launcher="mpi", hostfile="hosts", interface="eth0").unsupported_reason() == ""
 
@@ -186,7 +186,7 @@ def test_the_scheduler_listens_where_everybody_is_told_to_find_it(monkeypatch: p
     assert told[1]["DMLC_NODE_HOST"] == "198.51.100.1"
 
 
-def test_without_ssh_there_are_no_other_hosts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_ssh_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "hosts").write_text("localhost\n192.0.2.7\n")
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(ConfigError, match="ssh is not on PATH"):

@@ -47,7 +47,7 @@ def test_a_child_is_killed_when_its_parent_is() -> None:
             os.kill(child, signal.SIGKILL)
 
 
-def test_what_cannot_be_started_says_so() -> None:
+def test_failed_start_gives_a_reason() -> None:
     with start_child(["./no-such-command"], stderr=subprocess.PIPE) as child:
         _, said = child.communicate(timeout=20)
     assert child.returncode == 1 and b"./no-such-command cannot be started: No such file" in said

@@ -125,7 +125,7 @@ def test_processes_end_when_the_supervisor_is_not_heard(
     assert "relay ended" in (process.silent_for(5.0) or "")
 
 
-def test_what_does_not_fit_is_refused(stack: ExitStack, tmp_path: Path) -> None:
+def test_wrong_settings_are_refused(stack: ExitStack, tmp_path: Path) -> None:
     process = relayed(stack, tmp_path, SLEEP, version="0.0.1")
     wait(process, lambda: process.exit_code is not None)
     assert process.exit_code == 2 and "not 0.0.1" in process.end() and __version__ in process.end()
@@ -166,7 +166,7 @@ def test_unread_output_blocks_nothing(stack: ExitStack, tmp_path: Path, monkeypa
         count += len(os.read(reader, 1 << 16))
 
 
-def test_of_what_the_command_says_the_first_and_last_lines_are_kept(stack: ExitStack) -> None:
+def test_first_and_last_lines_of_the_output_are_kept(stack: ExitStack) -> None:
     says = "print('-' * 40); print('the cause'); [print('line', n) for n in range(50)]; print('the end')"
     channel = Channel([sys.executable, "-c", says], dict(os.environ), {}, 30.0, "starter")
     stack.callback(channel.close)

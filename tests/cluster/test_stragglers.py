@@ -49,7 +49,7 @@ def test_shares_follow_the_speeds_and_leave_nothing_out() -> None:
     assert World(1, 3).share(70) == (24, 47)
 
 
-def test_who_is_slow_is_said_once_and_gets_less() -> None:
+def test_slow_worker_is_reported_once_and_gets_fewer_samples() -> None:
     stragglers, world = Stragglers(by_speed=True), World(0, 3)
     assert stragglers.share(world) is world
     assert stragglers.note(timed([0.1, 0.3, 0.1], [20, 20, 20])) and stragglers.remark() == ""

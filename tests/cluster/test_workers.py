@@ -372,7 +372,9 @@ def test_a_disconnect_without_an_answer_is_short(tmp_path: Path) -> None:
         pytest.param([*TWO, "dataset=mnist", "dataset.root=/nowhere"], ["train-images"], marks=pytest.mark.zoo),
     ],
 )
-def test_what_cannot_work_is_refused_and_leaves_nothing(tmp_path: Path, overrides: List[str], words: List[str]) -> None:
+def test_impossible_settings_are_refused_and_write_nothing(
+    tmp_path: Path, overrides: List[str], words: List[str]
+) -> None:
     run = Process(tmp_path / "new" / "run", *overrides).end(2)
     assert all(word in run.output for word in words), run.output
     assert list(tmp_path.iterdir()) == []
@@ -483,7 +485,7 @@ def test_the_one_worker_with_nan_is_named_and_the_last_good_weights_are_kept(tmp
 
 
 @pytest.mark.zoo
-def test_where_all_workers_have_nan_they_say_so(tmp_path: Path) -> None:
+def test_nan_on_all_workers_is_reported(tmp_path: Path) -> None:
     Process(tmp_path / "run", *TWO, *SMALL, "optimizer.lr=1e38", "trainer.max_epochs=1").end(3)
     assert re.search(r"step \d+ the gradients of workers 0, 1 \(all\)", status(tmp_path / "run")["cause"])
 

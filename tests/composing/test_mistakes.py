@@ -256,7 +256,7 @@ def test_variable_with_which_mxnet_hangs_is_refused_by_the_command_line(refused,
 
 
 @pytest.mark.slow
-def test_all_that_is_wrong_is_listed_once_and_indented(refused) -> None:
+def test_all_mistakes_are_listed_once_and_indented(refused) -> None:
     said = refused("optimizer.lr=-1", "trainr.max_epochs=3", "model=foo", "trainer.seed=x").splitlines()
     assert len(said) == 4
     assert said[0].startswith("error: ") and all(line.startswith("       ") for line in said[1:])

@@ -44,7 +44,7 @@ def test_relative_paths_lead_from_where_the_run_was_started(find: Callable, tmp_
 
 
 @pytest.mark.slow
-def test_what_leads_nowhere_is_named(find: Callable, tmp_path: Path, capsys: Any) -> None:
+def test_missing_paths_are_named(find: Callable, tmp_path: Path, capsys: Any) -> None:
     cases: List[Any] = [
         (tmp_path / "there", f"nor from {tmp_path}/there, where the run was started"),
         (None, "nothing says where"),

@@ -36,23 +36,21 @@ def restored(description: Dict[str, Any], write_run: Callable, monkeypatch: pyte
 
 
 @pytest.mark.slow
-def test_what_fits_the_machine_of_a_run_is_not_asked_of_another(restored: Callable) -> None:
+def test_settings_of_the_training_machine_are_not_required_elsewhere(restored: Callable) -> None:
     found = restored()
     assert found == Runtime(operators=False, env={"OMP_DYNAMIC": "false"})
     assert set(MACHINE_FIELDS) <= set(Runtime.model_fields)
 
 
 @pytest.mark.slow
-def test_what_is_typed_is_taken_or_refused_as_for_any_command(restored: Callable) -> None:
+def test_overrides_are_accepted_and_refused_as_by_any_command(restored: Callable) -> None:
     assert restored("runtime.threads=3").threads == 3
     with pytest.raises(ConfigError, match="^runtime.threads=64: this process may use 2 cores"):
         restored("runtime.threads=64")
 
 
 @pytest.mark.slow
-def test_what_training_monitored_need_not_be_measured_with_other_metrics(
-    description: Dict[str, Any], write_run: Callable
-) -> None:
+def test_monitored_metric_is_not_required_with_other_metrics(description: Dict[str, Any], write_run: Callable) -> None:
     run_dir = write_run(description)
     found = restore(run_dir, overrides=["metric=[f1]"]).description
     assert list(found.metric) == ["f1"] and found.trainer.monitor == "val/loss"

@@ -46,7 +46,7 @@ def test_refused(text, said) -> None:
         ("0.10", 0.1),
     ],
 )
-def test_as_before(text, value) -> None:
+def test_plain_numbers_keep_type_and_value(text, value) -> None:
     found = yaml.load(f"a: {text}", strict(yaml.SafeLoader))["a"]
     assert found == value and type(found) is type(value)
 

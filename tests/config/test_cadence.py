@@ -22,7 +22,7 @@ def test_each_rule():
     assert moments(Cadence(), steps) == []
 
 
-def test_what_is_due_restarts_the_minutes_only():
+def test_due_step_restarts_only_the_minutes():
     both = moments(Cadence(every_steps=25, every_minutes=20 / 60), range(1, 61))
     assert both == [20, 25, 45, 50]
     assert {25, 50} <= set(both)
@@ -54,7 +54,7 @@ def test_calls_may_skip_steps():
     assert moments(Cadence(every_steps=10), [4, 8, 12, 16, 31, 39, 40]) == [12, 31, 40]
 
 
-def test_without_start_nothing_is_due_at_once():
+def test_first_time_is_not_due_without_start():
     cadence = Cadence(every_minutes=1)
     assert not cadence.due(0, 0, 1e6)
     assert cadence.due(1, 0, 1e6 + 60)

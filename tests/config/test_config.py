@@ -68,7 +68,7 @@ def test_a_node_becomes_its_class() -> None:
         ({"legs": 0, "name": "x"}, ["animal.legs=0", "animal.name=x"]),
     ],
 )
-def test_what_is_wrong_is_named(fields: dict, parts: list) -> None:
+def test_mistakes_are_named(fields: dict, parts: list) -> None:
     with pytest.raises(ConfigError) as caught:
         make(**fields)
     assert [part for part in parts if part not in str(caught.value)] == []

@@ -44,7 +44,7 @@ def given(monkeypatch: pytest.MonkeyPatch, *needs: str) -> str:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("need, overrides, said", CASES)
-def test_what_cannot_give_it_is_refused_by_name(
+def test_options_that_lack_a_need_are_refused_by_name(
     describe_run: Any, monkeypatch: pytest.MonkeyPatch, need: str, overrides: Tuple[str, ...], said: str
 ) -> None:
     task = given(monkeypatch, need)

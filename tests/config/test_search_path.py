@@ -89,7 +89,7 @@ def test_the_current_folder_comes_last_for_installed_classes(tmp_path, monkeypat
 
 
 @pytest.mark.parametrize("first, left", [("", []), ("here", []), ("/elsewhere", ["/elsewhere"])])
-def test_what_python_m_put_first_is_left_out(tmp_path, monkeypatch, first, left):
+def test_current_folder_is_removed_from_the_search_path(tmp_path, monkeypatch, first, left):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [str(tmp_path) if first == "here" else first, "/usr/lib/somewhere"])
     leave_out_current_folder()

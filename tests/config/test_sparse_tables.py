@@ -49,7 +49,7 @@ def test_from_which_size_on(describe_run: Any, given: Any, least: Any) -> None:
         (("trainer.sparse_grad=false", "optimizer.lazy_update=true"), "moves all rows. Type trainer.sparse_grad=auto"),
     ],
 )
-def test_what_needs_all_rows_is_refused_where_some_were_asked_for(describe_run: Any, given: Any, said: str) -> None:
+def test_settings_that_need_all_rows_refuse_sparse_tables(describe_run: Any, given: Any, said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         describe_run(*given)
 
@@ -68,7 +68,7 @@ SERVERS = ("kvstore=dist_sync", "cluster.workers=2", "kvstore.tables=servers")
         (("model.weights=some.params",), "whole tables. Type checkpoint.resume=RUN"),
     ],
 )
-def test_what_tables_on_servers_cannot_go_with(describe_run: Any, given: Any, said: str) -> None:
+def test_incompatible_settings_of_served_tables(describe_run: Any, given: Any, said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         describe_run(*SERVERS, *given)
 

@@ -32,7 +32,7 @@ def test_attributes_are_those_of_the_call() -> None:
     np.testing.assert_array_equal(array.asnumpy(), [1, 0, 2])
 
 
-def test_what_the_operator_cannot_take_is_an_error() -> None:
+def test_invalid_arguments_raise_an_error() -> None:
     with pytest.raises(mx.MXNetError):
         BoundCall("elemwise_add", [nd.zeros(2), nd.zeros(3)], [nd.zeros(2)])()
     with pytest.raises(mx.MXNetError):

@@ -45,7 +45,7 @@ def test_a_function_compiles_itself_when_it_is_called(monkeypatch: pytest.Monkey
         late()
 
 
-def test_nothing_else_that_is_executed_changes() -> None:
+def test_other_executed_code_is_unchanged() -> None:
     real = builtins.exec
     with compiled_late(["make"]):
         assert list(inspect.signature(make_now(SOURCE)).parameters) == ["value", "more", "rest"]

@@ -43,7 +43,7 @@ def test_threads_that_look_into_it_together_wait_until_it_is_executed(tmp_path: 
         assert list(threads.map(lambda _: late_two.VALUE, range(4))) == [7] * 4
 
 
-def test_one_that_fails_fails_again(tmp_path: Path, monkeypatch: Any) -> None:
+def test_failed_import_fails_again(tmp_path: Path, monkeypatch: Any) -> None:
     (tmp_path / "late_three.py").write_text("raise OSError('no disk')\n")
     monkeypatch.syspath_prepend(str(tmp_path))
     with imported_late(["late_three"]):
@@ -59,7 +59,7 @@ def test_other_modules_and_later_imports_are_executed_at_once(late_text: Path) -
     assert late_text.exists()
 
 
-def test_what_is_missing_stays_missing() -> None:
+def test_missing_module_stays_missing() -> None:
     with imported_late(["missing_module"]), pytest.raises(ModuleNotFoundError):
         import missing_module  # type: ignore[import-not-found]  # noqa: F401
 

@@ -23,7 +23,7 @@ def test_each_batch_is_decoded_once():
     assert asked == ["a", "b", "c"]
 
 
-def test_nothing_of_a_batch_is_kept_after_an_evaluation():
+def test_evaluation_keeps_no_arrays_of_a_batch():
     outputs, decode_once = (Outputs(),), DecodedOnce(lambda outputs, batch: outputs[0])
     decode_once(outputs, "a")
     kept = weakref.ref(outputs[0])

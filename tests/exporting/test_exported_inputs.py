@@ -304,7 +304,7 @@ def test_help_says_what_is_code_of_the_folder_and_check_ends_with_a_verdict(
     assert capsys.readouterr().out.endswith(f"{place}: proven\n")
 
 
-def test_what_is_not_finite_becomes_null() -> None:
+def test_non_finite_numbers_become_null() -> None:
     assert standalone.strict({"a": [1.0, float("nan"), (float("-inf"), "x")], "b": True}) == {
         "a": [1.0, None, [None, "x"]],
         "b": True,

@@ -141,7 +141,7 @@ def test_transformer_is_quantized_with_its_table(tmp_path: Path) -> None:
     assert (np.abs(restored - table) <= np.abs(table).max(axis=1, keepdims=True) / 254 * 1.001).all()
 
 
-def test_what_has_nothing_to_quantize_is_refused(tmp_path: Path) -> None:
+def test_model_without_quantizable_operators_is_refused(tmp_path: Path) -> None:
     model = model_of([helper.make_node("Relu", ["input"], ["output"])], {}, ["batch", 3], TensorProto.FLOAT)
     with pytest.raises(ConfigError, match="no convolutions, matrix products or tables"):
         quantized(model, [], tmp_path)

@@ -33,7 +33,7 @@ def mode_of(path: Path) -> int:
     return stat.S_IMODE(path.stat().st_mode)
 
 
-def test_what_is_kept_is_this_users_alone(kept):
+def test_cached_files_are_private(kept):
     old = os.umask(0)
     try:
         write_cached("kind", "other", b"")
@@ -70,7 +70,7 @@ DAMAGE = {
 
 
 @pytest.mark.parametrize("damage", DAMAGE)
-def test_what_others_could_have_written_is_made_anew(kept, damage, monkeypatch, tmp_path):
+def test_writable_cache_entries_are_made_again(kept, damage, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     DAMAGE[damage](kept)
     assert read_cached("kind", "name") is None
@@ -83,7 +83,7 @@ def test_what_others_could_have_written_is_made_anew(kept, damage, monkeypatch, 
 
 @needs_root
 @pytest.mark.parametrize("whose", ["name", "kind", "mxtrain"])
-def test_what_a_stranger_owns_is_not_read(kept, whose):
+def test_files_of_another_owner_are_not_read(kept, whose):
     path = {"name": kept, "kind": kept.parent, "mxtrain": kept.parents[1]}[whose]
     os.chown(path, STRANGER, STRANGER)
     assert read_cached("kind", "name") is None
@@ -94,7 +94,7 @@ def test_what_a_stranger_owns_is_not_read(kept, whose):
             own_folder("kind")
 
 
-def test_what_cannot_be_kept_is_made_each_time(folder):
+def test_unwritable_cache_keeps_nothing(folder):
     folder.parent.write_text("a file")
     write_cached("kind", "name", b"content")
     assert read_cached("kind", "name") is None

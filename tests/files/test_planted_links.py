@@ -113,7 +113,7 @@ APPENDED = {
 
 @pytest.mark.parametrize("name", APPENDED)
 @pytest.mark.parametrize("kind", ["link", "pipe", "dangling"])
-def test_what_is_no_file_is_not_written_to(folder, victim, name, kind):
+def test_special_files_are_not_written(folder, victim, name, kind):
     path, target = folder / name, victim if kind == "link" else folder / "made"
     os.mkfifo(path) if kind == "pipe" else path.symlink_to(target)
     with pytest.raises((OSError, RunDirectoryError), match="it is a link|it is no file|No such device"):

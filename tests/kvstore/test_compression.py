@@ -163,7 +163,7 @@ def test_bfloat16s_scale_comes_back_after_steps_without_any_gradient():
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_is_not_finite_reaches_all(kind, value):
+def test_non_finite_values_reach_all_workers(kind, value):
     workers = workers_of(compressor_of(kind, **KINDS[kind]), 2, 100)
     gradients = gradients_of(np.random.RandomState(0), 2, 100)
     gradients[1][77] = value
@@ -187,7 +187,7 @@ def test_residuals_for_another_number_of_workers():
         redistribute_residual(arrays, "other", World(0, 2))
 
 
-def test_what_cannot_work_is_refused():
+def test_impossible_settings_are_refused():
     assert "kvstore.threshold" in DistSync(compression="2bit").unsupported_reason("auto", 2)
     assert "1.2 times the bytes" in DistSync(compression="topk", ratio=0.1).unsupported_reason("auto", 6)
     assert DistSync(compression="topk", ratio=0.1).unsupported_reason("auto", 4) == ""

@@ -59,7 +59,7 @@ def test_arrays_of_all_shapes_and_devices_are_summed() -> None:
 
 
 @pytest.mark.parametrize("blob", [b"", b"x", b"ab", bytes(range(256)) * 9000, b"\xff" * 5])
-def test_what_rank_0_says_arrives_to_the_byte(blob: bytes) -> None:
+def test_bytes_of_rank_0_arrive_unchanged(blob: bytes) -> None:
     assert of_workers(3, lambda store: store.broadcast(blob if store.world.rank == 0 else None)) == [blob] * 3
 
 

@@ -130,7 +130,7 @@ def test_2bit_sends_thresholds_and_keeps_the_rest_for_later():
             np.testing.assert_allclose(one.replicas[one.owner].asnumpy(), value, atol=1e-6)
 
 
-def test_what_cannot_work_is_refused():
+def test_impossible_settings_are_refused():
     with pytest.raises(ConfigError, match="built without NCCL"):
         NCCL().build()
     assert "NVIDIA GPUs only" in NCCL().unsupported_reason("cpu:2")

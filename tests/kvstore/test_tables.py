@@ -239,7 +239,7 @@ def share(name: str, units: int) -> Dict[str, Any]:
     return TableShare(name=name, units=units, scale=0.5, seed=3, lr_mult=1.0, wd_mult=1.0).model_dump()
 
 
-def test_what_is_wrong_in_a_batch_is_said_by_the_worker() -> None:
+def test_worker_reports_invalid_ids_of_a_batch() -> None:
     spec = optimizers.SGD()
     step = served_step(Servers(spec), spec=spec)
     given = batch(1)
@@ -285,7 +285,7 @@ def test_a_server_believes_no_number(header: Header, payload: np.ndarray, said: 
     assert said in str(servers.raised[0])
 
 
-def test_who_does_not_know_the_token_reaches_nothing(monkeypatch: Any) -> None:
+def test_connections_without_the_token_are_refused(monkeypatch: Any) -> None:
     monkeypatch.setattr("mxtrain.kvstore.table_wire.HELLO_TIMEOUT_S", 0.2)
     served: List[int] = []
     ends: List[Any] = []

@@ -20,7 +20,7 @@ SPECS = [
 
 
 @pytest.mark.parametrize("spec", SPECS, ids=lambda spec: type(spec).__name__)
-def test_what_has_no_rate_does_not_move_there_either(spec):
+def test_parameters_without_rate_do_not_move_on_servers(spec):
     """At a rate of 0, and with lr_mult: 0; LARS knows biases by their names."""
     parameters = [
         Parameter(name=name, shape=shape, lr_mult=MULTIPLIERS[name][0], wd_mult=MULTIPLIERS[name][1])

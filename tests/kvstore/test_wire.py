@@ -53,7 +53,7 @@ def test_only_orders_are_orders(body):
 
 
 @pytest.mark.parametrize("seed", range(50))
-def test_whatever_their_speeds_all_workers_do_the_same_after_the_same_step(seed):
+def test_workers_of_any_speed_act_after_the_same_step(seed):
     """Three workers, two of which want something at some time; each reads the answer to a step `lag` steps later."""
     rng, lag, steps = random.Random(seed), seed % 4, 200
     poll, counts, pending = Poll(3), [0, 0, 0], [0, 0, 0]

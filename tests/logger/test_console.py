@@ -97,7 +97,7 @@ def test_plain_lines(fake_run, monkeypatch):
     assert "val/loss=0.2000 val/accuracy=0.9000 best=0.9000 samples_per_s=1010" in val_lines[0]
 
 
-def test_without_validation_one_line_per_epoch(fake_run):
+def test_epochs_without_validation_have_one_line(fake_run):
     stream = io.StringIO()
     logger = ConsoleLogger(stream=stream)
     logger.on_start(fake_run.info())
@@ -254,7 +254,7 @@ OWN = "predict for its own data"
         ("crashed with nothing", {}, True, ["try again"]),
     ],
 )
-def test_only_what_can_work_is_advised(ended, config, predicts, purposes):
+def test_advice_names_only_possible_commands(ended, config, predicts, purposes):
     found = next_commands(ENDED[ended], Path("a"), config, CommandLine(), predicts)
     assert [purpose for purpose, _ in found] == purposes
 

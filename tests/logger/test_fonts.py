@@ -97,7 +97,7 @@ def test_other_alphabets_need_no_font_of_the_system(system_fonts, name):
 
 
 @pytest.mark.filterwarnings("error")
-def test_without_a_font_numbers_are_shown_and_that_is_said_once(system_fonts, caplog, tmp_path):
+def test_missing_font_shows_numbers_and_is_reported_once(system_fonts, caplog, tmp_path):
     system_fonts()
     assert fonts.drawable(["a", CAT, CAT]) == ["a", "#1", "#2"]
     for _ in range(2):

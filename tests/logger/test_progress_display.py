@@ -22,7 +22,7 @@ def wait_until(condition: Callable[[], bool]) -> None:
         time.sleep(0.005)
 
 
-def test_what_is_quick_shows_nothing() -> None:
+def test_quick_work_shows_no_progress() -> None:
     stream = io.StringIO()
     with ProgressDisplay(stream) as display:
         display.begin("reading", 5)

@@ -166,14 +166,14 @@ def test_first_view_in_a_browser(fake_run, tmp_path):
     assert page.count("<vz-line-chart-tooltip ") == 4  # loss, accuracy, learning rate, throughput
 
 
-def test_what_may_be_resumed_has_no_ending_yet(fake_run):
+def test_resumable_run_has_no_ending(fake_run):
     logger = TensorBoard().build()
     logger.on_start(fake_run.info())
     logger.on_end(fake_run.result(5, "interrupted", 130))
     assert "_hparams_/session_end_info" not in read(fake_run.run_dir).PluginTagToContent("hparams")
 
 
-def test_what_is_switched_off_is_not_written_nor_asked_for(fake_run):
+def test_disabled_summaries_are_neither_computed_nor_written(fake_run):
     logger = TensorBoard(images=0, graph=False, hparams=False).build()
     logger.on_start(fake_run.info(graph_nodes=lambda: pytest.fail("traced")))
     fake_run.five_steps(logger, 10)

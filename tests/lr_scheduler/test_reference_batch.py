@@ -37,7 +37,7 @@ def test_the_square_root_keeps_the_noise_of_adams_steps() -> None:
 
 
 @pytest.mark.parametrize("reference", [None, 256])
-def test_nothing_is_scaled_to_the_bit_without_another_reference(reference: Any) -> None:
+def test_rates_are_unchanged_without_another_reference(reference: Any) -> None:
     schedule = Constant(warmup=3.0, unit="steps")
     found = rates(schedule, 256, reference=reference, rule=None, lr=0.1 + 0.2)
     assert found.lr == 0.1 + 0.2 and found.schedule is schedule and not found.remark and not found.facts
@@ -78,7 +78,7 @@ def test_an_inverse_square_root_is_the_same_function_of_samples() -> None:
         assert after(4 * step - 1) == pytest.approx(before(step - 1) / 2, rel=1e-12)
 
 
-def test_what_cannot_be_scaled_is_refused() -> None:
+def test_schedules_that_cannot_be_scaled_are_refused() -> None:
     with pytest.raises(ConfigError, match="reference_batch_size=256: no rule .* of SGD .*lr_scaling=linear or sqrt"):
         rates(Constant(), 32, rule=None)
     with pytest.raises(ConfigError, match="becomes 1600 steps: warmup=1600 must be shorter than duration=1000"):

@@ -102,7 +102,7 @@ def test_linear_rises_for_its_share_and_falls_to_the_end():
     ],
     ids=str,
 )
-def test_what_does_not_fit_the_run_is_said_in_one_line(schedule, words):
+def test_misfit_of_schedule_and_run_is_one_line(schedule, words):
     (line,) = schedule.warnings(10, 100)
     assert all(word in line for word in words) and "\n" not in line
 
@@ -122,7 +122,7 @@ def test_what_does_not_fit_the_run_is_said_in_one_line(schedule, words):
     ],
     ids=str,
 )
-def test_nothing_is_said_of_what_fits(schedule):
+def test_fitting_schedule_gives_no_remark(schedule):
     assert schedule.warnings(10, 100) == []
     assert Constant(warmup=12.0).warnings(10, None) == []
 

@@ -122,7 +122,7 @@ def test_missing_mecab_is_named(tokenize: str, packages: str, monkeypatch: pytes
         sacrebleu_metric(Bleu(tokenize=tokenize, smooth_method="add-k"))  # type: ignore[arg-type]
 
 
-def test_nothing_in_common_is_zero_and_empty_references_are_undefined() -> None:
+def test_disjoint_texts_score_zero_and_empty_references_are_undefined() -> None:
     metrics = [Bleu(), Chrf(), SentenceAccuracy()]
     for apart in ([("a b c d e", "f g h i j")], [("", "f g")]):
         assert collect(metrics, apart, [0]) == [0.0, 0.0, 0.0]

@@ -48,7 +48,7 @@ def test_networks_give_maps_of_the_size_of_any_image(name):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["icnet_resnet50", "danet_resnet50", "fastscnn", "fcn_resnet50"])
-def test_without_auxiliary_outputs(name):
+def test_network_without_auxiliary_outputs(name):
     check_traced(name, aux=False)
 
 

@@ -79,7 +79,7 @@ def test_operators_of_gluoncvs_classifiers_are_in_a_table(covered, names):
 
 
 @pytest.mark.parametrize("name", ["SELU", "AvgPool2D [3, 2, 0, True]"])
-def test_what_is_mended_is_wrong_in_mxnet(name):
+def test_mended_operators_are_wrong_in_mxnet(name):
     """So that the table can fail."""
     (case,) = [case for case in CASES if case.name == name]
     assert wrong(case, mend=False) and not wrong(case)

@@ -115,7 +115,7 @@ def test_wrong_files_are_removed(
     assert [path.suffix for path in (tmp_path / "home" / "models").iterdir()] == [".lock"]
 
 
-def test_without_a_network_the_message_says_what_to_put_where(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_missing_network_names_files_and_their_place(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("MXNET_HOME", str(tmp_path))
     monkeypatch.setenv("MXNET_GLUON_REPO", "http://127.0.0.1:9")
     with pytest.raises(WeightsError) as raised:

@@ -101,7 +101,7 @@ def test_weights_for_other_key_points_replace_the_last_layer(tmp_path: Path) -> 
         ({"options": {"pretrained_base": True}}, "pretrained weights are not an option"),
     ],
 )
-def test_what_gluoncv_does_not_have_is_refused(settings: Any, said: str) -> None:
+def test_unknown_gluoncv_names_are_refused(settings: Any, said: str) -> None:
     with pytest.raises(pydantic.ValidationError, match=said):
         SimplePose(**settings)
 

@@ -25,7 +25,7 @@ def same(ours, theirs, names=None):
 
 
 @pytest.mark.parametrize("model", [MLP(), LeNet(), ResNet(depth=8), GluonCV(name="cifar_resnet20_v2")])
-def test_what_gluon_saved_loads_and_what_we_hold_opens_in_gluon(model, prepare, tmp_path):
+def test_weights_are_exchanged_with_gluon(model, prepare, tmp_path):
     path = str(tmp_path / "net.params")
     source, other = prepare(model, seed=1), prepare(model, seed=2)
     assert not same(values(source), values(other))
@@ -126,7 +126,7 @@ def test_a_head_that_also_differs_otherwise_is_refused(prepare, tmp_path):
         load_weights(prepare(MLP(hidden=[16]), 10), path)
 
 
-def test_nothing_matching_is_refused(prepare, tmp_path):
+def test_file_without_matching_parameters_is_refused(prepare, tmp_path):
     path = str(tmp_path / "net.params")
     nd.save(path, {"backbone.0.weight": nd.ones((2,))})
     with pytest.raises(WeightsError, match="Nothing in the weights file.*backbone.0.weight.*features.1.weight"):

@@ -70,7 +70,7 @@ def test_finite_gradients_whose_norm_is_infinite_do_not_become_0(monkeypatch: py
 
 @needs_own
 @pytest.mark.parametrize("value", [np.nan, np.inf, 0.0, 1e30])
-def test_what_is_no_number_stays_none(value: float) -> None:
+def test_nan_is_propagated(value: float) -> None:
     gradients = [nd.array([value, 0.0]), nd.array([[0.0]])]
     for one, other in zip(GradientLimit(1.0)(gradients), norm_and_limit(gradients, 1.0)):
         np.testing.assert_array_equal(one.asnumpy(), other.asnumpy())

@@ -56,7 +56,7 @@ def test_a_wide_tensor_is_not_sent_for_a_small_gain():
     assert balance(costs(1, 1, 1, 1), [0, 5.0, 0], 2) != [0, 2, 4]
 
 
-def test_of_equal_ways_the_one_with_less_memory():
+def test_equal_cuts_prefer_less_memory():
     blocks = [BlockCost(1, 0, size, 0) for size in (1, 1, 8, 1, 1)]
     blocks[2] = BlockCost(0.001, 0, 8, 0)
     assert balance(blocks, [0.0] * 4, 2) in ([0, 2, 5], [0, 3, 5])
@@ -81,7 +81,7 @@ def test_marked_layers_begin_the_stages():
         find_candidates(Graph(network), 2)
 
 
-def test_what_cannot_be_cut_says_so():
+def test_network_without_cut_gives_a_reason():
     graph = Graph(resnet())
     with pytest.raises(ConfigError, match=r"parallel.stages=99: .* into \d+ stages at most"):
         find_candidates(graph, 99)
@@ -124,7 +124,7 @@ def imperative_network():
     return network
 
 
-def test_what_cannot_be_traced_is_cut_between_its_blocks():
+def test_untraceable_network_is_cut_between_its_blocks():
     network = imperative_network()
     with pytest.raises(NotTraceable):
         Graph(network)
@@ -141,7 +141,7 @@ def test_what_cannot_be_traced_is_cut_between_its_blocks():
     assert (data.asnumpy() == expected).all()
 
 
-def test_what_cannot_be_cut_at_all_is_named():
+def test_indivisible_network_is_named():
     network = Glue()
     network.initialize()
     network(nd.zeros((1, 4)))

@@ -112,7 +112,7 @@ def test_a_loss_that_needs_real_arrays_is_called_with_them() -> None:
     np.testing.assert_allclose(found, wanted, rtol=1e-6)
 
 
-def test_whoever_watches_a_network_is_called() -> None:
+def test_hooks_of_a_network_are_called() -> None:
     made, seen = build(), list[Tuple[int, ...]]()
     made.objective.network.register_forward_hook(lambda block, given, output: seen.append(output.shape))
     made.forward_backward(batch(8, 0))

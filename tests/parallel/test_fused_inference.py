@@ -48,7 +48,7 @@ def test_joined_operators_give_the_numbers_of_the_network(monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize("kind", ["wrong", "fails"])
-def test_nothing_is_joined_where_mxnet_is_wrong(
+def test_layers_that_mxnet_computes_wrongly_are_not_joined(
     kind: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*_: Any) -> None:

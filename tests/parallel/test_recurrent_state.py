@@ -142,7 +142,7 @@ def test_workers_hold_their_rows_and_a_checkpoint_has_all(monkeypatch: Any) -> N
         assert np.array_equal(state, whole)
 
 
-def test_what_does_not_go_on_begins_with_zeros_and_a_part_keeps_saying_whether_it_does() -> None:
+def test_new_rows_begin_with_zeros_and_parts_keep_the_flag() -> None:
     batch = replace(batches()[0][1], continues_previous=True)
     assert batch.slice(2, 4).continues_previous and batch.cast("float64").continues_previous
     network = Adding()

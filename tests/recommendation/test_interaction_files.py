@@ -107,7 +107,7 @@ def test_movielens_in_each_form(tmp_path: Path, name: str, between: str, header:
     assert all(rating >= 2 for part in found_in(liked).values() for _, _, rating in part)
 
 
-def test_without_movielens_it_says_what_it_looks_for(tmp_path: Path) -> None:
+def test_missing_movielens_names_the_expected_files(tmp_path: Path) -> None:
     (tmp_path / "ml-1m").mkdir()
     with pytest.raises(DataError, match=r"none of ratings.csv, u.data, ratings.dat in it. Name .* unpacks to\.$"):
         MovieLens(root=str(tmp_path)).open()
@@ -141,7 +141,7 @@ def test_tables_that_are_not_as_described(tmp_path: Path, name: str, content: st
     assert re.search(re.escape(said).replace(r"\.\*", ".*"), str(error.value))
 
 
-def test_without_times_the_split_seed_chooses(tmp_path: Path) -> None:
+def test_split_seed_chooses_without_times(tmp_path: Path) -> None:
     write(tmp_path / "x.csv", "csv")
 
     def held_out(seed: int) -> Splits:
@@ -201,7 +201,7 @@ WRONG: List[Tuple[str, str, str]] = [
 
 
 @pytest.mark.parametrize("name, content, said", WRONG)
-def test_what_is_wrong_is_said_by_file_and_line(tmp_path: Path, name: str, content: str, said: str) -> None:
+def test_mistakes_are_named_by_file_and_line(tmp_path: Path, name: str, content: str, said: str) -> None:
     (tmp_path / name).write_text(content)
     with pytest.raises(DataError) as error:
         MovieLens(root=str(tmp_path)).open()
@@ -254,7 +254,7 @@ def test_settings_that_cannot_be_are_refused(describe_run: Any, words: Tuple[str
         describe_run("dataset=interactions", *words)
 
 
-def test_as_many_other_items_are_sampled_as_a_user_lacks(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_negatives_are_limited_by_the_items_that_a_user_lacks(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     rows = [f"{user},{item}" for user in range(3) for item in range(user, user + 4)]
     (tmp_path / "x.csv").write_text("\n".join(["user,item", *rows]) + "\n")
     dataset = InteractionTable(path=str(tmp_path / "x.csv"))

@@ -94,7 +94,7 @@ def test_an_evaluation_compares_with_items_in_no_split_and_is_always_the_same(sp
         assert (np.concatenate(other)[:, 1:] != np.concatenate(found)[:, 1:]).any()
 
 
-def test_what_stays_on_the_host_are_the_other_items_of_all_splits(splits: List[Interactions]) -> None:
+def test_other_items_of_all_splits_stay_on_the_host(splits: List[Interactions]) -> None:
     for source in splits:
         for batch in batches(source):
             for index, items in zip(batch.index_B, batch.meta):

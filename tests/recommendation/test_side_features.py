@@ -112,7 +112,7 @@ def test_columns_that_are_not_described_are_guessed_and_kept(settings: Dict[str,
         ({"user_columns": {"town": "ignore", "age": "ignore"}}, "no column beside 'user' that is not ignored"),
     ],
 )
-def test_what_does_not_fit_is_said(settings: Dict[str, Any], change: Any, said: str) -> None:
+def test_misfits_are_reported(settings: Dict[str, Any], change: Any, said: str) -> None:
     dataset = InteractionTable(**{**settings, **change})
     with pytest.raises(DataError, match=said):
         dataset.infer_signature(dataset.open(), DeepFM())

@@ -63,7 +63,7 @@ def test_each_missing_item_is_as_likely(items: UserItems) -> None:
     assert np.abs(share - 1 / len(missing)).max() < 0.012
 
 
-def test_what_evaluations_compare_with_is_different_missing_items_of_each_user(items: UserItems) -> None:
+def test_evaluation_compares_with_distinct_missing_items_of_each_user(items: UserItems) -> None:
     user_B = np.array([1, 4, 4])
     found = items.draw_different(user_B, 3, 5, RecommendationDraw.CANDIDATES)
     for row, user in zip(found.tolist(), user_B.tolist()):

@@ -340,7 +340,7 @@ def test_the_norm_of_a_steps_gradients(trained: Trained) -> None:
     assert told == bool(trained.watching.scalars and trained.reference.settings.clip_global_norm)
 
 
-def test_what_the_cases_are_about_happens(trained: Trained) -> None:
+def test_cases_exercise_their_features(trained: Trained) -> None:
     """Else the comparisons above would prove less than they say."""
     limit, norms = trained.reference.settings.clip_global_norm, [moment.grad_norm for moment in trained.moments]
     assert limit is None or min(norms) < limit < max(norms), norms
@@ -349,7 +349,7 @@ def test_what_the_cases_are_about_happens(trained: Trained) -> None:
 
 
 @pytest.mark.slow
-def test_without_checkpoints_the_last_average_is_tested_and_the_live_weights_stay(
+def test_run_without_checkpoints_tests_the_last_average_and_keeps_live_weights(
     describe_run: Any, tmp_path: Path
 ) -> None:
     case = CASES["mlp"]

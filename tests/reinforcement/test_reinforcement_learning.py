@@ -145,7 +145,7 @@ def test_an_animation_has_a_frame_for_each_image_and_its_speed() -> None:
     assert np.asarray(animation.convert("RGB")).mean() == pytest.approx(200, abs=2)
 
 
-def test_what_cannot_be_drawn_is_said_once_and_training_goes_on(caplog: Any, monkeypatch: Any) -> None:
+def test_undrawable_environment_is_reported_once_and_training_continues(caplog: Any, monkeypatch: Any) -> None:
     from mxtrain.errors import DataError
 
     def refuse(self: Episodes, index: int, most: Any = None) -> Any:
@@ -204,7 +204,7 @@ def test_statistics_of_observations_enter_the_network_and_stay_with_its_weights(
         ("loss.clip_rage=0.1", "Did you mean"),
     ],
 )
-def test_what_does_not_fit_is_refused(words: str, said: str, tmp_path: Path, monkeypatch: Any, capsys: Any) -> None:
+def test_wrong_settings_are_refused(words: str, said: str, tmp_path: Path, monkeypatch: Any, capsys: Any) -> None:
     monkeypatch.chdir(tmp_path)
     assert run([RL, *words.split(), "logger=[]"]) == 2
     assert said in capsys.readouterr().err

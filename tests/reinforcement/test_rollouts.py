@@ -144,7 +144,7 @@ def test_roll_outs_do_not_depend_on_who_plays_which_environment() -> None:
 
 @pytest.mark.parametrize("stop", [2, 6, 7, 11])
 @pytest.mark.parametrize("name", ["CartPole-v1", "Pendulum-v1", "Looking-v0"])
-def test_what_was_saved_goes_on_to_the_same_bits(stop: int, name: str) -> None:
+def test_resumed_rollouts_have_the_same_bits(stop: int, name: str) -> None:
     settings = Gymnasium(**SMALL, id=name, normalize_rewards=True)
     whole = batches(loader_of(settings), count=13)
     first = loader_of(settings)
@@ -244,7 +244,7 @@ def test_an_environment_may_know_no_drawing_and_fail_to_close(caplog: Any) -> No
     assert "an environment cannot be closed: RuntimeError: it is jammed" in caplog.text
 
 
-def test_without_gymnasium_it_is_said_what_to_install(monkeypatch: Any) -> None:
+def test_missing_gymnasium_names_the_package(monkeypatch: Any) -> None:
     monkeypatch.setitem(sys.modules, "gymnasium", None)
     with pytest.raises(DataError, match=r"needs the package gymnasium .*pip install 'gymnasium>=0.29,<2' 'pygame-ce"):
         Gymnasium().open()

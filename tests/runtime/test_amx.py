@@ -39,7 +39,7 @@ def test_amds_avx512_is_faster_in_bfloat16(tmp_path: Path, vendor: str, flags: s
     assert has_fast_bfloat16(cpuinfo) is fast
 
 
-def test_nothing_is_asked_of_the_kernel_without_the_instructions(tmp_path: Path) -> None:
+def test_kernel_is_not_asked_without_the_instructions(tmp_path: Path) -> None:
     cpuinfo = tmp_path / "cpuinfo"
     cpuinfo.write_text("flags\t: fpu avx2\n")
     assert request_amx(cpuinfo) is False

@@ -84,7 +84,7 @@ def test_the_users_environment_is_kept_and_reported() -> None:
     assert "yours, kept" in report.lines()[0] and str(CORES) in report.lines()[0]
 
 
-def test_what_the_configuration_gives_replaces_what_the_environment_holds() -> None:
+def test_configuration_replaces_environment_variables() -> None:
     environ = {"OMP_NUM_THREADS": "7", "DNNL_VERBOSE": "0", "MXNET_CPU_TEMP_COPY": "9"}
     report = apply(Runtime(threads=1, cpu_temp_copy=9, env={"DNNL_VERBOSE": 1}), environ=environ)
     assert (environ["OMP_NUM_THREADS"], environ["DNNL_VERBOSE"]) == ("1", "1")
@@ -123,7 +123,7 @@ def test_too_late_is_said_and_changes_nothing(monkeypatch: pytest.MonkeyPatch) -
     assert "too late: MXNet was imported before" in report.lines()[0]
 
 
-def test_what_was_set_before_the_import_is_not_too_late(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_settings_before_the_import_take_effect(monkeypatch: pytest.MonkeyPatch) -> None:
     environ: dict[str, str] = {}
     apply(Runtime(threads=3), environ=environ)
     monkeypatch.setitem(sys.modules, "mxnet", sys)
@@ -146,7 +146,7 @@ def test_a_chosen_instruction_set_stays() -> None:
 
 
 @pytest.mark.parametrize("fast", [True, False])
-def test_what_is_said_of_bfloat16_without_amx_depends_on_avx512(monkeypatch: pytest.MonkeyPatch, fast: bool) -> None:
+def test_remark_on_bfloat16_without_amx_depends_on_avx512(monkeypatch: pytest.MonkeyPatch, fast: bool) -> None:
     module = sys.modules[apply.__module__]  # its package has a function of that name
     monkeypatch.setattr(module, "has_amx", lambda flags: False)
     monkeypatch.setattr(module, "has_fast_bfloat16", lambda: fast)

@@ -67,7 +67,7 @@ def test_other_builds_get_none(needs_all: Path, package: str) -> None:
     assert "42" not in _run(needs_all, "assert cuda_libraries.load() == ()").stdout
 
 
-def test_one_that_is_missing_is_named_by_the_loader(needs_all: Path, tmp_path: Path) -> None:
+def test_missing_library_is_named_by_the_loader(needs_all: Path, tmp_path: Path) -> None:
     copy = shutil.copytree(needs_all.parent, tmp_path / "site")
     _installed(copy, BUILDS[0])
     (copy / "nvidia/cudnn/lib/libcudnn.so.8").unlink()

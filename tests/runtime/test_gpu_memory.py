@@ -93,7 +93,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
 BY_BUS = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
 
 
-def test_what_this_process_has_in_use_and_the_most_of_it(nvml: StandIn, clock: Callable[[float], None]) -> None:
+def test_memory_in_use_and_its_peak(nvml: StandIn, clock: Callable[[float], None]) -> None:
     nvml.processes[0] = [(OTHER, 4_000_000_000), (os.getpid(), 900_000_000)]
     meter = GpuMemoryMeter([0], BY_BUS)
     assert meter.read() == [GpuMemory("gpu:0", 900.0, 900.0, True)]
@@ -103,7 +103,7 @@ def test_what_this_process_has_in_use_and_the_most_of_it(nvml: StandIn, clock: C
 
 
 @pytest.mark.parametrize("processes", [[], [(OTHER, 1_000_000)], [(os.getpid(), None)]])
-def test_where_the_driver_does_not_know_the_process_it_is_the_whole_device(nvml: StandIn, processes: list) -> None:
+def test_memory_of_the_whole_device_if_the_driver_does_not_know_the_process(nvml: StandIn, processes: list) -> None:
     nvml.processes[1] = processes
     assert GpuMemoryMeter([1], BY_BUS).read() == [GpuMemory("gpu:1", 7000.0, 7000.0, False)]
 
@@ -142,7 +142,7 @@ def test_the_driver_is_not_asked_for_every_step(nvml: StandIn, clock: Callable[[
         ({"CUDA_VISIBLE_DEVICES": "MIG-cc"}, "fast fast", [0], []),
     ],
 )
-def test_where_cuda_does_not_answer_the_environment_says_which_is_which_or_nothing_is_shown(
+def test_devices_are_numbered_by_the_environment_if_cuda_does_not_answer(
     nvml: StandIn, caplog: pytest.LogCaptureFixture, environ: dict, names: str, ordinals: list, used: list
 ) -> None:
     caplog.set_level("INFO")
@@ -185,7 +185,7 @@ def test_a_driver_that_fails_costs_the_display_alone(nvml: StandIn, caplog: pyte
     ]
 
 
-def test_without_gpus_nothing_is_loaded_and_without_the_package_it_is_said(
+def test_nvml_is_not_loaded_without_gpus_and_reported_if_missing(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO")

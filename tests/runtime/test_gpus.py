@@ -101,6 +101,6 @@ def test_doctor_computes_on_each_gpu_instead_of_counting(driver, monkeypatch: py
     assert probe.gpus()["gpu_failures"]["0"] == "it gave 128 where 512 is right"
 
 
-def test_which_wheels_are_the_published_ones() -> None:
+def test_published_wheels_are_recognized() -> None:
     assert all(PUBLISHED.fullmatch(f"mxnet-cu{cuda} 1.9.1") for cuda in (102, 110, 112, 117))
     assert not any(map(PUBLISHED.fullmatch, ["mxnet 1.9.1", "mxnet-cu121 1.9.1", "mxnet-cu117 1.9.1+sm90"]))

@@ -37,7 +37,7 @@ def test_threads_spin_once_it_was_calm_and_until_others_want_the_cores() -> None
     assert _verdicts(*[ALONE] * 5, SHARED, ALONE)[-2:] == [False, False]
 
 
-def test_what_is_idle_changes_nothing() -> None:
+def test_idle_process_keeps_its_verdict() -> None:
     assert _verdicts(*[ALONE] * 5, *[IDLE] * 9)[-9:] == [True] * 9
     assert _verdicts(*[IDLE] * 9) == [False] * 9
 
@@ -50,7 +50,7 @@ def test_others_are_noticed_that_want_the_cores_without_a_break() -> None:
     assert seconds == [1, 2, 3, 4, 4, 5, 0, 1]
 
 
-def test_who_was_disturbed_again_and_again_waits_longer_each_time() -> None:
+def test_repeated_contention_waits_longer_each_time() -> None:
     monitor, waits = ContentionMonitor(), []
     for _ in range(9):
         waits.append(1)
@@ -119,7 +119,7 @@ def _applied(runtime: Runtime, **environ: str) -> dict[str, str]:
 
 
 @several_cores
-def test_who_shall_spin(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_settings_that_let_threads_spin(monkeypatch: pytest.MonkeyPatch) -> None:
     module = importlib.import_module("mxtrain.runtime.apply")  # the package has a function of that name
     monkeypatch.delitem(sys.modules, "mxnet", raising=False)
     assert int(_applied(Runtime())[VARIABLE]) > 0
@@ -142,7 +142,7 @@ def test_who_shall_spin(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.slow
 @several_cores
 @pytest.mark.parametrize("environ, watched", [({}, True), ({"OMP_WAIT_POLICY": "passive"}, False)])
-def test_who_spins_is_watched(environ: dict[str, str], watched: bool) -> None:
+def test_spinning_process_is_watched(environ: dict[str, str], watched: bool) -> None:
     code = """
 from mxtrain.runtime import Runtime, apply
 apply(Runtime())

@@ -116,7 +116,7 @@ def test_predict_reads_images_and_arrays(served: Served) -> None:
     np.testing.assert_allclose(ids["output"], TABLE[1:4].mean(axis=0), rtol=1e-5)
 
 
-def test_each_of_many_clients_gets_its_own_answer_also_in_batches(served: Served) -> None:
+def test_concurrent_clients_get_their_own_answers_in_batches(served: Served) -> None:
     wrong: List[str] = []
 
     def client(number: int) -> None:

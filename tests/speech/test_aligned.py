@@ -125,14 +125,14 @@ WRONG = [
 
 
 @pytest.mark.parametrize("row, said", WRONG)
-def test_what_is_wrong_is_refused_by_line(tmp_path: Path, row: Any, said: str) -> None:
+def test_mistakes_are_refused_by_line(tmp_path: Path, row: Any, said: str) -> None:
     soundfile.write(tmp_path / "silent.wav", np.zeros(1000), RATE)
     with pytest.raises(DataError) as error:
         dataset(manifest(tmp_path, row)).open()
     assert "train.jsonl, line 13" in str(error.value) and said in str(error.value)
 
 
-def test_all_that_is_wrong_is_listed_and_can_be_left_out(tmp_path: Path, caplog: Any) -> None:
+def test_all_mistakes_are_listed_and_can_be_left_out(tmp_path: Path, caplog: Any) -> None:
     soundfile.write(tmp_path / "silent.wav", np.zeros(1000), RATE)
     unknown = {"audio_filepath": "0.wav", "text": "bx", "durations_frames": [4, 7]}
     path = manifest(tmp_path, *(row for row, _ in WRONG), unknown)
@@ -239,7 +239,7 @@ def test_numbers_are_spoken_where_espeak_is() -> None:
         SpokenNumbers(num_train=6, num_val=2, voice="nobody").open()
 
 
-def test_without_espeak_the_answer_is_what_needs_nothing(monkeypatch: Any) -> None:
+def test_missing_espeak_names_an_alternative(monkeypatch: Any) -> None:
     from mxtrain.speech import espeak_library
 
     monkeypatch.setattr(espeak_library, "_espeak", None)

@@ -145,7 +145,7 @@ def test_an_arpa_file_backs_off(tmp_path) -> None:
         ("hello\n", "is no ARPA file"),
     ],
 )
-def test_what_is_no_arpa_file_is_refused(tmp_path, wrong: str, said: str) -> None:
+def test_files_that_are_not_arpa_are_refused(tmp_path, wrong: str, said: str) -> None:
     (tmp_path / "a.arpa").write_text(wrong)
     with pytest.raises(DataError, match=said):
         read_arpa(str(tmp_path / "a.arpa"))

@@ -76,7 +76,7 @@ def piped_wav(path: Path) -> None:
         ("a.flac", cut_flac, "", ""),
     ],
 )
-def test_what_cannot_be_used_is_refused_by_its_kind(tmp_path: Path, name: str, write, kind: str, said: str) -> None:
+def test_unusable_recordings_are_refused_by_kind(tmp_path: Path, name: str, write, kind: str, said: str) -> None:
     write(tmp_path / name)
     with pytest.raises(RecordingError) as caught:
         read_recording(tmp_path / name, 8000)

@@ -174,7 +174,7 @@ def test_samples_are_shown_as_a_table_and_as_strips() -> None:
         ("dataset=librispeech dataset.root=/nowhere", "Name the one with train-clean-100 in it"),
     ],
 )
-def test_what_does_not_fit_is_refused(words: str, said: str, tmp_path: Path, monkeypatch: Any, capsys: Any) -> None:
+def test_wrong_settings_are_refused(words: str, said: str, tmp_path: Path, monkeypatch: Any, capsys: Any) -> None:
     monkeypatch.chdir(tmp_path)
     assert run([*words.split(), "logger=[]"]) == 2
     assert said in capsys.readouterr().err

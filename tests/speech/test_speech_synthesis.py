@@ -141,7 +141,7 @@ def test_a_run_is_not_continued_with_other_symbols(train_run: Any, tmp_path: Pat
         ("dataset=aligned_manifest dataset.train=/nowhere.jsonl", "'/nowhere.jsonl'"),
     ],
 )
-def test_what_does_not_fit_is_refused(words: str, said: str, tmp_path: Path, monkeypatch: Any, capsys: Any) -> None:
+def test_wrong_settings_are_refused(words: str, said: str, tmp_path: Path, monkeypatch: Any, capsys: Any) -> None:
     monkeypatch.chdir(tmp_path)
     assert run([*words.split(), "logger=[]"]) == 2
     assert said in capsys.readouterr().err

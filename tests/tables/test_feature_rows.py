@@ -189,7 +189,7 @@ def at(number: int, text: str) -> Any:
     return lambda lines: lines.__setitem__(number - 1, text)
 
 
-def test_what_was_guessed_can_be_typed_whatever_columns_are_called(tmp_path: Path, caplog: Any) -> None:
+def test_guessed_columns_can_be_typed_with_any_name(tmp_path: Path, caplog: Any) -> None:
     names = ("plain name", "age (years)", "a:b,c", "Größe", "it's", 'so "called"', "true", "back\\slash")
     for count in (1, len(names)):
         row = ",".join("7512345678"[: count + 2]) + "\n"

@@ -268,7 +268,7 @@ def test_tables_that_cannot_be_used_are_refused(describe_run: Any, tmp_path: Pat
         (("task=regression", "trainer.monitor=train/pearson"), "this run does not measure it"),
     ],
 )
-def test_what_does_not_fit_is_refused(describe_run: Any, overrides: Any, words: str) -> None:
+def test_wrong_settings_are_refused(describe_run: Any, overrides: Any, words: str) -> None:
     with pytest.raises(ConfigError) as refused:
         describe_run(*overrides)
     assert words in str(refused.value)

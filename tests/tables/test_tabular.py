@@ -169,7 +169,7 @@ def test_a_table_is_trained_on_measured_and_predicted_for(train_run: Any, tmp_pa
 
 
 @pytest.mark.slow
-def test_what_a_checkpoint_keeps_of_columns_is_not_changed_later(
+def test_columns_of_a_checkpoint_cannot_be_changed(
     train_run: Any, describe_run: Any, tmp_path: Path, capsys: Any
 ) -> None:
     train = write_table(tmp_path / "train.csv", 200)
@@ -269,6 +269,6 @@ def test_rare_positive_rows_can_be_drawn_more_often(describe_run: Any, tmp_path:
         ),
     ],
 )
-def test_what_does_not_fit_is_refused(describe_run: Any, overrides: Any, words: str) -> None:
+def test_wrong_settings_are_refused(describe_run: Any, overrides: Any, words: str) -> None:
     with pytest.raises(ConfigError, match=words):
         describe_run(*overrides)

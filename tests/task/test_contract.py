@@ -520,7 +520,7 @@ def test_a_dataset_or_a_model_alone_means_the_task_that_it_is_made_for(
         ("task._target_=mxtrain.task.spec.Task", "not for the task Task. Type another loss."),
     ],
 )
-def test_what_does_not_fit_is_refused_in_a_sentence_that_names_what_to_type(capsys: Any, words: str, said: str) -> None:
+def test_misfits_are_refused_with_what_to_type(capsys: Any, words: str, said: str) -> None:
     assert run([*words.split(), "logger=[]"]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("error: ") and said in line

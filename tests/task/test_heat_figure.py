@@ -39,7 +39,7 @@ def test_the_corner_that_decided_is_orange_and_the_rest_grey(side: int) -> None:
     assert (far == far[0, 0]).all() and far[0, 0, 0] == far[0, 0, 2]
 
 
-def test_what_spoke_against_is_blue() -> None:
+def test_negative_attributions_are_blue() -> None:
     heat_hw = corner(3.0)
     heat_hw[6:, 6:] = -3.0
     tile = hot_tile(attribution(heat_hw))
@@ -62,7 +62,7 @@ def test_a_region_is_outlined() -> None:
     assert not white[:38].any() and not white[82:].any()
 
 
-def test_of_an_image_in_a_frame_the_frame_is_cut_off() -> None:
+def test_padding_around_an_image_is_cut_off() -> None:
     image_1HWC = np.zeros((1, 16, 16, 3), np.uint8)
     image_1HWC[:, :8, :8] = 200
     heat_hw = np.zeros((4, 4))

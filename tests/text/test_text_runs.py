@@ -151,6 +151,6 @@ def test_hidden_tokens_are_learned_and_evaluated(train_run, tmp_path, capsys):
         (["model=bert", "model.num_heads=3"], "num_heads must divide units"),
     ],
 )
-def test_what_does_not_fit_is_refused(words, message, capsys):
+def test_wrong_settings_are_refused(words, message, capsys):
     assert run([*words, "logger=[]"]) == 2
     assert message in capsys.readouterr().err

@@ -119,7 +119,7 @@ def test_integrated_gradients_add_up_to_the_difference_of_the_scores() -> None:
         assert one.score - one.facts["baseline"] == pytest.approx(difference, abs=1e-4)
 
 
-def test_of_a_linear_network_the_attributions_are_weight_times_input() -> None:
+def test_attributions_of_a_linear_network_are_weight_times_input() -> None:
     network = nn.Dense(3, in_units=72)
     network.initialize(mx.init.Normal(1))
     image_BCHW = np.random.RandomState(0).randn(2, *SHAPE)
@@ -136,7 +136,7 @@ class Squares(gluon.HybridBlock):
         return (x * x).sum(axis=(2, 3))
 
 
-def test_of_squares_the_attributions_are_the_squares() -> None:
+def test_attributions_of_squares_are_the_squares() -> None:
     image_BCHW = np.random.RandomState(0).randn(2, *SHAPE)
     found = found_by(build_method("integrated_gradients", WithParameter(Squares()), "auto", SHAPE), image_BCHW)
     for one, image_CHW in zip(found, image_BCHW):
@@ -230,7 +230,7 @@ def dense_network() -> Any:
     "make, asked, expected",
     [(small_network, "auto", "2"), (small_network, "3", "3"), (dense_network, "auto", "3"), (dense_network, "5", "5")],
 )
-def test_which_layer_grad_cam_looks_at(make: Any, asked: str, expected: str) -> None:
+def test_layer_of_grad_cam(make: Any, asked: str, expected: str) -> None:
     network = make()
     network.hybridize(active=False)
     assert find_layer(network, asked, SHAPE) == expected
@@ -256,7 +256,7 @@ class TwoMaps(gluon.HybridBlock):
 
 
 @pytest.mark.parametrize("place", [8, 36 + 3])
-def test_of_several_maps_the_one_that_a_detection_is_scored_from_lights_up(place: int) -> None:
+def test_map_that_scores_a_detection_is_attributed(place: int) -> None:
     network = TwoMaps()
     network.initialize(mx.init.One())
     image_BCHW = np.random.RandomState(0).rand(2, *SHAPE)

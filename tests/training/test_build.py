@@ -65,7 +65,7 @@ def test_splits_are_measured_as_the_description_says(made: Any) -> None:
 
 
 @pytest.mark.slow
-def test_what_only_predicts_has_no_memory_for_large_gradients(describe_run: Any) -> None:
+def test_prediction_allocates_no_large_gradients(describe_run: Any) -> None:
     """Its graph is that of a network that learns, batch norms' statistics included."""
     description = describe_run("model=resnet", "model.depth=8", "model.width=0.25")
     signature = description.dataset.infer_signature(open_splits(description.dataset), description.model)

@@ -498,7 +498,7 @@ def test_debug_presets(train_run, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("checkpoint, kept", [("off", []), ("end_only", ["step-00000026"]), ("default", None)])
-def test_only_what_is_asked_for_is_saved(train_run, tmp_path, checkpoint, kept):
+def test_only_requested_checkpoints_are_saved(train_run, tmp_path, checkpoint, kept):
     _, result = train_run(*SMALL, "trainer.max_epochs=2", f"checkpoint={checkpoint}")
     assert checkpoints(tmp_path / "run") == (["step-00000013", "step-00000026"] if kept is None else kept)
     assert (result.checkpoint is None) == (kept == []) and result.exit_code == 0
@@ -531,9 +531,7 @@ class Glances(Callback):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("interval_s, seen", [(0.0, range(1, 10)), (3600.0, ())])
-def test_where_rows_take_long_those_who_show_a_run_get_to_see_a_step_that_is_done(
-    make, monkeypatch, tmp_path, interval_s, seen
-):
+def test_slow_rows_still_show_the_finished_step(make, monkeypatch, tmp_path, interval_s, seen):
     from mxtrain.training import recorder
 
     monkeypatch.setattr(recorder, "GLANCE_INTERVAL_S", interval_s)

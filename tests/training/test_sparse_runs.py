@@ -77,7 +77,7 @@ def test_a_lazy_run_resumes_to_the_same_bits(train: Any) -> None:
 
 
 @pytest.mark.zoo
-def test_what_was_trained_sparse_is_measured_and_handed_out_whole(
+def test_sparse_tables_are_evaluated_and_exported_whole(
     train: Any, describe_run: Any, settings: Any, tmp_path: Path
 ) -> None:
     train("run", *ADAM, "trainer.sparse_grad=true", "trainer.max_epochs=1")

@@ -75,7 +75,7 @@ def test_a_tasks_own_state_is_resumed_to_the_bit(train_run: Any, tmp_path: Path)
 
 
 @pytest.mark.slow
-def test_without_its_state_the_run_would_end_otherwise(
+def test_run_without_saved_state_ends_differently(
     train_run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Or the test above would show nothing."""

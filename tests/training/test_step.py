@@ -95,7 +95,7 @@ def test_a_step_is_what_a_plain_loop_of_gluons_computes() -> None:
         assert np.abs(wanted - own[there]).max() > 1e-3
 
 
-def test_what_an_optimizer_draws_is_the_same_on_all_workers() -> None:
+def test_random_numbers_of_an_optimizer_are_equal_on_all_workers() -> None:
     found = []
     for rank in range(3):
         step = build_step(Silent(rank, 3), mx.optimizer.SGLD(), random_seed=5)
@@ -105,7 +105,7 @@ def test_what_an_optimizer_draws_is_the_same_on_all_workers() -> None:
         assert all((array == other[name]).all() for other in found[1:]), name
 
 
-def test_what_a_network_draws_differs_between_workers_and_steps() -> None:
+def test_random_numbers_of_a_network_differ_between_workers_and_steps() -> None:
     """Dropout that drops the same units of all workers' samples would be a smaller batch's."""
     sums = {}
     for rank in range(2):

@@ -72,7 +72,7 @@ def test_settings_stay_in_their_range() -> None:
     assert 1 <= drawn <= 20
 
 
-def test_what_cannot_change_while_training_is_refused() -> None:
+def test_settings_fixed_during_training_are_refused() -> None:
     with pytest.raises(ConfigError, match="model.hidden cannot change while a network is trained"):
         check_population(TuneSettings(sampler="pbt"), Space([TunedSetting("model.hidden", "choice", ("[8]",))]))
     with pytest.raises(ConfigError, match="at least 4 members"):

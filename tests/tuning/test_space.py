@@ -112,7 +112,7 @@ def test_other_overrides_are_the_same_for_all_trials(composer) -> None:
         (["a=1,2", "a=2,3"], "a: the space names it twice"),
     ],
 )
-def test_what_is_no_range_is_refused(composer, typed, said) -> None:
+def test_invalid_ranges_are_refused(composer, typed, said) -> None:
     with pytest.raises(ConfigError, match=re.escape(said)):
         space_of(composer, *typed)
 
@@ -179,7 +179,7 @@ def test_conditional_settings_of_a_file(composer, tmp_path: Path) -> None:
         ("a: {values: 'log(1e-3,1)', when: 3}", "a.when=3 should be"),
     ],
 )
-def test_what_is_wrong_in_a_file_is_said(composer, tmp_path: Path, text: str, said: str) -> None:
+def test_mistakes_in_a_file_are_named(composer, tmp_path: Path, text: str, said: str) -> None:
     file = tmp_path / "space.yaml"
     file.write_text(text)
     with pytest.raises(ConfigError) as error:

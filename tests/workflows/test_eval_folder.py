@@ -23,7 +23,7 @@ def names_in(folder: Path) -> List[str]:
     return sorted(path.name for path in folder.iterdir())
 
 
-def test_nothing_of_an_earlier_evaluation_stays(tmp_path: Path) -> None:
+def test_earlier_evaluation_is_replaced(tmp_path: Path) -> None:
     folder = tmp_path / "val"
     first = EvaluationFolder(folder)
     with first.new_results():
@@ -95,7 +95,7 @@ def test_two_evaluations_at_once_write_one_after_the_other(tmp_path: Path) -> No
     assert names_in(tmp_path) == ["a.csv", "metrics.json"]
 
 
-def test_what_a_killed_evaluation_left_is_removed(tmp_path: Path) -> None:
+def test_leftovers_of_a_killed_evaluation_are_removed(tmp_path: Path) -> None:
     (tmp_path / ".results-x1_").mkdir()
     (tmp_path / ".results-x1_" / "predictions.csv").write_text("half")
     written(tmp_path, 1, "classes")

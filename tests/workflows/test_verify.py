@@ -197,7 +197,7 @@ def train_reference(description: Any) -> Dict[str, np.ndarray]:
 
 
 @pytest.mark.slow
-def test_what_is_random_or_changed_on_purpose_is_refused(capsys):
+def test_random_or_lossy_settings_are_refused(capsys):
     assert run(["verify", "optimizer=sgld"]) == 2
     assert "adds noise" in capsys.readouterr().err
     assert run(["verify", "parallel=data", "kvstore=device", "kvstore.compression=2bit", "kvstore.threshold=1"]) == 2
@@ -216,7 +216,7 @@ def test_the_command_says_what_it_did(tmp_path, capsys):
 
 
 @needs_bfloat16
-def test_what_takes_longer_shows_how_far_it_is(describe_run, monkeypatch):
+def test_long_verification_shows_its_progress(describe_run, monkeypatch):
     shown = []
 
     class Seen(ProgressDisplay):

@@ -150,7 +150,7 @@ def test_a_source_without_checks_is_fetched(check):
         (KeyError("x"), "KeyError: 'x'"),
     ],
 )
-def test_what_opening_raises_is_the_one_problem(check, error, said):
+def test_error_on_opening_is_the_only_problem(check, error, said):
     class Closed(BaseDataset):
         def open(self) -> Splits:
             raise error

@@ -26,7 +26,7 @@ def make(count):
     return prepare("test", count, {"x": ArrayForm("int8")}, write, what=f"{count} numbers").folder
 
 
-def test_what_is_kept(capsys):
+def test_cached_data_are_listed_and_removed(capsys):
     small, large = make(10), make(3_000_000)
     os.utime(small, (time.time() - 86400 * 40,) * 2)
     (data_cache_folder() / "dead.part").mkdir()
@@ -45,7 +45,7 @@ def test_what_is_kept(capsys):
     assert run(["data", "cache", "remove=all"]) == 0
 
 
-def test_what_is_being_prepared_stays():
+def test_entries_in_preparation_are_not_removed():
     folder = make(10)
     with open(data_cache_folder() / f"{folder.name}.lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)

@@ -64,7 +64,7 @@ def test_a_change_is_noticed(files, monkeypatch):
         found.require_unchanged()
 
 
-def test_what_was_just_written_is_not_remembered(files):
+def test_hash_of_a_recent_file_is_not_cached(files):
     sha256(files)
     stamp = os.stat(files[0])
     with open(files[0], "r+b") as file:
@@ -73,7 +73,7 @@ def test_what_was_just_written_is_not_remembered(files):
     assert sha256(files)[0] == hashlib.sha256(b"e").hexdigest()
 
 
-def test_what_cannot_be_read(tmp_path):
+def test_unreadable_files(tmp_path):
     with pytest.raises(DataError, match="cannot be read: No such file"):
         contents_of([tmp_path / "none"])
     os.mkfifo(tmp_path / "pipe")

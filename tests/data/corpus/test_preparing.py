@@ -72,7 +72,7 @@ def test_a_full_disk_says_so(number):
         make([], begin=fail, at=3)
 
 
-def test_what_is_damaged_is_made_anew(caplog):
+def test_damaged_entry_is_prepared_again(caplog):
     calls = []
     path = make(calls).folder / "x.values"
     path.write_bytes(bytes(40))
@@ -192,7 +192,7 @@ def test_a_killed_process_leaves_nothing_half_used():
     assert make(calls).array("x").tolist() == list(range(10)) and calls == [5]  # behind the block; its lock is gone
 
 
-def test_without_a_cache_it_is_prepared_for_this_process(monkeypatch, caplog):
+def test_data_are_prepared_for_this_process_without_a_cache(monkeypatch, caplog):
     monkeypatch.setenv("XDG_CACHE_HOME", "/dev/null/none")
     monkeypatch.setattr(preparing, "_temporary", None)
     calls = []
@@ -200,7 +200,7 @@ def test_without_a_cache_it_is_prepared_for_this_process(monkeypatch, caplog):
     assert "The cache cannot be used" in caplog.text
 
 
-def test_what_is_checked_leaves_nothing_behind():
+def test_data_check_leaves_no_files():
     def write(writer, advance):
         writer.append(1, {"x": np.array([7])})
         return {}

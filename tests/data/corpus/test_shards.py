@@ -55,7 +55,7 @@ def assert_whole(found, count):
     assert token.length.tolist() == list(range(count))
 
 
-def test_what_was_written_is_read(tmp_path):
+def test_shards_are_read_as_written(tmp_path):
     write(tmp_path, 5, 0, 4, facts={"names": ["x"]})
     found = open_shards(tmp_path, "a")
     assert_whole(found, 9)
@@ -64,7 +64,7 @@ def test_what_was_written_is_read(tmp_path):
     assert np.frombuffer(found.read("token", 2, 8), np.uint16).tolist() == [2, 2, 3]
 
 
-def test_nothing_is_something(tmp_path):
+def test_empty_corpus_is_valid(tmp_path):
     write(tmp_path, facts={})
     found = open_shards(tmp_path, "a")
     assert len(found) == 0 and found.array("frame").shape == (0, 3) and found.offsets("token").tolist() == [0]
@@ -82,7 +82,7 @@ def test_an_interrupted_writer_goes_on_behind_the_last_block(tmp_path):
     assert not (tmp_path / JOURNAL).exists()
 
 
-def test_what_another_key_or_a_torn_journal_says_is_begun_anew(tmp_path):
+def test_another_key_or_a_torn_journal_starts_again(tmp_path):
     write(tmp_path, 3)
     assert write(tmp_path, 2, key="b").records == 2
     (tmp_path / JOURNAL).write_bytes(b"torn")

@@ -53,7 +53,7 @@ def test_they_come_back_from_a_checkpoint() -> None:
         {"kind": "indexed"},
     ],
 )
-def test_what_is_no_column_is_damage(change: Dict[str, Any]) -> None:
+def test_damaged_columns_of_a_checkpoint_are_refused(change: Dict[str, Any]) -> None:
     values: Any = json.loads(json.dumps(COLUMNS.to_json()))
     values[2].update(change)
     with pytest.raises(DamagedCheckpoint, match="The checkpoint cannot be used: "):

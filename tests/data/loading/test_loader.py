@@ -131,7 +131,7 @@ def test_limit_and_device():
     assert batches[0].inputs[0].context.device_id == 1
 
 
-def test_nothing_is_recorded_for_gradients():
+def test_loading_records_no_gradients():
     from mxtrain.engine.backend import autograd
 
     with autograd.record():

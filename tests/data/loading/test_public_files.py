@@ -185,11 +185,11 @@ def test_the_table_is_well_formed() -> None:
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, PublicDataset) else "",
 )
-def test_what_settings_read_is_downloaded(dataset: Any, names: List[str]) -> None:
+def test_settings_choose_public_files(dataset: Any, names: List[str]) -> None:
     assert list(dataset.public_names) == names and set(names) <= set(PUBLIC_FILES)
 
 
-def test_without_a_network_the_message_says_what_to_put_where(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_missing_network_names_files_and_their_place(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("MXTRAIN_DATA_URL", "http://127.0.0.1:9/mirror/")
     with pytest.raises(DataError) as raised:
         Cifar100(root=str(tmp_path), download=True).open()

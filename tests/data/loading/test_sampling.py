@@ -73,7 +73,7 @@ def test_no_sample_comes_again_before_all_others_of_its_class() -> None:
     assert orders[0] != orders[1]  # each pass has an order of its own
 
 
-def test_what_an_epoch_has_several_times_is_told_apart() -> None:
+def test_repeated_samples_of_an_epoch_are_augmented_differently() -> None:
     drawn_N = sampler().draw(4)
     assert len(set(drawn_N.tolist())) == 200
     repeats = [sorted(drawn_N[LABELS[drawn_N % 200] == label] // 200) for label in (0, 1)]
@@ -185,7 +185,7 @@ def test_partners_for_mixing_are_of_the_epoch() -> None:
     assert (total / total.sum()).tolist() == pytest.approx([0.25] * 4, abs=0.05)
 
 
-def test_without_a_sampler_the_order_is_the_permutation() -> None:
+def test_order_without_sampler_is_the_permutation() -> None:
     plain = loader(chosen=EverySample(200))
     assert np.array_equal(np.concatenate([index for *_, index in read(plain.epoch(3))]), permutation(3, 3, 200))
     still = loader(train=False)
@@ -220,7 +220,7 @@ def test_texts_of_like_length_stay_together() -> None:
 
 
 @pytest.mark.slow
-def test_what_names_no_class_is_refused(describe_run: Any) -> None:
+def test_unknown_class_names_are_refused(describe_run: Any) -> None:
     weighted = describe_run("dataset.sampler=weighted", "dataset.class_weights={3: 2, 12: 4}").dataset
     assert weighted.class_weights == {"3": 2.0, "12": 4.0}
     mixed = describe_run("dataset.sampler=weighted", "dataset.class_weights={3: 2, cat: 4}").config

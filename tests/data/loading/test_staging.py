@@ -72,7 +72,7 @@ def test_copies_are_not_waited_for_until_all_buffers_are_on_their_way(standing_s
 
 
 @pytest.mark.parametrize("granted", [0, 1])
-def test_without_page_locked_memory_arrays_arrive_all_the_same_and_it_is_said_once(
+def test_missing_page_locked_memory_is_reported_once(
     granted: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     empty, asked = nd.empty, []

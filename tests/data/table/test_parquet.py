@@ -29,7 +29,7 @@ def test_rows(path, own_cache):
     assert splits.class_names == ["0", "1"] and sorted(splits.train.pairs[:1])[0][0].startswith("text number")
 
 
-def test_what_cannot_be_read(path):
+def test_unreadable_files(path):
     with pytest.raises(DataError, match="no column 'labels'. Did you mean 'label'"):
         read_columns(path, ["labels"], True)
     with pytest.raises(DataError, match="record 0 .*'other' is null"):

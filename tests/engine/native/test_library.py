@@ -80,7 +80,7 @@ def test_a_compiler_may_have_arguments(monkeypatch, quick):
         ("CXX", "no-such-compiler", "there is no no-such-compiler, which CXX names"),
     ],
 )
-def test_without_a_compiler_there_is_a_reason(monkeypatch, name, value, why):
+def test_missing_compiler_gives_a_reason(monkeypatch, name, value, why):
     monkeypatch.setenv(name, value)
     found = native.library()
     assert found.path is None and why in found.why
@@ -118,7 +118,7 @@ def test_a_damaged_library_is_made_anew(cache, quick, content):
 
 
 @needs_compiler
-def test_what_a_killed_compilation_left_goes(cache, quick):
+def test_leftovers_of_a_killed_compilation_are_removed(cache, quick):
     """At the next one, a few seconds later, but not what another process works in."""
     left, at_work, new, old = (cache / f"compiling-{name}" for name in ("left", "at-work", "new", "old"))
     for folder in (left, at_work, new, old):

@@ -307,7 +307,7 @@ def test_dropout_drops_its_share_and_keeps_the_mean(probability):
     assert dropped.mean(axis=0).std() < 2 * (probability * (1 - probability) / 400) ** 0.5
 
 
-def test_what_is_dropped_follows_from_the_seed():
+def test_dropout_depends_on_the_seed():
     (x,) = arrays("float32", (8, 16))
 
     def normed(draw):
@@ -425,7 +425,7 @@ def test_the_gradient_of_a_convolution_in_onednns_layout_counts_whole():
     np.testing.assert_allclose(found, np.linalg.norm(weight.grad.asnumpy().astype("float64")), rtol=1e-6)
 
 
-def test_what_is_no_number_stays_none():
+def test_nan_is_propagated():
     qkv = nd.ones((4, 1, 24))
     qkv[1, 0, 3] = float("nan")
     made = nd._internal._mxtrain_attention(qkv, nd.array([4]), num_heads=1, p=0.0)[0]

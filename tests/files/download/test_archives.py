@@ -42,7 +42,7 @@ def unpack(archive: Path, wanted: str, at_most: int = 10_000) -> Mapping[str, by
 
 
 @pytest.mark.parametrize("write, ending", [(write_zip, "zip"), (write_tar, "tar.gz")])
-def test_only_what_is_wanted_is_unpacked(write, ending: str, tmp_path: Path) -> None:
+def test_only_wanted_members_are_unpacked(write, ending: str, tmp_path: Path) -> None:
     archive = write(tmp_path / f"a.{ending}", {"top/a": b"1", "top/in/b": b"2", "topping/c": b"3", "__MACOSX/d": b""})
     assert unpack(archive, "top") == {"top/a": b"1", "top/in/b": b"2"}
     assert unpack(archive, "top/in") == {"in/b": b"2"}
@@ -76,7 +76,7 @@ def test_a_link_in_a_zip_is_refused(tmp_path: Path) -> None:
         unpack(tmp_path / "a.zip", "top")
 
 
-def test_what_unpacks_to_more_than_it_may_is_refused(tmp_path: Path) -> None:
+def test_archives_that_unpack_beyond_the_limit_are_refused(tmp_path: Path) -> None:
     files = {"top/a": bytes(6000), "top/b": bytes(6000)}
     assert len(unpack(write_zip(tmp_path / "a.zip", files), "top", 12_000)) == 2
     for archive in (tmp_path / "a.zip", write_tar(tmp_path / "a.tar.gz", files)):
@@ -106,7 +106,7 @@ def test_a_name_that_comes_twice_is_refused(tmp_path: Path) -> None:
         unpack(write_tar(tmp_path / "a.tar", {"top/a": b"1", "./top/a": b"2"}), "top")
 
 
-def test_what_a_killed_process_left_is_removed(tmp_path: Path) -> None:
+def test_leftovers_of_a_killed_process_are_removed(tmp_path: Path) -> None:
     archive = write_zip(tmp_path / "a.zip", {"top/a": b"1"})
     (tmp_path / "a.zip.unpacked" / "top").mkdir(parents=True)
     (tmp_path / "a.zip.unpacked" / "top" / "old").write_bytes(b"")

@@ -137,7 +137,7 @@ def test_a_file_that_cannot_be_had_is_explained(
     assert left_in(tmp_path) == ["file.lock"]
 
 
-def test_without_a_network_nothing_is_waited_for(tmp_path: Path) -> None:
+def test_missing_network_fails_without_waiting(tmp_path: Path) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))  # it does not listen
         url = f"http://127.0.0.1:{taken.getsockname()[1]}/file"

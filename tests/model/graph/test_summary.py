@@ -79,7 +79,7 @@ class Unnamed(gluon.HybridBlock):
         (Unnamed, (8, 4), "8x4"),
     ],
 )
-def test_each_of_several_inputs_is_named_with_its_shape(build, shapes, said):
+def test_inputs_are_named_with_their_shapes(build, shapes, said):
     network = build()
     network.initialize()
     assert summarize(network, shapes).totals().endswith(f"for one sample of {said}")
@@ -109,7 +109,7 @@ def test_trainable_and_statistics(prepare):
 
 
 @pytest.mark.slow
-def test_nothing_is_disturbed(prepare):
+def test_summary_leaves_the_network_unchanged(prepare):
     network = prepare(LeNet())
     network.hybridize(static_alloc=True)
     data = nd.random.normal(shape=(2, 3, 32, 32))
@@ -214,7 +214,7 @@ def test_graph_is_complete_and_named_structurally(prepare):
     assert by_name["output.fwd"][2] == (1, 10)
 
 
-def test_what_is_known_by_its_graph_alone_has_its_own_row():
+def test_symbol_block_has_its_own_row():
     """Backbones of GluonCV's detectors are such blocks, which made their operators before anything was traced."""
     import warnings
 

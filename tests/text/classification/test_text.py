@@ -127,7 +127,7 @@ def test_glue_layouts(tmp_path, task):
     )
 
 
-def test_what_glue_cannot_be_is_said(tmp_path):
+def test_unsupported_glue_tasks_and_layouts_are_refused(tmp_path):
     with pytest.raises(pydantic.ValidationError, match="'stsb'"):
         Glue(task="sts-b")
     (tmp_path / "STS-B").mkdir()

@@ -160,7 +160,7 @@ def test_gpt_is_the_same_under_every_placement(describe_run: Any, text: Any, pla
 
 
 @pytest.mark.slow
-def test_as_many_tokens_are_added_as_the_network_can_see(train_run: Any, text: Any, tmp_path: Path) -> None:
+def test_generation_is_limited_by_the_context(train_run: Any, text: Any, tmp_path: Path) -> None:
     settings = [word for word in SMALL if not word.startswith("task.new_tokens")]
     made, result = train_run(*settings, *GPT, *text, "trainer.max_epochs=null", "trainer.max_steps=1")
     assert result.exit_code == 0 and made.info.network is not None
@@ -183,7 +183,7 @@ def test_as_many_tokens_are_added_as_the_network_can_see(train_run: Any, text: A
         (("task.top_p=0",), "task.top_p"),
     ],
 )
-def test_what_does_not_fit_is_refused(describe_run: Any, words: Any, said: str) -> None:
+def test_wrong_settings_are_refused(describe_run: Any, words: Any, said: str) -> None:
     with pytest.raises(ConfigError) as refused:
         describe_run("task=language_modeling", *words)
     assert said in str(refused.value)

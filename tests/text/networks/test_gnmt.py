@@ -119,7 +119,7 @@ def test_one_token_after_the_other_gives_the_same(tied: str, attention: str) -> 
         np.testing.assert_allclose(found, wanted[rows, place], rtol=1e-4, atol=1e-5)
 
 
-def test_what_enters_each_layer_and_the_output_is_dropped() -> None:
+def test_dropout_before_each_layer_and_the_output() -> None:
     """Embeddings of both texts, two layers above the first of the encoder and of the decoder, the context and the
     output layer."""
     assert count_dropouts(build(dropout=0.1), 4, 0.1) == 2 + 2 + 2 + 1 + 1

@@ -127,7 +127,7 @@ def test_sizes_are_the_published_ones() -> None:
     assert set(SIZES) == {"small", "gpt2", "gpt2-medium", "gpt2-large", "gpt2-xl"}
 
 
-def test_what_does_not_fit_is_refused() -> None:
+def test_wrong_settings_are_refused() -> None:
     with pytest.raises(ConfigError, match="takes at most 1024 tokens. Type dataset.max_length=1024, or model.max"):
         Gpt(size="gpt2").build_text(V, ((2000,), (2000,)), V)
     with pytest.raises(ValueError, match="num_heads must divide units"):

@@ -212,7 +212,7 @@ def test_sizes_are_the_published_ones() -> None:
     assert set(SIZES) == {"small", "base", "big"}
 
 
-def test_what_does_not_fit_is_refused() -> None:
+def test_wrong_settings_are_refused() -> None:
     with pytest.raises(pydantic.ValidationError, match="num_heads=5 and 2 must divide units=128"):
         Transformer(num_heads=5)
     with pytest.raises(ConfigError, match="model.tied=all: source and target have vocabularies of their own"):

@@ -113,7 +113,7 @@ def test_no_answer_is_predicted_where_its_least_score_is_far_enough_above() -> N
         (["loss._target_=mxnet.gluon.loss.SoftmaxCELoss"], "a loss of your own takes scores"),
     ],
 )
-def test_what_does_not_fit_is_refused(describe_run: Any, words: Any, said: str) -> None:
+def test_wrong_settings_are_refused(describe_run: Any, words: Any, said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         describe_run("task=question_answering", *words)
 

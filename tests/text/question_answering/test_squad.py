@@ -72,7 +72,7 @@ def test_contexts_are_held_out_whole(make: Any) -> None:
         ({**GOOD, "answers": [{"text": "x", "answer_start": 10**30}]}, "is no file of SQuAD .*64-bit"),
     ],
 )
-def test_what_is_wrong_is_refused(make: Any, entry: Dict[str, Any], said: str) -> None:
+def test_mistakes_are_refused(make: Any, entry: Dict[str, Any], said: str) -> None:
     with pytest.raises(DataError, match=said):
         make(squad(GOOD, entry)).open()
 

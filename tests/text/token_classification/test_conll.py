@@ -50,7 +50,7 @@ def test_other_schemes_become_ours(make: Any) -> None:
     assert make(plain, plain).open().class_names == ["NN", "VB"]
 
 
-def test_what_is_wrong_is_refused_or_repaired(make: Any) -> None:
+def test_mistakes_are_refused_or_repaired(make: Any) -> None:
     wrong = "a B-PER\nb O\nc I-PER\n"
     with pytest.raises(DataError, match=r"train.txt, line 3: the tag 'I-PER' follows 'O'.*dataset.repair_tags=true"):
         make(wrong, wrong).open()

@@ -64,7 +64,7 @@ def test_offsets_say_where_each_token_stands(kind):
     assert covered.replace(" ", "") == TEXT[:end].replace(" ", "")
 
 
-def test_what_a_vocabulary_does_not_have():
+def test_unknown_characters():
     for kind in ("words", "characters", "wordpiece"):
         tokenizer = made(kind)
         assert tokenizer.tokens("\u4e2d") == [tokenizer.special.unknown]

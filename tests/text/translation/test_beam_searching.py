@@ -105,7 +105,7 @@ def test_it_reads_the_weights_where_they_are_and_has_no_gradients() -> None:
             np.testing.assert_array_equal(parameter.data().asnumpy(), value.asnumpy())
 
 
-def test_of_weights_on_another_device_it_has_a_copy_of_the_moment() -> None:
+def test_weights_on_another_device_are_copied_for_a_search() -> None:
     strategy = placed(0)
     strategy.layout.devices = [[mx.cpu(1)]]
     own = DecodingNetwork(Bigrams, {}, strategy)

@@ -161,7 +161,7 @@ def test_the_same_as_in_plain_python(size: int, num_best: int, alpha: float, rou
 
 @pytest.mark.slow
 @pytest.mark.parametrize("size", [1, 4])
-def test_who_shares_a_batch_changes_nothing(size: int) -> None:
+def test_translation_does_not_depend_on_the_batch(size: int) -> None:
     decoder, beam = TableDecoder(50, 3), Beam(BOS, EOS, size)
     limits = np.random.RandomState(1).randint(1, 13, 64).tolist()
     together = search(decoder, list(range(64)), limits, beam)
@@ -215,7 +215,7 @@ def test_a_sentence_is_done_when_no_other_can_become_better() -> None:
     assert len(decoder.rows) > 1
 
 
-def test_nothing_to_search() -> None:
+def test_empty_batch_is_not_searched() -> None:
     found = beam_search(TableDecoder(5, 0), [], np.zeros(0, np.int64), Beam(BOS, EOS, 3), 2)
     assert found.token_SNT.shape == (0, 2, 0) and found.score_SN.shape == (0, 2)
 

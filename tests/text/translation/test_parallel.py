@@ -73,7 +73,7 @@ def test_pairs_become_tokens_with_ends() -> None:
     assert cut[0, -1] == special.eos and length[0] == LONGEST, "where it is not left out it is cut"
 
 
-def test_of_a_target_that_is_cut_as_many_bytes_count_as_tokens_do() -> None:
+def test_bytes_of_a_truncated_target_are_counted_by_its_tokens() -> None:
     pairs = InMemoryPairs([("a", "bca"), ("abcabcabcabcabc", "ab"), ("a", "bc" * LONGEST), ("a", "")])
     assert pairs.tokens(config(pairs)).bytes_N.tolist() == [3, 2, LONGEST - 1, 0]
 
@@ -166,7 +166,7 @@ def test_parts_of_an_epoch_say_how_much_they_are() -> None:
     assert loader().num_samples == 97 and loader().coverage == ""
 
 
-def test_without_tokens_batches_have_as_many_pairs() -> None:
+def test_batches_by_pairs_have_equal_numbers_of_pairs() -> None:
     found = loader(batch_tokens=None, batches_per_pool=4)
     sizes = [len(index) for index in indices(found)]
     assert sizes == [8] * 12 + [1] and sorted(sum(indices(found), [])) == list(range(97))

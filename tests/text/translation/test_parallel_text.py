@@ -101,7 +101,7 @@ def test_pairs_with_an_empty_side_are_left_out(write: Any) -> None:
         ([""], ["a"], "t.en and .*t.de: there is no pair of texts"),
     ],
 )
-def test_what_cannot_be_trained_on_is_refused(write: Any, source: Any, target: Any, said: str) -> None:
+def test_untrainable_pairs_are_refused(write: Any, source: Any, target: Any, said: str) -> None:
     with pytest.raises(DataError, match=said):
         described(write("t", source, target)).open()
 
@@ -210,7 +210,7 @@ def test_wordpiece_has_no_end_of_a_text(write: Any) -> None:
         dataset.infer_signature(dataset.open(), Transformer())
 
 
-def test_what_is_too_long_is_said(write: Any) -> None:
+def test_too_long_pairs_are_reported(write: Any) -> None:
     name, val = write("t", [*ENGLISH, "l" * 30], [*GERMAN, "k"]), write("v", ["a"], ["b" * 30])
     dataset = described(name, max_length=20, val=val)
     splits = dataset.open()

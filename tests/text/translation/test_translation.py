@@ -201,7 +201,7 @@ def test_a_run_is_measured_and_translates(
 
 
 @pytest.mark.slow
-def test_of_special_tokens_only_an_end_is_written(describe_run: Any, pairs: Any) -> None:
+def test_only_the_end_token_is_generated(describe_run: Any, pairs: Any) -> None:
     description = describe_run(*SMALL, *TRANSFORMER, *pairs)
     _, signature = open_data(description)
     network = build_network(description, signature, mx.cpu(0))
@@ -221,7 +221,7 @@ def test_a_source_is_cut_by_its_tokens_which_may_be_more_than_its_characters() -
 
 
 @pytest.mark.slow
-def test_what_is_shown_stands_beside_its_reference(train_run: Any, pairs: Any) -> None:
+def test_examples_are_shown_beside_their_references(train_run: Any, pairs: Any) -> None:
     made, _ = train_run(*SMALL, *TRANSFORMER, *pairs, "trainer.limit_train_batches=1")
     (table,) = made.runner._data.samples.artifacts(made.runner._evaluator)
     assert list(table.header) == ["source", "reference", "translation"] and len(table.rows) == 12
@@ -241,7 +241,7 @@ def test_what_is_shown_stands_beside_its_reference(train_run: Any, pairs: Any) -
         (("dataset.sampler=balanced",), "Type dataset.sampler=shuffle."),
     ],
 )
-def test_what_does_not_fit_is_refused(describe_run: Any, words: Any, said: str) -> None:
+def test_wrong_settings_are_refused(describe_run: Any, words: Any, said: str) -> None:
     with pytest.raises(ConfigError) as refused:
         describe_run("task=translation", *words)
     assert said in str(refused.value)

@@ -278,7 +278,7 @@ def test_colours_change_by_what_is_allowed(tmp_path):
     assert np.abs(image - same).max() <= 1
 
 
-def test_what_is_left_has_the_colour_of_the_mean(tmp_path):
+def test_padding_has_the_mean_colour(tmp_path):
     path = draw(tmp_path / "a.png", (50, 50))
     augment = BoxAugment(**STILL, crop_min_iou=[], expand=4.0)
     source = source_of([path], [[]], augment, mean=(1.0, 0.5, 0.0))

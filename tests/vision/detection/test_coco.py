@@ -73,7 +73,7 @@ def test_rows_are_those_of_cocos_own_tool(root):
     assert splits.train.boxes(1)[0, Column.FLAGS] == Flag.CROWD and len(splits.train.boxes(2)) == 0
 
 
-def test_what_else_the_file_says_can_be_read_later(root):
+def test_other_fields_of_the_file_can_be_read_later(root):
     contents = read_coco(train_file(root), STRICT)
     for number in range(len(contents.id_R)):
         one = contents.annotation(number)

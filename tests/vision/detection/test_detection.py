@@ -75,7 +75,7 @@ def test_targets_are_where_objects_are() -> None:
     np.testing.assert_allclose(size[1, :, 4, 1], [1.0, 6.0, 7.5 / 4 - 1, 18.5 / 4 - 4], atol=1e-6)
 
 
-def test_what_is_encoded_is_decoded() -> None:
+def test_decoding_inverts_encoding() -> None:
     score, size, _ = CODING.encode(boxes())
     logit = np.log(np.maximum(score, 1e-4) / np.maximum(1 - score, 1e-4))
     found = CODING.decode((nd.array(logit), nd.array(size))).asnumpy()
@@ -262,7 +262,7 @@ def test_a_run_is_evaluated_predicts_and_draws(
 
 
 @pytest.mark.slow
-def test_what_is_predicted_for_is_never_written_over(train_run: Any, tmp_path: Path, capsys: Any) -> None:
+def test_predicted_images_are_never_overwritten(train_run: Any, tmp_path: Path, capsys: Any) -> None:
     train_run(*SMALL, *ONE_EPOCH)
     for name in ("a/7.png", "b/007.jpg", "b/c.jpg", "b/c.png"):
         (tmp_path / "photos" / name).parent.mkdir(parents=True, exist_ok=True)
@@ -314,7 +314,7 @@ def test_images_of_mistakes_and_of_what_is_found(describe_run: Any) -> None:
         ("task=detection dataset.image_size=[8,8] dataset.digit_size=[4,8]", "needs images of at least 16x16"),
     ],
 )
-def test_what_does_not_fit_is_refused(capsys: Any, tmp_path: Path, monkeypatch: Any, words: str, said: str) -> None:
+def test_wrong_settings_are_refused(capsys: Any, tmp_path: Path, monkeypatch: Any, words: str, said: str) -> None:
     monkeypatch.chdir(tmp_path)
     assert run([*words.split(), "logger=[]"]) == 2
     assert said in capsys.readouterr().err and list(tmp_path.iterdir()) == []

@@ -200,7 +200,7 @@ def test_only_training_draws_from_several_sizes(tmp_path, describe_run):
         (f"task=detection model._target_={__name__}.Unweighing dataset.augment.mixup=1", "dataset.augment.mixup=0."),
     ],
 )
-def test_what_a_network_cannot_do_is_refused_before_data_are_read(capsys, words, said):
+def test_unsupported_settings_of_a_network_are_refused_before_data_are_read(capsys, words, said):
     assert run(["dataset=voc", "dataset.root=nowhere", *words.split(), "logger=[]"]) == 2
     assert said in capsys.readouterr().err
 

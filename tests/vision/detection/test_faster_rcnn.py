@@ -245,7 +245,7 @@ def test_regions_that_are_missing_do_not_count():
         ({"regions": 0}, "greater than 0"),
     ],
 )
-def test_what_does_not_work_is_refused_with_what_does(fields, said):
+def test_unsupported_settings_are_refused_with_alternatives(fields, said):
     with pytest.raises(pydantic.ValidationError, match=said):
         FasterRCNN(**fields)
 
@@ -304,7 +304,7 @@ def test_anchors_beyond_an_image_that_is_no_square_are_ignored():
     np.testing.assert_array_equal(label_BN[0], np.where(is_inside_N, 0, -1))
 
 
-def test_what_lies_in_a_crowd_is_no_background_of_a_sample():
+def test_proposals_in_a_crowd_are_no_background():
     from mxtrain.engine.backend import nd
 
     network = FasterRCNN(**STAGED).build(3, WIDE)
@@ -370,7 +370,7 @@ def test_our_own_operators_compute_what_mxnets_compute(fields, monkeypatch):
         np.testing.assert_allclose(one, other, rtol=1e-6, atol=1e-9 * abs(wanted[0]).max())
 
 
-def test_nothing_is_detected_in_padding():
+def test_padding_gives_no_detections():
     from mxtrain.engine.backend import nd
 
     coding = FasterRCNN(**STAGED).box_coding(3, WIDE)

@@ -172,7 +172,7 @@ def test_a_batch_without_objects_is_learned_from(describe_run, words, loss):
         ("model=ssd task=classification", "the model SSD do not fit: it is for detection"),
     ],
 )
-def test_what_does_not_fit_is_refused_in_a_sentence(capsys, words, said):
+def test_wrong_settings_are_refused_in_a_sentence(capsys, words, said):
     assert run([*words.split(), "logger=[]"]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("error: ") and said in line

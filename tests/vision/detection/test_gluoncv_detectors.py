@@ -181,7 +181,7 @@ def test_files_of_gluoncvs_open_and_classes_are_found_by_their_names(kind, name,
 
 
 @pytest.mark.slow
-def test_what_came_of_weights_is_said_and_a_wrong_list_of_classes_is_refused(tmp_path):
+def test_loaded_weights_are_reported_and_wrong_classes_refused(tmp_path):
     _, before = prepared(SSD(**SMALL_SSD), 3, 48)
     path = str(tmp_path / "three.params")
     before.save_parameters(path)
@@ -268,7 +268,7 @@ def test_features_and_sizes_can_be_typed():
         (CenterNet, {"name": "center_net_resnet18_v1b_dcnv2_voc"}, "no gradients of deformable convolutions"),
     ],
 )
-def test_what_does_not_work_is_refused_with_what_does(kind, fields, said):
+def test_unsupported_settings_are_refused_with_alternatives(kind, fields, said):
     with pytest.raises(pydantic.ValidationError, match=said):
         kind(**fields)
 

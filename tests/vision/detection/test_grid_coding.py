@@ -58,7 +58,7 @@ def test_targets_are_gluoncvs():
     assert (row_BM8[..., 7] == 0).all()
 
 
-def test_of_two_objects_in_one_box_the_last_one_counts():
+def test_last_of_two_objects_in_one_box_counts():
     box_BMD = padded([rows_of([[30, 30, 50, 60], [31, 30, 51, 60]], [0, 3])], 3)
     is_object_BN, row_BM8 = coding().encode(box_BMD)
     assert is_object_BN.sum() == 1 and row_BM8[0, :, 0].tolist()[::2] == [-1, -1] and row_BM8[0, 1, 0] >= 0

@@ -188,7 +188,7 @@ def test_masks_are_learned_of_regions_that_hold_an_object(fields):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("fields", [PYRAMID, pytest.param(STAGED, marks=pytest.mark.zoo)], ids=["pyramid", "staged"])
-def test_what_is_predicted_of_an_image_depends_on_no_other(fields):
+def test_prediction_does_not_depend_on_other_images(fields):
     coding, network = prepared(MaskRCNN(**{**fields, "regions": 8, "max_detections": 6}))
     image = images(3)
     spread(network, image)
@@ -222,7 +222,7 @@ def test_the_second_look_at_regions_keeps_all_of_their_features(monkeypatch):
 
 
 @pytest.mark.slow
-def test_what_is_not_detected_has_no_mask():
+def test_undetected_objects_have_no_mask():
     coding, _ = prepared(MaskRCNN(**STAGED))
     outputs = [nd_array(np.random.RandomState(0).randn(2, *shape)) for shape in coding.output_shapes]
     outputs[5][:, :, 0] = nd_array(np.tile([[0, -1]], (2, outputs[5].shape[1] // 2)))
@@ -242,6 +242,6 @@ def test_what_is_not_detected_has_no_mask():
         ({"name": "faster_rcnn_resnet50_v1b"}, "no instance segmentation network"),
     ],
 )
-def test_what_does_not_work_is_refused_with_what_does(fields, said):
+def test_unsupported_settings_are_refused_with_alternatives(fields, said):
     with pytest.raises(pydantic.ValidationError, match=said):
         MaskRCNN(**fields)

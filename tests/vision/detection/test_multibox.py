@@ -110,7 +110,7 @@ def test_images_without_objects_and_boxes_without_area_are_background():
     assert not class_BN.any() and not offset_BN4.any()
 
 
-def test_what_is_encoded_is_decoded():
+def test_decoding_inverts_encoding():
     from mxtrain.engine.backend import nd
 
     coding, draw = small_coding(), np.random.RandomState(3)

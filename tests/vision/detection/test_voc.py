@@ -98,7 +98,7 @@ def test_several_years_are_one_dataset(tmp_path):
         opened(tmp_path, train_split="2007/trainval", val_split="2007/val")
 
 
-def test_what_is_held_out_is_seeded_and_never_in_a_mosaic(tmp_path):
+def test_held_out_images_are_seeded_and_never_in_a_mosaic(tmp_path):
     root = write_voc(tmp_path / "VOC2007")
     options = {"train_split": "trainval", "val_split": None, "val_fraction": 0.4, "augment": {"mosaic": 1.0}}
     held = lambda seed: [opened(root, split_seed=seed, **options).val.name(i) for i in range(2)]  # noqa: E731
@@ -387,7 +387,7 @@ def test_two_boxes_of_one_object_are_two_objects(tmp_path):
         ((box_xml("\u0661\u0660", 5, 30, 20),), "has xmin '"),
     ],
 )
-def test_what_could_be_read_otherwise_is_refused(tmp_path, parts, said):
+def test_ambiguous_layouts_are_refused(tmp_path, parts, said):
     root = with_annotation(tmp_path, object_xml(*parts))
     with pytest.raises(DataError, match=re.escape(said)):
         opened(root)

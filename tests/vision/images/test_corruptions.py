@@ -50,7 +50,7 @@ def test_each_severity_changes_more_and_moves_nothing(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", STRENGTHS)
-def test_what_is_drawn_depends_on_seed_and_sample_alone(name: str) -> None:
+def test_corruptions_depend_on_seed_and_sample_only(name: str) -> None:
     image_NCHW = patches()
     whole = corrupted(name, 3, image_NCHW)
     np.testing.assert_array_equal(corrupted(name, 3, image_NCHW, np.array([4, 1]), epoch=7), whole[[4, 1]])

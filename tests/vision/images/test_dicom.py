@@ -194,7 +194,7 @@ def start_of_frame(width, height, samples=1, precision=16, marker=0xC3):
 
 
 @pytest.mark.parametrize("syntax, name", [(LOSSLESS, "JPEG Lossless"), (JPEG_LS, "JPEG-LS"), (EXTENDED, "Extended")])
-def test_what_no_decoder_reads_has_a_size_all_the_same(syntax, name, monkeypatch):
+def test_undecodable_files_have_a_size(syntax, name, monkeypatch):
     monkeypatch.setattr("mxtrain.vision.images.dicom_pixels._PLUGINS", ("no_such_plugin",))
     content = compressed(draw("uint16"), syntax, start_of_frame(WIDTH, HEIGHT, precision=12))
     image = ImageReader(content)
@@ -275,7 +275,7 @@ def test_small_files_take_little_memory():
     assert peak < 1 << 20
 
 
-def test_what_pydicom_warns_of_is_read_in_silence(capfd, caplog):
+def test_warnings_of_pydicom_are_suppressed(capfd, caplog):
     """It repeats what the file says of its characters, and finds elements in another form than it was told."""
     content = dicom(GREY, IMPLICIT).replace(b"UI\x12\x001.2.840.10008.1.2\0", b"UI\x14\x001.2.840.10008.1.2.1\0")
     assert b"1.2.1\0" in content
@@ -378,7 +378,7 @@ def test_masks_belong_to_images_without_an_ending(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["a.dcm", "IM0001"])
-def test_without_pydicom_the_remedy_is_said_before_anything_starts(name, tmp_path, monkeypatch):
+def test_missing_pydicom_is_reported_before_the_start(name, tmp_path, monkeypatch):
     content = dicom(GREY)
     for label in ("ill", "well"):
         (tmp_path / label).mkdir()

@@ -85,7 +85,7 @@ def test_dicom_is_known_by_its_content():
     assert problem.fact == "'a.PNG' is DICOM, and its name says PNG."
 
 
-def test_nothing_is_measured_of_images_that_may_be_damaged(tmp_path, check):
+def test_possibly_damaged_images_are_not_measured(tmp_path, check):
     """Mean and deviation of grey in a window are, when a dataset is opened to train."""
     for name in ("a", "b"):
         (tmp_path / name).mkdir()
@@ -98,7 +98,7 @@ def test_nothing_is_measured_of_images_that_may_be_damaged(tmp_path, check):
     assert sorted(check(dataset)) == [("unreadable_image", f"a/{number}.png", None) for number in range(8)]
 
 
-def test_what_is_wrong_with_folders_does_not_hide_what_is_wrong_with_images(folder, check):
+def test_problems_of_folders_do_not_hide_problems_of_images(folder, check):
     (folder / "train/green").mkdir()
     (folder / "val/pink").mkdir()
     os.link(folder / "train/red/0.jpg", folder / "train/blue/7.jpg")

@@ -128,7 +128,7 @@ def test_a_palette_with_several_degrees_of_transparency_is_read_without_a_warnin
         (np.full((4, 4, 1), 4095, np.int32), "which is black. Save it with 16 bits"),
     ],
 )
-def test_what_has_no_scale_is_refused(tmp_path, pixels, said):
+def test_pixels_without_a_scale_are_refused(tmp_path, pixels, said):
     (tmp_path / "a.tif").write_bytes(image_bytes.tiff(pixels))
     with pytest.raises(LoaderError, match=f"a.tif' cannot be read as an image .*{said}"):
         read(tmp_path / "a.tif")

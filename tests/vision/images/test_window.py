@@ -104,7 +104,7 @@ def test_a_window_of_colours_is_refused(kind):
         windowed("png", np.zeros((HEIGHT, WIDTH, 3), kind), (40.0, 80.0))
 
 
-def test_what_has_no_number_has_no_place_in_a_window():
+def test_nan_pixels_are_refused_by_a_window():
     with pytest.raises(ValueError, match="some are no finite numbers"):
         windowed("tiff", np.full((4, 4, 1), np.nan, np.float32), (40.0, 80.0))
 

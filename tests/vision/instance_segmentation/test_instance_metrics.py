@@ -163,7 +163,7 @@ def test_precision_is_undefined_without_objects_and_0_without_detections() -> No
     assert MaskAP().compute(collected) == 0 and false_positives(*collected.boxes()[1:], collected.overlap()) == []
 
 
-def test_what_a_network_found_is_put_into_its_image() -> None:
+def test_predicted_mask_is_pasted_into_its_image() -> None:
     """A prediction whose mask fills its box, of an image that entered the network at half its size."""
     found_NR = np.zeros((2, 8 + 28 * 28), np.float32)
     found_NR[0, :8] = [1, 0.9, 10, 20, 30, 50, 60, 80]

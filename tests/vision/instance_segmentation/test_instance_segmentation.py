@@ -248,7 +248,7 @@ def test_the_true_masks_of_images_are_drawn(describe_run: Any) -> None:
         ("task=instance_segmentation dataset.image_size=[8,8] dataset.digit_size=[4,8]", "needs images of at least"),
     ],
 )
-def test_what_does_not_fit_is_refused(capsys: Any, tmp_path: Path, monkeypatch: Any, words: str, said: str) -> None:
+def test_wrong_settings_are_refused(capsys: Any, tmp_path: Path, monkeypatch: Any, words: str, said: str) -> None:
     monkeypatch.chdir(tmp_path)
     assert run([*words.split(), "logger=[]"]) == 2
     assert said in capsys.readouterr().err and list(tmp_path.iterdir()) == []

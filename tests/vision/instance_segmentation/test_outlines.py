@@ -44,7 +44,7 @@ def test_a_whole_polygon_is_what_cocos_own_tool_draws():
     assert far.in_image((33, 40)).shape == (33, 40)  # and no memory is filled with its edges
 
 
-def test_what_is_seen_of_a_bitmap_is_that_part_of_it():
+def test_cropped_bitmap_keeps_the_visible_part():
     mask_hw = np.zeros((30, 40), np.uint8)
     mask_hw[10:20, 8:24] = 1
     outline = Bitmap(mask_hw)

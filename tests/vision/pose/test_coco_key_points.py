@@ -221,7 +221,7 @@ def test_boxes_of_which_nothing_is_in_the_image_are_left_out_where_that_is_asked
         (None, {}, {"classes": ["persn"]}, "has no category 'persn'. Did you mean 'person'"),
     ],
 )
-def test_what_cannot_be_learned_from_is_refused(
+def test_untrainable_annotations_are_refused(
     tmp_path: Path, annotations: Any, more: Any, settings: Any, said: str
 ) -> None:
     root = write(tmp_path / "coco", annotations, **more)

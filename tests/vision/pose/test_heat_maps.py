@@ -63,7 +63,7 @@ def test_maxima_are_gluoncvs() -> None:
         np.testing.assert_allclose(found_BJ3[row, point], expected, rtol=1e-6)
 
 
-def test_what_is_encoded_is_decoded_to_half_a_cell() -> None:
+def test_decoding_inverts_encoding_to_half_a_cell() -> None:
     point_BJ3 = points()
     map_BJhw, counts_BJ = MAPS.encode(point_BJ3)
     found_BJ3 = MAPS.decode(nd.array(map_BJhw)).asnumpy()

@@ -168,7 +168,7 @@ def test_it_is_the_same_whoever_measured_what() -> None:
 
 
 @pytest.mark.slow
-def test_what_was_said_of_a_part_is_forgotten_when_another_comes() -> None:
+def test_metric_is_recomputed_after_a_merge() -> None:
     part, rest = collected(OBJECTS[:100]), CollectedPoses()
     assert OksAP().compute(part) != OksAP().compute(collected(OBJECTS))
     for index, one in enumerate(OBJECTS[100:], start=100):
@@ -177,7 +177,7 @@ def test_what_was_said_of_a_part_is_forgotten_when_another_comes() -> None:
     assert OksAP().compute(part) == OksAP().compute(collected(OBJECTS))
 
 
-def test_nothing_measured_is_nothing() -> None:
+def test_empty_metric_is_undefined() -> None:
     assert np.isnan([metric.compute(CollectedPoses()) for metric in (*METRICS, PCK())]).all()
 
 

@@ -246,7 +246,7 @@ def test_the_highest_scoring_key_point_is_explained(describe_run: Any) -> None:
         ("task=pose_estimation dataset.sampler=balanced", "Type dataset.sampler=shuffle"),
     ],
 )
-def test_what_does_not_fit_is_refused(capsys: Any, tmp_path: Path, monkeypatch: Any, words: str, said: str) -> None:
+def test_wrong_settings_are_refused(capsys: Any, tmp_path: Path, monkeypatch: Any, words: str, said: str) -> None:
     monkeypatch.chdir(tmp_path)
     assert run([*words.split(), "logger=[]"]) == 2
     assert said in capsys.readouterr().err and list(tmp_path.iterdir()) == []

@@ -344,7 +344,7 @@ def test_a_stray_value_is_found_wherever_it_is(tmp_path):
         ),
     ],
 )
-def test_what_is_wrong_with_a_mask_is_said(tmp_path, save, said, monkeypatch):
+def test_problems_of_a_mask_are_named(tmp_path, save, said, monkeypatch):
     monkeypatch.setattr("PIL.ImageFile.LOAD_TRUNCATED_IMAGES", True)  # as importing GluonCV leaves it
     Image.new("RGB", (30, 20)).save(tmp_path / "a.png")
     save(tmp_path / "m.png")

@@ -279,7 +279,7 @@ def test_files_of_the_same_name_do_not_replace_each_other(train_run: Any, tmp_pa
     ],
     ids=str,
 )
-def test_what_does_not_fit_is_refused(words: Any, said: str, capsys: Any, tmp_path: Path, monkeypatch: Any) -> None:
+def test_wrong_settings_are_refused(words: Any, said: str, capsys: Any, tmp_path: Path, monkeypatch: Any) -> None:
     (tmp_path / "own_losses.py").write_text("def plain():\n    return None\n")
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))

@@ -38,7 +38,7 @@ def write(root):
 
 
 @pytest.mark.slow
-def test_what_is_predicted_can_be_read_as_masks_and_is_what_eval_measures(tmp_path, train_run, monkeypatch, capsys):
+def test_predicted_masks_are_readable_and_score_as_measured(tmp_path, train_run, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     root = write(tmp_path / "data")
     settings = [

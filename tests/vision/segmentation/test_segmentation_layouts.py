@@ -234,7 +234,7 @@ FOLDER_MISTAKES = [
 
 
 @pytest.mark.parametrize("spoil, said", FOLDER_MISTAKES, ids=[said[:40] for _, said in FOLDER_MISTAKES])
-def test_what_is_wrong_with_a_folder_is_said_before_training(tmp_path, spoil, said):
+def test_problems_of_a_folder_are_named_before_training(tmp_path, spoil, said):
     root = write_folder(tmp_path / "data")
     spoil(root)
     with pytest.raises(DataError, match=re.escape(said.replace("{root}", str(root)))):
@@ -271,7 +271,7 @@ def test_foreground_with_the_ignored_value_is_refused(tmp_path, check, mode):
     assert set(np.unique(splits.train.fetch(np.arange(2), seed=0, epoch=0, train=False)[1])) == {0, 1}
 
 
-def test_one_of_three_classes_with_the_ignored_value_is_said(tmp_path, caplog):
+def test_class_with_the_ignored_value_is_reported(tmp_path, caplog):
     thirds_HW = np.repeat([[0, 0, 1, 1, 1, 255, 255, 255]], 8, axis=0)
     root = write_masks(tmp_path, *[np.roll(thirds_HW, shift, axis=1) for shift in range(6)])
     SegmentationFolder(root=str(root), classes=["a", "b", "c"], val_fraction=0.34).open()
@@ -302,7 +302,7 @@ def test_masks_in_colour_are_refused_with_the_way_to_convert_them(tmp_path):
         SegmentationFolder(root=str(root), classes=["a", "b"], val_fraction=0.34).open()
 
 
-def test_what_is_wrong_with_the_settings_of_a_folder(tmp_path):
+def test_wrong_settings_of_a_folder(tmp_path):
     root = str(write_folder(tmp_path / "data"))
     for wrong in (
         {"classes": ["a", "a"]},
@@ -379,7 +379,7 @@ def test_voc_splits_are_the_named_ones(tmp_path):
         (change("SegmentationClass", shutil.rmtree), "There is no folder '{root}/SegmentationClass' of masks"),
     ],
 )
-def test_what_is_wrong_with_voc_is_said(tmp_path, spoil, said):
+def test_problems_of_voc_are_named(tmp_path, spoil, said):
     root = write_voc(tmp_path / "voc")
     spoil(root)
     with pytest.raises(DataError, match=re.escape(said.replace("{root}", str(root)))):
