@@ -14,12 +14,11 @@ from typing import TYPE_CHECKING, Any, Deque, List, Mapping, Optional, Sequence
 from mxtrain.config.search_path import module_command
 from mxtrain.config.secret_values import hide_secrets
 from mxtrain.files.durable import to_strict_json
-from mxtrain.logger.tracked_run import Point, TrackedRun
+from mxtrain.logger.tracked_run import Point, TrackedRun, TrackedService
 from mxtrain.logger.tracker_points import points_of
 from mxtrain.logger.tracker_process import MAX_POINTS
 
 if TYPE_CHECKING:
-    from mxtrain.logger.tracker import Tracker
     from mxtrain.types.annotations import JsonObject
 
 _LOG = logging.getLogger(__name__)
@@ -134,7 +133,7 @@ class Delivery:
         advice: sentence with the command that sends points later, for warnings.
     """
 
-    def __init__(self, tracker: Tracker, run: TrackedRun, catch_up: Optional[JsonObject], advice: str) -> None:
+    def __init__(self, tracker: TrackedService, run: TrackedRun, catch_up: Optional[JsonObject], advice: str) -> None:
         self.name = tracker.service
         self._tracker, self._advice = tracker, advice
         tracker_class = type(tracker)

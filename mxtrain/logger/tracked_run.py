@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Mapping, NamedTuple, Optional, Sequence
+from typing import TYPE_CHECKING, Any, Dict, Mapping, NamedTuple, Optional, Protocol, Sequence
 
 if TYPE_CHECKING:
     from mxtrain.types.annotations import Json
@@ -65,6 +65,39 @@ class TrackerConnection:
             state: finished, stopped_early, interrupted or failed, as in status.json. The last two may be continued.
             metrics: the final values by tag, e.g. {"test/accuracy": 0.98}.
         """
+
+
+class TrackedService(Protocol):
+    """The members of `Tracker`, which documents them, that sending points needs."""
+
+    @property
+    def service(self) -> str: ...
+
+    @property
+    def package(self) -> str: ...
+
+    @property
+    def drops_repeated_points(self) -> bool: ...
+
+    @property
+    def queue_size(self) -> int: ...
+
+    @property
+    def timeout_s(self) -> float: ...
+
+    @property
+    def is_local(self) -> bool: ...
+
+    @property
+    def shown_destination(self) -> str: ...
+
+    def accepted_name(self, name: str) -> str: ...
+
+    def push_words(self, run_dir: str) -> str: ...
+
+    def connect(self, run: TrackedRun) -> TrackerConnection: ...
+
+    def model_dump(self, *, mode: str) -> Dict[str, Any]: ...
 
 
 def position_file(service: str) -> str:

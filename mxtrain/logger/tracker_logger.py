@@ -11,19 +11,18 @@ from mxtrain.config.specs import flatten
 from mxtrain.errors import RunDirectoryError
 from mxtrain.logger.delivery import Delivery
 from mxtrain.logger.rows import mean_of_rows
-from mxtrain.logger.tracked_run import TrackedRun
+from mxtrain.logger.tracked_run import TrackedRun, TrackedService
 from mxtrain.logger.tracker_points import Position, points_of
 from mxtrain.types import Callback, Progress, Result, RunInfo, Validation
 
 if TYPE_CHECKING:
-    from mxtrain.logger.tracker import Tracker
     from mxtrain.types.annotations import Config, JsonObject
 
 
 class TrackerLogger(Callback):
     """Sends the points that TensorBoard shows, the settings and the result of a run to a service."""
 
-    def __init__(self, tracker: Tracker) -> None:
+    def __init__(self, tracker: TrackedService) -> None:
         self._tracker = tracker
         self._delivery: Optional[Delivery] = None
 

@@ -23,11 +23,10 @@ from typing import IO, TYPE_CHECKING, Any, Dict, Iterator, List, Optional, Set
 
 from mxtrain.cluster.stopping import WARNINGS
 from mxtrain.config.secret_values import hide_secrets
-from mxtrain.logger.tracked_run import Point, TrackedRun
+from mxtrain.logger.tracked_run import Point, TrackedRun, TrackedService
 from mxtrain.logger.tracker_points import Position, curves_of, points_of, points_rows
 
 if TYPE_CHECKING:
-    from mxtrain.logger.tracker import Tracker
     from mxtrain.types.annotations import JsonObject
 
 _ABANDONED_S = 5.0
@@ -100,7 +99,7 @@ class TrackerSession:
         tracker_class: Any = importlib.import_module(request["module"])
         for name in request["class"].split("."):
             tracker_class = getattr(tracker_class, name)
-        self._tracker: Tracker = tracker_class.model_validate_json(json.dumps(request["fields"]))
+        self._tracker: TrackedService = tracker_class.model_validate_json(json.dumps(request["fields"]))
         if self._tracker.package:
             importlib.import_module(self._tracker.package)
 

@@ -5,7 +5,7 @@ Legend: R boxes of a file, M boxes of an image, N numbers of a row, K classes.
 
 from __future__ import annotations
 
-from typing import Dict, List, Protocol, Sequence, Tuple
+from typing import Dict, List, Protocol, Sequence
 
 import numpy as np
 
@@ -29,8 +29,6 @@ REMEDY = (
     "Correct it, or type dataset.wrong_boxes=mend to have boxes cut off at the edges of their images, and those left "
     "out of which nothing is left."
 )
-
-SIZE_REMEDY = "Boxes are in pixels of the image as it is seen, upright. Correct the size, and the boxes."
 
 
 class BoxNotes(Protocol):
@@ -134,14 +132,6 @@ def fault_text(kind: str, edge_4: np.ndarray, size_2: np.ndarray) -> str:
         INVERTED_BOX: "ends before it begins",
         EMPTY_BOX: "has no width or no height",
     }[kind]
-
-
-def size_fact(place: DataPlace, size: Tuple[int, int], annotated_2: np.ndarray) -> str:
-    """Returns a message if an image of that (width, height) has another size in its annotation; otherwise ""."""
-    if not np.isfinite(annotated_2).all() or tuple(annotated_2) == tuple(size):
-        return ""
-    annotated = " x ".join(f"{side:g}" for side in annotated_2)
-    return f"{place} has {size[0]} x {size[1]} pixels, but its annotation says {annotated}."
 
 
 def refuse_wrong_boxes(

@@ -7,12 +7,12 @@ U random numbers of a sample (`BoxAugment.draws`).
 from __future__ import annotations
 
 import copy
-from typing import Optional, Sequence, Tuple
+from typing import List, Optional, Sequence, Tuple
 
 import numpy as np
 
-from mxtrain.data.checking.checks import Checks
-from mxtrain.data.checking.problems import BOX_OUTSIDE
+from mxtrain.data.checking.checks import Checked, Checks
+from mxtrain.data.checking.problems import BOX_OUTSIDE, SIZE_MISMATCH, Problem
 from mxtrain.errors import LoaderError
 from mxtrain.vision.detection.box_augment import BoxAugment, mix_partner, partners, tiles
 from mxtrain.vision.detection.box_faults import REMEDY, clip_boxes, fault_text, find_faults
@@ -27,9 +27,9 @@ from mxtrain.vision.detection.boxes import (
     weighted,
 )
 from mxtrain.vision.images.decoding import EncodedImages
-from mxtrain.vision.images.encoded_image_source import EncodedImageSource, batch_of
+from mxtrain.vision.images.encoded_image_source import SIZE_REMEDY, EncodedImageSource, batch_of, size_fact
 from mxtrain.vision.images.fitting import fit_size
-from mxtrain.vision.images.image_checks import BoxedChecks
+from mxtrain.vision.images.image_checks import AnnotatedImageChecks
 from mxtrain.vision.images.pixels import ImageReader
 from mxtrain.vision.images.settings import Decoding
 from mxtrain.vision.images.view import Rectangle, View, Window
@@ -291,3 +291,25 @@ class BoxedImages(EncodedImageSource):
         for view, part_CHW in parts:
             view.paste(part_CHW, image_CHW)
         return image_CHW
+
+
+class BoxedChecks(AnnotatedImageChecks):
+    """Checks of images and their boxes. Errors of the annotation file alone were found when it was opened."""
+
+    _source: BoxedImages
+
+    def check(self, index: int) -> Checked:
+        """Decodes an image, and compares its size and its boxes with the annotation."""
+        problems: List[Problem] = []
+        source = self._source
+        digest, size = self._check_image(index, problems)
+        if size is None:
+            return Checked(problems, digest)
+        place, annotated_2 = self.place(index), source.declared_size(index)
+        fact = size_fact(place, size, annotated_2)
+        if fact:
+            problems.append(Problem(SIZE_MISMATCH, place, fact, SIZE_REMEDY))
+        row_MD = source.rows(index, size)
+        for row_D in row_MD[source.is_outside(row_MD, size)]:
+            problems.append(Problem(BOX_OUTSIDE, place, source.outside_fact(index, row_D, size), REMEDY))
+        return Checked(problems, digest, np.unique(row_MD[:, Column.CLASS]).astype(int).tolist())

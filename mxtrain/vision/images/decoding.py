@@ -153,6 +153,10 @@ class DecodedSource:
             image_BCHW[row] = image_CHW
         return image_BCHW, label_B
 
+    def place(self, index: int) -> DataPlace:
+        """Returns the source location of an image."""
+        return self.encoded.place(index)
+
     def read_labels(self) -> np.ndarray:
         """Returns the class of each image; raises as `class_labels`."""
         return class_labels(self.encoded)

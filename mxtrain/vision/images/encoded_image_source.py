@@ -12,7 +12,6 @@ import numpy as np
 
 from mxtrain.data.checking.problems import DataPlace
 from mxtrain.errors import LoaderError, MxtrainError
-from mxtrain.vision.detection.box_faults import SIZE_REMEDY, size_fact
 from mxtrain.vision.images.decoding import EncodedImages
 from mxtrain.vision.images.fitting import fill_of
 from mxtrain.vision.images.pixels import ImageReader, unreadable
@@ -22,6 +21,7 @@ if TYPE_CHECKING:
     from mxtrain.vision.images.decoding import ImageContent
 
 log = logging.getLogger(__name__)
+SIZE_REMEDY = "Boxes are in pixels of the image as it is seen, upright. Correct the size, and the boxes."
 
 
 class EncodedImageSource:
@@ -124,3 +124,11 @@ def batch_of(images: Sequence[np.ndarray]) -> np.ndarray:
     if len({image.dtype for image in images}) > 1:
         images = [image.astype(np.float32, copy=False) for image in images]
     return np.stack(images)
+
+
+def size_fact(place: DataPlace, size: Tuple[int, int], annotated_2: np.ndarray) -> str:
+    """Returns a message if an image of that (width, height) has another size in its annotation; otherwise ""."""
+    if not np.isfinite(annotated_2).all() or tuple(annotated_2) == tuple(size):
+        return ""
+    annotated = " x ".join(f"{side:g}" for side in annotated_2)
+    return f"{place} has {size[0]} x {size[1]} pixels, but its annotation says {annotated}."

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Collection, Dict, Iterable, List, Optional, Sequence, Tuple, Union
+from typing import Any, Collection, Dict, Iterable, List, Optional, Protocol, Sequence, Tuple, Union
 
 import numpy as np
 
@@ -12,18 +12,11 @@ from mxtrain.data.checking.problems import STRICT, UNREADABLE_IMAGE, DataPlace, 
 from mxtrain.data.loading.dataset_files import FileId, open_regular, read_bytes, walk
 from mxtrain.data.loading.input_files import find_given
 from mxtrain.data.loading.opening import EXTENSIONS as IMAGE_EXTENSIONS
+from mxtrain.data.loading.samples import Source
 from mxtrain.errors import DataError, LoaderError
 from mxtrain.vision.images.decoding import DecodedSource
 from mxtrain.vision.images.dicom import HEAD_BYTES, is_dicom, require_pydicom
 from mxtrain.vision.images.settings import Decoding
-
-if TYPE_CHECKING:
-    from mxtrain.vision.detection.boxed_images import BoxedImages
-    from mxtrain.vision.pose.key_point_images import KeyPointImages
-    from mxtrain.vision.segmentation.masked_images import MaskedImages
-
-    Unlabelled = Union[DecodedSource, MaskedImages, BoxedImages, KeyPointImages]
-    """A source of images to predict for."""
 
 _DICOM_EXTENSIONS = (".dcm", ".dicom")
 EXTENSIONS = (*IMAGE_EXTENSIONS, *_DICOM_EXTENSIONS)
@@ -191,6 +184,13 @@ def open_files(paths: Sequence[Union[str, Path]], decoding: Decoding, skip_unrea
         DataError: a path does not exist, or a folder contains no images.
     """
     return DecodedSource(ImageFiles(find_files(paths, skip_unreadable)), decoding)
+
+
+class Unlabelled(Source, Protocol):
+    """A source of images to predict for, which has a sample in place of an unreadable image."""
+
+    def blank(self) -> Tuple[np.ndarray, ...]:
+        """Returns a black image without annotations, as `fetch` returns one sample."""
 
 
 class Readable:

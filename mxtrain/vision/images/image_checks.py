@@ -1,32 +1,18 @@
-"""Checks of `data check` for images and masks in files: each is read once and decoded completely."""
+"""Checks of `data check` for images in files: each is read once and decoded completely."""
 
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, List, Optional, Tuple, Union
+from typing import List, Optional, Protocol, Sequence, Tuple
 
 import numpy as np
 
 from mxtrain.data.checking.checks import Checked, SourceChecks, digest_of
-from mxtrain.data.checking.problems import (
-    BOX_OUTSIDE,
-    SIZE_MISMATCH,
-    UNREADABLE_IMAGE,
-    WRONG_FORMAT,
-    DataPlace,
-    Problem,
-    problem_of,
-)
+from mxtrain.data.checking.problems import UNREADABLE_IMAGE, WRONG_FORMAT, DataPlace, Problem, problem_of
 from mxtrain.data.loading.opening import open_image
 from mxtrain.errors import MxtrainError
-from mxtrain.vision.detection.box_faults import REMEDY, SIZE_REMEDY, size_fact
-from mxtrain.vision.detection.boxes import Column
 from mxtrain.vision.images.dicom import is_dicom
-
-if TYPE_CHECKING:
-    from mxtrain.vision.detection.boxed_images import BoxedImages
-    from mxtrain.vision.images.decoding import DecodedSource
-    from mxtrain.vision.segmentation.masked_images import MaskedImages
+from mxtrain.vision.images.pixels import ImageReader
 
 _FORMATS = {
     ".jpg": ("JPEG", "MPO"),
@@ -49,14 +35,38 @@ _FORMATS = {
 """Extension -> Pillow's names of the allowed formats; MPO is a JPEG file with several images."""
 
 
+class LabelledImages(Protocol):
+    """Source of encoded images with labels, such as `DecodedSource`, which documents these methods."""
+
+    def place(self, index: int) -> DataPlace: ...
+
+    def read(self, index: int) -> Tuple[bytes, int]: ...
+
+    def decode(self, index: int, content: bytes, draws_4: Optional[Sequence[float]] = None) -> np.ndarray: ...
+
+
+class AnnotatedImages(Protocol):
+    """Source of images with annotations, such as `EncodedImageSource`, which documents these methods."""
+
+    def place(self, index: int) -> DataPlace: ...
+
+    def read(self, index: int) -> bytes: ...
+
+    def decode(self, index: int, content: bytes) -> ImageReader: ...
+
+    def resize(
+        self, index: int, image: ImageReader, box: Tuple[float, float, float, float], size: Tuple[int, int]
+    ) -> np.ndarray: ...
+
+
 class ImageChecks(SourceChecks):
     """Checks of encoded images."""
 
-    _source: DecodedSource
+    _source: LabelledImages
 
     def place(self, index: int) -> DataPlace:
         """Returns the source location of an image."""
-        return self._source.encoded.place(index)
+        return self._source.place(index)
 
     def check(self, index: int) -> Checked:
         """Decodes an image, and compares its format with its extension."""
@@ -77,7 +87,7 @@ class ImageChecks(SourceChecks):
 class AnnotatedImageChecks(SourceChecks):
     """Base class of checks of images with annotations."""
 
-    _source: Union[MaskedImages, BoxedImages]
+    _source: AnnotatedImages
 
     def place(self, index: int) -> DataPlace:
         """Returns the source location of an image."""
@@ -98,63 +108,6 @@ class AnnotatedImageChecks(SourceChecks):
             problem = problem_of(error, place, UNREADABLE_IMAGE)
         problems += [] if problem is None else [problem]
         return digest, size
-
-
-class BoxedChecks(AnnotatedImageChecks):
-    """Checks of images and their boxes. Errors of the annotation file alone were found when it was opened."""
-
-    _source: BoxedImages
-
-    def check(self, index: int) -> Checked:
-        """Decodes an image, and compares its size and its boxes with the annotation."""
-        problems: List[Problem] = []
-        source = self._source
-        digest, size = self._check_image(index, problems)
-        if size is None:
-            return Checked(problems, digest)
-        place, annotated_2 = self.place(index), source.declared_size(index)
-        fact = size_fact(place, size, annotated_2)
-        if fact:
-            problems.append(Problem(SIZE_MISMATCH, place, fact, SIZE_REMEDY))
-        row_MD = source.rows(index, size)
-        for row_D in row_MD[source.is_outside(row_MD, size)]:
-            problems.append(Problem(BOX_OUTSIDE, place, source.outside_fact(index, row_D, size), REMEDY))
-        return Checked(problems, digest, np.unique(row_MD[:, Column.CLASS]).astype(int).tolist())
-
-
-class MaskedChecks(AnnotatedImageChecks):
-    """Checks of images and their masks. Duplicates are found by the images alone, since images may share a mask."""
-
-    _source: MaskedImages
-
-    def check(self, index: int) -> Checked:
-        """Decodes an image, and checks the size and the values of its mask."""
-        problems: List[Problem] = []
-        digest, size = self._check_image(index, problems)
-        classes = self._check_mask(index, size, problems)
-        return Checked(problems, digest, classes)
-
-    def _check_mask(self, index: int, size: Optional[Tuple[int, int]], problems: List[Problem]) -> List[int]:
-        """Adds the problems of a mask to the list. Returns the classes that occur in the mask."""
-        source = self._source
-        if source.masks is None:
-            return []
-        place = DataPlace(source.masks[index])
-        try:
-            mask = source.open_mask(index)
-        except MxtrainError as error:
-            problems.append(problem_of(error, place))
-            return []
-        try:
-            if size is not None:
-                source.require_size(index, mask, size)
-        except MxtrainError as error:
-            problems.append(problem_of(error, place))
-        try:
-            source.require_known(index, mask)
-        except MxtrainError as error:
-            problems.append(problem_of(error, place))
-        return source.classes_in(mask)
 
 
 def wrong_format(place: DataPlace, content: bytes) -> Optional[Problem]:

@@ -17,9 +17,8 @@ from mxtrain.errors import LoaderError
 from mxtrain.vision.detection.box_augment import BoxAugment
 from mxtrain.vision.detection.box_faults import clip_boxes
 from mxtrain.vision.detection.boxed_files import BoxedSplit
-from mxtrain.vision.detection.boxed_images import BoxedImages
+from mxtrain.vision.detection.boxed_images import BoxedChecks, BoxedImages
 from mxtrain.vision.detection.boxes import NUM_COLUMNS, Column, is_trained_on
-from mxtrain.vision.images.image_checks import BoxedChecks
 from mxtrain.vision.images.settings import Decoding
 from mxtrain.vision.images.view import View
 from mxtrain.vision.instance_segmentation.mask_rows import TRUE_SIDE, append_masks, build_meta, encode_masks

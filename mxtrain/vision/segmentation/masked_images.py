@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, ClassVar, Dict, List, Mapping, Optional, Seque
 
 import numpy as np
 
-from mxtrain.data.checking.checks import Checks
-from mxtrain.data.checking.problems import MASK_SIZE, STRAY_MASK_VALUE, UNREADABLE_MASK
+from mxtrain.data.checking.checks import Checked, Checks
+from mxtrain.data.checking.problems import MASK_SIZE, STRAY_MASK_VALUE, UNREADABLE_MASK, DataPlace, Problem, problem_of
 from mxtrain.data.loading.dataset_files import read_bytes
 from mxtrain.data.loading.randomness import uniform
 from mxtrain.errors import LoaderError, MxtrainError
@@ -25,7 +25,7 @@ from mxtrain.vision.images.decoding import EncodedImages
 from mxtrain.vision.images.encoded_image_source import EncodedImageSource, batch_of
 from mxtrain.vision.images.files import MAX_BYTES
 from mxtrain.vision.images.fitting import fit_into_frame
-from mxtrain.vision.images.image_checks import MaskedChecks
+from mxtrain.vision.images.image_checks import AnnotatedImageChecks
 from mxtrain.vision.images.pixels import REPLACE, ImageReader, read_error, unreadable
 from mxtrain.vision.images.settings import Decoding
 from mxtrain.vision.images.transforms.base import DatasetTransform
@@ -327,3 +327,38 @@ def choose_crop(
 def _listed(values: Sequence[int], most: int) -> str:
     """Returns at most that many values as text."""
     return ", ".join(map(str, values[:most])) + (", ..." if len(values) > most else "")
+
+
+class MaskedChecks(AnnotatedImageChecks):
+    """Checks of images and their masks. Duplicates are found by the images alone, since images may share a mask."""
+
+    _source: MaskedImages
+
+    def check(self, index: int) -> Checked:
+        """Decodes an image, and checks the size and the values of its mask."""
+        problems: List[Problem] = []
+        digest, size = self._check_image(index, problems)
+        classes = self._check_mask(index, size, problems)
+        return Checked(problems, digest, classes)
+
+    def _check_mask(self, index: int, size: Optional[Tuple[int, int]], problems: List[Problem]) -> List[int]:
+        """Adds the problems of a mask to the list. Returns the classes that occur in the mask."""
+        source = self._source
+        if source.masks is None:
+            return []
+        place = DataPlace(source.masks[index])
+        try:
+            mask = source.open_mask(index)
+        except MxtrainError as error:
+            problems.append(problem_of(error, place))
+            return []
+        try:
+            if size is not None:
+                source.require_size(index, mask, size)
+        except MxtrainError as error:
+            problems.append(problem_of(error, place))
+        try:
+            source.require_known(index, mask)
+        except MxtrainError as error:
+            problems.append(problem_of(error, place))
+        return source.classes_in(mask)
