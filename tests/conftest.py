@@ -60,8 +60,7 @@ def no_leaks():
 
 @pytest.fixture(autouse=True)
 def plain_parameters():
-    """Whatever a test computes or traces, no member of an enum reaches an operator of MXNet's, but those whose text is
-    their number on every Python."""
+    """No member of an enum reaches an operator of MXNet, except those whose text is their number on every Python."""
     for module, function, place in (("symbol", "_symbol_creator", 4), ("ndarray", "_imperative_invoke", 3)):
         register = sys.modules.get(f"mxnet.{module}.register")
         call = getattr(register, function, None)
@@ -227,7 +226,7 @@ def pytest_collection_modifyitems(config, items):
 
 
 def _is_marked_case(item, name):
-    """Whether `NAME_cases` lists this case of a parametrized test, or `NAME_except` lists other ones."""
+    """Returns True if `NAME_cases` lists this case of a parametrized test, or `NAME_except` lists only others."""
     listed, others = item.get_closest_marker(f"{name}_cases"), item.get_closest_marker(f"{name}_except")
     return bool(listed and item.callspec.id in listed.args or others and item.callspec.id not in others.args)
 

@@ -102,7 +102,7 @@ def circles_of(imports: Dict[str, Set[str]]) -> List[List[str]]:
 
 
 def test_circles_of_imports_are_found(tmp_path: Path) -> None:
-    """Else the next test would pass whatever the modules import."""
+    """Otherwise the next test would pass for any imports."""
     assert circles_of({"a": {"b"}, "b": {"c"}, "c": {"b", "d"}, "d": set(), "e": {"e"}}) == [["b", "c"], ["e"]]
     assert circles_of({"a": {"b", "c"}, "b": {"c"}, "c": set()}) == []
     file = tmp_path / "module.py"
@@ -147,7 +147,7 @@ def test_circles_of_annotations_are_small_and_within_a_package() -> None:
 
 
 def test_shared_packages_import_no_field_and_no_field_imports_another() -> None:
-    """Nor name them in annotations, strings and docstrings, but for the table of moved paths."""
+    """Annotations, strings and docstrings do not name them, either."""
     assert FIELDS == ("recommendation", "reinforcement", "speech", "tables", "text", "vision")
     found = {
         (name_of(path), field)

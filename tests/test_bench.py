@@ -362,7 +362,7 @@ def test_the_race_of_language_needs_pytorch_or_gluonnlp(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("chosen", parts.QUICK_LANGUAGE_RACES, ids=lambda one: one.network)
 def test_texts_of_the_race_have_all_words_and_are_enough(tmp_path, chosen):
-    """Else the output layer would be smaller than it is said to be, or an epoch would end."""
+    """Otherwise the output layer would be smaller than claimed, or an epoch would end."""
     chosen = replace(chosen, steps=20)
     overrides = dict(one.split("=", 1) for one in parts.language_overrides(chosen, "off", tmp_path))
     for language in ("en", "de") if chosen.network == "transformer_tiny" else ("txt",):
@@ -494,7 +494,7 @@ def test_a_process_that_is_measured_does_not_outlive_an_interrupt(tmp_path):
 
 
 def is_running(pid):
-    """Whether the process is there and no zombie."""
+    """Returns True if the process exists and is no zombie."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except FileNotFoundError:

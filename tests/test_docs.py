@@ -1,4 +1,4 @@
-"""What the README and the guides show works: commands compose, links lead somewhere, names exist."""
+"""Examples in the README and the guides work: commands compose, links have targets, names exist."""
 
 from __future__ import annotations
 
@@ -235,7 +235,7 @@ def test_commands_are_found() -> None:
 
 
 def anchors(page: Path) -> List[str]:
-    """Of a page's headings, as GitHub makes them."""
+    """Returns the anchors of a page's headings, as GitHub makes them."""
     text = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
     titles = re.findall(r"^#+ (.+)$", text, flags=re.MULTILINE)
     return [re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles]
@@ -377,7 +377,8 @@ def manifests() -> dict:
 
 
 def run_script(tmp_path: Path, command: List[str], script: str, **environ: str) -> dict:
-    """What the script of a pod starts, by stand-ins for the network and the programs: environment and arguments."""
+    """Runs the start script of a pod with stand-ins for the network and the programs; returns environment and
+    arguments."""
     for name, text in {
         "python": f'env -0 > {tmp_path}/env; printf "%s\\0" "$@" > {tmp_path}/arguments',
     }.items():

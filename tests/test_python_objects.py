@@ -69,7 +69,7 @@ def test_objects_are_trained_measured_and_reported(trained, data):
 
 
 def test_a_step_is_that_of_plain_gluon(mx, data, tmp_path):
-    """Of a network that has values: they are kept, and the block itself is not trained."""
+    """The values of an initialized network are kept, and the block itself is not trained."""
     from mxnet import autograd, gluon, nd
 
     x, y = data

@@ -1,4 +1,4 @@
-"""Which operators compute in bfloat16, and that nothing else knows of it."""
+"""Operators that compute in bfloat16; everything else is unaware of it."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ def test_convolutions_that_overrun_their_memory_stay_in_float32():
 
 
 def test_convolutions_to_one_position_stay_in_float32():
-    """Where most of a 3 x 3 kernel reads padding alone, oneDNN leaves its gradient as it was in memory."""
+    """oneDNN leaves the gradient of a 3 x 3 kernel unwritten if most of it reads only padding."""
     node = {"op": "Convolution", "attrs": {"num_group": "1"}}
     sizes = [((64, 64, 3, 3), (8, 64, 1, 1)), ((64, 64, 1, 1), (8, 64, 1, 1)), ((64, 64, 3, 3), (8, 64, 1, 2))]
     assert [has_kernels(node, *size, amx=False) for size in sizes] == [False, True, True]

@@ -104,8 +104,8 @@ class GateProperties(mx.operator.CustomOpProp):
 @pytest.mark.slow
 @pytest.mark.parametrize("placement", [Single(), Data(devices="cpu:2")])
 def test_statistics_do_not_move_while_they_are_still_being_copied_for_a_step_that_is_left_out(placement, monkeypatch):
-    """As on GPUs, where copies have threads of their own, and cuDNN's forward pass writes what MXNet's engine takes for
-    read. Without the guards the copies, which come late, have the new ones."""
+    """Simulates GPUs, where copies run in threads of their own and cuDNN's forward pass writes arrays that MXNet's
+    engine takes for read. Without the guards the late copies hold the new values."""
     made = step(DynamicScaling(HUGE, 100, largest=HUGE), placement)
     assert not made.strategy._executors.train.guards  # on CPUs
     made.strategy._executors.train.guards = made.strategy._executors.dependencies(of_readers=True)

@@ -323,7 +323,7 @@ def test_only_moderate_png_files_are_shown() -> None:
 
 
 def test_figures_of_validations_come_from_tensorboard_files(tmp_path: Path) -> None:
-    """As tensorboardX, which writes the files of runs, has written them; the newest of each tag counts."""
+    """The files are written by tensorboardX, as in runs; the newest figure of each tag counts."""
     from tensorboardX import SummaryWriter
 
     from mxtrain.archive.figures import read_validation_figures

@@ -94,7 +94,8 @@ def network_for_channels():
 
 
 def test_channels_that_depend_on_each_other() -> None:
-    """Whatever set is cut out, the smaller network computes what the large one does with its readers at 0."""
+    """For any set of removed channels the smaller network computes the same as the large one whose readers of these
+    channels are 0."""
     import mxnet as mx
 
     network = network_for_channels()

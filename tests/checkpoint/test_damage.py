@@ -1,4 +1,4 @@
-"""Whatever happens to a checkpoint on the disk is refused by name, and the one before it is used."""
+"""Damaged checkpoints are refused by name, and the one before is used."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def rewrite(path: Path, change) -> None:
 
 
 def test_the_one_before_is_used_and_asking_for_the_damaged_one_names_it(two):
-    """What may be wrong with it: tests/damaged."""
+    """The kinds of damage are in tests/damaged."""
     flip(two / "step-00000020" / "model.params", 80)
     told = []
     store = CheckpointStore(two, keep_last=2, keep_top=0, report=told.append)

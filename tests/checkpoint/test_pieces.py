@@ -46,7 +46,7 @@ def test_the_bytes_of_the_file_and_the_hash_are_those_of_a_copy(tmp_path: Path) 
 
 
 def test_a_save_waits_for_arrays_that_are_the_runs_own(tmp_path: Path) -> None:
-    """What is changed after `save` is not in the file, and what came out of it is what was saved."""
+    """Changes after `save` are not in the file, and restored arrays equal the saved ones."""
     array = table()
     expected = array.copy()
     store = CheckpointStore(tmp_path, keep_last=1, keep_top=0)

@@ -21,7 +21,7 @@ PIECE = 5000
 
 
 class Wire:
-    """What rank 0 says and the other hears, in order."""
+    """Messages from rank 0 to the other rank, in order."""
 
     def __init__(self) -> None:
         self.said: List[bytes] = []

@@ -1,4 +1,4 @@
-"""What a task shows, as a person reads it and as files."""
+"""Artifacts of tasks, as shown in a terminal and as files."""
 
 from __future__ import annotations
 

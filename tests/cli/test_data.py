@@ -114,7 +114,7 @@ def test_mistakes_are_answered(refused, arguments: str, parts: list) -> None:
 
 @pytest.mark.slow
 def test_mxnet_is_not_imported(mxtrain, write_images_of_two_classes: Path) -> None:
-    """Neither where all is right nor where something is wrong; the process would end with another code."""
+    """Holds for clean and for damaged data; an import would change the exit code."""
     done = mxtrain("data", "check", f"dataset.root={write_images_of_two_classes}", "dataset=image_folder")
     assert done.returncode == 2 and done.stdout.startswith("unreadable_image: 1\n"), done.stderr
     assert list(mxtrain.folder.iterdir()) == [write_images_of_two_classes]

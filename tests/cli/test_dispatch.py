@@ -1,4 +1,4 @@
-"""What the command line says when a command is interrupted, and how it ends."""
+"""Output and exit code of interrupted commands."""
 
 from __future__ import annotations
 

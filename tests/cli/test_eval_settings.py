@@ -96,7 +96,7 @@ def test_explained_and_measured_values_match_a_computation_by_hand(
 
 @pytest.mark.slow
 def test_a_network_that_explains_gives_the_scores_of_the_run(train_run: Any, tmp_path: Path, capsys: Any) -> None:
-    """Whatever the placement and the precision of the pass; the layer that is looked at is named."""
+    """Holds for every placement and precision; the explained layer is named."""
     train_run(*LENET)
     tables = []
     low = list(BFLOAT16) or ["parallel=pipeline"]

@@ -1,4 +1,4 @@
-"""What `predict` computes with files is what `eval` computes with the dataset, sample by sample."""
+"""`predict` computes for files the same as `eval` for the dataset, sample by sample."""
 
 import gzip
 import json
@@ -185,7 +185,7 @@ def accuracy_and_rows(run_dir, files, folder, *overrides):
 
 
 def predictions_and_labels(trained, loader):
-    """What the task makes of each sample of a loader, and the true class."""
+    """Returns the prediction and the true class of each sample of a loader."""
     found = [
         (trained.description.task.decode(outputs, batch).asnumpy(), batch.targets[0].asnumpy().astype(int))
         for batch, outputs in trained.evaluator.predict(loader)

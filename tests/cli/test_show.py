@@ -1,4 +1,4 @@
-"""What flags show instead of running, `explain`, and completion in a real shell."""
+"""Flags that show instead of running, `explain`, and completion in a real shell."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a plain run starts: what is done once, and how far it is from the command to the network. In this process."""
+"""Start of a plain run in this process: steps done once, and the depth of calls from the command to the network."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_from_the_command_to_the_network_it_is_not_far(folder: Path, monkeypatch
 
 @pytest.fixture
 def counts(monkeypatch: pytest.MonkeyPatch) -> Counter:
-    """How often a run does what takes time, until it trains."""
+    """Counts how often a run does each expensive step before it trains."""
     from mxtrain.checkpoint import store
     from mxtrain.training.runner import Runner
 
@@ -107,7 +107,7 @@ def test_a_plain_run_composes_validates_and_opens_its_checkpoint_once(folder: Pa
 
 
 def test_a_command_imports_no_other_command() -> None:
-    """What they share stands below them: the composed configuration, the environment, the group of processes."""
+    """Shared code is below the commands: the composed configuration, the environment, the group of processes."""
     sys.path.insert(0, str(ROOT / "tests/support"))
     try:
         from test_architecture import imports_of

@@ -1,4 +1,4 @@
-"""What a checkpoint of somebody's may make `eval` and `predict` run: nothing but mxtrain's own."""
+"""A checkpoint of unknown origin makes `eval` and `predict` run only code of mxtrain."""
 
 from __future__ import annotations
 

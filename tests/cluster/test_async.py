@@ -98,7 +98,7 @@ def test_compressed_gradients_and_weights(tmp_path: Path) -> None:
 
 
 def tags(run_dir: Path) -> set:
-    """Of the scalars in TensorBoard's files."""
+    """Returns the tags of scalars in TensorBoard's files."""
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     return set(EventAccumulator(str(run_dir)).Reload().Tags()["scalars"])
@@ -106,7 +106,8 @@ def tags(run_dir: Path) -> set:
 
 @pytest.mark.slow
 def test_after_a_kill_all_go_on_from_the_checkpoint(tmp_path: Path) -> None:
-    """Of the server, which has the optimizer's state; whoever else dies, all are started again in the same way."""
+    """Kills the server, which has the optimizer's state; the death of any other process restarts all in the same
+    way."""
     run_dir = tmp_path / "run"
     run = Process(run_dir, *TWO, *SLOW).wait_until(has_steps(run_dir, 45))
     os.kill(processes(run_dir)["server"][0], signal.SIGKILL)

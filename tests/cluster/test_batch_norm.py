@@ -200,7 +200,7 @@ def test_waiting_for_others_within_a_forward_pass_is_no_computing(monkeypatch: p
 @pytest.mark.parametrize("speeds", [(), (3.0, 1.0, 0.0)])
 @pytest.mark.parametrize("size", [1, 2, 7, 24, 25])
 def test_all_workers_know_what_each_group_holds(over_microbatches, speeds, size) -> None:
-    """What is counted for every worker is what that worker's own shares are cut into."""
+    """The counts for each worker are the sizes of that worker's own shares."""
     from mxtrain.parallel.layout import split
 
     division = Division(2, 2, 3, over_microbatches)

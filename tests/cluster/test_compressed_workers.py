@@ -36,7 +36,7 @@ TWO = (
 
 @pytest.mark.zoo
 def test_a_killed_run_ends_with_the_same_weights(tmp_path: Path) -> None:
-    """One that casts and keeps scales; all of them, those that pack bits as well: test_threads.py."""
+    """Covers a compression that casts and keeps scales; test_threads.py covers all, also those that pack bits."""
     (tmp_path / "tmp").mkdir()
     Process(tmp_path / "undisturbed", *TWO, *WAYS["bf16"]).end()
     run_dir = tmp_path / "run"
@@ -101,7 +101,7 @@ def test_saving_by_the_clock_is_the_same_step_for_all(tmp_path: Path) -> None:
     ],
 )
 def test_impossible_settings_are_refused(describe_run: Any, overrides: List[str], words: List[str]) -> None:
-    """That nothing is written then: test_workers.py."""
+    """test_workers.py shows that nothing is written."""
     with pytest.raises(ConfigError) as refused:
         describe_run("kvstore=dist_sync", "cluster.workers=2", *overrides)
     assert all(word in str(refused.value) for word in words), refused.value

@@ -1,4 +1,4 @@
-"""What a supervisor hears of a process that comes to its first batch and ends before half a second is over."""
+"""Heartbeats of a process that reaches its first batch and ends within half a second."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def heard(monkeypatch: pytest.MonkeyPatch) -> Heartbeat:
 
 
 def test_the_first_batch_is_reported_at_once(heard: Heartbeat) -> None:
-    """Else the run directory of a run that dies in its first half second would be taken for one that never began."""
+    """Otherwise a run that dies in its first half second would seem never to have begun."""
     heard.begin_batch()
     heard.begin_batch()
     (line,) = os.read(heard.ear, 1000).splitlines()  # type: ignore[attr-defined]

@@ -74,7 +74,7 @@ def test_a_ring_resolves_no_names(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Worker(ClusterProcess):
-    """As a supervisor sees it, without a process."""
+    """A worker as a supervisor sees it, without a process."""
 
     def __init__(self, number: int):
         super().__init__(LaunchSpec(f"worker {number}", [], {}, number=number))

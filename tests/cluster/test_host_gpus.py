@@ -22,13 +22,13 @@ ROOT = local_root(Path("/nowhere"))
 
 
 def ompi(size: int, **more: str) -> Environments:
-    """What Open MPI tells each of `size` processes on one host."""
+    """Returns Open MPI's environment variables for each of `size` processes on one host."""
     shared = {"OMPI_COMM_WORLD_SIZE": str(size), "OMPI_COMM_WORLD_LOCAL_SIZE": str(size), "PMIX_NAMESPACE": "7", **more}
     return [{**shared, "OMPI_COMM_WORLD_RANK": str(r), "OMPI_COMM_WORLD_LOCAL_RANK": str(r)} for r in range(size)]
 
 
 def slurm(*nodes: List[int], **more: str) -> Environments:
-    """What Slurm 22 tells each task: `nodes` holds the numbers of the tasks of each."""
+    """Returns the variables of Slurm 22 for each task; `nodes` holds the number of tasks of each node."""
     size = sum(map(len, nodes))
     shared = {
         "SLURM_STEP_NUM_TASKS": str(size),
@@ -52,7 +52,7 @@ def slurm(*nodes: List[int], **more: str) -> Environments:
 
 
 def ours(workers: int, *ranks_of_hosts: List[int]) -> Environments:
-    """What our launchers of one machine, and over ssh, tell each worker."""
+    """Returns the variables that our launchers, local and over ssh, set for each worker."""
     cluster, found = Cluster(workers=workers, servers=1), {}
     for ranks in ranks_of_hosts or (None,):
         for spec in launch_specs(cluster, "zmq", [], Path("logs"), ROOT, {}, ranks):
@@ -62,7 +62,7 @@ def ours(workers: int, *ranks_of_hosts: List[int]) -> Environments:
 
 
 def relayed(told: Environments, workers: int, monkeypatch: pytest.MonkeyPatch) -> Environments:
-    """What the relays that mpirun and srun start tell the workers: they come first, servers after them."""
+    """Returns the variables that relays of mpirun and srun set for workers, which come before servers."""
     cluster, found = Cluster(workers=workers, servers=max(len(told) - workers, 1)), []
     for rank, environ in enumerate(told[:workers]):
         with monkeypatch.context() as patch:
@@ -78,7 +78,7 @@ def relayed(told: Environments, workers: int, monkeypatch: pytest.MonkeyPatch) -
 
 
 def launched(told: Environments, cluster: Cluster) -> Environments:
-    """What becomes of processes that the user's own mpirun or srun starts: scheduler and servers come first."""
+    """Returns the variables of processes started by the user's own mpirun or srun: scheduler and servers come first."""
     found = [{**environ, **(launched_environment(cluster, "zmq", environ) or {})} for environ in told]
     return [environ for environ in found if environ["DMLC_ROLE"] == "worker"]
 
@@ -120,7 +120,7 @@ STARTED: Dict[str, Any] = {
     "horovodrun": (lambda _: HOROVODRUN, ["0", "1", "0", "1"]),
     "dmlc's tracker": (lambda _: TRACKER, ["0", "1"]),
 }
-"""Who started the workers -> (their environments, the first GPU of each)."""
+"""Launcher -> (environments of the workers, first GPU of each)."""
 
 
 @pytest.mark.parametrize("starter", STARTED)

@@ -1,4 +1,4 @@
-"""What a supervisor starts dies with it, and is otherwise as if a shell had started it."""
+"""Processes of a supervisor die with it and otherwise behave as if started by a shell."""
 
 from __future__ import annotations
 

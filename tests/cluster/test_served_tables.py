@@ -115,7 +115,7 @@ def test_asynchronous_workers_learn_and_one_is_one_device(table: Path, tmp_path:
 
 
 def ratings(folder: Path) -> Path:
-    """As MovieLens has them: users have films of their own group alone."""
+    """Ratings in MovieLens's format: users rate films of their own group only."""
     draw, lines = random.Random(0), ["userId,movieId,rating,timestamp"]
     for user in range(120):
         for film in draw.sample(range(user % 4, 60, 4), 9):
@@ -163,7 +163,7 @@ def test_a_recommender_under_p3_is_stopped_early_as_without_servers(tmp_path: Pa
 
 
 def used(run_dir: Path, capfd: Any) -> List[str]:
-    """What `eval` measures and `predict` recommends to 120 users."""
+    """Returns the metrics of `eval` and the recommendations of `predict` for 120 users."""
     capfd.readouterr()
     assert mxtrain(["eval", str(run_dir), "task.baselines=false"]) == 0
     measured = re.findall(r"(\w+_at_k\w*) (\d\.\d+)", capfd.readouterr().out)

@@ -255,7 +255,8 @@ def test_signals_are_left_to_threads_that_wait_for_them():
 
 
 class Panic(BaseException):
-    """As pyo3's PanicException, which an import in Rust raises in place of what Python code raised."""
+    """An exception like pyo3's PanicException, which an import in Rust raises in place of an exception of Python
+    code."""
 
 
 @pytest.mark.parametrize("instead", [ImportError, Panic, SystemExit, None])

@@ -1,4 +1,4 @@
-"""Who waits for whom: times of all workers, stragglers by name, and shares by measured speed."""
+"""Stragglers: times of all workers, slow workers by name, and shares by measured speed."""
 
 from __future__ import annotations
 

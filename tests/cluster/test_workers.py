@@ -137,7 +137,7 @@ def test_workers_with_replicas_and_stages_of_their_own_and_empty_shares(tmp_path
 
 @pytest.mark.zoo
 def test_verify_finds_the_numbers_of_one_device() -> None:
-    """Of kvstore=dist_device_sync and more workers: test_batch_norm.py."""
+    """test_batch_norm.py covers kvstore=dist_device_sync and more workers."""
     done = verify("tolerance=1e-10", "kvstore=p3", "cluster.workers=2", "cluster.servers=2", "model=lenet")
     assert done.returncode == 0 and "the same as on one device" in done.stdout, done.stdout + done.stderr
     assert "every bit is equal" in done.stdout
@@ -145,8 +145,8 @@ def test_verify_finds_the_numbers_of_one_device() -> None:
 
 @pytest.mark.zoo
 def test_after_each_of_several_deaths_the_run_goes_on_to_the_same_weights(tmp_path: Path, undisturbed: Path) -> None:
-    """Of worker 0, server and scheduler (worker 1: test_compressed_workers.py), and of a server that was stopped; one
-    run, which began anew (`never`, in a spelling of its own), and which a second start leaves alone."""
+    """Kills worker 0, server and scheduler (worker 1: test_compressed_workers.py) and stops a server, in one run that
+    starts with resume=never in another spelling; a second start leaves the finished run alone."""
     run_dir, given = tmp_path / "run", (*TWO, *SLOW, "cluster.heartbeat_timeout=2", "++checkpoint.resume=never")
     run = Process(run_dir, *given)
     log = run_dir / "workers" / "supervisor.log"
@@ -350,7 +350,7 @@ class Unanswered(Callback):
 
 @pytest.mark.zoo
 def test_a_disconnect_without_an_answer_is_short(tmp_path: Path) -> None:
-    """As where ps-lite's scheduler closes its sockets before its last answer is on its way: all others wait for it."""
+    """Simulates ps-lite's scheduler closing its sockets before its last answer is sent, for which all others wait."""
     (tmp_path / "unanswered.py").write_text(UNANSWERED)
     done = Process(
         tmp_path / "run",

@@ -1,4 +1,4 @@
-"""What `eval` and `predict` take of the description in a checkpoint, and what is this machine's and this command's."""
+"""Fields of a checkpoint's description that `eval` and `predict` take, and those of this machine and command."""
 
 from __future__ import annotations
 

@@ -145,7 +145,7 @@ def test_a_declared_combination_builds_and_is_measured(
 
 @pytest.mark.zoo
 def test_a_combination_that_is_not_declared_names_one_that_is(compose: Any) -> None:
-    """Whoever types what the message says gets no other message of this kind."""
+    """Following the advice of the message gives no further message of this kind."""
     models = {name: build_group("model", OmegaConf.to_container(made_of(name)), str) for name in MODELS}
     for task in TASKS:
         usual = compose(f"task={task}")

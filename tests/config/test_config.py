@@ -21,7 +21,7 @@ class Animal(Spec):
     """Base of a group."""
 
     legs: Positive = 4
-    """How many it stands on."""
+    """Number of legs."""
 
 
 class Dog(Animal):

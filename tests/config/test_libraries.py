@@ -1,4 +1,4 @@
-"""What is said to install where data need a library that is not there."""
+"""Messages that name the package to install if data need a missing library."""
 
 from __future__ import annotations
 

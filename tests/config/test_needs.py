@@ -1,4 +1,4 @@
-"""What a task needs of placement, store and precision is checked before anything starts."""
+"""Needs of a task from placement, store and precision are checked before anything starts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is quoted here, Hydra reads back as it was."""
+"""Hydra reads quoted values back unchanged."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which settings let gradients of tables hold a batch's rows alone, and what is said where they do not."""
+"""Settings that keep gradients of tables to the rows of a batch, and messages for those that cannot."""
 
 from __future__ import annotations
 

@@ -1,9 +1,6 @@
-"""What is damaged, how, and what is said of it: the rows of docs/reference/damaged-input.md.
-
-A kind of input is a function that makes a whole one and gives what reads it; a damage is a function that spoils it.
-`@kind` and `@damage` register them; a `Case` is plain data that names both. A new row is a `Case` and, where the damage
-is new, a function.
-"""
+"""Kinds of input, damages and expected messages: the rows of docs/reference/damaged-input.md. A kind of input is a
+function that makes a whole one and returns its reader; a damage is a function that spoils it. `@kind` and `@damage`
+register them; a `Case` is plain data that names both. A new row is a `Case` and, for a new damage, a function."""
 
 from __future__ import annotations
 

@@ -119,7 +119,7 @@ CASES: List[Case] = [
 
 
 def state_of(step: int) -> Dict[str, Any]:
-    """As a run of mxtrain writes it."""
+    """Returns the state that a run of mxtrain writes."""
     return {
         "run": {
             "description": CONFIG,
@@ -161,7 +161,7 @@ def place(folder: Path, step: int = STEPS[-1]) -> Path:
 
 
 def go_on(folder: Path) -> str:
-    """As `train` does in a run directory."""
+    """Opens the newest checkpoint of a run directory, like `train`."""
     said: List[str] = []
     store = CheckpointStore(folder / "checkpoints", keep_last=2, keep_top=1, report=said.append)
     try:
@@ -179,7 +179,7 @@ def kind_of(checkpoint: Checkpoint) -> Type[Signature]:
 
 
 def measure(path: Path) -> None:
-    """As `eval` does with a checkpoint that was named."""
+    """Opens a named checkpoint, like `eval`."""
     checkpoint = open_checkpoint(path)
     resume.require_run_state(checkpoint)
     signature_of(checkpoint, kind_of(checkpoint))

@@ -55,7 +55,7 @@ def test_a_value_that_is_not_a_number_is_no_improvement():
 
 
 def feed_losses(spec, values, losses, state=None):
-    """As `feed`, with validation losses."""
+    """Like `feed`, with validation losses."""
     state = state or {}
     for number, (value, loss) in enumerate(zip(values, losses), start=1):
         state = spec.check({"val/accuracy": value, "val/loss": loss}, state, lambda name: "max")

@@ -1,4 +1,4 @@
-"""What a graph computes in inference does not depend on what its memory held before."""
+"""The result of a graph in inference does not depend on earlier contents of its memory."""
 
 from __future__ import annotations
 

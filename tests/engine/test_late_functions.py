@@ -1,4 +1,4 @@
-"""What is made of source text is compiled when it is called, and is then what it would have been."""
+"""Functions made of source text are compiled at their first call and are otherwise unchanged."""
 
 from __future__ import annotations
 

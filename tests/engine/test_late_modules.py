@@ -1,4 +1,4 @@
-"""What a library imports and a run hardly ever uses waits until it is used."""
+"""Rarely used imports of libraries wait until they are used."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the names of parameters say."""
+"""Parsing of the names of parameters."""
 
 import pytest
 

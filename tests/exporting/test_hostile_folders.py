@@ -387,7 +387,7 @@ class Answering:
 
 
 def test_fields_of_fixed_size_are_skipped() -> None:
-    """Of a protocol buffer: 8 bytes of wire type 1, 4 of type 5; then the number 7."""
+    """A protocol buffer with 8 bytes of wire type 1 and 4 of type 5, then the number 7."""
     message = b"\x09" + b"a" * 8 + b"\x15" + b"b" * 4 + b"\x18\x07"
     assert list(standalone.fields(memoryview(message))) == [(1, b"a" * 8), (2, b"b" * 4), (3, 7)]
     with pytest.raises(ValueError, match="has no end"):

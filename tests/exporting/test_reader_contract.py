@@ -32,7 +32,7 @@ from mxtrain.speech.sound_formats import HEAD
 pytestmark = pytest.mark.slow
 
 TOLERANCE = 2e-6
-"""Of numbers in rows, which are rounded to six digits: MXNet and onnxruntime sum in another order."""
+"""Tolerance for numbers in rows, which have six digits: MXNet and onnxruntime sum in different orders."""
 Rows = Optional[List[Dict[str, Any]]]
 """Rows of a file; None if it is refused."""
 SHORT = ("trainer.test=false", "trainer.seed=3", "early_stopping=off")

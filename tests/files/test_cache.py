@@ -1,4 +1,4 @@
-"""What is kept for later processes counts only where nobody else could have written it."""
+"""Cached files are used only if no other user could have written them."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def test_a_library_is_loaded_from_what_was_looked_at(folder):
 
 @pytest.mark.parametrize("damage", ["writable", "stranger"])
 def test_a_library_that_others_could_have_written_is_not_loaded(folder, monkeypatch, damage):
-    """Neither a stranger's folder in a shared XDG_CACHE_HOME, nor a file in it that the name and hash fit."""
+    """Covers a foreign folder in a shared XDG_CACHE_HOME, and a file in it with the right name and hash."""
     if damage == "stranger" and os.geteuid() != 0:
         pytest.skip("only root can act as another user")
     monkeypatch.setattr(native, "_compile", lambda compiler, cache, key: cache / "compiled-anew")
@@ -144,7 +144,7 @@ def test_a_library_that_others_could_have_written_is_not_loaded(folder, monkeypa
 
 
 def test_all_caches_are_one_module():
-    """Nobody else asks where the cache is."""
+    """No other module computes the place of the cache."""
     others = [
         path
         for path in (ROOT / "mxtrain").rglob("*.py")

@@ -1,4 +1,4 @@
-"""What every store that joins workers does with its sums, by workers in threads."""
+"""Contract of the sums of every store that joins workers, with workers in threads."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from mxtrain.kvstore.reduction import Reduction
 
 
 def of_workers(count: int, work: Any) -> Any:
-    """What `work(store)` returns in each worker."""
+    """Returns the result of `work(store)` of each worker."""
     rendezvous = Rendezvous(count)
     return rendezvous.run(lambda world: work(ThreadStore(world, rendezvous)))
 

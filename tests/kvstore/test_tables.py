@@ -124,7 +124,7 @@ def test_several_workers_make_the_bits_of_workers_with_tables_of_their_own(worke
 
 @pytest.mark.slow
 def test_servers_forget_tables_only_when_all_workers_have_done_with_them(monkeypatch: Any) -> None:
-    """As in `verify`, which trains twice: worker 1 asks for its last gradients late."""
+    """`verify` trains twice in this way: worker 1 asks for its last gradients late."""
     monkeypatch.setattr("in_threads.PATIENCE_S", 5)
     spec, rendezvous = optimizers.Adam(), Rendezvous(2)
     servers = Servers(spec, 2, True)
@@ -180,7 +180,7 @@ def test_predictions_are_those_of_a_table_at_the_worker() -> None:
 
 @pytest.mark.parametrize("to_servers", [False, True])
 def test_a_state_goes_on_with_and_without_servers(to_servers: bool) -> None:
-    """As a checkpoint has it: pieces of rows, of tables and of the optimizer."""
+    """The state has a checkpoint's form: pieces of rows, of tables and of the optimizer."""
     spec = optimizers.Adam(wd=0.01)
     steps = [build_step(spec), served_step(Servers(spec, 3), spec=spec)]
     before, after = steps if to_servers else steps[::-1]

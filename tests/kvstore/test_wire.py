@@ -1,4 +1,4 @@
-"""What workers and updating servers say to each other, and how workers agree without waiting."""
+"""Messages between workers and updating servers, and agreement of workers without waiting."""
 
 import dataclasses
 import random

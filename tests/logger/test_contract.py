@@ -1,4 +1,4 @@
-"""What holds for every kind of logger."""
+"""Contract of all loggers."""
 
 from __future__ import annotations
 

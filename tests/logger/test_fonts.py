@@ -20,7 +20,7 @@ CAT = "\u732b"
 
 @pytest.fixture
 def system_fonts(monkeypatch):
-    """What the system has, as this test says."""
+    """Replaces the list of system fonts."""
     from matplotlib import font_manager
 
     caches = (

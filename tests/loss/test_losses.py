@@ -160,7 +160,7 @@ class Target(gluon.HybridBlock):
 
 
 class Plain(gluon.Block):
-    """One that cannot be hybridized."""
+    """A loss that cannot be hybridized."""
 
     def forward(self, scores, label):
         assert label.shape == scores.shape[:1]
@@ -183,7 +183,7 @@ class Mean(gluon.HybridBlock):
     ],
 )
 def test_a_loss_of_ones_own_is_given_class_indices(target, arguments, expected, training):
-    """As Gluon's losses are."""
+    """Gluon's losses take class indices, too."""
     spec = CustomLoss(target=target, arguments=arguments)
     block = spec.build(4, training)
     spec.check(block, (2, 4))

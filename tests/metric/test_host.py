@@ -72,7 +72,7 @@ class Words(Collected):
 
 
 def test_a_sample_may_have_any_number_of_rows_and_counts_once() -> None:
-    """Whoever collected it, and in whatever order."""
+    """Holds for rows collected by any worker in any order."""
     first, second = Words(), Words()
     first.add(7, np.array([[1.0], [2.0]]))
     first.add(3, np.zeros((0, 1)))

@@ -1,4 +1,4 @@
-"""What the tables of gradients leave out, and why; and that what MXNet gets wrong shows in them."""
+"""Exceptions of the gradient tables with their reasons; errors of MXNet show in the tables."""
 
 import inspect
 import json
@@ -80,6 +80,6 @@ def test_operators_of_gluoncvs_classifiers_are_in_a_table(covered, names):
 
 @pytest.mark.parametrize("name", ["SELU", "AvgPool2D [3, 2, 0, True]"])
 def test_mended_operators_are_wrong_in_mxnet(name):
-    """So that the table can fail."""
+    """Otherwise the table could not fail."""
     (case,) = [case for case in CASES if case.name == name]
     assert wrong(case, mend=False) and not wrong(case)

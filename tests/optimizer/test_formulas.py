@@ -299,7 +299,8 @@ KINDS = [functools.partial(kind, wd=0.0 if kind is o.GroupAdaGrad else 0.1) for 
 
 @pytest.mark.parametrize("build", KINDS, ids=lambda build: build.func.__name__)
 def test_parameters_without_rate_do_not_move(build):
-    """Neither weights nor state, by momentum and decay either; it goes on as if the steps at rate 0 had not been."""
+    """Neither weights nor state move, also with momentum and decay; training continues as if the steps at rate 0 had
+    not been."""
     spec = build()
     shapes = shapes_for(spec)
     still = "dense.weight"

@@ -1,4 +1,4 @@
-"""Where networks are cut."""
+"""Choice of the cuts between stages."""
 
 import itertools
 import random

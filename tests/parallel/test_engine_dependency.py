@@ -1,4 +1,4 @@
-"""What waits for a backward pass that writes more than MXNet's engine knows."""
+"""Later operations wait for a backward pass that writes more than MXNet's engine knows."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from mxtrain.parallel.engine_dependency import EngineDependency
 
 
 def memory_of(array: nd.NDArray) -> np.ndarray:
-    """What lies there now, whether or not the engine is done with it."""
+    """Returns the current bytes of an array, without waiting for the engine."""
     pointer = ctypes.c_void_p()
     mx.base.check_call(mx.base._LIB.MXNDArrayGetData(array.handle, ctypes.byref(pointer)))
     return np.ctypeslib.as_array(ctypes.cast(pointer, ctypes.POINTER(ctypes.c_float)), array.shape)

@@ -120,7 +120,7 @@ def test_hooks_of_a_network_are_called() -> None:
 
 
 def test_sums_of_a_step_stay_what_they_are() -> None:
-    """Whoever records them reads them some steps later."""
+    """The recorder reads them some steps later."""
     made = build()
     first = made.forward_backward(batch(8, 0))
     before = first.asnumpy()

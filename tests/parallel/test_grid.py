@@ -142,7 +142,7 @@ def test_workers_cut_where_rank_0_does():
 
 
 def candidates():
-    """Where the network may be cut in two."""
+    """Returns the places at which the network can be cut in two."""
     graph = Graph(NETWORKS["resnet"]())
     return [[graph.beginnings()[position]] for position in find_candidates(graph, 2)]
 
@@ -247,7 +247,7 @@ def test_statistics_of_replicas_become_their_mean_after_each_step():
 
 @pytest.mark.slow
 def test_a_guard_before_each_forward_pass_of_a_device_changes_no_bit():
-    """As on GPUs, where each of them writes statistics and a device has several threads: microbatches take turns."""
+    """On GPUs each forward pass writes statistics and a device has several threads, so microbatches take turns."""
     plain, grid = (build("resnet", Hybrid(stages=2, microbatches=2)) for _ in range(2))
     assert not grid._executors.train.guards  # on CPUs
     guards, called = grid._executors.dependencies(of_readers=True), []

@@ -1,4 +1,4 @@
-"""Where the time of a step goes: work is counted as the formulas say, and times are added up per operator."""
+"""Times of a step by operator: work is counted by the formulas, and times are summed per operator."""
 
 from io import StringIO
 

@@ -104,7 +104,7 @@ def test_exact_updates_are_the_dense_ones_to_the_bit(kind: Any, own: bool, monke
 def test_one_pass_of_sgd_gives_the_bits_of_an_update_of_copies(
     momentum: float, lazy: bool, clip: Any, monkeypatch: Any
 ) -> None:
-    """Where gradients are clipped by their norm, the operator multiplies them by a number first."""
+    """The operator first multiplies gradients that are clipped by their norm."""
     spec = optimizers.SGD(momentum=momentum, wd=0.01)
     own = values(train(build_step(spec, lazy=lazy, clip=clip)))
     asked: List[bool] = []
@@ -211,7 +211,8 @@ def test_predictions_are_the_dense_ones_whatever_the_size_of_a_batch() -> None:
 
 @pytest.mark.parametrize("placement, parts", [(Single(), 1), (Data(replicas=2), 1)])
 def test_a_prediction_between_a_step_and_its_gradient_rows_changes_no_weight(placement: Any, parts: int) -> None:
-    """Such as a look back at a loss that is not finite: rows in the network are then others than the gradient's."""
+    """The diagnosis of a non-finite loss is such a prediction: rows in the network then differ from those of the
+    gradient."""
     one, other = (build_step(optimizers.Adam(), placement=placement, parts=parts) for _ in range(2))
     train(one)
     strategy, rng = other.strategy, np.random.RandomState(3)
@@ -230,7 +231,7 @@ def test_a_prediction_between_a_step_and_its_gradient_rows_changes_no_weight(pla
 
 
 class Picks(gluon.HybridBlock):
-    """As many scores as a sample has ids."""
+    """Gives as many scores as a sample has ids."""
 
     def __init__(self, **kwargs: Any):
         super().__init__(**kwargs)

@@ -35,7 +35,7 @@ def test_1f1b_holds_as_many_microbatches_as_stages_follow():
 
 
 def test_backwards_come_in_the_order_of_microbatches():
-    """So that gradients are added in the order in which one device adds them."""
+    """Gradients are thereby added in the order of one device."""
     for schedule in ("gpipe", "1f1b"):
         for stage in range(3):
             order = [a.microbatch for a in stage_order(schedule, stage, 3, 5) if a.kind == BACKWARD]

@@ -1,4 +1,4 @@
-"""What the engine did is added up rightly, and a real run shows it."""
+"""Times of the engine are added up correctly, also in a real run."""
 
 import json
 

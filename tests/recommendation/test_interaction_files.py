@@ -276,7 +276,7 @@ def test_a_user_who_has_all_items_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("form", ["csv", "bare.csv", "ratings.dat"])
 def test_a_second_start_reads_no_text(tmp_path: Path, form: str, monkeypatch: Any) -> None:
-    """Whoever reads the same file in another way, or another file, reads it anew."""
+    """Other settings or another file are read from the text again."""
     path = tmp_path / (form if form == "ratings.dat" else f"x.{form}")
     if form == "ratings.dat":
         path.write_text("".join("::".join(map(str, row)) + "\n" for row in ROWS))

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.usefixtures("own_cache")
 
 USERS, ITEMS = 8, 12
 TOWNS = ("Ulm", "Bonn", "Ulm", "", "Kiel", "Ulm", "Bonn")
-"""Of users but the last, who is in no row."""
+"""Towns of all users but the last, who is in no row."""
 PRICES = [float(item * item) for item in range(ITEMS)]
 
 

@@ -341,7 +341,7 @@ def test_the_norm_of_a_steps_gradients(trained: Trained) -> None:
 
 
 def test_cases_exercise_their_features(trained: Trained) -> None:
-    """Else the comparisons above would prove less than they say."""
+    """Otherwise the comparisons above would prove less than they claim."""
     limit, norms = trained.reference.settings.clip_global_norm, [moment.grad_norm for moment in trained.moments]
     assert limit is None or min(norms) < limit < max(norms), norms
     first, last = trained.moments[0], trained.moments[-1]

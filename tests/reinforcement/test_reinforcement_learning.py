@@ -27,7 +27,7 @@ from mxtrain.workflows.verification import verify
 
 RL = "task=reinforcement_learning"
 SIDE = 36
-"""Of images: the least that the convolutions take."""
+"""Side of images: the smallest that the convolutions take."""
 SMALL = (
     RL,
     "dataset.num_envs=4",

@@ -17,7 +17,7 @@ ISA = "DNNL_MAX_CPU_ISA"
 
 
 def _python(code: str, **environ: str) -> str:
-    """What `code` prints in a fresh interpreter, where nothing imported MXNet."""
+    """Returns the output of `code` in a fresh interpreter that has not imported MXNet."""
     clean = {name: value for name, value in os.environ.items() if not name.startswith(("OMP_", "MXNET_", "DNNL_"))}
     clean.pop("MXTRAIN_RUNTIME_SET", None)
     command = [sys.executable, "-W", "ignore", "-c", code]

@@ -213,7 +213,7 @@ def test_bar_plain_lines_and_status_have_it(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_run_writes_it(tmp_path: Path, nvml: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of a run on a CPU that takes it for a GPU: status.json at its end, and TensorBoard's curves."""
+    """A run whose CPU is taken for a GPU writes status.json and curves of TensorBoard."""
     monkeypatch.setattr(Layout, "gpus", property(lambda layout: [1]))
     monkeypatch.setenv("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
     given = ["dataset=synthetic", "trainer.max_epochs=1", "checkpoint=off", f"hydra.run.dir={tmp_path / 'run'}"]

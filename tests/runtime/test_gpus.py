@@ -1,4 +1,4 @@
-"""What the driver says of GPUs that no published MXNet can run on, from a program that stands in for nvidia-smi."""
+"""Messages about GPUs that no published MXNet supports, from a stand-in for nvidia-smi."""
 
 from __future__ import annotations
 

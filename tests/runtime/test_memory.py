@@ -1,4 +1,4 @@
-"""What a process may have at most: the machine's memory, its container's, its own limit."""
+"""Memory limit of a process: the machine's memory, its container's limit, its own limit."""
 
 import resource
 

@@ -118,7 +118,7 @@ def stream(served: Served, model: str, text: str, **parameters: Any) -> List[Dic
 
 
 def predicted(folder: Path, texts: List[str], key: str) -> List[str]:
-    """What the folder's own predict.py writes, in a process without mxtrain's modules."""
+    """Returns the output of the folder's own predict.py, in a process without mxtrain's modules."""
     with tempfile.NamedTemporaryFile("w", suffix=".txt") as file:
         file.write("\n".join(texts) + "\n")
         file.flush()

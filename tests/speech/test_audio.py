@@ -29,8 +29,8 @@ FEATURES = Features(sample_rate=4000, num_mels=16)
 RATE = 4000
 
 
-class Silent:
-    """Watches a check and says nothing."""
+class NoProgress:
+    """Progress display that shows nothing."""
 
     def begin(self, what: str, total: int) -> None: ...
 
@@ -175,7 +175,7 @@ def test_a_check_lists_all_that_is_wrong_by_file_and_line(tmp_path: Path) -> Non
     path = wrong_manifest(tmp_path)
     findings = CollectedFindings()
     given = dataset(path, characters="abcd ").for_model(DeepSpeech2())
-    census = check_dataset(given, findings, Silent(), 2)
+    census = check_dataset(given, findings, NoProgress(), 2)
     assert sum(census.num_samples.values()) == 12
     assert findings.counts == {**{kind: 1 for kind in KINDS}, "cut_audio": 2}
     for kind, (line, said) in KINDS.items():

@@ -152,7 +152,7 @@ def test_files_that_are_not_arpa_are_refused(tmp_path, wrong: str, said: str) ->
 
 
 def words_score(model, text: str, weight: float, bonus: float) -> float:
-    """What a language model of words adds to a text, by itself."""
+    """Returns the score of a language model of words for a text."""
     context: List[str] = ["<s>"]
     total = 0.0
     for word in text.split():

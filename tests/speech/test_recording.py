@@ -48,7 +48,7 @@ def cut_behind_an_odd_chunk(path: Path) -> None:
 
 
 def piped_wav(path: Path) -> None:
-    """As written by a program that does not know the length."""
+    """Returns a WAV file written by a program that does not know the length."""
     soundfile.write(path, TONE, 8000)
     content = bytearray(path.read_bytes())
     content[4:8] = content[40:44] = b"\xff\xff\xff\xff"

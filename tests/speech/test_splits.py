@@ -1,4 +1,4 @@
-"""Which utterances each kind of dataset gives to training, validation and test."""
+"""Utterances of each kind of dataset in training, validation and test."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def texts(splits: Splits) -> List[Optional[List[str]]]:
-    """What is said in each split."""
+    """Returns the texts of each split."""
     sources: List[Any] = [splits.train, splits.val, splits.test]
     return [None if one is None else [one.transcript(row).text for row in range(len(one))] for one in sources]
 

@@ -89,7 +89,7 @@ IDS = {"cat": 17, "Dog": 3}
 def coco_json(
     names: Sequence[str], first_id: int = 1, ids: Optional[Dict[str, int]] = None, reverse: bool = True
 ) -> Dict[str, Any]:
-    """What a file of COCO's says of images; ids have gaps, and nothing is in order."""
+    """Returns a COCO file for images; ids have gaps and nothing is in order."""
     ids = ids or IDS
     images, annotations = [], []
     for number, name in enumerate(names):

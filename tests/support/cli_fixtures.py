@@ -52,7 +52,7 @@ class Shell:
         )
 
     def refused(self, *arguments: str) -> str:
-        """What is said to a mistake: exit code 2, nothing on standard output, nothing written, no MXNet."""
+        """Returns the message for a mistake: exit code 2, no standard output, nothing written, no MXNet."""
         before = files_in(self.folder)
         done = self(*arguments)
         assert done.returncode == 2, (done.returncode, done.stdout, done.stderr)
@@ -74,7 +74,7 @@ def mxtrain(tmp_path: Path) -> Shell:
 
 @pytest.fixture
 def refused(tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch):
-    """The same in this process, which is faster; other tests may have imported MXNet."""
+    """Returns the message for a mistake: exit code 2, no standard output, nothing written, MXNet not imported."""
     from mxtrain.cli import main
 
     folder = tmp_path / "cwd"

@@ -13,7 +13,7 @@ from mxtrain.model.graph.mxnet_workarounds import Called, called_in, replace_wro
 SEED = 1
 SECOND_ORDER = (-1, 1), (-0.5, 0.5)
 FOURTH_ORDER = (-2, -1, 1, 2), (1 / 12, -8 / 12, 8 / 12, -1 / 12)
-"""Where the function is asked, in steps, and with which weight the answers count."""
+"""Points of the difference quotient, in steps, and their weights."""
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,7 @@ class Computed:
             return flat(self.block(*self.inputs))
 
     def gradients(self, heads: Sequence[np.ndarray]) -> Dict[str, np.ndarray]:
-        """Of the sum of outputs times `heads`, by what is varied."""
+        """Returns gradients of the sum of outputs times `heads` with respect to the varied inputs."""
         outputs = self()
         heads_like = [nd.array(head, dtype=out.dtype) for head, out in zip(heads, outputs)]
         autograd.backward(outputs, heads_like, train_mode=self.case.train)
@@ -157,7 +157,7 @@ def wrong(case: Case, mend: bool = True) -> Dict[str, float]:
 
 
 def operators(case: Case) -> List[Called]:
-    """What the case calls."""
+    """Names of the operators that the case calls."""
     computed = Computed(case, "float32")
     if isinstance(computed.block, gluon.Block):
         computed.block.hybridize(False)  # autograd records what is hybridized as one operator
@@ -165,8 +165,8 @@ def operators(case: Case) -> List[Called]:
 
 
 FLOAT32_ONLY = {"step": 1e-2, "tolerance": {"float32": 3e-4, "float64": 3e-4}}
-"""What MXNet computes in float32 whatever it is given, so that differences need a wide step."""
+"""Operators that MXNet computes in float32 for any input, so that differences need a wide step."""
 
 
 IN_FLOAT32 = {"step": 1e-2, "tolerance": {"float32": 2e-3}, "dtypes": ("float32",)}
-"""What MXNet computes in float32 only."""
+"""Operators that MXNet computes in float32 only."""

@@ -11,7 +11,7 @@ _PNG_COLOUR = {1: 0, 2: 4, 3: 2, 4: 6}
 
 
 def png(pixels_HWC: np.ndarray) -> bytes:
-    """Of uint8 or uint16 pixels with 1 (grey), 2 (grey, alpha), 3 or 4 channels."""
+    """Returns a PNG of uint8 or uint16 pixels with 1 (grey), 2 (grey, alpha), 3 or 4 channels."""
     height, width, channels = pixels_HWC.shape
     rows = pixels_HWC.astype(pixels_HWC.dtype.newbyteorder(">")).reshape(height, -1)
     body = zlib.compress(b"".join(b"\0" + row.tobytes() for row in rows))
@@ -24,7 +24,7 @@ def _chunk(name: bytes, content: bytes) -> bytes:
 
 
 def tiff(pixels_HWC: np.ndarray, orientation: int = 1, is_white_zero: bool = False) -> bytes:
-    """Of unsigned, signed or floating pixels with 1 or 3 channels, uncompressed."""
+    """Returns an uncompressed TIFF of unsigned, signed or floating pixels with 1 or 3 channels."""
     height, width, channels = pixels_HWC.shape
     data = pixels_HWC.astype(pixels_HWC.dtype.newbyteorder("<")).tobytes()
     bits, kind = 8 * pixels_HWC.itemsize, {"u": 1, "i": 2, "f": 3}[pixels_HWC.dtype.kind]
@@ -51,7 +51,7 @@ def tiff(pixels_HWC: np.ndarray, orientation: int = 1, is_white_zero: bool = Fal
 
 
 def pnm(pixels_HWC: np.ndarray, maximum: int) -> bytes:
-    """Of uint16 pixels with 1 or 3 channels."""
+    """Returns a PNM of uint16 pixels with 1 or 3 channels."""
     height, width, channels = pixels_HWC.shape
     kind = {1: 5, 3: 6}[channels]
     return f"P{kind}\n{width} {height}\n{maximum}\n".encode() + pixels_HWC.astype(">u2").tobytes()

@@ -16,7 +16,7 @@ PATIENCE_S = 60
 
 
 class Rendezvous:
-    """Where the threads add their numbers up, in the order of their ranks."""
+    """Sums numbers of the threads in the order of their ranks."""
 
     def __init__(self, size: int) -> None:
         self.size = size
@@ -31,7 +31,7 @@ class Rendezvous:
         return found
 
     def run(self, work: Callable[[World], Any]) -> List[Any]:
-        """What `work` returns in each of the workers; raises what one of them raised."""
+        """Returns the result of `work` in each worker; raises the error of one of them."""
         found: List[Any] = [None] * self.size
         raised: List[BaseException] = []
 

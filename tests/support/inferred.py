@@ -37,7 +37,8 @@ def with_casts(symbol: Any) -> Any:
 
 
 def wrong_types(symbol: Any) -> List[str]:
-    """What is wrong with the types in a symbol under amp=float16, each kind of mistake once.
+    """Returns mistakes in the types of a symbol under amp=float16, each kind once. Listed operators take float16
+    wherever they can; other operators and readers of the outputs never do.
 
     An operator of the lists takes float16 wherever it can have it. No other does, nor does what reads the outputs.
     """
@@ -69,7 +70,7 @@ def wrong_types(symbol: Any) -> List[str]:
 
 
 def _is_cast_of_half(nodes: List[Any], index: int, types: Dict[Any, str]) -> bool:
-    """Whether an input was float16 before it was cast to float32."""
+    """Returns True if an input was float16 before it was cast to float32."""
     node = nodes[index]
     return node["op"] == "amp_cast" and types[tuple(node["inputs"][0][:2])] == "float16"
 

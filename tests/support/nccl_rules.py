@@ -13,7 +13,7 @@ from mxtrain.engine.backend import mx, nd
 
 Arrays = Union[nd.NDArray, Sequence[nd.NDArray]]
 TYPES = ("float32", "float16", "float64", "uint8", "int32", "int64")
-"""What GetNCCLType knows."""
+"""Types that GetNCCLType knows."""
 
 
 class NCCLRules:
@@ -24,7 +24,7 @@ class NCCLRules:
         self._keys: List[int] = []
         self._buffered: List[int] = []
         self._devices: List[int] = []
-        """Of all calls, in order; empty before the first sum over several devices."""
+        """Devices of all calls, in order; empty before the first sum over several devices."""
         self._root = -1
         self._lies_on: Dict[int, int] = {}
         """Key -> the device of the last sum."""

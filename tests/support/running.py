@@ -159,7 +159,7 @@ def checkpoints(run_dir: Path) -> List[str]:
 
 
 def has_steps(run_dir: Path, count: int) -> Callable[[], bool]:
-    """Whether metrics.jsonl holds that many lines."""
+    """Returns True if metrics.jsonl has this many lines."""
 
     def look() -> bool:
         file = run_dir / "metrics.jsonl"

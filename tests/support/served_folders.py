@@ -262,7 +262,7 @@ class Served:
 
     @property
     def errors(self) -> str:
-        """What it has written to standard error."""
+        """Returns the standard error of the server so far."""
         if not self._log.closed:
             self._log.seek(0)
             self._errors = self._log.read()

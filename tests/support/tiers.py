@@ -1,4 +1,4 @@
-"""Which tests `scripts/test --all` leaves to `scripts/test --zoo`."""
+"""Tests that `scripts/test --all` leaves to `scripts/test --zoo`."""
 
 from typing import Any, Iterable, List
 

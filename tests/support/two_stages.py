@@ -71,7 +71,7 @@ def with_area(found_NR):
 
 
 def check_values(coding, ours, theirs, path, side=SIDE, least=60, least_classes=2):
-    """Whether both detect the same with one file.
+    """Checks that both detect the same with one file.
 
     Args:
         least: detections that are to be compared at least.
@@ -103,7 +103,7 @@ def check_values(coding, ours, theirs, path, side=SIDE, least=60, least_classes=
 
 
 def check_names(ours, theirs):
-    """Whether names and shapes of all arrays are the same, and the boxes that they begin with."""
+    """Checks that names and shapes of all arrays and the initial boxes are equal."""
     from mxtrain.model.graph.shapes import infer_shapes
 
     infer_shapes(ours, (3, 96, 96))

@@ -1,4 +1,4 @@
-"""What `data check` finds in tables of numbers."""
+"""Problems that `data check` finds in tables of numbers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What one class for each sample means: probabilities, rows and columns, shown samples, and the report."""
+"""Classification of a sample into one class: probabilities, rows and columns, shown samples, and the report."""
 
 from __future__ import annotations
 

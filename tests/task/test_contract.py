@@ -281,7 +281,7 @@ def test_a_task_trains_and_its_parts_fit(
 
 
 def require_equal_predictions(trained: Any, source: Any, loader: Any) -> None:
-    """What `eval` measures of a sample is what `predict` says of it, in the order of its files and in other batches."""
+    """Requires that `eval` measures the predictions of `predict`, in the order of its files and in other batches."""
     decode, evaluator = trained.evaluator.decode, trained.evaluator
     measured = {
         int(index): prediction

@@ -1,4 +1,4 @@
-"""What is printed can be pasted: it names what this person started mxtrain with."""
+"""Printed commands can be pasted: they name the program that the user started."""
 
 from __future__ import annotations
 

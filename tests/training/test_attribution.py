@@ -1,5 +1,4 @@
-"""Where predictions come from: maps and sums against NumPy, layers that are chosen and refused, samples that are
-shown."""
+"""Attributions: maps and sums against NumPy, chosen and refused layers, shown samples."""
 
 from __future__ import annotations
 
@@ -80,8 +79,8 @@ def after_convolution(network: Any, map_Chw: np.ndarray) -> np.ndarray:
 
 @pytest.mark.slow
 def test_grad_cam_is_what_finite_differences_give() -> None:
-    """Of a layer before batch norm, ReLU and max pooling, whose gradients in inference are each another than in
-    training; the network was hybridized and called in both modes before."""
+    """Looks at a layer before batch norm, ReLU and max pooling, whose gradients differ between inference and training;
+    the network was hybridized and called in both modes before."""
     network = small_network(seed=5)
     image_BCHW = 3 * np.random.RandomState(1).randn(5, *SHAPE)
     with autograd.record():

@@ -153,7 +153,7 @@ def test_the_step_that_a_failed_run_wrote_is_found(exploded: Path, capfd: pytest
 def test_killed_worker_leaves_a_reference_to_its_share(
     finished: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """What a supervisor writes is repeated with the worker's own samples: both shares have the loss of the batch."""
+    """A supervisor's bundle is repeated with the worker's own samples: both shares have the loss of the batch."""
     run_dir = tmp_path / "run"
     shutil.copytree(finished, run_dir)
     (wanted,) = (row["loss"] for row in rows(run_dir) if row["step"] == 5 and row["split"] == "train")

@@ -1,4 +1,4 @@
-"""How runs end, and what they leave, in this process. 15 s."""
+"""Ends of runs and the files that they leave, in this process. 15 s."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a checkpoint takes of a run and gives back, and that weights which differ are found."""
+"""Checkpoints take and restore all state of a run, and differing weights are found."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def plan_of_five() -> Plan:
 
 
 def test_large_arrays_are_read_where_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Those of all states; small ones are copied, so that the run need not wait."""
+    """Covers the arrays of all states; small ones are copied, so that the run need not wait."""
     step, state = one_step_of(1), TrainState(step=1, epoch=0, epoch_step=1)
     whole = sum(4 * array.size for array in step.strategy.values.values())
     monkeypatch.setattr(snapshot, "IN_PLACE_FROM_BYTES", 4 * whole)  # weights, their average and two moments
@@ -142,7 +142,7 @@ def test_the_first_nonfinite_parameter_or_average_is_named() -> None:
 
 
 def of_workers(count: int, change: Any) -> List[str]:
-    """What each of some workers says of its weights, after `change` of those that it has."""
+    """Returns the verdict of each of several workers on its weights, after `change`."""
     rendezvous = Rendezvous(count)
 
     def work(world: World) -> str:

@@ -22,7 +22,7 @@ ADAM = ("optimizer=adam", "optimizer.wd=0.01")
 
 @pytest.fixture
 def settings(tmp_path: Path) -> Any:
-    """What trains on 300 rows with two columns of hashed names."""
+    """Overrides that train on 300 rows with two columns of hashed names."""
     random = np.random.RandomState(0)
     user_N, item_N, age_N = random.randint(0, 90, 300), random.randint(0, 60, 300), random.rand(300)
     lines = [f"u{u},i{i},{a:.3f},{(u + i) % 3 // 2}" for u, i, a in zip(user_N, item_N, age_N)]

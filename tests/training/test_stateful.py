@@ -1,4 +1,5 @@
-"""What a task changes in training besides parameters is saved and resumed to the bit, without the core knowing it."""
+"""State that a task changes in training besides parameters is saved and resumed bit for bit, without code in the
+core."""
 
 from __future__ import annotations
 
@@ -23,7 +24,7 @@ GIVEN = (
 
 
 class Memory:
-    """How often the loss was computed, and a mean of scores that moves with it: the loss depends on both."""
+    """Counts computations of the loss and keeps a mean of scores; the loss depends on both."""
 
     def __init__(self) -> None:
         from mxtrain.engine.backend import nd

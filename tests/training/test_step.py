@@ -55,8 +55,8 @@ def values(step: TrainingStep) -> Dict[str, np.ndarray]:
     return {name: array.asnumpy() for name, array in step.strategy.values.items()}
 
 
-class Silent(Store):
-    """Of a worker whose others add nothing: what it draws is its own or everybody's."""
+class UnansweredStore(Store):
+    """Store of a worker whose peers add nothing: random numbers are its own or everybody's."""
 
     def __init__(self, rank: int, size: int) -> None:
         self.world = World(rank, size)
@@ -98,7 +98,7 @@ def test_a_step_is_what_a_plain_loop_of_gluons_computes() -> None:
 def test_random_numbers_of_an_optimizer_are_equal_on_all_workers() -> None:
     found = []
     for rank in range(3):
-        step = build_step(Silent(rank, 3), mx.optimizer.SGLD(), random_seed=5)
+        step = build_step(UnansweredStore(rank, 3), mx.optimizer.SGLD(), random_seed=5)
         step(Batch(whole_batch(4).inputs, whole_batch(4).targets, 4, 12), 0.01, 1)
         found.append(values(step))
     for name, array in found[0].items():
@@ -110,7 +110,7 @@ def test_random_numbers_of_a_network_differ_between_workers_and_steps() -> None:
     sums = {}
     for rank in range(2):
         for number in (1, 2):
-            step = build_step(Silent(rank, 2), mx.optimizer.SGD(), random_seed=5, dropout=0.5)
+            step = build_step(UnansweredStore(rank, 2), mx.optimizer.SGD(), random_seed=5, dropout=0.5)
             sums[rank, number] = float(
                 step(Batch(whole_batch(4).inputs, whole_batch(4).targets, 4, 8), 0.0, number)[0].asscalar()
             )
@@ -191,7 +191,7 @@ def test_settling_averages_statistics_and_averages_and_publishes(has_news: bool,
 
 
 def test_rows_of_a_worker_without_others_count_the_whole_batch() -> None:
-    """Where servers update, a worker knows its share alone: its sums are scaled to the batch that the row counts."""
+    """With updating servers a worker knows only its share: its sums are scaled to the batch that the row counts."""
     step, batch = build_step(Store(), mx.optimizer.SGD()), whole_batch(4)
     alone = step.strategy.forward_backward(batch).asnumpy()
     gradients = [reduction.replicas[0].asnumpy() for reduction in step.strategy.reductions]

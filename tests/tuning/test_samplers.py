@@ -90,7 +90,7 @@ def test_cmaes_converges_and_needs_no_state() -> None:
 
 
 def test_cmaes_learns_from_a_whole_generation() -> None:
-    """Of three settings, seven trials."""
+    """A generation for three settings has seven trials."""
     pytest.importorskip("cmaes")
     finished = [(cmaes_values(NUMBERS, [], seed), float(seed)) for seed in range(7)]
     assert (

@@ -105,7 +105,7 @@ def test_places_that_can_be_written():
 
 
 def test_a_folder_that_no_setting_names(tmp_path):
-    """Of a run that somebody else may only read, e.g."""
+    """The folder may belong to a run that the user may only read."""
     assert require_writable(tmp_path / "eval", "output") == tmp_path / "eval"
     (tmp_path / "run").touch()
     with pytest.raises(ConfigError, match=r"the results go to .*/run/eval: .*Name another place with output=FOLDER"):

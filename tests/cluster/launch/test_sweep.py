@@ -336,7 +336,7 @@ def test_jobs_are_listed_in_utf8(tmp_path) -> None:
 
 
 def test_lines_that_are_no_outcome_are_left_out(tmp_path, caplog):
-    """One that was cut by a full disk, and whatever else somebody's list of jobs holds."""
+    """Covers a line cut by a full disk and other content of a list of jobs."""
     file = tmp_path / "jobs.jsonl"
     good = Outcome(1, ["a=1"], "r", "finished", 0, "", 5, {"metric": "val/loss", "value": 0.5, "step": 5})
     append_outcome(file, good)

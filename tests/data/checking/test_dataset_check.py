@@ -169,7 +169,7 @@ def test_few_of_each_kind_are_kept(check):
 
 
 def test_samples_are_not_read_far_ahead(check):
-    """Else a dataset of slow problems would fill the memory with what was found."""
+    """Otherwise the findings of a slow dataset would fill the memory."""
     began: List[int] = []
     seen: List[int] = []
 

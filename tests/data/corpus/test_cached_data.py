@@ -1,4 +1,4 @@
-"""What the cache keeps: listed with its size, and removed by key, by age or altogether."""
+"""Cached data are listed with their sizes and removed by key, by age or all together."""
 
 from __future__ import annotations
 

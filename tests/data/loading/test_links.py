@@ -20,7 +20,7 @@ pytestmark = pytest.mark.usefixtures("own_cache")
 
 
 def paths_of(splits):
-    """Of all samples of a split folder, by split."""
+    """Returns the paths of all samples of a split folder, by split."""
     return {
         name: [source.source.encoded.paths[index] for index in source.index_N]
         for name, source in (("train", splits.train), ("val", splits.val))

@@ -1,4 +1,4 @@
-"""Which samples a training epoch has, by their classes."""
+"""Samplers choose the samples of a training epoch by class."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a dataset has no split of its own, each class is held out in the same share."""
+"""Datasets without a split hold out the same share of each class."""
 
 from __future__ import annotations
 

@@ -144,7 +144,7 @@ def test_views_and_strides_and_nothing() -> None:
 
 def test_only_gpus_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
     class Gpu:
-        """As far as `copy_to` looks."""
+        """A device with the attributes that `copy_to` reads."""
 
         device_type = "gpu"
 

@@ -56,7 +56,7 @@ def plain_attention(qkv, lengths):
 
 @pytest.mark.parametrize("dtype", TOLERANCE)
 def test_attention_is_softmax_of_products(dtype):
-    """Of more tokens than one block of rows has, of texts of all lengths."""
+    """Covers more tokens than one block of rows has, and texts of all lengths."""
     lengths = [TOKENS + 5, 70, 1]
     (qkv,), (head,) = arrays(dtype, (TOKENS, TEXTS, 3 * HEADS * WIDTH)), arrays(dtype, (TOKENS, TEXTS, HEADS * WIDTH))
     wanted = with_gradients(lambda qkv: plain_attention(qkv, lengths), [qkv], head)
@@ -94,7 +94,8 @@ def test_causal_attention_is_attention_to_each_beginning(dtype, p):
 @pytest.mark.parametrize("p", [0.0, 0.3])
 @pytest.mark.parametrize("dtype", TOLERANCE)
 def test_attention_to_another_text_is_that_to_itself_with_the_same_queries(dtype, p):
-    """Of a text of twice as many tokens, whose keys and values are its own and whose queries are the other text's."""
+    """Compares with a text of twice as many tokens, whose keys and values are its own and whose queries are those of
+    the other text."""
     count, sources = TOKENS // 2, TOKENS
     units, lengths, draw = HEADS * WIDTH, [sources + 5, 70, 1], [drawn().astype(dtype)] if p else []
     given = arrays(dtype, (count, TEXTS, units), (sources, TEXTS, 2 * units))
@@ -194,7 +195,7 @@ def test_attention_of_one_token_after_the_other_is_causal_attention(dtype):
 @pytest.mark.parametrize("dtype", TOLERANCE)
 @pytest.mark.parametrize("beams", [1, 3])
 def test_attention_of_rows_to_the_source_they_share(dtype, beams):
-    """Of sources of all lengths; one without a token, or with more than there are, is taken as not padded."""
+    """Covers sources of all lengths; a length of 0 or beyond the maximum means no padding."""
     sources, heads, width, lengths = 6, 2, 5, [4, 9, 0, 1]
     texts, units = len(lengths), heads * width
     query, key_value = arrays(dtype, (1, texts * beams, units), (sources, texts, 2 * units))
@@ -460,11 +461,11 @@ def test_workers_that_compute_with_others_are_refused():
 
 
 CHANNELS, SIZES, STRIDES, COUNT, SIDE = 37, ((12, 17), (6, 9)), (4, 8), 20, 3
-"""Of channels one full vector, another one, and a part of a third."""
+"""Channels fill one vector, another one, and a part of a third."""
 
 
 def regions(dtype):
-    """Of two images (2 COUNT, 5): the place of a map, and edges that may lie outside of it, or have no area."""
+    """Regions of two images (2 COUNT, 5): position of a map, then edges that may lie outside of it or have no area."""
     draw = np.random.RandomState(4)
     corner = draw.uniform(-30, 70, (2 * COUNT, 2))
     edge_Q4 = np.concatenate([corner, corner + draw.uniform(-2, 50, corner.shape)], axis=1)
@@ -536,7 +537,7 @@ def test_suppression_gives_no_gradient():
 
 
 def output_of(code: str, threads: str) -> str:
-    """What a program prints in a process of its own with so many threads, whatever other tests say of operators."""
+    """Returns the output of a program in a process of its own with this number of threads."""
     environment = {name: value for name, value in os.environ.items() if name not in ("MXTRAIN_OPERATORS", "CXX")}
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", code],

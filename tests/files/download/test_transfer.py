@@ -155,7 +155,7 @@ def test_pieces_of_another_version_are_downloaded_once_more(server: FaultyServer
 
 
 def test_a_complete_part_is_not_asked_for_again(server: FaultyServer, tmp_path: Path) -> None:
-    """As after a process that was killed while it unpacked."""
+    """A process killed while it unpacks leaves a complete part."""
     (tmp_path / "file.part").write_bytes(CONTENT)
     download(f"{server.url}/file", tmp_path / "file")
     assert (tmp_path / "file").read_bytes() == CONTENT and len(server.requests) == 1

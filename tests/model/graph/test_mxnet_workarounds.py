@@ -172,7 +172,7 @@ def all_blocks(block):
 
 
 class OwnDropout(gluon.HybridBlock):
-    """As networks of users call it, in two ways."""
+    """Dropout as networks of users call it, in two ways."""
 
     def hybrid_forward(self, F, x):
         return F.Dropout(F.Dropout(x, p=0.5), 0.5, "training", (1,), False)

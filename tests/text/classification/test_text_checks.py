@@ -1,4 +1,4 @@
-"""What `data check` finds in tables of texts, plain text and GLUE's files."""
+"""Problems that `data check` finds in tables of texts, plain text and GLUE's files."""
 
 from __future__ import annotations
 

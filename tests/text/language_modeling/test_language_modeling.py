@@ -107,7 +107,7 @@ def test_a_run_is_measured_and_continues_texts(
 
 @pytest.mark.slow
 def test_validation_leaves_no_trace_in_training(train_run: Any, text: Any, tmp_path: Path) -> None:
-    """Nor do saving, and texts that are shown."""
+    """Saving and shown texts leave none, either."""
     words = (*SMALL, *LSTM, *text, "trainer.val_interval_unit=steps", "model.output_dropout=0.1")
     found = [
         train_run(

@@ -1,4 +1,4 @@
-"""What networks that predict the next token share: chunks of the output layer, and choosing tokens one by one."""
+"""Shared parts of networks that predict the next token: chunks of the output layer, and generation token by token."""
 
 from __future__ import annotations
 

@@ -156,7 +156,7 @@ def test_mxnets_operators_give_the_same(monkeypatch: pytest.MonkeyPatch, norm_fi
 @pytest.mark.slow
 @pytest.mark.parametrize("chunks", [2, 3, 5])
 def test_chunks_change_nothing(chunks: int) -> None:
-    """Of lengths that they divide and do not, longer and shorter than the chunks are many."""
+    """Covers lengths divisible by the number of chunks or not, longer and shorter than it."""
     for length in (T, 4, 1):
         inputs = (*given()[:2], *(array[:, :length] for array in given()[2:]))
         whole, cut = (with_gradients(build(chunks=count), inputs) for count in (1, chunks))
@@ -198,7 +198,7 @@ def test_a_sinusoid_is_that_of_the_whole_text() -> None:
 
 @pytest.mark.parametrize("norm_first", [True, False])
 def test_embeddings_and_what_each_part_adds_are_dropped(norm_first: bool) -> None:
-    """Of both texts, and of two parts of each layer of the encoder and three of the decoder."""
+    """Covers embeddings of both texts, two parts of each encoder layer and three of each decoder layer."""
     assert count_dropouts(build(norm_first=norm_first, dropout=0.1), 4, 0.1) == 2 + 2 * (2 + 3)
 
 

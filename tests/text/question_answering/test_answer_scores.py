@@ -12,7 +12,7 @@ from mxtrain.text.question_answering.answer_scores import normalized, score_answ
 
 
 def by_the_rules(answer: str, gold: str) -> tuple:
-    """What the published rules say, letter by letter and word by word."""
+    """Scores an answer by the published rules, letter by letter and word by word."""
 
     def words(text: str) -> list:
         kept = "".join(letter for letter in text.lower() if letter not in string.punctuation)

@@ -73,7 +73,7 @@ def test_tables_give_the_samples_that_texts_in_memory_give(tmp_path, name):
 
 
 def paragraphs(path):
-    """Of the whole file in memory; a blank line ends a paragraph, whether it is empty or holds spaces."""
+    """Splits a whole file in memory; an empty line or one of spaces ends a paragraph."""
     lines = re.split("\r\n|\r|\n", path.read_bytes().decode())
     groups = itertools.groupby(enumerate(lines, start=1), key=lambda numbered: bool(numbered[1].strip()))
     filled = [list(group) for is_filled, group in groups if is_filled]

@@ -53,7 +53,7 @@ class TableDecoder:
         return (state + 17 * sentence) % PRIME
 
     def log_p(self, sentence: int, tokens: Tuple[int, ...]) -> np.ndarray:
-        """Of what follows these tokens, in float64."""
+        """Returns log-probabilities of the next token, in float64."""
         state = 0
         for token in (BOS, *tokens):
             state = self.state(state, token)

@@ -249,7 +249,7 @@ def test_wrong_settings_are_refused(describe_run: Any, words: Any, said: str) ->
 
 @pytest.mark.slow
 def test_shards_of_a_batch_of_tokens_need_not_be_equal(describe_run: Any) -> None:
-    """Of pairs they do."""
+    """Shards of a batch of pairs must be equal."""
     words = ("task=translation", "parallel=pipeline", "parallel.microbatches=4", "dataset.batch_size=30")
     assert describe_run(*words).dataset.batch_unit == ("batch_tokens", 1000)
     with pytest.raises(ConfigError, match="microbatches must be equal"):

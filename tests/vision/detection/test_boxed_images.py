@@ -359,7 +359,7 @@ def rectangles(tmp_path, sizes=((128, 96), (128, 96))):
 
 
 def test_a_blended_image_is_both_and_boxes_weigh_their_share(tmp_path):
-    """As large as what enters the network, so that each pixel can be asked for."""
+    """The images have the input size of the network, so that each pixel can be compared."""
     paths, edges = rectangles(tmp_path)
     augment = BoxAugment(**STILL, mixup=1.5, expand=1.0, crop_min_iou=[], flip=False, mix_epochs=20)
     source, shares = source_of(paths, edges, augment), []
@@ -383,7 +383,7 @@ def test_a_blended_image_is_both_and_boxes_weigh_their_share(tmp_path):
 
 @pytest.mark.parametrize("fit", ["stretch", "pad"])
 def test_boxes_of_blended_images_of_other_sizes_stay_around_their_pixels(tmp_path, fit):
-    """Whatever is cut out, mirrored or placed in a larger one, also where only one of them is seen."""
+    """Holds for cropping, mirroring and placing on a larger canvas, also if only one image is visible."""
     paths, edges = rectangles(tmp_path, sizes=((70, 150), (180, 90)))
     source = source_of(paths, edges, BoxAugment(**STILL, mixup=1.5, min_visible=0.01), fit)
     seen = []
@@ -415,7 +415,7 @@ def test_a_mosaic_beside_blended_images_counts_as_one(image_paths):
 
 
 def test_images_in_another_size_are_the_same_parts(image_paths):
-    """What is drawn does not depend on the size, so boxes differ by it alone."""
+    """Random draws do not depend on the size, so boxes differ only by scale."""
     source = source_of(image_paths, EDGES, BoxAugment(**STILL))
     small = source.resized_to((SIDE[0] // 2, SIDE[1] // 2))
     images, boxes, fitted = source.fetch(np.arange(4), seed=1, epoch=2, train=True)

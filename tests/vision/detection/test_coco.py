@@ -408,7 +408,7 @@ def test_an_image_of_another_size_than_its_annotation_says_is_warned_of(root, ch
 
 
 def test_an_unused_category_of_the_same_name_is_left_out(root):
-    """As Roboflow writes a project that has the name of its class."""
+    """Roboflow exports a project named like its class in this way."""
 
     def twin(parts):
         parts["categories"].insert(0, {"id": 0, "name": "cat", "supercategory": "none"})

@@ -137,7 +137,7 @@ def write_shapes(root: Path, image_entries: int = 4) -> Path:
 @pytest.mark.parametrize("mosaic", [0.0, 1.0])
 @pytest.mark.parametrize("fit", ["stretch", "pad"])
 def test_masks_move_as_pixels_do(tmp_path: Path, fit: str, mosaic: float) -> None:
-    """What enters the network is white where the masks in the boxes say that objects are."""
+    """The network's input is white exactly where the instance masks are set."""
     augment = BoxAugment(brightness=0, contrast=0, saturation=0, hue=0, mosaic=mosaic)
     source = opened(
         write_shapes(tmp_path / "s"),

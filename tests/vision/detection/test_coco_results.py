@@ -1,4 +1,4 @@
-"""What images are called in COCO's form of results."""
+"""Image ids in COCO's format of results."""
 
 from __future__ import annotations
 

@@ -210,7 +210,7 @@ def test_a_whole_image_is_fitted_with_its_boxes(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_boxes_of_scenes_are_around_the_ink(describe_run: Any) -> None:
-    """Of a single digit that is what the mask of the same scene says."""
+    """For a single digit this is the bounding box of the scene's mask."""
     words = ("dataset.digits=[1,1]", "dataset.num_val=40")
     described = [describe_run(f"task={task}", *words) for task in ("segmentation", "detection")]
     masks, found = (open_splits(description.dataset).val for description in described)

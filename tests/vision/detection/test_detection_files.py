@@ -206,7 +206,7 @@ def test_unsupported_settings_of_a_network_are_refused_before_data_are_read(caps
 
 
 class Unweighing(CenterNetFPN):
-    """Of somebody who knows of no weights."""
+    """A loss of a user that ignores weights."""
 
     weighs_boxes: ClassVar[bool] = False
 

@@ -27,7 +27,7 @@ def multibox_arrays(draw, objects=(9, 0, 1, 40, 3)):
 
 
 def computed(loss, arrays, num_outputs=2):
-    """What the loss gives, and the gradients of its sum by the outputs."""
+    """Returns the loss and the gradients of its sum with respect to the outputs."""
     from mxtrain.engine.backend import autograd, nd
 
     given = [nd.array(array) for array in arrays]
@@ -62,7 +62,7 @@ def test_multibox_is_gluoncvs(rho, box_weight):
 
 @pytest.mark.parametrize("ratio, num_objects, hard", [(1.5, 1, 2), (1.5, 2, 3), (1.5, 3, 5), (0.4, 1, 1), (2.01, 1, 3)])
 def test_a_part_of_a_hard_negative_counts_as_a_whole_one(ratio, num_objects, hard):
-    """As in GluonCV, where a place in the order counts if it is less than the number of objects times the ratio."""
+    """GluonCV counts an order that is less than the number of objects times the ratio."""
     logit_BNK, class_BN = np.zeros((1, 12, 1 + K)), np.zeros((1, 12))
     logit_BNK[0, :, 0] = -np.arange(12.0)  # the further behind, the more wrong of background
     class_BN[0, :num_objects] = 1

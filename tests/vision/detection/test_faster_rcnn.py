@@ -95,7 +95,7 @@ def test_predictions_of_stock_networks_are_gluoncvs(name, side, tmp_path, writte
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["faster_rcnn_resnet50_v1b_custom", "faster_rcnn_fpn_resnet50_v1b_coco"])
 def test_blocks_and_boxes_of_stock_networks_are_gluoncvs(name):
-    """Nothing is computed."""
+    """Compares without computing anything."""
     ours = FasterRCNN(name=name).build(80, (3, SIDE, SIDE))
     classes = {"classes": [str(number) for number in range(80)]} if name.endswith("_custom") else {}
     check_names(ours, stock(name, **classes))
@@ -318,7 +318,7 @@ def test_proposals_in_a_crowd_are_no_background():
 
 
 def test_regions_are_read_from_the_map_of_their_size():
-    """As GluonCV, which counts the last pixel of a side: 224 pixels belong to the map of stride 16."""
+    """GluonCV counts the last pixel of a side: 224 pixels belong to the map of stride 16."""
     from mxtrain.engine.backend import nd
 
     network = FasterRCNN(**PYRAMID).build(3, (3, 256, 256))

@@ -73,7 +73,7 @@ def test_an_image_without_objects_trains_the_background(describe_run):
 
 @pytest.mark.slow
 def test_a_sample_has_the_same_loss_in_any_batch(describe_run):
-    """What is drawn for it is its own, and so is what its loss is divided by."""
+    """The random draws of a sample and the divisor of its loss do not depend on the batch."""
     description = describe_run(*PYRAMID, "model.options={norm_kwargs:{use_global_stats:true}}")
     two = rows_of([[9, 20, 30, 50], [30, 2, 60, 40]], [1, 2])
     boxes = padded([rows_of([[5, 5, 40, 44]], [3]), np.zeros((0, 7)), two], 2)

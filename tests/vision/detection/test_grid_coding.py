@@ -1,4 +1,4 @@
-"""What a YOLOv3 makes of true boxes, beside GluonCV's."""
+"""YOLOv3's encoding of true boxes, compared with GluonCV's."""
 
 import numpy as np
 import pytest
@@ -23,7 +23,7 @@ def random_boxes(draw, count, num_classes=4):
 
 
 def theirs(box_BMD, num_classes=4):
-    """Whether something is there, centre, size, weight and class of every box, by GluonCV."""
+    """Returns objectness, centre, size, weight and class of every box, by GluonCV."""
     from mxtrain.engine.backend import nd
     from mxtrain.vision.networks import gluoncv  # noqa: F401  imports gluoncv without its warnings
 

@@ -100,7 +100,7 @@ def test_predictions_of_stock_networks_are_gluoncvs(name, tmp_path, written_memo
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["mask_rcnn_resnet101_v1d_coco", "mask_rcnn_fpn_resnet50_v1b_coco"])
 def test_blocks_and_boxes_of_stock_networks_are_gluoncvs(name):
-    """Nothing is computed."""
+    """Compares without computing anything."""
     check_names(MaskRCNN(name=name).build(80, (3, SIDE, SIDE)), stock(name))
 
 
@@ -115,7 +115,7 @@ def test_names_and_settings_are_gluoncvs():
 
 @pytest.mark.parametrize("name", sorted(MASK_RCNN))
 def test_settings_of_stock_networks_are_gluoncvs(name, monkeypatch):
-    """What GluonCV's functions give its class, without building it."""
+    """Compares with the arguments that GluonCV's functions pass to its class, without building it."""
     from mxtrain.vision.networks import gluoncv  # noqa: F401  imports gluoncv without its warnings
 
     import gluoncv.model_zoo.rcnn.mask_rcnn.predefined_models as module  # isort: skip
@@ -200,7 +200,7 @@ def test_prediction_does_not_depend_on_other_images(fields):
 
 @pytest.mark.slow
 def test_the_second_look_at_regions_keeps_all_of_their_features(monkeypatch):
-    """Where regions are of several maps, each is seen as it is alone."""
+    """Regions of several maps are each seen as if alone."""
     from mxtrain.engine.backend import nd
     from mxtrain.vision.detection.networks import region_operators
 

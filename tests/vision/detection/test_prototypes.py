@@ -56,7 +56,7 @@ def sampled(map_PHW: np.ndarray, edges: np.ndarray, per_side: int, side: int) ->
 
 
 def mask_loss(outputs: List[np.ndarray], row_BMR: np.ndarray) -> np.ndarray:
-    """What masks add to the loss of each image, in float64."""
+    """Returns the part of masks in the loss of each image, in float64."""
     _, _, coefficient_BPhw, prototype_BPHW = outputs
     loss_B = np.zeros(len(row_BMR))
     for image, row_MR in enumerate(row_BMR):

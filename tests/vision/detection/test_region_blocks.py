@@ -12,7 +12,7 @@ VARIANCES = np.array([0.1, 0.1, 0.2, 0.2])
 
 
 def arrays(draw, shares=(0.2, 0.5, 0.3)):
-    """What a network returns for two images, and what that is compared with."""
+    """Returns the outputs of a network for two images, and the expected ones."""
     edges = [np.array([[4, 6, 40, 50], [30, 10, 60, 40]]), np.array([[10, 10, 30, 60]])]
     boxes = padded([rows_of(edges[0], [2, 0]), rows_of(edges[1], [1])], 4)
     near = [edges[row][draw.randint(len(edges[row]), size=R)] + draw.randint(-9, 9, (R, 4)) for row in range(2)]
@@ -107,7 +107,7 @@ def test_values_are_numpys_and_gradients_those_of_the_value(quota, shares):
 
 
 def test_values_are_those_of_gluoncvs_modules():
-    """As its training script divides them, for one image."""
+    """The losses are divided as in GluonCV's training script, for one image."""
     from mxtrain.engine.backend import nd
     from mxtrain.vision.networks import gluoncv  # noqa: F401  imports gluoncv without its warnings
 
@@ -156,8 +156,7 @@ SQUARES = 28
 
 
 def masked(draw):
-    """What `arrays` has, with masks: regions of which the first ones hold an object, some of no count, and one of which
-    the class is wrong."""
+    """Returns `arrays` with masks: the first regions hold an object, some have no weight, and one has a wrong class."""
     given = arrays(draw)
     edges = np.array([[[4, 6, 60, 62], [30, 10, 58, 38]], [[0, 0, 56, 56], [-1] * 4]], float)
     row_BMR = np.full((2, 4, TRUE_COLUMNS), -1.0)
@@ -200,7 +199,7 @@ def of_masks(given):
 
 
 def seen(mask, box, edge):
-    """What a region sees of a mask: means over many points of each of its squares."""
+    """Returns a mask as a region sees it: means over many points of each of its squares."""
     x, y = (edge[at] + (np.arange(SQUARES * 14) + 0.5) / (SQUARES * 14) * (edge[at + 2] - edge[at]) for at in (0, 1))
     column, line = (
         np.floor((place - box[at]) / (box[at + 2] - box[at]) * TRUE_SIDE).astype(int) for at, place in ((0, x), (1, y))
@@ -238,8 +237,8 @@ def test_an_image_whose_regions_hold_nothing_has_no_loss_of_masks():
 
 
 def test_masks_are_compared_as_by_gluoncvs_modules():
-    """Of one image, with objects in which a square of a true mask is a pixel: GluonCV reads masks of whole images,
-    half a pixel beside the middle of each."""
+    """In one image with objects in which a square of a true mask is a pixel: GluonCV reads masks of whole images, half
+    a pixel beside the centre of each."""
     from mxtrain.engine.backend import nd
     from mxtrain.vision.networks import gluoncv  # noqa: F401  imports gluoncv without its warnings
 

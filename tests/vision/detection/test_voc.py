@@ -217,7 +217,7 @@ def test_names_in_lists_of_voc(tmp_path, line, name):
 
 @pytest.mark.parametrize("lists", [True, False])
 def test_annotations_in_folders_below(tmp_path, lists):
-    """As CVAT writes frames of several videos."""
+    """CVAT exports frames of several videos in this way."""
     names = ["v1/0", "v1/1", "v2/0", "v2/1"]
     for number, name in enumerate(names):
         draw(tmp_path / "JPEGImages" / f"{name}.jpg", (60, 40))

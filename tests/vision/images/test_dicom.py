@@ -289,7 +289,7 @@ def test_warnings_of_pydicom_are_suppressed(capfd, caplog):
 
 
 def test_a_person_is_in_no_message(tmp_path, capfd, caplog):
-    """Wherever bytes are spoiled, and though pydicom warns of them."""
+    """Holds for damage at any byte, also if pydicom warns."""
     caplog.set_level(logging.DEBUG)
     content = dicom(GREY, RescaleSlope="1", WindowCenter="40", WindowWidth="400", VOILUTFunction="SIGMOID")
     said = []

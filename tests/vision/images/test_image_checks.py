@@ -1,4 +1,4 @@
-"""What `data check` finds in folders and records of images."""
+"""Problems that `data check` finds in folders and records of images."""
 
 from __future__ import annotations
 

@@ -136,7 +136,7 @@ def test_pixels_without_a_scale_are_refused(tmp_path, pixels, said):
 
 @pytest.mark.parametrize("mode", ["RGBA", "LA", "PA"])
 def test_transparency_is_dropped(tmp_path, mode):
-    """What is under transparent pixels shows, at any depth, in a palette, too."""
+    """Transparent pixels show their colour, at any depth and in a palette."""
     colour = Image.fromarray(draw("uint8", 3)).quantize(16).convert("RGB")
     image = colour.convert({"RGBA": "RGB", "LA": "L", "PA": "P"}[mode])
     plain = np.asarray(image.convert("RGB")).transpose(2, 0, 1)

@@ -1,4 +1,4 @@
-"""How an object is cut out of an image: pixels and key points move by the same map, there and back."""
+"""Objects are cropped by one map for pixels and key points, forward and back."""
 
 from __future__ import annotations
 

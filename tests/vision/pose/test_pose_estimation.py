@@ -102,7 +102,7 @@ def test_a_batch_without_any_key_point_has_a_finite_loss() -> None:
 
 
 def test_predictions_are_in_pixels_of_the_images() -> None:
-    """As GluonCV's `get_final_preds`, but for how an object is cut out."""
+    """Compares with GluonCV's `get_final_preds`, except for the crop of an object."""
     rng = np.random.RandomState(0)
     map_BJhw = rng.rand(5, 3, 16, 12).astype(np.float32)
     boxes = [np.concatenate([low, low + 20 + 90 * rng.rand(2)]) for low in rng.rand(5, 2) * 200]

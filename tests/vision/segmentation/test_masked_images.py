@@ -61,7 +61,7 @@ def open_source(images, masks, cut=(64, 80), frame=(96, 128), channels=3, augmen
 
 
 def shown_class(image_CHW):
-    """What an image says about the class of each pixel, -1 where it is filled up; and where it is sure."""
+    """Returns the class of each pixel of an image, -1 in padding, and where it is certain."""
     grey_HW = image_CHW.astype(float).mean(axis=0)
     class_HW = np.rint((grey_HW - 20) / LEVEL).astype(int)
     is_sure_HW = np.abs(grey_HW - 20 - class_HW * LEVEL) < 12
@@ -71,7 +71,7 @@ def shown_class(image_CHW):
 
 
 def away_from_borders(mask_HW, reach=3):
-    """Where all pixels within `reach` are of the same class; nothing at the edges, which others lie beyond."""
+    """Returns True for pixels with only the same class within `reach`; False at the edges."""
     padded = np.pad(mask_HW, reach, constant_values=-9)  # what lies beyond a cut bleeds into it
     height, width = mask_HW.shape
     shifted = [padded[y : y + height, x : x + width] for y in range(2 * reach + 1) for x in range(2 * reach + 1)]
