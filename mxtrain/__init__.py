@@ -12,13 +12,12 @@ __version__ = "0.1.0"
 
 _MODULES: Dict[str, str] = {
     **dict.fromkeys(
-        ("Run", "compose", "diff", "dry_run", "evaluate", "load", "predict", "soup", "train", "verify"),
+        ("Run", "compose", "diff", "dry_run", "evaluate", "load", "lr_find", "predict", "soup", "train", "verify"),
         "mxtrain.api",
     ),
     **dict.fromkeys(("Sweep", "explain", "sweep"), "mxtrain.api"),
     **dict.fromkeys(("Session", "session"), "mxtrain.custom_loop"),
     "Predictions": "mxtrain.workflows.predict",
-    "lr_find": "mxtrain.cli.lr_find",
     **{name: f"mxtrain.workflows.{name}" for name in ("clean", "doctor", "report", "runs", "serve")},
     **dict.fromkeys(
         (

@@ -7,12 +7,12 @@ from mxtrain.api import dry_run as dry_run
 from mxtrain.api import evaluate as evaluate
 from mxtrain.api import explain as explain
 from mxtrain.api import load as load
+from mxtrain.api import lr_find as lr_find
 from mxtrain.api import predict as predict
 from mxtrain.api import soup as soup
 from mxtrain.api import sweep as sweep
 from mxtrain.api import train as train
 from mxtrain.api import verify as verify
-from mxtrain.cli.lr_find import lr_find as lr_find
 from mxtrain.custom_loop import Session as Session
 from mxtrain.custom_loop import session as session
 from mxtrain.errors import CheckpointError as CheckpointError

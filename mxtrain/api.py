@@ -59,6 +59,7 @@ if TYPE_CHECKING:
     from mxtrain.data.signature import Signature
     from mxtrain.exporting.run import ExportReport
     from mxtrain.parallel.differences import Verification
+    from mxtrain.training.lr_range import LearningRateCurve
     from mxtrain.training.restored_run import RestoredRun
     from mxtrain.training.trained import Trained
     from mxtrain.types.annotations import Config, JsonObject
@@ -259,7 +260,7 @@ def explain(key: str, *overrides: str, config_dir: Optional[AnyPath] = None) -> 
         return explanation.explain(key, composer.compose(overrides))
 
 
-def refuse_several_processes(description: Description, objects: Objects, process: str) -> None:
+def refuse_several_processes(description: Description, objects: Objects, process: str, function: str = "train") -> None:
     """Raises a `ConfigError` if objects were given that other processes would need."""
     names = ", ".join(objects.values)
     if process == "new":
@@ -269,7 +270,7 @@ def refuse_several_processes(description: Description, objects: Objects, process
         )
     if description.kvstore.distributed:
         raise ConfigError(
-            f"train: several workers with objects ({names}): objects cannot be sent to other processes. Type "
+            f"{function}: several workers with objects ({names}): objects cannot be sent to other processes. Type "
             'kvstore=local, or name their classes, e.g. "model._target_=package.Class".'
         )
 
@@ -385,6 +386,63 @@ def soup(
     with preserved_process():
         _, _, path = make_soup(paths, settings, overrides, config_dirs=folders_of(config_dir), trust_code=trust_code)
     return load(path, trust_code=trust_code, config_dir=config_dir)
+
+
+@with_parts(Parts)
+def lr_find(
+    *overrides: str,
+    start: float = 1e-6,
+    end: float = 10.0,
+    steps: int = 100,
+    output: Optional[AnyPath] = None,
+    config_dir: Optional[AnyPath] = None,
+    **parts: Unpack[Parts],
+) -> LearningRateCurve:
+    """Trains a copy at exponentially rising learning rates, and returns the losses and the range in which they fall.
+
+    It trains in this process and writes no run directory. Several workers (``kvstore=dist_sync``, ``horovod``, ...) are
+    started as processes of their own, which takes no objects.
+
+    Args:
+        overrides: as on the command line, e.g. ``"model=resnet"``.
+        start: first learning rate.
+        end: last learning rate.
+        steps: number of steps, unless the loss diverges before; at least 10.
+        output: folder for curve.png, curve.csv and curve.json; default: none is written.
+        config_dir: folder with further groups and options.
+        parts: as for `train`; given objects stay as they are.
+
+    Returns:
+        The curve: ``range``, the rates between which the loss falls, or None; ``rates``, ``losses`` and ``smoothed`` of
+        each step; ``diverged``; and ``reasons()``, sentences about the range.
+
+    Raises:
+        ConfigError: an override, a setting or an object is wrong.
+        DataError: the data cannot be read.
+        MxtrainError: the loss of the first step is not finite.
+
+    >>> curve = mxtrain.lr_find("model=mlp", "optimizer=sgd")
+    >>> curve.range
+    """
+    from mxtrain.cluster.launch.range_test import run_range_test
+    from mxtrain.terminal.progress import SILENT
+    from mxtrain.workflows.lr_find import LrFindSettings
+
+    require_overrides(overrides, "lr_find")
+    typed, objects = read_arguments(parts, lr_find)
+    values = {"start": start, "end": end, "steps": steps}
+    if output is not None:
+        values["output"] = absolute_path(output, "lr_find: output")
+    settings = validate(LrFindSettings, values, "lr_find", lambda _: "an argument of mxtrain.lr_find")
+    words, folders = [*overrides, *typed], folders_of(config_dir)
+    with preserved_process(), giving(objects.values), ObjectComposer(folders, objects) as composer:
+        _, description = compose_and_check(composer, words)
+        if objects:
+            refuse_several_processes(description, objects, "same", "lr_find")
+        curve = run_range_test(description, settings, command_line.config_flags(folders), words, SILENT)
+    if output is not None:
+        curve.write(Path(settings.output))
+    return curve
 
 
 @with_parts(Parts)

@@ -124,7 +124,6 @@ for name in ("digit.png", "a.png", "b.png"):
 EXAMPLES = (
     "mxtrain/api.py",
     "mxtrain/custom_loop.py",
-    "mxtrain/cli/lr_find.py",
     "mxtrain/workflows/runs.py",
     "mxtrain/workflows/report.py",
     "mxtrain/workflows/clean.py",

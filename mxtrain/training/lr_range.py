@@ -144,14 +144,14 @@ def read_curve(rates: Sequence[float], losses: Sequence[float]) -> LearningRateC
         losses: training loss of each step.
     """
     smoothed: List[float] = []
-    average = 0.0
+    average, low = 0.0, math.inf
     for step, loss in enumerate(losses):
         average = SMOOTHING * average + (1 - SMOOTHING) * loss
         value = average / (1 - SMOOTHING ** (step + 1))
         if not math.isfinite(value):
             return LearningRateCurve(rates[: step + 1], losses[: step + 1], smoothed, True)
         smoothed.append(value)
-        low = min(smoothed)
+        low = min(low, value)
         if step >= FEWEST_STEPS and value > low + DIVERGES_AT * abs(low) and value > smoothed[0]:
             return LearningRateCurve(rates[: step + 1], losses[: step + 1], smoothed, True)
     return LearningRateCurve(rates, losses, smoothed, False)

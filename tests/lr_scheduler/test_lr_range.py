@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import csv
 import json
+import math
 
 import numpy as np
 import pytest
 
 import mxtrain
-from mxtrain.errors import ConfigError
+from mxtrain.cluster.launch import range_test as launch
+from mxtrain.errors import ConfigError, MxtrainError
 from mxtrain.lr_scheduler.range_test import RangeTest
 from mxtrain.training.lr_range import read_curve
+from mxtrain.workflows.lr_find import LrFindSettings, checked_curve, range_test
 
 RATES = np.geomspace(1e-6, 10, 100)
 
@@ -47,20 +50,74 @@ def test_no_range_is_no_silent_choice(losses, diverged, said) -> None:
     assert curve.diverged is diverged and said in "\n".join(curve.reasons())
 
 
+def test_loss_that_is_not_finite_at_first_is_an_error() -> None:
+    with pytest.raises(MxtrainError, match="no finite number in the first step already, at a learning rate of 1e-06"):
+        checked_curve([1e-6, 1e-5], [math.nan, 1.0], LrFindSettings())
+
+
+WORDS = ("model=mlp", "model.hidden=[16]", "optimizer=sgd", "dataset.batch_size=64", "lr_scheduler=cosine")
+
+
 @pytest.mark.slow
-def test_lr_find_trains_a_copy(tmp_path, monkeypatch) -> None:
+def test_lr_find_trains_a_copy_here(tmp_path, monkeypatch, capfd) -> None:
     monkeypatch.chdir(tmp_path)
-    words = ("model=mlp", "model.hidden=[16]", "optimizer=sgd", "dataset.batch_size=64", "lr_scheduler=cosine")
-    curve = mxtrain.lr_find(*words, start=1e-4, end=1e4, steps=60, output="found")
+    monkeypatch.setattr(launch, "start_child", None)
+    curve = mxtrain.lr_find(*WORDS, start=1e-4, end=1e4, steps=60, output="found")
     np.testing.assert_allclose(curve.rates, np.geomspace(1e-4, 1e4, 60)[: len(curve.rates)], rtol=1e-6)
     low, high = curve.range
-    assert curve.diverged and 1e-3 < low < high < 10
+    assert curve.diverged and len(curve.rates) < 60 and 1e-3 < low < high < 10
     assert [path.name for path in sorted(tmp_path.iterdir())] == ["found"]  # nothing of a run is left
     table = list(csv.DictReader((tmp_path / "found" / "curve.csv").read_text().splitlines()))
     assert [float(row["lr"]) for row in table] == list(curve.rates)
     assert json.loads((tmp_path / "found" / "curve.json").read_text())["range"] == [low, high]
     assert (tmp_path / "found" / "curve.png").read_bytes().startswith(b"\x89PNG")
+    assert capfd.readouterr() == ("", "")
     with pytest.raises(ConfigError, match="there is no 'optimizer.lrr'"):
         mxtrain.lr_find("optimizer.lrr=3")
     with pytest.raises(ConfigError, match="start=1 must be below end=0.1"):
         mxtrain.lr_find(start=1, end=0.1)
+    with pytest.raises(ConfigError, match="lr_find trains one fold in a run"):
+        mxtrain.lr_find("trainer.folds=3")
+
+
+@pytest.mark.slow
+def test_losses_are_those_of_a_run_with_these_rates(tmp_path) -> None:
+    """Of several epochs, with two devices and a batch size that does not divide the samples."""
+    words = ("debug=fast", "model=lenet", "optimizer=adam", "parallel=data", "parallel.devices=cpu:2")
+    words = (*words, "trainer.limit_train_batches=null", "dataset.batch_size=400", "dataset.eval_batch_size=400")
+    curve = mxtrain.lr_find(*words, start=1e-5, end=1e-2, steps=12)
+    scheduled = ("lr_scheduler=range_test", "lr_scheduler.start=1e-5", "lr_scheduler.end=1e-2", "logger=jsonl")
+    lengths = ("lr_scheduler.num_steps=12", "trainer.max_epochs=null", "trainer.max_steps=12")
+    run = mxtrain.train(*words, *scheduled, *lengths, dir=tmp_path / "run")
+    rows = [row for row in run.history_rows() if row["split"] == "train"]
+    assert rows[-1]["epoch"] > 1 and not curve.diverged
+    assert list(curve.losses) == [row["loss"] for row in rows]
+    assert list(curve.rates) == [row["lr"] for row in rows]
+
+
+@pytest.mark.slow
+def test_objects_stay_as_they_are() -> None:
+    from mxnet import gluon
+
+    x, y = np.random.default_rng(0).normal(size=(96, 5)).astype(np.float32), np.arange(96) % 3
+    network = gluon.nn.Dense(3, in_units=5)
+    network.initialize()
+    before = network.weight.data().asnumpy()
+    curve = mxtrain.lr_find("dataset.batch_size=32", model=network, dataset=(x, y), start=1e-3, end=1.0, steps=10)
+    assert len(curve.losses) == 10 and np.isfinite(curve.losses).all()
+    np.testing.assert_array_equal(network.weight.data().asnumpy(), before)
+    with pytest.raises(ConfigError, match="lr_find: several workers with objects .*model, dataset"):
+        mxtrain.lr_find("kvstore=dist_sync", "cluster.workers=2", model=network, dataset=(x, y))
+
+
+@pytest.mark.slow
+def test_several_workers_are_processes(describe_run) -> None:
+    words = (*WORDS, "kvstore=dist_sync", "cluster.workers=2", "trainer.max_steps=3")
+    curve = mxtrain.lr_find(*words, start=1e-4, end=1e-1, steps=12)
+    alone = mxtrain.lr_find(*WORDS, start=1e-4, end=1e-1, steps=12)
+    np.testing.assert_allclose(curve.rates, alone.rates, rtol=1e-12)
+    np.testing.assert_allclose(curve.losses, alone.losses, rtol=1e-4)
+    with pytest.raises(ConfigError, match="lr_find: this process is one worker"):
+        range_test(describe_run(*words), LrFindSettings())
+    with pytest.raises(ConfigError, match="none.csv: there is no such file"):
+        mxtrain.lr_find(*words[-3:], "task=tabular", "dataset=feature_table", "dataset.train=none.csv")
