@@ -223,11 +223,9 @@ class InteractionDataset(BaseDataset):
         users, items, count = len(train.catalog.users), len(train.catalog.items), len(train.all_items)
         columns = [side for side in (signature.user_columns, signature.item_columns) if side is not None]
         features = ", ".join(column.name for side in columns for column in side.columns)
-        first, *packages = (" ".join(pair) for pair in train.catalog.origin or [("",)])
-        origin = f"{first} and {len(packages)} packages, whose versions checkpoints hold" if packages else first
         return (
             f"{count:,} interactions of {users:,} users with {items:,} items, {len(splits.val):,} held out for "
-            f"validation and {len(splits.test or ()):,} for testing{f'; of {origin}' if origin else ''}"
+            f"validation and {len(splits.test or ()):,} for testing"
             f"{f'; further features: {features}' if features else ''}"
         )
 

@@ -15,8 +15,8 @@ from mxtrain.errors import DamagedCheckpoint
 if TYPE_CHECKING:
     from mxtrain.types.annotations import Json, JsonForm
 
-CATALOG_STATE: JsonForm = {"users": [str], "items": [str], "origin": [[str]]}
-"""Schema of a catalog in a checkpoint, which is untrusted."""
+CATALOG_STATE: JsonForm = {"users": [str], "items": [str], "origin?": [[str]]}
+"""Schema of a catalog in a checkpoint, which is untrusted. Earlier versions wrote the origin of bundled data."""
 _MOST_NAMED = 5
 
 
@@ -26,12 +26,10 @@ class Catalog:
 
     Attributes:
         users, items: their ids.
-        origin: sources as pairs of name and version (packages), if known.
     """
 
     users: Tuple[str, ...]
     items: Tuple[str, ...]
-    origin: Tuple[Tuple[str, str], ...] = ()
 
     @cached_property
     def user_of(self) -> Mapping[str, int]:
@@ -49,18 +47,11 @@ class Catalog:
                 new = [name for name in current if name not in learned_names]
                 new_text = f", {len(new):,} of them new: {_some(new)}" if new else ""
                 parts.append(f"{len(current):,} {side} instead of {len(previous):,}{new_text}")
-        now = dict(self.origin)
-        changed = [
-            f"{name} {now.get(name, 'is missing')} instead of {version}"
-            for name, version in learned.origin
-            if now.get(name) != version
-        ]
-        reason = f"; what they were read from differs: {', '.join(changed)}" if changed else ""
-        return f"{' and '.join(parts)}{reason}"
+        return " and ".join(parts)
 
     def to_json(self) -> Json:
         """Returns plain values, in the form of `CATALOG_STATE`."""
-        return {"users": list(self.users), "items": list(self.items), "origin": [list(pair) for pair in self.origin]}
+        return {"users": list(self.users), "items": list(self.items)}
 
     @classmethod
     def from_json(cls, values: Any) -> Catalog:
@@ -75,9 +66,7 @@ class Catalog:
         users, items = tuple(values["users"]), tuple(values["items"])
         if not users or not items or len(set(users)) < len(users) or len(set(items)) < len(items):
             raise DamagedCheckpoint("The checkpoint cannot be used: its users or items are missing or there twice.")
-        if any(len(pair) != 2 for pair in values["origin"]):
-            raise DamagedCheckpoint("The checkpoint cannot be used: the origin of its items is no list of pairs.")
-        return cls(users, items, tuple((name, version) for name, version in values["origin"]))
+        return cls(users, items)
 
 
 def _some(names: Sequence[str]) -> str:

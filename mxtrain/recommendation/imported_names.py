@@ -1,4 +1,7 @@
-"""Bundled data: Python files as users, the names that they import as items."""
+"""Default data: Python files as users, the names that they import as items.
+
+The files are those of CPython 3.11.7 and of 25 packages that mxtrain needs; LICENSES.txt lists their versions.
+"""
 
 from __future__ import annotations
 
@@ -9,16 +12,17 @@ import pydantic
 from typing_extensions import Annotated
 
 from mxtrain.data.checking.problems import DataPlaces, Findings
+from mxtrain.files.bundled import read_bundled
 from mxtrain.recommendation.base import InteractionDataset
 from mxtrain.recommendation.catalog import Catalog
-from mxtrain.recommendation.python_imports import read_imports
 from mxtrain.recommendation.source import InteractionRows, filter_by_count
 from mxtrain.types import BatchSize, Positive
 
+FILE = "recommendation/imported_names.json.gz"
+
 
 class ImportedNames(InteractionDataset):
-    """Files of Python's standard library and of a fixed list of packages that are installed with mxtrain, and the
-    names that they import."""
+    """Files of Python's standard library and of 25 packages, and the names that they import."""
 
     feedback: Literal["implicit"] = "implicit"
     """Imports have no ratings."""
@@ -36,13 +40,13 @@ class ImportedNames(InteractionDataset):
 
     def read(self, findings: Findings) -> InteractionRows:
         """See `InteractionDataset.read`."""
-        imports = read_imports()
-        files = list(imports.names_of)
-        names = sorted({name for imported in imports.names_of.values() for name in imported})
+        names_of = {file: names.split(" ") if names else [] for file, names in read_bundled(FILE).items()}
+        files = list(names_of)
+        names = sorted({name for imported in names_of.values() for name in imported})
         number_of = {name: number for number, name in enumerate(names)}
-        user_P = np.repeat(np.arange(len(files)), [len(imports.names_of[file]) for file in files])
-        item_P = np.array([number_of[name] for file in files for name in imports.names_of[file]], np.int64)
+        user_P = np.repeat(np.arange(len(files)), [len(names_of[file]) for file in files])
+        item_P = np.array([number_of[name] for file in files for name in names_of[file]], np.int64)
         places = DataPlaces(files, np.zeros(len(user_P), np.int64), user_P, are_records=True)
-        catalog = Catalog(tuple(files), tuple(names), imports.origin)
+        catalog = Catalog(tuple(files), tuple(names))
         pairs = InteractionRows(catalog, user_P, item_P, np.ones(len(user_P), np.float32), None, places)
         return filter_by_count(pairs, self.min_user_items, self.min_item_users)

@@ -17,9 +17,9 @@ from mxtrain.data.loading.splitting import count_held_out, refuse_empty
 from mxtrain.data.signature import Signature
 from mxtrain.data.spec import Samples, Splits
 from mxtrain.errors import ConfigError, DataError
+from mxtrain.text import python_documentation
 from mxtrain.text.base import TextDataset, lines_from, open_lines
 from mxtrain.text.kinds import NextTokens, Texts
-from mxtrain.text.language_modeling import python_documentation
 from mxtrain.text.language_modeling.running_text import (
     InMemoryTexts,
     StoredText,

@@ -1,12 +1,11 @@
-"""Real text that every CPython carries: the language reference behind `help()`, as passages and by chapter.
-
-What it holds differs a little between versions of Python.
-"""
+"""The language reference of Python behind `help()` as default data, in paragraphs and by chapter."""
 
 from __future__ import annotations
 
 import re
 from typing import Dict, List, Tuple
+
+from mxtrain.text.python_documentation import topics
 
 CHAPTERS: Dict[str, str] = {
     "statements": (
@@ -37,15 +36,13 @@ MIN_WORDS = 8
 
 def paragraphs() -> Dict[str, List[str]]:
     """Returns the paragraphs of each topic, without line breaks."""
-    from pydoc_data.topics import topics
-
     return {
         topic: [
             words
             for words in (" ".join(RULES.sub(" ", part).split()) for part in re.split(r"\n\s*\n", text))
             if len(words.split()) >= MIN_WORDS
         ]
-        for topic, text in sorted(topics.items())
+        for topic, text in topics().items()
     }
 
 

@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from mxtrain.errors import DataError
 from mxtrain.text.bert import Bert
 from mxtrain.text.bilstm import BiLSTM
-from mxtrain.text.question_answering.numpydoc_questions import contexts_of, pattern_answer
+from mxtrain.text.question_answering.numpydoc_questions import numpydoc_questions, pattern_answer
 from mxtrain.text.question_answering.questions import read_question_lines, read_squad
 from mxtrain.text.question_answering.squad import Squad
 
@@ -130,29 +130,21 @@ def test_matches_are_marked_where_the_model_knows_a_third_type() -> None:
 
 
 def test_questions_about_documentation() -> None:
-    text = """Sums.
+    parts = numpydoc_questions(0.1, 0.1, 0)
+    contexts = [context for part in parts for context in part.contexts]
+    assert len(contexts) == len(set(contexts)) and all("\n" not in context for context in contexts)
+    for part in parts:
+        assert part.questions
+        for question in part.questions:
+            ((text, begin),) = question.answers
+            context = part.contexts[question.context]
+            assert context[begin : begin + len(text)] == text and question.text in context[:begin]
+    files = [{question.id.partition(":")[0] for question in part.questions} for part in parts]
+    assert not files[0] & files[1] and not files[0] & files[2] and not files[1] & files[2]
 
-    Parameters
-    ----------
-    a : array_like
-        Elements to sum.
-    axis : None or int, optional
-        Axis along
-        which.
-    x, y : int
-        Two.
 
-    Returns
-    -------
-    out : ndarray
-        The sum.
-    """
-    ((context, asked),) = contexts_of(text)
-    assert context == "a : array_like Elements to sum. axis : None or int, optional Axis along which."
-    assert [(name, context[begin : begin + len(answer)]) for name, answer, begin in asked] == [
-        ("a", "array_like"),
-        ("axis", "None or int, optional"),
-    ]
+def test_pattern_of_an_answer() -> None:
+    context = "a : array_like Elements to sum. axis : None or int, optional Axis along which."
     assert pattern_answer("a", context) == "array_like" and pattern_answer("b", context) == ""
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from mxtrain.errors import DataError
 from mxtrain.text.bilstm import BiLSTM
-from mxtrain.text.python_words import tagged_lines
+from mxtrain.text.python_words import python_lines
 from mxtrain.text.token_classification.conll import Conll
 from mxtrain.text.token_classification.conll_file import ColumnLayout, read_conll
 
@@ -181,34 +181,18 @@ def test_a_file_without_empty_lines_is_one_sentence_and_said_to_be(make: Any, ch
         assert "\n" not in dataset.remark(dataset.infer_signature(splits, BiLSTM()), splits)
 
 
-def test_python_lines_are_tagged_as_their_syntax_says() -> None:
-    source = (
-        "import os.path as p, sys\nfrom . import a\nclass C(B):\n    def f(self, x=1):\n"
-        "        return self.g(\n            x, key=h(y.z))\n"
-    )
-    found = [list(zip(words, tags)) for words, tags in tagged_lines(source)]
-    assert found[0] == [
-        ("import", "O"),
-        ("os", "B-MODULE"),
-        (".", "I-MODULE"),
-        ("path", "I-MODULE"),
-        ("as", "O"),
-        ("p", "B-VAR"),
-        (",", "O"),
-        ("sys", "B-MODULE"),
+def test_python_lines_have_a_tag_for_each_word() -> None:
+    lines = dict(python_lines())
+    words, tags = lines["ast.py"].sentences, lines["ast.py"].tags
+    found = [list(zip(*pair)) for pair in zip(words, tags)]
+    assert [("def", "O"), ("literal_eval", "B-FUNC"), ("(", "O"), ("node_or_string", "B-PARAM")] in [
+        line[:4] for line in found
     ]
-    assert [tag for _, tag in found[1]] == ["O", "B-MODULE", "O", "B-VAR"]
-    assert [pair for pair in found[2] if pair[1] != "O"] == [("C", "B-CLASS"), ("B", "B-VAR")]
-    assert [pair for pair in found[3] if pair[1] != "O"] == [("f", "B-FUNC"), ("self", "B-PARAM"), ("x", "B-PARAM")]
-    assert [pair for pair in found[4] if pair[1] != "O"] == [
-        ("self", "B-VAR"),
-        ("g", "B-CALL"),
-        ("x", "B-VAR"),
-        ("key", "B-PARAM"),
-        ("h", "B-CALL"),
-        ("y", "B-VAR"),
-        ("z", "B-ATTR"),
-    ]
+    assert [("from", "O"), ("_ast", "B-MODULE"), ("import", "O"), ("*", "O")] in found
+    all_lines = [pair for own in lines.values() for pair in zip(own.sentences, own.tags)]
+    assert len(all_lines) == 37_210 and all(3 <= len(words) == len(tags) <= 60 for words, tags in all_lines)
+    kinds = {"O", "I-MODULE", *(f"B-{kind}" for kind in ("FUNC", "CLASS", "PARAM", "CALL", "ATTR", "MODULE", "VAR"))}
+    assert {tag for _, tags in all_lines for tag in tags} == kinds
 
 
 def test_a_file_that_is_named_without_a_root_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
