@@ -3,6 +3,11 @@
 >>> with mxtrain.session("model=mlp", dir="outputs/own") as s:
 ...     for batch in s.train_batches():
 ...         s.step(batch)
+
+A loss function takes the place of network, loss and meter in the executor; reduction, clipping and update stay in
+`TrainingStep`, so a function with the task's arithmetic gives the same bits. Several networks share one namespace of
+parameters and one strategy, so checkpoints have one form. With several workers the script itself runs in each, because
+functions cannot be sent to other processes.
 """
 
 from __future__ import annotations

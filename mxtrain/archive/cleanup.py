@@ -4,7 +4,11 @@ A run is kept if it is in use, can be continued, or belongs to a running trial o
 and the last checkpoint are kept. Deleting takes the lock of the run directory first.
 
 Only files that mxtrain wrote are deleted. The plan lists each of them, and they are removed through descriptors,
-because other users may replace a folder by a link (docs/decisions/0145-deletion-by-descriptors.md).
+because other users may replace a folder by a link.
+
+The plan lists each file by path patterns of every depth (`written_files`). A part of a run that contains anything else
+is kept: also links, pipes and mounted folders. The run directory is opened without following a link and compared with
+the plan; names are removed with `unlinkat` from folders opened one below the other.
 """
 
 from __future__ import annotations

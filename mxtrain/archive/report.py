@@ -2,6 +2,9 @@
 
 Names and values come from run directories that may be untrusted: all text is escaped, and the page's own policy
 forbids scripts and requests.
+
+A page opens from a mail, prints, and cannot run code of a stranger's run. A curve of more than 1,200 points is reduced
+by means of neighbours. Figures are copied from files of the run without decoding them.
 """
 
 from __future__ import annotations

@@ -1,4 +1,9 @@
-"""The score of a preset: the value that its run reaches, as its YAML file states it under `score`."""
+"""The score of a preset: the value that its run reaches, as its YAML file states it under `score`.
+
+The score is no setting: the loader of configurations removes it, so checkpoints and overrides do not contain it, and a
+preset that overrides another one does not inherit it. A better value always passes. A preset whose result depends on
+the machine has no score.
+"""
 
 from __future__ import annotations
 

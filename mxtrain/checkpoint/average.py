@@ -1,5 +1,8 @@
 """Averages the weights of a run's last checkpoints into a new checkpoint.
 
+The average is a checkpoint, not a setting of `eval`, so that fine-tuning, `predict` and export take it. Only the most
+recent checkpoints are averaged: older ones were kept for being best, which would be a choice by the validation split.
+
 Source: Vaswani et al., https://arxiv.org/abs/1706.03762, section 6.1: the last 5 (base) or 20 (big) of a run.
 """
 

@@ -1,5 +1,9 @@
 """Averages the weights of several runs (model soups) into a new checkpoint.
 
+Members are measured again with the network and validation split of the first run, because their recorded metrics may be
+of another monitor or split. Runs that were validated with other samples are rejected, folds in particular: a soup would
+be chosen on training data.
+
 Source: Wortsman et al., "Model soups: averaging weights of multiple fine-tuned models improves accuracy without
 increasing inference time", ICML 2022, https://arxiv.org/abs/2203.05482, recipe 1 (greedy) and the uniform soup.
 """

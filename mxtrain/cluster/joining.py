@@ -2,6 +2,10 @@
 
 A supervisor of mxtrain limits the start of its processes itself. ps-lite resolves no names. If the scheduler or another
 process is missing, it waits forever without a message and does not react to signals.
+
+Host names are resolved here and retried until `cluster.start_timeout`, because a name of Kubernetes exists only when
+its pod does. Servers and the scheduler count TCP connections in /proc/net/tcp, because ps-lite does not report when all
+processes have connected.
 """
 
 from __future__ import annotations

@@ -1,4 +1,9 @@
-"""Reads the role and rank of this process from the environment, which its launcher has set."""
+"""Reads the role and rank of this process from the environment, which its launcher has set.
+
+Worker L of a host takes the GPUs from L x N on, of those that it sees. A process that sees fewer GPUs than its job has
+on the node has GPUs of its own and counts from 0. GPUs are not hidden from workers, because that must happen before
+MXNet is imported, when nobody has counted them.
+"""
 
 from __future__ import annotations
 

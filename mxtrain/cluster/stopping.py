@@ -1,4 +1,9 @@
-"""Stops a run before its last step: on signals, or at the end of a budget of steps or time."""
+"""Stops a run before its last step: on signals, or at the end of a budget of steps or time.
+
+SIGUSR1 and SIGUSR2, which Slurm and submitit send before a job's time ends, save and end the run with exit code 75, as
+the end of a budget does, or only save (`checkpoint.on_signal=save`). SIGHUP counts as SIGTERM unless it was ignored at
+the start.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,9 @@
-"""Explains a wrong override `group=option`, and suggests the option that was meant."""
+"""Explains a wrong override `group=option`, and suggests the option that was meant.
+
+A line `# Was called: NAME.` in an option's YAML file answers an old name with the new one, and `# Also called: NAME,
+NAME.` the names of other programs. Old names are not accepted: two names for one option would be two names in all runs
+that are compared.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,9 @@
-"""Composes the configuration with Hydra. `mxtrain.composing.mistakes` words the errors of wrong overrides."""
+"""Composes the configuration with Hydra. `mxtrain.composing.mistakes` words the errors of wrong overrides.
+
+Hydra visits the defaults list from its end, so a file can say "the dataset of this task" but not "the task of this
+dataset". Therefore `task=` is added here if `dataset=` or `model=` is typed without it. In a sweep over datasets of
+different tasks that is impossible, and the sweep is refused.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,10 @@
-"""Hydra's loader of configurations, which adds the settings that YAML files leave out with their defaults."""
+"""Hydra's loader of configurations, which adds the settings that YAML files leave out with their defaults.
+
+Fields, defaults and descriptions of settings are in the classes alone; a YAML file lists only what its option changes.
+Defaults are added after all files are merged and before the command line is applied. They are not added to a single
+file, because a file that is composed of another one would then reset what the other one changes. A user's own classes
+are completed later, because importing them may import MXNet before its variables are set.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Stops a run when the monitored value no longer improves."""
+"""Stops a run when the monitored value no longer improves.
+
+A new lowest `val/loss` counts as an improvement only while the monitored value is that of the first validation: exact
+metrics are 0 for a long time.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,10 @@
-"""Corrects hybridized graphs of MXNet 1.9.1: inference of recurrent operators, moving statistics, and gradients."""
+"""Corrects hybridized graphs of MXNet 1.9.1: inference of recurrent operators, moving statistics, and gradients.
+
+With static shapes, MXNet sets only `is_train` before it runs a graph (`CachedOp::StaticRunOps` in
+src/imperative/cached_op.cc). The recurrent operator also reads `need_grad`, which is whatever the memory held, and
+selects another oneDNN kernel: 70 of 2,041 calls gave other bits. So inference of such graphs has a graph of its own
+without static shapes.
+"""
 
 from __future__ import annotations
 

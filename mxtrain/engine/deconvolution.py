@@ -5,6 +5,9 @@ allocated that gradient (`IOLogicalSwapMKLDNNMem` in src/operator/nn/mkldnn/mkld
 have theirs from the start. For a weight that other operators compute (weight or spectral normalisation, the transposed
 weight of an encoder) the process ends, or the call fails with "could not execute a primitive". Such a call is computed
 as a convolution of its input with zeros between the elements.
+
+MXNet has no other implementation in float32. The convolution takes about as many times the work as the product of the
+strides; layers with a parameter as weight are unchanged.
 """
 
 from __future__ import annotations

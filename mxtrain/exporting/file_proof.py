@@ -2,6 +2,10 @@
 
 The module of which the folder has a copy reads the files of a few samples, and files that are made for the proof. Its
 inputs must be equal to those of the run's loader. The outputs for equal inputs are proven by `proof`.
+
+Inputs are compared, not predictions: a small difference may not change four classes. Files of samples are not stored in
+the folder, because photographs would be published with it; `export check` reads files of noise that were made for the
+proof.
 """
 
 from __future__ import annotations

@@ -1,4 +1,9 @@
-"""Compares an exported network in onnxruntime with MXNet: outputs for real samples, and metrics of an evaluation."""
+"""Compares an exported network in onnxruntime with MXNet: outputs for real samples, and metrics of an evaluation.
+
+Metrics of tied predictions: after a few training steps a detector gives many boxes nearly the same score, and last bits
+decide which are kept. If a metric differs by more than 1e-5, MXNet evaluates four times with noise of the size of the
+proven error, and the difference may be three times the largest change.
+"""
 
 from __future__ import annotations
 

@@ -3,6 +3,10 @@
 Collective operations (sums of a validation, a checkpoint, the decision to stop) use mailboxes: keys into which only one
 worker writes. Each worker fills its mailbox, all wait at the scheduler's barrier, and then read those of the others.
 Each worker has two mailboxes, used alternately, so that it never writes to one that is still being read.
+
+With compression, a server returns the difference between its weights and those that it has sent to this worker, in the
+compressed form (Yan et al., Dual-Way Gradient Sparsification, 2020). What is left out of an answer remains part of the
+next difference, so this direction needs no residual.
 """
 
 from __future__ import annotations

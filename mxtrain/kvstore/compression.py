@@ -8,6 +8,10 @@ algorithm 2.
 Stores can only add payloads, and parameter servers only in float32. So every payload here is such that the plain sum of
 the payloads of all workers is the payload of the sum. Then both directions are compressed.
 
+MXNet's own 2-bit compression is not used on its servers: it compresses only the way there, also compresses counts and
+statistics, and its residual cannot be read for a checkpoint. Servers reject bfloat16, so bfloat16 values travel as
+float16, scaled by a power of two that all workers derive from the last sum. Residuals are part of a checkpoint.
+
 Legend: N elements of a bucket, W workers, D digits in a word, M words, K chosen elements.
 """
 

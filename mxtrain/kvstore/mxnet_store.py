@@ -1,4 +1,8 @@
-"""MXNet's own stores within one process, as nothing but a sum."""
+"""MXNet's own stores within one process, as nothing but a sum.
+
+With `kvstore=nccl`, one call sums into the gradients of all replicas, and each stage has a store of its own: MXNet's
+NCCL store requires that every call names the devices of the first one.
+"""
 
 from __future__ import annotations
 

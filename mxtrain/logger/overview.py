@@ -1,4 +1,8 @@
-"""First view of a run in TensorBoard: layout of the CUSTOM SCALARS tab, and text pages on the command and result."""
+"""First view of a run in TensorBoard: layout of the CUSTOM SCALARS tab, and text pages on the command and result.
+
+The overview is a layout of scalars that exist, not a second copy: TensorBoard 2.21 opens only the first sections of
+TIME SERIES by name. Its address is `#custom_scalars`.
+"""
 
 from __future__ import annotations
 

@@ -3,6 +3,10 @@
 A metric is therefore computed over the whole corpus, not averaged over sentences, and sums of integer counts are exact
 in any order. Workers exchange only counts, never texts.
 
+BLEU uses sacrebleu's effective order: if no predicted text has four words, the orders that occur are averaged. In other
+corpora the value is the same. Texts in scripts without spaces are compared by characters or by a tokenizer of the
+language, by the script of the training targets.
+
 Legend: B batch, N samples, C counts.
 """
 

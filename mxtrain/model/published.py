@@ -1,6 +1,9 @@
 """Weights that GluonCV and GluonNLP publish, by name: found in their local cache, or downloaded into it.
 
 The cache is that of the libraries: `$MXNET_HOME/models`, by default `~/.mxnet/models`.
+
+Checksums are read from the source of the installed GluonCV with `ast`, because importing it imports MXNet. Weights are
+looked for before the data are opened, so that a missing network ends the run at once.
 """
 
 from __future__ import annotations

@@ -4,6 +4,9 @@ more than its arithmetic.
     inputs, targets -> network -> loss -> meter        losses, sums
 
 The results equal the three graphs one after the other to the bit: the same operators in the same order.
+
+It is not used if a part needs real arrays, carries state, has large tables, is watched by a hook, or runs on GPUs,
+where it was not measured.
 """
 
 from __future__ import annotations

@@ -3,6 +3,10 @@
 MXNet 1.9.1 computes some of these graphs wrongly (pre-activation residual networks such as CIFAR's ResNet-20 v2:
 relative error 0.3) and fails on others (grouped convolutions of SE-ResNeXt), so each shape of a batch is first computed
 both ways.
+
+It is not the default, because it changes the last bits and does not always pay. Time without over with it: MobileNetV2
+4.54, CIFAR ResNet-20 v1 1.31, MobileNet 1.25, ResNet-50 1.04 to 1.19, SSD 1.04 to 1.09, DenseNet-121 0.88 (one thread,
+AVX2, batch 1).
 """
 
 from __future__ import annotations

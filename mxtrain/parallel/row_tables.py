@@ -5,7 +5,7 @@
 
 So the network sees a small dense parameter of constant shape. Gradient accumulation, microbatches, replicas, stages,
 mixed precision, clipping and sums over workers treat it as any other parameter. Each worker has the table and its
-optimizer state once, and no gradient of all rows is ever allocated (docs/decisions/0065).
+optimizer state once, and no gradient of all rows is ever allocated.
 
 Legend: B batch, F ids of a sample, K distinct ids, C rows that the network has room for, R rows of a table, U units,
 W workers.

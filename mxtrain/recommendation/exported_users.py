@@ -1,6 +1,10 @@
 """Recommends items to users, and scores pairs of users and items, with an exported network. Exported folders have a
 copy of this module.
 
+Features of users and items are arrays in the folder, encoded by the code of training; the tables themselves would need
+a second reader of all formats. Users have a file of their own, which may be deleted. The error for an unknown user
+names no similar id: a client could list the ids.
+
 Legend: B rows of candidates, C candidates of a row, H items of a history, I all items, N items to score.
 """
 

@@ -1,5 +1,8 @@
 """Loads batches of interactions: users with candidate items, or with ratings.
 
+A sample is a user and candidates, the true item first, so that a user's vector is computed once for all candidates and
+each loss knows which negatives belong to which item. Rejection-free draws cost one hash each.
+
 Legend: N samples, B batch, C candidates (the item, then others), H items of a history.
 """
 

@@ -1,6 +1,10 @@
 """Loads minibatches of roll-outs. Each roll-out is used for several passes; a batch has the same number of steps of
 each environment.
 
+A batch depends on the weights before it, so `prefetch` must be 0. A worker's share of a batch is its environments'
+share, so two workers play what one would. Each episode has a seed of its own, a function of (seed, roll-out,
+environment, step), and a checkpoint holds the actions since then.
+
 Legend: B batch, E environments of this worker, T steps of a roll-out, S steps of each in a batch, P batches of a pass.
 """
 

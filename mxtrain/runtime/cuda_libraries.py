@@ -1,4 +1,9 @@
-"""Loads CUDA libraries from NVIDIA's wheels before MXNet is imported, so that a machine needs only the driver."""
+"""Loads CUDA libraries from NVIDIA's wheels before MXNet is imported, so that a machine needs only the driver.
+
+The loader reuses a library that is already in the process, so no path has to be set and no file of MXNet is changed.
+`LD_LIBRARY_PATH` is read only when a process starts, and links beside libmxnet.so would change an installed package.
+CUDA 11.8 serves the builds for 11.2 to 11.7, because CUDA 11 keeps its binary interface.
+"""
 
 from __future__ import annotations
 

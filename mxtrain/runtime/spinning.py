@@ -6,7 +6,7 @@
 Waking a sleeping thread takes as long as a small operator, and a step has hundreds of operators, so spinning is faster.
 But if two runs spin on the same cores, each wastes its time slices waiting for threads that the other one displaces.
 Measured: with spinning, a step of ResNet-20 (batch 64) is 1.23 times as fast, in bfloat16 1.31 times. Two small runs at
-once do not finish 1,500 steps in 80 s without the limiter, and reach 3,000 samples/s with it (docs/decisions/0010).
+once do not finish 1,500 steps in 80 s without the limiter, and reach 3,000 samples/s with it.
 
 The limiter: GNU OpenMP does not spin while the process has more OpenMP threads than cores (with
 OMP_WAIT_POLICY=passive; otherwise it hardly spins). So a sleeping team of (cores + 1) threads switches spinning off.
@@ -27,7 +27,7 @@ from typing import Dict, Optional, Tuple
 
 VARIABLE = "GOMP_SPINCOUNT"
 SPINS = 100_000
-"""Iterations: about a millisecond. No value from 30,000 to 1,000,000 was better for all networks (decision 10)."""
+"""Iterations: about a millisecond. No value from 30,000 to 1,000,000 was better for all networks."""
 TASKS = Path("/proc/self/task")
 PERIOD_S = 0.5
 CONTENDED, CALM = 0.4, 0.3

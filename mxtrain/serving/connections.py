@@ -9,6 +9,9 @@ keeps an object for each. If a client reads nothing of its answer for a time, th
 
 A client that sends a long rejected body gets the answer. The connection ends only after the rest of the body was read
 and discarded, because closing a socket with unread data resets it and destroys the answer.
+
+Refusing pipelining would reject clients of benchmarks, and a limit on requests in the queue would reject bursts that
+can be answered.
 """
 
 from __future__ import annotations

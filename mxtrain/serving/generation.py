@@ -1,4 +1,9 @@
-"""Text generation. A thread generates the tokens of a request, and stops early when the client has disconnected."""
+"""Text generation. A thread generates the tokens of a request, and stops early when the client has disconnected.
+
+One thread for each text, and no batches of texts: caches of different lengths would need padding and masks in the
+exported step, and a sampled text would depend on the rounding of other clients. A fixed number of threads bounds
+memory; further requests get 429.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Text generators: protocol, parameters, and the parts of exported folders that they run."""
+"""Text generators: protocol, parameters, and the parts of exported folders that they run.
+
+A token is shown as soon as it is certain: with one beam, until a first sequence has ended; with several beams, at the
+end. Incomplete bytes (U+FFFD) are held back.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,8 @@
 """Samples of symbols with durations and the frames of their sound: sources, and the checks that all of them have.
 
+Frame t is centred in step t, so that a duration in seconds needs no offset: recordings are padded to ceil(samples /
+step) frames, unlike in recognition. Frames are normalised per mel band, so metrics in dB stay sums on the device.
+
 Legend: N samples, B batch, T frames, F mel bands, L symbols of a sample.
 """
 

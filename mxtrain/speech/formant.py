@@ -3,6 +3,8 @@
 The excitation of a voice and noise pass through resonances that move from phoneme to phoneme. There is one voice, which
 does not sound like a person; its purpose is that where each phoneme begins is known to the sample, everywhere.
 
+Joining recorded words would give durations of words, not of phonemes.
+
 Legend: S samples of sound, T frames of the synthesis, N phonemes, P frequencies, R resonances.
 """
 

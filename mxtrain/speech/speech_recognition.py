@@ -1,5 +1,9 @@
 """Speech and text-line recognition by connectionist temporal classification.
 
+Networks have layer norms in place of batch norms: over padded batches, batch norms count padding, and the scores of an
+utterance depend on its neighbours. Punctuation stays in transcripts unless `dataset.punctuation=remove`, because error
+rates would not compare with published ones.
+
 Legend: B batch, T scores of a sample, K characters and the blank, which is the last class.
 """
 

@@ -3,6 +3,8 @@
 Rows are written while the pass runs, so memory does not grow with the contents of the data: per sample, only a loss and
 a file offset are kept.
 
+The loss is divided by the weight of the sample, so long texts do not have the largest losses because of their length.
+
 Legend: B batch, N samples.
 """
 

@@ -1,4 +1,8 @@
-"""Prints the report at the end of a run: the result, and suggested commands."""
+"""Prints the report at the end of a run: the result, and suggested commands.
+
+Commands are printed as the user can type them: how the process was started decides. A command that would not work
+(nothing was saved, TensorBoard is not installed) is not printed.
+"""
 
 from __future__ import annotations
 

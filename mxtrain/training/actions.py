@@ -1,4 +1,9 @@
-"""Calls the actions of a run and carries out their decisions. See decision 0096 for when the runner does this."""
+"""Calls the actions of a run and carries out their decisions.
+
+Actions write plain values into `Decisions`, which are carried out here and are state of the checkpoint, so a resumed
+run needs no replay. After a validation, where all workers wait anyway, those of worker 0 replace the others. A frozen
+parameter's gradient is still computed, because executors are bound when the network is placed.
+"""
 
 from __future__ import annotations
 

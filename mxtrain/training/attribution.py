@@ -4,6 +4,9 @@
 copy that is not hybridized: gradients with respect to inner layers are then available, and no cached graph of another
 mode can run by mistake.
 
+Max pooling runs in training mode, because oneDNN does not store the positions of the maxima in inference. A sum over
+several maps (SSD, YOLOv3) makes all of them variables at once.
+
 Sources: R. R. Selvaraju et al., "Grad-CAM: Visual Explanations from Deep Networks via Gradient-based Localization",
 ICCV 2017. M. Sundararajan, A. Taly, Q. Yan, "Axiomatic Attribution for Deep Networks", ICML 2017.
 

@@ -1,4 +1,9 @@
-"""Chooses `dataset.batch_size=auto` by the memory of the devices, the same on all workers and in all resumes."""
+"""Chooses `dataset.batch_size=auto` by the memory of the devices, the same on all workers and in all resumes.
+
+It begins with the power of 2 that gives 16 steps an epoch and is halved while the estimate exceeds half of the free
+memory. Batches are not tried until memory is exhausted: a CPU process is then killed without a message. A resumed run
+takes the number from the checkpoint.
+"""
 
 from __future__ import annotations
 

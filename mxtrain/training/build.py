@@ -1,4 +1,8 @@
-"""Builds a run from a description. Only this module connects loaders, network, strategy, store and loop."""
+"""Builds a run from a description. Only this module connects loaders, network, strategy, store and loop.
+
+It decides nothing: networks, objectives and plans are built in `training`, and what travels together is an object. A
+loader gets the network with each epoch, because mistakes in the data are reported before other workers are waited for.
+"""
 
 from __future__ import annotations
 

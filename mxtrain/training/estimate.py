@@ -1,6 +1,8 @@
 """Estimates memory and time of training before the first step, from the shapes in the graph and the machine's speed.
 
-Decision 0081 compares the estimates with measured runs.
+Memory is twice the outputs of all operators for a batch, plus what the process has before the first step. Measured
+growth over outputs: 1.98 for ResNet-20 and LeNet, 1.9 to 3.3 for small networks, 0.6 for translation, whose batches are
+shorter than the longest text. Time is measured only if an epoch takes 20 s or more.
 """
 
 from __future__ import annotations

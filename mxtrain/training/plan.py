@@ -1,4 +1,9 @@
-"""The plan of a run: its number of steps and when it logs, validates and saves. Plain values."""
+"""The plan of a run: its number of steps and when it logs, validates and saves. Plain values.
+
+`trainer.max_epochs` is the length of a run over all resumes, and schedules end there. `trainer.max_time`, and
+`trainer.max_steps` before the last epoch, are budgets of a process: it saves, exits with 75, and the same command
+continues. Schedules never see budgets, so a run that is cut into pieces computes the same.
+"""
 
 from __future__ import annotations
 

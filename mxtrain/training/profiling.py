@@ -1,6 +1,10 @@
 """Profiles a few training steps, after 10, 100, 1000, ... steps of this process.
 
 The first profile is taken earlier if a timeline is requested and the epochs are shorter.
+
+The work of an operator is counted from the traced graph for the shapes of the profiled batches, and compared with the
+peak that is measured in the same run on the same devices. A table of limits by processor would know neither the run's
+threads nor other load. Bytes count each array once, so small networks can show more than 100 %.
 """
 
 from __future__ import annotations

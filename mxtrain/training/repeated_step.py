@@ -1,4 +1,7 @@
-"""Repeats a step of a run on one device: forward pass, loss and gradients, with statistics per layer."""
+"""Repeats a step of a run on one device: forward pass, loss and gradients, with statistics per layer.
+
+The same repetition names the layer and writes the bundle, so a healthy run has no cost.
+"""
 
 from __future__ import annotations
 

@@ -4,6 +4,9 @@ settings.
 The selection is a function of the values that all members have reported and of the study's seed. No other state is
 stored, so the result does not depend on the number of workers or on workers that die.
 
+The price is a barrier: no member begins a rung before all have ended the rung before. The asynchronous variant of the
+paper depends on who was first.
+
 Source: Jaderberg et al., "Population Based Training of Neural Networks", 2017, with truncation selection.
 """
 

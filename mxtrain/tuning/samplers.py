@@ -2,6 +2,8 @@
 
 Each trial gets a new sampler, seeded with the study's seed and the trial's number. So workers that join or restart
 never draw the same values twice, and samplers need no stored state besides the trials.
+
+CMA-ES is computed anew from the finished trials, because Optuna's keeps a pickle in the study.
 """
 
 from __future__ import annotations

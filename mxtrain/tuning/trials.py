@@ -1,4 +1,9 @@
-"""Trials of a study: Optuna's storage, and the progress that run directories report."""
+"""Trials of a study: Optuna's storage, and the progress that run directories report.
+
+A worker holds flock on a file of its trial, and the run inherits the descriptor, so a trial is free exactly if neither
+lives. A rung is a budget within a schedule of fixed length: a smaller `max_epochs` would change the schedule. Pruned
+trials are not resumed, because Optuna cannot continue a reported trial.
+"""
 
 from __future__ import annotations
 

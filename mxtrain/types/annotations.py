@@ -1,6 +1,9 @@
 """Names for annotations: protocols, and what MXNet, JSON and Hydra give without types.
 
 Nothing here runs: a module imports these names `if TYPE_CHECKING`.
+
+MXNet, GluonCV and Horovod have no types; tests/stubs names the classes of MXNet that occur in annotations. `Any` is
+what other libraries decide.
 """
 
 from __future__ import annotations

@@ -1,4 +1,8 @@
-"""`diff`: compares two runs, down to the first step whose loss differs and the first layer whose output differs."""
+"""`diff`: compares two runs, down to the first step whose loss differs and the first layer whose output differs.
+
+Two runs with the same description have the same bits, so the first unequal loss is where something happened. Recording
+statistics of layers during training would cost every run.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Dry run: opens the data, builds the network, and estimates memory and time, without training."""
+"""Dry run: opens the data, builds the network, and estimates memory and time, without training.
+
+It builds the parts of a run up to the updater, for worker 0. It starts no other process, so servers and connections are
+not tested.
+"""
 
 from __future__ import annotations
 

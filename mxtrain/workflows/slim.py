@@ -2,6 +2,9 @@
 
 A channel is unused if all weights that read it are 0: the network computes the same without it. It does not matter how
 the weights became 0.
+
+A run never changes the shapes of its network: optimizer state, averages, cuts and descriptions would change within a
+run. The smaller network is described by `model.widths`, so it can also be trained from scratch for comparison.
 """
 
 from __future__ import annotations

@@ -25,8 +25,8 @@ difference divided by the largest value. A cell is right if it is below {toleran
 
 `works around` means that the same call is right in mxtrain, `refuses` that a network with it gets an error before
 training ([decision 28](../decisions/0028-mxnet-numerical-errors.md),
-[decision 127](../decisions/0127-max-pooling-of-views.md), [decision 129](../decisions/0129-sums-of-gradients.md),
-[decision 152](../decisions/0152-zero-gradients-and-computed-weights.md)).
+[`max_pooling.py`](../../mxtrain/engine/max_pooling.py), [`gradient_sums.py`](../../mxtrain/engine/gradient_sums.py),
+[`zero_gradients.py`](../../mxtrain/engine/zero_gradients.py)).
 
 ## Conditions
 

@@ -109,7 +109,7 @@ def test_a_size_that_new_images_would_change_is_refused(tmp_path: Path, describe
 
 @pytest.mark.zoo
 def test_the_estimate_of_memory_is_near_what_is_measured(tmp_path: Path, describe_run: Any) -> None:
-    """The arrays of a step of 304 MiB of outputs, in a process of its own: see decision 0081 for larger ones."""
+    """The arrays of a step of 304 MiB of outputs, in a process of its own."""
     import subprocess
     import sys
 

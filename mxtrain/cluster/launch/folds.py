@@ -2,6 +2,9 @@
 
 Each fold is an ordinary run directory, `fold-1`, `fold-2`, ..., in the run directory of the command. Nothing else is
 needed to continue after a kill: the same command skips the folds that are finished.
+
+A fold is a split of the dataset (`BaseDataset.divide`), written in the description, so resuming, `eval` and placements
+need no change.
 """
 
 from __future__ import annotations

@@ -1,4 +1,8 @@
-"""Runs what was composed as Hydra does: its folder, its files below `.hydra`, its logging and callbacks."""
+"""Runs what was composed as Hydra does: its folder, its files below `.hydra`, its logging and callbacks.
+
+A run is composed once and the result handed to Hydra's `run_job`, because a mistake must be answered before anything is
+written, and `Hydra.run` would compose again.
+"""
 
 from __future__ import annotations
 

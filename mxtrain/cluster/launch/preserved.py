@@ -1,4 +1,8 @@
-"""Restores the state of a process that a command changes and a Python program wants to keep."""
+"""Restores the state of a process that a command changes and a Python program wants to keep.
+
+Concurrent calls restore nothing until the last one ends: a call that ends before one that began later hands its saved
+state over. Signal handlers belong to the main thread.
+"""
 
 from __future__ import annotations
 

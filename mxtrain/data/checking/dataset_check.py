@@ -3,6 +3,10 @@
 Memory grows by only `checks.DIGEST_BYTES` per sample, for the detection of duplicates. The order of the findings does
 not depend on the threads.
 
+The check opens datasets by their own `examine`, of which training's `open` is the strict form, because a checker with
+readers of its own would find other problems than training. Duplicates are equal bytes: whether two images look alike is
+a matter of degree, and must not decide an exit code.
+
 Legend: N samples of all splits.
 """
 

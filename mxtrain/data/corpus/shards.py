@@ -6,6 +6,10 @@
 
 A block is a part of a file that was synced to the disk by one commit. An interrupted writer continues after the last
 block.
+
+Files become records of text, keyed by their content; records become tokens, keyed by the first key and the tokenizer.
+Length, mask and split are not part of a key, because samples are framed when a batch is read. A folder counts only if
+its manifest exists, which is written last.
 """
 
 from __future__ import annotations

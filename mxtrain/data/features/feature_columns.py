@@ -2,6 +2,10 @@
 
 A checkpoint stores them, so that `eval` and `predict` read a table as training did, without the training data.
 
+Missing and unseen values are ids of their own, because a missing cell often carries information. Hashed columns use
+CRC-32, which is the same on every machine; Python's `hash` differs in each process. One joined table means one
+parameter whose gradient can be sparse.
+
 Legend: F fields (columns with ids), N numbers.
 """
 

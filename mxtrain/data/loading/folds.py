@@ -2,6 +2,9 @@
 
 The properties are those of scikit-learn's KFold, StratifiedKFold, GroupKFold and StratifiedGroupKFold.
 
+Groups are assigned whole, large ones first, to the fold whose sum of squared class shares grows least. Sizes within a
+factor of two are ordered at random, because exact order would make all repetitions alike.
+
 Legend: N samples, G groups, K classes, F folds.
 """
 

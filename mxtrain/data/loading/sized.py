@@ -1,6 +1,10 @@
 """Loads samples of different sizes (tokens, frames): batches group samples of similar size, with a fixed number of
 samples or a size budget.
 
+Samples are sorted by size, and boundaries of batches follow from the sorted sizes, which are the same in every epoch.
+So the number of steps is known before training, which schedules and resume need; an epoch permutes samples of one size
+and the order of batches.
+
 Legend: N samples, B batch.
 """
 

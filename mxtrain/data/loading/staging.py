@@ -2,6 +2,9 @@
 
 A copy from pageable memory blocks until it is done. Allocating page-locked memory blocks until the GPU is idle, so a
 few buffers are allocated once and reused.
+
+MXNet allocates and frees page-locked memory for each array. Four buffers per type and power of two are kept; writing to
+one waits for the copies that still read it.
 """
 
 from __future__ import annotations

@@ -3,6 +3,10 @@ module.
 
 The same value is `True` in a CSV file of pandas, `true` in JSON and a bool in Python; a whole number is `1` or, in a
 column with missing cells, `1.0`; a day is `2026-01-31`, `2026-01-31T00:00:00` or `2026-01-31 00:00:00.000`.
+
+Vocabularies and hashes use the canonical spelling. A cell is first looked up as written, so that checkpoints of earlier
+versions keep their ids. `1` and `true` stay different, and `01` and `1.50` stay unchanged, because they may be codes.
+Ids of users and items are not changed.
 """
 
 from __future__ import annotations

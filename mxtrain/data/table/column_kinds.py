@@ -1,4 +1,9 @@
-"""Kinds of the columns of a table, by its description or guessed from the first rows."""
+"""Kinds of the columns of a table, by its description or guessed from the first rows.
+
+A column contains numbers if nine of ten cells that are not missing do; the others are then errors with file and line.
+Digits that begin with 0, as in postal codes, a percent sign in some cells, or different currencies make it a column of
+categories. The decimal sign is a setting, not a guess: `1,234` alone does not tell.
+"""
 
 from __future__ import annotations
 

@@ -2,6 +2,9 @@
 
 Received bytes are kept in `NAME.part`. The lock `NAME.lock` keeps other processes waiting during the download; the
 kernel releases it when the process ends. GluonCV locks the files of its model store in the same way.
+
+Nothing is stored beside the part: the published checksum decides, and a file that was received in several pieces and
+fails it is downloaded once more as a whole.
 """
 
 from __future__ import annotations

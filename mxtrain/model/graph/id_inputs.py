@@ -46,7 +46,7 @@ SHAPE_ALONE = {"reshape_like": 1, "broadcast_like": 1, "slice_like": 1, "zeros_l
 """Operators that read only the shape of an input, and which one: positions have the shape of the ids."""
 LOOK_UP = "Embedding"
 ROWS_PER_ID = 16
-"""Rows of a table for each id of a batch from which on sparse gradients pay: measured (docs/decisions/0069)."""
+"""Rows of a table for each id of a batch from which on sparse gradients pay: measured."""
 
 
 def tables_of(network: gluon.Block) -> List[EmbeddingTable]:

@@ -3,6 +3,10 @@
 Structural parameter names equal those of GluonNLP 0.10 (`encoder.transformer_cells.0.proj.weight`), so `.params` files
 can be exchanged in both directions. Inside the encoder the time axis comes first, (T, B, U).
 
+The table of embeddings goes through an identity,
+because a parameter that two stages read cannot be cut between. The vocabulary that is trained by default names all
+letters sorted, because the library numbers them in the order of a hash table.
+
 Legend: B batch, T tokens, U units, N heads, M masked positions, V vocabulary, K classes, R rows (T * B), H = B * N.
 
 Source: Devlin et al., "BERT: Pre-training of Deep Bidirectional Transformers", https://arxiv.org/abs/1810.04805.
@@ -52,7 +56,7 @@ class LayerNorm(gluon.HybridBlock):
 
     This is a single operator if native operators are available. Otherwise sums over the last axis and broadcasts along
     it are matrix products with vectors of ones, because BLAS is faster than MXNet's sequential reductions; and
-    1 / deviation is multiplied by gamma before it is broadcast. See docs/decisions/0018 for timings.
+    1 / deviation is multiplied by gamma before it is broadcast.
     """
 
     drops = True

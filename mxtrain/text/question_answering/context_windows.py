@@ -1,5 +1,8 @@
 """Tokens of the windows of a context. Exported folders have a copy of this module.
 
+A context longer than a window becomes several samples. A worker turns a window into the score of its best answer and
+that answer's exact match and F1; only such numbers travel between workers, and the best window is found afterwards.
+
 Legend: T tokens of a sample, C tokens of a context, Q tokens of a question, W words of a context, K words of a context
 that occur in the question.
 """

@@ -1,5 +1,8 @@
 """F1 of entities as seqeval (and conlleval) computes it.
 
+A sentence longer than `dataset.max_length` becomes several samples. Collected rows begin with the number of the
+sentence, and the metric joins them, so no word is left out.
+
 Legend: W words of all sentences, B batch, T tokens of a sample, K tags.
 """
 

@@ -1,5 +1,9 @@
 """The protocol of tokenizers: texts to token ids and back, the range of ids, and special tokens by their role.
 
+`encode` returns bare tokens. Special tokens, truncation and padding are added when a batch is read, so that prepared
+tokens serve every length and task. Truncation and padding of a tokenizer.json are switched off: they would cut a corpus
+silently. A checkpoint contains what is needed to decode without the original file.
+
 Legend: N texts, F tokens of all texts one after the other, T tokens of one text.
 """
 

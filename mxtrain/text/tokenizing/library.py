@@ -1,4 +1,8 @@
-"""Tokenizers of the library `tokenizers`: tokenizer.json files, and byte-level BPE."""
+"""Tokenizers of the library `tokenizers`: tokenizer.json files, and byte-level BPE.
+
+A trained vocabulary is a function of the texts: letters are named beforehand in sorted order where the library would
+take them from a hash table.
+"""
 
 from __future__ import annotations
 

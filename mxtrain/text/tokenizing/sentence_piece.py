@@ -1,4 +1,8 @@
-"""sentencepiece: models from elsewhere, and unigram or BPE models that are trained here."""
+"""sentencepiece: models from elsewhere, and unigram or BPE models that are trained here.
+
+Training always uses eight threads, because the result depends on their number, and at most 8 MiB of text, chosen by a
+hash of each text's number.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,9 @@
 """Finds invalid boxes, and rejects or mends them.
 
+A box that reaches less than a pixel beyond its image is rounding, and an empty box is left out; both occur in COCO and
+VOC. Anything else is usually a mistake of a converter that affects all boxes, so it is refused. Clipping silently would
+hide it.
+
 Legend: R boxes of a file, M boxes of an image, N numbers of a row, K classes.
 """
 

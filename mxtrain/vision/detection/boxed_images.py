@@ -1,5 +1,9 @@
 """Reads images with the boxes of the objects in them.
 
+Expanding, cropping and resizing map one rectangle of the image to one rectangle of the input, so the part inside of the
+image is resized once, and boxes are mapped with the resized pixels. The size of a multi-scale batch is drawn per batch
+number, because all workers must agree on it.
+
 Legend: B batch, C channels, H height, W width, M boxes of an image, D columns of `boxes.Column`,
 U random numbers of a sample (`BoxAugment.draws`).
 """

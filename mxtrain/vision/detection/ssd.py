@@ -1,4 +1,9 @@
-"""GluonCV's SSDs, by name or with any of its classification networks as the backbone."""
+"""GluonCV's SSDs, by name or with any of its classification networks as the backbone.
+
+Anchor sizes grow with the square root of the image's area, and positions are spread evenly, (i + 0.5) / n of a side; at
+300 and 512 pixels they equal GluonCV's. GluonCV does not scale its steps, which leaves parts of smaller images without
+anchors.
+"""
 
 from __future__ import annotations
 

@@ -5,6 +5,8 @@ declares entities, is rejected. Encodings that expat does not know are decoded b
 
 Parts of objects (a person's head) are elements with a name and a box inside an object, so the meaning of an element
 depends on its parents.
+
+expat rejects the document type at its first byte. Searching the bytes for a declaration would miss other encodings.
 """
 
 from __future__ import annotations

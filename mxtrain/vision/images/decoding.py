@@ -1,6 +1,6 @@
 """Sources of encoded images, such as JPEG or PNG, that are decoded when fetched.
 
-Threads decode images, not processes, because Pillow releases the GIL (docs/decisions/0003-threads-decode-images.md).
+Threads decode images, not processes, because Pillow releases the GIL.
 Importing this module does not import Pillow.
 """
 

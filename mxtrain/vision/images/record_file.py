@@ -2,7 +2,7 @@
 
 MXNet's C++ iterator (mx.io.ImageRecordIter, 1.9.1) is not used: it reports index 0 for every record, cannot start in
 the middle of an epoch, and a record that is no image ends the whole process with SIGFPE. Reading by position with
-decoding threads is as fast (docs/decisions/0004-records-by-position.md).
+decoding threads is as fast.
 
 Source: the layout is that of dmlc-core's recordio.h (magic, 3 bits of part kind and 29 of length, padded to 4 bytes)
 around MXNet's IRHeader (flag, label, id, id2).

@@ -3,6 +3,9 @@
 Pixel i extends from i to i + 1, so its centre is i + 0.5. Formats with integer pixel positions (COCO's) are converted
 on reading and writing.
 
+A sample is an object, not an image: the network sees the part around one box. Losses are divided by the key points
+whose position is known. GluonCV divides by all, so its gradient shrinks with the share that is not annotated.
+
 Legend: B batch, J key points, H height, W width, C channels.
 """
 

@@ -1,4 +1,4 @@
-"""The classes of MXNet 1.9.1 that stand in annotations: see docs/decisions/0034-type-checking.md. All else is Any."""
+"""The classes of MXNet 1.9.1 that stand in annotations. All else is Any."""
 
 from typing import Any
 

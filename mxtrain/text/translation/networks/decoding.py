@@ -1,5 +1,9 @@
 """Batched beam search for autoregressive networks. Exported folders contain a copy of this module.
 
+A sentence is finished when K sequences have ended and none of the open ones would be better if it ended now. Stopping
+at K ended ones, as fairseq does, prefers early ends of a confident network. At the limit the end token is forced and
+counts, so every score is of a whole sequence. With one beam the search is greedy.
+
 Legend: S sentences of a batch, A active sentences, K beams, N candidates or results, R rows of the network
 (sentences x beams), V vocabulary, G groups of tokens, M anything, T tokens.
 

@@ -5,6 +5,9 @@ Each layer is a separate operator with dropout before it, because MXNet's multi-
 between layers, and lengths, on a CPU. The backward layer reads sequences that `SequenceReverse` has reversed within
 their lengths.
 
+Attention asks with the first layer's output for the same token, not with the context of the token before as in the
+paper, so that each layer is one operator over the whole target.
+
 Legend: B batch, S tokens of the source, T tokens of the target, H hidden units, V vocabulary, R rows of a search.
 Inside time comes first, (T, B, H).
 

@@ -1,5 +1,9 @@
 """Shared parts of translation networks: the output layer with the inputs of its loss. Imports MXNet.
 
+Outputs are -log p of each token and the mean of -log p over the vocabulary, from which any label smoothing follows
+exactly. The output layer is computed in chunks of tokens inside the graph, so that scores of a whole batch are never in
+memory.
+
 Legend: B batch, T tokens of the target, U units, V tokens of the target vocabulary.
 """
 

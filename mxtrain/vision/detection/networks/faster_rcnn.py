@@ -4,6 +4,12 @@ Blocks and parameters have GluonCV's names, so `.params` files can be exchanged.
 our own, because GluonCV's network is bound to one batch size, draws from the device's random generator, and reads
 uninitialised memory if regions belong to another map or are fewer than expected.
 
+A sample of regions consists of those with the largest of given random numbers, which are a function of (seed, epoch,
+sample), so it is the same for any division of a batch. Proposals are ordered by logits: the sigmoid is 1 for many boxes
+of a confident network. The box that covers an object best is always its positive, as in the paper; GluonCV makes it
+background again below an intersection over union of 0.3. `eval explain=` is refused, because regions change with the
+image.
+
 Legend: B batch, M true boxes of an image, N anchors of an image, A anchors of a cell, P proposals, R regions,
 C = P + M candidates of the sample of regions (after B only; else channels), Q = B R regions of the batch, K classes,
 h, w height and width of a map. Edges are left, top, right, bottom in pixels of the network's input.

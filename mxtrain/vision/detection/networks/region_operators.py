@@ -1,6 +1,10 @@
 """Operations on regions of two-stage detectors, by mxtrain's operators if available, otherwise by MXNet's. Imports
 MXNet.
 
+MXNet's `ROIAlign` does not write the rows of regions with image -1, and sets another element of its output to 0 for
+each. GluonCV's pyramid adds such rows up, so its results depend on what was in memory. Here every row belongs to an
+image.
+
 Legend: B batch, R regions of an image, Q = B R, T candidates of an image, C channels, h, w height and width of a map.
 Edges are left, top, right, bottom in pixels of the network's input.
 """

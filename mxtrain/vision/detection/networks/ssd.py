@@ -3,6 +3,8 @@
 GluonCV's own block returns different outputs in training and in prediction, and MXNet keeps the graph of the first
 call. This block always returns logits and offsets. Its parameters have GluonCV's names, so files can be exchanged.
 
+An image without objects keeps `min_hard_negatives` boxes of background; with GluonCV's 0 its loss would be 0.
+
 Legend: B batch, N anchors of an image, A anchors of a cell, K classes.
 """
 
