@@ -16,11 +16,11 @@ from running import (
     assert_same,
     checkpoints,
     has_steps,
-    here,
     role_of,
     rows,
     running_processes,
     status,
+    train_here,
 )
 
 import mxtrain
@@ -226,14 +226,14 @@ def test_users_action(tmp_path, monkeypatch) -> None:
     monkeypatch.delitem(sys.modules, "own_actions", raising=False)
     common = (*PLAIN, "dataset.batch_size=100", "trainer.max_epochs=9")
     own = ("+callback.mine._target_=own_actions.Halve", "+callback.mine.after=20")
-    here(tmp_path / "run", *common, *own)
+    train_here(tmp_path / "run", *common, *own)
     found = status(tmp_path / "run")
     assert (found["state"], found["cause"], found["step"]) == ("stopped_early", "enough", 31)
     rates = [row["lr"] for row in rows(tmp_path / "run") if row["split"] == "train"]
     assert rates == [0.05] * 20 + [0.025] * 11
-    said = here(tmp_path / "run", *common, exit_code=2)
+    said = train_here(tmp_path / "run", *common, exit_code=2)
     assert "now with no callback.mine" in said
-    said = here(tmp_path / "other", "+callback.mine._target_=own_actions.Misspelt", exit_code=2)
+    said = train_here(tmp_path / "other", "+callback.mine._target_=own_actions.Misspelt", exit_code=2)
     assert "nothing calls Misspelt.before_steps" in said
 
 
@@ -264,7 +264,7 @@ ALL = (
 @pytest.fixture(scope="module")
 def unbroken(tmp_path_factory):
     run_dir = tmp_path_factory.mktemp("actions") / "run"
-    here(run_dir, *ALL)
+    train_here(run_dir, *ALL)
     return run_dir
 
 
@@ -272,8 +272,8 @@ def unbroken(tmp_path_factory):
 @pytest.mark.slow
 def test_resumed_run_has_the_same_bits(unbroken, tmp_path) -> None:
     for stop in (10, 16, 29, 45):  # in the middle of an update, before a group trains, while weights are averaged
-        here(tmp_path / "run", *ALL, f"trainer.max_steps={stop}", exit_code=75)
-    here(tmp_path / "run", *ALL)
+        train_here(tmp_path / "run", *ALL, f"trainer.max_steps={stop}", exit_code=75)
+    train_here(tmp_path / "run", *ALL)
     assert_same(tmp_path / "run", unbroken)
     states = open_checkpoint(tmp_path / "run", which="last").state["states"]["actions"]["states"]
     assert states["unfreeze"] == {"begun": 1} and states["swa"]["count"] == 8
@@ -302,7 +302,7 @@ def test_killed_run_has_the_same_bits(unbroken, tmp_path) -> None:
 def test_placements_agree(placement, unbroken, tmp_path) -> None:
     """Two workers decide the same: the weights of both are compared at each validation, and with those of one device;
     so do replicas and stages of a pipeline."""
-    here(tmp_path / "run", *ALL, *placement)
+    train_here(tmp_path / "run", *ALL, *placement)
     arrays, expected = (open_checkpoint(run, which="last").arrays("model") for run in (tmp_path / "run", unbroken))
     for name, array in arrays.items():
         np.testing.assert_allclose(array, expected[name], rtol=1e-3, atol=1e-5, err_msg=name)
@@ -353,8 +353,8 @@ def test_a_ring_that_loses_a_worker_goes_on_with_the_state_of_actions(unbroken, 
 
 @pytest.mark.slow
 def test_accumulated_batches_are_one_batch(tmp_path) -> None:
-    here(tmp_path / "large", *PLAIN, "dataset.batch_size=96", "trainer.max_epochs=2")
-    here(
+    train_here(tmp_path / "large", *PLAIN, "dataset.batch_size=96", "trainer.max_epochs=2")
+    train_here(
         tmp_path / "small",
         *PLAIN,
         "dataset.batch_size=32",
@@ -380,8 +380,8 @@ def test_frozen_until_their_time(tmp_path) -> None:
         "checkpoint.keep_last=9",
         "trainer.max_epochs=2",
     )
-    here(tmp_path / "frozen", *common, "model.freeze=[features.1.*]")
-    here(
+    train_here(tmp_path / "frozen", *common, "model.freeze=[features.1.*]")
+    train_here(
         tmp_path / "thawed",
         *common,
         "callback=unfreeze",
@@ -414,8 +414,8 @@ def test_norms_frozen_in_either_way_have_the_same_statistics(tmp_path, placement
         "trainer.val_interval=2",
     )
     patterns = "features.*.weight,features.*.bias,features.*.gamma,features.*.beta"
-    here(tmp_path / "frozen", *common, f"model.freeze=[{patterns}]")
-    here(
+    train_here(tmp_path / "frozen", *common, f"model.freeze=[{patterns}]")
+    train_here(
         tmp_path / "thawed",
         *common,
         "callback=unfreeze",
@@ -448,8 +448,8 @@ def test_swa_is_the_mean_of_checkpoints(tmp_path) -> None:
         "checkpoint.keep_last=9",
         "trainer.max_epochs=4",
     )
-    here(tmp_path / "plain", *common)
-    here(tmp_path / "swa", *common, "callback=swa", "callback.swa.start=0.5")
+    train_here(tmp_path / "plain", *common)
+    train_here(tmp_path / "swa", *common, "callback=swa", "callback.swa.start=0.5")
     kept = [
         open_checkpoint(tmp_path / "plain" / "checkpoints" / f"step-{step:08d}").arrays("model")
         for step in (26, 39, 52)
@@ -473,7 +473,7 @@ def test_swa_is_the_mean_of_checkpoints(tmp_path) -> None:
 
 @pytest.mark.slow
 def test_target_ends_the_run_and_says_when(tmp_path) -> None:
-    here(
+    train_here(
         tmp_path / "run",
         *PLAIN,
         "dataset.batch_size=32",

@@ -159,7 +159,7 @@ def cut(folder: Path, *overrides: str, exit_code: int = 0) -> Tuple[Path, str]:
     """Trains for two steps with channel pruning; returns the run directory and what was printed."""
     write_data(folder)
     words = (*SHORT, *with_data(overrides, folder), *PRUNED)
-    return folder / "run", running.here(folder / "run", *words, exit_code=exit_code)
+    return folder / "run", running.train_here(folder / "run", *words, exit_code=exit_code)
 
 
 def require_slim(run_dir: Path, capsys: Any, *, exports: bool = True) -> None:

@@ -10,7 +10,7 @@ from typing import Any, Set
 
 import numpy as np
 import pytest
-from running import SMALL, assert_same, here, rows, status
+from running import SMALL, assert_same, rows, status, train_here
 
 import mxtrain
 from mxtrain.callback.pruning import keep_largest, keep_of_each
@@ -227,14 +227,14 @@ CUT = (
 @pytest.fixture(scope="module")
 def pruned(tmp_path_factory):
     run_dir = tmp_path_factory.mktemp("pruned") / "run"
-    here(run_dir, *PRUNED)
+    train_here(run_dir, *PRUNED)
     return run_dir
 
 
 @pytest.fixture(scope="module")
 def cut(tmp_path_factory):
     run_dir = tmp_path_factory.mktemp("cut") / "run"
-    here(run_dir, *CUT)
+    train_here(run_dir, *CUT)
     return run_dir
 
 
@@ -260,8 +260,8 @@ def test_weights_are_zero_in_every_copy(pruned) -> None:
 )
 def test_resumed_run_has_the_same_bits(name, settings, request, tmp_path) -> None:
     for stop in (9, 24, 40):
-        here(tmp_path / "run", *settings, f"trainer.max_steps={stop}", exit_code=75)
-    here(tmp_path / "run", *settings)
+        train_here(tmp_path / "run", *settings, f"trainer.max_steps={stop}", exit_code=75)
+    train_here(tmp_path / "run", *settings)
     assert_same(tmp_path / "run", request.getfixturevalue(name))
 
 
@@ -275,7 +275,7 @@ def test_resumed_run_has_the_same_bits(name, settings, request, tmp_path) -> Non
     ],
 )
 def test_placements_prune_the_same_weights(pruned, tmp_path, placement) -> None:
-    here(tmp_path / "run", *PRUNED, *placement)
+    train_here(tmp_path / "run", *PRUNED, *placement)
     # A replica that computed with weights from before they were pruned would have another loss.
     losses, wanted = (
         {row["step"]: row["loss"] for row in rows(run) if row["split"] == "train"} for run in (tmp_path / "run", pruned)
@@ -291,7 +291,7 @@ def test_placements_prune_the_same_weights(pruned, tmp_path, placement) -> None:
 
 @pytest.mark.slow
 def test_pattern_holds_in_the_checkpoint(tmp_path) -> None:
-    here(tmp_path / "run", *PLAIN_PATTERN)
+    train_here(tmp_path / "run", *PLAIN_PATTERN)
     weight = open_checkpoint(tmp_path / "run", which="last").arrays("model")["features.1.weight"]
     groups = weight.reshape(-1, 4)
     assert ((groups == 0).sum(axis=1) == 2).all()
@@ -329,7 +329,7 @@ def test_slim_network_stands_alone(cut, tmp_path, capsys) -> None:
     run = mxtrain.train(*words, "trainer.max_epochs=1", dir=tmp_path / "scratch")
     assert {n: p.shape for n, p in run.network._collect_params_with_prefix().items()} == shapes
     run.network.save_parameters(str(tmp_path / "scratch.params"))
-    said = here(tmp_path / "alone", *words, exit_code=2)
+    said = train_here(tmp_path / "alone", *words, exit_code=2)
     assert "written by `mxtrain slim`, and no run goes on from it" in said or "computes something else" in said
 
 
@@ -360,7 +360,7 @@ def test_slim_refuses_a_run_without_pruned_channels(pruned, capsys) -> None:
     from mxtrain.cli import main
 
     here_dir = pruned.parent / "dense"
-    here(here_dir, *SMALL, "trainer.max_epochs=1")
+    train_here(here_dir, *SMALL, "trainer.max_epochs=1")
     assert main(["slim", str(here_dir)]) == 2
     assert "callback=prune_channels" in capsys.readouterr().err
     assert json.loads((here_dir / "status.json").read_text())["state"] == "finished"

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from running import here, rows, status
+from running import rows, status, train_here
 
 from mxtrain.errors import CheckpointError
 from mxtrain.training.plan import build_rate, step_budget, total_steps_of
@@ -101,8 +101,8 @@ def test_lengths_in_epochs_count_from_their_origin() -> None:
 
 @pytest.mark.slow
 def test_a_change_within_an_epoch(tmp_path) -> None:
-    here(tmp_path, *PLAIN, "trainer.max_epochs=3", "trainer.max_steps=15", "dataset.batch_size=100", exit_code=75)
-    here(tmp_path, *PLAIN, "trainer.max_epochs=3", "dataset.batch_size=200", CHANGE)
+    train_here(tmp_path, *PLAIN, "trainer.max_epochs=3", "trainer.max_steps=15", "dataset.batch_size=100", exit_code=75)
+    train_here(tmp_path, *PLAIN, "trainer.max_epochs=3", "dataset.batch_size=200", CHANGE)
     found = [(row["epoch"], row["step"]) for row in rows(tmp_path) if row["split"] == "train"]
     assert [step for _, step in found] == list(range(1, len(found) + 1))
     assert [epoch for epoch, _ in found].count(1) == 13  # and 2 of the second epoch, or 1 of the present size
@@ -112,13 +112,13 @@ def test_a_change_within_an_epoch(tmp_path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("small, large", [(100, 200), (200, 100)])
 def test_epochs_and_rates_go_on(small, large, tmp_path) -> None:
-    here(
+    train_here(
         tmp_path, *PLAIN, "trainer.max_epochs=4", "trainer.epoch_budget=2", f"dataset.batch_size={small}", exit_code=75
     )
     before = status(tmp_path)["step"]
     changed = (*PLAIN, "trainer.max_epochs=4", f"dataset.batch_size={large}")
-    assert "dataset.batch_size: was" in here(tmp_path, *changed, exit_code=2)
-    here(tmp_path, *changed, CHANGE, "parallel=data", "parallel.devices=cpu:2")
+    assert "dataset.batch_size: was" in train_here(tmp_path, *changed, exit_code=2)
+    train_here(tmp_path, *changed, CHANGE, "parallel=data", "parallel.devices=cpu:2")
     found = [row for row in rows(tmp_path) if row["split"] == "train"]
     steps = [row["step"] for row in found]
     num_after = (steps[-1] - before) // 2
@@ -129,4 +129,4 @@ def test_epochs_and_rates_go_on(small, large, tmp_path) -> None:
     # The cosine falls from 0.1 to 0 over four epochs.
     expected = [0.05 * (1 + math.cos(math.pi * at / 4)) for at in place]
     np.testing.assert_allclose([row["lr"] for row in found], expected, atol=1e-9)
-    assert status(tmp_path)["epoch"] == 4 and "nothing is left to do" in here(tmp_path, *changed, CHANGE)
+    assert status(tmp_path)["epoch"] == 4 and "nothing is left to do" in train_here(tmp_path, *changed, CHANGE)

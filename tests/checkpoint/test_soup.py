@@ -8,7 +8,7 @@ from typing import Any, Dict, List, Mapping
 
 import numpy as np
 import pytest
-from running import SMALL, here
+from running import SMALL, train_here
 
 import mxtrain
 from mxtrain.checkpoint import Checkpoint, open_checkpoint
@@ -133,14 +133,14 @@ def test_a_value_that_is_no_number_is_null_in_the_state(tmp_path: Path) -> None:
 @pytest.mark.zoo
 def test_soups_of_runs_are_evaluated_and_predicted_with(tmp_path: Path, capsys: Any) -> None:
     first = tmp_path / "first"
-    here(first, *SMALL, "trainer.max_epochs=2")
+    train_here(first, *SMALL, "trainer.max_epochs=2")
     start = f"model.weights={open_checkpoint(first).path}/model.params"
     runs = []
     for seed in (1, 2):
         runs.append(str(tmp_path / f"run-{seed}"))
-        here(Path(runs[-1]), *SMALL, "trainer.max_epochs=1", start, f"trainer.seed={seed}", "optimizer.lr=0.002")
+        train_here(Path(runs[-1]), *SMALL, "trainer.max_epochs=1", start, f"trainer.seed={seed}", "optimizer.lr=0.002")
     other = str(tmp_path / "other")
-    here(Path(other), *SMALL, "trainer.max_epochs=1", "trainer.folds=3", "trainer.fold=1")
+    train_here(Path(other), *SMALL, "trainer.max_epochs=1", "trainer.folds=3", "trainer.fold=1")
     capsys.readouterr()
     for method in ("greedy", "uniform"):
         assert run(["average", *runs, f"soup={method}"]) == 0

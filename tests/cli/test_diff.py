@@ -11,7 +11,7 @@ from typing import Any, Dict, Iterator
 import numpy as np
 import pytest
 from run_directories import tree, write_checkpoint, write_run
-from running import here
+from running import train_here
 
 from mxtrain.archive.compare import Parting, WeightsDifference, find_parting
 from mxtrain.checkpoint.contents import Snapshot, read_checkpoint, write_contents
@@ -41,7 +41,7 @@ def compared(capsys: pytest.CaptureFixture, *arguments: object) -> Dict[str, Any
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A run with the checkpoints of all steps."""
     path = tmp_path_factory.mktemp("trained") / "a"
-    here(path, *OVERRIDES)
+    train_here(path, *OVERRIDES)
     yield path
     shutil.rmtree(path)
 
@@ -55,7 +55,7 @@ def losses_of(run_dir: Path) -> Dict[int, float]:
 def test_another_learning_rate_parts_the_curves_after_the_first_update(
     trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture
 ) -> None:
-    here(tmp_path / "b", *OVERRIDES, "optimizer.lr=0.01")
+    train_here(tmp_path / "b", *OVERRIDES, "optimizer.lr=0.01")
     found = compared(capsys, trained, tmp_path / "b")
     assert found["settings"] == [{"name": "optimizer.lr", "first": "0.001", "second": "0.01"}]
     assert found["data"] == [] and found["versions"] == []
@@ -115,11 +115,11 @@ def test_a_changed_layer_is_named_after_the_equal_ones(
 
 @pytest.mark.slow
 def test_another_activation_and_another_seed(trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
-    here(tmp_path / "tanh", *OVERRIDES, "model.activation=tanh", "trainer.max_steps=2", exit_code=75)
+    train_here(tmp_path / "tanh", *OVERRIDES, "model.activation=tanh", "trainer.max_steps=2", exit_code=75)
     found = compared(capsys, trained, tmp_path / "tanh")
     assert found["curves"]["step"] == 1 and found["weights"]["different"] == [] and found["weights"]["step"] == 0
     assert found["replay"]["kind"] in ("Activation", "Dense") and found["replay"]["same_batch"] is True
-    here(tmp_path / "seed", *OVERRIDES, "trainer.seed=5", "trainer.max_steps=2", exit_code=75)
+    train_here(tmp_path / "seed", *OVERRIDES, "trainer.seed=5", "trainer.max_steps=2", exit_code=75)
     found = compared(capsys, trained, tmp_path / "seed")
     assert found["replay"]["same_batch"] is False and found["weights"]["different"]
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import soundfile
 from boxed_files import draw
-from running import here, rows
+from running import rows, train_here
 
 import mxtrain
 from mxtrain.composing.composer import Composer
@@ -489,7 +489,7 @@ def require_run(form: Format, folder: Path) -> None:
         "dataset.batch_size=4",
         "trainer.limit_train_batches=1",
     )
-    here(folder / "run", *words)
+    train_here(folder / "run", *words)
     assert [row["split"] for row in rows(folder / "run")][:2] == ["train", "val"]
     splits = folds_of(dataset_of(words), form)[1]
     run = mxtrain.load(folder / "run")

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Dict, List
 
 import pytest
-from running import assert_same, here, image, rows, status
+from running import assert_same, image, rows, status, train_here
 from tiers import rest_in_zoo
 
 from mxtrain.archive import provenance
@@ -31,7 +31,7 @@ def reproduce(*arguments: object) -> int:
 
 def train_table(folder: Path, run_dir: Path, *overrides: str) -> None:
     (folder / "table.csv").write_text("a,b,target\n" + TABLE)
-    here(
+    train_here(
         run_dir,
         "dataset=number_table",
         f"dataset.train={folder}/table.csv",
@@ -49,7 +49,7 @@ def change_meta(run_dir: Path, change: Any) -> None:
 
 @pytest.mark.slow
 def test_same_bits(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    here(tmp_path / "run", *SMALL)
+    train_here(tmp_path / "run", *SMALL)
     assert reproduce(tmp_path / "run", f"dir={tmp_path}/again", "strict=true") == 0
     out = capfd.readouterr().out
     assert_same(tmp_path / "again", tmp_path / "run")
@@ -199,7 +199,7 @@ def test_descriptions_of_strangers_run_no_code(
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     run_dir = tmp_path_factory.mktemp("finished") / "run"
-    here(run_dir, *SMALL, "trainer.max_epochs=1")
+    train_here(run_dir, *SMALL, "trainer.max_epochs=1")
     return run_dir
 
 

@@ -51,7 +51,7 @@ def slurm(*nodes: List[int], **more: str) -> Environments:
     return [told[rank] for rank in range(size)]
 
 
-def ours(workers: int, *ranks_of_hosts: List[int]) -> Environments:
+def own_launchers(workers: int, *ranks_of_hosts: List[int]) -> Environments:
     """Returns the variables that our launchers, local and over ssh, set for each worker."""
     cluster, found = Cluster(workers=workers, servers=1), {}
     for ranks in ranks_of_hosts or (None,):
@@ -110,8 +110,8 @@ TRACKER = [
 SERVED = Cluster(workers=2, servers=1)
 STARTED: Dict[str, Any] = {
     "nobody": (lambda _: [{}], ["0"]),
-    "our launcher": (lambda _: ours(3), ["0", "1", "2"]),
-    "ours over ssh": (lambda _: ours(3, [0, 1], [2]), ["0", "1", "0"]),
+    "our launcher": (lambda _: own_launchers(3), ["0", "1", "2"]),
+    "ours over ssh": (lambda _: own_launchers(3, [0, 1], [2]), ["0", "1", "0"]),
     "ours by mpirun": (lambda patch: relayed(ompi(3), 2, patch), ["0", "1"]),
     "ours by srun": (lambda patch: relayed(slurm([0, 2], [1, 3]), 3, patch), ["0", "0", "1"]),
     "mpirun": (lambda _: launched(ompi(4), SERVED), ["0", "1"]),
@@ -131,7 +131,7 @@ def test_each_worker_of_a_host_takes_the_next_gpu(starter: str, gpus_of: Any, mo
 
 
 def test_devices_are_those_of_each_worker(gpus_of: Any) -> None:
-    two = ours(2)
+    two = own_launchers(2)
     assert gpus_of(two, Data(devices="gpu:2"), 4) == ["0 1", "2 3"]
     assert gpus_of(two, Hybrid(devices="gpu:4", replicas=2, stages=2), 8) == ["0 1 2 3", "4 5 6 7"]
     assert gpus_of(two, Data(), 4) == ["0 1", "2 3"]  # all that there are
@@ -140,9 +140,9 @@ def test_devices_are_those_of_each_worker(gpus_of: Any) -> None:
 
 
 def test_too_few_gpus_are_refused_and_the_message_says_who_has_which(gpus_of: Any) -> None:
-    assert gpus_of(ours(2)[:1], Data(devices="gpu:2"), 3) == ["0 1"]
+    assert gpus_of(own_launchers(2)[:1], Data(devices="gpu:2"), 3) == ["0 1"]
     with pytest.raises(ConfigError) as refused:
-        gpus_of(ours(2)[1:], Data(devices="gpu:2"), 3)
+        gpus_of(own_launchers(2)[1:], Data(devices="gpu:2"), 3)
     assert all(
         words in str(refused.value)
         for words in (
@@ -154,7 +154,7 @@ def test_too_few_gpus_are_refused_and_the_message_says_who_has_which(gpus_of: An
         )
     ), refused.value
     with pytest.raises(ConfigError, match=r"see 1 GPU: worker 0 gpu\(0\) .*for worker 2 none is left. Type a smaller"):
-        gpus_of(ours(3)[2:], Single(), 1)
+        gpus_of(own_launchers(3)[2:], Single(), 1)
 
 
 def test_gpus_that_srun_gives_to_each_task_are_its_own(gpus_of: Any, monkeypatch: Any) -> None:
@@ -171,7 +171,10 @@ def test_gpus_that_srun_gives_to_each_task_are_its_own(gpus_of: Any, monkeypatch
 
 
 def test_a_script_can_say_that_each_sees_its_own(gpus_of: Any) -> None:
-    assert gpus_of([{**each, "MXTRAIN_OWN_GPUS": "1"} for each in ours(3)], Single(devices="gpu:1"), 1) == ["0"] * 3
+    assert (
+        gpus_of([{**each, "MXTRAIN_OWN_GPUS": "1"} for each in own_launchers(3)], Single(devices="gpu:1"), 1)
+        == ["0"] * 3
+    )
     assert not has_own_gpus(1, {"SLURM_GPUS_ON_NODE": "4"})  # of a shell that srun did not start as one of several
 
 

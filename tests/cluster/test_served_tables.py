@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Dict, List, Tuple
 
 import pytest
-from running import Process, checkpoints, has_steps, here, rows, status, steps, verify
+from running import Process, checkpoints, has_steps, rows, status, steps, train_here, verify
 from test_workers import nobody_is_left, processes
 
 from mxtrain.checkpoint.contents import read_checkpoint
@@ -82,7 +82,7 @@ def test_synchronous_workers_make_the_bits_of_tables_at_the_workers(table: Path,
     assert found["weights_sha256"] == wanted["weights_sha256"] and found["best"] == wanted["best"]
     assert steps(run_dir) == list(range(1, found["step"] + 1)) and found["metrics"]["test/roc_auc"] > 0.8
     assert arrays(run_dir) == arrays(tmp_path / "whole")
-    here(tmp_path / "alone", *common, "kvstore=local")
+    train_here(tmp_path / "alone", *common, "kvstore=local")
     alone = status(tmp_path / "alone")["metrics"]["test/roc_auc"]
     assert alone == pytest.approx(found["metrics"]["test/roc_auc"], abs=0.01)
     nobody_is_left(tmp_path)
@@ -146,7 +146,7 @@ def test_a_recommender_under_p3_is_stopped_early_as_without_servers(tmp_path: Pa
         "cluster.backoff=0.1",
     )
     wanted_dir, run_dir = tmp_path / "wanted", tmp_path / "run"
-    here(wanted_dir, *given, "parallel=data", "parallel.devices=cpu:2")
+    train_here(wanted_dir, *given, "parallel=data", "parallel.devices=cpu:2")
     run = Process(run_dir, *given, "kvstore=p3", "cluster.workers=2", "cluster.servers=2", "kvstore.tables=servers")
     kill(run, "worker0", 40)
     run.end()

@@ -87,11 +87,11 @@ def sleepy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "sleepy.py").write_text(SLEEPY)
     (folder / "conf" / "model").mkdir(parents=True)
     (folder / "conf" / "model" / "sleepy.yaml").write_text("_target_: sleepy.network\nsleep_s: 0.002\n")
-    Process(folder / "alone", *given(folder), env=environment(folder)).end()
+    Process(folder / "alone", *sleepy_run_words(folder), env=environment(folder)).end()
     return folder
 
 
-def given(folder: Path) -> List[str]:
+def sleepy_run_words(folder: Path) -> List[str]:
     return [
         "--config-dir",
         str(folder / "conf"),
@@ -111,7 +111,7 @@ def environment(folder: Path) -> Dict[str, str]:
 def test_a_slow_worker_is_named_and_may_get_fewer_samples(tmp_path: Path, sleepy: Path, balance: str) -> None:
     run_dir = tmp_path / "run"
     store = ("kvstore=dist_sync", "cluster.workers=2", f"cluster.balance={balance}")
-    run = Process(run_dir, *store, *given(sleepy), env=environment(sleepy)).end()
+    run = Process(run_dir, *store, *sleepy_run_words(sleepy), env=environment(sleepy)).end()
     if balance == "equal":  # else it is not slow twice in a row
         assert "worker 1 is slow" in run.output
         assert "cluster.balance=speed gives it fewer samples" in run.output

@@ -12,7 +12,7 @@ from typing import Any, Callable, ClassVar, Iterator, List, Mapping, Optional, T
 
 import numpy as np
 import pytest
-from running import ROOT, SMALL, Process, assert_same, checkpoints, has_steps, here, status
+from running import ROOT, SMALL, Process, assert_same, checkpoints, has_steps, status, train_here
 
 from mxtrain.cli import main
 from mxtrain.cluster.process import LaunchSpec, LocalProcess
@@ -69,13 +69,13 @@ class Signalling(Callback):
 
 def signalled(run_dir: Path, number: int, *overrides: str, exit_code: int) -> str:
     Signalling.number = number
-    return here(run_dir, *RUN, "+callback.own._target_=test_warnings.Signalling", *overrides, exit_code=exit_code)
+    return train_here(run_dir, *RUN, "+callback.own._target_=test_warnings.Signalling", *overrides, exit_code=exit_code)
 
 
 @pytest.fixture(scope="module")
 def unbroken(tmp_path_factory: pytest.TempPathFactory) -> Path:
     run_dir = tmp_path_factory.mktemp("unbroken") / "run"
-    here(run_dir, *RUN, "+callback.own._target_=test_warnings.Signalling")
+    train_here(run_dir, *RUN, "+callback.own._target_=test_warnings.Signalling")
     return run_dir
 
 

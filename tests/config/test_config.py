@@ -45,12 +45,12 @@ def where(path: str) -> str:
     return f"conf/{path}"
 
 
-def make(**fields):
+def build_dog(**fields):
     return build_spec({"_target_": f"{__name__}.Dog", **fields}, "animal", Animal, where)
 
 
 def test_a_node_becomes_its_class() -> None:
-    assert make(legs=3, inner={"side": 2}, size=1.5) == Dog(legs=3, inner=Inner(side=2), size=1.5)
+    assert build_dog(legs=3, inner={"side": 2}, size=1.5) == Dog(legs=3, inner=Inner(side=2), size=1.5)
 
 
 @pytest.mark.parametrize(
@@ -70,7 +70,7 @@ def test_a_node_becomes_its_class() -> None:
 )
 def test_mistakes_are_named(fields: dict, parts: list) -> None:
     with pytest.raises(ConfigError) as caught:
-        make(**fields)
+        build_dog(**fields)
     assert [part for part in parts if part not in str(caught.value)] == []
 
 
@@ -130,4 +130,4 @@ def test_flatten_and_shown() -> None:
         "{a: false}",
         "0.5",
     ]
-    assert spec_help(Dog, ["legs"]) == "How many it stands on."
+    assert spec_help(Dog, ["legs"]) == "Number of legs."

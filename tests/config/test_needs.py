@@ -21,9 +21,9 @@ ASYNC = ("kvstore=dist_async", "cluster.workers=2")
 HALF = ("amp=float16", "parallel.devices=gpu:1")
 CASES = [
     *(
-        pytest.param(need, given, said, id=f"{need}, {said}")
+        pytest.param(need, demanding_task, said, id=f"{need}, {said}")
         for need in ("whole_batch", "carried_state")
-        for said, given in DIVIDED.items()
+        for said, demanding_task in DIVIDED.items()
     ),
     pytest.param("carried_rows", ASYNC, "kvstore=dist_async with cluster.workers=2", id="carried_rows"),
     pytest.param("global_weight", ASYNC, "kvstore=dist_async with cluster.workers=2", id="global_weight"),
@@ -37,7 +37,7 @@ class Demanding(Classification):
     name: ClassVar[str] = "classification"
 
 
-def given(monkeypatch: pytest.MonkeyPatch, *needs: str) -> str:
+def demanding_task(monkeypatch: pytest.MonkeyPatch, *needs: str) -> str:
     monkeypatch.setattr(Demanding, "needs", needs)
     return "task._target_=test_needs.Demanding"
 
@@ -47,7 +47,7 @@ def given(monkeypatch: pytest.MonkeyPatch, *needs: str) -> str:
 def test_options_that_lack_a_need_are_refused_by_name(
     describe_run: Any, monkeypatch: pytest.MonkeyPatch, need: str, overrides: Tuple[str, ...], said: str
 ) -> None:
-    task = given(monkeypatch, need)
+    task = demanding_task(monkeypatch, need)
     with pytest.raises(ConfigError) as refused:
         describe_run(task, *overrides)
     (line,) = str(refused.value).splitlines()
@@ -64,7 +64,7 @@ def test_options_that_lack_a_need_are_refused_by_name(
 def test_one_place_gives_everything(
     describe_run: Any, monkeypatch: pytest.MonkeyPatch, overrides: Tuple[str, ...]
 ) -> None:
-    describe_run(given(monkeypatch, *NEEDS), *overrides)
+    describe_run(demanding_task(monkeypatch, *NEEDS), *overrides)
 
 
 @pytest.mark.parametrize("overrides", [*DIVIDED.values(), ASYNC, HALF], ids=" ".join)
@@ -75,4 +75,4 @@ def test_a_task_that_needs_nothing_goes_anywhere(describe_run: Any, overrides: T
 def test_a_need_that_nothing_knows_is_refused(describe_run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     message = "needs 'whole_batc', which is no known requirement. Did you mean 'whole_batch'"
     with pytest.raises(ConfigError, match=message):
-        describe_run(given(monkeypatch, "whole_batc"))
+        describe_run(demanding_task(monkeypatch, "whole_batc"))

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
-from running import here, status
+from running import status, train_here
 
 import mxtrain
 from mxtrain.data.identity import differences, identify
@@ -265,24 +265,24 @@ def test_resume_refuses_corrected_labels(tmp_path) -> None:
     )
     run, one, two = tmp_path / "run", "trainer.max_epochs=1", "trainer.max_epochs=2"
     write_table(data)
-    here(run, *common, one)
+    train_here(run, *common, one)
     moved = tmp_path / "moved.csv"
     data.rename(moved)
     shutil.copy(moved, data)
-    assert "nothing is left to do" in here(run, *common, one)
+    assert "nothing is left to do" in train_here(run, *common, one)
     write_table(data, flipped=[5, 6])
     for epochs in (one, two):
-        said = here(run, *common, epochs, exit_code=2)
+        said = train_here(run, *common, epochs, exit_code=2)
         assert "was trained on other data" in said and "the files of dataset.train" in said
         assert "checkpoint.resume=never" in said and "checkpoint.changes=[data]" in said
-    here(run, *common, two, "checkpoint.changes=[data]")
+    train_here(run, *common, two, "checkpoint.changes=[data]")
     # Other statistics of columns follow from other data, which are reported first.
     write_table(data, rows=90)
     three = "trainer.max_epochs=3"
-    assert "was trained on other data" in here(run, *common, three, exit_code=2)
-    said = here(run, *common, three, "checkpoint.changes=[data]", exit_code=2)
+    assert "was trained on other data" in train_here(run, *common, three, exit_code=2)
+    said = train_here(run, *common, three, "checkpoint.changes=[data]", exit_code=2)
     assert "with other columns than there are now" in said
-    here(run, *common, one, "checkpoint.resume=never")
+    train_here(run, *common, one, "checkpoint.resume=never")
 
 
 @pytest.mark.slow
@@ -303,16 +303,16 @@ def test_runs_without_a_trained_step_continue_without_a_broken_image(tmp_path, s
         "early_stopping=off",
     )
     two, broken = "trainer.max_epochs=2", photos / split / "a" / "broken.png"
-    here(tmp_path / "fresh", *common, two)
+    train_here(tmp_path / "fresh", *common, two)
     broken.write_bytes(b"no image")
-    assert "run the same command again" in here(tmp_path / "run", *common, two, exit_code=1)
+    assert "run the same command again" in train_here(tmp_path / "run", *common, two, exit_code=1)
     broken.unlink()
-    here(tmp_path / "run", *common, two)
+    train_here(tmp_path / "run", *common, two)
     fresh, resumed = (status(tmp_path / name) for name in ("fresh", "run"))
     assert resumed["weights_sha256"] == fresh["weights_sha256"] and resumed["step"] == fresh["step"] == 12
-    assert "nothing is left to do" in here(tmp_path / "run", *common, two)
+    assert "nothing is left to do" in train_here(tmp_path / "run", *common, two)
     broken.write_bytes((photos / split / "a" / f"{2 if split == 'val' else 10}.png").read_bytes())
-    assert "was trained on other data" in here(tmp_path / "run", *common, "trainer.max_epochs=3", exit_code=2)
+    assert "was trained on other data" in train_here(tmp_path / "run", *common, "trainer.max_epochs=3", exit_code=2)
 
 
 @pytest.mark.slow
@@ -335,14 +335,14 @@ def test_resume_refuses_other_classes(tmp_path) -> None:
         data.write_text("\n".join([header, *(f"{line[:-1]}{names[int(line[-1])]}" for line in lines)]) + "\n")
 
     write("ape", "bee")
-    here(run, *words, "trainer.max_epochs=1")
+    train_here(run, *words, "trainer.max_epochs=1")
     write("ape", "cat")
-    said = here(run, *words, "trainer.max_epochs=2", "checkpoint.changes=[data]", exit_code=2)
+    said = train_here(run, *words, "trainer.max_epochs=2", "checkpoint.changes=[data]", exit_code=2)
     assert "was trained with other classes: class 1 was 'bee', and now it is 'cat'" in said
     weights = re.search(r"model\.weights=(\S+model\.params)", said)
     assert weights is not None and Path(weights.group(1)).is_file()
     write("ape", "bee")
-    here(run, *words, "trainer.max_epochs=2", "checkpoint.changes=[data]")
+    train_here(run, *words, "trainer.max_epochs=2", "checkpoint.changes=[data]")
 
 
 @pytest.mark.slow

@@ -19,7 +19,7 @@ def scaled(value, more=1, **rest):
 '''
 
 
-def make(source: str, name: str = "scaled") -> Callable[..., Any]:
+def build_function(source: str, name: str = "scaled") -> Callable[..., Any]:
     local: dict = {}
     exec(source, None, local)
     local[name].__doc__ = "given"
@@ -33,8 +33,8 @@ def make_now(source: str, name: str = "scaled") -> Callable[..., Any]:
 
 
 def test_a_function_compiles_itself_when_it_is_called(monkeypatch: pytest.MonkeyPatch) -> None:
-    with compiled_late(["make"]):
-        late = make(SOURCE)
+    with compiled_late(["build_function"]):
+        late = build_function(SOURCE)
     assert list(inspect.signature(late).parameters) == ["args", "kwargs"] and late.__name__ == "scaled"
     held = late
     monkeypatch.setitem(globals(), "FACTOR", 10)
@@ -47,13 +47,13 @@ def test_a_function_compiles_itself_when_it_is_called(monkeypatch: pytest.Monkey
 
 def test_other_executed_code_is_unchanged() -> None:
     real = builtins.exec
-    with compiled_late(["make"]):
+    with compiled_late(["build_function"]):
         assert list(inspect.signature(make_now(SOURCE)).parameters) == ["value", "more", "rest"]
         names: dict = {}
         exec("a = 1", names)
         exec("b = a", names, names)
         assert (names["a"], names["b"]) == (1, 1)
-        assert make("scaled = lambda: 3")() == 3
+        assert build_function("scaled = lambda: 3")() == 3
         exec("globals()['_left'] = FACTOR")
         assert globals().pop("_left") == FACTOR
     assert builtins.exec is real
@@ -61,8 +61,8 @@ def test_other_executed_code_is_unchanged() -> None:
 
 def test_threads_may_call_it_for_the_first_time_at_once() -> None:
     for _ in range(50):
-        with compiled_late(["make"]):
-            late = make(SOURCE)
+        with compiled_late(["build_function"]):
+            late = build_function(SOURCE)
         start, found = threading.Barrier(4), []
 
         def call(late: Any = late, start: Any = start, found: Any = found) -> None:

@@ -67,7 +67,7 @@ def test_defaults_may_be_typed_where_they_have_an_effect() -> None:
 @pytest.mark.slow
 def test_default_folder_is_refused_before_data_and_mxnet_are_loaded(tmp_path: Path) -> None:
     trained = tmp_path / "run"
-    running.here(trained, *SHORT, *CASES["lenet"])
+    running.train_here(trained, *SHORT, *CASES["lenet"])
     (trained / "export").mkdir()
     program = (
         "import sys; from mxtrain.cli.dispatch import run; code = run(['export', sys.argv[1]]); "

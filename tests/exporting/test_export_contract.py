@@ -45,7 +45,7 @@ def export(folder: Path, capsys: pytest.CaptureFixture[str]) -> Callable[..., Pa
 
     def make(*overrides: str, exit_codes: Tuple[int, ...] = (0,)) -> Path:
         trained = folder / "run"
-        running.here(trained, *SHORT, *with_data(overrides, folder))
+        running.train_here(trained, *SHORT, *with_data(overrides, folder))
         code = run(["export", str(trained), "limit_batches=2"])
         assert code in exit_codes, capsys.readouterr()
         if code == 0:

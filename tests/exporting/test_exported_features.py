@@ -152,7 +152,7 @@ def test_tables_that_predict_would_not_read_are_refused_before_the_export(
 
     import mxtrain
 
-    running.here(folder / "run", *SHORT, *with_data(words_of("items", tables), folder))
+    running.train_here(folder / "run", *SHORT, *with_data(words_of("items", tables), folder))
     trained = mxtrain.load(folder / "run")
     monkeypatch.setattr(standalone, "MAX_ARRAY_BYTES", 50)
     with pytest.raises(DataError, match=r"item_features.npz would hold \d+ bytes, and predict.py reads .* at most 50"):

@@ -73,6 +73,6 @@ def test_a_detector_that_has_hardly_learned_is_exported(tmp_path: Path) -> None:
         "dataset.batch_size=8",
         "trainer.max_steps=20",
     )
-    running.here(tmp_path / "run", "task=detection", "model=ssd", *words)
+    running.train_here(tmp_path / "run", "task=detection", "model=ssd", *words)
     report = mxtrain.load(tmp_path / "run").export(tmp_path / "out")
     assert max(report.errors.values()) < 1e-4 and report.metrics["voc_ap"]["mxnet"] < 0.1

@@ -26,7 +26,7 @@ pytestmark = pytest.mark.slow
 def segmentation(tmp_path_factory: pytest.TempPathFactory) -> Any:
     """A run of a pyramid network, whose maps are halved, doubled and cut."""
     folder = tmp_path_factory.mktemp("segmentation") / "run"
-    running.here(folder, *SHORT, *CASES["fpn"])
+    running.train_here(folder, *SHORT, *CASES["fpn"])
     return mxtrain.load(folder)
 
 

@@ -198,7 +198,7 @@ def test_folder_cannot_allow_itself_any_error(tolerance: Any) -> None:
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A small residual network that has learned digits."""
     run_dir = tmp_path_factory.mktemp("quantize") / "run"
-    running.here(run_dir, *DIGITS)
+    running.train_here(run_dir, *DIGITS)
     return run_dir
 
 

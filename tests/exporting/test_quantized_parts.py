@@ -40,7 +40,7 @@ def trained(data: Path, tmp_path: Path) -> Callable[..., Path]:
     """Overrides -> a trained run."""
 
     def make(*words: str) -> Path:
-        running.here(tmp_path / "run", "dataset.eval_batch_size=1", *with_data(words, data))
+        running.train_here(tmp_path / "run", "dataset.eval_batch_size=1", *with_data(words, data))
         return tmp_path / "run"
 
     return make

@@ -103,7 +103,7 @@ class Server:
 @pytest.fixture(scope="module")
 def exported(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("ray")
-    running.here(folder / "run", "trainer.max_epochs=1")
+    running.train_here(folder / "run", "trainer.max_epochs=1")
     assert run(["export", str(folder / "run"), f"out={folder / 'out'}", "for=ray", f"name={NAME}"]) == 0
     return folder / "out"
 

@@ -258,7 +258,7 @@ def test_images(channels: int, tmp_path: Path) -> None:
         pixels = np.random.default_rng(number).integers(0, 256, (40, 31, 3), dtype=np.uint8)
         Image.fromarray(pixels).save(path)
     assert len(files) > 50 and len(refused) > 10
-    running.here(
+    running.train_here(
         tmp_path / "run",
         *SHORT,
         "trainer.max_epochs=1",
@@ -316,7 +316,7 @@ def test_recordings(tmp_path: Path) -> None:
             for number, file in enumerate(listed)
         ]
         (tmp_path / f"{split}.jsonl").write_text("\n".join(map(json.dumps, lines)))
-    running.here(
+    running.train_here(
         tmp_path / "run",
         *SHORT,
         "trainer.max_epochs=1",
@@ -357,7 +357,7 @@ def test_tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     refused[1].write_text(f"{','.join(KINDS)}\ntrue,1,,Ulm,old,no\n")
     refused[2].write_text(json.dumps({**dict.fromkeys(KINDS, 1), "vip": [1]}) + "\n")
     refused[3].write_bytes(TABLES["parquet.parquet"](rows)[:-20])
-    running.here(
+    running.train_here(
         tmp_path / "run",
         *SHORT,
         "trainer.max_epochs=1",
@@ -445,7 +445,7 @@ def test_texts(tmp_path: Path) -> None:
         for _ in range(120):
             number, *others = draw.integers(len(words), size=3)
             writer.writerow(["abc"[number % 3], " ".join([words[number], *(words[other] for other in others)])])
-    running.here(
+    running.train_here(
         tmp_path / "run",
         *SHORT,
         *BERT,

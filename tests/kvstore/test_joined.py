@@ -12,7 +12,7 @@ from mxtrain.engine.backend import mx, nd
 from mxtrain.kvstore.reduction import Reduction
 
 
-def of_workers(count: int, work: Any) -> Any:
+def run_workers(count: int, work: Any) -> Any:
     """Returns the result of `work(store)` of each worker."""
     rendezvous = Rendezvous(count)
     return rendezvous.run(lambda world: work(ThreadStore(world, rendezvous)))
@@ -30,7 +30,7 @@ def test_gathering_gives_everybody_all_numbers_in_the_order_of_the_ranks(count: 
             found.append(store.gather(nd.array(own[store.world.rank], dtype=dtype)))
         return [(array.asnumpy(), array.dtype) for array in found]
 
-    for found in of_workers(count, work):
+    for found in run_workers(count, work):
         for array, kind in found:
             np.testing.assert_array_equal(array, own)
             assert np.dtype(kind) == dtype
@@ -51,7 +51,7 @@ def test_arrays_of_all_shapes_and_devices_are_summed() -> None:
         store.all_reduce(arrays)
         return [array.asnumpy() for array in arrays]
 
-    for found in of_workers(3, work):
+    for found in run_workers(3, work):
         for position, (shape, dtype, _) in enumerate(shapes):
             expected = sum(one[position].astype(dtype) for one in own)
             assert found[position].shape == shape and found[position].dtype == dtype
@@ -60,7 +60,7 @@ def test_arrays_of_all_shapes_and_devices_are_summed() -> None:
 
 @pytest.mark.parametrize("blob", [b"", b"x", b"ab", bytes(range(256)) * 9000, b"\xff" * 5])
 def test_bytes_of_rank_0_arrive_unchanged(blob: bytes) -> None:
-    assert of_workers(3, lambda store: store.broadcast(blob if store.world.rank == 0 else None)) == [blob] * 3
+    assert run_workers(3, lambda store: store.broadcast(blob if store.world.rank == 0 else None)) == [blob] * 3
 
 
 def test_totals_are_exact_and_votes_arrive_later() -> None:
@@ -70,7 +70,7 @@ def test_totals_are_exact_and_votes_arrive_later() -> None:
         votes = store.votes_later([float(rank == 1)], 0)
         return store.total([2.0**-40, rank + 0.1]).tolist(), later().tolist(), votes().tolist()
 
-    for found in of_workers(3, work):
+    for found in run_workers(3, work):
         assert found == ([3 * 2.0**-40, pytest.approx(3.3, rel=1e-15)], [3.0, 3.0], [1.0])
 
 
@@ -99,7 +99,7 @@ def test_gradients_are_summed_over_replicas_and_workers_in_every_step(dtype: str
             found.append([reduction.replicas[reduction.owner].asnumpy() for reduction in made])
         return found, store.times
 
-    for found, times in of_workers(2, work):
+    for found, times in run_workers(2, work):
         for step, arrays in zip((9, 10, 11), found):
             for number, array in enumerate(arrays):
                 expected = sum(gradients(rank, replica, number, step) for rank in range(2) for replica in range(2))

@@ -15,7 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from running import ROOT, here, rows, status
+from running import ROOT, rows, status, train_here
 from tracker_server import EXAMPLE, HttpTracker, tracking
 
 from mxtrain.cli import main
@@ -346,10 +346,10 @@ def test_training_goes_on_while_the_server_hangs_and_push_sends_the_same_points(
         "dataset.batch_size=97",
         f"logger.http.uri={server.uri}",
     )
-    here(tmp_path / "good", *words, "logger=[jsonl,console,http]")
+    train_here(tmp_path / "good", *words, "logger=[jsonl,console,http]")
     assert [one["state"] for one in server.closed["run1"]] == ["finished"]
     server.hangs_at = "/points"
-    said = here(tmp_path / "hung", *words, "logger=[jsonl,http,console]", "logger.http.timeout_s=0.3")
+    said = train_here(tmp_path / "hung", *words, "logger=[jsonl,http,console]", "logger.http.timeout_s=0.3")
     assert "http has not received everything of this run" in said
     assert status(tmp_path / "hung")["weights_sha256"] == status(tmp_path / "good")["weights_sha256"]
     assert rows(tmp_path / "hung") == rows(tmp_path / "good")

@@ -6,7 +6,7 @@ import shutil
 
 import numpy as np
 import pytest
-from running import SMALL, assert_same, here, rows, verify
+from running import SMALL, assert_same, rows, train_here, verify
 
 import mxtrain
 from mxtrain.errors import ConfigError
@@ -95,8 +95,8 @@ def test_rows_of_tables_are_distilled(tmp_path, count) -> None:
         "model=mlp",
         "metric=log_loss",
     )
-    here(tmp_path / "teacher", *table, "trainer.max_epochs=2", "trainer.seed=5")
-    here(
+    train_here(tmp_path / "teacher", *table, "trainer.max_epochs=2", "trainer.seed=5")
+    train_here(
         tmp_path / "run",
         *table,
         f"distillation.teacher={tmp_path / 'teacher'}",
@@ -136,7 +136,7 @@ def test_wrong_settings_are_refused(overrides, said) -> None:
 @pytest.fixture(scope="module")
 def teacher(tmp_path_factory):
     run_dir = tmp_path_factory.mktemp("teacher") / "run"
-    here(run_dir, *PLAIN, "model.hidden=[32]", "trainer.max_epochs=3")
+    train_here(run_dir, *PLAIN, "model.hidden=[32]", "trainer.max_epochs=3")
     return run_dir
 
 
@@ -147,7 +147,7 @@ def taught(teacher, *more):
 @pytest.fixture(scope="module")
 def unbroken(teacher):
     run_dir = teacher.parent / "student"
-    here(run_dir, *taught(teacher))
+    train_here(run_dir, *taught(teacher))
     return run_dir
 
 
@@ -163,7 +163,7 @@ def test_first_loss_of_a_run(teacher, tmp_path) -> None:
         "optimizer.lr=1e-12",
         "trainer.max_steps=1",
     )
-    here(tmp_path / "run", *settings, exit_code=75)
+    train_here(tmp_path / "run", *settings, exit_code=75)
     student, other = mxtrain.load(tmp_path / "run", which="last"), mxtrain.load(teacher)
     batch = next(iter(student.batches("train", "dataset.eval_batch_size=100")))
 
@@ -182,8 +182,8 @@ def test_first_loss_of_a_run(teacher, tmp_path) -> None:
 @pytest.mark.slow
 def test_resumed_run_has_the_same_bits(unbroken, teacher, tmp_path) -> None:
     for stop in (5, 16, 30):
-        here(tmp_path / "run", *taught(teacher), f"trainer.max_steps={stop}", exit_code=75)
-    here(tmp_path / "run", *taught(teacher))
+        train_here(tmp_path / "run", *taught(teacher), f"trainer.max_steps={stop}", exit_code=75)
+    train_here(tmp_path / "run", *taught(teacher))
     assert_same(tmp_path / "run", unbroken)
 
 
@@ -192,10 +192,10 @@ def test_resumed_run_has_the_same_bits(unbroken, teacher, tmp_path) -> None:
 def test_another_teacher_is_refused_on_resume(teacher, tmp_path) -> None:
     shutil.copytree(teacher, tmp_path / "teacher")
     settings = taught(tmp_path / "teacher")
-    here(tmp_path / "run", *settings, "trainer.max_steps=5", exit_code=75)
+    train_here(tmp_path / "run", *settings, "trainer.max_steps=5", exit_code=75)
     shutil.rmtree(tmp_path / "teacher")
-    here(tmp_path / "teacher", *PLAIN, "model.hidden=[16]", "trainer.max_epochs=1")
-    assert "another teacher than the one that is now in" in here(tmp_path / "run", *settings, exit_code=2)
+    train_here(tmp_path / "teacher", *PLAIN, "model.hidden=[16]", "trainer.max_epochs=1")
+    assert "another teacher than the one that is now in" in train_here(tmp_path / "run", *settings, exit_code=2)
 
 
 @pytest.mark.slow
@@ -208,7 +208,7 @@ def test_another_teacher_is_refused_on_resume(teacher, tmp_path) -> None:
     ],
 )
 def test_placements_learn_the_same(unbroken, teacher, tmp_path, placement) -> None:
-    here(tmp_path / "run", *taught(teacher), *placement)
+    train_here(tmp_path / "run", *taught(teacher), *placement)
     found, expected = ([row["loss"] for row in rows(run)] for run in (tmp_path / "run", unbroken))
     np.testing.assert_allclose(found, expected, rtol=2e-3)
 
@@ -218,7 +218,7 @@ def test_placements_learn_the_same(unbroken, teacher, tmp_path, placement) -> No
 def test_verify_and_features(tmp_path) -> None:
     """Features leave the network as further outputs under every placement; the student that is left has none."""
     lenet = ("model=lenet", "model.channels=[4,8]", "model.hidden=16", "model.dropout=0")
-    here(tmp_path / "teacher", *PLAIN, *lenet, "model.channels=[8,16]", "trainer.max_epochs=1")
+    train_here(tmp_path / "teacher", *PLAIN, *lenet, "model.channels=[8,16]", "trainer.max_epochs=1")
     settings = (
         *PLAIN,
         *lenet,
@@ -227,18 +227,18 @@ def test_verify_and_features(tmp_path) -> None:
     )
     found = verify(*settings, "parallel=pipeline", "parallel.devices=cpu:2", "parallel.microbatches=2", "steps=2")
     assert found.returncode == 0, found.stdout + found.stderr
-    here(tmp_path / "run", *settings, "trainer.max_epochs=1")
+    train_here(tmp_path / "run", *settings, "trainer.max_epochs=1")
     run = mxtrain.load(tmp_path / "run")
     assert run.evaluate(split="val")["loss"] > 0
     import mxnet as mx
 
     assert run.network(mx.nd.zeros((2, 1, 8, 8))).shape == (2, 10)
     wrong = [*settings[:-1], "distillation.features={features.6: features.15}"]
-    assert "gives vectors, and only maps" in here(tmp_path / "other", *wrong, exit_code=2)
+    assert "gives vectors, and only maps" in train_here(tmp_path / "other", *wrong, exit_code=2)
     wrong = [*settings[:-1], "distillation.features={features.6: features.5}"]
-    assert "maps of 4x4, and the teacher" in here(tmp_path / "other", *wrong, exit_code=2)
+    assert "maps of 4x4, and the teacher" in train_here(tmp_path / "other", *wrong, exit_code=2)
     wrong = [*settings[:-1], "distillation.features={featrues.6: features.6}"]
-    assert "no layer 'featrues.6'. Did you mean" in here(tmp_path / "other", *wrong, exit_code=2)
+    assert "no layer 'featrues.6'. Did you mean" in train_here(tmp_path / "other", *wrong, exit_code=2)
 
 
 @pytest.mark.slow
@@ -282,7 +282,7 @@ def test_labels_are_not_looked_at(tmp_path) -> None:
 def test_teacher_of_other_data_is_refused(teacher, tmp_path, overrides, said) -> None:
     import re
 
-    output = here(tmp_path / "run", f"distillation.teacher={teacher}", "model=mlp", *overrides, exit_code=2)
+    output = train_here(tmp_path / "run", f"distillation.teacher={teacher}", "model=mlp", *overrides, exit_code=2)
     assert re.search(said, output), output
     assert not (tmp_path / "run" / "checkpoints").exists()
 
@@ -302,7 +302,7 @@ def test_code_of_a_teacher_is_not_run(teacher, tmp_path) -> None:
         digest = manifest["files"]["state.json"]
         digest.update(size=len(text.encode()), sha256=hashlib.sha256(text.encode()).hexdigest())
         (folder / "manifest.json").write_text(json.dumps(manifest))
-    said = here(tmp_path / "run", *PLAIN, f"distillation.teacher={tmp_path / 'teacher'}", exit_code=2)
+    said = train_here(tmp_path / "run", *PLAIN, f"distillation.teacher={tmp_path / 'teacher'}", exit_code=2)
     assert "webbrowser_of_a_stranger.Open" in said and "distillation.trust_code=true" in said
 
 

@@ -76,7 +76,7 @@ def test_the_names_are_gluoncvs():
     }
 
 
-def theirs(name, num_classes, side, **arguments):
+def gluoncv_network(name, num_classes, side, **arguments):
     """GluonCV's own block."""
     from mxtrain.vision.segmentation.networks import BY_ARCHITECTURE, BY_NAME
 
@@ -119,7 +119,7 @@ def test_values_and_files_are_gluoncvs(name, tmp_path):
         seed=0,
         output_shapes=[(5, side, side)] * (1 + NUM_AUXILIARY[name]),
     ).network
-    gluoncvs = theirs(name, 5, side, aux=True)
+    gluoncvs = gluoncv_network(name, 5, side, aux=True)
     ours.save_parameters(str(tmp_path / "ours.params"))
     gluoncvs.load_parameters(str(tmp_path / "ours.params"))
     image = nd.array(np.random.RandomState(0).randn(1, 3, side, side))
@@ -138,7 +138,7 @@ def test_values_and_files_are_gluoncvs(name, tmp_path):
 def test_files_of_gluoncvs_open_and_heads_for_other_classes_are_replaced(name, tmp_path):
     from mxtrain.engine.backend import mx
 
-    gluoncvs = theirs(name, 5, 64, aux=True)
+    gluoncvs = gluoncv_network(name, 5, 64, aux=True)
     infer_shapes(gluoncvs, (3, 64, 64))
     gluoncvs.initialize(force_reinit=True)
     gluoncvs.save_parameters(str(tmp_path / "theirs.params"))
@@ -191,7 +191,7 @@ def test_gradients_are_gluoncvs(tmp_path):
     from mxtrain.engine.backend import autograd, nd
 
     ours = hybridized("fastscnn")
-    gluoncvs = theirs("fastscnn", 4, 64)
+    gluoncvs = gluoncv_network("fastscnn", 4, 64)
     ours.save_parameters(str(tmp_path / "ours.params"))
     gluoncvs.load_parameters(str(tmp_path / "ours.params"))
     random = np.random.RandomState(0)

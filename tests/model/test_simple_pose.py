@@ -25,7 +25,7 @@ from mxtrain.workflows.verification import verify
 SIZE = (3, 64, 96)
 
 
-def theirs(name: str, num_points: int) -> Any:
+def gluoncv_network(name: str, num_points: int) -> Any:
     """GluonCV's own block."""
     SimplePose().build(1, SIZE)  # silences what GluonCV says when it is imported
     from gluoncv.model_zoo import get_model
@@ -57,7 +57,7 @@ def test_the_names_are_gluoncvs() -> None:
 @pytest.mark.slow
 def test_weights_go_both_ways(tmp_path: Path) -> None:
     name = "simple_pose_resnet18_v1b"
-    other = theirs(name, 5)
+    other = gluoncv_network(name, 5)
     other.initialize()
     image = nd.array(np.random.RandomState(0).rand(2, *SIZE).astype(np.float32))
     expected = other(image).asnumpy()
@@ -72,14 +72,14 @@ def test_weights_go_both_ways(tmp_path: Path) -> None:
     ).network
     np.testing.assert_allclose(network(image).asnumpy(), expected, rtol=1e-4, atol=1e-6)
     network.save_parameters(str(tmp_path / "ours.params"))
-    back = theirs(name, 5)
+    back = gluoncv_network(name, 5)
     back.load_parameters(str(tmp_path / "ours.params"))
     np.testing.assert_allclose(back(image).asnumpy(), expected, rtol=1e-4, atol=1e-6)
 
 
 @pytest.mark.slow
 def test_weights_for_other_key_points_replace_the_last_layer(tmp_path: Path) -> None:
-    other = theirs("simple_pose_resnet18_v1b", 17)
+    other = gluoncv_network("simple_pose_resnet18_v1b", 17)
     other.initialize()
     other(nd.zeros((1, *SIZE)))
     other.save_parameters(str(tmp_path / "theirs.params"))

@@ -246,7 +246,7 @@ def test_a_port_in_use_and_a_short_token(
 @pytest.mark.slow
 def test_a_run_is_served_and_predicts_as_mxtrain_does(tmp_path: Path) -> None:
     trained = tmp_path / "digits"
-    running.here(
+    running.train_here(
         trained,
         "model.channels=[2,4]",
         "model.hidden=8",
@@ -277,7 +277,7 @@ def test_texts_are_read_as_mxtrain_does(tmp_path: Path) -> None:
     table = tmp_path / "texts.csv"
     table.write_text("\n".join(["label,text", *(f"{'ab'[row % 2]},{text}" for row, text in enumerate(words))]) + "\n")
     trained = tmp_path / "texts"
-    running.here(
+    running.train_here(
         trained,
         "dataset=text",
         "model=bert",
@@ -323,7 +323,7 @@ def test_recordings_are_read_as_mxtrain_does(tmp_path: Path) -> None:
         rows.append({"audio_filepath": f"{number}.wav", "text": "abcde"[number % 5] * 2})
     manifest = tmp_path / "train.jsonl"
     manifest.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    running.here(
+    running.train_here(
         trained,
         "task=speech_recognition",
         "dataset=speech_manifest",

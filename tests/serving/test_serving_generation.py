@@ -55,7 +55,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory, compiled_operators: Path) 
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
         copy_operators(compiled_operators, own_folder())
-        running.here(
+        running.train_here(
             folder / "lstm-run",
             "task=language_modeling",
             f"dataset.train={folder}/text.txt",
@@ -65,7 +65,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory, compiled_operators: Path) 
             "model.hidden_size=24",
             "task.new_tokens=20",
         )
-        running.here(
+        running.train_here(
             folder / "gnmt-run",
             "task=translation",
             "model=gnmt",
@@ -214,7 +214,7 @@ def test_networks_with_caches_stream_the_text_of_predict(
             "task.max_length_offset=5",
         ),
     }[name]
-    running.here(tmp_path / "run", *given, f"model={name}", *SHORT, *ATTENTION)
+    running.train_here(tmp_path / "run", *given, f"model={name}", *SHORT, *ATTENTION)
     folder = tmp_path / name
     mxtrain.load(tmp_path / "run").export(folder, limit_batches=1)
     texts = ["one w1 w2", "one w7 w8 w9 w10"] if name == "transformer" else ["one two three"]

@@ -26,15 +26,15 @@ SMALL = ("model=mlp", "model.hidden=[8]", "dataset.batch_size=50", "logger=jsonl
 
 
 @pytest.fixture
-def made(describe_run: Any, tmp_path: Path) -> Any:
+def built_run(describe_run: Any, tmp_path: Path) -> Any:
     """Overrides -> the runner of a run that has not begun."""
     return lambda *overrides: build_run(describe_run(*SMALL, *overrides), tmp_path / "run").runner
 
 
 @pytest.mark.slow
-def test_mixed_samples_count_as_what_they_are(made: Any) -> None:
+def test_mixed_samples_count_as_what_they_are(built_run: Any) -> None:
     """The loss of blended labels, smoothed; the likeliest class counts as right."""
-    runner = made("dataset.augment.mixup=0.4", "loss.label_smoothing=0.2")
+    runner = built_run("dataset.augment.mixup=0.4", "loss.label_smoothing=0.2")
     strategy = runner._step.strategy
     batch = next(iter(runner._data.train.epoch(0)))
     (scores,), (labels,) = strategy.predict(batch.inputs), batch.targets
@@ -47,8 +47,8 @@ def test_mixed_samples_count_as_what_they_are(made: Any) -> None:
 
 
 @pytest.mark.slow
-def test_overfitting_takes_the_first_samples_in_order_and_as_they_are(made: Any, describe_run: Any) -> None:
-    runner = made("trainer.overfit_batches=2", "dataset.augment.mixup=0.4")
+def test_overfitting_takes_the_first_samples_in_order_and_as_they_are(built_run: Any, describe_run: Any) -> None:
+    runner = built_run("trainer.overfit_batches=2", "dataset.augment.mixup=0.4")
     source = describe_run(*SMALL).dataset.open().train
     for epoch in (0, 1):
         batches = list(runner._data.train.epoch(epoch))
@@ -57,11 +57,11 @@ def test_overfitting_takes_the_first_samples_in_order_and_as_they_are(made: Any,
 
 
 @pytest.mark.slow
-def test_splits_are_measured_as_the_description_says(made: Any) -> None:
-    data = made("trainer.test=false", "trainer.limit_train_batches=3", "dataset.eval_batch_size=100")._data
+def test_splits_are_measured_as_the_description_says(built_run: Any) -> None:
+    data = built_run("trainer.test=false", "trainer.limit_train_batches=3", "dataset.eval_batch_size=100")._data
     assert data.test is None and (len(data.train), len(data.val)) == (3, 3)
-    assert made("dataset.test_fraction=0")._data.test is None
-    assert made()._data.test.num_samples == 270
+    assert built_run("dataset.test_fraction=0")._data.test is None
+    assert built_run()._data.test.num_samples == 270
 
 
 @pytest.mark.slow
@@ -78,9 +78,9 @@ def test_prediction_allocates_no_large_gradients(describe_run: Any) -> None:
 
 
 @pytest.mark.slow
-def test_the_networks_input_is_the_users_choice_or_the_images_own(made: Any) -> None:
+def test_the_networks_input_is_the_users_choice_or_the_images_own(built_run: Any) -> None:
     def shape(*overrides: str) -> Any:
-        return next(iter(made(*overrides)._data.val.epoch(0))).inputs[0].shape[1:]
+        return next(iter(built_run(*overrides)._data.val.epoch(0))).inputs[0].shape[1:]
 
     assert shape() == (1, 8, 8)
     assert shape("dataset.channels=3") == (3, 8, 8)
@@ -88,22 +88,22 @@ def test_the_networks_input_is_the_users_choice_or_the_images_own(made: Any) -> 
 
 
 @pytest.mark.slow
-def test_lengths_are_in_steps(made: Any) -> None:
-    plan = made("trainer.max_epochs=3")._plan  # 26 steps an epoch
+def test_lengths_are_in_steps(built_run: Any) -> None:
+    plan = built_run("trainer.max_epochs=3")._plan  # 26 steps an epoch
     assert (plan.steps_per_epoch, plan.total_steps, plan.max_steps) == (26, 78, None)
     assert (plan.validate.every_epochs, plan.validate.every_steps) == (1, None)
     by_steps = ("trainer.val_interval=5", "trainer.val_interval_unit=steps", "trainer.monitor=val/loss")
-    plan = made("trainer.max_epochs=null", "trainer.max_steps=7", "trainer.log_interval=4", *by_steps)._plan
+    plan = built_run("trainer.max_epochs=null", "trainer.max_steps=7", "trainer.log_interval=4", *by_steps)._plan
     assert (plan.total_steps, plan.max_steps, plan.log.every_steps) == (7, 7, 4)
     assert (plan.validate.every_epochs, plan.validate.every_steps) == (None, 5)
     assert (plan.monitor, plan.direction) == ("val/loss", "min")
 
 
 @pytest.mark.slow
-def test_random_numbers_are_seeded_only_where_something_draws(made: Any) -> None:
-    assert made("trainer.seed=4")._step._random_seed is None
-    assert made("trainer.seed=4", "model.dropout=0.1")._step._random_seed == 4
-    assert made("trainer.seed=4", "optimizer=sgld")._step._random_seed == 4
+def test_random_numbers_are_seeded_only_where_something_draws(built_run: Any) -> None:
+    assert built_run("trainer.seed=4")._step._random_seed is None
+    assert built_run("trainer.seed=4", "model.dropout=0.1")._step._random_seed == 4
+    assert built_run("trainer.seed=4", "optimizer=sgld")._step._random_seed == 4
 
 
 def test_a_signature_survives_a_checkpoint() -> None:
@@ -121,11 +121,11 @@ def test_a_signature_survives_a_checkpoint() -> None:
 
 
 @pytest.mark.slow
-def test_devices_that_wait_for_each_other_are_looked_at_and_one_where_asked(made: Any) -> None:
-    assert made()._profiling is None
-    assert made("parallel=data", "parallel.devices=cpu:2")._profiling is not None
-    assert made("parallel=data", "parallel.devices=cpu:3")._profiling is not None
-    assert made("trainer.profile=true")._profiling is not None
+def test_devices_that_wait_for_each_other_are_looked_at_and_one_where_asked(built_run: Any) -> None:
+    assert built_run()._profiling is None
+    assert built_run("parallel=data", "parallel.devices=cpu:2")._profiling is not None
+    assert built_run("parallel=data", "parallel.devices=cpu:3")._profiling is not None
+    assert built_run("trainer.profile=true")._profiling is not None
 
 
 @pytest.mark.slow
@@ -168,8 +168,8 @@ def test_strategy_of_several_devices_on_one_is_said(describe_run: Any) -> None:
     ],
 )
 def test_a_measure_that_says_nothing_is_warned_of(
-    made: Any, caplog: pytest.LogCaptureFixture, overrides: Any, said: str
+    built_run: Any, caplog: pytest.LogCaptureFixture, overrides: Any, said: str
 ) -> None:
     with caplog.at_level("WARNING"):
-        made(*overrides)
+        built_run(*overrides)
     assert (said in caplog.text) if said else "always 1" not in caplog.text

@@ -13,7 +13,7 @@ from typing import Any, Callable, Dict, List, Optional, Tuple
 
 import numpy as np
 import pytest
-from running import here, rows
+from running import rows, train_here
 
 from mxtrain.cli import main
 from mxtrain.cli.replay import refer_to_step
@@ -36,7 +36,7 @@ EXPLODES = (*SMALL, "optimizer=sgd", "optimizer.lr=1e25")
 @pytest.fixture(scope="module")
 def exploded(tmp_path_factory: pytest.TempPathFactory) -> Path:
     run_dir = tmp_path_factory.mktemp("exploded") / "run"
-    output = here(run_dir, *EXPLODES, exit_code=3)
+    output = train_here(run_dir, *EXPLODES, exit_code=3)
     (bundle,) = (run_dir / "replay").iterdir()
     assert f"replay {bundle}` repeats step" in output
     return bundle
@@ -72,7 +72,7 @@ def test_dropout_is_that_of_the_step(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """A step that raises an error is kept, too; its loss is that which the run would have had."""
-    here(tmp_path / "whole", *SMALL, "model.dropout=0.5")
+    train_here(tmp_path / "whole", *SMALL, "model.dropout=0.5")
     row = next(row for row in rows(tmp_path / "whole") if row["step"] == 5)
     real = TrainingStep.__call__
 
@@ -82,7 +82,7 @@ def test_dropout_is_that_of_the_step(
         return real(self, batch, lr, step)
 
     monkeypatch.setattr(TrainingStep, "__call__", fail)
-    here(tmp_path / "run", *SMALL, "model.dropout=0.5", exit_code=1)
+    train_here(tmp_path / "run", *SMALL, "model.dropout=0.5", exit_code=1)
     monkeypatch.undo()
     assert main(["replay", str(tmp_path / "run/replay/step-00000005"), f"output={tmp_path}/out.json"]) == 0
     assert "step 5 failed: ZeroDivisionError: in the fifth step" in capfd.readouterr().out
@@ -97,7 +97,7 @@ def test_large_weights_are_named_instead(
 ) -> None:
     monkeypatch.setattr(replay_bundle, "MAX_WEIGHT_BYTES", 100)
     monkeypatch.setattr(replay_bundle, "MAX_BATCH_BYTES", 64 * 4 * 10)
-    here(tmp_path / "run", *EXPLODES, exit_code=3)
+    train_here(tmp_path / "run", *EXPLODES, exit_code=3)
     (path,) = (tmp_path / "run/replay").iterdir()
     bundle = read_bundle(path)
     assert isinstance(bundle, ReplayBundle)
@@ -110,7 +110,7 @@ def test_large_weights_are_named_instead(
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     run_dir = tmp_path_factory.mktemp("finished") / "run"
-    here(run_dir, *SMALL, "trainer.max_epochs=2", "checkpoint.keep_last=100", "dataset.batch_size=100")
+    train_here(run_dir, *SMALL, "trainer.max_epochs=2", "checkpoint.keep_last=100", "dataset.batch_size=100")
     return run_dir
 
 

@@ -18,11 +18,11 @@ from running import (
     assert_same,
     checkpoints,
     has_steps,
-    here,
     image,
     rows,
     status,
     steps,
+    train_here,
 )
 
 from mxtrain.checkpoint import open_checkpoint
@@ -103,8 +103,8 @@ def test_no_point_of_tensorboard_stands_twice_after_kills(unbroken, tmp_path):
 
     run_dir = tmp_path / "run"
     Process(run_dir, *FULL).wait_until(has_steps(run_dir, 9)).kill(signal.SIGKILL).end(-signal.SIGKILL)
-    here(run_dir, *FULL)
-    here(run_dir, *FULL)
+    train_here(run_dir, *FULL)
+    train_here(run_dir, *FULL)
     seen = EventAccumulator(str(run_dir), size_guidance={"scalars": 0}).Reload()
     for tag in seen.Tags()["scalars"]:
         found = [event.step for event in seen.Scalars(tag)]
@@ -125,17 +125,17 @@ def test_interrupted_runs_save_and_continue_exactly(unbroken, tmp_path, number, 
     assert number.name in ended["cause"] and number.name in process.output
     assert ended["checkpoint"].endswith(f"step-{ended['step']:08d}")
     assert [row["step"] for row in rows(run_dir) if row["split"] == "train"] == list(range(1, ended["step"] + 1))
-    here(run_dir, *FULL)
+    train_here(run_dir, *FULL)
     assert_same(run_dir, unbroken)
 
 
 @pytest.mark.zoo
 def test_budgets_end_with_75_and_continue_exactly(unbroken, tmp_path):
     run_dir = tmp_path / "run"
-    here(run_dir, *FULL, "trainer.max_steps=16", exit_code=75)
+    train_here(run_dir, *FULL, "trainer.max_steps=16", exit_code=75)
     assert (status(run_dir)["step"], status(run_dir)["state"]) == (16, "interrupted")
     before = image(run_dir)
-    again = here(run_dir, *FULL, "trainer.max_steps=16", exit_code=75)
+    again = train_here(run_dir, *FULL, "trainer.max_steps=16", exit_code=75)
     assert "nothing is left to do" in again
     changed = {name for name, value in image(run_dir).items() if before.get(name) != value}
     assert changed <= {
@@ -146,9 +146,9 @@ def test_budgets_end_with_75_and_continue_exactly(unbroken, tmp_path):
         ".hydra/overrides.yaml",
         ".lock",
     }
-    here(run_dir, *FULL, "trainer.max_time=0.000001", exit_code=75)
+    train_here(run_dir, *FULL, "trainer.max_time=0.000001", exit_code=75)
     assert status(run_dir)["step"] == 17 and "max_time" in status(run_dir)["cause"]
-    here(run_dir, *FULL)
+    train_here(run_dir, *FULL)
     assert_same(run_dir, unbroken)
 
 
@@ -182,7 +182,7 @@ def test_a_signal_in_the_test_split_ends_the_run_and_the_same_command_measures_i
     found = status(run_dir)
     assert found["state"] == "interrupted" and not any(name.startswith("test/") for name in found["metrics"])
     assert found["weights_sha256"] == status(unbroken)["weights_sha256"], "the best weights stayed in place of the last"
-    here(run_dir, *FULL)
+    train_here(run_dir, *FULL)
     assert status(run_dir)["weights_sha256"] == status(unbroken)["weights_sha256"]
     assert [(row["split"], row["step"]) for row in rows(run_dir)] == [
         (row["split"], row["step"]) for row in rows(unbroken)
@@ -197,7 +197,7 @@ def test_a_signal_in_a_validation_breaks_it_off_and_it_is_made_after_the_resume(
     run_dir = tmp_path / "run"
     Process(run_dir, *FULL, "+callback.slow._target_=slow.Nothing", "dataset.eval_batch_size=100", env=env).end(143)
     assert status(run_dir)["step"] == 13 and steps(run_dir, "val") == []
-    here(run_dir, *FULL, "dataset.eval_batch_size=100")
+    train_here(run_dir, *FULL, "dataset.eval_batch_size=100")
     assert [(row["split"], row["step"]) for row in rows(run_dir)] == [
         (row["split"], row["step"]) for row in rows(unbroken)
     ]
@@ -222,7 +222,9 @@ def test_a_second_run_in_the_directory_is_refused_and_nothing_changes(tmp_path):
 @pytest.mark.slow
 def test_another_description_is_refused_and_nothing_changes(copy):
     before = image(copy)
-    refused = here(copy, *SMALL, "trainer.max_epochs=2", "optimizer.lr=0.5", "dataset.augment.flip=true", exit_code=2)
+    refused = train_here(
+        copy, *SMALL, "trainer.max_epochs=2", "optimizer.lr=0.5", "dataset.augment.flip=true", exit_code=2
+    )
     assert image(copy) == before
     assert "optimizer.lr: was 0.001, now 0.5" in refused
     assert "dataset.augment.flip: was false, now true" in refused
@@ -231,7 +233,7 @@ def test_another_description_is_refused_and_nothing_changes(copy):
 
 @pytest.mark.slow
 def test_starting_over_keeps_the_earlier_files(copy, small):
-    here(copy, *SMALL, "trainer.max_epochs=1", "optimizer.lr=0.5", "checkpoint.resume=never")
+    train_here(copy, *SMALL, "trainer.max_epochs=1", "optimizer.lr=0.5", "checkpoint.resume=never")
     assert steps(copy) == list(range(1, 14))
     kept = image(copy / "previous" / "1")
     assert {name: value for name, value in image(small).items() if name != ".lock"} == kept
@@ -244,18 +246,18 @@ def test_a_run_is_continued_from_another_directory(small, tmp_path):
     run_dir = tmp_path / "new"
     before = image(small)
     options = (*SMALL, "trainer.max_epochs=4", f"checkpoint.resume={small}")
-    here(run_dir, *options, "trainer.max_steps=30", exit_code=75)
+    train_here(run_dir, *options, "trainer.max_steps=30", exit_code=75)
     assert steps(run_dir) == [27, 28, 29, 30]
-    here(run_dir, *options)  # what the directory holds wins over the path
+    train_here(run_dir, *options)  # what the directory holds wins over the path
     assert steps(run_dir) == list(range(27, 53)) and image(small) == before
-    refused = here(tmp_path / "none", *SMALL, f"checkpoint.resume={tmp_path / 'nowhere'}", exit_code=2)
+    refused = train_here(tmp_path / "none", *SMALL, f"checkpoint.resume={tmp_path / 'nowhere'}", exit_code=2)
     assert "nowhere" in refused and not (tmp_path / "none").exists()
 
 
 @pytest.mark.slow
 def test_a_finished_run_says_so_and_keeps_its_status(copy):
     before = status(copy)
-    again = here(copy, *SMALL, "trainer.max_epochs=2")
+    again = train_here(copy, *SMALL, "trainer.max_epochs=2")
     assert "nothing is left to do" in again and "26 steps" in again
     assert status(copy) == before and before["metrics"]["test/accuracy"] > 0
 
@@ -264,7 +266,7 @@ def test_a_finished_run_says_so_and_keeps_its_status(copy):
 @pytest.mark.skipif(library().path is None, reason=library().why)
 def test_other_operators_are_told(tmp_path):
     options = (*SMALL, "optimizer=adamw", "trainer.max_epochs=2")
-    here(tmp_path / "run", *options, "trainer.max_steps=14", exit_code=75)
+    train_here(tmp_path / "run", *options, "trainer.max_steps=14", exit_code=75)
     assert json.loads((tmp_path / "run/meta.json").read_text())["own_operators"] == library().path.name
     process = Process(tmp_path / "run", *options, env={"MXTRAIN_OPERATORS": "off"}).end()
     assert "operators, now with MXNet's" in process.output
@@ -284,7 +286,7 @@ def test_a_damaged_checkpoint_is_passed_over(copy, small):
     newest = copy / "checkpoints" / checkpoints(copy)[-1] / "model.params"
     newest.write_bytes(newest.read_bytes()[:-1] + b"\x00\x01")
     (copy / "status.json").unlink()
-    here(copy, *SMALL, "trainer.max_epochs=2")
+    train_here(copy, *SMALL, "trainer.max_epochs=2")
     assert_same(copy, small)
 
 
@@ -293,7 +295,7 @@ def test_checkpoints_of_which_none_can_be_used_are_named_and_nothing_is_written(
     for name in checkpoints(copy):
         change_last_byte(copy / "checkpoints" / name / "state.json")
     before = image(copy)
-    refused = here(copy, *SMALL, "trainer.max_epochs=3", exit_code=2)
+    refused = train_here(copy, *SMALL, "trainer.max_epochs=3", exit_code=2)
     assert image(copy) == before and "Traceback" not in refused
     assert all(name in refused for name in checkpoints(copy)) and "checkpoint.resume=never" in refused
     for which in ("last", "best"):
@@ -332,7 +334,7 @@ def test_early_stopping_continues_to_count_and_patience_may_grow(tmp_path, train
     assert (status(run_dir)["state"], status(run_dir)["step"]) == ("interrupted", 30)
     train_run(*still, "early_stopping.patience=3")
     assert (status(run_dir)["state"], status(run_dir)["step"]) == ("stopped_early", 4 * 13)
-    assert "nothing is left" in here(run_dir, *still, "early_stopping.patience=3")
+    assert "nothing is left" in train_here(run_dir, *still, "early_stopping.patience=3")
     train_run(*still, "early_stopping.patience=5")
     assert (status(run_dir)["state"], status(run_dir)["step"]) == ("stopped_early", 6 * 13)
     assert steps(run_dir, "val") == [13 * epoch for epoch in range(1, 7)]
@@ -386,7 +388,7 @@ def test_a_run_that_is_continued_ends_the_same_under_every_placement(name, tmp_p
 @pytest.mark.zoo
 def test_a_killed_run_ends_the_same_where_all_that_is_placed_comes_together(tmp_path):
     unbroken, run_dir = tmp_path / "unbroken", tmp_path / "run"
-    here(unbroken, *PLACED, *PLACEMENTS["global"], "model.dropout=0.3")
+    train_here(unbroken, *PLACED, *PLACEMENTS["global"], "model.dropout=0.3")
     # A cache of its own: the cut must come from the checkpoint.
     env = {"XDG_CACHE_HOME": str(tmp_path / "cache")}
     (tmp_path / "dying.py").write_text(DYING)

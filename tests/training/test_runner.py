@@ -32,7 +32,7 @@ SMALL = ("model=mlp", "model.hidden=[16]", "dataset.batch_size=100", "trainer.lo
 
 
 @pytest.fixture
-def make(describe_run, tmp_path):
+def make_run(describe_run, tmp_path):
     """Overrides -> a Run that has not begun."""
     return lambda *overrides: build_run(describe_run("logger=jsonl", *SMALL, *overrides), tmp_path / "run")
 
@@ -47,8 +47,8 @@ class Raising(Callback):
             raise KeyError("no such thing")
 
 
-def test_a_non_finite_loss_ends_with_3_and_names_the_step_and_the_layer(make, tmp_path):
-    run = make("optimizer=sgd", "optimizer.lr=1e20", "optimizer.clip_gradient=null", "trainer.max_epochs=3")
+def test_a_non_finite_loss_ends_with_3_and_names_the_step_and_the_layer(make_run, tmp_path):
+    run = make_run("optimizer=sgd", "optimizer.lr=1e20", "optimizer.clip_gradient=null", "trainer.max_epochs=3")
     result = run.runner.train(run.info)
     written = (tmp_path / "run" / "metrics.jsonl").read_text()
     first_bad = next(row["step"] for row in rows(tmp_path / "run") if row["loss"] is None)
@@ -65,12 +65,12 @@ def test_a_non_finite_loss_ends_with_3_and_names_the_step_and_the_layer(make, tm
 
 
 @pytest.fixture
-def break_weights(make, monkeypatch):
+def break_weights(make_run, monkeypatch):
     """(step, value, overrides) -> the Result of a run whose last parameter gets that value in the update of a step,
     after its loss, and the parameter's name."""
 
     def train(step, value, *overrides):
-        run = make(*overrides)
+        run = make_run(*overrides)
         updater = run.runner._step.updater
         update = updater.update
 
@@ -146,8 +146,8 @@ def test_a_finished_run_is_known_before_mxnet_is_loaded(train_run, describe_run,
 
 
 @pytest.mark.slow
-def test_a_copy_of_weights_that_is_another_ends_the_run_at_the_next_validation(make, tmp_path):
-    run = make("parallel=data", "parallel.devices=cpu:2", "trainer.max_epochs=2", "checkpoint=off")
+def test_a_copy_of_weights_that_is_another_ends_the_run_at_the_next_validation(make_run, tmp_path):
+    run = make_run("parallel=data", "parallel.devices=cpu:2", "trainer.max_epochs=2", "checkpoint=off")
     strategy = run.runner._step.strategy
     publish, calls = strategy.publish, []
 
@@ -182,9 +182,11 @@ class Removing(Callback):
 @pytest.mark.parametrize(
     "step, replaced, checkpoint", [(3, False, "default"), (26, True, "default"), (26, False, "off")]
 )
-def test_a_run_whose_directory_is_removed_ends_with_1_and_makes_none_anew(make, tmp_path, step, replaced, checkpoint):
+def test_a_run_whose_directory_is_removed_ends_with_1_and_makes_none_anew(
+    make_run, tmp_path, step, replaced, checkpoint
+):
     with lock_run_directory(tmp_path / "run"):
-        run = make("trainer.max_epochs=2", f"checkpoint={checkpoint}")
+        run = make_run("trainer.max_epochs=2", f"checkpoint={checkpoint}")
         run.runner._callbacks._callbacks.append(Removing(tmp_path / "run", step, replaced))
         result = run.runner.train(run.info)
     assert (result.state, result.exit_code) == ("failed", 1) and result.step < 27
@@ -193,8 +195,10 @@ def test_a_run_whose_directory_is_removed_ends_with_1_and_makes_none_anew(make, 
 
 
 @pytest.mark.slow
-def test_a_validation_loss_of_nan_stops_nothing_by_itself(make, tmp_path, monkeypatch):
-    run = make("trainer.max_epochs=4", "trainer.monitor=val/loss", "early_stopping.patience=2", "trainer.test=false")
+def test_a_validation_loss_of_nan_stops_nothing_by_itself(make_run, tmp_path, monkeypatch):
+    run = make_run(
+        "trainer.max_epochs=4", "trainer.monitor=val/loss", "early_stopping.patience=2", "trainer.test=false"
+    )
     monkeypatch.setattr(
         run.runner._evaluator, "measure", lambda loader, **_: {"loss": math.nan, "accuracy": 0.5, "samples_per_s": 1.0}
     )
@@ -206,8 +210,8 @@ def test_a_validation_loss_of_nan_stops_nothing_by_itself(make, tmp_path, monkey
 
 @pytest.mark.slow
 @pytest.mark.parametrize("event, step", [("on_start", 0), ("on_steps", 12), ("on_validation", 0), ("on_checkpoint", 0)])
-def test_a_callback_that_raises_ends_the_run_with_its_error(make, tmp_path, event, step):
-    run = make("trainer.max_epochs=2")
+def test_a_callback_that_raises_ends_the_run_with_its_error(make_run, tmp_path, event, step):
+    run = make_run("trainer.max_epochs=2")
     run.runner._callbacks._callbacks.insert(0, Raising(event, step))
     with pytest.raises(KeyError, match="no such thing"):
         run.runner.train(run.info)
@@ -216,8 +220,8 @@ def test_a_callback_that_raises_ends_the_run_with_its_error(make, tmp_path, even
 
 
 @pytest.mark.slow
-def test_a_callback_that_raises_at_the_end_is_told_after_everybody_was(make, tmp_path):
-    run = make("trainer.max_epochs=1")
+def test_a_callback_that_raises_at_the_end_is_told_after_everybody_was(make_run, tmp_path):
+    run = make_run("trainer.max_epochs=1")
     run.runner._callbacks._callbacks.insert(0, Raising("on_end"))
     with pytest.raises(KeyError):
         run.runner.train(run.info)
@@ -226,8 +230,8 @@ def test_a_callback_that_raises_at_the_end_is_told_after_everybody_was(make, tmp
 
 
 @pytest.mark.slow
-def test_a_network_that_raises_ends_the_run_with_its_error(make, tmp_path, monkeypatch):
-    run = make("trainer.max_epochs=2")
+def test_a_network_that_raises_ends_the_run_with_its_error(make_run, tmp_path, monkeypatch):
+    run = make_run("trainer.max_epochs=2")
     strategy = run.runner._step.strategy
     forward_backward = strategy.forward_backward
 
@@ -531,11 +535,11 @@ class Glances(Callback):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("interval_s, seen", [(0.0, range(1, 10)), (3600.0, ())])
-def test_slow_rows_still_show_the_finished_step(make, monkeypatch, tmp_path, interval_s, seen):
+def test_slow_rows_still_show_the_finished_step(make_run, monkeypatch, tmp_path, interval_s, seen):
     from mxtrain.training import recorder
 
     monkeypatch.setattr(recorder, "GLANCE_INTERVAL_S", interval_s)
-    run, glances = make("trainer.max_epochs=1", "trainer.log_interval=50"), Glances()
+    run, glances = make_run("trainer.max_epochs=1", "trainer.log_interval=50"), Glances()
     run.runner._callbacks._callbacks.append(glances)
     run.runner.train(run.info)
     assert [row["step"] for _, row in glances.seen] == list(seen) and {rows for rows, _ in glances.seen} <= {0}

@@ -141,7 +141,7 @@ def test_the_first_nonfinite_parameter_or_average_is_named() -> None:
     assert snapshot.first_nonfinite_parameter(step) == "2.bias"
 
 
-def of_workers(count: int, change: Any) -> List[str]:
+def compare_workers(count: int, change: Any) -> List[str]:
     """Returns the verdict of each of several workers on its weights, after `change`."""
     rendezvous = Rendezvous(count)
 
@@ -170,16 +170,16 @@ def move_apart(rank: int, values_: Any) -> None:
 
 @pytest.mark.parametrize("count", [2, 3])
 def test_weights_that_differ_on_one_worker_are_found_by_all(count: int) -> None:
-    assert of_workers(count, lambda rank, values_: None) == [""] * count
+    assert compare_workers(count, lambda rank, values_: None) == [""] * count
     for change in (permute, move_apart):
         expected = [f"after step 7 the workers' weights differ, seen by worker {rank}" for rank in range(count)]
-        assert of_workers(count, change) == expected
+        assert compare_workers(count, change) == expected
 
 
 def test_hashes_whose_sum_is_three_times_ones_own_are_told_apart(monkeypatch: Any) -> None:
     """Each byte of the middle one is the mean of the three: the squares tell."""
     monkeypatch.setattr(snapshot, "canonical_sha256", lambda arrays: f"{int(arrays['2.bias'].whole()[0]) + 9:02x}" * 32)
-    assert all(of_workers(3, move_apart))
+    assert all(compare_workers(3, move_apart))
 
 
 @pytest.mark.parametrize("count", [2, 3])

@@ -184,7 +184,7 @@ def test_verify_compares_own_blocks(factor, passed):
     assert [(one.layer, one.kind) for one in found.own.wrong] == ([] if passed else [("inner", "Squared")])
 
 
-def made(function):
+def build_operator(function):
     block = Function(function)
     block.initialize()
     block.cast("float64")
@@ -192,8 +192,8 @@ def made(function):
 
 
 def comparison_of(function, *arrays):
-    call = own_gradients.RecordedCall("layer", made(function), list(arrays))
-    return own_gradients.BlockComparison(call, made(function))
+    call = own_gradients.RecordedCall("layer", build_operator(function), list(arrays))
+    return own_gradients.BlockComparison(call, build_operator(function))
 
 
 def test_integers_are_neither_cast_nor_varied() -> None:
@@ -201,7 +201,7 @@ def test_integers_are_neither_cast_nor_varied() -> None:
     assert own_gradients._arrays([ids, (values, [ids])]) == [values]
     copies = own_gradients._copied([ids, (values,)], "float32")
     assert (copies[0].dtype, copies[1][0].dtype) == (np.int32, np.float32)
-    assert set(own_gradients.BlockRun(made(lambda x: x), [ids]).varied) == {"unread"}
+    assert set(own_gradients.BlockRun(build_operator(lambda x: x), [ids]).varied) == {"unread"}
 
 
 def test_frozen_and_sparse_parameters_are_not_varied() -> None:
@@ -213,14 +213,14 @@ def test_frozen_and_sparse_parameters_are_not_varied() -> None:
 
 
 def test_gradients_of_arrays_that_nothing_reads_are_0() -> None:
-    run = own_gradients.BlockRun(made(lambda x: x * 1), [nd.ones(2, dtype="float64")])
+    run = own_gradients.BlockRun(build_operator(lambda x: x * 1), [nd.ones(2, dtype="float64")])
     run.varied["unread"].grad[:] = 5
     found = run.gradients([np.array([2.0, 3.0])])
     assert found["unread"].tolist() == [[0, 0], [0, 0]] and found["input 0"].tolist() == [2, 3]
 
 
 def test_a_block_that_draws_gets_the_same_numbers_each_time() -> None:
-    run = own_gradients.BlockRun(made(lambda x: nd.Dropout(x, p=0.5)), [nd.ones(200, dtype="float64")])
+    run = own_gradients.BlockRun(build_operator(lambda x: nd.Dropout(x, p=0.5)), [nd.ones(200, dtype="float64")])
     first, again, other = (run.outputs(seed)[0].asnumpy() for seed in (0, 0, 1))
     assert (first == again).all() and (first != other).any()
 

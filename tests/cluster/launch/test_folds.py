@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, List
 
 import pytest
-from running import SMALL, Process, assert_same, here, image, status
+from running import SMALL, Process, assert_same, image, status, train_here
 
 import mxtrain
 from mxtrain.cli.dispatch import run
@@ -28,7 +28,7 @@ def metrics_of(run_dir: Path, name: str) -> List[float]:
 
 @pytest.mark.slow
 def test_a_fold_is_an_ordinary_run_and_the_group_has_mean_and_deviation(tmp_path: Path, capsys: Any) -> None:
-    output = here(tmp_path / "cv", *CHEAP)
+    output = train_here(tmp_path / "cv", *CHEAP)
     content = json.loads((tmp_path / "cv/folds.json").read_text())
     assert (content["state"], content["exit_code"], [one["run"] for one in content["runs"]]) == (
         "finished",
@@ -49,7 +49,7 @@ def test_a_fold_is_an_ordinary_run_and_the_group_has_mean_and_deviation(tmp_path
         )
     ]
     # The same fold alone, as a run of its own.
-    here(tmp_path / "alone", *CHEAP, "trainer.fold=2")
+    train_here(tmp_path / "alone", *CHEAP, "trainer.fold=2")
     assert_same(tmp_path / "alone", tmp_path / "cv/fold-2")
     # `eval` measures the fold that the run has not seen.
     assert run(["eval", str(tmp_path / "cv/fold-2"), "split=val"]) == 0
@@ -59,18 +59,18 @@ def test_a_fold_is_an_ordinary_run_and_the_group_has_mean_and_deviation(tmp_path
     assert "holds the folds of a cross validation. Name one of its 3 runs" in capsys.readouterr().err
     # A second call trains nothing, and further repetitions only train what is missing.
     before = image(tmp_path / "cv/fold-1")
-    again = here(tmp_path / "cv", *CHEAP, "trainer.fold_repeats=2")
+    again = train_here(tmp_path / "cv", *CHEAP, "trainer.fold_repeats=2")
     assert "fold 3 of 6 is finished" in again and "fold 4 of 6: " in again
     assert image(tmp_path / "cv/fold-1") == before
     assert len(read_folds(tmp_path / "cv")["runs"]) == 6
     # Folders of other runs are refused.
     before = image(tmp_path / "cv")
-    assert "trainer.folds: was 3, now 4" in here(tmp_path / "cv", *CHEAP, "trainer.folds=4", exit_code=2)
-    assert "fold-1 holds a run without folds" in here(tmp_path / "cv/fold-1", *CHEAP, exit_code=2)
+    assert "trainer.folds: was 3, now 4" in train_here(tmp_path / "cv", *CHEAP, "trainer.folds=4", exit_code=2)
+    assert "fold-1 holds a run without folds" in train_here(tmp_path / "cv/fold-1", *CHEAP, exit_code=2)
     assert image(tmp_path / "cv") == before
     (tmp_path / "cv/folds.json").unlink()
     (tmp_path / "cv/folds.json").symlink_to(tmp_path / "elsewhere")
-    assert "is a link" in here(tmp_path / "cv", *CHEAP, exit_code=2)
+    assert "is a link" in train_here(tmp_path / "cv", *CHEAP, exit_code=2)
 
 
 @pytest.mark.slow
@@ -81,9 +81,9 @@ def test_a_killed_group_goes_on_where_it_stopped(tmp_path: Path) -> None:
     killed.kill(signal.SIGKILL).end(-signal.SIGKILL)
     assert [one["run"] for one in read_folds(tmp_path / "cv")["runs"]] == ["fold-1"]
     before = image(tmp_path / "cv/fold-1")
-    output = here(tmp_path / "cv", *settings)
+    output = train_here(tmp_path / "cv", *settings)
     assert "fold 1 of 3 is finished" in output and image(tmp_path / "cv/fold-1") == before
-    here(tmp_path / "whole", *settings, "trainer.fold=2")
+    train_here(tmp_path / "whole", *settings, "trainer.fold=2")
     assert_same(tmp_path / "cv/fold-2", tmp_path / "whole")
 
 
@@ -170,13 +170,13 @@ def test_a_strangers_results_are_checked(tmp_path: Path, text: str) -> None:
 
 @pytest.mark.zoo
 def test_several_workers_train_the_same_folds(tmp_path: Path) -> None:
-    here(tmp_path / "one", *CHEAP)
+    train_here(tmp_path / "one", *CHEAP)
     Process(tmp_path / "two", *CHEAP, "kvstore=dist_sync", "cluster.workers=2").end()
     for name in ("val/accuracy", "val/loss"):
         assert read_folds(tmp_path / "two")["metrics"][name] == pytest.approx(
             read_folds(tmp_path / "one")["metrics"][name], abs=1e-5
         )
-    here(tmp_path / "data", *CHEAP, "parallel=data")
+    train_here(tmp_path / "data", *CHEAP, "parallel=data")
     assert read_folds(tmp_path / "data")["metrics"]["val/loss"] == pytest.approx(
         read_folds(tmp_path / "one")["metrics"]["val/loss"], abs=1e-5
     )

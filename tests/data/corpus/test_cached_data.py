@@ -18,7 +18,7 @@ from mxtrain.errors import ConfigError
 pytestmark = pytest.mark.usefixtures("own_cache")
 
 
-def make(count):
+def prepare_numbers(count):
     def write(writer, advance):
         writer.append(count, {"x": np.zeros(count)})
         return {}
@@ -27,7 +27,7 @@ def make(count):
 
 
 def test_cached_data_are_listed_and_removed(capsys):
-    small, large = make(10), make(3_000_000)
+    small, large = prepare_numbers(10), prepare_numbers(3_000_000)
     os.utime(small, (time.time() - 86400 * 40,) * 2)
     (data_cache_folder() / "dead.part").mkdir()
     kept = list_cached_data()
@@ -46,7 +46,7 @@ def test_cached_data_are_listed_and_removed(capsys):
 
 
 def test_entries_in_preparation_are_not_removed():
-    folder = make(10)
+    folder = prepare_numbers(10)
     with open(data_cache_folder() / f"{folder.name}.lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         assert remove_cached_data("all") == [] and folder.exists()

@@ -24,7 +24,7 @@ FORMS = {"x": ArrayForm("int32")}
 ROOT = "corpora"
 
 
-def make(calls, made_of=1, begin=None, at=None):
+def prepare_ten(calls, made_of=1, begin=None, at=None):
     """Prepares ten records, five of them a block; `calls` gets how many there were before."""
 
     def write(writer, advance):
@@ -43,10 +43,10 @@ def make(calls, made_of=1, begin=None, at=None):
 
 def test_it_is_made_once_and_found_by_what_it_is_made_of():
     calls = []
-    assert make(calls).array("x").tolist() == list(range(10))
-    found = make(calls)
+    assert prepare_ten(calls).array("x").tolist() == list(range(10))
+    found = prepare_ten(calls)
     assert found.array("x").tolist() == list(range(10)) and found.facts == {"count": 10} and calls == [0]
-    make(calls, made_of=2)
+    prepare_ten(calls, made_of=2)
     assert calls == [0, 0] and len(list((cache_folder() / ROOT).glob("*/manifest.json"))) == 2
     assert (cache_folder() / ROOT).stat().st_mode & 0o777 == 0o700
 
@@ -58,8 +58,8 @@ def test_a_failure_is_said_and_what_is_whole_is_kept():
         raise DataError("no row")
 
     with pytest.raises(DataError, match="no row"):
-        make(calls, begin=fail, at=7)
-    assert make(calls).array("x").tolist() == list(range(10)) and calls == [0, 5]
+        prepare_ten(calls, begin=fail, at=7)
+    assert prepare_ten(calls).array("x").tolist() == list(range(10)) and calls == [0, 5]
     assert not list((cache_folder() / ROOT).glob("*.part"))
 
 
@@ -69,14 +69,14 @@ def test_a_full_disk_says_so(number):
         raise OSError(number, "full")
 
     with pytest.raises(DataError, match=r"corpora is full: preparing numbers .* XDG_CACHE_HOME"):
-        make([], begin=fail, at=3)
+        prepare_ten([], begin=fail, at=3)
 
 
 def test_damaged_entry_is_prepared_again(caplog):
     calls = []
-    path = make(calls).folder / "x.values"
+    path = prepare_ten(calls).folder / "x.values"
     path.write_bytes(bytes(40))
-    assert make(calls).array("x").tolist() == list(range(10)) and calls == [0, 0]
+    assert prepare_ten(calls).array("x").tolist() == list(range(10)) and calls == [0, 0]
     assert "x.values has another checksum: it is made anew" in caplog.text
 
 
@@ -87,7 +87,7 @@ def interrupted():
         raise DataError("no row")
 
     with pytest.raises(DataError, match="no row"):
-        make([], begin=fail, at=7)
+        prepare_ten([], begin=fail, at=7)
     (part,) = (cache_folder() / ROOT).glob("*.part")
     return part
 
@@ -98,7 +98,7 @@ def test_changed_byte_in_a_committed_block_is_prepared_anew(caplog):
     content[5] ^= 1
     (part / "x.values").write_bytes(content)
     calls = []
-    assert make(calls).array("x").tolist() == list(range(10)) and calls == [0]
+    assert prepare_ten(calls).array("x").tolist() == list(range(10)) and calls == [0]
     assert "block 0 of" in caplog.text and "preparing starts from the beginning" in caplog.text
 
 
@@ -109,7 +109,7 @@ def test_block_file_that_is_no_file_is_prepared_anew(spoil, tmp_path):
     (tmp_path / "other").write_bytes(bytes(20))
     {"pipe": os.mkfifo, "folder": os.mkdir, "link": lambda path: os.symlink(tmp_path / "other", path)}[spoil](path)
     calls = []
-    assert make(calls).array("x").tolist() == list(range(10)) and calls == [0]
+    assert prepare_ten(calls).array("x").tolist() == list(range(10)) and calls == [0]
     assert (tmp_path / "other").read_bytes() == bytes(20)
 
 
@@ -124,13 +124,13 @@ def test_folder_that_is_a_link_is_replaced_and_its_target_left_alone(tmp_path, n
         part.symlink_to(target)
     else:
         part.with_suffix("").symlink_to(target)
-    found = make([])
+    found = prepare_ten([])
     assert found.array("x").tolist() == list(range(10)) and not found.folder.is_symlink()
     assert [path.name for path in target.iterdir()] == ["mine.txt"]
 
 
 def test_damaged_folder_is_removed_only_under_the_lock(monkeypatch):
-    folder = make([]).folder
+    folder = prepare_ten([]).folder
     (folder / "x.values").write_bytes(bytes(40))
     seen = []
     locked = preparing._locked
@@ -140,7 +140,7 @@ def test_damaged_folder_is_removed_only_under_the_lock(monkeypatch):
         return locked(path, what)
 
     monkeypatch.setattr(preparing, "_locked", look)
-    make([])
+    prepare_ten([])
     assert seen == [True]
 
 
@@ -153,7 +153,7 @@ def test_disk_that_changes_what_is_written_says_so(monkeypatch):
 
     monkeypatch.setattr(preparing.ShardWriter, "finish", change)
     with pytest.raises(DataError, match="although it was written just now"):
-        make([])
+        prepare_ten([])
     assert not [path for path in (cache_folder() / ROOT).iterdir() if path.is_dir()]
 
 
@@ -165,8 +165,8 @@ def test_one_prepares_and_others_wait(caplog):
         ready.set()
         assert go_on.wait(10)
 
-    threads = [threading.Thread(target=make, args=(calls,), kwargs={"begin": pause, "at": 2})]
-    threads.append(threading.Thread(target=make, args=(calls,)))
+    threads = [threading.Thread(target=prepare_ten, args=(calls,), kwargs={"begin": pause, "at": 2})]
+    threads.append(threading.Thread(target=prepare_ten, args=(calls,)))
     threads[0].start()
     assert ready.wait(10)
     threads[1].start()
@@ -179,7 +179,7 @@ def test_one_prepares_and_others_wait(caplog):
 
 
 def _killed(counts):
-    make(counts, begin=lambda: os.kill(os.getpid(), signal.SIGKILL), at=8)
+    prepare_ten(counts, begin=lambda: os.kill(os.getpid(), signal.SIGKILL), at=8)
 
 
 @pytest.mark.slow
@@ -189,14 +189,16 @@ def test_a_killed_process_leaves_nothing_half_used():
     process.join()
     assert process.exitcode == -signal.SIGKILL and list((cache_folder() / ROOT).glob("*.part"))
     calls = []
-    assert make(calls).array("x").tolist() == list(range(10)) and calls == [5]  # behind the block; its lock is gone
+    assert prepare_ten(calls).array("x").tolist() == list(range(10)) and calls == [
+        5
+    ]  # behind the block; its lock is gone
 
 
 def test_data_are_prepared_for_this_process_without_a_cache(monkeypatch, caplog):
     monkeypatch.setenv("XDG_CACHE_HOME", "/dev/null/none")
     monkeypatch.setattr(preparing, "_temporary", None)
     calls = []
-    assert len(make(calls)) == 10 and len(make(calls)) == 10 and calls == [0]
+    assert len(prepare_ten(calls)) == 10 and len(prepare_ten(calls)) == 10 and calls == [0]
     assert "The cache cannot be used" in caplog.text
 
 
@@ -217,8 +219,8 @@ def test_data_check_leaves_no_files():
 
 def test_a_cache_that_is_only_read_is_used_and_not_written(monkeypatch):
     calls = []
-    make(calls)
+    prepare_ten(calls)
     monkeypatch.setattr(os, "access", lambda path, mode: False)
     monkeypatch.setattr(preparing, "_temporary", None)
-    assert len(make(calls)) == 10 and calls == [0]
-    assert cache_folder() not in make(calls, made_of=3).folder.parents and calls == [0, 0]
+    assert len(prepare_ten(calls)) == 10 and calls == [0]
+    assert cache_folder() not in prepare_ten(calls, made_of=3).folder.parents and calls == [0, 0]

@@ -28,7 +28,7 @@ def build(tied: str = "none", attention: str = "luong", chunks: Any = 1, **setti
     return network
 
 
-def given() -> Tuple[Any, ...]:
+def build_batch() -> Tuple[Any, ...]:
     rng = np.random.RandomState(0)
     source, target = rng.randint(0, V, (B, S)), rng.randint(0, W, (B, T))
     label = np.where(np.arange(T) < np.array([[5], [2], [4]]), rng.randint(0, W, (B, T)), -1)
@@ -89,7 +89,7 @@ class Plain:
 def test_it_is_what_the_equations_say(tied: str, attention: str) -> None:
     """Padding changes nothing, in either direction."""
     network = build(tied, attention)
-    source, length, target, label = inputs = given()
+    source, length, target, label = inputs = build_batch()
     loss, mean = (array.asnumpy() for array in network(*inputs))
     plain = Plain(network)
     for row in range(B):
@@ -104,7 +104,7 @@ def test_it_is_what_the_equations_say(tied: str, attention: str) -> None:
 @pytest.mark.parametrize("tied", TIES)
 def test_one_token_after_the_other_gives_the_same(tied: str, attention: str) -> None:
     network = build(tied, attention, chunks=2)
-    source, length, target, label = given()
+    source, length, target, label = build_batch()
     wanted = network(source, length, target, label)[0].asnumpy()
     order = np.array([2, 0, 1])
     fixed, moving = network.initial_state(source, length)

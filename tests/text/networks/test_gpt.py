@@ -30,7 +30,7 @@ def build(length: int = T, **settings: Any) -> Any:
     return network
 
 
-def given(length: int = T) -> Tuple[Any, Any]:
+def build_batch(length: int = T) -> Tuple[Any, Any]:
     rng = np.random.RandomState(0)
     return nd.array(rng.randint(0, V, (B, length)), dtype="int32"), nd.array(rng.randint(-1, V, (B, length)))
 
@@ -46,10 +46,10 @@ def with_gradients(network: Any, inputs: Tuple[Any, Any]) -> Dict[str, np.ndarra
 @pytest.mark.skipif(native_operators().path is None, reason=native_operators().why)
 @pytest.mark.parametrize("length", [T, 140], ids=["one block", "two blocks"])
 def test_mxnets_operators_give_the_same(monkeypatch: pytest.MonkeyPatch, length: int) -> None:
-    own = with_gradients(build(length, gelu="tanh"), given(length))
+    own = with_gradients(build(length, gelu="tanh"), build_batch(length))
     for module in (attention, bert, gpt):
         monkeypatch.setattr(module, "native_operators", lambda: SimpleNamespace(path=None))
-    other = with_gradients(build(length, gelu="tanh"), given(length))
+    other = with_gradients(build(length, gelu="tanh"), build_batch(length))
     for name, array in own.items():
         np.testing.assert_allclose(array, other[name], rtol=2e-4, atol=2e-4 * np.abs(other[name]).max(), err_msg=name)
 
@@ -82,9 +82,9 @@ def test_both_forms_of_gelu_are_numpys(own: bool, dtype: str, digits: float, mon
 
 
 def test_the_setting_decides_the_form_and_older_descriptions_have_the_exact_one() -> None:
-    tanh, erf = (build(gelu=form)(*given()).asnumpy() for form in ("tanh", "erf"))
+    tanh, erf = (build(gelu=form)(*build_batch()).asnumpy() for form in ("tanh", "erf"))
     assert (tanh != erf).any() and Gpt().gelu == "erf"
-    np.testing.assert_array_equal(build()(*given()).asnumpy(), erf)
+    np.testing.assert_array_equal(build()(*build_batch()).asnumpy(), erf)
     assert "gelu: tanh" in (Path(__file__).resolve().parents[3] / "conf/model/gpt.yaml").read_text()
 
 
@@ -100,7 +100,7 @@ def test_embeddings_weights_of_attention_and_what_each_part_adds_are_dropped(
 @pytest.mark.parametrize("place", [0, 4, T - 1])
 def test_no_token_sees_what_follows(place: int) -> None:
     network = build()
-    token, label = given()
+    token, label = build_batch()
     before = network(token, label).asnumpy()
     token[:, place] = (token[:, place] + 1) % V
     changed = (network(token, label).asnumpy() != before) & (label.asnumpy() >= 0)
@@ -109,7 +109,7 @@ def test_no_token_sees_what_follows(place: int) -> None:
 
 def test_one_token_after_the_other_gives_the_same() -> None:
     network = build()
-    token, label = given()
+    token, label = build_batch()
     wanted, memory = network(token, label).asnumpy(), network.initial_state(B, mx.cpu())
     for place in range(T):
         score_BV, memory = network.step(token[:, place], place, memory)

@@ -27,7 +27,7 @@ def build(dtype: str = "float32", chunks: int = 1, **settings: Any) -> Any:
     return network
 
 
-def given(network: Any, dtype: str = "float32") -> Tuple[Any, ...]:
+def build_batch(network: Any, dtype: str = "float32") -> Tuple[Any, ...]:
     rng = np.random.RandomState(0)
     token, label = nd.array(rng.randint(0, V, (B, T)), dtype="int32"), nd.array(rng.randint(-1, V, (B, T)), dtype=dtype)
     states = [nd.array(rng.randn(B, width) * 0.3, dtype=dtype) for _, width in network._sizes.widths for _ in "hc"]
@@ -63,7 +63,7 @@ def by_numpy(network: Any, token_BT: np.ndarray, label_BT: np.ndarray, *states: 
 @pytest.mark.parametrize("chunks", [1, 4])
 def test_loss_and_states_are_those_of_numpy(tied: bool, chunks: int) -> None:
     network = build("float64", chunks, tied=tied)
-    inputs = given(network, "float64")
+    inputs = build_batch(network, "float64")
     wanted = by_numpy(network, *(one.asnumpy() for one in inputs))
     network.hybridize(static_alloc=True)
     for found, expected in zip(network(*inputs), wanted):
@@ -79,7 +79,7 @@ def gradients(network: Any, inputs: Sequence[Any]) -> Dict[str, np.ndarray]:
 
 def test_the_gradient_of_a_tied_table_is_that_of_both_its_uses() -> None:
     network = build("float64")
-    inputs = given(network, "float64")
+    inputs = build_batch(network, "float64")
     found = gradients(network, inputs)["embedding.weight"]
     weight = network.embedding.weight
     value = weight.data().asnumpy()
@@ -95,7 +95,7 @@ def test_the_gradient_of_a_tied_table_is_that_of_both_its_uses() -> None:
 
 def test_chunks_change_neither_the_loss_nor_gradients() -> None:
     whole, parts = (build("float64", chunks) for chunks in (1, 4))
-    inputs = given(whole, "float64")
+    inputs = build_batch(whole, "float64")
     found, wanted = gradients(parts, inputs), gradients(whole, inputs)
     assert set(found) == set(wanted)
     for name, array in wanted.items():
@@ -104,7 +104,7 @@ def test_chunks_change_neither_the_loss_nor_gradients() -> None:
 
 def test_it_is_gluons_lstm_where_nothing_is_dropped() -> None:
     network = build(num_layers=1, tied=False)
-    inputs = given(network)
+    inputs = build_batch(network)
     other = gluon.rnn.LSTM(7, input_size=5)
     other.initialize()
     for name in PARAMETERS:
@@ -123,7 +123,7 @@ DROPOUTS = ("embedding_dropout", "input_dropout", "hidden_dropout", "output_drop
 @pytest.mark.parametrize("name", DROPOUTS)
 def test_each_dropout_is_applied_in_training_and_only_there(name: str) -> None:
     plain, dropping = build(), build(**{name: 0.5})
-    inputs = given(plain)
+    inputs = build_batch(plain)
     for network in (plain, dropping):
         network.hybridize(static_alloc=True)
     assert np.array_equal(plain(*inputs)[0].asnumpy(), dropping(*inputs)[0].asnumpy())
@@ -156,7 +156,7 @@ def test_masks_are_locked_and_whole_words_are_forgotten() -> None:
 
 def test_a_dropped_weight_has_no_gradient() -> None:
     network = build(weight_dropout=0.5, num_layers=1)
-    found = gradients(network, given(network))
+    found = gradients(network, build_batch(network))
     share = (found["layers.0.h2h_weight"] == 0).mean()
     assert 0.3 < share < 0.7 and (found["layers.0.i2h_weight"] != 0).all()
 
@@ -164,7 +164,7 @@ def test_a_dropped_weight_has_no_gradient() -> None:
 @pytest.mark.parametrize("tied", [True, False])
 def test_one_token_after_the_other_gives_the_same(tied: bool) -> None:
     network = build(tied=tied)
-    token, label, *states = given(network)
+    token, label, *states = build_batch(network)
     wanted = network(token, label, *states)[0].asnumpy()
     memory = list(states)
     for place in range(T):

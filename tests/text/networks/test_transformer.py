@@ -34,7 +34,7 @@ def build(tied: str = "all", chunks: Any = 1, dtype: str = "float32", **settings
     return network
 
 
-def given(dtype: str = "float32") -> Tuple[Any, ...]:
+def build_batch(dtype: str = "float32") -> Tuple[Any, ...]:
     rng = np.random.RandomState(0)
     source, target = rng.randint(0, V, (B, S)), rng.randint(0, W, (B, T))
     label = np.where(np.arange(T) < np.array([[5], [2], [4]]), rng.randint(0, W, (B, T)), -1)
@@ -130,7 +130,7 @@ TABLES = {
 def test_it_is_what_the_papers_equations_say(tied: str, norm_first: bool) -> None:
     """In float64, so that nothing is but what is computed; padding changes nothing."""
     network = build(tied, dtype="float64", norm_first=norm_first)
-    source, length, target, label = inputs = given("float64")
+    source, length, target, label = inputs = build_batch("float64")
     loss, mean = (array.asnumpy() for array in network(*inputs))
     plain = Plain(network, norm_first)
     for row in range(B):
@@ -145,10 +145,10 @@ def test_it_is_what_the_papers_equations_say(tied: str, norm_first: bool) -> Non
 @pytest.mark.skipif(native_operators().path is None, reason=native_operators().why)
 @pytest.mark.parametrize("norm_first", [True, False])
 def test_mxnets_operators_give_the_same(monkeypatch: pytest.MonkeyPatch, norm_first: bool) -> None:
-    own = with_gradients(build(norm_first=norm_first), given())
+    own = with_gradients(build(norm_first=norm_first), build_batch())
     for module in (attention, bert):
         monkeypatch.setattr(module, "native_operators", lambda: SimpleNamespace(path=None))
-    other = with_gradients(build(norm_first=norm_first), given())
+    other = with_gradients(build(norm_first=norm_first), build_batch())
     for name, array in own.items():
         np.testing.assert_allclose(array, other[name], rtol=2e-4, atol=2e-4 * np.abs(other[name]).max(), err_msg=name)
 
@@ -158,7 +158,7 @@ def test_mxnets_operators_give_the_same(monkeypatch: pytest.MonkeyPatch, norm_fi
 def test_chunks_change_nothing(chunks: int) -> None:
     """Covers lengths divisible by the number of chunks or not, longer and shorter than it."""
     for length in (T, 4, 1):
-        inputs = (*given()[:2], *(array[:, :length] for array in given()[2:]))
+        inputs = (*build_batch()[:2], *(array[:, :length] for array in build_batch()[2:]))
         whole, cut = (with_gradients(build(chunks=count), inputs) for count in (1, chunks))
         for name, array in whole.items():
             np.testing.assert_allclose(cut[name], array, rtol=1e-4, atol=1e-5, err_msg=name)
@@ -173,7 +173,7 @@ def test_one_token_after_the_other_gives_the_same(
     if not own:
         monkeypatch.setattr(attention, "native_operators", lambda: SimpleNamespace(path=None))
     network = build(tied, norm_first=norm_first)
-    source, length, target, label = given()
+    source, length, target, label = build_batch()
     wanted = network(source, length, target, label)[0].asnumpy()
     order = np.array([2, 0, 1])
     fixed, moving = network.initial_state(source, length)

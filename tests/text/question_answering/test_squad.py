@@ -28,7 +28,7 @@ def squad(*questions: Dict[str, Any], context: str = CONTEXT) -> str:
 
 
 @pytest.fixture
-def make(tmp_path: Path) -> Callable[..., Squad]:
+def write_dataset(tmp_path: Path) -> Callable[..., Squad]:
     def make_dataset(train: str, val: str = squad(GOOD, context=f"{CONTEXT} Yes."), **settings: Any) -> Squad:
         (tmp_path / "train-v1.1.json").write_text(train)
         (tmp_path / "dev-v1.1.json").write_text(val)
@@ -37,17 +37,17 @@ def make(tmp_path: Path) -> Callable[..., Squad]:
     return make_dataset
 
 
-def test_questions_with_and_without_answers(make: Any) -> None:
-    splits = make(squad(GOOD)).open()
+def test_questions_with_and_without_answers(write_dataset: Any) -> None:
+    splits = write_dataset(squad(GOOD)).open()
     assert len(splits.train) == len(splits.val) == 1 and splits.test is None
     with pytest.raises(DataError, match="the question '2' has no answer.*Type dataset.null_answers=true"):
-        make(squad(GOOD, NULL)).open()
-    assert len(make(squad(GOOD, NULL), null_answers=True).open().train) == 2
+        write_dataset(squad(GOOD, NULL)).open()
+    assert len(write_dataset(squad(GOOD, NULL), null_answers=True).open().train) == 2
 
 
-def test_contexts_are_held_out_whole(make: Any) -> None:
+def test_contexts_are_held_out_whole(write_dataset: Any) -> None:
     data = [{"paragraphs": [{"context": f"The cat {n} sat", "qas": [GOOD, {**GOOD, "id": "3"}]}]} for n in range(20)]
-    splits = make(json.dumps({"data": data}), **{"val_fraction": 0.25}).model_copy(update={"val": None}).open()
+    splits = write_dataset(json.dumps({"data": data}), **{"val_fraction": 0.25}).model_copy(update={"val": None}).open()
     contexts = [{one.context for one in part.questions.questions} for part in (splits.train, splits.val)]
     assert [len(some) for some in contexts] == [15, 5] and not contexts[0] & contexts[1]
 
@@ -72,15 +72,15 @@ def test_contexts_are_held_out_whole(make: Any) -> None:
         ({**GOOD, "answers": [{"text": "x", "answer_start": 10**30}]}, "is no file of SQuAD .*64-bit"),
     ],
 )
-def test_mistakes_are_refused(make: Any, entry: Dict[str, Any], said: str) -> None:
+def test_mistakes_are_refused(write_dataset: Any, entry: Dict[str, Any], said: str) -> None:
     with pytest.raises(DataError, match=said):
-        make(squad(GOOD, entry)).open()
+        write_dataset(squad(GOOD, entry)).open()
 
 
-def test_data_check_lists_each(make: Any, check: Any) -> None:
+def test_data_check_lists_each(write_dataset: Any, check: Any) -> None:
     wrong: List[Any] = [{**GOOD, "id": "9", "answers": [{"text": "mat", "answer_start": 1}]}, {**GOOD, "answers": []}]
     wrong += [{**GOOD, "id": "10", "question": " "}]
-    found = check(make(squad(GOOD, *wrong)))
+    found = check(write_dataset(squad(GOOD, *wrong)))
     name = "train-v1.1.json"
     assert sorted(found) == [
         ("answer_offset", name, 1),
@@ -90,11 +90,11 @@ def test_data_check_lists_each(make: Any, check: Any) -> None:
     ]
 
 
-def test_a_file_without_questions_is_refused_by_its_name(make: Any) -> None:
+def test_a_file_without_questions_is_refused_by_its_name(write_dataset: Any) -> None:
     with pytest.raises(DataError, match="train-v1.1.json: there is no question"):
-        make('{"data": []}').open()
+        write_dataset('{"data": []}').open()
     with pytest.raises(DataError, match="'2' and 1 other have no answer"):
-        make(squad(GOOD, NULL, {**NULL, "id": "3"})).open()
+        write_dataset(squad(GOOD, NULL, {**NULL, "id": "3"})).open()
 
 
 def test_lines_to_predict_for(tmp_path: Path) -> None:
@@ -107,8 +107,8 @@ def test_lines_to_predict_for(tmp_path: Path) -> None:
         read_question_lines(str(path))
 
 
-def test_ids_may_be_whole_numbers_in_both_forms(make: Any, tmp_path: Path) -> None:
-    assert make(squad({**GOOD, "id": 7})).open().train.questions.questions[0].id == "7"
+def test_ids_may_be_whole_numbers_in_both_forms(write_dataset: Any, tmp_path: Path) -> None:
+    assert write_dataset(squad({**GOOD, "id": 7})).open().train.questions.questions[0].id == "7"
     lines, whole = tmp_path / "x.jsonl", tmp_path / "x.json"
     for given, ids in ((7, ["7"]), (True, None), ([1], None), (None, None), (1.5, None)):
         entry = {"question": "Q", "id": given}

@@ -18,7 +18,7 @@ GOOD = "-DOCSTART- -X- O\n\nEU NNP B-ORG\nrejects VBZ O\n\nPeter NNP B-PER\nBlac
 
 
 @pytest.fixture
-def make(tmp_path: Path) -> Callable[..., Conll]:
+def write_dataset(tmp_path: Path) -> Callable[..., Conll]:
     def make_dataset(train: str, val: str = GOOD, **settings: Any) -> Conll:
         (tmp_path / "train.txt").write_text(train)
         (tmp_path / "valid.txt").write_text(val)
@@ -27,8 +27,8 @@ def make(tmp_path: Path) -> Callable[..., Conll]:
     return make_dataset
 
 
-def test_sentences_tags_and_lines(make: Any) -> None:
-    splits = make(GOOD).open()
+def test_sentences_tags_and_lines(write_dataset: Any) -> None:
+    splits = write_dataset(GOOD).open()
     assert splits.class_names == ["O", "B-ORG", "B-PER", "I-PER"]
     assert splits.train.words.sentences == [["EU", "rejects"], ["Peter", "Blackburn"]]
     assert splits.train.words.lines == [[3, 4], [6, 7]] and splits.test is None
@@ -41,50 +41,50 @@ def test_columns_by_number_comments_and_tabs(tmp_path: Path) -> None:
     assert found.sentences == [["New York", "is"]] and found.tags == [["B-LOC", "O"]]
 
 
-def test_other_schemes_become_ours(make: Any) -> None:
+def test_other_schemes_become_ours(write_dataset: Any) -> None:
     iob1 = "a I-PER\nb I-PER\nc B-PER\nd O\n"
-    assert make(iob1, iob1).open().train.words.tags == [["B-PER", "I-PER", "B-PER", "O"]]
+    assert write_dataset(iob1, iob1).open().train.words.tags == [["B-PER", "I-PER", "B-PER", "O"]]
     bilou = "a U-PER\nb B-PER\nc L-PER\n"
-    assert make(bilou, bilou).open().train.words.tags == [["S-PER", "B-PER", "E-PER"]]
+    assert write_dataset(bilou, bilou).open().train.words.tags == [["S-PER", "B-PER", "E-PER"]]
     plain = "a NN\nb VB\n"
-    assert make(plain, plain).open().class_names == ["NN", "VB"]
+    assert write_dataset(plain, plain).open().class_names == ["NN", "VB"]
 
 
-def test_mistakes_are_refused_or_repaired(make: Any) -> None:
+def test_mistakes_are_refused_or_repaired(write_dataset: Any) -> None:
     wrong = "a B-PER\nb O\nc I-PER\n"
     with pytest.raises(DataError, match=r"train.txt, line 3: the tag 'I-PER' follows 'O'.*dataset.repair_tags=true"):
-        make(wrong, wrong).open()
-    assert make(wrong, wrong, repair_tags=True).open().train.words.tags == [["B-PER", "O", "B-PER"]]
+        write_dataset(wrong, wrong).open()
+    assert write_dataset(wrong, wrong, repair_tags=True).open().train.words.tags == [["B-PER", "O", "B-PER"]]
     with pytest.raises(DataError, match="line 2 has 1 column, and there must be 2"):
-        make("a O\nb\n").open()
+        write_dataset("a O\nb\n").open()
     with pytest.raises(DataError, match="line 2 has 2 columns, and there must be 3"):
-        make("a X O\nb O\n").open()
+        write_dataset("a X O\nb O\n").open()
     with pytest.raises(DataError, match=r"line 1 has the tag 'B-LOC', which is not in the training sent.*Tags: O"):
-        make(GOOD, "a x B-LOC\n").open()
+        write_dataset(GOOD, "a x B-LOC\n").open()
     with pytest.raises(DataError, match="there is no sentence with tags"):
-        make("", "a O\n").open()
+        write_dataset("", "a O\n").open()
     with pytest.raises(DataError, match="no other tag than 'O'"):
-        make("a O\n").open()
+        write_dataset("a O\n").open()
     with pytest.raises(DataError, match="line 1 has 1 column.*Spaces or tabs divide columns"):
-        make("a,X,O\n").open()
+        write_dataset("a,X,O\n").open()
     with pytest.raises(DataError, match="line 1 has the tag 'PER', which is no O"):
-        make("a PER\nb B-X\n").open()
+        write_dataset("a PER\nb B-X\n").open()
 
 
-def test_document_line_ends_a_sentence_without_empty_lines(make: Any) -> None:
+def test_document_line_ends_a_sentence_without_empty_lines(write_dataset: Any) -> None:
     text = "-DOCSTART- -X- O\na DT O\nb NN B-X\n-DOCSTART- -X- O\nc NN O\n"
-    assert make(text, text).open().train.words.sentences == [["a", "b"], ["c"]]
+    assert write_dataset(text, text).open().train.words.sentences == [["a", "b"], ["c"]]
 
 
 @pytest.mark.parametrize("space", ["\u00a0", "\u2009", "\u3000", "\x0c", "\x0b", "\x85", "\u2028", "\x1c"])
-def test_only_spaces_and_tabs_divide_columns(make: Any, space: str, tmp_path: Path) -> None:
+def test_only_spaces_and_tabs_divide_columns(write_dataset: Any, space: str, tmp_path: Path) -> None:
     for divider in (" ", "\t", "  "):
         text = f"1{space}000{divider}B-SUM\n\nx{divider}O\n"
-        words = make(text, text).open().train.words
+        words = write_dataset(text, text).open().train.words
         assert words.sentences == [[f"1{space}000"], ["x"]] and words.tags == [["B-SUM"], ["O"]]
     (tmp_path / "new.txt").write_text(f"a 1{space}000\tb\n")
     signature = type("", (), {"class_names": ["O"]})()
-    source, places = make(text).open_inputs([str(tmp_path / "new.txt")], signature, False, {})
+    source, places = write_dataset(text).open_inputs([str(tmp_path / "new.txt")], signature, False, {})
     assert source.words.sentences == [["a", f"1{space}000", "b"]] and places == [f"{tmp_path}/new.txt:1"]
 
 
@@ -95,8 +95,8 @@ CONLLU = (
 )
 
 
-def test_conllu_tokens_of_several_words_and_empty_nodes_are_left_out(make: Any, tmp_path: Path) -> None:
-    splits = make(CONLLU, CONLLU, word=1, tag=3, comment="# ").open()
+def test_conllu_tokens_of_several_words_and_empty_nodes_are_left_out(write_dataset: Any, tmp_path: Path) -> None:
+    splits = write_dataset(CONLLU, CONLLU, word=1, tag=3, comment="# ").open()
     assert splits.train.words.sentences == [["va", "a", "el"]]
     assert splits.class_names == ["ADP", "DET", "VERB"]
     assert splits.train.words.lines == [[2, 4, 5]]
@@ -121,43 +121,43 @@ BRACKETS = (
 )
 
 
-def test_brackets_of_conll_2012_are_spans(make: Any, check: Any) -> None:
-    splits = make(BRACKETS, BRACKETS).open()
+def test_brackets_of_conll_2012_are_spans(write_dataset: Any, check: Any) -> None:
+    splits = write_dataset(BRACKETS, BRACKETS).open()
     assert splits.train.words.tags == [["B-PERSON", "O"], ["B-GPE", "I-GPE", "I-GPE", "O"]]
     assert splits.class_names == ["O", "B-GPE", "B-PERSON", "I-GPE"]
-    plain = make(BRACKETS, BRACKETS, scheme="plain").open()
+    plain = write_dataset(BRACKETS, BRACKETS, scheme="plain").open()
     assert "(PERSON)" in plain.class_names
 
 
 @pytest.mark.parametrize(
     "tags", ["(TOP(S*) *", "(A* (B*)", "(A* *", "* *)", "(A* *))"], ids=["two", "inside", "open", "end", "twice"]
 )
-def test_brackets_that_do_not_fit_are_refused(make: Any, tags: str) -> None:
+def test_brackets_that_do_not_fit_are_refused(write_dataset: Any, tags: str) -> None:
     wrong = "x (X)\n\n" + "".join(f"w {tag}\n" for tag in tags.split())
     with pytest.raises(DataError, match=r"train.txt, line [34] has the tag .* does not fit.*dataset.scheme=plain"):
-        make(wrong, wrong).open()
+        write_dataset(wrong, wrong).open()
 
 
-def test_coreference_brackets_stay_names(make: Any) -> None:
+def test_coreference_brackets_stay_names(write_dataset: Any) -> None:
     text = "a (0)\nb -\n"
-    assert make(text, text).open().class_names == ["(0)", "-"]
+    assert write_dataset(text, text).open().class_names == ["(0)", "-"]
 
 
 @pytest.mark.parametrize("settings", [{"word": -3}, {"tag": -3}, {"word": -9}, {"word": 5}])
-def test_column_outside_of_the_row_is_refused(make: Any, settings: Any) -> None:
+def test_column_outside_of_the_row_is_refused(write_dataset: Any, settings: Any) -> None:
     text = "runs O\n\nJohn NNP B-PER\n"
     with pytest.raises(DataError, match=r"train.txt, line 1 has 2 columns, and there must be [369]"):
-        make(text, text, **settings).open()
+        write_dataset(text, text, **settings).open()
 
 
-def test_missing_files_are_named(make: Any) -> None:
+def test_missing_files_are_named(write_dataset: Any) -> None:
     with pytest.raises(DataError, match=r"has no dev.txt.*dataset.val=null.*There: train.txt, valid.txt"):
-        make(GOOD, val=GOOD).model_copy(update={"val": "dev.txt"}).open()
+        write_dataset(GOOD, val=GOOD).model_copy(update={"val": "dev.txt"}).open()
 
 
-def test_data_check_lists_all_of_it(make: Any, check: Any) -> None:
+def test_data_check_lists_all_of_it(write_dataset: Any, check: Any) -> None:
     train = "a O\n\n\nb B-X\nc\n\nd O\ne I-X\n\nf B-X\n"
-    found = check(make(train, "a B-Y\n\na O\n"))
+    found = check(write_dataset(train, "a B-Y\n\na O\n"))
     assert sorted(found) == [
         ("empty_text", "train.txt", 3),
         ("short_row", "train.txt", 5),
@@ -166,9 +166,11 @@ def test_data_check_lists_all_of_it(make: Any, check: Any) -> None:
     ]
 
 
-def test_a_file_without_empty_lines_is_one_sentence_and_said_to_be(make: Any, check: Any, tmp_path: Path) -> None:
+def test_a_file_without_empty_lines_is_one_sentence_and_said_to_be(
+    write_dataset: Any, check: Any, tmp_path: Path
+) -> None:
     words = [f"w{n} {'B-X' if n % 5 else 'O'}" for n in range(201)]
-    dataset = make("\n".join(words), "\n".join(["-DOCSTART- O", *words]))
+    dataset = write_dataset("\n".join(words), "\n".join(["-DOCSTART- O", *words]))
     splits = dataset.open()
     said = dataset.remark(dataset.infer_signature(splits, BiLSTM()), splits).split("\n")
     fact = "has no empty line between words: its 201 words are one sentence."
@@ -176,7 +178,7 @@ def test_a_file_without_empty_lines_is_one_sentence_and_said_to_be(make: Any, ch
     assert str(tmp_path / "train.txt") in said[1] and str(tmp_path / "valid.txt") in said[2]
     assert check(dataset)[:2] == [("endless_sentence", name, None) for name in ("train.txt", "valid.txt")]
     for fine in (words[:200], [*words, "", "a O"]):
-        dataset = make("\n".join(fine), "\n".join(fine[:9]))
+        dataset = write_dataset("\n".join(fine), "\n".join(fine[:9]))
         splits = dataset.open()
         assert "\n" not in dataset.remark(dataset.infer_signature(splits, BiLSTM()), splits)
 

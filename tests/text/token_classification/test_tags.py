@@ -28,7 +28,7 @@ def codes(tags: str) -> np.ndarray:
     return CODES.code_K[[NAMES.index(tag) for tag in tags.split()]]
 
 
-def found(tags: str) -> List[tuple]:
+def entities_of(tags: str) -> List[tuple]:
     entities = find_entities(codes(tags), np.zeros(len(tags.split()), int))
     kinds = [CODES.types[kind] for kind in entities.type_E]
     return list(zip(kinds, entities.begin_E.tolist(), entities.end_E.tolist()))
@@ -45,7 +45,7 @@ def found(tags: str) -> List[tuple]:
     ],
 )
 def test_entities_of_tags(tags: str, entities: List[tuple]) -> None:
-    assert found(tags) == entities
+    assert entities_of(tags) == entities
 
 
 def found_slowly(tags: List[str]) -> List[tuple]:
@@ -66,7 +66,7 @@ def test_random_tags_mean_what_they_mean_word_by_word() -> None:
     draw = random.Random(1)
     for _ in range(300):
         tags = draw.choices(NAMES, k=draw.randint(1, 12))
-        assert found(" ".join(tags)) == found_slowly(tags)
+        assert entities_of(" ".join(tags)) == found_slowly(tags)
 
 
 def test_entities_end_with_their_sentence() -> None:

@@ -33,7 +33,7 @@ ALL = ("wordpiece", "bpe", "unigram", "sentencepiece_bpe", "words", "characters"
 TEXT = "the 17 quick foxes jump"
 
 
-def made(kind, **options):
+def build_trained(kind, **options):
     if "unigram" in kind or "sentencepiece" in kind:
         pytest.importorskip("sentencepiece")
     return train_tokenizer(TokenizerSettings(kind, size=options.pop("size", 300), **options), TEXTS)
@@ -41,7 +41,7 @@ def made(kind, **options):
 
 @pytest.mark.parametrize("kind", ALL)
 def test_there_and_back_from_what_a_checkpoint_carries(kind):
-    tokenizer = made(kind)
+    tokenizer = build_trained(kind)
     again = tokenizer_from_json(json.loads(json.dumps(tokenizer.to_json())))
     assert again == tokenizer and again.digest == tokenizer.digest and again.special == tokenizer.special
     token, length = again.encode([TEXT, "", "jump over"])
@@ -56,7 +56,7 @@ def test_there_and_back_from_what_a_checkpoint_carries(kind):
 
 @pytest.mark.parametrize("kind", ALL)
 def test_offsets_say_where_each_token_stands(kind):
-    tokenizer = made(kind)
+    tokenizer = build_trained(kind)
     token_T, span_T2 = tokenizer.offsets(TEXT)
     assert token_T.tolist() == tokenizer.tokens(TEXT) and span_T2.shape == (len(token_T), 2)
     end = TEXT.index("quick") + 5
@@ -66,16 +66,16 @@ def test_offsets_say_where_each_token_stands(kind):
 
 def test_unknown_characters():
     for kind in ("words", "characters", "wordpiece"):
-        tokenizer = made(kind)
+        tokenizer = build_trained(kind)
         assert tokenizer.tokens("\u4e2d") == [tokenizer.special.unknown]
-    tokenizer = made("bpe")
+    tokenizer = build_trained("bpe")
     assert tokenizer.decode(tokenizer.tokens("\u4e2d \U0001f600")) == "\u4e2d \U0001f600"  # bytes
-    assert made("words").tokens("<unk> the <eos>")[::2] == [1, 3]  # as PTB's files have them
+    assert build_trained("words").tokens("<unk> the <eos>")[::2] == [1, 3]  # as PTB's files have them
 
 
 def test_digits_by_themselves():
     for kind in ("bpe", "unigram"):
-        tokenizer = made(kind, individual_digits=True)
+        tokenizer = build_trained(kind, individual_digits=True)
         pieces = [tokenizer.piece(t).strip("\u2581\u0120") for t in tokenizer.tokens("2800 dogs")]
         assert [p for p in pieces if p and p[0].isdigit()] == ["2", "8", "0", "0"]
     with pytest.raises(pydantic.ValidationError, match="tokenizer=bpe, unigram or"):
@@ -85,11 +85,11 @@ def test_digits_by_themselves():
 
 
 def test_only_some_of_much_text_is_learned_from(monkeypatch):
-    everything = made("bpe")
+    everything = build_trained("bpe")
     monkeypatch.setattr(kinds, "MOST_TRAINED_BYTES", 4000)
     some = kinds._sample_texts(TEXTS, 4000)
     assert 3900 < sum(map(len, some)) <= 4000 and some == sorted(some, key=list(TEXTS.texts()).index)
-    assert made("bpe") != everything
+    assert build_trained("bpe") != everything
 
 
 @pytest.mark.slow
@@ -149,7 +149,7 @@ def test_words_without_end_are_divided_before_they_are_learned_from():
 
 @pytest.mark.slow
 def test_files_say_what_they_are(tmp_path):
-    bpe = made("bpe", lowercase=False)
+    bpe = build_trained("bpe", lowercase=False)
     (tmp_path / "tokenizer.json").write_text(bpe.text, encoding="utf-8")
     found = Text(vocab=str(tmp_path / "tokenizer.json")).tokenizer_config(TextsInMemory([])).tokenizer
     assert found == bpe and found.tokens("The foxes") == bpe.tokens("The foxes")
@@ -164,17 +164,17 @@ def test_files_say_what_they_are(tmp_path):
         MaskedText(vocab=str(tmp_path / "words.txt"), tokenizer="words").tokenizer_config(TEXTS, 0.15)
     sentencepiece = pytest.importorskip("sentencepiece")
     assert sentencepiece
-    model = made("unigram")
+    model = build_trained("unigram")
     (tmp_path / "a.model").write_bytes(model.model)
     assert build_tokenizer(TokenizerSettings(vocab=str(tmp_path / "a.model")), TEXTS) == model
 
 
 def test_padding_and_truncation_of_a_file_do_not_count(tmp_path):
-    tokenizer = json.loads(made("bpe").text)
-    library = made("bpe").library
+    tokenizer = json.loads(build_trained("bpe").text)
+    library = build_trained("bpe").library
     library.enable_truncation(2)
     library.enable_padding(length=50)
-    tokenizer = tokenizer_from_json({**made("bpe").to_json(), **_file_json(library.to_str())})
+    tokenizer = tokenizer_from_json({**build_trained("bpe").to_json(), **_file_json(library.to_str())})
     assert len(tokenizer.tokens(TEXT)) > 2 and len(tokenizer.tokens(TEXT)) < 50
 
 
@@ -216,6 +216,6 @@ def test_damaged_checkpoints_are_refused(values, reason):
 
 def test_own_vocabularies_begin_alike():
     for kind in ALL[1:]:
-        tokenizer = made(kind)
+        tokenizer = build_trained(kind)
         assert [tokenizer.find(name) for name in OWN_SPECIAL] == [0, 1, 2, 3, 4]
         assert (tokenizer.special.first, tokenizer.special.last, tokenizer.special.mask) == (2, 3, 4)

@@ -59,7 +59,7 @@ def prepared(model, num_classes, side, **arguments):
     return coding, network
 
 
-def theirs(name):
+def gluoncv_network(name):
     """GluonCV's own network of that name with a dataset."""
     from mxtrain.vision.networks import gluoncv
 
@@ -103,7 +103,7 @@ def check_values(kind, name, dataset, side, tmp_path):
     image = _nd(np.random.RandomState(0).uniform(-2, 2, (2, 3, side, side)))
     spread(ours, image)
     ours.save_parameters(str(tmp_path / "ours.params"))
-    gluoncvs = theirs(name + dataset)
+    gluoncvs = gluoncv_network(name + dataset)
     gluoncvs.load_parameters(str(tmp_path / "ours.params"))  # has all of them, and no other
     ids, scores, boxes = (array.asnumpy() for array in gluoncvs(image))
     wanted_BN6 = np.concatenate([ids.reshape(*boxes.shape[:2], 1), scores.reshape(*boxes.shape[:2], 1), boxes], axis=2)
@@ -134,7 +134,7 @@ def test_boxes_that_grow_with_the_image_go_with_the_file(tmp_path):
     """GluonCV keeps the boxes of its own sizes, unless a file has others."""
     coding, ours = prepared(SSD(name="ssd_300_mobilenet0.25", init="msra"), 20, 128)
     ours.save_parameters(str(tmp_path / "ours.params"))
-    gluoncvs = theirs("ssd_300_mobilenet0.25_voc")
+    gluoncvs = gluoncv_network("ssd_300_mobilenet0.25_voc")
     gluoncvs.load_parameters(str(tmp_path / "ours.params"))
     from mxtrain.engine.backend import autograd
 
@@ -147,7 +147,7 @@ def test_boxes_that_grow_with_the_image_go_with_the_file(tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("kind, name, dataset, side", SMALL)
 def test_files_of_gluoncvs_open_and_classes_are_found_by_their_names(kind, name, dataset, side, tmp_path):
-    gluoncvs = theirs(name + dataset)
+    gluoncvs = gluoncv_network(name + dataset)
     infer_shapes(gluoncvs, (3, 96, 96))
     for parameter in gluoncvs.collect_params().values():
         if parameter.init is None and parameter.name.endswith("_var"):

@@ -22,7 +22,7 @@ def random_boxes(draw, count, num_classes=4):
     return rows_of(np.concatenate([begin_M2, begin_M2 + size_M2], axis=1), draw.randint(0, num_classes, count))
 
 
-def theirs(box_BMD, num_classes=4):
+def gluoncv_targets(box_BMD, num_classes=4):
     """Returns objectness, centre, size, weight and class of every box, by GluonCV."""
     from mxtrain.engine.backend import nd
     from mxtrain.vision.networks import gluoncv  # noqa: F401  imports gluoncv without its warnings
@@ -46,7 +46,7 @@ def test_targets_are_gluoncvs():
     draw = np.random.RandomState(0)
     box_BMD = padded([random_boxes(draw, 1 + number % 12) for number in range(50)], 12)
     is_object_BN, row_BM8 = coding().encode(box_BMD)
-    there_BN1, centre_BN2, size_BN2, weight_BN2, class_BNK = theirs(box_BMD)
+    there_BN1, centre_BN2, size_BN2, weight_BN2, class_BNK = gluoncv_targets(box_BMD)
     np.testing.assert_array_equal(is_object_BN, there_BN1[..., 0])
     image_P, true_P = np.nonzero(row_BM8[..., 0] >= 0)
     assert len(image_P) == is_object_BN.sum() > 250
@@ -62,7 +62,7 @@ def test_last_of_two_objects_in_one_box_counts():
     box_BMD = padded([rows_of([[30, 30, 50, 60], [31, 30, 51, 60]], [0, 3])], 3)
     is_object_BN, row_BM8 = coding().encode(box_BMD)
     assert is_object_BN.sum() == 1 and row_BM8[0, :, 0].tolist()[::2] == [-1, -1] and row_BM8[0, 1, 0] >= 0
-    assert theirs(box_BMD)[4][0, int(row_BM8[0, 1, 0])].tolist() == [0, 0, 0, 1]
+    assert gluoncv_targets(box_BMD)[4][0, int(row_BM8[0, 1, 0])].tolist() == [0, 0, 0, 1]
 
 
 def test_crowds_and_boxes_without_area_have_no_box_and_the_image_ends_at_its_edge():

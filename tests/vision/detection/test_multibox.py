@@ -54,7 +54,7 @@ def test_boxes_of_other_sizes_cover_the_image_and_grow_with_it():
     np.testing.assert_allclose(fine[-1, :2], [600 - 600 / 16, 150 - 150 / 8])
 
 
-def theirs(coding, box_BMD):
+def gluoncv_targets(coding, box_BMD):
     """Classes and offsets by GluonCV."""
     from mxtrain.engine.backend import nd
     from mxtrain.vision.networks import gluoncv  # noqa: F401
@@ -76,7 +76,7 @@ def test_targets_are_gluoncvs():
     coding, draw = small_coding(), np.random.RandomState(0)
     box_BMD = padded([random_boxes(draw, 1 + number % 9) for number in range(60)], 9)
     class_BN, offset_BN4 = coding.encode(box_BMD)
-    wanted_class_BN, wanted_offset_BN4 = theirs(coding, box_BMD)
+    wanted_class_BN, wanted_offset_BN4 = gluoncv_targets(coding, box_BMD)
     assert 300 < (class_BN > 0).sum() < 5000 and (class_BN >= 0).all()
     np.testing.assert_array_equal(class_BN, wanted_class_BN)
     np.testing.assert_allclose(offset_BN4, wanted_offset_BN4, atol=1e-4)
@@ -88,7 +88,7 @@ def test_true_boxes_that_are_best_covered_by_the_same_box_both_get_one():
     box_BMD = padded([rows_of([[20, 20, 44, 44], [20.5, 20, 44, 44], [21, 20, 44, 44]], [0, 1, 2])], 3)
     class_BN, offset_BN4 = coding.encode(box_BMD)
     assert {1, 2, 3} <= set(class_BN[0].tolist())
-    np.testing.assert_array_equal(class_BN, theirs(coding, box_BMD)[0])
+    np.testing.assert_array_equal(class_BN, gluoncv_targets(coding, box_BMD)[0])
 
 
 def test_difficult_objects_are_trained_on_and_crowds_are_neither_object_nor_background():

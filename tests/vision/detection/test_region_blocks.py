@@ -192,13 +192,13 @@ def of_masks(given):
             best = row_BMR[row, int(np.argmax(ious))]
             if max(ious) < 0.5 or counts <= 0 or kind != best[4]:
                 continue
-            share_SS = seen(best[NUM_COLUMNS:].reshape(TRUE_SIDE, TRUE_SIDE), best[:4], edge)
+            share_SS = pool_mask(best[NUM_COLUMNS:].reshape(TRUE_SIDE, TRUE_SIDE), best[:4], edge)
             losses.append((np.log1p(np.exp(logit_SS)) - logit_SS * share_SS).mean())
         total_B[row] = np.mean(losses) if losses else 0
     return total_B
 
 
-def seen(mask, box, edge):
+def pool_mask(mask, box, edge):
     """Returns a mask as a region sees it: means over many points of each of its squares."""
     x, y = (edge[at] + (np.arange(SQUARES * 14) + 0.5) / (SQUARES * 14) * (edge[at + 2] - edge[at]) for at in (0, 1))
     column, line = (

@@ -8,7 +8,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import numpy as np
 import pytest
 from PIL import Image
-from running import assert_same, here
+from running import assert_same, train_here
 
 from mxtrain.checkpoint import open_checkpoint
 from mxtrain.cli.dispatch import run
@@ -43,9 +43,9 @@ def test_dicom_files_are_trained_on_and_predicted_without_the_training_data(ct, 
     from pydicom import dcmread
 
     settings = [*CLASSIFICATION, f"dataset.root={ct}", "dataset.window=[40,400]"]
-    here(tmp_path / "whole", *settings)
-    here(tmp_path / "half", *settings, "trainer.max_steps=1", exit_code=75)
-    here(tmp_path / "half", *settings)
+    train_here(tmp_path / "whole", *settings)
+    train_here(tmp_path / "half", *settings, "trainer.max_steps=1", exit_code=75)
+    train_here(tmp_path / "half", *settings)
     assert_same(tmp_path / "half", tmp_path / "whole")
     run_dir = tmp_path / "whole"
     kept = open_checkpoint(str(run_dir)).state["run"]["input"]

@@ -64,25 +64,25 @@ def images(count: int = 12) -> List[Figure]:
 
 
 @pytest.fixture(scope="module")
-def made() -> List[Figure]:
+def figures() -> List[Figure]:
     return images()
 
 
-def collected_of(made: List[Figure]) -> CollectedMasks:
+def collected_of(figures: List[Figure]) -> CollectedMasks:
     collected = CollectedMasks()
-    for index, (size, true_GD, true, found_N6, found) in enumerate(made):
+    for index, (size, true_GD, true, found_N6, found) in enumerate(figures):
         collected.add_masks(index, size, true_GD, encode_masks(true), found_N6, encode_masks(found))
     return collected
 
 
-def reference(made: List[Figure], kind: str) -> List[float]:
+def reference(figures: List[Figure], kind: str) -> List[float]:
     """COCO's twelve figures from its own files' form."""
     from pycocotools.coco import COCO
     from pycocotools.cocoeval import COCOeval
 
     annotations: List[Any] = []
     results: List[Any] = []
-    for index, (_, true_GD, true, found_N6, found) in enumerate(made):
+    for index, (_, true_GD, true, found_N6, found) in enumerate(figures):
         for row, mask in zip(true_GD, true):
             code = coco_mask.encode(np.asfortranarray(mask))
             annotations.append(
@@ -106,7 +106,7 @@ def reference(made: List[Figure], kind: str) -> List[float]:
     with contextlib.redirect_stdout(io.StringIO()):
         coco = COCO()
         coco.dataset = {
-            "images": [{"id": index, "height": one[0][0], "width": one[0][1]} for index, one in enumerate(made)],
+            "images": [{"id": index, "height": one[0][0], "width": one[0][1]} for index, one in enumerate(figures)],
             "categories": [{"id": number} for number in range(3)],
             "annotations": annotations,
             "info": {},
@@ -120,30 +120,30 @@ def reference(made: List[Figure], kind: str) -> List[float]:
 
 
 @pytest.mark.slow
-def test_all_twelve_figures_are_those_of_cocos_own_tool(made: List[Figure]) -> None:
-    collected = collected_of(made)
+def test_all_twelve_figures_are_those_of_cocos_own_tool(figures: List[Figure]) -> None:
+    collected = collected_of(figures)
     for kind, coco in (("segm", collected.mask_coco()), ("bbox", collected.coco())):
         found = [-1 if value == "" else value for value in coco_figures(coco)]
-        np.testing.assert_allclose(found, reference(made, kind), atol=1e-6, err_msg=kind)
+        np.testing.assert_allclose(found, reference(figures, kind), atol=1e-6, err_msg=kind)
     assert 0.05 < found[0] < 0.95 and collected.mask_coco() is collected.mask_coco()
-    for number, ((_, iou, area, most), wanted) in enumerate(zip(COCO_FIGURES, reference(made, "segm"))):
+    for number, ((_, iou, area, most), wanted) in enumerate(zip(COCO_FIGURES, reference(figures, "segm"))):
         metric = (MaskAP if number < 6 else MaskAR)(iou=iou, area=area, max_detections=most)
         assert metric.compute(collected) == pytest.approx(np.nan if wanted == -1 else wanted, abs=1e-6, nan_ok=True)
     assert MaskAP(iou=0.5).signature == "COCO masks,iou=0.50,area=all,max_detections=100"
-    assert CocoAP().compute(collected) == pytest.approx(reference(made, "bbox")[0], abs=1e-6)
+    assert CocoAP().compute(collected) == pytest.approx(reference(figures, "bbox")[0], abs=1e-6)
     assert VocAP().compute(collected) > 0
 
 
-def test_masks_travel_as_numbers_whoever_collected_them(made: List[Figure]) -> None:
-    whole, parts = collected_of(made), [CollectedMasks(), CollectedMasks()]
-    for index, (size, true_GD, true, found_N6, found) in enumerate(made):
+def test_masks_travel_as_numbers_whoever_collected_them(figures: List[Figure]) -> None:
+    whole, parts = collected_of(figures), [CollectedMasks(), CollectedMasks()]
+    for index, (size, true_GD, true, found_N6, found) in enumerate(figures):
         for part in parts if index == 4 else [parts[index % 2]]:  # one was collected by both
             part.add_masks(index, size, true_GD, encode_masks(true), found_N6, encode_masks(found))
     parts[0].merge(parts[1].rows())
     np.testing.assert_array_equal(parts[0].samples(), whole.samples())
     true, found = parts[0].codes()
-    assert true == [code for one in made for code in encode_masks(one[2])]
-    assert found == [code for one in made for code in encode_masks(one[4])]
+    assert true == [code for one in figures for code in encode_masks(one[2])]
+    assert found == [code for one in figures for code in encode_masks(one[4])]
     assert MaskAP().compute(parts[0]) == MaskAP().compute(whole)
 
 
@@ -181,7 +181,7 @@ def test_predicted_mask_is_pasted_into_its_image() -> None:
     assert collected.sizes().tolist() == [[60, 80]]
 
 
-def test_mistakes_and_curves_are_of_masks(made: List[Figure]) -> None:
+def test_mistakes_and_curves_are_of_masks(figures: List[Figure]) -> None:
     """A box that is right with a mask that is not is a mistake."""
     size, mask = (40, 40), np.zeros((40, 40), np.uint8)
     mask[10:20, 10:30] = 1
@@ -193,7 +193,7 @@ def test_mistakes_and_curves_are_of_masks(made: List[Figure]) -> None:
     collected.add_masks(0, size, rows_of([[10, 10, 30, 20]], [0]), encode_masks([mask]), found_N6, found)
     assert false_positives(*collected.boxes()[1:], collected.overlap()) == [2, 0]
     assert false_positives(*collected.boxes()[1:], lambda number, others: np.ones(len(others))) == [0, 1]  # by boxes
-    curves = curves_of(collected_of(made).mask_coco())
+    curves = curves_of(collected_of(figures).mask_coco())
     assert curves.keys() == {0, 1, 2}
     mean = np.mean([one[0] for one in curves.values()])
-    assert mean == pytest.approx(MaskAP(iou=0.5).compute(collected_of(made)))
+    assert mean == pytest.approx(MaskAP(iou=0.5).compute(collected_of(figures)))
