@@ -6,7 +6,11 @@ The functions, classes and errors of the Python API are in other modules, and ar
 from __future__ import annotations
 
 import importlib
-from typing import Any, Dict, List
+import sys
+from typing import TYPE_CHECKING, Any, Dict, List, Optional
+
+if TYPE_CHECKING:
+    from importlib.machinery import ModuleSpec
 
 __version__ = "0.1.0"
 
@@ -52,3 +56,17 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> List[str]:
     return [*globals(), *__all__]
+
+
+class _MovedModules:
+    """Finder of modules that have moved; Python asks it for what no other finder knows."""
+
+    @staticmethod
+    def find_spec(name: str, path: object = None, target: object = None) -> Optional[ModuleSpec]:
+        """Returns the spec of a module by its old path; None if mxtrain never had it."""
+        if not name.startswith("mxtrain.") or name[len("mxtrain.") :] in _MODULES:  # a function must not be replaced
+            return None
+        return importlib.import_module("mxtrain.config.moved").find_moved_module(name)  # type: ignore[no-any-return]
+
+
+sys.meta_path.append(_MovedModules)  # type: ignore[arg-type]

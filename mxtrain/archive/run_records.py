@@ -9,6 +9,7 @@ import os
 from typing import TYPE_CHECKING, Any, Dict, Iterator, List
 
 from mxtrain.archive.run_files import META_FILE, ROWS_FILE
+from mxtrain.config.moved import with_current_paths
 from mxtrain.files.json_text import parse_json, read_json
 from mxtrain.files.regular_files import AnyPath, open_regular
 
@@ -31,7 +32,8 @@ def read_meta(run_dir: AnyPath) -> JsonObject:
     meta = read_json(os.path.join(run_dir, META_FILE), MAX_META_BYTES)
     if not isinstance(meta, dict):
         raise ValueError("is not a JSON object")
-    return meta
+    updated: JsonObject = with_current_paths(meta)
+    return updated
 
 
 def read_rows(path: AnyPath, max_bytes: float = float("inf")) -> Iterator[Dict[str, Any]]:

@@ -3,3 +3,6 @@
 
 from mxtrain.callback.action import Action as Action
 from mxtrain.callback.action import Control as Control
+from mxtrain.config.moved import moved_names
+
+__getattr__ = moved_names(__name__)

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Callable, Dict, Mapping, Optional, Tuple
 from mxtrain.checkpoint.ndarray_file import parse_ndarrays, write_into
 from mxtrain.checkpoint.pieces import ArrayInPieces, HostArray
 from mxtrain.checkpoint.verified import map_file, of_os_error, read_file, verify_file
+from mxtrain.config.moved import with_current_paths
 from mxtrain.errors import CheckpointError, DamagedCheckpoint, LaterCheckpoint, UnreadableCheckpoint
 from mxtrain.files.durable import Digest, HashedFile, PathLike, fsync_directory
 from mxtrain.files.json_text import JsonTextError, parse_json
@@ -315,7 +316,7 @@ def _read_header(path: Path, digest: Digest) -> Dict[str, Any]:
         raise CheckpointError(f"{STATE} holds the metric {metric!r}, which is no number")
     if header["direction"] not in DIRECTIONS or not isinstance(header["monitor"], str):
         raise CheckpointError(f"{STATE} holds no monitor and direction")
-    return {**header, "state": decode_json(state)}
+    return {**header, "state": with_current_paths(decode_json(state))}
 
 
 def _unusable(path: Path, reason: CheckpointError) -> CheckpointError:

@@ -7,6 +7,7 @@ import gc
 import importlib
 import os
 import sys
+import warnings
 from typing import Callable, List, Optional
 
 from mxtrain.cli.commands import COMMANDS, help_of
@@ -65,6 +66,8 @@ FLAGS_WITH_VALUE = (
 def run(argv: Optional[List[str]] = None) -> int:
     """Runs one command; see `mxtrain.cli`."""
     arguments = list(sys.argv[1:] if argv is None else argv)
+    if argv is None:  # the process is this command's own
+        warnings.formatwarning = lambda message, *_, **__: f"warning: {message}\n"
     with patient_streams() as output:
         is_disconnected = False  # True if all processes of the command have ended together
         try:

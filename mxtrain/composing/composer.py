@@ -7,7 +7,8 @@ different tasks that is impossible, and the sweep is refused.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import warnings
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Mapping, Optional, Sequence
 
@@ -19,6 +20,7 @@ from mxtrain.composing.config_files import ConfigFiles
 from mxtrain.composing.hydra_errors import first_line
 from mxtrain.composing.hydra_settings import folder_of
 from mxtrain.composing.origins import file_with_target, find_origins
+from mxtrain.config.moved import current_path, moved_targets, with_current_paths
 from mxtrain.config.options import DEFAULT_TASK, task_for
 from mxtrain.config.search_path import admit_current_folder
 from mxtrain.config.specs import flatten, own_spec
@@ -115,7 +117,16 @@ class Composer(ConfigFiles):
         mistakes.refuse_misplaced_presets(config, self)
         if any(not str(target).startswith("hydra") for target in _targets(config.hydra)):
             admit_current_folder()  # a launcher, sweeper or callback of the user's, which Hydra imports itself
-        return Composed(resolve(config), config, [o.input_line for o in parsed], self)
+        composed = Composed(resolve(config), config, [o.input_line for o in parsed], self)
+        for path, old in moved_targets(composed.config):
+            place = [origin.place for origin in find_origins(path, self, composed.overrides)][-1:]
+            warnings.warn(
+                f"{path}={old} ({place[0] if place else composed.where(path)}): the class is now {current_path(old)}. Write the new path.",
+                FutureWarning,
+                stacklevel=2,
+            )
+            OmegaConf.update(config, path, current_path(old))
+        return replace(composed, config=with_current_paths(composed.config))
 
     def _fit_task(self, parsed: Sequence[Override]) -> List[Override]:
         """Adds the options that typed ones imply.

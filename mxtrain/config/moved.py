@@ -1,15 +1,34 @@
-"""Import paths of modules and classes that have moved, so that runs and checkpoints made before the move still open."""
+"""Import paths of modules and classes that have moved, so that runs, checkpoints and users' modules made before the move
+still work (docs/extending/deprecations.md).
+
+Imports nothing of mxtrain: `mxtrain` itself reads the table when a module is not found.
+"""
 
 from __future__ import annotations
 
-from typing import Dict
+import functools
+import importlib
+import sys
+import warnings
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+from typing import Any, Callable, Dict, Iterator, Mapping, Optional, Tuple
+
+UNTIL = "0.3.0"
+"""Version of mxtrain that no longer serves the old paths to `import` statements. Descriptions keep theirs forever."""
 
 MOVED: Dict[str, str] = {
-    "mxtrain.export": "mxtrain.exporting",
-    "mxtrain.runs": "mxtrain.archive",
+    "mxtrain.amp.BFloat16": "mxtrain.amp.spec.BFloat16",
+    "mxtrain.amp.Float16": "mxtrain.amp.spec.Float16",
+    "mxtrain.amp.FullPrecision": "mxtrain.amp.spec.FullPrecision",
+    "mxtrain.amp.Mixed": "mxtrain.amp.spec.Mixed",
+    "mxtrain.amp.Precision": "mxtrain.amp.spec.Precision",
     "mxtrain.annotations": "mxtrain.types.annotations",
     "mxtrain.build": "mxtrain.training.build",
     "mxtrain.cadence": "mxtrain.config.cadence",
+    "mxtrain.callback.CallbackSpec": "mxtrain.callback.spec.CallbackSpec",
+    "mxtrain.callback.CustomAction": "mxtrain.callback.spec.CustomAction",
+    "mxtrain.callback.CustomCallback": "mxtrain.callback.spec.CustomCallback",
     "mxtrain.cli.arguments": "mxtrain.composing.arguments",
     "mxtrain.cli.choices": "mxtrain.composing.choices",
     "mxtrain.cli.compose": "mxtrain.composing.composer",
@@ -52,6 +71,7 @@ MOVED: Dict[str, str] = {
     "mxtrain.cli.typed_paths": "mxtrain.composing.typed_paths",
     "mxtrain.cli.worker_script": "mxtrain.cluster.launch.worker_script",
     "mxtrain.cli.yaml_numbers": "mxtrain.composing.yaml_numbers",
+    "mxtrain.cluster.Cluster": "mxtrain.cluster.spec.Cluster",
     "mxtrain.data.base": "mxtrain.data.spec",
     "mxtrain.data.loading.regular_files": "mxtrain.data.loading.dataset_files",
     "mxtrain.description.groups": "mxtrain.config.groups",
@@ -64,55 +84,14 @@ MOVED: Dict[str, str] = {
     "mxtrain.description.trainer": "mxtrain.training.spec",
     "mxtrain.description.trust": "mxtrain.config.trust",
     "mxtrain.download": "mxtrain.files.download",
-    "mxtrain.download.archives": "mxtrain.files.download.archives",
-    "mxtrain.download.transfer": "mxtrain.files.download.transfer",
-    "mxtrain.engine.host_graph": "mxtrain.reinforcement.host_graph",
-    "mxtrain.files.run_files": "mxtrain.archive.run_files",
-    "mxtrain.files.run_records": "mxtrain.archive.run_records",
-    "mxtrain.given": "mxtrain.config.given",
-    "mxtrain.layer_comparison": "mxtrain.workflows.layer_comparison",
-    "mxtrain.libraries": "mxtrain.config.libraries",
-    "mxtrain.logger.base": "mxtrain.logger.spec",
-    "mxtrain.logger.durations": "mxtrain.terminal.durations",
-    "mxtrain.logger.fonts": "mxtrain.task.figure_fonts",
-    "mxtrain.logger.patient_stream": "mxtrain.terminal.patient_stream",
-    "mxtrain.logger.progress_display": "mxtrain.terminal.progress",
-    "mxtrain.logger.report": "mxtrain.terminal.report",
-    "mxtrain.logger.secret_values": "mxtrain.config.secret_values",
-    "mxtrain.logger.terminal": "mxtrain.terminal.console",
-    "mxtrain.model.base": "mxtrain.model.spec",
-    "mxtrain.native": "mxtrain.engine.native",
-    "mxtrain.optimizer.base": "mxtrain.optimizer.spec",
-    "mxtrain.own_gradients": "mxtrain.workflows.own_gradients",
-    "mxtrain.parallel.strategies": "mxtrain.parallel.spec",
-    "mxtrain.parts": "mxtrain.composing.parts",
-    "mxtrain.process.collection": "mxtrain.engine.collection",
-    "mxtrain.process.heartbeat": "mxtrain.cluster.heartbeat",
-    "mxtrain.process.stopping": "mxtrain.cluster.stopping",
-    "mxtrain.ranking": "mxtrain.checkpoint.ranking",
-    "mxtrain.rehearsal": "mxtrain.workflows.dry_run",
-    "mxtrain.search_path": "mxtrain.config.search_path",
-    "mxtrain.server": "mxtrain.kvstore.server",
-    "mxtrain.server.table_server": "mxtrain.kvstore.server.table_server",
-    "mxtrain.server.update_server": "mxtrain.kvstore.server.update_server",
-    "mxtrain.serving.settings": "mxtrain.serving.spec",
-    "mxtrain.slim": "mxtrain.workflows.slim",
-    "mxtrain.task.base": "mxtrain.task.spec",
-    "mxtrain.trained": "mxtrain.training.trained",
-    "mxtrain.tuning.settings": "mxtrain.tuning.spec",
-    "mxtrain.verification": "mxtrain.workflows.verification",
-    "mxtrain.amp.BFloat16": "mxtrain.amp.spec.BFloat16",
-    "mxtrain.amp.Float16": "mxtrain.amp.spec.Float16",
-    "mxtrain.amp.FullPrecision": "mxtrain.amp.spec.FullPrecision",
-    "mxtrain.amp.Mixed": "mxtrain.amp.spec.Mixed",
-    "mxtrain.amp.Precision": "mxtrain.amp.spec.Precision",
-    "mxtrain.callback.CallbackSpec": "mxtrain.callback.spec.CallbackSpec",
-    "mxtrain.callback.CustomAction": "mxtrain.callback.spec.CustomAction",
-    "mxtrain.callback.CustomCallback": "mxtrain.callback.spec.CustomCallback",
-    "mxtrain.cluster.Cluster": "mxtrain.cluster.spec.Cluster",
     "mxtrain.early_stopping.EarlyStopping": "mxtrain.early_stopping.spec.EarlyStopping",
     "mxtrain.early_stopping.NoEarlyStopping": "mxtrain.early_stopping.spec.NoEarlyStopping",
     "mxtrain.early_stopping.StoppingRule": "mxtrain.early_stopping.spec.StoppingRule",
+    "mxtrain.engine.host_graph": "mxtrain.reinforcement.host_graph",
+    "mxtrain.export": "mxtrain.exporting",
+    "mxtrain.files.run_files": "mxtrain.archive.run_files",
+    "mxtrain.files.run_records": "mxtrain.archive.run_records",
+    "mxtrain.given": "mxtrain.config.given",
     "mxtrain.kvstore.Device": "mxtrain.kvstore.spec.Device",
     "mxtrain.kvstore.DistAsync": "mxtrain.kvstore.spec.DistAsync",
     "mxtrain.kvstore.DistDeviceSync": "mxtrain.kvstore.spec.DistDeviceSync",
@@ -124,9 +103,116 @@ MOVED: Dict[str, str] = {
     "mxtrain.kvstore.NCCL": "mxtrain.kvstore.spec.NCCL",
     "mxtrain.kvstore.P3": "mxtrain.kvstore.spec.P3",
     "mxtrain.kvstore.ParameterServer": "mxtrain.kvstore.spec.ParameterServer",
+    "mxtrain.layer_comparison": "mxtrain.workflows.layer_comparison",
+    "mxtrain.libraries": "mxtrain.config.libraries",
+    "mxtrain.logger.base": "mxtrain.logger.spec",
+    "mxtrain.logger.durations": "mxtrain.terminal.durations",
+    "mxtrain.logger.fonts": "mxtrain.task.figure_fonts",
+    "mxtrain.logger.patient_stream": "mxtrain.terminal.patient_stream",
+    "mxtrain.logger.progress_display": "mxtrain.terminal.progress",
+    "mxtrain.logger.report": "mxtrain.terminal.report",
+    "mxtrain.logger.secret_values": "mxtrain.config.secret_values",
+    "mxtrain.logger.terminal": "mxtrain.terminal.console",
     "mxtrain.metric.metrics.MaskedAccuracy": "mxtrain.metric.metrics.PositionAccuracy",
     "mxtrain.metric.metrics.MaskedPerplexity": "mxtrain.metric.metrics.PositionPerplexity",
     "mxtrain.metric.metrics.TokenAccuracy": "mxtrain.metric.metrics.PositionAccuracy",
+    "mxtrain.model.base": "mxtrain.model.spec",
+    "mxtrain.native": "mxtrain.engine.native",
+    "mxtrain.optimizer.base": "mxtrain.optimizer.spec",
+    "mxtrain.own_gradients": "mxtrain.workflows.own_gradients",
+    "mxtrain.parallel.strategies": "mxtrain.parallel.spec",
+    "mxtrain.parts": "mxtrain.composing.parts",
+    "mxtrain.process.collection": "mxtrain.engine.collection",
+    "mxtrain.process.heartbeat": "mxtrain.cluster.heartbeat",
+    "mxtrain.process.stopping": "mxtrain.cluster.stopping",
+    "mxtrain.ranking": "mxtrain.checkpoint.ranking",
+    "mxtrain.rehearsal": "mxtrain.workflows.dry_run",
+    "mxtrain.runs": "mxtrain.archive",
     "mxtrain.runtime.Runtime": "mxtrain.runtime.spec.Runtime",
+    "mxtrain.search_path": "mxtrain.config.search_path",
+    "mxtrain.server": "mxtrain.kvstore.server",
+    "mxtrain.serving.settings": "mxtrain.serving.spec",
+    "mxtrain.slim": "mxtrain.workflows.slim",
+    "mxtrain.task.base": "mxtrain.task.spec",
+    "mxtrain.trained": "mxtrain.training.trained",
+    "mxtrain.tuning.settings": "mxtrain.tuning.spec",
+    "mxtrain.verification": "mxtrain.workflows.verification",
 }
-"""Old path of a module or class -> its new path."""
+"""Old path of a module or class -> its new path. A module also stands for everything in it."""
+
+
+def current_path(path: str) -> str:
+    """Returns the import path that a module or class has today; `path` itself if it has not moved."""
+    parts = path.split(".")
+    for length in range(len(parts), 1, -1):
+        new = MOVED.get(".".join(parts[:length]))
+        if new is not None:
+            return ".".join([new, *parts[length:]])
+    return path
+
+
+def with_current_paths(node: Any) -> Any:
+    """Returns a copy of nested dicts and lists in which each `_target_` is the class's path of today."""
+    if isinstance(node, Mapping):
+        return {
+            name: current_path(value) if name == "_target_" and isinstance(value, str) else with_current_paths(value)
+            for name, value in node.items()
+        }
+    return [with_current_paths(item) for item in node] if isinstance(node, list) else node
+
+
+def moved_targets(node: object, path: str = "") -> Iterator[Tuple[str, str]]:
+    """Yields (dotted path, old import path) of each `_target_` that has moved."""
+    items = node.items() if isinstance(node, Mapping) else enumerate(node) if isinstance(node, list) else ()
+    for name, value in items:
+        inner = f"{path}.{name}" if path else str(name)
+        if name == "_target_" and isinstance(value, str) and current_path(value) != value:
+            yield inner, value
+        yield from moved_targets(value, inner)
+
+
+class MovedModule:
+    """Loader that serves a module by the path that it had before."""
+
+    def create_module(self, spec: ModuleSpec) -> Optional[ModuleType]:
+        """Lets Python create an empty module."""
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Replaces the empty module by the moved one.
+
+        A package is not replaced but delegated to: Python would find its modules by their old paths, too, and import
+        each a second time, with classes that are not those of mxtrain.
+        """
+        moved = importlib.import_module(current_path(module.__name__))
+        if hasattr(moved, "__path__"):
+            module.__dict__.update(__path__=[], __getattr__=functools.partial(getattr, moved))
+        else:
+            sys.modules[module.__name__] = moved
+
+
+def find_moved_module(name: str) -> Optional[ModuleSpec]:
+    """Returns the spec of a module that has moved, and warns; None if there is no such module."""
+    new = current_path(name)
+    if new == name:
+        return None
+    _warn(name, new, 4)
+    return ModuleSpec(name, MovedModule())  # type: ignore[arg-type]
+
+
+def moved_names(package: str) -> Callable[[str], Any]:
+    """Returns the `__getattr__` of a package that serves the classes which have moved into its modules."""
+
+    def find(name: str) -> Any:
+        new = current_path(f"{package}.{name}")
+        module_name, _, attribute = new.rpartition(".")
+        if module_name == package:
+            raise AttributeError(f"module '{package}' has no attribute '{name}'")
+        _warn(f"{package}.{name}", new, 3)
+        return getattr(importlib.import_module(module_name), attribute)
+
+    return find
+
+
+def _warn(old: str, new: str, depth: int) -> None:
+    """Warns of the `import` statement that is `depth` calls above this one."""
+    warnings.warn(f"{old} has moved to {new}. mxtrain {UNTIL} removes the old path.", DeprecationWarning, depth)

@@ -35,6 +35,7 @@ from typing import (
 
 import pydantic
 
+from mxtrain.config.moved import current_path
 from mxtrain.config.search_path import admit_current_folder
 from mxtrain.errors import ConfigError, did_you_mean, nearest, raise_interruption
 from mxtrain.types import Spec
@@ -60,13 +61,13 @@ def import_target(target: str, path: str) -> Any:
     """Imports the object at an import path.
 
     Args:
-        target: import path, package.module.Name.
+        target: import path, package.module.Name, of today or before a move.
         path: path of the node, for messages.
 
     Raises:
         ConfigError: there is no such module or attribute, or importing the module fails.
     """
-    module_name, _, name = target.rpartition(".")
+    module_name, _, name = current_path(target).rpartition(".")
     if not module_name:
         raise ConfigError(f"{path}._target_={target}: write an import path, package.module.Name.")
     if module_name.partition(".")[0] != __package__.partition(".")[0]:

@@ -21,6 +21,7 @@ import mxtrain
 from mxtrain.cluster.spec import Cluster
 from mxtrain.config.groups import GROUPS, NAMED_GROUPS
 from mxtrain.config.locations import conf_dir
+from mxtrain.config.moved import current_path
 from mxtrain.errors import ConfigError
 from mxtrain.files.regular_files import read_regular_text
 from mxtrain.files.text_lines import printable_line
@@ -113,6 +114,7 @@ def is_own(target: str, group: str) -> bool:
     of the group.
     """
     base = GROUPS.get(group)
+    target = current_path(target)
     module_name, _, name = target.rpartition(".")
     if base is None or not re.fullmatch(r"mxtrain(\.\w+)+", target, re.ASCII):
         return False
@@ -148,7 +150,8 @@ def named_targets(config_dirs: Sequence[str]) -> Set[str]:
             except (OSError, ValueError, yaml.YAMLError):
                 continue  # choosing this option reports the error
             leaves = _leaves(content, "")
-            targets.update(str(value) for setting, value in leaves if setting.rpartition(".")[2] == TARGET)
+            named = (str(value) for setting, value in leaves if setting.rpartition(".")[2] == TARGET)
+            targets.update(map(current_path, named))
     return targets
 
 
@@ -177,7 +180,7 @@ def _is_below(setting: str, overridden: Sequence[str]) -> bool:
 
 
 def _is_target(setting: str, value: object, named: Set[str]) -> bool:
-    return setting.rpartition(".")[2] == TARGET and str(value) in named
+    return setting.rpartition(".")[2] == TARGET and current_path(str(value)) in named
 
 
 def _starts_program(group: str, setting: str, value: object) -> bool:

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Callable, Dict, List, Mapping, Optional, 
 import numpy as np
 
 from mxtrain.checkpoint import refuse_links
+from mxtrain.config.moved import with_current_paths
 from mxtrain.errors import ConfigError, reason_of
 from mxtrain.files.durable import replace_file, write_json_atomic
 from mxtrain.files.json_form import problems_of
@@ -220,7 +221,7 @@ def read_bundle(path: Path) -> Union[ReplayBundle, StepReference]:
         ConfigError: it is missing, damaged, too large or of another version.
     """
     try:
-        facts = read_json(path / BUNDLE, at_most=MAX_JSON_BYTES)
+        facts = with_current_paths(read_json(path / BUNDLE, at_most=MAX_JSON_BYTES))
     except FileNotFoundError:
         raise ConfigError(
             f"{path} is neither a run directory nor a replay bundle: there is no {BUNDLE}. replay takes a run, or a "
