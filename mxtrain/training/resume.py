@@ -8,7 +8,7 @@ import os
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Collection, Dict, List, Optional, Tuple, Union
+from typing import TYPE_CHECKING, Any, Collection, Dict, List, Mapping, Optional, Tuple, Union
 
 from mxtrain.archive.run_files import META_FILE, ROWS_FILE, STATUS_FILE
 from mxtrain.checkpoint import (
@@ -25,7 +25,7 @@ from mxtrain.checkpoint.run_directory import held_lock
 from mxtrain.checkpoint.sharing import receive_checkpoint, send_checkpoint
 from mxtrain.checkpoint.store import CHECKPOINTS
 from mxtrain.config.groups import Description
-from mxtrain.config.specs import flatten, shown
+from mxtrain.config.specs import complete_settings, flatten, shown
 from mxtrain.data.identity import differences as data_differences
 from mxtrain.data.identity import identify
 from mxtrain.data.spec import open_splits
@@ -72,7 +72,8 @@ FREE = (
     "model.weights",
 )
 
-# Exceptions to `FREE` that do change the result, with the value that an absent setting stands for.
+# Exceptions to `FREE` that do change the result, with the value that an absent setting stands for. A setting that is
+# added later belongs here if its default does not compute what mxtrain computed before.
 BOUND: Dict[str, object] = {
     "parallel.batch_norm": "per_device",
     "kvstore.compression": "none",
@@ -134,6 +135,27 @@ def settings_of(config: Config) -> Dict[str, object]:
     return settings
 
 
+def with_new_settings(before: Config, after: Config, path: str = "") -> Config:
+    """Returns an earlier description with the settings that its classes have been given since, at their defaults.
+
+    Args:
+        before: description of an earlier run, maybe of an earlier version of mxtrain.
+        after: description of this run. Only classes that it names too are looked up.
+        path: path of the two in their descriptions, with a dot at its end.
+    """
+    filled: Dict[str, object] = dict(before)
+    for name, new in after.items():
+        old = before.get(name)
+        if not isinstance(old, Mapping) or not isinstance(new, Mapping):
+            continue
+        if "_target_" not in old:
+            filled[name] = with_new_settings(old, new, f"{path}{name}.")
+        elif old["_target_"] == new.get("_target_"):
+            settings = complete_settings(old, f"{path}{name}").items()
+            filled[name] = {key: one for key, one in settings if key in old or f"{path}{name}.{key}" not in BOUND}
+    return filled
+
+
 def changes_result(path: str, whole_run: bool = False) -> bool:
     """Returns True if another value of a setting changes what a run computes.
 
@@ -153,7 +175,7 @@ def differences(before: Config, after: Config) -> List[str]:
 
 def settings_that_differ(before: Config, after: Config, whole_run: bool = False) -> List[Tuple[str, str, str]]:
     """Returns path, old and new value of each setting that differs and changes the result; see `changes_result`."""
-    old, new = map(settings_of, (before, after))
+    old, new = settings_of(with_new_settings(before, after)), settings_of(after)
     differing = []
     for path in sorted(set(old) | set(new)):
         if old.get(path) == new.get(path):  # an absent setting counts as null
@@ -424,7 +446,8 @@ def _read_finished(run_dir: Path, config: Config) -> Optional[JsonObject]:
 
 
 def _belongs_to(checkpoint: Checkpoint, config: Config) -> bool:
-    return _result_settings(checkpoint.state["run"]["description"]) == _result_settings(config)
+    before = with_new_settings(checkpoint.state["run"]["description"], config)
+    return _result_settings(before) == _result_settings(config)
 
 
 def _result_settings(config: Config) -> Dict[str, object]:
