@@ -119,9 +119,10 @@ class Composer(ConfigFiles):
             admit_current_folder()  # a launcher, sweeper or callback of the user's, which Hydra imports itself
         composed = Composed(resolve(config), config, [o.input_line for o in parsed], self)
         for path, old in moved_targets(composed.config):
-            place = [origin.place for origin in find_origins(path, self, composed.overrides)][-1:]
+            origins = find_origins(path, self, composed.overrides)
+            place = origins[-1].place if origins else composed.where(path)
             warnings.warn(
-                f"{path}={old} ({place[0] if place else composed.where(path)}): the class is now {current_path(old)}. Write the new path.",
+                f"{path}={old} ({place}): the class is now {current_path(old)}. Write the new path.",
                 FutureWarning,
                 stacklevel=2,
             )

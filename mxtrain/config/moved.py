@@ -1,5 +1,5 @@
-"""Import paths of modules and classes that have moved, so that runs, checkpoints and users' modules made before the move
-still work (docs/extending/deprecations.md).
+"""Import paths of modules and classes that have moved, so that runs, checkpoints and modules of users from before the
+move still work (docs/extending/deprecations.md).
 
 Imports nothing of mxtrain: `mxtrain` itself reads the table when a module is not found.
 """
