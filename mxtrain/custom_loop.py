@@ -168,8 +168,8 @@ def require_one_update(description: Description, objects: Objects) -> None:
     """Raises a `ConfigError` if the store of several workers does not support custom steps."""
     if description.kvstore.updates:
         raise ConfigError(
-            "session: the servers of kvstore=dist_async update by the optimizer of the task. Type kvstore=dist_sync or "
-            "kvstore=horovod."
+            f"session: the servers of {description.kvstore.setting} update by the optimizer of the task. "
+            "Type kvstore=dist_sync or kvstore=horovod."
         )
     if description.kvstore.serves_tables:
         raise ConfigError("session: kvstore.tables=servers needs the loss of a task. Type kvstore.tables=workers.")

@@ -44,6 +44,21 @@ def option_classes(group: str) -> Dict[str, type]:
     return classes
 
 
+def setting_of(group: str, part: object) -> str:
+    """Returns the setting that chooses a part of a run, for messages, e.g. "kvstore=dist_sync".
+
+    Args:
+        group: folder of conf/ with one class for each file.
+        part: the validated settings; a class without an option is named by its import path.
+    """
+    path = f"{type(part).__module__}.{type(part).__qualname__}"
+    for folder in (conf_dir(), *_user_folders):
+        for option, target in _targets(folder / group).items():
+            if target == path:
+                return f"{group}={option}"
+    return f"{group}._target_={path}"
+
+
 @functools.cache
 def task_for(target: Type[TargetKind]) -> str:
     """Returns the option of conf/task/ for targets of a kind; the default task if several fit; empty if none does."""

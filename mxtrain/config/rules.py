@@ -278,7 +278,7 @@ def check_loss_scale(description: Description) -> None:
     store = description.kvstore
     if store.updates:
         raise ConfigError(
-            "amp=float16 with kvstore=dist_async: servers would apply gradients that are scaled, or have overflowed. "
+            f"amp=float16 with {store.setting}: servers would apply gradients that are scaled, or have overflowed. "
             "Type kvstore=dist_sync."
         )
     if store.compresses_by != "none":
@@ -307,14 +307,14 @@ def check_store_workers(description: Description) -> None:
         )
     if store.updates and cluster.balance != "equal":
         raise ConfigError(
-            f"cluster.balance={cluster.balance} with kvstore=dist_async: no worker waits for a slower one, so there is "
+            f"cluster.balance={cluster.balance} with {store.setting}: no worker waits for a slower one, so there is "
             "nothing to balance. Type cluster.balance=equal, or kvstore=dist_sync."
         )
     if store.updates and cluster.workers > 1 and description.parallel.batch_norm != "per_device":
         raise ConfigError(
-            f"parallel.batch_norm={description.parallel.batch_norm} with kvstore=dist_async: workers do not wait for "
-            "each other, so there is no batch that they compute together. Type parallel.batch_norm=per_device, or "
-            "kvstore=dist_sync."
+            f"parallel.batch_norm={description.parallel.batch_norm} with {store.setting}: workers do not "
+            "wait for each other, so there is no batch that they compute together. Type "
+            "parallel.batch_norm=per_device, or kvstore=dist_sync."
         )
 
 
@@ -324,9 +324,9 @@ def check_actions(description: Description) -> None:
     actions += ["lr_scheduler"] * (description.lr_scheduler.build_action() is not None)
     if actions and description.kvstore.updates:
         raise ConfigError(
-            f"{actions[0]} changes the run while it trains, and workers of kvstore=dist_async do not wait for each "
-            "other, so there is no step after which all of them and the servers know the change. Type "
-            "kvstore=dist_sync."
+            f"{actions[0]} changes the run while it trains, and workers of {description.kvstore.setting} "
+            "do not wait for each other, so there is no step after which all of them and the servers know the change. "
+            "Type kvstore=dist_sync."
         )
     if actions and description.kvstore.serves_tables:
         raise ConfigError(
@@ -428,14 +428,13 @@ def _obstacle(description: Description, need: str) -> Tuple[str, str]:
     """Returns the setting that conflicts with a need of the task, and what to type instead; or two empty strings."""
     store, workers = description.kvstore, description.cluster.workers
     if need == CARRIED_ROWS and workers > 1 and (store.updates or store.ring):
-        # With dist_async no step ends on all workers at once; in a ring, rows are lost with a worker that leaves.
-        name = "horovod" if store.ring else "dist_async"
-        return f"kvstore={name} with cluster.workers={workers}", "kvstore=dist_sync"
+        # If servers update, no step ends on all workers at once; in a ring, rows are lost with a worker that leaves.
+        return f"{store.setting} with cluster.workers={workers}", "kvstore=dist_sync"
     if need in (WHOLE_BATCH, CARRIED_STATE):
         divisions = [text for text, count in batch_divisions(description).items() if count > 1]
         return " and ".join(divisions), "parallel=single kvstore=local cluster.workers=1 trainer.grad_accumulation=1"
-    if need == GLOBAL_WEIGHT and description.kvstore.updates and description.cluster.workers > 1:
-        return f"kvstore=dist_async with cluster.workers={description.cluster.workers}", "kvstore=dist_sync"
+    if need == GLOBAL_WEIGHT and store.updates and workers > 1:
+        return f"{store.setting} with cluster.workers={workers}", "kvstore=dist_sync"
     if need == FULL_PRECISION and description.amp.dtype != FULL.dtype:
         return f"amp={description.amp.dtype}", "amp=off"
     return "", ""

@@ -9,6 +9,7 @@ import importlib.util
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Dict, Literal, Optional, Tuple
 
+from mxtrain.config.options import setting_of
 from mxtrain.kvstore.world import ALONE, World
 from mxtrain.types import PositiveFloat, ProperFraction, Spec
 
@@ -49,6 +50,11 @@ class KVStore(Spec):
     """True if servers apply the optimizer, to each worker's gradient by itself."""
     ring: ClassVar[bool] = False
     """True if workers find each other through their supervisor, and may come and go."""
+
+    @property
+    def setting(self) -> str:
+        """Returns the setting that chooses this store, for messages, e.g. "kvstore=dist_sync"."""
+        return setting_of("kvstore", self)
 
     @property
     def serves_tables(self) -> bool:
@@ -229,7 +235,7 @@ class DistAsync(Joined):
         if self.serves_tables:
             return super().needs_whole_gradients
         return (
-            "the servers of kvstore=dist_async update whole parameters, unless they hold the tables",
+            f"the servers of {self.setting} update whole parameters, unless they hold the tables",
             "kvstore.tables=servers",
         )
 

@@ -106,8 +106,8 @@ class ReinforcementLearning(Task):
         }
         for setting in (name for name, is_on in normalizes.items() if is_on and is_async and cluster.workers > 1):
             raise ConfigError(
-                f"{setting}=true with kvstore=dist_async: workers do not wait for each other, so each would have "
-                f"statistics of its own. Type {setting}=false, or kvstore=dist_sync."
+                f"{setting}=true with {description.kvstore.setting}: workers do not wait for each other, "
+                f"so each would have statistics of its own. Type {setting}=false, or kvstore=dist_sync."
             )
 
     def num_classes(self, signature: Signature) -> int:

@@ -43,8 +43,8 @@ def warnings_of(
         )
     if meter.weighted and workers.updates and workers.world.size > 1:
         warnings.append(
-            "this loss weighs samples, and workers of kvstore=dist_async do not wait for each other: each divides "
-            "its gradients by the weight of its own share of a batch, not of the whole batch"
+            f"this loss weighs samples, and workers of {description.kvstore.setting} do not wait for each "
+            "other: each divides its gradients by the weight of its own share of a batch, not of the whole batch"
         )
     return warnings
 

@@ -393,7 +393,7 @@ def remarks(checkpoint: Checkpoint, workers: int, updates: bool, threads: str, o
         )
     if before["updates"] != updates and max(workers, before["workers"]) > 1:
         sentences.append(
-            "servers updated by each worker's gradient alone (dist_async) "
+            "servers updated by each worker's gradient alone "
             + ("until this step: from now on" if before["updates"] else "only from this step on: until now")
             + " a step is one update by all workers' gradient"
         )

@@ -75,8 +75,8 @@ class Serving:
         description = self._description_of()
         if not description.kvstore.updates:
             raise ConfigError(
-                f"kvstore={type(description.kvstore).__name__} here, and worker 0 was started with kvstore=dist_async. "
-                "Start servers and workers with the same overrides."
+                f"{description.kvstore.setting} here, and worker 0 was started with a kvstore whose "
+                "servers update. Start servers and workers with the same overrides."
             )
         from mxtrain.kvstore.server.update_server import UpdateServer
 
