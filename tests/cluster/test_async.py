@@ -127,7 +127,7 @@ def test_sigterm_ends_all_after_the_same_step_and_one_worker_goes_on(tmp_path: P
     stopped = status(run_dir)
     assert stopped["state"] == "interrupted" and checkpoints(run_dir)[-1] == f"step-{stopped['step']:08d}"
     alone = Process(run_dir, "kvstore=local", *SLOW).end()
-    assert "(dist_async) until this step: from now on a step is one update by all workers' gradient" in alone.output
+    assert "alone until this step: from now on a step is one update by all workers' gradient" in alone.output
     assert steps(run_dir) == list(range(1, status(run_dir)["step"] + 1)) and status(run_dir)["epoch"] == 8
     nobody_is_left(tmp_path)
 
