@@ -9,6 +9,9 @@ from mxtrain.api import explain as explain
 from mxtrain.api import load as load
 from mxtrain.api import lr_find as lr_find
 from mxtrain.api import predict as predict
+from mxtrain.api import replay as replay
+from mxtrain.api import reproduce as reproduce
+from mxtrain.api import score as score
 from mxtrain.api import soup as soup
 from mxtrain.api import sweep as sweep
 from mxtrain.api import train as train

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Literal, Mapping, O
 import numpy as np
 from typing_extensions import Unpack
 
+from mxtrain.archive.meta import read_recorded_run
 from mxtrain.archive.run_files import ROWS_FILE, STATUS_FILE
 from mxtrain.archive.run_folders import paths_in
 from mxtrain.archive.run_records import read_rows
@@ -32,6 +33,7 @@ from mxtrain.composing.composer import Composer
 from mxtrain.composing.environment import compose_and_check, set_environment
 from mxtrain.composing.objects import ObjectComposer, Objects, objects_again, read_arguments, require_overrides
 from mxtrain.composing.parts import LoadedParts, MeasuredParts, Parts, with_parts
+from mxtrain.composing.recorded import compose_recorded
 from mxtrain.composing.restored import restore
 from mxtrain.config.given import Given, giving
 from mxtrain.config.override_text import key_of, quote
@@ -65,6 +67,9 @@ if TYPE_CHECKING:
     from mxtrain.types.annotations import Config, JsonObject
     from mxtrain.workflows.diff import DiffResult
     from mxtrain.workflows.dry_run import DryRun
+    from mxtrain.workflows.replay import ReplayResult
+    from mxtrain.workflows.reproduce import ReproduceResult
+    from mxtrain.workflows.score import ScoreResult
 
 AnyPath = Union[str, "os.PathLike[str]"]
 Which = Literal["best", "last"]
@@ -940,3 +945,125 @@ def diff(
 
     with preserved_process():
         return diff_runs(paths[0], paths[1], settings, opened)
+
+
+def reproduce(
+    run: Any,
+    *overrides: str,
+    dir: Optional[AnyPath] = None,
+    strict: bool = False,
+    tolerance: float = 0.0,
+    trust_code: bool = False,
+    config_dir: Optional[AnyPath] = None,
+) -> ReproduceResult:
+    """Trains a run again in a new directory and compares the results to the bit, as ``mxtrain reproduce``.
+
+    Args:
+        run: run directory, or a `Run`; it must not be trained on Python objects.
+        overrides: changes of its description, e.g. ``"dataset.root=FOLDER"``.
+        dir: the new run directory; default: ``outputs/DATE/TIME``.
+        strict: whether to refuse to start if anything differs that may change the result.
+        tolerance: largest relative difference of final metrics that passes; 0.0: weights, metrics and rows are the
+            same bits.
+        trust_code: as of `load`.
+        config_dir: as of `load`.
+
+    Returns:
+        ``same`` and ``passed``, ``conditions.differences`` of settings, versions, code, data and machine, the
+        comparison in ``results``, and the ``path`` of the new run.
+
+    Raises:
+        ConfigError: there is no such run, it cannot be composed here, or something differs and ``strict`` is set.
+        MxtrainError: the new run could not start.
+
+    >>> mxtrain.reproduce("outputs/mlp", dir="outputs/again").same
+    True
+    """
+    from mxtrain.workflows.reproduce import ReproduceSettings, reproduce_run
+
+    require_overrides(overrides, "reproduce")
+    values = {"strict": strict, "tolerance": tolerance}
+    settings = validate(ReproduceSettings, values, "reproduce", lambda _: "an argument")
+    recorded = read_recorded_run(Path(os.path.abspath(paths_in([run], "reproduce")[0])))
+    words = [*overrides, *words_of_dir(dir, "reproduce")]
+    folders = folders_of(config_dir)
+    with run_dir_set_by("dir"), preserved_process(), Composer(folders) as composer:
+        from mxtrain.cluster.launch.run import prepare_run
+
+        composed = compose_recorded(recorded, words, composer, folders, trust_code)
+        return reproduce_run(recorded, prepare_run(*composed, command_line.config_flags(folders)), settings)
+
+
+def replay(
+    bundle: Any,
+    *overrides: str,
+    step: Optional[int] = None,
+    trust_code: bool = False,
+    config_dir: Optional[AnyPath] = None,
+) -> ReplayResult:
+    """Repeats the step at which a run failed on one device and layer by layer, as ``mxtrain replay``.
+
+    Args:
+        bundle: folder below ``replay/`` of a run, or a run directory, or a `Run`.
+        overrides: changes of the description of the run, e.g. ``"dataset.root=FOLDER"``.
+        step: number of the step of a run; default: the one that it wrote when it failed, else the one after its last
+            row in metrics.jsonl.
+        trust_code: as of `load`.
+        config_dir: as of `load`.
+
+    Returns:
+        ``repeated.layers`` and ``repeated.gradients``, each with ``name``, ``smallest``, ``largest``, ``mean`` and the
+        share ``nonfinite``; ``repeated.loss`` and ``repeated.verdict``.
+
+    Raises:
+        ConfigError: there is no such step, the bundle is damaged, or it names code that is not trusted.
+        CheckpointError: the weights are damaged or do not fit.
+        DataError: the batch cannot be read again.
+
+    >>> mxtrain.replay("outputs/mlp").repeated.loss
+    """
+    from mxtrain.composing.replayed import StepRestorer
+    from mxtrain.workflows.replay import ReplaySettings, find_step, replay_step
+
+    require_overrides(overrides, "replay")
+    settings = validate(ReplaySettings, {"step": step}, "replay", lambda _: "an argument")
+    _, source = find_step(Path(paths_in([bundle], "replay")[0]), settings.step)
+    with preserved_process():
+        return replay_step(source, StepRestorer(overrides, folders_of(config_dir), trust_code))
+
+
+def score(
+    experiment: str, *overrides: str, dir: Optional[AnyPath] = None, config_dir: Optional[AnyPath] = None
+) -> ScoreResult:
+    """Trains a preset of conf/experiment and compares the result with the score in its YAML file.
+
+    Args:
+        experiment: name of the preset, e.g. ``"breast_cancer"``; ``mxtrain score`` lists those with a score.
+        overrides: settings that the preset needs, e.g. ``"dataset.root=FOLDER"``.
+        dir: the run directory; default: ``outputs/DATE/TIME``.
+        config_dir: folder with further groups and options.
+
+    Returns:
+        ``reached``, the ``value`` in the unit of the metric, the ``score`` with its ``tolerance``, and the ``path`` of
+        the run.
+
+    Raises:
+        ConfigError: there is no such preset, it has no score, or lacks a setting that it needs.
+        DataError: its data are missing.
+
+    >>> mxtrain.score("breast_cancer", dir="outputs/score").reached
+    True
+    """
+    from mxtrain.cluster.launch.scored import prepare_score
+    from mxtrain.workflows.score import score_run
+
+    require_overrides(overrides, "score")
+    run_dir = None if dir is None else absolute_path(dir, "score: dir")
+    folders = folders_of(config_dir)
+    with run_dir_set_by("dir"), preserved_process(), Composer(folders) as composer:
+        return score_run(*prepare_score([experiment], overrides, composer, run_dir, folders))
+
+
+def words_of_dir(run_dir: Optional[AnyPath], function: str) -> List[str]:
+    """Returns the override of the run directory; none by default."""
+    return [] if run_dir is None else [f"hydra.run.dir={quote(absolute_path(run_dir, f'{function}: dir'))}"]

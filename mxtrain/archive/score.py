@@ -8,12 +8,14 @@ the machine has no score.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Dict, List, Literal, Optional
+from typing import Dict, List, Literal, Optional, Sequence
 
 import pydantic
 import yaml
 from typing_extensions import Annotated
 
+from mxtrain.config.groups import Description
+from mxtrain.config.override_text import key_of
 from mxtrain.config.specs import validate
 from mxtrain.errors import ConfigError, reason_of
 from mxtrain.files.regular_files import read_regular_text
@@ -71,3 +73,37 @@ def score_table(folder: Path) -> List[str]:
                 f"| {needs} | {score.source} |"
             )
     return rows
+
+
+def refuse_missing_needs(name: str, score: Score, overrides: Sequence[str]) -> None:
+    """Checks that all settings that the preset needs were typed. Their paths are checked when the data are opened.
+
+    Raises:
+        ConfigError: a setting is missing.
+    """
+    missing = [key for key in score.needs if key not in map(key_of, overrides)]
+    if missing:
+        raise ConfigError(f"{', '.join(missing)}: not given. {needs_of(name, score)}")
+
+
+def needs_of(name: str, score: Score) -> str:
+    """Returns a sentence that says what the preset needs; empty if it needs nothing."""
+    if not score.needs:
+        return ""
+    return f"experiment={name} needs {'; '.join(f'{key}: {need}' for key, need in score.needs.items())}."
+
+
+def refuse_unmeasured(name: str, score: Score, description: Description) -> None:
+    """Checks that the run computes the metric.
+
+    Raises:
+        ConfigError: it does not.
+    """
+    split, metric = score.metric.split("/", 1)
+    if metric != "loss" and metric not in description.metric:
+        raise ConfigError(
+            f"experiment={name} is scored by {score.metric}, which is not measured here. Measured are: "
+            f"{', '.join(description.metric)}."
+        )
+    if split == "test" and not description.trainer.test:
+        raise ConfigError(f"experiment={name} is scored on the test split: leave out trainer.test=false.")

@@ -7,9 +7,14 @@ from typing import TYPE_CHECKING, Dict, Iterator, List, Mapping, Sequence, Tuple
 
 import yaml
 
-from mxtrain.composing.composer import Composer
-from mxtrain.config.groups import GROUPS, NAMED_GROUPS
+from mxtrain.archive.meta import RecordedRun
+from mxtrain.composing.composer import Composed, Composer
+from mxtrain.composing.environment import compose_and_check
+from mxtrain.composing.moved_data import find_data
+from mxtrain.config.groups import GROUPS, NAMED_GROUPS, Description
 from mxtrain.config.override_text import key_of, quote
+from mxtrain.config.trust import require_trusted
+from mxtrain.data.loading.described_paths import named_paths
 from mxtrain.errors import ConfigError
 from mxtrain.files.regular_files import read_regular_text
 
@@ -17,6 +22,57 @@ if TYPE_CHECKING:
     from mxtrain.types.annotations import Config
 
 KEY = re.compile(r"[A-Za-z_]\w*|\d+")
+
+
+def compose_recorded(
+    recorded: RecordedRun,
+    overrides: Sequence[str],
+    composer: Composer,
+    config_dirs: Sequence[str] = (),
+    trust_code: bool = False,
+) -> Tuple[Composed, Description]:
+    """Composes the description of a run again, with overrides.
+
+    Args:
+        recorded: the run.
+        overrides: overrides of its description.
+        composer: the configuration files here.
+        config_dirs: folders of the user's own groups and options, whose classes are trusted.
+        trust_code: whether classes that only meta.json names may be imported and called.
+
+    Raises:
+        ConfigError: an override is wrong, the description cannot be composed here, or it names code that was not
+            declared trusted.
+    """
+    if not trust_code:
+        typed = [o.key_or_group for o in composer.parse(overrides) if not isinstance(o.value(), dict)]
+        # Before anything in it is looked up in the environment, imported or set.
+        require_trusted(recorded.description, str(recorded.path), "reproduce", typed, config_dirs)
+    if _holds_objects(recorded.description):
+        raise ConfigError(
+            f"{recorded.path} was started from Python with objects, which meta.json does not contain. Run the program "
+            "again."
+        )
+    groups = [group for group in composer.groups() if group in GROUPS]
+    words = with_overrides(words_of(recorded.description, recorded.choices, composer), overrides, groups)
+    composed, description = compose_and_check(composer, words)
+    data = find_data(recorded.path, description, {key_of(word) for word in overrides}, needs_data=True)
+    moved_words = moved_paths(description, data)
+    if moved_words:
+        composed, description = compose_and_check(composer, with_overrides(words, moved_words, groups))
+    return composed, description
+
+
+def _holds_objects(config: object) -> bool:
+    """Returns True if a configuration has a placeholder of a Python object."""
+    return isinstance(config, Mapping) and ("given_as" in config or any(map(_holds_objects, config.values())))
+
+
+def moved_paths(recorded: Description, current: Description) -> List[str]:
+    """Returns the overrides for paths of the dataset that `find_data` has changed."""
+    old = named_paths(recorded.dataset)
+    names = [name for name, paths in named_paths(current.dataset).items() if paths != old[name]]
+    return [f"dataset.{name}={written(getattr(current.dataset, name))}" for name in names]
 
 
 def words_of(config: Config, choices: Mapping[str, str], composer: Composer) -> List[str]:

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from mxtrain.archive.score import Score, read_score
+from mxtrain.archive.score import Score, read_score, refuse_unmeasured
 from mxtrain.cli import main
-from mxtrain.cli.score import compare, refuse_unmeasured
 from mxtrain.composing.composer import Composer
 from mxtrain.composing.environment import compose_and_check
 from mxtrain.errors import ConfigError
+from mxtrain.workflows.score import ScoreResult, read_value
 
 ROOT = Path(__file__).resolve().parents[2]
 PRESETS = sorted((ROOT / "conf/experiment").glob("*.yaml"))
@@ -80,7 +80,9 @@ def test_needs_are_said_before_anything_starts(
 def test_only_worse_values_fail(tmp_path: Path, direction: str, value: float, code: int) -> None:
     score = Score(metric="test/x", value=0.9, tolerance=0.011, source="measured")
     (tmp_path / "status.json").write_text(json.dumps({"metrics": {"test/x": value}, "best": None}))
-    assert compare("mine", score, tmp_path, direction) == code
+    result = ScoreResult("mine", score, tmp_path, 0, "", direction, read_value(tmp_path, "test/x"))
+    assert result.reached == (code == 0)
+    assert ("the score was reached" in str(result)) == result.reached
 
 
 @pytest.mark.slow

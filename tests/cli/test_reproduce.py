@@ -14,12 +14,13 @@ from tiers import rest_in_zoo
 
 from mxtrain.archive import provenance
 from mxtrain.archive.compare import compare_results
+from mxtrain.archive.meta import RecordedRun
 from mxtrain.archive.provenance import git_state
 from mxtrain.cli import main
-from mxtrain.cli.reproduce import show_results
 from mxtrain.composing.composer import Composer
 from mxtrain.composing.environment import compose_and_check
 from mxtrain.composing.recorded import words_of
+from mxtrain.workflows.reproduce import Conditions, ReproduceResult
 
 SMALL = ("model=mlp", "model.hidden=[8]", "model.dropout=0.2", "trainer.max_epochs=2")
 TABLE = "".join(f"{n % 7},{(n * n) % 11},{n % 3}\n" for n in range(60))
@@ -68,7 +69,7 @@ def test_a_pruned_trial_is_compared_with_an_interrupted_run(finished: Path, tmp_
     assert not compare_results(tmp_path / "pruned", tmp_path / "finished").same
 
 
-def test_other_bits_are_another_result(finished: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_other_bits_are_another_result(finished: Path, tmp_path: Path) -> None:
     for name in ("metrics.jsonl", "status.json"):
         (tmp_path / name).write_bytes((finished / name).read_bytes())
     assert compare_results(finished, tmp_path).same
@@ -89,9 +90,10 @@ def test_other_bits_are_another_result(finished: Path, tmp_path: Path, capfd: py
     compared = compare_results(finished, tmp_path)
     assert {one.name for one in compared.differences} == {"weights_sha256", "train/loss"}
     assert compared.largest == pytest.approx(0.01 / 1.01)
-    assert show_results(compared, 0.001, finished) == 1 and show_results(compared, 0.0, finished) == 1
-    assert "NOT the same result" in capfd.readouterr().out
-    assert show_results(compared, 0.02, finished) == 0
+    conditions = Conditions(RecordedRun(finished, {}), [])
+    results = [ReproduceResult(finished, tmp_path, 0, "", conditions, compared, limit) for limit in (0.001, 0.0, 0.02)]
+    assert [result.passed for result in results] == [False, False, True]
+    assert "NOT the same result" in str(results[0]) and "within the tolerance" in str(results[2])
     (tmp_path / "status.json").unlink()
     (tmp_path / "metrics.jsonl").write_bytes(b"\x00{")
     assert not compare_results(tmp_path, finished).same and not compare_results(finished, tmp_path).same

@@ -16,7 +16,6 @@ import pytest
 from running import rows, train_here
 
 from mxtrain.cli import main
-from mxtrain.cli.replay import refer_to_step
 from mxtrain.cluster.launch.group import write_reference
 from mxtrain.cluster.launcher import started_here
 from mxtrain.cluster.process import LaunchSpec, Process
@@ -28,6 +27,7 @@ from mxtrain.training import replay_bundle
 from mxtrain.training.nonfinite import layer_statistics
 from mxtrain.training.replay_bundle import ReplayBundle, read_bundle
 from mxtrain.training.step import TrainingStep
+from mxtrain.workflows.replay import refer_to_step
 
 SMALL = ("model=mlp", "model.hidden=[8]", "trainer.max_epochs=1", "checkpoint.every_steps=2")
 EXPLODES = (*SMALL, "optimizer=sgd", "optimizer.lr=1e25")

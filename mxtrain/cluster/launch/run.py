@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import os
 import sys
@@ -19,9 +20,11 @@ from mxtrain.cluster.launch.run_dir_rollback import RunDirRollback
 from mxtrain.cluster.launch.store_server import serve
 from mxtrain.cluster.member import Member
 from mxtrain.composing.composer import Composed
+from mxtrain.composing.environment import set_environment
 from mxtrain.config.groups import Description
 from mxtrain.errors import EXIT_BAD_INPUT, MxtrainError
 from mxtrain.terminal.program import command_line
+from mxtrain.training.prepared_run import PreparedRun
 from mxtrain.training.resume import ResumePoint, find_resume_point, move_to_previous
 from mxtrain.types import CommandLine, Result
 
@@ -43,6 +46,16 @@ def train_once(composed: Composed, description: Description, flags: Sequence[str
         MxtrainError: nothing was started; the run directory is as it was.
     """
     return _train(composed, description, flags, find_role(description))
+
+
+def prepare_run(composed: Composed, description: Description, flags: Sequence[str]) -> PreparedRun:
+    """Returns a run that trains as `train_once`."""
+    return PreparedRun(
+        description,
+        composed.run_dir,
+        functools.partial(train_once, composed, description, flags),
+        functools.partial(set_environment, description),
+    )
 
 
 def _train(composed: Composed, description: Description, flags: Sequence[str], member: Optional[Member]) -> Outcome:
