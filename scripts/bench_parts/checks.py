@@ -1,4 +1,5 @@
-"""What must be right, or soon, without anybody to compare with: the same bits, the same numbers, the first line."""
+"""Checks of correctness and response times that need no other program to compare with: bits, numbers, the first
+line."""
 
 from __future__ import annotations
 
@@ -113,7 +114,7 @@ PLACEMENTS: Dict[str, List[str]] = {
     "hybrid 2 x 2": ["parallel=hybrid", "parallel.devices=cpu:4", "parallel.stages=2", "parallel.microbatches=2"],
 }
 UNORDERED = "data 3"
-"""Where sums have another order than on one device; elsewhere every bit must be equal."""
+"""Placements whose sums have another order than one device; all others must be equal bit for bit."""
 LARGE = ["dataset=synthetic", "dataset.num_samples=80", "dataset.batch_size=8"]
 NETWORKS: Dict[str, List[str]] = {
     "mlp": ["model=mlp"],
@@ -154,7 +155,7 @@ def verify(options: Options) -> Measured:
 
 
 def soak(options: Options) -> Measured:
-    """Whether two hundred starts of several workers all compute the same."""
+    """Checks that two hundred starts of several workers compute the same."""
     starts = 2 if options.quick else 200
 
     def weights(name: str, *overrides: str) -> str:

@@ -24,7 +24,7 @@ DEVICE = "slow0"
 MTU = 65_000
 """Bytes: fewer and larger packets, because each takes this process its time."""
 IFF_TUN, IFF_NO_PI, TUNSETIFF, CLONE_NEWNET = 0x0001, 0x1000, 0x400454CA, 0x40000000
-"""Of linux/if_tun.h and linux/sched.h."""
+"""Constants of linux/if_tun.h and linux/sched.h."""
 
 
 def open_device(namespace: str) -> int:

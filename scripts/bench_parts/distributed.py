@@ -173,7 +173,7 @@ def _loopback_bytes() -> int:
 
 @dataclass(frozen=True)
 class Timed:
-    """What a run told.
+    """Figures of a run.
 
     Attributes:
         samples_per_s: of worker 0's steps after the first ones, without what is between epochs; batches are those of

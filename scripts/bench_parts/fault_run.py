@@ -18,7 +18,7 @@ from mxtrain.cluster.launch_spec import SOCKETS
 
 TIMEOUT_S = 300
 CLEAN_S = 15.0
-"""How long what runs on other hosts may take to end after the supervisor."""
+"""Seconds that processes on other hosts may take to end after the supervisor."""
 MARK = "MXTRAIN_BENCH_RUN"
 """In the environment of all processes of a run, wherever they are."""
 OVERRIDES = (
@@ -78,7 +78,7 @@ class Run:
 
     @property
     def pid(self) -> int:
-        """Of the process that starts all others."""
+        """Process that starts all others."""
         return self._process.pid
 
     def _read(self) -> None:
@@ -92,7 +92,7 @@ class Run:
         return "".join(line for _, line in self._lines)
 
     def steps(self) -> int:
-        """How far metrics.jsonl has come."""
+        """Last step in metrics.jsonl."""
         try:
             lines = (self._run_dir / "metrics.jsonl").read_text().splitlines()
             return max((json.loads(line)["step"] for line in lines[-2:]), default=0)
@@ -117,7 +117,7 @@ class Run:
         return None
 
     def wait_for(self, role: str, others_than: Sequence[int] = ()) -> Tuple[int, Mapping[str, str]]:
-        """What `find` finds."""
+        """Waits until `find` returns something, and returns it."""
         return self.wait(lambda: self.find(role, others_than))
 
     def noticed(self, began: float) -> Optional[float]:
@@ -179,11 +179,11 @@ class Run:
         return ended
 
     def outcome(self) -> Outcome:
-        """Of a run that has ended."""
+        """Outcome of a finished run."""
         return outcome_of(self._run_dir)
 
     def left(self, strangers: Callable[[], Sequence[str]] = list) -> str:
-        """What it has left behind, or an empty string.
+        """Returns leftovers of the run, or an empty string.
 
         Args:
             strangers: -> what runs or listens on its hosts though it should not.
@@ -205,7 +205,7 @@ class Run:
 
 
 def outcome_of(run_dir: Path) -> Outcome:
-    """Of a run that has ended."""
+    """Returns the outcome of a finished run."""
     rows = rows_of(run_dir)
     for row in rows:
         row.pop("samples_per_s")
@@ -221,7 +221,7 @@ def kill_below(folder: Path) -> None:
 
 
 def differences(found: Outcome, expected: Outcome, exact: bool) -> str:
-    """What is wrong, or an empty string."""
+    """Returns differences from the undisturbed run, or an empty string."""
     if [(row["split"], row["step"]) for row in found[1]] != [(row["split"], row["step"]) for row in expected[1]]:
         return "rows missing or twice"
     if exact:

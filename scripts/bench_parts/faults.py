@@ -35,7 +35,7 @@ EPOCHS, FIRST_STEP, LAST_STEP = 10, 20, 120
 
 
 class Bench:
-    """What all faults have at hand.
+    """Shared resources of all faults.
 
     Args:
         work: an empty folder.
@@ -79,7 +79,7 @@ class Bench:
         return Run(run_dir, store, [f"trainer.max_epochs={self._epochs}", *overrides], before, environment)
 
     def expected(self, store: str, overrides: Sequence[str] = ()) -> Outcome:
-        """Of the undisturbed run."""
+        """Weights of the undisturbed run."""
         key = (store, *overrides)
         with self._lock:
             if key not in self._expected:
@@ -105,7 +105,7 @@ class Bench:
 
 @dataclass(frozen=True)
 class Seconds:
-    """What was measured of one fault; None: there was nothing to notice, or no way back to measure."""
+    """Seconds measured for one fault; None: there was nothing to notice, or no recovery to measure."""
 
     noticed: Optional[float] = None
     back: Optional[float] = None
@@ -114,7 +114,7 @@ class Seconds:
 
 @dataclass(frozen=True)
 class Fault:
-    """What is done to a run.
+    """A fault that is injected into a run.
 
     Attributes:
         name: for the table.
@@ -137,7 +137,7 @@ class Fault:
         raise NotImplementedError
 
     def compare(self, bench: Bench, run: Run, strangers: Any = list, overrides: Sequence[str] = ()) -> str:
-        """What is wrong with a run that has ended well, or an empty string."""
+        """Compares a finished run with the undisturbed one; returns the differences, or an empty string."""
         expected = bench.expected(self.store, overrides)
         return differences(run.outcome(), expected, self.exact) or run.left(strangers)
 
@@ -421,7 +421,7 @@ def blows(name: str, store: str, *struck: Tuple[str, int], exact: bool = True) -
 
 
 def _of_both(store: str) -> Sequence[Fault]:
-    """What is done to runs of either store."""
+    """Returns faults for runs of either store."""
     return (
         Partition("partition of 5 s", store, seconds=5.0),
         Partition("partition of 60 s", store, limit=NOTICED_S + 1, seconds=60.0),
@@ -521,7 +521,7 @@ def _lines(path: Optional[Path]) -> List[str]:
 
 
 def summarize(records: Sequence[Mapping[str, Any]]) -> Measured:
-    """What the records of faults say together."""
+    """Summarizes the records of faults."""
     found = Measured()
     found.table = [["store", "fault", "runs", "right", "noticed after, s", "as far as before, or ended, after, s"]]
     wrong = [f"{r['store']}, {r['fault']}, step {r['step']}: {r['problem']}" for r in records if r["problem"]]

@@ -1,5 +1,6 @@
-"""What is trained with GluonCV: its scripts, and what its scripts for detectors do. What can't be compared here, or
-keeps a script from running, is replaced:
+"""Trains with GluonCV: its scripts, and the steps of its scripts for detectors.
+
+Parts that cannot be compared here, or keep a script from running, are replaced:
 
 | replaced | why |
 | --- | --- |
@@ -112,7 +113,7 @@ class _TurnsBar:
                 turns.next(self._block_steps)
 
     def set_description(self, text: str) -> None:
-        """As tqdm shows it, in each step."""
+        """Keeps the description that tqdm would show in each step."""
         print(text, file=sys.stderr, flush=True)
 
 
@@ -153,14 +154,14 @@ FASTER_RCNN_OPTIONS: Dict[str, Any] = dict(
     pos_ratio=0.25,
     max_num_gt=100,
 )
-"""What train_faster_rcnn.py custom-model takes where nothing is said."""
+"""Default options of train_faster_rcnn.py custom-model."""
 Updates = List[Tuple[Any, Any]]
-"""What each metric is updated with."""
+"""Arguments of the update of each metric."""
 
 
 @dataclass(frozen=True)
 class Work:
-    """What is trained, and on what.
+    """Network and data of a measurement.
 
     Attributes:
         network: GluonCV's name, without a dataset.
@@ -179,7 +180,7 @@ class Work:
 
 @dataclass(frozen=True)
 class Recipe:
-    """How a script trains.
+    """Parts of a training script.
 
     Attributes:
         loader: gives batches, lists of arrays of which the first are the images.
@@ -388,7 +389,7 @@ RECIPES: Dict[str, Callable[[Work], Recipe]] = {
     "center_net_": _center_net,
     FASTER_RCNN: _faster_rcnn,
 }
-"""How a network's name begins -> its recipe."""
+"""Prefix of a network's name -> its recipe."""
 
 
 def _initialised(work: Work) -> Any:
@@ -412,7 +413,7 @@ def _loss_metrics(count: int) -> List[Any]:
 
 
 def open_images(work: Work) -> Any:
-    """What is trained on."""
+    """Opens the training images."""
     import mxtrain.engine.backend  # noqa: F401, I001
     from gluoncv.data import VOCDetection
 

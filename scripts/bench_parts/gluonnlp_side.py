@@ -1,6 +1,8 @@
-"""What is trained and searched with GluonNLP's own networks, as its scripts do it. In `train`, BERT's is that of
-scripts/bert/finetune_classifier.py, the Transformer that of scripts/machine_translation/train_transformer.py, the LSTM
-that of scripts/language_model/word_language_model.py, without penalties of activations and with windows of one length.
+"""Trains and searches with GluonNLP's own networks, like its scripts.
+
+`train` follows scripts/bert/finetune_classifier.py for BERT, scripts/machine_translation/train_transformer.py for the
+Transformer, and scripts/language_model/word_language_model.py for the LSTM, without penalties of activations and with
+windows of one length.
 """
 
 from __future__ import annotations
@@ -46,7 +48,7 @@ LONGEST = 500
 
 
 class Training(NamedTuple):
-    """What is trained.
+    """Parts of a training run.
 
     Attributes:
         loss_of: the loss of a batch, recorded.
@@ -322,7 +324,8 @@ def _set(parameter: Any, value: np.ndarray) -> None:
 
 
 def _sinusoids(length: int, units: int) -> np.ndarray:
-    """Those of `TransformerNetwork`: sines at even places, cosines of the same angles at odd ones."""
+    """Returns the position codes of `TransformerNetwork`: sines at even places, cosines of the same angles at odd
+    ones."""
     even_U = np.arange(units) // 2 * 2
     angle_TU = np.arange(length)[:, None] * ours.LONGEST_WAVE ** (-even_U / units)
     return np.where(np.arange(units) % 2, np.cos(angle_TU), np.sin(angle_TU))

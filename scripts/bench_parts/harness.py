@@ -45,7 +45,7 @@ class ProcessFailed(Exception):
 
 @dataclass(frozen=True)
 class Options:
-    """How to measure: the command line's options.
+    """Options of the command line.
 
     Attributes:
         quick: tiny versions that only show that the part works.
@@ -139,10 +139,10 @@ class Measured:
     series: List[Series] = field(default_factory=list)
     targets: List[Target] = field(default_factory=list)
     notes: List[str] = field(default_factory=list)
-    """How it was measured, a sentence each."""
+    """Sentences on how it was measured."""
     details: Dict[str, Any] = field(default_factory=dict)
     table: List[List[str]] = field(default_factory=list)
-    """What is no series, as it is to be shown: a row of titles and further rows."""
+    """Results that are no series: a row of titles and further rows."""
 
     def add(self, name: str, unit: str, values: Sequence[float]) -> None:
         self.series.append(Series(name, unit, values))
@@ -300,7 +300,7 @@ def untouched_environment() -> Dict[str, str]:
 
 
 def tuned_environment(num_devices: int = 1) -> Dict[str, str]:
-    """What `runtime=auto` computes in: the caller's own settings are kept and the rest is chosen, as mxtrain does."""
+    """Returns the environment of `runtime=auto`: the caller's settings and, for the rest, the choices of mxtrain."""
     from mxtrain.runtime import Runtime
     from mxtrain.runtime.apply import apply
 
@@ -310,12 +310,12 @@ def tuned_environment(num_devices: int = 1) -> Dict[str, str]:
 
 
 def default_environment() -> Dict[str, str]:
-    """What MXNet finds without settings."""
+    """Returns the environment of MXNet without settings."""
     return {name: value for name, value in _with_path(os.environ).items() if not name.startswith(TUNING)}
 
 
 def same_threads_environment() -> Dict[str, str]:
-    """As many threads as mxtrain takes, and nothing else that it chooses: for what is not MXNet, or not ours."""
+    """Returns an environment with the threads of mxtrain and no other choice of it, for other libraries."""
     return {**default_environment(), "OMP_NUM_THREADS": tuned_environment()["OMP_NUM_THREADS"]}
 
 
@@ -375,7 +375,7 @@ def _call(function: str, block_steps: int, arguments: Sequence[Any]) -> List[str
 def ask(
     function: str, *arguments: Any, environment: Mapping[str, str], folder: Path, python: str = sys.executable
 ) -> Any:
-    """What `module:function` of bench_parts returns in a process of its own."""
+    """Returns the result of `module:function` of bench_parts, computed in a process of its own."""
     done = run(_call(function, 0, arguments), environment, folder, python=python)
     return json.loads(done.stdout.splitlines()[-1])
 
@@ -388,7 +388,7 @@ def side_of(
 
 
 def mxtrain_arguments(overrides: Sequence[str], run_dir: Union[str, Path] = "run") -> List[str]:
-    """What `python` is given to train as a user would."""
+    """Returns the arguments of `python` that train as a user would."""
     return ["-m", "mxtrain", f"hydra.run.dir={run_dir}", *overrides]
 
 
@@ -460,7 +460,7 @@ def in_turn(sides: Mapping[str, Callable[[int], Any]], repetitions: int) -> Dict
 
 @dataclass
 class Blocks:
-    """What the blocks of a side took.
+    """Measurements of the blocks of a side.
 
     Attributes:
         seconds: of each.
@@ -474,7 +474,7 @@ class Blocks:
 
 
 def in_turns(sides: Mapping[str, Side], blocks: int, folder: Path) -> Dict[str, Blocks]:
-    """What so many blocks of each side take, in turns; two more are made first, and not counted.
+    """Measures blocks of each side in turns; the first two of each do not count.
 
     Raises:
         ProcessFailed: one ended early, whose message holds the end of what it printed; or a block had other steps than

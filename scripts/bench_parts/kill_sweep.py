@@ -34,7 +34,7 @@ from bench_parts.harness import Measured, Options, ask, say, tuned_environment, 
 CORES = len(os.sched_getaffinity(0))
 KILLS_PER_RUN = 5
 START_UP_SHARE = 0.2
-"""Of the random kills: before the first step, where a process spends most of its life but has least to lose."""
+"""Share of random kills before the first step, where a process spends most of its life but has least to lose."""
 START_UP_S = 4.0
 TIMEOUT_S = 120
 CALLS = (
@@ -201,19 +201,19 @@ class Nursery:
         self.pid, self._returncode = int(self._process.stdout.readline()), None
 
     def poll(self) -> Optional[int]:
-        """As Popen.poll."""
+        """Like Popen.poll."""
         assert self._process.stdout is not None
         if self._returncode is None and select.select([self._process.stdout], [], [], 0)[0]:
             self._returncode = int(self._process.stdout.readline())
         return self._returncode
 
     def kill(self) -> None:
-        """As Popen.kill."""
+        """Like Popen.kill."""
         if self.poll() is None and self.pid is not None:
             os.kill(self.pid, signal.SIGKILL)
 
     def wait(self) -> int:
-        """As Popen.wait."""
+        """Like Popen.wait."""
         _wait(self, TIMEOUT_S, lambda: False)
         if self.poll() is None:
             self.kill()
@@ -382,7 +382,7 @@ def _kill_saves(
 def _kill_one_save(
     nursery: Nursery, template: Path, number: int, overrides: Sequence[str], expected: Outcome
 ) -> Tuple[bool, str]:
-    """Whether the save made that many calls, and what went wrong."""
+    """Returns True if the save made that many calls, and a description of the problem, if any."""
     run_dir = template.with_name(f"call-{number}")
     shutil.copytree(template, run_dir)
     try:

@@ -140,7 +140,7 @@ class Network:
         return next(int(part["counter"]["packets"]) for part in rule if "counter" in part)
 
     def strangers(self) -> List[str]:
-        """What runs or listens on the hosts, but for each one's sshd."""
+        """Returns processes and listeners on the hosts, except for each host's sshd."""
         found = []
         for number, daemon in enumerate(self._daemons, 1):
             text = subprocess.run(

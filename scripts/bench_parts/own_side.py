@@ -1,4 +1,4 @@
-"""What is measured of mxtrain from Python, and Gluon's loops of the same work, in processes of their own."""
+"""Measures mxtrain from Python and Gluon loops of the same work, in processes of their own."""
 
 from __future__ import annotations
 
@@ -311,7 +311,7 @@ def write_corpus(path: str, megabytes: float, rows: int = 0) -> None:
 
 
 def _load(run_dir: str) -> Tuple[Any, List[np.ndarray]]:
-    """What searches, with a trained network, and the sources of the test split, short ones first."""
+    """Returns the search with a trained network, and the sources of the test split, short ones first."""
     from mxtrain.composing.restored import restore
     from mxtrain.data.spec import open_splits
 

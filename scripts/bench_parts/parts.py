@@ -425,7 +425,7 @@ class Race:
 
     @property
     def work(self) -> int:
-        """What is counted in a block."""
+        """Number of units that a block processes."""
         return self.steps * self.batch_size * (self.size if self.is_language else 1)
 
     def torch(self, dtype: str, way: str, work: str, python: str) -> Side:
@@ -592,7 +592,7 @@ def _faster_torch(one: Race, dtype: str, python: str, folder: Path, work: str) -
 
 
 def race_overrides(one: Race, amp: str, folder: Path) -> List[str]:
-    """What trains its network for one start; texts of exactly so many tokens are written to `folder`."""
+    """Returns overrides that train its network for one start; writes texts of exactly so many tokens to `folder`."""
     if one.network not in BERT_SIZES:
         images = Images(one.name, one.network, one.size, one.batch_size, one.steps, one.blocks)
         return [*images.overrides(), f"amp={amp}"]
@@ -626,7 +626,7 @@ def race_overrides(one: Race, amp: str, folder: Path) -> List[str]:
 
 
 def language_overrides(one: Race, amp: str, folder: Path) -> List[str]:
-    """What trains a network of language; texts are written to `folder`: all words, and enough of them for a run."""
+    """Returns overrides that train a language model; writes texts with all words, enough for a run, to `folder`."""
     sizes = {**GPTS, **TRANSFORMERS, **LSTMS}[one.network]
     some = 2 * one.batch_size
     lines = {
@@ -795,7 +795,7 @@ def reinforcement(options: Options) -> Measured:
 
 CIFAR_MODEL, RECORD_MODEL = "cifar_resnet20_v1", "resnest14"
 CIFAR_NORM = ("dataset.mean=[0.4914,0.4822,0.4465]", "dataset.std=[0.2023,0.1994,0.2010]")
-"""As the script normalises."""
+"""Normalization of the script."""
 EPOCH_LINE = re.compile(r"\[Epoch \d+\] train=\S+ val=(\S+) loss=\S+ time: (\S+)")
 RECORD_LINE = re.compile(r"Epoch\[\d+\]\tSpeed: (\S+) samples/sec")
 SCRIPT_VARIABLE = "MXTRAIN_GLUONCV_SCRIPT"
@@ -1146,7 +1146,7 @@ DETECTION_SGD = (
 )
 DETECTION_ADAM = ("optimizer=adam", "optimizer.lr=0.000125", "optimizer.wd=0.0001")
 FROZEN = ("features.*batchnorm*", "features.resnetv1b_conv0_*", "features.resnetv1b_layers1_*")
-"""What GluonCV does not train of its Faster R-CNN around a ResNet (`train_patterns`)."""
+"""Parameters that GluonCV does not train in its Faster R-CNN around a ResNet (`train_patterns`)."""
 
 
 class Detector(NamedTuple):

@@ -48,7 +48,7 @@ RESNET50 = (
 )
 RESNET_BATCH = 16
 LOADED_CONNECTIONS = 128
-"""Of clients at 80 % load."""
+"""Connections of clients at 80 % load."""
 
 
 def serve(options: Options) -> Measured:

@@ -1,4 +1,4 @@
-"""What all sides of a comparison know of its networks and batches. Needs nothing of mxtrain."""
+"""Sizes of networks and batches for all sides of a comparison. Needs nothing of mxtrain."""
 
 from __future__ import annotations
 
@@ -26,23 +26,24 @@ TRANSFORMERS = {
     "transformer_base": Sizes(8000, 6, 512, 2048, 8, 0.1),
     "transformer_tiny": Sizes(200, 2, 32, 64, 2, 0.1),
 }
-"""As many layers of the decoder; one vocabulary and one table of source, target and output layer."""
+"""Transformers with as many decoder layers as encoder layers; one vocabulary and one table of source, target and
+output."""
 LSTMS = {"lstm_650": Sizes(33278, 2, 650, 650, 0, 0.5), "lstm_tiny": Sizes(200, 2, 32, 32, 0, 0.5)}
 """GluonNLP's standard_lstm_lm_650, and the vocabulary of WikiText-2; the table of words is the output layer's."""
 LABEL_SMOOTHING = 0.1
 BETA2, EPSILON = 0.98, 1e-9
 """Adam's, of Transformers."""
 CLIP_NORM = 0.25
-"""Of the gradients of LSTMs."""
+"""Limit of the gradient norm of LSTMs."""
 LR = 1e-4
-"""Of AdamW and Adam."""
+"""Learning rate of AdamW and Adam."""
 SGD_LR = 1.0
 WD = 0.01
-"""Of AdamW."""
+"""Weight decay of AdamW."""
 
 
 FIELDS, UNITS, IDS_BATCH, IDS_LR = 8, 16, 1024, 0.001
-"""Of the tables of embeddings: 8192 ids a step."""
+"""Sizes of the embedding tables: 8192 ids a step."""
 
 
 def id_batches(rows: int) -> Iterator[Tuple[Any, Any]]:

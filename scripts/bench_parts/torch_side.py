@@ -1,6 +1,6 @@
-"""What is trained and evaluated with PyTorch, as an expert writes it for CPUs. Needs nothing of mxtrain: it runs in an
-environment of its own. The networks have the layers of ours; those of language compute their loss themselves, so that
-it is compiled, too.
+"""Trains and evaluates with PyTorch, as an expert writes it for CPUs. Needs nothing of mxtrain: it runs in an
+environment of its own. The networks have the layers of ours; language models compute their loss themselves, so that it
+is compiled, too.
 
 Legend: B batch, S tokens of a source, T tokens of a target or a window, U units.
 """
@@ -282,7 +282,7 @@ def build(name: str, size: int) -> Tuple[nn.Module, bool]:
 
 
 Batch = Tuple[Sequence[Tensor], Optional[Tensor]]
-"""What the network is given, and classes; None: it computes the loss itself."""
+"""Inputs of the network, and classes; None: it computes the loss itself."""
 
 
 def prepare(name: str, size: int, batch_size: int) -> Tuple[nn.Module, Any, List[Batch]]:

@@ -9,7 +9,7 @@ from typing import List, Mapping, Sequence
 
 @dataclass(frozen=True)
 class Case:
-    """What is typed, and in what surroundings.
+    """A typed command line and its environment.
 
     Attributes:
         number: of the case; with the seed it says all.
@@ -26,7 +26,7 @@ class Case:
     stdout: str = "file"
 
     def shown(self) -> str:
-        """As one would type it in a shell."""
+        """Returns the command as typed in a shell."""
         words: List[str] = [f"{name}={shlex.quote(value)}" for name, value in self.environment.items()]
         end = "" if self.stdout == "file" else f"   # stdout: {self.stdout}"
         return " ".join([*words, "mxtrain", *map(shlex.quote, self.arguments)]) + end

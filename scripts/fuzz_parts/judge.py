@@ -1,4 +1,4 @@
-"""What a command line did, and what is wrong with that."""
+"""Judges the behaviour of a command line."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ RAW = (
     "Fatal Python error",
     "Exception ignored in",
 )
-"""What only a program that did not expect something prints."""
+"""Texts that only an unexpected error prints."""
 
 
 @dataclass(frozen=True)

@@ -51,7 +51,7 @@ SMALL: Dict[str, Tuple[str, ...]] = {
     "mlp": (*SMALL_MODEL, *SMALL_DATA),
     "dist": ("cluster.workers=2", "dataset.batch_size=16"),
 }
-"""What makes an option small, or gives it the data that it needs."""
+"""Overrides that make an option small, or give it the data that it needs."""
 
 Line = Tuple[List[str], Dict[str, str], str]
 """Arguments, environment, standard output."""

@@ -1,4 +1,4 @@
-"""What there is to get wrong: the groups, their options, and each option's settings with the types that they take."""
+"""The surface of the configuration: groups, their options, and each option's settings with their types."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def read_surface() -> Surface:
 
 
 def _package(file: Path) -> str:
-    """Where Hydra puts the file's settings, if its first line says so."""
+    """Returns the package in which Hydra puts the file's settings, if its first line names one."""
     first = file.read_text(encoding="utf-8").partition("\n")[0].split()
     return first[-1] if first[:2] == ["#", "@package"] else ""
 

@@ -19,7 +19,7 @@ from mxtrain.workflows.doctor import mxnet_packages
 
 
 class Flags(argparse.ArgumentParser):
-    """What is wrong with the flags is one sentence and exit code 2."""
+    """Parser of flags that answers mistakes with one sentence and exit code 2."""
 
     def error(self, message: str) -> NoReturn:
         raise ConfigError(f"gpu_check: {message}.")
@@ -63,7 +63,7 @@ def _run_all(bench: Bench) -> List[Tuple[str, Answer]]:
 
 
 def versions() -> Answer:
-    """Of the GPUs, the driver's and ours."""
+    """Returns the versions of the GPUs, of the driver and of mxtrain."""
     machine = describe_machine()
     gpus = ", ".join(map(str, ask_driver())) or "no GPU that nvidia-smi lists"
     packages = ", ".join(mxnet_packages()) or "a build of MXNet of its own"

@@ -35,7 +35,7 @@ class Answer:
 
 @dataclass(frozen=True)
 class Bench:
-    """What the checks are given.
+    """Inputs of the checks.
 
     Attributes:
         devices: those to check.
@@ -51,7 +51,7 @@ class Bench:
 
     @property
     def on_gpus(self) -> bool:
-        """Whether the devices are GPUs, and no CPU devices that stand in."""
+        """Returns True if the devices are GPUs, not CPU devices that stand in."""
         return self.devices[0].kind == "gpu"
 
     def seeing(self, devices: Sequence[Device]) -> Dict[str, str]:
@@ -66,7 +66,7 @@ class Bench:
         return json.loads(done.stdout.splitlines()[-1])
 
     def train(self, name: str, *overrides: str, exit_code: int = 0, devices: Sequence[Device] = ()) -> Dict[str, Any]:
-        """What status.json says of `python -m mxtrain OVERRIDES` in a run directory of that name.
+        """Runs `python -m mxtrain OVERRIDES` in a run directory of that name and returns status.json.
 
         Raises:
             Failed: it ended with another exit code.
@@ -117,7 +117,7 @@ def _on_each(
     note: str = "",
     environ: Mapping[str, str] = NOTHING,
 ) -> Answer:
-    """What each device answers to a step of `steps`, and whether all passed.
+    """Runs `steps` on each device and judges the answers; returns the words for each device, and True if all passed.
 
     Args:
         judge: of what a device found: whether that passes, and the words for it, which stand behind the device.
@@ -192,7 +192,7 @@ def stores(bench: Bench) -> Answer:
 
 @_check("batch norm's statistics")
 def statistics(bench: Bench) -> Answer:
-    """Whether they are a batch's mean and variance; cuDNN divides the variance by n - 1, MXNet's own kernels by n."""
+    """Checks mean and variance of a batch; cuDNN divides the variance by n - 1, MXNet's own kernels by n."""
 
     def judge(found: Any) -> Tuple[bool, str]:
         divisor = min(("n", "n-1"), key=found.__getitem__)
@@ -204,7 +204,7 @@ def statistics(bench: Bench) -> Answer:
 
 @_check("steps that are left out")
 def skipped(bench: Bench) -> Answer:
-    """Of a loss scale that is too large; cuDNN's batch norm has moved statistics by then."""
+    """Checks steps with a too large loss scale; cuDNN's batch norm has moved statistics by then."""
 
     def judge(found: Any) -> Tuple[bool, str]:
         passed = found["skipped"] == 5 and not found["changed"]
@@ -227,7 +227,7 @@ def feeding(bench: Bench) -> Answer:
 
 @_check("memory in use")
 def memory(bench: Bench) -> Answer:
-    """What the progress bar would show of each GPU while a process holds 256 MB."""
+    """Returns the memory that the progress bar would show for each GPU while a process holds 256 MB."""
     if not bench.on_gpus:
         return Answer("not run", "CPU devices have none of their own")
 

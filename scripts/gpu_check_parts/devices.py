@@ -1,4 +1,4 @@
-"""Which devices are checked."""
+"""Choice of the devices to check."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What is computed on a device by itself, one JSON object on standard output: a process of its own, which may crash.
+"""Computations on a single device, with one JSON object on standard output, in a process of its own, which may
+crash.
 
 python -m gpu_check_parts.steps kernel|gradients|statistics|skipped|dropout|feeding|memory cpu|gpu NUMBER
 """
@@ -46,8 +47,8 @@ def gradients(device: Any) -> Dict[str, Any]:
 
 
 def statistics(device: Any) -> Dict[str, Any]:
-    """What one batch moves a batch norm's mean and variance by, against NumPy: the largest difference of the mean, of
-    the variance where it is divided by n, and where by n - 1."""
+    """Compares mean and variance of batch norm after one batch with NumPy: the largest difference of the mean, of the
+    variance divided by n, and of the variance divided by n - 1."""
     from mxtrain.engine.backend import autograd, gluon, nd
 
     norm = gluon.nn.BatchNorm(in_channels=5, momentum=0.9, prefix="checked_")
@@ -67,7 +68,7 @@ def statistics(device: Any) -> Dict[str, Any]:
 
 
 def dropout(device: Any) -> Dict[str, Any]:
-    """Whether a layer and an operator drop the same after the same seed, and something else without."""
+    """Checks that a layer and an operator drop the same after the same seed, and something else without it."""
     from mxtrain.engine.backend import autograd, gluon, mx, nd
 
     layer, data = gluon.nn.Dropout(0.5), nd.ones((64, 64), ctx=device)
@@ -86,7 +87,7 @@ def dropout(device: Any) -> Dict[str, Any]:
 
 
 def skipped(device: Any) -> Dict[str, Any]:
-    """Whether steps whose gradients overflow leave every parameter and statistic as it was, to the bit."""
+    """Checks that steps with overflowing gradients leave every parameter and statistic unchanged, to the bit."""
     from mxtrain.amp.scaling import DynamicScaling
     from mxtrain.engine.backend import gluon, mx, nd
     from mxtrain.kvstore.mxnet_store import MXNetStore
@@ -123,8 +124,8 @@ def skipped(device: Any) -> Dict[str, Any]:
 
 
 def feeding(device: Any) -> Dict[str, Any]:
-    """Whether arrays arrive as they were through a few buffers that are used again, while the device computes; and
-    gigabytes per second, this way and without."""
+    """Checks that arrays arrive unchanged through a few reused buffers while the device computes; measures gigabytes
+    per second with and without them."""
     from mxtrain.data.loading.placing import staging_for
     from mxtrain.data.loading.staging import Staging, copy_and_wait
     from mxtrain.engine.backend import mx, nd
@@ -158,7 +159,7 @@ def feeding(device: Any) -> Dict[str, Any]:
 
 
 def memory(device: Any) -> Dict[str, Any]:
-    """What is shown of the device's memory while this process holds some, and how it is known which GPU it is."""
+    """Returns the shown memory of the device while this process holds some, and how its GPU is identified."""
     from mxtrain.engine.backend import nd
     from mxtrain.runtime.gpu_memory import GpuMemoryMeter, bus_id_of
 

@@ -44,7 +44,7 @@ NO_ANSWER = (NO_SUCH_TEST, 5, 99)
 
 @dataclass(frozen=True)
 class Outcome:
-    """How some tests ended: pytest's exit code, or None where they took too long."""
+    """Outcome of some tests: pytest's exit code, or None if they took too long."""
 
     code: Optional[int]
     seconds: float
@@ -52,12 +52,12 @@ class Outcome:
 
     @property
     def died(self) -> bool:
-        """Whether a test noticed: also by a crash, or by never ending."""
+        """True if a test noticed the change, also by a crash or by never ending."""
         return self.code != 0
 
     @property
     def last_line(self) -> str:
-        """What pytest said of it."""
+        """Returns pytest's last line on it."""
         failed = [line for line in self.output.splitlines() if line.startswith(("FAILED", "ERROR"))]
         return failed[0] if failed else "timeout" if self.code is None else f"exit code {self.code}"
 

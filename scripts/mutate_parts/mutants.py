@@ -73,12 +73,12 @@ class Mutant:
     area: str
     file: str
     lines: Tuple[int, int]
-    """Of the statement, without its body: first and last."""
+    """Returns first and last line of the statement, without its body."""
     kind: str
     before: str
     after: str
     at_import: bool
-    """Whether it is in no function."""
+    """True if it is in no function."""
     source: str
     """The whole changed file."""
 
@@ -136,7 +136,7 @@ def make(root: Path, area: str, file: str, position: int, kind: str) -> Mutant:
 
 
 def changes(node: ast.AST) -> Dict[str, Change]:
-    """What can be done to a node, by name."""
+    """Returns possible changes of a node, by name."""
     found: Dict[str, Change] = {}
     if isinstance(node, ast.Compare) and type(node.ops[0]) in COMPARISONS:
         found["comparison"] = lambda n: n.ops.__setitem__(0, COMPARISONS[type(n.ops[0])]())
@@ -176,7 +176,7 @@ def _is_none(node: ast.AST) -> bool:
 
 
 def _is_text(node: ast.AST) -> bool:
-    """Whether it joins or formats a sentence: what people read is not what is tested here."""
+    """Returns True if it joins or formats a sentence: texts for people are not tested here."""
     return any(
         isinstance(one, ast.JoinedStr) or (isinstance(one, ast.Constant) and isinstance(one.value, str))
         for one in ast.walk(node)

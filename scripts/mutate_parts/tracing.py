@@ -57,7 +57,7 @@ class Tracer:
         threading.settrace(self._trace)
 
     def pytest_runtest_setup(self, item: Any) -> None:
-        """What a fixture runs serves all tests of the file with the same parameter."""
+        """Assigns lines that a fixture runs to all tests of the file with the same parameter."""
         self._test = f"{item.nodeid} setup"
         sys.settrace(self._trace)
 
@@ -67,7 +67,7 @@ class Tracer:
         sys.settrace(self._trace)
 
     def pytest_runtest_logreport(self, report: Any) -> None:
-        """How long it took, and whether it can be used."""
+        """Records the seconds of a test and whether it can be used."""
         self._seconds[report.nodeid] = self._seconds.get(report.nodeid, 0.0) + report.duration
         if not report.passed:
             self._failed.add(report.nodeid)
