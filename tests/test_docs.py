@@ -423,3 +423,13 @@ def test_the_mpi_job_starts_as_many_processes_as_it_has_slots(manifests: dict) -
     (script,) = launcher["template"]["spec"]["containers"][0]["args"]
     assert int(re.search(r"mpirun -n (\d+)", script)[1]) == spec["slotsPerWorker"] * worker["replicas"]
     assert json.dumps(spec)  # plain values only
+
+
+@pytest.mark.parametrize("decision", sorted((ROOT / "docs/decisions").glob("*.md")), ids=lambda path: path.stem)
+def test_decision_is_linked_from_code_that_exists(decision: Path) -> None:
+    named = re.findall(
+        r"`((?:mxtrain|tests)/[a-z_./]+)`", re.search(r"\nCode: (.*?)\n\n", decision.read_text("utf-8"), re.S)[1]
+    )
+    assert all((ROOT / name).exists() for name in named)
+    sources = (path.read_text("utf-8") for folder in ("mxtrain", "tests") for path in (ROOT / folder).rglob("*.py"))
+    assert any(f"docs/decisions/{decision.stem}" in source for source in sources)

@@ -1,4 +1,7 @@
-"""A field can be removed: its folder and the YAML files that name its classes. All that is left works without it."""
+"""A field can be removed: its folder and the YAML files that name its classes. All that is left works without it.
+
+Reasons: docs/decisions/0082-one-package-per-field.md.
+"""
 
 from __future__ import annotations
 

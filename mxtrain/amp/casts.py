@@ -5,6 +5,8 @@
 Parameters and the inputs and outputs of a piece stay float32: a cast is an operator of the graph, and its gradient is
 the inverse cast. So the code that holds parameters, gradients or optimizer state does not depend on the precision, and
 one process can use two precisions. MXNet's own AMP replaces the operators of the whole process.
+
+Reasons: docs/decisions/0015-mixed-precision.md.
 """
 
 from __future__ import annotations

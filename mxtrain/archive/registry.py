@@ -1,4 +1,7 @@
-"""Finds run directories in folders, and reads a summary of each run."""
+"""Finds run directories in folders, and reads a summary of each run.
+
+Reasons: docs/decisions/0110-run-directories-as-registry.md.
+"""
 
 from __future__ import annotations
 

@@ -5,6 +5,8 @@
     manifest.json    size and SHA-256 of each of the files above
 
 Nothing is unpickled or evaluated, so opening an untrusted checkpoint runs no code.
+
+Reasons: docs/decisions/0002-checkpoint-format.md.
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
 """Saves the checkpoints of a run in a background thread, keeps the last and the best ones, and finds them again.
 
 No index file lists the checkpoints: every search reads the directory, so a killed run leaves nothing inconsistent.
+
+Reasons: docs/decisions/0025-unusable-checkpoints.md.
 """
 
 from __future__ import annotations

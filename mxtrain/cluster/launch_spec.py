@@ -1,4 +1,7 @@
-"""Launch specs: the command, environment and role with which each process of a run is started."""
+"""Launch specs: the command, environment and role with which each process of a run is started.
+
+Reasons: docs/decisions/0022-private-sockets.md.
+"""
 
 from __future__ import annotations
 

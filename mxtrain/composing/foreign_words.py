@@ -1,4 +1,7 @@
-"""Rejects overrides from an untrusted file unless the configuration that they compose is trusted."""
+"""Rejects overrides from an untrusted file unless the configuration that they compose is trusted.
+
+Reasons: docs/decisions/0144-words-of-a-study.md.
+"""
 
 from __future__ import annotations
 

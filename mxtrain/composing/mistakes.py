@@ -1,6 +1,8 @@
 """Explains wrong overrides and suggests the right ones.
 
 Hydra itself suggests adding a misspelt key with `+`, which would only make the typo a part of the configuration.
+
+Reasons: docs/decisions/0029-error-messages.md.
 """
 
 from __future__ import annotations

@@ -2,6 +2,8 @@
 
 A node is a dict with a `_target_`: the import path of a `Spec`, or of a user's own class or function, which the group's
 base `Spec` wraps. This module depends on neither Hydra nor MXNet.
+
+Reasons: docs/decisions/0005-specs-without-mxnet.md.
 """
 
 from __future__ import annotations

@@ -6,6 +6,8 @@ Shapes are found by probing: MXNet infers them for two or more sizes of each ope
 is equal in all probes is a constant. Any other one is expressed by the dimensions of the node's inputs, see
 `OperatorCall.size_tensor`. So operators that compute shapes (Reshape with its special codes, `reshape_like`,
 `arange_like`) need no rules of their own.
+
+Reasons: docs/decisions/0101-own-onnx-exporter.md.
 """
 
 from __future__ import annotations

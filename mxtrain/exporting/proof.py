@@ -3,6 +3,8 @@
 Metrics of tied predictions: after a few training steps a detector gives many boxes nearly the same score, and last bits
 decide which are kept. If a metric differs by more than 1e-5, MXNet evaluates four times with noise of the size of the
 proven error, and the difference may be three times the largest change.
+
+Reasons: docs/decisions/0102-exported-folders.md.
 """
 
 from __future__ import annotations

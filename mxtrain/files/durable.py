@@ -5,6 +5,8 @@ functions use `os`, one system call each, so that a test can stop the process at
 
 A run directory may be untrusted and contain symbolic links instead of files; no function writes through a link. All
 code that writes to a run directory or output folder opens files with `open_file`, `create_file` or `replace_file`.
+
+Reasons: docs/decisions/0021-untrusted-run-directories.md.
 """
 
 from __future__ import annotations

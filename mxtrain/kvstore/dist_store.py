@@ -4,6 +4,8 @@ The servers run no optimizer and have no state that could be lost: the value of 
 ps-lite delivers waiting messages in any order (its queue is last in, first out), and a server counts pushes, not
 workers. So two orderings are enforced here: keys are initialised before a barrier, and pushed only after it; and each
 key has one array for its lifetime, by which MXNet's engine orders the rounds of the key.
+
+Reasons: docs/decisions/0011-worker-processes.md.
 """
 
 from __future__ import annotations

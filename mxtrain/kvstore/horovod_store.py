@@ -8,6 +8,8 @@ its place.
     join: ask the supervisor for a place -> rank, size and the rendezvous server of Gloo -> init
     step: all-reduce -> confirm: wait until all gradients are summed -> update
     lost: confirm fails -> shutdown -> join the next generation -> broadcast rank 0's state -> repeat the step
+
+Reasons: docs/decisions/0012-elastic-allreduce.md.
 """
 
 from __future__ import annotations

@@ -3,6 +3,8 @@
 Worker 0 makes a token and listens; a command over ps-lite tells both to the servers, each of which opens a socket and
 answers where. Worker 0 tells all workers. On one machine they are ports of loopback. Connections without the token are
 closed.
+
+Reasons: docs/decisions/0068-embedding-tables-on-servers.md.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Delivers the points of a run to a tracker's process: a bounded queue, a thread, and a limited wait at the end."""
+"""Delivers the points of a run to a tracker's process: a bounded queue, a thread, and a limited wait at the end.
+
+Reasons: docs/decisions/0116-trackers.md.
+"""
 
 from __future__ import annotations
 

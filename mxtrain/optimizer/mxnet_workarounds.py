@@ -1,4 +1,7 @@
-"""Corrected versions of optimizers that MXNet 1.9.1 computes wrongly."""
+"""Corrected versions of optimizers that MXNet 1.9.1 computes wrongly.
+
+Reasons: docs/decisions/0028-mxnet-numerical-errors.md.
+"""
 
 from __future__ import annotations
 

@@ -2,6 +2,8 @@
 
 A time that is measured differs from one day and one machine to the next, and so would the cut, and with it the last
 bits of a run. The constants below are measured once, and only their ratios count. Decision 0024 has the figures.
+
+Reasons: docs/decisions/0024-pipeline-cuts.md.
 """
 
 from __future__ import annotations

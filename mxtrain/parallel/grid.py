@@ -8,6 +8,8 @@ executors (`mxtrain.parallel.executors`) compute. This module combines them into
 The host queues all work in MXNet's engine and never waits. The engine runs each operation as soon as its inputs are
 ready, on all devices concurrently. Each stage records its own autograd graph: a tensor that leaves a stage enters the
 next one as a variable, whose gradient becomes the head gradient of the stage that produced it.
+
+Reasons: docs/decisions/0009-one-grid.md.
 """
 
 from __future__ import annotations

@@ -2,6 +2,8 @@
 
 The network takes it as its last inputs and returns it as its last outputs. It is put into a batch beside what the
 loader gave, so it is divided among workers, replicas and microbatches like the batch, by code that does not know it.
+
+Reasons: docs/decisions/0051-recurrent-state.md.
 """
 
 from __future__ import annotations

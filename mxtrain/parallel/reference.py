@@ -6,6 +6,8 @@ The reference shares no code with strategies, executors, gradient stores and the
 share their bugs. It therefore repeats the rules of a placement in their simplest form: how a batch is divided, which
 samples a batch norm sees, and how moving statistics are averaged.
 
+Reasons: docs/decisions/0086-reference-of-verify.md.
+
 Legend: B global batch.
 """
 

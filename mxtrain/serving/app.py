@@ -1,4 +1,7 @@
-"""Routes of the inference server, and the middleware for all of them: token, timing, log and metrics."""
+"""Routes of the inference server, and the middleware for all of them: token, timing, log and metrics.
+
+Reasons: docs/decisions/0105-serving.md.
+"""
 
 from __future__ import annotations
 

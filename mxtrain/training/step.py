@@ -5,6 +5,8 @@
 
 Nothing here waits for a device: each call queues work in MXNet's engine and returns. The only exception is dynamic loss
 scaling (float16), which must read the gradients before it continues.
+
+Reasons: docs/decisions/0032-loss-normalisation.md.
 """
 
 from __future__ import annotations

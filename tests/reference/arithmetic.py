@@ -1,6 +1,8 @@
 """A training run in NumPy and float64, with each formula written out. It shares no code with mxtrain.
 
 Shapes are suffixes: N samples of a split, B of a batch, C channels, H height, W width, O output channels, K classes.
+
+Reasons: docs/decisions/0031-independent-reference.md.
 """
 
 from __future__ import annotations

@@ -2,6 +2,8 @@
 real folder only once.
 
 Pipes and devices have no end: /dev/zero would fill the memory, and a pipe without a writer would block for ever.
+
+Reasons: docs/decisions/0027-data-validation.md.
 """
 
 from __future__ import annotations

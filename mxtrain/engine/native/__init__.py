@@ -2,7 +2,7 @@
 
     *.h, *.cc -> library() -> <cache>/mxtrain/operators-<hash>.so -> mxtrain.engine.backend loads it
 
-Without a compiler, mxtrain falls back to MXNet's slower operators, see docs/decisions/0019.
+Without a compiler, mxtrain falls back to MXNet's slower operators, see docs/decisions/0019-cpp-operators.md.
 """
 
 from __future__ import annotations

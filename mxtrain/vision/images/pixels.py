@@ -5,6 +5,8 @@ White is 255 in the result. Channels of up to 8 bits stay uint8. Deeper ones bec
 integers by their largest value (65,535 for 16 bits); floats must lie between 0 and 1; a window overrides the scale.
 Transparency is dropped without blending. If a file has several images, the first is read. Importing this module does
 not import Pillow. Exported folders have a copy of this module.
+
+Reasons: docs/decisions/0026-image-preprocessing.md.
 """
 
 from __future__ import annotations
