@@ -1,5 +1,5 @@
 """Import paths of modules and classes that have moved, so that runs, checkpoints and modules of users from before the
-move still work (docs/extending/deprecations.md).
+move still work (docs/extending/plug-ins.md).
 
 Imports nothing of mxtrain: `mxtrain` itself reads the table when a module is not found.
 """

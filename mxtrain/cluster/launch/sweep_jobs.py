@@ -58,7 +58,8 @@ def refuse_ranges(parsed: Sequence[Override], sweeper: str) -> None:
 
 
 def earlier_outcomes(file: Path, end: int) -> List[Outcome]:
-    """Reads the outcomes of the jobs of earlier calls, one for each run directory.
+    """Reads the outcomes of the jobs of earlier calls, one for each run directory. The folder of the sweep may have been
+    moved since: the directory of a job is the one in it that has the recorded name.
 
     Args:
         file: list of jobs of the sweep.
@@ -66,7 +67,9 @@ def earlier_outcomes(file: Path, end: int) -> List[Outcome]:
     """
     outcome_of: Dict[str, Outcome] = {}
     for outcome in read_outcomes(file, 0, end):
-        outcome_of[outcome.run_dir] = replace(outcome, before=True)
+        moved = Path(os.path.abspath(file)).with_name(Path(outcome.run_dir).name)
+        run_dir = str(moved) if moved.is_dir() else outcome.run_dir
+        outcome_of[run_dir] = replace(outcome, run_dir=run_dir, before=True)
     return list(outcome_of.values())
 
 

@@ -235,6 +235,15 @@ def test_jobs_of_earlier_calls_in_the_same_folder_count(tmp_path, capsys) -> Non
     assert rows(capsys.readouterr().out) == [("0", "finished, before", "0.9000"), ("1", "finished", "0.5000")]
 
 
+def test_jobs_of_a_moved_folder_count_once(tmp_path) -> None:
+    file = tmp_path / "jobs.jsonl"
+    (tmp_path / "0_a").mkdir()
+    for run_dir in ("/earlier/0_a", str(tmp_path / "0_a"), "/earlier/1_b"):
+        append_outcome(file, Outcome(0, [], run_dir, "finished", 0, "", 1, None))
+    found = [one.run_dir for one in earlier_outcomes(file, file.stat().st_size)]
+    assert found == [str(tmp_path / "0_a"), "/earlier/1_b"]
+
+
 def test_a_signal_between_two_jobs_is_reported_once(capsys) -> None:
     def prepare_job(**_: object) -> None:
         os.kill(os.getpid(), signal.SIGTERM)  # while no training handles signals
