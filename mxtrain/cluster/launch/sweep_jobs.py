@@ -58,8 +58,9 @@ def refuse_ranges(parsed: Sequence[Override], sweeper: str) -> None:
 
 
 def earlier_outcomes(file: Path, end: int) -> List[Outcome]:
-    """Reads the outcomes of the jobs of earlier calls, one for each run directory. The folder of the sweep may have been
-    moved since: the directory of a job is the one in it that has the recorded name.
+    """Reads the outcomes of the jobs of earlier calls, one for each run directory.
+
+    The folder of the sweep may have been moved since: the directory of a job is the one in it of the recorded name.
 
     Args:
         file: list of jobs of the sweep.
