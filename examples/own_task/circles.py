@@ -16,8 +16,8 @@ from mxtrain.data.loading.randomness import uniform_rows
 from mxtrain.data.signature import REQUIRED, Signature
 from mxtrain.data.spec import BaseDataset, Splits
 from mxtrain.files.json_form import NUMBER
-from mxtrain.loss.losses import Loss
-from mxtrain.metric.metrics import Metric
+from mxtrain.loss.spec import Loss
+from mxtrain.metric.spec import Metric
 from mxtrain.model.spec import Model
 from mxtrain.task import Task
 from mxtrain.types import Batch, BatchSize, NamedInt, NonNegativeFloat, Positive

@@ -6,7 +6,7 @@ from typing import Any, ClassVar, List, Literal, Mapping, Optional, Sequence, Tu
 
 import numpy as np
 
-from mxtrain.metric.metrics import Metric
+from mxtrain.metric.spec import Metric
 from mxtrain.task import Task
 from mxtrain.types import Artifact, Batch, Figure, Positive, PositiveFloat
 from mxtrain.types.kinds import Takes

@@ -19,11 +19,10 @@ from mxtrain.errors import ConfigError, did_you_mean
 from mxtrain.kvstore.spec import KVStore
 from mxtrain.logger.spec import Logger
 from mxtrain.loss.custom import CustomLoss
-from mxtrain.loss.distillation import Distillation
-from mxtrain.loss.losses import Loss
+from mxtrain.loss.spec import Distillation, Loss
 from mxtrain.lr_scheduler.reference_batch import LearningRates, scale_rates
-from mxtrain.lr_scheduler.schedules import Schedule
-from mxtrain.metric.metrics import Metric
+from mxtrain.lr_scheduler.spec import Schedule
+from mxtrain.metric.spec import Metric
 from mxtrain.model.custom import CustomModel
 from mxtrain.model.spec import Model
 from mxtrain.optimizer.spec import CustomOptimizer, Optimizer

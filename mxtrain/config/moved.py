@@ -105,6 +105,7 @@ MOVED: Dict[str, str] = {
     "mxtrain.kvstore.ParameterServer": "mxtrain.kvstore.spec.ParameterServer",
     "mxtrain.layer_comparison": "mxtrain.workflows.layer_comparison",
     "mxtrain.libraries": "mxtrain.config.libraries",
+    "mxtrain.loss.distillation.Distillation": "mxtrain.loss.spec.Distillation",
     "mxtrain.logger.base": "mxtrain.logger.spec",
     "mxtrain.logger.durations": "mxtrain.terminal.durations",
     "mxtrain.logger.fonts": "mxtrain.task.figure_fonts",

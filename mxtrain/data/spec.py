@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from mxtrain.data.checking.problems import Findings
     from mxtrain.data.loading.loader import BatchLoader, LoaderOptions
     from mxtrain.data.loading.sampling import Sampler
-    from mxtrain.loss.losses import Loss
+    from mxtrain.loss.spec import Loss
     from mxtrain.model.spec import Model
     from mxtrain.types.annotations import Json
 

@@ -5,58 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar
 
 from mxtrain.errors import ConfigError
-from mxtrain.types import OpenFraction, PositiveFloat, Spec
+from mxtrain.loss.spec import Loss
+from mxtrain.types import PositiveFloat
 from mxtrain.types.kinds import ClassIndex, Number, Preference, RowClass, Takes
 
 if TYPE_CHECKING:
     from mxnet import gluon
-
-
-class Loss(Spec):
-    """Base class of the losses of class scores against class indices or class probabilities."""
-
-    label_smoothing: OpenFraction = 0.0
-    """Share of the target spread evenly over all classes while training. Source: arXiv 1512.00567, section 7."""
-
-    gluon_name: ClassVar[str] = ""
-    """Name of the class in mxnet.gluon.loss that computes the loss from dense targets."""
-    signed_target: ClassVar[bool] = False
-    """If true, targets are -1 and 1 instead of 0 and 1."""
-    takes: ClassVar[Takes] = Takes(ClassIndex)
-    """Kinds of targets that the loss compares outputs with; empty: any."""
-    passes: ClassVar[int] = 1
-    """Number of passes over the samples that were collected with the current weights, before new ones are collected."""
-
-    def require_unsmoothed(self, reason: str = "") -> None:
-        """Rejects label smoothing for targets that cannot be smoothed.
-
-        Args:
-            reason: clause that says why, for the message.
-
-        Raises:
-            ConfigError: `label_smoothing` is not 0.
-        """
-        if self.label_smoothing:
-            clause = reason or f"{type(self).__name__} smooths nothing"
-            raise ConfigError(f"loss.label_smoothing={self.label_smoothing}: {clause}. Type loss.label_smoothing=0.")
-
-    def build(self, num_classes: int, training: bool) -> gluon.Block:
-        """Builds the loss block: (scores (B, K), labels) -> loss (B,).
-
-        Args:
-            num_classes: K.
-            training: if True, labels are smoothed and may be probabilities (B, K); else they are indices (B,).
-        """
-        from mxtrain.loss.blocks import DenseTargetLoss
-
-        smoothing = self.label_smoothing if training else 0.0
-        return DenseTargetLoss(self.block(), num_classes, smoothing, self.signed_target)
-
-    def block(self) -> gluon.Block:
-        """Builds the Gluon loss of dense targets: (scores (B, K), targets (B, K)) -> loss (B,)."""
-        from mxtrain.engine.backend import gluon
-
-        return getattr(gluon.loss, self.gluon_name)(**self.model_dump(exclude={"label_smoothing"}))
 
 
 class UserLoss(Loss):

@@ -7,7 +7,7 @@ from typing import Literal
 
 from mxtrain.callback.action import Action, Control
 from mxtrain.checkpoint.ranking import undefined_monitor
-from mxtrain.lr_scheduler.schedules import Schedule
+from mxtrain.lr_scheduler.spec import Schedule
 from mxtrain.types import NonNegative, NonNegativeFloat, ProperFraction
 
 

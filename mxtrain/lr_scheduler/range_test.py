@@ -6,7 +6,7 @@ from typing import Callable, Optional
 
 import pydantic
 
-from mxtrain.lr_scheduler.schedules import Schedule
+from mxtrain.lr_scheduler.spec import Schedule
 from mxtrain.types import Positive, PositiveFloat
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Dict, Optional
 import pydantic
 
 from mxtrain.errors import ConfigError
-from mxtrain.lr_scheduler.schedules import Schedule
+from mxtrain.lr_scheduler.spec import Schedule
 
 if TYPE_CHECKING:
     from mxtrain.types.annotations import Json

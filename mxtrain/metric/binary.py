@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple, Optional, Tuple
 import numpy as np
 
 from mxtrain.metric.host import Collected, HostMetric, HostPredictions, ranks
-from mxtrain.metric.metrics import Metric, ratio
+from mxtrain.metric.spec import Metric, ratio
 from mxtrain.types import Positive
 from mxtrain.types.kinds import RowClass, Takes
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, ClassVar, List, Literal, Optional, Sequence, T
 
 import numpy as np
 
-from mxtrain.metric.metrics import Metric
+from mxtrain.metric.spec import Metric
 from mxtrain.types.kinds import Number, Takes
 
 if TYPE_CHECKING:

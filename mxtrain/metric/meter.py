@@ -9,7 +9,7 @@ import numpy as np
 
 from mxtrain.engine.backend import gluon, nd
 from mxtrain.errors import LossWeightError
-from mxtrain.metric.metrics import Metric
+from mxtrain.metric.spec import Metric
 
 if TYPE_CHECKING:
     from mxtrain.types.annotations import LossBlock

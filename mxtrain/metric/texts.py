@@ -24,7 +24,7 @@ from typing_extensions import Annotated
 
 from mxtrain.errors import ConfigError
 from mxtrain.metric.host import Collected, HostMetric, HostPredictions
-from mxtrain.metric.metrics import Metric
+from mxtrain.metric.spec import Metric
 from mxtrain.types import NonNegative, Positive
 from mxtrain.types.kinds import Sentence, Takes, Translations
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal, Optional, Sequence, Type
 import numpy as np
 
 from mxtrain.metric.host import Collected, HostMetric, HostPredictions
-from mxtrain.metric.metrics import Metric
+from mxtrain.metric.spec import Metric
 from mxtrain.types import Positive
 from mxtrain.types.kinds import Preference, Takes
 

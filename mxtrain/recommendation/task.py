@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from mxtrain.data.signature import Signature
     from mxtrain.data.spec import Samples
     from mxtrain.engine.predictions import Decode, Predictions
-    from mxtrain.metric.metrics import Metric
+    from mxtrain.metric.spec import Metric
     from mxtrain.parallel.base import Strategy
     from mxtrain.recommendation.source import Interactions
     from mxtrain.task.sample_results import EvaluatedSample

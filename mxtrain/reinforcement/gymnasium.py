@@ -23,7 +23,7 @@ from mxtrain.types.kinds import Gives
 
 if TYPE_CHECKING:
     from mxtrain.data.loading.loader import BatchLoader, LoaderOptions
-    from mxtrain.loss.losses import Loss
+    from mxtrain.loss.spec import Loss
     from mxtrain.model.spec import Model
     from mxtrain.types.annotations import Json
 

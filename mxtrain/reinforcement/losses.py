@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar, Optional
 
-from mxtrain.loss.losses import Loss
+from mxtrain.loss.spec import Loss
 from mxtrain.reinforcement.kinds import Returns
 from mxtrain.types import NonNegativeFloat, PositiveFloat
 from mxtrain.types.kinds import Takes

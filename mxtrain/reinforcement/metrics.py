@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, ClassVar, Literal, Sequence, Tuple
 
-from mxtrain.metric.metrics import Metric, ratio
+from mxtrain.metric.spec import Metric, ratio
 from mxtrain.reinforcement.kinds import Returns
 from mxtrain.reinforcement.policy import FACTS, Actions, facts_of
 from mxtrain.types.kinds import Takes

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal, Sequence
 import pydantic
 from typing_extensions import Annotated
 
-from mxtrain.metric.metrics import Metric, ratio
+from mxtrain.metric.spec import Metric, ratio
 from mxtrain.speech.kinds import MelFrames
 from mxtrain.types.kinds import Takes
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import importlib.metadata
 from typing import ClassVar, List, Literal, Sequence
 
-from mxtrain.metric.metrics import ratio
+from mxtrain.metric.spec import ratio
 from mxtrain.metric.texts import TextMetric
 from mxtrain.speech.kinds import Transcripts
 from mxtrain.types.kinds import Takes

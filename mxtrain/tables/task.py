@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from mxtrain.data.signature import Signature
     from mxtrain.data.spec import Samples
     from mxtrain.metric.meter import LossWeights, Meter
-    from mxtrain.metric.metrics import Metric
+    from mxtrain.metric.spec import Metric
     from mxtrain.task.sample_results import EvaluatedSample
     from mxtrain.types import Batch
     from mxtrain.types.annotations import Array, Json, JsonObject, OperatorModule

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from mxtrain.data.signature import Signature
     from mxtrain.engine.predictions import Predictions
     from mxtrain.metric.meter import LossWeights, Meter
-    from mxtrain.metric.metrics import Metric
+    from mxtrain.metric.spec import Metric
     from mxtrain.types import Batch
     from mxtrain.types.annotations import LossBlock
 

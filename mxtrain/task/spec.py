@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from mxtrain.data.spec import BaseDataset, Samples
     from mxtrain.engine.predictions import Decode, Predictions
     from mxtrain.metric.meter import LossWeights, Meter
-    from mxtrain.metric.metrics import Metric
+    from mxtrain.metric.spec import Metric
     from mxtrain.parallel.base import Strategy
     from mxtrain.task.explained import Attribution, Explained
     from mxtrain.task.exported_part import ExportedPart

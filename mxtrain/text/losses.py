@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar
 
-from mxtrain.loss.losses import Loss
+from mxtrain.loss.spec import Loss
 from mxtrain.text.kinds import AnswerSpan, MaskedTokens, NextTokens, TokenTags
 from mxtrain.types import OpenFraction
 from mxtrain.types.kinds import Takes, Translations

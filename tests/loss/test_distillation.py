@@ -35,8 +35,8 @@ def divergence(teacher_BK, student_BK, temperature):
 def test_loss_of_scores_and_maps(alpha, labels) -> None:
     from mxtrain.engine.backend import nd
     from mxtrain.loss.blocks import SoftmaxCrossEntropyLoss
-    from mxtrain.loss.distillation import Distillation
     from mxtrain.loss.distillation_blocks import activity
+    from mxtrain.loss.spec import Distillation
 
     rng = np.random.default_rng(0)
     score, teacher = (rng.normal(scale=3, size=(6, 5)).astype(np.float32) for _ in range(2))
@@ -62,7 +62,7 @@ def test_loss_of_one_score_of_two_classes() -> None:
     """One score of the second class is learned from as the scores 0 and s of both."""
     from mxtrain.engine.backend import nd
     from mxtrain.loss.blocks import BinaryCrossEntropyLoss
-    from mxtrain.loss.distillation import Distillation
+    from mxtrain.loss.spec import Distillation
 
     rng = np.random.default_rng(0)
     score, teacher = (rng.normal(scale=3, size=(6, 1)).astype(np.float32) for _ in range(2))
@@ -311,7 +311,7 @@ def test_code_of_a_teacher_is_not_run(teacher, tmp_path) -> None:
 def test_loss_of_values_need_be_no_hybrid_block(features, training) -> None:
     from mxtrain.engine.backend import gluon, nd
     from mxtrain.loss.blocks import RegressionLoss
-    from mxtrain.loss.distillation import Distillation
+    from mxtrain.loss.spec import Distillation
 
     rng = np.random.default_rng(0)
     output, teacher, target = rng.normal(size=(3, 6)).astype(np.float32)

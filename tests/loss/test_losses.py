@@ -8,9 +8,10 @@ from mxtrain.errors import ConfigError
 from mxtrain.loss import losses
 from mxtrain.loss.custom import CustomLoss
 from mxtrain.text import losses as text_losses
+from mxtrain.types.kinds import ClassIndex
 
 KINDS = [c for _, c in inspect.getmembers(losses, inspect.isclass) if issubclass(c, losses.Loss)]
-ALL = [c for c in KINDS if c not in (losses.Loss, losses.UserLoss) and "classification" in c.tasks]
+ALL = [c for c in KINDS if c not in (losses.Loss, losses.UserLoss) and c.takes.takes_target(ClassIndex)]
 SCORES = np.random.RandomState(0).randn(6, 4).astype("float32")
 LABELS = np.array([0, 1, 2, 3, 1, 1], dtype="float32")
 ONE_HOT = np.eye(4, dtype="float32")[LABELS.astype(int)]

@@ -12,7 +12,8 @@ from omegaconf import OmegaConf
 
 from mxtrain.errors import ConfigError
 from mxtrain.lr_scheduler.reference_batch import LearningRates, scale_rates
-from mxtrain.lr_scheduler.schedules import Constant, Cosine, InverseSqrt, Linear, MultiStep, Schedule
+from mxtrain.lr_scheduler.schedules import Constant, Cosine, InverseSqrt, Linear, MultiStep
+from mxtrain.lr_scheduler.spec import Schedule
 
 CONF = Path(__file__).resolve().parents[2] / "conf"
 

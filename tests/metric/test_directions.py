@@ -116,7 +116,8 @@ def test_directions_by_name() -> None:
 OWN_CLASS = """
 from typing import ClassVar, Tuple
 
-from mxtrain.metric.metrics import Accuracy, Metric
+from mxtrain.metric.metrics import Accuracy
+from mxtrain.metric.spec import Metric
 
 
 class Own(Metric):

@@ -15,7 +15,6 @@ from mxtrain.metric.metrics import (
     MCC,
     Accuracy,
     BitsPerByte,
-    Metric,
     Perplexity,
     PositionAccuracy,
     PositionPerplexity,
@@ -23,6 +22,7 @@ from mxtrain.metric.metrics import (
     TokenPerplexity,
     perplexity,
 )
+from mxtrain.metric.spec import Metric
 from mxtrain.recommendation.ranking import HitRateAmongAll, NDCGAmongSampled, Ranks
 from mxtrain.reinforcement.metrics import EpisodeReturn, ExplainedVariance
 from mxtrain.speech.frames import MelError

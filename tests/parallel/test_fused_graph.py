@@ -9,7 +9,8 @@ import pytest
 
 from mxtrain.engine.backend import gluon, mx, nd
 from mxtrain.metric.meter import LossWeights, Meter
-from mxtrain.metric.metrics import Accuracy, Metric
+from mxtrain.metric.metrics import Accuracy
+from mxtrain.metric.spec import Metric
 from mxtrain.parallel.executor import Pipelined
 from mxtrain.parallel.grid import Grid
 from mxtrain.parallel.objective import Objective

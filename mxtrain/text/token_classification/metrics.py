@@ -14,7 +14,7 @@ from typing import ClassVar, Dict, Literal, NamedTuple, Optional, Tuple, Type
 import numpy as np
 
 from mxtrain.metric.host import Collected, HostMetric, HostPredictions
-from mxtrain.metric.metrics import ratio
+from mxtrain.metric.spec import ratio
 from mxtrain.text.kinds import TokenTags
 from mxtrain.text.token_classification.tags import count_entities
 from mxtrain.types.kinds import Takes

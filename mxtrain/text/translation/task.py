@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from mxtrain.data.spec import Samples
     from mxtrain.engine.predictions import Decode
     from mxtrain.metric.meter import LossWeights, Meter
-    from mxtrain.metric.metrics import Metric
+    from mxtrain.metric.spec import Metric
     from mxtrain.parallel.base import Strategy
     from mxtrain.task.exported_part import ExportedPart
     from mxtrain.task.sample_results import EvaluatedSample

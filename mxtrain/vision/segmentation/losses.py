@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, ClassVar, Dict, Literal, Mapping, Sequence, Un
 
 from mxtrain.config.specs import refuse_unknown_names
 from mxtrain.errors import ConfigError
-from mxtrain.loss.losses import Loss
+from mxtrain.loss.spec import Loss
 from mxtrain.types import NonNegativeFloat
 from mxtrain.types.kinds import Takes
 from mxtrain.vision.kinds import ClassMap

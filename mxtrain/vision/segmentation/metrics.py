@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar, Literal, Tuple
 
-from mxtrain.metric.metrics import ConfusionMetric, count_cells, ratio
+from mxtrain.metric.metrics import ConfusionMetric, count_cells
+from mxtrain.metric.spec import ratio
 from mxtrain.types.kinds import Takes
 from mxtrain.vision.kinds import ClassMap
 
