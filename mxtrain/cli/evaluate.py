@@ -320,6 +320,7 @@ def explain_samples(
     trained: Trained, method: Method, source: Samples, indices: Sequence[int], title: str
 ) -> List[Artifact]:
     """Computes attributions: which parts of the samples determine their predictions."""
+    from mxtrain.task.heat_figure import show_explained
     from mxtrain.training.attribution import TOLERANCE, explain
     from mxtrain.training.loaders import build_loader, take
 
@@ -348,4 +349,4 @@ def explain_samples(
             f"by more than {TOLERANCE:.0%}: see `error` in explain.csv",
             file=sys.stderr,
         )
-    return task.show_explained(chosen, attributions, f"{method.title}, {title}; largest loss first")
+    return show_explained(chosen, attributions, f"{method.title}, {title}; largest loss first")

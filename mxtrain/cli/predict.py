@@ -12,6 +12,7 @@ from mxtrain.composing import arguments as command_line
 from mxtrain.composing.restored import one_run, restore
 from mxtrain.composing.settings import refuse_misspelled_groups, split_settings
 from mxtrain.errors import ConfigError
+from mxtrain.task.prediction_format import PredictionFormat
 from mxtrain.task.spec import Task
 from mxtrain.terminal.program import program
 from mxtrain.workflows.output_file import open_output_file
@@ -54,9 +55,9 @@ def check_inputs(task: Task, names: Sequence[str], settings: PredictSettings) ->
         raise ConfigError(f"predict: a run of task={name} has nothing to say of single files. `eval` measures it.")
     if settings.sample is not None or settings.split is not None:
         refuse_samples(task, names, "sample" if settings.split is None else "split")
-    elif task.predict_inputs and not names:
-        inputs = task.predict_inputs
-        hint = f", or `{program()} predict RUN sample=5` for its own data" if inputs == Task.predict_inputs else ""
+    elif task.prediction_format().inputs and not names:
+        inputs = task.prediction_format().inputs
+        hint = f", or `{program()} predict RUN sample=5` for its own data" if inputs == PredictionFormat.inputs else ""
         raise ConfigError(f"predict takes a run and what to predict for: `{program()} predict RUN {inputs}`{hint}.")
 
 
@@ -70,8 +71,8 @@ def refuse_samples(task: Task, names: Sequence[str], setting: str) -> None:
         raise ConfigError(
             f"predict: {setting}= takes samples of the run's own data, and '{names[0]}' is named. Type one of them."
         )
-    if task.predict_inputs != Task.predict_inputs:
-        inputs = f"{program()} predict RUN {task.predict_inputs}".rstrip()
+    if task.prediction_format().inputs != PredictionFormat.inputs:
+        inputs = f"{program()} predict RUN {task.prediction_format().inputs}".rstrip()
         raise ConfigError(
             f"predict: {setting}= is for tasks that predict for files. For task={task.name} type `{inputs}`."
         )
@@ -79,7 +80,8 @@ def refuse_samples(task: Task, names: Sequence[str], setting: str) -> None:
 
 def print_counts(task: Task, settings: PredictSettings, result: PredictResult) -> None:
     """Prints the number of predictions that were written to files, and the files that could not be read."""
-    holding = f": {task.format_count(result.listed)}" if task.list_field[0] else ""
+    written = task.prediction_format()
+    holding = f": {written.format_count(result.listed)}" if written.list_field[0] else ""
     if result.folder is not None:
         count_text = f"{result.count} {'file' if result.count == 1 else 'files'}"
         print(f"{count_text} written to {result.folder}{'' if settings.output else holding}", file=sys.stderr)

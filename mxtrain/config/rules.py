@@ -17,7 +17,16 @@ from mxtrain.kvstore.world import WORKER
 from mxtrain.logger.tracker import Tracker
 from mxtrain.runtime.cores import usable_cores
 from mxtrain.task.fit import target_of, title_of
-from mxtrain.task.needs import CARRIED_ROWS, CARRIED_STATE, FULL_PRECISION, GLOBAL_WEIGHT, NEEDS, WHOLE_BATCH
+from mxtrain.task.needs import (
+    CARRIED_ROWS,
+    CARRIED_STATE,
+    EQUAL_SHARES,
+    FULL_PRECISION,
+    GLOBAL_WEIGHT,
+    NEEDS,
+    WHOLE_BATCH,
+    needs_of,
+)
 from mxtrain.types import LARGEST_COUNT
 
 if TYPE_CHECKING:
@@ -413,7 +422,7 @@ def check_task_needs(description: Description) -> None:
     """Rejects a strategy, store or precision that a declared need of the task excludes."""
     task = description.task
     name = title_of(task)
-    for need in task.needs_of(description):
+    for need in needs_of(task, description.model):
         if need not in NEEDS:
             raise ConfigError(
                 f"{name} needs '{need}', which is no known requirement.{did_you_mean(need, NEEDS)} Allowed: "
@@ -435,6 +444,8 @@ def _obstacle(description: Description, need: str) -> Tuple[str, str]:
         return " and ".join(divisions), "parallel=single kvstore=local cluster.workers=1 trainer.grad_accumulation=1"
     if need == GLOBAL_WEIGHT and store.updates and workers > 1:
         return f"{store.setting} with cluster.workers={workers}", "kvstore=dist_sync"
+    if need == EQUAL_SHARES and description.cluster.balance != "equal":
+        return f"cluster.balance={description.cluster.balance}", "cluster.balance=equal"
     if need == FULL_PRECISION and description.amp.dtype != FULL.dtype:
         return f"amp={description.amp.dtype}", "amp=off"
     return "", ""

@@ -114,7 +114,7 @@ class TracedNetwork:
         is_image = issubclass(description.dataset.gives.sample, Images) and len(signature.mean) > 0
         self.normalisation = Normalisation.from_signature(signature) if is_image else None
         self.kind = description.dataset.gives.sample.name
-        self._any_size = description.task.exports_any_size
+        self._any_size = description.task.export_form().any_size
         self._types = [array.dtype.name for array in arrays]
         self.reads_bytes = self.normalisation is not None and is_integral(self.normalisation.undo(arrays[0]))
         """True if the graph takes images as uint8, False if as float32 from 0 to 255."""
@@ -134,7 +134,7 @@ class TracedNetwork:
         outputs, states = (all_outputs[:-num_states], all_outputs[-num_states:]) if num_states else (all_outputs, [])
         self.num_raw = len(outputs)
         F: Any = SymbolOperators()
-        decoded = description.task.export_outputs(F, outputs, description, signature)
+        decoded = description.task.export_form().outputs(F, outputs, description, signature)
         self.output_names = [f"{OUTPUT}{k}" for k in range(len(outputs))] if len(outputs) > 1 else [OUTPUT]
         self.output_names += [f"next_{STATE}{k}" for k in range(num_states)]
         self.output_names += list(decoded)

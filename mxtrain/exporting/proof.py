@@ -273,7 +273,8 @@ def with_onnx(
     """
     strategy = OnnxStrategy(trained.strategy, network, session, is_open)
     description, signature = trained.description, trained.signature
-    decode = None if parts is None else description.task.build_decode_by_parts(description, signature, strategy, parts)
+    export = description.task.export_form()
+    decode = None if parts is None else export.build_decode(description, signature, strategy, parts)
     evaluator = build_evaluator(description, strategy, signature, decode)
     return replace(trained, evaluator=evaluator, strategy=strategy)
 

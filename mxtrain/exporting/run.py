@@ -218,7 +218,7 @@ def export_network(
         metrics = compare_metrics(
             measure(trained), measure(compared), lambda seed: measure(disturbed(trained, error, seed))
         )
-        task_parts = task.export_parts(description, signature, trained.strategy, sampled.arrays)
+        task_parts = task.export_form().parts(description, signature, trained.strategy, sampled.arrays)
         if task_parts:
             stage("proof: the parts of the network")
         parts = {name: write_part(draft, name, part, metadata) for name, part in task_parts.items()}
@@ -257,7 +257,8 @@ def export_network(
         modules = bundled(reader) if reader else {}
         signature_json["reader"] = reader.rpartition(".")[2]
         signature_json["predicts"] = task.predicts
-        signature_json["writes"] = {task.writes: task.writes_ending} if task.writes else {}
+        form = task.prediction_format()
+        signature_json["writes"] = {form.writes: form.writes_ending} if form.writes else {}
         if reader:
             module = importlib.import_module(reader)
             signature_json["input"] = module.describe_input(signature_json)
@@ -289,7 +290,7 @@ def _facts(trained: Trained) -> Tuple[Dict[str, Any], Dict[str, bytes]]:
     """Returns the facts that the folder's reader of samples needs, and further files by name."""
     description, signature = trained.description, trained.signature
     facts, files = signature.exported_facts()
-    of_task = description.task.export_facts(description, signature, trained.strategy)
+    of_task = description.task.export_form().facts(description, signature, trained.strategy)
     return {**of_task, **description.dataset.exported_facts(), **facts}, files
 
 

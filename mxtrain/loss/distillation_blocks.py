@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 SMALL = 1e-12
 SCORES, SCORE, VALUES = "scores", "score", "values"
-"""Kinds of outputs, see `Task.distillation_kind`; "score": one score (B, 1), whose sigmoid is the probability of the
+"""Kinds of outputs, see `Task.distils`; "score": one score (B, 1), whose sigmoid is the probability of the
 second of two classes."""
 
 

@@ -39,6 +39,9 @@ class Model(Spec):
     """Kinds of samples that the network accepts and of targets that it predicts; without a kind of either, any. The
     first kind of target decides the task if only the model is chosen."""
 
+    loss_option: ClassVar[str] = ""
+    """Option of conf/loss/ with the loss for its outputs, if only one fits; empty: any for its targets."""
+
     weights: Optional[PathText] = None
     """Initial weights: path of a `.params` file (Gluon, GluonCV, or exported by Module); pretrained = the weights that
     GluonCV or GluonNLP publishes for this network; gluoncv:NAME or gluonnlp:NAME = published weights of another

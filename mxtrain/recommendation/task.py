@@ -5,7 +5,7 @@ Legend: B batch, C candidates, I all items.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, Dict, Iterable, Iterator, List, Mapping, Sequence, Tuple
+from typing import TYPE_CHECKING, ClassVar, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 import numpy as np
 
@@ -18,6 +18,8 @@ from mxtrain.recommendation.losses import RankingLoss
 from mxtrain.recommendation.model import Recommender, build_feature_recommender
 from mxtrain.recommendation.ranking import RankingMetric, SampledItemsMetric
 from mxtrain.recommendation.signature import RecommendationSignature
+from mxtrain.task.own_loss import validate_loss_output
+from mxtrain.task.prediction_format import PredictionFormat
 from mxtrain.task.spec import Report, Task
 from mxtrain.types import Artifact, Table
 from mxtrain.types.kinds import Preference, Takes
@@ -52,9 +54,6 @@ class Recommendation(Task):
 
     name: ClassVar[str] = "recommendation"
     takes: ClassVar[Takes] = Takes(Preference)
-    predict_inputs: ClassVar[str] = ALL
-    list_field: ClassVar[Tuple[str, str]] = ("items", "items")
-    has_results: ClassVar[bool] = True
 
     baselines: bool = True
     """If true, `eval` also measures popularity and item neighbours (for ratings: means) on the same split."""
@@ -108,9 +107,9 @@ class Recommendation(Task):
         if signature.has_ratings:
             from mxtrain.loss.blocks import RegressionLoss
 
-            return self.validate_loss_output(RegressionLoss(description.loss.block()), description, [(1,)])
+            return validate_loss_output(RegressionLoss(description.loss.block()), description, [(1,)])
         loss, shape = description.loss.build(1, training), (signature.num_candidates,)
-        return self.validate_loss_output(loss, description, [shape], shape)
+        return validate_loss_output(loss, description, [shape], shape)
 
     def num_choices(self, metric: Metric, signature: Signature) -> int:
         signature = RecommendationSignature.cast(signature)
@@ -125,13 +124,16 @@ class Recommendation(Task):
                 signatures[name] = f"k={metric.k},among={count}_sampled_unseen_items,ties=worst"
         return signatures
 
-    def build_decode_with(self, description: Description, signature: Signature, strategy: Strategy) -> Decode:
+    def build_decode(
+        self, description: Description, signature: Signature, strategy: Optional[Strategy] = None
+    ) -> Decode:
         from mxtrain.recommendation.all_items import ScoresOfAllItems
 
+        assert strategy is not None
         return ScoresOfAllItems(description, signature, strategy)
 
     def decode(self, outputs: Tuple[NDArray, ...], batch: Batch) -> NDArray:
-        raise AssertionError("outputs hold only candidates; `build_decode_with` scores all items")
+        raise AssertionError("outputs hold only candidates; `build_decode` scores all items")
 
     def result_predictions(self, decode: Decode, outputs: Tuple[NDArray, ...], batch: Batch) -> Predictions:
         """Returns the scores of all items, (B, I); for ratings the predicted ratings, (B,)."""
@@ -158,21 +160,6 @@ class Recommendation(Task):
                 {"item": name, "score": round(float(score), 6)} for name, score in _first(signature, prediction, top_k)
             ]
         }
-
-    def rows(
-        self, signature: Signature, source: Samples, predictions: Iterable[Tuple[int, np.ndarray]], top_k: int
-    ) -> Iterator[Tuple[int, Mapping[str, Json]]]:
-        users: Interactions = source  # type: ignore[assignment]  # of its own samples
-        for number, prediction in predictions:
-            user = users.catalog.users[users.user_N[number]]
-            yield number, {"user": user, **self.row(signature, prediction, top_k)}
-
-    def cells(self, row: JsonObject) -> Dict[str, Json]:
-        """Returns the row with one column per item and score: item_1, score_1, item_2, ..."""
-        cells = {name: value for name, value in row.items() if name != "items"}
-        for number, item in enumerate(row["items"], start=1):
-            cells[f"item_{number}"], cells[f"score_{number}"] = item["item"], item["score"]
-        return cells
 
     def can_show(self, description: Description) -> bool:
         return True
@@ -201,6 +188,33 @@ class Recommendation(Task):
         depths = [metric.k for metric in description.metric.values() if isinstance(metric, RankingMetric)]
         num_sampled = signature.num_candidates - 1
         return RankReport(source, depths[0] if depths else 10, num_sampled, self.baselines)  # type: ignore[arg-type]
+
+    def prediction_format(self) -> PredictionFormat:
+        return RecommendationFormat(self)
+
+
+class RecommendationFormat(PredictionFormat):
+    """Rows and files of the predictions of `Recommendation`."""
+
+    task: Recommendation
+
+    inputs: ClassVar[str] = ALL
+    list_field: ClassVar[Tuple[str, str]] = ("items", "items")
+
+    def rows(
+        self, signature: Signature, source: Samples, predictions: Iterable[Tuple[int, np.ndarray]], top_k: int
+    ) -> Iterator[Tuple[int, Mapping[str, Json]]]:
+        users: Interactions = source  # type: ignore[assignment]  # of its own samples
+        for number, prediction in predictions:
+            user = users.catalog.users[users.user_N[number]]
+            yield number, {"user": user, **self.task.row(signature, prediction, top_k)}
+
+    def cells(self, row: JsonObject) -> Dict[str, Json]:
+        """Returns the row with one column per item and score: item_1, score_1, item_2, ..."""
+        cells = {name: value for name, value in row.items() if name != "items"}
+        for number, item in enumerate(row["items"], start=1):
+            cells[f"item_{number}"], cells[f"score_{number}"] = item["item"], item["score"]
+        return cells
 
 
 def _unfitting(metrics: Mapping[str, Metric], is_rated: bool) -> List[str]:

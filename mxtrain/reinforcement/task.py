@@ -19,7 +19,8 @@ from mxtrain.reinforcement.metrics import ApproximateDivergence, ExplainedVarian
 from mxtrain.reinforcement.model import PolicyModel
 from mxtrain.reinforcement.policy import FACTS, Actions
 from mxtrain.reinforcement.signature import ActionSignature
-from mxtrain.task.needs import FULL_PRECISION
+from mxtrain.task.needs import EQUAL_SHARES, FULL_PRECISION
+from mxtrain.task.prediction_format import PredictionFormat
 from mxtrain.task.report import Report
 from mxtrain.task.spec import Task
 from mxtrain.types import Artifact, Figure, NonNegative, PositiveFloat, Table, shapes_of
@@ -51,12 +52,7 @@ class ReinforcementLearning(Task):
 
     name: ClassVar[str] = "reinforcement_learning"
     takes: ClassVar[Takes] = Takes(Returns)
-    predict_inputs: ClassVar[str] = ""
-    writes: ClassVar[str] = "animation"
-    writes_ending: ClassVar[str] = ".gif"
-    writes_by_default: ClassVar[bool] = False
-    can_balance: ClassVar[bool] = False
-    needs: ClassVar[Tuple[str, ...]] = (FULL_PRECISION,)
+    needs: ClassVar[Tuple[str, ...]] = (FULL_PRECISION, EQUAL_SHARES)
 
     shown_frames: NonNegative = 12
     """Images of an episode that TensorBoard shows after a validation; 0 = none."""
@@ -94,11 +90,6 @@ class ReinforcementLearning(Task):
             raise ConfigError(
                 f"cluster.workers={cluster.workers}: there are only dataset.num_envs={dataset.num_envs} environments "
                 "to share. Type more of them, or fewer workers."
-            )
-        if cluster.balance != "equal":
-            raise ConfigError(
-                f"cluster.balance={cluster.balance}: each worker keeps its environments, so shares stay as they are. "
-                "Type cluster.balance=equal."
             )
         normalizes = {
             "dataset.normalize_rewards": dataset.normalize_rewards,
@@ -156,13 +147,6 @@ class ReinforcementLearning(Task):
     def row(self, signature: Signature, prediction: np.ndarray, top_k: int) -> Mapping[str, Json]:
         return {"return": round(float(prediction[0]), 6), "length": int(prediction[1])}
 
-    def encode_file(self, signature: Signature, prediction: np.ndarray, source: Samples, index: int) -> bytes:
-        """Returns an animated GIF of the episode."""
-        from mxtrain.reinforcement.episode_figure import encode_animation
-
-        episodes: Episodes = source  # type: ignore[assignment]  # of environments
-        return encode_animation(episodes.frames(index), self.frames_per_s)
-
     def can_show(self, description: Description) -> bool:
         return self.shown_frames > 0
 
@@ -183,6 +167,27 @@ class ReinforcementLearning(Task):
 
     def build_report(self, description: Description, signature: Signature, source: Samples) -> Report:
         return EpisodeReport()
+
+    def prediction_format(self) -> PredictionFormat:
+        return ReinforcementLearningFormat(self)
+
+
+class ReinforcementLearningFormat(PredictionFormat):
+    """Rows and files of the predictions of `ReinforcementLearning`."""
+
+    task: ReinforcementLearning
+
+    inputs: ClassVar[str] = ""
+    writes: ClassVar[str] = "animation"
+    writes_ending: ClassVar[str] = ".gif"
+    writes_by_default: ClassVar[bool] = False
+
+    def encode_file(self, signature: Signature, prediction: np.ndarray, source: Samples, index: int) -> bytes:
+        """Returns an animated GIF of the episode."""
+        from mxtrain.reinforcement.episode_figure import encode_animation
+
+        episodes: Episodes = source  # type: ignore[assignment]  # of environments
+        return encode_animation(episodes.frames(index), self.task.frames_per_s)
 
 
 def actions_of(signature: Signature) -> Actions:

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from mxtrain.data.signature import Signature
     from mxtrain.data.spec import Samples
     from mxtrain.engine.predictions import Decode
+    from mxtrain.parallel.base import Strategy
     from mxtrain.speech.prefix_beam import Scorer
     from mxtrain.speech.source import TranscribedSource
     from mxtrain.task.sample_results import EvaluatedSample
@@ -56,7 +57,6 @@ class SpeechRecognition(Task):
 
     name: ClassVar[str] = "speech_recognition"
     takes: ClassVar[Takes] = Takes(Transcripts)
-    has_results: ClassVar[bool] = True
 
     beam_size: Positive = 8
     """Beam width of prefix beam search, which sums over alignments; 1 = greedy decoding of the most probable
@@ -161,7 +161,9 @@ class SpeechRecognition(Task):
         is_new_BT = counts_BT * (best_BT != before_BT) * (best_BT != blank)
         return nd.where(is_new_BT, best_BT, -nd.ones_like(best_BT))
 
-    def build_decode(self, description: Description, signature: Signature) -> Decode:
+    def build_decode(
+        self, description: Description, signature: Signature, strategy: Optional[Strategy] = None
+    ) -> Decode:
         if self.beam_size == 1:
             return self.decode
         return BeamDecode(self.beam_size, self._scorer(description, signature))

@@ -6,12 +6,13 @@ Legend: B batch, T frames, F mel bands.
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, ClassVar, Iterable, Iterator, List, Mapping, Sequence, Tuple
+from typing import TYPE_CHECKING, ClassVar, Iterable, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 from mxtrain.errors import ConfigError
 from mxtrain.loss.custom import CustomLoss
 from mxtrain.speech.kinds import MelFrames
 from mxtrain.speech.signature import AudioSignature
+from mxtrain.task.prediction_format import PredictionFormat
 from mxtrain.task.spec import Report, Task
 from mxtrain.types import Artifact, Audio, Figure, NonNegative, shapes_of
 from mxtrain.types.kinds import Takes
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from mxtrain.data.signature import Signature
     from mxtrain.data.spec import Samples
     from mxtrain.engine.predictions import Decode
+    from mxtrain.parallel.base import Strategy
     from mxtrain.speech.aligned import AlignedSource
     from mxtrain.types import Batch, Shape
     from mxtrain.types.annotations import Json, LossBlock
@@ -35,8 +37,6 @@ class SpeechSynthesis(Task):
 
     name: ClassVar[str] = "speech_synthesis"
     takes: ClassVar[Takes] = Takes(MelFrames)
-    writes: ClassVar[str] = "audio"
-    writes_ending: ClassVar[str] = ".wav"
 
     iterations: NonNegative = 60
     """Iterations of the Griffin-Lim algorithm, which reconstructs sound from frames; with more, the sound is less
@@ -66,28 +66,15 @@ class SpeechSynthesis(Task):
     def build_loss(self, description: Description, signature: Signature, training: bool) -> LossBlock:
         return description.loss.build(self.num_classes(signature), training)
 
-    def build_decode(self, description: Description, signature: Signature) -> Decode:
+    def build_decode(
+        self, description: Description, signature: Signature, strategy: Optional[Strategy] = None
+    ) -> Decode:
         return partial(decode_frames, signature)
 
     def row(self, signature: Signature, prediction: np.ndarray, top_k: int) -> Mapping[str, Json]:
         """Returns the length of the utterance."""
         audio = AudioSignature.cast(signature).audio
         return {"frames": len(prediction), "seconds": round(len(prediction) * audio.step / audio.sample_rate, 3)}
-
-    def rows(
-        self, signature: Signature, source: Samples, predictions: Iterable[Tuple[int, np.ndarray]], top_k: int
-    ) -> Iterator[Tuple[int, Mapping[str, Json]]]:
-        """Yields the text and the length of each utterance."""
-        spoken: AlignedSource = source  # type: ignore[assignment]  # of symbols
-        for number, prediction in predictions:
-            yield number, {"text": spoken.utterances[number].utterance.text, **self.row(signature, prediction, top_k)}
-
-    def encode_file(self, signature: Signature, prediction: np.ndarray, source: Samples, index: int) -> bytes:
-        """Returns a WAV file."""
-        from mxtrain.speech.griffin_lim import frames_to_sound, wav_bytes
-
-        signature = AudioSignature.cast(signature)
-        return wav_bytes(frames_to_sound(prediction, signature.audio, self.iterations), signature.audio.sample_rate)
 
     def can_show(self, description: Description) -> bool:
         return True
@@ -111,12 +98,44 @@ class SpeechSynthesis(Task):
         return [Figure("frames", lambda max_samples: draw_compared(pairs, max_samples)), *sounds]
 
     def _sound(self, signature: Signature, frames_TF: np.ndarray) -> bytes:
-        return self.encode_file(signature, frames_TF, (), 0)
+        return self.prediction_format().encode_file(signature, frames_TF, (), 0)
 
     def build_report(self, description: Description, signature: Signature, source: Samples) -> Report:
         from mxtrain.speech.synthesis_report import SynthesisReport
 
         return SynthesisReport(description, signature, source)  # type: ignore[arg-type]  # of symbols
+
+    def prediction_format(self) -> PredictionFormat:
+        return SpeechSynthesisFormat(self)
+
+
+class SpeechSynthesisFormat(PredictionFormat):
+    """Rows and files of the predictions of `SpeechSynthesis`."""
+
+    task: SpeechSynthesis
+
+    writes: ClassVar[str] = "audio"
+    writes_ending: ClassVar[str] = ".wav"
+
+    def rows(
+        self, signature: Signature, source: Samples, predictions: Iterable[Tuple[int, np.ndarray]], top_k: int
+    ) -> Iterator[Tuple[int, Mapping[str, Json]]]:
+        """Yields the text and the length of each utterance."""
+        spoken: AlignedSource = source  # type: ignore[assignment]  # of symbols
+        for number, prediction in predictions:
+            yield (
+                number,
+                {"text": spoken.utterances[number].utterance.text, **self.task.row(signature, prediction, top_k)},
+            )
+
+    def encode_file(self, signature: Signature, prediction: np.ndarray, source: Samples, index: int) -> bytes:
+        """Returns a WAV file."""
+        from mxtrain.speech.griffin_lim import frames_to_sound, wav_bytes
+
+        signature = AudioSignature.cast(signature)
+        return wav_bytes(
+            frames_to_sound(prediction, signature.audio, self.task.iterations), signature.audio.sample_rate
+        )
 
 
 def decode_frames(signature: Signature, outputs: Tuple[NDArray, ...], batch: Batch) -> List[NDArray]:

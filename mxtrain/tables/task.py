@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Dict, List, Mapping, Sequence, 
 
 from mxtrain.data.binary_row import binary_row
 from mxtrain.task.classification import class_result, ranked_cells, ranked_classes
+from mxtrain.task.prediction_format import PredictionFormat
 from mxtrain.task.spec import Report, Task
+from mxtrain.task.task_export import TaskExport
 from mxtrain.types import Artifact, NonNegative, Table
 from mxtrain.types.kinds import RowClass, Takes
 
@@ -37,8 +39,6 @@ class TabularClassification(Task):
     name: ClassVar[str] = "tabular"
     takes: ClassVar[Takes] = Takes(RowClass)
     distils: ClassVar[str] = "scores"
-    has_classes: ClassVar[bool] = True
-    has_results: ClassVar[bool] = True
 
     baseline_rows: NonNegative = 200_000
     """Maximum number of training rows of the logistic regression that `eval` compares the network with; 0 = no such
@@ -54,9 +54,6 @@ class TabularClassification(Task):
 
     def num_choices(self, metric: Metric, signature: Signature) -> int:
         return len(signature.class_names)
-
-    def distillation_kind(self, signature: Signature) -> str:
-        return "score" if self.num_classes(signature) == 1 else self.distils
 
     def output_names(self, signature: Signature) -> Sequence[str]:
         names = list(signature.class_names)
@@ -75,11 +72,6 @@ class TabularClassification(Task):
         score_BK = outputs[0].astype("float32")
         return score_BK.reshape((-1,)) if score_BK.shape[1] == 1 else score_BK
 
-    def export_outputs(
-        self, F: OperatorModule, outputs: Sequence[Array], description: Description, signature: Signature
-    ) -> Dict[str, Array]:
-        return {} if self.num_classes(signature) == 1 else {"probabilities": F.softmax(outputs[0])}
-
     def row(self, signature: Signature, prediction: np.ndarray, top_k: int) -> Mapping[str, Json]:
         """Returns the most probable class with its probability, and the next ones: both of two, else at least three."""
         names = signature.class_names
@@ -94,15 +86,6 @@ class TabularClassification(Task):
         names, score = signature.class_names, sample.prediction
         share_K = probabilities_of(np.array([0.0, score]) if len(names) == 2 else score)
         return class_result(names, sample.targets[0], share_K)
-
-    def cells(self, row: JsonObject) -> Dict[str, Json]:
-        """Returns columns class, probability, and the probability of each of two classes, in the order of their names;
-        of more classes class_1, probability_1, class_2, ..."""
-        if len(row["top"]) > 2:
-            return ranked_cells(row)
-        both = sorted(row["top"], key=lambda choice: choice["class"])
-        probabilities = {f"probability_{choice['class']}": choice["probability"] for choice in both}
-        return {"class": row["class"], "probability": row["probability"], **probabilities}
 
     def can_show(self, description: Description) -> bool:
         return True
@@ -132,6 +115,36 @@ class TabularClassification(Task):
         from mxtrain.tables.report import TabularReport
 
         return TabularReport(self, description, signature, source)  # type: ignore[arg-type]  # they are rows
+
+    def prediction_format(self) -> PredictionFormat:
+        return TabularClassificationFormat(self)
+
+    def export_form(self) -> TaskExport:
+        return TabularClassificationExport(self)
+
+
+class TabularClassificationFormat(PredictionFormat):
+    """Rows and files of the predictions of `TabularClassification`."""
+
+    def cells(self, row: JsonObject) -> Dict[str, Json]:
+        """Returns columns class, probability, and the probability of each of two classes, in the order of their names;
+        of more classes class_1, probability_1, class_2, ..."""
+        if len(row["top"]) > 2:
+            return ranked_cells(row)
+        both = sorted(row["top"], key=lambda choice: choice["class"])
+        probabilities = {f"probability_{choice['class']}": choice["probability"] for choice in both}
+        return {"class": row["class"], "probability": row["probability"], **probabilities}
+
+
+class TabularClassificationExport(TaskExport):
+    """Export of networks of `TabularClassification`."""
+
+    task: TabularClassification
+
+    def outputs(
+        self, F: OperatorModule, outputs: Sequence[Array], description: Description, signature: Signature
+    ) -> Dict[str, Array]:
+        return {} if self.task.num_classes(signature) == 1 else {"probabilities": F.softmax(outputs[0])}
 
 
 def probability_of(score: np.ndarray) -> float:

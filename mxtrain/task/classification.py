@@ -10,7 +10,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, Dict, List, Mapping, Sequence, 
 from mxtrain.data.loading.samples import TextPairs
 from mxtrain.errors import ConfigError
 from mxtrain.loss.custom import CustomLoss
+from mxtrain.task.own_loss import validate_loss_output
+from mxtrain.task.prediction_format import PredictionFormat
 from mxtrain.task.spec import Report, Task
+from mxtrain.task.task_export import TaskExport
 from mxtrain.types import Artifact, Figure, Table
 from mxtrain.types.kinds import Arrays, ClassIndex, Numbers, Takes
 
@@ -39,8 +42,6 @@ class Classification(Task):
     name: ClassVar[str] = "classification"
     takes: ClassVar[Takes] = Takes(ClassIndex)
     distils: ClassVar[str] = "scores"
-    has_classes: ClassVar[bool] = True
-    has_results: ClassVar[bool] = True
 
     def check(self, description: Description) -> None:
         super().check(description)
@@ -60,7 +61,7 @@ class Classification(Task):
         loss = description.loss.build(self.num_classes(signature), training)
         if training:
             loss.dense = mixes(description)
-        return self.validate_loss_output(loss, description, self.output_shapes(description, signature))
+        return validate_loss_output(loss, description, self.output_shapes(description, signature))
 
     def build_meter(
         self, description: Description, signature: Signature, weights: LossWeights, training: bool
@@ -76,11 +77,6 @@ class Classification(Task):
 
         return nd.softmax(outputs[0].astype("float32"))
 
-    def export_outputs(
-        self, F: OperatorModule, outputs: Sequence[Array], description: Description, signature: Signature
-    ) -> Dict[str, Array]:
-        return {"probabilities": F.softmax(outputs[0])}
-
     def row(self, signature: Signature, prediction: np.ndarray, top_k: int) -> Mapping[str, Json]:
         """Returns the most probable class, its probability, and the next ones."""
         return ranked_classes(signature.class_names, prediction, top_k)
@@ -91,10 +87,6 @@ class Classification(Task):
         if not isinstance(source, TextPairs):
             return cells
         return {**cells, "text": " | ".join(text for text in source.pairs[sample.index] if text is not None)}
-
-    def cells(self, row: JsonObject) -> Dict[str, Json]:
-        """Returns columns class_1, probability_1, class_2, ..., the most probable class first."""
-        return ranked_cells(row)
 
     def can_show(self, description: Description) -> bool:
         return description.dataset.gives.sample not in (Numbers, Arrays)  # of which there is no figure
@@ -139,6 +131,29 @@ class Classification(Task):
             self.decode(outputs, batch).asnumpy()[np.arange(batch.size), predicted_B],
             predicted_B == label_B,
         )
+
+    def prediction_format(self) -> PredictionFormat:
+        return ClassificationFormat(self)
+
+    def export_form(self) -> TaskExport:
+        return ClassificationExport(self)
+
+
+class ClassificationFormat(PredictionFormat):
+    """Rows and files of the predictions of `Classification`."""
+
+    def cells(self, row: JsonObject) -> Dict[str, Json]:
+        """Returns columns class_1, probability_1, class_2, ..., the most probable class first."""
+        return ranked_cells(row)
+
+
+class ClassificationExport(TaskExport):
+    """Export of networks of `Classification`."""
+
+    def outputs(
+        self, F: OperatorModule, outputs: Sequence[Array], description: Description, signature: Signature
+    ) -> Dict[str, Array]:
+        return {"probabilities": F.softmax(outputs[0])}
 
 
 def ranked_classes(names: Sequence[str], probability_K: np.ndarray, top_k: int) -> Dict[str, Json]:

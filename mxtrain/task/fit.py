@@ -9,7 +9,7 @@ from mxtrain.config.given import Given
 from mxtrain.config.options import option_classes, usual_options
 from mxtrain.config.specs import name_of
 from mxtrain.errors import CheckpointError, ConfigError, DataError, run_dir_setting
-from mxtrain.types.kinds import Gives, TargetKind
+from mxtrain.types.kinds import ClassIndex, Gives, RowClass, TargetKind
 
 if TYPE_CHECKING:
     from mxtrain.config.groups import Description
@@ -30,6 +30,12 @@ def target_of(task: Task, dataset: BaseDataset) -> Optional[Type[TargetKind]]:
     return targets[0] if targets else None
 
 
+def has_one_class(task: Task, dataset: BaseDataset) -> bool:
+    """Returns True if each sample has one class, of those in `Splits.class_names`."""
+    target = target_of(task, dataset)
+    return target is not None and issubclass(target, (ClassIndex, RowClass))
+
+
 def check_fit(task: Task, description: Description) -> None:
     """Compares the kinds of samples and targets that the parts of a run give and take.
 
@@ -44,7 +50,7 @@ def check_fit(task: Task, description: Description) -> None:
         raise ConfigError(_unfit_dataset(task, dataset, model))
     if task.takes.targets and not model.takes.takes_target(target):
         raise ConfigError(_unfit_model(task, dataset, model, target))
-    if dataset.sampler != "shuffle" and not task.has_classes:
+    if dataset.sampler != "shuffle" and not has_one_class(task, dataset):
         raise ConfigError(
             f"dataset.sampler={dataset.sampler}: samples of {title_of(task)} have no single class to choose them by. "
             "Type dataset.sampler=shuffle."
@@ -58,6 +64,7 @@ def check_fit(task: Task, description: Description) -> None:
         if not part.takes.takes_target(target):
             group = path.partition(".")[0]
             options = _usual_first(task, group, _options(group, lambda other: other.takes.takes_target(target)))
+            options = [model.loss_option] if model.loss_option in options else options
             option = "".join(options[:1])
             typed = f"metric=[{option}]" if group == "metric" else f"loss={option}"
             raise ConfigError(
@@ -211,6 +218,20 @@ def _listed(words: Sequence[str]) -> str:
 
 def _names(kinds: Targets) -> str:
     return " or ".join(kind.__name__ for kind in kinds)
+
+
+def constant_metrics(description: Description, signature: Signature) -> List[str]:
+    """Returns a warning for each metric that is always 1 with these data, such as the top-5 accuracy of 5 classes."""
+    messages = []
+    for name, metric in description.metric.items():
+        count = description.task.num_choices(metric, signature)
+        setting = metric.constant_by(count)
+        if setting:
+            instead = "Type a smaller one, or leave the metric out"
+            if description.trainer.monitor == f"val/{name}":
+                instead = "Nothing can get better by it: type a smaller one, or trainer.monitor=val/loss"
+            messages.append(f"metric.{name}.{setting}: of {count} choices, so it is always 1. {instead}.")
+    return messages
 
 
 def require_same_names(signature: Signature, splits: Splits) -> None:

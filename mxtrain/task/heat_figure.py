@@ -6,15 +6,31 @@ Legend: B batch, H height, W width, C channels, h, w height and width of a map, 
 from __future__ import annotations
 
 import math
-from typing import List, Sequence, Tuple, Union
+from typing import TYPE_CHECKING, List, Sequence, Tuple, Union
 
 import numpy as np
 from PIL import Image, ImageDraw
 
+from mxtrain.data.checking.checks import checks_of
 from mxtrain.task.explained import Attribution
 from mxtrain.task.figure_fonts import drawable
-from mxtrain.task.sample_figure import CAPTION, FONT_SIZE, INK, PAPER, QUIET, WRONG, as_tile, draw_caption, font_for
-from mxtrain.types import Table
+from mxtrain.task.sample_figure import (
+    CAPTION,
+    FONT_SIZE,
+    INK,
+    PAPER,
+    QUIET,
+    WRONG,
+    as_tile,
+    draw_caption,
+    font_for,
+    images_of,
+)
+from mxtrain.task.sample_results import location
+from mxtrain.types import Artifact, Figure, Table
+
+if TYPE_CHECKING:
+    from mxtrain.data.spec import Samples
 
 _TILE = 160  # pixels along a sample's longer side, about
 _GAP = 14
@@ -29,6 +45,20 @@ _DARKEST, _LIGHTEST = 35, 150
 _FOR = ((225, 75, 0), (255, 225, 70))
 _AGAINST = ((0, 75, 215), (110, 205, 255))
 """RGB colours of the least and of the most heat, for and against the prediction."""
+
+
+def show_explained(source: Samples, attributions: Sequence[Attribution], title: str) -> List[Artifact]:
+    """Returns figures of the parts of each sample that its explained score comes from.
+
+    Args:
+        source: the samples, in order.
+        attributions: attribution of each sample.
+        title: title with method, split and step.
+    """
+    images = images_of(source)  # type: ignore[arg-type]  # of images, as `Task.check_explained` says
+    checks = checks_of(source)
+    files = [location(checks.place(row), "sample", item.index) for row, item in enumerate(attributions)]
+    return [heat_table(attributions, files), Figure("explain", lambda most: draw_heat(images, attributions, title))]
 
 
 def heat_table(attributions: Sequence[Attribution], files: Sequence[str]) -> Table:

@@ -5,10 +5,11 @@ Legend: B batch, N samples.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar, List, Mapping, Sequence, Tuple
+from typing import TYPE_CHECKING, Any, ClassVar, List, Mapping, Optional, Sequence, Tuple
 
 from mxtrain.data.loading.samples import TextPairs
 from mxtrain.errors import ConfigError
+from mxtrain.task.own_loss import validate_loss_output
 from mxtrain.task.spec import Report, Task
 from mxtrain.types import Artifact, Figure, Table
 from mxtrain.types.kinds import Number, Takes
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from mxtrain.data.signature import Signature
     from mxtrain.data.spec import Samples
     from mxtrain.engine.predictions import Decode
+    from mxtrain.parallel.base import Strategy
     from mxtrain.task.sample_results import EvaluatedSample
     from mxtrain.types import Batch
     from mxtrain.types.annotations import Json, LossBlock
@@ -37,7 +39,6 @@ class Regression(Task):
     name: ClassVar[str] = "regression"
     takes: ClassVar[Takes] = Takes(Number)
     distils: ClassVar[str] = "values"
-    has_results: ClassVar[bool] = True
 
     def check(self, description: Description) -> None:
         super().check(description)
@@ -55,12 +56,14 @@ class Regression(Task):
         from mxtrain.loss.blocks import RegressionLoss
 
         block = RegressionLoss(description.loss.block(), signature.target_mean, signature.target_std)
-        return self.validate_loss_output(block, description, [(1,)])
+        return validate_loss_output(block, description, [(1,)])
 
     def output_scale(self, signature: Signature) -> Tuple[float, float]:
         return signature.target_mean, signature.target_std
 
-    def build_decode(self, description: Description, signature: Signature) -> Decode:
+    def build_decode(
+        self, description: Description, signature: Signature, strategy: Optional[Strategy] = None
+    ) -> Decode:
         """Returns the function that decodes predictions, (B,), in the unit of the targets."""
 
         def decode(outputs: Tuple[NDArray, ...], batch: Batch) -> NDArray:

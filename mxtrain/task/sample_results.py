@@ -34,6 +34,8 @@ import numpy as np
 from mxtrain.data.checking.checks import checks_of
 from mxtrain.metric.host import HostMetric
 from mxtrain.task.confusion_page import FILE
+from mxtrain.task.fit import has_one_class
+from mxtrain.task.spec import Task
 
 if TYPE_CHECKING:
     from mxnet.ndarray import NDArray
@@ -88,11 +90,16 @@ class ResultReader:
     split: str
     decode: Optional[Decode] = None
 
+    @property
+    def has_one_class(self) -> bool:
+        """Returns True if each sample has one true and one predicted class."""
+        return has_one_class(self.description.task, self.description.dataset)
+
     def predictions(self, batch: Batch, outputs: Tuple[NDArray, ...]) -> Optional[Predictions]:
         """Returns the predictions that rows need, still on the device; None if they need none."""
         task = self.description.task
         is_decoded = any(metric.on_host for metric in self.description.metric.values())
-        if self.decode is None or not task.has_results or (task.decodes_slowly and not is_decoded):
+        if self.decode is None or type(task).result is Task.result or (task.decodes_slowly and not is_decoded):
             return None
         return task.result_predictions(self.decode, outputs, batch)
 
@@ -207,7 +214,7 @@ class SampleResults:
             heapq.heappush(self._heap, item)
         else:
             heapq.heappushpop(self._heap, item)
-        if self._reader.description.task.has_classes and TRUE in cells:
+        if self._reader.has_one_class and TRUE in cells:
             key = (str(cells[TRUE]), str(cells[PREDICTED]))
             self.confusion[key] = self.confusion.get(key, 0) + 1
             rows = self.listed.setdefault(key, [])

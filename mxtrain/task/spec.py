@@ -5,14 +5,15 @@ Loaders, strategies, stores, the training step, the runner, checkpoints and logg
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Any, ClassVar, List, Mapping, Optional, Sequence, Tuple
 
 from mxtrain.errors import ConfigError
-from mxtrain.loss.custom import CustomLoss, declared
 from mxtrain.task.fit import check_fit, title_of
-from mxtrain.task.needs import CARRIED_ROWS
+from mxtrain.task.own_loss import validate_loss_output
+from mxtrain.task.prediction_format import PredictionFormat
 from mxtrain.task.report import Report as Report  # whoever writes a task finds both here
-from mxtrain.types import Artifact, Figure, Spec, Stateful
+from mxtrain.task.task_export import TaskExport
+from mxtrain.types import Artifact, Spec, Stateful
 from mxtrain.types.kinds import Images, Takes
 
 if TYPE_CHECKING:
@@ -21,20 +22,18 @@ if TYPE_CHECKING:
     from mxnet.ndarray import NDArray
 
     from mxtrain.config.groups import Description
-    from mxtrain.data.exported_folder import ExportedFolder
     from mxtrain.data.loading.loader import Collate
     from mxtrain.data.loading.samples import Encode
     from mxtrain.data.signature import Signature
-    from mxtrain.data.spec import BaseDataset, Samples
+    from mxtrain.data.spec import Samples
     from mxtrain.engine.predictions import Decode, Predictions
     from mxtrain.metric.meter import LossWeights, Meter
     from mxtrain.metric.spec import Metric
     from mxtrain.parallel.base import Strategy
-    from mxtrain.task.explained import Attribution, Explained
-    from mxtrain.task.exported_part import ExportedPart
+    from mxtrain.task.explained import Explained
     from mxtrain.task.sample_results import EvaluatedSample
     from mxtrain.types import Batch, Shapes
-    from mxtrain.types.annotations import Array, Json, JsonObject, LossBlock, OperatorModule
+    from mxtrain.types.annotations import Json, LossBlock
 
 
 class Task(Spec):
@@ -47,46 +46,14 @@ class Task(Spec):
     metrics that take such targets."""
     predicts: ClassVar[bool] = True
     """True if `predict` can write predictions."""
-    predict_inputs: ClassVar[str] = "FILE..."
-    """Arguments after `predict RUN` in examples; empty: predictions are made for the dataset."""
-    exports_any_size: ClassVar[bool] = True
-    """True if an exported network may take samples of other sizes: false if predictions depend on the trained one."""
-    writes: ClassVar[str] = ""
-    """Content of the files that `predict` writes in addition to rows, one for each sample, such as "mask"; empty:
-    none."""
-    writes_ending: ClassVar[str] = ".png"
-    """Extension of these files."""
-    writes_by_default: ClassVar[bool] = True
-    """True if `predict` writes these files also where no folder was named for them."""
-    formats: ClassVar[Tuple[str, ...]] = ()
-    """Forms of predictions besides JSONL and CSV, see `write_as`."""
-    num_measured: ClassVar[Optional[int]] = None
-    """Number of first outputs of the network that metrics read; None = all."""
-    list_field: ClassVar[Tuple[str, str]] = ("", "")
-    """Name of the list in each row and its content; `predict` reports the total count."""
     distils: ClassVar[str] = ""
     """Kind of the first output, if a network can learn from another one's: "scores" of K choices, (B, K), or "values",
     (B, ...); empty: it cannot."""
-    has_results: ClassVar[bool] = False
-    """True if `result` or metrics return values of single samples in addition to the loss."""
     decodes_slowly: ClassVar[bool] = False
     """True if a prediction takes many steps. Then `eval` predicts only if a metric needs it."""
-    has_classes: ClassVar[bool] = False
-    """True if each sample has one class, of those in `Splits.class_names`, by which `dataset.sampler` can choose it."""
-    can_balance: ClassVar[bool] = True
-    """True if a slower worker may get fewer samples (`cluster.balance=speed`)."""
     needs: ClassVar[Tuple[str, ...]] = ()
     """The requirements of `NEEDS` that it has; checked against strategy, store and precision before anything starts.
     Without requirements, as for most tasks, any part of a batch can be computed anywhere."""
-
-    def distillation_kind(self, signature: Signature) -> str:
-        """Returns the kind of the first output for `distillation_blocks`."""
-        return self.distils
-
-    def needs_of(self, description: Description) -> Sequence[str]:
-        """Returns the requirements of a run: of the task and of the chosen network."""
-        carries = description.model.state_shapes and CARRIED_ROWS not in self.needs
-        return [*self.needs, *([CARRIED_ROWS] if carries else [])]
 
     # Before anything starts.
 
@@ -97,22 +64,6 @@ class Task(Spec):
             ConfigError: they do not fit; the message names the setting to change.
         """
         check_fit(self, description)
-
-    def warnings(self, description: Description, signature: Signature) -> List[str]:
-        """Returns warnings about settings that are allowed but useless with these data, one sentence each.
-
-        By default these are metrics that are always 1, such as the top-5 accuracy of 5 classes.
-        """
-        messages = []
-        for name, metric in description.metric.items():
-            count = self.num_choices(metric, signature)
-            setting = metric.constant_by(count)
-            if setting:
-                instead = "Type a smaller one, or leave the metric out"
-                if description.trainer.monitor == f"val/{name}":
-                    instead = "Nothing can get better by it: type a smaller one, or trainer.monitor=val/loss"
-                messages.append(f"metric.{name}.{setting}: of {count} choices, so it is always 1. {instead}.")
-        return messages
 
     def num_choices(self, metric: Metric, signature: Signature) -> int:
         """Returns the number of classes or items that a top-k metric ranks."""
@@ -190,34 +141,7 @@ class Task(Spec):
             ConfigError: a user's loss does not return one value for each sample.
         """
         loss = description.loss.build(self.num_classes(signature), training)
-        return self.validate_loss_output(loss, description, self.output_shapes(description, signature))
-
-    def validate_loss_output(
-        self,
-        loss: gluon.Block,
-        description: Description,
-        shapes: Sequence[Tuple[int, ...]],
-        target_shape: Optional[Tuple[int, ...]] = None,
-    ) -> LossBlock:
-        """Calls a user's own loss once, and returns it with the outputs that it declares. Returns other losses as is.
-
-        Args:
-            loss: block built from `description.loss`.
-            description: description of the run.
-            shapes: shapes of the network's outputs for one sample.
-            target_shape: shape of the target of one sample; by default that of the first output without its last axis.
-
-        Raises:
-            ConfigError: the loss does not return one value for each sample.
-        """
-        if isinstance(description.loss, CustomLoss):
-            target = None if target_shape is None else (2, *target_shape)
-            loss.weighted = loss.must_count = description.loss.check(loss, (2, *shapes[0]), target, len(shapes))
-            loss.parts = declared(loss)[1]
-            taken = [name for name in loss.parts if name in description.metric]
-            if taken:
-                raise ConfigError(f"loss: its part '{taken[0]}' has the name of a metric. Choose another name.")
-        return loss
+        return validate_loss_output(loss, description, self.output_shapes(description, signature))
 
     def build_meter(
         self, description: Description, signature: Signature, weights: LossWeights, training: bool
@@ -232,9 +156,7 @@ class Task(Spec):
         """
         from mxtrain.metric.meter import Meter, MeterOutputs
 
-        outputs = MeterOutputs(
-            len(self.output_shapes(description, signature)), self.num_measured, self.output_scale(signature)
-        )
+        outputs = MeterOutputs(len(self.output_shapes(description, signature)), scale=self.output_scale(signature))
         return Meter(description.metric, self.num_classes(signature), weights, outputs, training=training)
 
     def output_scale(self, signature: Signature) -> Tuple[float, float]:
@@ -273,7 +195,7 @@ class Task(Spec):
         """Returns the predictions that `result` reads, still on the device; by default those of `decode`.
 
         Args:
-            decode: result of `build_decode_with`; decodes each batch once for all that ask.
+            decode: result of `build_decode`; decodes each batch once for all that ask.
             outputs: outputs of the network.
             batch: the batch.
         """
@@ -309,26 +231,20 @@ class Task(Spec):
         """
         return self
 
-    def build_decode(self, description: Description, signature: Signature) -> Decode:
+    def build_decode(
+        self, description: Description, signature: Signature, strategy: Optional[Strategy] = None
+    ) -> Decode:
         """Returns the function (outputs, batch) -> predictions, by default `decode`.
 
-        Override it if decoding depends on the description or the signature.
+        Override it if decoding depends on the description or the signature, or calls the network again in each step of
+        a prediction.
 
         Args:
             description: description of the run.
             signature: signature of the network.
+            strategy: strategy whose `values` are the current weights; None in reports, which get predictions.
         """
         return self.decode
-
-    def build_decode_with(self, description: Description, signature: Signature, strategy: Strategy) -> Decode:
-        """Does the same as `build_decode`, for tasks that call the network again in each step of a prediction.
-
-        Args:
-            description: description of the run.
-            signature: signature of the network.
-            strategy: strategy whose `values` are the current weights.
-        """
-        return self.build_decode(description, signature)
 
     def decode(self, outputs: Tuple[NDArray, ...], batch: Batch) -> Predictions:
         """Converts network outputs to predictions, still on the device.
@@ -338,59 +254,8 @@ class Task(Spec):
         """
         raise NotImplementedError
 
-    def export_outputs(
-        self, F: OperatorModule, outputs: Sequence[Array], description: Description, signature: Signature
-    ) -> Dict[str, Array]:
-        """Returns predictions by name that an exported network makes beside its own outputs, see `decode`.
-
-        Args:
-            F: MXNet's operators of symbols.
-            outputs: outputs of the network.
-            description: description of the run.
-            signature: signature of the network.
-        """
-        return {}
-
-    def export_facts(self, description: Description, signature: Signature, strategy: Strategy) -> Dict[str, Json]:
-        """Returns what an exported folder's reader needs to know of the task; by default its settings.
-
-        Args:
-            description: description of the run.
-            signature: signature of the network.
-            strategy: strategy that holds the weights.
-        """
-        return self.model_dump(mode="json")
-
-    def export_parts(
-        self, description: Description, signature: Signature, strategy: Strategy, inputs: Sequence[np.ndarray]
-    ) -> Mapping[str, ExportedPart]:
-        """Returns further graphs of an exported network by name, such as the step of a decoder.
-
-        Args:
-            description: description of the run.
-            signature: signature of the network.
-            strategy: strategy that holds the weights.
-            inputs: network inputs of real samples, (B, ...) each.
-        """
-        return {}
-
-    def build_decode_by_parts(
-        self, description: Description, signature: Signature, strategy: Strategy, folder: ExportedFolder
-    ) -> Decode:
-        """Does the same as `build_decode_with`, with the networks that `export_parts` returned, in onnxruntime.
-
-        Tasks override it if their predictions are computed by such networks.
-
-        Args:
-            description: description of the run.
-            signature: signature of the network.
-            strategy: strategy that holds the weights.
-            folder: runs the parts; its `signature` has their inputs and outputs.
-        """
-        return self.build_decode_with(description, signature, strategy)
-
     def row(self, signature: Signature, prediction: np.ndarray, top_k: int) -> Mapping[str, Json]:
-        """Returns the row that `predict` writes for one prediction, as JSON.
+        """Returns the row that `predict` writes for one prediction, as JSON; see `prediction_format` for other rows.
 
         Args:
             signature: signature of the network.
@@ -399,63 +264,13 @@ class Task(Spec):
         """
         raise NotImplementedError
 
-    def rows(
-        self, signature: Signature, source: Samples, predictions: Iterable[Tuple[int, np.ndarray]], top_k: int
-    ) -> Iterator[Tuple[int, Mapping[str, Json]]]:
-        """Yields (index, row) for each row that `predict` writes; index refers to the locations of `open_inputs`.
+    def prediction_format(self) -> PredictionFormat:
+        """Returns the rows and files in which `predict` writes predictions."""
+        return PredictionFormat(self)
 
-        Override it if a row covers several samples, or contains data of the source.
-
-        Args:
-            signature: signature of the network.
-            source: input samples.
-            predictions: (index of the sample, prediction), in order.
-            top_k: see `row`.
-        """
-        for number, prediction in predictions:
-            yield number, self.row(signature, prediction, top_k)
-
-    def encode_file(self, signature: Signature, prediction: np.ndarray, source: Samples, index: int) -> bytes:
-        """Returns the content of the file that `predict` writes for one prediction, for tasks with `writes`.
-
-        Args:
-            signature: signature of the network.
-            prediction: prediction of one sample, as `decode` returned it.
-            source: input samples.
-            index: index of the sample in `source`.
-        """
-        raise NotImplementedError
-
-    def cells(self, row: JsonObject) -> Dict[str, Json]:
-        """Converts a row of `rows` to columns of a CSV file."""
-        return dict(row)
-
-    def format_count(self, count: int) -> str:
-        """Describes the total length of the lists of all rows; see `list_field`."""
-        return f"{count:,} {self.list_field[1]}"
-
-    def sample_ids(self, form: str, places: Sequence[str], dataset: BaseDataset) -> Mapping[str, Json]:
-        """Returns the ids of samples in a prediction format, by place; empty if formats do not need ids.
-
-        Args:
-            form: "jsonl", "csv" or one of `formats`.
-            places: places of the samples, e.g. their files.
-            dataset: dataset of the run.
-
-        Raises:
-            ConfigError: predictions for these files cannot be written in this format.
-        """
-        return {}
-
-    def write_as(self, form: str, signature: Signature, rows: Iterable[JsonObject]) -> Iterator[str]:
-        """Yields predictions in one of `formats`, as pieces of text.
-
-        Args:
-            form: one of `formats`.
-            signature: signature of the network.
-            rows: rows of `predict` in JSONL: "file", the keys of `row`, and "sample_id" where `sample_ids` returns one.
-        """
-        raise NotImplementedError
+    def export_form(self) -> TaskExport:
+        """Returns what an exported network computes and knows beside its outputs."""
+        return TaskExport(self)
 
     def can_show(self, description: Description) -> bool:
         """Returns True if a few validation samples are shown with their predictions."""
@@ -512,21 +327,3 @@ class Task(Spec):
             batch: a few samples.
         """
         raise NotImplementedError
-
-    def show_explained(self, source: Samples, attributions: Sequence[Attribution], title: str) -> List[Artifact]:
-        """Returns figures of the parts of each sample that its explained score comes from.
-
-        Args:
-            source: the samples, in order.
-            attributions: attribution of each sample.
-            title: title with method, split and step.
-        """
-        from mxtrain.data.checking.checks import checks_of
-        from mxtrain.task.heat_figure import draw_heat, heat_table
-        from mxtrain.task.sample_figure import images_of
-        from mxtrain.task.sample_results import location
-
-        images = images_of(source)  # type: ignore[arg-type]  # of images, as `check_explained` says
-        checks = checks_of(source)
-        files = [location(checks.place(row), "sample", item.index) for row, item in enumerate(attributions)]
-        return [heat_table(attributions, files), Figure("explain", lambda most: draw_heat(images, attributions, title))]

@@ -31,6 +31,7 @@ from mxtrain.parallel.objective import Objective
 from mxtrain.parallel.planner import placement_table
 from mxtrain.runtime.gpu_memory import GpuMemoryMeter
 from mxtrain.task.fit import require_same_learned_names
+from mxtrain.task.needs import EQUAL_SHARES
 from mxtrain.training import resume
 from mxtrain.training.actions import build_actions
 from mxtrain.training.batch_size import (
@@ -315,7 +316,7 @@ def build_monitors(
     layout, is_first = step.strategy.layout, step.store.world.rank == 0
     return Monitors(
         build_profiling(description, network, layout, run_dir, plan.steps_per_epoch) if is_first else None,
-        Stragglers(description.cluster.balance == "speed", description.task.can_balance),
+        Stragglers(description.cluster.balance == "speed", EQUAL_SHARES not in description.task.needs),
         GpuMemoryMeter(layout.gpus if is_first else []),
     )
 
@@ -376,5 +377,5 @@ def run_info_fields(description: Description, plan: Plan, signature: Signature, 
         "graph_nodes": lambda: graph_nodes(network, signature.shape),
         "model_table": summarize(network, signature.shape).table(),
         "predicts": description.task.predicts,
-        "predict_inputs": description.task.predict_inputs,
+        "predict_inputs": description.task.prediction_format().inputs,
     }

@@ -28,7 +28,7 @@ def build_loss(description: Description, signature: Signature, training: bool) -
     loss = task.build_loss(description, signature, training)
     spec = description.distillation
     if spec.teacher is not None:
-        kind = task.distillation_kind(signature)
+        kind = "score" if task.distils == "scores" and task.num_classes(signature) == 1 else task.distils
         loss = spec.build_loss(loss, kind, len(task.output_shapes(description, signature)), training)
     block = hybridize(loss)  # type: ignore[arg-type]  # it is a block
     meter = task.build_meter(description, signature, LossWeights.from_loss(loss), training)
@@ -72,5 +72,5 @@ def build_evaluator(
     loss, meter = build_loss(description, signature, training=False)
     metrics = description.task.metrics(description, signature)
     on_host = {name: metric for name, metric in metrics.items() if isinstance(metric, HostMetric)}
-    decode = decode or description.task.build_decode_with(description, signature, strategy)
+    decode = decode or description.task.build_decode(description, signature, strategy)
     return Evaluator(strategy, loss, meter, on_host, decode)

@@ -6,6 +6,7 @@ import logging
 from typing import TYPE_CHECKING, List, Optional
 
 from mxtrain.config.groups import Description
+from mxtrain.task.fit import constant_metrics
 from mxtrain.training.estimate import Estimate, estimate_training
 from mxtrain.training.plan import total_steps_of
 from mxtrain.training.remedies import less_memory
@@ -82,7 +83,7 @@ def log_remarks(
     if description.rates.remark:
         log.info("%s", description.rates.remark)
     warnings = warnings_of(description, train.total, len(train), objective.meter, workers)
-    for line in [*warnings, *few_samples(splits), *description.task.warnings(description, signature)]:
+    for line in [*warnings, *few_samples(splits), *constant_metrics(description, signature)]:
         log.warning("%s", line)
     say_estimate(description, estimate_training(objective, layout, len(train), train.total))
 

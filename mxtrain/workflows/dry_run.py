@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, List, NamedTuple, Optional, Tuple
 from mxtrain.config.groups import Description
 from mxtrain.kvstore.world import World
 from mxtrain.model.graph.summary import summarize
+from mxtrain.task.fit import constant_metrics
 from mxtrain.training.estimate import Estimate, estimate_training, shown_memory, shown_time
 from mxtrain.training.loaders import build_data, open_data, with_batch_size
 from mxtrain.training.network import build_network
@@ -73,7 +74,7 @@ def rehearse(description: Description) -> DryRun:
         ),
         *_estimated(estimate, steps, total),
     ]
-    warnings = [*few_samples(splits), *description.task.warnings(description, signature)]
+    warnings = [*few_samples(splits), *constant_metrics(description, signature)]
     if estimate is not None and estimate.exceeds_memory:
         warnings.append(f"training needs more memory than there is. {less_memory(description)}")
     return DryRun(rows, warnings)

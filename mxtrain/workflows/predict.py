@@ -182,10 +182,11 @@ def write_predictions(
     readable = [name for number, name in enumerate(names) if -1 - number not in unreadable]
     copied = {} if own_data else dataset.copied_cells(readable, settings.keep, signature)
     folder = files_folder(task, settings, run.checkpoint)
-    files = [] if folder is None else [folder / name for name in file_names(locations, task.writes_ending)]
+    written = task.prediction_format()
+    files = [] if folder is None else [folder / name for name in file_names(locations, written.writes_ending)]
     outputs = [*files, *([Path(settings.output)] if settings.output else [])]
     refuse_overwriting(outputs, [*locations, *names])
-    sample_ids = task.sample_ids(form, locations, dataset)
+    sample_ids = written.sample_ids(form, locations, dataset)
     warn_unseen(dataset, source, signature)
     # These modules import MXNet, which takes seconds: wrong arguments are reported before that.
     from mxtrain.training.loaders import build_loader
@@ -195,7 +196,7 @@ def write_predictions(
     loader = build_loader(run.description, source, signature, trained.device, in_order=True)
     predicted = predict_rows(trained, loader, source, locations, settings.top_k, unreadable, files, copied)
     predicted = itertools.islice(predicted, len(locations))  # a split has more samples than are asked for
-    rows = CountingIterator(predicted, task.list_field[0])
+    rows = CountingIterator(predicted, written.list_field[0])
     try:
         with destination as stream:
             columns = list(next(iter(copied.values()), ()))
@@ -261,7 +262,7 @@ def choose_format(task: Task, settings: PredictSettings) -> str:
     Raises:
         ConfigError: the task does not have the format.
     """
-    allowed = ("auto", "jsonl", "csv", *task.formats)
+    allowed = ("auto", "jsonl", "csv", *task.prediction_format().formats)
     if settings.format not in allowed:
         raise ConfigError(
             f"predict: format={settings.format}: there is no such form.{did_you_mean(settings.format, allowed)} It may "
@@ -278,13 +279,14 @@ def files_folder(task: Task, settings: PredictSettings, checkpoint: Checkpoint) 
     Raises:
         ConfigError: `folder` is given, but the task writes no files.
     """
-    if not task.writes:
+    written = task.prediction_format()
+    if not written.writes:
         if settings.folder is not None:
             raise ConfigError(f"predict: folder={settings.folder}, and task={task.name} writes no files. Leave it out.")
         return None
     if settings.folder is not None:
         return Path(settings.folder)
-    if not task.writes_by_default:
+    if not written.writes_by_default:
         return None
     refuse_links(run_dir_of(checkpoint.path), ("predict",))
     return require_writable(run_dir_of(checkpoint.path) / "predict", "folder")
@@ -358,19 +360,19 @@ def predict_rows(
     Raises:
         ConfigError: a column of `copied` has the name of a column of the predictions.
     """
-    task = trained.description.task
+    written = trained.description.task.prediction_format()
     empty = dict.fromkeys(next(iter(copied.values()), ()), "")
     predictions = predict_samples(trained, loader, source, unreadable, files)
     if arrays is not None:
         predictions = _noted(predictions, arrays)
-    for number, prediction in task.rows(trained.signature, source, predictions, top_k):
+    for number, prediction in written.rows(trained.signature, source, predictions, top_k):
         cells = copied.get(locations[number], empty)
         for name in cells:
             if name in prediction or name == "file":
                 raise ConfigError(f"keep={name}: predictions have a column '{name}' of their own. Rename the table's.")
         row = {"file": locations[number], **cells, **prediction}
         if files:
-            row[task.writes] = str(files[number])
+            row[written.writes] = str(files[number])
         yield row
 
 
@@ -386,14 +388,14 @@ def predict_samples(
     """Yields the index and decoded prediction of each readable sample, and writes its file if `files` has a path."""
     from mxtrain.engine.predictions import to_host
 
-    task, position = trained.description.task, 0
+    written, position = trained.description.task.prediction_format(), 0
     decode = trained.evaluator.decode
     assert decode is not None
     for batch, outputs in trained.evaluator.predict(loader):
         for prediction in to_host(decode(outputs, batch)):
             if position not in unreadable:
                 if position < len(files):
-                    write_file(files[position], task.encode_file(trained.signature, prediction, source, position))
+                    write_file(files[position], written.encode_file(trained.signature, prediction, source, position))
                 yield position, prediction
             position += 1
 
@@ -434,20 +436,21 @@ def write_rows(
     sample_ids: Mapping[str, Json],
     copied: Sequence[str],
 ) -> None:
-    """Writes predictions as JSONL, CSV or a format of the task; arguments as in `Task.write_as`.
+    """Writes predictions as JSONL, CSV or a format of the task; arguments as in `PredictionFormat.write_as`.
 
     Args:
-        copied: columns of a table in the rows, which `Task.cells` does not know.
+        copied: columns of a table in the rows, which `PredictionFormat.cells` does not know.
     """
+    written = task.prediction_format()
     if form == "jsonl":
         for row in rows:
             stream.write(encode_json(row).decode() + "\n")
     elif form == "csv":
         first = ("file", *copied)
-        write_csv(({**{name: row.pop(name) for name in first}, **task.cells(row)} for row in rows), stream)
+        write_csv(({**{name: row.pop(name) for name in first}, **written.cells(row)} for row in rows), stream)
     else:
         rows_with_ids = ({**row, "sample_id": sample_ids[str(row["file"])]} for row in rows) if sample_ids else rows
-        for part in task.write_as(form, signature, rows_with_ids):
+        for part in written.write_as(form, signature, rows_with_ids):
             stream.write(part)
 
 

@@ -320,7 +320,7 @@ def _load(run_dir: str) -> Tuple[Any, List[np.ndarray]]:
     from mxtrain.training.loaders import build_loader
 
     trained = restored.load()
-    decode = trained.description.task.build_decode_with(description, signature, trained.strategy)
+    decode = trained.description.task.build_decode(description, signature, trained.strategy)
     loader = build_loader(description, open_splits(dataset).test, signature, trained.device, in_order=True)
     sources = []
     for batch in loader.epoch(0):

@@ -20,6 +20,7 @@ from mxtrain.recommendation.baselines import item_neighbours, mean_ratings, popu
 from mxtrain.recommendation.interactions import InteractionTable
 from mxtrain.recommendation.loader import RecommendationDraw
 from mxtrain.recommendation.source import Interactions
+from mxtrain.task.fit import constant_metrics
 from mxtrain.terminal.report import next_commands
 from mxtrain.training.loaders import build_loader
 from mxtrain.types import CommandLine
@@ -141,7 +142,7 @@ def test_all_items_are_scored_like_candidates_without_the_items_of_the_user(
     loader = build_loader(description, splits.test, signature, strategy.layout.devices[0][0], prefetch=0)
     (batch,) = loader.epoch(0)
     (outputs,) = strategy.predict(batch.inputs)
-    decode = description.task.build_decode_with(description, signature, strategy)
+    decode = description.task.build_decode(description, signature, strategy)
     fast = decode((outputs,), batch).asnumpy()
     for row, user in enumerate(splits.test.user_N.tolist()):
         has = set(splits.test.all_items.items_of(user).tolist()) - {int(splits.test.item_N[row])}
@@ -340,5 +341,5 @@ def test_a_hit_rate_among_fewer_items_than_its_k_is_warned_of(table: Path, descr
     description = describe_run(*words_of(table), "dataset.sampled_negatives=4")
     splits = description.dataset.open()
     signature = description.dataset.infer_signature(splits, description.model)
-    (said,) = description.task.warnings(description, signature)
+    (said,) = constant_metrics(description, signature)
     assert said.startswith("metric.hr_at_k_sampled.k=10: of 5 choices, so it is always 1.")

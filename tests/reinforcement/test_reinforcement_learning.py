@@ -196,7 +196,10 @@ def test_statistics_of_observations_enter_the_network_and_stay_with_its_weights(
         ("dataset=digits", "its samples are for task=classification. Type that."),
         ("trainer.overfit_batches=1", "samples come from the weights, so no batch is the same again"),
         ("kvstore=dist_sync cluster.workers=9", "there are only dataset.num_envs=8 environments to share"),
-        ("kvstore=dist_sync cluster.workers=2 cluster.balance=speed", "each worker keeps its environments"),
+        (
+            "kvstore=dist_sync cluster.workers=2 cluster.balance=speed",
+            "each worker keeps its own samples, such as environments",
+        ),
         ("kvstore=dist_async cluster.workers=2 model.normalize_observations=true", "statistics of its own"),
         ("amp=bfloat16", "Type amp=off."),
         ("dataset.batch_size=100", "it can be 8, 16, 32, 64, 128, 256"),

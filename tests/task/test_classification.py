@@ -43,7 +43,7 @@ def test_a_row_names_the_likeliest_classes(top_k: int, names: Any) -> None:
     row = TASK.row(IMAGES, np.array([0.2, 0.6, 0.2], np.float32), top_k)  # of equal ones the first
     assert (row["class"], row["probability"]) == ("dog", 0.6)
     assert [one["class"] for one in row["top"]] == names
-    cells = TASK.cells(row)
+    cells = TASK.prediction_format().cells(row)
     assert list(cells) == [f"{name}_{n}" for n in range(1, len(names) + 1) for name in ("class", "probability")]
     assert [cells[f"class_{number}"] for number in range(1, len(names) + 1)] == names
 

@@ -272,7 +272,7 @@ def test_a_task_trains_and_its_parts_fit(
             require_equal_predictions(trained, splits.val, loader)
         row = task.row(signature, decode(outputs, batch)[0].asnumpy(), 2)
         assert json.loads(json.dumps(row)) == row and "file" not in row
-        assert all(not isinstance(cell, (dict, list)) for cell in task.cells(row).values())
+        assert all(not isinstance(cell, (dict, list)) for cell in task.prediction_format().cells(row).values())
     samples = made.runner._data.samples
     assert (samples is not None) == task.can_show(description)
     if samples is not None:

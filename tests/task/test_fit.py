@@ -140,7 +140,7 @@ def described(task: str, **chosen: str) -> Tuple[Any, Any]:
     dataset = SimpleNamespace(
         gives=given_by(names["dataset"]), sampler="shuffle", signature_class=parts["dataset"].signature_class
     )
-    model = SimpleNamespace(takes=parts["model"].takes, require_known=lambda names: None)
+    model = SimpleNamespace(takes=parts["model"].takes, require_known=lambda names: None, loss_option="")
     metric = {name: OPTIONS["metric"][name] for name in metrics}
     return OPTIONS["task"][task](), SimpleNamespace(dataset=dataset, model=model, loss=parts["loss"], metric=metric)
 
@@ -195,7 +195,6 @@ class Scans(Images):
 def test_task_of_another_package_takes_a_kind_of_the_package() -> None:
     class Grading(Task):
         takes = Takes(Arrays, ClassIndex)
-        has_classes = True
 
     _, description = described("classification")
     check_fit(Grading(), description)
@@ -271,6 +270,13 @@ def test_task_without_kinds_makes_its_own_targets() -> None:
 def test_message_names_all_options_that_fit(chosen: Dict[str, str], said: str) -> None:
     with pytest.raises(ConfigError, match=re.escape(said)):
         check_fit(*described("detection", **chosen))
+
+
+def test_message_names_the_loss_that_a_model_needs() -> None:
+    task, description = described("detection", loss="ctc")
+    description.model.loss_option = "multibox"
+    with pytest.raises(ConfigError, match=r"Type loss=multibox\.$"):
+        check_fit(task, description)
 
 
 def test_message_names_the_setting_that_a_target_needs() -> None:

@@ -172,11 +172,8 @@ def test_eval_writes_predictions_worst_images_and_a_page(train_run: Any, tmp_pat
 def test_results_are_written_in_the_order_of_the_samples() -> None:
     """Two batches out of order, one sample twice, and a cell with quotes and the end of a line."""
 
-    class Task:
-        has_classes = True
-
     class Reader:
-        description = type("Description", (), {"task": Task})
+        has_one_class = True
 
         def predictions(self, batch: Any, outputs: Any) -> None:
             return None

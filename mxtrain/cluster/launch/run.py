@@ -92,7 +92,7 @@ def show_end(result: Result, run_dir: Path, description: Description, command: C
 
         task = description.task
         console = open_console(sys.stdout)
-        print_end(console, result, run_dir, description.config, command, task.predicts, task.predict_inputs)
+        print_end(console, result, run_dir, description.config, command, task.predicts, task.prediction_format().inputs)
     outcome = Outcome.from_result(None, command.words, run_dir, result)
     print_outcome(outcome)
     return outcome

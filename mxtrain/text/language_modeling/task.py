@@ -13,6 +13,7 @@ from typing_extensions import Annotated
 from mxtrain.errors import ConfigError
 from mxtrain.loss.custom import CustomLoss
 from mxtrain.task.spec import Report, Task
+from mxtrain.task.task_export import TaskExport
 from mxtrain.text.kinds import NextTokens
 from mxtrain.text.language_modeling.continuation import ContinuationDecoder, decoding_network
 from mxtrain.text.language_modeling.sampling import Sampling, usual_count
@@ -83,27 +84,15 @@ class LanguageModeling(Task):
     def _sampling(self) -> Sampling:
         return Sampling(self.temperature, self.top_k, self.top_p, self.sampling_seed)
 
-    def build_decode_with(self, description: Description, signature: Signature, strategy: Strategy) -> Decode:
+    def build_decode(
+        self, description: Description, signature: Signature, strategy: Optional[Strategy] = None
+    ) -> Decode:
+        assert strategy is not None
         count = None if self.new_tokens == "auto" else self.new_tokens
         return ContinuationDecoder(description, signature, strategy, self._sampling(), count)
 
-    def export_facts(self, description: Description, signature: Signature, strategy: Strategy) -> Dict[str, Json]:
-        longest = decoding_network(description, signature, strategy).longest
-        count = usual_count(longest) if self.new_tokens == "auto" else self.new_tokens
-        length = shapes_of(signature.shape)[0][0]
-        max_prompt = length if longest is None else min(length, longest - count)
-        return {**self.model_dump(mode="json"), "new_tokens": count, "max_prompt": max_prompt, "longest": longest}
-
-    def export_parts(
-        self, description: Description, signature: Signature, strategy: Strategy, inputs: Sequence[np.ndarray]
-    ) -> Mapping[str, ExportedPart]:
-        """Returns the step with which exported folders generate token by token."""
-        from mxtrain.text.exported_steps import language_parts
-
-        return language_parts(decoding_network(description, signature, strategy).current(), inputs[0])
-
     def decode(self, outputs: Tuple[NDArray, ...], batch: Batch) -> NDArray:
-        raise AssertionError("texts are continued token by token: `build_decode_with`")
+        raise AssertionError("texts are continued token by token: `build_decode`")
 
     def record_of(self, index: int, meta: Any) -> Optional[int]:
         """Returns None: a sample is a window of the text."""
@@ -138,3 +127,27 @@ class LanguageModeling(Task):
         from mxtrain.text.language_modeling.report import LanguageReport
 
         return LanguageReport(description, signature, source, self.ngrams)
+
+    def export_form(self) -> TaskExport:
+        return LanguageModelingExport(self)
+
+
+class LanguageModelingExport(TaskExport):
+    """Export of networks of `LanguageModeling`."""
+
+    task: LanguageModeling
+
+    def facts(self, description: Description, signature: Signature, strategy: Strategy) -> Dict[str, Json]:
+        longest = decoding_network(description, signature, strategy).longest
+        count = usual_count(longest) if self.task.new_tokens == "auto" else self.task.new_tokens
+        length = shapes_of(signature.shape)[0][0]
+        max_prompt = length if longest is None else min(length, longest - count)
+        return {**self.task.model_dump(mode="json"), "new_tokens": count, "max_prompt": max_prompt, "longest": longest}
+
+    def parts(
+        self, description: Description, signature: Signature, strategy: Strategy, inputs: Sequence[np.ndarray]
+    ) -> Mapping[str, ExportedPart]:
+        """Returns the step with which exported folders generate token by token."""
+        from mxtrain.text.exported_steps import language_parts
+
+        return language_parts(decoding_network(description, signature, strategy).current(), inputs[0])

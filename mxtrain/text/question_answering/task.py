@@ -10,6 +10,7 @@ import json
 from typing import TYPE_CHECKING, Any, ClassVar, Iterable, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 from mxtrain.errors import ConfigError, DataError
+from mxtrain.task.prediction_format import PredictionFormat
 from mxtrain.task.spec import Report, Task
 from mxtrain.text.kinds import AnswerSpan
 from mxtrain.text.losses import SpanSoftmaxCrossEntropy
@@ -38,8 +39,6 @@ class QuestionAnswering(Task):
 
     name: ClassVar[str] = "question_answering"
     takes: ClassVar[Takes] = Takes(AnswerSpan)
-    formats: ClassVar[Tuple[str, ...]] = ("squad",)
-    has_results: ClassVar[bool] = True
 
     def check(self, description: Description) -> None:
         super().check(description)
@@ -89,6 +88,34 @@ class QuestionAnswering(Task):
         first, last = prediction.argmax(axis=0).tolist()
         return {"first_token": first, "last_token": last}
 
+    def can_show(self, description: Description) -> bool:
+        return True
+
+    def show(
+        self, signature: Signature, source: Samples, predictions: Sequence[np.ndarray], targets: Sequence[np.ndarray]
+    ) -> List[Artifact]:
+        windows: Sequence[Window] = source.windows  # type: ignore[attr-defined]  # of QuestionSource
+        rows = []
+        for number, row in self.prediction_format().rows(signature, source, enumerate(predictions), 1):
+            question = next(window.question for window in windows if window.number == number)
+            golds = " | ".join(dict.fromkeys(answer.text for answer in question.answers))
+            rows.append([question.text, golds, str(row["answer"])])
+        return [Table("samples", ["question", "right", "predicted"], rows)]
+
+    def build_report(self, description: Description, signature: Signature, source: Samples) -> Report:
+        from mxtrain.text.question_answering.report import AnswerReport
+
+        return AnswerReport(self.build_decode(description, signature), source)  # type: ignore[arg-type]
+
+    def prediction_format(self) -> PredictionFormat:
+        return QuestionAnsweringFormat(self)
+
+
+class QuestionAnsweringFormat(PredictionFormat):
+    """Rows and files of the predictions of `QuestionAnswering`."""
+
+    formats: ClassVar[Tuple[str, ...]] = ("squad",)
+
     def rows(
         self, signature: Signature, source: Samples, predictions: Iterable[Tuple[int, np.ndarray]], top_k: int
     ) -> Iterator[Tuple[int, Mapping[str, Json]]]:
@@ -116,22 +143,3 @@ class QuestionAnswering(Task):
             yield f"{separator}\n{json.dumps(row['id'])}: {json.dumps(row['answer'])}"
             separator = ","
         yield "\n}\n" if separator == "," else "{}\n"
-
-    def can_show(self, description: Description) -> bool:
-        return True
-
-    def show(
-        self, signature: Signature, source: Samples, predictions: Sequence[np.ndarray], targets: Sequence[np.ndarray]
-    ) -> List[Artifact]:
-        windows: Sequence[Window] = source.windows  # type: ignore[attr-defined]  # of QuestionSource
-        rows = []
-        for number, row in self.rows(signature, source, enumerate(predictions), 1):
-            question = next(window.question for window in windows if window.number == number)
-            golds = " | ".join(dict.fromkeys(answer.text for answer in question.answers))
-            rows.append([question.text, golds, str(row["answer"])])
-        return [Table("samples", ["question", "right", "predicted"], rows)]
-
-    def build_report(self, description: Description, signature: Signature, source: Samples) -> Report:
-        from mxtrain.text.question_answering.report import AnswerReport
-
-        return AnswerReport(self.build_decode(description, signature), source)  # type: ignore[arg-type]

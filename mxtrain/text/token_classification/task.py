@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Dict, Iterable, Iterator, List,
 
 from mxtrain.errors import ConfigError
 from mxtrain.loss.custom import CustomLoss
+from mxtrain.task.prediction_format import PredictionFormat
 from mxtrain.task.spec import Report, Task
 from mxtrain.text.kinds import TokenTags
 from mxtrain.text.token_classification.tags import TagCodes, find_entities, is_plain
@@ -38,8 +39,6 @@ class TokenClassification(Task):
 
     name: ClassVar[str] = "token_classification"
     takes: ClassVar[Takes] = Takes(TokenTags)
-    formats: ClassVar[Tuple[str, ...]] = ("conll",)
-    has_results: ClassVar[bool] = True
 
     def check(self, description: Description) -> None:
         super().check(description)
@@ -93,26 +92,6 @@ class TokenClassification(Task):
         """Returns the tags of the words of a sample."""
         return {"tags": tags_of(signature, prediction)}
 
-    def rows(
-        self, signature: Signature, source: Samples, predictions: Iterable[Tuple[int, np.ndarray]], top_k: int
-    ) -> Iterator[Tuple[int, Mapping[str, Json]]]:
-        """Yields the words of each sentence, their tags, and the entities that the tags describe."""
-        sentences = source.words.sentences  # type: ignore[attr-defined]  # of TaggedSentences
-        for index, tags in joined(sentences, (tags_of(signature, prediction) for _, prediction in predictions)):
-            row: Dict[str, Json] = {"words": list(sentences[index]), "tags": tags}
-            if not is_plain(signature.class_names):
-                row["entities"] = entities_of(signature, sentences[index], tags)
-            yield index, row
-
-    def cells(self, row: JsonObject) -> Dict[str, Json]:
-        """Returns words and tags, joined with spaces."""
-        return {key: " ".join(row[key]) for key in ("words", "tags") if key in row}
-
-    def write_as(self, form: str, signature: Signature, rows: Iterable[JsonObject]) -> Iterator[str]:
-        """Yields CoNLL columns: a word and its tag per line, an empty line after each sentence."""
-        for row in rows:
-            yield "".join(f"{word} {tag}\n" for word, tag in zip(row["words"], row["tags"])) + "\n"
-
     def can_show(self, description: Description) -> bool:
         return True
 
@@ -136,6 +115,35 @@ class TokenClassification(Task):
         from mxtrain.text.token_classification.report import TokenReport
 
         return TokenReport(self.build_decode(description, signature), signature, source)  # type: ignore[arg-type]
+
+    def prediction_format(self) -> PredictionFormat:
+        return TokenClassificationFormat(self)
+
+
+class TokenClassificationFormat(PredictionFormat):
+    """Rows and files of the predictions of `TokenClassification`."""
+
+    formats: ClassVar[Tuple[str, ...]] = ("conll",)
+
+    def rows(
+        self, signature: Signature, source: Samples, predictions: Iterable[Tuple[int, np.ndarray]], top_k: int
+    ) -> Iterator[Tuple[int, Mapping[str, Json]]]:
+        """Yields the words of each sentence, their tags, and the entities that the tags describe."""
+        sentences = source.words.sentences  # type: ignore[attr-defined]  # of TaggedSentences
+        for index, tags in joined(sentences, (tags_of(signature, prediction) for _, prediction in predictions)):
+            row: Dict[str, Json] = {"words": list(sentences[index]), "tags": tags}
+            if not is_plain(signature.class_names):
+                row["entities"] = entities_of(signature, sentences[index], tags)
+            yield index, row
+
+    def cells(self, row: JsonObject) -> Dict[str, Json]:
+        """Returns words and tags, joined with spaces."""
+        return {key: " ".join(row[key]) for key in ("words", "tags") if key in row}
+
+    def write_as(self, form: str, signature: Signature, rows: Iterable[JsonObject]) -> Iterator[str]:
+        """Yields CoNLL columns: a word and its tag per line, an empty line after each sentence."""
+        for row in rows:
+            yield "".join(f"{word} {tag}\n" for word, tag in zip(row["words"], row["tags"])) + "\n"
 
 
 def tags_of(signature: Signature, prediction: np.ndarray) -> List[str]:

@@ -70,7 +70,7 @@ class BeamSearchTask(Task):
         return Beam(bos, eos, self.beam_size, self.length_penalty, never)
 
     def build_searching(self, network: DecodingNetwork, beam: Beam, read: ReadSource) -> BeamSearching:
-        """Builds the result of `build_decode_with`.
+        """Builds the result of `build_decode`.
 
         Args:
             network: a `StepDecoder`.

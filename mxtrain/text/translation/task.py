@@ -19,7 +19,9 @@ from mxtrain.loss.custom import CustomLoss
 from mxtrain.metric.metrics import TokenMetric
 from mxtrain.metric.texts import MECAB, Bleu, TextMetric, sacrebleu_metric
 from mxtrain.task.decoding_network import DecodingNetwork
+from mxtrain.task.prediction_format import PredictionFormat
 from mxtrain.task.report import Report
+from mxtrain.task.task_export import TaskExport
 from mxtrain.text.translation.beam_searching import BeamSearchTask, hypotheses_of
 from mxtrain.text.translation.model import TranslatingModel
 from mxtrain.text.translation.signature import TranslationSignature
@@ -67,8 +69,6 @@ class Translation(BeamSearchTask):
 
     name: ClassVar[str] = "translation"
     takes: ClassVar[Takes] = Takes(Translations)
-    formats: ClassVar[Tuple[str, ...]] = ("text",)
-    has_results: ClassVar[bool] = True
     decodes_slowly: ClassVar[bool] = True
 
     def check(self, description: Description) -> None:
@@ -143,7 +143,10 @@ class Translation(BeamSearchTask):
 
         return None if training else collate
 
-    def build_decode_with(self, description: Description, signature: Signature, strategy: Strategy) -> Decode:
+    def build_decode(
+        self, description: Description, signature: Signature, strategy: Optional[Strategy] = None
+    ) -> Decode:
+        assert strategy is not None
         network = _decoding_network(description, signature, strategy)
         special = TranslationSignature.cast(signature).target_tokenizer_config.tokenizer.special
         assert special.bos is not None and special.eos is not None
@@ -151,35 +154,8 @@ class Translation(BeamSearchTask):
         beam = self.build_beam(special.bos, special.eos, never)
         return self.build_searching(network, beam, lambda batch: (batch.inputs[:2], batch.inputs[1].asnumpy()))
 
-    def export_facts(self, description: Description, signature: Signature, strategy: Strategy) -> Dict[str, Json]:
-        longest = _decoding_network(description, signature, strategy).longest
-        return {**self.model_dump(mode="json"), "longest": longest}
-
-    def export_parts(
-        self, description: Description, signature: Signature, strategy: Strategy, inputs: Sequence[np.ndarray]
-    ) -> Mapping[str, ExportedPart]:
-        """Returns the encoder and the decoding step with which exported folders run beam search."""
-        from mxtrain.text.exported_steps import translation_parts
-
-        network = _decoding_network(description, signature, strategy)
-        bos = TranslationSignature.cast(signature).target_tokenizer_config.tokenizer.special.bos
-        assert bos is not None
-        max_tokens = self.max_tokens if network.longest is None else min(self.max_tokens, network.longest - 1)
-        return translation_parts(network.current(), inputs[0], inputs[1], bos, max_tokens + 1)
-
-    def build_decode_by_parts(
-        self, description: Description, signature: Signature, strategy: Strategy, folder: ExportedFolder
-    ) -> Decode:
-        """See `Task`."""
-        from mxtrain.text.translation.exported_decoding import ExportedDecoder
-
-        searching: Any = self.build_decode_with(description, signature, strategy)
-        if "step" not in folder.signature["parts"]:  # a network of the user's own, whose step cannot be traced
-            return searching
-        return replace(searching, network=ExportedDecoder(folder, searching.network))
-
     def decode(self, outputs: Tuple[NDArray, ...], batch: Batch) -> NDArray:
-        raise AssertionError("texts are translated token by token: `build_decode_with`")
+        raise AssertionError("texts are translated token by token: `build_decode`")
 
     def texts(self, signature: Signature, prediction: np.ndarray) -> List[Tuple[str, float]]:
         """Returns the translations, best first, with their log probabilities."""
@@ -203,28 +179,6 @@ class Translation(BeamSearchTask):
             row["others"] = [{"translation": text, "score": round(score, 4)} for text, score in others]
         return row
 
-    def cells(self, row: JsonObject) -> Dict[str, Json]:
-        return {name: value for name, value in row.items() if name != "others"}
-
-    def rows(
-        self, signature: Signature, source: Samples, predictions: Iterable[Tuple[int, np.ndarray]], top_k: int
-    ) -> Iterator[Tuple[int, Mapping[str, Json]]]:
-        """Yields sources and translations. Empty lines stay empty; truncated sources have `is_cut`."""
-        pairs: AnyPairs = source  # type: ignore[assignment]  # of pairs
-        fits_N = pairs.tokens(configs_of(signature)).source_fits_N
-        for number, prediction in predictions:
-            text = pairs.pairs[number][0]
-            result = self.row(signature, prediction, top_k) if text.strip() else {"translation": "", "score": 0.0}
-            row = {"source": text, **result}
-            if not fits_N[number]:
-                row["is_cut"] = True
-            yield number, row
-
-    def write_as(self, form: str, signature: Signature, rows: Iterable[JsonObject]) -> Iterator[str]:
-        """Yields the translations, one per line."""
-        for row in rows:
-            yield " ".join(split_lines(str(row["translation"]))) + "\n"
-
     def can_show(self, description: Description) -> bool:
         return True
 
@@ -241,6 +195,75 @@ class Translation(BeamSearchTask):
 
     def build_report(self, description: Description, signature: Signature, source: Samples) -> Report:
         return TranslationReport(source)  # type: ignore[arg-type]  # of pairs
+
+    def prediction_format(self) -> PredictionFormat:
+        return TranslationFormat(self)
+
+    def export_form(self) -> TaskExport:
+        return TranslationExport(self)
+
+
+class TranslationFormat(PredictionFormat):
+    """Rows and files of the predictions of `Translation`."""
+
+    task: Translation
+
+    formats: ClassVar[Tuple[str, ...]] = ("text",)
+
+    def cells(self, row: JsonObject) -> Dict[str, Json]:
+        return {name: value for name, value in row.items() if name != "others"}
+
+    def rows(
+        self, signature: Signature, source: Samples, predictions: Iterable[Tuple[int, np.ndarray]], top_k: int
+    ) -> Iterator[Tuple[int, Mapping[str, Json]]]:
+        """Yields sources and translations. Empty lines stay empty; truncated sources have `is_cut`."""
+        pairs: AnyPairs = source  # type: ignore[assignment]  # of pairs
+        fits_N = pairs.tokens(configs_of(signature)).source_fits_N
+        for number, prediction in predictions:
+            text = pairs.pairs[number][0]
+            result = self.task.row(signature, prediction, top_k) if text.strip() else {"translation": "", "score": 0.0}
+            row = {"source": text, **result}
+            if not fits_N[number]:
+                row["is_cut"] = True
+            yield number, row
+
+    def write_as(self, form: str, signature: Signature, rows: Iterable[JsonObject]) -> Iterator[str]:
+        """Yields the translations, one per line."""
+        for row in rows:
+            yield " ".join(split_lines(str(row["translation"]))) + "\n"
+
+
+class TranslationExport(TaskExport):
+    """Export of networks of `Translation`."""
+
+    task: Translation
+
+    def facts(self, description: Description, signature: Signature, strategy: Strategy) -> Dict[str, Json]:
+        longest = _decoding_network(description, signature, strategy).longest
+        return {**self.task.model_dump(mode="json"), "longest": longest}
+
+    def parts(
+        self, description: Description, signature: Signature, strategy: Strategy, inputs: Sequence[np.ndarray]
+    ) -> Mapping[str, ExportedPart]:
+        """Returns the encoder and the decoding step with which exported folders run beam search."""
+        from mxtrain.text.exported_steps import translation_parts
+
+        network = _decoding_network(description, signature, strategy)
+        bos = TranslationSignature.cast(signature).target_tokenizer_config.tokenizer.special.bos
+        assert bos is not None
+        max_tokens = self.task.max_tokens if network.longest is None else min(self.task.max_tokens, network.longest - 1)
+        return translation_parts(network.current(), inputs[0], inputs[1], bos, max_tokens + 1)
+
+    def build_decode(
+        self, description: Description, signature: Signature, strategy: Strategy, folder: ExportedFolder
+    ) -> Decode:
+        """See `Task`."""
+        from mxtrain.text.translation.exported_decoding import ExportedDecoder
+
+        searching: Any = self.task.build_decode(description, signature, strategy)
+        if "step" not in folder.signature["parts"]:  # a network of the user's own, whose step cannot be traced
+            return searching
+        return replace(searching, network=ExportedDecoder(folder, searching.network))
 
 
 def _decoding_network(description: Description, signature: Signature, strategy: Strategy) -> DecodingNetwork:

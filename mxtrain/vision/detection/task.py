@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, ClassVar, Dict, Iterable, Iterator, List, Mapp
 
 from mxtrain.data.loading.randomness import uniform_rows
 from mxtrain.errors import ConfigError
+from mxtrain.task.prediction_format import PredictionFormat
 from mxtrain.task.spec import Report, Task
+from mxtrain.task.task_export import TaskExport
 from mxtrain.types import Artifact, Figure, Fraction, shapes_of
 from mxtrain.types.kinds import Takes
 from mxtrain.vision.detection.boxed_files import BoxedFiles
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
     from mxtrain.data.signature import Signature
     from mxtrain.data.spec import BaseDataset, Samples
     from mxtrain.engine.predictions import Decode
+    from mxtrain.parallel.base import Strategy
     from mxtrain.task.explained import Explained
     from mxtrain.task.sample_results import EvaluatedSample
     from mxtrain.types import Batch, Shape, Shapes
@@ -51,14 +54,8 @@ class Detection(Task):
     -1 are padding.
     """
 
-    exports_any_size: ClassVar[bool] = False
     name: ClassVar[str] = "detection"
     takes: ClassVar[Takes] = Takes(Boxes)
-    writes: ClassVar[str] = "picture"
-    writes_by_default: ClassVar[bool] = False
-    formats: ClassVar[Tuple[str, ...]] = ("coco",)
-    list_field: ClassVar[Tuple[str, str]] = ("found", "boxes")
-    has_results: ClassVar[bool] = True
 
     score_threshold: Fraction = 0.3
     """Smallest score of detections in figures and predictions; metrics use all detections."""
@@ -151,13 +148,9 @@ class Detection(Task):
         shapes = self.output_shapes(description, signature)
         return description.loss.build_for(self.num_classes(signature), shapes)
 
-    def export_outputs(
-        self, F: OperatorModule, outputs: Sequence[Array], description: Description, signature: Signature
-    ) -> Dict[str, Array]:
-        """Returns detections (B, N, 6) in pixels of the network's input, see `BoxCoding.decode`."""
-        return {"detections": self._coding(description, signature).decode(outputs, F)}
-
-    def build_decode(self, description: Description, signature: Signature) -> Decode:
+    def build_decode(
+        self, description: Description, signature: Signature, strategy: Optional[Strategy] = None
+    ) -> Decode:
         from mxtrain.engine.backend import nd
 
         coding = self._coding(description, signature)
@@ -236,36 +229,6 @@ class Detection(Task):
         has_area = (right > left) & (bottom > top)
         return prediction[(prediction[:, 0] >= 0) & (prediction[:, 1] >= self.score_threshold) & has_area]
 
-    def format_count(self, count: int) -> str:
-        return f"{super().format_count(count)} with a score of task.score_threshold={self.score_threshold:g} or more"
-
-    def cells(self, row: JsonObject) -> Dict[str, Json]:
-        """Returns the number of detections, and the one with the highest score."""
-        first = row["found"][0] if row["found"] else {"class": "", "score": "", "box": [""] * 4}
-        edges = dict(zip(("left", "top", "right", "bottom"), first["box"]))
-        return {"count": len(row["found"]), "class": first["class"], "score": first["score"], **edges}
-
-    def sample_ids(self, form: str, places: Sequence[str], dataset: BaseDataset) -> Mapping[str, Json]:
-        """Returns image ids for COCO results: from the dataset's annotations, else the number in the file name, or the
-        name."""
-        return coco_ids(places, dataset) if form == "coco" else {}
-
-    def write_as(self, form: str, signature: Signature, rows: Iterable[JsonObject]) -> Iterator[str]:
-        """Yields COCO's format of results: a list of boxes [left, top, width, height]."""
-        signature = BoxSignature.cast(signature)
-        ids = dict(zip(signature.class_names, signature.category_ids or range(len(signature.class_names))))
-
-        return as_list(
-            {
-                "image_id": row["sample_id"],
-                "category_id": ids[detection["class"]],
-                **self.coco_location(detection),
-                "score": detection["score"],
-            }
-            for row in rows
-            for detection in row["found"]
-        )
-
     def coco_location(self, detection: JsonObject) -> JsonObject:
         """Returns the location of an object in the format of COCO results.
 
@@ -274,15 +237,6 @@ class Detection(Task):
         """
         left, top, right, bottom = detection["box"]
         return {"bbox": [left, top, round(right - left, 2), round(bottom - top, 2)]}
-
-    def encode_file(self, signature: Signature, prediction: np.ndarray, source: Samples, index: int) -> bytes:
-        """Returns the image with its detections."""
-        from mxtrain.vision.detection.box_figure import boxed_samples, draw_boxes
-
-        (sample,) = boxed_samples(source, [index], [self.shown(prediction)])
-        content = io.BytesIO()
-        draw_boxes(sample, signature.class_names).save(content, "PNG")
-        return content.getvalue()
 
     def explained(
         self, description: Description, signature: Signature, outputs: Tuple[NDArray, ...], batch: Batch
@@ -328,3 +282,75 @@ class Detection(Task):
         from mxtrain.vision.detection.detection_report import DetectionReport
 
         return DetectionReport(self, self.build_decode(description, signature), signature, source)
+
+    def prediction_format(self) -> PredictionFormat:
+        return DetectionFormat(self)
+
+    def export_form(self) -> TaskExport:
+        return DetectionExport(self)
+
+
+class DetectionFormat(PredictionFormat):
+    """Rows and files of the predictions of `Detection`."""
+
+    task: Detection
+
+    writes: ClassVar[str] = "picture"
+    writes_by_default: ClassVar[bool] = False
+    formats: ClassVar[Tuple[str, ...]] = ("coco",)
+    list_field: ClassVar[Tuple[str, str]] = ("found", "boxes")
+
+    def format_count(self, count: int) -> str:
+        return (
+            f"{super().format_count(count)} with a score of task.score_threshold={self.task.score_threshold:g} or more"
+        )
+
+    def cells(self, row: JsonObject) -> Dict[str, Json]:
+        """Returns the number of detections, and the one with the highest score."""
+        first = row["found"][0] if row["found"] else {"class": "", "score": "", "box": [""] * 4}
+        edges = dict(zip(("left", "top", "right", "bottom"), first["box"]))
+        return {"count": len(row["found"]), "class": first["class"], "score": first["score"], **edges}
+
+    def sample_ids(self, form: str, places: Sequence[str], dataset: BaseDataset) -> Mapping[str, Json]:
+        """Returns image ids for COCO results: from the dataset's annotations, else the number in the file name, or the
+        name."""
+        return coco_ids(places, dataset) if form == "coco" else {}
+
+    def write_as(self, form: str, signature: Signature, rows: Iterable[JsonObject]) -> Iterator[str]:
+        """Yields COCO's format of results: a list of boxes [left, top, width, height]."""
+        signature = BoxSignature.cast(signature)
+        ids = dict(zip(signature.class_names, signature.category_ids or range(len(signature.class_names))))
+
+        return as_list(
+            {
+                "image_id": row["sample_id"],
+                "category_id": ids[detection["class"]],
+                **self.task.coco_location(detection),
+                "score": detection["score"],
+            }
+            for row in rows
+            for detection in row["found"]
+        )
+
+    def encode_file(self, signature: Signature, prediction: np.ndarray, source: Samples, index: int) -> bytes:
+        """Returns the image with its detections."""
+        from mxtrain.vision.detection.box_figure import boxed_samples, draw_boxes
+
+        (sample,) = boxed_samples(source, [index], [self.task.shown(prediction)])
+        content = io.BytesIO()
+        draw_boxes(sample, signature.class_names).save(content, "PNG")
+        return content.getvalue()
+
+
+class DetectionExport(TaskExport):
+    """Export of networks of `Detection`."""
+
+    task: Detection
+
+    any_size: ClassVar[bool] = False
+
+    def outputs(
+        self, F: OperatorModule, outputs: Sequence[Array], description: Description, signature: Signature
+    ) -> Dict[str, Array]:
+        """Returns detections (B, N, 6) in pixels of the network's input, see `BoxCoding.decode`."""
+        return {"detections": self.task._coding(description, signature).decode(outputs, F)}

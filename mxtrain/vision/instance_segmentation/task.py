@@ -6,14 +6,15 @@ B N.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, List, Mapping
+from typing import TYPE_CHECKING, ClassVar, List, Mapping, Optional
 
 from mxtrain.errors import ConfigError
+from mxtrain.task.prediction_format import PredictionFormat
 from mxtrain.task.report import Report
 from mxtrain.types import shapes_of
 from mxtrain.types.kinds import Takes
 from mxtrain.vision.detection.heads.base import InstanceDetector
-from mxtrain.vision.detection.task import Detection
+from mxtrain.vision.detection.task import Detection, DetectionFormat
 from mxtrain.vision.instance_segmentation.mask_arithmetic import resample_masks
 from mxtrain.vision.instance_segmentation.mask_rows import detection_masks, encode_masks
 from mxtrain.vision.kinds import Masks
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from mxtrain.data.signature import Signature
     from mxtrain.data.spec import Samples
     from mxtrain.engine.predictions import Decode
+    from mxtrain.parallel.base import Strategy
     from mxtrain.types import Batch
     from mxtrain.types.annotations import Json, JsonObject
 
@@ -43,7 +45,6 @@ class InstanceSegmentation(Detection):
 
     name: ClassVar[str] = "instance_segmentation"
     takes: ClassVar[Takes] = Takes(Masks)
-    list_field: ClassVar[Tuple[str, str]] = ("found", "masks")
 
     def check(self, description: Description) -> None:
         super().check(description)
@@ -53,10 +54,13 @@ class InstanceSegmentation(Detection):
                 "mxtrain.vision.detection.heads.base.InstanceDetector."
             )
 
-    def build_decode(self, description: Description, signature: Signature) -> Decode:
+    def build_decode(
+        self, description: Description, signature: Signature, strategy: Optional[Strategy] = None
+    ) -> Decode:
         from mxtrain.engine.backend import nd
 
-        decode_boxes, (_, height, width) = super().build_decode(description, signature), shapes_of(signature.shape)[0]
+        decode_boxes = super().build_decode(description, signature, strategy)
+        _, height, width = shapes_of(signature.shape)[0]
 
         def decode(outputs: Tuple[NDArray, ...], batch: Batch) -> NDArray:
             detection_BNR = decode_boxes(outputs, batch)
@@ -103,3 +107,12 @@ class InstanceSegmentation(Detection):
         from mxtrain.vision.instance_segmentation.report import InstanceReport
 
         return InstanceReport(self, self.build_decode(description, signature), signature, source)
+
+    def prediction_format(self) -> PredictionFormat:
+        return InstanceSegmentationFormat(self)
+
+
+class InstanceSegmentationFormat(DetectionFormat):
+    """Rows and files of the predictions of `InstanceSegmentation`."""
+
+    list_field: ClassVar[Tuple[str, str]] = ("found", "masks")

@@ -6,9 +6,10 @@ Legend: B batch, J key points, H height, W width of the network's input; h, w ce
 from __future__ import annotations
 
 import io
-from typing import TYPE_CHECKING, ClassVar, Dict, Iterable, Iterator, List, Mapping, Sequence, Tuple
+from typing import TYPE_CHECKING, ClassVar, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 from mxtrain.errors import ConfigError
+from mxtrain.task.prediction_format import PredictionFormat
 from mxtrain.task.spec import Report, Task
 from mxtrain.types import Artifact, Figure, Fraction, PositiveFloat, shapes_of
 from mxtrain.types.kinds import Takes
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from mxtrain.data.spec import BaseDataset, Samples
     from mxtrain.engine.predictions import Decode
     from mxtrain.metric.meter import LossWeights, Meter
+    from mxtrain.parallel.base import Strategy
     from mxtrain.task.explained import Explained
     from mxtrain.task.sample_results import EvaluatedSample
     from mxtrain.types import Batch, Shape
@@ -51,10 +53,6 @@ class PoseEstimation(Task):
 
     name: ClassVar[str] = "pose_estimation"
     takes: ClassVar[Takes] = Takes(KeyPoints)
-    writes: ClassVar[str] = "picture"
-    writes_by_default: ClassVar[bool] = False
-    formats: ClassVar[Tuple[str, ...]] = ("coco",)
-    has_results: ClassVar[bool] = True
 
     sigma: PositiveFloat = 2.0
     """Standard deviation of the Gaussian at a key point in target heat maps, in cells."""
@@ -106,7 +104,9 @@ class PoseEstimation(Task):
     def build_loss(self, description: Description, signature: Signature, training: bool) -> LossBlock:
         return description.loss.build(self.num_classes(signature), training)
 
-    def build_decode(self, description: Description, signature: Signature) -> Decode:
+    def build_decode(
+        self, description: Description, signature: Signature, strategy: Optional[Strategy] = None
+    ) -> Decode:
         import numpy as np
 
         from mxtrain.engine.backend import nd
@@ -163,43 +163,6 @@ class PoseEstimation(Task):
             },
         }
 
-    def cells(self, row: JsonObject) -> Dict[str, Json]:
-        """Returns the cells of a table: score, edges, and three columns for each key point."""
-        cells: Dict[str, Json] = {key: value for key, value in row.items() if key not in ("box", "key_points")}
-        cells.update(zip(("left", "top", "right", "bottom"), row["box"]))
-        for name, point in row["key_points"].items():
-            cells.update(zip((f"{name}_x", f"{name}_y", f"{name}_score"), point))
-        return cells
-
-    def sample_ids(self, form: str, places: Sequence[str], dataset: BaseDataset) -> Mapping[str, Json]:
-        """Returns image ids for COCO results: from the dataset's annotations, else the number in the file name, or the
-        name."""
-        return coco_ids(places, dataset) if form == "coco" else {}
-
-    def write_as(self, form: str, signature: Signature, rows: Iterable[JsonObject]) -> Iterator[str]:
-        """Yields COCO's format of results: a list of key points [x, y, score, ...] in pixels, from 0."""
-        (category_id,) = BoxSignature.cast(signature).category_ids or (1,)
-
-        def result(row: JsonObject) -> JsonObject:
-            points = [[round(x - 0.5, 2), round(y - 0.5, 2), score] for x, y, score in row["key_points"].values()]
-            return {
-                "image_id": row["sample_id"],
-                "category_id": category_id,
-                "keypoints": [number for point in points for number in point],
-                "score": row["score"],
-            }
-
-        return as_list(map(result, rows))
-
-    def encode_file(self, signature: Signature, prediction: np.ndarray, source: Samples, index: int) -> bytes:
-        """Returns the image with the key points of one object."""
-        from mxtrain.vision.pose.pose_figure import draw_on_image
-
-        content = io.BytesIO()
-        pose = Pose.from_prediction(prediction)
-        draw_on_image(source, index, pose, signature, self.score_threshold).save(content, "PNG")
-        return content.getvalue()
-
     def can_show(self, description: Description) -> bool:
         return True
 
@@ -247,6 +210,56 @@ class PoseEstimation(Task):
             (nearest_B == best_B) & is_near_B,
             is_of_one_place=True,
         )
+
+    def prediction_format(self) -> PredictionFormat:
+        return PoseEstimationFormat(self)
+
+
+class PoseEstimationFormat(PredictionFormat):
+    """Rows and files of the predictions of `PoseEstimation`."""
+
+    task: PoseEstimation
+
+    writes: ClassVar[str] = "picture"
+    writes_by_default: ClassVar[bool] = False
+    formats: ClassVar[Tuple[str, ...]] = ("coco",)
+
+    def cells(self, row: JsonObject) -> Dict[str, Json]:
+        """Returns the cells of a table: score, edges, and three columns for each key point."""
+        cells: Dict[str, Json] = {key: value for key, value in row.items() if key not in ("box", "key_points")}
+        cells.update(zip(("left", "top", "right", "bottom"), row["box"]))
+        for name, point in row["key_points"].items():
+            cells.update(zip((f"{name}_x", f"{name}_y", f"{name}_score"), point))
+        return cells
+
+    def sample_ids(self, form: str, places: Sequence[str], dataset: BaseDataset) -> Mapping[str, Json]:
+        """Returns image ids for COCO results: from the dataset's annotations, else the number in the file name, or the
+        name."""
+        return coco_ids(places, dataset) if form == "coco" else {}
+
+    def write_as(self, form: str, signature: Signature, rows: Iterable[JsonObject]) -> Iterator[str]:
+        """Yields COCO's format of results: a list of key points [x, y, score, ...] in pixels, from 0."""
+        (category_id,) = BoxSignature.cast(signature).category_ids or (1,)
+
+        def result(row: JsonObject) -> JsonObject:
+            points = [[round(x - 0.5, 2), round(y - 0.5, 2), score] for x, y, score in row["key_points"].values()]
+            return {
+                "image_id": row["sample_id"],
+                "category_id": category_id,
+                "keypoints": [number for point in points for number in point],
+                "score": row["score"],
+            }
+
+        return as_list(map(result, rows))
+
+    def encode_file(self, signature: Signature, prediction: np.ndarray, source: Samples, index: int) -> bytes:
+        """Returns the image with the key points of one object."""
+        from mxtrain.vision.pose.pose_figure import draw_on_image
+
+        content = io.BytesIO()
+        pose = Pose.from_prediction(prediction)
+        draw_on_image(source, index, pose, signature, self.task.score_threshold).save(content, "PNG")
+        return content.getvalue()
 
 
 def _moved_back(point_BJ3: NDArray, back_B6: NDArray) -> NDArray:

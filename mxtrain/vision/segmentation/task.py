@@ -5,9 +5,11 @@ Legend: B batch, K classes, H height, W width; h, w height and width of an origi
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, ClassVar, Dict, List, Mapping, Sequence, Tuple
 
 from mxtrain.loss.custom import CustomLoss
+from mxtrain.task.own_loss import validate_loss_output
+from mxtrain.task.prediction_format import PredictionFormat
 from mxtrain.task.spec import Report, Task
 from mxtrain.types import Artifact, Figure, Table
 from mxtrain.types.kinds import Takes
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     from mxtrain.data.signature import Signature
     from mxtrain.data.spec import Samples
     from mxtrain.engine.predictions import Decode, Predictions
+    from mxtrain.metric.meter import LossWeights, Meter
     from mxtrain.task.explained import Explained
     from mxtrain.task.sample_results import EvaluatedSample
     from mxtrain.types import Batch
@@ -48,9 +51,6 @@ class Segmentation(Task):
 
     name: ClassVar[str] = "segmentation"
     takes: ClassVar[Takes] = Takes(ClassMap)
-    writes: ClassVar[str] = "mask"
-    num_measured: ClassVar[Optional[int]] = 1  # further outputs are auxiliary scores, used only in training
-    has_results: ClassVar[bool] = True
 
     def check(self, description: Description) -> None:
         super().check(description)
@@ -64,6 +64,15 @@ class Segmentation(Task):
         shape = (self.num_classes(signature), *signature.shape[1:])
         return [shape] * (1 + description.model.num_auxiliary)
 
+    def build_meter(
+        self, description: Description, signature: Signature, weights: LossWeights, training: bool
+    ) -> Meter:
+        from mxtrain.metric.meter import Meter, MeterOutputs
+
+        # Further outputs are auxiliary scores, used only in training.
+        outputs = MeterOutputs(len(self.output_shapes(description, signature)), num_read=1)
+        return Meter(description.metric, self.num_classes(signature), weights, outputs, training=training)
+
     def build_loss(self, description: Description, signature: Signature, training: bool) -> LossBlock:
         loss = description.loss
         if isinstance(loss, PixelSoftmaxCrossEntropy):
@@ -73,7 +82,7 @@ class Segmentation(Task):
         from mxtrain.loss.blocks import WeighingLoss
 
         shapes = self.output_shapes(description, signature)
-        return self.validate_loss_output(WeighingLoss(loss.block()), description, shapes, shapes[0][1:])
+        return validate_loss_output(WeighingLoss(loss.block()), description, shapes, shapes[0][1:])
 
     def decode(self, outputs: Tuple[NDArray, ...], batch: Batch) -> Predictions:
         """Returns the highest-scoring class of each pixel, (h, w) for each image, in its original size.
@@ -120,17 +129,6 @@ class Segmentation(Task):
         """Returns the size of the image, and the share of pixels of each class that occurs."""
         shares = class_shares(prediction.astype("int64"), signature.class_names)
         return {"height": prediction.shape[0], "width": prediction.shape[1], "shares": shares}
-
-    def cells(self, row: JsonObject) -> Dict[str, Json]:
-        """Returns the size of the image, and the most frequent class with its share."""
-        name, share = next(iter(row["shares"].items()))
-        plain = {key: value for key, value in row.items() if key != "shares"}
-        return {**plain, "largest_class": name, "share": share}
-
-    def encode_file(self, signature: Signature, prediction: np.ndarray, source: Samples, index: int) -> bytes:
-        """Returns the mask as a PNG file in the format of the dataset; see `mask_png`."""
-        values = MaskSignature.cast(signature).mask_values or range(len(signature.class_names))
-        return mask_png(prediction.astype("int64"), values)
 
     def can_show(self, description: Description) -> bool:
         return True
@@ -190,6 +188,26 @@ class Segmentation(Task):
             region_BHW,
             extent_B2,
         )
+
+    def prediction_format(self) -> PredictionFormat:
+        return SegmentationFormat(self)
+
+
+class SegmentationFormat(PredictionFormat):
+    """Rows and files of the predictions of `Segmentation`."""
+
+    writes: ClassVar[str] = "mask"
+
+    def cells(self, row: JsonObject) -> Dict[str, Json]:
+        """Returns the size of the image, and the most frequent class with its share."""
+        name, share = next(iter(row["shares"].items()))
+        plain = {key: value for key, value in row.items() if key != "shares"}
+        return {**plain, "largest_class": name, "share": share}
+
+    def encode_file(self, signature: Signature, prediction: np.ndarray, source: Samples, index: int) -> bytes:
+        """Returns the mask as a PNG file in the format of the dataset; see `mask_png`."""
+        values = MaskSignature.cast(signature).mask_values or range(len(signature.class_names))
+        return mask_png(prediction.astype("int64"), values)
 
 
 def largest_class(mask: np.ndarray, names: Sequence[str]) -> int:

@@ -71,7 +71,7 @@ def test_metrics_of_entities_need_tags_that_mean_some() -> None:
 
 def test_rows_join_the_parts_of_a_sentence() -> None:
     source = TaggedSentences(TaggedWords([["a", "b"], ["c", "d", "e", "f", "g"]]), NAMES)
-    rows = list(TASK.rows(SIGNATURE, source, enumerate(TRUE), 1))
+    rows = list(TASK.prediction_format().rows(SIGNATURE, source, enumerate(TRUE), 1))
     assert [number for number, _ in rows] == [0, 1]
     assert rows[1][1] == {
         "words": list("cdefg"),
@@ -81,7 +81,10 @@ def test_rows_join_the_parts_of_a_sentence() -> None:
             {"type": "Y", "text": "g", "begin": 4, "end": 5},
         ],
     }
-    assert "".join(TASK.write_as("conll", SIGNATURE, [row for _, row in rows[:1]])) == "a B-X\nb I-X\n\n"
+    assert (
+        "".join(TASK.prediction_format().write_as("conll", SIGNATURE, [row for _, row in rows[:1]]))
+        == "a B-X\nb I-X\n\n"
+    )
 
 
 def test_a_report_has_types_tags_and_the_worst_sentences() -> None:

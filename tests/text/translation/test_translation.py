@@ -206,7 +206,7 @@ def test_only_the_end_token_is_generated(describe_run: Any, pairs: Any) -> None:
     _, signature = open_data(description)
     network = build_network(description, signature, mx.cpu(0))
     strategy = description.parallel.build(build_objective(description, network, signature), 1)
-    searching = description.task.build_decode_with(description, signature, strategy)
+    searching = description.task.build_decode(description, signature, strategy)
     special = signature.target_tokenizer_config.tokenizer.special
     assert (searching.beam.bos, searching.beam.eos) == (special.bos, special.eos)
     assert {*searching.beam.never} == {*special.ids} - {special.eos} >= {special.pad, special.bos, special.unknown}
@@ -216,7 +216,7 @@ def test_a_source_is_cut_by_its_tokens_which_may_be_more_than_its_characters() -
     config = TokenizerConfig(train_bpe(["abc"], 300, False, False), 16)
     signature = TranslationSignature(((16,), (), (16,), (16,)), tokenizer_config=config, target_tokenizer_config=config)
     sources = InMemoryPairs([("abcabc", None), ("\u7ffb\u8bd1\u7ffb\u8bd1\u7ffb\u8bd1", None)])
-    found = Translation().rows(signature, sources, enumerate([np.array([[-1.0, -1]])] * 2), 1)
+    found = Translation().prediction_format().rows(signature, sources, enumerate([np.array([[-1.0, -1]])] * 2), 1)
     assert [row.get("is_cut", False) for _, row in found] == [False, True], "18 bytes in UTF-8"
 
 

@@ -48,6 +48,6 @@ def test_boxes_without_area_are_left_out() -> None:
     signature = BoxSignature((3, 8, 8), class_names=["cup"], category_ids=[7], decoding=Decoding((3, 8, 8)))
     boxes = [[1, 1, 5, 5], [3, 3, 3, 9], [3, 3, 9, 3], [3, 3, 3.004, 9]]
     row: Any = task.row(signature, np.array([[0, 0.5, *box] for box in boxes]), 1)  # type: ignore[arg-type]
-    (found,) = json.loads("".join(task.write_as("coco", signature, [{"sample_id": 4, **row}])))  # type: ignore[arg-type]
+    (found,) = json.loads("".join(task.prediction_format().write_as("coco", signature, [{"sample_id": 4, **row}])))  # type: ignore[arg-type]
     assert len(row["found"]) == 1
     assert found == {"image_id": 4, "category_id": 7, "bbox": [1, 1, 4, 4], "score": 0.5}

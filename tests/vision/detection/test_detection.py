@@ -171,7 +171,7 @@ def test_rows_and_other_forms_of_a_prediction() -> None:
             {"class": "cat", "score": 0.31, "box": [0, 0, 5, 5]},
         ]
     }
-    assert TASK.cells(row) == {
+    assert TASK.prediction_format().cells(row) == {
         "count": 2,
         "class": "cow",
         "score": 0.9,
@@ -180,12 +180,12 @@ def test_rows_and_other_forms_of_a_prediction() -> None:
         "right": 11.5,
         "bottom": 22,
     }
-    assert TASK.cells({"found": []})["count"] == 0
+    assert TASK.prediction_format().cells({"found": []})["count"] == 0
     rows: Any = [{"sample_id": 42, **row}, {"sample_id": "b", "found": []}, {"sample_id": "c", **row}]
-    results = json.loads("".join(TASK.write_as("coco", SIGNATURE, rows)))
+    results = json.loads("".join(TASK.prediction_format().write_as("coco", SIGNATURE, rows)))
     assert results[0] == {"image_id": 42, "category_id": 8, "bbox": [1, 2, 10.5, 20], "score": 0.9}
     assert [one["image_id"] for one in results] == [42, 42, "c", "c"]
-    assert json.loads("".join(TASK.write_as("coco", SIGNATURE, []))) == []
+    assert json.loads("".join(TASK.prediction_format().write_as("coco", SIGNATURE, []))) == []
 
 
 def test_a_whole_image_is_fitted_with_its_boxes(tmp_path: Path) -> None:
@@ -294,8 +294,8 @@ def test_images_of_mistakes_and_of_what_is_found(describe_run: Any) -> None:
     (artifact,) = TASK.show(signature, source, found, [])  # type: ignore[arg-type]
     few, many = artifact.draw(2), artifact.draw(6)  # type: ignore[union-attr]
     assert few.mode == "RGB" and many.height > few.height
-    content = TASK.encode_file(signature, found[0], source, 0)  # type: ignore[arg-type]
-    plain = TASK.encode_file(signature, found[0][:0], source, 0)  # type: ignore[arg-type]
+    content = TASK.prediction_format().encode_file(signature, found[0], source, 0)  # type: ignore[arg-type]
+    plain = TASK.prediction_format().encode_file(signature, found[0][:0], source, 0)  # type: ignore[arg-type]
     drawn, bare = (np.asarray(Image.open(io.BytesIO(one))).astype(int) for one in (content, plain))
     assert drawn.shape == bare.shape == (256, 256, 3) and np.abs(drawn - bare).max() > 50
 

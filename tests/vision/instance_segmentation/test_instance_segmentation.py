@@ -150,9 +150,9 @@ def test_rows_and_cocos_form_of_a_prediction() -> None:
     true_hw = np.zeros((30, 40), np.uint8)
     true_hw[5:15, 4:20] = 1
     np.testing.assert_array_equal(decode_mask(one["mask"]["counts"].encode(), (30, 40)), true_hw)
-    assert json.loads(json.dumps(row)) == row and TASK.cells(row)["left"] == 4
+    assert json.loads(json.dumps(row)) == row and TASK.prediction_format().cells(row)["left"] == 4
     rows: Any = [{"sample_id": 42, **row}, {"sample_id": "b", "found": []}]
-    results = json.loads("".join(TASK.write_as("coco", SIGNATURE, rows)))
+    results = json.loads("".join(TASK.prediction_format().write_as("coco", SIGNATURE, rows)))
     assert results == [{"image_id": 42, "category_id": 8, "segmentation": one["mask"], "score": 0.9}]
     from pycocotools.coco import COCO
 
@@ -208,7 +208,9 @@ def test_masks_are_drawn_in_the_colour_of_their_class(describe_run: Any) -> None
     signature: Any = SimpleNamespace(class_names=[str(number) for number in range(10)])
     found_NR = predicted()
     found_NR[:, 6:8] = 32
-    content, bare = (TASK.encode_file(signature, one, source, 0) for one in (found_NR, found_NR[:0]))
+    content, bare = (
+        TASK.prediction_format().encode_file(signature, one, source, 0) for one in (found_NR, found_NR[:0])
+    )
     drawn, plain = (np.asarray(Image.open(io.BytesIO(one))).astype(int) for one in (content, bare))
     assert drawn.shape == plain.shape == (256, 256, 3)
     change = np.abs(drawn - plain).sum(axis=2)

@@ -148,14 +148,14 @@ def test_rows_cells_and_results() -> None:
     row = TASK.row(SIGNATURE, prediction(), 3)
     assert row["box"] == [1, 2, 40, 50] and row["score"] == 0.5
     assert row["key_points"]["head"] == pytest.approx([10.25, 20.5, 0.9])  # type: ignore[index,call-overload]
-    cells = TASK.cells({"file": "a", **row})
+    cells = TASK.prediction_format().cells({"file": "a", **row})
     assert list(cells)[:6] == ["file", "score", "left", "top", "right", "bottom"]
     assert cells["left_hand_y"] == 41.0 and cells["right_hand_score"] == pytest.approx(0.1)
     rows: Any = [{"sample_id": 12, **row}, {"sample_id": "one", **row}]
-    first, second = json.loads("".join(TASK.write_as("coco", SIGNATURE, rows)))
+    first, second = json.loads("".join(TASK.prediction_format().write_as("coco", SIGNATURE, rows)))
     assert (first["image_id"], second["image_id"], first["category_id"], first["score"]) == (12, "one", 7, 0.5)
     assert first["keypoints"] == pytest.approx([9.75, 20, 0.9, 29.5, 40.5, 0.6, 4.5, 5.5, 0.1])
-    assert json.loads("".join(TASK.write_as("coco", SIGNATURE, []))) == []
+    assert json.loads("".join(TASK.prediction_format().write_as("coco", SIGNATURE, []))) == []
 
 
 @pytest.mark.slow

@@ -150,19 +150,19 @@ def test_rows_and_files_of_a_prediction() -> None:
     prediction = np.array([[0, 0, 3], [2, 0, 3]], np.float32)
     row = TASK.row(SIGNATURE, prediction, 1)
     assert row == {"height": 2, "width": 3, "shares": {"background": 0.5, "cow": 0.333333, "dog": 0.166667}}
-    assert TASK.cells({**row, "mask": "m.png"}) == {
+    assert TASK.prediction_format().cells({**row, "mask": "m.png"}) == {
         "height": 2,
         "width": 3,
         "mask": "m.png",
         "largest_class": "background",
         "share": 0.5,
     }
-    image = Image.open(io.BytesIO(TASK.encode_file(SIGNATURE, prediction, [], 0)))
+    image = Image.open(io.BytesIO(TASK.prediction_format().encode_file(SIGNATURE, prediction, [], 0)))
     assert image.mode == "P"
     np.testing.assert_array_equal(np.asarray(image), [[0, 0, 200], [9, 0, 200]])
     assert image.convert("RGB").getpixel((0, 1)) == tuple(palette(256)[9])
     wide = MaskSignature((3, 4, 6), class_names=["a", "b"], mask_values=[300, 40000], decoding=DECODING)
-    image = Image.open(io.BytesIO(TASK.encode_file(wide, np.array([[0, 1]]), [], 0)))
+    image = Image.open(io.BytesIO(TASK.prediction_format().encode_file(wide, np.array([[0, 1]]), [], 0)))
     np.testing.assert_array_equal(np.asarray(image), [[300, 40000]])
 
 

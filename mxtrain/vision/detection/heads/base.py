@@ -67,9 +67,6 @@ class Detector(Model):
     """Base class of object detectors."""
 
     takes: ClassVar[Takes] = Takes(Images, Boxes)
-    loss_option: ClassVar[str] = ""
-    """Option of conf/loss/ with the loss for its outputs."""
-
     weighs_boxes: ClassVar[bool] = False
     """If true, the coding passes the weight of each box to the loss; see `boxes.weights`."""
     size_multiple: ClassVar[int] = 1

@@ -1,0 +1,83 @@
+"""What an exported network computes beside its outputs, and what the reader of its folder knows of the task."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar, Dict, Mapping, Sequence
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from mxtrain.config.groups import Description
+    from mxtrain.data.exported_folder import ExportedFolder
+    from mxtrain.data.signature import Signature
+    from mxtrain.engine.predictions import Decode
+    from mxtrain.parallel.base import Strategy
+    from mxtrain.task.exported_part import ExportedPart
+    from mxtrain.task.spec import Task
+    from mxtrain.types.annotations import Array, Json, OperatorModule
+
+
+class TaskExport:
+    """Export of the networks of a task. Tasks that export more than the network return a subclass from
+    `Task.export_form`.
+
+    Args:
+        task: the task, with its settings.
+    """
+
+    any_size: ClassVar[bool] = True
+    """True if an exported network may take samples of other sizes: false if predictions depend on the trained one."""
+
+    def __init__(self, task: Task) -> None:
+        self.task = task
+
+    def outputs(
+        self, F: OperatorModule, outputs: Sequence[Array], description: Description, signature: Signature
+    ) -> Dict[str, Array]:
+        """Returns predictions by name that an exported network makes beside its own outputs, see `Task.decode`.
+
+        Args:
+            F: MXNet's operators of symbols.
+            outputs: outputs of the network.
+            description: description of the run.
+            signature: signature of the network.
+        """
+        return {}
+
+    def facts(self, description: Description, signature: Signature, strategy: Strategy) -> Dict[str, Json]:
+        """Returns what an exported folder's reader needs to know of the task; by default its settings.
+
+        Args:
+            description: description of the run.
+            signature: signature of the network.
+            strategy: strategy that holds the weights.
+        """
+        return self.task.model_dump(mode="json")
+
+    def parts(
+        self, description: Description, signature: Signature, strategy: Strategy, inputs: Sequence[np.ndarray]
+    ) -> Mapping[str, ExportedPart]:
+        """Returns further graphs of an exported network by name, such as the step of a decoder.
+
+        Args:
+            description: description of the run.
+            signature: signature of the network.
+            strategy: strategy that holds the weights.
+            inputs: network inputs of real samples, (B, ...) each.
+        """
+        return {}
+
+    def build_decode(
+        self, description: Description, signature: Signature, strategy: Strategy, folder: ExportedFolder
+    ) -> Decode:
+        """Does the same as `Task.build_decode`, with the networks that `parts` returned, in onnxruntime.
+
+        Tasks override it if their predictions are computed by such networks.
+
+        Args:
+            description: description of the run.
+            signature: signature of the network.
+            strategy: strategy that holds the weights.
+            folder: runs the parts; its `signature` has their inputs and outputs.
+        """
+        return self.task.build_decode(description, signature, strategy)
