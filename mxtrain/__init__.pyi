@@ -15,6 +15,7 @@ from mxtrain.api import score as score
 from mxtrain.api import soup as soup
 from mxtrain.api import sweep as sweep
 from mxtrain.api import train as train
+from mxtrain.api import tune as tune
 from mxtrain.api import verify as verify
 from mxtrain.custom_loop import Session as Session
 from mxtrain.custom_loop import session as session

@@ -16,7 +16,7 @@ import warnings
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Literal, Mapping, Optional, Sequence, Union
+from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, Literal, Mapping, Optional, Sequence, Union
 
 import numpy as np
 from typing_extensions import Unpack
@@ -70,6 +70,7 @@ if TYPE_CHECKING:
     from mxtrain.workflows.replay import ReplayResult
     from mxtrain.workflows.reproduce import ReproduceResult
     from mxtrain.workflows.score import ScoreResult
+    from mxtrain.workflows.tune import StudyResult
 
 AnyPath = Union[str, "os.PathLike[str]"]
 Which = Literal["best", "last"]
@@ -1062,6 +1063,61 @@ def score(
     folders = folders_of(config_dir)
     with run_dir_set_by("dir"), preserved_process(), Composer(folders) as composer:
         return score_run(*prepare_score([experiment], overrides, composer, run_dir, folders))
+
+
+def tune(
+    study: AnyPath,
+    *overrides: str,
+    n_trials: Optional[int] = None,
+    report: Callable[[str], object] = lambda line: None,
+    trust_code: bool = False,
+    config_dir: Optional[AnyPath] = None,
+    **settings: Any,
+) -> StudyResult:
+    """Looks for the best settings over many trials, as ``mxtrain tune``. The same call continues a study.
+
+    Each trial is trained in a process of its own; it writes a run directory below the folder of the study.
+    KeyboardInterrupt ends it after the current run has saved.
+
+    Args:
+        study: folder of the study.
+        overrides: ranges, e.g. ``"optimizer.lr=log(1e-4,1e-1)"`` or ``"model=choice(mlp,lenet)"``, and overrides of
+            all trials; none continues the study in the folder.
+        n_trials: trials of the study in all; default: 20, or a whole grid. A larger number later adds some.
+        report: receives a line about each trial, e.g. ``print``.
+        trust_code: whether code that only an existing study names may run.
+        config_dir: folder with further groups and options.
+        settings: further ones of the command: ``sampler``, ``pruner``, ``reduction``, ``min_epochs``, ``min_steps``,
+            ``objectives``, ``seed``, ``space``, ``storage``.
+
+    Returns:
+        The study: ``best_run`` and ``best_trial`` (None if no trial was trained to its end), ``trials``, best first,
+        each with ``settings``, ``values``, ``state``, ``step`` and ``path``; ``rows()`` and ``frame()`` as a table.
+
+    Raises:
+        ConfigError: the study is invalid, or differs from the one in the folder; nothing was started.
+        MxtrainError: a trial was refused, or its process received a signal.
+
+    >>> found = mxtrain.tune("outputs/study", "optimizer.lr=choice(0.01,0.1)", "model=mlp", "debug=fast", n_trials=2)
+    >>> found.best_run, found.best_trial.settings["optimizer.lr"], len(found.trials)
+    """
+    from mxtrain.cluster.launch.study import begin_study, open_study
+    from mxtrain.tuning.folder import StudyFolder
+    from mxtrain.tuning.spec import TuneSettings
+    from mxtrain.tuning.trials import require_optuna
+    from mxtrain.workflows.tune import resume_study, train_study
+
+    require_overrides(overrides, "tune")
+    typed = {**settings, **({} if n_trials is None else {"n_trials": n_trials})}
+    chosen = validate(TuneSettings, typed, "tune", lambda _: "an argument")
+    require_optuna()
+    folder, folders = StudyFolder(Path(absolute_path(study, "tune: study"))), folders_of(config_dir)
+    with preserved_process():
+        if folder.exists and not overrides and chosen.space is None:
+            description = open_study(folder, chosen, list(typed), folders, trust_code)
+        else:
+            description = begin_study(folder, chosen, overrides, folders)
+        return train_study(folder, resume_study(folder, description, chosen), report)
 
 
 def words_of_dir(run_dir: Optional[AnyPath], function: str) -> List[str]:

@@ -30,8 +30,9 @@ from mxtrain.cli.run_words import parse_words
 from mxtrain.cli.runs import RunsOptions
 from mxtrain.cli.serve import ServeSettings
 from mxtrain.cli.slim import SlimSettings
-from mxtrain.cli.tune import TuneSettings, describe_study, study_of
+from mxtrain.cli.tune import TuneSettings, study_of
 from mxtrain.cli.verify import VerifySettings
+from mxtrain.cluster.launch.study import describe_study
 from mxtrain.cluster.launch.sweep import jobs
 from mxtrain.composing import arguments as command_line
 from mxtrain.composing.composer import Composer

@@ -13,10 +13,10 @@ import signal
 import subprocess
 import sysconfig
 import time
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Optional, Sequence
+from typing import Any, Callable, ContextManager, Dict, List, Optional, Protocol, Sequence
 
 from mxtrain.checkpoint import lock_run_directory, refuse_links
 from mxtrain.cluster.reported_cause import ReportedCause
@@ -37,7 +37,6 @@ from mxtrain.tuning.file_lock import FileLock
 from mxtrain.tuning.folder import StudyDescription, StudyFolder
 from mxtrain.tuning.samplers import draw
 from mxtrain.tuning.space import Values, override_words
-from mxtrain.tuning.trial_display import TrialDisplay
 from mxtrain.tuning.trials import Study, TrialProgress, note_pruned, read_progress, recorded_values
 
 POLL_S = 0.5
@@ -51,7 +50,30 @@ LAST_BYTES = 4096
 SAVES_ONLY = "checkpoint.on_signal=save"
 """Override of trials that go on after a warning."""
 
-Say = Callable[[str], None]
+Say = Callable[[str], object]
+
+
+class Display(Protocol):
+    """Opens a display of a rung of a trial, such as `TrialDisplay`."""
+
+    def __call__(
+        self, title: str, run_dir: Path, description: StudyDescription, budget: Optional[int], /
+    ) -> ContextManager[object]:
+        """Returns the display.
+
+        Args:
+            title: name of the trial.
+            run_dir: its run directory, which need not exist yet.
+            description: description of the study.
+            budget: budget of the rung; None for the last one.
+        """
+
+
+def no_display(
+    title: str, run_dir: Path, description: StudyDescription, budget: Optional[int]
+) -> ContextManager[object]:
+    """Shows nothing."""
+    return nullcontext()
 
 
 class StudyStopped(MxtrainError):
@@ -112,10 +134,13 @@ class Worker:
         folder: folder of the study.
         description: description of the study. It is not read again from the folder, which others may change.
         say: function that shows a line of progress.
+        display: opens the display of a rung.
     """
 
-    def __init__(self, folder: StudyFolder, description: StudyDescription, say: Say) -> None:
-        self._folder, self._description, self._say = folder, description, say
+    def __init__(
+        self, folder: StudyFolder, description: StudyDescription, say: Say, display: Display = no_display
+    ) -> None:
+        self._folder, self._description, self._say, self._display = folder, description, say, display
         self._study = Study(folder, self._description)
         self._is_population = self._description.settings.sampler == "pbt"
         self._waits = False
@@ -349,7 +374,7 @@ class Worker:
     def _wait(self, process: subprocess.Popen[bytes], job: Job, budget: Optional[int]) -> int:
         """Waits for the process of a trial, and shows its progress; returns its exit code."""
         try:
-            with TrialDisplay(self._title(job), job.run_dir, self._description, budget), forwarded_warnings(process):
+            with self._display(self._title(job), job.run_dir, self._description, budget), forwarded_warnings(process):
                 return process.wait()
         except KeyboardInterrupt:
             process.terminate()

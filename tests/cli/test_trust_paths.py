@@ -84,7 +84,7 @@ def test_every_module_that_composes_or_describes_has_typed_words_or_checks_them(
         "composing/restored.py",
         "composing/replayed.py",
         "composing/recorded.py",
-        "cli/tune.py",
+        "cluster/launch/study.py",
         "composing/foreign_words.py",
         "training/teacher.py",
     }

@@ -9,11 +9,12 @@ import pytest
 
 pytest.importorskip("optuna", minversion="4")
 
-from mxtrain.cli.tune import describe_study, refuse_unknown_length, resume
+from mxtrain.cluster.launch.study import describe_study, refuse_unknown_length
 from mxtrain.composing.composer import Composer
 from mxtrain.errors import ConfigError
 from mxtrain.tuning.space import Space, TunedSetting
 from mxtrain.tuning.spec import TuneSettings
+from mxtrain.workflows.tune import resume_study
 
 MODEL = TunedSetting("model", "choice", ("mlp", "lenet"))
 
@@ -30,7 +31,7 @@ def causes(monkeypatch: pytest.MonkeyPatch) -> List[str]:
     """Causes of stops that are set for a study with 5 trials; it has been stopped."""
     found: List[str] = []
     study = SimpleNamespace(stop_cause="wrong input", set_stop_cause=found.append, trials=range(5))
-    monkeypatch.setattr("mxtrain.cli.tune.Study", lambda folder, description: study)
+    monkeypatch.setattr("mxtrain.workflows.tune.Study", lambda folder, description: study)
     return found
 
 
@@ -53,9 +54,9 @@ def test_number_of_trials_of_a_continued_study(causes: List[str], sampler: Any, 
     description: Any = SimpleNamespace(settings=TuneSettings(n_trials=8, sampler=sampler), space=Space([MODEL]))
     if isinstance(expected, str):
         with pytest.raises(ConfigError, match=expected):
-            resume(folder, description, TuneSettings(n_trials=total))
+            resume_study(folder, description, TuneSettings(n_trials=total))
     else:
-        found: Any = resume(folder, description, TuneSettings(n_trials=total))
+        found: Any = resume_study(folder, description, TuneSettings(n_trials=total))
         assert found is description if expected is None else (found.before, found.total) == (description, expected)
     assert causes == [""]  # it goes on
 

@@ -12,7 +12,7 @@ import pytest
 
 pytest.importorskip("optuna", minversion="4")
 
-from mxtrain.cli.tune import reason_without_result, val_interval_of
+from mxtrain.cluster.launch.study import val_interval_of
 from mxtrain.errors import ConfigError
 from mxtrain.tuning.folder import StudyDescription, StudyFolder
 from mxtrain.tuning.samplers import draw
@@ -20,6 +20,7 @@ from mxtrain.tuning.space import Space, TunedSetting, override_words
 from mxtrain.tuning.spec import TuneSettings, rung_budget
 from mxtrain.tuning.trials import Study, TrialProgress, build_pruner, recorded_values
 from mxtrain.tuning.worker import Worker
+from mxtrain.workflows.tune import StudyResult
 
 
 @pytest.mark.parametrize(
@@ -79,14 +80,17 @@ def test_a_trial_without_a_value_is_not_pruned(
 @pytest.mark.parametrize(
     "states, said",
     [
-        (["FAIL", "FAIL"], "all trials failed"),
-        (["PRUNED"] * 5, "all 5 trials were pruned"),
-        (["PRUNED", "FAIL", "FAIL"], "2 of 3 trials failed, and the others were pruned"),
+        (["failed", "failed"], "all trials failed"),
+        (["pruned"] * 5, "all 5 trials were pruned"),
+        (["pruned", "failed", "failed"], "2 of 3 trials failed, and the others were pruned"),
+        (["pruned", "finished"], ""),
     ],
 )
 def test_a_study_without_a_finished_trial_has_a_reason(states: List[str], said: str) -> None:
-    trials = [SimpleNamespace(state=SimpleNamespace(name=state)) for state in states]
-    assert reason_without_result(trials).startswith(said)
+    trials: Any = [SimpleNamespace(state=state) for state in states]
+    description: Any = None
+    reason = StudyResult(Path(), description, trials).reason_without_result()
+    assert reason.startswith(said) and bool(reason) == bool(said)
 
 
 def brackets(seed: int) -> List[int]:
