@@ -35,8 +35,8 @@ from mxtrain.composing.objects import ObjectComposer, Objects, objects_again, re
 from mxtrain.composing.parts import LoadedParts, MeasuredParts, Parts, with_parts
 from mxtrain.composing.recorded import compose_recorded
 from mxtrain.composing.restored import restore
-from mxtrain.config.given import Given, giving
 from mxtrain.config.override_text import key_of, quote
+from mxtrain.config.placeholders import Given
 from mxtrain.config.specs import validate
 from mxtrain.data.spec import choose_split, open_splits, warn_unseen
 from mxtrain.errors import EXIT_BAD_INPUT, ConfigError, DataError, LoaderError, run_dir_set_by
@@ -95,7 +95,7 @@ def compose(*overrides: str, config_dir: Optional[AnyPath] = None, **parts: Unpa
     """
     require_overrides(overrides, "compose")
     typed, objects = read_arguments(parts, compose)
-    with preserved_process(), giving(objects.values), ObjectComposer(folders_of(config_dir), objects) as composer:
+    with preserved_process(), ObjectComposer(folders_of(config_dir), objects) as composer:
         return compose_and_check(composer, [*overrides, *typed])[0].config
 
 
@@ -121,7 +121,7 @@ def dry_run(*overrides: str, config_dir: Optional[AnyPath] = None, **parts: Unpa
 
     require_overrides(overrides, "dry_run")
     typed, objects = read_arguments(parts, dry_run)
-    with preserved_process(), giving(objects.values), ObjectComposer(folders_of(config_dir), objects) as composer:
+    with preserved_process(), ObjectComposer(folders_of(config_dir), objects) as composer:
         return rehearse(compose_and_check(composer, [*overrides, *typed])[1])
 
 
@@ -174,7 +174,6 @@ def train(
     with (
         run_dir_set_by("dir"),
         preserved_process(),
-        giving(objects.values),
         ObjectComposer(folders_of(config_dir), objects) as composer,
     ):
         composed, description = compose_and_check(composer, words)
@@ -441,7 +440,7 @@ def lr_find(
         values["output"] = absolute_path(output, "lr_find: output")
     settings = validate(LrFindSettings, values, "lr_find", lambda _: "an argument of mxtrain.lr_find")
     words, folders = [*overrides, *typed], folders_of(config_dir)
-    with preserved_process(), giving(objects.values), ObjectComposer(folders, objects) as composer:
+    with preserved_process(), ObjectComposer(folders, objects) as composer:
         _, description = compose_and_check(composer, words)
         if objects:
             refuse_several_processes(description, objects, "same", "lr_find")
@@ -484,7 +483,7 @@ def verify(
     require_overrides(overrides, "verify")
     typed, objects = read_arguments(parts, verify)
     settings = validate(VerifySettings, {"steps": steps, "tolerance": tolerance}, "verify", lambda _: "an argument")
-    with preserved_process(), giving(objects.values), ObjectComposer(folders_of(config_dir), objects) as composer:
+    with preserved_process(), ObjectComposer(folders_of(config_dir), objects) as composer:
         _, description = compose_and_check(composer, [*overrides, *typed])
         refuse_updates_without_order(description)
         if description.kvstore.distributed:
@@ -853,16 +852,16 @@ class Run:
         values = dict(self._objects.values)
         if dataset is not None:
             values["dataset"] = dataset
-        with giving(values):
-            return restore(
-                self.path,
-                which=self._which,
-                overrides=overrides,
-                config_dirs=folders_of(self._config_dir),
-                trust_code=self._trusts_code,
-                command=command,
-                replace=lambda config: objects_again(config, self._objects, dataset, str(self.path)),
-            )
+        return restore(
+            self.path,
+            which=self._which,
+            overrides=overrides,
+            config_dirs=folders_of(self._config_dir),
+            trust_code=self._trusts_code,
+            command=command,
+            objects=values,
+            replace=lambda config: objects_again(config, self._objects, dataset, str(self.path)),
+        )
 
     @contextmanager
     def _prepared(self, command: str, overrides: Sequence[str] = (), dataset: Any = None) -> Iterator[RestoredRun]:

@@ -46,7 +46,6 @@ from mxtrain.composing.arguments import config_flags
 from mxtrain.composing.environment import compose_and_check
 from mxtrain.composing.objects import ObjectComposer, Objects, read_arguments, require_overrides
 from mxtrain.composing.parts import SessionParts, with_parts
-from mxtrain.config.given import giving
 from mxtrain.config.override_text import quote
 from mxtrain.errors import (
     EXIT_NON_FINITE,
@@ -136,7 +135,6 @@ def session(
             stack.callback(worker.leave_cluster)
         stack.enter_context(run_dir_set_by("dir"))
         stack.enter_context(preserved_process())
-        stack.enter_context(giving(objects.values))
         folders = folders_of(config_dir)
         composer = stack.enter_context(ObjectComposer(folders, objects, CUSTOM if is_custom else None))
         composed, description = compose_and_check(composer, words)

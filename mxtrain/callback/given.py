@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Callable, ClassVar, Dict, Sequence
 
 from mxtrain.callback.action import Action, require_known_hooks
 from mxtrain.callback.spec import CallbackSpec
-from mxtrain.config.given import Given, plain_attributes
+from mxtrain.config.placeholders import Given, plain_attributes
 from mxtrain.errors import ConfigError
 from mxtrain.types import Callback, Progress, Validation
 

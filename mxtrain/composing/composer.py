@@ -7,13 +7,14 @@ different tasks that is impossible, and the sweep is refused.
 
 from __future__ import annotations
 
+import copy
 import warnings
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Mapping, Optional, Sequence
 
 from hydra.core.override_parser.types import Override
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig, OmegaConf, open_dict
 
 from mxtrain.composing import choices, mistakes
 from mxtrain.composing.config_files import ConfigFiles
@@ -43,12 +44,14 @@ class Composed:
         tree: the same with Hydra's own node, as Hydra composed it; interpolations are not resolved.
         overrides: the overrides that Hydra has to be given to compose this.
         composer: the files that it is composed of.
+        objects: objects of the Python API by the path of their setting.
     """
 
     config: Config
     tree: DictConfig
     overrides: Sequence[str]
     composer: ConfigFiles
+    objects: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def hydra(self) -> DictConfig:
@@ -72,6 +75,23 @@ class Composed:
     def sweep_dir(self) -> Path:
         """Returns the directory of a sweep, with a folder for each job. Raises as `run_dir`."""
         return folder_of(self.hydra, "sweep.dir")
+
+    def with_nodes(self, nodes: Mapping[str, Config], objects: Mapping[str, Any]) -> Composed:
+        """Returns the same with other nodes.
+
+        Args:
+            nodes: path of a group, or of a member of a group, -> plain values.
+            objects: the objects that the nodes are placeholders of.
+        """
+        config: Dict[str, Any] = {**self.config}
+        for path, node in nodes.items():
+            group, _, name = path.partition(".")
+            config[group] = node if not name else {**(config.get(group) or {}), name: node}
+        tree = copy.deepcopy(self.tree)
+        with open_dict(tree):
+            for group in {path.partition(".")[0] for path in nodes}:
+                tree[group] = OmegaConf.create(config[group])
+        return replace(self, config=config, tree=tree, objects=objects)
 
     def where(self, path: str) -> str:
         """Returns the file and line that give a setting, else the file that names its class or that of its group's

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Mapping, Sequence, Tuple
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Mapping, Sequence, Tuple
 
 from mxtrain import runtime
 from mxtrain.amp.spec import Precision
@@ -49,10 +50,12 @@ def compose_and_check(
 
 def check(composed: Composed, together: bool = True) -> Description:
     """Validates a composed configuration. Raises as `describe_here`."""
-    return describe_here(composed.config, composed.where, together)
+    return describe_here(composed.config, composed.where, together, composed.objects)
 
 
-def describe_here(config: Config, where: Where, together: bool = True) -> Description:
+def describe_here(
+    config: Config, where: Where, together: bool = True, objects: Mapping[str, Any] = MappingProxyType({})
+) -> Description:
     """Validates plain nested dicts, with the environment set before any class of the user's is imported.
 
     Raises:
@@ -64,7 +67,7 @@ def describe_here(config: Config, where: Where, together: bool = True) -> Descri
     def set_first(spec: runtime.Runtime, parallel: Parallel, amp: Precision) -> None:
         _apply(spec, parallel, amp, profile)
 
-    return describe(config, where, check_rules=together, set_environment=set_first)
+    return describe(config, where, check_rules=together, set_environment=set_first, objects=objects)
 
 
 def set_environment(description: Description, exact: bool = False) -> runtime.RuntimeReport:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import inspect
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import (
     TYPE_CHECKING,
     Any,
     Callable,
     Collection,
     Dict,
-    Iterator,
     List,
     Mapping,
     Optional,
@@ -19,14 +18,14 @@ from typing import (
     Type,
 )
 
-from omegaconf import OmegaConf, open_dict
+from omegaconf import open_dict
 
 from mxtrain.callback import Action
 from mxtrain.callback.given import GivenAction, GivenCallback
 from mxtrain.composing.composer import Composed, Composer
-from mxtrain.config.given import Given, class_of
 from mxtrain.config.groups import GROUPS, NAMED_GROUPS, PRESET_GROUPS
 from mxtrain.config.override_text import key_of, quote
+from mxtrain.config.placeholders import Given, placeholders_in
 from mxtrain.config.specs import name_of
 from mxtrain.data.given import TASK_OF, GivenDataset
 from mxtrain.errors import ConfigError, did_you_mean
@@ -83,7 +82,7 @@ def read_arguments(
     allowed = inspect.signature(function).parameters
     for name, value in parts.items():
         if name not in allowed:
-            groups = [one for one in allowed if one in (*GROUPS, *PRESET_GROUPS)]
+            groups = [one for one in (*GROUPS, *PRESET_GROUPS) if one in allowed]
             others = [one for one in allowed if one not in (*groups, "self")]
             raise ConfigError(
                 f"{function.__name__}() has no argument '{name}'.{did_you_mean(name, [*others, *groups])} It takes "
@@ -149,23 +148,7 @@ def describe_object(path: str, value: Any) -> Config:
         ConfigError: the group does not accept objects of this kind.
     """
     placeholder = GivenAction if isinstance(value, Action) else PLACEHOLDERS[path.partition(".")[0]]
-    return node_of(placeholder, path, value, placeholder.describe_object(value))  # type: ignore[attr-defined]
-
-
-def node_of(placeholder: Type[Given], path: str, value: Any, described: Config) -> Config:
-    """Builds the placeholder of an object as plain values.
-
-    Args:
-        placeholder: class of the placeholder.
-        path: path of the setting, e.g. "model" or "metric.f1".
-        value: the object.
-        described: facts that identify the object, from `Given.describe_object`.
-    """
-    target = f"{placeholder.__module__}.{placeholder.__qualname__}"
-    shown = class_of(value)
-    if isinstance(value, (tuple, list)):
-        shown = f"({', '.join(class_of(one) for one in value)})"
-    return {"_target_": target, "given_as": path, "object": shown, **described}
+    return placeholder.node_of(path, value, placeholder.describe_object(value))
 
 
 def _named(group: str, value: Any) -> Dict[str, Any]:
@@ -254,25 +237,20 @@ class ObjectComposer(Composer):
         self._objects, self._replaced = objects, replaced or {}
 
     def compose(self, overrides: Sequence[str]) -> Composed:
+        objects = self._objects
         words = list(overrides)
-        dataset = self._objects.nodes.get("dataset")
-        if dataset is not None and not {"task", "experiment"} & {key_of(word) for word in words}:
-            words += [] if self._replaced else [f"task={TASK_OF[dataset['target']]}"]
+        dataset = objects.nodes.get("dataset")
+        if dataset is not None and not self._replaced and not {"task", "experiment"} & set(map(key_of, words)):
+            words.append(f"task={TASK_OF[dataset['target']]}")
         # Hydra does not know the placeholders, so overrides of their settings are applied here.
-        object_words = [word for word in words if _path_in(self._objects.nodes, key_of(word))]
+        object_words = [word for word in words if _path_in(objects.nodes, key_of(word))]
         composed = super().compose([word for word in words if word not in object_words])
-        nodes = {path: {**node, **self._typed(path, node, object_words)} for path, node in self._objects.nodes.items()}
-        config = {name: dict(node) if isinstance(node, dict) else node for name, node in composed.config.items()}
-        for path, node in {**self._replaced, **nodes}.items():
-            group, _, name = path.partition(".")
-            config[group] = node if not name else {**(config.get(group) or {}), name: node}
-        with open_dict(composed.tree):
-            for group in {path.partition(".")[0] for path in (*nodes, *self._replaced)}:
-                composed.tree[group] = OmegaConf.create(config[group])
+        nodes = {path: {**node, **self._typed(path, node, object_words)} for path, node in objects.nodes.items()}
+        composed = composed.with_nodes({**self._replaced, **nodes}, objects.values)
         with open_dict(composed.hydra):  # the option that the object has replaced is none of the run's
             for group in {"model", "dataset"} & set(nodes):
                 composed.hydra.runtime.choices[group] = object_name(nodes[group]).strip("()")
-        return replace(composed, config=config)
+        return composed
 
     def _typed(self, path: str, node: Config, words: Sequence[str]) -> Dict[str, Any]:
         """Returns the settings that overrides give to a placeholder.
@@ -319,7 +297,7 @@ def objects_again(config: Config, objects: Objects, dataset: Any, source: str) -
         ConfigError: an object differs from that of the run in class, structure or shapes, or the run was trained
             without an object at this path.
     """
-    recorded = {place: node for place, node in _placeholders(config)}
+    recorded = dict(placeholders_in(config))
     for path, node in objects.nodes.items():
         expected = recorded.get(path)
         if expected is None and path.partition(".")[0] not in ("callback", "dataset"):
@@ -349,19 +327,10 @@ def objects_again(config: Config, objects: Objects, dataset: Any, source: str) -
             '"dataset.root=FOLDER".'
         )
     described = GivenDataset.describe_object(data) if dataset is None else GivenDataset.describe_test(data)
-    node = node_of(GivenDataset, "dataset", data, described)
+    node = GivenDataset.node_of("dataset", data, described)
     for name, description in (("shape", "inputs of the shape"), ("target", "targets of the kind")):
         if node[name] != expected[name]:
             raise ConfigError(
                 f"dataset: {source} was trained on {description} {expected[name]}, and these have {node[name]}."
             )
     return {"dataset": {**expected, **node}}
-
-
-def _placeholders(config: Config) -> Iterator[Tuple[str, Config]]:
-    for group in PLACEHOLDERS:
-        nodes = config.get(group) or {}
-        by_path = {f"{group}.{name}": node for name, node in nodes.items()} if group in NAMED_GROUPS else {group: nodes}
-        for path, node in by_path.items():
-            if isinstance(node, Mapping) and node.get("given_as") == path:
-                yield path, node

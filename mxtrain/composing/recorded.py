@@ -13,6 +13,7 @@ from mxtrain.composing.environment import compose_and_check
 from mxtrain.composing.moved_data import find_data
 from mxtrain.config.groups import GROUPS, NAMED_GROUPS, Description
 from mxtrain.config.override_text import key_of, quote
+from mxtrain.config.placeholders import placeholders_in
 from mxtrain.config.trust import require_trusted
 from mxtrain.data.loading.described_paths import named_paths
 from mxtrain.errors import ConfigError
@@ -48,7 +49,7 @@ def compose_recorded(
         typed = [o.key_or_group for o in composer.parse(overrides) if not isinstance(o.value(), dict)]
         # Before anything in it is looked up in the environment, imported or set.
         require_trusted(recorded.description, str(recorded.path), "reproduce", typed, config_dirs)
-    if _holds_objects(recorded.description):
+    if any(placeholders_in(recorded.description)):
         raise ConfigError(
             f"{recorded.path} was started from Python with objects, which meta.json does not contain. Run the program "
             "again."
@@ -61,11 +62,6 @@ def compose_recorded(
     if moved_words:
         composed, description = compose_and_check(composer, with_overrides(words, moved_words, groups))
     return composed, description
-
-
-def _holds_objects(config: object) -> bool:
-    """Returns True if a configuration has a placeholder of a Python object."""
-    return isinstance(config, Mapping) and ("given_as" in config or any(map(_holds_objects, config.values())))
 
 
 def moved_paths(recorded: Description, current: Description) -> List[str]:

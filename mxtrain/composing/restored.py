@@ -6,6 +6,7 @@ import os
 import shlex
 import sys
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Callable, Collection, Dict, Mapping, Sequence, Set, Tuple, Union
 
 from omegaconf import OmegaConf
@@ -75,6 +76,7 @@ def restore(
     trust_code: bool = False,
     command: str = "eval",
     settings: Collection[str] = (),
+    objects: Mapping[str, Any] = MappingProxyType({}),
     replace: Callable[[Config], Mapping[str, Config]] = lambda config: {},
 ) -> RestoredRun:
     """Opens the run or checkpoint at a path, with `overrides` of its description. Imports no MXNet.
@@ -87,6 +89,7 @@ def restore(
         trust_code: whether classes that only the checkpoint names may be imported and called.
         command: name of the command, for messages, and for `ONLY_TRAINS`.
         settings: names of the command's own settings, for suggestions.
+        objects: Python objects by the path of their setting, of which the run has placeholders.
         replace: function that maps the run's description to groups that replace its own, before overrides apply.
 
     Raises:
@@ -113,9 +116,9 @@ def restore(
         return f"the run's own {path.split('.')[0]}"
 
     names = names_of(overrides)
-    description = find_data(
-        run_dir_of(checkpoint.path), describe_here(config, where), names, needs_data=command in ("eval", "replay")
-    )
+    description = describe_here(config, where, objects=objects)
+    needs_data = command in ("eval", "replay")
+    description = find_data(run_dir_of(checkpoint.path), description, names, needs_data=needs_data)
     return RestoredRun.of(checkpoint, description, names)
 
 

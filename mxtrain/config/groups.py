@@ -5,12 +5,14 @@ from __future__ import annotations
 import functools
 from contextlib import suppress
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Callable, Dict, Mapping, Optional, Type
 
 from mxtrain.amp.spec import Precision
 from mxtrain.callback.spec import CallbackSpec
 from mxtrain.checkpoint.spec import CheckpointSpec
 from mxtrain.cluster.spec import Cluster
+from mxtrain.config.placeholders import with_object
 from mxtrain.config.rules import RULES
 from mxtrain.config.specs import Where, build_spec, collect, complete_settings, with_text_keys
 from mxtrain.data.spec import BaseDataset
@@ -121,6 +123,7 @@ def describe(
     *,
     check_rules: bool = True,
     set_environment: Optional[Callable[[Runtime, Parallel, Precision], object]] = None,
+    objects: Mapping[str, Any] = MappingProxyType({}),
 ) -> Description:
     """Validates a composed configuration. Imports MXNet only if a user's own class does.
 
@@ -130,6 +133,7 @@ def describe(
         check_rules: whether to check `RULES`, which compare settings of several groups.
         set_environment: called with the groups that it depends on, if they are valid, before any other group imports a
             class of the user, which may import MXNet.
+        objects: Python objects by the path of the setting that has a placeholder, e.g. "model" or "metric.f1".
 
     Raises:
         ConfigError: a setting is invalid; the message has one line for each error.
@@ -140,10 +144,10 @@ def describe(
     @functools.cache
     def make(group: str) -> Any:
         if group not in NAMED_GROUPS:
-            return build_group(group, config[group], where)
+            return with_object(build_group(group, config[group], where), objects)
         named = config[group] or {}
         builders = [_spec_builder(f"{group}.{name}", node, where) for name, node in named.items()]
-        return dict(zip(named, collect(builders)))
+        return {name: with_object(spec, objects) for name, spec in zip(named, collect(builders))}
 
     if set_environment is not None:
         with suppress(ConfigError):  # reported below, together with the errors of all other groups

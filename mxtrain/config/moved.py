@@ -91,7 +91,7 @@ MOVED: Dict[str, str] = {
     "mxtrain.export": "mxtrain.exporting",
     "mxtrain.files.run_files": "mxtrain.archive.run_files",
     "mxtrain.files.run_records": "mxtrain.archive.run_records",
-    "mxtrain.given": "mxtrain.config.given",
+    "mxtrain.given": "mxtrain.config.placeholders",
     "mxtrain.kvstore.Device": "mxtrain.kvstore.spec.Device",
     "mxtrain.kvstore.DistAsync": "mxtrain.kvstore.spec.DistAsync",
     "mxtrain.kvstore.DistDeviceSync": "mxtrain.kvstore.spec.DistDeviceSync",

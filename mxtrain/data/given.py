@@ -24,7 +24,7 @@ from typing import (
 
 import numpy as np
 
-from mxtrain.config.given import Given
+from mxtrain.config.placeholders import Given
 from mxtrain.data.given_samples import SPLITS, GivenSamples, as_array, named_arrays, shown_shapes, splits_of
 from mxtrain.data.loading.loader import BatchLoader, LoaderOptions
 from mxtrain.data.loading.splitting import refuse_empty

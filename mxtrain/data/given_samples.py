@@ -9,7 +9,7 @@ from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple, Union
 
 import numpy as np
 
-from mxtrain.config.given import class_of
+from mxtrain.config.placeholders import class_of
 from mxtrain.errors import ConfigError, DataError, LoaderError
 from mxtrain.types import Shape
 

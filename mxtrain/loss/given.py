@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar, Dict, Optional, Tuple
 
-from mxtrain.config.given import Given, plain_attributes
+from mxtrain.config.placeholders import Given, plain_attributes
 from mxtrain.errors import ConfigError
 from mxtrain.loss.custom import CustomLoss, without_further_gradients
 

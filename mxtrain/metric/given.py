@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Dict, Literal, Optional, Tuple, Type
 
 import numpy as np
 
-from mxtrain.config.given import Given
+from mxtrain.config.placeholders import Given
 from mxtrain.errors import ConfigError
 from mxtrain.metric.host import Collected, HostMetric, HostPredictions
 from mxtrain.types.kinds import Takes

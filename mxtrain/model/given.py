@@ -6,7 +6,7 @@ import copy
 import hashlib
 from typing import TYPE_CHECKING, Any, ClassVar, Collection, Dict, Mapping, Sequence
 
-from mxtrain.config.given import Given, class_of
+from mxtrain.config.placeholders import Given, class_of
 from mxtrain.errors import ConfigError
 from mxtrain.model.custom import CustomFields
 from mxtrain.types import Shape

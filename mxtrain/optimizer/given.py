@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from typing import TYPE_CHECKING, Any, ClassVar, Dict, Mapping
 
-from mxtrain.config.given import Given, class_of
+from mxtrain.config.placeholders import Given, class_of
 from mxtrain.errors import ConfigError
 from mxtrain.optimizer.spec import Optimizer
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import typing
 from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Sequence, Tuple, Type
 
-from mxtrain.config.given import Given
 from mxtrain.config.options import option_classes, usual_options
+from mxtrain.config.placeholders import Given
 from mxtrain.config.specs import name_of
 from mxtrain.errors import CheckpointError, ConfigError, DataError, run_dir_setting
 from mxtrain.types.kinds import ClassIndex, Gives, RowClass, TargetKind

@@ -11,13 +11,14 @@ import os
 import re
 import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
 from mxtrain.config.override_text import code_arguments, quote
+from mxtrain.config.placeholders import placeholders_in
 from mxtrain.errors import EXIT_BUDGET, EXIT_FINISHED, EXIT_NON_FINITE
 from mxtrain.terminal.durations import format_seconds
 from mxtrain.types import CommandLine, Result
@@ -158,12 +159,8 @@ def next_commands(
     commands: List[Tuple[str, str]] = []
     if any(str(logger.get("_target_", "")).endswith(".TensorBoard") for logger in loggers):
         commands.append(("watch", f"{command.tensorboard} --logdir {run_path}"))
-    api_groups = [
-        group
-        for group, node in config.items()
-        if isinstance(node, Mapping)
-        and ("given_as" in node or (group == "metric" and any("given_as" in metric for metric in node.values())))
-    ]
+    named = [path.partition(".")[0] for path, _ in placeholders_in(config)]
+    api_groups = [group for group in dict.fromkeys(named) if group != "callback"]
     if api_groups:  # objects of the Python API cannot be given on a command line
         arguments = "".join(f", {group}=..." for group in api_groups if group != "optimizer")
         load = f"run = mxtrain.load({str(_relative(run_dir))!r}{arguments})"

@@ -260,14 +260,12 @@ def test_advice_names_only_possible_commands(ended, config, predicts, purposes):
 
 
 def test_all_objects_that_load_needs_are_named():
-    given = {"given_as": "x"}
     config = {
-        "model": given,
-        "dataset": given,
-        "metric": {"accuracy": {}, "mine": given},
-        "optimizer": given,
+        **{group: {"given_as": group} for group in ("model", "dataset")},
+        "metric": {"accuracy": {}, "mine": {"given_as": "metric.mine"}},
+        "optimizer": {"given_as": "optimizer"},
         "loss": {"_target_": "a"},
-        "callback": {"mine": given},
+        "callback": {"mine": {"given_as": "callback.mine"}},
     }
     for metric, named in ((config["metric"], ", metric=..."), ({"accuracy": {}}, "")):
         found = dict(next_commands(ENDED["finished"], Path("a"), {**config, "metric": metric}, CommandLine()))

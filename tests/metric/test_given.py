@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mxtrain.config.given import giving
 from mxtrain.engine.backend import mx, nd
 from mxtrain.errors import ConfigError
 from mxtrain.metric.given import GivenMetric, PredictionsAndTargets
@@ -19,8 +18,7 @@ ARGUMENTS = {"Perplexity": (-1,), "TopKAccuracy": (2,)}
 
 
 def metric_of(value: Any) -> GivenMetric:
-    with giving({"metric.own": value}):
-        return GivenMetric(given_as="metric.own", object="module.own")
+    return GivenMetric(given_as="metric.own", object="module.own").with_object(value)
 
 
 def measured(value: Any, prediction_N: np.ndarray, target_N: np.ndarray) -> float:

@@ -1,0 +1,127 @@
+"""Python objects in a description: a network, a dataset, a loss, a metric, an optimizer or a callback that was passed
+to the Python API instead of being named by `_target_`.
+
+The configuration is plain JSON, so it holds a placeholder: a node with the class of the object and facts that identify
+it. `describe` makes a `Given` spec of the node, and attaches the object, which it gets beside the configuration. A
+description without the object, as of a checkpoint, can be read, and says what must be given again once it is needed.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar, Collection, Dict, Iterator, Mapping, Tuple, TypeVar
+
+import pydantic
+from typing_extensions import Self
+
+from mxtrain.config.specs import name_of
+from mxtrain.errors import ConfigError
+from mxtrain.types import Spec
+
+if TYPE_CHECKING:
+    from mxtrain.types.annotations import Config
+
+AnySpec = TypeVar("AnySpec", bound=Spec)
+
+
+class Given(Spec):
+    """Base of placeholders for objects."""
+
+    argument: ClassVar[str] = ""
+    """The argument of the Python API that takes it."""
+
+    given_as: str
+    """Path of the setting that the object takes the place of."""
+    object: str
+    """Import path of the object's class, or of the function."""
+
+    _object: Any = pydantic.PrivateAttr(None)
+
+    @classmethod
+    def describe_object(cls, value: Any) -> Dict[str, Any]:
+        """Returns facts that identify an object besides its class, as plain values.
+
+        Raises:
+            ConfigError: the group does not accept objects of this kind.
+        """
+        raise NotImplementedError
+
+    @classmethod
+    def node_of(cls, path: str, value: Any, facts: Config) -> Config:
+        """Returns the placeholder of an object as plain values.
+
+        Args:
+            path: path of the setting, e.g. "model" or "metric.f1".
+            value: the object.
+            facts: from `describe_object`.
+        """
+        several = isinstance(value, (tuple, list))
+        shown = f"({', '.join(map(class_of, value))})" if several else class_of(value)
+        return {"_target_": name_of(cls), "given_as": path, "object": shown, **facts}
+
+    def with_object(self, value: Any) -> Self:
+        """Returns the spec with its object."""
+        spec = self.model_copy()
+        spec._object = value
+        return spec
+
+    @property
+    def is_given(self) -> bool:
+        """Returns True if the object is at hand."""
+        return self._object is not None
+
+    def require(self) -> Any:
+        """Returns the object.
+
+        Raises:
+            ConfigError: this process was not given it.
+        """
+        if self._object is None:
+            raise ConfigError(self.missing)
+        return self._object
+
+    @property
+    def missing(self) -> str:
+        """Returns the sentence that says what must be given again."""
+        name = self.argument
+        return (
+            f"{self.given_as}: the run was given this as a Python object ({self.object}), which no checkpoint holds. "
+            f"Give it again in Python: mxtrain.load(PATH, {name}=...) or mxtrain.train({name}=..., dir=PATH)."
+        )
+
+
+def class_of(value: object) -> str:
+    """Returns the name by which a placeholder knows an object: the import path of its class, or of the function
+    itself."""
+    return name_of(value if callable(value) and hasattr(value, "__qualname__") else type(value))
+
+
+def plain_attributes(value: object, without: Collection[str] = ()) -> Dict[str, Any]:
+    """Attributes of an object that JSON holds, by name."""
+    return {
+        name: one
+        for name, one in sorted(vars(value).items())
+        if name not in without and isinstance(one, (bool, int, float, str))
+    }
+
+
+def with_object(spec: AnySpec, objects: Mapping[str, Any]) -> AnySpec:
+    """Returns a spec with its object, if it is a placeholder of one of them.
+
+    Args:
+        spec: of any group.
+        objects: by the path of their setting.
+    """
+    return spec.with_object(objects[spec.given_as]) if isinstance(spec, Given) and spec.given_as in objects else spec
+
+
+def placeholders_in(config: Config) -> Iterator[Tuple[str, Config]]:
+    """Yields path and node of each placeholder in a configuration."""
+    for group, node in config.items():
+        if isinstance(node, Mapping):
+            if node.get("given_as") == group:
+                yield group, node
+            yield from (
+                (f"{group}.{name}", member)
+                for name, member in node.items()
+                if isinstance(member, Mapping) and member.get("given_as") == f"{group}.{name}"
+            )
