@@ -136,6 +136,7 @@ MOVED: Dict[str, str] = {
     "mxtrain.slim": "mxtrain.workflows.slim",
     "mxtrain.task.base": "mxtrain.task.spec",
     "mxtrain.trained": "mxtrain.training.trained",
+    "mxtrain.text.language_modeling.python_documentation": "mxtrain.text.python_documentation",
     "mxtrain.tuning.settings": "mxtrain.tuning.spec",
     "mxtrain.verification": "mxtrain.workflows.verification",
 }

@@ -11,9 +11,6 @@ from __future__ import annotations
 
 from mxtrain.engine.backend import gluon
 
-PADDING_SCORE = -1e9
-"""Score of padding before a softmax in float32: its exponential is exactly 0."""
-
 
 def dense_target(F, label, num_classes: int, dense: bool):
     """Returns (B, K) probabilities from (B,) indices; dense labels are returned unchanged."""

@@ -5,7 +5,7 @@ Legend: B batch, K classes.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, Dict, Literal, Optional
+from typing import TYPE_CHECKING, Any, Callable, ClassVar, Dict, Literal, Optional, Sequence
 
 import pydantic
 
@@ -16,9 +16,11 @@ from mxtrain.types.kinds import ClassIndex, Takes
 if TYPE_CHECKING:
     from mxnet import gluon
 
-    from mxtrain.types.annotations import LossBlock
+    from mxtrain.types.annotations import Array, LossBlock
 
 USUAL_ALPHA = 0.1
+PADDING_SCORE = -1e9
+"""Score of padding before a softmax in float32: its exponential is exactly 0."""
 
 
 class Loss(Spec):
@@ -66,6 +68,30 @@ class Loss(Spec):
         from mxtrain.engine.backend import gluon
 
         return getattr(gluon.loss, self.gluon_name)(**self.model_dump(exclude={"label_smoothing"}))
+
+
+class FunctionLoss(Loss):
+    """Base class of losses that are functions of arrays: subclasses define `compute`."""
+
+    weighted: ClassVar[bool] = False
+    """If true, `compute` also returns the weight of each sample, (B,). The loss of a batch is then sum(loss) /
+    sum(weight) over the global batch."""
+    least_weight: ClassVar[float] = 0.0
+    """Lower bound on the sum of the weights of a global batch."""
+    compute: ClassVar[Callable[..., Any]]
+    """Function (mx.nd or mx.sym, *arrays) -> loss (B,), or loss (B,) and weight (B,). `label_smoothing` is 0 in
+    validation."""
+
+    def used(self, *arrays: Array) -> Sequence[Array]:
+        """Returns the arrays of `compute` among all outputs of the network and all targets."""
+        return arrays
+
+    def build(self, num_classes: int, training: bool) -> gluon.HybridBlock:
+        """Builds the loss block: (*outputs, *targets) -> what `compute` returns."""
+        from mxtrain.loss.function_block import FunctionBlock
+
+        loss = self if training else self.model_copy(update={"label_smoothing": 0.0})
+        return FunctionBlock(loss.compute, loss.used, self.weighted, self.least_weight)
 
 
 class Distillation(Spec):

@@ -1,11 +1,16 @@
-"""Policy gradient losses."""
+"""Policy gradient losses.
+
+Legend: B batch, O outputs of the network, X facts about a sample.
+"""
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, ClassVar, Optional
 
 from mxtrain.loss.spec import Loss
 from mxtrain.reinforcement.kinds import Returns
+from mxtrain.reinforcement.policy import facts_of
 from mxtrain.types import NonNegativeFloat, PositiveFloat
 from mxtrain.types.kinds import Takes
 
@@ -13,6 +18,7 @@ if TYPE_CHECKING:
     from mxnet import gluon
 
     from mxtrain.reinforcement.policy import Actions
+    from mxtrain.types.annotations import Array, OperatorModule
 
 
 class PolicyLoss(Loss):
@@ -29,12 +35,28 @@ class PolicyLoss(Loss):
     entropy_coefficient: NonNegativeFloat = 0.0
     """Weight of the entropy bonus, in nats."""
 
-    def build_for(self, actions: Actions) -> gluon.Block:
+    def build_for(self, actions: Actions) -> gluon.HybridBlock:
         """Returns a HybridBlock of (outputs (B, O), facts (B, X)) -> loss (B,); see
         `mxtrain.reinforcement.policy`."""
-        from mxtrain.reinforcement.loss_blocks import PolicyLossBlock
+        from mxtrain.loss.function_block import FunctionBlock
 
-        return PolicyLossBlock(actions, self.value_coefficient, self.entropy_coefficient, self.clips_ratio())
+        return FunctionBlock(partial(self._loss, actions))
+
+    def _loss(self, actions: Actions, F: OperatorModule, output_BO: Array, facts_BX: Array) -> Array:
+        names = ("advantage", "log_probability", "value_target")
+        advantage_B, old_log_p_B, target_B = facts_of(F, facts_BX, *names)
+        log_p_B, clip_range = actions.log_probability(F, output_BO, facts_BX), self.clips_ratio()
+        if clip_range is None:
+            gain_B = log_p_B * advantage_B
+        else:
+            ratio_B = F.exp(log_p_B - old_log_p_B)
+            clipped_B = F.clip(ratio_B, 1 - clip_range, 1 + clip_range)
+            gain_B = F.minimum(ratio_B * advantage_B, clipped_B * advantage_B)
+        error_B = F.square(actions.value(F, output_BO) - target_B)
+        loss_B = self.value_coefficient * error_B - gain_B
+        if self.entropy_coefficient:
+            loss_B = loss_B - self.entropy_coefficient * actions.entropy(F, output_BO)
+        return loss_B
 
     def clips_ratio(self) -> Optional[float]:
         """Returns the maximum distance from 1 of the ratio of new to old p, beyond which the gradient is 0. None means
@@ -55,3 +77,8 @@ class ProximalPolicyLoss(PolicyLoss):
 
     def clips_ratio(self) -> Optional[float]:
         return self.clip_range
+
+
+def episode_loss(F: OperatorModule, facts_BX: Array) -> Array:
+    """Computes the loss of whole episodes in evaluations: the negative return, (B,)."""
+    return -facts_of(F, facts_BX, "return")[0]

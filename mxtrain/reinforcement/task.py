@@ -14,7 +14,7 @@ from mxtrain.errors import ConfigError, LoaderError, MxtrainError
 from mxtrain.reinforcement.actor_critic import ActorCritic
 from mxtrain.reinforcement.gymnasium import Gymnasium
 from mxtrain.reinforcement.kinds import Returns
-from mxtrain.reinforcement.losses import PolicyLoss
+from mxtrain.reinforcement.losses import PolicyLoss, episode_loss
 from mxtrain.reinforcement.metrics import ApproximateDivergence, ExplainedVariance, PolicyEntropy
 from mxtrain.reinforcement.model import PolicyModel
 from mxtrain.reinforcement.policy import FACTS, Actions
@@ -119,10 +119,12 @@ class ReinforcementLearning(Task):
         )
 
     def build_loss(self, description: Description, signature: Signature, training: bool) -> LossBlock:
-        from mxtrain.reinforcement.loss_blocks import EpisodeLossBlock
+        from mxtrain.loss.function_block import FunctionBlock
 
         assert isinstance(description.loss, PolicyLoss)
-        return description.loss.build_for(actions_of(signature)) if training else EpisodeLossBlock()
+        if training:
+            return description.loss.build_for(actions_of(signature))
+        return FunctionBlock(episode_loss, lambda output_BO, facts_BX: (facts_BX,))
 
     def build_meter(
         self, description: Description, signature: Signature, weights: LossWeights, training: bool

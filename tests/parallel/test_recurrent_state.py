@@ -16,7 +16,7 @@ from mxtrain.metric.meter import LossWeights, Meter
 from mxtrain.parallel.objective import Objective
 from mxtrain.parallel.recurrent_state import RecurrentState
 from mxtrain.parallel.spec import Data, Hybrid, Pipeline, Single
-from mxtrain.text.loss_blocks import TokenLoss
+from mxtrain.text.losses import TokenCrossEntropy
 from mxtrain.types import Batch
 
 ROWS, TOKENS = 8, 3
@@ -44,7 +44,9 @@ def build(parallel: Any, parts: int = 1, workers: Any = None) -> Any:
     network.hybridize(static_alloc=True)
     meter = Meter({}, 2, LossWeights(True))
     shape = ((TOKENS,), (TOKENS,), (1,))
-    return parallel.build(Objective(network, TokenLoss(), meter, shape, ROWS, state_shapes=[(1,)]), parts, workers)
+    return parallel.build(
+        Objective(network, TokenCrossEntropy().build(0, True), meter, shape, ROWS, state_shapes=[(1,)]), parts, workers
+    )
 
 
 def batches() -> Tuple[List[Batch], List[float]]:

@@ -22,7 +22,7 @@ from mxtrain.optimizer.optimizers import SGD
 from mxtrain.optimizer.updater import Updater
 from mxtrain.parallel.objective import Objective
 from mxtrain.parallel.spec import Data, Hybrid, Pipeline, Single
-from mxtrain.text.loss_blocks import MaskedSoftmaxCrossEntropyLoss
+from mxtrain.text.losses import MaskedSoftmaxCrossEntropy
 from mxtrain.training.step import TrainingStep
 from mxtrain.types import Batch
 
@@ -49,7 +49,7 @@ def step_of(placement: Any, parts: int, store: Any, clip: Any = None, cast: str 
     initialize(network, "xavier", 0, mx.cpu(0))
     network.hybridize()
     meter = Meter(METRICS, CLASSES, LossWeights(True), training=True)
-    loss = MaskedSoftmaxCrossEntropyLoss()
+    loss = MaskedSoftmaxCrossEntropy().build(0, True)
     loss.hybridize()
     strategy = placement.build(Objective(network, loss, meter, shape, 12), parts, store)
     weights = {name: strategy.values[name] for name in strategy.trainable}

@@ -1,18 +1,21 @@
-"""Losses of pose estimation. Does not import MXNet."""
+"""Losses of pose estimation. Does not import MXNet.
+
+Legend: B batch, J key points, h, w height and width of a heat map.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Sequence, Tuple
 
-from mxtrain.loss.spec import Loss
+from mxtrain.loss.spec import FunctionLoss
 from mxtrain.types.kinds import Takes
 from mxtrain.vision.kinds import KeyPoints
 
 if TYPE_CHECKING:
-    from mxnet import gluon
+    from mxtrain.types.annotations import Array, OperatorModule
 
 
-class HeatmapL2(Loss):
+class HeatmapL2(FunctionLoss):
     """Half the mean squared difference of heat maps: the mean over the key points with a known position in the global
     batch.
 
@@ -23,11 +26,14 @@ class HeatmapL2(Loss):
     """
 
     takes: ClassVar[Takes] = Takes(KeyPoints)
+    weighted: ClassVar[bool] = True
+    least_weight: ClassVar[float] = 1.0
 
-    def build(self, num_classes: int, training: bool) -> gluon.HybridBlock:
-        """Returns a HybridBlock (heat maps, key points, true heat maps (B, J, h, w), weights (B, J)) -> loss (B,),
-        weight (B,).
-        """
-        from mxtrain.vision.pose.loss_blocks import HeatmapL2Loss
+    def used(self, *arrays: Array) -> Sequence[Array]:
+        """Leaves out the key points (B, J, 3), from which the true heat maps were made."""
+        return (arrays[0], *arrays[2:])
 
-        return HeatmapL2Loss()
+    def compute(self, F: OperatorModule, map_BJhw: Array, true_BJhw: Array, weight_BJ: Array) -> Tuple[Array, Array]:
+        """Returns the weighted sum over the key points, (B,), and the sum of the weights, (B,)."""
+        loss_BJ = F.mean(F.square(map_BJhw - true_BJhw), axis=(2, 3))
+        return 0.5 * F.sum(loss_BJ * weight_BJ, axis=1), F.sum(weight_BJ, axis=1)

@@ -13,8 +13,8 @@ from mxtrain.model.prepare import prepare_network
 from mxtrain.speech.aligned_dataset import input_shapes
 from mxtrain.speech.aligned_rows import places_of
 from mxtrain.speech.fastspeech import FastSpeech
-from mxtrain.speech.frame_blocks import AbsoluteFrameLoss, SquaredFrameLoss
 from mxtrain.speech.frames import MelCepstralDistortion, MelError
+from mxtrain.speech.losses import FrameL1, FrameL2
 from mxtrain.speech.networks.fastspeech import regulate
 
 DURATIONS = [[2, 0, 3, 1], [4, 2], [1, 1, 1]]
@@ -69,7 +69,7 @@ def test_padding_and_neighbours_change_neither_frames_nor_gradients(hybrid: bool
         counts = nd.array([sum(one) for one in given])
         with autograd.record():
             found = network(*batch(given, length, frames))
-            loss, weight = AbsoluteFrameLoss()(found, nd.array(right[rows, :frames]), counts)
+            loss, weight = FrameL1().build(0, True)(found, nd.array(right[rows, :frames]), counts)
             total = loss.sum()
         total.backward()
         assert weight.asnumpy().tolist() == counts.asnumpy().tolist()
@@ -92,10 +92,10 @@ def frames_of_batch() -> Any:
     return found.astype(np.float32), right.astype(np.float32), np.array([5, 3]), unit
 
 
-@pytest.mark.parametrize("block, of_difference", [(AbsoluteFrameLoss, np.abs), (SquaredFrameLoss, np.square)])
+@pytest.mark.parametrize("block, of_difference", [(FrameL1, np.abs), (FrameL2, np.square)])
 def test_losses_are_sums_over_frames_that_count(block: Any, of_difference: Any) -> None:
     found, right, counts, _ = frames_of_batch()
-    loss, weight = block()(nd.array(found), nd.array(right), nd.array(counts), nd.array([1]))
+    loss, weight = block().build(0, True)(nd.array(found), nd.array(right), nd.array(counts), nd.array([1]))
     wanted = [of_difference(found - right)[row, :count].mean(axis=1).sum() for row, count in enumerate(counts)]
     np.testing.assert_allclose(loss.asnumpy(), wanted, rtol=1e-5)
     assert weight.asnumpy().tolist() == [5, 3]
@@ -108,7 +108,7 @@ def test_metrics_are_means_over_frames_that_count_in_decibels() -> None:
     metrics = {"mel_error": MelError(), "distortion": MelCepstralDistortion(num_cepstra=4)}
     meter = Meter(metrics, 8, LossWeights(True))
     targets = [nd.array(right), nd.array(counts), nd.array(np.tile(unit, (2, 1)))]
-    loss = AbsoluteFrameLoss()(nd.array(found), *targets[:2])
+    loss = FrameL1().build(0, True)(nd.array(found), *targets[:2])
     values = meter.values(meter(*loss, nd.array(found), *targets).asnumpy().astype(np.float64), 2)
     difference = np.concatenate([((found - right) * unit)[row, :count] for row, count in enumerate(counts)])
     assert values["mel_error"] == pytest.approx(np.abs(difference).mean(), rel=1e-5)
