@@ -36,6 +36,7 @@ from typing_extensions import Unpack
 
 from mxtrain.api import AnyPath, Run, absolute_path, folders_of
 from mxtrain.callback.action import learning_rate
+from mxtrain.callback.protocol import BY_HAND, Progress, Result, Validation
 from mxtrain.cluster.launch import worker_script
 from mxtrain.cluster.launch.group import find_role
 from mxtrain.cluster.launch.preserved import preserved_process
@@ -60,7 +61,7 @@ from mxtrain.errors import (
 from mxtrain.kvstore.store import Store
 from mxtrain.kvstore.world import ALONE
 from mxtrain.training.state import NOT_MEASURED, LoopValues
-from mxtrain.types import BY_HAND, Batch, Progress, Result, Validation
+from mxtrain.types import Batch
 
 if TYPE_CHECKING:
     from mxnet import gluon

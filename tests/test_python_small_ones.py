@@ -10,8 +10,8 @@ import pytest
 
 import mxtrain
 from mxtrain.callback import Action
+from mxtrain.callback.protocol import Callback
 from mxtrain.errors import ConfigError, MxtrainError
-from mxtrain.types import Callback
 
 pytestmark = pytest.mark.slow
 QUICK = ("trainer.max_epochs=4", "trainer.limit_train_batches=1", "logger=[jsonl]")

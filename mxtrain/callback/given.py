@@ -6,10 +6,10 @@ import copy
 from typing import TYPE_CHECKING, Any, Callable, ClassVar, Dict, Sequence
 
 from mxtrain.callback.action import Action, require_known_hooks
+from mxtrain.callback.protocol import Callback, Progress, Validation
 from mxtrain.callback.spec import CallbackSpec
 from mxtrain.config.placeholders import Given, plain_attributes
 from mxtrain.errors import ConfigError
-from mxtrain.types import Callback, Progress, Validation
 
 if TYPE_CHECKING:
     from mxtrain.types.annotations import MetricRow

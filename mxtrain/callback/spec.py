@@ -8,9 +8,10 @@ from typing import Any, Callable, ClassVar, Dict, Mapping, Optional
 from mxtrain.callback.action import Action as Action
 from mxtrain.callback.action import Control as Control
 from mxtrain.callback.action import require_known_hooks
+from mxtrain.callback.protocol import Callback
 from mxtrain.config.specs import call_target
 from mxtrain.errors import ConfigError, did_you_mean
-from mxtrain.types import Callback, Spec
+from mxtrain.types import Spec
 
 
 class CallbackSpec(Spec):

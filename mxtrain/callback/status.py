@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Callable, Dict, Optional, Sequence
 
 from mxtrain.archive.run_files import STATUS_FILE
+from mxtrain.callback.protocol import Callback, Progress, Result, RunInfo, Validation
 from mxtrain.files.durable import write_json_atomic
-from mxtrain.types import Callback, Progress, Result, RunInfo, Validation
 
 if TYPE_CHECKING:
     from mxtrain.types.annotations import MetricRow

@@ -11,9 +11,10 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 from rich.tree import Tree
 
+from mxtrain.callback.protocol import CommandLine
 from mxtrain.config.specs import import_target
 from mxtrain.errors import ConfigError
-from mxtrain.types import CommandLine, Spec
+from mxtrain.types import Spec
 
 if TYPE_CHECKING:
     from mxtrain.types.annotations import Config

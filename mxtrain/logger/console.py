@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import ClassVar, Literal, Mapping, Union
 
+from mxtrain.callback.protocol import Callback
 from mxtrain.logger.spec import Logger
-from mxtrain.types import Callback, NonNegativeFloat
+from mxtrain.types import NonNegativeFloat
 
 
 class Console(Logger):

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Mapping, Optional, Sequence, Set, TextIO, Unio
 from rich.console import Console
 from rich.text import Text
 
+from mxtrain.callback.protocol import Callback, Progress, Result, RunInfo, Validation
 from mxtrain.logger.config_tree import render_config
 from mxtrain.logger.progress import RunProgress
 from mxtrain.logger.views import BarView, PlainView
 from mxtrain.terminal.console import LogRedirection, open_console, without_box
 from mxtrain.terminal.report import print_end
-from mxtrain.types import Callback, Progress, Result, RunInfo, Validation
 
 if TYPE_CHECKING:
     from mxtrain.types.annotations import MetricRow, UsageReport

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Iterable, Sequence
 
 from mxtrain.archive.run_files import FileName
+from mxtrain.callback.protocol import RunInfo
 from mxtrain.errors import RunDirectoryError
 from mxtrain.files.durable import replace_file
 from mxtrain.files.regular_files import read_regular
@@ -16,7 +17,6 @@ from mxtrain.files.text_lines import split_lines
 from mxtrain.logger.files import cut_file
 from mxtrain.logger.row_file import RowFileLogger
 from mxtrain.logger.spec import Logger
-from mxtrain.types import RunInfo
 
 if TYPE_CHECKING:
     from mxtrain.types.annotations import MetricRow

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, BinaryIO, Iterator, Optional
 
 from mxtrain.archive.run_files import ROWS_FILE, FileName
 from mxtrain.archive.run_records import MAX_ROW_BYTES
+from mxtrain.callback.protocol import RunInfo
 from mxtrain.errors import RunDirectoryError
 from mxtrain.files.durable import replace_file, to_strict_json
 from mxtrain.files.json_text import parse_json
@@ -17,7 +18,6 @@ from mxtrain.files.regular_files import open_regular
 from mxtrain.logger.files import cut_file
 from mxtrain.logger.row_file import RowFileLogger
 from mxtrain.logger.spec import Logger
-from mxtrain.types import RunInfo
 
 if TYPE_CHECKING:
     from mxtrain.types.annotations import MetricRow

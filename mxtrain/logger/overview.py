@@ -15,11 +15,11 @@ from rich.console import Console
 from tensorboardX import summary as messages
 from tensorboardX.proto.summary_pb2 import Summary
 
+from mxtrain.callback.protocol import Result, RunInfo
 from mxtrain.config.override_text import key_of
 from mxtrain.files.text_lines import split_lines
 from mxtrain.terminal.durations import format_seconds
 from mxtrain.terminal.report import format_rate, format_value
-from mxtrain.types import Result, RunInfo
 
 WIDTH = 100
 """Columns of a table in the TEXT tab."""

@@ -10,13 +10,13 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from mxtrain.callback.protocol import OF_EPOCH, Progress, RunInfo, Validation
 from mxtrain.logger.rows import mean_of_rows
 from mxtrain.terminal.durations import format_seconds
 from mxtrain.terminal.report import format_rate, format_value
-from mxtrain.types import OF_EPOCH, Progress, RunInfo, Validation
 
 if TYPE_CHECKING:
-    from mxtrain.types import GpuMemory
+    from mxtrain.callback.protocol import GpuMemory
     from mxtrain.types.annotations import MetricRow
 
 

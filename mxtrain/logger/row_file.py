@@ -6,10 +6,10 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Iterable, Optional, Sequence
 
+from mxtrain.callback.protocol import Callback, Progress, Result, RunInfo, Validation
 from mxtrain.errors import RunDirectoryError, run_dir_setting
 from mxtrain.files.durable import open_file
 from mxtrain.logger.files import AppendedFile
-from mxtrain.types import Callback, Progress, Result, RunInfo, Validation
 
 if TYPE_CHECKING:
     from mxtrain.types.annotations import MetricRow

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import ClassVar, List, Mapping, Optional, Tuple
 
-from mxtrain.types import Callback, Spec
+from mxtrain.callback.protocol import Callback
+from mxtrain.types import Spec
 
 
 class Logger(Spec):

@@ -8,9 +8,10 @@ from typing import List, Tuple
 
 import pydantic
 
+from mxtrain.callback.protocol import Callback
 from mxtrain.logger.spec import Logger
 from mxtrain.terminal.program import tensorboard
-from mxtrain.types import Callback, NonNegative, Positive
+from mxtrain.types import NonNegative, Positive
 
 
 class TensorBoard(Logger):

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, ClassVar, Dict, Mapping
 
 import pydantic
 
+from mxtrain.callback.protocol import Callback
 from mxtrain.config.libraries import check_versions, installing
 from mxtrain.config.override_text import quote
 from mxtrain.config.secret_values import hide_secrets, holds_credentials
@@ -23,7 +24,7 @@ from mxtrain.logger.tracked_run import Point as Point
 from mxtrain.logger.tracked_run import TrackedRun as TrackedRun
 from mxtrain.logger.tracked_run import TrackerConnection as TrackerConnection
 from mxtrain.logger.tracked_run import position_file
-from mxtrain.types import Callback, Positive, PositiveFloat
+from mxtrain.types import Positive, PositiveFloat
 
 if TYPE_CHECKING:
     from mxtrain.types.annotations import Json

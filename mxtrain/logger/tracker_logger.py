@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Mapping, Optional
 
 from mxtrain.archive.run_files import ROWS_FILE
+from mxtrain.callback.protocol import Callback, Progress, Result, RunInfo, Validation
 from mxtrain.config.specs import flatten
 from mxtrain.errors import RunDirectoryError
 from mxtrain.logger.delivery import Delivery
 from mxtrain.logger.rows import mean_of_rows
 from mxtrain.logger.tracked_run import TrackedRun, TrackedService
 from mxtrain.logger.tracker_points import Position, points_of
-from mxtrain.types import Callback, Progress, Result, RunInfo, Validation
 
 if TYPE_CHECKING:
     from mxtrain.types.annotations import Config, JsonObject

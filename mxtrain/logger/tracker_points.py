@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 from mxtrain.archive.run_records import read_rows
+from mxtrain.callback.protocol import OF_EPOCH
 from mxtrain.errors import RunDirectoryError
 from mxtrain.files.durable import write_json_atomic
 from mxtrain.files.json_text import read_json
 from mxtrain.logger.rows import mean_of_rows
 from mxtrain.logger.tracked_run import Point, position_file
-from mxtrain.types import OF_EPOCH
 
 if TYPE_CHECKING:
     from mxtrain.types.annotations import MetricRow

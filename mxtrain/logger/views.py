@@ -11,8 +11,8 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
+from mxtrain.callback.protocol import Progress, Validation
 from mxtrain.logger.progress import RunProgress
-from mxtrain.types import Progress, Validation
 
 if TYPE_CHECKING:
     from mxtrain.types.annotations import MetricRow

@@ -12,7 +12,7 @@ import os
 import time
 from typing import Any, Dict, List, Mapping, Optional, Sequence
 
-from mxtrain.types import GpuMemory
+from mxtrain.callback.protocol import GpuMemory
 
 _LOG = logging.getLogger(__name__)
 _RUNTIMES = ("libcudart.so.11.0", "libcudart.so.10.2", "libcudart.so.12")

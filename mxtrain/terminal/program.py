@@ -8,7 +8,7 @@ import shlex
 import shutil
 import sys
 
-from mxtrain.types import CommandLine
+from mxtrain.callback.protocol import CommandLine
 
 STARTED_BY = "MXTRAIN_STARTED_BY"
 """Command line of scripts/train as typed; it runs Python from an environment that need not be active."""

@@ -17,11 +17,11 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
+from mxtrain.callback.protocol import CommandLine, Result
 from mxtrain.config.override_text import code_arguments, quote
 from mxtrain.config.placeholders import placeholders_in
 from mxtrain.errors import EXIT_BUDGET, EXIT_FINISHED, EXIT_NON_FINITE
 from mxtrain.terminal.durations import format_seconds
-from mxtrain.types import CommandLine, Result
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional, Union
 
+from mxtrain.callback.protocol import BY_HAND, CommandLine, RunInfo
 from mxtrain.cluster.joining import connect_store
 from mxtrain.cluster.stopping import SignalStop
 from mxtrain.cluster.stragglers import Stragglers
@@ -53,7 +54,7 @@ from mxtrain.training.runner import Runner
 from mxtrain.training.saving import NoStore, Saving
 from mxtrain.training.step import TrainingStep
 from mxtrain.training.teacher import teachers_of
-from mxtrain.types import BY_HAND, CommandLine, RunInfo, Stateful
+from mxtrain.types import Stateful
 
 if TYPE_CHECKING:
     from mxnet import Context, gluon

@@ -10,11 +10,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import List, Mapping, Optional, Sequence, Set
 
+from mxtrain.callback.protocol import Callback, Progress, Result, RunInfo, Validation
 from mxtrain.callback.status import StatusFile
 from mxtrain.checkpoint.run_directory import held_lock
 from mxtrain.config.groups import Description
 from mxtrain.errors import EXIT_CRASHED, EXIT_FINISHED, LESS_MEMORY, out_of_memory
-from mxtrain.types import Callback, Progress, Result, RunInfo, Validation
 
 _LOG = logging.getLogger(__name__)
 

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Dict, List, Optional, Sequence, Tuple
 
 import numpy as np
 
+from mxtrain.callback.protocol import OF_EPOCH
 from mxtrain.engine.backend import nd
 from mxtrain.metric.meter import Meter, read_vectors
-from mxtrain.types import OF_EPOCH
 
 if TYPE_CHECKING:
     from mxtrain.types.annotations import MetricRow

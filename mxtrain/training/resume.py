@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Collection, Dict, List, Mapping, Optional, Tuple, Union
 
 from mxtrain.archive.run_files import META_FILE, ROWS_FILE, STATUS_FILE
+from mxtrain.callback.protocol import Result
 from mxtrain.checkpoint import (
     Checkpoint,
     CheckpointSpec,
@@ -36,7 +37,7 @@ from mxtrain.kvstore.store import Store
 from mxtrain.logger.tracked_run import position_file
 from mxtrain.parallel.spec import Parallel, Staged
 from mxtrain.training.saving import NoStore
-from mxtrain.types import Result, expand_path
+from mxtrain.types import expand_path
 
 if TYPE_CHECKING:
     from mxtrain.types.annotations import Config, JsonObject

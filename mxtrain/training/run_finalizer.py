@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Dict, Mapping, Optional
 
+from mxtrain.callback.protocol import Result
 from mxtrain.checkpoint import Checkpoint, canonical_sha256
 from mxtrain.checkpoint.average import weights_to_use
 from mxtrain.checkpoint.ranking import should_warn_unmoved, unmoved_warning
@@ -18,7 +19,6 @@ from mxtrain.training.context import RunContext
 from mxtrain.training.evaluate import BreakableLoader
 from mxtrain.training.recorder import Recorder
 from mxtrain.training.state import TrainState
-from mxtrain.types import Result
 
 if TYPE_CHECKING:
     import numpy as np

@@ -15,6 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Callable, Generator, Iterator, List, Mapping, NamedTuple, Optional, Tuple
 
+from mxtrain.callback.protocol import Progress, Result, RunInfo
 from mxtrain.checkpoint.sharing import receive_checkpoint, send_checkpoint
 from mxtrain.cluster.heartbeat import HEARTBEAT
 from mxtrain.cluster.stopping import Budget, Stop
@@ -32,7 +33,7 @@ from mxtrain.training.replay_bundle import ReplayWriter
 from mxtrain.training.run_finalizer import RunFinalizer
 from mxtrain.training.state import NOT_MEASURED, LoopValues, TrainState
 from mxtrain.training.validation import Validator
-from mxtrain.types import Batch, Progress, Result, RunInfo
+from mxtrain.types import Batch
 
 if TYPE_CHECKING:
     import numpy as np

@@ -6,6 +6,7 @@ import json
 import math
 from typing import TYPE_CHECKING, Callable, Dict, List, Optional
 
+from mxtrain.callback.protocol import Progress, Validation
 from mxtrain.checkpoint.ranking import VAL_LOSS, rank, should_warn_unmoved, track_unmoved, unmoved_warning
 from mxtrain.cluster.stopping import PassInterrupted, Stop
 from mxtrain.training import snapshot
@@ -14,7 +15,7 @@ from mxtrain.training.context import RunContext
 from mxtrain.training.evaluate import BreakableLoader
 from mxtrain.training.recorder import Recorder
 from mxtrain.training.state import NOT_MEASURED, LoopValues, TrainState
-from mxtrain.types import Artifact, Progress, Validation
+from mxtrain.types import Artifact
 
 if TYPE_CHECKING:
     from mxtrain.early_stopping.spec import StoppingRule

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, List, Mapping, Sequence, Tuple
 
 from bench_parts.turn import Turns
+from mxtrain.callback.protocol import Callback, Progress, Result, Validation
 from mxtrain.parallel.usage import Usage
-from mxtrain.types import Callback, Progress, Result, Validation
 
 if TYPE_CHECKING:
     from mxtrain.types.annotations import UsageReport

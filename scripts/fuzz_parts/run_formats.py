@@ -162,10 +162,10 @@ def _rows(folder: Path) -> Read:
     (folder / "metrics.csv").write_text("".join(f"{line}\n" for line in lines))
 
     def read() -> None:
+        from mxtrain.callback.protocol import Result, RunInfo
         from mxtrain.errors import MxtrainError
         from mxtrain.logger.csv import CsvLogger
         from mxtrain.logger.jsonl import JsonlLogger
-        from mxtrain.types import Result, RunInfo
 
         refused = []
         for logger in (JsonlLogger("metrics.jsonl"), CsvLogger("metrics.csv")):

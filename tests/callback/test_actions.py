@@ -190,7 +190,7 @@ def test_actions_that_break_a_guarantee_are_refused(overrides, said) -> None:
 
 OWN = """
 from mxtrain.callback import Action
-from mxtrain.types import Callback
+from mxtrain.callback.protocol import Callback
 
 
 class Plain(Action):
@@ -312,7 +312,7 @@ def test_placements_agree(placement, unbroken, tmp_path) -> None:
 
 SLEEPS = """
 import time
-from mxtrain.types import Callback
+from mxtrain.callback.protocol import Callback
 
 
 class Sleeps(Callback):

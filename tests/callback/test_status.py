@@ -9,8 +9,8 @@ from typing import Any, Dict
 
 import pytest
 
+from mxtrain.callback.protocol import Progress
 from mxtrain.callback.status import StatusFile
-from mxtrain.types import Progress
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ from typing import Any, Callable, Dict, List, Optional
 
 import pytest
 
+from mxtrain.callback.protocol import Result
 from mxtrain.cluster.launch import folds
 from mxtrain.cluster.launch.folds import report_end, train_folds, words_of_fold
 from mxtrain.cluster.launch.outcome import Outcome
@@ -16,7 +17,6 @@ from mxtrain.errors import EXIT_BAD_INPUT, EXIT_CRASHED, EXIT_FINISHED, ConfigEr
 from mxtrain.logger.console import Console
 from mxtrain.logger.jsonl import Jsonl
 from mxtrain.training.spec import Trainer
-from mxtrain.types import Result
 
 CONSOLE = ("logger.console.show_config=false", "logger.console.show_model=false")
 

@@ -38,7 +38,7 @@ import time
 from pathlib import Path
 
 from mxtrain.kvstore.world import JOINS
-from mxtrain.types import Callback
+from mxtrain.callback.protocol import Callback
 
 WENT_ON = Path(__file__).parent / "went_on"
 while int(os.environ.get(JOINS, "0")) > 0 and not WENT_ON.exists():  # who takes a place comes after the others went on

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from running import ROOT, SMALL, Process, assert_same, checkpoints, has_steps, status, train_here
 
+from mxtrain.callback.protocol import Callback
 from mxtrain.cli import main
 from mxtrain.cluster.process import LaunchSpec, LocalProcess
 from mxtrain.cluster.process import Process as ClusterProcess
@@ -33,7 +34,6 @@ from mxtrain.cluster.supervisor import Supervisor, _signal_before_training
 from mxtrain.kvstore.membership import Membership
 from mxtrain.kvstore.world import World
 from mxtrain.training.agreement import Agreement
-from mxtrain.types import Callback
 
 WARNINGS = (signal.SIGUSR1, signal.SIGUSR2)
 RUN = (*SMALL, "trainer.max_epochs=4", "early_stopping=off", "checkpoint.every_epochs=1000", "checkpoint.keep_top=0")

@@ -265,7 +265,7 @@ def test_a_budget_of_time_ends_all_workers_at_the_same_step(tmp_path: Path) -> N
 
 
 CRASH = """
-from mxtrain.types import Callback
+from mxtrain.callback.protocol import Callback
 
 class Crash(Callback):
     def on_steps(self, rows, progress):
@@ -294,7 +294,7 @@ VANISHES = """
 import os
 from pathlib import Path
 from mxtrain.errors import ConfigError
-from mxtrain.types import Callback
+from mxtrain.callback.protocol import Callback
 
 class Vanishes(Callback):
     '''What the first attempt had is gone when the second begins.'''
@@ -340,7 +340,7 @@ def test_a_restart_has_the_time_that_is_left() -> None:
 UNANSWERED = """
 import time
 from mxtrain.kvstore import dist_store
-from mxtrain.types import Callback
+from mxtrain.callback.protocol import Callback
 
 class Unanswered(Callback):
     def on_end(self, result):

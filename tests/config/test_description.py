@@ -10,13 +10,14 @@ import pytest
 from hydra.utils import get_class as locate
 from omegaconf import OmegaConf
 
+from mxtrain.callback.protocol import Callback
 from mxtrain.config.groups import GROUPS, NAMED_GROUPS, PRESET_GROUPS
 from mxtrain.config.options import option_classes
 from mxtrain.config.specs import flatten, import_target, spec_help
 from mxtrain.errors import ConfigError
 from mxtrain.kvstore.spec import has_horovod
 from mxtrain.runtime.amx import computes_bfloat16, cpu_flags
-from mxtrain.types import Callback, Spec
+from mxtrain.types import Spec
 
 CONF = Path(__file__).resolve().parents[2] / "conf"
 PACKAGE = CONF.parent / "mxtrain"

@@ -20,3 +20,14 @@ def test_each_folder_of_options_is_a_group() -> None:
 @pytest.mark.parametrize("group", GROUPS)
 def test_base_class_of_the_options_is_in_spec(group: str) -> None:
     assert GROUPS[group].__module__ == f"mxtrain.{PACKAGES.get(group, group)}.spec"
+
+
+def test_documented_imports_of_callbacks_are_those_of_the_protocol() -> None:
+    from mxtrain import types
+    from mxtrain.callback import protocol
+
+    names = [name for name in vars(protocol) if getattr(getattr(protocol, name), "__module__", "") == protocol.__name__]
+    assert {"Callback", "RunInfo", "Progress", "Validation", "Result"} < set(names)
+    assert all(getattr(types, name) is getattr(protocol, name) for name in [*names, "BY_HAND", "OF_EPOCH"])
+    with pytest.raises(AttributeError, match="no attribute 'Callbacks'"):
+        _ = types.Callbacks

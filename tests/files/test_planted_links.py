@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from mxtrain.callback.protocol import RunInfo
 from mxtrain.checkpoint import lock_run_directory, refuse_links, write_ndarrays
 from mxtrain.checkpoint.run_directory import NEVER_LINKS
 from mxtrain.cli import main
@@ -25,7 +26,6 @@ from mxtrain.logger.csv import CsvLogger
 from mxtrain.logger.files import AppendedFile, LogFile, cut_file
 from mxtrain.logger.jsonl import JsonlLogger
 from mxtrain.task.confusion import confusion_artifacts
-from mxtrain.types import RunInfo
 
 SECRET = b'{"step": 1}\nof mine\n'
 

@@ -9,8 +9,9 @@ from typing import Any, Callable, Dict, Iterator, List
 import numpy as np
 import pytest
 
+from mxtrain.callback.protocol import Callback, Progress, Result, RunInfo, Validation
 from mxtrain.task.sample_figure import PredictedImages, draw_samples
-from mxtrain.types import Artifact, Callback, Figure, Progress, Result, RunInfo, Validation
+from mxtrain.types import Artifact, Figure
 
 STEPS_PER_EPOCH = 10
 CONFIG = {

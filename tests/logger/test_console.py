@@ -20,11 +20,11 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from rich.console import Console as RichConsole
 from rich.table import Table
 
+from mxtrain.callback.protocol import CommandLine, Progress, Result, Validation
 from mxtrain.logger.config_tree import render_config
 from mxtrain.logger.console_logger import ConsoleLogger
 from mxtrain.logger.progress import RunProgress
 from mxtrain.terminal.report import format_value, next_commands, print_end, render_result
-from mxtrain.types import CommandLine, Progress, Result, Validation
 
 from .conftest import row_of
 

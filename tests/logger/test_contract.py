@@ -14,9 +14,9 @@ from hydra import compose, initialize_config_dir
 from hydra.utils import get_class
 from omegaconf import OmegaConf
 
+from mxtrain.callback.protocol import Callback
 from mxtrain.errors import RunDirectoryError
 from mxtrain.logger.spec import Logger
-from mxtrain.types import Callback
 
 CONF = Path(__file__).resolve().parents[2] / "conf"
 TRACKERS = ("mlflow", "wandb")
@@ -110,7 +110,7 @@ def test_a_run_may_end_after_any_event(callback, fake_run, after, state, capsys)
 
 
 def fake_progress(step):
-    from mxtrain.types import Progress
+    from mxtrain.callback.protocol import Progress
 
     return Progress(step, 0, None)
 

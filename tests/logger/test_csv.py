@@ -3,8 +3,8 @@ from __future__ import annotations
 import csv
 from dataclasses import replace
 
+from mxtrain.callback.protocol import Progress
 from mxtrain.logger.csv import Csv
-from mxtrain.types import Progress
 
 
 def read(path):

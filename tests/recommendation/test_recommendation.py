@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from low_precision import needs_bfloat16
 
+from mxtrain.callback.protocol import CommandLine
 from mxtrain.cli.dispatch import run
 from mxtrain.data.spec import open_splits
 from mxtrain.engine.backend import nd
@@ -23,7 +24,6 @@ from mxtrain.recommendation.source import Interactions
 from mxtrain.task.fit import constant_metrics
 from mxtrain.terminal.report import next_commands
 from mxtrain.training.loaders import build_loader
-from mxtrain.types import CommandLine
 from mxtrain.workflows.verification import verify
 
 pytestmark = pytest.mark.usefixtures("own_cache")

@@ -15,6 +15,7 @@ from arithmetic import Adam, Moment, Momentum, Reference, Settings, Split, falli
 from in_threads import Rendezvous, Threads
 from running import Process, rows, status
 
+from mxtrain.callback.protocol import Callback
 from mxtrain.cli.dispatch import run as run_command
 from mxtrain.composing.composer import Composer
 from mxtrain.composing.environment import check
@@ -23,7 +24,6 @@ from mxtrain.kvstore.world import World
 from mxtrain.task import sample_figure
 from mxtrain.task.sample_figure import PredictedImages
 from mxtrain.training.build import build_run
-from mxtrain.types import Callback
 
 # 8 steps of 157 samples and one of a single sample: where two share it, one of them has nothing.
 COMMON = (

@@ -13,6 +13,7 @@ import pytest
 from gymnasium.spaces import Box, Discrete
 from PIL import Image
 
+from mxtrain.callback.protocol import CommandLine
 from mxtrain.cli.artifacts import write_artifacts
 from mxtrain.cli.dispatch import run
 from mxtrain.engine.backend import nd
@@ -22,7 +23,6 @@ from mxtrain.reinforcement.gymnasium import Gymnasium
 from mxtrain.reinforcement.policy_client import PolicyClient
 from mxtrain.reinforcement.task import ReinforcementLearning
 from mxtrain.terminal.report import next_commands
-from mxtrain.types import CommandLine
 from mxtrain.workflows.verification import verify
 
 RL = "task=reinforcement_learning"

@@ -14,13 +14,13 @@ import pytest
 from logger.conftest import FakeRun
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
+from mxtrain.callback.protocol import GpuMemory, Progress
 from mxtrain.callback.status import StatusFile
 from mxtrain.cli.dispatch import run
 from mxtrain.logger.progress import RunProgress
 from mxtrain.parallel.layout import Layout
 from mxtrain.runtime import gpu_memory
 from mxtrain.runtime.gpu_memory import INTERVAL_S, GpuMemoryMeter
-from mxtrain.types import GpuMemory, Progress
 
 OTHER = 1
 

@@ -83,7 +83,7 @@ PLACEMENTS = (
 )
 DYING = """
 import os, signal
-from mxtrain.types import Callback
+from mxtrain.callback.protocol import Callback
 
 class Dying(Callback):
     def on_checkpoint(self, step):

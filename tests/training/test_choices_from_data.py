@@ -183,10 +183,10 @@ def test_plain_output_says_that_the_first_step_runs(tmp_path: Path) -> None:
     import io
     import time
 
+    from mxtrain.callback.protocol import RunInfo
     from mxtrain.logger.progress import RunProgress
     from mxtrain.logger.views import PlainView
     from mxtrain.terminal.console import open_console
-    from mxtrain.types import RunInfo
 
     stream = io.StringIO()
     info = RunInfo(tmp_path, {}, 0, 10, 5, (1,), None, [])  # type: ignore[arg-type]  # no network

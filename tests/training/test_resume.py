@@ -57,7 +57,7 @@ def copy(small, tmp_path):
 # A process that kills itself at a moment that cannot be hit from outside.
 DYING = """
 import os, signal, sys, threading, time
-from mxtrain.types import Callback
+from mxtrain.callback.protocol import Callback
 
 class Dying(Callback):
     def __init__(self, moment):
@@ -166,7 +166,7 @@ SIGNALLED = textwrap.dedent("""
                         time.sleep(0.001)
                 yield item
         Evaluator.predict = signalled
-        from mxtrain.types import Callback
+        from mxtrain.callback.protocol import Callback
         class Nothing(Callback):
             pass
     """)

@@ -14,6 +14,7 @@ import pytest
 from rich.console import Console
 from running import checkpoints, rows, status, steps
 
+from mxtrain.callback.protocol import Callback, CommandLine
 from mxtrain.checkpoint import lock_run_directory, open_checkpoint
 from mxtrain.cli import evaluate
 from mxtrain.cluster.launch.job import begin_run
@@ -26,7 +27,6 @@ from mxtrain.training import build
 from mxtrain.training.build import build_run
 from mxtrain.training.loaders import build_loader
 from mxtrain.training.trained import load_trained
-from mxtrain.types import Callback, CommandLine
 
 SMALL = ("model=mlp", "model.hidden=[16]", "dataset.batch_size=100", "trainer.log_interval=5")  # 13 steps an epoch
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Callable, Dict, Iterator, List, Optional, Sequence, Type
 
 from mxtrain.archive.run_files import STATUS_FILE
+from mxtrain.callback.protocol import Result
 from mxtrain.callback.status import StatusFile
 from mxtrain.checkpoint.store import CHECKPOINTS
 from mxtrain.cluster.joining import find_scheduler
@@ -31,7 +32,6 @@ from mxtrain.files.durable import append_to
 from mxtrain.files.regular_files import read_regular_text
 from mxtrain.kvstore.world import RING
 from mxtrain.terminal.program import program
-from mxtrain.types import Result
 
 SHORTEST_S = 1.0
 """Steps that a restart may train after trainer.max_time: it saves nothing new, and ends as the run would have."""

@@ -14,11 +14,11 @@ from hydra.core.utils import configure_log, run_job
 from hydra.experimental.callback import Callback
 from hydra.types import HydraContext, RunMode
 
+from mxtrain.callback.protocol import Result
 from mxtrain.composing.composer import Composed
 from mxtrain.composing.config_files import CONFIG_NAME
 from mxtrain.composing.hydra_settings import hydra_settings_at_fault
 from mxtrain.config.override_text import quote
-from mxtrain.types import Result
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig

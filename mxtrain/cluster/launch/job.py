@@ -19,6 +19,7 @@ from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
 
 from mxtrain.archive.run_files import STATUS_FILE
+from mxtrain.callback.protocol import CommandLine, Result
 from mxtrain.checkpoint import lock_run_directory
 from mxtrain.cluster.launch import sweep
 from mxtrain.cluster.launch.group import supervise
@@ -57,7 +58,6 @@ from mxtrain.training.resume import (
     move_to_previous,
     require_finished_on_same_data,
 )
-from mxtrain.types import CommandLine, Result
 
 if TYPE_CHECKING:
     from mxtrain.training.build import BuiltRun

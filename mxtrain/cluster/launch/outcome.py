@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, List, Optional, Sequence
 
+from mxtrain.callback.protocol import Result
 from mxtrain.cluster.reported_cause import report_cause
 from mxtrain.errors import EXIT_BUDGET, EXIT_FINISHED, EXIT_SIGINT, EXIT_SIGTERM
 from mxtrain.files.durable import encode_json, open_file
@@ -16,7 +17,6 @@ from mxtrain.files.json_form import NUMBER, problems_of
 from mxtrain.files.json_text import parse_json
 from mxtrain.files.regular_files import MAX_TEXT_BYTES, open_regular
 from mxtrain.terminal.program import as_typed
-from mxtrain.types import Result
 
 if TYPE_CHECKING:
     from mxtrain.types.annotations import Best, JsonForm

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Iterator, Optional, Sequence
 
+from mxtrain.callback.protocol import CommandLine, Result
 from mxtrain.checkpoint import lock_run_directory
 from mxtrain.cluster.launch import sweep
 from mxtrain.cluster.launch.group import find_role
@@ -26,7 +27,6 @@ from mxtrain.errors import EXIT_BAD_INPUT, MxtrainError
 from mxtrain.terminal.program import command_line
 from mxtrain.training.prepared_run import PreparedRun
 from mxtrain.training.resume import ResumePoint, find_resume_point, move_to_previous
-from mxtrain.types import CommandLine, Result
 
 
 def run_once(composed: Composed, description: Description, flags: Sequence[str]) -> int:

@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Callable, Iterator, List, Optional, Sequence, Tuple
 
+from mxtrain.callback.protocol import CommandLine, Result
 from mxtrain.checkpoint import refuse_links
 from mxtrain.checkpoint.ranking import rank
 from mxtrain.checkpoint.run_directory import lock_run_directory
@@ -35,7 +36,6 @@ from mxtrain.terminal.program import program
 from mxtrain.terminal.report import format_value, print_commands
 from mxtrain.terminal.tables import BEST, print_rows
 from mxtrain.training.resume import find_finished
-from mxtrain.types import CommandLine, Result
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig

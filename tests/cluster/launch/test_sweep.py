@@ -15,6 +15,7 @@ from types import SimpleNamespace
 import pytest
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
+from mxtrain.callback.protocol import CommandLine
 from mxtrain.checkpoint.run_directory import lock_run_directory
 from mxtrain.cli import dispatch
 from mxtrain.cluster.launch import sweep
@@ -25,7 +26,6 @@ from mxtrain.cluster.launch.sweep_jobs import earlier_outcomes, first_number, nu
 from mxtrain.cluster.stopping import startup_signals
 from mxtrain.composing.config_files import job_folder
 from mxtrain.errors import EXIT_BAD_INPUT
-from mxtrain.types import CommandLine
 
 ROOT = Path(__file__).resolve().parents[3]
 FAST = ("debug=fast", "model=mlp", "logger=jsonl", "hydra.sweep.dir=s")
