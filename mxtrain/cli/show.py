@@ -17,6 +17,7 @@ from mxtrain.composing.arguments import Arguments
 from mxtrain.composing.composer import Composed, Composer
 from mxtrain.composing.config_files import CONFIG_NAME
 from mxtrain.composing.mistakes import did_you_mean_any, nearest_settings, settings_of
+from mxtrain.config.plugins import find_plugins
 from mxtrain.errors import EXIT_FINISHED, ConfigError
 from mxtrain.terminal.program import STARTED_BY, as_typed
 
@@ -35,7 +36,11 @@ def show(parsed: Arguments) -> int:
     if parsed.shows == "shell_completion":
         return complete(parsed)
     command_line.no_positionals(parsed, "train")
-    with Composer(parsed.config_dirs) as composer:
+    is_help = parsed.shows == "help"
+    for plugin in find_plugins() if is_help else ():
+        if plugin.problem:
+            print(f"warning: {plugin.message}", file=sys.stderr)
+    with Composer(parsed.config_dirs, check_plugins=not is_help) as composer:
         composed = composer.compose(parsed.overrides)
         overrides = list(composed.overrides)
         if parsed.shows == "help":

@@ -26,9 +26,9 @@ from mxtrain.composing.config_loader import ConfigLoader
 from mxtrain.composing.hydra_errors import malformed
 from mxtrain.composing.hydra_settings import is_folder
 from mxtrain.composing.yaml_numbers import refused_in_files
-from mxtrain.config.locations import conf_dir as conf_dir
 from mxtrain.config.options import remember_folder
 from mxtrain.config.override_text import expand_home
+from mxtrain.config.plugins import conf_dirs, require_usable_plugins
 from mxtrain.config.specs import import_target
 from mxtrain.errors import ConfigError, raise_interruption
 from mxtrain.model.spec import Model
@@ -91,25 +91,31 @@ class ConfigFiles:
 
     Args:
         config_dirs: folders of the user's own groups and presets (`--config-dir`).
+        check_plugins: False to leave out plug-ins that cannot be used instead of raising an error.
 
     Raises:
-        ConfigError: there is no such folder, or a file in it has the name of one of ours.
+        ConfigError: there is no such folder, a file in it has the name of one of ours, or a plug-in cannot be used.
     """
 
-    def __init__(self, config_dirs: Sequence[str] = ()):
+    def __init__(self, config_dirs: Sequence[str] = (), check_plugins: bool = True):
         register_resolvers()
         self._all_groups: Tuple[str, ...] = ()
         self._defaults: Dict[Tuple[str, ...], Sequence[Any]] = {}
-        built_in = conf_dir()
-        self.search_path = [built_in, *(Path(folder).resolve() for folder in config_dirs)]
-        for folder in self.search_path[1:]:
+        if check_plugins:
+            require_usable_plugins()
+        self.installed = conf_dirs()
+        users = [Path(folder).resolve() for folder in config_dirs]
+        self.search_path = [*self.installed, *users]
+        for folder in users:
             remember_folder(folder)
             if not is_folder(folder, "--config-dir"):
                 raise ConfigError(f"--config-dir {folder}: there is no such folder.")
             for file in sorted(folder.rglob("*.yaml")):
-                if (built_in / file.relative_to(folder)).is_file():
+                same = [own for own in self.installed if (own / file.relative_to(folder)).is_file()]
+                if same:
+                    owner = "mxtrain" if same[0] == self.installed[0] else f"a plug-in ({same[0]})"
                     raise ConfigError(
-                        f"{short(file)}: mxtrain has a file of this name, which would win. Give yours another name."
+                        f"{short(file)}: {owner} has a file of this name, which would win. Give yours another name."
                     )
 
     def __enter__(self) -> Self:
@@ -118,7 +124,8 @@ class ConfigFiles:
             path = create_config_search_path(str(self.search_path[0]))
             for folder in self.search_path[1:]:
                 anchor = SearchPathQuery(provider="schema")
-                path.prepend(provider="command-line", path=f"file://{folder}", anchor=anchor)
+                provider = "plug-in" if folder in self.installed else "command-line"
+                path.prepend(provider=provider, path=f"file://{folder}", anchor=anchor)
             self.loader = ConfigLoader(config_search_path=path)
             # Not registered as `GlobalHydra`: threads compose at the same time, and nothing of ours reads it.
             self.hydra = Hydra(task_name="train", config_loader=self.loader)
@@ -147,7 +154,7 @@ class ConfigFiles:
         return next((file for file in files if config_path and file.is_file()), None)
 
     def class_of(self, group: str, option: object) -> Optional[type]:
-        """Returns the class that an option of ours configures; None if it is none of ours."""
+        """Returns the class that an option of mxtrain or of a plug-in configures; None for any other."""
         target = self._target_of(group, option)
         if target is None:
             return None
@@ -155,8 +162,9 @@ class ConfigFiles:
         return target_class
 
     def _target_of(self, group: str, option: object) -> Optional[str]:
-        file = self.search_path[0] / group / f"{option}.yaml"
-        if not isinstance(option, str) or not file.is_file():
+        files = (folder / group / f"{option}.yaml" for folder in self.installed)
+        file = next(filter(Path.is_file, files), None)
+        if not isinstance(option, str) or file is None:
             return None
         content: Any = OmegaConf.load(file)
         return str(content.get("_target_") or (content.get(group) or {}).get("_target_", ""))  # in `@package _global_`

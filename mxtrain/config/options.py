@@ -11,7 +11,7 @@ from importlib.abc import InspectLoader
 from pathlib import Path
 from typing import Dict, Iterable, List, Type
 
-from mxtrain.config.locations import conf_dir
+from mxtrain.config.plugins import conf_dirs
 from mxtrain.types.kinds import TargetKind
 
 TARGET = re.compile(r"^\s*_target_:\s*([\w.]+)", re.MULTILINE)
@@ -27,7 +27,7 @@ def remember_folder(folder: Path) -> None:
 
 
 def option_classes(group: str) -> Dict[str, type]:
-    """Returns the classes of a group's options by name: those of mxtrain, then those of the user.
+    """Returns the classes of a group's options by name: those of mxtrain, of plug-ins and of the user.
 
     Classes of the user are not imported for this; those whose module was not imported yet are left out.
 
@@ -52,7 +52,7 @@ def setting_of(group: str, part: object) -> str:
         part: the validated settings; a class without an option is named by its import path.
     """
     path = f"{type(part).__module__}.{type(part).__qualname__}"
-    for folder in (conf_dir(), *_user_folders):
+    for folder in (*conf_dirs(), *_user_folders):
         for option, target in _targets(folder / group).items():
             if target == path:
                 return f"{group}={option}"
@@ -63,7 +63,7 @@ def setting_of(group: str, part: object) -> str:
 def task_for(target: Type[TargetKind]) -> str:
     """Returns the option of conf/task/ for targets of a kind; the default task if several fit; empty if none does."""
     names = [kind.__name__ for kind in target.__mro__ if issubclass(kind, TargetKind)]
-    targets = _targets(conf_dir() / "task")
+    targets = _installed_targets("task")
     for option in sorted(targets, key=lambda option: option != DEFAULT_TASK):
         # Importing every task takes long, reading its source does not.
         if _source_mentions(targets[option], names):
@@ -81,7 +81,7 @@ def usual_options(task: str, group: str) -> List[str]:
         task: option of conf/task/; "" for the default.
         group: e.g. "model".
     """
-    files = (conf_dir() / "task" / f"{task}.yaml", conf_dir() / "config.yaml")
+    files = (*(folder / "task" / f"{task}.yaml" for folder in conf_dirs()), conf_dirs()[0] / "config.yaml")
     for file in files:
         found = re.search(
             rf"^\s*- (?:override /)?{group}(?:@[\w.]+)?: *(.+?)(?: +#.*)?$",
@@ -95,7 +95,12 @@ def usual_options(task: str, group: str) -> List[str]:
 
 @functools.cache
 def _own_classes(group: str) -> Dict[str, type]:
-    return {option: _import(target) for option, target in _targets(conf_dir() / group).items()}
+    return {option: _import(target) for option, target in _installed_targets(group).items()}
+
+
+def _installed_targets(group: str) -> Dict[str, str]:
+    """Returns the targets of a group's options, those of mxtrain and of plug-ins."""
+    return {option: target for folder in conf_dirs() for option, target in _targets(folder / group).items()}
 
 
 def _targets(folder: Path) -> Dict[str, str]:

@@ -38,6 +38,7 @@ from typing import (
 import pydantic
 
 from mxtrain.config.moved import current_path
+from mxtrain.config.plugins import is_installed
 from mxtrain.config.search_path import admit_current_folder
 from mxtrain.errors import ConfigError, did_you_mean, nearest, raise_interruption
 from mxtrain.types import Spec
@@ -72,7 +73,7 @@ def import_target(target: str, path: str) -> Any:
     module_name, _, name = current_path(target).rpartition(".")
     if not module_name:
         raise ConfigError(f"{path}._target_={target}: write an import path, package.module.Name.")
-    if module_name.partition(".")[0] != __package__.partition(".")[0]:
+    if not is_installed(target):
         # The current folder is searched only for classes that users name; see `mxtrain.config.search_path`.
         admit_current_folder(module_name)
     try:
@@ -348,8 +349,8 @@ def nested_spec(spec: Type[Spec], field: str) -> Optional[Type[Spec]]:
 
 
 def own_spec(target: object) -> Optional[Type[Spec]]:
-    """Returns the spec class of mxtrain that a `_target_` names, else None. Imports only modules of mxtrain."""
-    if not isinstance(target, str) or target.partition(".")[0] != __package__.partition(".")[0]:
+    """Returns the spec class of mxtrain or of a plug-in that a `_target_` names, else None. Imports no other module."""
+    if not isinstance(target, str) or not is_installed(target):
         return None
     try:
         resolved = import_target(target, "")

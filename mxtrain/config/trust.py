@@ -22,7 +22,8 @@ from mxtrain.cluster.spec import Cluster
 from mxtrain.config.groups import GROUPS, NAMED_GROUPS
 from mxtrain.config.locations import conf_dir
 from mxtrain.config.moved import current_path
-from mxtrain.errors import ConfigError
+from mxtrain.config.plugins import plugin_of
+from mxtrain.errors import ConfigError, raise_interruption
 from mxtrain.files.regular_files import read_regular_text
 from mxtrain.files.text_lines import printable_line
 from mxtrain.types import Spec
@@ -45,7 +46,7 @@ PLACEHOLDER_MODULES = (
 """Modules of the placeholders for Python objects, and of the task of custom loops, which no YAML file names."""
 STARTS_PROGRAMS = ("launcher", "hostfile", "python", "directory", "launcher_options", "environment", "interface")
 """Settings of the group `cluster` that name hosts, programs or their arguments."""
-ADDRESSES: Dict[str, Tuple[Optional[str], ...]] = {"uri": (None,), "repo": (".",)}
+ADDRESSES: Dict[str, Tuple[Optional[str], ...]] = {"uri": (None,)}
 """Settings of loggers that choose where a tracker connects or writes -> values that leave the choice to the user."""
 PLAIN_WORD = re.compile(r"[A-Za-z0-9_.,:-]*")
 MAX_SHOWN = 120
@@ -55,7 +56,7 @@ MAX_SHOWN = 120
 def require_trusted(
     config: Config, path: str, command: str, overridden: Sequence[str], config_dirs: Sequence[str], remedy: str = ""
 ) -> None:
-    """Rejects a description that would run code of its author. Imports only mxtrain's own modules.
+    """Rejects a description that would run code of its author. Imports only modules of mxtrain and of plug-ins.
 
     Args:
         config: configuration from the file, or a part of it, without this command's overrides.
@@ -95,6 +96,8 @@ def foreign_targets(config: Config) -> Iterator[Tuple[str, object]]:
     for setting, value in _leaves(config, ""):
         group, _, rest = setting.partition(".")
         if setting.rpartition(".")[2] == TARGET:
+            if is_of_plugin(str(value)):
+                continue
             depth = 2 if group in NAMED_GROUPS else 1
             if setting.count(".") != depth or not is_own(str(value), group):
                 yield setting, value
@@ -125,6 +128,27 @@ def is_own(target: str, group: str) -> bool:
         return True
     is_spec = isinstance(attribute, type) and issubclass(attribute, Spec)
     return is_spec and issubclass(attribute, base) and attribute.__module__.startswith("mxtrain.")
+
+
+def is_of_plugin(target: str) -> bool:
+    """Returns True if an import path names a class that a plug-in's YAML files name, or one of its own specs.
+
+    For the latter, the module of the plug-in is imported. Functions, other classes and what it imports from elsewhere
+    are rejected unless its YAML files name them: a file could call them with any arguments.
+    """
+    plugin = plugin_of(target)
+    if plugin is None:
+        return False
+    if target in named_targets([str(plugin.conf)]):
+        return True
+    module_name, _, name = target.rpartition(".")
+    try:
+        attribute = getattr(importlib.import_module(module_name), name, None)
+    except Exception as error:  # whatever the code of the plug-in raises
+        raise_interruption(error)
+        return False
+    is_spec = isinstance(attribute, type) and issubclass(attribute, Spec)
+    return is_spec and f"{attribute.__module__}.".startswith(f"{plugin.module}.")
 
 
 @functools.cache

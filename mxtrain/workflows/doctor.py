@@ -14,6 +14,7 @@ from types import MappingProxyType
 from typing import Dict, List, Literal, Mapping, Optional, Sequence, Tuple
 
 from mxtrain.config.libraries import EXTRAS, NUMPY, installing, wrong_versions
+from mxtrain.config.plugins import find_plugins
 from mxtrain.engine.native import NO_COMPILER
 from mxtrain.model.published import cached_weights, models_folder
 from mxtrain.runtime.amx import computes_bfloat16, cpu_flags, has_amx, has_fast_bfloat16
@@ -88,8 +89,21 @@ def doctor(*, timeout: float = 120.0) -> DoctorResult:
     """
     probe = run_probe(timeout)
     return DoctorResult(
-        [*_machine(), *_packages(), *_mxnet(probe), *_environment(probe), *_features(probe), _weights()]
+        [*_machine(), *_packages(), *_mxnet(probe), *_environment(probe), *_features(probe), _weights(), *_plugins()]
     )
+
+
+def _plugins() -> List[Finding]:
+    """Lists installed packages that add options; one that cannot be used keeps every command from starting."""
+    findings = []
+    for plugin in find_plugins():
+        files = sorted(plugin.conf.rglob("*.yaml")) if plugin.conf is not None else []
+        options = f"{len(files)} options" if len(files) != 1 else "1 option"
+        state: Literal["ok", "problem"] = "problem" if plugin.problem else "ok"
+        value = f"{plugin.package}: {plugin.problem or f'{options}, classes of {plugin.module}'}"
+        remedy = f"python -m pip uninstall {plugin.package.partition(' ')[0]}" if plugin.problem else ""
+        findings.append(Finding(f"plug-in {plugin.name}", state, value, remedy))
+    return findings
 
 
 def _weights() -> Finding:

@@ -36,6 +36,7 @@ OUTSIDE = {
     "CHANGELOG.md": "reference/changes.md",
     "examples/own_code/README.md": "extending/example-own-code.md",
     "examples/own_task/README.md": "extending/example-own-task.md",
+    "examples/plugin_time/README.md": "extending/example-plugin-time.md",
 }
 """File of the repository -> page of the site."""
 MOVED = {"training/fine-tuning.md": "../start/fine-tune.html"}

@@ -11,7 +11,7 @@ from typing import Any, Dict
 import pytest
 
 from mxtrain.cli import main
-from mxtrain.composing.config_files import conf_dir
+from mxtrain.config.locations import conf_dir
 from mxtrain.config.override_text import code_arguments
 from mxtrain.config.trust import foreign_targets, is_own
 
