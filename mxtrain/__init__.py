@@ -19,7 +19,7 @@ _MODULES: Dict[str, str] = {
         ("Run", "compose", "diff", "dry_run", "evaluate", "load", "lr_find", "predict", "soup", "train", "verify"),
         "mxtrain.api",
     ),
-    **dict.fromkeys(("replay", "reproduce", "score", "tune"), "mxtrain.api"),
+    **dict.fromkeys(("check_data", "push", "replay", "reproduce", "score", "tune"), "mxtrain.api"),
     **dict.fromkeys(("Sweep", "explain", "sweep"), "mxtrain.api"),
     **dict.fromkeys(("Session", "session"), "mxtrain.custom_loop"),
     "Predictions": "mxtrain.workflows.predict",

@@ -1,6 +1,7 @@
 # Types for `mxtrain.__getattr__`.
 from mxtrain.api import Run as Run
 from mxtrain.api import Sweep as Sweep
+from mxtrain.api import check_data as check_data
 from mxtrain.api import compose as compose
 from mxtrain.api import diff as diff
 from mxtrain.api import dry_run as dry_run
@@ -9,6 +10,7 @@ from mxtrain.api import explain as explain
 from mxtrain.api import load as load
 from mxtrain.api import lr_find as lr_find
 from mxtrain.api import predict as predict
+from mxtrain.api import push as push
 from mxtrain.api import replay as replay
 from mxtrain.api import reproduce as reproduce
 from mxtrain.api import score as score

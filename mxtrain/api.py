@@ -65,8 +65,10 @@ if TYPE_CHECKING:
     from mxtrain.training.restored_run import RestoredRun
     from mxtrain.training.trained import Trained
     from mxtrain.types.annotations import Config, JsonObject
+    from mxtrain.workflows.check_data import DataCheck
     from mxtrain.workflows.diff import DiffResult
     from mxtrain.workflows.dry_run import DryRun
+    from mxtrain.workflows.push import PushResult
     from mxtrain.workflows.replay import ReplayResult
     from mxtrain.workflows.reproduce import ReproduceResult
     from mxtrain.workflows.score import ScoreResult
@@ -1117,6 +1119,73 @@ def tune(
         else:
             description = begin_study(folder, chosen, overrides, folders)
         return train_study(folder, resume_study(folder, description, chosen), report)
+
+
+def check_data(
+    *overrides: str,
+    ignore: Union[str, Sequence[str]] = (),
+    output: Optional[AnyPath] = None,
+    config_dir: Optional[AnyPath] = None,
+) -> DataCheck:
+    """Reads everything of a dataset once, and collects all that is wrong with it, as ``mxtrain data check``.
+
+    Problems are the result, not an error: see `DataCheck.passed`. MXNet is not needed.
+
+    Args:
+        overrides: the dataset and its settings, e.g. ``"dataset=cifar10"``, ``"dataset.root=FOLDER"``.
+        ignore: kinds of problems that do not count, e.g. ``["duplicate", "empty_text"]``.
+        output: file for all problems: CSV if its name ends so, else a JSON object a line.
+        config_dir: folder with further groups and options.
+
+    Returns:
+        ``passed``, ``num_problems`` of each kind, the first 20 ``problems`` of each kind, with ``kind``, ``place``,
+        ``fact`` and ``remedy``, and ``counts.num_samples`` of each split.
+
+    Raises:
+        ConfigError: an override or a kind is wrong.
+        DataError: the file cannot be written.
+
+    >>> found = mxtrain.check_data("dataset=digits")
+    >>> found.passed, found.num_problems, found.counts.num_samples
+    """
+    from mxtrain.composing.environment import compose_dataset
+    from mxtrain.workflows.check_data import CheckDataSettings, check_data_of
+
+    require_overrides(overrides, "check_data")
+    kinds = ignore if isinstance(ignore, str) else ",".join(ignore)
+    values = {"ignore": kinds, **({} if output is None else {"output": absolute_path(output, "check_data: output")})}
+    settings = validate(CheckDataSettings, values, "check_data", lambda _: "an argument")
+    with preserved_process(), Composer(folders_of(config_dir)) as composer:
+        name, dataset = compose_dataset(composer, overrides)
+        return check_data_of(dataset, name, settings)
+
+
+def push(run: Any, *overrides: str, tracker: str, config_dir: Optional[AnyPath] = None) -> PushResult:
+    """Sends what a run has written to a tracker, as ``mxtrain push``. MXNet is not needed.
+
+    A run that was sent before goes on there: only what is missing is sent. Keys are read from the environment.
+
+    Args:
+        run: run directory, or a `Run`.
+        overrides: settings of the tracker, e.g. ``"logger.mlflow.uri=http://host:5000"``.
+        tracker: its name: ``"mlflow"``, ``"wandb"``, or one of your own in conf/logger/.
+        config_dir: folder with further groups and options.
+
+    Returns:
+        The number of points ``sent``, whether the run is ``complete`` there, its ``remote_id`` and ``destination``.
+
+    Raises:
+        ConfigError: there is no such tracker, a setting is wrong, or its package is not installed.
+        DataError: there is no such run, or it wrote no metrics.jsonl.
+        RunDirectoryError: a process trains there.
+    """
+    from mxtrain.composing.trackers import tracker_of
+    from mxtrain.workflows.push import push_run
+
+    require_overrides(overrides, "push")
+    path = Path(paths_in([run], "push")[0])
+    with preserved_process(), Composer(folders_of(config_dir)) as composer:
+        return push_run(path, tracker_of(tracker, overrides, composer))
 
 
 def words_of_dir(run_dir: Optional[AnyPath], function: str) -> List[str]:

@@ -24,7 +24,7 @@ from mxtrain.cli.dispatch import find_command
 from mxtrain.cli.evaluate import EvalSettings
 from mxtrain.cli.export import ExportSettings
 from mxtrain.cli.lr_find import LrFindSettings
-from mxtrain.cli.push import PushSettings, tracker_of
+from mxtrain.cli.push import PushSettings
 from mxtrain.cli.report import ReportOptions
 from mxtrain.cli.run_words import parse_words
 from mxtrain.cli.runs import RunsOptions
@@ -38,6 +38,7 @@ from mxtrain.composing import arguments as command_line
 from mxtrain.composing.composer import Composer
 from mxtrain.composing.restored import refuse_what_only_trains
 from mxtrain.composing.settings import split_settings
+from mxtrain.composing.trackers import tracker_of
 from mxtrain.config.groups import describe
 from mxtrain.config.specs import import_target
 from mxtrain.errors import ConfigError

@@ -3,38 +3,24 @@
 
 from __future__ import annotations
 
-import csv
-import time
-from contextlib import contextmanager
-from typing import Callable, Iterator, List, Optional, Sequence
+from typing import Optional, Sequence
 
 from mxtrain.cli.artifacts import show_artifacts
 from mxtrain.cli.commands import COMMANDS
 from mxtrain.composing import arguments as command_line
 from mxtrain.composing.composer import Composer
-from mxtrain.composing.environment import compose_and_check
+from mxtrain.composing.environment import compose_dataset
 from mxtrain.composing.settings import split_settings
-from mxtrain.data.checking.dataset_check import CollectedFindings, DatasetCounts, check_dataset
-from mxtrain.data.checking.problems import CANNOT_OPEN, KINDS, PROBLEM_COLUMNS, Problem
 from mxtrain.data.corpus.cached_data import data_cache_folder, list_cached_data, remove_cached_data
-from mxtrain.data.spec import BaseDataset
 from mxtrain.errors import EXIT_FINISHED, ConfigError, DataError, did_you_mean
-from mxtrain.files.durable import encode_json
-from mxtrain.runtime.cores import usable_cores
-from mxtrain.terminal.durations import format_seconds
 from mxtrain.terminal.progress import ProgressDisplay
-from mxtrain.terminal.tables import on_one_line
-from mxtrain.types import Spec, Table
-from mxtrain.workflows.output_file import OutputFile, open_output_file
+from mxtrain.types import Table
+from mxtrain.workflows.check_data import CheckDataSettings, check_data_of
 
 
-class DataSettings(Spec):
+class DataSettings(CheckDataSettings):
     """Settings of `data check`, besides overrides, and of `data cache`."""
 
-    output: Optional[OutputFile] = None
-    """File for all problems: CSV where its name ends so, else a JSON object a line."""
-    ignore: str = ""
-    """Kinds of problems that do not count, commas between them, e.g. duplicate,empty_text."""
     remove: Optional[str] = None
     """Of data cache: what to remove: a key, all, or e.g. 30d for what was not used for 30 days."""
 
@@ -53,21 +39,14 @@ def run(arguments: Sequence[str]) -> int:
     if settings.remove is not None:
         raise ConfigError("remove=... belongs to `data cache`.")
     with Composer(parsed.config_dirs) as composer:
-        composed, description = compose_and_check(composer, overrides, together=False)  # no model has to fit
-        name = f"dataset={','.join(composed.chosen('dataset'))}"
-    ignored = ignored_kinds(settings.ignore, description.dataset)
-    began_s = time.monotonic()
-    with writer_of(settings.output) as write, ProgressDisplay() as display:
-        findings = CollectedFindings(ignored, write)
-        census = check_dataset(description.dataset, findings, display, usable_cores())
-    if findings.counts:
-        print("\n".join(problem_lines(findings, settings.output)), flush=True)
-        count = sum(findings.counts.values())
-        problems = "1 problem" if count == 1 else f"{count:,} problems"
-        hint = f"; all are listed in {settings.output}" if settings.output else ""
-        raise DataError(f"{name} has {problems}, listed above by kind{hint}.")
-    print(summary(name, census, findings, time.monotonic() - began_s))
-    show_artifacts(census.tables())
+        name, dataset = compose_dataset(composer, overrides)
+    with ProgressDisplay() as display:
+        found = check_data_of(dataset, name, settings, display)
+    if not found.passed:
+        print("\n".join(found.problem_lines()), flush=True)
+        raise DataError(found.summary())
+    print(found.summary())
+    show_artifacts(found.counts.tables())
     return EXIT_FINISHED
 
 
@@ -109,56 +88,3 @@ def refuse_unknown_words(words: Sequence[str]) -> None:
         raise ConfigError(
             f"data {words[0]} takes only overrides, not '{words[1]}'. Name a folder with dataset.root=FOLDER."
         )
-
-
-def ignored_kinds(text: str, dataset: BaseDataset) -> List[str]:
-    """Returns the kinds in a setting.
-
-    Raises:
-        ConfigError: there is no such kind.
-    """
-    allowed = [kind for kind in (*KINDS, *dataset.problem_kinds) if kind != CANNOT_OPEN]
-    kinds = [kind.strip() for kind in text.strip("[]").split(",") if kind.strip()]
-    for kind in kinds:
-        if kind not in allowed:
-            raise ConfigError(
-                f"ignore={kind}: there is no such kind of problem.{did_you_mean(kind, allowed)} It can be: "
-                f"{', '.join(allowed)}."
-            )
-    return kinds
-
-
-@contextmanager
-def writer_of(name: Optional[str]) -> Iterator[Callable[[Problem], object]]:
-    """Yields a function that writes a problem to the file `name`; if that is None, it does nothing."""
-    if name is None:
-        yield lambda problem: None
-        return
-    with open_output_file(name) as stream:
-        if name.endswith(".csv"):
-            table = csv.writer(stream)
-            table.writerow(PROBLEM_COLUMNS)
-            yield lambda problem: table.writerow(problem.to_row().values())
-        else:
-            yield lambda problem: stream.write(encode_json(problem.to_row()).decode() + "\n")
-
-
-def problem_lines(findings: CollectedFindings, output: Optional[str]) -> List[str]:
-    """Returns the findings by kind: the first facts of each, and the advice."""
-    lines: List[str] = []
-    for kind, count in findings.counts.items():
-        shown = findings.shown[kind]
-        lines.append(f"{kind}: {count:,}")
-        lines += [f"  {on_one_line(problem.fact)}" for problem in shown]
-        if count > len(shown):
-            hint = f" in {output}" if output else "; output=FILE lists all"
-            lines.append(f"  and {count - len(shown):,} more{hint}")
-        lines += [f"  -> {remedy}" for remedy in dict.fromkeys(problem.remedy for problem in shown) if remedy]
-    return lines
-
-
-def summary(name: str, census: DatasetCounts, findings: CollectedFindings, took_s: float) -> str:
-    """Returns the line about a dataset with which nothing is wrong."""
-    counts = ", ".join(f"{split} {count:,}" for split, count in census.num_samples.items())
-    ignored = "".join(f", {count:,} {kind} ignored" for kind, count in findings.ignored.items())
-    return f"{name}: nothing is wrong{ignored} ({counts} samples, read in {format_seconds(took_s)})"

@@ -13,6 +13,7 @@ from mxtrain.composing.composer import Composed, Composer
 from mxtrain.composing.mistakes import WrongOverrides
 from mxtrain.config.groups import Description, describe
 from mxtrain.config.specs import Where
+from mxtrain.data.spec import BaseDataset
 from mxtrain.engine.collection import collection_paused
 from mxtrain.errors import ConfigError
 from mxtrain.parallel.spec import Parallel
@@ -46,6 +47,16 @@ def compose_and_check(
             raise WrongOverrides([str(error), str(more)], error.right) from None
         raise
     return composed, check(composed, together)
+
+
+def compose_dataset(composer: Composer, overrides: Sequence[str]) -> Tuple[str, BaseDataset]:
+    """Returns the name of a dataset, e.g. "dataset=digits", and the dataset; no model has to fit it.
+
+    Raises:
+        ConfigError: an override is wrong.
+    """
+    composed, description = compose_and_check(composer, overrides, together=False)
+    return f"dataset={','.join(composed.chosen('dataset'))}", description.dataset
 
 
 def check(composed: Composed, together: bool = True) -> Description:

@@ -18,6 +18,7 @@ import pytest
 from running import ROOT, rows, status, train_here
 from tracker_server import EXAMPLE, HttpTracker, tracking
 
+import mxtrain
 from mxtrain.cli import main
 from mxtrain.config.specs import import_target, validate
 from mxtrain.errors import ConfigError, RunDirectoryError
@@ -286,6 +287,24 @@ def test_push_says_what_is_wrong_and_fails_when_the_server_does(fake_run, server
             said = "the package mlflow is not installed"
         assert main(words) == 2
         assert said in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_push_from_python_returns_what_was_sent(fake_run, server, capsys, caplog):
+    fake_run.drive(JsonlLogger("metrics.jsonl"), 1, 10)
+    words = f"logger.http.uri={server.uri}"
+    found = mxtrain.push(fake_run.run_dir, words, tracker="http", config_dir=EXAMPLE / "conf")
+    assert found.complete and not found.continued and found.sent == len(server.points()) > 0
+    assert (found.service, found.remote_id, found.destination) == ("http", "run1", server.uri)
+    again = mxtrain.push(fake_run.run_dir, words, tracker="http", config_dir=EXAMPLE / "conf")
+    assert (again.sent, again.continued) == (0, True) and "continued run run1" in repr(again)
+    assert capsys.readouterr().out == ""
+    server.fails = 99
+    fake_run.drive(JsonlLogger("metrics.jsonl"), 11, 20)
+    failed = mxtrain.push(fake_run.run_dir, words, tracker="http", config_dir=EXAMPLE / "conf")
+    assert not failed.complete and warnings_in(caplog)
+    with pytest.raises(ConfigError, match="Did you mean 'mlflow'"):
+        mxtrain.push(fake_run.run_dir, tracker="mlfow")
 
 
 def has_mlflow():
