@@ -52,7 +52,7 @@ class Normalisation:
 
     @classmethod
     def from_signature(cls, signature: Signature) -> Normalisation:
-        """Builds the normalisation of images, the same as that of `data.loading.placing.Placer`."""
+        """Builds the normalisation of images, the same as that of loaders of images."""
         channels = shapes_of(signature.shape)[0][0]
         mean_C, std_C = (
             np.asarray(values if len(values) == channels else [sum(values) / len(values)] * channels)

@@ -59,7 +59,7 @@ class Loader(BatchLoader):
     """
 
     def __init__(self, source: Source, settings: ImageSettings, options: LoaderOptions) -> None:
-        from mxtrain.data.loading.placing import Placer
+        from mxtrain.vision.images.placer import Placer
 
         super().__init__(len(source), options)
         self.source = source

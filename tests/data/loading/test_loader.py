@@ -114,7 +114,7 @@ def test_channels_and_size_fit_the_network(native, wanted):
 
 @pytest.mark.parametrize("native, wanted", [(3, 3), (1, 3), (3, 1)])
 def test_the_path_for_gpus_computes_the_same(native, wanted):
-    from mxtrain.data.loading.placing import Placer
+    from mxtrain.vision.images.placer import Placer
 
     image = make_source(channels=native).image_NCHW
     place = Placer(native, (wanted, 8, 8), [0.5, 0.4, 0.3], [0.2, 0.3, 0.25], "cpu:0")

@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 
 from mxtrain.data.loading import placing, staging
-from mxtrain.data.loading.placing import Placer, copy_to, place
+from mxtrain.data.loading.placing import copy_to, place
 from mxtrain.data.loading.staging import BUFFERS, Staging
 from mxtrain.engine.backend import autograd, mx, nd
+from mxtrain.vision.images.placer import Placer
 
 HOST, DEVICE = mx.cpu(0), mx.cpu(1)
 MOMENT_S = 0.3
