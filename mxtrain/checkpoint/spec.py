@@ -47,4 +47,4 @@ class CheckpointSpec(Spec):
     @property
     def saves(self) -> bool:
         """Returns True if a run leaves any checkpoint at all."""
-        return self.save_on_end or not (self.every_steps is self.every_epochs is self.every_minutes is None)
+        return self.save_on_end or self.cadence().is_set

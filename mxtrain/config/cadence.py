@@ -45,6 +45,11 @@ class Cadence:
         self._epoch = 0
         self._since_s: Optional[float] = None
 
+    @property
+    def is_set(self) -> bool:
+        """Returns True if the event is due at any time."""
+        return any(rule is not None for rule in (self.every_steps, self.every_epochs, self.every_minutes))
+
     def __repr__(self) -> str:
         return f"Cadence(steps={self.every_steps}, epochs={self.every_epochs}, minutes={self.every_minutes})"
 

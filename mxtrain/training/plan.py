@@ -74,7 +74,7 @@ class Plan:
     @property
     def saves_midway(self) -> bool:
         """Returns True if checkpoints are written before the end, which a run can be continued from after a crash."""
-        return not self.save.every_steps is self.save.every_epochs is self.save.every_minutes is None
+        return self.save.is_set
 
 
 @dataclass

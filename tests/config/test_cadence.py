@@ -19,7 +19,9 @@ def test_each_rule():
     assert moments(Cadence(every_steps=25), steps) == [25, 50]
     assert moments(Cadence(every_epochs=2), steps) == [20, 40, 60]
     assert moments(Cadence(every_minutes=0.5), steps) == [30, 60]
-    assert moments(Cadence(), steps) == []
+    assert moments(Cadence(), steps) == [] and not Cadence().is_set
+    for rule in ("every_steps", "every_epochs", "every_minutes"):
+        assert Cadence(**{rule: 2}).is_set
 
 
 def test_due_step_restarts_only_the_minutes():

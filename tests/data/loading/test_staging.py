@@ -14,6 +14,7 @@ from mxtrain.data.loading import placing, staging
 from mxtrain.data.loading.placing import copy_to, place
 from mxtrain.data.loading.staging import BUFFERS, Staging
 from mxtrain.engine.backend import autograd, mx, nd
+from mxtrain.vision.images import placer as placer_of_images
 from mxtrain.vision.images.placer import Placer
 
 HOST, DEVICE = mx.cpu(0), mx.cpu(1)
@@ -159,7 +160,9 @@ def test_only_gpus_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_scale_and_shift_reach_a_device_once(monkeypatch: pytest.MonkeyPatch) -> None:
     placer = Placer(3, (3, 4, 4), [0.4, 0.5, 0.6], [0.2, 0.3, 0.4], DEVICE)
     shapes = []
-    monkeypatch.setattr(placing, "copy_to", lambda array, device: shapes.append(array.shape) or copy_to(array, device))
+    monkeypatch.setattr(
+        placer_of_images, "copy_to", lambda array, device: shapes.append(array.shape) or copy_to(array, device)
+    )
     image = np.random.default_rng(0).integers(0, 256, (2, 3, 4, 4), np.uint8)
     for _ in range(3):
         found = placer._finish_on_device(image).asnumpy()
