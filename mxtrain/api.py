@@ -27,7 +27,6 @@ from mxtrain.archive.run_folders import paths_in
 from mxtrain.archive.run_records import read_rows
 from mxtrain.cli.evaluate import measure
 from mxtrain.cluster.launch.preserved import preserved_process
-from mxtrain.composing import arguments as command_line
 from mxtrain.composing import explain as explanation
 from mxtrain.composing.composer import Composer
 from mxtrain.composing.environment import compose_and_check, set_environment
@@ -35,7 +34,7 @@ from mxtrain.composing.objects import ObjectComposer, Objects, objects_again, re
 from mxtrain.composing.parts import LoadedParts, MeasuredParts, Parts, with_parts
 from mxtrain.composing.recorded import compose_recorded
 from mxtrain.composing.restored import restore
-from mxtrain.config.override_text import key_of, quote
+from mxtrain.config.override_text import config_flags, key_of, quote
 from mxtrain.config.placeholders import Given
 from mxtrain.config.specs import validate
 from mxtrain.data.spec import choose_split, open_splits, warn_unseen
@@ -182,7 +181,7 @@ def train(
         run_dir = Path(os.path.abspath(composed.run_dir))
         if objects:
             refuse_several_processes(description, objects, process)
-        flags = command_line.config_flags(folders_of(config_dir))
+        flags = config_flags(folders_of(config_dir))
         if process == "new":
             from mxtrain.cluster.launch.new_process import train_in_new_process
 
@@ -446,7 +445,7 @@ def lr_find(
         _, description = compose_and_check(composer, words)
         if objects:
             refuse_several_processes(description, objects, "same", "lr_find")
-        curve = run_range_test(description, settings, command_line.config_flags(folders), words, SILENT)
+        curve = run_range_test(description, settings, config_flags(folders), words, SILENT)
     if output is not None:
         curve.write(Path(settings.output))
     return curve
@@ -993,7 +992,7 @@ def reproduce(
         from mxtrain.cluster.launch.run import prepare_run
 
         composed = compose_recorded(recorded, words, composer, folders, trust_code)
-        return reproduce_run(recorded, prepare_run(*composed, command_line.config_flags(folders)), settings)
+        return reproduce_run(recorded, prepare_run(*composed, config_flags(folders)), settings)
 
 
 def replay(

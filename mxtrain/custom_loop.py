@@ -43,11 +43,10 @@ from mxtrain.cluster.launch.preserved import preserved_process
 from mxtrain.cluster.launch.store_server import serve
 from mxtrain.cluster.launch.worker_script import run_in_workers
 from mxtrain.cluster.member import find_world
-from mxtrain.composing.arguments import config_flags
 from mxtrain.composing.environment import compose_and_check
 from mxtrain.composing.objects import ObjectComposer, Objects, read_arguments, require_overrides
 from mxtrain.composing.parts import SessionParts, with_parts
-from mxtrain.config.override_text import quote
+from mxtrain.config.override_text import config_flags, quote
 from mxtrain.errors import (
     EXIT_NON_FINITE,
     EXIT_SIGINT,

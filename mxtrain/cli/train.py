@@ -17,9 +17,9 @@ from mxtrain.errors import ConfigError
 def run(arguments: Sequence[str]) -> int:
     """Trains, or runs a sweep, or prints what a flag asks for; returns the exit code."""
     script = os.environ.pop(SCRIPT, None)
-    if script is not None:
-        return run_script(json.loads(script), arguments)
     parsed = given_arguments.parse(arguments, trains=True)
+    if script is not None:
+        return run_script(json.loads(script), parsed.overrides)
     if parsed.shows not in (None, "dry_run"):
         from mxtrain.cli.show import show
 

@@ -9,6 +9,8 @@ from typing import List, NoReturn, Optional, Sequence
 
 from hydra._internal.utils import get_args_parser
 
+from mxtrain.config.override_text import config_flags as config_flags
+from mxtrain.config.override_text import is_override
 from mxtrain.errors import ConfigError, did_you_mean
 from mxtrain.types import expand_path
 
@@ -139,11 +141,6 @@ def _meant_by(flag: str, words: Sequence[str]) -> str:
     return f" Settings are given without dashes: {setting}={value}." if setting else near
 
 
-def is_override(word: str) -> bool:
-    """Returns True for `key=value`, `+key=value` and `~key`. A path that contains `=` must begin with ./ or /."""
-    return word.startswith(("+", "~")) or ("=" in word and not word.startswith(("/", "./", "../")))
-
-
 def no_positionals(parsed: Arguments, command: str) -> None:
     """Checks that only overrides were typed, for commands without other arguments.
 
@@ -155,8 +152,3 @@ def no_positionals(parsed: Arguments, command: str) -> None:
         raise ConfigError(
             f"{shlex.quote(word)} is no override: write {example}. `{command}` takes only overrides and flags."
         )
-
-
-def config_flags(folders: Sequence[str]) -> List[str]:
-    """Returns the flags that bring in the user's own configuration."""
-    return ["--config-dir", folders[0]] if folders else []

@@ -10,9 +10,8 @@ from typing import Any, Dict, List, Sequence
 
 from hydra.core.override_parser.types import Override
 
-from mxtrain.composing.arguments import is_override
 from mxtrain.composing.composer import Composer
-from mxtrain.config.override_text import key_of
+from mxtrain.config.override_text import is_override, key_of
 from mxtrain.config.trust import INTERPOLATION, MAX_SHOWN, require_trusted
 from mxtrain.errors import ConfigError
 from mxtrain.files.text_lines import printable_line

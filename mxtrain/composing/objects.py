@@ -24,7 +24,7 @@ from mxtrain.callback import Action
 from mxtrain.callback.given import GivenAction, GivenCallback
 from mxtrain.composing.composer import Composed, Composer
 from mxtrain.config.groups import GROUPS, NAMED_GROUPS, PRESET_GROUPS
-from mxtrain.config.override_text import key_of, quote
+from mxtrain.config.override_text import key_of, written
 from mxtrain.config.placeholders import Given, placeholders_in
 from mxtrain.config.specs import name_of
 from mxtrain.data.given import TASK_OF, GivenDataset
@@ -109,7 +109,7 @@ def read_arguments(
                     if (direction := _without_direction(one)[1])
                 ]
         elif isinstance(value, Mapping) and not is_of_objects(value):
-            words += [f"{group}.{setting}={_typed(one)}" for setting, one in value.items()]
+            words += [f"{group}.{setting}={written(one)}" for setting, one in value.items()]
         elif group in PLACEHOLDERS:
             values[group] = value
         else:
@@ -203,19 +203,9 @@ def _options_of(group: str, value: Mapping[str, Any]) -> List[str]:
     options = [name for name in value if name not in custom]
     return [
         *([f"{group}=[{','.join(options)}]"] if options else []),
-        *(f"{group}.{name}.{setting}={_typed(one)}" for name in options for setting, one in value[name].items()),
-        *(f"+{group}.{name}={_typed(value[name])}" for name in custom),
+        *(f"{group}.{name}.{setting}={written(one)}" for name in options for setting, one in value[name].items()),
+        *(f"+{group}.{name}={written(value[name])}" for name in custom),
     ]
-
-
-def _typed(value: Any) -> str:
-    if isinstance(value, str):
-        return quote(value)
-    if isinstance(value, (list, tuple)):
-        return f"[{','.join(map(_typed, value))}]"
-    if isinstance(value, Mapping):
-        return "{" + ",".join(f"{name}: {_typed(one)}" for name, one in value.items()) + "}"
-    return "null" if value is None else str(value).lower() if isinstance(value, bool) else repr(value)
 
 
 def _path_in(paths: Collection[str], key: str) -> str:

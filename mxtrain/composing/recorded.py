@@ -12,7 +12,7 @@ from mxtrain.composing.composer import Composed, Composer
 from mxtrain.composing.environment import compose_and_check
 from mxtrain.composing.moved_data import find_data
 from mxtrain.config.groups import GROUPS, NAMED_GROUPS, Description
-from mxtrain.config.override_text import key_of, quote
+from mxtrain.config.override_text import key_of, written
 from mxtrain.config.placeholders import placeholders_in
 from mxtrain.config.trust import require_trusted
 from mxtrain.data.loading.described_paths import named_paths
@@ -135,21 +135,6 @@ def _settings(node: Mapping[str, object], path: Tuple[str, ...]) -> Iterator[Tup
             yield from _settings(value, (*path, str(name)))
         elif len(path) > 0 or not isinstance(value, Mapping):  # a group without options is chosen as []
             yield (*path, str(name)), value
-
-
-def written(value: object) -> str:
-    """Returns a value as Hydra's grammar writes it."""
-    if value is None:
-        return "null"
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, (int, float)):
-        return repr(value)
-    if isinstance(value, (list, tuple)):
-        return f"[{','.join(map(written, value))}]"
-    if isinstance(value, Mapping):
-        return f"{{{','.join(f'{key}:{written(one)}' for key, one in value.items())}}}"
-    return quote(str(value))
 
 
 def with_overrides(words: Sequence[str], typed: Sequence[str], groups: Sequence[str]) -> List[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from typing import List, Sequence
+from typing import List, Mapping, Sequence
 
 NOT_FOR_EVAL = r"\+*(callback|logger|hydra)\."
 """Regular expression of the start of overrides that `eval` and `predict` do not use."""
@@ -46,3 +46,28 @@ def expand_home(text: str) -> str:
 def key_of(text: str) -> str:
     """Returns the setting or group of an override, without its prefix and value."""
     return text.partition("=")[0].lstrip("+~")
+
+
+def is_override(word: str) -> bool:
+    """Returns True for `key=value`, `+key=value` and `~key`. A path that contains `=` must begin with ./ or /."""
+    return word.startswith(("+", "~")) or ("=" in word and not word.startswith(("/", "./", "../")))
+
+
+def config_flags(folders: Sequence[str]) -> List[str]:
+    """Returns the flags that bring in the user's own configuration."""
+    return ["--config-dir", folders[0]] if folders else []
+
+
+def written(value: object) -> str:
+    """Returns a value as Hydra's grammar writes it."""
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, str):
+        return quote(value)
+    if isinstance(value, (list, tuple)):
+        return f"[{','.join(map(written, value))}]"
+    if isinstance(value, Mapping):
+        return f"{{{','.join(f'{key}:{written(one)}' for key, one in value.items())}}}"
+    return repr(value)

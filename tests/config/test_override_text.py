@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
-from mxtrain.config.override_text import expand_home, quote
+from mxtrain.config.override_text import expand_home, quote, written
 
 TEXTS = ["/a/b", "a b", r"a\b", "a\\", "it's", 'x"y', r"a\'b", r"a\"b", "a,b=c", " lead", "[1]", "1e5", "null"]
 
@@ -21,3 +22,19 @@ def test_the_home_folder_is_meant_by_a_tilde_as_in_a_shell(monkeypatch: pytest.M
     assert expand_home("dataset.root=~/data") == "dataset.root=/home/me/data"
     assert expand_home("dataset.train=[~/a,b~/c,~/d]") == "dataset.train=[/home/me/a,b~/c,/home/me/d]"
     assert expand_home("a='x,~/y'") == "a='x,~/y'" and expand_home("~a") == "~a"
+
+
+@pytest.mark.parametrize(
+    "value, text",
+    [
+        (None, "null"),
+        (True, "true"),
+        (0.1, "0.1"),
+        (np.float32(0.25), "0.25"),
+        ("a b", '"a b"'),
+        ([1, "x", (2.0, None)], '[1,"x",[2.0,null]]'),
+        ({"a": 1, "b": [False]}, "{a:1,b:[false]}"),
+    ],
+)
+def test_values_are_written_in_the_grammar_of_hydra(value: object, text: str) -> None:
+    assert written(value) == text

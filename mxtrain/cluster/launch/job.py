@@ -28,12 +28,11 @@ from mxtrain.cluster.launch.sweep_jobs import number_of
 from mxtrain.cluster.member import find_world
 from mxtrain.cluster.stopping import keep_termination, was_told_to_end
 from mxtrain.composing import config_files
-from mxtrain.composing.arguments import config_flags
 from mxtrain.composing.composer import Composer
 from mxtrain.composing.environment import compose_and_check, conf_of, describe_here, set_environment
 from mxtrain.config import rules
 from mxtrain.config.groups import Description
-from mxtrain.config.override_text import key_of
+from mxtrain.config.override_text import config_flags, key_of
 from mxtrain.config.specs import name_of
 from mxtrain.errors import (
     EXIT_CRASHED,

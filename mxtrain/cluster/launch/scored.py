@@ -6,10 +6,10 @@ from typing import Optional, Sequence, Tuple
 
 from mxtrain.archive.score import Score, needs_of, refuse_missing_needs, refuse_unmeasured
 from mxtrain.cluster.launch.sweep import direction_of, refuse_missing_data
-from mxtrain.composing.arguments import config_flags
 from mxtrain.composing.composer import Composer
 from mxtrain.composing.environment import compose_and_check
 from mxtrain.composing.scores import find_score, words_of_score
+from mxtrain.config.override_text import config_flags
 from mxtrain.errors import DataError
 from mxtrain.training.prepared_run import PreparedRun
 

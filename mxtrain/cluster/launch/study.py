@@ -9,14 +9,13 @@ from contextlib import nullcontext
 from typing import Callable, ContextManager, Dict, Iterator, List, Sequence, Tuple
 
 from mxtrain.cluster.launch.sweep import direction_of, refuse_missing_data, refuse_other_task
-from mxtrain.composing.arguments import config_flags
 from mxtrain.composing.composer import Composer
 from mxtrain.composing.environment import compose_and_check
 from mxtrain.composing.foreign_words import refuse_words, require_trusted_words
 from mxtrain.composing.mistakes import WrongOverrides
 from mxtrain.composing.ranges import split_space
 from mxtrain.config.groups import Description
-from mxtrain.config.override_text import key_of
+from mxtrain.config.override_text import config_flags, key_of
 from mxtrain.config.secret_values import hide_secrets
 from mxtrain.config.specs import shown
 from mxtrain.errors import ConfigError, DataError, did_you_mean

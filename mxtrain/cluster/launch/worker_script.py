@@ -16,7 +16,6 @@ import traceback
 from typing import TYPE_CHECKING, List, Optional, Sequence
 
 from mxtrain.cluster.launch.run_dir_rollback import RunDirRollback
-from mxtrain.composing import arguments as command_line
 from mxtrain.errors import EXIT_BAD_INPUT, EXIT_CRASHED, EXIT_FINISHED, EXIT_SIGINT, EXIT_SIGTERM, ConfigError
 
 if TYPE_CHECKING:
@@ -62,15 +61,15 @@ running: Optional[WorkerScript] = None
 """Set in the processes that `run_script` runs in."""
 
 
-def run_script(command: Sequence[str], arguments: Sequence[str]) -> int:
+def run_script(command: Sequence[str], overrides: Sequence[str]) -> int:
     """Runs a script as a worker, and returns the exit code.
 
     Args:
         command: its path and arguments.
-        arguments: flags and overrides of its session.
+        overrides: of its session.
     """
     global running
-    running = WorkerScript(command_line.parse(arguments, trains=True).overrides)
+    running = WorkerScript(overrides)
     sys.argv = list(command)
     sys.path.insert(0, os.path.dirname(command[0]))
     try:
