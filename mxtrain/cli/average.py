@@ -20,6 +20,7 @@ from mxtrain.checkpoint.average import last_checkpoints, write_average
 from mxtrain.checkpoint.folder import AVERAGED, CHECKPOINTS, run_dir_of
 from mxtrain.checkpoint.ranking import VAL_LOSS
 from mxtrain.checkpoint.soup import Soup, cook, require_same_runs, write_soup
+from mxtrain.cli.commands import Command
 from mxtrain.cluster.launch.sweep import direction_of
 from mxtrain.composing import arguments as command_line
 from mxtrain.composing.arguments import Arguments
@@ -56,6 +57,19 @@ class AverageSettings(Spec):
     """Of a soup: the checkpoint of each run to use, its best or its last one."""
     out: Optional[OutputFolder] = None
     """Of a soup: folder of the new checkpoint; null = averaged/greedy-soup or uniform-soup of the first run."""
+
+
+COMMAND = Command(
+    "average",
+    position=60,
+    listed="average RUN [last=5]",
+    help="the mean of the weights of a run's last checkpoints, as a checkpoint; of several runs: "
+    "average RUN RUN... soup=greedy|uniform",
+    usage="RUN [last=N] | RUN RUN... soup=greedy|uniform [--config-dir DIR | --trust-code] "
+    "[setting=value ...] [group.field=value ...]",
+    settings="AverageSettings",
+    examples=("average RUN last=5", "average runs/1 runs/2 runs/3 soup=greedy", "eval runs/1/averaged/greedy-soup"),
+)
 
 
 def run(arguments: Sequence[str]) -> int:

@@ -11,6 +11,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Literal, Sequence
 
 from mxtrain.archive.cleanup import Removable
+from mxtrain.cli.commands import Command
 from mxtrain.cli.run_words import is_table, parse_words, print_json, print_line
 from mxtrain.errors import EXIT_CRASHED, EXIT_FINISHED
 from mxtrain.terminal.console import open_console
@@ -29,6 +30,17 @@ class CleanOptions(CleanSettings):
 
     format: Literal["auto", "table", "lines", "json"] = "auto"
     """auto: a table on a terminal, else one line for each file or folder; json: all as JSON."""
+
+
+COMMAND = Command(
+    "clean",
+    position=180,
+    listed="clean [FOLDER...]",
+    help="what of runs can go, with sizes; delete=true deletes it",
+    usage="[FOLDER...] [setting=value ...]",
+    settings="CleanOptions",
+    examples=("clean", "clean studies/lr delete=true", "clean what=runs where='state=failed and age>30d'"),
+)
 
 
 def run(arguments: Sequence[str]) -> int:

@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import Optional, Sequence
 
 from mxtrain.cli.artifacts import show_artifacts
-from mxtrain.cli.commands import COMMANDS
+from mxtrain.cli.commands import COMMANDS, Command
 from mxtrain.composing import arguments as command_line
 from mxtrain.composing.composer import Composer
 from mxtrain.composing.environment import compose_dataset
@@ -23,6 +23,23 @@ class DataSettings(CheckDataSettings):
 
     remove: Optional[str] = None
     """Of data cache: what to remove: a key, all, or e.g. 30d for what was not used for 30 days."""
+
+
+COMMAND = Command(
+    "data",
+    position=200,
+    listed="data check [overrides]",
+    help="read all of a dataset once, and list what is wrong: file, line, what to do",
+    usage="check|cache [setting=value ...] [group=option ...] [group.field=value ...]",
+    settings="DataSettings",
+    examples=(
+        "data check dataset=cifar10 dataset.root=FOLDER",
+        "data check dataset=number_table dataset.train=table.csv output=problems.csv",
+        "data check dataset=glue ignore=duplicate,short_row",
+        "data cache remove=30d",
+    ),
+    subcommands=("check", "cache"),
+)
 
 
 def run(arguments: Sequence[str]) -> int:

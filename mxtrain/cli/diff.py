@@ -12,6 +12,7 @@ import sys
 from functools import partial
 from typing import Literal, Sequence, Tuple
 
+from mxtrain.cli.commands import Command
 from mxtrain.cli.run_words import is_table, parse_words, print_json
 from mxtrain.composing.arguments import Arguments
 from mxtrain.composing.restored import restore
@@ -27,6 +28,17 @@ class DiffOptions(DiffSettings):
 
     format: Literal["auto", "table", "lines", "json"] = "auto"
     """auto: tables on a terminal, else plain lines; json: all as JSON."""
+
+
+COMMAND = Command(
+    "diff",
+    position=160,
+    listed="diff RUN RUN",
+    help="what differs: settings, code, data, results, the first step, the first layer",
+    usage="RUN RUN [--config-dir DIR | --trust-code] [setting=value ...]",
+    settings="DiffOptions",
+    examples=("diff outputs/a outputs/b", "diff outputs/a outputs/b replay=false format=json"),
+)
 
 
 def run(arguments: Sequence[str]) -> int:

@@ -28,9 +28,6 @@ from mxtrain.errors import (
 )
 from mxtrain.terminal.patient_stream import patient_streams, unwritten
 
-GROUP_COMMANDS = ("train", "verify")
-"""Commands that can run in several processes."""
-
 SHOWING = (
     "--help",
     "-h",
@@ -171,7 +168,7 @@ def command_of(arguments: List[str]) -> Callable[[], int]:
     if name in ("train", "tune") and sys.stdout.isatty() and not only_prints(arguments):
         print("mxtrain: reading the configuration ...", flush=True)  # Hydra alone takes half a second to import
     role = None
-    if name in GROUP_COMMANDS and "--dry-run" not in arguments:
+    if command.in_groups and "--dry-run" not in arguments:
         role = enter_role()
     else:
         leave_role(name)

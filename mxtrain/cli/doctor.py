@@ -8,6 +8,7 @@ import sys
 from dataclasses import asdict
 from typing import NoReturn, Sequence
 
+from mxtrain.cli.commands import Command
 from mxtrain.errors import EXIT_CRASHED, EXIT_FINISHED, ConfigError, did_you_mean
 from mxtrain.workflows.doctor import DoctorResult, doctor
 
@@ -24,6 +25,15 @@ class Flags(argparse.ArgumentParser):
             ConfigError: always.
         """
         raise ConfigError(f"doctor: {message}. It takes --json and --timeout SECONDS.")
+
+
+COMMAND = Command(
+    "doctor",
+    position=210,
+    listed="doctor",
+    help="what this machine has, what is usable, and what to do about the rest",
+    helps_itself=True,
+)
 
 
 def run(argv: Sequence[str]) -> int:

@@ -16,6 +16,7 @@ from typing_extensions import Annotated
 from mxtrain.checkpoint import Checkpoint, refuse_links
 from mxtrain.checkpoint.folder import AVERAGED, run_dir_of
 from mxtrain.cli.artifacts import show_artifacts
+from mxtrain.cli.commands import Command
 from mxtrain.composing import arguments as command_line
 from mxtrain.composing.restored import one_run, restore
 from mxtrain.composing.settings import refuse_misspelled_groups, split_settings
@@ -117,6 +118,17 @@ class EvalSettings(Spec):
         if self.explain == "integrated_gradients" and "explain_layer" in typed:
             raise ValueError("explain=integrated_gradients looks at no layer: leave explain_layer out")
         return self
+
+
+COMMAND = Command(
+    "eval",
+    position=20,
+    listed="eval RUN",
+    help="metrics, tables and figures of a run or checkpoint",
+    usage="RUN|CHECKPOINT [--config-dir DIR | --trust-code] [setting=value ...] [group.field=value ...]",
+    settings="EvalSettings",
+    examples=("eval outputs/2030-01-31/12-00-00-abcd", "eval RUN split=val which=last", "eval RUN dataset.root=FOLDER"),
+)
 
 
 def run(arguments: Sequence[str]) -> int:

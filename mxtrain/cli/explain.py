@@ -4,10 +4,20 @@ from __future__ import annotations
 
 from typing import Sequence
 
+from mxtrain.cli.commands import Command
 from mxtrain.composing import arguments as command_line
 from mxtrain.composing.composer import Composer
 from mxtrain.composing.explain import explain
 from mxtrain.errors import ConfigError
+
+COMMAND = Command(
+    "explain",
+    position=190,
+    listed="explain KEY [overrides]",
+    help="a setting's value, where it came from and what it overrode",
+    usage="KEY [group=option ...] [group.field=value ...]",
+    examples=("explain optimizer.lr", "explain model model=resnet", "explain trainer experiment=NAME"),
+)
 
 
 def run(arguments: Sequence[str]) -> int:

@@ -15,6 +15,7 @@ from mxtrain.amp.spec import FULL
 from mxtrain.checkpoint import Checkpoint
 from mxtrain.checkpoint.folder import run_dir_of
 from mxtrain.checkpoint.ndarray_file import canonical_sha256
+from mxtrain.cli.commands import Command
 from mxtrain.composing import arguments as command_line
 from mxtrain.composing.restored import one_run, restore
 from mxtrain.composing.settings import refuse_misspelled_groups, split_settings
@@ -77,6 +78,22 @@ class ExportSettings(Spec):
     """Name of the network for a server, of small letters, digits and hyphens; default: that of the task."""
     storage: Optional[StorageUri] = None
     """URI from which a cluster reads the model repository, with for=kserve, e.g. s3://bucket/digits."""
+
+
+COMMAND = Command(
+    "export",
+    position=40,
+    listed="export RUN",
+    help="the network as ONNX, compared with MXNet on real samples; export check FOLDER",
+    usage="RUN|CHECKPOINT [--config-dir DIR | --trust-code] [setting=value ...] [group.field=value ...] | check FOLDER",
+    settings="ExportSettings",
+    examples=(
+        "export RUN",
+        "export RUN quantize=int8 max_loss=0.005",
+        "export RUN for=triton name=digits",
+        "export check FOLDER",
+    ),
+)
 
 
 def run(arguments: Sequence[str]) -> int:

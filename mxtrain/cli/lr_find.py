@@ -7,6 +7,7 @@ import logging
 from pathlib import Path
 from typing import Sequence
 
+from mxtrain.cli.commands import Command
 from mxtrain.cluster.launch.range_test import run_range_test
 from mxtrain.composing import arguments as command_line
 from mxtrain.composing.composer import Composer
@@ -15,6 +16,16 @@ from mxtrain.composing.settings import split_settings
 from mxtrain.errors import EXIT_FINISHED
 from mxtrain.terminal.progress import ProgressDisplay
 from mxtrain.workflows.lr_find import LrFindSettings
+
+COMMAND = Command(
+    "lr_find",
+    position=130,
+    listed="lr_find [overrides]",
+    help="the training loss of a copy at rising learning rates, and a range with its reasons",
+    usage="[setting=value ...] [group=option ...] [group.field=value ...]",
+    settings="LrFindSettings",
+    examples=("lr_find model=resnet optimizer=sgd", "lr_find start=1e-5 end=1 steps=200 output=lr_find_resnet"),
+)
 
 
 def run(arguments: Sequence[str]) -> int:

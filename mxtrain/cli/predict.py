@@ -8,6 +8,7 @@ import sys
 from contextlib import contextmanager
 from typing import Iterator, Optional, Sequence, TextIO
 
+from mxtrain.cli.commands import Command
 from mxtrain.composing import arguments as command_line
 from mxtrain.composing.restored import one_run, restore
 from mxtrain.composing.settings import refuse_misspelled_groups, split_settings
@@ -17,6 +18,21 @@ from mxtrain.task.spec import Task
 from mxtrain.terminal.program import program
 from mxtrain.workflows.output_file import open_output_file
 from mxtrain.workflows.predict import PredictResult, PredictSettings, refuse_streams, write_predictions
+
+COMMAND = Command(
+    "predict",
+    position=30,
+    listed="predict RUN FILE...",
+    help="predictions for files, folders or users, as JSONL or CSV",
+    usage="RUN|CHECKPOINT FILE|FOLDER... [--config-dir DIR | --trust-code] [setting=value ...] [group.field=value ...]",
+    settings="PredictSettings",
+    examples=(
+        "predict RUN photo.jpg",
+        "predict RUN photos/ output=predictions.csv top_k=5",
+        "predict RUN table.csv",
+        "predict RUN all",
+    ),
+)
 
 
 def run(arguments: Sequence[str]) -> int:

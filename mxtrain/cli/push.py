@@ -9,6 +9,7 @@ import logging
 from pathlib import Path
 from typing import Optional, Sequence
 
+from mxtrain.cli.commands import Command
 from mxtrain.composing import arguments as command_line
 from mxtrain.composing.composer import Composer
 from mxtrain.composing.restored import one_run
@@ -24,6 +25,21 @@ class PushSettings(Spec):
 
     tracker: Optional[str] = None
     """Name of the tracker: mlflow, wandb, or one of your own in conf/logger/."""
+
+
+COMMAND = Command(
+    "push",
+    position=80,
+    listed="push RUN tracker=NAME",
+    help="send the curves, settings and result of a run to MLflow, wandb or another tracker",
+    usage="RUN tracker=NAME [--config-dir DIR] [logger.NAME.field=value ...]",
+    settings="PushSettings",
+    examples=(
+        "push RUN tracker=mlflow",
+        "push RUN tracker=mlflow logger.mlflow.uri=http://host:5000",
+        "push RUN tracker=wandb",
+    ),
+)
 
 
 def run(arguments: Sequence[str]) -> int:

@@ -12,6 +12,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Sequence
 
+from mxtrain.cli.commands import Command
 from mxtrain.composing import arguments as command_line
 from mxtrain.composing.replayed import StepRestorer
 from mxtrain.composing.settings import refuse_misspelled_groups, split_settings
@@ -19,6 +20,16 @@ from mxtrain.errors import EXIT_FINISHED, ConfigError
 from mxtrain.files.durable import encode_json
 from mxtrain.workflows.output_file import open_output_file
 from mxtrain.workflows.replay import ReplaySettings, find_step, replay_step
+
+COMMAND = Command(
+    "replay",
+    position=120,
+    listed="replay BUNDLE",
+    help="repeat the step at which a run failed, with statistics of each layer",
+    usage="BUNDLE [--config-dir DIR | --trust-code] [setting=value ...] [group.field=value ...]",
+    settings="ReplaySettings",
+    examples=("replay outputs/2030-01-31/12-00-00-abcd/replay/step-00000120", "replay BUNDLE output=statistics.json"),
+)
 
 
 def run(arguments: Sequence[str]) -> int:

@@ -11,6 +11,7 @@ import sys
 from dataclasses import replace
 from typing import Literal, Sequence
 
+from mxtrain.cli.commands import Command
 from mxtrain.cli.run_words import parse_words, print_json
 from mxtrain.errors import EXIT_FINISHED
 from mxtrain.types import expand_path
@@ -22,6 +23,17 @@ class ReportOptions(ReportSettings):
 
     format: Literal["auto", "lines", "json"] = "auto"
     """Of what is printed: json: file and runs as JSON."""
+
+
+COMMAND = Command(
+    "report",
+    position=170,
+    listed="report RUN... [out=FILE]",
+    help="one HTML page: curves, results, samples, commands, a model card",
+    usage="RUN|FOLDER... [setting=value ...]",
+    settings="ReportOptions",
+    examples=("report outputs/a outputs/b out=report.html", "report studies/lr where='best>0.9' sort=best"),
+)
 
 
 def run(arguments: Sequence[str]) -> int:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Sequence
 
 from mxtrain.archive.meta import read_recorded_run
+from mxtrain.cli.commands import Command
 from mxtrain.composing import arguments as command_line
 from mxtrain.composing.composer import Composer
 from mxtrain.composing.recorded import compose_recorded
@@ -19,6 +20,20 @@ from mxtrain.composing.settings import refuse_misspelled_groups, split_settings
 from mxtrain.config.override_text import quote
 from mxtrain.errors import EXIT_CRASHED, EXIT_FINISHED, ConfigError
 from mxtrain.workflows.reproduce import Conditions, ReproduceResult, ReproduceSettings, reproduce_run
+
+COMMAND = Command(
+    "reproduce",
+    position=100,
+    listed="reproduce RUN",
+    help="train a run again, say first what differs, and compare the results to the bit",
+    usage="RUN [--config-dir DIR | --trust-code] [setting=value ...] [group=option ...] [group.field=value ...]",
+    settings="ReproduceSettings",
+    examples=(
+        "reproduce outputs/2030-01-31/12-00-00-abcd",
+        "reproduce RUN strict=true dir=outputs/again",
+        "reproduce RUN dataset.root=FOLDER tolerance=1e-3",
+    ),
+)
 
 
 def run(arguments: Sequence[str]) -> int:

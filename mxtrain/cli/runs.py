@@ -17,6 +17,7 @@ from rich.cells import cell_len
 
 from mxtrain.archive.fields import value_of
 from mxtrain.archive.registry import CHOSEN, ListedRun
+from mxtrain.cli.commands import Command
 from mxtrain.cli.run_words import is_table, parse_words, print_json, print_line
 from mxtrain.errors import EXIT_FINISHED
 from mxtrain.terminal.console import open_console
@@ -37,6 +38,22 @@ class RunsOptions(RunsSettings):
     format: Literal["auto", "table", "lines", "json"] = "auto"
     """auto: a table on a terminal, else one line for each run, with its size only if columns=size; json: all values of
     each run."""
+
+
+COMMAND = Command(
+    "runs",
+    position=150,
+    listed="runs [FOLDER...]",
+    help="a table of runs: where='task=classification and best>0.9' sort=best",
+    usage="[FOLDER...] [setting=value ...]",
+    settings="RunsOptions",
+    examples=(
+        "runs",
+        "runs studies/lr sort=best columns=optimizer.lr",
+        "runs where='task=classification and best>0.9'",
+        "runs where='state=failed,killed' where='age<2d' format=json",
+    ),
+)
 
 
 def run(arguments: Sequence[str]) -> int:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Sequence
 
+from mxtrain.cli.commands import Command
 from mxtrain.cluster.launch.scored import prepare_score
 from mxtrain.composing import arguments as command_line
 from mxtrain.composing.composer import Composer
@@ -14,6 +15,16 @@ from mxtrain.composing.scores import scores_of
 from mxtrain.composing.settings import refuse_misspelled_groups, split_settings
 from mxtrain.errors import EXIT_CRASHED, EXIT_FINISHED, ConfigError
 from mxtrain.workflows.score import ScoreSettings, score_run
+
+COMMAND = Command(
+    "score",
+    position=110,
+    listed="score EXPERIMENT",
+    help="train a preset and compare it with the score in its YAML file",
+    usage="[EXPERIMENT] [setting=value ...] [group.field=value ...]",
+    settings="ScoreSettings",
+    examples=("score", "score digits_lenet", "score cifar10_resnet20 dataset.root=FOLDER dir=outputs/resnet20"),
+)
 
 
 def run(arguments: Sequence[str]) -> int:

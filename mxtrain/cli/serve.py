@@ -11,12 +11,27 @@ from contextlib import ExitStack
 from dataclasses import replace
 from typing import Dict, Sequence
 
+from mxtrain.cli.commands import Command
 from mxtrain.composing import arguments as command_line
 from mxtrain.composing.settings import split_settings
 from mxtrain.errors import ConfigError, did_you_mean
 from mxtrain.serving.spec import ServeSettings as ServeSettings  # its help is shown
 from mxtrain.terminal.progress import ProgressDisplay
 from mxtrain.workflows.serve import LOCAL, QUIET_S, TOKEN, check_token, models_by_name, name_of, open_server
+
+COMMAND = Command(
+    "serve",
+    position=50,
+    listed="serve FOLDER...",
+    help="answers requests for exported networks over HTTP",
+    usage="FOLDER|RUN|NAME=FOLDER... [setting=value ...]",
+    settings="ServeSettings",
+    examples=(
+        "serve exported/digits",
+        "serve digits=exported/a letters=exported/b port=9000",
+        "serve RUN max_batch=64",
+    ),
+)
 
 
 def run(arguments: Sequence[str]) -> int:

@@ -11,7 +11,7 @@ from typing import List, Sequence
 
 from hydra.core.hydra_config import HydraConfig
 
-from mxtrain.cli.commands import COMMANDS
+from mxtrain.cli.commands import COMMANDS, command_lines
 from mxtrain.composing import arguments as command_line
 from mxtrain.composing.arguments import Arguments
 from mxtrain.composing.composer import Composed, Composer
@@ -75,7 +75,11 @@ def help_text(composed: Composed) -> str:
     """Returns the help, from its template in conf/hydra/help/mxtrain.yaml."""
     HydraConfig.instance().cfg = None
     template = string.Template(composed.hydra.help.template)
-    return as_typed(template.safe_substitute(APP_CONFIG_GROUPS="\n".join(group_lines(composed))))
+    return as_typed(
+        template.safe_substitute(
+            COMMANDS="\n".join(command_lines()), APP_CONFIG_GROUPS="\n".join(group_lines(composed))
+        )
+    )
 
 
 def group_lines(composed: Composed) -> List[str]:

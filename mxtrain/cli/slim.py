@@ -13,6 +13,7 @@ from mxtrain.amp.spec import FULL
 from mxtrain.archive.run_records import read_meta
 from mxtrain.checkpoint import Checkpoint, refuse_links
 from mxtrain.checkpoint.folder import CHECKPOINTS, run_dir_of
+from mxtrain.cli.commands import Command
 from mxtrain.composing import arguments as command_line
 from mxtrain.composing.restored import one_run, restore
 from mxtrain.composing.settings import refuse_misspelled_groups, split_settings
@@ -39,6 +40,17 @@ class SlimSettings(Spec):
     """Run directory to write; default: slim in the run directory. One that `slim` wrote before is replaced."""
     which: Literal["best", "last"] = "best"
     """The checkpoint of a run to use: its last or its best one after the last channel was pruned."""
+
+
+COMMAND = Command(
+    "slim",
+    position=70,
+    listed="slim RUN",
+    help="the network without the channels that callback=prune_channels has set to 0",
+    usage="RUN|CHECKPOINT [--config-dir DIR | --trust-code] [setting=value ...]",
+    settings="SlimSettings",
+    examples=("slim RUN", "slim RUN out=FOLDER which=last", "eval RUN/slim"),
+)
 
 
 def run(arguments: Sequence[str]) -> int:

@@ -6,12 +6,22 @@ import json
 import os
 from typing import Sequence
 
+from mxtrain.cli.commands import Command
 from mxtrain.cluster.launch.worker_script import SCRIPT, run_script
 from mxtrain.composing import arguments as given_arguments
 from mxtrain.composing.composer import Composer
 from mxtrain.composing.environment import compose_and_check
 from mxtrain.config.groups import Description, describe
 from mxtrain.errors import ConfigError
+
+COMMAND = Command(
+    "train",
+    position=10,
+    listed="train",
+    help="train; the same command in the same run directory continues",
+    helps_itself=True,
+    in_groups=True,
+)
 
 
 def run(arguments: Sequence[str]) -> int:

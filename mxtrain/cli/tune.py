@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Iterator, List, Sequence, Tuple
 
-from mxtrain.cli.commands import COMMANDS
+from mxtrain.cli.commands import COMMANDS, Command
 from mxtrain.cli.study_table import print_study
 from mxtrain.cluster.launch.outcome import print_cause
 from mxtrain.cluster.launch.study import begin_study, open_study, refuse_other_settings, require_trusted_storage
@@ -33,6 +33,23 @@ from mxtrain.workflows.tune import read_result, resume_study, train_study
 
 QUIET_S = 2.0
 """Seconds before a line says that the ranges are checked, if the output is no terminal."""
+
+
+COMMAND = Command(
+    "tune",
+    position=140,
+    listed="tune STUDY [ranges]",
+    help="look for the best settings with many runs; tune worker STUDY, tune show STUDY",
+    usage="STUDY [setting=value ...] [group.field=RANGE ...] [group.field=value ...] | worker STUDY | show STUDY",
+    settings="TuneSettings",
+    examples=(
+        "tune studies/lr 'optimizer.lr=log(1e-4,1e-1)' n_trials=30 pruner=asha",
+        "tune studies/all 'model=choice(mlp,lenet)' 'optimizer.lr=log(1e-4,1e-1)' sampler=random",
+        "tune worker studies/lr",
+        "tune show studies/lr",
+    ),
+    subcommands=("worker", "show"),
+)
 
 
 def run(arguments: Sequence[str]) -> int:

@@ -8,6 +8,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Optional, Sequence
 
+from mxtrain.cli.commands import Command
 from mxtrain.cluster.member import find_world
 from mxtrain.composing import arguments as command_line
 from mxtrain.composing.composer import Composer
@@ -38,6 +39,18 @@ class VerifySettings(Spec):
     """Largest difference that passes in float64, over the tensor's largest value."""
     output: Optional[OutputFile] = None
     """File for the differences as JSON."""
+
+
+COMMAND = Command(
+    "verify",
+    position=90,
+    listed="verify [overrides]",
+    help="train a few steps here and on one device, and compare them layer by layer",
+    usage="[setting=value ...] [group=option ...] [group.field=value ...]",
+    settings="VerifySettings",
+    examples=("verify parallel=hybrid model=resnet", "verify parallel=data parallel.devices=cpu:3 steps=5"),
+    in_groups=True,
+)
 
 
 def run(arguments: Sequence[str]) -> int:
