@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any, Callable, Dict, Sequence
 if TYPE_CHECKING:
     from mxnet import gluon
 
+    from mxtrain.types.annotations import Array, OperatorModule
+
 
 def expose_layers(network: gluon.Block, layers: Sequence[str], setting: str) -> None:
     """Makes a network return the outputs of some layers after its own outputs. Changes the network in place.
@@ -35,7 +37,7 @@ def expose_layers(network: gluon.Block, layers: Sequence[str], setting: str) -> 
             )
     original = network.hybrid_forward
 
-    def hybrid_forward(F, *inputs, **parameters):
+    def hybrid_forward(F: OperatorModule, *inputs: Array, **parameters: Array) -> Any:
         layer_outputs: Dict[str, Any] = {}
 
         def keep(path: str) -> Callable[..., None]:

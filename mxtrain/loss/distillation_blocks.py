@@ -5,12 +5,12 @@ Legend: B batch, K classes, C channels, P positions of a map.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from mxtrain.engine.backend import gluon
 
 if TYPE_CHECKING:
-    from mxtrain.types.annotations import LossBlock
+    from mxtrain.types.annotations import Array, LossBlock, OperatorModule
 
 SMALL = 1e-12
 SCORES, SCORE, VALUES = "scores", "score", "values"
@@ -18,7 +18,7 @@ SCORES, SCORE, VALUES = "scores", "score", "values"
 second of two classes."""
 
 
-def activity(F, feature):
+def activity(F: OperatorModule, feature: Array) -> Any:
     """Computes attention maps: sums of squares over the channels, normalised to L2 norm 1, (B, P).
 
     Source: Zagoruyko and Komodakis, https://arxiv.org/abs/1612.03928, section 3.1.
@@ -34,11 +34,11 @@ def activity(F, feature):
 class _LossAround(gluon.HybridBlock):
     """Base class of losses around a task's loss. If that is no HybridBlock, they are computed operator by operator."""
 
-    def register_child(self, block, name=None):
+    def register_child(self, block: Any, name: Any = None) -> None:
         # HybridBlock rejects children that are plain blocks, such as losses of regression and of users.
         gluon.Block.register_child(self, block, name)  # type: ignore[attr-defined]
 
-    def hybridize(self, active=True, **kwargs):
+    def hybridize(self, active: bool = True, **kwargs: Any) -> None:
         is_hybrid = all(isinstance(block, gluon.HybridBlock) for block in self._children.values())
         (super() if is_hybrid else super(gluon.HybridBlock, self)).hybridize(active, **kwargs)  # type: ignore[attr-defined]
 
@@ -79,12 +79,12 @@ class DistillationLoss(_LossAround):
         if alpha:
             self.task_loss = task_loss
 
-    def __call__(self, *arrays):
+    def __call__(self, *arrays: Array) -> Any:
         end = self._num_outputs + self._num_features
         # With alpha = 0 the targets are unused. They are dropped here because Gluon warns of unused inputs.
         return super().__call__(*(arrays if self._alpha else [*arrays[:end], *arrays[-1 - self._num_features :]]))
 
-    def hybrid_forward(self, F, *arrays):
+    def hybrid_forward(self, F: OperatorModule, *arrays: Any) -> Any:
         count, end = self._num_outputs, self._num_outputs + self._num_features
         teacher_index = len(arrays) - 1 - self._num_features
         output, teacher = F.cast(arrays[0], "float32"), F.cast(arrays[teacher_index], "float32")
@@ -102,7 +102,7 @@ class DistillationLoss(_LossAround):
             loss_B = loss_B * others[0]
         return (self._alpha * F.cast(task_loss_B, "float32") + loss_B, *others)
 
-    def _soft(self, F, output, teacher):
+    def _soft(self, F: OperatorModule, output: Array, teacher: Array) -> Array:
         """Returns T^2 * KL(teacher || output) at temperature T, or the squared difference for values, (B,)."""
         if self._kind == VALUES:
             return F.sum(F.square(F.Flatten(output) - F.Flatten(teacher)), axis=-1)
@@ -131,8 +131,8 @@ class OutputsOnly(_LossAround):
         self._begin, self._end = num_outputs, num_outputs + num_features
         self.task_loss = task_loss
 
-    def __call__(self, *arrays):
+    def __call__(self, *arrays: Array) -> Any:
         return super().__call__(*arrays[: self._begin], *arrays[self._end :])
 
-    def hybrid_forward(self, F, *arrays):
+    def hybrid_forward(self, F: OperatorModule, *arrays: Any) -> Any:
         return self.task_loss(*arrays)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Dict, List, Mapping, NamedTuple, Optional, Tuple
+from typing import TYPE_CHECKING, Any, Dict, List, Mapping, NamedTuple, Optional, Tuple
 
 import numpy as np
 
@@ -12,7 +12,7 @@ from mxtrain.errors import LossWeightError
 from mxtrain.metric.spec import Metric
 
 if TYPE_CHECKING:
-    from mxtrain.types.annotations import LossBlock
+    from mxtrain.types.annotations import Array, LossBlock, OperatorModule
 
 
 class LossWeights(NamedTuple):
@@ -112,7 +112,7 @@ class Meter(gluon.HybridBlock):
         """
         self._dropped = (outputs, targets)
 
-    def __call__(self, *arrays):
+    def __call__(self, *arrays: Array) -> Any:
         outputs, targets = self._dropped
         begin = self._unread.stop
         arrays = (*arrays[:begin], *arrays[begin + outputs : len(arrays) - targets])
@@ -120,7 +120,7 @@ class Meter(gluon.HybridBlock):
         read = [*arrays[: self._unread.start], *arrays[self._unread.stop :]]
         return super().__call__(*(read if self._metrics else arrays[: self._num_losses]))
 
-    def hybrid_forward(self, F, *arrays):
+    def hybrid_forward(self, F: OperatorModule, *arrays: Array) -> Array:
         loss_arrays, arrays = arrays[: self._num_losses], arrays[self._num_losses :]
         # Sum in float32: with amp, sums over a batch would overflow float16.
         sums = [F.sum(F.cast(array, "float32")).reshape((1,)) for array in loss_arrays]

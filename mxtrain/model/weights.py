@@ -7,7 +7,7 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from os.path import commonprefix
 from pathlib import Path
-from typing import TYPE_CHECKING, Collection, Dict, List, Mapping, Optional, Sequence, Tuple, Union
+from typing import TYPE_CHECKING, Any, Collection, Dict, List, Mapping, Optional, Sequence, Tuple, Union
 
 from mxtrain.errors import WeightsError
 from mxtrain.model.params_file import read_params
@@ -334,7 +334,7 @@ def _numbers(name: str) -> Tuple[int, ...]:
     return tuple(int(number) for number in re.findall(r"\d+", name))
 
 
-def _replaceable(network, parameters, file_names, arrays, misfits: List[str]) -> List[str]:
+def _replaceable(network: Any, parameters: Any, file_names: Any, arrays: Any, misfits: List[str]) -> List[str]:
     """Returns the mismatched parameters of layers with one output per class: the last layer and auxiliary heads."""
     head = _last_layer(network)
     if head is None or f"{head}.weight".lstrip(".") not in misfits:

@@ -45,7 +45,7 @@ class AdamOptimizer(NativeAdam, mx.optimizer.Adam):
         if not self.has_native:
             self.aggregate_num = 0  # MXNet's Adam updates one array at a time
 
-    def update(self, index, weight, grad, state):
+    def update(self, index: Any, weight: Any, grad: Any, state: Any) -> None:
         if not self.has_native:
             super().update(index, weight, grad, state)
             return
@@ -89,7 +89,7 @@ class AdamWOptimizer(NativeAdam, mx.optimizer.Optimizer):
     def create_state(self, index: int, weight: nd.NDArray) -> Tuple[nd.NDArray, nd.NDArray]:
         return nd.zeros_like(weight), nd.zeros_like(weight)
 
-    def update(self, index, weight, grad, state):
+    def update(self, index: Any, weight: Any, grad: Any, state: Any) -> None:
         if not isinstance(index, (list, tuple)):
             index, weight, grad, state = [index], [weight], [grad], [state]
         self._update_count(index)

@@ -5,9 +5,12 @@ Reasons: docs/decisions/0028-mxnet-numerical-errors.md.
 
 from __future__ import annotations
 
-from typing import List
+from typing import TYPE_CHECKING, Any, List, Union
 
 from mxtrain.engine.backend import mx, nd
+
+if TYPE_CHECKING:
+    from mxnet.ndarray import NDArray
 
 
 class DelayCompensatedSGD(mx.optimizer.DCASGD):
@@ -16,7 +19,7 @@ class DelayCompensatedSGD(mx.optimizer.DCASGD):
     Source: Zheng et al., https://arxiv.org/abs/1609.08326, equation 10.
     """
 
-    def update(self, index, weight, grad, state):
+    def update(self, index: int, weight: NDArray, grad: NDArray, state: Any) -> None:
         self._update_count(index)
         lr, wd = self._get_lr(index), self._get_wd(index)
         grad = scaled(self, grad)
@@ -39,7 +42,9 @@ class NAGOptimizer(mx.optimizer.NAG):
     Source: Sutskever et al., On the importance of initialization and momentum in deep learning, 2013, equations 3, 4.
     """
 
-    def _update_impl(self, index, weight, grad, state, multi_precision=False):
+    def _update_impl(
+        self, index: int, weight: NDArray, grad: NDArray, state: Any, multi_precision: bool = False
+    ) -> Any:
         if state is None or multi_precision:
             return super()._update_impl(index, weight, grad, state, multi_precision)
         self._update_count(index)
@@ -65,7 +70,7 @@ class AdamaxOptimizer(mx.optimizer.Adamax):
 
     epsilon = 1e-8
 
-    def update(self, index, weight, grad, state):
+    def update(self, index: int, weight: NDArray, grad: NDArray, state: Any) -> None:
         self._update_count(index)
         step = self._index_update_count[index]
         lr, wd = self._get_lr(index) / (1.0 - self.beta1**step), self._get_wd(index)
@@ -82,12 +87,12 @@ class NadamOptimizer(mx.optimizer.Nadam):
     Source: Dozat, Incorporating Nesterov Momentum into Adam, 2016, algorithm 8.
     """
 
-    def __init__(self, **arguments):
+    def __init__(self, **arguments: Any) -> None:
         super().__init__(**arguments)
         self._schedule: List[float] = [1.0]
         del self.m_schedule  # a function of the step here, so no state
 
-    def update(self, index, weight, grad, state):
+    def update(self, index: int, weight: NDArray, grad: NDArray, state: Any) -> None:
         self._update_count(index)
         lr, wd = self._get_lr(index), self._get_wd(index)
         step = self._index_update_count[index]
@@ -119,7 +124,7 @@ class SignumOptimizer(mx.optimizer.Signum):
     Source: Bernstein et al., https://arxiv.org/abs/1802.04434, algorithm 1.
     """
 
-    def update(self, index, weight, grad, state):
+    def update(self, index: int, weight: NDArray, grad: NDArray, state: Any) -> Any:
         if state is not None:
             return super().update(index, weight, grad, state)
         self._update_count(index)
@@ -137,14 +142,14 @@ class LARSOptimizer(mx.optimizer.LARS):
     section 3.
     """
 
-    def _update_count(self, index):
+    def _update_count(self, index: Union[int, List[int]]) -> None:
         before = self.num_update
         super()._update_count(index)
         if self.num_update > before:  # only the first fused group of a step raises the count
             self.last_lr = self.lr if self.cur_lr is None else self.cur_lr  # type: ignore[has-type]
             self.cur_lr = self.lr
 
-    def _get_lrs(self, indices):
+    def _get_lrs(self, indices: List[int]) -> List[float]:
         return mx.optimizer.Optimizer._get_lrs(self, indices)
 
 
@@ -152,14 +157,14 @@ class LBSGDOptimizer(mx.optimizer.LBSGD):
     """LBSGD that copies the first gradient of an accumulation. MXNet's version keeps a reference to the gradient array,
     which the next step overwrites."""
 
-    def _cumulate_gradient(self, grad, index):
+    def _cumulate_gradient(self, grad: NDArray, index: int) -> Any:
         gathered = super()._cumulate_gradient(grad, index)
         if gathered["cum_grad"] is grad and self.batch_scale > 1:
             gathered["cum_grad"] = grad.copy()
         return gathered
 
 
-def scaled(optimizer, grad):
+def scaled(optimizer: Any, grad: NDArray) -> Any:
     """Returns the gradient, rescaled and clipped by the optimizer's `rescale_grad` and `clip_gradient`."""
     grad = grad * optimizer.rescale_grad
     if optimizer.clip_gradient is not None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any, List
 
 from mxtrain.engine.backend import mx
 from mxtrain.optimizer.native_update import NativeUpdate
+
+if TYPE_CHECKING:
+    from mxnet.ndarray import NDArray
 
 
 class SGDOptimizer(NativeUpdate, mx.optimizer.SGD):
@@ -19,7 +22,14 @@ class SGDOptimizer(NativeUpdate, mx.optimizer.SGD):
         if not self.has_native:
             self.aggregate_num = mx.optimizer.SGD(**arguments).aggregate_num
 
-    def _update_impl(self, indices, weights, grads, states, multi_precision=False):
+    def _update_impl(
+        self,
+        indices: List[int],
+        weights: List[NDArray],
+        grads: List[NDArray],
+        states: List[Any],
+        multi_precision: bool = False,
+    ) -> None:
         if not self.has_native or multi_precision:
             super()._update_impl(indices, weights, grads, states, multi_precision)
             return

@@ -37,7 +37,7 @@ class MatrixFactorizationNetwork(gluon.HybridBlock):
             self.user_bias, self.item_bias = EmbeddingTable(num_users, 1), EmbeddingTable(num_items, 1)
             self.bias = self.params.get("bias", shape=(1,), init=mx.init.Constant(mean))
 
-    def hybrid_forward(self, F, user_B, item_BC, bias):
+    def hybrid_forward(self, F: OperatorModule, user_B: Array, item_BC: Array, bias: Array) -> Array:
         score_BC = products(F, self.users(user_B), self.items(item_BC)) + last_of(F, self.item_bias(item_BC))
         return F.broadcast_add(F.broadcast_add(score_BC, self.user_bias(user_B)), F.reshape(bias, shape=(1, 1)))
 
@@ -80,7 +80,9 @@ class ItemFactorsNetwork(gluon.HybridBlock):
             self.users = EmbeddingTable(num_users, units, scale) if with_users else None
             self.bias = self.params.get("bias", shape=(1,), init=mx.init.Constant(mean))
 
-    def hybrid_forward(self, F, user_B, item_BC, item_BH, length_B, bias):
+    def hybrid_forward(
+        self, F: OperatorModule, user_B: Array, item_BC: Array, item_BH: Array, length_B: Array, bias: Array
+    ) -> Array:
         user_BU = pooled(F, self.history(item_BH), length_B, self._alpha)
         if self.users is not None:
             user_BU = user_BU + self.users(user_B)
@@ -138,7 +140,7 @@ class NeuMFNetwork(gluon.HybridBlock):
                 self.mlp.add(nn.Dropout(dropout))
             self.output = nn.Dense(1, flatten=False, bias_initializer=mx.init.Constant(mean))
 
-    def hybrid_forward(self, F, user_B, item_BC):
+    def hybrid_forward(self, F: OperatorModule, user_B: Array, item_BC: Array) -> Array:
         gmf_BCU = F.broadcast_mul(F.expand_dims(self.gmf_users(user_B), axis=1), self.gmf_items(item_BC))
         user_B1H = F.expand_dims(self.user_part(self.mlp_users(user_B)), axis=1)
         mlp_BCH = self.mlp(F.broadcast_add(user_B1H, self.item_part(self.mlp_items(item_BC))))
@@ -164,7 +166,7 @@ class FeatureScores(gluon.HybridBlock):
         with self.name_scope():
             self.network = network
 
-    def hybrid_forward(self, F, id_BK, *numbers):
+    def hybrid_forward(self, F: OperatorModule, id_BK: Array, *numbers: Array) -> Array:
         user_BF = F.slice_axis(id_BK, axis=1, begin=0, end=self._user_width)
         item_BK = F.slice_axis(id_BK, axis=1, begin=self._user_width, end=None)
         item_BCF = F.reshape(item_BK, shape=(0, -1, self._item_width))

@@ -6,12 +6,15 @@ Legend: B batch, O outputs, A numbers of an action.
 from __future__ import annotations
 
 import math
-from typing import NamedTuple, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, Sequence
 
 from mxtrain.engine.backend import gluon, mx
 from mxtrain.model.networks.classifier import build_activation
 from mxtrain.reinforcement.policy import MIN_IMAGE_SIDE, Actions
 from mxtrain.types import Shape
+
+if TYPE_CHECKING:
+    from mxtrain.types.annotations import Array, OperatorModule
 
 nn = gluon.nn
 EPSILON = 1e-8
@@ -37,7 +40,7 @@ class Normalize(gluon.HybridBlock):
     updates them.
     """
 
-    def __init__(self, shape: Shape, **kwargs):
+    def __init__(self, shape: Shape, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         with self.name_scope():
             self.observation_mean = self.params.get(
@@ -47,7 +50,9 @@ class Normalize(gluon.HybridBlock):
                 "observation_variance", shape=shape, init=mx.init.One(), grad_req="null"
             )
 
-    def hybrid_forward(self, F, x, observation_mean, observation_variance):
+    def hybrid_forward(
+        self, F: OperatorModule, x: Array, observation_mean: Array, observation_variance: Array
+    ) -> Array:
         mean, deviation = F.expand_dims(observation_mean, axis=0), F.sqrt(observation_variance + EPSILON)
         scaled = F.broadcast_div(F.broadcast_sub(x, mean), F.expand_dims(deviation, axis=0))
         return F.clip(scaled, -LARGEST_OBSERVATION, LARGEST_OBSERVATION)
@@ -56,12 +61,12 @@ class Normalize(gluon.HybridBlock):
 class LogStd(gluon.HybridBlock):
     """Learned log standard deviations that do not depend on the observation: means (B, A) to (B, A)."""
 
-    def __init__(self, size: int, initial: float, **kwargs):
+    def __init__(self, size: int, initial: float, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         with self.name_scope():
             self.log_std = self.params.get("log_std", shape=(1, size), init=mx.init.Constant(initial))
 
-    def hybrid_forward(self, F, mean_BA, log_std):
+    def hybrid_forward(self, F: OperatorModule, mean_BA: Array, log_std: Array) -> Array:
         return F.broadcast_like(log_std, mean_BA)
 
 
@@ -76,7 +81,7 @@ class ActorCriticNetwork(gluon.HybridBlock):
         sizes: sizes and variants of the network.
     """
 
-    def __init__(self, actions: Actions, input_shape: Shape, sizes: ActorCriticSizes, **kwargs):
+    def __init__(self, actions: Actions, input_shape: Shape, sizes: ActorCriticSizes, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self._is_shared = sizes.shared
         with self.name_scope():
@@ -99,7 +104,7 @@ class ActorCriticNetwork(gluon.HybridBlock):
             self.value_output = dense(1, 1.0)
             self.log_std = None if actions.count else LogStd(actions.size, sizes.initial_log_std)
 
-    def hybrid_forward(self, F, x):
+    def hybrid_forward(self, F: OperatorModule, x: Array) -> Array:
         x = self.features(x)
         acting = self.policy(x)
         policy = self.policy_output(acting)

@@ -50,7 +50,7 @@ class LinearTerms(FeatureBlock):
                 self.number = nn.Dense(num_outputs, use_bias=False, in_units=num_numbers)
             self.bias = self.params.get("bias", shape=(num_outputs,), init=mx.init.Zero())
 
-    def hybrid_forward(self, F, *inputs, bias):
+    def hybrid_forward(self, F: OperatorModule, *inputs: Array, bias: Array) -> Array:
         ids, numbers = self.split_inputs(inputs)
         terms = [F.sum(self.table(id_BF), axis=1) for id_BF in ids] + [self.number(number_BN) for number_BN in numbers]
         return F.broadcast_add(sum(terms[1:], terms[0]), F.reshape(bias, shape=(1, -1)))
@@ -67,7 +67,7 @@ class FeatureVectors(FeatureBlock):
             if num_numbers:
                 self.number = self.params.get("number", shape=(num_numbers, units), init=mx.init.Normal(scale))
 
-    def hybrid_forward(self, F, *inputs, **weights):
+    def hybrid_forward(self, F: OperatorModule, *inputs: Array, **weights: Array) -> Any:
         ids, numbers = self.split_inputs(inputs)
         vectors = [self.table(id_BF) for id_BF in ids]
         for number_BN in numbers:
@@ -111,7 +111,7 @@ class FactorizationMachineNetwork(gluon.HybridBlock):
             self.linear = LinearTerms(num_outputs, field_sizes, num_numbers)
             self.vectors = FeatureVectors(field_sizes, num_numbers, num_outputs * units) if units else None
 
-    def hybrid_forward(self, F, *inputs):
+    def hybrid_forward(self, F: OperatorModule, *inputs: Array) -> Array:
         linear_BK = self.linear(*inputs)
         if self.vectors is None:
             return linear_BK
@@ -129,7 +129,7 @@ class IndexedMachineNetwork(gluon.HybridBlock):
             self.vectors = EmbeddingTable(num_ids, num_outputs * units) if units else None
             self.bias = self.params.get("bias", shape=(num_outputs,), init=mx.init.Zero())
 
-    def hybrid_forward(self, F, id_BL, value_BL, bias):
+    def hybrid_forward(self, F: OperatorModule, id_BL: Array, value_BL: Array, bias: Array) -> Array:
         value_BL1 = F.expand_dims(value_BL, axis=2)
         linear_BK = F.sum(F.broadcast_mul(self.linear(id_BL), value_BL1), axis=1)
         score_BK = F.broadcast_add(linear_BK, F.reshape(bias, shape=(1, -1)))
@@ -160,7 +160,7 @@ class DeepFMNetwork(gluon.HybridBlock):
             self.deep = dense_layers(hidden, activation, dropout)
             self.output = nn.Dense(num_outputs, use_bias=False)  # the linear terms have a bias
 
-    def hybrid_forward(self, F, *inputs):
+    def hybrid_forward(self, F: OperatorModule, *inputs: Array) -> Array:
         vector_BCU = self.vectors(*inputs)
         return self.linear(*inputs) + pairwise(F, vector_BCU, self._num_outputs) + self.output(self.deep(vector_BCU))
 
@@ -187,7 +187,7 @@ class WideDeepNetwork(FeatureBlock):
             self.deep = dense_layers(hidden, activation, dropout)
             self.output = nn.Dense(num_outputs, use_bias=False)  # the linear terms have a bias
 
-    def hybrid_forward(self, F, *inputs):
+    def hybrid_forward(self, F: OperatorModule, *inputs: Array) -> Array:
         ids, numbers = self.split_inputs(inputs)
         parts = [F.flatten(self.vectors(id_BF)) for id_BF in ids] + numbers
         deep_BH = self.deep(parts[0] if len(parts) == 1 else F.concat(*parts, dim=1))

@@ -9,7 +9,7 @@ import contextlib
 import json
 import warnings
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 from mxtrain.types import Shape, Shapes, shapes_of
 
@@ -104,13 +104,13 @@ def recorded_calls(network: gluon.Block) -> Iterator[CallRecorder]:
 
     recorder = CallRecorder()
 
-    def wrap(path: str, block: gluon.Block):
+    def wrap(path: str, block: gluon.Block) -> Any:
         forward = block.forward
         names: List[str] = []
         if isinstance(block, gluon.SymbolBlock):
             names = [node.name for node in block._cached_graph[1].get_internals()]
 
-        def call(*args):
+        def call(*args: Any) -> Any:
             recorder.called.setdefault(path, block)
             recorder.path_of_operator.update(dict.fromkeys(names, path))
             with mx.AttrScope(**{LAYER_ATTRIBUTE: path}):

@@ -78,7 +78,7 @@ class PaddedAttention(Attention):
     """Attention of each token to all tokens of its text, without the last projection: queries, keys and values
     (T, B, 3 * U), which nothing else reads, and lengths (B,) to (T, B, U)."""
 
-    def hybrid_forward(self, F, qkv, length_B):
+    def hybrid_forward(self, F: OperatorModule, qkv: Array, length_B: Array) -> Array:
         if native_operators().path:
             return fused.attention(F, qkv, length_B, self._num_heads, self._rate)
         query, key, value = self.heads(F, qkv)
@@ -90,7 +90,7 @@ class CrossAttention(Attention):
     """Attention of each token to all tokens of another text, without the last projection: queries (T, B, U), keys and
     values (S, B, 2 * U), which nothing else reads, and lengths of the other texts (B,) to (T, B, U)."""
 
-    def hybrid_forward(self, F, query_TBU, key_value, length_B):
+    def hybrid_forward(self, F: OperatorModule, query_TBU: Array, key_value: Array, length_B: Array) -> Array:
         if native_operators().path:
             return fused.cross_attention(F, query_TBU, key_value, length_B, self._num_heads, self._rate)
         (query,), (key, value) = self.heads(F, query_TBU, 1), self.heads(F, key_value, 2)
@@ -125,7 +125,7 @@ class CausalAttention(Attention):
     is made of positions in each layer.
     """
 
-    def hybrid_forward(self, F, qkv):
+    def hybrid_forward(self, F: OperatorModule, qkv: Array) -> Array:
         if native_operators().path:
             return fused.attention(F, qkv, None, self._num_heads, self._rate, causal=True)
         query, key, value = self.heads(F, qkv)

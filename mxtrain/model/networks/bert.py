@@ -15,7 +15,7 @@ Source: Devlin et al., "BERT: Pre-training of Deep Bidirectional Transformers", 
 from __future__ import annotations
 
 import enum
-from typing import TYPE_CHECKING, Any, Dict, NamedTuple, Tuple
+from typing import TYPE_CHECKING, Any, Dict, NamedTuple, Optional, Tuple
 
 from mxtrain.engine.backend import gluon, mx, native_operators
 from mxtrain.model.graph.mxnet_workarounds import dropout
@@ -68,7 +68,9 @@ class LayerNorm(gluon.HybridBlock):
         self.gamma = self.params.get("gamma", shape=(units,), init="ones")
         self.beta = self.params.get("beta", shape=(units,), init="zeros")
 
-    def hybrid_forward(self, F, x, residual=None, *, gamma, beta):
+    def hybrid_forward(
+        self, F: OperatorModule, x: Array, residual: Optional[Array] = None, *, gamma: Array, beta: Array
+    ) -> Array:
         if native_operators().path:
             return fused.norm(F, x, residual, gamma, beta, self._rate, self._epsilon)
         x = dropout(F, x, self._rate)
@@ -93,7 +95,7 @@ class DropoutSum(gluon.HybridBlock):
         super().__init__(**kwargs)
         self._rate = dropout
 
-    def hybrid_forward(self, F, x, residual):
+    def hybrid_forward(self, F: OperatorModule, x: Array, residual: Array) -> Array:
         return dropout(F, x, self._rate) + residual
 
 
@@ -127,7 +129,7 @@ class SelfAttention(gluon.HybridBlock):
         start = f"{prefix}." if prefix else ""
         return {f"{start}proj_{name.replace('_', '.')}": parameter for name, parameter in self._reg_params.items()}
 
-    def hybrid_forward(self, F, x_TBU, mask, **parameters):
+    def hybrid_forward(self, F: OperatorModule, x_TBU: Array, mask: Array, **parameters: Array) -> Array:
         num_heads = self._num_heads
         weights, biases = ([parameters[f"{name}_{kind}"] for name in PROJECTIONS] for kind in ("weight", "bias"))
         if native_operators().path:
@@ -159,7 +161,7 @@ class FeedForward(gluon.HybridBlock):
             self.ffn_2 = nn.Dense(units, flatten=False, in_units=hidden_size, weight_initializer=normal())
             self.layer_norm = LayerNorm(units, dropout, prefix="layer_norm_")
 
-    def hybrid_forward(self, F, x_TBU):
+    def hybrid_forward(self, F: OperatorModule, x_TBU: Array) -> Array:
         # The GELU of `LeakyReLU` is a single operator, 7 times as fast as a GELU composed of elementwise erf or tanh.
         hidden = F.LeakyReLU(self.ffn_1(x_TBU), act_type="gelu")
         return self.layer_norm(self.ffn_2(hidden), x_TBU)
@@ -178,7 +180,7 @@ class EncoderLayer(gluon.HybridBlock):
             self.layer_norm = LayerNorm(sizes.units, sizes.dropout, prefix="layer_norm_")
             self.ffn = FeedForward(sizes.units, sizes.hidden_size, sizes.dropout, prefix="ffn_")
 
-    def hybrid_forward(self, F, x_TBU, mask):
+    def hybrid_forward(self, F: OperatorModule, x_TBU: Array, mask: Array) -> Array:
         return self.ffn(self.layer_norm(self.proj(self.attention_cell(x_TBU, mask)), x_TBU))
 
 
@@ -196,7 +198,7 @@ class Encoder(gluon.HybridBlock):
             for number in range(sizes.num_layers):
                 self.transformer_cells.add(EncoderLayer(sizes, prefix=f"transformer{number}_"))
 
-    def hybrid_forward(self, F, x_TBU, valid_length_B, position_weight):
+    def hybrid_forward(self, F: OperatorModule, x_TBU: Array, valid_length_B: Array, position_weight: Array) -> Array:
         sizes = self._sizes
         positions_T = F.contrib.arange_like(x_TBU, axis=0)
         # Each text looks up its positions, because the gradient of a broadcast addition is a slow reduction.
@@ -244,7 +246,7 @@ class Embed(gluon.HybridBlock):
         self._size, self._units, self._is_shared = size, units, is_shared
         self.weight = self.params.get("weight", shape=(size, units), init=mx.init.Normal(std))
 
-    def hybrid_forward(self, F, index_BT, weight):
+    def hybrid_forward(self, F: OperatorModule, index_BT: Array, weight: Array) -> Any:
         if not self._is_shared:
             return F.Embedding(index_BT, weight, self._size, self._units)
         table_VU = F.identity(weight) if self.copies_table else weight
@@ -273,7 +275,7 @@ class TiedProjection(gluon.HybridBlock):
         self._vocab_size = vocab_size
         self.bias = self.params.get("bias", shape=(vocab_size,), init="zeros")
 
-    def hybrid_forward(self, F, x_BMU, table_VU, bias):
+    def hybrid_forward(self, F: OperatorModule, x_BMU: Array, table_VU: Array, bias: Array) -> Array:
         return F.FullyConnected(x_BMU, table_VU, bias, num_hidden=self._vocab_size, flatten=False)
 
 
@@ -318,7 +320,14 @@ class BertNetwork(gluon.HybridBlock):
                     units, activation="tanh", flatten=False, in_units=units, weight_initializer=normal()
                 )
 
-    def hybrid_forward(self, F, tokens_BT, types_BT, valid_length_B, positions_BM=None):
+    def hybrid_forward(
+        self,
+        F: OperatorModule,
+        tokens_BT: Array,
+        types_BT: Array,
+        valid_length_B: Array,
+        positions_BM: Optional[Array] = None,
+    ) -> Array:
         words_BTU = self.word_embed[0](tokens_BT)
         words_BTU, table_VU = words_BTU if self._decodes else (words_BTU, None)
         words_BTU = words_BTU + self.token_type_embed[0](types_BT)
@@ -345,7 +354,7 @@ class BertClassifier(gluon.HybridBlock):
             output = nn.Dense(num_classes, in_units=sizes.units, weight_initializer=normal(), prefix="classifier_")
             self.classifier.add(nn.Dropout(sizes.dropout), output)
 
-    def hybrid_forward(self, F, tokens_BT, types_BT, valid_length_B):
+    def hybrid_forward(self, F: OperatorModule, tokens_BT: Array, types_BT: Array, valid_length_B: Array) -> Array:
         return self.classifier(self.bert(tokens_BT, types_BT, valid_length_B))
 
 
@@ -362,5 +371,5 @@ class BertTagger(gluon.HybridBlock):
             )
             self.classifier.add(nn.Dropout(sizes.dropout), output)
 
-    def hybrid_forward(self, F, tokens_BT, types_BT, valid_length_B):
+    def hybrid_forward(self, F: OperatorModule, tokens_BT: Array, types_BT: Array, valid_length_B: Array) -> Array:
         return self.classifier(self.bert(tokens_BT, types_BT, valid_length_B))

@@ -9,9 +9,12 @@ Legend: B batch, T tokens, I width of what enters a layer, U units of a directio
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mxtrain.engine.backend import gluon, mx
+
+if TYPE_CHECKING:
+    from mxtrain.types.annotations import Array, OperatorModule
 
 nn = gluon.nn
 NUM_TOKEN_TYPES = 3
@@ -30,7 +33,9 @@ class OneWayLSTM(gluon.HybridBlock):
             self.i2h_bias = self.params.get("i2h_bias", shape=(4 * units,), init=mx.init.LSTMBias(1.0))
             self.h2h_bias = self.params.get("h2h_bias", shape=(4 * units,), init="zeros")
 
-    def hybrid_forward(self, F, x_TBI, i2h_weight, h2h_weight, i2h_bias, h2h_bias):
+    def hybrid_forward(
+        self, F: OperatorModule, x_TBI: Array, i2h_weight: Array, h2h_weight: Array, i2h_bias: Array, h2h_bias: Array
+    ) -> Array:
         flat = F.concat(
             F.reshape(i2h_weight, shape=(-1,)), F.reshape(h2h_weight, shape=(-1,)), i2h_bias, h2h_bias, dim=0
         )
@@ -50,7 +55,7 @@ class BiLSTMLayer(gluon.HybridBlock):
             self.forward_lstm = OneWayLSTM(width, units, prefix="forward_")
             self.backward_lstm = OneWayLSTM(width, units, prefix="backward_")
 
-    def hybrid_forward(self, F, x_TBI, length_B):
+    def hybrid_forward(self, F: OperatorModule, x_TBI: Array, length_B: Array) -> Array:
         turned_TBI = F.SequenceReverse(x_TBI, length_B, use_sequence_length=True)
         backward_TBU = F.SequenceReverse(self.backward_lstm(turned_TBI), length_B, use_sequence_length=True)
         return F.concat(self.forward_lstm(x_TBI), backward_TBU, dim=2)
@@ -91,7 +96,7 @@ class BiLSTMTagger(gluon.HybridBlock):
             self.last_dropout = nn.Dropout(dropout)
             self.output = nn.Dense(num_classes, flatten=False, in_units=2 * units)
 
-    def hybrid_forward(self, F, tokens_BT, types_BT, length_B):
+    def hybrid_forward(self, F: OperatorModule, tokens_BT: Array, types_BT: Array, length_B: Array) -> Array:
         x_BTU = self.word_embed(tokens_BT) + self.token_type_embed(types_BT)
         x_TBU = F.transpose(x_BTU, axes=(1, 0, 2))
         for layer, dropout in zip(self.layers, self.dropouts):

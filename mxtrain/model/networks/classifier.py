@@ -6,9 +6,12 @@ same patterns fit (`model.freeze=["features.*"]`). Shapes: B batch, C channels, 
 
 from __future__ import annotations
 
-from typing import Sequence
+from typing import TYPE_CHECKING, Any, Sequence
 
 from mxtrain.engine.backend import gluon
+
+if TYPE_CHECKING:
+    from mxtrain.types.annotations import Array, OperatorModule
 
 nn = gluon.nn
 
@@ -27,20 +30,20 @@ class SpatialMean(gluon.HybridBlock):
     norm before it needs, and both would fall back to reference kernels (half of ResNet-20's speed).
     """
 
-    def hybrid_forward(self, F, x):
+    def hybrid_forward(self, F: OperatorModule, x: Array) -> Array:
         return F.mean(x, axis=(2, 3))
 
 
 class Classifier(gluon.HybridBlock):
     """Features, then a dense output layer: (B, ...) to logits (B, K)."""
 
-    def __init__(self, num_classes: int, **kwargs):
+    def __init__(self, num_classes: int, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         with self.name_scope():
             self.features = nn.HybridSequential(prefix="")
             self.output = nn.Dense(num_classes)
 
-    def hybrid_forward(self, F, x):
+    def hybrid_forward(self, F: OperatorModule, x: Array) -> Array:
         return self.output(self.features(x))
 
 
@@ -86,7 +89,9 @@ class ResidualBlock(gluon.HybridBlock):
     networks" (2016). The stride of a bottleneck is in its 3x3 convolution (Goyal et al., 2017, section 5.1).
     """
 
-    def __init__(self, in_channels: int, width: int, stride: int, bottleneck: bool, version: int, **kwargs):
+    def __init__(
+        self, in_channels: int, width: int, stride: int, bottleneck: bool, version: int, **kwargs: Any
+    ) -> None:
         super().__init__(**kwargs)
         self._version = version
         out_channels = 4 * width if bottleneck else width
@@ -115,7 +120,7 @@ class ResidualBlock(gluon.HybridBlock):
                     if version == 1:
                         self.shortcut.add(nn.BatchNorm())
 
-    def hybrid_forward(self, F, x):
+    def hybrid_forward(self, F: OperatorModule, x: Array) -> Any:
         # Not F.relu: oneDNN has no such operator, so MXNet would convert its input to another memory layout.
         entry = x if self._version == 1 else F.Activation(self.norm(x), act_type="relu")
         if self.shortcut is None:

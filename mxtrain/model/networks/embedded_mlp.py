@@ -5,10 +5,13 @@ Legend: B batch, F fields, N numbers, U units, K outputs.
 
 from __future__ import annotations
 
-from typing import Any, Sequence
+from typing import TYPE_CHECKING, Any, Sequence
 
 from mxtrain.engine.backend import gluon
 from mxtrain.model.networks.embedding_table import EmbeddingTable
+
+if TYPE_CHECKING:
+    from mxtrain.types.annotations import Array, OperatorModule
 
 
 class EmbeddedMLP(gluon.HybridBlock):
@@ -27,6 +30,6 @@ class EmbeddedMLP(gluon.HybridBlock):
             self.table = EmbeddingTable(sum(field_sizes), units)
         self.mlp = mlp
 
-    def hybrid_forward(self, F, id_BF, *numbers):
+    def hybrid_forward(self, F: OperatorModule, id_BF: Array, *numbers: Array) -> Array:
         vector_BD = F.flatten(self.table(id_BF))
         return self.mlp(F.concat(vector_BD, *numbers, dim=1) if numbers else vector_BD)

@@ -8,10 +8,13 @@ Legend: B batch, F fields, R rows, C rows of the compact form, U units.
 
 from __future__ import annotations
 
-from typing import Any, Optional
+from typing import TYPE_CHECKING, Any, Optional
 
 from mxtrain.engine.backend import gluon, mx, nd
 from mxtrain.engine.gluon_parameters import exchange
+
+if TYPE_CHECKING:
+    from mxtrain.types.annotations import Array, OperatorModule
 
 
 class EmbeddingTable(gluon.HybridBlock):
@@ -69,5 +72,5 @@ class EmbeddingTable(gluon.HybridBlock):
         self._rows_held = self.num_rows
         exchange(self.weight, table, "null")
 
-    def hybrid_forward(self, F, id_BF, weight):
+    def hybrid_forward(self, F: OperatorModule, id_BF: Array, weight: Array) -> Array:
         return F.Embedding(id_BF, weight, self._rows_held, self.units)

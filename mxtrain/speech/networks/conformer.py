@@ -50,7 +50,7 @@ class HalfFeedForward(gluon.HybridBlock):
             self.reduce = nn.Dense(sizes.units, flatten=False, in_units=sizes.hidden_size, prefix="reduce_")
             self.dropout = nn.Dropout(sizes.dropout)
 
-    def hybrid_forward(self, F, x_TBU):
+    def hybrid_forward(self, F: OperatorModule, x_TBU: Array) -> Array:
         # The identity is needed because our own norm operator overwrites other gradients of its input, see `fused`.
         hidden = self.expand(self.norm(F.identity(x_TBU)))
         return x_TBU + 0.5 * self.dropout(self.reduce(hidden * F.sigmoid(hidden)))
@@ -101,7 +101,7 @@ class SelfAttentionModule(gluon.HybridBlock):
             self.projection = nn.Dense(units, flatten=False, in_units=units, prefix="projection_")
             self.dropout = nn.Dropout(sizes.dropout)
 
-    def hybrid_forward(self, F, x_TBU, length_B):
+    def hybrid_forward(self, F: OperatorModule, x_TBU: Array, length_B: Array) -> Array:
         qkv = apply_rotary(F, self.qkv(self.norm(F.identity(x_TBU))), self._units, self._num_heads)
         context = self.attention(qkv, length_B)
         return x_TBU + self.dropout(self.projection(context))
@@ -131,7 +131,7 @@ class ConvolutionModule(gluon.HybridBlock):
             self.projection = nn.Dense(units, flatten=False, in_units=units, prefix="projection_")
             self.dropout = nn.Dropout(sizes.dropout)
 
-    def hybrid_forward(self, F, x_TBU, mask_TB1):
+    def hybrid_forward(self, F: OperatorModule, x_TBU: Array, mask_TB1: Array) -> Array:
         value, gate = F.split(self.gated(self.norm(F.identity(x_TBU))), num_outputs=2, axis=2)
         gated_TBU = F.broadcast_mul(value * F.sigmoid(gate), mask_TB1)
         convolved_BUT1 = self.depthwise(F.transpose(F.expand_dims(gated_TBU, axis=3), axes=(1, 2, 0, 3)))
@@ -159,7 +159,7 @@ class ConformerBlock(gluon.HybridBlock):
             self.second = HalfFeedForward(sizes, prefix="second_")
             self.norm = LayerNorm(sizes.units, 0.0, EPSILON, prefix="norm_")
 
-    def hybrid_forward(self, F, x_TBU, mask_TB1, length_B):
+    def hybrid_forward(self, F: OperatorModule, x_TBU: Array, mask_TB1: Array, length_B: Array) -> Array:
         x_TBU = self.attention(self.first(x_TBU), length_B)
         return self.norm(self.second(self.convolution(x_TBU, mask_TB1)))
 
@@ -195,7 +195,7 @@ class ConformerRecognizer(gluon.HybridBlock):
                 self.blocks.add(ConformerBlock(sizes, prefix=f"block{number}_"))
             self.output = nn.Dense(num_classes, flatten=False, in_units=sizes.units)
 
-    def hybrid_forward(self, F, frames_BTF, length_B):
+    def hybrid_forward(self, F: OperatorModule, frames_BTF: Array, length_B: Array) -> Array:
         x_TBU, mask_BT = self.convolutions(frames_BTF, frame_mask(F, frames_BTF, length_B))
         length_B = F.sum(mask_BT, axis=1)
         mask_TB1 = F.expand_dims(F.transpose(mask_BT, axes=(1, 0)), axis=2)

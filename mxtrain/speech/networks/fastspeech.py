@@ -59,7 +59,9 @@ class FastSpeechNetwork(gluon.HybridBlock):
                 self.decoder.add(ConformerBlock(decoder, prefix=f"decoder{number}_"))
             self.output = nn.Dense(num_mels, flatten=False, in_units=units)
 
-    def hybrid_forward(self, F, symbol_BL, length_B, index_BT, place_BTP):
+    def hybrid_forward(
+        self, F: OperatorModule, symbol_BL: Array, length_B: Array, index_BT: Array, place_BTP: Array
+    ) -> Array:
         x_BLU = self.embedding(symbol_BL)
         mask_BL = frame_mask(F, x_BLU, length_B)
         x_LBU = F.transpose(x_BLU, axes=(1, 0, 2))

@@ -69,7 +69,7 @@ class Convolutions(gluon.HybridBlock):
                 before, self.width = size.channels, -(-self.width // size.frequency_stride)
         self.width *= before
 
-    def hybrid_forward(self, F, frames_BTF, mask_BT):
+    def hybrid_forward(self, F: OperatorModule, frames_BTF: Array, mask_BT: Array) -> Any:
         x_BCTF = F.expand_dims(frames_BTF, axis=1)
         for layer, stride in zip(self.layers, self._strides):
             if stride > 1:
@@ -116,7 +116,7 @@ class RecurrentRecognizer(gluon.HybridBlock):
             self.last_dropout = nn.Dropout(dropout)
             self.output = nn.Dense(num_classes, flatten=False, in_units=before)
 
-    def hybrid_forward(self, F, frames_BTF, length_B):
+    def hybrid_forward(self, F: OperatorModule, frames_BTF: Array, length_B: Array) -> Array:
         x_TBU, mask_BT = self.convolutions(frames_BTF, frame_mask(F, frames_BTF, length_B))
         length_B = F.sum(mask_BT, axis=1)
         for norm, layer in zip(self.norms, self.layers):

@@ -65,7 +65,7 @@ class DecoderLayer(gluon.HybridBlock):
             self.ffn_2 = nn.Dense(units, flatten=False, in_units=4 * units, weight_initializer=added)
             self.residual_sum = DropoutSum(sizes.dropout)
 
-    def hybrid_forward(self, F, x_TBU):
+    def hybrid_forward(self, F: OperatorModule, x_TBU: Array) -> Array:
         # The identities are needed because our own norm operator overwrites other gradients of its input, see `fused`.
         context_TBU = self.attention(self.qkv(self.attention_norm(F.identity(x_TBU))))
         x_TBU = self.residual_sum(self.projection(context_TBU), x_TBU)
@@ -129,7 +129,7 @@ class GptNetwork(StepNetwork, gluon.HybridBlock):
             self.output = TokenScores(vocab_size, length, chunks, has_bias=False, prefix="output_")
         self._step = TracedStep(self, self.trace_step)
 
-    def hybrid_forward(self, F, token_BT, label_BT):
+    def hybrid_forward(self, F: OperatorModule, token_BT: Array, label_BT: Array) -> Array:
         x_TBU, table_VU = self.embedding(F.transpose(token_BT))
         place_T1 = F.expand_dims(F.contrib.arange_like(x_TBU, axis=0), axis=1)
         # Looked up for each row, because the gradient of a broadcast addition is a slow reduction.
@@ -149,7 +149,7 @@ class GptNetwork(StepNetwork, gluon.HybridBlock):
         """See `Stepwise`; the state is keys and values of all layers."""
         return self._step(token_B, nd.full((1,), place, ctx=token_B.context), [], memory)
 
-    def trace_step(self, F, token_B, place_1, fixed, memory, beams):
+    def trace_step(self, F: OperatorModule, token_B: Array, place_1: Array, fixed: Any, memory: Any, beams: Any) -> Any:
         """See `StepNetwork`."""
         x_1BU, table_VU = self.embedding(F.reshape(token_B, shape=(1, -1)))
         x_1BU = F.broadcast_add(x_1BU, self.positions(F.reshape(place_1, shape=(1, 1))))

@@ -6,7 +6,7 @@ Legend: B batch, T tokens of a window, U units, V vocabulary.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, List, Protocol, Sequence, Tuple, Union
+from typing import TYPE_CHECKING, Any, List, Optional, Protocol, Sequence, Tuple, Union
 
 from mxtrain.engine.backend import gluon, native_operators
 from mxtrain.model.networks import fused
@@ -97,7 +97,7 @@ class OutputLayer(gluon.HybridBlock):
         # -1 becomes token 0, as `pick` would clip it silently; its loss is multiplied by 0.
         return -F.pick(log_p, F.relu(label), axis=-1) * counts, -F.mean(log_p, axis=-1) * counts
 
-    def _scores(self, F, state, table_VU, bias):
+    def _scores(self, F: OperatorModule, state: Any, table_VU: Array, bias: Optional[Array]) -> Any:
         inputs = [state, table_VU, *([] if bias is None else [bias])]
         return F.FullyConnected(*inputs, num_hidden=self._vocab_size, flatten=False, no_bias=bias is None)
 
@@ -124,7 +124,9 @@ class TokenScores(OutputLayer):
         super().__init__(vocab_size, has_bias, **kwargs)
         self._bounds = [length * number // chunks for number in range(chunks + 1)]
 
-    def hybrid_forward(self, F, state_TBU, label_BT, table_VU, bias=None):
+    def hybrid_forward(
+        self, F: OperatorModule, state_TBU: Array, label_BT: Array, table_VU: Array, bias: Optional[Array] = None
+    ) -> Array:
         label_TB = F.transpose(label_BT)
         parts = []
         for begin, end in zip(self._bounds, self._bounds[1:]):

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from mxnet import Context
     from mxnet.ndarray import NDArray
 
+    from mxtrain.types.annotations import Array, OperatorModule
+
 nn = gluon.nn
 
 EMBEDDING_RANGE = 0.1
@@ -56,7 +58,7 @@ class LockedDropout(gluon.HybridBlock):
         super().__init__(**kwargs)
         self._rate = rate
 
-    def hybrid_forward(self, F, x_TBU):
+    def hybrid_forward(self, F: OperatorModule, x_TBU: Array) -> Array:
         return dropout(F, x_TBU, self._rate, axes=(0,))
 
 
@@ -76,7 +78,7 @@ class WordEmbedding(gluon.HybridBlock):
         self._vocab_size, self._units, self._rate = vocab_size, units, rate
         self.weight = self.params.get("weight", shape=(vocab_size, units), init=mx.init.Uniform(EMBEDDING_RANGE))
 
-    def hybrid_forward(self, F, token_TB, weight):
+    def hybrid_forward(self, F: OperatorModule, token_TB: Array, weight: Array) -> Any:
         table_VE = F.identity(weight) if self.copies_table else weight
         x_TBE = F.Embedding(token_TB, table_VE, self._vocab_size, self._units)
         if self._rate:
@@ -112,7 +114,17 @@ class LstmLayer(gluon.HybridBlock):
         ):
             setattr(self, name, self.params.get(name, shape=shape, init=initializer))
 
-    def hybrid_forward(self, F, x_TBE, state_BH, cell_BH, i2h_weight, h2h_weight, i2h_bias, h2h_bias):
+    def hybrid_forward(
+        self,
+        F: OperatorModule,
+        x_TBE: Array,
+        state_BH: Array,
+        cell_BH: Array,
+        i2h_weight: Array,
+        h2h_weight: Array,
+        i2h_bias: Array,
+        h2h_bias: Array,
+    ) -> Any:
         h2h_weight = dropout(F, h2h_weight, self._rate)
         flat = [F.reshape(parameter, shape=(-1,)) for parameter in (i2h_weight, h2h_weight, i2h_bias, h2h_bias)]
         x_TBH, state_1BH, cell_1BH = F.RNN(
@@ -157,7 +169,9 @@ class LstmNetwork(StepNetwork, gluon.HybridBlock):
                 self.table = self.params.get("table", shape=shape, init=mx.init.Uniform(EMBEDDING_RANGE))
             self.output = TokenScores(vocab_size, length, chunks)
 
-    def hybrid_forward(self, F, token_BT, label_BT, *states, table=None):
+    def hybrid_forward(
+        self, F: OperatorModule, token_BT: Array, label_BT: Array, *states: Array, table: Any = None
+    ) -> Any:
         x_TBU, table_VE = self.embedding(F.transpose(token_BT))
         x_TBU, after = self.dropout(x_TBU), []
         for number, (layer, drop) in enumerate(zip(self.layers, self.dropouts)):
@@ -176,7 +190,7 @@ class LstmNetwork(StepNetwork, gluon.HybridBlock):
         """See `Stepwise`."""
         return self.trace_step(nd, token_B, None, [], memory, 1)
 
-    def trace_step(self, F, token_B, place, fixed, memory, beams):
+    def trace_step(self, F: OperatorModule, token_B: Array, place: object, fixed: Any, memory: Any, beams: Any) -> Any:
         """See `StepNetwork`."""
         x_1BU, table_VE = self.embedding(F.reshape(token_B, shape=(1, -1)))
         after: List[Any] = []

@@ -10,10 +10,15 @@ prototypes, or values of a predicted box, T = B M, S cells of a mask.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any, Optional
+
 from mxtrain.engine.backend import gluon
 from mxtrain.vision.detection.box_arithmetic import areas, columns_of, intersection_areas
 from mxtrain.vision.detection.boxes import NUM_COLUMNS
 from mxtrain.vision.instance_segmentation.mask_rows import PREDICTED_SIDE, TRUE_SIDE
+
+if TYPE_CHECKING:
+    from mxtrain.types.annotations import Array, OperatorModule
 
 
 class CentreLoss(gluon.HybridBlock):
@@ -33,7 +38,16 @@ class CentreLoss(gluon.HybridBlock):
         super().__init__()
         self._size_weight, self._offset_weight = size_weight, offset_weight
 
-    def centre_loss(self, F, logit_BKhw, size_B4hw, score_BKhw, true_size_B4hw, is_centre_B1hw, weight_B1hw=None):
+    def centre_loss(
+        self,
+        F: OperatorModule,
+        logit_BKhw: Array,
+        size_B4hw: Array,
+        score_BKhw: Array,
+        true_size_B4hw: Array,
+        is_centre_B1hw: Array,
+        weight_B1hw: Optional[Array] = None,
+    ) -> Any:
         """Computes the sum of the loss over a sample, and its number of objects, (B,) each.
 
         Args:
@@ -67,10 +81,10 @@ class HeatmapFocalLoss(CentreLoss):
     arrays of `HeatmapCoding.encode`.
     """
 
-    def __call__(self, logit_BKhw, size_B4hw, box_BMD, *encoded):
+    def __call__(self, logit_BKhw: Array, size_B4hw: Array, box_BMD: Array, *encoded: Array) -> Any:
         return super().__call__(logit_BKhw, size_B4hw, *encoded)  # drops true boxes, since Gluon warns of unused inputs
 
-    def hybrid_forward(self, F, logit_BKhw, size_B4hw, *encoded):
+    def hybrid_forward(self, F: OperatorModule, logit_BKhw: Array, size_B4hw: Array, *encoded: Array) -> Array:
         return self.centre_loss(F, logit_BKhw, size_B4hw, *encoded)
 
 
@@ -92,7 +106,16 @@ class PrototypeMaskLoss(CentreLoss):
         super().__init__(size_weight, offset_weight)
         self._mask_weight, self._dice_weight = mask_weight, dice_weight
 
-    def hybrid_forward(self, F, logit_BKhw, size_B4hw, coefficient_BPhw, prototype_BPHW, row_BMR, *encoded):
+    def hybrid_forward(
+        self,
+        F: OperatorModule,
+        logit_BKhw: Array,
+        size_B4hw: Array,
+        coefficient_BPhw: Array,
+        prototype_BPHW: Array,
+        row_BMR: Array,
+        *encoded: Array,
+    ) -> Any:
         *centre_targets, object_BM5 = encoded
         loss_B, weight_B = self.centre_loss(F, logit_BKhw, size_B4hw, *centre_targets)
         cell_BM1, edge_BM4 = (F.slice_axis(object_BM5, axis=2, begin=begin, end=end) for begin, end in ((0, 1), (1, 5)))
@@ -143,10 +166,18 @@ class MultiBoxLoss(gluon.HybridBlock):
         self._mining_ratio, self._min_negatives = mining_ratio, min_negatives
         self._rho, self._box_weight = rho, box_weight
 
-    def __call__(self, logit_BNK, offset_BN4, box_BMD, *encoded):
+    def __call__(self, logit_BNK: Array, offset_BN4: Array, box_BMD: Array, *encoded: Array) -> Any:
         return super().__call__(logit_BNK, offset_BN4, *encoded)  # drops true boxes, since Gluon warns of unused inputs
 
-    def hybrid_forward(self, F, logit_BNK, offset_BN4, class_BN, true_offset_BN4, weight_BN=None):
+    def hybrid_forward(
+        self,
+        F: OperatorModule,
+        logit_BNK: Array,
+        offset_BN4: Array,
+        class_BN: Any,
+        true_offset_BN4: Array,
+        weight_BN: Optional[Array] = None,
+    ) -> Any:
         # Ignored anchors (-1) become class 0; their loss is multiplied by 0 below.
         loss_BN = -F.pick(F.log_softmax(logit_BNK, axis=-1), F.relu(class_BN), axis=-1)
         is_object_BN, is_background_BN = class_BN > 0, class_BN == 0
@@ -179,7 +210,17 @@ class YOLO3Loss(gluon.HybridBlock):
         super().__init__()
         self._num_classes, self._ignore_iou = num_classes, ignore_iou
 
-    def hybrid_forward(self, F, raw_BNP, edge_BN4, box_BMD, is_object_BN, row_BM8, weight_BN=None, weight_BM=None):
+    def hybrid_forward(
+        self,
+        F: OperatorModule,
+        raw_BNP: Array,
+        edge_BN4: Array,
+        box_BMD: Array,
+        is_object_BN: Array,
+        row_BM8: Array,
+        weight_BN: Optional[Array] = None,
+        weight_BM: Optional[Array] = None,
+    ) -> Array:
         max_iou_BN = F.max(self._ious(F, F.BlockGrad(edge_BN4), box_BMD, row_BM8), axis=2)
         is_used_BN = F.broadcast_logical_or(is_object_BN, max_iou_BN <= self._ignore_iou)
         objectness_BN = F.squeeze(F.slice_axis(raw_BNP, axis=2, begin=4, end=5), axis=2)
@@ -190,7 +231,7 @@ class YOLO3Loss(gluon.HybridBlock):
         loss_B = F.sum(F.where(is_used_BN, loss_BN, F.zeros_like(loss_BN)), axis=1)
         return loss_B + F.sum(loss_BM, axis=1)
 
-    def _object_loss(self, F, raw_BNP, row_BM8):
+    def _object_loss(self, F: OperatorModule, raw_BNP: Array, row_BM8: Array) -> Any:
         """Computes the loss of position, size and class of the boxes with objects, (B, M)."""
         index_BM1, centre_BM2, size_BM2, weight_BM1, class_BM1 = (
             F.slice_axis(row_BM8, axis=2, begin=begin, end=end)
@@ -212,7 +253,7 @@ class YOLO3Loss(gluon.HybridBlock):
         loss_BM = F.sum(box_loss_BM2, axis=2) + F.sum(class_loss_BMK, axis=2)
         return loss_BM * F.squeeze(index_BM1 >= 0, axis=2)
 
-    def _ious(self, F, edge_BN4, box_BMD, row_BM8):
+    def _ious(self, F: OperatorModule, edge_BN4: Array, box_BMD: Array, row_BM8: Array) -> Any:
         """Computes the intersection over union of boxes and true boxes, (B, N, M); for crowd regions the intersection
         over the area of the box alone. It is 0 for padding, which has no area."""
         edge_BM4 = columns_of(F, box_BMD, 0, 4)
@@ -223,12 +264,12 @@ class YOLO3Loss(gluon.HybridBlock):
         return common_BNM / (F.broadcast_add(rest_BNM, area_BN1) + 1e-15)
 
 
-def binary_cross_entropy(F, logit, target):
+def binary_cross_entropy(F: OperatorModule, logit: Array, target: Array) -> Any:
     """Computes the binary cross entropy of logits."""
     return F.Activation(logit, act_type="softrelu") - logit * target
 
 
-def huber(F, difference, rho: float):
+def huber(F: OperatorModule, difference: Array, rho: float) -> Any:
     """Computes Huber's loss: the square of a difference divided by 2 `rho`, if it is at most `rho`; linear above."""
     difference = F.abs(difference)
     return F.where(difference > rho, difference - 0.5 * rho, F.square(difference) * (0.5 / rho))

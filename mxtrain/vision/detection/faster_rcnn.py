@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import TYPE_CHECKING, ClassVar, Dict, List, Literal, Mapping, Optional, Sequence, Tuple, Union
+from typing import TYPE_CHECKING, Any, ClassVar, Dict, List, Literal, Mapping, Optional, Sequence, Tuple, Union
 
 import pydantic
 from typing_extensions import Annotated
@@ -239,7 +239,7 @@ class FasterRCNN(GluonCVDetector):
 
         return self._built(self.name, build)
 
-    def _network(self, *args):
+    def _network(self, *args: Any) -> Any:
         from mxtrain.vision.detection.networks.faster_rcnn import TwoStageNetwork
 
         return TwoStageNetwork(*args, prefix="fasterrcnn0_")

@@ -51,7 +51,17 @@ class TwoStageLoss(gluon.HybridBlock):
         self._num_classes, self._num_samples = num_classes, num_samples
         self._proposal_rho, self._rho, self._box_weight = proposal_rho, rho, box_weight
 
-    def hybrid_forward(self, F, score_BN, offset_BN4, region_BR5, logit_BRK, offset_BRP, box_BMD, *targets):
+    def hybrid_forward(
+        self,
+        F: OperatorModule,
+        score_BN: Array,
+        offset_BN4: Array,
+        region_BR5: Array,
+        logit_BRK: Array,
+        offset_BRP: Array,
+        box_BMD: Array,
+        *targets: Array,
+    ) -> Array:
         label_BN, true_BN4, noise_BN = targets
         proposal_loss_B = self._proposal_loss(F, score_BN, offset_BN4, label_BN, true_BN4, noise_BN)
         return proposal_loss_B + self._region_loss(F, region_BR5, logit_BRK, offset_BRP, box_BMD)
@@ -118,7 +128,7 @@ class MaskedTwoStageLoss(TwoStageLoss):
         super().__init__(num_classes, num_samples, proposal_rho, rho, box_weight)
         self._mask_weight = mask_weight
 
-    def hybrid_forward(self, F, *arrays):
+    def hybrid_forward(self, F: OperatorModule, *arrays: Array) -> Array:
         outputs, (detection_BQ6, mask_BQSS, row_BMR), targets = arrays[:5], arrays[5:8], arrays[8:]
         box_BMD = columns_of(F, row_BMR, 0, NUM_COLUMNS)
         loss_B = super().hybrid_forward(F, *outputs, box_BMD, *targets)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, ClassVar, Mapping, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Any, ClassVar, Mapping, Optional, Sequence, Tuple
 
 from mxtrain.types import NonNegative, Positive, Shape
 from mxtrain.types.kinds import Images, Takes
@@ -73,7 +73,7 @@ class MaskRCNN(FasterRCNN, InstanceDetector):
             num_classes, input_shape, self._anchors(input_shape), self._settings(), self._suppression(), side
         )
 
-    def _network(self, *args):
+    def _network(self, *args: Any) -> Any:
         from mxtrain.vision.instance_segmentation.networks import MaskedTwoStageNetwork
 
         masks, suppression = self._masks(), self._suppression()

@@ -10,7 +10,7 @@ K classes, C channels, S cells along a side of a mask, T = B Q.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Sequence, Tuple
+from typing import TYPE_CHECKING, Any, Sequence, Tuple
 
 from mxtrain.engine.backend import gluon, mx
 from mxtrain.model.weights import ClassRows
@@ -35,7 +35,7 @@ class MaskHead(gluon.HybridBlock):
         parts: settings of the layers.
     """
 
-    def __init__(self, num_classes: int, parts: MaskParts, **kwargs):
+    def __init__(self, num_classes: int, parts: MaskParts, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         start = {"weight_initializer": mx.init.Xavier(rnd_type="gaussian", factor_type="out", magnitude=2)}
         with self.name_scope():
@@ -49,7 +49,7 @@ class MaskHead(gluon.HybridBlock):
                 self.deconv = upsampling
             self.mask = nn.Conv2D(num_classes, 1, **start)
 
-    def hybrid_forward(self, F, x):
+    def hybrid_forward(self, F: OperatorModule, x: Array) -> Array:
         return self.mask(F.relu(self.deconv(x)))
 
 
@@ -63,7 +63,7 @@ class MaskedTwoStageNetwork(TwoStageNetwork):
         args, kwargs: arguments of `TwoStageNetwork`.
     """
 
-    def __init__(self, *args, masks: MaskParts, suppression: Suppression, **kwargs):
+    def __init__(self, *args: Any, masks: MaskParts, suppression: Suppression, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._suppression = suppression
         with self.name_scope():

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import warnings
-from typing import Any, Dict, Iterator
+from typing import TYPE_CHECKING, Any, Dict, Iterator
 
 from mxtrain.engine.backend import gluon
+
+if TYPE_CHECKING:
+    from mxtrain.types.annotations import Array, OperatorModule
 
 with warnings.catch_warnings():
     # GluonCV uses the deprecated distutils, and warns of missing optional packages.
@@ -32,14 +35,14 @@ class GroupNorm(gluon.HybridBlock):
     Source: Wu and He, "Group normalization" (2018).
     """
 
-    def __init__(self, ngroups: int = 32, in_channels: int = 0, epsilon: float = 1e-5, **kwargs):
+    def __init__(self, ngroups: int = 32, in_channels: int = 0, epsilon: float = 1e-5, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self._num_groups, self._epsilon = ngroups, epsilon
         with self.name_scope():
             self.gamma = self.params.get("gamma", shape=(in_channels,), init="ones", allow_deferred_init=True)
             self.beta = self.params.get("beta", shape=(in_channels,), init="zeros", allow_deferred_init=True)
 
-    def hybrid_forward(self, F, x, gamma, beta):
+    def hybrid_forward(self, F: OperatorModule, x: Array, gamma: Array, beta: Array) -> Array:
         grouped = F.reshape(x, shape=(0, self._num_groups, -1))
         centred = F.broadcast_sub(grouped, F.mean(grouped, axis=2, keepdims=True))
         variance = F.mean(F.square(centred), axis=2, keepdims=True)

@@ -7,7 +7,7 @@ additional inputs, such as targets. Each graph is traced, partitioned and comput
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from mxtrain.engine.backend import gluon
 
@@ -22,7 +22,7 @@ class TrainPredictBlock(gluon.HybridBlock):
     Both graphs return the same arrays, whose lengths may differ.
     """
 
-    def __init__(self, **kwargs):
+    def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         # object.__setattr__, since Gluon would register a child, with the same parameters under other names.
         object.__setattr__(self, "_prediction_form", _PredictionForm(self))
@@ -35,17 +35,17 @@ class TrainPredictBlock(gluon.HybridBlock):
         """Computes the forward pass of training, from inputs and their annotations."""
         raise NotImplementedError
 
-    def hybrid_forward(self, F, x, *annotations):
+    def hybrid_forward(self, F: OperatorModule, x: Array, *annotations: Array) -> Returned:
         return self.train_forward(F, x, *annotations)
 
-    def forward(self, x, *annotations):
+    def forward(self, x: Array, *annotations: Array) -> Any:
         return super().forward(x, *annotations) if annotations else self._prediction_form(x)  # type: ignore[misc]  # Gluon has it
 
-    def hybridize(self, active=True, **flags):
+    def hybridize(self, active: bool = True, **flags: Any) -> None:
         self._prediction_form.hybridize(active, **flags)
         super().hybridize(active, **flags)  # type: ignore[misc]
 
-    def _clear_cached_op(self):
+    def _clear_cached_op(self) -> None:
         super()._clear_cached_op()  # type: ignore[misc]
         if hasattr(self, "_prediction_form"):
             self._prediction_form._clear_cached_op()
@@ -59,5 +59,5 @@ class _PredictionForm(gluon.HybridBlock):
         object.__setattr__(self, "_owner", owner)
         self._children = owner._children  # shared, so that later children are included
 
-    def hybrid_forward(self, F, x):
+    def hybrid_forward(self, F: OperatorModule, x: Array) -> Array:
         return self._owner.predict_forward(F, x)

@@ -17,7 +17,7 @@ et al., https://arxiv.org/abs/1409.0473, and Luong et al., https://arxiv.org/abs
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, List, NamedTuple, Tuple
+from typing import TYPE_CHECKING, Any, List, NamedTuple, Optional, Tuple
 
 from mxtrain.engine.backend import gluon, mx, nd
 from mxtrain.model.networks.bert import PADDING_SCORE
@@ -27,6 +27,8 @@ from mxtrain.text.translation.networks.translation import TargetScores
 
 if TYPE_CHECKING:
     from mxnet.ndarray import NDArray
+
+    from mxtrain.types.annotations import Array, OperatorModule
 
 nn = gluon.nn
 
@@ -61,7 +63,7 @@ class ZeroStateLSTM(gluon.HybridBlock):
         with self.name_scope():
             self.cell = LstmLayer(width, units, 0.0, prefix="cell_")
 
-    def hybrid_forward(self, F, x_TBI):
+    def hybrid_forward(self, F: OperatorModule, x_TBI: Array) -> Any:
         first_B1 = F.reshape(F.slice(x_TBI, begin=(0, None, 0), end=(1, None, 1)), shape=(-3, 0))
         zero_BH = F.BlockGrad(F.broadcast_axis(F.zeros_like(first_B1), axis=1, size=self._units))
         return self.cell(x_TBI, zero_BH, zero_BH)[0]
@@ -85,7 +87,9 @@ class SourceAttention(gluon.HybridBlock):
                 self.query = nn.Dense(units, flatten=False, in_units=units, prefix="query_")
                 self.score = nn.Dense(1, use_bias=False, flatten=False, in_units=units, prefix="score_")
 
-    def hybrid_forward(self, F, query_BTH, key_BSH, value_BSH, length_B, scale=None):
+    def hybrid_forward(
+        self, F: OperatorModule, query_BTH: Array, key_BSH: Array, value_BSH: Array, length_B: Array, scale: Any = None
+    ) -> Array:
         score_BTS = self._score(F, query_BTH, key_BSH, scale)
         place_1S = F.reshape(F.contrib.arange_like(score_BTS, axis=2), shape=(1, -1))
         is_padding_BS = F.broadcast_greater_equal(place_1S, F.reshape(length_B, shape=(-1, 1)))
@@ -93,7 +97,7 @@ class SourceAttention(gluon.HybridBlock):
         padding_BTS = F.BlockGrad(F.broadcast_like(padding_B1S, score_BTS, lhs_axes=(1,), rhs_axes=(1,)))
         return F.batch_dot(F.softmax(score_BTS + padding_BTS, axis=-1), value_BSH)
 
-    def _score(self, F, query_BTH, key_BSH, scale):
+    def _score(self, F: OperatorModule, query_BTH: Array, key_BSH: Array, scale: Any) -> Any:
         if self._is_luong:
             return F.broadcast_mul(F.batch_dot(query_BTH, key_BSH, transpose_b=True), scale)
         query_BT1H = F.expand_dims(self.query(query_BTH), axis=2)
@@ -145,8 +149,16 @@ class GnmtNetwork(StepNetwork, gluon.HybridBlock):
         self._step = TracedStep(self, self.trace_step)
 
     def hybrid_forward(
-        self, F, source_BS, length_B, token_BT, label_BT, source_table, target_table=None, output_table=None
-    ):
+        self,
+        F: OperatorModule,
+        source_BS: Array,
+        length_B: Array,
+        token_BT: Array,
+        label_BT: Array,
+        source_table: Any,
+        target_table: Optional[Array] = None,
+        output_table: Optional[Array] = None,
+    ) -> Array:
         # One operator reads each parameter, so that stages may be cut between this and a tied output layer.
         source_table = F.identity(source_table)
         key_BSH, value_BSH = self._encode(F, source_BS, length_B, source_table)
@@ -159,10 +171,10 @@ class GnmtNetwork(StepNetwork, gluon.HybridBlock):
             y_TBH = layer_output if number < 2 else layer_output + y_TBH
         return self.output(self.dropout(y_TBH), label_BT, target_table if output_table is None else output_table)
 
-    def _embed(self, F, token_BT, table, which):
+    def _embed(self, F: OperatorModule, token_BT: Array, table: Any, which: Any) -> Any:
         return F.Embedding(F.transpose(token_BT), table, self._sizes_V[which], self._sizes.units)
 
-    def _encode(self, F, source_BS, length_B, source_table):
+    def _encode(self, F: OperatorModule, source_BS: Array, length_B: Array, source_table: Any) -> Any:
         """Returns keys and values of the source, (B, S, H) each. Padding does not influence them."""
         x_SBH = self.dropout(self._embed(F, source_BS, source_table, 0))
         reversed_SBH = F.SequenceReverse(x_SBH, length_B, use_sequence_length=True)
@@ -184,7 +196,7 @@ class GnmtNetwork(StepNetwork, gluon.HybridBlock):
         moving = [nd.zeros(shape, ctx=source_BS.context) for _ in range(2 * self._sizes.num_layers)]
         return self.trace_start(nd, source_BS, length_B), moving
 
-    def trace_start(self, F, source_BS, length_B):
+    def trace_start(self, F: OperatorModule, source_BS: Array, length_B: Array) -> Any:
         """See `StepNetwork`."""
         return [*self._encode(F, source_BS, length_B, read(F, self.source_table, source_BS)), length_B]
 
@@ -194,7 +206,7 @@ class GnmtNetwork(StepNetwork, gluon.HybridBlock):
         """See `StepDecoder`."""
         return self._step(token_R, nd.full((1,), place, ctx=token_R.context), fixed, moving)
 
-    def trace_step(self, F, token_R, place_1, fixed, moving, beams):
+    def trace_step(self, F: OperatorModule, token_R: Array, place_1: Array, fixed: Any, moving: Any, beams: Any) -> Any:
         """See `StepNetwork`."""
         tables = [
             read(F, table, token_R)

@@ -10,7 +10,7 @@ https://arxiv.org/abs/2002.04745.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, Dict, List, NamedTuple, Tuple
+from typing import TYPE_CHECKING, Any, Dict, List, NamedTuple, Optional, Tuple
 
 import numpy as np
 
@@ -93,7 +93,7 @@ class TransformerEncoderLayer(TransformerLayer):
             self.qkv = nn.Dense(3 * sizes.units, flatten=False, in_units=sizes.units)
             self.attention = PaddedAttention(sizes.num_heads, 0.0)
 
-    def hybrid_forward(self, F, x_SBU, length_B):
+    def hybrid_forward(self, F: OperatorModule, x_SBU: Array, length_B: Array) -> Array:
         context = self.attention(self.qkv(self.enter(F, "self", x_SBU)), length_B)
         return self.feed_forward(F, self.leave("self", x_SBU, self.self_projection(context)))
 
@@ -114,7 +114,7 @@ class TransformerDecoderLayer(TransformerLayer):
             self.key_value = nn.Dense(2 * units, flatten=False, in_units=units)
             self.cross_attention = CrossAttention(sizes.num_heads, 0.0)
 
-    def hybrid_forward(self, F, x_TBU, source_SBU, length_B):
+    def hybrid_forward(self, F: OperatorModule, x_TBU: Array, source_SBU: Array, length_B: Array) -> Array:
         context = self.attention(self.qkv(self.enter(F, "self", x_TBU)))
         x_TBU = self.leave("self", x_TBU, self.self_projection(context))
         query = self.query(self.enter(F, "cross", x_TBU))
@@ -189,7 +189,9 @@ class TransformerNetwork(StepNetwork, gluon.HybridBlock):
         self._step = TracedStep(self, self.trace_step)
         self._sinusoids: Dict[Tuple[int, Context], NDArray] = {}
 
-    def hybrid_forward(self, F, source_BS, length_B, token_BT, label_BT, table=None):
+    def hybrid_forward(
+        self, F: OperatorModule, source_BS: Array, length_B: Array, token_BT: Array, label_BT: Array, table: Any = None
+    ) -> Array:
         x_SBU, table_VU = self._encode(F, source_BS, length_B)
         y_TBU, table_VU = self._embed_target(F, token_BT, table_VU)
         y_TBU = self.dropout(self._positioned(F, y_TBU))
@@ -198,7 +200,7 @@ class TransformerNetwork(StepNetwork, gluon.HybridBlock):
         y_TBU = self.decoder_norm(y_TBU) if self._sizes.norm_first else y_TBU
         return self.output(y_TBU, label_BT, table_VU if table is None else table)
 
-    def _encode(self, F, source_BS, length_B):
+    def _encode(self, F: OperatorModule, source_BS: Array, length_B: Array) -> Any:
         """Returns the encoded source (S, B, U), and the embedding table if all tables are tied, otherwise None."""
         x_SBU, table_VU = self.embedding(F.transpose(source_BS)), None
         if self._tied == "all":
@@ -208,7 +210,7 @@ class TransformerNetwork(StepNetwork, gluon.HybridBlock):
             x_SBU = layer(x_SBU, length_B)
         return self.encoder_norm(x_SBU) if self._sizes.norm_first else x_SBU, table_VU
 
-    def _embed_target(self, F, token_BT, table_VU):
+    def _embed_target(self, F: OperatorModule, token_BT: Array, table_VU: Optional[Array]) -> Any:
         """Returns the embedded target (T, B, U), and the table of the output layer if it is tied, otherwise None."""
         token_TB = F.transpose(token_BT)
         if self._tied == "all":
@@ -216,7 +218,7 @@ class TransformerNetwork(StepNetwork, gluon.HybridBlock):
         embedded = self.target_embedding(token_TB)
         return embedded if self._tied == "target" else (embedded, None)
 
-    def _positioned(self, F, x_TBU):
+    def _positioned(self, F: OperatorModule, x_TBU: Array) -> Any:
         """Multiplies embeddings by sqrt(U) and adds sinusoidal positions."""
         units = self._sizes.units
         place_T1 = F.reshape(F.contrib.arange_like(x_TBU, axis=0), shape=(-1, 1))
@@ -237,7 +239,7 @@ class TransformerNetwork(StepNetwork, gluon.HybridBlock):
         is keys and values of the target, initially none."""
         return self.trace_start(nd, *inputs[:2]), []
 
-    def trace_start(self, F, source_BS, length_B):
+    def trace_start(self, F: OperatorModule, source_BS: Array, length_B: Array) -> Any:
         """See `StepNetwork`."""
         x_SBU, _ = self._encode(F, source_BS, length_B)
         return [length_B, *(array for layer in self.decoder for array in layer.initial_state(F, x_SBU))]
@@ -252,13 +254,15 @@ class TransformerNetwork(StepNetwork, gluon.HybridBlock):
             self._sinusoids[key] = nd.array(values_11U, ctx=token_R.context, dtype="float32")
         return self._step(token_R, self._sinusoids[key], fixed, moving)
 
-    def trace_place(self, F, place_1, num_places, constants):
+    def trace_place(self, F: OperatorModule, place_1: Array, num_places: Any, constants: Any) -> Any:
         """See `StepNetwork`. Looks up the position's sinusoid in a table, (1, 1, U)."""
         units = self._sizes.units
         constants["sinusoids"] = np.stack([sinusoid(place, units) for place in range(num_places)]).astype(np.float32)
         return F.reshape(F.take(F.var("sinusoids"), place_1), shape=(1, 1, units))
 
-    def trace_step(self, F, token_R, sinusoid_11U, fixed, moving, beams):
+    def trace_step(
+        self, F: OperatorModule, token_R: Array, sinusoid_11U: Array, fixed: Any, moving: Any, beams: Any
+    ) -> Any:
         """See `StepNetwork`."""
         table_VU = read(F, self.embedding.weight, token_R) if self._tied == "all" else None
         y_1RU, table_VU = self._embed_target(F, F.reshape(token_R, shape=(-1, 1)), table_VU)

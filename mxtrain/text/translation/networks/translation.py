@@ -9,9 +9,12 @@ Legend: B batch, T tokens of the target, U units, V tokens of the target vocabul
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any, Optional
 
 from mxtrain.text.networks.language import OutputLayer
+
+if TYPE_CHECKING:
+    from mxtrain.types.annotations import Array, OperatorModule
 
 
 class TargetScores(OutputLayer):
@@ -33,7 +36,9 @@ class TargetScores(OutputLayer):
         super().__init__(vocab_size, has_bias, **kwargs)
         self._chunks = chunks
 
-    def hybrid_forward(self, F, state_TBU, label_BT, table_VU, bias=None):
+    def hybrid_forward(
+        self, F: OperatorModule, state_TBU: Array, label_BT: Array, table_VU: Array, bias: Optional[Array] = None
+    ) -> Any:
         label_TB = F.transpose(label_BT)
         if self._chunks == 1:
             loss, mean = self.losses(F, state_TBU, label_TB, table_VU, bias)
@@ -44,7 +49,7 @@ class TargetScores(OutputLayer):
         loss, mean = (F.slice_like(array, label_TB, axes=(0,)) for array in joined)
         return F.transpose(loss), F.transpose(mean)
 
-    def _cut(self, F, array_TB):
+    def _cut(self, F: OperatorModule, array_TB: Array) -> Any:
         """Returns C chunks of equal length; the last may end with padding."""
         first = F.slice_axis(array_TB, axis=0, begin=0, end=1)
         padded = F.concat(array_TB, *[F.zeros_like(first)] * (self._chunks - 1), dim=0)

@@ -18,7 +18,7 @@ h, w height and width of a map. Edges are left, top, right, bottom in pixels of 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, List, Mapping, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Any, List, Mapping, Optional, Sequence, Tuple
 
 from mxtrain.engine.backend import gluon, mx
 from mxtrain.model.weights import ClassRows
@@ -74,13 +74,13 @@ class AnchorGrid(gluon.HybridBlock):
         alloc: minimum number of positions along each side of the stored array, equal to that in GluonCV's files.
     """
 
-    def __init__(self, boxes: RegionAnchors, alloc: int, **kwargs):
+    def __init__(self, boxes: RegionAnchors, alloc: int, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         side = max(alloc, boxes.height, boxes.width)
         with self.name_scope():
             self.anchors = self.params.get_constant("anchor_", boxes.grid(side, side).reshape(1, 1, side, side, -1))
 
-    def hybrid_forward(self, F, x, anchors):
+    def hybrid_forward(self, F: OperatorModule, x: Array, anchors: Array) -> Array:
         return F.reshape(F.slice_like(anchors, x, axes=(2, 3)), shape=(1, -1, 4))
 
 
@@ -94,7 +94,7 @@ class ProposalHead(gluon.HybridBlock):
         num_shapes: A.
     """
 
-    def __init__(self, channels: int, num_shapes: int, **kwargs):
+    def __init__(self, channels: int, num_shapes: int, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         normal = {"weight_initializer": mx.init.Normal(0.01)}
         with self.name_scope():
@@ -109,7 +109,7 @@ class ProposalHead(gluon.HybridBlock):
         score, offset = (F.transpose(layer(x), axes=(0, 2, 3, 1)) for layer in (self.score, self.loc))
         return F.reshape(score, shape=(0, -1)), F.reshape(offset, shape=(0, -1, 4))
 
-    def hybrid_forward(self, F, x):
+    def hybrid_forward(self, F: OperatorModule, x: Array) -> Tuple[Array, Array]:
         return self.proposed(F, x)
 
 
@@ -122,12 +122,12 @@ class SingleMapProposals(ProposalHead):
         alloc: see `AnchorGrid`.
     """
 
-    def __init__(self, boxes: RegionAnchors, channels: int, alloc: int, **kwargs):
+    def __init__(self, boxes: RegionAnchors, channels: int, alloc: int, **kwargs: Any) -> None:
         super().__init__(channels, boxes.num_shapes, **kwargs)
         with self.name_scope():
             self.anchor_generator = AnchorGrid(boxes, alloc)
 
-    def hybrid_forward(self, F, x):
+    def hybrid_forward(self, F: OperatorModule, x: Array) -> Any:
         return (*self.proposed(F, x), self.anchor_generator(x))
 
 
@@ -143,7 +143,7 @@ class PyramidProposals(gluon.HybridBlock):
     MIN_ALLOC = 16
     """Smallest number of cells along each side of a map whose anchors GluonCV stores in its files."""
 
-    def __init__(self, maps: Sequence[RegionAnchors], channels: int, alloc: int, **kwargs):
+    def __init__(self, maps: Sequence[RegionAnchors], channels: int, alloc: int, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         with self.name_scope():
             self.anchor_generator = nn.HybridSequential()
@@ -152,7 +152,7 @@ class PyramidProposals(gluon.HybridBlock):
                 alloc = max(alloc // 2, self.MIN_ALLOC)
             self.rpn_head = ProposalHead(channels, maps[0].num_shapes)
 
-    def hybrid_forward(self, F, *maps):
+    def hybrid_forward(self, F: OperatorModule, *maps: Array) -> Tuple[Array, ...]:
         outputs = [(*self.rpn_head(x), grid(x)) for x, grid in zip(maps, self.anchor_generator)]
         return tuple(F.concat(*arrays, dim=1) for arrays in zip(*outputs))
 
@@ -181,8 +181,8 @@ class TwoStageNetwork(TrainPredictBlock):
         maps: Sequence[RegionAnchors],
         settings: ProposalSettings,
         alloc: int,
-        **kwargs,
-    ):
+        **kwargs: Any,
+    ) -> None:
         super().__init__(**kwargs)
         self._settings, self._image, self._num_classes = settings, image, num_classes
         self._region_side, self._strides = parts.region_side, [anchors.stride for anchors in maps]
@@ -220,7 +220,7 @@ class TwoStageNetwork(TrainPredictBlock):
                 layer.begins_stage = True
         self.rpn.begins_stage = True
 
-    def predict_forward(self, F, x):
+    def predict_forward(self, F: OperatorModule, x: Array) -> Any:
         """Computes the outputs for the highest-scoring proposals; see `TrainPredictBlock`."""
         maps, score_BN, offset_BN4, anchor_1N4 = self._extract(F, x)
         settings = self._settings
@@ -229,7 +229,7 @@ class TwoStageNetwork(TrainPredictBlock):
         regions = (region_BR5, *self._predict_regions(F, features, self._post_nms))
         return (score_BN, offset_BN4, *regions, *self._predict_extra(F, maps, regions))
 
-    def train_forward(self, F, x, *annotations):
+    def train_forward(self, F: OperatorModule, x: Array, *annotations: Array) -> Any:
         """Computes the outputs for sampled regions; see `TrainPredictBlock`.
 
         Args:

@@ -5,10 +5,13 @@ Legend: B batch, C channels, H height, W width, h, w height and width of the mer
 
 from __future__ import annotations
 
-from typing import Sequence
+from typing import TYPE_CHECKING, Any, Sequence
 
 from mxtrain.engine.backend import gluon, mx
 from mxtrain.vision.detection.heads.heatmap import CENTRE_BIAS
+
+if TYPE_CHECKING:
+    from mxtrain.types.annotations import Array, OperatorModule
 
 nn = gluon.nn
 _STRIDE = 4
@@ -32,7 +35,7 @@ class Pyramid(gluon.HybridBlock):
         width: number of channels of the top-down path, and of the map.
     """
 
-    def __init__(self, num_classes: int, channels: Sequence[int], width: int, **kwargs):
+    def __init__(self, num_classes: int, channels: Sequence[int], width: int, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         with self.name_scope():
             self.features = nn.HybridSequential()
@@ -54,7 +57,7 @@ class Pyramid(gluon.HybridBlock):
         """Adds the layers that are applied to the merged map."""
         raise NotImplementedError
 
-    def merged(self, F, x):
+    def merged(self, F: OperatorModule, x: Array) -> Any:
         """Computes the merged map (B, width, h, w) of images (B, C, H, W)."""
         maps = []
         for stage in self.features:
@@ -75,7 +78,7 @@ class FeaturePyramid(Pyramid):
     def add_heads(self, num_classes: int) -> None:
         self.output = nn.Conv2D(num_classes * _STRIDE**2, 1)
 
-    def hybrid_forward(self, F, x):
+    def hybrid_forward(self, F: OperatorModule, x: Array) -> Array:
         score = self.output(self.merged(F, x))
         return F.slice_like(F.depth_to_space(score, _STRIDE), x, axes=(2, 3))
 
@@ -87,10 +90,10 @@ class CentrePyramid(Pyramid):
         self.centre = nn.Conv2D(num_classes, 1, bias_initializer=mx.init.Constant(CENTRE_BIAS))
         self.output = nn.Conv2D(4, 1)
 
-    def hybrid_forward(self, F, x):
+    def hybrid_forward(self, F: OperatorModule, x: Array) -> Array:
         return self.predict_boxes(self.merged(F, x))
 
-    def predict_boxes(self, merged):
+    def predict_boxes(self, merged: Any) -> Any:
         """Computes logits of centres, and sizes and offsets, from the result of `merged`."""
         return self.centre(merged), self.output(merged)
 
@@ -106,8 +109,8 @@ class PrototypePyramid(CentrePyramid):
     """
 
     def __init__(
-        self, num_classes: int, channels: Sequence[int], width: int, prototypes: int, mask_stride: int, **kwargs
-    ):
+        self, num_classes: int, channels: Sequence[int], width: int, prototypes: int, mask_stride: int, **kwargs: Any
+    ) -> None:
         super().__init__(num_classes, channels, width, **kwargs)
         self._upscaling = _STRIDE // mask_stride
         with self.name_scope():
@@ -115,7 +118,7 @@ class PrototypePyramid(CentrePyramid):
             self.shape = nn.HybridSequential()
             self.shape.add(_convolve(width), nn.Conv2D(prototypes * self._upscaling**2, 1))
 
-    def hybrid_forward(self, F, x):
+    def hybrid_forward(self, F: OperatorModule, x: Array) -> Any:
         merged = self.merged(F, x)
         prototype = self.shape(merged)
         if self._upscaling > 1:
@@ -130,5 +133,5 @@ class KeyPointPyramid(Pyramid):
         # True heat maps are 0 nearly everywhere: small weights give such maps from the start.
         self.output = nn.Conv2D(num_classes, 1, weight_initializer=mx.init.Normal(0.001))
 
-    def hybrid_forward(self, F, x):
+    def hybrid_forward(self, F: OperatorModule, x: Array) -> Array:
         return self.output(self.merged(F, x))

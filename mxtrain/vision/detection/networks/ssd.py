@@ -52,7 +52,7 @@ class Anchors(gluon.HybridBlock):
         alloc: number of cells along each side of the array.
     """
 
-    def __init__(self, number: int, boxes: AnchorMap, alloc: int, **kwargs):
+    def __init__(self, number: int, boxes: AnchorMap, alloc: int, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.anchors = gluon.Constant(f"anchor_{number}", boxes.grid(alloc, alloc).reshape(1, 1, alloc, alloc, -1))
 
@@ -73,8 +73,8 @@ class MultiBoxNetwork(gluon.HybridBlock):
         num_classes: int,
         maps: Sequence[AnchorMap],
         kernel: int = 3,
-        **kwargs,
-    ):
+        **kwargs: Any,
+    ) -> None:
         super().__init__(**kwargs)
         self._num_classes = num_classes
         largest = max(max(anchors.height, anchors.width) for anchors in maps)
@@ -99,7 +99,7 @@ class MultiBoxNetwork(gluon.HybridBlock):
         self.scored_maps = ("features",)
         self.computed = tuple(f"anchor_generators.{number}.anchors" for number in range(len(maps)))
 
-    def hybrid_forward(self, F, x):
+    def hybrid_forward(self, F: OperatorModule, x: Array) -> Any:
         maps = self.features(x)
         logit = _flatten_maps(F, [layer(each) for layer, each in zip(self.class_predictors, maps)])
         offset = _flatten_maps(F, [layer(each) for layer, each in zip(self.box_predictors, maps)])

@@ -74,7 +74,7 @@ def build(
     return network
 
 
-def _replace_forward(block: gluon.HybridBlock, forward) -> None:
+def _replace_forward(block: gluon.HybridBlock, forward: Any) -> None:
     # Set on the instance, so that GluonCV's class is unchanged.
     object.__setattr__(
         block, "hybrid_forward", lambda F, *inputs, **parameters: forward(block, F, *inputs, **parameters)
