@@ -436,7 +436,7 @@ def lr_find(
 
     require_overrides(overrides, "lr_find")
     typed, objects = read_arguments(parts, lr_find)
-    values = {"start": start, "end": end, "steps": steps}
+    values: Dict[str, Any] = {"start": start, "end": end, "steps": steps}
     if output is not None:
         values["output"] = absolute_path(output, "lr_find: output")
     settings = validate(LrFindSettings, values, "lr_find", lambda _: "an argument of mxtrain.lr_find")
@@ -525,8 +525,8 @@ class Sweep:
                 "job": job.number,
                 **{key_of(word): word.partition("=")[2] for word in job.overrides if key_of(word) in job.swept},
                 "state": job.state,
-                "metric": (job.best or {}).get("metric"),
-                "best": (job.best or {}).get("value"),
+                "metric": None if job.best is None else job.best["metric"],
+                "best": None if job.best is None else job.best["value"],
                 "step": job.step,
             }
             for job in self.jobs

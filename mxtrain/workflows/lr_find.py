@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 from collections import deque
 from contextlib import closing
-from typing import TYPE_CHECKING, Deque, Iterator, List, Tuple
+from typing import TYPE_CHECKING, Deque, Generator, Iterator, List, Tuple
 
 import pydantic
 from typing_extensions import Annotated
@@ -140,7 +140,7 @@ def _losses(step: TrainingStep, loader: BatchLoader, rates: List[float]) -> Iter
         yield loss()
 
 
-def _batches(loader: BatchLoader, consumer: Consumer) -> Iterator[Batch]:
+def _batches(loader: BatchLoader, consumer: Consumer) -> Generator[Batch, None, None]:
     """Yields the batches of one epoch after the other, endlessly."""
     for epoch in itertools.count():
         with closing(loader.epoch(epoch, 0, consumer)) as batches:
