@@ -9,10 +9,15 @@ Legend: B batch, K classes.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 from mxtrain.engine.backend import gluon
 
+if TYPE_CHECKING:
+    from mxtrain.types.annotations import Array, OperatorModule
 
-def dense_target(F, label, num_classes: int, dense: bool):
+
+def dense_target(F: OperatorModule, label: Array, num_classes: int, dense: bool) -> Any:
     """Returns (B, K) probabilities from (B,) indices; dense labels are returned unchanged."""
     return label if dense else F.one_hot(label, num_classes)
 
@@ -29,7 +34,7 @@ class SoftmaxCrossEntropyLoss(gluon.HybridBlock):
         self._smoothing = smoothing
         self.dense = False
 
-    def hybrid_forward(self, F, logits_BK, label):
+    def hybrid_forward(self, F: OperatorModule, logits_BK: Array, label: Array) -> Array:
         log_p_BK = F.log_softmax(logits_BK)
         if self.dense:
             loss_B = -F.sum(label * log_p_BK, axis=-1)
@@ -48,7 +53,7 @@ class WeighingLoss(gluon.Block):
         self.weighted = False
         self.block = block
 
-    def forward(self, *arrays):
+    def forward(self, *arrays: Array) -> Any:
         return self.block(*arrays)
 
 
@@ -63,7 +68,7 @@ class LossOfFirst(gluon.HybridBlock):
         super().__init__()
         self.block = block
 
-    def hybrid_forward(self, F, *arrays):
+    def hybrid_forward(self, F: OperatorModule, *arrays: Array) -> Any:
         outputs = self.block(*arrays)
         if not isinstance(outputs, (tuple, list)):
             return outputs
@@ -84,7 +89,7 @@ class RegressionLoss(gluon.Block):
         self.block = block
         self._mean, self._std = mean, std
 
-    def forward(self, prediction_B1, target_B):
+    def forward(self, prediction_B1: Array, target_B: Array) -> Any:
         target_B1 = target_B.reshape((-1, 1))
         if (self._mean, self._std) != (0.0, 1.0):
             target_B1 = (target_B1 - self._mean) / self._std
@@ -104,7 +109,7 @@ class BinaryCrossEntropyLoss(gluon.HybridBlock):
         super().__init__()
         self._pos_weight = pos_weight
 
-    def hybrid_forward(self, F, score_B1, target_B):
+    def hybrid_forward(self, F: OperatorModule, score_B1: Array, target_B: Array) -> Array:
         score_B = F.reshape(score_B1, shape=(-1,))
         # -log p and -log(1 - p)
         yes_B, no_B = F.Activation(-score_B, act_type="softrelu"), F.Activation(score_B, act_type="softrelu")
@@ -120,7 +125,7 @@ class IndexLabelLoss(gluon.Block):
         self.weighted = False
         self.block = block
 
-    def forward(self, scores, label):
+    def forward(self, scores: Array, label: Array) -> Any:
         return self.block(scores, label)
 
 
@@ -140,7 +145,7 @@ class DenseTargetLoss(gluon.HybridBlock):
         self.dense = False
         self.block = block
 
-    def hybrid_forward(self, F, logits_BK, label):
+    def hybrid_forward(self, F: OperatorModule, logits_BK: Array, label: Array) -> Array:
         target_BK = dense_target(F, label, self._num_classes, self.dense)
         if self._smoothing:
             target_BK = (1 - self._smoothing) * target_BK + self._smoothing / self._num_classes

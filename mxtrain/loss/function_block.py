@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, Sequence
+from typing import TYPE_CHECKING, Any, Callable, Sequence
 
 from mxtrain.engine.backend import gluon
+
+if TYPE_CHECKING:
+    from mxtrain.types.annotations import Array, OperatorModule
 
 Function = Callable[..., Any]
 
@@ -31,8 +34,8 @@ class FunctionBlock(gluon.HybridBlock):
         self.weighted, self.least_weight = weighted, least_weight
         self._function, self._used = function, used
 
-    def __call__(self, *arrays):
+    def __call__(self, *arrays: Array) -> Any:
         return super().__call__(*self._used(*arrays))
 
-    def hybrid_forward(self, F, *arrays):
+    def hybrid_forward(self, F: OperatorModule, *arrays: Array) -> Array:
         return self._function(F, *arrays)
