@@ -128,6 +128,7 @@ EXAMPLES = (
     "mxtrain/workflows/report.py",
     "mxtrain/workflows/clean.py",
     "mxtrain/workflows/doctor.py",
+    "mxtrain/workflows/serve.py",
 )
 OF_TEXTS = "A film"  # an example for another run than the one that stands before it
 

