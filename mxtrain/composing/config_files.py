@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import os
 import re
@@ -12,26 +13,30 @@ from pathlib import Path
 from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple, Type, Union
 
 from hydra import version
+from hydra._internal.config_loader_impl import ConfigLoaderImpl
+from hydra._internal.config_repository import IConfigRepository
 from hydra._internal.hydra import Hydra
 from hydra._internal.utils import create_config_search_path
 from hydra.core.config_search_path import SearchPathQuery
+from hydra.core.default_element import ResultDefault
 from hydra.core.object_type import ObjectType
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
 from hydra.types import RunMode
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig, OmegaConf, flag_override, open_dict
 from typing_extensions import Self
 
-from mxtrain.composing.config_loader import ConfigLoader
+from mxtrain.archive.score import SCORE
 from mxtrain.composing.hydra_errors import malformed
 from mxtrain.composing.hydra_settings import is_folder
 from mxtrain.composing.yaml_numbers import refused_in_files
 from mxtrain.config.options import remember_folder
 from mxtrain.config.override_text import expand_home
 from mxtrain.config.plugins import conf_dirs, require_usable_plugins
-from mxtrain.config.specs import import_target
+from mxtrain.config.specs import default_settings, import_target, own_spec
 from mxtrain.errors import ConfigError, raise_interruption
 from mxtrain.model.spec import Model
+from mxtrain.types import Spec
 
 CONFIG_NAME = "config"
 MAX_FOLDER_NAME = 120
@@ -225,3 +230,58 @@ class ConfigFiles:
 def is_change(override: Override) -> bool:
     """Returns True if it changes a value that must exist: not `+key`, `++key` or `~key`."""
     return override.type is not None and override.type.name == "CHANGE"
+
+
+class ConfigLoader(ConfigLoaderImpl):
+    """Loads configurations in which every class of mxtrain has all of its settings.
+
+    Settings are added after all files are merged and before the command line is applied: a file, such as a preset or
+    one with a defaults list, overrides them at any position of the order, and `group.field=value` finds them.
+    The settings of a user's own classes are not added, since importing these may import MXNet, whose environment is not
+    set yet. The score of a preset is no setting, and left out.
+    """
+
+    def _compose_config_from_defaults_list(self, defaults: List[ResultDefault], repo: IConfigRepository) -> DictConfig:
+        config = super()._compose_config_from_defaults_list(defaults, repo)
+        with open_dict(config):
+            config.pop(SCORE, None)
+        with flag_override(config, "no_deepcopy_set_nodes", True):
+            for parent, name, node in list(_nodes_with_target(config)):
+                spec = own_spec(node._get_node("_target_")._value())
+                if spec is not None:
+                    parent[name] = with_defaults(spec, node)
+        return config
+
+
+def _nodes_with_target(config: DictConfig) -> Iterator[Tuple[DictConfig, str, Any]]:
+    """Yields (parent, name, node) of each group, and of each option in a group of several, that names a class."""
+    for group in config:
+        node: Any = config._get_node(group)
+        if group == "hydra" or not _is_mapping(node):
+            continue
+        if "_target_" in node:
+            yield config, str(group), node
+            continue
+        for name in node:
+            option = node._get_node(name)
+            if _is_mapping(option) and "_target_" in option:
+                yield node, str(name), option
+
+
+def _is_mapping(node: object) -> bool:
+    """Returns True for a mapping that is written out, False for a value, null, ??? or an interpolation."""
+    return isinstance(node, DictConfig) and isinstance(node._value(), dict)
+
+
+def with_defaults(spec: Type[Spec], node: DictConfig) -> DictConfig:
+    """Returns a node with the settings of its class that it leaves out. A setting that is ``???`` stays so."""
+    merged = OmegaConf.merge(_settings_of(spec), node)
+    for setting in node:
+        if OmegaConf.is_missing(node, setting):  # merge takes ??? for nothing
+            merged[setting] = "???"
+    return merged
+
+
+@functools.cache
+def _settings_of(spec: Type[Spec]) -> DictConfig:
+    return OmegaConf.create({"_target_": None, **default_settings(spec)})

@@ -79,7 +79,7 @@ def _target_of(path: str, files: ConfigFiles, overrides: Sequence[str]) -> Tuple
 
 
 def _default_of(path: str, files: ConfigFiles, overrides: Sequence[str]) -> Optional[Origin]:
-    """Returns the default that `mxtrain.composing.config_loader` gives to what files leave out."""
+    """Returns the default that `mxtrain.composing.config_files` gives to what files leave out."""
     names, target = _target_of(path, files, overrides)
     spec = _spec_at(target.value) if target else None
     declaration = find_declaration(spec, names) if spec is not None else None

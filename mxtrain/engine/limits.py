@@ -4,15 +4,30 @@ from __future__ import annotations
 
 import functools
 import time
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Callable, List, NamedTuple, Sequence
 
 import numpy as np
 
 from mxtrain.engine.backend import nd
-from mxtrain.engine.device_limits import Limits
 
 if TYPE_CHECKING:
     from mxnet import Context
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Peak speed of a device.
+
+    Attributes:
+        flops: floating-point operations per second in float32; a multiplication and an addition are two.
+        low_flops: the same in the low precision of the run; equal to `flops` without mixed precision.
+        moved: bytes read and written per second.
+    """
+
+    flops: float
+    low_flops: float
+    moved: float
 
 
 class Effort(NamedTuple):

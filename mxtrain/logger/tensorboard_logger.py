@@ -13,10 +13,19 @@ from tensorboardX.proto.summary_pb2 import Summary
 
 from mxtrain.callback.protocol import Callback, Progress, Result, RunInfo, Validation
 from mxtrain.logger.event_file import EventFile
-from mxtrain.logger.graph import build_graph_def
-from mxtrain.logger.hparams import end_summary, experiment_summary, select_hparams, start_summary
-from mxtrain.logger.overview import as_code, command_text, layout_summary, model_text, result_text
 from mxtrain.logger.rows import mean_of_rows
+from mxtrain.logger.tensorboard_views import (
+    as_code,
+    build_graph_def,
+    command_text,
+    end_summary,
+    experiment_summary,
+    layout_summary,
+    model_text,
+    result_text,
+    select_hparams,
+    start_summary,
+)
 from mxtrain.types import Artifact, Audio, Figure, Table
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Dict, List, Mapping, Optional, Sequence, Tuple
 
-from mxtrain.engine.device_limits import Limits
+from mxtrain.engine.limits import Limits
 from mxtrain.model.graph.work import Work, bare, update_work
 
 if TYPE_CHECKING:

@@ -11,17 +11,13 @@ from inferred import with_casts, without_own_operators, wrong_in_network, wrong_
 from mxtrain.amp.operators import BFLOAT16, FLOAT16, SPLITS
 from mxtrain.engine.backend import gluon, mx
 from mxtrain.model.mlp import MLP
-from mxtrain.recommendation.item_factors import ItemFactors, SVDPlusPlus
-from mxtrain.recommendation.matrix_factorization import MatrixFactorization
-from mxtrain.recommendation.neumf import NeuMF
+from mxtrain.recommendation.recommenders import ItemFactors, MatrixFactorization, NeuMF, SVDPlusPlus
 from mxtrain.reinforcement.actor_critic import ActorCritic
 from mxtrain.reinforcement.policy import Actions
 from mxtrain.speech.conformer import Conformer
 from mxtrain.speech.deep_speech2 import DeepSpeech2
 from mxtrain.speech.fastspeech import FastSpeech
-from mxtrain.tables.deepfm import DeepFM
-from mxtrain.tables.factorization_machine import FactorizationMachine
-from mxtrain.tables.wide_deep import WideDeep
+from mxtrain.tables.feature_models import DeepFM, FactorizationMachine, WideDeep
 from mxtrain.text.bert import Bert
 from mxtrain.text.bilstm import BiLSTM
 from mxtrain.text.language_modeling.gpt import Gpt

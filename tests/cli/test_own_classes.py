@@ -11,8 +11,7 @@ import pytest
 from omegaconf import OmegaConf
 
 from mxtrain.cli import main
-from mxtrain.composing.config_files import ConfigFiles
-from mxtrain.composing.config_loader import with_defaults
+from mxtrain.composing.config_files import ConfigFiles, with_defaults
 from mxtrain.config.specs import complete_settings, own_spec
 from mxtrain.model.spec import Model
 

@@ -12,8 +12,7 @@ import pytest
 from run_directories import size_of, write_run
 
 from mxtrain.archive.filter import parse_filter
-from mxtrain.archive.registry import read_run, read_runs
-from mxtrain.archive.settings_file import read_settings
+from mxtrain.archive.registry import read_run, read_runs, read_settings
 from mxtrain.checkpoint.run_directory import lock_run_directory
 from mxtrain.cli.dispatch import run as main
 from mxtrain.cli.runs import left_out_columns

@@ -42,7 +42,7 @@ INNER = {
     "config/groups.py",
     "config/specs.py",
     "model/given.py",
-    "composing/config_loader.py",
+    "composing/config_files.py",
 }
 """Modules that define these functions, or pass on what their callers have checked."""
 OTHER = {

@@ -17,7 +17,7 @@ from mxtrain.data.signature import Signature
 from mxtrain.data.spec import BaseDataset
 from mxtrain.errors import ConfigError, DataError
 from mxtrain.recommendation.interactions import InteractionTable
-from mxtrain.recommendation.neumf import NeuMF
+from mxtrain.recommendation.recommenders import NeuMF
 from mxtrain.tables.feature_table import FeatureTable
 from mxtrain.tables.libsvm import Libsvm
 from mxtrain.tables.number_table import NumberTable

@@ -21,9 +21,8 @@ from tensorboard.plugins.custom_scalar import layout_pb2
 from tensorboard.plugins.hparams import plugin_data_pb2
 
 from mxtrain.callback.protocol import CommandLine
-from mxtrain.logger.graph import build_graph_def
-from mxtrain.logger.hparams import select_hparams
 from mxtrain.logger.tensorboard import TensorBoard
+from mxtrain.logger.tensorboard_views import build_graph_def, select_hparams
 from mxtrain.task.sample_figure import PredictedImages, draw_samples
 from mxtrain.types import Figure, Table, TextLines
 

@@ -6,8 +6,7 @@ import pytest
 from rich.console import Console
 
 from mxtrain.engine.backend import gluon, mx
-from mxtrain.engine.device_limits import Limits
-from mxtrain.engine.limits import measure_limits
+from mxtrain.engine.limits import Limits, measure_limits
 from mxtrain.engine.trace import Operation
 from mxtrain.model.graph.trace import Node, Trace, trace
 from mxtrain.model.graph.work import Work, node_flops, update_work, work_by_operator

@@ -20,8 +20,8 @@ from mxtrain.errors import ConfigError, DataError
 from mxtrain.recommendation import interactions, movielens
 from mxtrain.recommendation.base import InteractionDataset
 from mxtrain.recommendation.interactions import InteractionTable
-from mxtrain.recommendation.matrix_factorization import MatrixFactorization
 from mxtrain.recommendation.movielens import MovieLens
+from mxtrain.recommendation.recommenders import MatrixFactorization
 from mxtrain.recommendation.rows import read_pairs
 from mxtrain.recommendation.source import Interactions
 

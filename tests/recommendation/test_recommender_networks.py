@@ -12,13 +12,9 @@ from mxtrain.model.graph.id_inputs import tables_of
 from mxtrain.model.prepare import TableOptions, prepare_network
 from mxtrain.model.spec import Model
 from mxtrain.recommendation.fields import RecommenderFields
-from mxtrain.recommendation.item_factors import ItemFactors
-from mxtrain.recommendation.matrix_factorization import MatrixFactorization
 from mxtrain.recommendation.model import Recommender, build_feature_recommender
-from mxtrain.recommendation.neumf import NeuMF
-from mxtrain.tables.deepfm import DeepFM
-from mxtrain.tables.factorization_machine import FactorizationMachine
-from mxtrain.tables.wide_deep import WideDeep
+from mxtrain.recommendation.recommenders import ItemFactors, MatrixFactorization, NeuMF
+from mxtrain.tables.feature_models import DeepFM, FactorizationMachine, WideDeep
 
 USERS, ITEMS, BATCH, CANDIDATES, HISTORY = 5, 7, 4, 3, 3
 DRAW = np.random.RandomState(0)

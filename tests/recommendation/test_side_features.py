@@ -14,10 +14,10 @@ from mxtrain.data.loading.loader import LoaderOptions
 from mxtrain.data.signature import Signature
 from mxtrain.errors import ConfigError, DataError
 from mxtrain.recommendation.interactions import InteractionTable
-from mxtrain.recommendation.matrix_factorization import MatrixFactorization
+from mxtrain.recommendation.recommenders import MatrixFactorization
 from mxtrain.recommendation.signature import RecommendationSignature
 from mxtrain.recommendation.source import Interactions
-from mxtrain.tables.deepfm import DeepFM
+from mxtrain.tables.feature_models import DeepFM
 
 pytestmark = pytest.mark.usefixtures("own_cache")
 

@@ -76,7 +76,7 @@ def test_lines_become_ids_and_values(tmp_path: Path, fields: bool, most: Any) ->
 def test_the_network_is_the_formula_over_all_values(units: int) -> None:
     from mxtrain.engine.backend import nd
     from mxtrain.model.prepare import prepare_network
-    from mxtrain.tables.factorization_machine import FactorizationMachine
+    from mxtrain.tables.feature_models import FactorizationMachine
 
     model = FactorizationMachine(units=units)
     network = prepare_network(

@@ -135,8 +135,8 @@ def test_each_network_of_tables_scores_several_classes(model: str) -> None:
 
     spec = build_spec(
         {
-            "_target_": {"deepfm": "mxtrain.tables.deepfm.DeepFM", "mlp": "mxtrain.model.mlp.MLP"}.get(
-                model, "mxtrain.tables.factorization_machine.FactorizationMachine"
+            "_target_": {"deepfm": "mxtrain.tables.feature_models.DeepFM", "mlp": "mxtrain.model.mlp.MLP"}.get(
+                model, "mxtrain.tables.feature_models.FactorizationMachine"
             )
         },
         "model",

@@ -14,9 +14,7 @@ from mxtrain.engine.backend import nd
 from mxtrain.model.custom import CustomFields, CustomModel
 from mxtrain.model.features import FeatureModel, build_features
 from mxtrain.model.prepare import prepare_network
-from mxtrain.tables.deepfm import DeepFM
-from mxtrain.tables.factorization_machine import FactorizationMachine
-from mxtrain.tables.wide_deep import WideDeep
+from mxtrain.tables.feature_models import DeepFM, FactorizationMachine, WideDeep
 
 SIZES, NUMBERS, BATCH = (3, 4, 5), 2, 6
 INPUTS = [(SIZES, NUMBERS), (SIZES, 0), ((), NUMBERS)]

@@ -14,8 +14,7 @@ import numpy as np
 
 from mxtrain.types import Shape
 from mxtrain.vision.detection.boxes import Column, has_area, is_crowd, is_trained_on, weights
-from mxtrain.vision.detection.heads.operators import operators
-from mxtrain.vision.detection.heads.scores import log_odds
+from mxtrain.vision.detection.heads.operators import log_odds, operators
 from mxtrain.vision.detection.heads.suppression import Suppression
 
 if TYPE_CHECKING:

@@ -16,8 +16,7 @@ from mxtrain.types import Shape
 from mxtrain.vision.detection.box_arithmetic import INSIDE_CROWD
 from mxtrain.vision.detection.box_geometry import are_inside, intersections_over_unions, offsets_from
 from mxtrain.vision.detection.boxes import Column, has_area, is_crowd, is_trained_on, weights
-from mxtrain.vision.detection.heads.operators import constant, operators
-from mxtrain.vision.detection.heads.scores import log_odds
+from mxtrain.vision.detection.heads.operators import constant, log_odds, operators
 from mxtrain.vision.detection.heads.suppression import Suppression
 
 if TYPE_CHECKING:

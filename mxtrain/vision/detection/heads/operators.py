@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Optional
 
 if TYPE_CHECKING:
     import numpy as np
+    from mxnet.ndarray import NDArray
 
     from mxtrain.types.annotations import Array, OperatorModule
 
@@ -29,3 +30,18 @@ def constant(F: OperatorModule, value: np.ndarray, like: Array) -> Array:
     from mxtrain.engine.backend import nd
 
     return nd.array(value, ctx=like.context) if F is nd else F.constant(value)
+
+
+MIN_COMPLEMENT = 1e-30
+"""Lower limit of 1 - p, so that its logarithm is finite."""
+
+
+def log_odds(log_p: NDArray) -> NDArray:
+    """Computes the logit log(p / (1 - p)) from log p. Unlike p, it has a useful gradient if p is nearly 1.
+
+    Args:
+        log_p: logarithm of p, float64.
+    """
+    from mxtrain.engine.backend import nd
+
+    return (log_p - nd.log(nd.maximum(-nd.expm1(log_p), MIN_COMPLEMENT))).astype("float32")

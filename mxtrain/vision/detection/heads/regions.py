@@ -25,8 +25,7 @@ from mxtrain.vision.detection.box_arithmetic import (
 )
 from mxtrain.vision.detection.box_geometry import are_inside, intersections_over_unions, offsets_from
 from mxtrain.vision.detection.boxes import has_area, is_crowd, is_trained_on
-from mxtrain.vision.detection.heads.operators import operators
-from mxtrain.vision.detection.heads.scores import log_odds
+from mxtrain.vision.detection.heads.operators import log_odds, operators
 from mxtrain.vision.detection.heads.suppression import Suppression
 
 if TYPE_CHECKING:
