@@ -150,7 +150,7 @@ GAN = textwrap.dedent(
 
 
 @pytest.mark.zoo
-def test_a_killed_loop_of_two_networks_goes_on_to_the_same_bits(tmp_path):
+def test_a_killed_loop_of_two_networks_continues_with_the_same_bits(tmp_path):
     (tmp_path / "loop.py").write_text(GAN)
 
     def run(name, kill_at):

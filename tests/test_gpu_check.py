@@ -46,7 +46,7 @@ def test_wrong_devices_are_refused(text: str, capsys: pytest.CaptureFixture[str]
     assert f"--devices={text}: it must be different devices of one kind" in capsys.readouterr().err
 
 
-def test_hidden_gpus_are_numbered_anew() -> None:
+def test_hidden_gpus_are_renumbered() -> None:
     chosen = devices.read_devices("gpu:2,gpu:5")
     assert devices.as_setting(chosen) == "gpu:2" and devices.visible(chosen) == "2,5"
 
@@ -138,7 +138,7 @@ def test_a_resume_to_other_weights_fails(tmp_path: Path) -> None:
     assert checks.resume(bench).state == "failed"
 
 
-def test_a_check_that_crashes_is_a_line_of_the_table_and_the_others_go_on(tmp_path: Path, monkeypatch) -> None:
+def test_a_check_that_crashes_is_a_line_of_the_table_and_the_others_continue(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setattr(
         checks.Bench,
         "run",

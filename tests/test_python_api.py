@@ -98,7 +98,7 @@ def test_a_run_is_that_of_the_command_line(trained, tmp_path):
     assert trained.state == theirs.state == "finished" and trained.metrics == theirs.metrics
 
 
-def test_metrics_and_history_are_those_of_the_files(trained):
+def test_metrics_and_history_match_those_of_the_files(trained):
     status = json.loads((trained.path / "status.json").read_text())
     assert trained.metrics["test/loss"] == status["metrics"]["test/loss"]
     rows = [json.loads(line) for line in (trained.path / "metrics.jsonl").read_text().splitlines()]
@@ -141,7 +141,7 @@ def test_evaluation_is_that_of_training_and_of_numpy(trained):
         trained.evaluate(limit_batches=0)
 
 
-def test_predictions_of_arrays_images_and_files_are_those_of_the_command(trained, tmp_path):
+def test_predictions_of_arrays_images_and_files_match_those_of_the_command(trained, tmp_path):
     from PIL import Image
 
     paths = [tmp_path / f"{seed}.png" for seed in range(3)]
@@ -246,7 +246,7 @@ def test_the_process_is_as_it_was(tmp_path):
     assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == handlers
 
 
-def test_a_run_goes_on_in_the_same_process_and_in_a_thread(tmp_path):
+def test_a_run_continues_in_the_same_process_and_in_a_thread(tmp_path):
     first = mxtrain.train(*FAST, "trainer.max_steps=2", dir=tmp_path / "run")
     assert first.state == "interrupted" and "max_steps" in first.cause
     found = []
@@ -267,7 +267,7 @@ def test_bad_descriptions_raise_and_write_nothing(tmp_path):
         mxtrain.load(tmp_path, which="newest")
 
 
-def test_code_of_a_stranger_is_not_run(tmp_path, monkeypatch):
+def test_untrusted_code_is_not_run(tmp_path, monkeypatch):
     folder = tmp_path / "conf" / "model"
     folder.mkdir(parents=True)
     (tmp_path / "strange_model.py").write_text("from mxtrain.model.mlp import MLP\nclass Strange(MLP): pass\n")
@@ -291,7 +291,7 @@ def test_workers_are_started_as_processes(tmp_path):
     assert (Path(run.path) / "workers").is_dir()
 
 
-def test_functions_are_those_of_a_run(trained):
+def test_functions_match_those_of_a_run(trained):
     expected = {**trained.evaluate(split="val"), "samples_per_s": 0}
     for run in (trained, trained.path, str(trained.path)):
         assert {**mxtrain.evaluate(run, split="val"), "samples_per_s": 0} == expected
@@ -371,7 +371,7 @@ def is_locked(path):
 
 
 @pytest.mark.zoo
-def test_settings_that_come_too_late_are_said_once(trained, tmp_path):
+def test_settings_that_come_too_late_are_reported_once(trained, tmp_path):
     code = (
         "{}import mxtrain, sys\n"
         "for name in 'ab': mxtrain.train('debug=fast', 'model=mlp', 'logger=jsonl', dir=sys.argv[1] + name)\n"

@@ -99,7 +99,7 @@ def test_a_step_is_that_of_plain_gluon(mx, data, tmp_path):
     assert all(np.allclose(found[name], expected[name], atol=1e-5) for name in expected) and run.state == "interrupted"
 
 
-def test_a_run_with_objects_goes_on_if_they_are_given_again(trained, mx, data, tmp_path):
+def test_a_run_with_objects_continues_if_they_are_given_again(trained, mx, data, tmp_path):
     run, _, given = trained
     again = {**given, "metric": {"own": mx.metric.Accuracy()}, "model": network(mx), "dir": tmp_path / "run"}
 
@@ -278,7 +278,7 @@ class StopAfter(Action):
             run.stop("seen enough")
 
 
-def test_actions_change_a_run_and_their_state_goes_on(mx, data, tmp_path):
+def test_actions_change_a_run_and_their_state_continues(mx, data, tmp_path):
     given, action = {"model": network(mx), "dataset": data, "dir": tmp_path / "run"}, StopAfter(2)
     one_epoch = mxtrain.train("trainer.max_steps=18", "logger=jsonl", callbacks=[action], **given)
     assert one_epoch.state == "interrupted" and action.state == {}

@@ -104,7 +104,7 @@ def test_blocks_in_one_thread_restore_their_own_state() -> None:
     assert "MXTRAIN_TEST_OUTER" not in os.environ
 
 
-def test_the_collector_goes_on_after_the_last_pause() -> None:
+def test_the_collector_continues_after_the_last_pause() -> None:
     first, second = collection_paused(), collection_paused()
     first.__enter__()
     second.__enter__()

@@ -82,8 +82,9 @@ def find_plugins() -> Tuple[Plugin, ...]:
     file_owners: Dict[Path, str] = {}
     plugins: List[Plugin] = []
     for plugin in found:
-        for file in sorted(plugin.conf.rglob("*.yaml")) if plugin.conf is not None else ():
-            name = file.relative_to(plugin.conf)
+        conf = plugin.conf
+        for file in sorted(conf.rglob("*.yaml")) if conf is not None else ():
+            name = file.relative_to(conf)
             owner = OWN if (conf_dir() / name).is_file() else file_owners.setdefault(name, plugin.package)
             if owner != plugin.package and not plugin.problem:
                 plugin = replace(plugin, problem=f"has the option {name.with_suffix('')}, which {owner} has as well")

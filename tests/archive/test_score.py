@@ -54,7 +54,7 @@ def test_presets_measure_their_scores(name: str) -> None:
 
 
 @pytest.mark.slow
-def test_needs_are_said_before_anything_starts(
+def test_needs_are_reported_before_anything_starts(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)

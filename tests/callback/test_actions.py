@@ -323,7 +323,7 @@ class Sleeps(Callback):
 
 @pytest.mark.zoo
 @pytest.mark.skipif(not has_horovod(), reason="Horovod is not installed")
-def test_a_ring_that_loses_a_worker_goes_on_with_the_state_of_actions(unbroken, tmp_path) -> None:
+def test_a_ring_that_loses_a_worker_continues_with_the_state_of_actions(unbroken, tmp_path) -> None:
     """The last bits differ, because shares are others in between; decisions do not."""
     (tmp_path / "slow.py").write_text(SLEEPS)
     run = Process(

@@ -70,7 +70,7 @@ def averaged(run_dir: Path, count: int) -> Path:
 
 
 @pytest.mark.parametrize("count", [2, 3, 4])
-def test_it_is_numpys_mean_to_the_bit(tmp_path: Path, count: int) -> None:
+def test_it_is_numpys_mean_bit_for_bit(tmp_path: Path, count: int) -> None:
     write(tmp_path)
     found = open_checkpoint(averaged(tmp_path, count))
     assert found.path == tmp_path / f"averaged/last-{count}" and found.stems == ("model",)
@@ -182,7 +182,7 @@ def test_an_average_is_measured_predicts_and_begins_other_runs(train_run: Any, t
         train_run(*small, f"checkpoint.resume={path}", run_dir=tmp_path / "resumed")
 
 
-def test_only_averages_are_refused_to_go_on_from(tmp_path: Path) -> None:
+def test_only_averages_are_refused_to_continue_from(tmp_path: Path) -> None:
     write(tmp_path)
     found: Optional[Any] = open_checkpoint(tmp_path)
     refuse_average(found)

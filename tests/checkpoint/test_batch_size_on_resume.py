@@ -111,7 +111,7 @@ def test_a_change_within_an_epoch(tmp_path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("small, large", [(100, 200), (200, 100)])
-def test_epochs_and_rates_go_on(small, large, tmp_path) -> None:
+def test_epochs_and_rates_continue(small, large, tmp_path) -> None:
     train_here(
         tmp_path, *PLAIN, "trainer.max_epochs=4", "trainer.epoch_budget=2", f"dataset.batch_size={small}", exit_code=75
     )

@@ -23,7 +23,7 @@ def load(path: Path) -> dict:
     return fields
 
 
-def test_names_say_what_is_saved():
+def test_names_describe_saved_arrays():
     spec = {path.stem: CheckpointSpec(**load(path)) for path in OPTIONS}
     assert not spec["off"].saves and spec["end_only"].saves and spec["default"].saves
     assert not spec["end_only"].cadence().due(1000, 1000, 1e9)

@@ -167,7 +167,7 @@ def test_settings_and_network_are_shown_by_the_first_fold(number: int, words: Li
         (EXIT_FINISHED, 5, False),
     ],
 )
-def test_the_cause_of_a_failure_is_said_last(
+def test_the_cause_of_a_failure_is_reported_last(
     capsys: pytest.CaptureFixture[str], exit_code: int, step: int, is_said: bool
 ) -> None:
     assert report_end(outcome_of(exit_code, step, "because")) == exit_code

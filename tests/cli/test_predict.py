@@ -292,7 +292,7 @@ def test_streams_are_refused_with_what_to_do(tmp_path):
 
 
 @pytest.mark.slow
-def test_predict_goes_on_where_asked_and_lists_what_it_left_out(damaged, tmp_path, capsys):
+def test_predict_continues_on_request_and_lists_what_it_left_out(damaged, tmp_path, capsys):
     run_dir, folder = damaged
     os.mkfifo(folder / "pipe")
     words = ["predict", str(run_dir), "skip_unreadable=true"]
@@ -329,7 +329,7 @@ def test_eval_on_an_unreadable_image_exits_with_2_and_writes_nothing(train_run, 
 
 
 @pytest.mark.slow
-def test_rows_are_utf8_whatever_the_terminal(damaged, capsys):
+def test_rows_are_utf8_for_any_terminal(damaged, capsys):
     run_dir, folder = damaged
     os.rename(folder / "b.jpg", os.path.join(os.fsencode(folder), b"\xff.txt"))
     os.rename(folder / "a.jpg", folder / "\u732b.jpg")

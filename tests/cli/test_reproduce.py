@@ -176,7 +176,7 @@ def test_words_compose_the_description_again(overrides: List[str]) -> None:
         ("runtime", "env", {"LD_A": "x"}),
     ],
 )
-def test_descriptions_of_strangers_run_no_code(
+def test_descriptions_of_unknown_origin_run_no_code(
     tmp_path: Path,
     finished: Path,
     group: str,

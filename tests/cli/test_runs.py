@@ -187,7 +187,7 @@ def test_many_runs_are_read_by_several_processes_as_by_one(tmp_path: Path, monke
     assert [vars(one)["size"] for one in shared] == [one.size for one in alone]
 
 
-def test_run_directories_of_strangers(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+def test_run_directories_of_unknown_origin(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     """Damaged, huge and malicious files: each run is listed, nothing hangs, and nothing reaches the terminal."""
     contents = {
         "truncated": b'{"state": "fin',
@@ -223,7 +223,7 @@ def test_run_directories_of_strangers(tmp_path: Path, capsys: pytest.CaptureFixt
     assert len(listed(capsys, str(tmp_path))) == 8
 
 
-def test_settings_of_strangers_are_plain_and_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_settings_of_unknown_origin_are_plain_and_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """No tag of YAML builds an object, no interpolation reads the environment, and aliases do not fill the memory."""
     monkeypatch.setenv("SECRET", "hidden")
     file = tmp_path / ".hydra" / "config.yaml"

@@ -54,7 +54,7 @@ def test_a_name_that_is_no_text_is_printed_readably() -> None:
     assert raw.getvalue() == rb"a\udcffb"
 
 
-def test_predictions_are_utf8_whatever_the_terminal(monkeypatch) -> None:
+def test_predictions_are_utf8_for_any_terminal(monkeypatch) -> None:
     raw = io.BytesIO()
     monkeypatch.setattr(sys, "stdout", terminal := io.TextIOWrapper(raw, encoding="latin-1"))
     with patient_streams(), open_output(None) as stream:

@@ -158,7 +158,7 @@ def test_callbacks_of_a_run_are_not_imported_by_eval(stranger, capsys):
 
 
 @pytest.mark.slow
-def test_a_group_chosen_anew_is_the_users(stranger, capsys):
+def test_group_that_is_chosen_again_is_the_users(stranger, capsys):
     run_dir = stranger("model/_target_", "bomb.network")
     main(["eval", str(run_dir), "model=mlp"])
     assert "--trust-code" not in capsys.readouterr().err and not stranger.mark.exists()

@@ -44,7 +44,7 @@ LARS = (
 
 
 @pytest.mark.zoo
-def test_one_worker_is_one_device_to_the_bit_also_after_a_stop(tmp_path: Path) -> None:
+def test_one_worker_is_one_device_bit_for_bit_also_after_a_stop(tmp_path: Path) -> None:
     """LARS's states come back from the checkpoint, Adam's below; LeNet has dropout and two buckets' worth of layers."""
     common = ("model=lenet", "model.channels=[4,8]", "model.hidden=32", "trainer.max_epochs=3", *LARS)
     Process(tmp_path / "device", *[word for word in common if "cluster" not in word]).end()
@@ -105,7 +105,7 @@ def tags(run_dir: Path) -> set:
 
 
 @pytest.mark.slow
-def test_after_a_kill_all_go_on_from_the_checkpoint(tmp_path: Path) -> None:
+def test_after_a_kill_all_continue_from_the_checkpoint(tmp_path: Path) -> None:
     """Kills the server, which has the optimizer's state; the death of any other process restarts all in the same
     way."""
     run_dir = tmp_path / "run"
@@ -119,7 +119,7 @@ def test_after_a_kill_all_go_on_from_the_checkpoint(tmp_path: Path) -> None:
 
 
 @pytest.mark.zoo
-def test_sigterm_ends_all_after_the_same_step_and_one_worker_goes_on(tmp_path: Path) -> None:
+def test_sigterm_ends_all_after_the_same_step_and_one_worker_continues(tmp_path: Path) -> None:
     run_dir = tmp_path / "run"
     run = Process(run_dir, *TWO, *SLOW, "checkpoint.every_steps=1000").wait_until(has_steps(run_dir, 30))
     os.kill(processes(run_dir)["worker1"][0], signal.SIGTERM)

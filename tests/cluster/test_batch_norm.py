@@ -50,7 +50,7 @@ SMALL_RESNET = ("model=resnet", "model.depth=8", "parallel=hybrid", "parallel.mi
     ],
     ids=["dist_device_sync", "horovod"],
 )
-def test_joint_batch_norms_are_those_of_one_device(given: List[str]) -> None:
+def test_joint_batch_norms_match_those_of_one_device(given: List[str]) -> None:
     done = verify("tolerance=1e-10", *given)
     assert done.returncode == 0 and "the same as on one device" in done.stdout, done.stdout + done.stderr
 
@@ -134,7 +134,7 @@ def network(num_classes, at=10):
 
 @pytest.mark.zoo
 @needs_horovod
-def test_a_ring_that_breaks_between_two_batch_norms_goes_on_without_a_trace(tmp_path: Path) -> None:
+def test_a_ring_that_breaks_between_two_batch_norms_continues_without_a_trace(tmp_path: Path) -> None:
     (tmp_path / "dies.py").write_text(DIES)
     (tmp_path / "conf" / "model").mkdir(parents=True)
     (tmp_path / "conf" / "model" / "dies.yaml").write_text("_target_: dies.network\nat: -1\n")

@@ -58,7 +58,7 @@ def test_a_killed_run_ends_with_the_same_weights(tmp_path: Path) -> None:
 
 
 @pytest.mark.zoo
-def test_another_number_of_workers_goes_on(describe_run: Any, tmp_path: Path) -> None:
+def test_another_number_of_workers_continues(describe_run: Any, tmp_path: Path) -> None:
     run_dir, given = tmp_path / "run", (*TWO, *WAYS["2bit"])
     Process(run_dir, *given, "trainer.max_steps=30").end(75)
     before = read_checkpoint(run_dir / "checkpoints" / checkpoints(run_dir)[-1]).arrays("residual")

@@ -143,7 +143,7 @@ def test_verify_finds_the_numbers_of_one_device() -> None:
 
 @pytest.mark.zoo
 @pytest.mark.parametrize("number, workers", [(signal.SIGSTOP, 3)])  # SIGKILL: where it is given up, below
-def test_the_others_go_on_without_a_lost_worker_until_another_takes_its_place(
+def test_the_others_continue_without_a_lost_worker_until_another_takes_its_place(
     tmp_path: Path, undisturbed: Path, number: int, workers: int
 ) -> None:
     (tmp_path / "waits.py").write_text(WAITS)

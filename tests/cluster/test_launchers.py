@@ -155,7 +155,7 @@ def test_ssh_a_ring_over_hosts_gives_the_same_weights_and_begins_again_after_a_l
 
 
 @pytest.mark.zoo
-def test_ssh_a_partition_is_noticed_and_the_run_goes_on_when_it_is_over(
+def test_ssh_a_partition_is_noticed_and_the_run_continues_when_it_is_over(
     network: Network, tmp_path: Path, undisturbed: Path
 ) -> None:
     run_dir = tmp_path / "run"
@@ -232,7 +232,7 @@ def test_ssh_sigterm_saves_on_all_hosts(network: Network, tmp_path: Path) -> Non
         (["{1} slots=1", "{2} slots=1"], ["cluster.workers=4"], ["cluster.workers=4", "2 slots"]),
     ],
 )
-def test_ssh_what_cannot_work_is_refused_and_leaves_nothing(
+def test_ssh_refuses_impossible_settings_and_writes_nothing(
     network: Network, tmp_path: Path, lines: List[str], overrides: List[str], words: List[str]
 ) -> None:
     file = hostfile(tmp_path / "hosts", [line.format("", *network.addresses) for line in lines])

@@ -89,7 +89,7 @@ FILL = """
 
 
 @pytest.mark.slow
-def test_a_full_disk_fails_saves_and_training_goes_on(tmp_path, small_disk):
+def test_a_full_disk_fails_saves_and_training_continues(tmp_path, small_disk):
     disk = small_disk("600k")
     env = with_module(tmp_path, FILL)
     own = ("+callback.own._target_=own.Own", "checkpoint.every_epochs=1", "model.hidden=[32]")

@@ -144,7 +144,9 @@ def test_verify_finds_the_numbers_of_one_device() -> None:
 
 
 @pytest.mark.zoo
-def test_after_each_of_several_deaths_the_run_goes_on_to_the_same_weights(tmp_path: Path, undisturbed: Path) -> None:
+def test_after_each_of_several_deaths_the_run_continues_with_the_same_weights(
+    tmp_path: Path, undisturbed: Path
+) -> None:
     """Kills worker 0, server and scheduler (worker 1: test_compressed_workers.py) and stops a server, in one run that
     starts with resume=never in another spelling; a second start leaves the finished run alone."""
     run_dir, given = tmp_path / "run", (*TWO, *SLOW, "cluster.heartbeat_timeout=2", "++checkpoint.resume=never")
@@ -183,7 +185,9 @@ def test_after_each_of_several_deaths_the_run_goes_on_to_the_same_weights(tmp_pa
 
 @pytest.mark.zoo
 @pytest.mark.parametrize("receiver", ["supervisor", "all"])  # worker 1 alone: test_async.py, test_horovod.py
-def test_sigterm_saves_and_another_number_of_workers_goes_on(tmp_path: Path, undisturbed: Path, receiver: str) -> None:
+def test_sigterm_saves_and_another_number_of_workers_continues(
+    tmp_path: Path, undisturbed: Path, receiver: str
+) -> None:
     run_dir = tmp_path / "run"
     run = Process(run_dir, *TWO, *SLOW, "checkpoint.every_steps=1000").wait_until(has_steps(run_dir, 30))
     found = processes(run_dir)
@@ -412,7 +416,7 @@ def listening_address(port: int) -> str:
 
 
 @pytest.mark.zoo
-def test_processes_that_something_else_starts(tmp_path: Path) -> None:
+def test_processes_started_by_another_launcher(tmp_path: Path) -> None:
     """With the variables of dmlc's trackers; a worker without a rank is refused."""
     tracker = {
         "DMLC_PS_ROOT_URI": "127.0.0.1",

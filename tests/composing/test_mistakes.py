@@ -184,7 +184,7 @@ def test_a_mistake_is_answered_by_name(refused, arguments: str, parts: list) -> 
     assert [part for part in parts if part not in said] == [], said
 
 
-def test_several_options_of_a_group_are_a_sweep_and_no_list_unless_they_stand_side_by_side(refused) -> None:
+def test_several_options_of_a_group_are_a_sweep_unless_the_group_is_a_list(refused) -> None:
     said = refused("model=lenet,mlp")
     assert "Add -m" in said and "model=[" not in said and "text with commas" not in said
     said = refused("metric=accuracy,f1")
@@ -203,7 +203,7 @@ def test_more_threads_than_the_cores_can_run_are_refused(refused, monkeypatch: p
     assert name in refused(f"{given}=1000")
 
 
-def test_so_are_those_of_the_environment(refused, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_environment_variables_match(refused, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rules, "usable_cores", lambda: 2)
     monkeypatch.setenv("OMP_NUM_THREADS", "9")
     said = refused()
@@ -342,7 +342,7 @@ def test_a_file_with_the_name_of_one_of_ours_is_refused(refused, tmp_path: Path)
 
 
 @pytest.mark.slow
-def test_a_file_says_what_else_its_option_is_called(refused, tmp_path: Path) -> None:
+def test_option_files_list_their_aliases(refused, tmp_path: Path) -> None:
     text = b"# A network.\n# Also called: vgg_like, convnet.\n# \xfc\n_target_: x.Y\n"
     folder = write(tmp_path / "own", {"model/zz_mine.yaml": ""})
     (tmp_path / "own/model/zz_mine.yaml").write_bytes(text)

@@ -20,7 +20,7 @@ def read_all(source):
     return source.fetch(np.arange(len(source)), seed=0, epoch=0, train=False)
 
 
-def test_digits_are_those_of_scikit_learn():
+def test_digits_match_those_of_scikit_learn():
     from sklearn.datasets import load_digits
 
     splits = Digits().open()
@@ -84,7 +84,7 @@ def test_synthetic_is_repeatable_and_can_be_learned():
     assert (distance.argmin(1) == test_label).mean() > 0.95
 
 
-def test_synthetic_refuses_what_does_not_fit():
+def test_synthetic_refuses_wrong_settings():
     with pytest.raises(DataError, match="num_samples=10000000 .*1402 GiB"):
         Synthetic(shape=[3, 224, 224], num_samples=10_000_000).open()
 
@@ -231,7 +231,7 @@ def test_a_check_of_idx_files_lists_every_label_and_every_file(write_idx, check)
     assert check.census.num_samples == {}
 
 
-def test_a_check_of_idx_files_goes_on_where_a_checksum_or_a_count_is_wrong(write_idx, check):
+def test_a_check_of_idx_files_continues_where_a_checksum_or_a_count_is_wrong(write_idx, check):
     root = write_idx(packed=False)
     labels = root / "t10k-labels-idx1-ubyte"
     labels.write_bytes(struct.pack(">2I", 0x801, 19) + labels.read_bytes()[8:-1])

@@ -49,7 +49,7 @@ def write_lines(path: Path, rows: List[Dict[str, Any]]) -> str:
 
 
 @pytest.mark.parametrize("decimal, text, number", [(".", "1.5", 1.5), (",", "1,5", 1.5), (",", "1.500", 1500)])
-def test_numbers_are_those_of_a_file_of_json_lines(tmp_path: Path, decimal: str, text: str, number: float) -> None:
+def test_numbers_match_those_of_a_file_of_json_lines(tmp_path: Path, decimal: str, text: str, number: float) -> None:
     dataset = NumberTable(train="none.csv", decimal=decimal, missing=["-", ""])
     rows = [{"age": text, "o": {"b": 1.125}}, {"o": {"b": "-"}, "age": 0.25}, {"age": float("nan"), "o": {"b": None}}]
     expected, _ = dataset.open_inputs([write_lines(tmp_path / "rows.jsonl", rows)], NAMES, False, {})
@@ -60,7 +60,7 @@ def test_numbers_are_those_of_a_file_of_json_lines(tmp_path: Path, decimal: str,
     assert len(dataset.samples_from({"age": 1, "o.b": 2}, NAMES)) == 1
 
 
-def test_features_are_those_of_a_file_of_json_lines(tmp_path: Path) -> None:
+def test_features_match_those_of_a_file_of_json_lines(tmp_path: Path) -> None:
     dataset, _ = FeatureTable(train="none.csv", missing=["-"], decimal=",").restored(FEATURES, [], "here")
     rows = [
         {"town": "Ulm", "code": True, "age": "1,5"},
@@ -106,7 +106,7 @@ def test_rows_without_names_are_refused() -> None:
         BaseDataset().samples_from([3], NAMES)
 
 
-def test_texts_are_those_of_a_file(tmp_path: Path) -> None:
+def test_texts_match_those_of_a_file(tmp_path: Path) -> None:
     (tmp_path / "in.txt").write_text("\ufeffone  two\tthree\n 4 five\t6\n")
     lines, rows = ["\ufeffone  two\tthree", " 4 five\t6"], [{"b": "three", "a": "one  two"}, {"a": " 4 five", "b": 6}]
     alone, pair = Text(train="x.csv", sentence="a"), Text(train="x.csv", sentence="a", sentence2="b")
@@ -144,7 +144,7 @@ def test_wrong_texts_are_refused(given: Any, said: str) -> None:
             open_given(dataset, given, NAMES)
 
 
-def test_sentences_prompts_and_questions_are_those_of_files(tmp_path: Path) -> None:
+def test_sentences_prompts_and_questions_match_those_of_files(tmp_path: Path) -> None:
     (tmp_path / "in.txt").write_text("one  two\tthree\n 4 five\n")
     path, lines = str(tmp_path / "in.txt"), ["one  two\tthree", " 4 five"]
     for dataset, words in ((ParallelText(train="x"), "pairs"), (PlainText(train="x"), "texts")):
@@ -167,7 +167,7 @@ def test_sentences_prompts_and_questions_are_those_of_files(tmp_path: Path) -> N
         open_given(Squad(root="x"), "who", NAMES)
 
 
-def test_users_are_those_of_a_file(tmp_path: Path) -> None:
+def test_users_match_those_of_a_file(tmp_path: Path) -> None:
     lines = "".join(f"u{user},i{item}\n" for user in range(4) for item in range(user, user + 4))
     (tmp_path / "bought.csv").write_text(f"user,item\n{lines}")
     (tmp_path / "ids.txt").write_text("u2\nu0\n")

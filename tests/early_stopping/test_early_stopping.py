@@ -111,7 +111,7 @@ def test_off_never_stops():
         (0.79, 0.81, True),
     ],
 )
-def test_an_improvement_of_exactly_min_delta_is_none_whatever_the_rounding(
+def test_an_improvement_of_exactly_min_delta_is_none_for_any_rounding(
     before: float, after: float, improves: bool
 ) -> None:
     rule = EarlyStopping(monitor="val/accuracy", min_delta=0.01)

@@ -160,7 +160,7 @@ def test_tables_that_predict_would_not_read_are_refused_before_the_export(
     assert not (folder / "out").exists()
 
 
-def test_sizes_of_columns_are_those_of_training() -> None:
+def test_sizes_of_columns_match_those_of_training() -> None:
     values = [
         {"name": "town", "kind": "category", "vocabulary": ["a", "b"]},
         {"name": "age", "kind": "number"},

@@ -249,7 +249,7 @@ BAD: Dict[str, Dict[str, np.ndarray]] = {
 
 
 @pytest.mark.parametrize("said", BAD)
-def test_files_of_strangers_are_refused(said: str, tmp_path: Path) -> None:
+def test_files_of_unknown_origin_are_refused(said: str, tmp_path: Path) -> None:
     folder = proof_folder(tmp_path / "export")
     np.savez(folder / standalone.PROOF_FILES, **BAD[said])
     with pytest.raises(DataError, match=said):
@@ -281,7 +281,7 @@ def test_files_that_predict_reads_otherwise_are_found(tmp_path: Path, monkeypatc
     assert file_proof.prove_examples("mxtrain.recommendation.exported_users", folder, nothing, nothing) == []  # type: ignore
 
 
-def test_first_inputs_are_those_of_the_network_itself() -> None:
+def test_first_inputs_match_those_of_the_network_itself() -> None:
     def predict(folder: Any, content: bytes, name: str) -> Any:
         yield folder.run({"x": np.ones(1)}, content.decode())
 

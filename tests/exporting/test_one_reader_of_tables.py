@@ -330,7 +330,7 @@ def test_written_numbers_are_read_as_in_training() -> None:
     assert folder.runs[0]["input1"].tolist() == [[1234.5, 12.5]]
 
 
-def test_numbers_of_json_have_a_point_whatever_the_decimal_sign_of_texts(tmp_path: Path) -> None:
+def test_numbers_of_json_have_a_point_for_any_decimal_sign_of_texts(tmp_path: Path) -> None:
     """`1.125` in a text with a decimal comma is 1125."""
     rows: List[Row] = [
         {"a": 1.125, "o": {"b": 2.5}, "c": "3,5"},

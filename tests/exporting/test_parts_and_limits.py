@@ -103,7 +103,7 @@ def test_large_weights_are_outside_of_the_file_and_are_needed(
         check_folder(str(exported))
 
 
-def test_a_full_disk_is_said_with_what_to_do(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_full_disk_is_reported_with_advice(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     def full(*arguments: Any, **options: Any) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 

@@ -49,7 +49,7 @@ def gradients_of(rng, workers, count, scale=1.0):
 @pytest.mark.slow
 @pytest.mark.parametrize("size", [1, 2, 3, 4])
 @pytest.mark.parametrize("kind", KINDS)
-def test_all_get_the_sum_of_what_was_sent_and_the_rest_is_kept(kind, size):
+def test_workers_get_the_sum_of_messages_and_keep_residuals(kind, size):
     for count in SIZES:
         rng, workers = np.random.RandomState(count), workers_of(compressor_of(kind, **KINDS[kind]), size, count)
         wanted, got = np.zeros(count), np.zeros(count)

@@ -378,7 +378,7 @@ def test_the_configuration_begins_with_what_was_typed_and_hides_defaults():
     ]
 
 
-def test_all_settings_are_shown_where_that_is_asked_for_and_branches_only_on_a_terminal():
+def test_all_settings_are_shown_on_request_and_branches_only_on_a_terminal():
     lines = shown(render_config(DESCRIBED, TYPED, full=True, plain=True))
     assert any(line.strip() == "model=lenet channels=[16,32] hidden=128" for line in lines)
     assert any(line.strip() == "checkpoint keep_last=2" for line in lines)
@@ -477,7 +477,7 @@ def test_standard_output_on_a_full_disk_does_not_stop_the_run(tmp_path):
     assert (done.returncode, done.stderr) == (0, b"still here\n")
 
 
-def test_the_command_to_go_on_does_not_begin_anew_or_end_at_once() -> None:
+def test_the_command_to_continue_does_not_start_again_or_end_at_once() -> None:
     given = ["kvstore=dist_sync", "++checkpoint.resume=never", "trainer.max_steps=10"]
     for result, kept in (
         (replace(ENDED["interrupted"], exit_code=75, cause="trainer.max_steps=10 reached"), given[:1]),

@@ -21,7 +21,7 @@ def test_the_rows_as_a_table(fake_run):
     assert read(fake_run.run_dir / "metrics.csv") == as_cells(fake_run.rows(30))
 
 
-def test_a_resumed_run_goes_on(fake_run):
+def test_a_resumed_run_continues(fake_run):
     fake_run.drive(Csv().build(), 1, 15)
     with open(fake_run.run_dir / "metrics.csv", "ab") as file:
         file.write(b"16,1,tr")

@@ -107,7 +107,7 @@ def test_kill_at_any_moment(fake_run, tmp_path):
     assert read(tmp_path / "metrics.jsonl") == fake_run.rows(last + 10)
 
 
-def test_rows_of_strangers_are_dropped(tmp_path):
+def test_rows_of_unknown_origin_are_dropped(tmp_path):
     """Numbers beyond float64 and int64, deep nesting, and a line that is too long to be a row."""
     path, good = tmp_path / "metrics.jsonl", b'{"step": 1}\n'
     odd = [b'{"step": 1e400}\n', b'{"step": ' + b"9" * 400 + b"}\n", b"[" * 2_000_000 + b"\n", b'{"step": NaN}\n']

@@ -189,7 +189,7 @@ def test_images_and_histograms_at_every_nth_validation(fake_run):
     assert [event.step for event in events.Histograms("parameters/features.0.bias")] == [10]
 
 
-def test_a_network_that_cannot_be_traced_is_trained_all_the_same(fake_run, caplog):
+def test_a_network_that_cannot_be_traced_is_trained_anyway(fake_run, caplog):
     def trace():
         raise RuntimeError("dynamic")
 

@@ -152,7 +152,7 @@ def curves(points):
     return {(tag, step): value for tag, step, value in points if (tag, step) in set(losses)}
 
 
-def test_a_killed_run_goes_on_at_mlflow_and_in_files_of_wandb(python, uri, tmp_path):
+def test_a_killed_run_continues_at_mlflow_and_in_files_of_wandb(python, uri, tmp_path):
     run_dir = tmp_path / "run"
     words = (
         "logger=[jsonl,console,mlflow,wandb]",

@@ -103,7 +103,7 @@ sys.stdin.readline()
 
 @pytest.mark.slow
 @pytest.mark.parametrize("ahead", [False, True])
-def test_a_killed_run_goes_on_without_gaps_and_repeated_points(fake_run, tracker, server, ahead):
+def test_a_killed_run_continues_without_gaps_and_repeated_points(fake_run, tracker, server, ahead):
     """At the checkpoint of step 20 the service has all up to step 10, or it is ahead with step 25."""
     process = subprocess.Popen(
         [sys.executable, "-c", KILLED, str(fake_run.run_dir), server.uri, "10", "25" if ahead else "-20"],
@@ -219,7 +219,7 @@ def test_a_process_that_dies_is_started_again(fake_run, tracker, server, caplog,
 
 
 @pytest.mark.slow
-def test_a_full_queue_is_said_once_and_push_sends_the_rest(fake_run, server, caplog, capsys):
+def test_a_full_queue_is_reported_once_and_push_sends_the_rest(fake_run, server, caplog, capsys):
     server.hangs_at = "/points"
     files = JsonlLogger("metrics.jsonl")
     fake_run.drive(files, 1, 30)
@@ -353,7 +353,9 @@ def test_a_missing_package_is_named_before_the_run(tmp_path, capsys):
 
 
 @pytest.mark.slow
-def test_training_goes_on_while_the_server_hangs_and_push_sends_the_same_points(server, tmp_path, monkeypatch, capsys):
+def test_training_continues_while_the_server_hangs_and_push_sends_the_same_points(
+    server, tmp_path, monkeypatch, capsys
+):
     """A whole run with a real server; what is sent while it trains and later differs in the last digits only."""
     words = (
         "--config-dir",
@@ -407,7 +409,7 @@ def test_a_run_may_end_before_it_starts_and_before_the_service_is_reached(fake_r
     assert threading.active_count() == 2 and before[0] == 3 and not tracker_processes()
 
 
-def test_a_run_directory_that_cannot_be_written_is_refused_and_one_that_goes_is_said(fake_run, tracker, server, caplog):
+def test_unwritable_run_directory_is_refused_and_a_removed_one_reported(fake_run, tracker, server, caplog):
     fake_run.run_dir = run_dir = fake_run.run_dir / "run"
     with pytest.raises(RunDirectoryError, match="run/tracker-http.json"):
         tracker.build().on_start(fake_run.info())

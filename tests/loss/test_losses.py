@@ -244,7 +244,7 @@ class Misshapen(Misspelt):
 
 
 @pytest.mark.parametrize("target, said", [(Misspelt, "has no attribute 'log_sofmax'"), (Unknown, "'alfa'")])
-def test_a_mistake_in_a_loss_of_ones_own_is_said_with_its_line(target, said):
+def test_a_mistake_in_a_loss_of_ones_own_is_reported_with_its_line(target, said):
     lines, first = inspect.getsourcelines(target.hybrid_forward)
     spec = CustomLoss(target=target)
     with pytest.raises(ConfigError, match=f"fails: AttributeError: .*{said}.* \\({__file__}:{first + 1}\\)\\.$"):

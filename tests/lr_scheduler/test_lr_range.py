@@ -81,7 +81,7 @@ def test_lr_find_trains_a_copy_here(tmp_path, monkeypatch, capfd) -> None:
 
 
 @pytest.mark.slow
-def test_losses_are_those_of_a_run_with_these_rates(tmp_path) -> None:
+def test_losses_match_those_of_a_run_with_these_rates(tmp_path) -> None:
     """Of several epochs, with two devices and a batch size that does not divide the samples."""
     words = ("debug=fast", "model=lenet", "optimizer=adam", "parallel=data", "parallel.devices=cpu:2")
     words = (*words, "trainer.limit_train_batches=null", "dataset.batch_size=400", "dataset.eval_batch_size=400")

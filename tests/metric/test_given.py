@@ -55,7 +55,7 @@ def test_predictions_and_targets_have_their_shapes() -> None:
     assert measured(metric, prediction_N, target_N) == 0.25
 
 
-def test_a_metric_begins_anew() -> None:
+def test_a_metric_starts_again() -> None:
     metric = mx.metric.MAE()
     prediction_N, target_N = np.float32([[1], [2], [3]]), np.float32([[1], [1], [1]])
     assert [measured(metric, prediction_N, target_N) for _ in range(2)] == [1.0, 1.0]

@@ -37,7 +37,7 @@ def test_it_equals_scipys(kind: Any) -> None:
 
 
 @pytest.mark.parametrize("kind", EXPECTED)
-def test_the_result_does_not_depend_on_who_measured_what(kind: Any) -> None:
+def test_result_does_not_depend_on_the_measuring_worker(kind: Any) -> None:
     """To the bit; one worker has nothing, and a sample that two have seen counts once."""
     alone = measured(kind(), Store(), [np.arange(97)])
     for shares in ([range(60), range(60, 97), []], [range(1, 97, 2), [], range(0, 97, 2)], [range(97), [5], [6, 7]]):

@@ -164,7 +164,7 @@ def test_bleu_of_short_texts_is_that_of_the_orders_they_have(given: List[Tuple[s
     assert usual.score == pytest.approx(value if len(given[0][0].split()) == 4 else 0.0)
 
 
-def test_parts_meet_to_the_bit_whoever_measured_them() -> None:
+def test_parts_meet_bit_for_bit_on_any_worker() -> None:
     given, metrics = pairs(60), [Bleu(), Chrf(word_order=2), Bleu(tokenize="char"), SentenceAccuracy()]
     alone = collect(metrics, given, range(60))
     assert 0 < alone[3] < 1 and alone[3] == np.mean([found == right for found, right in given])

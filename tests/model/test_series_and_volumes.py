@@ -42,7 +42,7 @@ def test_weights_can_be_written_after_inference(layer, shape) -> None:
         (lambda: (nn.Conv3D(8, 3, activation="relu"), nn.MaxPool3D(2)), VOLUME),
     ],
 )
-def test_training_goes_on_after_validations(layers, shape, placement, tmp_path) -> None:
+def test_training_continues_after_validations(layers, shape, placement, tmp_path) -> None:
     rng = np.random.default_rng(0)
     x, y = rng.normal(size=(40, *shape)).astype("float32"), rng.integers(0, 2, 40)
     network = network_of(*layers(), nn.Dense(2))

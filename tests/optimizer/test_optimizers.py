@@ -46,7 +46,7 @@ def test_every_optimizer_of_mxnet_has_an_option():
 
 
 @pytest.mark.parametrize("kind", ALL, ids=lambda c: c.mxnet_name)
-def test_state_survives_a_checkpoint_to_the_bit(kind):
+def test_state_survives_a_checkpoint_bit_for_bit(kind):
     spec = kind(wd=0.0 if kind is optimizers.GroupAdaGrad else 0.01)
     shapes = MATRICES if kind is optimizers.GroupAdaGrad else SHAPES
     values = weights(shapes)

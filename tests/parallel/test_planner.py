@@ -96,5 +96,5 @@ def test_stages_of_parameters() -> None:
         ([1], [4], [(0, 0), (1, 0), (2, 0), (4, 1)]),
     ],
 )
-def test_operators_that_stand_alone(alone: Any, cuts: Any, wanted: Any) -> None:
+def test_single_operators(alone: Any, cuts: Any, wanted: Any) -> None:
     assert isolate(alone, cuts, 6) == wanted

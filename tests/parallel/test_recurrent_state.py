@@ -86,7 +86,7 @@ def test_each_row_gets_its_own_state(name: str) -> None:
     assert state.asnumpy().tolist() == own.asnumpy().tolist()
 
 
-def test_a_checkpoint_goes_on_under_another_placement_to_the_same_numbers() -> None:
+def test_a_checkpoint_continues_under_another_placement_to_the_same_numbers() -> None:
     made, wanted = batches()
     before = build(*PLACEMENTS["hybrid"])
     for batch in made[:2]:
@@ -98,9 +98,7 @@ def test_a_checkpoint_goes_on_under_another_placement_to_the_same_numbers() -> N
 
 
 @pytest.mark.parametrize("num_workers", [1, 2, ROWS + 1])
-def test_a_checkpoint_that_is_written_before_the_next_batch_is_the_one_that_was_read(
-    num_workers: int, monkeypatch: Any
-) -> None:
+def test_checkpoint_written_before_the_next_batch_is_consistent(num_workers: int, monkeypatch: Any) -> None:
     made, _ = batches()
     alone = build(*PLACEMENTS["single"])
     for batch in made[:2]:

@@ -73,7 +73,7 @@ def test_a_plain_dense_loop_of_gluons_gives_the_same_weights(momentum: float) ->
     [*((kind, True) for kind in ROWWISE), *((kind, False) for kind in ADAM)],
     ids=lambda value: value.__name__ if isinstance(value, type) else {True: "", False: "without_own_operator"}[value],
 )
-def test_exact_updates_are_the_dense_ones_to_the_bit(kind: Any, own: bool, monkeypatch: Any) -> None:
+def test_exact_updates_are_the_dense_ones_bit_for_bit(kind: Any, own: bool, monkeypatch: Any) -> None:
     """Untouched rows decay and go on by their momentum, a piece of the table at a time."""
     monkeypatch.setattr("mxtrain.optimizer.rows.ELEMENTS_AT_ONCE", 7 * 4)  # 7 rows, of which the last piece has 5
     if not own:
@@ -197,7 +197,7 @@ def test_no_array_but_the_table_and_its_state_has_all_rows() -> None:
     assert step.strategy.values["second.weight"].shape == (ROWS, 4)
 
 
-def test_predictions_are_the_dense_ones_whatever_the_size_of_a_batch() -> None:
+def test_predictions_are_the_dense_ones_for_any_size_of_a_batch() -> None:
     """More distinct ids than the network has room for; a few; and the whole network once it is gathered."""
     step = build_step(optimizers.SGD(), batch_size=2)
     dense = build_network(False)

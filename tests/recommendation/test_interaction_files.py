@@ -214,7 +214,7 @@ def test_mistakes_are_named_by_file_and_line(tmp_path: Path, name: str, content:
 
 
 @pytest.mark.slow
-def test_a_check_lists_all_that_is_wrong_and_goes_on(tmp_path: Path, capsys: Any) -> None:
+def test_check_lists_all_problems_and_continues(tmp_path: Path, capsys: Any) -> None:
     good = [f"{user}\t{item}\t3\t{item}" for user in range(3) for item in range(user, user + 4)]
     (tmp_path / "u.data").write_text("\n".join([*good, "7\t8\tx\t9", "1\t2"]) + "\n")
     words = ["dataset=movielens", f"dataset.root={tmp_path}", "dataset.sampled_negatives=1"]

@@ -64,7 +64,7 @@ def test_a_training_sample_is_a_user_its_item_and_items_he_lacks(splits: List[In
     assert seen == set(zip(source.train_items.user_P.tolist(), source.train_items.item_P.tolist()))
 
 
-def test_negatives_and_long_histories_are_drawn_anew_in_each_epoch(splits: List[Interactions]) -> None:
+def test_negatives_and_long_histories_are_drawn_again_in_each_epoch(splits: List[Interactions]) -> None:
     def by_sample(seed: int, epoch: int) -> Any:
         found = {}
         for batch in batches(splits[0], train=True, seed=seed, epoch=epoch):

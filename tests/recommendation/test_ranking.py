@@ -78,7 +78,7 @@ def collected(rows: np.ndarray) -> Ranks:
 
 
 @pytest.mark.parametrize("k", [1, 3, 10])
-def test_among_all_items_whoever_measured_which(k: int) -> None:
+def test_ranks_among_all_items_on_any_worker(k: int) -> None:
     metrics = (HitRateAmongAll(k=k), NDCGAmongAll(k=k))
     alone = [metric.compute(collected(np.arange(USERS))) for metric in metrics]
     assert alone == pytest.approx(expected(k, among_all=True), abs=1e-12)

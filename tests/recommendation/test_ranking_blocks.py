@@ -42,7 +42,7 @@ FORMULAS: Dict[Any, Callable[[np.ndarray, np.ndarray], Tuple[float, float]]] = {
 
 @pytest.mark.parametrize("kind", FORMULAS)
 @pytest.mark.parametrize("is_hybrid", [False, True])
-def test_they_are_what_their_papers_say(kind: Any, is_hybrid: bool) -> None:
+def test_scores_follow_their_papers(kind: Any, is_hybrid: bool) -> None:
     loss: RankingLoss = kind()
     block = loss.build(1, training=True)
     if is_hybrid:

@@ -41,7 +41,7 @@ def test_advantages_are_weighted_sums_of_errors_up_to_the_end_of_the_episode() -
             assert found[step, environment] == pytest.approx(wanted, rel=1e-12)
 
 
-def test_discounted_sums_go_on_from_roll_out_to_roll_out_and_begin_anew_behind_an_end() -> None:
+def test_discounted_sums_continue_from_roll_out_to_roll_out_and_start_again_behind_an_end() -> None:
     reward, ended = np.array([[1.0], [2.0], [4.0], [8.0]]), np.array([[0.0], [0.0], [1.0], [0.0]])
     whole, left = discounted_sums(reward, ended, np.array([16.0]), 0.5)
     assert whole.ravel().tolist() == [9.0, 6.5, 7.25, 8.0] and left.tolist() == [8.0]
@@ -50,7 +50,7 @@ def test_discounted_sums_go_on_from_roll_out_to_roll_out_and_begin_anew_behind_a
     np.testing.assert_array_equal(np.concatenate([first, second]), whole)
 
 
-def test_running_moments_are_those_of_all_rows_of_all_workers() -> None:
+def test_running_moments_match_those_of_all_rows_of_all_workers() -> None:
     rng = np.random.RandomState(0)
     parts = [[1e4 + rng.randn(size, 2) * 3 for size in sizes] for sizes in ((5, 1, 7), (2, 4, 0))]
     moments = RunningMoments((2,))

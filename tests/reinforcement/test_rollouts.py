@@ -160,7 +160,7 @@ def test_resumed_rollouts_have_the_same_bits(stop: int, name: str) -> None:
         np.testing.assert_array_equal(found[1], wanted[1])
 
 
-def test_an_environment_that_is_no_function_of_its_seed_begins_anew_and_that_is_said(caplog: Any) -> None:
+def test_unseeded_environment_starts_again_and_is_reported(caplog: Any) -> None:
     settings = Gymnasium(**SMALL, id="Counting-v0", kwargs={"goes_wrong": "unseeded"})
     first, second = loader_of(settings), loader_of(settings)
     batches(first, count=6)
@@ -187,7 +187,7 @@ def test_a_state_of_other_environments_is_refused() -> None:
         )
 
 
-def test_workers_that_come_or_go_make_all_environments_begin_anew() -> None:
+def test_workers_that_come_or_go_make_all_environments_start_again() -> None:
     loader = loader_of(Gymnasium(**SMALL))
     batches(loader, count=2)
     loader.world = World(0, 2)

@@ -115,7 +115,7 @@ def test_applying_twice_is_the_same_as_once() -> None:
     assert environ == before
 
 
-def test_too_late_is_said_and_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_late_is_reported_and_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "mxnet", sys)
     environ: dict[str, str] = {}
     report = apply(Runtime(threads=3), environ=environ)

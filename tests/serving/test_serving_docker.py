@@ -24,7 +24,7 @@ def steps(word: str) -> list:
     return re.findall(rf"^{word} (.*)$", text, re.MULTILINE)
 
 
-def test_its_versions_are_those_of_the_extra() -> None:
+def test_its_versions_match_those_of_the_extra() -> None:
     given = dict(re.findall(r"^([\w-]+)(\S*)", (EXAMPLE / "requirements.txt").read_text("utf-8"), re.MULTILINE))
     project = (ROOT / "pyproject.toml").read_text("utf-8")
     extra = json.loads(re.findall(r"^serve = (\[.*\])$", project, re.MULTILINE)[0])

@@ -89,7 +89,7 @@ def expected_scores(user: int, town: int, age: float) -> np.ndarray:
 
 
 @pytest.mark.parametrize("batch, rows", [("batch", [4]), (1, [1] * 4)])
-def test_scores_are_those_of_numpy(batch: Any, rows: List[int]) -> None:
+def test_scores_match_those_of_numpy(batch: Any, rows: List[int]) -> None:
     folder = Folder(batch)
     network = ExportedRecommender(folder)
     request = network.request({"user": "u2", "history": ["i7"]}, "here")
@@ -186,7 +186,7 @@ def test_features_that_do_not_fit_are_refused(name: str) -> None:
         ExportedRecommender(folder)
 
 
-def test_signatures_of_strangers_are_refused() -> None:
+def test_signatures_of_unknown_origin_are_refused() -> None:
     folder = Folder()
     folder.signature["signature"]["user_columns"] = [{"name": "x", "kind": "indexed", "buckets": 3, "length": 2}]
     with pytest.raises(ValueError, match="kinds of columns with features are category, hashed, number"):

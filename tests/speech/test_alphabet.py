@@ -35,7 +35,7 @@ def test_transcripts_are_normalised() -> None:
         ("a+b $3", "a+b $3"),
     ],
 )
-def test_punctuation_is_taken_out_where_that_is_asked_for(text: str, left: str) -> None:
+def test_punctuation_is_taken_out_on_request(text: str, left: str) -> None:
     assert normalized(text, "lower", "remove") == left
     assert normalized("Hello, world!", "lower") == "hello, world!"
 

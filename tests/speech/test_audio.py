@@ -76,7 +76,7 @@ def test_utterances_become_frames_and_characters(tmp_path: Path) -> None:
     assert (hidden[0] == hidden[1]).all() and (hidden[0] != hidden[2]).any() and (hidden[0] == 0).any()
 
 
-def test_features_are_computed_once_whatever_the_threads(tmp_path: Path, monkeypatch: Any) -> None:
+def test_features_are_computed_once_for_any_number_of_threads(tmp_path: Path, monkeypatch: Any) -> None:
     path = manifest(tmp_path)
     count = []
     compute = prepared.compute_utterance
@@ -117,7 +117,7 @@ def test_other_parts_and_other_features_are_other_frames(tmp_path: Path) -> None
 
 
 @pytest.mark.slow
-def test_an_interrupted_preparation_goes_on_behind_what_is_on_the_disk(tmp_path: Path, monkeypatch: Any) -> None:
+def test_an_interrupted_preparation_continues_behind_what_is_on_the_disk(tmp_path: Path, monkeypatch: Any) -> None:
     path = manifest(tmp_path)
     monkeypatch.setattr(prepared, "_BYTES_PER_BLOCK", 1)
     compute, count = prepared.compute_utterance, []

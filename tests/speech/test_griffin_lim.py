@@ -36,7 +36,7 @@ def speech() -> np.ndarray:
     return say(symbols, [round(8000 * PHONEMES[symbol].duration_s) for symbol in symbols], 8000, 0)
 
 
-def test_spectra_are_those_of_scipy_and_come_back() -> None:
+def test_spectra_match_those_of_scipy_and_come_back() -> None:
     sound_S = chirp()[: 256 + 64 * 50]
     window = scipy.signal.get_window("hann", 256)
     _, _, wanted_PT = scipy.signal.stft(

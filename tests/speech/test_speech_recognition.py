@@ -258,7 +258,7 @@ def test_bfloat16_is_the_same_under_a_placement_and_near_float32(describe_run: A
 
 
 @pytest.mark.slow
-def test_recordings_have_the_same_bits_whatever_the_threads_and_the_batches_ahead(
+def test_recordings_have_the_same_bits_for_any_threads_and_prefetching(
     train_run: Any, tmp_path: Path, monkeypatch: Any
 ) -> None:
     given = ("dataset=speech_manifest", recordings(tmp_path), *AUDIO, "dataset.batch_seconds=4")

@@ -37,7 +37,7 @@ def test_workers_share_each_batch_in_one_shape(size: int) -> None:
     assert any(max(longest) != min(longest) for longest in shapes), "a share alone would be shorter"
 
 
-def test_an_epoch_goes_on_in_its_middle() -> None:
+def test_an_epoch_continues_in_its_middle() -> None:
     whole = [arrays(batch) for batch in loader().epoch(2)]
     rest = [arrays(batch) for batch in loader().epoch(2, 3)]
     assert len(whole) == 5 and len(rest) == 2
@@ -46,7 +46,7 @@ def test_an_epoch_goes_on_in_its_middle() -> None:
             np.testing.assert_array_equal(found, wanted)
 
 
-def test_scores_and_characters_are_those_of_their_lines() -> None:
+def test_scores_and_characters_match_those_of_their_lines() -> None:
     given = loader(train=False)
     for batch in given.epoch():
         frames, lengths, labels, scores = arrays(batch)

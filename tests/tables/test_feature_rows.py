@@ -222,7 +222,7 @@ def test_columns_that_cannot_be_are_refused_by_name(columns: Any, said: str) -> 
         FeatureTable(columns=columns)
 
 
-def test_rows_of_one_class_are_said(tmp_path: Path) -> None:
+def test_rows_of_one_class_are_reported(tmp_path: Path) -> None:
     for last, said in (("1", True), ("0", False)):
         rows = [{**row, "target": "1"} for row in rows_of(60, 0)]
         rows[0]["target"] = last

@@ -48,7 +48,7 @@ def softmax(score_NK: np.ndarray) -> np.ndarray:
     return exponential_NK / exponential_NK.sum(axis=1, keepdims=True)
 
 
-def test_metrics_of_several_classes_are_those_of_scikit_learn() -> None:
+def test_metrics_of_several_classes_match_those_of_scikit_learn() -> None:
     draw = np.random.RandomState(1)
     score_NK, label_N = 2 * draw.randn(90, 4), draw.randint(0, 4, 90)
     share_NK, target_NK = softmax(score_NK), np.eye(4)[label_N]

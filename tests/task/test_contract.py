@@ -374,7 +374,7 @@ def test_a_task_is_the_same_with_two_workers(small: Any, name: str) -> None:
     "name",
     rest_in_zoo([*TASKS, *TWO_STAGES], "detection", "reinforcement_learning", "translation"),
 )
-def test_a_killed_task_goes_on_to_the_same_bits(train_run: Any, small: Any, tmp_path: Path, name: str) -> None:
+def test_a_killed_task_continues_with_the_same_bits(train_run: Any, small: Any, tmp_path: Path, name: str) -> None:
     words = (
         *words_of(small, name),
         "dataset.batch_size=8",

@@ -47,7 +47,7 @@ def test_negative_attributions_are_blue() -> None:
     assert (tile[130:, 130:, 2] > tile[130:, 130:, 0] + 100).all()
 
 
-def test_no_heat_is_said() -> None:
+def test_empty_heat_map_is_reported() -> None:
     tile = hot_tile(attribution(np.zeros((8, 8))))
     assert len(np.unique(tile[:20, :60])) > 1 and len(np.unique(tile[40:])) == 1
 

@@ -212,7 +212,7 @@ def test_other_numbers_in_order_are_features(tmp_path: Path, name: str) -> None:
     assert numbers_of(write(tmp_path / "a.csv", numbered(name, 0)))[0] == [name, "a", "b"]
 
 
-def test_whole_numbers_that_32_bits_do_not_hold_are_said(tmp_path: Path, caplog: Any) -> None:
+def test_integers_beyond_32_bits_are_reported(tmp_path: Path, caplog: Any) -> None:
     caplog.set_level(logging.INFO)
     rows = [(str(20240101 + number), str(number % 2)) for number in range(12)]
     path = write(tmp_path / "a.csv", table([("day", "target"), *rows], ","))
@@ -228,14 +228,14 @@ def test_texts_among_numbers_are_shown_with_their_line(tmp_path: Path) -> None:
         NumberTable(train=path).open()
 
 
-def test_words_for_missing_categories_are_said(tmp_path: Path, caplog: Any) -> None:
+def test_words_for_missing_categories_are_reported(tmp_path: Path, caplog: Any) -> None:
     caplog.set_level(logging.INFO)
     rows = [(("NA", "DE", "")[number % 3], str(number % 2)) for number in range(30)]
     FeatureTable(train=write(tmp_path / "a.csv", table([("country", "target"), *rows], ","))).open()
     assert "'NA' in 'country' is read as a missing value" in caplog.text
 
 
-def test_values_spelled_alike_are_said(tmp_path: Path, caplog: Any) -> None:
+def test_values_spelled_alike_are_reported(tmp_path: Path, caplog: Any) -> None:
     caplog.set_level(logging.INFO)
     rows = [(("York", "york ", "Bath")[number % 3], str(number % 2)) for number in range(30)]
     FeatureTable(train=write(tmp_path / "a.csv", table([("town", "target"), *rows], ","))).open()

@@ -149,7 +149,7 @@ class Steps(gluon.HybridBlock):
         return F.floor(4 * x).sum(axis=(2, 3))
 
 
-def test_an_incomplete_sum_is_said() -> None:
+def test_an_incomplete_sum_is_reported() -> None:
     (one,) = found_by(build_method("integrated_gradients", WithParameter(Steps()), "auto", SHAPE), np.ones((1, *SHAPE)))
     assert one.facts["steps"] == MAX_STEPS and one.facts["error"] == 1 and not one.heat_hw.any()
 

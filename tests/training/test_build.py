@@ -121,7 +121,7 @@ def test_a_signature_survives_a_checkpoint() -> None:
 
 
 @pytest.mark.slow
-def test_devices_that_wait_for_each_other_are_looked_at_and_one_where_asked(built_run: Any) -> None:
+def test_waiting_devices_are_inspected_and_a_single_one_on_request(built_run: Any) -> None:
     assert built_run()._profiling is None
     assert built_run("parallel=data", "parallel.devices=cpu:2")._profiling is not None
     assert built_run("parallel=data", "parallel.devices=cpu:3")._profiling is not None
@@ -135,7 +135,7 @@ def test_folders_on_the_way_to_the_run_directory_are_made(describe_run: Any, tmp
 
 
 @pytest.mark.slow
-def test_strategy_of_several_devices_on_one_is_said(describe_run: Any) -> None:
+def test_strategy_of_several_devices_on_one_is_reported(describe_run: Any) -> None:
     meter, workers = SimpleNamespace(weighted=False), SimpleNamespace(updates=False)
     for overrides, is_said in (
         (["parallel=data"], False),

@@ -253,7 +253,9 @@ def test_damaged_bundles_are_refused(exploded: Path, tmp_path: Path, kind: str) 
         read_bundle(tmp_path)
 
 
-def test_bundles_of_strangers_run_no_code(exploded: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_bundles_of_unknown_origin_run_no_code(
+    exploded: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     for name in ("bundle.json", "arrays.npz"):
         (tmp_path / name).write_bytes((exploded / name).read_bytes())
     change(tmp_path, lambda facts: facts["run"]["description"]["model"].update(_target_="evil.Net"))

@@ -386,7 +386,7 @@ def test_a_run_that_is_continued_ends_the_same_under_every_placement(name, tmp_p
 
 
 @pytest.mark.zoo
-def test_a_killed_run_ends_the_same_where_all_that_is_placed_comes_together(tmp_path):
+def test_killed_run_with_all_placements_ends_the_same(tmp_path):
     unbroken, run_dir = tmp_path / "unbroken", tmp_path / "run"
     train_here(unbroken, *PLACED, *PLACEMENTS["global"], "model.dropout=0.3")
     # A cache of its own: the cut must come from the checkpoint.
@@ -404,7 +404,7 @@ def test_a_killed_run_ends_the_same_where_all_that_is_placed_comes_together(tmp_
 
 
 @pytest.mark.slow
-def test_a_checkpoint_goes_on_under_any_other_placement(tmp_path, train_run):
+def test_a_checkpoint_continues_under_any_other_placement(tmp_path, train_run):
     """The same samples, optimizer state and schedule: losses agree to rounding."""
     one, run_dir = tmp_path / "one", tmp_path / "run"
     exact = ("model.batch_norm=false", "optimizer=sgd", "optimizer.lr=0.01")
@@ -448,7 +448,7 @@ def test_a_reference_that_scales_nothing_is_the_same_run(describe_run):
     assert differences(plain, scaled) == ["  trainer.reference_batch_size: was null, now 128"]
 
 
-def test_null_is_what_stands_where_nothing_does(describe_run):
+def test_null_replaces_missing_values(describe_run):
     now = describe_run().config
     before = {**now, "trainer": {name: value for name, value in now["trainer"].items() if name != "ema_decay"}}
     assert differences(before, now) == differences(now, before) == []

@@ -443,7 +443,7 @@ class Points(Callback):
 
 
 @pytest.mark.slow
-def test_the_points_of_a_curve_are_of_as_many_steps_each_and_the_same_after_an_interruption(describe_run, tmp_path):
+def test_points_of_a_curve_span_equal_steps_also_after_an_interruption(describe_run, tmp_path):
     def points(folder, *limits, log_interval=5):
         found = Points()
         for limit in limits:

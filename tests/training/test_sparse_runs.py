@@ -54,7 +54,7 @@ def train(describe_run: Any, settings: Any, tmp_path: Path) -> Any:
 
 
 @pytest.mark.slow
-def test_a_sparse_run_has_the_dense_runs_weights_and_goes_on_from_its_checkpoint(train: Any) -> None:
+def test_a_sparse_run_has_the_dense_runs_weights_and_continues_from_its_checkpoint(train: Any) -> None:
     """Either form goes on from the other's checkpoint: they are the same bytes."""
     dense = train("dense", *ADAM, "trainer.sparse_grad=false")
     sparse = train("sparse", *ADAM, "trainer.sparse_grad=true")
@@ -102,7 +102,7 @@ def test_verify_compares_with_the_dense_computation(describe_run: Any, settings:
 
 
 @pytest.mark.slow
-def test_verify_finds_rows_that_do_not_go_on_by_their_momentum(
+def test_verify_finds_rows_that_do_not_continue_by_their_momentum(
     describe_run: Any, settings: Any, monkeypatch: Any
 ) -> None:
     monkeypatch.setattr("mxtrain.optimizer.updater.exact_update", lazy_update)
@@ -122,7 +122,7 @@ def test_the_summary_counts_all_rows(describe_run: Any, settings: Any, tmp_path:
 
 
 @pytest.mark.slow
-def test_a_large_table_that_stays_dense_is_said(
+def test_a_large_table_that_stays_dense_is_reported(
     describe_run: Any, settings: Any, tmp_path: Path, caplog: Any, monkeypatch: Any
 ) -> None:
     monkeypatch.setattr("mxtrain.training.network.PAYS_FROM", 100)

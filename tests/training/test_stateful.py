@@ -67,7 +67,7 @@ class Remembering(Classification):
 
 
 @pytest.mark.slow
-def test_a_tasks_own_state_is_resumed_to_the_bit(train_run: Any, tmp_path: Path) -> None:
+def test_a_tasks_own_state_is_resumed_bit_for_bit(train_run: Any, tmp_path: Path) -> None:
     _, whole = train_run(*GIVEN, "trainer.max_steps=9", "trainer.max_epochs=null", run_dir=tmp_path / "whole")
     for steps in (4, 9):
         _, last = train_run(*GIVEN, f"trainer.max_steps={steps}", "trainer.max_epochs=null", run_dir=tmp_path / "parts")

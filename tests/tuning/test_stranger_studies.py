@@ -146,7 +146,7 @@ def placed(value: Any, folder: Path) -> Any:
 @pytest.mark.parametrize(
     "form, command", [*((form, "") for form in (*CODE, *FILES)), ("callback target", "worker"), ("log file", "worker")]
 )
-def test_a_study_of_a_stranger_is_refused_before_anything_is_imported_or_written(
+def test_study_of_unknown_origin_is_refused_before_imports_and_writes(
     stranger: Stranger, trained: List[StudyDescription], capsys: pytest.CaptureFixture, form: str, command: str
 ) -> None:
     stranger.change(**placed({**CODE, **FILES}[form], stranger.folder))

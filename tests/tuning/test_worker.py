@@ -59,7 +59,7 @@ def test_a_population_draws_all_members_and_starts_them_in_turn(tmp_path: Path) 
     assert [job.run_dir.name for job in jobs] == ["0", "1", "2", "3"] and all(job.words == [] for job in jobs)
 
 
-def test_waiting_for_other_workers_is_said_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_waiting_for_other_workers_is_reported_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     said: List[str] = []
     trials = [SimpleNamespace(state=SimpleNamespace(is_finished=lambda: len(slept) == 3))]
     slept: List[float] = []

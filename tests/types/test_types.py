@@ -18,7 +18,7 @@ def mypy(*arguments: str, cache: Path) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.slow
-def test_a_type_checker_finds_no_errors_here_and_those_of_who_imports_the_package(tmp_path: Path) -> None:
+def test_type_checker_finds_errors_of_importing_code_only(tmp_path: Path) -> None:
     """About 20 s: of all of mxtrain/, with what pyproject.toml says, and of a file that takes its types from there."""
     assert (ROOT / "mxtrain" / "py.typed").is_file()
     own = tmp_path / "own.py"

@@ -74,7 +74,7 @@ def test_a_fold_is_an_ordinary_run_and_the_group_has_mean_and_deviation(tmp_path
 
 
 @pytest.mark.slow
-def test_a_killed_group_goes_on_where_it_stopped(tmp_path: Path) -> None:
+def test_a_killed_group_continues_where_it_stopped(tmp_path: Path) -> None:
     settings = (*CHEAP, "trainer.max_epochs=4", "checkpoint.every_steps=3", "model.dropout=0.3")
     killed = Process(tmp_path / "cv", *settings)
     killed.wait_until(lambda: any((tmp_path / "cv/fold-2/checkpoints").glob("step-*")))

@@ -81,7 +81,7 @@ def test_jobs_have_their_own_directories_and_one_failure_stops_no_other(mxtrain)
 
 
 @pytest.mark.zoo
-def test_a_finished_job_goes_on_where_more_epochs_are_asked_for(mxtrain) -> None:
+def test_a_finished_job_continues_where_more_epochs_are_asked_for(mxtrain) -> None:
     sweep = ("-m", *FAST, "lr_scheduler=constant", "trainer.seed=1,2")
     assert mxtrain(*sweep, mxnet=True).returncode == 0
     done = mxtrain(*sweep, "trainer.max_epochs=2", mxnet=True)

@@ -51,7 +51,7 @@ def test_it_is_made_once_and_found_by_what_it_is_made_of():
     assert (cache_folder() / ROOT).stat().st_mode & 0o777 == 0o700
 
 
-def test_a_failure_is_said_and_what_is_whole_is_kept():
+def test_failure_is_reported_and_whole_files_are_kept():
     calls = []
 
     def fail():
@@ -92,7 +92,7 @@ def interrupted():
     return part
 
 
-def test_changed_byte_in_a_committed_block_is_prepared_anew(caplog):
+def test_changed_byte_in_a_committed_block_is_prepared_again(caplog):
     part = interrupted()
     content = bytearray((part / "x.values").read_bytes())
     content[5] ^= 1
@@ -103,7 +103,7 @@ def test_changed_byte_in_a_committed_block_is_prepared_anew(caplog):
 
 
 @pytest.mark.parametrize("spoil", ["pipe", "folder", "link"])
-def test_block_file_that_is_no_file_is_prepared_anew(spoil, tmp_path):
+def test_block_file_that_is_no_file_is_prepared_again(spoil, tmp_path):
     path = interrupted() / "x.values"
     path.unlink()
     (tmp_path / "other").write_bytes(bytes(20))

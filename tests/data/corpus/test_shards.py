@@ -70,7 +70,7 @@ def test_empty_corpus_is_valid(tmp_path):
     assert len(found) == 0 and found.array("frame").shape == (0, 3) and found.offsets("token").tolist() == [0]
 
 
-def test_an_interrupted_writer_goes_on_behind_the_last_block(tmp_path):
+def test_an_interrupted_writer_continues_behind_the_last_block(tmp_path):
     writer = ShardWriter(tmp_path, "a", FORMS)
     writer.append(*records(0, 3))
     writer.commit()

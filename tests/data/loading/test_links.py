@@ -120,7 +120,7 @@ def test_folders_of_texts(tmp_path):
     assert [len(splits.train), sum(map(len, splits.train.documents)) + sum(map(len, splits.val.documents))] == [2, 8]
 
 
-def test_walking_is_in_order_whatever_the_disk_says(tmp_path):
+def test_walking_is_in_order_for_any_order_of_the_disk(tmp_path):
     names = [f"{number}.txt" for number in np.random.RandomState(0).permutation(30)]
     for name in names:
         (tmp_path / name).write_text("")

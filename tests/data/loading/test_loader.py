@@ -66,7 +66,7 @@ def test_training_shuffles_by_seed_and_epoch():
 
 
 @pytest.mark.parametrize("augment", [Augment(crop_padding=2, flip=True, cutout=3), ALL])
-def test_same_batches_however_they_are_made(augment):
+def test_batches_do_not_depend_on_the_construction(augment):
     expected = read(make_loader(train=True, augment=augment, prefetch=0).epoch(3))
     assert_same(read(make_loader(train=True, augment=augment, prefetch=4).epoch(3)), expected)
     for workers in (1, 3):

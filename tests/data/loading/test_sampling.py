@@ -146,7 +146,7 @@ def assert_same(left: list, right: list) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("augment", [Augment(crop_padding=2, flip=True), Augment(flip=True, mixup=0.3, cutmix=1.0)])
-def test_batches_are_the_same_however_they_are_made(augment: Augment) -> None:
+def test_batches_do_not_depend_on_their_construction(augment: Augment) -> None:
     expected = read(loader(augment=augment, prefetch=0).epoch(2))
     source = InTasks(loader().source)
     for workers in (1, 3):
@@ -278,7 +278,7 @@ def test_a_source_that_says_no_classes_is_refused() -> None:
 
 
 @pytest.mark.slow
-def test_a_run_is_balanced_and_goes_on_where_it_was(train_run: Any, tmp_path: Path, caplog: Any) -> None:
+def test_a_run_is_balanced_and_continues_where_it_was(train_run: Any, tmp_path: Path, caplog: Any) -> None:
     """Broken off within an epoch and continued, it has the weights of a run that was not."""
     small = (
         "model=mlp",

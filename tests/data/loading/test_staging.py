@@ -118,7 +118,7 @@ def test_no_array_is_overwritten_before_it_arrived(count: int, dtype: str) -> No
         np.testing.assert_array_equal(one.asnumpy(), np.full((64, 257), number % 251, dtype))
 
 
-def test_buffers_are_few_whatever_the_lengths() -> None:
+def test_buffers_are_few_for_any_lengths() -> None:
     staging = Staging(HOST, DEVICE, 2)
     for length in [*range(1, 129), *range(1, 129)]:
         assert staging.copy(np.zeros((8, length), np.float32)).shape == (8, length)

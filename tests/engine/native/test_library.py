@@ -102,7 +102,7 @@ def test_a_cache_that_cannot_be_written_is_a_reason(tmp_path):
 
 @needs_compiler
 @pytest.mark.parametrize("content", [b"", b"nonsense", pytest.param(None, marks=pytest.mark.slow)])
-def test_a_damaged_library_is_made_anew(cache, quick, content):
+def test_a_damaged_library_is_made_again(cache, quick, content):
     """A full disk or another program may damage a cached library, and loading half of one ends the process."""
     path = native.library().path
     whole = path.read_bytes()

@@ -172,7 +172,7 @@ def test_attention_to_another_text_takes_any_sizes(dtype, sizes, sources):
 
 
 @pytest.mark.parametrize("shapes", [[(3, 2, 8), (4, 2, 8)], [(3, 2, 8), (4, 3, 16)], [(3, 2, 9), (4, 2, 18)]])
-def test_attention_refuses_what_does_not_fit(shapes):
+def test_attention_refuses_wrong_arguments(shapes):
     with pytest.raises(mx.MXNetError):
         nd._internal._mxtrain_cross_attention(*map(nd.ones, shapes), nd.array([4, 4]), num_heads=2)[0].wait_to_read()
 
@@ -215,14 +215,14 @@ def test_a_step_of_attention_refuses_to_be_differentiated():
 
 
 @pytest.mark.parametrize("shapes", [[(1, 3, 24)] + [(2, 2, 5, 4)] * 2, [(1, 2, 24)] + [(2, 2, 5, 3)] * 2, [(2, 2, 24)]])
-def test_a_step_of_attention_refuses_what_does_not_fit(shapes):
+def test_step_of_attention_refuses_wrong_arguments(shapes):
     with pytest.raises(mx.MXNetError):
         qkv, *memory = map(nd.ones, shapes)
         fused.attention_step(nd, qkv, memory, 2)[0].wait_to_read()
 
 
 @pytest.mark.parametrize("shapes", [[(1, 3, 8)] + [(2, 2, 5, 4)] * 2, [(1, 4, 8)] + [(2, 2, 5, 3)] * 2])
-def test_a_step_of_attention_to_sources_refuses_what_does_not_fit(shapes):
+def test_step_of_attention_to_sources_refuses_wrong_arguments(shapes):
     with pytest.raises(mx.MXNetError):
         fused.source_attention_step(nd, *map(nd.ones, shapes), nd.array([4, 4]), 2).wait_to_read()
 
@@ -371,7 +371,7 @@ def test_adamw_is_the_algorithm(dtype, clip):
 @pytest.mark.parametrize("dtype", TOLERANCE)
 @pytest.mark.parametrize("momentum", [None, 0.9])
 @pytest.mark.parametrize("clip", [None, 0.5])
-def test_sgd_is_mxnets_to_the_bit_and_takes_a_factor(dtype, momentum, clip):
+def test_sgd_is_mxnets_bit_for_bit_and_takes_a_factor(dtype, momentum, clip):
     shapes, rates, decays = [(3, 5), (20000,)], [0.1, 0.2], [0.0, 0.02]
     weights, grads, states = (arrays(dtype, *shapes) for _ in range(3))
     options = {"rescale_grad": 0.7, **({} if clip is None else {"clip_gradient": clip})}

@@ -100,7 +100,7 @@ def test_the_right_file_arrives_in_the_end(
     assert len(server.requests) == num_requests
 
 
-def test_a_break_is_continued_at_its_byte_and_a_file_that_is_there_is_not_asked_for(
+def test_broken_download_continues_at_its_byte_and_existing_files_are_kept(
     server: FaultyServer, tmp_path: Path
 ) -> None:
     server.faults["/file"].append("break")
@@ -219,7 +219,7 @@ def test_a_killed_download_is_continued(server: FaultyServer, tmp_path: Path) ->
 
 
 @pytest.mark.slow
-def test_a_full_disk_is_said_and_what_arrived_is_removed(server: FaultyServer, tmp_path: Path) -> None:
+def test_full_disk_is_reported_and_partial_files_are_removed(server: FaultyServer, tmp_path: Path) -> None:
     process = start(f"{server.url}/file", tmp_path / "file", limit=10_000)
     said = process.communicate(timeout=60)[1]
     assert process.returncode == 1 and "Traceback" not in said

@@ -73,7 +73,7 @@ def test_pairs_and_json_lines(write, check):
     assert "the second text is empty" in check.problems[3].fact
 
 
-def test_a_column_that_no_row_has_is_said_once_for_each_file(write, check):
+def test_a_column_that_no_row_has_is_reported_once_for_each_file(write, check):
     other = ["text\tlabel", *LINES[1:]]
     assert check(Text(train=write("a.tsv", other), val=write("b.tsv", other))) == [
         ("cannot_open", "a.tsv", None),

@@ -122,7 +122,7 @@ def test_validation_leaves_no_trace_in_training(train_run: Any, text: Any, tmp_p
 
 
 @pytest.mark.slow
-def test_a_stopped_run_goes_on_under_another_placement(train_run: Any, text: Any, tmp_path: Path) -> None:
+def test_a_stopped_run_continues_under_another_placement(train_run: Any, text: Any, tmp_path: Path) -> None:
     whole = train_run(*SMALL, *LSTM, *text, run_dir=tmp_path / "whole")[1]
     alone = train_run(*SMALL, *LSTM, *text, "trainer.max_steps=5", run_dir=tmp_path / "parts")[1]
     assert alone.step == 5 < whole.step

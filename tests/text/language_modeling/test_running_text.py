@@ -93,7 +93,7 @@ def test_each_token_but_the_first_is_predicted_once_from_the_one_before(
     assert total == pytest.approx(2 * (count - 1))
 
 
-def test_rows_go_on_where_they_ended() -> None:
+def test_rows_continue_where_they_ended() -> None:
     found = loader(50)
     batches = list(found.epoch(0))
     assert [batch.continues_previous for batch in batches] == [False, *[True] * (len(batches) - 1)]

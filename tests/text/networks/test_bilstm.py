@@ -85,7 +85,7 @@ def test_dropout_acts_between_layers() -> None:
     assert 0.3 < (seen[0] == 0).mean() < 0.7 and not (seen[1] == 0).any()
 
 
-def test_gradients_are_those_of_finite_differences() -> None:
+def test_gradients_match_those_of_finite_differences() -> None:
     layer = BiLSTMLayer(2, 3)
     layer.initialize(mx.init.Normal(0.5))
     layer.cast("float64")

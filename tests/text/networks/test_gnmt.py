@@ -86,7 +86,7 @@ class Plain:
 
 @pytest.mark.parametrize("attention", ["luong", "bahdanau"])
 @pytest.mark.parametrize("tied", TIES)
-def test_it_is_what_the_equations_say(tied: str, attention: str) -> None:
+def test_network_follows_the_equations(tied: str, attention: str) -> None:
     """Padding changes nothing, in either direction."""
     network = build(tied, attention)
     source, length, target, label = inputs = build_batch()

@@ -24,7 +24,7 @@ class Remembering:
         return nd.one_hot((sum_B + 1) % V, V), [sum_B]
 
 
-def test_each_text_goes_on_behind_its_own_end() -> None:
+def test_each_text_continues_behind_its_own_end() -> None:
     asked = []
 
     def choose(score_BV: np.ndarray, number_B: np.ndarray) -> np.ndarray:

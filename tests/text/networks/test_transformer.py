@@ -127,7 +127,7 @@ TABLES = {
 
 @pytest.mark.parametrize("norm_first", [True, False])
 @pytest.mark.parametrize("tied", TABLES)
-def test_it_is_what_the_papers_equations_say(tied: str, norm_first: bool) -> None:
+def test_network_follows_the_equations_of_the_paper(tied: str, norm_first: bool) -> None:
     """In float64, so that nothing is but what is computed; padding changes nothing."""
     network = build(tied, dtype="float64", norm_first=norm_first)
     source, length, target, label = inputs = build_batch("float64")

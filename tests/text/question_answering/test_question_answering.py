@@ -65,7 +65,7 @@ def test_the_loss_is_that_of_numpy_and_padding_has_none() -> None:
     assert not gradient[1, 4:].any() and not gradient[2, 2:].any() and gradient[0].all()
 
 
-def test_the_best_answer_over_windows_counts_whoever_measured_them() -> None:
+def test_the_best_answer_over_windows_counts_on_any_worker() -> None:
     right, wrong = (window(0, 2), scores(3, 4, 3.0)), (window(0, 0), scores(4, 4, 2.0))
     first, second = collected(wrong), CollectedAnswers()
     second.update(np.array([1]), [right[1]], np.zeros((1, 2)), np.array([right[0]], object))

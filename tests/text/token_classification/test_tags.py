@@ -161,7 +161,7 @@ def random_sentences() -> Tuple[List[List[str]], List[List[str]]]:
     return true, [[tag if draw.random() < 0.8 else draw.choice(NAMES) for tag in tags] for tags in true]
 
 
-def test_scores_are_those_of_seqeval() -> None:
+def test_scores_match_those_of_seqeval() -> None:
     cases = [
         ([some.split() for some in true.split(" | ")], [some.split() for some in guess.split(" | ")], expected)
         for true, guess, *expected in OF_SEQEVAL
@@ -210,7 +210,7 @@ def test_writing_entities_is_the_inverse_of_finding_them() -> None:
     assert write_entities(Entities(none, none, none), 2, [], "bio") == ["O", "O"]
 
 
-def test_letters_of_bilou_and_what_is_no_tag() -> None:
+def test_letters_of_bilou_and_invalid_tags() -> None:
     assert parse_tag("U-PER") == parse_tag("S-PER") and parse_tag("L-PER").prefix == parse_tag("E-PER").prefix
     assert parse_tag("B-a-b") == (1, "a-b")
     for wrong in ("PER", "B-", "X-PER", "", "B"):

@@ -49,7 +49,7 @@ def test_tags_count_only_where_words_begin() -> None:
     assert TASK.row(SIGNATURE, found[0], 1) == {"tags": ["B-Y", "B-Y"]}
 
 
-def test_entities_span_the_parts_of_a_sentence_whoever_measured_them() -> None:
+def test_entities_span_the_parts_of_a_sentence_on_any_worker() -> None:
     assert EntityF1().compute(of_words(TRUE)) == 1.0
     wrong = TRUE.copy()
     wrong[2, 1] = 0  # the last word of the second entity: B-X I-X O O B-Y

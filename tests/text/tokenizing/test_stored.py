@@ -173,7 +173,7 @@ def test_pieces_blocks_and_threads_change_nothing(folder, monkeypatch, num_threa
         assert ended.value[ended.begin[row] : ended.begin[row + 1]].tolist() == [*without, 3, 2]
 
 
-def test_an_interrupted_encoding_goes_on(folder, monkeypatch):
+def test_an_interrupted_encoding_continues(folder, monkeypatch):
     texts = read_documents(sorted(folder.glob("*.txt*")), STRICT)
     monkeypatch.setattr(stored, "_BYTES_AT_ONCE", 500)
     monkeypatch.setattr(stored, "_BYTES_PER_BLOCK", 1000)

@@ -119,7 +119,7 @@ def test_the_order_is_a_function_of_seed_and_epoch() -> None:
 
 
 @pytest.mark.parametrize("start", [0, 1, 5])
-def test_an_epoch_goes_on_in_its_middle(start: int) -> None:
+def test_an_epoch_continues_in_its_middle(start: int) -> None:
     whole, rest = loader().epoch(2), loader().epoch(2, start)
     for _ in range(start):
         next(whole)

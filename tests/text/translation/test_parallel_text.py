@@ -175,7 +175,7 @@ def test_vocabularies_are_one_or_two_and_a_checkpoint_carries_both(write: Any, j
 
 
 @pytest.mark.parametrize("joint", [True, False])
-def test_tokens_in_files_are_those_of_the_texts(write: Any, joint: bool) -> None:
+def test_tokens_in_files_match_those_of_the_texts(write: Any, joint: bool) -> None:
     """Reads a part of the records, in their order."""
     dataset = described(write("t", ENGLISH, GERMAN), joint_vocabulary=joint)
     splits = dataset.open()

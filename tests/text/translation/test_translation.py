@@ -150,7 +150,7 @@ def test_two_workers_train_as_one(
 @pytest.mark.zoo_cases("gnmt")
 @pytest.mark.slow
 @pytest.mark.parametrize("model", MODELS, ids=["transformer", "gnmt"])
-def test_a_run_is_stopped_in_an_epoch_and_goes_on_to_the_same_bits(
+def test_a_run_is_stopped_in_an_epoch_and_continues_with_the_same_bits(
     train_run: Any, pairs: Any, tmp_path: Path, model: Any
 ) -> None:
     words = (*SMALL, *model, *pairs, "trainer.max_epochs=2", "model.dropout=0.2")

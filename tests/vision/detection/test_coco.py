@@ -44,7 +44,7 @@ def train_file(root):
     return root / "annotations/instances_train2017.json"
 
 
-def test_rows_are_those_of_cocos_own_tool(root):
+def test_rows_match_those_of_cocos_own_tool(root):
     from pycocotools.coco import COCO
 
     splits = opened(root)
@@ -430,7 +430,7 @@ def test_categories_with_texts_as_ids_are_refused_as_such(root):
 
 
 @pytest.mark.parametrize("split", ["train", "val"])
-def test_a_split_without_boxes_is_said(root, caplog, split):
+def test_a_split_without_boxes_is_reported(root, caplog, split):
     change(root / f"annotations/instances_{split}2017.json", lambda parts: parts.update(annotations=[]))
     said = f"no image of the split {split} has a box, so nothing is {'learned' if split == 'train' else 'measured'}"
     if split == "train":

@@ -58,7 +58,7 @@ def runs(mask_hw: np.ndarray, as_text: bool) -> Dict[str, Any]:
     return {"size": list(mask_hw.shape), "counts": np.diff(np.concatenate([[0], edges])).tolist()}
 
 
-def test_whole_masks_are_those_of_cocos_own_tool(root: Path) -> None:
+def test_whole_masks_match_those_of_cocos_own_tool(root: Path) -> None:
     from pycocotools.coco import COCO
 
     rng = np.random.RandomState(0)
@@ -248,7 +248,7 @@ def test_runs_that_are_no_masks_are_no_masks() -> None:
     assert faults == [] and outline.in_image((7, 7)).tolist() == np.eye(7).tolist()
 
 
-def test_a_file_that_changes_while_it_is_read_is_said(root: Path) -> None:
+def test_a_file_that_changes_while_it_is_read_is_reported(root: Path) -> None:
     source = opened(root).train
     text = train_file(root).read_text()
     train_file(root).write_text("[" * len(text))
@@ -299,7 +299,7 @@ def test_a_mask_of_which_nothing_is_in_its_box_is_refused(root: Path, form: str)
     assert [np.array_equal(mask, mask_hw) for mask in opened(root).train.masks(0)].count(True) == 1
 
 
-def test_extents_of_runs_are_those_of_their_pixels() -> None:
+def test_extents_of_runs_match_those_of_their_pixels() -> None:
     rng = np.random.RandomState(0)
     for _ in range(50):
         mask_hw = np.zeros((7, 9), np.uint8)

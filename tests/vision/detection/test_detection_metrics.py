@@ -119,7 +119,7 @@ def of_pycocotools(made: List[Scene], folder: Path) -> np.ndarray:
     return evaluation.stats
 
 
-def test_coco_figures_are_those_of_its_own_tool_from_files(tmp_path: Path) -> None:
+def test_coco_figures_match_those_of_its_own_tool_from_files(tmp_path: Path) -> None:
     made = [(np.array(true), found) for true, found in SCENES]
     for number, (true, _) in enumerate(made):
         true[:, 5] = np.where(true[:, 5] > 0, float(Flag.CROWD), 0.0)
@@ -166,7 +166,7 @@ def test_precision_is_undefined_without_objects() -> None:
 
 
 @pytest.mark.slow
-def test_the_result_does_not_depend_on_who_measured_what() -> None:
+def test_result_does_not_depend_on_the_measuring_worker() -> None:
     """To the bit; an image that two have seen counts once, in the pixels of the image as it is."""
     fitted = ResizeTransform.into(200, 400, (100, 100), "stretch")
     meta = np.array([fitted.row()] * NUM_IMAGES)

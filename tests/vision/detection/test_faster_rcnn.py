@@ -335,7 +335,7 @@ def test_regions_are_read_from_the_map_of_their_size():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("fields", [PYRAMID, pytest.param(STAGED, marks=pytest.mark.zoo)])
-def test_our_own_operators_compute_what_mxnets_compute(fields, monkeypatch):
+def test_own_operators_equal_mxnets(fields, monkeypatch):
     """In both forms, with gradients of what is trained; in float64, since norms take most of a gradient away."""
     from mxtrain.engine.backend import autograd, native_operators
     from mxtrain.engine.native import Library

@@ -205,7 +205,7 @@ def test_backslashes_of_a_manifest_part_folders() -> None:
 # Numbers that say something else.
 
 
-def test_other_sixth_numbers_of_a_list_are_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_other_sixth_numbers_of_a_list_are_reported(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     from mxtrain.data.checking.dataset_check import CollectedFindings
 
     make_image(tmp_path / "0.jpg")

@@ -93,7 +93,7 @@ def computed(values: List[np.ndarray], row_BMR: np.ndarray, head: Any = None) ->
     return loss_B.asnumpy(), [one.grad.asnumpy() for one in arrays]
 
 
-def test_targets_are_those_of_centres_and_where_each_mask_is() -> None:
+def test_targets_match_centres_and_masks() -> None:
     encoded = CODING.encode(objects())
     for mine, plain in zip(encoded, HeatmapCoding(3, SHAPE).encode(objects()[..., :NUM_COLUMNS])):
         np.testing.assert_array_equal(mine, plain)
@@ -102,7 +102,7 @@ def test_targets_are_those_of_centres_and_where_each_mask_is() -> None:
     assert (encoded[3][1, 1, 3:] - encoded[3][1, 1, 1:3] >= 0.0099).all()  # ROIAlign ends the process else
 
 
-def test_loss_and_gradients_are_those_of_numpy() -> None:
+def test_loss_and_gradients_match_those_of_numpy() -> None:
     values, row_BMR, head = outputs(), objects(), np.array([1.0, 2.0, 1.0, 3.0])
     loss_B, gradients = computed(values, row_BMR, head)
     plain_B, _ = HeatmapFocal().build_detection(3)(

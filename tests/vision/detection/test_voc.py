@@ -29,7 +29,7 @@ def boxes_of(source, index):
     return [(NAMES[int(row[4])], *row[:4].tolist()) for row in source.boxes(index)]
 
 
-def test_boxes_are_exact_edges_whatever_the_files_lack(tmp_path):
+def test_boxes_are_exact_edges_for_incomplete_files(tmp_path):
     splits = opened(write_voc(tmp_path / "VOC2007"))
     found = [boxes_of(source, index) for source in (splits.train, splits.val) for index in range(len(source))]
     assert found == [list(boxes) for _, boxes in IMAGES.values()]
@@ -283,7 +283,7 @@ def test_wrong_files_are_refused_before_training(tmp_path, path, content, said):
         opened(root)
 
 
-def test_a_check_goes_on(tmp_path, check):
+def test_a_check_continues(tmp_path, check):
     root = write_voc(tmp_path / "VOC2007")
     (root / "Annotations/a.xml").write_text("<annotation>")
     (root / "Annotations/b.xml").unlink()
@@ -360,7 +360,7 @@ def test_another_text_of_difficult_is_refused(tmp_path):
         opened(root)
 
 
-def test_boxes_that_are_all_difficult_are_said(tmp_path, caplog):
+def test_boxes_that_are_all_difficult_are_reported(tmp_path, caplog):
     root = write_voc(tmp_path / "VOC2007")
     for name in "de":
         size, boxes = IMAGES[name]

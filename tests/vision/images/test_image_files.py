@@ -98,7 +98,7 @@ def test_folders_of_the_system_are_no_classes_and_hold_no_images(write_images, t
     assert splits.class_names == ["blue", "red"] and len(splits.train) + len(splits.val) == 8
 
 
-def test_images_in_formats_that_are_not_read_are_said(write_images, check, caplog):
+def test_images_in_formats_that_are_not_read_are_reported(write_images, check, caplog):
     root = write_images(count=4)
     for name in ("a.jfif", "b.JPE"):
         shutil.copy(root / "red/0.jpg", root / "red" / name)

@@ -260,7 +260,7 @@ def test_shrinking_averages():
     "transforms",
     [*GEOMETRIC.values(), [AutoAugment(policy="svhn"), Flip()], [PaddedCrop(padding=4, share=0.5), Erasing(), Flip()]],
 )
-def test_the_same_bits_whoever_reads(transforms):
+def test_the_same_bits_in_any_reader(transforms):
     """Order of reading and the other samples of a batch play no part; seed, epoch and position do."""
     image_BCHW, mask_BHW = image_of(8)[:, :, :40, :48], np.tile(np.arange(48, dtype=np.int16), (8, 40, 1))
     whole, labels = apply(transforms, image_BCHW, mask_BHW, MaskAnnotations())

@@ -120,7 +120,7 @@ def reference(figures: List[Figure], kind: str) -> List[float]:
 
 
 @pytest.mark.slow
-def test_all_twelve_figures_are_those_of_cocos_own_tool(figures: List[Figure]) -> None:
+def test_all_twelve_figures_match_those_of_cocos_own_tool(figures: List[Figure]) -> None:
     collected = collected_of(figures)
     for kind, coco in (("segm", collected.mask_coco()), ("bbox", collected.coco())):
         found = [-1 if value == "" else value for value in coco_figures(coco)]
@@ -134,7 +134,7 @@ def test_all_twelve_figures_are_those_of_cocos_own_tool(figures: List[Figure]) -
     assert VocAP().compute(collected) > 0
 
 
-def test_masks_travel_as_numbers_whoever_collected_them(figures: List[Figure]) -> None:
+def test_masks_travel_as_numbers_on_any_worker(figures: List[Figure]) -> None:
     whole, parts = collected_of(figures), [CollectedMasks(), CollectedMasks()]
     for index, (size, true_GD, true, found_N6, found) in enumerate(figures):
         for part in parts if index == 4 else [parts[index % 2]]:  # one was collected by both

@@ -77,7 +77,7 @@ def test_a_mask_ends_where_its_box_and_its_image_do():
     assert first.sum() == 5 * 8 and second[:7].all() and not second[7:].any() and not third.any()
 
 
-def test_codes_are_those_of_cocos_own_tool():
+def test_codes_match_those_of_cocos_own_tool():
     rng = np.random.RandomState(1)
     masks = [(rng.rand(13, 17) > share).astype(np.uint8) for share in (0.0, 0.3, 0.9, 1.0)]
     codes = encode_masks(masks)

@@ -196,7 +196,7 @@ def test_a_validation_split_without_the_category_or_with_other_key_points_is_ref
             CocoKeyPoints(root=str(root)).open()
 
 
-def test_boxes_of_which_nothing_is_in_the_image_are_left_out_where_that_is_asked_for(tmp_path: Path) -> None:
+def test_boxes_outside_of_the_image_are_left_out_on_request(tmp_path: Path) -> None:
     given = [person(1, 9, [70, 5, 20, 30]), person(2, 9, [40, 5, 90, 30]), person(3, 5, [1, 1, 9, 9])]
     splits = CocoKeyPoints(root=str(write(tmp_path / "coco", given)), wrong_boxes="mend").open()
     facts_NF = splits.train.fetch(np.arange(2), seed=0, epoch=0, train=False)[2]  # type: ignore[attr-defined]

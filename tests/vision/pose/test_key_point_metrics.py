@@ -150,7 +150,7 @@ def test_a_batch_is_collected_in_pixels_of_the_images() -> None:
 
 
 @pytest.mark.slow
-def test_it_is_the_same_whoever_measured_what() -> None:
+def test_score_is_the_same_on_any_worker() -> None:
     """Two workers, one of which has an object that the other has, too."""
     whole, halves = collected(OBJECTS), [CollectedPoses(), CollectedPoses()]
     for index, one in enumerate(OBJECTS):

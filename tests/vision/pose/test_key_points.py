@@ -65,7 +65,7 @@ def test_pixels_and_key_points_move_alike(crop: Crop) -> None:
 
 
 @pytest.mark.parametrize("crop", CROPS)
-def test_there_and_back_is_where_it_was(crop: Crop) -> None:
+def test_inverse_map_restores_points(crop: Crop) -> None:
     place_N2 = np.random.RandomState(0).rand(50, 2) * 200 - 20
     forth_N2 = transform_points(place_N2, crop.matrix_23)
     np.testing.assert_allclose(transform_points(forth_N2, crop.back_23), place_N2, atol=1e-9)
@@ -132,7 +132,7 @@ def test_names_without_another_side_are_no_pairs() -> None:
     assert left_right_pairs(("l", "ear", "lear", "rear", "leftover", "eye_l", "Eye R2", "1", "2")) == []
 
 
-def test_coco_s_sigmas_are_those_of_its_tool() -> None:
+def test_coco_s_sigmas_match_those_of_its_tool() -> None:
     from pycocotools.cocoeval import Params
 
     np.testing.assert_allclose(PERSON_SIGMAS, Params("keypoints").kpt_oks_sigmas)

@@ -456,7 +456,7 @@ def test_a_checkpoint_keeps_the_size_of_the_frame_unless_another_is_typed(tmp_pa
 
 
 @pytest.mark.parametrize("kind", WRITERS)
-def test_a_check_finds_nothing_in_what_is_right(tmp_path, check, kind):
+def test_clean_data_pass_the_check(tmp_path, check, kind):
     # The helper writes the same images into both splits of some.
     assert check(opened(WRITERS[kind](tmp_path), kind), ignore=["duplicate_across_splits"]) == []
     counts = check.census.class_counts["train"]
