@@ -13,6 +13,7 @@ import mxtrain
 from mxtrain.cli import main
 from mxtrain.errors import ConfigError
 from mxtrain.runtime.probing import ProbeResult
+from mxtrain.workflows.doctor import DoctorResult, Finding
 
 
 @pytest.fixture
@@ -27,7 +28,6 @@ def test_runs_returns_the_values_of_the_command(folder: Path, capsys: pytest.Cap
     found = mxtrain.runs(folder, where="state=finished", sort="best", columns=["optimizer.lr"], limit=1)
     assert [one.path for one in found] == [str(folder / "b")] and len(found) == 1
     assert (found.total, len(found.kept), found.best) == (3, 2, found[0])
-    assert found.frame()["optimizer.lr"].tolist() == [0.01]
     assert found[:1].rows() == found.rows()
     header, line = str(found).splitlines()
     assert header.split()[-1] == "optimizer.lr" and line.split()[0] == str(folder / "b") and "0.95" in line
@@ -40,10 +40,17 @@ def test_runs_returns_the_values_of_the_command(folder: Path, capsys: pytest.Cap
     assert {**printed, "age_s": 0} == {**row, "age_s": 0}
 
 
+@pytest.mark.slow
+def test_runs_are_a_data_frame(folder: Path) -> None:
+    frame = mxtrain.runs(folder, sort="best", columns="optimizer.lr").frame()
+    assert frame["optimizer.lr"].tolist()[:2] == [0.01, 0.1] and frame["best"].tolist()[:2] == [0.95, 0.91]
+
+
 def test_runs_of_several_filters_and_lists(folder: Path) -> None:
     found = mxtrain.runs([folder / "a", str(folder / "b")], where=["best>0.9", "model=lenet"])
     assert [one.path for one in found] == [str(folder / "b")]
     assert [one.path for one in mxtrain.runs(found)] == [str(folder / "b")]
+    assert len(mxtrain.runs(folder, where="")) == 3
 
 
 @pytest.mark.parametrize(
@@ -70,12 +77,14 @@ def test_folders_must_be_paths(folder: Path) -> None:
 
 def test_report_writes_the_page_of_the_command(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = folder / "page.html"
-    written = mxtrain.report(mxtrain.runs(folder, sort="best"), out=out, where="state=finished", title="Two")
+    written = mxtrain.report(folder, out=out, where="state=finished", title="Two ✓", sort="best")
     page = out.read_bytes()
-    assert (written.file, written.size) == (str(out), len(page)) and b"<h1>Two</h1>" in page
+    assert (written.file, written.size) == (str(out), len(page)) and "<h1>Two ✓</h1>".encode() in page
     assert [one.path for one in written.runs] == [str(folder / "b"), str(folder / "a")]
+    given = mxtrain.report([folder / "a", mxtrain.runs(folder / "b")], out=folder / "given.html")
+    assert [one.path for one in given.runs] == [str(folder / "a"), str(folder / "b")]
     assert str(written) == f"{out} (0.0 MB, 2 runs)" and capsys.readouterr().out == ""
-    assert main(["report", str(folder / "b"), str(folder / "a"), f"out={folder}/other.html", "title=Two"]) == 0
+    assert main(["report", str(folder / "b"), str(folder / "a"), f"out={folder}/other.html", "title=Two ✓"]) == 0
     assert len((folder / "other.html").read_bytes()) == len(page)
 
 
@@ -93,6 +102,7 @@ def test_clean_deletes_only_when_asked(folder: Path, capsys: pytest.CaptureFixtu
     assert capsys.readouterr().out == ""
 
 
+@pytest.mark.slow
 def test_doctor_returns_findings(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     asked = []
 
@@ -109,6 +119,21 @@ def test_doctor_returns_findings(monkeypatch: pytest.MonkeyPatch, capsys: pytest
     assert re.sub(r"\d", "", printed) == re.sub(r"\d", "", f"{found}\n")  # free memory has changed meanwhile
 
 
+def test_only_problems_make_a_machine_unusable() -> None:
+    findings = [Finding("MXNet", "ok", "1.9.1"), Finding("GPUs", "missing", "0", "take one")]
+    assert DoctorResult(findings).usable and str(DoctorResult(findings)).endswith("Training works here.")
+    assert not DoctorResult([*findings, Finding("numpy", "problem", "2.0")]).usable
+
+
+def test_diff_lists_settings_without_effect_if_asked(folder: Path) -> None:
+    config = folder / "b" / ".hydra" / "config.yaml"
+    config.write_text(config.read_text().replace("logger: {}", "logger:\n  csv:\n    log_interval: 3"))
+    runs = folder / "a", folder / "b"
+    names = {one.name for one in mxtrain.diff(*runs, replay=False).sections["settings"]}
+    every = {one.name for one in mxtrain.diff(*runs, replay=False, all=True).sections["settings"]}
+    assert "optimizer.lr" in names and every - names == {"logger", "logger.csv.log_interval"}
+
+
 def test_diff_returns_what_the_command_prints(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     rows = [{"step": step, "split": "train", "loss": 1.0 / step} for step in range(1, 5)]
     one = write_run(folder / "d", lr=0.1, rows=rows, metrics={"val/loss": 0.5}, checkpoints={2: 0.5, 3: 0.6})
@@ -121,6 +146,7 @@ def test_diff_returns_what_the_command_prints(folder: Path, capsys: pytest.Captu
     assert ("val/loss", 0.5, 0.25) in found.metrics and found.weights is None and found.layers is None
     assert "both runs need a checkpoint of step 3 or before" in found.remark and "e has none" in found.remark
     assert mxtrain.diff(one, two, replay=False).remark == ""
+    assert found.has_equal_weights and "weights: the last weights of both are equal, bit by bit" in str(found)
     assert capsys.readouterr().out == ""
     assert main(["diff", str(one), str(two)]) == 0
     assert capsys.readouterr().out == f"{found}\n"
