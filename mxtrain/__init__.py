@@ -16,7 +16,23 @@ __version__ = "0.1.0"
 
 _MODULES: Dict[str, str] = {
     **dict.fromkeys(
-        ("Run", "compose", "diff", "dry_run", "evaluate", "load", "lr_find", "predict", "soup", "train", "verify"),
+        (
+            "Run",
+            "average",
+            "check_export",
+            "compose",
+            "diff",
+            "dry_run",
+            "evaluate",
+            "export",
+            "load",
+            "lr_find",
+            "predict",
+            "slim",
+            "soup",
+            "train",
+            "verify",
+        ),
         "mxtrain.api",
     ),
     **dict.fromkeys(("check_data", "push", "replay", "reproduce", "score", "tune"), "mxtrain.api"),

@@ -1,12 +1,15 @@
 # Types for `mxtrain.__getattr__`.
 from mxtrain.api import Run as Run
 from mxtrain.api import Sweep as Sweep
+from mxtrain.api import average as average
 from mxtrain.api import check_data as check_data
+from mxtrain.api import check_export as check_export
 from mxtrain.api import compose as compose
 from mxtrain.api import diff as diff
 from mxtrain.api import dry_run as dry_run
 from mxtrain.api import evaluate as evaluate
 from mxtrain.api import explain as explain
+from mxtrain.api import export as export
 from mxtrain.api import load as load
 from mxtrain.api import lr_find as lr_find
 from mxtrain.api import predict as predict
@@ -14,6 +17,7 @@ from mxtrain.api import push as push
 from mxtrain.api import replay as replay
 from mxtrain.api import reproduce as reproduce
 from mxtrain.api import score as score
+from mxtrain.api import slim as slim
 from mxtrain.api import soup as soup
 from mxtrain.api import sweep as sweep
 from mxtrain.api import train as train

@@ -25,11 +25,10 @@ from mxtrain.archive.meta import read_recorded_run
 from mxtrain.archive.run_files import ROWS_FILE, STATUS_FILE
 from mxtrain.archive.run_folders import paths_in
 from mxtrain.archive.run_records import read_rows
-from mxtrain.cli.evaluate import measure
 from mxtrain.cluster.launch.preserved import preserved_process
 from mxtrain.composing import explain as explanation
 from mxtrain.composing.composer import Composer
-from mxtrain.composing.environment import compose_and_check, set_environment
+from mxtrain.composing.environment import compose_and_check, prepare_environment, set_environment
 from mxtrain.composing.objects import ObjectComposer, Objects, objects_again, read_arguments, require_overrides
 from mxtrain.composing.parts import LoadedParts, MeasuredParts, Parts, with_parts
 from mxtrain.composing.recorded import compose_recorded
@@ -37,16 +36,17 @@ from mxtrain.composing.restored import restore
 from mxtrain.config.override_text import config_flags, key_of, quote
 from mxtrain.config.placeholders import Given
 from mxtrain.config.specs import validate
-from mxtrain.data.spec import choose_split, open_splits, warn_unseen
+from mxtrain.data.spec import choose_split, open_splits
 from mxtrain.errors import EXIT_BAD_INPUT, ConfigError, DataError, LoaderError, run_dir_set_by
 from mxtrain.files.json_text import read_json
 from mxtrain.logger.jsonl import NO_ROWS
-from mxtrain.task.fit import require_known_names, require_same_names
+from mxtrain.task.fit import require_same_names
 from mxtrain.task.sample_results import ResultReader
 from mxtrain.terminal.tables import rows_text
 from mxtrain.training.fold_results import read_folds
 from mxtrain.training.restored_run import RestoredRun
 from mxtrain.types import expand_path
+from mxtrain.workflows.evaluate import measure_run
 from mxtrain.workflows.predict import Predictions, predict_objects
 from mxtrain.workflows.runs import cell_text
 
@@ -62,6 +62,7 @@ if TYPE_CHECKING:
     from mxtrain.parallel.differences import Verification
     from mxtrain.training.lr_range import LearningRateCurve
     from mxtrain.training.restored_run import RestoredRun
+    from mxtrain.training.slimming import SlimReport
     from mxtrain.training.trained import Trained
     from mxtrain.types.annotations import Config, JsonObject
     from mxtrain.workflows.check_data import DataCheck
@@ -118,12 +119,14 @@ def dry_run(*overrides: str, config_dir: Optional[AnyPath] = None, **parts: Unpa
 
     >>> print(mxtrain.dry_run("model=resnet", "dataset.batch_size=256"))
     """
-    from mxtrain.cli.dry_run import rehearse
-
     require_overrides(overrides, "dry_run")
     typed, objects = read_arguments(parts, dry_run)
     with preserved_process(), ObjectComposer(folders_of(config_dir), objects) as composer:
-        return rehearse(compose_and_check(composer, [*overrides, *typed])[1])
+        _, description = compose_and_check(composer, [*overrides, *typed])
+        prepare_environment(description)
+        from mxtrain.workflows import dry_run as workflow  # imports MXNet: only from here on
+
+        return workflow.dry_run(description)
 
 
 @with_parts(Parts)
@@ -350,25 +353,29 @@ def _loaded(run: Union[AnyPath, Run]) -> Run:
     return run if isinstance(run, Run) else load(run)
 
 
-def soup(
-    runs: Sequence[AnyPath],
+def average(
+    runs: Union[AnyPath, Sequence[AnyPath]],
     *overrides: str,
-    method: str = "greedy",
+    method: Optional[str] = None,
+    last: int = 5,
     which: Which = "best",
     out: Optional[AnyPath] = None,
     trust_code: bool = False,
     config_dir: Optional[AnyPath] = None,
 ) -> Run:
-    """Averages the weights of several runs (a model soup) and opens the result; see ``mxtrain average``.
+    """Averages weights, and opens the checkpoint that is written: of the last checkpoints of one run, or of several
+    runs (a model soup).
 
-    The runs must have the same network, and are measured on the validation split of the first one.
+    Several runs must have the same network, and are measured on the validation split of the first one.
 
     Args:
-        runs: two or more run directories or checkpoints.
-        overrides: of the evaluation, e.g. ``"dataset.batch_size=256"``.
-        method: ``greedy`` adds a run, best first, if the mean is at least as good; ``uniform`` averages all runs.
-        which: the checkpoint of each run to use, its best or its last one.
-        out: folder of the new checkpoint; default: ``averaged/METHOD-soup`` in the first run.
+        runs: a run directory; or two or more run directories or checkpoints.
+        overrides: of several runs: settings of the evaluation, e.g. ``"dataset.eval_batch_size=256"``.
+        method: of several runs: ``"greedy"``, the default, adds a run, best first, if the mean is at least as good;
+            ``"uniform"`` averages all.
+        last: of one run: number of the newest checkpoints, which must have been kept (``checkpoint.keep_last``).
+        which: of several runs: the checkpoint of each run to use, its best or its last one.
+        out: of several runs: folder of the new checkpoint; default: ``averaged/METHOD-soup`` in the first run.
         trust_code: as of `load`.
         config_dir: as of `load`.
 
@@ -380,18 +387,115 @@ def soup(
     Source: Wortsman et al., "Model soups" (2022), recipe 1.
 
     >>> other = mxtrain.train("model=mlp", "trainer.max_epochs=3", "optimizer.lr=0.05", dir="outputs/other")
-    >>> soup = mxtrain.soup(["outputs/mlp", "outputs/other"], out="outputs/soup")
+    >>> soup = mxtrain.average(["outputs/mlp", "outputs/other"], out="outputs/soup")
     >>> soup.evaluate(split="test")["accuracy"]
     """
-    from mxtrain.cli.average import AverageSettings, make_soup
+    from mxtrain.workflows.average import AverageSettings, average_last, average_runs
 
-    paths = [absolute_path(path, "soup: runs") for path in ([runs] if isinstance(runs, (str, os.PathLike)) else runs)]
-    require_overrides(overrides, "soup")
-    values = {"soup": method, "which": which, **({} if out is None else {"out": absolute_path(out, "soup: out")})}
+    given: Sequence[AnyPath] = [runs] if isinstance(runs, (str, os.PathLike)) else runs
+    is_one = given is not runs
+    paths = [absolute_path(path, "average: runs") for path in given]
+    require_overrides(overrides, "average")
+    several = {"soup": "greedy" if method is None else method, "which": which}
+    values: Dict[str, Any] = {"last": last} if is_one else several
+    values.update({} if out is None else {"out": absolute_path(out, "average: out")})
     settings = validate(AverageSettings, values, "average", lambda group: "see `mxtrain average --help`")
+    for name, is_given in {"method": method is not None, "out": out is not None, "overrides": bool(overrides)}.items():
+        if is_one and is_given:
+            raise ConfigError(f"average: {name} is for averages of several runs. Give a list of runs, or leave it out.")
     with preserved_process():
-        _, _, path = make_soup(paths, settings, overrides, config_dirs=folders_of(config_dir), trust_code=trust_code)
+        if is_one:
+            path = average_last(Path(paths[0]), settings.last).path
+        else:
+            folders = folders_of(config_dir)
+            path = average_runs(
+                paths,
+                settings,
+                lambda first: restore(
+                    first,
+                    which=which,
+                    overrides=overrides,
+                    config_dirs=folders,
+                    trust_code=trust_code,
+                    command="average",
+                    settings=AverageSettings.model_fields,
+                ),
+                lambda text: warnings.warn(text, stacklevel=2),
+            ).path
     return load(path, trust_code=trust_code, config_dir=config_dir)
+
+
+def soup(
+    runs: Sequence[AnyPath],
+    *overrides: str,
+    method: str = "greedy",
+    which: Which = "best",
+    out: Optional[AnyPath] = None,
+    trust_code: bool = False,
+    config_dir: Optional[AnyPath] = None,
+) -> Run:
+    """Averages the weights of several runs; the same as `average` of a list.
+
+    >>> soup = mxtrain.soup(["outputs/mlp", "outputs/other"], out="outputs/soup2")
+    """
+    paths = [runs] if isinstance(runs, (str, os.PathLike)) else runs
+    return average(paths, *overrides, method=method, which=which, out=out, trust_code=trust_code, config_dir=config_dir)
+
+
+def export(run: Union[AnyPath, Run], out: Optional[AnyPath] = None, **settings: Any) -> ExportReport:
+    """Exports a run, or loads and exports the run at a path; see `Run.export` and `load`.
+
+    >>> mxtrain.export("outputs/mlp", "exported_mlp").errors
+    """
+    return _loaded(run).export(out, **settings)
+
+
+def check_export(folder: AnyPath) -> Dict[str, float]:
+    """Repeats the proof of an exported folder, with its samples and without MXNet.
+
+    Args:
+        folder: the folder that `Run.export` wrote.
+
+    Returns:
+        The relative error of each output, and of the inputs of each file of the proof.
+
+    Raises:
+        DataError: the folder is not an export, its network computes other outputs, or a package is missing.
+
+    >>> mxtrain.check_export("exported_mlp")
+    """
+    from mxtrain.exporting.folder import check_folder
+
+    return dict(check_folder(absolute_path(folder, "check_export: folder")))
+
+
+def slim(run: Union[AnyPath, Run], out: Optional[AnyPath] = None) -> SlimReport:
+    """Writes the network of a run without the channels that ``callback=prune_channels`` has set to 0.
+
+    Args:
+        run: a run, or its path; for the last checkpoint give ``mxtrain.load(path, which="last")``.
+        out: run directory to write, which `load` opens; default: ``slim`` in the run directory. One that `slim` wrote
+            before is replaced.
+
+    Returns:
+        ``folder``; ``widths``, the ``model.widths`` of the smaller network; ``channels``, the number of channels before
+        and after by layer; ``before`` and ``after`` with ``parameters``, ``flops`` of one sample and ``seconds`` of a
+        forward pass by number of samples; and ``error``, the largest relative difference of the outputs.
+
+    Raises:
+        ConfigError: there is no unused channel, or the folder holds something else.
+        DataError: the data that the networks are compared on cannot be read.
+        CheckpointError: the folder could not be written.
+
+    >>> pruned = mxtrain.train("model=lenet", "callback=prune_channels", "trainer.max_epochs=3", dir="outputs/pruned")
+    >>> mxtrain.slim(pruned, "outputs/slim").widths
+    """
+    from mxtrain.workflows import slim as workflow
+
+    values = {} if out is None else {"out": absolute_path(out, "slim: out")}
+    settings = validate(workflow.SlimSettings, values, "slim", lambda _: "an argument of mxtrain.slim")
+    with _loaded(run)._prepared("slim") as restored:
+        return workflow.slim(restored, settings)
 
 
 @with_parts(Parts)
@@ -479,17 +583,20 @@ def verify(
     >>> found = mxtrain.verify("parallel=pipeline", "model=mlp")
     >>> found.passed, {layer.layer: layer.gradient_rel for layer in found.layers}
     """
-    from mxtrain.cli.verify import VerifySettings, compare, refuse_updates_without_order
+    from mxtrain.workflows import verify as workflow
 
     require_overrides(overrides, "verify")
     typed, objects = read_arguments(parts, verify)
-    settings = validate(VerifySettings, {"steps": steps, "tolerance": tolerance}, "verify", lambda _: "an argument")
+    settings = validate(
+        workflow.VerifySettings, {"steps": steps, "tolerance": tolerance}, "verify", lambda _: "an argument"
+    )
     with preserved_process(), ObjectComposer(folders_of(config_dir), objects) as composer:
         _, description = compose_and_check(composer, [*overrides, *typed])
-        refuse_updates_without_order(description)
+        workflow.refuse_updates_without_order(description)
         if description.kvstore.distributed:
             raise ConfigError("verify: several workers are compared by the command: python -m mxtrain verify ...")
-        return compare(description, settings)
+        set_environment(description, exact=True)
+        return workflow.verify(description, settings)
 
 
 @dataclass(frozen=True)
@@ -710,19 +817,7 @@ class Run:
                 "the names of options and dicts of settings."
             )
         with self._prepared("eval", [*overrides, *typed], dataset) as restored:
-            opened, signature = restored.dataset, restored.signature
-            for part in (restored.description.loss, *restored.description.metric.values()):
-                if isinstance(part, Given):
-                    part.require()
-            splits = open_splits(opened)
-            _, source = choose_split(splits, split)
-            if dataset is None:
-                require_same_names(signature, splits)
-            else:
-                require_known_names(signature, splits)
-            warn_unseen(opened, source, signature)
-            trained = restored.load()
-            return dict(measure(trained, source, source, limit_batches).values)
+            return dict(measure_run(restored, split, limit_batches, dataset is not None))
 
     def results(
         self, *overrides: str, split: Split = "auto", limit_batches: Optional[int] = None
@@ -771,13 +866,12 @@ class Run:
 
         >>> run.export("exported").errors
         """
-        from mxtrain.cli.export import export_checkpoint, read_settings
+        from mxtrain.workflows import export as workflow
 
-        chosen = read_settings({**settings, **({} if out is None else {"out": os.path.abspath(os.fspath(out))})})
+        values = {**settings, **({} if out is None else {"out": absolute_path(out, "export: out")})}
+        chosen = workflow.read_settings(values)
         with self._prepared("eval") as restored:
-            return export_checkpoint(
-                restored.checkpoint, restored.description, restored.dataset, restored.signature, chosen
-            )
+            return workflow.export(restored, chosen)
 
     def predict(self, inputs: Any, *, top_k: int = 3) -> Predictions:
         """Predicts for one input or for several; returns a row for each, as ``mxtrain predict`` writes it.

@@ -16,22 +16,17 @@ import pytest
 import yaml
 
 from mxtrain.archive.filter import parse_filter
-from mxtrain.cli.average import AverageSettings
 from mxtrain.cli.clean import CleanOptions
 from mxtrain.cli.data import DataSettings, refuse_unknown_words
 from mxtrain.cli.diff import DiffOptions
 from mxtrain.cli.dispatch import find_command
-from mxtrain.cli.evaluate import EvalSettings
-from mxtrain.cli.export import ExportSettings
 from mxtrain.cli.lr_find import LrFindSettings
 from mxtrain.cli.push import PushSettings
 from mxtrain.cli.report import ReportOptions
 from mxtrain.cli.run_words import parse_words
 from mxtrain.cli.runs import RunsOptions
 from mxtrain.cli.serve import ServeSettings
-from mxtrain.cli.slim import SlimSettings
 from mxtrain.cli.tune import TuneSettings, study_of
-from mxtrain.cli.verify import VerifySettings
 from mxtrain.cluster.launch.study import describe_study
 from mxtrain.cluster.launch.sweep import jobs
 from mxtrain.composing import arguments as command_line
@@ -42,7 +37,12 @@ from mxtrain.composing.trackers import tracker_of
 from mxtrain.config.groups import describe
 from mxtrain.config.specs import import_target
 from mxtrain.errors import ConfigError
+from mxtrain.workflows.average import AverageSettings
+from mxtrain.workflows.evaluate import EvalSettings
+from mxtrain.workflows.export import ExportSettings
 from mxtrain.workflows.predict import PredictSettings
+from mxtrain.workflows.slim import SlimSettings
+from mxtrain.workflows.verify import VerifySettings
 
 ROOT = Path(__file__).resolve().parents[1]
 MEASURED = ("benchmarks/*.md", "reference/damaged-input.md", "internals/mutation.md", "reference/settings.md")

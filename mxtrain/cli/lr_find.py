@@ -36,10 +36,8 @@ def run(arguments: Sequence[str]) -> int:
     with Composer(parsed.config_dirs) as composer:
         _, description = compose_and_check(composer, overrides)
     logging.basicConfig(level=logging.WARNING, format="%(message)s")
-    with ProgressDisplay() as progress:
-        curve = run_range_test(
-            description, settings, command_line.config_flags(parsed.config_dirs), overrides, progress
-        )
+    flags = command_line.config_flags(parsed.config_dirs)
+    curve = run_range_test(description, settings, flags, overrides, ProgressDisplay())
     for line in curve.reasons():
         print(line)
     print(*curve.write(Path(settings.output)), sep="\n")

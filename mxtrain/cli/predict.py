@@ -9,8 +9,9 @@ from contextlib import contextmanager
 from typing import Iterator, Optional, Sequence, TextIO
 
 from mxtrain.cli.commands import Command
+from mxtrain.cli.restored import restore_run
 from mxtrain.composing import arguments as command_line
-from mxtrain.composing.restored import one_run, restore
+from mxtrain.composing.restored import one_run
 from mxtrain.composing.settings import refuse_misspelled_groups, split_settings
 from mxtrain.errors import ConfigError
 from mxtrain.task.prediction_format import PredictionFormat
@@ -40,18 +41,10 @@ def run(arguments: Sequence[str]) -> int:
     parsed = command_line.parse(arguments, reads_checkpoint=True)
     settings, overrides = split_settings(parsed, PredictSettings, "predict")
     refuse_misspelled_groups(overrides, "predict", parsed.config_dirs)
-    path = one_run(parsed, "predict")
+    one_run(parsed, "predict")  # before the files are looked at
     names = parsed.positionals[1:]
     refuse_streams(names, settings.skip_unreadable)
-    restored = restore(
-        path,
-        which=settings.which,
-        overrides=overrides,
-        config_dirs=parsed.config_dirs,
-        trust_code=parsed.trusts_code,
-        command="predict",
-        settings=PredictSettings.model_fields,
-    )
+    restored = restore_run(parsed, settings, overrides, "predict")
     task = restored.description.task
     check_inputs(task, names, settings)
     logging.basicConfig(level=logging.WARNING, format="%(message)s")

@@ -6,7 +6,7 @@ import logging
 import sys
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Optional, Sequence
+from typing import TYPE_CHECKING, Sequence
 
 from mxtrain.cli.commands import Command
 from mxtrain.cluster.member import find_world
@@ -15,31 +15,19 @@ from mxtrain.composing.composer import Composer
 from mxtrain.composing.environment import compose_and_check, set_environment
 from mxtrain.composing.settings import split_settings
 from mxtrain.config.groups import Description, describe
-from mxtrain.errors import EXIT_CRASHED, EXIT_FINISHED, ConfigError
+from mxtrain.errors import EXIT_CRASHED, EXIT_FINISHED
 from mxtrain.files.durable import encode_json
 from mxtrain.files.temporary import temporary_place
-from mxtrain.kvstore.world import ALONE, World
 from mxtrain.terminal.console import open_console
+from mxtrain.terminal.progress import SILENT, ProgressDisplay
 from mxtrain.terminal.tables import WRONG, print_rows
-from mxtrain.types import Positive, PositiveFloat, Spec
-from mxtrain.workflows.output_file import OutputFile, open_output_file
+from mxtrain.workflows.output_file import open_output_file
+from mxtrain.workflows.verify import VerifySettings, refuse_updates_without_order, verify
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from mxtrain.parallel.differences import OwnGradients, Verification
-
-
-class VerifySettings(Spec):
-    """Settings of `verify`, besides overrides."""
-
-    steps: Positive = 3
-    """Optimizer steps; the last one's batch is smaller and odd."""
-    tolerance: PositiveFloat = 1e-6
-    """Largest difference that passes in float64, over the tensor's largest value."""
-    output: Optional[OutputFile] = None
-    """File for the differences as JSON."""
-
 
 COMMAND = Command(
     "verify",
@@ -72,7 +60,8 @@ def run(arguments: Sequence[str]) -> int:
         with tempfile.TemporaryDirectory(prefix="mxtrain-verify-", dir=temporary_place()) as logs:
             return supervise_in(Path(logs), description, ["verify", *arguments], restarts=0)
     world = find_world()
-    result = compare(description, settings, world)
+    set_environment(description, exact=True)  # the host may be shared with other workers
+    result = verify(description, settings, world, ProgressDisplay() if world.rank == 0 else SILENT)
     if world.rank > 0:
         return EXIT_FINISHED  # rank 0 compares
     show(result)
@@ -80,15 +69,6 @@ def run(arguments: Sequence[str]) -> int:
         with open_output_file(settings.output) as stream:
             stream.write(encode_json(result.to_json(), indent=2).decode() + "\n")
     return EXIT_FINISHED if result.passed else EXIT_CRASHED
-
-
-def compare(description: Description, settings: VerifySettings, world: World = ALONE) -> Verification:
-    """Compares a placement with one device. Arguments and errors as in `mxtrain.workflows.verification.verify`."""
-    set_environment(description, exact=True)  # the host may be shared with other workers
-    # Imports MXNet: only from here on.
-    from mxtrain.workflows.verification import verify
-
-    return verify(description, settings.steps, settings.tolerance, world)
 
 
 def description_of(arguments: Sequence[str]) -> Description:
@@ -99,20 +79,6 @@ def description_of(arguments: Sequence[str]) -> Description:
     with Composer(parsed.config_dirs) as composer:
         composed = composer.compose(overrides)
         return describe(composed.config, composed.where)
-
-
-def refuse_updates_without_order(description: Description) -> None:
-    """Rejects asynchronous updates of several workers, whose order is not deterministic.
-
-    Raises:
-        ConfigError: the description has them.
-    """
-    if description.kvstore.updates and description.cluster.workers > 1:
-        raise ConfigError(
-            f"verify: cluster.workers={description.cluster.workers} with {description.kvstore.setting}: gradients are "
-            "applied in the order in which they come, so no two runs are the same. Type cluster.workers=1 to prove the "
-            "servers' arithmetic, or kvstore=dist_sync."
-        )
 
 
 def show(result: Verification) -> None:

@@ -11,6 +11,7 @@ from mxtrain.amp.spec import Precision
 from mxtrain.cluster.member import HOST_WORKERS
 from mxtrain.composing.composer import Composed, Composer
 from mxtrain.composing.mistakes import WrongOverrides
+from mxtrain.config import rules
 from mxtrain.config.groups import Description, describe
 from mxtrain.config.specs import Where
 from mxtrain.data.spec import BaseDataset
@@ -79,6 +80,17 @@ def describe_here(
         _apply(spec, parallel, amp, profile)
 
     return describe(config, where, check_rules=together, set_environment=set_first, objects=objects)
+
+
+def prepare_environment(description: Description) -> runtime.RuntimeReport:
+    """Checks the variables of this process that a run must not have, and sets those that MXNet reads.
+
+    Raises:
+        ConfigError: there is such a variable.
+    """
+    for rule in rules.ENVIRONMENT_RULES:
+        rule(description)
+    return set_environment(description)
 
 
 def set_environment(description: Description, exact: bool = False) -> runtime.RuntimeReport:

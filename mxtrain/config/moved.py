@@ -76,7 +76,7 @@ MOVED: Dict[str, str] = {
     "mxtrain.cli.run": "mxtrain.cluster.launch.run",
     "mxtrain.cli.run_dir_rollback": "mxtrain.cluster.launch.run_dir_rollback",
     "mxtrain.cli.run_folders": "mxtrain.archive.run_folders",
-    "mxtrain.cli.sample_files": "mxtrain.workflows.sample_files",
+    "mxtrain.cli.sample_files": "mxtrain.workflows.eval_folder",
     "mxtrain.cli.setting_names": "mxtrain.composing.setting_names",
     "mxtrain.cli.settings": "mxtrain.composing.settings",
     "mxtrain.cli.store_server": "mxtrain.cluster.launch.store_server",
@@ -135,7 +135,7 @@ MOVED: Dict[str, str] = {
     "mxtrain.model.base": "mxtrain.model.spec",
     "mxtrain.native": "mxtrain.engine.native",
     "mxtrain.optimizer.base": "mxtrain.optimizer.spec",
-    "mxtrain.own_gradients": "mxtrain.workflows.own_gradients",
+    "mxtrain.own_gradients": "mxtrain.training.own_gradients",
     "mxtrain.parallel.strategies": "mxtrain.parallel.spec",
     "mxtrain.parts": "mxtrain.composing.parts",
     "mxtrain.process.collection": "mxtrain.engine.collection",
@@ -148,12 +148,12 @@ MOVED: Dict[str, str] = {
     "mxtrain.search_path": "mxtrain.config.search_path",
     "mxtrain.server": "mxtrain.kvstore.server",
     "mxtrain.serving.settings": "mxtrain.serving.spec",
-    "mxtrain.slim": "mxtrain.workflows.slim",
+    "mxtrain.slim": "mxtrain.training.slimming",
     "mxtrain.task.base": "mxtrain.task.spec",
     "mxtrain.trained": "mxtrain.training.trained",
     "mxtrain.text.language_modeling.python_documentation": "mxtrain.text.python_documentation",
     "mxtrain.tuning.settings": "mxtrain.tuning.spec",
-    "mxtrain.verification": "mxtrain.workflows.verification",
+    "mxtrain.verification": "mxtrain.training.verification",
 }
 """Old path of a module or class -> its new path. A module also stands for everything in it."""
 

@@ -12,7 +12,16 @@ from mxtrain.terminal.durations import format_seconds
 
 
 class WorkProgress:
-    """Receives the progress of long work. This one shows nothing: it is the default of workflows."""
+    """Receives the progress of long work, and is open (`with progress:`) while the work is done, which may be several
+    times. This one shows nothing: it is the default of workflows."""
+
+    def __enter__(self) -> WorkProgress:
+        return self
+
+    def __exit__(
+        self, kind: Optional[Type[BaseException]], error: Optional[BaseException], trace: Optional[TracebackType]
+    ) -> None:
+        pass
 
     def begin(self, what: str, total: int) -> None:
         """Starts the next part of the work.
@@ -58,7 +67,6 @@ class ProgressDisplay(WorkProgress):
         self._interval_s = refresh_s if self._console.is_terminal else plain_interval_s
         self._what, self._total, self._done, self._began_s = "", 0, 0, time.monotonic()
         self._is_over = threading.Event()
-        self._thread = threading.Thread(target=self._show, name="progress", daemon=True)
 
     def begin(self, what: str, total: int) -> None:
         self._what, self._total, self._done, self._began_s = what, total, 0, time.monotonic()
@@ -67,6 +75,8 @@ class ProgressDisplay(WorkProgress):
         self._done += count
 
     def __enter__(self) -> ProgressDisplay:
+        self._is_over.clear()
+        self._thread = threading.Thread(target=self._show, name="progress", daemon=True)
         self._thread.start()
         return self
 

@@ -6,7 +6,8 @@ not tested.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, List, NamedTuple, Optional, Tuple
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, List, Optional, Tuple
 
 from mxtrain.config.groups import Description
 from mxtrain.kvstore.world import World
@@ -25,7 +26,8 @@ if TYPE_CHECKING:
     from mxtrain.data.spec import Splits
 
 
-class DryRun(NamedTuple):
+@dataclass(frozen=True)
+class DryRun:
     """Result of a dry run."""
 
     rows: List[Tuple[str, str]]
@@ -38,8 +40,10 @@ class DryRun(NamedTuple):
         return "\n".join([*lines, *(f"warning: {text}" for text in self.warnings)])
 
 
-def rehearse(description: Description) -> DryRun:
+def dry_run(description: Description) -> DryRun:
     """Builds everything of worker 0 up to the training step. Trains nothing and writes no run directory.
+
+    MXNet is imported: the environment of the description must be set before this module is.
 
     Other workers and servers are not started.
 

@@ -72,20 +72,21 @@ def range_test(
     if description.kvstore.distributed:
         raise ConfigError("lr_find: this process is one worker. Type kvstore=local, or use the command for several.")
     rate = RangeTest(start=settings.start, end=settings.end, num_steps=settings.steps).build(0.0, 1, None)
-    progress.begin("building the network", 0)
-    step, data = _build(description)
     rates: List[float] = []
     losses: List[float] = []
-    progress.begin("steps of rising learning rate:", settings.steps)
-    try:
-        for number, loss in _losses(step, data.train, [rate(index) for index in range(settings.steps)]):
-            rates.append(rate(number))
-            losses.append(loss)
-            progress.advance(1)
-            if read_curve(rates, losses).diverged:
-                break
-    except LoaderError as error:
-        raise DataError(str(error)) from error
+    with progress:
+        progress.begin("building the network", 0)
+        step, data = _build(description)
+        progress.begin("steps of rising learning rate:", settings.steps)
+        try:
+            for number, loss in _losses(step, data.train, [rate(index) for index in range(settings.steps)]):
+                rates.append(rate(number))
+                losses.append(loss)
+                progress.advance(1)
+                if read_curve(rates, losses).diverged:
+                    break
+        except LoaderError as error:
+            raise DataError(str(error)) from error
     return checked_curve(rates, losses, settings)
 
 

@@ -26,7 +26,7 @@ GROUPS: Dict[str, Dict[str, Sequence[str]]] = {
         "converters": ["mxtrain/exporting/converters/*.py"],
         "serving": ["mxtrain/serving/*.py"],
         "tuning": ["mxtrain/tuning/*.py"],
-        "pruning": ["mxtrain/callback/pruning.py", "mxtrain/workflows/slim.py", "mxtrain/model/graph/channels.py"],
+        "pruning": ["mxtrain/callback/pruning.py", "mxtrain/training/slimming.py", "mxtrain/model/graph/channels.py"],
         "folds": ["mxtrain/data/loading/folds.py", "mxtrain/cluster/launch/fold*.py"],
         "averages": ["mxtrain/checkpoint/soup.py", "mxtrain/checkpoint/average.py"],
         "trackers": [

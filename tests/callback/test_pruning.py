@@ -337,10 +337,10 @@ def test_slim_network_stands_alone(cut, tmp_path, capsys) -> None:
 @pytest.mark.parametrize("error, is_written", [(0.9e-4, True), (1e-4, True), (1.1e-4, False), (float("nan"), False)])
 def test_slim_network_with_other_outputs_is_removed(cut, tmp_path, capsys, monkeypatch, error, is_written) -> None:
     from mxtrain.cli import main
-    from mxtrain.workflows import slim
+    from mxtrain.training import slimming
 
-    monkeypatch.setattr(slim, "_relative_error", lambda expected, found: error)
-    monkeypatch.setattr(slim, "_times", lambda both, inputs: [{1: 1.0, 32: 1.0}] * 2)
+    monkeypatch.setattr(slimming, "_relative_error", lambda expected, found: error)
+    monkeypatch.setattr(slimming, "_times", lambda both, inputs: [{1: 1.0, 32: 1.0}] * 2)
     shutil.copytree(cut, tmp_path / "run")
     assert main(["slim", str(tmp_path / "run")]) == (0 if is_written else 2)
     assert is_written or "the smaller network gives other numbers" in capsys.readouterr().err
@@ -349,7 +349,7 @@ def test_slim_network_with_other_outputs_is_removed(cut, tmp_path, capsys, monke
 
 def test_relative_error_of_outputs() -> None:
     from mxtrain.engine.backend import nd
-    from mxtrain.workflows.slim import _relative_error
+    from mxtrain.training.slimming import _relative_error
 
     assert _relative_error(nd.array([1, -4]), nd.array([1.5, -4])) == pytest.approx(0.125)
     assert _relative_error(nd.array([1, -4]), nd.array([[1, -4]])) == float("inf")

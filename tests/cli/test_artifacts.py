@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from mxtrain.cli.artifacts import MAX_SHOWN_ROWS, MAX_SHOWN_SAMPLES, show_artifacts, write_artifacts
+from mxtrain.cli.artifacts import MAX_SHOWN_ROWS, show_artifacts
 from mxtrain.types import Figure, Table, TextLines
+from mxtrain.workflows.eval_folder import MAX_SHOWN_SAMPLES, write_artifacts
 
 
 def test_tables_and_texts_are_printed_and_figures_are_not(capsys: Any) -> None:

@@ -14,12 +14,12 @@ from low_precision import BFLOAT16
 from PIL import Image
 
 from mxtrain.cli.dispatch import run
-from mxtrain.cli.evaluate import EvalSettings, choose_corruptions
 from mxtrain.data.spec import open_splits
 from mxtrain.errors import ConfigError
 from mxtrain.training.loaders import build_loader
 from mxtrain.training.trained import load_network
 from mxtrain.vision.images.corruptions import SEVERITIES, STRENGTHS, Corrupted
+from mxtrain.workflows.evaluate import EvalSettings, choose_corruptions
 
 LENET = ("model.channels=[4,8]", "model.hidden=16", "trainer.max_steps=60", "trainer.max_epochs=null")
 SCENES = (

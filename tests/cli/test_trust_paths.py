@@ -93,7 +93,7 @@ def test_every_reader_of_a_recorded_description_or_of_recorded_words_is_known() 
     """Keys of the files that hold them: study.json, meta.json, checkpoints, bundles, jobs.jsonl, .hydra."""
     keys = {"overrides", "flags", "argv", "description", "working_folder", "overrides.yaml"}
     only_compare_or_print = {
-        "workflows/slim.py",
+        "training/slimming.py",
         "training/resume.py",
         "checkpoint/run_state.py",
         "checkpoint/average.py",

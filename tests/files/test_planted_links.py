@@ -14,7 +14,6 @@ from mxtrain.callback.protocol import RunInfo
 from mxtrain.checkpoint import lock_run_directory, refuse_links, write_ndarrays
 from mxtrain.checkpoint.run_directory import NEVER_LINKS
 from mxtrain.cli import main
-from mxtrain.cli.artifacts import write_artifacts
 from mxtrain.cli.predict import open_output
 from mxtrain.cluster.launch.outcome import Outcome, append_outcome
 from mxtrain.cluster.launch.run_dir_rollback import RunDirRollback
@@ -26,6 +25,7 @@ from mxtrain.logger.csv import CsvLogger
 from mxtrain.logger.files import AppendedFile, LogFile, cut_file
 from mxtrain.logger.jsonl import JsonlLogger
 from mxtrain.task.confusion import confusion_artifacts
+from mxtrain.workflows.eval_folder import write_artifacts
 
 SECRET = b'{"step": 1}\nof mine\n'
 

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from mxtrain.cli.artifacts import write_artifacts
 from mxtrain.files.durable import encode_json, write_json_atomic
 from mxtrain.logger.jsonl import encode_row
 from mxtrain.task import confusion, sample_figure
 from mxtrain.task import figure_fonts as fonts
 from mxtrain.terminal.patient_stream import patient_streams
+from mxtrain.workflows.eval_folder import write_artifacts
 
 CAT = "\u732b"
 

@@ -19,8 +19,8 @@ from mxtrain.model.graph.shapes import infer_shapes
 from mxtrain.model.graph.trace import trace
 from mxtrain.model.prepare import prepare_network
 from mxtrain.model.weights import load_weights
+from mxtrain.training.verification import verify
 from mxtrain.vision.pose.simple_pose import NAMES, SimplePose, plain_name
-from mxtrain.workflows.verification import verify
 
 SIZE = (3, 64, 96)
 

@@ -12,9 +12,9 @@ from mxtrain.parallel.cut import Graph
 from mxtrain.parallel.objective import Objective
 from mxtrain.parallel.spec import ModelParallel, Single
 from mxtrain.training.network import hybridize
+from mxtrain.training.verification import disable_dropout
 from mxtrain.types import Batch
 from mxtrain.vision.segmentation.gluoncv_segmentation import GluonCVSegmentation
-from mxtrain.workflows.verification import disable_dropout
 
 SHAPE = (3, 64, 64)
 

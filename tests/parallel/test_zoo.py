@@ -15,9 +15,9 @@ from mxtrain.model.prepare import prepare_network
 from mxtrain.parallel.objective import Objective
 from mxtrain.parallel.spec import ModelParallel, Single
 from mxtrain.training.network import hybridize
+from mxtrain.training.verification import disable_dropout
 from mxtrain.types import Batch
 from mxtrain.vision.classification.gluoncv import GluonCV
-from mxtrain.workflows.verification import disable_dropout
 
 FAMILIES = [
     ("resnet18_v1", 64),

@@ -24,7 +24,7 @@ from mxtrain.recommendation.source import Interactions
 from mxtrain.task.fit import constant_metrics
 from mxtrain.terminal.report import next_commands
 from mxtrain.training.loaders import build_loader
-from mxtrain.workflows.verification import verify
+from mxtrain.training.verification import verify
 
 pytestmark = pytest.mark.usefixtures("own_cache")
 

@@ -14,7 +14,6 @@ from gymnasium.spaces import Box, Discrete
 from PIL import Image
 
 from mxtrain.callback.protocol import CommandLine
-from mxtrain.cli.artifacts import write_artifacts
 from mxtrain.cli.dispatch import run
 from mxtrain.engine.backend import nd
 from mxtrain.reinforcement.episode_figure import CAPTION, COLUMNS, WIDTH, draw_episode, encode_animation
@@ -23,7 +22,8 @@ from mxtrain.reinforcement.gymnasium import Gymnasium
 from mxtrain.reinforcement.policy_client import PolicyClient
 from mxtrain.reinforcement.task import ReinforcementLearning
 from mxtrain.terminal.report import next_commands
-from mxtrain.workflows.verification import verify
+from mxtrain.training.verification import verify
+from mxtrain.workflows.eval_folder import write_artifacts
 
 RL = "task=reinforcement_learning"
 SIDE = 36

@@ -20,8 +20,8 @@ from mxtrain.speech.digit_lines import DigitLines
 from mxtrain.speech.speech_recognition import SpeechRecognition
 from mxtrain.speech.speech_report import SpeechReport
 from mxtrain.task.sample_figure import RIGHT, WRONG
+from mxtrain.training.verification import verify
 from mxtrain.types import Batch
-from mxtrain.workflows.verification import verify
 
 pytestmark = pytest.mark.usefixtures("own_cache")
 SIGNATURE = Signature(((64, 8), ()), class_names=["a", "b", " "])

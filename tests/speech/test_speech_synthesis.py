@@ -12,7 +12,6 @@ import pytest
 import soundfile
 from tensorboardX.proto.event_pb2 import Event
 
-from mxtrain.cli.artifacts import write_artifacts
 from mxtrain.cli.dispatch import run
 from mxtrain.data.signature import Signature
 from mxtrain.engine.backend import nd
@@ -23,6 +22,7 @@ from mxtrain.speech.formant_digits import FormantDigits
 from mxtrain.speech.signature import SymbolSignature
 from mxtrain.speech.speech_synthesis import SpeechSynthesis, decode_frames
 from mxtrain.types import Audio, Batch
+from mxtrain.workflows.eval_folder import write_artifacts
 
 pytestmark = pytest.mark.usefixtures("own_cache")
 FEATURES = Features(sample_rate=4000, num_mels=16, window_ms=50.0, step_ms=12.5, preemphasis=0.0, normalize="none")

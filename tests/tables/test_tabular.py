@@ -17,7 +17,7 @@ from sklearn.linear_model import LogisticRegression
 from mxtrain.cli import main
 from mxtrain.data.spec import open_splits
 from mxtrain.errors import CheckpointError, ConfigError
-from mxtrain.workflows.verification import verify
+from mxtrain.training.verification import verify
 
 pytestmark = pytest.mark.usefixtures("own_cache")
 

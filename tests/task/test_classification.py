@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mxtrain.cli.artifacts import write_artifacts
 from mxtrain.data.loading.sources import MemorySource
 from mxtrain.data.signature import Signature
 from mxtrain.engine.backend import nd
@@ -20,6 +19,7 @@ from mxtrain.text.signature import TextSignature
 from mxtrain.text.tokenizing.config import TokenizerConfig
 from mxtrain.text.tokenizing.wordpiece import WordPiece
 from mxtrain.types import Batch, Figure, Table
+from mxtrain.workflows.eval_folder import write_artifacts
 
 TASK = Classification()
 IMAGES = Signature((1, 2, 3), [0.5], [0.25], ["cat", "dog", "cow"])

@@ -17,7 +17,6 @@ import yaml
 from tiers import rest_in_zoo
 
 from mxtrain.checkpoint import open_checkpoint
-from mxtrain.cli.artifacts import write_artifacts
 from mxtrain.cli.dispatch import run
 from mxtrain.composing.composer import Composer
 from mxtrain.data.spec import open_splits
@@ -28,9 +27,10 @@ from mxtrain.task.fit import target_of
 from mxtrain.task.spec import Task
 from mxtrain.training.loaders import build_loader
 from mxtrain.training.restored_run import RestoredRun
+from mxtrain.training.verification import verify
 from mxtrain.types.kinds import Images
+from mxtrain.workflows.eval_folder import write_artifacts
 from mxtrain.workflows.predict import predict_samples
-from mxtrain.workflows.verification import verify
 
 CONF = Path(__file__).resolve().parents[2] / "conf"
 TASKS = sorted(path.stem for path in (CONF / "task").glob("*.yaml"))

@@ -9,7 +9,7 @@ import pytest
 from low_precision import needs_bfloat16
 
 from mxtrain.cli.dispatch import run
-from mxtrain.workflows.verification import verify
+from mxtrain.training.verification import verify
 
 pytest.importorskip("tokenizers")
 SMALL = (

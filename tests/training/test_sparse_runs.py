@@ -15,7 +15,7 @@ from mxtrain.errors import ConfigError
 from mxtrain.optimizer.rows import lazy_update
 from mxtrain.training.build import build_run
 from mxtrain.training.trained import load_network, load_trained
-from mxtrain.workflows.verification import verify
+from mxtrain.training.verification import verify
 
 ADAM = ("optimizer=adam", "optimizer.wd=0.01")
 

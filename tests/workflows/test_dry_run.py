@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from mxtrain.cli import main
-from mxtrain.workflows.dry_run import rehearse
+from mxtrain.workflows.dry_run import dry_run
 
 TASKS = sorted(path.stem for path in (Path(__file__).resolve().parents[2] / "conf/task").glob("*.yaml"))
 
@@ -65,7 +65,7 @@ def test_missing_data(capsys, tmp_path, monkeypatch) -> None:
     ],
 )
 def test_placements_and_workers(describe_run, overrides, devices) -> None:
-    assert dict(rehearse(describe_run("model=mlp", *overrides)).rows)["devices"] == devices
+    assert dict(dry_run(describe_run("model=mlp", *overrides)).rows)["devices"] == devices
 
 
 @pytest.mark.zoo_except(
@@ -74,5 +74,5 @@ def test_placements_and_workers(describe_run, overrides, devices) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("task", TASKS)
 def test_each_task(describe_run, task) -> None:
-    found = dict(rehearse(describe_run(f"task={task}")).rows)
+    found = dict(dry_run(describe_run(f"task={task}")).rows)
     assert {"data", "network", "devices", "steps", "memory", "time"} <= set(found)

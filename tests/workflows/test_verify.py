@@ -20,11 +20,11 @@ from mxtrain.parallel.layout import Layout
 from mxtrain.parallel.spec import Data
 from mxtrain.parallel.statistics import MovingStatistics
 from mxtrain.parallel.tape import HeadGradients
-from mxtrain.terminal.progress import ProgressDisplay
+from mxtrain.terminal.progress import WorkProgress
 from mxtrain.training.loaders import build_data
 from mxtrain.training.step import TrainingStep
+from mxtrain.training.verification import Sides, batches, use_exact_leaky_relu, verify
 from mxtrain.types import Batch
-from mxtrain.workflows.verification import Sides, batches, use_exact_leaky_relu, verify
 
 SMALL = ("model=mlp", "model.hidden=[12,8]", "dataset.batch_size=32")
 
@@ -216,18 +216,17 @@ def test_the_command_says_what_it_did(tmp_path, capsys):
 
 
 @needs_bfloat16
-def test_long_verification_shows_its_progress(describe_run, monkeypatch):
+def test_long_verification_shows_its_progress(describe_run):
     shown = []
 
-    class Seen(ProgressDisplay):
+    class Seen(WorkProgress):
         def begin(self, what, total):
             shown.append([what, total, 0])
 
         def advance(self, count):
             shown[-1][2] += count
 
-    monkeypatch.setattr("mxtrain.workflows.verification.ProgressDisplay", Seen)
-    verify(describe_run(*SMALL, "parallel=data", "amp=bfloat16"), 3, 1e-6)
+    verify(describe_run(*SMALL, "parallel=data", "amp=bfloat16"), 3, 1e-6, progress=Seen())
     assert [(name.partition(",")[0], total, done) for name, total, done in shown[1:]] == [
         ("comparing bits", 6, 6),
         ("comparing in bfloat16", 2, 2),

@@ -29,8 +29,7 @@ from mxtrain.cluster.member import find_world
 from mxtrain.cluster.stopping import keep_termination, was_told_to_end
 from mxtrain.composing import config_files
 from mxtrain.composing.composer import Composer
-from mxtrain.composing.environment import compose_and_check, conf_of, describe_here, set_environment
-from mxtrain.config import rules
+from mxtrain.composing.environment import compose_and_check, conf_of, describe_here, prepare_environment
 from mxtrain.config.groups import Description
 from mxtrain.config.override_text import config_flags, key_of
 from mxtrain.config.specs import name_of
@@ -249,9 +248,7 @@ def begin_run(
         MxtrainError: nothing was started.
     """
     description.trainer.require_one_run("this")
-    for rule in rules.ENVIRONMENT_RULES:  # Hydra may have changed it (hydra.job.env_set)
-        rule(description)
-    report = set_environment(description)
+    report = prepare_environment(description)  # Hydra may have changed it (hydra.job.env_set)
     world = find_world()
     if resume_point is None and world.rank == 0:
         if description.checkpoint.resume == "never":

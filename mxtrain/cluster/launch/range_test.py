@@ -63,8 +63,9 @@ def run_range_test(
     if not description.kvstore.distributed:
         return range_test(description, settings, progress)
     description.trainer.require_one_run("lr_find")
-    progress.begin("training in several processes", 0)
-    return _test_in_workers(settings, flags, overrides)
+    with progress:
+        progress.begin("training in several processes", 0)
+        return _test_in_workers(settings, flags, overrides)
 
 
 def _test_in_workers(settings: LrFindSettings, flags: Sequence[str], overrides: Sequence[str]) -> LearningRateCurve:

@@ -15,7 +15,7 @@ from mxtrain.cli.dispatch import run
 from mxtrain.errors import ConfigError, DataError
 from mxtrain.text.language_modeling.plain_text import PlainText
 from mxtrain.text.language_modeling.sampling import Sampling
-from mxtrain.workflows.verification import verify
+from mxtrain.training.verification import verify
 
 pytestmark = pytest.mark.usefixtures("own_cache")
 SCORES = np.log(np.array([[0.5, 0.25, 0.15, 0.1], [0.1, 0.2, 0.3, 0.4]]))

@@ -26,7 +26,7 @@ from mxtrain.training.build import build_run, build_step
 from mxtrain.training.loaders import build_loader, open_data
 from mxtrain.training.network import build_network
 from mxtrain.training.objective import build_objective
-from mxtrain.workflows.verification import verify
+from mxtrain.training.verification import verify
 
 pytestmark = pytest.mark.usefixtures("own_cache")
 SMALL = (

@@ -12,9 +12,9 @@ import pytest
 from boxed_files import IMAGES, write_coco, write_list, write_records, write_voc
 
 from mxtrain.cli.dispatch import run
+from mxtrain.training.verification import verify
 from mxtrain.vision.detection.centernet_fpn import CenterNetFPN
 from mxtrain.vision.detection.voc import Voc
-from mxtrain.workflows.verification import verify
 
 LAYOUTS = {
     "voc": (lambda root: write_voc(root / "VOC2007"), ["dataset.classes=[cat,Dog]"]),

@@ -9,8 +9,8 @@ from low_precision import BFLOAT16, needs_bfloat16
 from sampled_training import parts_of, train_on
 
 from mxtrain.cli.dispatch import run
+from mxtrain.training.verification import verify
 from mxtrain.vision.detection.boxes import NUM_COLUMNS, padded, rows_of
-from mxtrain.workflows.verification import verify
 
 SCENES = ("dataset.image_size=[64,64]", "dataset.num_train=16", "dataset.num_val=4", "dataset.batch_size=4")
 PYRAMID = (

@@ -12,8 +12,8 @@ from low_precision import needs_bfloat16
 from tiers import rest_in_zoo
 
 from mxtrain.cli.dispatch import run
+from mxtrain.training.verification import verify
 from mxtrain.vision.detection.boxes import NUM_COLUMNS
-from mxtrain.workflows.verification import verify
 
 SSD = ("model.name=ssd_300_mobilenet0.25",)
 SMALL_SSD = ("model.name=ssd_custom", "model.backbone=cifar_resnet20_v1", "model.filters=[16]")

@@ -11,9 +11,9 @@ from low_precision import BFLOAT16, needs_bfloat16
 from sampled_training import train_on
 
 from mxtrain.cli.dispatch import run
+from mxtrain.training.verification import verify
 from mxtrain.vision.detection.boxes import padded, rows_of
 from mxtrain.vision.instance_segmentation.mask_rows import TRUE_COLUMNS, TRUE_SIDE
-from mxtrain.workflows.verification import verify
 
 SCENES = ("dataset.image_size=[64,64]", "dataset.num_train=16", "dataset.num_val=4", "dataset.batch_size=4")
 SMALL = ("model.mask_channels=8", "model.max_detections=5", *SCENES)

@@ -4,10 +4,9 @@ own blocks have the gradients of their values."""
 from __future__ import annotations
 
 import itertools
-import threading
 from contextlib import closing
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Callable, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Any, Callable, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 import numpy as np
 
@@ -18,7 +17,7 @@ from mxtrain.config.groups import Description
 from mxtrain.config.sparse_tables import is_lazy
 from mxtrain.data.loading.loader import Consumer
 from mxtrain.data.spec import open_splits
-from mxtrain.engine.backend import gluon
+from mxtrain.engine.backend import gluon, nd
 from mxtrain.errors import ConfigError
 from mxtrain.kvstore.store import Store
 from mxtrain.kvstore.world import ALONE, World
@@ -29,16 +28,16 @@ from mxtrain.parallel.differences import Difference, OwnGradients, Verification,
 from mxtrain.parallel.objective import Objective
 from mxtrain.parallel.reference import BatchDivision, Reference
 from mxtrain.parallel.spec import Parallel
-from mxtrain.terminal.progress import ProgressDisplay
+from mxtrain.terminal.progress import SILENT, WorkProgress
 from mxtrain.training import snapshot
 from mxtrain.training.build import build_step
 from mxtrain.training.loaders import build_data
 from mxtrain.training.network import build_network
 from mxtrain.training.objective import build_objective
+from mxtrain.training.own_gradients import compare_own_gradients
 from mxtrain.training.step import TrainingStep
 from mxtrain.training.teacher import teachers_of
 from mxtrain.types import Batch, Shapes
-from mxtrain.workflows.own_gradients import compare_own_gradients
 
 if TYPE_CHECKING:
     from mxnet import Context
@@ -46,8 +45,6 @@ if TYPE_CHECKING:
     from mxtrain.data.loading.loader import EpochLoader
     from mxtrain.data.signature import Signature
 
-QUIET_S = 2.0
-"""Seconds after which progress is shown."""
 STEPS = "steps of both sides:"
 
 
@@ -130,7 +127,9 @@ class Sides:
         return build_objective(description, network, self.signature, self.world)
 
 
-def verify(description: Description, steps: int, tolerance: float, world: World = ALONE) -> Verification:
+def verify(
+    description: Description, steps: int, tolerance: float, world: World = ALONE, progress: WorkProgress = SILENT
+) -> Verification:
     """Trains with the description's placement and on one device, and compares the results.
 
     The last batch is smaller than the others and odd, unless batches continue each other, to test uneven shares.
@@ -145,6 +144,7 @@ def verify(description: Description, steps: int, tolerance: float, world: World 
         steps: number of steps.
         tolerance: largest relative difference that passes.
         world: world of this worker. All workers train; only rank 0 compares, and the others report no difference.
+        progress: shows the steps of both sides.
 
     Raises:
         ConfigError: the description changes gradients or draws random numbers on purpose.
@@ -163,33 +163,33 @@ def verify(description: Description, steps: int, tolerance: float, world: World 
     lr = description.rates.lr
     bits: List[Difference] = []
     low: Optional[float] = None
-    with ProgressDisplay(quiet_s=QUIET_S if world.rank == 0 else threading.TIMEOUT_MAX) as display:
+    with progress:
 
         def compared(dtype: str, placed: TrainingStep, reference: Reference) -> List[Difference]:
             consumer = Consumer([placed.strategy, reference])
             stream = (batch.cast(dtype) for batch in batches(data.train, steps, consumer))
-            return compare(placed, reference, stream, lr, display.advance)
+            return compare(placed, reference, stream, lr, progress.advance)
 
-        display.begin("building the placement", 0)
+        progress.begin("building the placement", 0)
         placed = sides.placement("float32")
         cut_before = placed.strategy.layout.cut_before
         if has_same_sum_order(description, len(devices) * world.size):
-            display.begin(f"comparing bits, {STEPS}", 2 * steps)
+            progress.begin(f"comparing bits, {STEPS}", 2 * steps)
             bits = compared("float32", placed, sides.reference("float32", cut_before))
         if description.amp.dtype != FULL.dtype:
-            display.begin(f"comparing in {description.amp.dtype}, {STEPS}", 2)
+            progress.begin(f"comparing in {description.amp.dtype}, {STEPS}", 2)
             placed, reference = sides.placement("float32"), sides.reference("float32")
             consumer = Consumer([placed.strategy, reference])
             first_batch = itertools.islice(batches(data.train, 2, consumer), 1)
-            low = compare_lengths(placed, reference, first_batch, lr, display.advance)
+            low = compare_lengths(placed, reference, first_batch, lr, progress.advance)
         if cut_before:  # balancing in float64 could choose another cut, because the costs of blocks differ
             sides = replace(sides, parallel=sides.parallel.model_copy(update={"cut_before": cut_before}))
-        display.begin(f"comparing in float64, {STEPS}", 2 * steps)
+        progress.begin(f"comparing in float64, {STEPS}", 2 * steps)
         placed = sides.placement("float64")
         layers = compared("float64", placed, sides.reference("float64"))
         own = OwnGradients()
         if world.rank == 0:
-            display.begin("comparing gradients of own layers with finite differences", 0)
+            progress.begin("comparing gradients of own layers with finite differences", 0)
             batch = next(batches(data.train, 1, Consumer([placed.strategy])))
             own = compare_own_gradients(sides.objective("float64"), sides.objective("float32"), batch)
     if joined is not None:
@@ -227,10 +227,16 @@ def use_exact_leaky_relu(network: gluon.Block) -> None:
     """
     for _, block in blocks_by_path(network):
         if isinstance(block, gluon.nn.LeakyReLU):
-            slope = block._alpha
-            object.__setattr__(block, "hybrid_forward", lambda F, x, slope=slope: F.where(x > 0, x, x * slope))
+            block.__class__ = ExactLeakyReLU
         if isinstance(block, gluon.HybridBlock):
             block._clear_cached_op()
+
+
+class ExactLeakyReLU(gluon.nn.LeakyReLU):
+    """A leaky ReLU that is computed in the precision of its input."""
+
+    def hybrid_forward(self, F: Any, x: nd.NDArray) -> nd.NDArray:
+        return F.where(x > 0, x, x * self._alpha)
 
 
 def disable_dropout(network: gluon.Block, input_shape: Shapes) -> List[str]:

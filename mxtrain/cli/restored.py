@@ -1,0 +1,48 @@
+"""Opens the run or checkpoint that a command line names."""
+
+from __future__ import annotations
+
+from typing import Sequence, Tuple, Type, TypeVar
+
+from mxtrain.composing import arguments as command_line
+from mxtrain.composing.arguments import Arguments
+from mxtrain.composing.restored import one_run, restore
+from mxtrain.composing.settings import refuse_misspelled_groups, split_settings
+from mxtrain.errors import ConfigError
+from mxtrain.training.restored_run import RestoredRun
+from mxtrain.types import Spec
+
+S = TypeVar("S", bound=Spec)
+
+
+def restore_named(arguments: Sequence[str], spec: Type[S], command: str) -> Tuple[RestoredRun, S]:
+    """Returns the run that the command line of a command with one run names, and the settings of the command.
+
+    Args:
+        arguments: words after the name of the command.
+        spec: settings of the command, with `which`.
+        command: name of the command.
+
+    Raises:
+        ConfigError: the command line is wrong.
+        CheckpointError: there is no usable checkpoint.
+    """
+    parsed = command_line.parse(arguments, reads_checkpoint=True)
+    settings, overrides = split_settings(parsed, spec, command)
+    refuse_misspelled_groups(overrides, command, parsed.config_dirs)
+    if len(parsed.positionals) > 1:
+        raise ConfigError(f"{command} takes one run or checkpoint, not also '{parsed.positionals[1]}'.")
+    return restore_run(parsed, settings, overrides, command), settings
+
+
+def restore_run(parsed: Arguments, settings: Spec, overrides: Sequence[str], command: str) -> RestoredRun:
+    """Opens the first run that a command line names. Raises as `restore_named`."""
+    return restore(
+        one_run(parsed, command),
+        which=settings.which,  # type: ignore[attr-defined]  # all commands that read checkpoints have it
+        overrides=overrides,
+        config_dirs=parsed.config_dirs,
+        trust_code=parsed.trusts_code,
+        command=command,
+        settings=type(settings).model_fields,
+    )

@@ -1,0 +1,169 @@
+"""Writes a trained network as ONNX, with a proof that onnxruntime computes the same."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Callable, Literal, Mapping, Optional
+
+import pydantic
+from typing_extensions import Annotated
+
+from mxtrain.amp.spec import FULL
+from mxtrain.checkpoint.ndarray_file import canonical_sha256
+from mxtrain.config.libraries import require_library
+from mxtrain.config.specs import validate
+from mxtrain.data.spec import choose_split, open_splits
+from mxtrain.errors import ConfigError, DataError, LoaderError
+from mxtrain.exporting.folder import require_new
+from mxtrain.parallel.spec import Single
+from mxtrain.task.fit import require_same_names
+from mxtrain.terminal.progress import SILENT, WorkProgress
+from mxtrain.types import NonNegativeFloat, Positive, Spec
+from mxtrain.workflows.output_file import OutputFolder
+
+if TYPE_CHECKING:
+    from mxtrain.exporting.run import ExportReport
+    from mxtrain.training.restored_run import RestoredRun
+
+ServedName = Annotated[str, pydantic.StringConstraints(pattern=r"^[a-z]([a-z0-9-]*[a-z0-9])?$", max_length=63)]
+"""A name that Kubernetes and folders allow."""
+StorageUri = Annotated[str, pydantic.StringConstraints(pattern=r"^[a-z][a-z0-9+.-]*://\S+$")]
+EXPORTED = "export"
+
+
+class ExportSettings(Spec):
+    """Settings of `export` besides overrides."""
+
+    model_config = pydantic.ConfigDict(populate_by_name=True)
+
+    format: Literal["onnx"] = "onnx"
+    """Format of the network."""
+    out: Optional[OutputFolder] = None
+    """Folder to make; default: export in the run directory. An existing one is never overwritten."""
+    split: Literal["auto", "train", "val", "test"] = "auto"
+    """Split whose samples the proof is made of; auto: test if there is one, otherwise val."""
+    which: Literal["best", "last"] = "best"
+    """The checkpoint of a run to use: its last or its best one."""
+    dynamic: Literal["auto", "batch", "none"] = "auto"
+    """Sizes that are open: auto = the batch, and lengths, heights and widths where the network allows; batch = only the
+    batch; none = nothing, batches of one sample."""
+    limit_batches: Positive = 4
+    """Batches of the evaluation that is repeated with onnxruntime."""
+    quantize: Literal["none", "int8", "float16", "bfloat16"] = "none"
+    """int8 = weights and arithmetic of convolutions and matrix products in int8; float16 and bfloat16 = weights are
+    stored so, and computed with in float32."""
+    max_loss: NonNegativeFloat = 0.01
+    """Refuse a quantized network whose monitored metric is worse by more; of metrics above 1, this part of their
+    value."""
+    calibration_samples: Positive = 200
+    """Training samples of which int8 takes the ranges of activations, in convolutional networks."""
+    for_: Literal["folder", "triton", "kserve", "ray"] = pydantic.Field("folder", alias="for")
+    """Server that reads the folder: triton = a model repository, kserve = a manifest beside one, ray = a Ray Serve
+    application; folder = none of them."""
+    name: Optional[ServedName] = None
+    """Name of the network for a server, of small letters, digits and hyphens; default: that of the task."""
+    storage: Optional[StorageUri] = None
+    """URI from which a cluster reads the model repository, with for=kserve, e.g. s3://bucket/digits."""
+
+
+def export(run: RestoredRun, settings: ExportSettings, progress: WorkProgress = SILENT) -> ExportReport:
+    """Exports the network of a checkpoint into a new folder.
+
+    Args:
+        run: the run.
+        settings: settings, checked by `check_settings`; `which` has chosen the checkpoint of the run already.
+        progress: shows the stages.
+
+    Raises:
+        ConfigError: a library is missing, or an operator has no conversion.
+        NotProven: onnxruntime computes something else.
+        WorseThanAllowed: the metric of a quantized network is worse by more than `max_loss`.
+        DataError: the folder exists, or samples cannot be read.
+    """
+    require_new(folder_of(run, settings))
+    for module in ("onnx", "onnxruntime"):
+        require_library(module, "export", "export", ConfigError)
+    with progress:
+
+        def stage(what: str) -> None:
+            progress.begin(what, 0)
+
+        return _export(run, settings, stage)
+
+
+def read_settings(values: Mapping[str, object]) -> ExportSettings:
+    """Checks settings that Python code gives. Raises: ConfigError."""
+    settings = validate(ExportSettings, dict(values), "export", lambda group: "see `mxtrain export --help`")
+    check_settings(settings)
+    return settings
+
+
+def check_settings(settings: ExportSettings) -> None:
+    """Rejects settings that contradict each other or have no effect, and an existing folder.
+
+    Raises:
+        ConfigError: there is such a setting.
+        DataError: the folder exists.
+    """
+    given = settings.model_fields_set
+    if (settings.for_ == "kserve") != (settings.storage is not None):
+        raise ConfigError(
+            "export: for=kserve and storage=URI belong together: the manifest names where the cluster reads the "
+            "repository, e.g. storage=s3://bucket/digits or storage=pvc://claim/digits."
+        )
+    if "max_loss" in given and settings.quantize == "none":
+        raise ConfigError(
+            f"export.max_loss={settings.max_loss:g}: it limits what quantize= may cost, and nothing is quantized. "
+            "Leave it out, or type quantize=int8."
+        )
+    if "calibration_samples" in given and settings.quantize != "int8":
+        raise ConfigError(
+            f"export.calibration_samples={settings.calibration_samples}: only quantize=int8 takes ranges from samples. "
+            "Leave it out."
+        )
+    if settings.name is not None and settings.for_ == "folder":
+        raise ConfigError(
+            f"export.name={settings.name}: it names the network for a server. Leave it out, or type for=triton, "
+            "for=kserve or for=ray."
+        )
+    if settings.out is not None:
+        require_new(Path(settings.out))
+
+
+def folder_of(run: RestoredRun, settings: ExportSettings) -> Path:
+    """Returns the folder to make."""
+    return Path(settings.out) if settings.out else run.run_dir / EXPORTED
+
+
+def _export(run: RestoredRun, settings: ExportSettings, stage: Callable[[str], None]) -> ExportReport:
+    stage("reading the data")
+    splits = open_splits(run.dataset)
+    split, source = choose_split(splits, settings.split)
+    from mxtrain.checkpoint.average import weights_to_use
+    from mxtrain.exporting.compression import Compression
+    from mxtrain.exporting.deploy import Deployment
+    from mxtrain.exporting.run import EvaluationData, export_network
+    from mxtrain.training.trained import load_trained
+
+    require_same_names(run.signature, splits)
+    alone = replace(run.description, parallel=Single(devices="cpu:1"), amp=FULL)
+    facts = {
+        "model": type(run.description.model).__name__,
+        "dataset": type(run.dataset).__name__,
+        "step": run.checkpoint.step,
+        "weights_sha256": canonical_sha256(weights_to_use(run.checkpoint)),
+    }
+    smaller = None
+    if settings.quantize != "none":
+        smaller = Compression(settings.quantize, settings.max_loss, splits.train, settings.calibration_samples)
+    name = settings.name or (run.description.task.name or "model").replace("_", "-")
+    deployment = Deployment(settings.for_, name, settings.storage)
+    try:
+        stage("loading the weights")
+        trained = load_trained(run.checkpoint, alone, run.signature)
+        data = EvaluationData(source, split, settings.limit_batches)
+        folder = folder_of(run, settings)
+        return export_network(trained, data, folder, facts, settings.dynamic, smaller, deployment, stage)
+    except LoaderError as error:
+        raise DataError(str(error)) from error
