@@ -5,7 +5,7 @@ The functions, classes and errors of the Python API are in other modules, and ar
 
 from __future__ import annotations
 
-import importlib
+import importlib.util
 import sys
 from typing import TYPE_CHECKING, Any, Dict, List, Optional
 
@@ -68,6 +68,11 @@ def __getattr__(name: str) -> Any:
     # Not imported at once: `mxtrain --help` imports this package, and the API needs Hydra and pydantic.
     if name in _MODULES:
         return getattr(importlib.import_module(_MODULES[name]), name)
+    workflow = f"mxtrain.workflows.{name}"
+    if not name.startswith("_") and importlib.util.find_spec(workflow) is not None:
+        function = getattr(importlib.import_module(workflow), name, None)
+        if function is not None:
+            return function
     raise AttributeError(f"module 'mxtrain' has no attribute '{name}'")
 
 

@@ -153,8 +153,9 @@ def is_of_plugin(target: str) -> bool:
 
 @functools.cache
 def modules_of(group: str) -> Set[str]:
-    """Returns the modules of all classes that mxtrain's own YAML files of a group name."""
-    contents = (file.read_text(encoding="utf-8") for file in sorted((conf_dir() / group).glob("*.yaml")))
+    """Returns the modules of all classes that mxtrain's own YAML files of a group name, or those of tasks."""
+    files = (file for folder in {group, "task"} for file in (conf_dir() / folder).glob("*.yaml"))
+    contents = (file.read_text(encoding="utf-8") for file in files)
     return {module for content in contents for module in re.findall(r"_target_: (mxtrain(?:\.\w+)*)\.\w+", content)}
 
 
