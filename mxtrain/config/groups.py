@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 from contextlib import suppress
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Callable, Dict, Mapping, Optional, Type
 
@@ -12,6 +11,7 @@ from mxtrain.amp.spec import Precision
 from mxtrain.callback.spec import CallbackSpec
 from mxtrain.checkpoint.spec import CheckpointSpec
 from mxtrain.cluster.spec import Cluster
+from mxtrain.config.description import Description as Description
 from mxtrain.config.placeholders import with_object
 from mxtrain.config.rules import RULES
 from mxtrain.config.specs import Where, build_spec, collect, complete_settings, with_text_keys
@@ -22,7 +22,6 @@ from mxtrain.kvstore.spec import KVStore
 from mxtrain.logger.spec import Logger
 from mxtrain.loss.custom import CustomLoss
 from mxtrain.loss.spec import Distillation, Loss
-from mxtrain.lr_scheduler.reference_batch import LearningRates, scale_rates
 from mxtrain.lr_scheduler.spec import Schedule
 from mxtrain.metric.spec import Metric
 from mxtrain.model.custom import CustomModel
@@ -68,53 +67,6 @@ NAMED_GROUPS = ("metric", "callback", "logger")
 
 PRESET_GROUPS = ("experiment", "debug")
 """Groups whose options only override settings of other groups."""
-
-
-@dataclass(frozen=True)
-class Description:
-    """All settings of a run: one spec per group, and `config`, the same settings as plain nested dicts."""
-
-    config: Config
-    task: Task
-    model: Model
-    dataset: BaseDataset
-    parallel: Parallel
-    kvstore: KVStore
-    amp: Precision
-    optimizer: Optimizer
-    lr_scheduler: Schedule
-    loss: Loss
-    metric: Mapping[str, Metric]
-    distillation: Distillation
-    early_stopping: StoppingRule
-    checkpoint: CheckpointSpec
-    callback: Mapping[str, CallbackSpec]
-    logger: Mapping[str, Logger]
-    trainer: Trainer
-    cluster: Cluster
-    runtime: Runtime
-
-    @functools.cached_property
-    def rates(self) -> LearningRates:
-        """Returns the base learning rate and schedule, scaled to the global batch size of the run.
-
-        Raises:
-            ConfigError: `trainer.reference_batch_size` is set, but the batch size is not known.
-        """
-        trainer, optimizer = self.trainer, self.optimizer
-        return scale_rates(
-            optimizer.lr,
-            self.lr_scheduler,
-            batch_size=self.dataset.batch_unit[1],
-            reference=trainer.reference_batch_size,
-            rule=optimizer.lr_scaling if trainer.lr_scaling == "auto" else trainer.lr_scaling,
-            optimizer=type(optimizer).__name__,
-        )
-
-    @property
-    def metric_signatures(self) -> Dict[str, str]:
-        """Returns the signature (variant) of each metric that has several variants, by name."""
-        return {name: metric.signature for name, metric in self.metric.items() if metric.signature}
 
 
 def describe(

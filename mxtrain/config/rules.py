@@ -30,7 +30,7 @@ from mxtrain.task.needs import (
 from mxtrain.types import LARGEST_COUNT
 
 if TYPE_CHECKING:
-    from mxtrain.config.groups import Description
+    from mxtrain.config.description import Description
 
 THREADS_PER_CORE = 4
 """A CPU device with more threads than this for each usable core is refused."""
@@ -422,7 +422,7 @@ def check_task_needs(description: Description) -> None:
     """Rejects a strategy, store or precision that a declared need of the task excludes."""
     task = description.task
     name = title_of(task)
-    for need in needs_of(task, description.model):
+    for need in needs_of(task.needs, description.model):
         if need not in NEEDS:
             raise ConfigError(
                 f"{name} needs '{need}', which is no known requirement.{did_you_mean(need, NEEDS)} Allowed: "

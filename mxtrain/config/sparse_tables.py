@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Optional, Tuple
 from mxtrain.errors import ConfigError
 
 if TYPE_CHECKING:
-    from mxtrain.config.groups import Description
+    from mxtrain.config.description import Description
 
 PAYS_FROM = 1 << 22
 """Elements in the tables of an input from which `auto` is sparse if one worker trains: 16 MB. Measured."""

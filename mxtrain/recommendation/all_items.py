@@ -15,7 +15,7 @@ from mxtrain.recommendation.signature import RecommendationSignature
 if TYPE_CHECKING:
     from mxnet.ndarray import NDArray
 
-    from mxtrain.config.groups import Description
+    from mxtrain.config.parts import RunParts
     from mxtrain.data.signature import Signature
     from mxtrain.parallel.base import Strategy
     from mxtrain.recommendation.base import InteractionDataset
@@ -36,7 +36,7 @@ class ScoresOfAllItems:
         strategy: holds the weights.
     """
 
-    def __init__(self, description: Description, signature: Signature, strategy: Strategy) -> None:
+    def __init__(self, description: RunParts, signature: Signature, strategy: Strategy) -> None:
         self._model, self._strategy, self._signature = description.model, strategy, signature
         self._dataset: InteractionDataset = description.dataset  # type: ignore[assignment]  # of its own samples
         self._num_items = len(RecommendationSignature.cast(signature).catalog.items)

@@ -28,14 +28,14 @@ if TYPE_CHECKING:
     from mxnet import gluon
     from mxnet.ndarray import NDArray
 
-    from mxtrain.config.groups import Description
+    from mxtrain.config.parts import RunParts
     from mxtrain.data.signature import Signature
     from mxtrain.data.spec import Samples
     from mxtrain.engine.predictions import Decode, Predictions
     from mxtrain.metric.spec import Metric
     from mxtrain.parallel.base import Strategy
     from mxtrain.recommendation.source import Interactions
-    from mxtrain.task.sample_results import EvaluatedSample
+    from mxtrain.task.evaluated_sample import EvaluatedSample
     from mxtrain.types import Batch, Shape
     from mxtrain.types.annotations import Json, JsonObject, LossBlock
 
@@ -58,7 +58,7 @@ class Recommendation(Task):
     baselines: bool = True
     """If true, `eval` also measures popularity and item neighbours (for ratings: means) on the same split."""
 
-    def check(self, description: Description) -> None:
+    def check(self, description: RunParts) -> None:
         super().check(description)
         dataset, loss = description.dataset, description.loss
         is_rated = isinstance(dataset, InteractionDataset) and dataset.feedback == "explicit"
@@ -91,10 +91,10 @@ class Recommendation(Task):
     def output_names(self, signature: Signature) -> Sequence[str]:
         return ()
 
-    def output_shapes(self, description: Description, signature: Signature) -> List[Shape]:
+    def output_shapes(self, description: RunParts, signature: Signature) -> List[Shape]:
         return [(RecommendationSignature.cast(signature).num_candidates,)]
 
-    def build_network(self, description: Description, signature: Signature) -> gluon.Block:
+    def build_network(self, description: RunParts, signature: Signature) -> gluon.Block:
         signature = RecommendationSignature.cast(signature)
         model, fields = description.model, signature.recommender_fields
         if not isinstance(model, Recommender):
@@ -102,7 +102,7 @@ class Recommendation(Task):
         mean = signature.mean[0] if signature.has_ratings else 0.0
         return model.build_recommender(fields.user_sizes[0], fields.item_sizes[0], mean)
 
-    def build_loss(self, description: Description, signature: Signature, training: bool) -> LossBlock:
+    def build_loss(self, description: RunParts, signature: Signature, training: bool) -> LossBlock:
         signature = RecommendationSignature.cast(signature)
         if signature.has_ratings:
             from mxtrain.loss.blocks import RegressionLoss
@@ -115,7 +115,7 @@ class Recommendation(Task):
         signature = RecommendationSignature.cast(signature)
         return signature.num_candidates if isinstance(metric, SampledItemsMetric) else len(signature.catalog.items)
 
-    def metric_signatures(self, description: Description, signature: Signature) -> Mapping[str, str]:
+    def metric_signatures(self, description: RunParts, signature: Signature) -> Mapping[str, str]:
         """Adds the number of sampled items to the signatures of metrics that sample."""
         count = RecommendationSignature.cast(signature).num_candidates - 1
         signatures = dict(super().metric_signatures(description, signature))
@@ -124,9 +124,7 @@ class Recommendation(Task):
                 signatures[name] = f"k={metric.k},among={count}_sampled_unseen_items,ties=worst"
         return signatures
 
-    def build_decode(
-        self, description: Description, signature: Signature, strategy: Optional[Strategy] = None
-    ) -> Decode:
+    def build_decode(self, description: RunParts, signature: Signature, strategy: Optional[Strategy] = None) -> Decode:
         from mxtrain.recommendation.all_items import ScoresOfAllItems
 
         assert strategy is not None
@@ -161,7 +159,7 @@ class Recommendation(Task):
             ]
         }
 
-    def can_show(self, description: Description) -> bool:
+    def can_show(self, description: RunParts) -> bool:
         return True
 
     def show(
@@ -179,7 +177,7 @@ class Recommendation(Task):
         # TensorBoard would make a separate column of ranks so narrow that it wraps numbers.
         return [Table("recommendations", ("user", "has", "held out (rank)", f"first {_SHOWN_ITEMS}"), rows)]
 
-    def build_report(self, description: Description, signature: Signature, source: Samples) -> Report:
+    def build_report(self, description: RunParts, signature: Signature, source: Samples) -> Report:
         from mxtrain.recommendation.report import RankReport, RatingReport
 
         signature = RecommendationSignature.cast(signature)

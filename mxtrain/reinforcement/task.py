@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from mxnet import gluon
     from mxnet.ndarray import NDArray
 
-    from mxtrain.config.groups import Description
+    from mxtrain.config.parts import RunParts
     from mxtrain.data.signature import Signature
     from mxtrain.data.spec import Samples
     from mxtrain.metric.meter import LossWeights, Meter
@@ -59,7 +59,7 @@ class ReinforcementLearning(Task):
     frames_per_s: PositiveFloat = 30.0
     """Frame rate of the animations that `predict` writes."""
 
-    def check(self, description: Description) -> None:
+    def check(self, description: RunParts) -> None:
         super().check(description)
         loss, trainer = description.loss, description.trainer
         if not isinstance(loss, PolicyLoss):
@@ -84,7 +84,7 @@ class ReinforcementLearning(Task):
                 "loss=ppo corrects. Type loss=ppo, or dataset.passes=1."
             )
 
-    def _check_workers(self, description: Description, dataset: Gymnasium) -> None:
+    def _check_workers(self, description: RunParts, dataset: Gymnasium) -> None:
         cluster, model, is_async = description.cluster, description.model, description.kvstore.updates
         if cluster.workers > dataset.num_envs:
             raise ConfigError(
@@ -107,10 +107,10 @@ class ReinforcementLearning(Task):
     def output_names(self, signature: Signature) -> Sequence[str]:
         return actions_of(signature).names()
 
-    def output_shapes(self, description: Description, signature: Signature) -> List[Shape]:
+    def output_shapes(self, description: RunParts, signature: Signature) -> List[Shape]:
         return [(actions_of(signature).num_outputs,)]
 
-    def build_network(self, description: Description, signature: Signature) -> gluon.Block:
+    def build_network(self, description: RunParts, signature: Signature) -> gluon.Block:
         model, actions, shape = description.model, actions_of(signature), shapes_of(signature.shape)[0]
         return (
             model.build_policy(actions, shape)
@@ -118,7 +118,7 @@ class ReinforcementLearning(Task):
             else model.build(actions.num_outputs, shape)
         )
 
-    def build_loss(self, description: Description, signature: Signature, training: bool) -> LossBlock:
+    def build_loss(self, description: RunParts, signature: Signature, training: bool) -> LossBlock:
         from mxtrain.loss.function_block import FunctionBlock
 
         assert isinstance(description.loss, PolicyLoss)
@@ -126,9 +126,7 @@ class ReinforcementLearning(Task):
             return description.loss.build_for(actions_of(signature))
         return FunctionBlock(episode_loss, lambda output_BO, facts_BX: (facts_BX,))
 
-    def build_meter(
-        self, description: Description, signature: Signature, weights: LossWeights, training: bool
-    ) -> Meter:
+    def build_meter(self, description: RunParts, signature: Signature, weights: LossWeights, training: bool) -> Meter:
         from mxtrain.metric.meter import Meter, MeterOutputs
 
         metrics = dict(description.metric)
@@ -149,7 +147,7 @@ class ReinforcementLearning(Task):
     def row(self, signature: Signature, prediction: np.ndarray, top_k: int) -> Mapping[str, Json]:
         return {"return": round(float(prediction[0]), 6), "length": int(prediction[1])}
 
-    def can_show(self, description: Description) -> bool:
+    def can_show(self, description: RunParts) -> bool:
         return self.shown_frames > 0
 
     def show(
@@ -167,7 +165,7 @@ class ReinforcementLearning(Task):
         caption = ", ".join(f"{name} {value}" for name, value in self.row(signature, predictions[0], 1).items())
         return [Figure("episode", lambda max_images: draw_episode(frames, caption, int(predictions[0][1])))]
 
-    def build_report(self, description: Description, signature: Signature, source: Samples) -> Report:
+    def build_report(self, description: RunParts, signature: Signature, source: Samples) -> Report:
         return EpisodeReport()
 
     def prediction_format(self) -> PredictionFormat:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     import numpy as np
     from mxnet.ndarray import NDArray
 
-    from mxtrain.config.groups import Description
+    from mxtrain.config.parts import RunParts
     from mxtrain.data.loading.samples import Encode
     from mxtrain.data.signature import Signature
     from mxtrain.data.spec import Samples
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from mxtrain.parallel.base import Strategy
     from mxtrain.speech.prefix_beam import Scorer
     from mxtrain.speech.source import TranscribedSource
-    from mxtrain.task.sample_results import EvaluatedSample
+    from mxtrain.task.evaluated_sample import EvaluatedSample
     from mxtrain.types import Batch, Shape
     from mxtrain.types.annotations import Json, LossBlock
 
@@ -86,7 +86,7 @@ class SpeechRecognition(Task):
         model = self.language_model if self.validation_beam_size > 1 else None
         return self.model_copy(update={"beam_size": self.validation_beam_size, "language_model": model})
 
-    def check(self, description: Description) -> None:
+    def check(self, description: RunParts) -> None:
         super().check(description)
         if isinstance(description.loss, CustomLoss):
             raise ConfigError(
@@ -106,16 +106,16 @@ class SpeechRecognition(Task):
     def output_names(self, signature: Signature) -> Sequence[str]:
         return [*signature.class_names, "blank"]
 
-    def output_shapes(self, description: Description, signature: Signature) -> List[Shape]:
+    def output_shapes(self, description: RunParts, signature: Signature) -> List[Shape]:
         count = self._count_scores(description, signature)
         (scores,) = count(_array([shapes_of(signature.shape)[0][0]]))
         return [(int(scores[0]), self.num_classes(signature))]
 
-    def build_encode(self, description: Description, signature: Signature, training: bool) -> Encode:
+    def build_encode(self, description: RunParts, signature: Signature, training: bool) -> Encode:
         """Returns the function that maps numbers of frames (N,) to the network's numbers of scores (N,)."""
         return self._count_scores(description, signature)
 
-    def _count_scores(self, description: Description, signature: Signature) -> Encode:
+    def _count_scores(self, description: RunParts, signature: Signature) -> Encode:
         model = description.model
         if isinstance(model, FrameModel):
             return lambda frame_N: (_array([model.count_scores(int(frames)) for frames in frame_N]),)
@@ -123,10 +123,10 @@ class SpeechRecognition(Task):
 
         return TracedScores(model, self.num_classes(signature), signature)
 
-    def build_loss(self, description: Description, signature: Signature, training: bool) -> LossBlock:
+    def build_loss(self, description: RunParts, signature: Signature, training: bool) -> LossBlock:
         return description.loss.build(self.num_classes(signature), training)
 
-    def metric_signatures(self, description: Description, signature: Signature) -> Mapping[str, str]:
+    def metric_signatures(self, description: RunParts, signature: Signature) -> Mapping[str, str]:
         dataset = description.dataset
         text = dataset.transcript_signature if isinstance(dataset, TranscribedDataset) else "none"
         settings = f"text={text},decoding={self._search}"
@@ -161,14 +161,12 @@ class SpeechRecognition(Task):
         is_new_BT = counts_BT * (best_BT != before_BT) * (best_BT != blank)
         return nd.where(is_new_BT, best_BT, -nd.ones_like(best_BT))
 
-    def build_decode(
-        self, description: Description, signature: Signature, strategy: Optional[Strategy] = None
-    ) -> Decode:
+    def build_decode(self, description: RunParts, signature: Signature, strategy: Optional[Strategy] = None) -> Decode:
         if self.beam_size == 1:
             return self.decode
         return BeamDecode(self.beam_size, self._scorer(description, signature))
 
-    def _scorer(self, description: Description, signature: Signature) -> Optional[Scorer]:
+    def _scorer(self, description: RunParts, signature: Signature) -> Optional[Scorer]:
         from mxtrain.speech.speech_model import ArpaScorer, CharacterScorer, read_arpa
 
         if self.language_model is None:
@@ -188,7 +186,7 @@ class SpeechRecognition(Task):
         """Returns the text of a sample."""
         return {"text": text_of(signature, prediction)}
 
-    def can_show(self, description: Description) -> bool:
+    def can_show(self, description: RunParts) -> bool:
         return True
 
     def show(
@@ -215,7 +213,7 @@ class SpeechRecognition(Task):
             Figure("frames", lambda max_samples: draw_frames(frames, max_samples)),
         ]
 
-    def build_report(self, description: Description, signature: Signature, source: Samples) -> Report:
+    def build_report(self, description: RunParts, signature: Signature, source: Samples) -> Report:
         from mxtrain.speech.speech_report import SpeechReport
 
         return SpeechReport(self.build_decode(description, signature), source)  # type: ignore[arg-type]

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import numpy as np
     from mxnet.ndarray import NDArray
 
-    from mxtrain.config.groups import Description
+    from mxtrain.config.parts import RunParts
     from mxtrain.data.signature import Signature
     from mxtrain.data.spec import Samples
     from mxtrain.engine.predictions import Decode
@@ -44,7 +44,7 @@ class SpeechSynthesis(Task):
     shown_sounds: NonNegative = 2
     """Number of validation samples whose predicted and true sound TensorBoard plays."""
 
-    def check(self, description: Description) -> None:
+    def check(self, description: RunParts) -> None:
         super().check(description)
         if isinstance(description.loss, CustomLoss):
             raise ConfigError(
@@ -60,15 +60,13 @@ class SpeechSynthesis(Task):
     def output_names(self, signature: Signature) -> Sequence[str]:
         return []
 
-    def output_shapes(self, description: Description, signature: Signature) -> List[Shape]:
+    def output_shapes(self, description: RunParts, signature: Signature) -> List[Shape]:
         return [(shapes_of(signature.shape)[2][0], self.num_classes(signature))]
 
-    def build_loss(self, description: Description, signature: Signature, training: bool) -> LossBlock:
+    def build_loss(self, description: RunParts, signature: Signature, training: bool) -> LossBlock:
         return description.loss.build(self.num_classes(signature), training)
 
-    def build_decode(
-        self, description: Description, signature: Signature, strategy: Optional[Strategy] = None
-    ) -> Decode:
+    def build_decode(self, description: RunParts, signature: Signature, strategy: Optional[Strategy] = None) -> Decode:
         return partial(decode_frames, signature)
 
     def row(self, signature: Signature, prediction: np.ndarray, top_k: int) -> Mapping[str, Json]:
@@ -76,7 +74,7 @@ class SpeechSynthesis(Task):
         audio = AudioSignature.cast(signature).audio
         return {"frames": len(prediction), "seconds": round(len(prediction) * audio.step / audio.sample_rate, 3)}
 
-    def can_show(self, description: Description) -> bool:
+    def can_show(self, description: RunParts) -> bool:
         return True
 
     def show(
@@ -100,10 +98,11 @@ class SpeechSynthesis(Task):
     def _sound(self, signature: Signature, frames_TF: np.ndarray) -> bytes:
         return self.prediction_format().encode_file(signature, frames_TF, (), 0)
 
-    def build_report(self, description: Description, signature: Signature, source: Samples) -> Report:
+    def build_report(self, description: RunParts, signature: Signature, source: Samples) -> Report:
         from mxtrain.speech.synthesis_report import SynthesisReport
 
-        return SynthesisReport(description, signature, source)  # type: ignore[arg-type]  # of symbols
+        decode = self.build_decode(description, signature)
+        return SynthesisReport(decode, description.dataset, signature, source)  # type: ignore[arg-type]  # of symbols
 
     def prediction_format(self) -> PredictionFormat:
         return SpeechSynthesisFormat(self)

@@ -19,8 +19,9 @@ from mxtrain.task.collecting_report import CollectingReport
 from mxtrain.types import Artifact, Table
 
 if TYPE_CHECKING:
-    from mxtrain.config.groups import Description
     from mxtrain.data.signature import Signature
+    from mxtrain.data.spec import BaseDataset
+    from mxtrain.engine.predictions import Decode
     from mxtrain.metric.host import HostPredictions
     from mxtrain.speech.aligned import AlignedSource
 
@@ -52,16 +53,17 @@ class SynthesisReport(CollectingReport):
     """Errors in dB of all frames that were measured, of each symbol and of each utterance.
 
     Args:
-        description: description of the run; its dataset has the recordings of training.
+        decode: converts outputs to predictions.
+        dataset: dataset of the run, with the recordings of training.
         signature: signature of the network.
         source: the split that is measured.
     """
 
-    def __init__(self, description: Description, signature: Signature, source: AlignedSource) -> None:
+    def __init__(self, decode: Decode, dataset: BaseDataset, signature: Signature, source: AlignedSource) -> None:
         self._signature = SymbolSignature.cast(signature)
         self._errors = _Errors(source, len(self._signature.symbols))
-        super().__init__(description.task.build_decode(description, signature), self._errors)
-        self._description, self._source = description, source
+        super().__init__(decode, self._errors)
+        self._dataset, self._source = dataset, source
 
     def artifacts(self, title: str) -> List[Artifact]:
         """See `Report`."""
@@ -72,7 +74,7 @@ class SynthesisReport(CollectingReport):
 
     def _means(self) -> List[Any]:
         try:
-            train: AlignedSource = self._description.dataset.open().train  # type: ignore[assignment]  # of symbols
+            train: AlignedSource = self._dataset.open().train  # type: ignore[assignment]  # of symbols
         except DataError as error:
             return [f"no means of symbols, for the recordings of training cannot be read: {error}", "", ""]
         means = SymbolMeans(train, len(self._signature.symbols), MOST_MEASURED)

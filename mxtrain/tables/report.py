@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from mxnet.ndarray import NDArray
     from PIL import Image
 
-    from mxtrain.config.groups import Description
+    from mxtrain.config.parts import RunParts
     from mxtrain.data.signature import Signature
     from mxtrain.tables.task import TabularClassification
     from mxtrain.types import Batch
@@ -50,7 +50,7 @@ class TabularReport(Report):
     """
 
     def __init__(
-        self, task: TabularClassification, description: Description, signature: Signature, source: FeatureRows
+        self, task: TabularClassification, description: RunParts, signature: Signature, source: FeatureRows
     ) -> None:
         self._task, self._description, self._signature, self._source = task, description, signature, source
         metrics = [metric for metric in description.metric.values() if isinstance(metric, ExpectedCalibrationError)]

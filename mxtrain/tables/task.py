@@ -19,12 +19,12 @@ if TYPE_CHECKING:
     import numpy as np
     from mxnet.ndarray import NDArray
 
-    from mxtrain.config.groups import Description
+    from mxtrain.config.parts import RunParts
     from mxtrain.data.signature import Signature
     from mxtrain.data.spec import Samples
     from mxtrain.metric.meter import LossWeights, Meter
     from mxtrain.metric.spec import Metric
-    from mxtrain.task.sample_results import EvaluatedSample
+    from mxtrain.task.evaluated_sample import EvaluatedSample
     from mxtrain.types import Batch
     from mxtrain.types.annotations import Array, Json, JsonObject, OperatorModule
 
@@ -44,7 +44,7 @@ class TabularClassification(Task):
     """Maximum number of training rows of the logistic regression that `eval` compares the network with; 0 = no such
     comparison."""
 
-    def check(self, description: Description) -> None:
+    def check(self, description: RunParts) -> None:
         super().check(description)
         description.loss.require_unsmoothed("task=tabular smooths no targets")
 
@@ -59,9 +59,7 @@ class TabularClassification(Task):
         names = list(signature.class_names)
         return names[-1:] if len(names) == 2 else names
 
-    def build_meter(
-        self, description: Description, signature: Signature, weights: LossWeights, training: bool
-    ) -> Meter:
+    def build_meter(self, description: RunParts, signature: Signature, weights: LossWeights, training: bool) -> Meter:
         from mxtrain.metric.meter import Meter, MeterOutputs
 
         count = self.num_classes(signature)
@@ -87,7 +85,7 @@ class TabularClassification(Task):
         share_K = probabilities_of(np.array([0.0, score]) if len(names) == 2 else score)
         return class_result(names, sample.targets[0], share_K)
 
-    def can_show(self, description: Description) -> bool:
+    def can_show(self, description: RunParts) -> bool:
         return True
 
     def show(
@@ -111,7 +109,7 @@ class TabularClassification(Task):
         ]
         return [Table("samples", ["row", "class", "predicted", "probability"], rows)]
 
-    def build_report(self, description: Description, signature: Signature, source: Samples) -> Report:
+    def build_report(self, description: RunParts, signature: Signature, source: Samples) -> Report:
         from mxtrain.tables.report import TabularReport
 
         return TabularReport(self, description, signature, source)  # type: ignore[arg-type]  # they are rows
@@ -142,7 +140,7 @@ class TabularClassificationExport(TaskExport):
     task: TabularClassification
 
     def outputs(
-        self, F: OperatorModule, outputs: Sequence[Array], description: Description, signature: Signature
+        self, F: OperatorModule, outputs: Sequence[Array], description: RunParts, signature: Signature
     ) -> Dict[str, Array]:
         return {} if self.task.num_classes(signature) == 1 else {"probabilities": F.softmax(outputs[0])}
 

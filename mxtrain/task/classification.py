@@ -21,17 +21,17 @@ if TYPE_CHECKING:
     import numpy as np
     from mxnet.ndarray import NDArray
 
-    from mxtrain.config.groups import Description
+    from mxtrain.config.parts import RunParts
     from mxtrain.data.signature import Signature
     from mxtrain.data.spec import Samples
     from mxtrain.metric.meter import LossWeights, Meter
+    from mxtrain.task.evaluated_sample import EvaluatedSample
     from mxtrain.task.explained import Explained
-    from mxtrain.task.sample_results import EvaluatedSample
     from mxtrain.types import Batch
     from mxtrain.types.annotations import Array, Json, JsonObject, LossBlock, OperatorModule
 
 
-def mixes(description: Description) -> bool:
+def mixes(description: RunParts) -> bool:
     """Returns True if training labels are probabilities."""
     return description.dataset.mixes and description.trainer.overfit_batches is None
 
@@ -43,7 +43,7 @@ class Classification(Task):
     takes: ClassVar[Takes] = Takes(ClassIndex)
     distils: ClassVar[str] = "scores"
 
-    def check(self, description: Description) -> None:
+    def check(self, description: RunParts) -> None:
         super().check(description)
         loss = description.loss
         if not isinstance(loss, CustomLoss) or loss.dense_labels:
@@ -57,15 +57,13 @@ class Classification(Task):
                 f"{remedy}, or switch mixup and cutmix off."
             )
 
-    def build_loss(self, description: Description, signature: Signature, training: bool) -> LossBlock:
+    def build_loss(self, description: RunParts, signature: Signature, training: bool) -> LossBlock:
         loss = description.loss.build(self.num_classes(signature), training)
         if training:
             loss.dense = mixes(description)
         return validate_loss_output(loss, description, self.output_shapes(description, signature))
 
-    def build_meter(
-        self, description: Description, signature: Signature, weights: LossWeights, training: bool
-    ) -> Meter:
+    def build_meter(self, description: RunParts, signature: Signature, weights: LossWeights, training: bool) -> Meter:
         from mxtrain.metric.meter import Meter
 
         dense = training and mixes(description)
@@ -88,7 +86,7 @@ class Classification(Task):
             return cells
         return {**cells, "text": " | ".join(text for text in source.pairs[sample.index] if text is not None)}
 
-    def can_show(self, description: Description) -> bool:
+    def can_show(self, description: RunParts) -> bool:
         return description.dataset.gives.sample not in (Numbers, Arrays)  # of which there is no figure
 
     def show(
@@ -108,11 +106,11 @@ class Classification(Task):
         shown = PredictedImages(images_of(source), label_B, np.stack(predictions))
         return [Figure("samples", lambda most: draw_samples(shown, names, most))]
 
-    def build_report(self, description: Description, signature: Signature, source: Samples) -> Report:
+    def build_report(self, description: RunParts, signature: Signature, source: Samples) -> Report:
         return ConfusionReport(signature.class_names)
 
     def explained(
-        self, description: Description, signature: Signature, outputs: Tuple[NDArray, ...], batch: Batch
+        self, description: RunParts, signature: Signature, outputs: Tuple[NDArray, ...], batch: Batch
     ) -> Explained:
         """Returns the score of the most probable class before the softmax: a probability near 1 hardly has a
         gradient."""
@@ -151,7 +149,7 @@ class ClassificationExport(TaskExport):
     """Export of networks of `Classification`."""
 
     def outputs(
-        self, F: OperatorModule, outputs: Sequence[Array], description: Description, signature: Signature
+        self, F: OperatorModule, outputs: Sequence[Array], description: RunParts, signature: Signature
     ) -> Dict[str, Array]:
         return {"probabilities": F.softmax(outputs[0])}
 

@@ -8,7 +8,7 @@ from mxtrain.errors import ConfigError
 from mxtrain.task.spec import Task
 
 if TYPE_CHECKING:
-    from mxtrain.config.groups import Description
+    from mxtrain.config.parts import RunParts
     from mxtrain.data.signature import Signature
     from mxtrain.engine.predictions import Predictions
     from mxtrain.metric.meter import LossWeights, Meter
@@ -22,16 +22,16 @@ class CustomLoop(Task):
 
     predicts: ClassVar[bool] = False
 
-    def check(self, description: Description) -> None:
+    def check(self, description: RunParts) -> None:
         description.model.require_known(description.dataset.signature_class.known_names)
 
     def output_names(self, signature: Signature) -> Sequence[str]:
         return ()
 
-    def output_shapes(self, description: Description, signature: Signature) -> List[Tuple[int, ...]]:
+    def output_shapes(self, description: RunParts, signature: Signature) -> List[Tuple[int, ...]]:
         return []
 
-    def build_loss(self, description: Description, signature: Signature, training: bool) -> LossBlock:
+    def build_loss(self, description: RunParts, signature: Signature, training: bool) -> LossBlock:
         from mxtrain.engine.backend import gluon
 
         class NoLoss(gluon.Block):
@@ -42,15 +42,13 @@ class CustomLoop(Task):
 
         return NoLoss()
 
-    def build_meter(
-        self, description: Description, signature: Signature, weights: LossWeights, training: bool
-    ) -> Meter:
+    def build_meter(self, description: RunParts, signature: Signature, weights: LossWeights, training: bool) -> Meter:
         from mxtrain.metric.meter import LossWeights as Weights
         from mxtrain.metric.meter import Meter
 
         return Meter({}, 0, Weights(are_given=True), training=training)
 
-    def metrics(self, description: Description, signature: Signature) -> Mapping[str, Metric]:
+    def metrics(self, description: RunParts, signature: Signature) -> Mapping[str, Metric]:
         return {}
 
     def decode(self, outputs: Tuple[object, ...], batch: Batch) -> Predictions:

@@ -3,25 +3,34 @@
 from __future__ import annotations
 
 import typing
-from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Sequence, Tuple, Type
+from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Protocol, Sequence, Tuple, Type
 
 from mxtrain.config.options import option_classes, usual_options
 from mxtrain.config.placeholders import Given
 from mxtrain.config.specs import name_of
 from mxtrain.errors import CheckpointError, ConfigError, DataError, run_dir_setting
-from mxtrain.types.kinds import ClassIndex, Gives, RowClass, TargetKind
+from mxtrain.types.kinds import ClassIndex, Gives, RowClass, Takes, TargetKind
 
 if TYPE_CHECKING:
-    from mxtrain.config.groups import Description
+    from mxtrain.config.parts import RunParts
     from mxtrain.data.signature import Signature
     from mxtrain.data.spec import BaseDataset, Splits
     from mxtrain.model.spec import Model
-    from mxtrain.task.spec import Task
 
 Targets = Sequence[Type[TargetKind]]
 
 
-def target_of(task: Task, dataset: BaseDataset) -> Optional[Type[TargetKind]]:
+class FittedTask(Protocol):
+    """The members of `Task`, which documents them, that decide which parts fit."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def takes(self) -> Takes: ...
+
+
+def target_of(task: FittedTask, dataset: BaseDataset) -> Optional[Type[TargetKind]]:
     """Returns the kind of target that a dataset gives for a task; None if the two do not fit.
 
     A task that names no kinds makes targets of its own from any samples: `TargetKind`.
@@ -30,13 +39,13 @@ def target_of(task: Task, dataset: BaseDataset) -> Optional[Type[TargetKind]]:
     return targets[0] if targets else None
 
 
-def has_one_class(task: Task, dataset: BaseDataset) -> bool:
+def has_one_class(task: FittedTask, dataset: BaseDataset) -> bool:
     """Returns True if each sample has one class, of those in `Splits.class_names`."""
     target = target_of(task, dataset)
     return target is not None and issubclass(target, (ClassIndex, RowClass))
 
 
-def check_fit(task: Task, description: Description) -> None:
+def check_fit(task: FittedTask, description: RunParts) -> None:
     """Compares the kinds of samples and targets that the parts of a run give and take.
 
     Raises:
@@ -84,12 +93,12 @@ def _refuse_names_of_tasks(kind: type) -> None:
             )
 
 
-def title_of(task: Task) -> str:
+def title_of(task: FittedTask) -> str:
     """Returns the name of a task in messages."""
     return f"task={task.name}" if task.name else f"the task {type(task).__name__}"
 
 
-def _unfit_dataset(task: Task, dataset: BaseDataset, model: Model) -> str:
+def _unfit_dataset(task: FittedTask, dataset: BaseDataset, model: Model) -> str:
     """Returns the message for a dataset that gives nothing that the task takes."""
     tasks = [f"task={option}" for option in _tasks_for(dataset.gives)]
     fitting = f"{' or '.join(tasks)}. Type that." if tasks else f"{_names(dataset.gives.targets)}."
@@ -104,7 +113,7 @@ def _unfit_dataset(task: Task, dataset: BaseDataset, model: Model) -> str:
     return f"{title_of(task)} and the dataset do not fit: its samples are for {fitting} Or {instead}"
 
 
-def _unfit_model(task: Task, dataset: BaseDataset, model: Model, target: Type[TargetKind]) -> str:
+def _unfit_model(task: FittedTask, dataset: BaseDataset, model: Model, target: Type[TargetKind]) -> str:
     """Returns the message for a model that predicts nothing of the task's kind."""
     tasks = _tasks_with(model.takes.targets)
     shared = [f"task={option}, or " for option in _tasks_for(dataset.gives) if option in tasks]
@@ -118,7 +127,7 @@ def _unfit_model(task: Task, dataset: BaseDataset, model: Model, target: Type[Ta
     )
 
 
-def _unfit_samples(task: Task, dataset: BaseDataset, model: Model, target: Type[TargetKind]) -> str:
+def _unfit_samples(task: FittedTask, dataset: BaseDataset, model: Model, target: Type[TargetKind]) -> str:
     """Returns the message for a model that takes other samples than the dataset gives."""
     samples = " or ".join(kind.name or kind.__name__ for kind in model.takes.samples)
     typed, options = _models_for(task, dataset, target)
@@ -151,7 +160,7 @@ def _tasks_with(targets: Targets) -> List[str]:
     return options or [kind.__name__ for kind in targets]
 
 
-def _models_for(task: Task, dataset: BaseDataset, target: Type[TargetKind]) -> Tuple[str, List[str]]:
+def _models_for(task: FittedTask, dataset: BaseDataset, target: Type[TargetKind]) -> Tuple[str, List[str]]:
     """Returns the override of a model that fits a task and a dataset, and all options that do."""
 
     def fits(model: Any) -> bool:
@@ -163,7 +172,7 @@ def _models_for(task: Task, dataset: BaseDataset, target: Type[TargetKind]) -> T
     return typed + ", or in Python model=NETWORK, a gluon.Block of your own" * isinstance(dataset, Given), options
 
 
-def _datasets_for(task: Task, model: Optional[Model]) -> Dict[str, str]:
+def _datasets_for(task: FittedTask, model: Optional[Model]) -> Dict[str, str]:
     """Returns the overrides of the datasets that fit a task and, if given, a model, by option."""
 
     def fits(gives: Gives) -> bool:
@@ -201,7 +210,7 @@ def _options(group: str, fits: Callable[[Any], bool]) -> List[str]:
     return [option for option, kind in option_classes(group).items() if hasattr(kind, "takes") and fits(kind)]
 
 
-def _usual_first(task: Task, group: str, options: List[str]) -> List[str]:
+def _usual_first(task: FittedTask, group: str, options: List[str]) -> List[str]:
     """Returns the options that the task chooses in conf/task/, in its order, and then all others."""
     usual = [option for option in usual_options(task.name, group) if option in options]
     return [*usual, *(option for option in options if option not in usual)]
@@ -218,20 +227,6 @@ def _listed(words: Sequence[str]) -> str:
 
 def _names(kinds: Targets) -> str:
     return " or ".join(kind.__name__ for kind in kinds)
-
-
-def constant_metrics(description: Description, signature: Signature) -> List[str]:
-    """Returns a warning for each metric that is always 1 with these data, such as the top-5 accuracy of 5 classes."""
-    messages = []
-    for name, metric in description.metric.items():
-        count = description.task.num_choices(metric, signature)
-        setting = metric.constant_by(count)
-        if setting:
-            instead = "Type a smaller one, or leave the metric out"
-            if description.trainer.monitor == f"val/{name}":
-                instead = "Nothing can get better by it: type a smaller one, or trainer.monitor=val/loss"
-            messages.append(f"metric.{name}.{setting}: of {count} choices, so it is always 1. {instead}.")
-    return messages
 
 
 def require_same_names(signature: Signature, splits: Splits) -> None:

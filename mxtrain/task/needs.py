@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Sequence
 
 if TYPE_CHECKING:
     from mxtrain.model.spec import Model
-    from mxtrain.task.spec import Task
 
 WHOLE_BATCH = "whole_batch"
 CARRIED_STATE = "carried_state"
@@ -25,7 +24,7 @@ NEEDS = {
 """Reason for each requirement, as a clause of messages."""
 
 
-def needs_of(task: Task, model: Model) -> Sequence[str]:
-    """Returns the requirements of a run: of the task and of the chosen network."""
-    carries = model.state_shapes and CARRIED_ROWS not in task.needs
-    return [*task.needs, *([CARRIED_ROWS] if carries else [])]
+def needs_of(needs: Sequence[str], model: Model) -> Sequence[str]:
+    """Returns the requirements of a run: the `needs` of its task, and those of the chosen network."""
+    carries = model.state_shapes and CARRIED_ROWS not in needs
+    return [*needs, *([CARRIED_ROWS] if carries else [])]

@@ -10,13 +10,13 @@ from mxtrain.loss.custom import CustomLoss, declared
 if TYPE_CHECKING:
     from mxnet import gluon
 
-    from mxtrain.config.groups import Description
+    from mxtrain.config.parts import RunParts
     from mxtrain.types.annotations import LossBlock
 
 
 def validate_loss_output(
     loss: gluon.Block,
-    description: Description,
+    description: RunParts,
     shapes: Sequence[Tuple[int, ...]],
     target_shape: Optional[Tuple[int, ...]] = None,
 ) -> LossBlock:

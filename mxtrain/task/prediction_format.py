@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, Dict, Iterable, Iterator, Mapping, Sequence, Tuple
+from typing import TYPE_CHECKING, ClassVar, Dict, Iterable, Iterator, Mapping, Protocol, Sequence, Tuple
 
 if TYPE_CHECKING:
     import numpy as np
 
     from mxtrain.data.signature import Signature
     from mxtrain.data.spec import BaseDataset, Samples
-    from mxtrain.task.spec import Task
     from mxtrain.types.annotations import Json, JsonObject
+
+
+class RowTask(Protocol):
+    """Task whose predictions are written, see `Task.row`."""
+
+    def row(self, signature: Signature, prediction: np.ndarray, top_k: int) -> Mapping[str, Json]: ...
 
 
 class PredictionFormat:
@@ -37,7 +42,7 @@ class PredictionFormat:
     list_field: ClassVar[Tuple[str, str]] = ("", "")
     """Name of the list in each row and its content; `predict` reports the total count."""
 
-    def __init__(self, task: Task) -> None:
+    def __init__(self, task: RowTask) -> None:
         self.task = task
 
     def rows(

@@ -19,12 +19,12 @@ if TYPE_CHECKING:
     from mxnet.ndarray import NDArray
     from PIL import Image
 
-    from mxtrain.config.groups import Description
+    from mxtrain.config.parts import RunParts
     from mxtrain.data.signature import Signature
     from mxtrain.data.spec import Samples
     from mxtrain.engine.predictions import Decode
     from mxtrain.parallel.base import Strategy
-    from mxtrain.task.sample_results import EvaluatedSample
+    from mxtrain.task.evaluated_sample import EvaluatedSample
     from mxtrain.types import Batch
     from mxtrain.types.annotations import Json, LossBlock
 
@@ -40,7 +40,7 @@ class Regression(Task):
     takes: ClassVar[Takes] = Takes(Number)
     distils: ClassVar[str] = "values"
 
-    def check(self, description: Description) -> None:
+    def check(self, description: RunParts) -> None:
         super().check(description)
         loss = description.loss
         loss.require_unsmoothed("task=regression has no classes to smooth over")
@@ -52,7 +52,7 @@ class Regression(Task):
     def num_classes(self, signature: Signature) -> int:
         return 1
 
-    def build_loss(self, description: Description, signature: Signature, training: bool) -> LossBlock:
+    def build_loss(self, description: RunParts, signature: Signature, training: bool) -> LossBlock:
         from mxtrain.loss.blocks import RegressionLoss
 
         block = RegressionLoss(description.loss.block(), signature.target_mean, signature.target_std)
@@ -61,9 +61,7 @@ class Regression(Task):
     def output_scale(self, signature: Signature) -> Tuple[float, float]:
         return signature.target_mean, signature.target_std
 
-    def build_decode(
-        self, description: Description, signature: Signature, strategy: Optional[Strategy] = None
-    ) -> Decode:
+    def build_decode(self, description: RunParts, signature: Signature, strategy: Optional[Strategy] = None) -> Decode:
         """Returns the function that decodes predictions, (B,), in the unit of the targets."""
 
         def decode(outputs: Tuple[NDArray, ...], batch: Batch) -> NDArray:
@@ -82,7 +80,7 @@ class Regression(Task):
         """Returns the true and the predicted number, in the unit of the target."""
         return {"true": float(sample.targets[0]), "predicted": float(sample.prediction)}
 
-    def can_show(self, description: Description) -> bool:
+    def can_show(self, description: RunParts) -> bool:
         return True
 
     def show(
@@ -97,7 +95,7 @@ class Regression(Task):
         ]
         return [Table("samples", ["sample", "target", "predicted"], rows)]
 
-    def build_report(self, description: Description, signature: Signature, source: Samples) -> Report:
+    def build_report(self, description: RunParts, signature: Signature, source: Samples) -> Report:
         return ScatterReport(self.build_decode(description, signature), signature)
 
 

@@ -34,13 +34,14 @@ import numpy as np
 from mxtrain.data.checking.checks import checks_of
 from mxtrain.metric.host import HostMetric
 from mxtrain.task.confusion_page import FILE
+from mxtrain.task.evaluated_sample import EvaluatedSample
 from mxtrain.task.fit import has_one_class
 from mxtrain.task.spec import Task
 
 if TYPE_CHECKING:
     from mxnet.ndarray import NDArray
 
-    from mxtrain.config.groups import Description
+    from mxtrain.config.description import Description
     from mxtrain.data.checking.problems import DataPlace
     from mxtrain.data.signature import Signature
     from mxtrain.data.spec import Samples
@@ -54,23 +55,6 @@ NUM_WORST = 24
 MAX_LISTED, MAX_LISTED_PER_CELL = 20_000, 200
 """Samples that are listed for the cells of a confusion matrix: of all cells, and of one."""
 Cells = Dict[str, Any]
-
-
-@dataclass(frozen=True)
-class EvaluatedSample:
-    """A sample of an evaluation, on the host.
-
-    Attributes:
-        index: index in its split.
-        prediction: what `Task.result_predictions` returned for it.
-        targets: its targets, without the batch axis.
-        meta: its row of `Batch.meta`; None if there is none.
-    """
-
-    index: int
-    prediction: np.ndarray
-    targets: Sequence[np.ndarray]
-    meta: Any
 
 
 @dataclass(frozen=True)

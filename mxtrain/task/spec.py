@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from mxnet import gluon
     from mxnet.ndarray import NDArray
 
-    from mxtrain.config.groups import Description
+    from mxtrain.config.parts import RunParts
     from mxtrain.data.loading.loader import Collate
     from mxtrain.data.loading.samples import Encode
     from mxtrain.data.signature import Signature
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from mxtrain.metric.meter import LossWeights, Meter
     from mxtrain.metric.spec import Metric
     from mxtrain.parallel.base import Strategy
+    from mxtrain.task.evaluated_sample import EvaluatedSample
     from mxtrain.task.explained import Explained
-    from mxtrain.task.sample_results import EvaluatedSample
     from mxtrain.types import Batch, Shapes
     from mxtrain.types.annotations import Json, LossBlock
 
@@ -57,7 +57,7 @@ class Task(Spec):
 
     # Before anything starts.
 
-    def check(self, description: Description) -> None:
+    def check(self, description: RunParts) -> None:
         """Checks that dataset, model, loss and metrics fit each other and this task. Does not import MXNet.
 
         Raises:
@@ -79,11 +79,11 @@ class Task(Spec):
         """Returns the names of the `num_classes` scores; empty if they have none."""
         return list(signature.class_names)
 
-    def output_shapes(self, description: Description, signature: Signature) -> List[Tuple[int, ...]]:
+    def output_shapes(self, description: RunParts, signature: Signature) -> List[Tuple[int, ...]]:
         """Returns the shape of each network output for one sample, without the batch axis; empty if unknown."""
         return [(self.num_classes(signature),)]
 
-    def training_shapes(self, description: Description, signature: Signature) -> Shapes:
+    def training_shapes(self, description: RunParts, signature: Signature) -> Shapes:
         """Returns the shapes of the network inputs in training.
 
         These are `Signature.shape`, optionally followed by inputs that `build_collate` adds to training batches. A
@@ -91,7 +91,7 @@ class Task(Spec):
         """
         return signature.shape
 
-    def build_network(self, description: Description, signature: Signature) -> gluon.Block:
+    def build_network(self, description: RunParts, signature: Signature) -> gluon.Block:
         """Builds the uninitialized network from the description's model.
 
         Args:
@@ -101,7 +101,7 @@ class Task(Spec):
         outputs = self.output_shapes(description, signature)
         return signature.build_network(description.model, self.num_classes(signature), outputs)
 
-    def build_collate(self, description: Description, signature: Signature, training: bool) -> Optional[Collate]:
+    def build_collate(self, description: RunParts, signature: Signature, training: bool) -> Optional[Collate]:
         """Returns the function (batch, epoch) -> batch that processes each batch last; None if there is none.
 
         Its random numbers must be a function of (`trainer.seed`, epoch, `Batch.index_B`), so that a batch does not
@@ -115,7 +115,7 @@ class Task(Spec):
         """
         return None
 
-    def build_encode(self, description: Description, signature: Signature, training: bool) -> Optional[Encode]:
+    def build_encode(self, description: RunParts, signature: Signature, training: bool) -> Optional[Encode]:
         """Returns the function from a source's labels (B, ...) to all targets, run on the host in the reading threads;
         None if labels are the only target.
 
@@ -126,7 +126,7 @@ class Task(Spec):
         """
         return None
 
-    def build_loss(self, description: Description, signature: Signature, training: bool) -> LossBlock:
+    def build_loss(self, description: RunParts, signature: Signature, training: bool) -> LossBlock:
         """Builds the block (*outputs, *targets) -> loss (B,), or with `weighted = True` -> loss (B,), weight (B,).
 
         The loss of a batch is sum(loss) / sum(weight) over the global batch, so it does not depend on its division
@@ -143,9 +143,7 @@ class Task(Spec):
         loss = description.loss.build(self.num_classes(signature), training)
         return validate_loss_output(loss, description, self.output_shapes(description, signature))
 
-    def build_meter(
-        self, description: Description, signature: Signature, weights: LossWeights, training: bool
-    ) -> Meter:
+    def build_meter(self, description: RunParts, signature: Signature, weights: LossWeights, training: bool) -> Meter:
         """Builds the block that sums loss and metrics on the device.
 
         Args:
@@ -163,7 +161,7 @@ class Task(Spec):
         """Returns mean and standard deviation that convert outputs to the unit of the targets."""
         return 0.0, 1.0
 
-    def metrics(self, description: Description, signature: Signature) -> Mapping[str, Metric]:
+    def metrics(self, description: RunParts, signature: Signature) -> Mapping[str, Metric]:
         """Returns the metrics by name, with settings that depend on the data filled in.
 
         Args:
@@ -172,7 +170,7 @@ class Task(Spec):
         """
         return description.metric
 
-    def metric_signatures(self, description: Description, signature: Signature) -> Mapping[str, str]:
+    def metric_signatures(self, description: RunParts, signature: Signature) -> Mapping[str, str]:
         """Returns the variant of each metric by name, for metrics of which the literature has several variants.
 
         Args:
@@ -231,9 +229,7 @@ class Task(Spec):
         """
         return self
 
-    def build_decode(
-        self, description: Description, signature: Signature, strategy: Optional[Strategy] = None
-    ) -> Decode:
+    def build_decode(self, description: RunParts, signature: Signature, strategy: Optional[Strategy] = None) -> Decode:
         """Returns the function (outputs, batch) -> predictions, by default `decode`.
 
         Override it if decoding depends on the description or the signature, or calls the network again in each step of
@@ -272,7 +268,7 @@ class Task(Spec):
         """Returns what an exported network computes and knows beside its outputs."""
         return TaskExport(self)
 
-    def can_show(self, description: Description) -> bool:
+    def can_show(self, description: RunParts) -> bool:
         """Returns True if a few validation samples are shown with their predictions."""
         return False
 
@@ -289,7 +285,7 @@ class Task(Spec):
         """
         return []
 
-    def build_report(self, description: Description, signature: Signature, source: Samples) -> Report:
+    def build_report(self, description: RunParts, signature: Signature, source: Samples) -> Report:
         """Builds the report that `eval` shows and writes in addition to loss and metrics.
 
         Args:
@@ -299,7 +295,7 @@ class Task(Spec):
         """
         return Report()
 
-    def check_explained(self, description: Description) -> None:
+    def check_explained(self, description: RunParts) -> None:
         """Checks that `explained` can be drawn for this description. Does not import MXNet.
 
         Raises:
@@ -316,7 +312,7 @@ class Task(Spec):
             )
 
     def explained(
-        self, description: Description, signature: Signature, outputs: Tuple[NDArray, ...], batch: Batch
+        self, description: RunParts, signature: Signature, outputs: Tuple[NDArray, ...], batch: Batch
     ) -> Explained:
         """Selects the number of each sample that `eval` explains: the score of its prediction. May wait for the device.
 

@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, Dict, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Dict, Mapping, Optional, Protocol, Sequence
 
 if TYPE_CHECKING:
     import numpy as np
 
-    from mxtrain.config.groups import Description
+    from mxtrain.config.parts import RunParts
     from mxtrain.data.exported_folder import ExportedFolder
     from mxtrain.data.signature import Signature
     from mxtrain.engine.predictions import Decode
     from mxtrain.parallel.base import Strategy
     from mxtrain.task.exported_part import ExportedPart
-    from mxtrain.task.spec import Task
     from mxtrain.types.annotations import Array, Json, OperatorModule
+
+
+class ExportedTask(Protocol):
+    """Task whose networks are exported, see `Task`."""
+
+    def model_dump(self, *, mode: str) -> Dict[str, Any]: ...
+
+    def build_decode(
+        self, description: RunParts, signature: Signature, strategy: Optional[Strategy] = None
+    ) -> Decode: ...
 
 
 class TaskExport:
@@ -28,11 +37,11 @@ class TaskExport:
     any_size: ClassVar[bool] = True
     """True if an exported network may take samples of other sizes: false if predictions depend on the trained one."""
 
-    def __init__(self, task: Task) -> None:
+    def __init__(self, task: ExportedTask) -> None:
         self.task = task
 
     def outputs(
-        self, F: OperatorModule, outputs: Sequence[Array], description: Description, signature: Signature
+        self, F: OperatorModule, outputs: Sequence[Array], description: RunParts, signature: Signature
     ) -> Dict[str, Array]:
         """Returns predictions by name that an exported network makes beside its own outputs, see `Task.decode`.
 
@@ -44,7 +53,7 @@ class TaskExport:
         """
         return {}
 
-    def facts(self, description: Description, signature: Signature, strategy: Strategy) -> Dict[str, Json]:
+    def facts(self, description: RunParts, signature: Signature, strategy: Strategy) -> Dict[str, Json]:
         """Returns what an exported folder's reader needs to know of the task; by default its settings.
 
         Args:
@@ -55,7 +64,7 @@ class TaskExport:
         return self.task.model_dump(mode="json")
 
     def parts(
-        self, description: Description, signature: Signature, strategy: Strategy, inputs: Sequence[np.ndarray]
+        self, description: RunParts, signature: Signature, strategy: Strategy, inputs: Sequence[np.ndarray]
     ) -> Mapping[str, ExportedPart]:
         """Returns further graphs of an exported network by name, such as the step of a decoder.
 
@@ -68,7 +77,7 @@ class TaskExport:
         return {}
 
     def build_decode(
-        self, description: Description, signature: Signature, strategy: Strategy, folder: ExportedFolder
+        self, description: RunParts, signature: Signature, strategy: Strategy, folder: ExportedFolder
     ) -> Decode:
         """Does the same as `Task.build_decode`, with the networks that `parts` returned, in onnxruntime.
 

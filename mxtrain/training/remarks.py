@@ -6,7 +6,6 @@ import logging
 from typing import TYPE_CHECKING, List, Optional
 
 from mxtrain.config.groups import Description
-from mxtrain.task.fit import constant_metrics
 from mxtrain.training.estimate import Estimate, estimate_training
 from mxtrain.training.plan import total_steps_of
 from mxtrain.training.remedies import less_memory
@@ -48,6 +47,20 @@ def warnings_of(
             "other: each divides its gradients by the weight of its own share of a batch, not of the whole batch"
         )
     return warnings
+
+
+def constant_metrics(description: Description, signature: Signature) -> List[str]:
+    """Returns a warning for each metric that is always 1 with these data, such as the top-5 accuracy of 5 classes."""
+    messages = []
+    for name, metric in description.metric.items():
+        count = description.task.num_choices(metric, signature)
+        setting = metric.constant_by(count)
+        if setting:
+            instead = "Type a smaller one, or leave the metric out"
+            if description.trainer.monitor == f"val/{name}":
+                instead = "Nothing can get better by it: type a smaller one, or trainer.monitor=val/loss"
+            messages.append(f"metric.{name}.{setting}: of {count} choices, so it is always 1. {instead}.")
+    return messages
 
 
 def few_samples(splits: Splits) -> List[str]:

@@ -12,13 +12,12 @@ from typing import TYPE_CHECKING, List, Optional, Tuple
 from mxtrain.config.groups import Description
 from mxtrain.kvstore.world import World
 from mxtrain.model.graph.summary import summarize
-from mxtrain.task.fit import constant_metrics
 from mxtrain.training.estimate import Estimate, estimate_training, shown_memory, shown_time
 from mxtrain.training.loaders import build_data, open_data, with_batch_size
 from mxtrain.training.network import build_network
 from mxtrain.training.objective import build_objective
 from mxtrain.training.plan import total_steps_of
-from mxtrain.training.remarks import few_samples
+from mxtrain.training.remarks import constant_metrics, few_samples
 from mxtrain.training.remedies import less_memory
 from mxtrain.training.teacher import teachers_of
 

@@ -21,9 +21,9 @@ from mxtrain.recommendation.baselines import item_neighbours, mean_ratings, popu
 from mxtrain.recommendation.interactions import InteractionTable
 from mxtrain.recommendation.loader import RecommendationDraw
 from mxtrain.recommendation.source import Interactions
-from mxtrain.task.fit import constant_metrics
 from mxtrain.terminal.report import next_commands
 from mxtrain.training.loaders import build_loader
+from mxtrain.training.remarks import constant_metrics
 from mxtrain.training.verification import verify
 
 pytestmark = pytest.mark.usefixtures("own_cache")

@@ -17,27 +17,29 @@ from mxtrain.text.model import build_text
 if TYPE_CHECKING:
     from mxnet.ndarray import NDArray
 
-    from mxtrain.config.groups import Description
     from mxtrain.data.signature import Signature
+    from mxtrain.model.spec import Model
     from mxtrain.parallel.base import Strategy
     from mxtrain.types import Batch
 
 
-def decoding_network(description: Description, signature: Signature, strategy: Strategy) -> DecodingNetwork:
-    """Returns a separate network for step-by-step decoding, which reads the weights of the strategy."""
-    size = description.task.num_classes(signature)
-    return DecodingNetwork(
-        lambda: build_text(description.model, size, signature.shape, size), description.model.widths, strategy
-    )
+def decoding_network(model: Model, size: int, signature: Signature, strategy: Strategy) -> DecodingNetwork:
+    """Returns a separate network for step-by-step decoding, which reads the weights of the strategy.
+
+    Args:
+        model: model of the run.
+        size: V.
+        signature: signature of the network.
+        strategy: holds the weights.
+    """
+    return DecodingNetwork(lambda: build_text(model, size, signature.shape, size), model.widths, strategy)
 
 
 class ContinuationDecoder:
     """Continues the texts of a batch, with a separate network on one device that reads the weights of the strategy.
 
     Args:
-        description: description of the run.
-        signature: signature of the network.
-        strategy: holds the weights.
+        network: result of `decoding_network`.
         sampling: settings of sampling.
         count: number of tokens to add; None = `USUAL_COUNT`, or half of the network's positions if that is less.
 
@@ -45,16 +47,8 @@ class ContinuationDecoder:
         ConfigError: the network has too few positions.
     """
 
-    def __init__(
-        self,
-        description: Description,
-        signature: Signature,
-        strategy: Strategy,
-        sampling: Sampling,
-        count: Optional[int],
-    ) -> None:
-        self._sampling = sampling
-        self._network = decoding_network(description, signature, strategy)
+    def __init__(self, network: DecodingNetwork, sampling: Sampling, count: Optional[int]) -> None:
+        self._network, self._sampling = network, sampling
         self._longest = self._network.longest
         self._count = count = usual_count(self._longest) if count is None else count
         if self._longest is not None and count >= self._longest:

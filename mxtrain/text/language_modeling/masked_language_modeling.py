@@ -16,7 +16,7 @@ from mxtrain.types.kinds import Takes
 if TYPE_CHECKING:
     from mxnet.ndarray import NDArray
 
-    from mxtrain.config.groups import Description
+    from mxtrain.config.parts import RunParts
     from mxtrain.data.signature import Signature
     from mxtrain.types import Batch
 
@@ -28,7 +28,7 @@ class MaskedLanguageModeling(Task):
     takes: ClassVar[Takes] = Takes(MaskedTokens)
     predicts: ClassVar[bool] = False
 
-    def check(self, description: Description) -> None:
+    def check(self, description: RunParts) -> None:
         super().check(description)
         loss = description.loss
         if not isinstance(loss, CustomLoss):
@@ -40,7 +40,7 @@ class MaskedLanguageModeling(Task):
     def num_classes(self, signature: Signature) -> int:
         return TextSignature.cast(signature).vocab_size
 
-    def output_shapes(self, description: Description, signature: Signature) -> List[Tuple[int, ...]]:
+    def output_shapes(self, description: RunParts, signature: Signature) -> List[Tuple[int, ...]]:
         return [(TextSignature.cast(signature).tokenizer_config.num_masked, self.num_classes(signature))]
 
     def decode(self, outputs: Tuple[NDArray, ...], batch: Batch) -> NDArray:

@@ -16,7 +16,7 @@ from mxtrain.types import Artifact, Table
 if TYPE_CHECKING:
     from mxnet.ndarray import NDArray
 
-    from mxtrain.config.groups import Description
+    from mxtrain.config.parts import RunParts
     from mxtrain.data.signature import Signature
     from mxtrain.text.language_modeling.running_text import RunningText
     from mxtrain.types import Batch
@@ -36,7 +36,7 @@ class LanguageReport(Report):
         sizes: orders of the n-gram models.
     """
 
-    def __init__(self, description: Description, signature: Signature, source: object, sizes: Sequence[int]) -> None:
+    def __init__(self, description: RunParts, signature: Signature, source: object, sizes: Sequence[int]) -> None:
         self._description, self._signature, self._source, self._sizes = description, signature, source, sizes
         self._sums: List[NDArray] = []
 

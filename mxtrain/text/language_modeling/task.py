@@ -25,11 +25,12 @@ if TYPE_CHECKING:
     import numpy as np
     from mxnet.ndarray import NDArray
 
-    from mxtrain.config.groups import Description
+    from mxtrain.config.parts import RunParts
     from mxtrain.data.signature import Signature
     from mxtrain.data.spec import Samples
     from mxtrain.engine.predictions import Decode
     from mxtrain.parallel.base import Strategy
+    from mxtrain.task.decoding_network import DecodingNetwork
     from mxtrain.task.exported_part import ExportedPart
     from mxtrain.types import Batch, Shape
     from mxtrain.types.annotations import Json, LossBlock
@@ -57,7 +58,7 @@ class LanguageModeling(Task):
     ngrams: List[Annotated[int, pydantic.Field(ge=1, le=10)]] = [3, 5]
     """Orders of the n-gram models that `eval` measures on the same split; [] = none."""
 
-    def check(self, description: Description) -> None:
+    def check(self, description: RunParts) -> None:
         super().check(description)
         if isinstance(description.loss, CustomLoss):
             raise ConfigError(
@@ -69,13 +70,13 @@ class LanguageModeling(Task):
     def num_classes(self, signature: Signature) -> int:
         return TextSignature.cast(signature).vocab_size
 
-    def output_shapes(self, description: Description, signature: Signature) -> List[Shape]:
+    def output_shapes(self, description: RunParts, signature: Signature) -> List[Shape]:
         return [shapes_of(signature.shape)[0]]
 
-    def build_loss(self, description: Description, signature: Signature, training: bool) -> LossBlock:
+    def build_loss(self, description: RunParts, signature: Signature, training: bool) -> LossBlock:
         return description.loss.build(self.num_classes(signature), training)
 
-    def metric_signatures(self, description: Description, signature: Signature) -> Mapping[str, str]:
+    def metric_signatures(self, description: RunParts, signature: Signature) -> Mapping[str, str]:
         """Adds the tokenization to the signature of every perplexity."""
         tokenizer = TextSignature.cast(signature).tokenizer_config.tokenizer
         vocabulary = f"vocabulary={tokenizer.kind},{tokenizer.size},{tokenizer.digest[:8]}"
@@ -84,12 +85,11 @@ class LanguageModeling(Task):
     def _sampling(self) -> Sampling:
         return Sampling(self.temperature, self.top_k, self.top_p, self.sampling_seed)
 
-    def build_decode(
-        self, description: Description, signature: Signature, strategy: Optional[Strategy] = None
-    ) -> Decode:
+    def build_decode(self, description: RunParts, signature: Signature, strategy: Optional[Strategy] = None) -> Decode:
         assert strategy is not None
         count = None if self.new_tokens == "auto" else self.new_tokens
-        return ContinuationDecoder(description, signature, strategy, self._sampling(), count)
+        network = decoding_network(description.model, self.num_classes(signature), signature, strategy)
+        return ContinuationDecoder(network, self._sampling(), count)
 
     def decode(self, outputs: Tuple[NDArray, ...], batch: Batch) -> NDArray:
         raise AssertionError("texts are continued token by token: `build_decode`")
@@ -107,7 +107,7 @@ class LanguageModeling(Task):
         end = tokens.index(tokenizer.special.eos) if tokenizer.special.eos in tokens else len(tokens)
         return tokenizer.decode(tokens[:end])
 
-    def can_show(self, description: Description) -> bool:
+    def can_show(self, description: RunParts) -> bool:
         return True
 
     def show(
@@ -123,7 +123,7 @@ class LanguageModeling(Task):
             rows.append((text, self._text(signature, prediction)))
         return [Table("continuations", ("text", "continuation"), rows)]
 
-    def build_report(self, description: Description, signature: Signature, source: Samples) -> Report:
+    def build_report(self, description: RunParts, signature: Signature, source: Samples) -> Report:
         from mxtrain.text.language_modeling.report import LanguageReport
 
         return LanguageReport(description, signature, source, self.ngrams)
@@ -137,17 +137,20 @@ class LanguageModelingExport(TaskExport):
 
     task: LanguageModeling
 
-    def facts(self, description: Description, signature: Signature, strategy: Strategy) -> Dict[str, Json]:
-        longest = decoding_network(description, signature, strategy).longest
+    def facts(self, description: RunParts, signature: Signature, strategy: Strategy) -> Dict[str, Json]:
+        longest = self._network(description, signature, strategy).longest
         count = usual_count(longest) if self.task.new_tokens == "auto" else self.task.new_tokens
         length = shapes_of(signature.shape)[0][0]
         max_prompt = length if longest is None else min(length, longest - count)
         return {**self.task.model_dump(mode="json"), "new_tokens": count, "max_prompt": max_prompt, "longest": longest}
 
     def parts(
-        self, description: Description, signature: Signature, strategy: Strategy, inputs: Sequence[np.ndarray]
+        self, description: RunParts, signature: Signature, strategy: Strategy, inputs: Sequence[np.ndarray]
     ) -> Mapping[str, ExportedPart]:
         """Returns the step with which exported folders generate token by token."""
         from mxtrain.text.exported_steps import language_parts
 
-        return language_parts(decoding_network(description, signature, strategy).current(), inputs[0])
+        return language_parts(self._network(description, signature, strategy).current(), inputs[0])
+
+    def _network(self, description: RunParts, signature: Signature, strategy: Strategy) -> DecodingNetwork:
+        return decoding_network(description.model, self.task.num_classes(signature), signature, strategy)

@@ -24,10 +24,10 @@ if TYPE_CHECKING:
     import numpy as np
     from mxnet.ndarray import NDArray
 
-    from mxtrain.config.groups import Description
+    from mxtrain.config.parts import RunParts
     from mxtrain.data.signature import Signature
     from mxtrain.data.spec import Samples
-    from mxtrain.task.sample_results import EvaluatedSample
+    from mxtrain.task.evaluated_sample import EvaluatedSample
     from mxtrain.text.question_answering.answer_window import Window
     from mxtrain.types import Batch, Shape
     from mxtrain.types.annotations import Json, JsonObject, LossBlock
@@ -40,7 +40,7 @@ class QuestionAnswering(Task):
     name: ClassVar[str] = "question_answering"
     takes: ClassVar[Takes] = Takes(AnswerSpan)
 
-    def check(self, description: Description) -> None:
+    def check(self, description: RunParts) -> None:
         super().check(description)
         loss, dataset, model = description.loss, description.dataset, description.model
         if not isinstance(loss, SpanSoftmaxCrossEntropy):
@@ -59,10 +59,10 @@ class QuestionAnswering(Task):
     def num_classes(self, signature: Signature) -> int:
         return 2
 
-    def output_shapes(self, description: Description, signature: Signature) -> List[Shape]:
+    def output_shapes(self, description: RunParts, signature: Signature) -> List[Shape]:
         return [(shapes_of(signature.shape)[0][0], 2)]
 
-    def build_loss(self, description: Description, signature: Signature, training: bool) -> LossBlock:
+    def build_loss(self, description: RunParts, signature: Signature, training: bool) -> LossBlock:
         return description.loss.build(2, training)
 
     def decode(self, outputs: Tuple[NDArray, ...], batch: Batch) -> NDArray:
@@ -88,7 +88,7 @@ class QuestionAnswering(Task):
         first, last = prediction.argmax(axis=0).tolist()
         return {"first_token": first, "last_token": last}
 
-    def can_show(self, description: Description) -> bool:
+    def can_show(self, description: RunParts) -> bool:
         return True
 
     def show(
@@ -102,7 +102,7 @@ class QuestionAnswering(Task):
             rows.append([question.text, golds, str(row["answer"])])
         return [Table("samples", ["question", "right", "predicted"], rows)]
 
-    def build_report(self, description: Description, signature: Signature, source: Samples) -> Report:
+    def build_report(self, description: RunParts, signature: Signature, source: Samples) -> Report:
         from mxtrain.text.question_answering.report import AnswerReport
 
         return AnswerReport(self.build_decode(description, signature), source)  # type: ignore[arg-type]

@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     import numpy as np
     from mxnet.ndarray import NDArray
 
-    from mxtrain.config.groups import Description
+    from mxtrain.config.parts import RunParts
     from mxtrain.data.signature import Signature
     from mxtrain.data.spec import Samples
     from mxtrain.metric.meter import LossWeights, Meter
-    from mxtrain.task.sample_results import EvaluatedSample
+    from mxtrain.task.evaluated_sample import EvaluatedSample
     from mxtrain.text.token_classification.tagged import TaggedSentences
     from mxtrain.types import Batch, Shape
     from mxtrain.types.annotations import Json, JsonObject
@@ -40,7 +40,7 @@ class TokenClassification(Task):
     name: ClassVar[str] = "token_classification"
     takes: ClassVar[Takes] = Takes(TokenTags)
 
-    def check(self, description: Description) -> None:
+    def check(self, description: RunParts) -> None:
         super().check(description)
         loss = description.loss
         if not isinstance(loss, CustomLoss):
@@ -49,12 +49,10 @@ class TokenClassification(Task):
             loss.refuse_smoothing("tag")
         loss.refuse_counting_ignored("tokens inside words", "token_softmax_cross_entropy")
 
-    def output_shapes(self, description: Description, signature: Signature) -> List[Shape]:
+    def output_shapes(self, description: RunParts, signature: Signature) -> List[Shape]:
         return [(shapes_of(signature.shape)[0][0], self.num_classes(signature))]
 
-    def build_meter(
-        self, description: Description, signature: Signature, weights: LossWeights, training: bool
-    ) -> Meter:
+    def build_meter(self, description: RunParts, signature: Signature, weights: LossWeights, training: bool) -> Meter:
         """See `Task.build_meter`.
 
         Raises:
@@ -92,7 +90,7 @@ class TokenClassification(Task):
         """Returns the tags of the words of a sample."""
         return {"tags": tags_of(signature, prediction)}
 
-    def can_show(self, description: Description) -> bool:
+    def can_show(self, description: RunParts) -> bool:
         return True
 
     def show(
@@ -111,7 +109,7 @@ class TokenClassification(Task):
         ]
         return [Table("samples", ["sentence", "tags", "predicted"], rows)]
 
-    def build_report(self, description: Description, signature: Signature, source: Samples) -> Report:
+    def build_report(self, description: RunParts, signature: Signature, source: Samples) -> Report:
         from mxtrain.text.token_classification.report import TokenReport
 
         return TokenReport(self.build_decode(description, signature), signature, source)  # type: ignore[arg-type]

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from mxnet import gluon
     from mxnet.ndarray import NDArray
 
-    from mxtrain.config.groups import Description
+    from mxtrain.config.parts import RunParts
     from mxtrain.data.exported_folder import ExportedFolder
     from mxtrain.data.loading.loader import Collate
     from mxtrain.data.signature import Signature
@@ -42,8 +42,8 @@ if TYPE_CHECKING:
     from mxtrain.metric.meter import LossWeights, Meter
     from mxtrain.metric.spec import Metric
     from mxtrain.parallel.base import Strategy
+    from mxtrain.task.evaluated_sample import EvaluatedSample
     from mxtrain.task.exported_part import ExportedPart
-    from mxtrain.task.sample_results import EvaluatedSample
     from mxtrain.text.translation.parallel import AnyPairs
     from mxtrain.types import Batch, Shape
     from mxtrain.types.annotations import Json, JsonObject, LossBlock
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-def translating_model(description: Description) -> TranslatingModel:
+def translating_model(description: RunParts) -> TranslatingModel:
     """Returns the model of a description. Raises: ConfigError: it does not translate."""
     model = description.model
     if not isinstance(model, TranslatingModel):
@@ -71,7 +71,7 @@ class Translation(BeamSearchTask):
     takes: ClassVar[Takes] = Takes(Translations)
     decodes_slowly: ClassVar[bool] = True
 
-    def check(self, description: Description) -> None:
+    def check(self, description: RunParts) -> None:
         super().check(description)
         if isinstance(description.loss, CustomLoss):
             raise ConfigError(
@@ -89,19 +89,19 @@ class Translation(BeamSearchTask):
     def num_classes(self, signature: Signature) -> int:
         return TranslationSignature.cast(signature).target_tokenizer_config.size
 
-    def output_shapes(self, description: Description, signature: Signature) -> List[Shape]:
+    def output_shapes(self, description: RunParts, signature: Signature) -> List[Shape]:
         return [shapes_of(signature.shape)[2]] * 2
 
-    def build_network(self, description: Description, signature: Signature) -> gluon.Block:
+    def build_network(self, description: RunParts, signature: Signature) -> gluon.Block:
         signature = TranslationSignature.cast(signature)
         return translating_model(description).build_translator(
             self.num_classes(signature), signature.shape, signature.vocab_size, signature.is_joint
         )
 
-    def build_loss(self, description: Description, signature: Signature, training: bool) -> LossBlock:
+    def build_loss(self, description: RunParts, signature: Signature, training: bool) -> LossBlock:
         return description.loss.build(self.num_classes(signature), training)
 
-    def metrics(self, description: Description, signature: Signature) -> Mapping[str, Metric]:
+    def metrics(self, description: RunParts, signature: Signature) -> Mapping[str, Metric]:
         """Returns the metrics; BLEU gets the word segmentation that the language of the training targets needs."""
         language = TranslationSignature.cast(signature).target_language
         return {
@@ -109,15 +109,13 @@ class Translation(BeamSearchTask):
             for name, metric in description.metric.items()
         }
 
-    def build_meter(
-        self, description: Description, signature: Signature, weights: LossWeights, training: bool
-    ) -> Meter:
+    def build_meter(self, description: RunParts, signature: Signature, weights: LossWeights, training: bool) -> Meter:
         from mxtrain.metric.meter import Meter, MeterOutputs
 
         metrics, outputs = self.metrics(description, signature), MeterOutputs(2, num_read=1)
         return Meter(metrics, self.num_classes(signature), weights, outputs, training=training)
 
-    def metric_signatures(self, description: Description, signature: Signature) -> Mapping[str, str]:
+    def metric_signatures(self, description: RunParts, signature: Signature) -> Mapping[str, str]:
         """Adds the tokenization to the signature of every perplexity, and the search settings to metrics of generated
         text."""
         tokenizer = TranslationSignature.cast(signature).target_tokenizer_config.tokenizer
@@ -130,7 +128,7 @@ class Translation(BeamSearchTask):
                 signatures[name] = f"vocabulary={tokenizer.kind},{tokenizer.size},{tokenizer.digest[:8]}"
         return signatures
 
-    def build_collate(self, description: Description, signature: Signature, training: bool) -> Optional[Collate]:
+    def build_collate(self, description: RunParts, signature: Signature, training: bool) -> Optional[Collate]:
         """Returns a function that wraps the reference translations of a batch, so that metrics can decode
         predictions."""
 
@@ -143,9 +141,7 @@ class Translation(BeamSearchTask):
 
         return None if training else collate
 
-    def build_decode(
-        self, description: Description, signature: Signature, strategy: Optional[Strategy] = None
-    ) -> Decode:
+    def build_decode(self, description: RunParts, signature: Signature, strategy: Optional[Strategy] = None) -> Decode:
         assert strategy is not None
         network = _decoding_network(description, signature, strategy)
         special = TranslationSignature.cast(signature).target_tokenizer_config.tokenizer.special
@@ -179,7 +175,7 @@ class Translation(BeamSearchTask):
             row["others"] = [{"translation": text, "score": round(score, 4)} for text, score in others]
         return row
 
-    def can_show(self, description: Description) -> bool:
+    def can_show(self, description: RunParts) -> bool:
         return True
 
     def show(
@@ -193,7 +189,7 @@ class Translation(BeamSearchTask):
         ]
         return [Table("translations", ("source", "reference", "translation"), rows)]
 
-    def build_report(self, description: Description, signature: Signature, source: Samples) -> Report:
+    def build_report(self, description: RunParts, signature: Signature, source: Samples) -> Report:
         return TranslationReport(source)  # type: ignore[arg-type]  # of pairs
 
     def prediction_format(self) -> PredictionFormat:
@@ -238,12 +234,12 @@ class TranslationExport(TaskExport):
 
     task: Translation
 
-    def facts(self, description: Description, signature: Signature, strategy: Strategy) -> Dict[str, Json]:
+    def facts(self, description: RunParts, signature: Signature, strategy: Strategy) -> Dict[str, Json]:
         longest = _decoding_network(description, signature, strategy).longest
         return {**self.task.model_dump(mode="json"), "longest": longest}
 
     def parts(
-        self, description: Description, signature: Signature, strategy: Strategy, inputs: Sequence[np.ndarray]
+        self, description: RunParts, signature: Signature, strategy: Strategy, inputs: Sequence[np.ndarray]
     ) -> Mapping[str, ExportedPart]:
         """Returns the encoder and the decoding step with which exported folders run beam search."""
         from mxtrain.text.exported_steps import translation_parts
@@ -255,7 +251,7 @@ class TranslationExport(TaskExport):
         return translation_parts(network.current(), inputs[0], inputs[1], bos, max_tokens + 1)
 
     def build_decode(
-        self, description: Description, signature: Signature, strategy: Strategy, folder: ExportedFolder
+        self, description: RunParts, signature: Signature, strategy: Strategy, folder: ExportedFolder
     ) -> Decode:
         """See `Task`."""
         from mxtrain.text.translation.exported_decoding import ExportedDecoder
@@ -266,7 +262,7 @@ class TranslationExport(TaskExport):
         return replace(searching, network=ExportedDecoder(folder, searching.network))
 
 
-def _decoding_network(description: Description, signature: Signature, strategy: Strategy) -> DecodingNetwork:
+def _decoding_network(description: RunParts, signature: Signature, strategy: Strategy) -> DecodingNetwork:
     """Returns a separate network for step-by-step decoding, which reads the weights of the strategy."""
     translation = TranslationSignature.cast(signature)
     source, target = translation.tokenizer_config, translation.target_tokenizer_config

@@ -29,15 +29,15 @@ if TYPE_CHECKING:
     import numpy as np
     from mxnet.ndarray import NDArray
 
-    from mxtrain.config.groups import Description
+    from mxtrain.config.parts import RunParts
     from mxtrain.data.loading.loader import Collate
     from mxtrain.data.loading.samples import Encode
     from mxtrain.data.signature import Signature
     from mxtrain.data.spec import BaseDataset, Samples
     from mxtrain.engine.predictions import Decode
     from mxtrain.parallel.base import Strategy
+    from mxtrain.task.evaluated_sample import EvaluatedSample
     from mxtrain.task.explained import Explained
-    from mxtrain.task.sample_results import EvaluatedSample
     from mxtrain.types import Batch, Shape, Shapes
     from mxtrain.types.annotations import Array, Json, JsonObject, LossBlock, OperatorModule
     from mxtrain.vision.detection.heads.base import BoxCoding, Draws
@@ -60,7 +60,7 @@ class Detection(Task):
     score_threshold: Fraction = 0.3
     """Smallest score of detections in figures and predictions; metrics use all detections."""
 
-    def check(self, description: Description) -> None:
+    def check(self, description: RunParts) -> None:
         super().check(description)
         model, loss = description.model, description.loss
         if not isinstance(model, Detector) or not isinstance(loss, DetectionLoss):
@@ -84,19 +84,19 @@ class Detection(Task):
                 f"{type(model).__name__} does not support (weighs_boxes). Type dataset.augment.mixup=0."
             )
 
-    def output_shapes(self, description: Description, signature: Signature) -> List[Shape]:
+    def output_shapes(self, description: RunParts, signature: Signature) -> List[Shape]:
         return list(self._coding(description, signature).output_shapes)
 
-    def _coding(self, description: Description, signature: Signature) -> BoxCoding:
+    def _coding(self, description: RunParts, signature: Signature) -> BoxCoding:
         """Returns the box coding of the network."""
         assert isinstance(description.model, Detector)
         return description.model.box_coding(self.num_classes(signature), signature.shape)  # type: ignore[arg-type]
 
-    def build_encode(self, description: Description, signature: Signature, training: bool) -> Encode:
+    def build_encode(self, description: RunParts, signature: Signature, training: bool) -> Encode:
         encode = self._coding(description, signature).encode
         return lambda box_BMD: (box_BMD, *encode(box_BMD))
 
-    def training_shapes(self, description: Description, signature: Signature) -> Shapes:
+    def training_shapes(self, description: RunParts, signature: Signature) -> Shapes:
         draws = self._draws(description, signature)
         shape = shapes_of(signature.shape)[0]
         if draws is None:
@@ -104,12 +104,12 @@ class Detection(Task):
         # The number of true boxes varies with the data; no parameter depends on it.
         return shape, (TRACED_BOXES, NUM_COLUMNS), (draws.regions + TRACED_BOXES,)
 
-    def _draws(self, description: Description, signature: Signature) -> Optional[Draws]:
+    def _draws(self, description: RunParts, signature: Signature) -> Optional[Draws]:
         """Returns the number of random numbers of the network; see `Detector.draws`."""
         assert isinstance(description.model, Detector)
         return description.model.draws(shapes_of(signature.shape)[0])
 
-    def build_collate(self, description: Description, signature: Signature, training: bool) -> Optional[Collate]:
+    def build_collate(self, description: RunParts, signature: Signature, training: bool) -> Optional[Collate]:
         """Adds true boxes and random numbers to the inputs and targets of networks that sample anchors or regions."""
         draws = self._draws(description, signature)
         if draws is None:
@@ -133,7 +133,7 @@ class Detection(Task):
 
         return collate
 
-    def check_explained(self, description: Description) -> None:
+    def check_explained(self, description: RunParts) -> None:
         super().check_explained(description)
         model = description.model
         if isinstance(model, Detector) and not model.explains:
@@ -143,14 +143,12 @@ class Detection(Task):
                 "network, e.g. model=ssd."
             )
 
-    def build_loss(self, description: Description, signature: Signature, training: bool) -> LossBlock:
+    def build_loss(self, description: RunParts, signature: Signature, training: bool) -> LossBlock:
         assert isinstance(description.loss, DetectionLoss)
         shapes = self.output_shapes(description, signature)
         return description.loss.build_for(self.num_classes(signature), shapes)
 
-    def build_decode(
-        self, description: Description, signature: Signature, strategy: Optional[Strategy] = None
-    ) -> Decode:
+    def build_decode(self, description: RunParts, signature: Signature, strategy: Optional[Strategy] = None) -> Decode:
         from mxtrain.engine.backend import nd
 
         coding = self._coding(description, signature)
@@ -239,7 +237,7 @@ class Detection(Task):
         return {"bbox": [left, top, round(right - left, 2), round(bottom - top, 2)]}
 
     def explained(
-        self, description: Description, signature: Signature, outputs: Tuple[NDArray, ...], batch: Batch
+        self, description: RunParts, signature: Signature, outputs: Tuple[NDArray, ...], batch: Batch
     ) -> Explained:
         """Explains the logit of the highest-scoring detection of each image."""
         import numpy as np
@@ -267,7 +265,7 @@ class Detection(Task):
             is_of_one_place=True,
         )
 
-    def can_show(self, description: Description) -> bool:
+    def can_show(self, description: RunParts) -> bool:
         return True
 
     def show(
@@ -278,7 +276,7 @@ class Detection(Task):
         samples = boxed_samples(source, range(len(source)), [self.shown(prediction) for prediction in predictions])
         return [Figure("samples", lambda most: draw_gallery(samples[:most], signature.class_names))]
 
-    def build_report(self, description: Description, signature: Signature, source: Samples) -> Report:
+    def build_report(self, description: RunParts, signature: Signature, source: Samples) -> Report:
         from mxtrain.vision.detection.detection_report import DetectionReport
 
         return DetectionReport(self, self.build_decode(description, signature), signature, source)
@@ -350,7 +348,7 @@ class DetectionExport(TaskExport):
     any_size: ClassVar[bool] = False
 
     def outputs(
-        self, F: OperatorModule, outputs: Sequence[Array], description: Description, signature: Signature
+        self, F: OperatorModule, outputs: Sequence[Array], description: RunParts, signature: Signature
     ) -> Dict[str, Array]:
         """Returns detections (B, N, 6) in pixels of the network's input, see `BoxCoding.decode`."""
         return {"detections": self.task._coding(description, signature).decode(outputs, F)}

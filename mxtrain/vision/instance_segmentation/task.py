@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     import numpy as np
     from mxnet.ndarray import NDArray
 
-    from mxtrain.config.groups import Description
+    from mxtrain.config.parts import RunParts
     from mxtrain.data.signature import Signature
     from mxtrain.data.spec import Samples
     from mxtrain.engine.predictions import Decode
@@ -46,7 +46,7 @@ class InstanceSegmentation(Detection):
     name: ClassVar[str] = "instance_segmentation"
     takes: ClassVar[Takes] = Takes(Masks)
 
-    def check(self, description: Description) -> None:
+    def check(self, description: RunParts) -> None:
         super().check(description)
         if not isinstance(description.model, InstanceDetector):
             raise ConfigError(
@@ -54,9 +54,7 @@ class InstanceSegmentation(Detection):
                 "mxtrain.vision.detection.heads.base.InstanceDetector."
             )
 
-    def build_decode(
-        self, description: Description, signature: Signature, strategy: Optional[Strategy] = None
-    ) -> Decode:
+    def build_decode(self, description: RunParts, signature: Signature, strategy: Optional[Strategy] = None) -> Decode:
         from mxtrain.engine.backend import nd
 
         decode_boxes = super().build_decode(description, signature, strategy)
@@ -103,7 +101,7 @@ class InstanceSegmentation(Detection):
         as the area of the mask."""
         return {"segmentation": detection["mask"]}
 
-    def build_report(self, description: Description, signature: Signature, source: Samples) -> Report:
+    def build_report(self, description: RunParts, signature: Signature, source: Samples) -> Report:
         from mxtrain.vision.instance_segmentation.report import InstanceReport
 
         return InstanceReport(self, self.build_decode(description, signature), signature, source)

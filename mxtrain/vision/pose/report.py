@@ -17,7 +17,7 @@ from mxtrain.vision.pose.metrics import PCK, CollectedPoses, OksAP, Poses
 if TYPE_CHECKING:
     from PIL import Image
 
-    from mxtrain.config.groups import Description
+    from mxtrain.config.parts import RunParts
     from mxtrain.data.signature import Signature
     from mxtrain.data.spec import Samples
     from mxtrain.engine.predictions import Decode
@@ -51,7 +51,7 @@ class PoseReport(CollectingReport):
     """
 
     def __init__(
-        self, task: PoseEstimation, decode: Decode, description: Description, signature: Signature, source: Samples
+        self, task: PoseEstimation, decode: Decode, description: RunParts, signature: Signature, source: Samples
     ):
         self._collected = CollectedPoses()
         super().__init__(decode, self._collected)

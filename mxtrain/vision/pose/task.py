@@ -26,15 +26,15 @@ if TYPE_CHECKING:
     import numpy as np
     from mxnet.ndarray import NDArray
 
-    from mxtrain.config.groups import Description
+    from mxtrain.config.parts import RunParts
     from mxtrain.data.loading.samples import Encode
     from mxtrain.data.signature import Signature
     from mxtrain.data.spec import BaseDataset, Samples
     from mxtrain.engine.predictions import Decode
     from mxtrain.metric.meter import LossWeights, Meter
     from mxtrain.parallel.base import Strategy
+    from mxtrain.task.evaluated_sample import EvaluatedSample
     from mxtrain.task.explained import Explained
-    from mxtrain.task.sample_results import EvaluatedSample
     from mxtrain.types import Batch, Shape
     from mxtrain.types.annotations import Json, JsonObject, LossBlock
 
@@ -59,7 +59,7 @@ class PoseEstimation(Task):
     score_threshold: Fraction = 0.2
     """Minimum score of key points that are drawn; predictions and metrics use all key points."""
 
-    def check(self, description: Description) -> None:
+    def check(self, description: RunParts) -> None:
         super().check(description)
         model, loss = description.model, description.loss
         if not isinstance(model, PoseNetwork) or not isinstance(loss, HeatmapL2):
@@ -70,23 +70,21 @@ class PoseEstimation(Task):
             )
         loss.require_unsmoothed()
 
-    def output_shapes(self, description: Description, signature: Signature) -> List[Shape]:
+    def output_shapes(self, description: RunParts, signature: Signature) -> List[Shape]:
         return [(self.num_classes(signature), *self._map_size(description, signature))]
 
-    def _map_size(self, description: Description, signature: Signature) -> Tuple[int, int]:
+    def _map_size(self, description: RunParts, signature: Signature) -> Tuple[int, int]:
         assert isinstance(description.model, PoseNetwork)
         return description.model.map_size(shapes_of(signature.shape)[0])
 
-    def _maps(self, description: Description, signature: Signature) -> HeatMaps:
+    def _maps(self, description: RunParts, signature: Signature) -> HeatMaps:
         return HeatMaps(self._map_size(description, signature), shapes_of(signature.shape)[0][1:], self.sigma)
 
-    def build_encode(self, description: Description, signature: Signature, training: bool) -> Encode:
+    def build_encode(self, description: RunParts, signature: Signature, training: bool) -> Encode:
         maps = self._maps(description, signature)
         return lambda point_BJ3: (point_BJ3, *maps.encode(point_BJ3))
 
-    def build_meter(
-        self, description: Description, signature: Signature, weights: LossWeights, training: bool
-    ) -> Meter:
+    def build_meter(self, description: RunParts, signature: Signature, weights: LossWeights, training: bool) -> Meter:
         """Builds the meter; see `Task.build_meter`.
 
         Raises:
@@ -101,12 +99,10 @@ class PoseEstimation(Task):
                 )
         return super().build_meter(description, signature, weights, training)
 
-    def build_loss(self, description: Description, signature: Signature, training: bool) -> LossBlock:
+    def build_loss(self, description: RunParts, signature: Signature, training: bool) -> LossBlock:
         return description.loss.build(self.num_classes(signature), training)
 
-    def build_decode(
-        self, description: Description, signature: Signature, strategy: Optional[Strategy] = None
-    ) -> Decode:
+    def build_decode(self, description: RunParts, signature: Signature, strategy: Optional[Strategy] = None) -> Decode:
         import numpy as np
 
         from mxtrain.engine.backend import nd
@@ -163,7 +159,7 @@ class PoseEstimation(Task):
             },
         }
 
-    def can_show(self, description: Description) -> bool:
+    def can_show(self, description: RunParts) -> bool:
         return True
 
     def show(
@@ -175,13 +171,13 @@ class PoseEstimation(Task):
         samples = posed_samples(source, range(len(source)), [pose.point_J3 for pose in poses])
         return [Figure("samples", lambda most: draw_gallery(samples[:most], signature, self.score_threshold))]
 
-    def build_report(self, description: Description, signature: Signature, source: Samples) -> Report:
+    def build_report(self, description: RunParts, signature: Signature, source: Samples) -> Report:
         from mxtrain.vision.pose.report import PoseReport
 
         return PoseReport(self, self.build_decode(description, signature), description, signature, source)
 
     def explained(
-        self, description: Description, signature: Signature, outputs: Tuple[NDArray, ...], batch: Batch
+        self, description: RunParts, signature: Signature, outputs: Tuple[NDArray, ...], batch: Batch
     ) -> Explained:
         """Explains the score of the highest-scoring key point of each object. The prediction is correct if the nearest
         true key point has the same name, and is at most `MAX_DISTANCE` away."""

@@ -23,13 +23,13 @@ if TYPE_CHECKING:
     import numpy as np
     from mxnet.ndarray import NDArray
 
-    from mxtrain.config.groups import Description
+    from mxtrain.config.parts import RunParts
     from mxtrain.data.signature import Signature
     from mxtrain.data.spec import Samples
     from mxtrain.engine.predictions import Decode, Predictions
     from mxtrain.metric.meter import LossWeights, Meter
+    from mxtrain.task.evaluated_sample import EvaluatedSample
     from mxtrain.task.explained import Explained
-    from mxtrain.task.sample_results import EvaluatedSample
     from mxtrain.types import Batch
     from mxtrain.types.annotations import Json, JsonObject, LossBlock
 
@@ -52,7 +52,7 @@ class Segmentation(Task):
     name: ClassVar[str] = "segmentation"
     takes: ClassVar[Takes] = Takes(ClassMap)
 
-    def check(self, description: Description) -> None:
+    def check(self, description: RunParts) -> None:
         super().check(description)
         loss = description.loss
         if not isinstance(loss, CustomLoss):
@@ -60,20 +60,18 @@ class Segmentation(Task):
         loss.refuse_smoothing("class")
         loss.refuse_counting_ignored("ignored pixels", "pixel_softmax_cross_entropy")
 
-    def output_shapes(self, description: Description, signature: Signature) -> List[Tuple[int, ...]]:
+    def output_shapes(self, description: RunParts, signature: Signature) -> List[Tuple[int, ...]]:
         shape = (self.num_classes(signature), *signature.shape[1:])
         return [shape] * (1 + description.model.num_auxiliary)
 
-    def build_meter(
-        self, description: Description, signature: Signature, weights: LossWeights, training: bool
-    ) -> Meter:
+    def build_meter(self, description: RunParts, signature: Signature, weights: LossWeights, training: bool) -> Meter:
         from mxtrain.metric.meter import Meter, MeterOutputs
 
         # Further outputs are auxiliary scores, used only in training.
         outputs = MeterOutputs(len(self.output_shapes(description, signature)), num_read=1)
         return Meter(description.metric, self.num_classes(signature), weights, outputs, training=training)
 
-    def build_loss(self, description: Description, signature: Signature, training: bool) -> LossBlock:
+    def build_loss(self, description: RunParts, signature: Signature, training: bool) -> LossBlock:
         loss = description.loss
         if isinstance(loss, PixelSoftmaxCrossEntropy):
             dataset = description.dataset
@@ -130,7 +128,7 @@ class Segmentation(Task):
         shares = class_shares(prediction.astype("int64"), signature.class_names)
         return {"height": prediction.shape[0], "width": prediction.shape[1], "shares": shares}
 
-    def can_show(self, description: Description) -> bool:
+    def can_show(self, description: RunParts) -> bool:
         return True
 
     def show(
@@ -141,11 +139,11 @@ class Segmentation(Task):
         samples = masked_samples(source, range(len(source)), predictions)
         return [Figure("samples", lambda most: draw_masks(samples[:most], signature.class_names))]
 
-    def build_report(self, description: Description, signature: Signature, source: Samples) -> Report:
+    def build_report(self, description: RunParts, signature: Signature, source: Samples) -> Report:
         return MaskReport(self, signature, source)
 
     def explained(
-        self, description: Description, signature: Signature, outputs: Tuple[NDArray, ...], batch: Batch
+        self, description: RunParts, signature: Signature, outputs: Tuple[NDArray, ...], batch: Batch
     ) -> Explained:
         """Explains the mean score of the most frequent predicted class over its pixels. The background is chosen only
         if no other class is predicted.
