@@ -83,8 +83,7 @@ def find_plugins() -> Tuple[Plugin, ...]:
     plugins: List[Plugin] = []
     for plugin in found:
         conf = plugin.conf
-        for file in sorted(conf.rglob("*.yaml")) if conf is not None else ():
-            name = file.relative_to(conf)
+        for name in () if conf is None else sorted(file.relative_to(conf) for file in conf.rglob("*.yaml")):
             owner = OWN if (conf_dir() / name).is_file() else file_owners.setdefault(name, plugin.package)
             if owner != plugin.package and not plugin.problem:
                 plugin = replace(plugin, problem=f"has the option {name.with_suffix('')}, which {owner} has as well")

@@ -45,7 +45,7 @@ class LabelledImages(Protocol):
     def decode(self, index: int, content: bytes, draws_4: Optional[Sequence[float]] = None) -> np.ndarray: ...
 
 
-class AnnotatedImages(Protocol):
+class AnnotatedImageSource(Protocol):
     """Source of images with annotations, such as `EncodedImageSource`, which documents these methods."""
 
     def place(self, index: int) -> DataPlace: ...
@@ -87,7 +87,7 @@ class ImageChecks(SourceChecks):
 class AnnotatedImageChecks(SourceChecks):
     """Base class of checks of images with annotations."""
 
-    _source: AnnotatedImages
+    _source: AnnotatedImageSource
 
     def place(self, index: int) -> DataPlace:
         """Returns the source location of an image."""
