@@ -226,7 +226,7 @@ _MAKERS: Dict[str, Callable[[Mapping[str, str]], Compute]] = {
 def build_host_graph(strategy: Strategy) -> Optional[HostGraph]:
     """Returns the network of a strategy as a NumPy function; None if that is not supported.
 
-    Supported are dense layers and activations in full precision on a single CPU device, in code that accepts symbols.
+    Supported are dense layers and activations in full precision on CPUs, uncut, in code that accepts symbols.
     The function has no parameters yet: take them from `Strategy.values`, by the names in its `parameters`.
     """
     objective, layout = strategy.objective, strategy.layout

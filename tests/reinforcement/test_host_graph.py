@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any, Callable, Dict, Optional
 
 import numpy as np
 import pytest
 
+from mxtrain.amp.spec import BFloat16
 from mxtrain.engine.backend import gluon, mx, nd
-from mxtrain.reinforcement.host_graph import HostGraph, trace_host_graph
+from mxtrain.loss.losses import SoftmaxCrossEntropy
+from mxtrain.metric.meter import Meter
+from mxtrain.parallel.layout import Layout
+from mxtrain.parallel.objective import Objective
+from mxtrain.parallel.spec import Data
+from mxtrain.reinforcement.host_graph import HostGraph, build_host_graph, trace_host_graph
 from mxtrain.reinforcement.networks import ActorCriticNetwork, ActorCriticSizes
 from mxtrain.reinforcement.policy import Actions
 
@@ -117,3 +125,38 @@ def test_other_networks_are_for_mxnet(make: Callable[[], gluon.Block]) -> None:
     network.initialize()
     network(nd.zeros((1, 4, 6, 6)))
     assert on_host(network) is None
+
+
+def test_network_of_two_replicas_runs_with_its_values() -> None:
+    network = drawn(nn.Dense(3, in_units=5), (5,))
+    network.hybridize()
+    strategy = Data(devices="cpu:2").build(
+        Objective(network, SoftmaxCrossEntropy().build(3, True), Meter({}, 3), (5,), 8), 1
+    )
+    found = build_host_graph(strategy)
+    assert found is not None
+    found.set_parameters({name: strategy.values[name].asnumpy() for name in found.parameters})
+    observation = np.random.RandomState(0).randn(4, 5).astype(np.float32)
+    (wanted,) = strategy.predict((nd.array(observation),))
+    np.testing.assert_allclose(found(observation), wanted.asnumpy(), rtol=2e-5, atol=2e-6)
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"layout": Layout([[mx.cpu(0), mx.cpu(1)]])},
+        {"layout": Layout([[mx.gpu(0)]])},
+        {"rows": {"weight": None}},
+        {"precision": BFloat16()},
+        {"input_shape": ((5,), (5,))},
+        {"predict_shape": ((5,), (5,))},
+    ],
+    ids=lambda changed: next(iter(changed)),
+)
+def test_placements_that_numpy_does_not_support_are_left_to_mxnet(changed: Dict[str, Any]) -> None:
+    objective = Objective(drawn(nn.Dense(3, in_units=5), (5,)), None, None, (5,), 8)  # type: ignore[arg-type]
+    parts: Dict[str, Any] = {"layout": Layout([[mx.cpu(0)]]), "rows": {}}
+    assert build_host_graph(SimpleNamespace(objective=objective, **parts)) is not None
+    parts.update((name, value) for name, value in changed.items() if name in parts)
+    objective = replace(objective, **{name: value for name, value in changed.items() if name not in parts})
+    assert build_host_graph(SimpleNamespace(objective=objective, **parts)) is None
