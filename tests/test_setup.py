@@ -381,14 +381,6 @@ def test_older_python_is_found_behind_a_broken_shim(tmp_path: Path) -> None:
     assert done.stdout == str(tmp_path / "other/python3.11")
 
 
-@pytest.mark.parametrize("group", ["experiment", "debug"])
-def test_a_page_lists_the_presets_that_exist(group: str) -> None:
-    lines = (ROOT / "docs/reference/options.md").read_text().splitlines()
-    row = next(line for line in lines if line.startswith(f"| `{group}` |"))
-    listed = {name for code in re.findall("`([^`]+)`", row) for name in code.split()} - {group}
-    assert listed == {path.stem for path in (ROOT / "conf" / group).glob("*.yaml")}
-
-
 @pytest.mark.slow
 def test_the_wheel_carries_conf_and_the_console_script(tmp_path: Path) -> None:
     pytest.importorskip("hatchling", reason="scripts/test installs it")
