@@ -7,7 +7,7 @@ import threading
 from collections import defaultdict
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any, DefaultDict, Dict, Iterator, List, Tuple
+from typing import Any, ContextManager, DefaultDict, Dict, Iterator, List, Tuple, TypeVar
 
 
 class FaultyServer(ThreadingHTTPServer):
@@ -82,9 +82,12 @@ class _Handler(BaseHTTPRequestHandler):
             server.released.wait(60)
 
 
+Served = TypeVar("Served", bound=ThreadingHTTPServer)
+
+
 @contextmanager
-def serving() -> Iterator[FaultyServer]:
-    server = FaultyServer()
+def served(server: Served) -> Iterator[Served]:
+    """Serves in a thread; at the end handlers that wait for `released` go on."""
     thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
     thread.start()
     try:
@@ -94,3 +97,7 @@ def serving() -> Iterator[FaultyServer]:
         server.shutdown()
         server.server_close()
         thread.join()
+
+
+def serving() -> ContextManager[FaultyServer]:
+    return served(FaultyServer())

@@ -6,10 +6,11 @@ import json
 import sys
 import threading
 from collections import Counter
-from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, Tuple
+from typing import Any, ContextManager, Dict, List, Tuple
+
+from http_server import served
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "own_code"
 if str(EXAMPLE) not in sys.path:
@@ -89,15 +90,5 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(data)
 
 
-@contextmanager
-def tracking() -> Iterator[TrackerServer]:
-    server = TrackerServer()
-    thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
-    thread.start()
-    try:
-        yield server
-    finally:
-        server.released.set()
-        server.shutdown()
-        server.server_close()
-        thread.join()
+def tracking() -> ContextManager[TrackerServer]:
+    return served(TrackerServer())

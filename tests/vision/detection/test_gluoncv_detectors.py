@@ -7,12 +7,12 @@ import warnings
 import numpy as np
 import pydantic
 import pytest
+from two_stages import prepared
 
 from mxtrain.errors import ConfigError, WeightsError
 from mxtrain.model.graph.shapes import infer_shapes
 from mxtrain.model.graph.trace import blocks_by_path, trace
 from mxtrain.model.parameters import parameter_multipliers
-from mxtrain.model.prepare import prepare_network
 from mxtrain.model.weights import load_weights
 from mxtrain.vision.detection.gluoncv_centernet import GluonCVCenterNet as CenterNet
 from mxtrain.vision.detection.networks import gluoncv_detectors
@@ -44,19 +44,6 @@ LARGE = [
     (CenterNet, "center_net_dla34", "_voc", 64),
     (CenterNet, "center_net_mobilenetv3_large_duc", "_voc", 64),
 ]
-
-
-def prepared(model, num_classes, side, **arguments):
-    coding = model.box_coding(num_classes, (3, side, side))
-    network = prepare_network(
-        model,
-        num_classes=num_classes,
-        input_shape=(3, side, side),
-        seed=3,
-        output_shapes=coding.output_shapes,
-        **arguments,
-    ).network
-    return coding, network
 
 
 def gluoncv_network(name):
