@@ -13,9 +13,9 @@ from mxtrain.engine.backend import autograd, gluon, mx, nd
 from mxtrain.parallel.differences import Difference, OwnGradients, Verification, WrongGradient
 from mxtrain.parallel.objective import Objective
 from mxtrain.terminal.console import open_console
+from mxtrain.training import own_gradients
 from mxtrain.training.own_gradients import compare_own_gradients, is_own
 from mxtrain.types import Batch
-from mxtrain.workflows import own_gradients
 
 
 class WrongSquare(autograd.Function):
