@@ -1,8 +1,9 @@
 """Import MXNet in a process of its own and report what it can do, one JSON object a line.
 
-    python -m mxtrain.runtime.probe
+    python -m mxtrain.runtime.probe FILE
 
-Each line is printed before the next step is tried, so that the last line names the step in which a crash happened.
+Each line is written to the file before the next step is tried, so that the last line names the step in which a crash
+happened.
 """
 
 from __future__ import annotations
@@ -137,14 +138,16 @@ def horovod() -> Mapping[str, Json]:
 def main() -> int:
     """Runs all steps; a step that raises is reported and ends the probe."""
     warnings.simplefilter("ignore")
-    for step in STEPS:
-        print(json.dumps({"trying": step.__name__}), flush=True)
-        try:
-            result = step()
-        except Exception as error:  # whatever it is, it is what the reader wants to know
-            print(json.dumps({"failed": step.__name__, "error": f"{type(error).__name__}: {error}"}), flush=True)
-            return 1
-        print(json.dumps(result), flush=True)
+    with open(sys.argv[1], "w", encoding="utf-8") as file:
+        for step in STEPS:
+            print(json.dumps({"trying": step.__name__}), file=file, flush=True)
+            try:
+                result = step()
+            except Exception as error:  # whatever it is, it is what the reader wants to know
+                failure = {"failed": step.__name__, "error": f"{type(error).__name__}: {error}"}
+                print(json.dumps(failure), file=file, flush=True)
+                return 1
+            print(json.dumps(result), file=file, flush=True)
     return 0
 
 

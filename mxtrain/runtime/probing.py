@@ -6,10 +6,13 @@ import json
 import signal
 import subprocess
 import sys
+import tempfile
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Dict, Sequence
 
 from mxtrain.config.search_path import module_command
+from mxtrain.files.temporary import temporary_place
 
 if TYPE_CHECKING:
     from mxtrain.types.annotations import JsonObject
@@ -30,24 +33,34 @@ class ProbeResult:
 
 
 def run_probe(timeout_s: float, command: Sequence[str] = PROBE) -> ProbeResult:
-    """Runs a command that prints one JSON object per line.
+    """Runs a command that writes one JSON object per line into a file, whose path is its last argument.
 
     Args:
         timeout_s: seconds after which the process is killed.
-        command: command to run.
+        command: command to run, without the file.
 
     Returns:
         All values that were reported, and the reason if the command did not complete.
     """
-    try:
-        finished = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=timeout_s)
-    except subprocess.TimeoutExpired as expired:
-        output = expired.stdout or b""
-        return _read(output.decode() if isinstance(output, bytes) else output, f"did not answer within {timeout_s:g} s")
-    except OSError as error:
-        return ProbeResult(cause=str(error))
-    cause = "" if finished.returncode == 0 else _describe(finished.returncode, finished.stderr)
-    return _read(finished.stdout, cause)
+    with tempfile.TemporaryDirectory(prefix="mxtrain-probe-", dir=temporary_place()) as folder:
+        file = Path(folder, "found.jsonl")
+        file.touch()
+        try:
+            # Libraries print what they like: their output is not read, but for the last line of a crash.
+            finished = subprocess.run(
+                [*command, str(file)],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+                text=True,
+                timeout=timeout_s,
+            )
+        except subprocess.TimeoutExpired:
+            return _read(file.read_text("utf-8"), f"did not answer within {timeout_s:g} s")
+        except OSError as error:
+            return ProbeResult(cause=str(error))
+        cause = "" if finished.returncode == 0 else _describe(finished.returncode, finished.stderr)
+        return _read(file.read_text("utf-8"), cause)
 
 
 def _describe(code: int, stderr: str) -> str:
@@ -59,13 +72,8 @@ def _describe(code: int, stderr: str) -> str:
 
 def _read(output: str, cause: str) -> ProbeResult:
     values: Dict[str, Any] = {}
-    for line in output.splitlines():
-        try:
-            value = json.loads(line)
-        except ValueError:
-            continue  # a library that prints to standard output
-        if isinstance(value, dict):
-            values.update(value)
+    for line in output.split("\n")[:-1]:  # complete ones
+        values.update(json.loads(line))
     stage = str(values.pop("trying", ""))
     failed = values.pop("failed", None)
     error = str(values.pop("error", ""))

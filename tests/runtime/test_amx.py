@@ -1,12 +1,11 @@
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from mxtrain.runtime.amx import cpu_flags, has_amx, has_fast_bfloat16, request_amx
+from mxtrain.runtime.probing import run_probe
 
 
 def test_flags_of_a_processor(tmp_path: Path) -> None:
@@ -48,8 +47,5 @@ def test_kernel_is_not_asked_without_the_instructions(tmp_path: Path) -> None:
 @pytest.mark.skipif(not has_amx(cpu_flags()), reason="this processor has no AMX")
 def test_bfloat16_with_amx_runs_and_is_right() -> None:
     """In a process of its own: a wrong decision ends it with an illegal instruction."""
-    done = subprocess.run(
-        [sys.executable, "-m", "mxtrain.runtime.probe"], capture_output=True, text=True, timeout=120, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    assert '"bfloat16": true' in done.stdout
+    result = run_probe(120)
+    assert result.cause == "" and result.found["bfloat16"] is True

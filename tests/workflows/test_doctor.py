@@ -63,7 +63,8 @@ def test_a_wrong_option_is_exit_2(refused: Callable[..., str], words: Sequence[s
     ids=["illegal instruction", "exit", "hang"],
 )
 def test_a_probe_that_ends_badly_is_described(code: str, cause: str, stage: str) -> None:
-    script = f'print(\'{{"mxnet": "1.9.1"}}\\nnoise\\n{{"trying": "{stage}"}}\', flush=True)\n{code}'
+    found = f'{{"mxnet": "1.9.1"}}\\n{{"trying": "{stage}"}}\\n{{"incompl'
+    script = f"import sys; print('{{\"mxnet\": 1}}'); open(sys.argv[1], 'w').write('{found}')\n{code}"
     result = run_probe(2.0, (sys.executable, "-c", script))
     assert cause in result.cause and stage in result.cause
     assert result.found == {"mxnet": "1.9.1"} and result.stage == stage

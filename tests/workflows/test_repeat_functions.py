@@ -14,14 +14,16 @@ from run_directories import write_run
 from running import rows, status
 
 import mxtrain
+from mxtrain.archive.compare import Different, ResultComparison
 from mxtrain.archive.meta import RecordedRun
 from mxtrain.archive.score import Score
 from mxtrain.cli import main
 from mxtrain.errors import ConfigError
 from mxtrain.training.prepared_run import PreparedRun
+from mxtrain.training.replay_bundle import ReplayBundle
 from mxtrain.workflows import reproduce as reproduction
 from mxtrain.workflows.replay import find_step
-from mxtrain.workflows.reproduce import ReproduceSettings, reproduce_run
+from mxtrain.workflows.reproduce import Conditions, ReproduceResult, ReproduceSettings, reproduce_run
 from mxtrain.workflows.score import score_run
 
 SMALL = ("debug=fast", "model=mlp", "model.hidden=[8]", "logger=[csv,jsonl]", "checkpoint.keep_last=5")
@@ -109,6 +111,22 @@ def test_the_bundle_that_a_run_wrote_is_found(finished: Path, tmp_path: Path) ->
     assert path == run and source.step == 3
     with pytest.raises(ConfigError, match="finished with step"):
         find_step(run, 10_000)
+
+
+def test_equal_metrics_are_no_equal_result(tmp_path: Path) -> None:
+    """Of other weights, the final metrics may be the same: only a tolerance lets that pass."""
+    compared = ResultComparison(False, [], [Different("weights_sha256", "a", "b")], 0.0)
+    conditions = Conditions(RecordedRun(tmp_path, {}), [])
+    found = [ReproduceResult(tmp_path, tmp_path, 0, "", conditions, compared, limit) for limit in (0.0, 1e-9)]
+    assert [one.passed for one in found] == [False, True] and not any(one.same for one in found)
+
+
+def test_a_bundle_has_one_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    bundle = ReplayBundle(tmp_path, {"step": 5}, [], [], {})
+    monkeypatch.setattr("mxtrain.workflows.replay.read_bundle", lambda path: bundle)
+    assert find_step(tmp_path) == (tmp_path, bundle)
+    with pytest.raises(ConfigError, match="step=3: .* contains the batch of step 5 only"):
+        find_step(tmp_path, 3)
 
 
 @pytest.mark.parametrize("value, exit_code, reached", [(0.895, 0, True), (0.88, 0, False), (0.95, 1, False)])
