@@ -70,7 +70,9 @@ def test_a_single_worker_needs_no_number() -> None:
 
 
 def test_the_largest_port_is_taken() -> None:
-    find_scheduler(SCHEDULER, 0, environment(65535))
+    environ = environment(65535)
+    find_scheduler(SCHEDULER, 0, environ)
+    assert environ["DMLC_PS_ROOT_PORT"] == "65535"
 
 
 def test_a_scheduler_that_cannot_listen_says_why(listener: socket.socket) -> None:

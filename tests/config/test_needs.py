@@ -64,12 +64,13 @@ def test_options_that_lack_a_need_are_refused_by_name(
 def test_one_place_gives_everything(
     describe_run: Any, monkeypatch: pytest.MonkeyPatch, overrides: Tuple[str, ...]
 ) -> None:
-    describe_run(demanding_task(monkeypatch, *NEEDS), *overrides)
+    description = describe_run(demanding_task(monkeypatch, *NEEDS), *overrides)
+    assert description.task.needs == tuple(NEEDS)
 
 
 @pytest.mark.parametrize("overrides", [*DIVIDED.values(), ASYNC, HALF], ids=" ".join)
 def test_a_task_that_needs_nothing_goes_anywhere(describe_run: Any, overrides: Tuple[str, ...]) -> None:
-    describe_run(*overrides)
+    assert not describe_run(*overrides).task.needs
 
 
 def test_a_need_that_nothing_knows_is_refused(describe_run: Any, monkeypatch: pytest.MonkeyPatch) -> None:

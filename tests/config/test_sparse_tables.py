@@ -74,4 +74,4 @@ def test_incompatible_settings_of_served_tables(describe_run: Any, given: Any, s
 
 
 def test_asynchronous_workers_clip_by_themselves(describe_run: Any) -> None:
-    describe_run("kvstore=dist_async", *SERVERS[1:], "trainer.clip_global_norm=1")
+    assert describe_run("kvstore=dist_async", *SERVERS[1:], "trainer.clip_global_norm=1").trainer.clip_global_norm == 1

@@ -126,7 +126,9 @@ def test_a_range_outside_of_tune_leads_to_it(composer, typed: str) -> None:
 
 def test_other_calls_are_left_to_hydra(composer) -> None:
     for typed in ("a=int(3)", "a=float(3)", "a=shuffle(1,2)", "a=sort(2,1)", "a=str(1)", "a='lgo(1,2)'"):
-        split_space(composer, [typed, "b=1,2"])
+        fixed, space = split_space(composer, [typed, "b=1,2"])
+        assert [typed] == fixed or typed.startswith(("a=shuffle", "a=sort")), fixed
+        assert "b" in [one.key for one in space.parameters]
 
 
 CONDITIONAL = """
