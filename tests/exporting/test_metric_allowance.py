@@ -13,7 +13,8 @@ import running
 import mxtrain
 from mxtrain.engine.backend import nd
 from mxtrain.errors import NotProven
-from mxtrain.exporting.proof import DisturbedStrategy, compare_metrics
+from mxtrain.exporting.proof import DisturbedStrategy, OnnxStrategy, compare_metrics
+from mxtrain.parallel.base import IdLimits, Strategy
 
 MXNET, ONNX = {"map": 0.5, "loss": 1.0, "samples_per_s": 5.0}, {"map": 0.53, "loss": 1.0, "samples_per_s": 9.0}
 
@@ -49,13 +50,33 @@ def test_equal_metrics_are_not_measured_again() -> None:
     assert compare_metrics({"auc": float("nan")}, {"auc": float("nan")}, measure_disturbed)
 
 
+class StrategyOf(Strategy):
+    """A strategy that predicts given outputs."""
+
+    def __init__(self, outputs: Any) -> None:
+        self.outputs = outputs
+        self.objective, self.layout, self.values, self.trainable, self.reductions = None, "one device", {}, [], []  # type: ignore[assignment]
+
+    def predict(self, inputs: Any) -> Any:
+        return self.outputs
+
+
+def test_fixed_sizes_are_those_of_the_second_axes() -> None:
+    shapes = {"users": ["batch"], "items": ["batch", 7], "history": ["batch", "length"]}
+    session = SimpleNamespace(get_inputs=lambda: [SimpleNamespace(name=n, shape=s) for n, s in shapes.items()])
+    network: Any = SimpleNamespace(input_names=["items", "history", "users", "unread"])
+    strategy = StrategyOf(())
+    strategy.id_limits = IdLimits(distinct=5)
+    assert OnnxStrategy(strategy, network, session, True).id_limits == IdLimits(distinct=5, fixed={0: 7})
+
+
 def test_noise_has_the_size_of_the_error_and_leaves_integers() -> None:
     outputs = (nd.array(np.full((200, 5), -4.0), dtype="float32"), nd.array([1, 2], dtype="int32"))
-    strategy = SimpleNamespace(predict=lambda inputs: outputs, replicas=3)
+    strategy = StrategyOf(outputs)
     found, ints = DisturbedStrategy(strategy, 1e-3, 0).predict([])
     away = np.abs(found.asnumpy() + 4)
     assert 3.9e-3 < away.max() <= 4.001e-3 and away.min() < 1e-4 and found.dtype == np.float32
-    assert ints.asnumpy().tolist() == [1, 2] and DisturbedStrategy(strategy, 1e-3, 0).replicas == 3
+    assert ints.asnumpy().tolist() == [1, 2] and DisturbedStrategy(strategy, 1e-3, 0).layout == "one device"
     other = DisturbedStrategy(strategy, 1e-3, 1).predict([])[0].asnumpy()
     assert np.abs(other - found.asnumpy()).max() > 1e-3
 
@@ -73,6 +94,6 @@ def test_a_detector_that_has_hardly_learned_is_exported(tmp_path: Path) -> None:
         "dataset.batch_size=8",
         "trainer.max_steps=20",
     )
-    running.train_here(tmp_path / "run", "task=detection", "model=ssd", *words)
+    running.train_here(tmp_path / "run", "task=detection", "model=ssd", *words, exit_code=75)
     report = mxtrain.load(tmp_path / "run").export(tmp_path / "out")
     assert max(report.errors.values()) < 1e-4 and report.metrics["voc_ap"]["mxnet"] < 0.1

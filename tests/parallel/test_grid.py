@@ -287,3 +287,10 @@ def test_publish_reaches_all_replicas_and_gather_the_first_device():
     scores = grid.predict((data,))[0].asnumpy()
     network = grid.gather()
     np.testing.assert_allclose(network(data).asnumpy(), scores, rtol=1e-5)
+
+
+def test_placements_that_cut_the_network_refuse_loss_functions():
+    grid = build("mlp", Hybrid(microbatches=2))
+    with pytest.raises(ConfigError, match="parallel.stages=2 cuts the network"):
+        grid.network_on(0)
+    assert build("mlp", Single()).network_on(0) is not None
