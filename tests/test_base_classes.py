@@ -11,7 +11,12 @@ import pydantic
 import pytest
 
 PACKAGE = Path(__file__).resolve().parents[1] / "mxtrain"
-MOST_MEMBERS = {"kvstore/store.py:Store": 18, "parallel/base.py:Strategy": 16, "task/spec.py:Task": 35}
+MOST_MEMBERS = {
+    "data/spec.py:BaseDataset": 30,
+    "kvstore/store.py:Store": 18,
+    "parallel/base.py:Strategy": 16,
+    "task/spec.py:Task": 35,
+}
 """Class -> largest number of public attributes and methods."""
 
 
@@ -29,4 +34,5 @@ def test_members_are_few_and_each_is_used_in_another_module(place: str) -> None:
     members = public_members(getattr(module, name))
     assert len(members) <= MOST_MEMBERS[place]
     others = [path.read_text("utf-8") for path in PACKAGE.rglob("*.py") if path != PACKAGE / file]
-    assert [one for one in sorted(members) if not any(re.search(rf"(\.|def ){one}\b", text) for text in others)] == []
+    used = [one for one in members if any(re.search(rf"(?m)(\.|def |^    ){one}\b", text) for text in others)]
+    assert members == set(used)

@@ -164,7 +164,7 @@ class Composer(ConfigFiles):
                 chosen["model"] = named_model
                 words.append(f"model={named_model}")
         if not {"model", "experiment"} & set(chosen):
-            model = getattr(self.class_of("dataset", chosen.get("dataset")), "model_option", "")
+            model = getattr(getattr(self.class_of("dataset", chosen.get("dataset")), "gives", None), "usual_model", "")
             words += [f"model={model}"] if model else []
         if not {"task", "experiment"} & set(chosen):
             tasks = (self._task_of(group, chosen[group]) for group in ("dataset", "model") if group in chosen)

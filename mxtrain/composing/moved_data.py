@@ -27,7 +27,7 @@ def find_data(run_dir: Path, description: Description, typed: Collection[str], n
     """
     if "dataset" in typed:
         return description
-    excluded = {*(f"dataset.{name}" for name in description.dataset.of_the_checkpoint), *typed}
+    excluded = {*(f"dataset.{name}" for name in description.dataset.signature_class.held_settings), *typed}
     lost = {
         name: paths
         for name, paths in lost_paths(description.dataset).items()

@@ -15,7 +15,7 @@ from mxtrain.config.description import Description as Description
 from mxtrain.config.placeholders import with_object
 from mxtrain.config.rules import RULES
 from mxtrain.config.specs import Where, build_spec, collect, complete_settings, with_text_keys
-from mxtrain.data.spec import BaseDataset
+from mxtrain.data.spec import BaseDataset, with_fold
 from mxtrain.early_stopping.spec import StoppingRule
 from mxtrain.errors import ConfigError, did_you_mean
 from mxtrain.kvstore.spec import KVStore
@@ -33,6 +33,7 @@ from mxtrain.task.fit import target_of
 from mxtrain.task.spec import Task
 from mxtrain.training.spec import Trainer
 from mxtrain.types import Spec
+from mxtrain.types.kinds import TargetKind
 
 if TYPE_CHECKING:
     from mxtrain.types.annotations import Config
@@ -107,10 +108,9 @@ def describe(
     specs = dict(zip(GROUPS, collect([functools.partial(make, group) for group in GROUPS])))
     # Defaults of a dataset may depend on the task, the model and the loss.
     target = target_of(specs["task"], specs["dataset"])
-    if target is not None:  # else `check_task_fits` rejects the dataset
-        specs["dataset"] = specs["dataset"].for_target(target)
-    specs["dataset"] = specs["dataset"].for_model(specs["model"])
-    specs["dataset"] = specs["dataset"].for_loss(specs["loss"]).for_fold(specs["trainer"].held_out)
+    # Without a target, `check_task_fits` rejects the dataset.
+    dataset = specs["dataset"].for_run(target or TargetKind, specs["model"], specs["loss"])
+    specs["dataset"] = with_fold(dataset, specs["trainer"].held_out)
     description = Description(config=_complete(config), **specs)
     collect([functools.partial(rule, description) for rule in RULES if check_rules])
     return description

@@ -375,12 +375,12 @@ def check_folds(description: Description) -> None:
     trainer, dataset = description.trainer, description.dataset
     if trainer.folds is None:
         return
-    if not dataset.makes_folds:
+    if not dataset.folds_by:
         raise ConfigError(
             f"trainer.folds={trainer.folds}: the training samples of {type(dataset).__name__} (task="
             f"{description.task.name}) cannot be divided into folds. Leave trainer.folds out."
         )
-    if trainer.fold_groups is not None and not dataset.folds_by_column:
+    if trainer.fold_groups is not None and dataset.folds_by != "columns":
         raise ConfigError(
             f"trainer.fold_groups={trainer.fold_groups}: {type(dataset).__name__} cannot group samples by a column. "
             "Leave it out."

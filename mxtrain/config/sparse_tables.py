@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Optional, Tuple
 
+from mxtrain.data.spec import samples_per_step
 from mxtrain.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ def sparse_samples(description: Description) -> int:
     """
     if applies_to_all_sizes(description) or description.cluster.workers > 1:
         return 0
-    return description.dataset.samples_per_step
+    return samples_per_step(description.dataset)
 
 
 def applies_to_all_sizes(description: Description) -> bool:

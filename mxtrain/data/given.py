@@ -18,7 +18,6 @@ from typing import (
     Mapping,
     Sequence,
     Tuple,
-    Type,
     Union,
 )
 
@@ -56,7 +55,7 @@ class GivenDataset(Given, BaseDataset):
     """
 
     argument: ClassVar[str] = "dataset"
-    makes_folds: ClassVar[bool] = True
+    folds_by: ClassVar[Literal["", "samples", "columns"]] = "samples"
 
     batch_size: BatchSize = "auto"
     shape: List[Union[int, List[int]]] = []
@@ -117,10 +116,6 @@ class GivenDataset(Given, BaseDataset):
         is_image = len(self.shape) == 3 and self.shape[0] in (1, 3)
         return Gives(Images if is_image else Numbers if len(self.shape) == 1 else Arrays, target)
 
-    @property
-    def location(self) -> str:
-        return self.object
-
     def open(self) -> Splits:
         """See `BaseDataset.open`."""
         splits = splits_of(self.require())
@@ -131,14 +126,14 @@ class GivenDataset(Given, BaseDataset):
         train = splits.get("train", splits.get("all", splits.get("test")))
         assert train is not None
         names = self._names(splits)
-        if self.fold is not None:
+        if self.division.fold is not None:
             splits = {"all" if name == "train" else name: samples for name, samples in splits.items()}
         if "all" in splits:
             label_N = train.read_labels() if self.target == "class" else np.zeros(len(train), int)
             # Test samples are only held out together with validation samples.
             has_val = "val" in splits
-            parts = self.divide(label_N, has_val, has_val or "test" in splits)
-            if self.own_validation(splits.get("val")) is None:
+            parts = self.division.divide(label_N, has_val, has_val or "test" in splits)
+            if self.division.own_validation(splits.get("val")) is None:
                 splits.pop("val", None)
             refuse_empty("dataset", len(parts[0]), len(parts[1]), self.val_fraction)
             held_out = {name: train.take(part.tolist()) for name, part in zip(SPLITS, parts) if len(part)}
@@ -241,8 +236,6 @@ class GivenDataset(Given, BaseDataset):
             "this run was trained on arrays, so there are no files to predict for. Predict in Python: "
             "mxtrain.load(PATH).predict(x)."
         )
-
-    path_types: ClassVar[Tuple[Type[Any], ...]] = ()
 
     def samples_from(self, value: Any, signature: Signature) -> GivenSamples:
         """See `BaseDataset.samples_from`, and `inputs_of`."""

@@ -25,7 +25,9 @@ def open_given(dataset: BaseDataset, value: Any, signature: Signature) -> Tuple[
         DataError: a file cannot be read, or an object holds a wrong value.
     """
     objects = listed(value)
-    are_paths = [isinstance(one, dataset.path_types) for one in objects]
+    # The object of a text is a string, so that only a `Path` names its file.
+    path_types = (os.PathLike,) if dataset.gives.sample.has_text else (str, os.PathLike)
+    are_paths = [isinstance(one, path_types) for one in objects]
     if any(are_paths) and not all(are_paths):
         raise ConfigError("predict: some inputs are paths and others are not. Predict for them separately.")
     if any(are_paths):

@@ -18,6 +18,7 @@ from mxtrain.types import Shape, Shapes, shapes_of
 if TYPE_CHECKING:
     from mxnet import gluon
 
+    from mxtrain.data.loading.samples import Samples
     from mxtrain.model.spec import Model
     from mxtrain.types.annotations import Json, JsonForm, JsonObject
 
@@ -48,6 +49,10 @@ class Signature:
     """Module whose `predict` reads samples of files for an exported network (`exporting.bundle`); empty: none."""
     known_names: ClassVar[Tuple[str, ...]] = ("input_shape",)
     """The arguments, beside the number of classes, that a network of the user's own gets where it takes them."""
+
+    held_settings: ClassVar[Tuple[str, ...]] = ()
+    """Settings of the dataset that only say how samples become inputs, which the signature holds: with one, they are
+    not needed."""
 
     shape: Shapes
     mean: Sequence[float] = ()
@@ -107,6 +112,14 @@ class Signature:
             output_shapes: shape of each output for one sample; empty where only the network knows.
         """
         return model.build(num_classes, shapes_of(self.shape)[0])
+
+    def unseen_values(self, source: Samples) -> Sequence[str]:
+        """Returns a sentence for each column of samples with values that the network does not know from training.
+
+        Args:
+            source: samples to predict for or to evaluate.
+        """
+        return ()
 
     def exported_facts(self) -> Tuple[Dict[str, Json], Dict[str, bytes]]:
         """Returns what `exported_reader` needs beside the signature: facts, and the content of further files."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 from typing import (
     TYPE_CHECKING,
     Any,
@@ -15,19 +14,20 @@ from typing import (
     Sequence,
     Tuple,
     Type,
-    TypeVar,
-    Union,
 )
 
 import pydantic
 from typing_extensions import Literal
 
+from mxtrain.data.checking.data_checks import DataChecks
+from mxtrain.data.corruption import Corruption
+from mxtrain.data.exported_data import DatasetExport
 from mxtrain.data.loading.dataset_files import explain
-from mxtrain.data.loading.folds import Fold, split_fold
+from mxtrain.data.loading.division import Division
+from mxtrain.data.loading.folds import Fold
 from mxtrain.data.loading.samples import Samples as Samples  # part of the API for own datasets
 from mxtrain.data.loading.samples import Source as Source
 from mxtrain.data.loading.samples import Splits as Splits
-from mxtrain.data.loading.splitting import split_indices
 from mxtrain.data.predict_inputs import listed, unread
 from mxtrain.data.signature import Signature
 from mxtrain.errors import ConfigError, DataError, did_you_mean
@@ -35,17 +35,11 @@ from mxtrain.types import BatchSize, NonNegative, OpenFraction, Positive, Positi
 from mxtrain.types.kinds import ClassIndex, Gives, SampleKind, TargetKind
 
 if TYPE_CHECKING:
-    import numpy as np
-
-    from mxtrain.data.checking.checks import Checks
     from mxtrain.data.checking.problems import Findings
     from mxtrain.data.loading.loader import BatchLoader, LoaderOptions
     from mxtrain.data.loading.sampling import Sampler
     from mxtrain.loss.spec import Loss
     from mxtrain.model.spec import Model
-    from mxtrain.types.annotations import Json
-
-Part = TypeVar("Part")
 
 log = logging.getLogger(__name__)
 
@@ -63,19 +57,13 @@ class BaseDataset(Spec):
     the dataset is chosen. A property if a setting decides."""
     signature_class: ClassVar[Type[Signature]] = Signature
     """Class of the signatures that `infer_signature` returns, by which those of checkpoints are read."""
-    model_option: ClassVar[str] = ""
-    """Default model where only the dataset is named; empty: the default of the task."""
 
-    problem_kinds: ClassVar[Tuple[str, ...]] = ()
-    """Kinds of problems that only this dataset reports, in addition to `checking.problems.KINDS`."""
+    data_checks: ClassVar[DataChecks] = DataChecks()
+    """Checks of `data check` that only this dataset has."""
 
-    makes_folds: ClassVar[bool] = False
-    """True if `open` divides samples by `divide` and `own_validation`, so that it can make folds."""
-    folds_by_column: ClassVar[bool] = False
-    """True if rows can be grouped by a column, for folds that no group is divided among."""
-
-    of_the_checkpoint: ClassVar[Tuple[str, ...]] = ()
-    """Settings that only say how samples become inputs, which a checkpoint holds: with one, they are not needed."""
+    folds_by: ClassVar[Literal["", "samples", "columns"]] = ""
+    """Folds that `open` can make by `division`: of single samples, or also of groups that a column names; empty:
+    none."""
 
     largest_batch: ClassVar[int] = 128
     """Batch size that `batch_size=auto` means for many samples."""
@@ -102,7 +90,7 @@ class BaseDataset(Spec):
     them."""
 
     _fold: Optional[Fold] = None
-    """See `for_fold`."""
+    """See `with_fold`."""
 
     @pydantic.model_validator(mode="after")
     def _check_split(self) -> BaseDataset:
@@ -128,10 +116,9 @@ class BaseDataset(Spec):
         return self
 
     @property
-    def location(self) -> str:
-        """Returns the file or folder that it reads, for messages; its class where no setting names one."""
-        paths = (str(getattr(self, name) or "") for name in ("root", "train") if name in type(self).model_fields)
-        return next(filter(None, paths), type(self).__name__)
+    def division(self) -> Division:
+        """Returns the settings by which samples are divided into splits and folds."""
+        return Division(self.val_fraction, self.test_fraction, self.split_seed, self._fold)
 
     @property
     def mixes(self) -> bool:
@@ -142,96 +129,7 @@ class BaseDataset(Spec):
     def batch_unit(self) -> Tuple[str, int]:
         """Returns the setting that says how large a batch of training is, and what it says: "batch_size" where all
         batches have as many samples."""
-        return "batch_size", self.samples_per_step
-
-    @property
-    def samples_per_step(self) -> int:
-        """Returns `batch_size`, or its upper limit if it is auto and the data are not known yet."""
-        return self.largest_batch if self.batch_size == "auto" else self.batch_size
-
-    def for_size(self, num_samples: int, divisor: int = 1) -> BaseDataset:
-        """Returns this dataset with a `batch_size` for its number of training samples, where the description says auto:
-        the largest power of 2 that gives `STEPS_PER_EPOCH` steps an epoch, from `SMALLEST_BATCH` to `largest_batch`.
-
-        Args:
-            num_samples: number of samples of the training split.
-            divisor: the batch is a multiple of it, rounded up.
-        """
-        if self.batch_size != "auto":
-            return self
-        target_size = min(max(num_samples // STEPS_PER_EPOCH, SMALLEST_BATCH), self.largest_batch, max(num_samples, 1))
-        batch_size = -(-(2 ** (target_size.bit_length() - 1)) // divisor) * divisor
-        return self.model_copy(update={"batch_size": batch_size})
-
-    def for_target(self, kind: Type[TargetKind]) -> BaseDataset:
-        """Returns this dataset with one of the kinds of targets that it gives.
-
-        Args:
-            kind: a member of `gives.targets`, or `TargetKind` for a task without targets of the dataset.
-        """
-        return self
-
-    def for_fold(self, fold: Optional[Fold]) -> BaseDataset:
-        """Returns this dataset with a fold of its training samples as validation split; None = as the settings say."""
-        dataset = self.model_copy()
-        dataset._fold = fold
-        return dataset
-
-    @property
-    def fold(self) -> Optional[Fold]:
-        """Returns the fold that is the validation split; None = there are no folds."""
-        return self._fold
-
-    def divide(
-        self,
-        label_N: np.ndarray,
-        has_val: bool = False,
-        has_test: bool = False,
-        group_N: Optional[np.ndarray] = None,
-    ) -> Tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Returns the ascending indices of the training, validation and test samples among those for training.
-
-        Args:
-            label_N: class indices; all equal if samples have no class.
-            has_val, has_test: whether there are other samples for that split, so that none are held out. With folds, a
-                validation split of the dataset's own counts as well, so that test samples are those of a run without.
-            group_N: number of the group of each sample, of a dataset that `folds_by_column`.
-
-        Raises:
-            ConfigError, DataError: the samples cannot be divided into these folds.
-        """
-        val_fraction = 0.0 if has_val else self.val_fraction
-        test_fraction = 0.0 if has_test else self.test_fraction
-        if self._fold is None:
-            return split_indices(label_N, val_fraction, test_fraction, self.split_seed)
-        return split_fold(label_N, self._fold, val_fraction, test_fraction, self.split_seed, group_N)
-
-    def own_validation(self, val: Optional[Part]) -> Optional[Part]:
-        """Returns the validation samples of the dataset's own split; None if there is none or a fold replaces it.
-
-        `divide` must be told about the split as it is before this call.
-        """
-        if val is not None and self._fold is not None:
-            log.info("trainer.folds: the folds are made of the training samples, and the validation split is not used")
-            return None
-        return val
-
-    def build_sampler(self, splits: Splits, seed: int) -> Optional[Sampler]:
-        """Returns the sampler of training epochs; None = each sample once.
-
-        Args:
-            splits: what `open` gave.
-            seed: seed of the run.
-
-        Raises:
-            ConfigError: a weight is of a class that there is not.
-            DataError: the samples do not say which class they have.
-        """
-        if self.sampler == "shuffle":
-            return None
-        from mxtrain.data.loading.sampling import build_class_sampler
-
-        return build_class_sampler(splits.train, splits.class_names, self.class_weights, seed)
+        return "batch_size", samples_per_step(self)
 
     def restored(self, signature: Signature, overrides: Collection[str], source: str) -> Tuple[BaseDataset, Signature]:
         """Returns this dataset with the preprocessing of a checkpoint, and the signature. Imports no MXNet.
@@ -262,19 +160,16 @@ class BaseDataset(Spec):
             CheckpointError: they differ in what a network has learned to read.
         """
 
-    def for_model(self, model: Model) -> BaseDataset:
-        """Returns this dataset, whose samples are as a network wants them where the description leaves that open.
+    def for_run(
+        self, target: Type[TargetKind], model: Optional[Model] = None, loss: Optional[Loss] = None
+    ) -> BaseDataset:
+        """Returns this dataset with one of the kinds of targets that it gives, and with samples as a network and a loss
+        want them where the description leaves that open.
 
         Args:
-            model: model of the run.
-        """
-        return self
-
-    def for_loss(self, loss: Loss) -> BaseDataset:
-        """Returns this dataset, whose samples are drawn as a loss wants them where the description leaves that open.
-
-        Args:
-            loss: loss of the run.
+            target: a member of `gives.targets`, or `TargetKind` for a task without targets of the dataset.
+            model: model of the run; None = settings that depend on it stay open.
+            loss: loss of the run; None = settings that depend on it stay open.
         """
         return self
 
@@ -282,11 +177,6 @@ class BaseDataset(Spec):
         """Returns the samples of training in each of the sizes that batches have in turn, and what enters the network
         then; empty: all have one size."""
         return ()
-
-    def further_checks(self, checks: Mapping[str, Checks], findings: Findings) -> Mapping[str, Checks]:
-        """Returns the checks of each split, with the optional ones of the description. Problems of the whole dataset go
-        to `findings`."""
-        return checks
 
     def remark(self, signature: Signature, splits: Splits) -> str:
         """Returns a sentence on how samples enter the network; empty if there is nothing to say."""
@@ -302,15 +192,8 @@ class BaseDataset(Spec):
         """
         raise NotImplementedError
 
-    exported_reader: ClassVar[str] = ""
-    """See `Signature.exported_reader`, where the signature alone does not say what samples are read from."""
-
-    def exported_facts(self) -> Dict[str, Json]:
-        """Returns what the reader of an exported folder needs to know of the dataset."""
-        return {}
-
-    def exported_arrays(self, signature: Signature) -> Dict[str, Dict[str, np.ndarray]]:
-        """Returns arrays of the dataset that the reader of an exported folder needs, by file name and name.
+    def exported(self, signature: Signature) -> DatasetExport:
+        """Returns what the reader of an exported folder needs to know of the dataset.
 
         Args:
             signature: signature of the network.
@@ -318,7 +201,7 @@ class BaseDataset(Spec):
         Raises:
             DataError: the data cannot be read.
         """
-        return {}
+        return DatasetExport(signature.exported_reader)
 
     def open_inputs(
         self, names: Sequence[str], signature: Signature, skip_unreadable: bool, unreadable: Dict[int, str]
@@ -336,11 +219,9 @@ class BaseDataset(Spec):
         """
         raise DataError(f"{type(self).__name__} does not say how to read files to predict for.")
 
-    path_types: ClassVar[Tuple[Type[Any], ...]] = (str, os.PathLike)
-    """Types of the Python objects to predict for that are paths of files; `samples_from` gets the others."""
-
     def samples_from(self, value: Any, signature: Signature) -> Samples:
         """Returns samples without labels of Python objects to predict for, equal to those of files that hold the same.
+        Objects are no paths, see `SampleKind.has_text`.
 
         Args:
             value: one object, or a list or tuple of several.
@@ -351,15 +232,6 @@ class BaseDataset(Spec):
             DataError: an object holds a wrong value.
         """
         raise unread(0, listed(value)[0], "paths of files")
-
-    def unseen_values(self, source: Samples, signature: Signature) -> Sequence[str]:
-        """Returns a sentence for each column of samples with values that the network does not know from training.
-
-        Args:
-            source: samples to predict for.
-            signature: signature of the network.
-        """
-        return ()
 
     def copied_cells(
         self, names: Sequence[str], columns: Optional[Sequence[str]], signature: Signature
@@ -379,38 +251,9 @@ class BaseDataset(Spec):
             raise ConfigError(f"keep: {type(self).__name__} reads no tables, so there are no columns to copy.")
         return {}
 
-    def sample_ids(self, places: Sequence[str]) -> Dict[str, Union[int, str]]:
-        """Returns the ids that the dataset's own annotations give to input files, by path; files without an id are
-        left out.
-
-        Args:
-            places: paths of the input files.
-
-        Raises:
-            DataError: an annotation file exists but cannot be read.
-        """
+    def corruptions(self) -> Mapping[str, Corruption]:
+        """Returns the ways in which `eval` can corrupt samples, by name; by default none."""
         return {}
-
-    def corruptions(self) -> Mapping[str, Sequence[int]]:
-        """Returns the ways in which samples can be corrupted, by name, and at which severities; by default none."""
-        return {}
-
-    def corrupted(self, source: Samples, name: str, severity: int) -> Samples:
-        """Returns the samples of a split, corrupted as in the world: for `eval`, which measures how metrics fall.
-        Imports no MXNet.
-
-        Args:
-            source: source of the samples.
-            name: name of the corruption.
-            severity: as `corruptions` says.
-
-        Raises:
-            ConfigError: such samples cannot be corrupted so.
-        """
-        gives = self.gives.sample.name or "something else"
-        raise ConfigError(
-            f"corrupt={name}: it changes the pixels of images, and the dataset gives {gives}. Leave corrupt out."
-        )
 
     def open(self) -> Splits:
         """Finds, checks and splits the data. Imports no MXNet.
@@ -437,9 +280,63 @@ class BaseDataset(Spec):
         return self.open()
 
 
-def warn_unseen(dataset: BaseDataset, source: Samples, signature: Signature) -> None:
-    """Logs a warning for each column with values that the network does not know; see `BaseDataset.unseen_values`."""
-    for sentence in dataset.unseen_values(source, signature):
+def location_of(dataset: BaseDataset) -> str:
+    """Returns the file or folder that a dataset reads, for messages; its class where no setting names one."""
+    names = [name for name in ("root", "train", "object") if name in type(dataset).model_fields]
+    paths = (str(getattr(dataset, name) or "") for name in names)
+    return next(filter(None, paths), type(dataset).__name__)
+
+
+def samples_per_step(dataset: BaseDataset) -> int:
+    """Returns `batch_size`, or its upper limit if it is auto and the data are not known yet."""
+    return dataset.largest_batch if dataset.batch_size == "auto" else dataset.batch_size
+
+
+def choose_batch_size(dataset: BaseDataset, num_samples: int, divisor: int = 1) -> BaseDataset:
+    """Returns a dataset with a `batch_size` for its number of training samples, where the description says auto:
+    the largest power of 2 that gives `STEPS_PER_EPOCH` steps an epoch, from `SMALLEST_BATCH` to `largest_batch`.
+
+    Args:
+        dataset: the dataset.
+        num_samples: number of samples of the training split.
+        divisor: the batch is a multiple of it, rounded up.
+    """
+    if dataset.batch_size != "auto":
+        return dataset
+    target_size = min(max(num_samples // STEPS_PER_EPOCH, SMALLEST_BATCH), dataset.largest_batch, max(num_samples, 1))
+    batch_size = -(-(2 ** (target_size.bit_length() - 1)) // divisor) * divisor
+    return dataset.model_copy(update={"batch_size": batch_size})
+
+
+def with_fold(dataset: BaseDataset, fold: Optional[Fold]) -> BaseDataset:
+    """Returns a dataset with a fold of its training samples as validation split; None = as the settings say."""
+    dataset = dataset.model_copy()
+    dataset._fold = fold
+    return dataset
+
+
+def build_sampler(dataset: BaseDataset, splits: Splits, seed: int) -> Optional[Sampler]:
+    """Returns the sampler of training epochs; None = each sample once.
+
+    Args:
+        dataset: the dataset.
+        splits: what `open` gave.
+        seed: seed of the run.
+
+    Raises:
+        ConfigError: a weight is of a class that there is not.
+        DataError: the samples do not say which class they have.
+    """
+    if dataset.sampler == "shuffle":
+        return None
+    from mxtrain.data.loading.sampling import build_class_sampler
+
+    return build_class_sampler(splits.train, splits.class_names, dataset.class_weights, seed)
+
+
+def warn_unseen(source: Samples, signature: Signature) -> None:
+    """Logs a warning for each column with values that the network does not know; see `Signature.unseen_values`."""
+    for sentence in signature.unseen_values(source):
         log.warning("%s", sentence)
 
 
@@ -471,4 +368,4 @@ def open_splits(dataset: BaseDataset) -> Splits:
     try:
         return dataset.open()
     except OSError as error:
-        raise explain(error.filename or dataset.location, error) from error
+        raise explain(error.filename or location_of(dataset), error) from error

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional, Sequence, 
 
 import numpy as np
 
+from mxtrain.data.exported_data import DatasetExport
 from mxtrain.engine.backend import mx
 from mxtrain.errors import NotProven
 from mxtrain.exporting.bundle import bundled
@@ -192,8 +193,8 @@ def export_network(
     """
     description, signature = trained.description, trained.signature
     task = description.task
-    reader = (description.dataset.exported_reader or signature.exported_reader) if task.predicts else ""
-    arrays = description.dataset.exported_arrays(signature) if reader else {}
+    exported = description.dataset.exported(signature) if task.predicts else DatasetExport("")
+    reader, arrays = exported.reader, exported.arrays
     check_arrays(arrays)
     with new_folder(folder) as root:
         draft = deployment.place(root)
@@ -233,7 +234,7 @@ def export_network(
         signature_json["fixed"] = fixed
         signature_json["order_dependent"] = order_dependent(graph, network.output_names)
         signature_json["parts"] = {name: part.signature for name, part in parts.items()}
-        signature_json["facts"], files = _facts(trained)
+        signature_json["facts"], files = _facts(trained, exported)
         num_files = 0
         if reader:
             stage("proof: reading files")
@@ -286,12 +287,12 @@ def _signature(trained: Trained, network: TracedNetwork, inputs: Mapping[str, In
     }
 
 
-def _facts(trained: Trained) -> Tuple[Dict[str, Any], Dict[str, bytes]]:
+def _facts(trained: Trained, exported: DatasetExport) -> Tuple[Dict[str, Any], Dict[str, bytes]]:
     """Returns the facts that the folder's reader of samples needs, and further files by name."""
     description, signature = trained.description, trained.signature
     facts, files = signature.exported_facts()
     of_task = description.task.export_form().facts(description, signature, trained.strategy)
-    return {**of_task, **description.dataset.exported_facts(), **facts}, files
+    return {**of_task, **exported.facts, **facts}, files
 
 
 def versions() -> Dict[str, str]:

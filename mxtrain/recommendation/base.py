@@ -11,7 +11,9 @@ import numpy as np
 import pydantic
 from typing_extensions import Annotated
 
+from mxtrain.data.checking.data_checks import DataChecks
 from mxtrain.data.checking.problems import STRICT, DataPlace, Findings, attempt
+from mxtrain.data.exported_data import DatasetExport
 from mxtrain.data.loading.dataset_files import exists
 from mxtrain.data.loading.text_stream import open_text
 from mxtrain.data.predict_inputs import rows_from
@@ -56,7 +58,7 @@ class InteractionDataset(BaseDataset):
 
     signature_class: ClassVar[Type[Signature]] = RecommendationSignature
     gives: ClassVar[Gives] = Gives(UserHistories, Preference)
-    problem_kinds: ClassVar[Tuple[str, ...]] = (FEW_ITEMS,)
+    data_checks: ClassVar[DataChecks] = DataChecks((FEW_ITEMS,))
 
     feedback: Literal["implicit", "explicit"] = "implicit"
     """implicit = interactions without ratings: the task ranks items; explicit = interactions with ratings, which are
@@ -196,11 +198,6 @@ class InteractionDataset(BaseDataset):
             features[side] = file.encode(columns, ids)
         return features
 
-    def exported_arrays(self, signature: Signature) -> Dict[str, Dict[str, np.ndarray]]:
-        """See `BaseDataset.exported_arrays`: the features of all users and items, in a file each."""
-        features = self._features(RecommendationSignature.cast(signature))
-        return {features_file(side): {IDS: id_EF, NUMBERS: number_EM} for side, (id_EF, number_EM) in features.items()}
-
     def check_compatible(self, signature: Signature, before: Signature, source: str) -> None:
         signature = RecommendationSignature.cast(signature)
         difference = signature.catalog.difference_from(RecommendationSignature.cast(before).catalog)
@@ -257,9 +254,13 @@ class InteractionDataset(BaseDataset):
                 "dataset=..., or train anew."
             )
 
-    def exported_facts(self) -> Dict[str, Json]:
-        """See `BaseDataset.exported_facts`: how items of a long history are chosen."""
-        return {"max_history": self.max_history, "split_seed": self.split_seed}
+    def exported(self, signature: Signature) -> DatasetExport:
+        """See `BaseDataset.exported`: how items of a long history are chosen, and the features of all users and items,
+        in a file each."""
+        features = self._features(RecommendationSignature.cast(signature)).items()
+        arrays = {features_file(side): {IDS: id_EF, NUMBERS: number_EM} for side, (id_EF, number_EM) in features}
+        facts: Dict[str, Json] = {"max_history": self.max_history, "split_seed": self.split_seed}
+        return DatasetExport(signature.exported_reader, facts, arrays)
 
     def open_inputs(
         self, names: Sequence[str], signature: Signature, skip_unreadable: bool, unreadable: Dict[int, str]

@@ -9,6 +9,7 @@ import pydantic
 from typing_extensions import Annotated
 
 from mxtrain.data.checking.problems import Findings
+from mxtrain.data.exported_data import DatasetExport
 from mxtrain.data.loading.text_stream import ending_of
 from mxtrain.data.table.cells import MISSING_CELLS, CellTexts, Decimal
 from mxtrain.data.table.column_kinds import ColumnSpec, as_column_specs, header_of
@@ -22,7 +23,9 @@ from mxtrain.recommendation.source import InteractionRows
 from mxtrain.types import PathText, Positive
 
 if TYPE_CHECKING:
-    from mxtrain.types.annotations import Json
+    from mxtrain.data.signature import Signature
+
+    pass
 
 FeatureSpecs = Annotated[Dict[str, ColumnSpec], pydantic.BeforeValidator(as_column_specs)]
 
@@ -115,9 +118,9 @@ class InteractionTable(InteractionDataset):
             self.decimal,
         )
 
-    def exported_facts(self) -> Dict[str, Json]:
-        """See `BaseDataset.exported_facts`: also how cells of features are read."""
-        return {**super().exported_facts(), "missing": list(self.missing), "decimal": self.decimal}
+    def exported(self, signature: Signature) -> DatasetExport:
+        """See `BaseDataset.exported`: also how cells of features are read."""
+        return super().exported(signature).with_facts({"missing": list(self.missing), "decimal": self.decimal})
 
     @property
     def feature_setting(self) -> str:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Dict, Optional, Sequence, Tuple
 import pydantic
 from typing_extensions import Literal
 
+from mxtrain.data.exported_data import DatasetExport
 from mxtrain.data.signature import Signature
 from mxtrain.data.spec import BaseDataset, Samples, Splits
 from mxtrain.errors import CheckpointError, ConfigError, DataError, run_dir_setting
@@ -19,7 +20,7 @@ from mxtrain.reinforcement.rollout_loader import RolloutLoader
 from mxtrain.reinforcement.rollouts import Environments, RolloutSettings
 from mxtrain.reinforcement.signature import ActionSignature
 from mxtrain.types import Fraction, OpenFraction, Positive
-from mxtrain.types.kinds import Gives
+from mxtrain.types.kinds import Gives, TargetKind
 
 if TYPE_CHECKING:
     from mxtrain.data.loading.loader import BatchLoader, LoaderOptions
@@ -106,8 +107,10 @@ class Gymnasium(BaseDataset):
             raise ValueError("kwargs: render_mode is chosen by what wants to draw. Leave it out")
         return self
 
-    def for_loss(self, loss: Loss) -> Gymnasium:
-        return self if self.passes != "auto" else self.model_copy(update={"passes": loss.passes})
+    def for_run(
+        self, target: Type[TargetKind], model: Optional[Model] = None, loss: Optional[Loss] = None
+    ) -> Gymnasium:
+        return self if loss is None or self.passes != "auto" else self.model_copy(update={"passes": loss.passes})
 
     def maker(self) -> EnvironmentFactory:
         """Returns the factory of the environment."""
@@ -137,8 +140,8 @@ class Gymnasium(BaseDataset):
         finally:
             close(environment)
 
-    def exported_facts(self) -> Dict[str, Json]:
-        """See `BaseDataset.exported_facts`: conversion of observations and actions."""
+    def exported(self, signature: Signature) -> DatasetExport:
+        """See `BaseDataset.exported`: conversion of observations and actions."""
         _, spaces = self._open_environment()
         images = spaces.images
         layout: Json = (
@@ -146,7 +149,7 @@ class Gymnasium(BaseDataset):
             if images is None
             else {"native": list(images.native), "order": list(images.order), "scale": images.scale}
         )
-        return {"limits": spaces.limits.to_json(), "images": layout}
+        return super().exported(signature).with_facts({"limits": spaces.limits.to_json(), "images": layout})
 
     def infer_signature(self, splits: Splits, model: Model) -> Signature:
         train: Environments = splits.train  # type: ignore[assignment]  # its own

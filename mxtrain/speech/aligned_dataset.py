@@ -24,6 +24,7 @@ from typing import (
 import numpy as np
 import pydantic
 
+from mxtrain.data.checking.data_checks import DataChecks
 from mxtrain.data.checking.problems import STRICT, Findings
 from mxtrain.data.corpus.shards import Shards
 from mxtrain.data.loading.loader import count_workers
@@ -72,7 +73,14 @@ class AlignedDataset(BaseDataset):
 
     signature_class: ClassVar[Type[Signature]] = SymbolSignature
     gives: ClassVar[Gives] = Gives(Symbols, MelFrames)
-    problem_kinds: ClassVar[Tuple[str, ...]] = (SILENT_AUDIO, CUT_AUDIO, UNKNOWN_SYMBOL, DURATION_MISMATCH)
+    data_checks: ClassVar[DataChecks] = DataChecks(
+        (
+            SILENT_AUDIO,
+            CUT_AUDIO,
+            UNKNOWN_SYMBOL,
+            DURATION_MISMATCH,
+        )
+    )
     is_generated: ClassVar[bool] = False
     """If true, recordings are generated on demand: there are no files, and the symbols of every split are known."""
 

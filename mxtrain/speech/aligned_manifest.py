@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import ClassVar, Optional
+from typing import ClassVar, Literal, Optional
 
 from mxtrain.data.checking.problems import Findings
 from mxtrain.speech.aligned_dataset import AlignedDataset, Parts
@@ -14,7 +14,7 @@ from mxtrain.speech.manifests import Files, read_parts
 class AlignedManifest(AlignedDataset):
     """Utterances of manifests: `audio_filepath`, `text` or `phonemes`, and `durations_frames` or `durations_s`."""
 
-    makes_folds: ClassVar[bool] = True
+    folds_by: ClassVar[Literal["", "samples", "columns"]] = "samples"
 
     train: Files = "data/synthesis/train.jsonl"
     """Manifest of training utterances, or a list of them; recordings are named relative to it."""

@@ -26,6 +26,7 @@ from typing import (
 import numpy as np
 import pydantic
 
+from mxtrain.data.checking.data_checks import DataChecks
 from mxtrain.data.checking.problems import (
     EMPTY_TEXT,
     STRICT,
@@ -51,8 +52,10 @@ from mxtrain.speech.spec_augment import SpecAugment
 from mxtrain.speech.usable import Skipping, can_open, divide, frames_of, is_complete
 from mxtrain.speech.utterances import PIPE, Utterance
 from mxtrain.types import BatchSize, Positive, PositiveFloat
+from mxtrain.types.kinds import TargetKind
 
 if TYPE_CHECKING:
+    from mxtrain.loss.spec import Loss
     from mxtrain.model.spec import Model
 
 log = logging.getLogger(__name__)
@@ -66,7 +69,15 @@ class AudioDataset(TranscribedDataset):
     """Base class of datasets of recordings with transcripts."""
 
     signature_class: ClassVar[Type[Signature]] = AudioSignature
-    problem_kinds: ClassVar[Tuple[str, ...]] = (SHORT_AUDIO, SILENT_AUDIO, CUT_AUDIO, UNKNOWN_CHARACTER, PIPE)
+    data_checks: ClassVar[DataChecks] = DataChecks(
+        (
+            SHORT_AUDIO,
+            SILENT_AUDIO,
+            CUT_AUDIO,
+            UNKNOWN_CHARACTER,
+            PIPE,
+        )
+    )
 
     largest_batch: ClassVar[int] = 32
     batch_size: BatchSize = "auto"
@@ -128,8 +139,10 @@ class AudioDataset(TranscribedDataset):
     def transcript_signature(self) -> str:
         return f"NFC,{self.case},single_spaces{',no_punctuation' if self.punctuation == 'remove' else ''}"
 
-    def for_model(self, model: Model) -> AudioDataset:
-        """See `BaseDataset.for_model`: opening the data then reports transcripts that are too long for the network's
+    def for_run(
+        self, target: Type[TargetKind], model: Optional[Model] = None, loss: Optional[Loss] = None
+    ) -> AudioDataset:
+        """See `BaseDataset.for_run`: opening the data then reports transcripts that are too long for the network's
         time steps."""
         if not isinstance(model, FrameModel):
             return self

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar, Collection, Optional, Tuple
 
+from mxtrain.data.checking.data_checks import DataChecks
 from mxtrain.data.signature import Signature
 from mxtrain.data.spec import BaseDataset, Splits
 from mxtrain.data.writing import language_without_spaces
@@ -22,7 +23,7 @@ class TranscribedDataset(BaseDataset):
     """Base of the descriptions of datasets whose samples are frames, (T, F), and a transcript."""
 
     gives: ClassVar[Gives] = Gives(Frames, Transcripts)
-    problem_kinds: ClassVar[Tuple[str, ...]] = (SHORT_AUDIO,)
+    data_checks: ClassVar[DataChecks] = DataChecks((SHORT_AUDIO,))
 
     largest_batch: ClassVar[int] = 32
     batch_size: BatchSize = "auto"

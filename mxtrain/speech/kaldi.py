@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, List, Optional
+from typing import ClassVar, List, Literal, Optional
 
 from mxtrain.data.checking.problems import Findings
 from mxtrain.speech.audio import AudioDataset, Parts
@@ -13,7 +13,7 @@ from mxtrain.types import PathText
 class Kaldi(AudioDataset):
     """Utterances of folders as Kaldi has them. A command in wav.scp (a line that ends in |) is refused, never run."""
 
-    makes_folds: ClassVar[bool] = True
+    folds_by: ClassVar[Literal["", "samples", "columns"]] = "samples"
 
     train: PathText = "data/kaldi/train"
     """Folder of training utterances, with wav.scp and text; commands in wav.scp are refused, never run."""

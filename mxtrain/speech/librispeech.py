@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import ClassVar, List, Optional, Sequence, Union
+from typing import ClassVar, List, Literal, Optional, Sequence, Union
 
 from mxtrain.data.checking.problems import Findings
 from mxtrain.data.loading.dataset_files import exists
@@ -22,7 +22,7 @@ class LibriSpeech(PublicDataset, AudioDataset):
     Source: Panayotov et al., "Librispeech: an ASR corpus based on public domain audio books" (2015).
     """
 
-    makes_folds: ClassVar[bool] = True
+    folds_by: ClassVar[Literal["", "samples", "columns"]] = "samples"
 
     root: PathText = "data/librispeech"
     """Folder of the parts; by default in the folder that MXTRAIN_DATA names, else in data/."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import ClassVar, Optional
+from typing import ClassVar, Literal, Optional
 
 from mxtrain.data.checking.problems import Findings
 from mxtrain.speech.audio import AudioDataset, Parts
@@ -14,7 +14,7 @@ from mxtrain.speech.utterances import read_manifest
 class SpeechManifest(AudioDataset):
     """Utterances of manifests, which say by their content what they are."""
 
-    makes_folds: ClassVar[bool] = True
+    folds_by: ClassVar[Literal["", "samples", "columns"]] = "samples"
 
     train: Files = "data/speech/train.jsonl"
     """Manifest of training utterances, or a list of them; recordings are named relative to it."""

@@ -15,7 +15,7 @@ import numpy as np
 
 from mxtrain.data.checking.problems import UNREADABLE_AUDIO, DataPlace, Findings, NoUsableSamples, Problem
 from mxtrain.data.loading.splitting import refuse_empty
-from mxtrain.data.spec import Splits
+from mxtrain.data.spec import Splits, samples_per_step
 from mxtrain.errors import DataError, reason_of
 from mxtrain.speech.features import Features
 from mxtrain.speech.loader import padded_frames
@@ -218,15 +218,15 @@ def divide(
     train, val, test = usable
     if train is None or not len(train):
         raise NoUsableSamples(f"{name}: no utterance for training can be used.")
-    parts = dataset.divide(np.zeros(len(train), np.int32), val is not None, test is not None)
-    val = dataset.own_validation(val)
+    parts = dataset.division.divide(np.zeros(len(train), np.int32), val is not None, test is not None)
+    val = dataset.division.own_validation(val)
     train_part, *held_out = (train.take(part.tolist()) for part in parts)
     val, test = (existing if existing is not None else split for existing, split in zip((val, test), held_out))
     indices = short_enough(train_part.frame_N, train_part.place, dataset.features, dataset.max_seconds)
     train_kept = train_part.take(indices)
     require_room(train_kept.frame_N, train_kept.place, dataset.features, dataset.batch_seconds)
     if dataset.batch_seconds is None:
-        require_memory("train", train_kept, dataset.features, dataset.samples_per_step, dataset.max_seconds)
+        require_memory("train", train_kept, dataset.features, samples_per_step(dataset), dataset.max_seconds)
     for split, source in (("val", val), ("test", test)):
         require_memory(split, source, dataset.features, dataset.eval_batch_size, dataset.max_seconds)
     refuse_empty(name, len(train_kept), len(val), dataset.val_fraction)

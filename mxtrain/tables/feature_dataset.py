@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Callable, ClassVar, List, Optional, Sequence, Tuple, Type
+from typing import TYPE_CHECKING, Any, Callable, ClassVar, List, Literal, Optional, Sequence, Tuple, Type
 
 import numpy as np
 
-from mxtrain.data.features.feature_rows import FeatureLoader, FeatureRows, unseen_sentences
+from mxtrain.data.features.feature_rows import FeatureLoader, FeatureRows
 from mxtrain.data.features.feature_store import FeatureLayout, FeatureStore, ReadColumn, store_rows
 from mxtrain.data.features.signature import FeatureSignature, FeatureSplits
 from mxtrain.data.loading.splitting import refuse_empty
@@ -34,7 +34,7 @@ class FeatureDataset(BaseDataset):
 
     signature_class: ClassVar[Type[Signature]] = FeatureSignature
     gives: ClassVar[Gives] = Gives(TableFeatures, RowClass)
-    makes_folds: ClassVar[bool] = True
+    folds_by: ClassVar[Literal["", "samples", "columns"]] = "samples"
 
     def samples_from(self, value: Any, signature: Signature) -> Samples:
         """Returns rows to predict for, in memory: dicts from column to value, or a data frame of pandas. None and NaN
@@ -49,10 +49,6 @@ class FeatureDataset(BaseDataset):
     def layout_of_rows(self, columns: Tuple[ReadColumn, ...]) -> FeatureLayout:
         """Returns how cells of rows without a target are parsed."""
         return FeatureLayout(columns, None, () if self.target_is_number else ("0", "1"))
-
-    def unseen_values(self, source: Samples, signature: Signature) -> Sequence[str]:
-        columns = FeatureSignature.cast(signature).columns
-        return unseen_sentences(source, columns) if isinstance(source, FeatureRows) else ()
 
     @property
     def target_is_number(self) -> bool:
@@ -80,11 +76,12 @@ class FeatureDataset(BaseDataset):
             DataError: no rows are left for training or validation.
         """
         groups = None
-        if self.fold is not None and self.fold.groups is not None:
-            groups = read_groups(self.fold.groups, [store.places(np.arange(len(store))) for store in train.stores])
+        fold = self.division.fold
+        if fold is not None and fold.groups is not None:
+            groups = read_groups(fold.groups, [store.places(np.arange(len(store))) for store in train.stores])
         label_N = np.zeros(len(train), np.int32) if self.target_is_number else train.read_labels()
-        parts = self.divide(label_N, val is not None, test is not None, groups)
-        val = self.own_validation(val)
+        parts = self.division.divide(label_N, val is not None, test is not None, groups)
+        val = self.division.own_validation(val)
         train_rows = train if len(parts[0]) == len(train) else train.take(parts[0])
         val = train.take(parts[1]) if val is None else val
         test = train.take(parts[2]) if test is None and len(parts[2]) else test

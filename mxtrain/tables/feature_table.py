@@ -22,6 +22,7 @@ import pydantic
 from typing_extensions import Annotated
 
 from mxtrain.data.checking.problems import Findings
+from mxtrain.data.exported_data import DatasetExport
 from mxtrain.data.features.feature_columns import Kind
 from mxtrain.data.features.feature_rows import FeatureRows
 from mxtrain.data.features.feature_statistics import ColumnSettings, build_columns
@@ -50,7 +51,10 @@ from mxtrain.types import Names
 from mxtrain.types.kinds import Gives, Number, RowClass, TableFeatures, TargetKind
 
 if TYPE_CHECKING:
-    from mxtrain.types.annotations import Json
+    from mxtrain.loss.spec import Loss
+    from mxtrain.model.spec import Model
+
+    pass
 
 
 class FeatureTable(FeatureFiles):
@@ -58,7 +62,7 @@ class FeatureTable(FeatureFiles):
     task=regression."""
 
     gives: ClassVar[Gives] = Gives(TableFeatures, RowClass, Number)
-    folds_by_column: ClassVar[bool] = True
+    folds_by: ClassVar[Literal["", "samples", "columns"]] = "columns"
 
     target: str = "target"
     """Column to predict."""
@@ -87,17 +91,19 @@ class FeatureTable(FeatureFiles):
             raise ValueError(f"features names the target '{self.target}', which cannot be predicted from itself")
         return self
 
-    def for_target(self, kind: Type[TargetKind]) -> BaseDataset:
-        """See `BaseDataset.for_target`.
+    def for_run(
+        self, target: Type[TargetKind], model: Optional[Model] = None, loss: Optional[Loss] = None
+    ) -> BaseDataset:
+        """See `BaseDataset.for_run`.
 
         Raises:
             ConfigError: classes are given, and a number is predicted.
         """
-        return self if not issubclass(kind, Number) else numeric(self, NumericFeatureTable)
+        return self if not issubclass(target, Number) else numeric(self, NumericFeatureTable)
 
-    def exported_facts(self) -> Dict[str, Json]:
-        """See `BaseDataset.exported_facts`: how cells are read."""
-        return {**super().exported_facts(), "missing": list(self.missing), "decimal": self.decimal}
+    def exported(self, signature: Signature) -> DatasetExport:
+        """See `BaseDataset.exported`: how cells are read."""
+        return super().exported(signature).with_facts({"missing": list(self.missing), "decimal": self.decimal})
 
     def class_names(self) -> Tuple[str, ...]:
         return ("0", "1") if self.classes == "auto" else tuple(self.classes)
@@ -131,7 +137,7 @@ class FeatureTable(FeatureFiles):
             refuse_unknown_columns(path, self.features, names, "dataset.features")
             chosen = {*self.features, *self.columns, self.target}
             columns.update({name: ColumnSpec(kind="ignore") for name in names if name not in chosen})
-        groups = group_column(self.fold, path)
+        groups = group_column(self.division.fold, path)
         if groups is not None:
             columns.setdefault(groups, ColumnSpec(kind="ignore"))
         return kinds_of(

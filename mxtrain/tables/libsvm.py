@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Collection, Dict, Literal, Optional, Sequence, Tuple, Type, Union
+from typing import TYPE_CHECKING, ClassVar, Collection, Dict, Literal, Optional, Sequence, Tuple, Type, Union
 
 import pydantic
 from typing_extensions import Annotated
 
 from mxtrain.data.checking.problems import STRICT, Findings
+from mxtrain.data.exported_data import DatasetExport
 from mxtrain.data.features.feature_columns import FeatureColumn, FeatureColumns
 from mxtrain.data.features.feature_rows import FeatureRows
 from mxtrain.data.features.feature_store import open_inputs
@@ -20,6 +21,10 @@ from mxtrain.tables.indexed_rows import IndexedRows, find_indexed_classes, measu
 from mxtrain.types import BatchSize, OpenFraction, Positive
 from mxtrain.types.kinds import Gives, IndexedFeatures, Number, RowClass, TargetKind
 
+if TYPE_CHECKING:
+    from mxtrain.loss.spec import Loss
+    from mxtrain.model.spec import Model
+
 
 class Libsvm(FeatureDataset):
     """A line for each row: `target index:value ...` (libsvm), or `target field:index:value ...` (libffm, whose fields
@@ -29,9 +34,7 @@ class Libsvm(FeatureDataset):
     features enter as they are.
     """
 
-    gives: ClassVar[Gives] = Gives(IndexedFeatures, RowClass, Number)
-    model_option: ClassVar[str] = "factorization_machine"
-    exported_reader: ClassVar[str] = "mxtrain.tables.exported_indexed"
+    gives: ClassVar[Gives] = Gives(IndexedFeatures, RowClass, Number, usual_model="factorization_machine")
 
     train: Names = None
     """File of training rows, or a list of files; names may end in .gz."""
@@ -65,13 +68,19 @@ class Libsvm(FeatureDataset):
                 raise ValueError(f"classes={self.classes} must be different numbers, as targets of libsvm files are")
         return self
 
-    def for_target(self, kind: Type[TargetKind]) -> BaseDataset:
-        """See `BaseDataset.for_target`.
+    def exported(self, signature: Signature) -> DatasetExport:
+        """See `BaseDataset.exported`."""
+        return DatasetExport("mxtrain.tables.exported_indexed", super().exported(signature).facts)
+
+    def for_run(
+        self, target: Type[TargetKind], model: Optional[Model] = None, loss: Optional[Loss] = None
+    ) -> BaseDataset:
+        """See `BaseDataset.for_run`.
 
         Raises:
             ConfigError: classes are given, and a number is predicted.
         """
-        return self if not issubclass(kind, Number) else numeric(self, NumericLibsvm)
+        return self if not issubclass(target, Number) else numeric(self, NumericLibsvm)
 
     def class_names(self) -> Tuple[str, ...]:
         """Returns the names of the targets from 0 on; empty if the target is a number.

@@ -9,7 +9,7 @@ import logging
 import math
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Dict, List, Mapping, Optional, Sequence, Tuple, Union
+from typing import TYPE_CHECKING, Any, ClassVar, Dict, List, Literal, Mapping, Optional, Sequence, Tuple, Union
 
 import numpy as np
 
@@ -23,6 +23,7 @@ from mxtrain.data.checking.problems import (
     Problem,
     attempt,
 )
+from mxtrain.data.exported_data import DatasetExport
 from mxtrain.data.loading.dataset_files import refuse_shared
 from mxtrain.data.loading.input_files import read_each
 from mxtrain.data.loading.official import sklearn_datasets
@@ -66,9 +67,7 @@ class NumberTable(BaseDataset):
     """A table of numbers, of which one column is predicted from others."""
 
     gives: ClassVar[Gives] = Gives(Numbers, Number)
-    exported_reader: ClassVar[str] = "mxtrain.data.features.exported_rows"
-    makes_folds: ClassVar[bool] = True
-    folds_by_column: ClassVar[bool] = True
+    folds_by: ClassVar[Literal["", "samples", "columns"]] = "columns"
 
     train: Optional[PathText] = None
     """File of training rows, .csv, .tsv or .jsonl, whose first row names the columns; null = scikit-learn's diabetes
@@ -115,8 +114,8 @@ class NumberTable(BaseDataset):
             origin = f"dataset.train={self.train}"
         train, val, test = rows_by_split
         assert train is not None
-        parts = self.divide(np.zeros(len(train), int), val is not None, test is not None, self._groups(train))
-        val = self.own_validation(val)
+        parts = self.division.divide(np.zeros(len(train), int), val is not None, test is not None, self._groups(train))
+        val = self.division.own_validation(val)
         val = val if val is not None else train.take(parts[1].tolist())
         test = test if test is not None else train.take(parts[2].tolist()) if len(parts[2]) else None
         train = train.take(parts[0].tolist())
@@ -127,11 +126,11 @@ class NumberTable(BaseDataset):
         )
 
     def _groups(self, rows: Rows) -> Optional[np.ndarray]:
-        if self.fold is None or self.fold.groups is None:
+        if self.division.fold is None or self.division.fold.groups is None:
             return None
         if rows.places is None:
-            raise DataError(f"{SETTING}={self.fold.groups}: these rows come from no file with such a column.")
-        return read_groups(self.fold.groups, [rows.places])
+            raise DataError(f"{SETTING}={self.division.fold.groups}: these rows come from no file with such a column.")
+        return read_groups(self.division.fold.groups, [rows.places])
 
     def _feature_names(self, path: str) -> List[str]:
         if self.features is not None:
@@ -140,7 +139,7 @@ class NumberTable(BaseDataset):
             raise DataError("dataset.features: name the columns to predict from, a file of JSON lines has no header.")
         names = names_of_columns(path)
         require_column("dataset.target", str(self.target), path, names)
-        excluded = (self.target, group_column(self.fold, path))
+        excluded = (self.target, group_column(self.division.fold, path))
         open_names = [name for name in names if name not in excluded]
         kinds = guess_kinds(path, open_names, self.missing, self.decimal, "")
         number_columns = [name for name in open_names if kinds[name] == "number"]
@@ -254,9 +253,10 @@ class NumberTable(BaseDataset):
         places = DataPlaces([""], [number for number, _ in numbered], None, True)
         return Rows(self._parse("", names, [row for _, row in numbered], places)[0])
 
-    def exported_facts(self) -> Dict[str, Json]:
-        """See `BaseDataset.exported_facts`: how cells are read."""
-        return {**super().exported_facts(), "missing": list(self.missing), "decimal": self.decimal}
+    def exported(self, signature: Signature) -> DatasetExport:
+        """See `BaseDataset.exported`: how cells are read."""
+        facts: Dict[str, Json] = {"missing": list(self.missing), "decimal": self.decimal}
+        return DatasetExport("mxtrain.data.features.exported_rows", facts)
 
     def copied_cells(
         self, names: Sequence[str], columns: Optional[Sequence[str]], signature: Signature

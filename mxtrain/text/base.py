@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 from functools import partial
 from typing import (
     TYPE_CHECKING,
@@ -23,7 +22,9 @@ import numpy as np
 import pydantic
 from typing_extensions import Annotated
 
+from mxtrain.data.checking.data_checks import DataChecks
 from mxtrain.data.checking.problems import STRICT, UNKNOWN_CLASS, DataPlace, Findings, Problem, attempt
+from mxtrain.data.exported_data import DatasetExport
 from mxtrain.data.loading.dataset_files import read_text
 from mxtrain.data.loading.input_files import read_each
 from mxtrain.data.loading.splitting import refuse_empty
@@ -53,7 +54,6 @@ from mxtrain.text.tokenizing.kinds import (
     require_kind,
 )
 from mxtrain.text.tokenizing.library import LEAST_BPE
-from mxtrain.text.unknown_tokens import MOST_TEXTS, unknown_sentences
 from mxtrain.types import BatchSize, OpenFraction, PathText, Positive
 from mxtrain.types.kinds import ClassIndex, Gives
 
@@ -61,7 +61,6 @@ if TYPE_CHECKING:
     from mxtrain.data.checking.checks import Checks
     from mxtrain.data.loading.loader import BatchLoader, LoaderOptions
     from mxtrain.model.spec import Model
-    from mxtrain.types.annotations import Json
 
 SHOWN_CLASSES = 12
 ONE_LINE_TEXTS = "strings of one line, and paths (pathlib.Path)"
@@ -69,20 +68,28 @@ ROWS_OF_TEXTS = "strings of one line, dicts from column to value, and paths (pat
 log = logging.getLogger(__name__)
 
 
+def _check_vocabularies(dataset: TextDataset, checks: Mapping[str, Checks], findings: Findings) -> Mapping[str, Checks]:
+    """Adds checks that given vocabularies can represent all characters."""
+    tokenizers = []
+    for settings in dataset.vocabularies:
+        if settings.vocab is None:
+            return checks
+        place, read = DataPlace(settings.vocab), partial(read_tokenizer, settings, settings.vocab)
+        tokenizer = attempt(findings, place, read)
+        if tokenizer is None:
+            return checks
+        tokenizers.append((tokenizer, settings.vocab))
+    if not any(tokenizer.lost_bytes for tokenizer, _ in tokenizers):
+        return checks
+    return {split: LostTextChecks(split_checks, tokenizers) for split, split_checks in checks.items()}
+
+
 class TextDataset(BaseDataset):
     """Base class of text datasets."""
 
     signature_class: ClassVar[Type[Signature]] = TextSignature
-    # `tokenizer` also says how a text is divided.
-    of_the_checkpoint: ClassVar[Tuple[str, ...]] = (
-        "vocab",
-        "target_vocab",
-        "vocab_size",
-        "lowercase",
-        "individual_digits",
-    )
-
     gives: ClassVar[Gives] = Gives(Texts, ClassIndex)
+    data_checks: ClassVar[DataChecks] = DataChecks(further=_check_vocabularies)
 
     has_text_columns: ClassVar[bool] = False
     """True if `predict` reads texts from the columns of a table that `text_columns` names."""
@@ -157,21 +164,6 @@ class TextDataset(BaseDataset):
         """Returns the tokenizer settings of each text of a sample; the last also apply to all further texts."""
         return [self.tokenizer_settings]
 
-    def further_checks(self, checks: Mapping[str, Checks], findings: Findings) -> Mapping[str, Checks]:
-        """See `BaseDataset.further_checks`: checks that given vocabularies can represent all characters."""
-        tokenizers = []
-        for settings in self.vocabularies:
-            if settings.vocab is None:
-                return checks
-            place, read = DataPlace(settings.vocab), partial(read_tokenizer, settings, settings.vocab)
-            tokenizer = attempt(findings, place, read)
-            if tokenizer is None:
-                return checks
-            tokenizers.append((tokenizer, settings.vocab))
-        if not any(tokenizer.lost_bytes for tokenizer, _ in tokenizers):
-            return checks
-        return {split: LostTextChecks(split_checks, tokenizers) for split, split_checks in checks.items()}
-
     def infer_signature(self, splits: Splits, model: Model) -> Signature:
         """Returns a signature with the inputs tokens, token types, valid length, and masked positions if there are
         any."""
@@ -182,7 +174,7 @@ class TextDataset(BaseDataset):
 
     def restored(self, signature: Signature, overrides: Collection[str], source: str) -> Tuple[BaseDataset, Signature]:
         """See `BaseDataset.restored`: tokenizer settings are those of the checkpoint and cannot be overridden."""
-        for name in self.of_the_checkpoint:
+        for name in TextSignature.held_settings:
             if f"dataset.{name}" in overrides:
                 raise ConfigError(
                     f"dataset.{name}: how texts become tokens is part of what was trained, and {source} holds it. "
@@ -213,12 +205,6 @@ class TextDataset(BaseDataset):
         config = TextSignature.cast(signature).tokenizer_config
         return TextLoader(source, config, options, self.batches_per_pool)
 
-    def unseen_values(self, source: Samples, signature: Signature) -> Sequence[str]:
-        if not isinstance(source, LabelledTexts):
-            return ()
-        texts = [text for pair in source.pairs[:MOST_TEXTS] for text in pair if text is not None]
-        return unknown_sentences(TextSignature.cast(signature).tokenizer_config.tokenizer, texts)
-
     def open_inputs(
         self, names: Sequence[str], signature: Signature, skip_unreadable: bool, unreadable: Dict[int, str]
     ) -> Tuple[Samples, Sequence[str]]:
@@ -230,8 +216,6 @@ class TextDataset(BaseDataset):
                 pairs.append(pair)
                 places.append(f"{name}:{line}")
         return LabelledTexts(pairs), places
-
-    path_types: ClassVar[Tuple[Type[Any], ...]] = (os.PathLike,)
 
     def samples_from(self, value: Any, signature: Signature) -> Samples:
         """Returns texts to predict for, in memory: strings of one line; or rows of a table with named columns, dicts
@@ -254,12 +238,13 @@ class TextDataset(BaseDataset):
         read, header = self.text_columns()
         return copied_cells(names, columns, [str(name) for name in read]) if header or columns else {}
 
-    def exported_facts(self) -> Dict[str, Json]:
-        """See `BaseDataset.exported_facts`: the columns of tables, whose names are empty if there is no header."""
-        if not self.has_text_columns:
-            return {"columns": []}
-        columns, header = self.text_columns()
-        return {"columns": [str(column) for column in columns] if header else [""] * len(columns)}
+    def exported(self, signature: Signature) -> DatasetExport:
+        """See `BaseDataset.exported`: the columns of tables, whose names are empty if there is no header."""
+        named: List[str] = []
+        if self.has_text_columns:
+            columns, header = self.text_columns()
+            named = [str(column) if header else "" for column in columns]
+        return super().exported(signature).with_facts({"columns": named})
 
     def text_columns(self) -> Tuple[List[Column], bool]:
         """Returns the columns of the texts in a table, and whether the table has a header.
@@ -320,8 +305,8 @@ class TextDataset(BaseDataset):
         if not classes:
             _warn_of_classes(name, train)
         row_N, label_N = _labels(train, names, name, findings)
-        parts = self.divide(label_N, val is not None, test is not None, self._groups(train, row_N))
-        val = self.own_validation(val)
+        parts = self.division.divide(label_N, val is not None, test is not None, self._groups(train, row_N))
+        val = self.division.own_validation(val)
         refuse_empty(name, len(parts[0]), len(val) if val is not None else len(parts[1]), self.val_fraction)
 
         def build_split(table: Optional[TextTable], index: np.ndarray) -> Optional[AnyTexts]:
@@ -341,11 +326,11 @@ class TextDataset(BaseDataset):
         )
 
     def _groups(self, train: TextTable, row_N: np.ndarray) -> Optional[np.ndarray]:
-        if self.fold is None or self.fold.groups is None:
+        if self.division.fold is None or self.division.fold.groups is None:
             return None
         if train.places is None:
-            raise DataError(f"{SETTING}={self.fold.groups}: these texts come from no file with such a column.")
-        return read_groups(self.fold.groups, [train.places.take(row_N)], self.table_form)
+            raise DataError(f"{SETTING}={self.division.fold.groups}: these texts come from no file with such a column.")
+        return read_groups(self.division.fold.groups, [train.places.take(row_N)], self.table_form)
 
 
 def _pair(row: Sequence[str]) -> Pair:

@@ -11,6 +11,7 @@ class Texts(SampleKind):
     """Tokens and token types (B, T), and numbers of tokens (B,)."""
 
     name: ClassVar[str] = "text"
+    has_text: ClassVar[bool] = True
 
 
 class MaskedTokens(PositionLabels):

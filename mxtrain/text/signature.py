@@ -16,6 +16,7 @@ from mxtrain.types import Shape, shapes_of
 if TYPE_CHECKING:
     from mxnet import gluon
 
+    from mxtrain.data.loading.samples import Samples
     from mxtrain.model.spec import Model
     from mxtrain.types.annotations import Json, JsonForm
 
@@ -45,6 +46,14 @@ class TextSignature(Signature):
     form: ClassVar[Dict[str, JsonForm]] = {**Signature.form, "tokenizer_config": TOKENIZER_CONFIG}
 
     exported_reader: ClassVar[str] = "mxtrain.text.exported_texts"
+    # `tokenizer` also says how a text is divided.
+    held_settings: ClassVar[Tuple[str, ...]] = (
+        "vocab",
+        "target_vocab",
+        "vocab_size",
+        "lowercase",
+        "individual_digits",
+    )
     known_names: ClassVar[Tuple[str, ...]] = ("input_shape", "vocab_size")
 
     tokenizer_config: TokenizerConfig = REQUIRED
@@ -58,6 +67,15 @@ class TextSignature(Signature):
         # Each token is scored: not the text, and no positions that enter the network with it.
         tags = len(shapes_of(self.shape)) == 3 and len(output_shapes) > 0 and len(output_shapes[0]) == 2
         return build_text(model, num_classes, self.shape, self.vocab_size, tags)
+
+    def unseen_values(self, source: Samples) -> Sequence[str]:
+        from mxtrain.text.sources import LabelledTexts
+        from mxtrain.text.unknown_tokens import MOST_TEXTS, unknown_sentences
+
+        if not isinstance(source, LabelledTexts):
+            return ()
+        texts = [text for pair in source.pairs[:MOST_TEXTS] for text in pair if text is not None]
+        return unknown_sentences(self.tokenizer_config.tokenizer, texts)
 
     def exported_facts(self) -> Tuple[Dict[str, Json], Dict[str, bytes]]:
         from mxtrain.text.exported_vocabulary import vocabulary_facts

@@ -16,6 +16,7 @@ import numpy as np
 
 from mxtrain.config.groups import Description
 from mxtrain.config.rules import batch_divisions
+from mxtrain.data.spec import samples_per_step
 from mxtrain.model.graph.trace import NotTraceable, trace
 from mxtrain.runtime.memory import resident_memory, usable_memory
 from mxtrain.training.estimate import activation_bytes, shown_memory
@@ -61,7 +62,7 @@ def fit_batch_size(
 ) -> int:
     """Returns the batch size of `description`, or less of it, if an estimate says that its steps take more than half
     of the free memory of a device."""
-    batch_size = description.dataset.samples_per_step
+    batch_size = samples_per_step(description.dataset)
     shape = description.task.training_shapes(description, signature)
     try:
         traced = trace(network, shape, batch_size=TRACED_SAMPLES, training=True)

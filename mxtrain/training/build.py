@@ -19,6 +19,7 @@ from mxtrain.config.sparse_tables import is_lazy
 from mxtrain.data.fingerprint import fingerprint
 from mxtrain.data.identity import identify
 from mxtrain.data.signature import Signature, signature_of
+from mxtrain.data.spec import samples_per_step
 from mxtrain.errors import ConfigError
 from mxtrain.kvstore.store import Store
 from mxtrain.kvstore.world import ALONE, World
@@ -156,8 +157,8 @@ def build_run(
         inputs.description, run_dir, workers, resume_point, remote_tables(inputs.network)
     )
     if inputs.chooses_batch:
-        batch_size = agree_batch_size(inputs.description.dataset.samples_per_step, workers, checkpoint)
-        if batch_size != inputs.description.dataset.samples_per_step:
+        batch_size = agree_batch_size(samples_per_step(inputs.description.dataset), workers, checkpoint)
+        if batch_size != samples_per_step(inputs.description.dataset):
             inputs = inputs.with_batch_size(batch_size)
             data, objective = inputs.build_loaders(world), inputs.build_objective(world)
     description, signature, network = inputs.description, inputs.signature, inputs.network
@@ -176,11 +177,11 @@ def build_run(
         "description": description.config,
         "input": signature.to_json(),
         "cut_before": strategy.layout.cut_before,
-        "batch_size": description.dataset.samples_per_step,
+        "batch_size": samples_per_step(description.dataset),
         **inputs.data_identity,
     }
     direction = objective.meter.direction(description.trainer.monitor.split("/", 1)[1])
-    origin = resume.epoch_origin_of(checkpoint, description.dataset.samples_per_step, len(data.train))
+    origin = resume.epoch_origin_of(checkpoint, samples_per_step(description.dataset), len(data.train))
     plan = build_plan(description, len(data.train), identity, direction, origin)
     if world.rank == 0:
         log_remarks(description, inputs.splits, signature, data.train, objective, strategy.layout, workers)

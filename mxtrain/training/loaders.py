@@ -15,7 +15,7 @@ from mxtrain.data.loading.loader import BatchLoader, LoaderOptions, Scale
 from mxtrain.data.loading.samples import SelectableSamples
 from mxtrain.data.loading.sources import Subset
 from mxtrain.data.signature import Signature
-from mxtrain.data.spec import Samples, Splits, open_splits
+from mxtrain.data.spec import Samples, Splits, build_sampler, choose_batch_size, open_splits, samples_per_step
 from mxtrain.kvstore.world import ALONE, World
 from mxtrain.training.evaluate import ShownSamples
 from mxtrain.training.plan import RunData
@@ -79,16 +79,16 @@ def build_data(
     """
     dataset, trainer = description.dataset, description.trainer
     trained: Dict[str, Any] = {
-        "batch_size": dataset.samples_per_step,
+        "batch_size": samples_per_step(dataset),
         "limit_batches": trainer.limit_train_batches,
         "world": world,
         "teacher": teacher,
     }
     if trainer.overfit_batches is None:
-        sampler = dataset.build_sampler(splits, trainer.seed)
+        sampler = build_sampler(dataset, splits, trainer.seed)
         train = build_loader(description, splits.train, signature, device, train=True, sampler=sampler, **trained)
     else:
-        first = range(min(trainer.overfit_batches * dataset.samples_per_step, len(splits.train)))
+        first = range(min(trainer.overfit_batches * samples_per_step(dataset), len(splits.train)))
         train = build_loader(description, take(splits.train, first), signature, device, training=True, **trained)
     return RunData(
         train=train,
@@ -139,7 +139,7 @@ def open_data(description: Description) -> Tuple[Splits, Signature]:
 def with_batch_size(description: Description, num_samples: int) -> Description:
     """Returns the description with a batch for its number of training samples, where `dataset.batch_size` is auto."""
     divisor = math.prod(batch_divisions(description).values())
-    dataset = description.dataset.for_size(num_samples, divisor)
+    dataset = choose_batch_size(description.dataset, num_samples, divisor)
     if dataset is not description.dataset and dataset.batch_unit[0] == "batch_size":
-        log.info("dataset.batch_size=%d for %s training samples (auto)", dataset.samples_per_step, f"{num_samples:,}")
+        log.info("dataset.batch_size=%d for %s training samples (auto)", samples_per_step(dataset), f"{num_samples:,}")
     return replace(description, dataset=dataset)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Optional, Tuple
 
 from mxtrain.config.groups import Description
+from mxtrain.data.spec import samples_per_step
 from mxtrain.kvstore.world import ALONE, World
 from mxtrain.metric.host import HostMetric
 from mxtrain.metric.meter import LossWeights
@@ -41,7 +42,7 @@ def build_objective(
     description: Description, network: gluon.Block, signature: Signature, world: World = ALONE
 ) -> Objective:
     """Builds the objective: network, loss and meter, which a strategy computes for a batch."""
-    begin, end = world.share(description.dataset.samples_per_step)
+    begin, end = world.share(samples_per_step(description.dataset))
     loss, meter = build_loss(description, signature, training=True)
     shape, trained = signature.shape, description.task.training_shapes(description, signature)
     predicted = None if trained == shape else shape
@@ -54,7 +55,7 @@ def build_objective(
         description.amp,
         predicted,
         description.model.state_shapes,
-        description.dataset.samples_per_step,
+        samples_per_step(description.dataset),
     )
 
 

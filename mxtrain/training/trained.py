@@ -10,6 +10,7 @@ from mxtrain.checkpoint import Checkpoint
 from mxtrain.checkpoint.average import weights_to_use
 from mxtrain.config.groups import Description
 from mxtrain.data.signature import Signature
+from mxtrain.data.spec import samples_per_step
 from mxtrain.errors import ConfigError
 from mxtrain.parallel.base import Strategy
 from mxtrain.parallel.objective import Objective
@@ -59,7 +60,7 @@ def load_trained(checkpoint: Checkpoint, description: Description, signature: Si
         None,  # type: ignore[arg-type]  # it only predicts
         None,  # type: ignore[arg-type]
         signature.shape,
-        description.dataset.samples_per_step,
+        samples_per_step(description.dataset),
         description.amp,
         state_shapes=description.model.state_shapes,
         global_batch_size=description.dataset.eval_batch_size,

@@ -16,6 +16,8 @@ class SampleKind:
 
     name: ClassVar[str] = ""
     """Name in messages and in the signature of an exported network."""
+    has_text: ClassVar[bool] = False
+    """True if a Python string is a sample, not the path of a file."""
 
 
 class Arrays(SampleKind):
@@ -132,16 +134,19 @@ class Gives:
     Attributes:
         sample: kind of its samples.
         targets: kinds of targets that its samples can have; the first one is meant if only the dataset is chosen.
+        usual_model: option of conf/model/ for runs in which only the dataset is chosen; empty: that of the task.
     """
 
     sample: Type[SampleKind]
     targets: Tuple[Type[TargetKind], ...]
+    usual_model: str = ""
 
-    def __init__(self, sample: Type[SampleKind], *targets: Type[TargetKind]) -> None:
+    def __init__(self, sample: Type[SampleKind], *targets: Type[TargetKind], usual_model: str = "") -> None:
         _require_kinds((sample,), (SampleKind,))
         _require_kinds(targets, (TargetKind,))
         object.__setattr__(self, "sample", sample)
         object.__setattr__(self, "targets", targets)
+        object.__setattr__(self, "usual_model", usual_model)
 
 
 def _require_kinds(given: Tuple[object, ...], bases: Tuple[type, ...]) -> None:

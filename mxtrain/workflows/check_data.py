@@ -119,7 +119,7 @@ def ignored_kinds(text: str, dataset: BaseDataset) -> List[str]:
     Raises:
         ConfigError: there is no such kind.
     """
-    allowed = [kind for kind in (*KINDS, *dataset.problem_kinds) if kind != CANNOT_OPEN]
+    allowed = [kind for kind in (*KINDS, *dataset.data_checks.kinds) if kind != CANNOT_OPEN]
     kinds = [kind.strip() for kind in text.strip("[]").split(",") if kind.strip()]
     for kind in kinds:
         if kind not in allowed:

@@ -62,14 +62,19 @@ def choose_corruptions(names: Sequence[str], dataset: BaseDataset) -> List[Tuple
         ConfigError: the dataset has no such corruption.
     """
     allowed = dataset.corruptions()
-    for name in names if allowed else ():
+    if names and not allowed:
+        gives = dataset.gives.sample.name or "something else"
+        raise ConfigError(
+            f"corrupt={names[0]}: it changes the pixels of images, and the dataset gives {gives}. Leave corrupt out."
+        )
+    for name in names:
         if name not in (*allowed, ALL):
             raise ConfigError(
                 f"eval.corrupt={name}: there is no corruption '{name}'.{did_you_mean(name, [*allowed, ALL])} It can be "
                 f"{ALL}, or one or several of {', '.join(allowed)}."
             )
-    chosen = allowed if allowed and ALL in names else names
-    return [(name, severity) for name in chosen for severity in allowed.get(name, (1,))]
+    chosen = allowed if ALL in names else names
+    return [(name, severity) for name in chosen for severity in allowed[name].severities]
 
 
 METHODS = ("grad_cam", "integrated_gradients")
@@ -176,13 +181,14 @@ def evaluate(
     passes = choose_corruptions(settings.corrupt or (), run.description.dataset)
     splits = open_splits(run.dataset)
     split, source = choose_split(splits, settings.split)
-    corrupted = {key: run.dataset.corrupted(source, *key) for key in passes}
+    ways = run.dataset.corruptions()
+    corrupted = {(name, severity): ways[name].apply(source, severity) for name, severity in passes}
     folder = Path(settings.output) if settings.output else own_folder(run.checkpoint, split)
     # Imports MXNet: only from here on.
     from mxtrain.training.attribution import LargestLosses
 
     require_same_names(run.signature, splits)
-    warn_unseen(run.dataset, source, run.signature)
+    warn_unseen(source, run.signature)
     method = None if settings.explain is None else load_method(settings, run)
     trained = run.load(settings.fuse)
     hardest = None if method is None else LargestLosses(trained.evaluator)
@@ -254,7 +260,7 @@ def measure_run(
     splits = open_splits(run.dataset)
     _, source = choose_split(splits, split)
     (require_known_names if is_other_data else require_same_names)(run.signature, splits)
-    warn_unseen(run.dataset, source, run.signature)
+    warn_unseen(source, run.signature)
     return measure(run.load(), source, source, limit_batches).values
 
 

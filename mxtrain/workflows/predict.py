@@ -142,7 +142,7 @@ def predict_objects(trained: Trained, dataset: BaseDataset, value: Any, top_k: i
     source, places = open_given(dataset, value, trained.signature)
     if not places:
         return Predictions([], [])
-    warn_unseen(dataset, source, trained.signature)
+    warn_unseen(source, trained.signature)
     loader = build_loader(trained.description, source, trained.signature, trained.device, in_order=True)
     arrays: List[np.ndarray] = []
     rows = list(predict_rows(trained, loader, source, places, top_k, arrays=arrays))
@@ -187,7 +187,7 @@ def write_predictions(
     outputs = [*files, *([Path(settings.output)] if settings.output else [])]
     refuse_overwriting(outputs, [*locations, *names])
     sample_ids = written.sample_ids(form, locations, dataset)
-    warn_unseen(dataset, source, signature)
+    warn_unseen(source, signature)
     # These modules import MXNet, which takes seconds: wrong arguments are reported before that.
     from mxtrain.training.loaders import build_loader
     from mxtrain.training.trained import load_trained

@@ -149,7 +149,7 @@ def test_tasks_without_pixels_are_refused(describe_run: Any, task: str) -> None:
     with pytest.raises(ConfigError, match="^explain: it draws which pixels .* gives (text|features). Leave"):
         description.task.check_explained(description)
     with pytest.raises(ConfigError, match="^corrupt=fog: it changes the pixels .* gives (text|features). Leave"):
-        description.dataset.corrupted([], "fog", 1)
+        choose_corruptions(["fog"], description.dataset)
 
 
 @pytest.mark.parametrize(

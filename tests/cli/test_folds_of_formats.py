@@ -18,6 +18,7 @@ import mxtrain
 from mxtrain.composing.composer import Composer
 from mxtrain.config.groups import describe
 from mxtrain.data.loading.folds import Fold
+from mxtrain.data.spec import with_fold
 from mxtrain.errors import ConfigError, DataError
 from mxtrain.vision.detection.boxes import Column
 from mxtrain.vision.pose.key_points import KeypointMeta
@@ -399,7 +400,7 @@ def dataset_of(words: Sequence[str]) -> Any:
 
 
 def folds_of(dataset: Any, form: Format) -> List[Any]:
-    return [dataset.for_fold(Fold(FOLDS, number, groups=form.groups)).open() for number in range(1, FOLDS + 1)]
+    return [with_fold(dataset, Fold(FOLDS, number, groups=form.groups)).open() for number in range(1, FOLDS + 1)]
 
 
 def expected(form: Format, units: Sequence[int]) -> List[Tuple[int, int]]:
@@ -436,7 +437,7 @@ def test_each_sample_is_held_out_once_and_the_test_split_never(name: str, tmp_pa
     given = dataset.model_copy(update={"test_fraction": 0.4}) if has_test else dataset
     opened = folds_of(given, form)
     require_folds(form, opened, OFFICIAL["train"], OFFICIAL["test"] if has_test else [])
-    assert sorted(form.samples(given.for_fold(None).open().val)) == expected(form, OFFICIAL["val"])
+    assert sorted(form.samples(with_fold(given, None).open().val)) == expected(form, OFFICIAL["val"])
     other = given.model_copy(update={"split_seed": 1})
     assert [form.samples(one.val) for one in folds_of(other, form)] != [form.samples(one.val) for one in opened]
     if name in ("CoNLL", "SQuAD", "GLUE"):
@@ -450,7 +451,7 @@ def test_each_sample_is_held_out_once_and_the_test_split_never(name: str, tmp_pa
         if left_out or (has_val and not has_test):
             fractions = {"val_fraction": 0.2, "test_fraction": 0.3}
             changed = dataset.model_copy(update={**dict.fromkeys(left_out), **fractions})
-            without = changed.for_fold(None).open()
+            without = with_fold(changed, None).open()
             assert has_val == (sorted(form.samples(without.val)) == expected(form, OFFICIAL["val"]))
             test = [] if without.test is None else sorted({unit for unit, _ in form.samples(without.test)})
             # Detection and its like hold out test images only together with validation images.

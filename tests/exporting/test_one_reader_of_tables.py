@@ -22,7 +22,7 @@ from mxtrain.data.binary_row import binary_row
 from mxtrain.data.exported_folder import UnseenWarning
 from mxtrain.data.features.exported_rows import predict, read_table
 from mxtrain.data.features.feature_columns import FeatureColumns
-from mxtrain.data.features.feature_rows import FeatureEncoder, FeatureRows, unseen_sentences
+from mxtrain.data.features.feature_rows import FeatureEncoder, FeatureRows
 from mxtrain.data.features.feature_statistics import ColumnSettings, measure_columns
 from mxtrain.data.features.feature_store import FeatureLayout, FeatureStore, ReadColumn, open_store, store_rows
 from mxtrain.data.table.cell_text import canonical, known_spelling, mixed_truth, text_of
@@ -180,7 +180,7 @@ def test_all_readers_return_the_same_inputs_for_all_files(trained: FeatureColumn
         found = FeatureEncoder(trained)(rows, np.arange(len(ROWS)))  # training, predict
         expected = expected or found
         require_equal(found, expected)
-        assert unseen_sentences(rows, trained) == []
+        assert rows.unseen_sentences(trained) == []
         folder: Any = Folder(trained)
         with warnings.catch_warnings():
             warnings.simplefilter("error")

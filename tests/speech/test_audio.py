@@ -23,6 +23,7 @@ from mxtrain.speech.loader import FRAME_STEP
 from mxtrain.speech.signature import AudioSignature
 from mxtrain.speech.speech_manifest import SpeechManifest
 from mxtrain.speech.spoken_digits import SpokenDigits
+from mxtrain.types.kinds import TargetKind
 
 pytestmark = pytest.mark.usefixtures("own_cache")
 FEATURES = Features(sample_rate=4000, num_mels=16)
@@ -174,7 +175,7 @@ KINDS = {
 def test_a_check_lists_all_that_is_wrong_by_file_and_line(tmp_path: Path) -> None:
     path = wrong_manifest(tmp_path)
     findings = CollectedFindings()
-    given = dataset(path, characters="abcd ").for_model(DeepSpeech2())
+    given = dataset(path, characters="abcd ").for_run(TargetKind, DeepSpeech2())
     census = check_dataset(given, findings, NoProgress(), 2)
     assert sum(census.num_samples.values()) == 12
     assert findings.counts == {**{kind: 1 for kind in KINDS}, "cut_audio": 2}
@@ -190,7 +191,7 @@ def test_training_refuses_the_first_or_leaves_them_out(tmp_path: Path, caplog: A
     with pytest.raises(DataError, match="line 13 names .*missing.wav'.*dataset.skip_unreadable=true"):
         dataset(path, characters="abcd ").open()
     with caplog.at_level(logging.WARNING):
-        splits = dataset(path, characters="abcd ", skip_unreadable=True).for_model(DeepSpeech2()).open()
+        splits = dataset(path, characters="abcd ", skip_unreadable=True).for_run(TargetKind, DeepSpeech2()).open()
     assert len(splits.train) + len(splits.val) == 12
     said = [record.getMessage() for record in caplog.records]
     assert len(said) == len(KINDS) and any("2 are left out, cut_audio, e.g. " in line for line in said)

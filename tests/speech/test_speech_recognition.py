@@ -167,7 +167,7 @@ def test_samples_are_shown_as_a_table_and_as_strips() -> None:
         ("task=speech_recognition loss.label_smoothing=0.1", "Type loss.label_smoothing=0."),
         ("task=speech_recognition metric=[accuracy]", "Type metric=[cer]."),
         ("task=speech_recognition model=lenet", "Type model=deep_speech2."),
-        ("model=deep_speech2 dataset=digits", "it is for speech_recognition. Type another model"),
+        ("model=deep_speech2 dataset=digits", "it is for speech_recognition. Type model=lenet"),
         ("task=speech_recognition task.language_model=trian", "or type task.language_model=train"),
         ("task=asr", "Did you mean 'speech_recognition'?"),
         ("task=speech_recognition task.beam_size=1 task.language_model=train", "type beam_size=8"),

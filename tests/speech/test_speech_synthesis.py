@@ -134,7 +134,7 @@ def test_a_run_is_not_continued_with_other_symbols(train_run: Any, tmp_path: Pat
         ("task=speech_synthesis loss.label_smoothing=0.1", "Type loss.label_smoothing=0."),
         ("task=speech_synthesis metric=[accuracy]", "Type metric=[mel_error]."),
         ("task=speech_synthesis model=lenet", "Type model=fastspeech."),
-        ("model=fastspeech dataset=digits", "it is for speech_synthesis. Type another model"),
+        ("model=fastspeech dataset=digits", "it is for speech_synthesis. Type model=lenet"),
         ("task=tts", "Did you mean 'speech_synthesis'?"),
         ("task=speech_synthesis dataset.features.normalize=utterance", "Type dataset.features.normalize=none"),
         ("task=speech_synthesis model.num_heads=5", "num_heads must divide units"),

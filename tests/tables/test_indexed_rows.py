@@ -136,7 +136,7 @@ def test_lines_that_cannot_be_used_are_refused_and_listed(tmp_path: Path, check:
 def labels_of(path: Path, targets: List[str], **given: Any) -> Tuple[List[str], List[Any]]:
     path.write_text("".join(f"{target} 1:{n}\n" for n, target in enumerate(targets)))
     dataset = Libsvm(train=str(path), val_fraction=0.1, test_fraction=0.0, **given)
-    splits = dataset.for_target(Number if given.pop("number", False) else RowClass).open()
+    splits = dataset.for_run(Number if given.pop("number", False) else RowClass).open()
     stores = splits.train.stores  # type: ignore[attr-defined]
     return list(splits.class_names), np.concatenate([store.label_R for store in stores]).tolist()
 
@@ -185,7 +185,7 @@ def test_targets_of_regression_are_the_numbers(tmp_path: Path, check: Any) -> No
 
     path = tmp_path / "a.txt"
     path.write_text("".join(f"{n}.5 1:{n}\n" for n in range(40)))
-    dataset = Libsvm(train=str(path)).for_target(Number)
+    dataset = Libsvm(train=str(path)).for_run(Number)
     splits = dataset.open()
     signature = dataset.infer_signature(splits, None)  # type: ignore[arg-type]
     target_N = splits.train.read_labels()  # type: ignore[attr-defined]
@@ -196,7 +196,7 @@ def test_targets_of_regression_are_the_numbers(tmp_path: Path, check: Any) -> No
         dataset.open()
     assert check(dataset) == [("label_range", "a.txt", 41), ("label_range", "a.txt", 42)]
     with pytest.raises(ConfigError, match="task=regression predicts a number"):
-        Libsvm(train=str(path), classes=[0, 1]).for_target(Number)
+        Libsvm(train=str(path), classes=[0, 1]).for_run(Number)
 
 
 @pytest.mark.parametrize("task", ["tabular", "regression"])
@@ -204,7 +204,7 @@ def test_trained_dataset_needs_no_training_rows(tmp_path: Path, task: str) -> No
     """Classes are those of the checkpoint, and targets of lines to predict for may be others, or none."""
     path = tmp_path / "a.txt"
     path.write_text("".join(f"{n % 3} 1:{n}\n" for n in range(60)))
-    dataset = Libsvm(train=str(path)).for_target(Number if task == "regression" else RowClass)
+    dataset = Libsvm(train=str(path)).for_run(Number if task == "regression" else RowClass)
     signature = dataset.infer_signature(dataset.open(), None)  # type: ignore[arg-type]
     path.unlink()
     restored, _ = dataset.restored(signature, (), "run")

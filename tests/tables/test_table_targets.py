@@ -210,17 +210,17 @@ def test_a_number_is_predicted_from_categories(train_run: Any, tmp_path: Path) -
         predicted_N = np.array([float(row["value"]) for row in csv.DictReader(stream)])
     with open(train) as stream:
         target_N = np.array([float(row["price"]) for row in csv.DictReader(stream)])
-    val_N = open_splits(FeatureTable(train=train, target="price").for_target(Number)).val.row_N  # type: ignore[attr-defined]
+    val_N = open_splits(FeatureTable(train=train, target="price").for_run(Number)).val.row_N  # type: ignore[attr-defined]
     error = np.sqrt(((predicted_N - target_N)[val_N] ** 2).mean())
     assert measured["root_mean_squared_error"] == pytest.approx(error, rel=1e-5)
 
 
 def test_features_of_a_table_may_be_chosen(tmp_path: Path) -> None:
     train = write_plans(tmp_path / "price.csv", price=True)
-    dataset = FeatureTable(train=train, target="price", features=["town"]).for_target(Number)
+    dataset = FeatureTable(train=train, target="price", features=["town"]).for_run(Number)
     assert list(dataset.kinds(train)) == ["town"]  # type: ignore[attr-defined]
     with pytest.raises(DataError, match=r"dataset.features: .* has no column 'twon'. Did you mean 'town'"):
-        FeatureTable(train=train, target="price", features=["twon"]).for_target(Number).open()
+        FeatureTable(train=train, target="price", features=["twon"]).for_run(Number).open()
 
 
 @pytest.mark.parametrize(
@@ -259,4 +259,4 @@ def test_losses_of_two_classes_are_refused_for_more(train_run: Any, tmp_path: Pa
 def test_targets_that_are_no_numbers_are_refused(tmp_path: Path, cells: List[str], message: str) -> None:
     (tmp_path / "t.csv").write_text("age,target\n" + "".join(f"{n},{cells[n % 2]}\n" for n in range(30)))
     with pytest.raises(DataError, match=message):
-        FeatureTable(train=str(tmp_path / "t.csv")).for_target(Number).open()
+        FeatureTable(train=str(tmp_path / "t.csv")).for_run(Number).open()

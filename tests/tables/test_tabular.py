@@ -15,7 +15,7 @@ from sklearn.datasets import load_breast_cancer
 from sklearn.linear_model import LogisticRegression
 
 from mxtrain.cli import main
-from mxtrain.data.spec import open_splits
+from mxtrain.data.spec import build_sampler, open_splits
 from mxtrain.errors import CheckpointError, ConfigError
 from mxtrain.training.verification import verify
 
@@ -234,7 +234,7 @@ def test_rare_positive_rows_can_be_drawn_more_often(describe_run: Any, tmp_path:
     description = describe_run("task=tabular", f"dataset.sampler={sampler}", weights)
     splits = open_splits(description.dataset)
     label_N = splits.train.read_labels()
-    sampler_of = description.dataset.build_sampler(splits, 0)
+    sampler_of = build_sampler(description.dataset, splits, 0)
     drawn = sampler_of.draw(0) % len(label_N)
     share = label_N.mean()
     wanted = 0.5 if sampler == "balanced" else 0.75

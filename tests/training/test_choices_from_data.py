@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from mxtrain.data.spec import BaseDataset, open_splits
+from mxtrain.data.spec import BaseDataset, choose_batch_size, open_splits, samples_per_step
 from mxtrain.errors import CheckpointError
 from mxtrain.tables.feature_table import FeatureTable
 from mxtrain.training.build import build_run
@@ -33,13 +33,13 @@ def write_folder(root: Path, sizes: Sequence[Tuple[int, int]]) -> Path:
     [(1, 1, 1), (7, 1, 4), (100, 1, 8), (720, 1, 32), (4096, 1, 256), (10**9, 1, 256), (720, 3, 33), (5, 8, 8)],
 )
 def test_a_batch_is_chosen_for_the_number_of_samples(num_samples: int, divisor: int, batch_size: int) -> None:
-    dataset = FeatureTable(train="rows.csv").for_size(num_samples, divisor)
+    dataset = choose_batch_size(FeatureTable(train="rows.csv"), num_samples, divisor)
     assert dataset.batch_size == batch_size and dataset.batch_unit == ("batch_size", batch_size)
 
 
 def test_a_typed_batch_stays() -> None:
-    assert BaseDataset(batch_size=100).for_size(10).batch_size == 100
-    assert BaseDataset(batch_size="auto").samples_per_step == BaseDataset.largest_batch == 128
+    assert choose_batch_size(BaseDataset(batch_size=100), 10).batch_size == 100
+    assert samples_per_step(BaseDataset(batch_size="auto")) == BaseDataset.largest_batch == 128
 
 
 @pytest.mark.parametrize(
@@ -208,7 +208,7 @@ def test_a_batch_beyond_the_data_names_what_to_type(tmp_path: Path, describe_run
 def test_bundled_data_keep_their_batches(describe_run: Any) -> None:
     """Results of the examples must not change: so many samples are there that auto means the largest batch."""
     dataset = describe_run("task=token_classification").dataset
-    assert dataset.batch_size == "auto" and dataset.for_size(32_571).batch_size == 32
+    assert dataset.batch_size == "auto" and choose_batch_size(dataset, 32_571).batch_size == 32
     assert np.all(
         [
             describe_run(word).dataset.batch_size == size

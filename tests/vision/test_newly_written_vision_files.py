@@ -312,7 +312,7 @@ def test_masks_of_coco(tmp_path: Path, form: str) -> None:
         val_annotations=None,
         val_fraction=0.5,
         image_size=[32, 40],
-    ).for_target(Masks)
+    ).for_run(Masks)
     (found_hw,) = dataset.open().train.masks(0)  # type: ignore[attr-defined]
     assert np.array_equal(found_hw, wanted_hw)
 

@@ -32,7 +32,7 @@ from mxtrain.data.checking.problems import (
     problem_of,
 )
 from mxtrain.data.loading.dataset_files import explain
-from mxtrain.data.spec import BaseDataset, Splits
+from mxtrain.data.spec import BaseDataset, Splits, location_of
 from mxtrain.errors import MxtrainError
 from mxtrain.types import Table
 
@@ -154,7 +154,7 @@ def check_dataset(
         return DatasetCounts()
     sources = {"train": splits.train, "val": splits.val, "test": splits.test}
     source_checks = {split: checks_of(source) for split, source in sources.items() if source is not None}
-    checks = dataset.further_checks(source_checks, findings)
+    checks = dataset.data_checks.further(dataset, source_checks, findings)
     count = sum(map(len, checks.values()))
     progress.begin("reading", count)
     names = list(splits.class_names)
@@ -179,7 +179,7 @@ def check_dataset(
 
 
 def _open(dataset: BaseDataset, findings: Findings) -> Optional[Splits]:
-    place = DataPlace(dataset.location)
+    place = DataPlace(location_of(dataset))
     try:
         return dataset.examine(findings)
     except NoUsableSamples:

@@ -106,7 +106,7 @@ KINDS = (
     NOT_A_NUMBER,
     UNREADABLE_AUDIO,
 )
-"""Names that all datasets share; further ones of its own a dataset lists in `problem_kinds`."""
+"""Names that all datasets share; further ones of its own a dataset lists in `data_checks`."""
 
 
 @dataclass(frozen=True)

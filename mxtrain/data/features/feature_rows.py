@@ -80,6 +80,28 @@ class FeatureRows:
         """Builds the encoder that converts rows to inputs of a network."""
         return FeatureEncoder(columns)
 
+    def unseen_sentences(self, columns: FeatureColumns) -> List[str]:
+        """Returns a sentence for each column with values that are in no vocabulary; see `UnseenValues`.
+
+        Args:
+            columns: columns of the network.
+        """
+        categories = [column for column in columns.fields if column.kind == "category"]
+        if not categories:  # rows of libsvm have no codes
+            return []
+        unseen = UnseenValues({column.name: column.vocabulary for column in categories})
+        for store, row_R in iterate_rows(self.stores, self.row_N if self.row_N is None else np.sort(self.row_N)):
+            code_RF = store.code_RF[row_R]
+            for column in categories:
+                texts = store.texts[column.name]
+                count_V = np.bincount(code_RF[:, store.codes.index(column.name)], minlength=len(texts) + 1)
+                unseen.count(column.name, None, int(count_V[MISSING_CODE]))
+                for code in np.flatnonzero(count_V[1:]).tolist():
+                    text = texts[code]
+                    is_known = find_id(text, column.id_of) is not None
+                    unseen.count(column.name, None if is_known else text, int(count_V[1 + code]))
+        return unseen.sentences()
+
 
 class FeatureChecks(SourceChecks):
     """Checks of `FeatureRows`: cells were looked at when the table was read, so rows are only compared and counted."""
@@ -103,30 +125,6 @@ class FeatureChecks(SourceChecks):
             return Checked(classes=classes)
         digest = digest_of(store.number_RN[row[0]].tobytes(), label.tobytes(), *(value.encode() for value in values))
         return Checked(digest=digest, classes=classes)
-
-
-def unseen_sentences(source: FeatureRows, columns: FeatureColumns) -> List[str]:
-    """Returns a sentence for each column with values that are in no vocabulary; see `UnseenValues`.
-
-    Args:
-        source: rows to predict for.
-        columns: columns of the network.
-    """
-    categories = [column for column in columns.fields if column.kind == "category"]
-    if not categories:  # rows of libsvm have no codes
-        return []
-    unseen = UnseenValues({column.name: column.vocabulary for column in categories})
-    for store, row_R in iterate_rows(source.stores, source.row_N if source.row_N is None else np.sort(source.row_N)):
-        code_RF = store.code_RF[row_R]
-        for column in categories:
-            texts = store.texts[column.name]
-            count_V = np.bincount(code_RF[:, store.codes.index(column.name)], minlength=len(texts) + 1)
-            unseen.count(column.name, None, int(count_V[MISSING_CODE]))
-            for code in np.flatnonzero(count_V[1:]).tolist():
-                text = texts[code]
-                is_known = find_id(text, column.id_of) is not None
-                unseen.count(column.name, None if is_known else text, int(count_V[1 + code]))
-    return unseen.sentences()
 
 
 class FeatureEncoder:

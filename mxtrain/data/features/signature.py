@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Callable, ClassVar, Dict, Sequence, Tuple
+from typing import TYPE_CHECKING, Any, Callable, ClassVar, Dict, Protocol, Sequence, Tuple, runtime_checkable
 
 from mxtrain.data.features.feature_columns import FEATURE_COLUMNS_STATE, FeatureColumns
 from mxtrain.data.loading.samples import Splits
@@ -14,8 +14,17 @@ from mxtrain.types import Shape
 if TYPE_CHECKING:
     from mxnet import gluon
 
+    from mxtrain.data.loading.samples import Samples
     from mxtrain.model.spec import Model
     from mxtrain.types.annotations import Json, JsonForm
+
+
+@runtime_checkable
+class RowsOfTables(Protocol):
+    """Samples that were read from tables."""
+
+    def unseen_sentences(self, columns: FeatureColumns) -> Sequence[str]:
+        """Returns a sentence for each column with values that are in no vocabulary."""
 
 
 @dataclass(frozen=True)
@@ -48,6 +57,9 @@ class FeatureSignature(Signature):
         if self.columns.num_indices is not None:
             return build_indexed(model, num_classes, self.columns.num_indices)
         return build_features(model, num_classes, self.columns.field_sizes, self.columns.num_numbers)
+
+    def unseen_values(self, source: Samples) -> Sequence[str]:
+        return source.unseen_sentences(self.columns) if isinstance(source, RowsOfTables) else ()
 
     def to_json(self) -> Dict[str, Json]:
         return {**super().to_json(), "columns": self.columns.to_json()}

@@ -75,14 +75,11 @@ class Glue(TextDataset):
     """A task of GLUE. GLUE's test labels are secret: its development split is what validation measures."""
 
     @property
-    def makes_folds(self) -> bool:  # type: ignore[override]  # a class variable in other datasets
-        """See `BaseDataset.makes_folds`: a regression cannot."""
-        return bool(LAYOUTS[self.task].classes)
-
-    @property
-    def folds_by_column(self) -> bool:  # type: ignore[override]  # a class variable in other datasets
-        """See `BaseDataset.folds_by_column`: the columns of CoLA have no names."""
-        return self.task != "cola"
+    def folds_by(self) -> Literal["", "samples", "columns"]:  # type: ignore[override]  # a class variable in others
+        """See `BaseDataset.folds_by`: a regression makes none, and the columns of CoLA have no names."""
+        if not LAYOUTS[self.task].classes:
+            return ""
+        return "samples" if self.task == "cola" else "columns"
 
     table_form: ClassVar[Optional[str]] = ".tsv"
     has_text_columns: ClassVar[bool] = True

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import ClassVar, List, Optional, Sequence, Tuple, Union
+from typing import ClassVar, List, Literal, Optional, Sequence, Tuple, Union
 
 import numpy as np
 import pydantic
@@ -41,8 +41,7 @@ TEXT_ENDINGS = (".txt", ".txt.gz")
 class Text(TextDataset):
     """Texts, or pairs of them, and their classes: from files, or passages of Python's reference by chapter."""
 
-    makes_folds: ClassVar[bool] = True
-    folds_by_column: ClassVar[bool] = True
+    folds_by: ClassVar[Literal["", "samples", "columns"]] = "columns"
 
     has_text_columns: ClassVar[bool] = True
 

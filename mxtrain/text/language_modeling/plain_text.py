@@ -4,7 +4,7 @@ documentation, which is always there."""
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, Dict, List, Literal, Sequence, Tuple, Union
+from typing import TYPE_CHECKING, Any, ClassVar, Dict, List, Literal, Optional, Sequence, Tuple, Type, Union
 
 import numpy as np
 import pydantic
@@ -31,10 +31,11 @@ from mxtrain.text.signature import TextSignature, TextSplits
 from mxtrain.text.text_files import list_text_files
 from mxtrain.text.tokenizing.kinds import TokenizerKind
 from mxtrain.types import BatchSize, OpenFraction, PathText, Positive
-from mxtrain.types.kinds import Gives
+from mxtrain.types.kinds import Gives, TargetKind
 
 if TYPE_CHECKING:
     from mxtrain.data.loading.loader import BatchLoader, LoaderOptions
+    from mxtrain.loss.spec import Loss
     from mxtrain.model.spec import Model
 
 TEXT_ENDINGS = (".txt", ".txt.gz", ".tokens", ".tokens.gz")
@@ -90,8 +91,12 @@ class PlainText(TextDataset):
         """Returns the unit that `<eos>` ends: with words each line, as in WikiText and PTB, otherwise each document."""
         return TextLayout(self.tokenizer == "words", self.keep_empty_lines)
 
-    def for_model(self, model: Model) -> PlainText:
-        """See `BaseDataset.for_model`: whether rows go on."""
+    def for_run(
+        self, target: Type[TargetKind], model: Optional[Model] = None, loss: Optional[Loss] = None
+    ) -> PlainText:
+        """See `BaseDataset.for_run`: whether rows go on."""
+        if model is None:
+            return self
         carries = bool(model.state_shapes)
         if self.rows == "shuffled" and carries:
             raise ConfigError(

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Dict, List, Literal, Optional, Sequence, Tuple, Union
+from typing import TYPE_CHECKING, Any, ClassVar, Dict, List, Literal, Optional, Sequence, Tuple, Type, Union
 
 import numpy as np
 import pydantic
 from typing_extensions import Annotated
 
+from mxtrain.data.checking.data_checks import DataChecks
 from mxtrain.data.checking.problems import STRICT, DataPlace, Findings, NoUsableSamples, attempt
+from mxtrain.data.exported_data import DatasetExport
 from mxtrain.data.loading.dataset_files import exists, refuse_shared
 from mxtrain.data.loading.described_paths import with_current_folder
 from mxtrain.data.loading.input_files import read_each
@@ -37,12 +39,12 @@ from mxtrain.text.question_answering.questions import (
 from mxtrain.text.signature import TextSignature, TextSplits
 from mxtrain.text.windows import QuestionSource
 from mxtrain.types import OpenFraction, PathText, Positive
-from mxtrain.types.kinds import Gives
+from mxtrain.types.kinds import Gives, TargetKind
 
 if TYPE_CHECKING:
     from mxtrain.data.loading.loader import LoaderOptions
+    from mxtrain.loss.spec import Loss
     from mxtrain.model.spec import Model
-    from mxtrain.types.annotations import Json
 
 OUTPUTS = ("start", "end")
 """Tags scored for each token."""
@@ -53,13 +55,12 @@ class Squad(TextDataset):
     SciPy."""
 
     @property
-    def makes_folds(self) -> bool:  # type: ignore[override]  # a class variable in other datasets
-        """See `BaseDataset.makes_folds`: generated questions are not divided."""
-        return self.root is not None
+    def folds_by(self) -> Literal["", "samples", "columns"]:  # type: ignore[override]  # a class variable in others
+        """See `BaseDataset.folds_by`: generated questions are not divided."""
+        return "samples" if self.root is not None else ""
 
     gives: ClassVar[Gives] = Gives(Texts, AnswerSpan)
-    exported_reader: ClassVar[str] = "mxtrain.text.question_answering.exported_questions"
-    problem_kinds: ClassVar[Tuple[str, ...]] = (ANSWER_OFFSET, NO_ANSWER, REPEATED_ID)
+    data_checks: ClassVar[DataChecks] = TextDataset.data_checks.with_kinds(ANSWER_OFFSET, NO_ANSWER, REPEATED_ID)
 
     root: Optional[PathText] = None
     """Folder of the files; null = the current folder where a file is named, else types of parameters in the
@@ -101,8 +102,8 @@ class Squad(TextDataset):
             )
         return self
 
-    def for_model(self, model: Model) -> Squad:
-        """See `BaseDataset.for_model`: with the token type for matches where the model knows one."""
+    def for_run(self, target: Type[TargetKind], model: Optional[Model] = None, loss: Optional[Loss] = None) -> Squad:
+        """See `BaseDataset.for_run`: with the token type for matches where the model knows one."""
         if self.exact_match != "auto":
             return self
         return self.model_copy(update={"exact_match": isinstance(model, TextModel) and model.num_token_types > 2})
@@ -119,9 +120,10 @@ class Squad(TextDataset):
             self.null_threshold,
         )
 
-    def exported_facts(self) -> Dict[str, Json]:
-        """See `BaseDataset.exported_facts`."""
-        return {**super().exported_facts(), "windows": self.window_settings._asdict()}
+    def exported(self, signature: Signature) -> DatasetExport:
+        """See `BaseDataset.exported`."""
+        facts = {**super().exported(signature).facts, "windows": self.window_settings._asdict()}
+        return DatasetExport("mxtrain.text.question_answering.exported_questions", facts)
 
     @pydantic.model_validator(mode="before")
     @classmethod
@@ -188,8 +190,8 @@ class Squad(TextDataset):
         numbers: Dict[str, int] = {}
         number_C = [numbers.setdefault(context, len(numbers)) for context in train.contexts]
         context_N = np.array([number_C[question.context] for question in train.questions], np.int64)
-        parts = self.divide(np.zeros(len(numbers), np.int32), "val" in splits, bool(self.test))
-        val = self.own_validation(splits.get("val"))
+        parts = self.division.divide(np.zeros(len(numbers), np.int32), "val" in splits, bool(self.test))
+        val = self.division.own_validation(splits.get("val"))
         held_out = [train.take(np.flatnonzero(np.isin(context_N, part)).tolist()) for part in parts]
         return str(paths["train"]), [held_out[0], val or held_out[1], splits.get("test") or held_out[2]]
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Dict, List, Literal, Optional, 
 import numpy as np
 import pydantic
 
+from mxtrain.data.checking.data_checks import DataChecks
 from mxtrain.data.checking.problems import STRICT, DataPlace, Findings, NoUsableSamples, attempt
 from mxtrain.data.loading.dataset_files import exists, files_in, first_of, read_text, refuse_shared
 from mxtrain.data.loading.described_paths import with_current_folder
@@ -51,12 +52,12 @@ class Conll(TextDataset):
     """Sentences with a tag for each word: from files with columns, or Python's standard library, line by line."""
 
     @property
-    def makes_folds(self) -> bool:  # type: ignore[override]  # a class variable in other datasets
-        """See `BaseDataset.makes_folds`: generated sentences are not divided."""
-        return self.root is not None
+    def folds_by(self) -> Literal["", "samples", "columns"]:  # type: ignore[override]  # a class variable in others
+        """See `BaseDataset.folds_by`: generated sentences are not divided."""
+        return "samples" if self.root is not None else ""
 
     gives: ClassVar[Gives] = Gives(Texts, TokenTags)
-    problem_kinds: ClassVar[Tuple[str, ...]] = (TAG_ORDER, ENDLESS_SENTENCE)
+    data_checks: ClassVar[DataChecks] = TextDataset.data_checks.with_kinds(TAG_ORDER, ENDLESS_SENTENCE)
 
     root: Optional[PathText] = None
     """Folder of the files; null = the current folder where a file is named, else lines of Python's standard library,
@@ -99,7 +100,7 @@ class Conll(TextDataset):
         self.require_libraries()
         name, splits = self._of_python() if self.root is None else self._of_files(self.root, findings)
         has_val = "val" in splits
-        if self.own_validation(splits.get("val")) is None:
+        if self.division.own_validation(splits.get("val")) is None:
             splits.pop("val", None)
         # Before sentences are held out: a tag that occurs in few of them is a class of every fold.
         train, scheme = unify_scheme(splits["train"], self.scheme, self.repair_tags, findings)
@@ -123,7 +124,7 @@ class Conll(TextDataset):
         }
         val, test = others.get("val"), others.get("test")
         if self.root is not None:
-            parts = self.divide(np.zeros(len(train), np.int32), has_val, test is not None)
+            parts = self.division.divide(np.zeros(len(train), np.int32), has_val, test is not None)
             held_out = [train.take(part.tolist()) for part in parts]
             train, val, test = held_out[0], val or held_out[1], test or held_out[2]
         refuse_empty(name, len(train), 0 if val is None else len(val), self.val_fraction)

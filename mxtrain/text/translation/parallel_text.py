@@ -6,7 +6,7 @@ import itertools
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from typing import ClassVar, Iterator, List, Optional, Sequence, Set, Tuple, Union
+from typing import ClassVar, Iterator, List, Literal, Optional, Sequence, Set, Tuple, Union
 
 import numpy as np
 import pydantic
@@ -49,7 +49,7 @@ class ParallelText(TranslationDataset):
     or a table with a column for each language.
     """
 
-    makes_folds: ClassVar[bool] = True
+    folds_by: ClassVar[Literal["", "samples", "columns"]] = "samples"
 
     train: Names = None
     """Common prefix of two files, or a .tsv, .csv, .jsonl or .parquet file; or a list of these. Names may end in .gz,
@@ -101,8 +101,8 @@ class ParallelText(TranslationDataset):
         train = splits["train"]
         if train is None or None in splits.values():
             raise NoUsableSamples(f"dataset.train={self.train}: a file cannot be read.")
-        parts = self.divide(np.zeros(len(train), np.int8), "val" in splits, "test" in splits)
-        val_pairs = self.own_validation(splits.get("val"))
+        parts = self.division.divide(np.zeros(len(train), np.int8), "val" in splits, "test" in splits)
+        val_pairs = self.division.own_validation(splits.get("val"))
         refuse_empty(f"dataset.train={self.train}", len(parts[0]), len(val_pairs or parts[1]), self.val_fraction)
         is_all = len(parts[0]) == len(train)
         train_pairs = train if is_all else train.take(parts[0])

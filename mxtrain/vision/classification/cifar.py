@@ -38,7 +38,7 @@ _PIXELS = 3 * 32 * 32
 class _Cifar(PublicDataset, Dataset):
     """Base class of CIFAR-10 and CIFAR-100, whose files are sequences of labels and 3 x 32 x 32 pixels."""
 
-    makes_folds: ClassVar[bool] = True
+    folds_by: ClassVar[Literal["", "samples", "columns"]] = "samples"
 
     verify_checksum: bool = True
     """Refuse files that are not the official ones; false for your own files in the same format."""

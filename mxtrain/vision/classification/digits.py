@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from mxtrain.data.digits import read_digits
 from mxtrain.data.spec import Splits
@@ -15,7 +15,7 @@ from mxtrain.vision.images.settings import Augment
 class Digits(Dataset):
     """The UCI handwritten digits, 1 x 8 x 8, 10 classes."""
 
-    makes_folds: ClassVar[bool] = True
+    folds_by: ClassVar[Literal["", "samples", "columns"]] = "samples"
 
     batch_size: BatchSize = 64
     augment: Augment = Augment(crop_padding=1)

@@ -56,7 +56,7 @@ class ImageRecord(DecodedDataset):
             },
             findings,
         )
-        holds_out = val is None or self.fold is not None or (test is None and self.test_fraction > 0)
+        holds_out = val is None or self.division.fold is not None or (test is None and self.test_fraction > 0)
         needs_labels = class_names is None or holds_out  # labels are read from all records, which takes time
         label_N = train.read_labels() if needs_labels else np.empty(0, np.int32)
         if class_names is None:

@@ -7,7 +7,7 @@ import math
 import struct
 import zlib
 from pathlib import Path
-from typing import ClassVar, Dict, List, Optional, Tuple
+from typing import ClassVar, Dict, List, Literal, Optional, Tuple
 
 import numpy as np
 
@@ -46,7 +46,7 @@ class Mnist(PublicDataset, Dataset):
     Source: LeCun, Bottou, Bengio, Haffner, "Gradient-Based Learning Applied to Document Recognition" (1998).
     """
 
-    makes_folds: ClassVar[bool] = True
+    folds_by: ClassVar[Literal["", "samples", "columns"]] = "samples"
 
     root: PathText = "data/mnist"
     """Folder of the four official files, as they are or unpacked; by default in the folder that MXTRAIN_DATA names,

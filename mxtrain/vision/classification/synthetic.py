@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import ClassVar, List
+from typing import ClassVar, List, Literal
 
 import numpy as np
 import pydantic
@@ -22,7 +22,7 @@ _MAX_GIB = 16
 class Synthetic(Dataset):
     """A random pattern per class, under noise."""
 
-    makes_folds: ClassVar[bool] = True
+    folds_by: ClassVar[Literal["", "samples", "columns"]] = "samples"
 
     shape: Annotated[List[Positive], pydantic.Field(min_length=3, max_length=3)] = [3, 32, 32]
     """[channels, height, width]."""

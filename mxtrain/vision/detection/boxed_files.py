@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Dict, List, Literal, Mapping, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Any, ClassVar, Dict, List, Literal, Mapping, Optional, Sequence, Tuple, Type
 
 import numpy as np
 import pydantic
@@ -17,8 +17,9 @@ from mxtrain.data.checking.problems import LISTED_TWICE, STRICT, DataPlace, Find
 from mxtrain.data.loading.dataset_files import FileId, composed, exists, id_of, walk
 from mxtrain.data.loading.splitting import refuse_empty
 from mxtrain.data.signature import Signature
-from mxtrain.data.spec import Samples, Splits
+from mxtrain.data.spec import Samples, Splits, samples_per_step
 from mxtrain.types import BatchSize, Positive, shapes_of
+from mxtrain.types.kinds import TargetKind
 from mxtrain.vision.detection.box_augment import BoxAugment
 from mxtrain.vision.detection.box_faults import refuse_unusable_split
 from mxtrain.vision.detection.box_table import BoxTable
@@ -34,6 +35,7 @@ from mxtrain.vision.images.transforms.chain import Annotations
 from mxtrain.vision.segmentation.mask_pairs import refuse_shared_images
 
 if TYPE_CHECKING:
+    from mxtrain.loss.spec import Loss
     from mxtrain.model.spec import Model
 
 
@@ -80,7 +82,7 @@ class BoxedFiles(BoxedDataset, AnnotatedImages):  # the order matters: BoxedData
     whole images.
     """
 
-    makes_folds: ClassVar[bool] = True
+    folds_by: ClassVar[Literal["", "samples", "columns"]] = "samples"
 
     wrong_boxes: Literal["refuse", "mend"] = "refuse"
     """Treatment of invalid boxes and masks: refuse = training does not start; mend = boxes that exceed their image are
@@ -103,7 +105,7 @@ class BoxedFiles(BoxedDataset, AnnotatedImages):  # the order matters: BoxedData
     @pydantic.model_validator(mode="after")
     def _check_sizes(self) -> BoxedFiles:
         for size in self.image_sizes:
-            refuse_large_batch("image_sizes", size, self.channels, self.samples_per_step)
+            refuse_large_batch("image_sizes", size, self.channels, samples_per_step(self))
         return self
 
     @property
@@ -124,10 +126,12 @@ class BoxedFiles(BoxedDataset, AnnotatedImages):  # the order matters: BoxedData
         update = {"window": window_setting(decoding.window)}
         return super().decoded_as(decoding).model_copy(update=update)  # type: ignore[return-value]
 
-    def for_model(self, model: Model) -> BoxedFiles:
+    def for_run(
+        self, target: Type[TargetKind], model: Optional[Model] = None, loss: Optional[Loss] = None
+    ) -> BoxedFiles:
         """Returns this dataset with `image_size=auto` replaced by the size that the model was published for, if
         known."""
-        side = model.usual_side
+        side = None if model is None else model.usual_side
         if self.image_size != "auto" or side is None:
             return self
         return self.model_copy(update={"image_size": [side, side]})
@@ -173,7 +177,7 @@ class BoxedFiles(BoxedDataset, AnnotatedImages):  # the order matters: BoxedData
         if self.image_size == "auto":
             return self.sized_for(train.encoded).make_splits(splits, class_names, category_ids, findings)
         has_val = val is not None
-        val = self.own_validation(val)
+        val = self.division.own_validation(val)
         for name, split in (("train", train), ("val", val), ("test", test)):
             if split is not None:
                 place = DataPlace(split.encoded.place(0).file if len(split) else "")
@@ -226,7 +230,7 @@ class BoxedFiles(BoxedDataset, AnnotatedImages):  # the order matters: BoxedData
         for split in (train, val, test):
             refuse_twice(split, findings)
         # Test images are only held out together with validation images.
-        parts = self.divide(np.zeros(len(train), np.int32), has_val, has_val or bool(test))
+        parts = self.division.divide(np.zeros(len(train), np.int32), has_val, has_val or bool(test))
         if findings.keeps_going:  # `data check` reads the images later, and continues after unreadable ones
             return parts, known_statistics(self.cut_shape()[0])
         return parts, self._statistics(train, parts[0])

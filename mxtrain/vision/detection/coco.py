@@ -9,7 +9,7 @@ import functools
 import os
 from dataclasses import replace
 from pathlib import Path
-from typing import ClassVar, Dict, List, Literal, Optional, Sequence, Set, Tuple, Type, Union
+from typing import TYPE_CHECKING, ClassVar, Dict, List, Literal, Optional, Sequence, Set, Tuple, Type, Union
 
 import numpy as np
 
@@ -23,7 +23,7 @@ from mxtrain.data.checking.problems import (
 )
 from mxtrain.data.loading.dataset_files import composed, exists
 from mxtrain.data.loading.public_files import PublicDataset
-from mxtrain.data.spec import BaseDataset, Splits
+from mxtrain.data.spec import Splits
 from mxtrain.errors import DataError, did_you_mean
 from mxtrain.types import PathText
 from mxtrain.types.kinds import Gives, Images, TargetKind
@@ -41,6 +41,10 @@ from mxtrain.vision.instance_segmentation.instance_images import InstanceSplit
 from mxtrain.vision.instance_segmentation.mask_rows import InstanceAnnotations
 from mxtrain.vision.kinds import Boxes, Masks
 from mxtrain.vision.segmentation.mask_pairs import refuse_unpaired
+
+if TYPE_CHECKING:
+    from mxtrain.loss.spec import Loss
+    from mxtrain.model.spec import Model
 
 _LAYOUT = "It must hold annotations/instances_train2017.json and train2017/ with images, or what the settings name."
 
@@ -85,8 +89,11 @@ class Coco(PublicDataset, BoxedFiles):
         """Returns True if files may have categories that the network does not learn."""
         return bool(self.classes)
 
-    def for_target(self, kind: Type[TargetKind]) -> BaseDataset:
-        return self.as_class(CocoInstances) if issubclass(kind, Masks) else self
+    def for_run(
+        self, target: Type[TargetKind], model: Optional[Model] = None, loss: Optional[Loss] = None
+    ) -> BoxedFiles:
+        dataset = super().for_run(target, model, loss)
+        return dataset.as_class(CocoInstances) if issubclass(target, Masks) else dataset
 
     def open(self) -> Splits:
         """Finds, checks and splits the data."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Dict, Iterable, Iterator, Sequence, Union
 
 from mxtrain.errors import ConfigError
 from mxtrain.files.durable import encode_json
+from mxtrain.vision.images.dataset import Dataset
 
 if TYPE_CHECKING:
     from mxtrain.data.spec import BaseDataset
@@ -28,7 +29,7 @@ def coco_ids(places: Sequence[str], dataset: BaseDataset) -> Dict[str, Union[int
         ConfigError: two files would have the same id; the message names the first two.
         DataError: the dataset's annotations cannot be read.
     """
-    known = dataset.sample_ids(places)
+    known = dataset.sample_ids(places) if isinstance(dataset, Dataset) else {}
     ids: Dict[str, Union[int, str]] = {place: known[place] if place in known else coco_id(place) for place in places}
     files: Dict[Union[int, str], str] = {}
     for place, name in ids.items():

@@ -11,7 +11,7 @@ R = 7 columns of a box.
 
 from __future__ import annotations
 
-from typing import ClassVar, List, Literal, Mapping, Optional, Sequence, Type, Union
+from typing import TYPE_CHECKING, ClassVar, List, Literal, Mapping, Optional, Sequence, Type, Union
 
 import numpy as np
 import pydantic
@@ -37,6 +37,10 @@ from mxtrain.vision.instance_segmentation.mask_rows import InstanceAnnotations
 from mxtrain.vision.kinds import Boxes, ClassMap, Masks
 from mxtrain.vision.segmentation.masked import MaskedDataset
 from mxtrain.vision.segmentation.signature import MaskSplits
+
+if TYPE_CHECKING:
+    from mxtrain.loss.spec import Loss
+    from mxtrain.model.spec import Model
 
 
 class DigitScenes(MaskedDataset):
@@ -75,10 +79,12 @@ class DigitScenes(MaskedDataset):
             raise ValueError(f"digit_size={self.digit_size} is more than a scene of {self.image_size} can hold")
         return self
 
-    def for_target(self, kind: Type[TargetKind]) -> BaseDataset:
-        if issubclass(kind, Masks):
+    def for_run(
+        self, target: Type[TargetKind], model: Optional[Model] = None, loss: Optional[Loss] = None
+    ) -> BaseDataset:
+        if issubclass(target, Masks):
             return self.as_class(InstanceDigitScenes)
-        return self.as_class(BoxedDigitScenes) if issubclass(kind, Boxes) else self
+        return self.as_class(BoxedDigitScenes) if issubclass(target, Boxes) else self
 
     def open(self) -> Splits:
         """Finds, checks and splits the data."""

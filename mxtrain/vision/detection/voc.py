@@ -10,7 +10,7 @@ import logging
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
-from typing import ClassVar, Collection, Dict, List, Literal, Optional, Sequence, Set, Tuple, Type, Union
+from typing import TYPE_CHECKING, ClassVar, Collection, Dict, List, Literal, Optional, Sequence, Set, Tuple, Type, Union
 
 import numpy as np
 
@@ -28,7 +28,7 @@ from mxtrain.data.checking.problems import (
 from mxtrain.data.loading.dataset_files import FileId, composed, exists, files_in, read_bytes, walk
 from mxtrain.data.loading.public_files import PublicDataset
 from mxtrain.data.loading.split_folders import find_splits
-from mxtrain.data.spec import BaseDataset, Splits
+from mxtrain.data.spec import Splits
 from mxtrain.errors import DataError, did_you_mean, typed_list
 from mxtrain.files.text_numbers import parse_flag, parse_number
 from mxtrain.types import PathText
@@ -47,6 +47,10 @@ from mxtrain.vision.instance_segmentation.mask_rows import InstanceAnnotations
 from mxtrain.vision.kinds import Boxes, Masks
 from mxtrain.vision.segmentation.mask_pairs import Files, list_images, refuse_unpaired
 from mxtrain.vision.segmentation.voc_masks import VocBoxSources, VocOutlines
+
+if TYPE_CHECKING:
+    from mxtrain.loss.spec import Loss
+    from mxtrain.model.spec import Model
 
 log = logging.getLogger(__name__)
 
@@ -105,8 +109,11 @@ class Voc(PublicDataset, BoxedFiles):
         years = {f"voc{year}" for year in PUBLIC_YEARS if any(name.startswith((year, f"VOC{year}")) for name in names)}
         return sorted(years) or [self.published_as]
 
-    def for_target(self, kind: Type[TargetKind]) -> BaseDataset:
-        return self.as_class(VocInstances) if issubclass(kind, Masks) else self
+    def for_run(
+        self, target: Type[TargetKind], model: Optional[Model] = None, loss: Optional[Loss] = None
+    ) -> BoxedFiles:
+        dataset = super().for_run(target, model, loss)
+        return dataset.as_class(VocInstances) if issubclass(target, Masks) else dataset
 
     def completed(self, split: BoxedSplit, sources: VocBoxSources, findings: Findings) -> Optional[BoxedSplit]:
         """Adds further annotations, such as masks, to a split. This class has none.

@@ -12,8 +12,9 @@ import pydantic
 from typing_extensions import Annotated, Literal, Self
 
 from mxtrain.config.specs import shown
+from mxtrain.data.corruption import Corruption
 from mxtrain.data.loading.samples import Samples, Source, Splits
-from mxtrain.data.spec import BaseDataset
+from mxtrain.data.spec import BaseDataset, samples_per_step
 from mxtrain.errors import CheckpointError, ConfigError
 from mxtrain.types import Positive, Shape, shapes_of
 from mxtrain.types.kinds import ClassIndex, Gives, Images
@@ -72,7 +73,7 @@ class Dataset(BaseDataset):
     @pydantic.model_validator(mode="after")
     def _check_memory(self) -> Dataset:
         if self.image_size != "auto":
-            refuse_large_batch("image_size", self.image_size, self.channels, self.samples_per_step)
+            refuse_large_batch("image_size", self.image_size, self.channels, samples_per_step(self))
         return self
 
     @property
@@ -137,15 +138,25 @@ class Dataset(BaseDataset):
         )
         return Loader(source, settings, options)
 
-    def corruptions(self) -> Mapping[str, Sequence[int]]:
-        from mxtrain.vision.images.corruptions import SEVERITIES, STRENGTHS
+    def sample_ids(self, places: Sequence[str]) -> Dict[str, Union[int, str]]:
+        """Returns the ids that the dataset's own annotations give to input files, by path; files without an id are
+        left out.
 
-        return dict.fromkeys(STRENGTHS, SEVERITIES)
+        Args:
+            places: paths of the input files.
 
-    def corrupted(self, source: Samples, name: str, severity: int) -> Samples:
-        from mxtrain.vision.images.corruptions import Corrupted
+        Raises:
+            DataError: an annotation file exists but cannot be read.
+        """
+        return {}
 
-        return Corrupted(source, name, severity)  # type: ignore[arg-type]  # a source of images
+    def corruptions(self) -> Mapping[str, Corruption]:
+        from mxtrain.vision.images.corruptions import SEVERITIES, STRENGTHS, Corrupted
+
+        def corruption(name: str) -> Corruption:
+            return Corruption(SEVERITIES, lambda source, severity: Corrupted(source, name, severity))  # type: ignore[arg-type]  # a source of images
+
+        return {name: corruption(name) for name in STRENGTHS}
 
     def annotations(self, signature: Signature) -> Annotations:
         """Returns the rules by which annotations follow a geometric transform of their images."""

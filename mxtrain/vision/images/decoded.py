@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Optional, Sequence, Tuple
+from typing import ClassVar, Literal, Optional, Sequence, Tuple
 
 import numpy as np
 
@@ -11,6 +11,7 @@ from mxtrain.data.loading.sources import Subset
 from mxtrain.data.loading.splitting import refuse_empty
 from mxtrain.data.spec import Source, Splits
 from mxtrain.types import BatchSize, OpenFraction, PathText, Positive, Shape
+from mxtrain.types.kinds import ClassIndex, Gives, Images
 from mxtrain.vision.images.dataset import Dataset
 from mxtrain.vision.images.decoding import (
     DecodedSource,
@@ -37,8 +38,8 @@ _LARGEST_SIDE = 224
 class DecodedDataset(Dataset):
     """Base class of datasets whose images are decoded and resized when read."""
 
-    model_option: ClassVar[str] = "resnet"
-    makes_folds: ClassVar[bool] = True
+    gives: ClassVar[Gives] = Gives(Images, ClassIndex, usual_model="resnet")
+    folds_by: ClassVar[Literal["", "samples", "columns"]] = "samples"
 
     root: PathText
     """Folder of the data."""
@@ -93,14 +94,14 @@ class DecodedDataset(Dataset):
             sized = self.model_copy(update={"image_size": [side, side]})
             return sized.make_splits(train, val, test, class_names, findings)
         has_val = val is not None
-        val = self.own_validation(val)
+        val = self.division.own_validation(val)
         train_source: Source = self._make_source(encoded)
         eval_source = self._make_source(encoded)  # held-out samples are read without augmentation
         val_source = None if val is None else self._make_source(val)
         test_source = None if test is None else self._make_source(test)
         in_train = np.arange(len(encoded))
         if val is None or (self.test_fraction and test is None):
-            in_train, in_val, in_test = self.divide(label_N, has_val, test is not None)
+            in_train, in_val, in_test = self.division.divide(label_N, has_val, test is not None)
             train_source = Subset(train_source, in_train)
             val_source = Subset(eval_source, in_val) if val_source is None else val_source
             if test_source is None and len(in_test):

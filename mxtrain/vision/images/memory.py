@@ -43,7 +43,7 @@ def split_in_memory(
             "are uint8 of shape (N, channels, height, width). Time series and other arrays train from Python: "
             "mxtrain.train(model=NETWORK, dataset=(x, y))."
         )
-    train, val, held_out = dataset.divide(label_N, has_test=test is not None)
+    train, val, held_out = dataset.division.divide(label_N, has_test=test is not None)
     refuse_empty(f"dataset {type(dataset).__name__}", len(train), len(val), dataset.val_fraction)
 
     def source(index_N: np.ndarray) -> MemorySource:

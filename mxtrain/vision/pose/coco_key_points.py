@@ -207,7 +207,7 @@ class CocoKeyPoints(KeyPointDataset, Coco):  # the order matters: KeyPointDatase
         split."""
         train, val, test = (self._as_split(splits.get(split)) for split in ("train", "val", "test"))
         has_val = val is not None
-        val = self.own_validation(val)
+        val = self.division.own_validation(val)
         if train is None:
             raise NoUsableSamples(f"{self.option}: nothing is left to train on.")
         for name, split in (("val", val), ("test", test)):

@@ -35,7 +35,7 @@ Size = Annotated[Union[Literal["auto"], ImageSize], pydantic.BeforeValidator(squ
 class MaskedFiles(MaskedDataset, AnnotatedImages):  # the order matters: MaskedDataset reads samples
     """Base class of datasets of files: images of any size, and a mask for each."""
 
-    makes_folds: ClassVar[bool] = True
+    folds_by: ClassVar[Literal["", "samples", "columns"]] = "samples"
 
     largest_side: ClassVar[int] = 480
 
@@ -107,8 +107,8 @@ class MaskedFiles(MaskedDataset, AnnotatedImages):  # the order matters: MaskedD
             sized = self.sized_for(ImageFiles(train.images))
             return sized.make_splits(train, val, test, class_names, coding, remedy, findings)
         # Test images are only held out together with validation images.
-        parts = self.divide(np.zeros(len(train), np.int32), val is not None, bool(val is not None or test))
-        val = self.own_validation(val)
+        parts = self.division.divide(np.zeros(len(train), np.int32), val is not None, bool(val is not None or test))
+        val = self.division.own_validation(val)
         refuse_shared_images({"train": train, "val": val, "test": test}, remedy, findings)
         shape, decoding = self.cut_shape(), self.decoding()
         mean, std = known_statistics(shape[0])

@@ -11,6 +11,7 @@ import pytest
 
 from mxtrain.data.checking import dataset_check
 from mxtrain.data.checking.checks import Checked, digest_of
+from mxtrain.data.checking.data_checks import DataChecks
 from mxtrain.data.checking.dataset_check import MOST_SHOWN, DatasetCounts
 from mxtrain.data.checking.problems import EMPTY_BOX, INVERTED_BOX, KINDS, DataPlace, Problem
 from mxtrain.data.spec import BaseDataset, Splits
@@ -48,7 +49,7 @@ class Boxes:
 class Boxed(BaseDataset):
     """Knows nothing of `data check` but its source's checks."""
 
-    problem_kinds: ClassVar[Tuple[str, ...]] = ("tiny_box",)
+    data_checks: ClassVar[DataChecks] = DataChecks(("tiny_box",))
     train: Any
     val: Any
 

@@ -13,6 +13,7 @@ import pytest
 from PIL import Image
 
 from mxtrain.data.loading.folds import Fold, split_fold
+from mxtrain.data.spec import with_fold
 from mxtrain.errors import ConfigError, DataError
 from mxtrain.tables.feature_table import FeatureTable
 from mxtrain.tables.number_table import NumberTable
@@ -142,7 +143,7 @@ def write_numbers(path: Path) -> np.ndarray:
 
 
 def opened(dataset: Any, number: int, count: int = 4, groups: Optional[str] = None) -> Any:
-    return dataset.for_fold(Fold(count, number, groups=groups))
+    return with_fold(dataset, Fold(count, number, groups=groups))
 
 
 def test_standardisation_is_of_the_training_folds(tmp_path: Path) -> None:

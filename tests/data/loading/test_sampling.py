@@ -16,7 +16,7 @@ from mxtrain.data.loading.loader import LoaderOptions
 from mxtrain.data.loading.randomness import permutation, seed_of_repeat
 from mxtrain.data.loading.sampling import ClassSampler, EverySample, build_class_sampler
 from mxtrain.data.loading.sources import MemorySource, Subset
-from mxtrain.data.spec import Splits
+from mxtrain.data.spec import Splits, build_sampler
 from mxtrain.errors import ConfigError, DataError
 from mxtrain.kvstore.world import World
 from mxtrain.text.sources import LabelledTexts
@@ -226,7 +226,7 @@ def test_unknown_class_names_are_refused(describe_run: Any) -> None:
     mixed = describe_run("dataset.sampler=weighted", "dataset.class_weights={3: 2, cat: 4}").config
     assert json.loads(json.dumps(mixed, sort_keys=True)) == mixed  # as a checkpoint keeps it
     with pytest.raises(ConfigError, match=r"dataset.class_weights: there is no class '12'\..*They are: 0, 1, 2"):
-        weighted.build_sampler(weighted.open(), 0)
+        build_sampler(weighted, weighted.open(), 0)
     with pytest.raises(ConfigError, match="no class 'bb'. Did you mean 'b'"):
         build_class_sampler(LabelledTexts([("x", None)], [0]), ["a", "b"], {"bb": 2.0}, 0)
     for wrong, words in (
@@ -268,7 +268,7 @@ def test_a_source_that_says_no_classes_is_refused() -> None:
     dataset = Digits(sampler="balanced")
     for source in (Unlabelled(), Subset(Unlabelled(), np.arange(2))):
         with pytest.raises(DataError, match=r"Unlabelled does not say which class.*read_labels\(\)"):
-            dataset.build_sampler(Splits(source, source, None, ["a", "b"]), 0)
+            build_sampler(dataset, Splits(source, source, None, ["a", "b"]), 0)
     for labels, words in (([0.5, 1.0], "whole number for each of its 2"), ([0, 2], "sample 1 has the label 2")):
         with pytest.raises(DataError, match=words):
             build_class_sampler(LabelledTexts([("x", None)] * 2, labels), ["a", "b"], {}, 0)

@@ -16,6 +16,7 @@ from mxtrain.text.bilstm import BiLSTM
 from mxtrain.text.question_answering.numpydoc_questions import numpydoc_questions, pattern_answer
 from mxtrain.text.question_answering.questions import read_question_lines, read_squad
 from mxtrain.text.question_answering.squad import Squad
+from mxtrain.types.kinds import TargetKind
 
 pytestmark = pytest.mark.usefixtures("own_cache")
 CONTEXT = "The cat sat on the mat."
@@ -123,8 +124,8 @@ def test_ids_may_be_whole_numbers_in_both_forms(write_dataset: Any, tmp_path: Pa
 
 
 def test_matches_are_marked_where_the_model_knows_a_third_type() -> None:
-    assert Squad().for_model(BiLSTM()).window_settings.marks_matches
-    assert not Squad().for_model(Bert()).window_settings.marks_matches
+    assert Squad().for_run(TargetKind, BiLSTM()).window_settings.marks_matches
+    assert not Squad().for_run(TargetKind, Bert()).window_settings.marks_matches
     with pytest.raises(ValidationError, match="leaves no room for a context"):
         Squad(max_length=64, max_question=64)
 

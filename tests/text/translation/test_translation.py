@@ -14,6 +14,7 @@ from in_threads import Rendezvous, Threads
 from low_precision import needs_bfloat16
 
 from mxtrain.cli.dispatch import run
+from mxtrain.data.spec import samples_per_step
 from mxtrain.engine.backend import mx, nd
 from mxtrain.errors import ConfigError
 from mxtrain.kvstore.world import World
@@ -97,7 +98,7 @@ def test_the_loss_is_the_mean_over_the_tokens_of_the_batch(describe_run: Any, pa
     device = mx.cpu(0)
     batches = list(
         build_loader(
-            description, splits.train, signature, device, train=True, batch_size=description.dataset.samples_per_step
+            description, splits.train, signature, device, train=True, batch_size=samples_per_step(description.dataset)
         ).epoch()
     )
     counts = [(batch.targets[0].asnumpy() >= 0).sum(1) for batch in batches]

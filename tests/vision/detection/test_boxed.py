@@ -8,6 +8,7 @@ import pytest
 from boxed_files import NAMES, write_voc
 
 from mxtrain.errors import CheckpointError, ConfigError
+from mxtrain.types.kinds import TargetKind
 from mxtrain.vision.detection.centernet_fpn import CenterNetFPN
 from mxtrain.vision.detection.digit_scenes import DigitScenes
 from mxtrain.vision.detection.gluoncv_centernet import GluonCVCenterNet
@@ -59,14 +60,14 @@ def voc(tmp_path, **settings):
     ],
 )
 def test_a_network_has_the_size_that_it_was_published_for(tmp_path, model, side):
-    dataset = voc(tmp_path).for_model(model)
+    dataset = voc(tmp_path).for_run(TargetKind, model)
     assert dataset.infer_signature(dataset.open(), model).shape == (3, side, side)
-    assert voc(tmp_path / "other", image_size=[64, 96]).for_model(model).image_size == [64, 96]
+    assert voc(tmp_path / "other", image_size=[64, 96]).for_run(TargetKind, model).image_size == [64, 96]
 
 
 def test_scenes_keep_their_size():
-    scenes = DigitScenes().for_target(Boxes)
-    assert scenes.for_model(YOLO3()).image_size == [64, 64]
+    scenes = DigitScenes().for_run(Boxes)
+    assert scenes.for_run(TargetKind, YOLO3()).image_size == [64, 64]
 
 
 def test_a_run_is_not_continued_in_another_size(tmp_path):

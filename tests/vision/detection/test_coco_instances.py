@@ -27,7 +27,7 @@ from mxtrain.vision.kinds import Masks
 
 def opened(root: Path, **options: Any) -> Any:
     options = {"image_size": [64, 64], **options}
-    return Coco(root=str(root), **options).for_target(Masks).open()
+    return Coco(root=str(root), **options).for_run(Masks).open()
 
 
 @pytest.fixture

@@ -8,15 +8,15 @@ from typing import Any, Dict, Sequence
 import numpy as np
 import pytest
 
-from mxtrain.data.spec import BaseDataset
 from mxtrain.errors import ConfigError
 from mxtrain.vision.detection.coco_results import coco_ids
 from mxtrain.vision.detection.signature import BoxSignature
 from mxtrain.vision.detection.task import Detection
+from mxtrain.vision.images.dataset import Dataset
 from mxtrain.vision.images.settings import Decoding
 
 
-class Numbered(BaseDataset):
+class Numbered(Dataset):
     """Annotations that know some images."""
 
     known: Dict[str, int] = {}

@@ -39,7 +39,7 @@ def root(tmp_path: Path) -> Path:
 
 def opened(root: Path, **options: Any) -> Any:
     options = {"classes": ["cat", "Dog"], "image_size": [64, 64], **options}
-    dataset = Voc(root=str(root), **options).for_target(Masks)
+    dataset = Voc(root=str(root), **options).for_run(Masks)
     assert type(dataset) is VocInstances
     return dataset.open()
 

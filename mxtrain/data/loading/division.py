@@ -1,0 +1,67 @@
+"""Division of samples into those for training, validation and testing."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Optional, Tuple, TypeVar
+
+from mxtrain.data.loading.folds import Fold, split_fold
+from mxtrain.data.loading.splitting import split_indices
+
+if TYPE_CHECKING:
+    import numpy as np
+
+Part = TypeVar("Part")
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Division:
+    """Settings by which a dataset divides its samples.
+
+    Attributes:
+        val_fraction, test_fraction: shares of samples that are held out if the format has no such split.
+        seed: seed of the choice.
+        fold: the fold that is the validation split; None = there are no folds.
+    """
+
+    val_fraction: float
+    test_fraction: float
+    seed: int
+    fold: Optional[Fold] = None
+
+    def divide(
+        self,
+        label_N: np.ndarray,
+        has_val: bool = False,
+        has_test: bool = False,
+        group_N: Optional[np.ndarray] = None,
+    ) -> Tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Returns the ascending indices of the training, validation and test samples among those for training.
+
+        Args:
+            label_N: class indices; all equal if samples have no class.
+            has_val, has_test: whether there are other samples for that split, so that none are held out. With folds, a
+                validation split of the dataset's own counts as well, so that test samples are those of a run without.
+            group_N: number of the group of each sample, of a dataset whose folds are made by columns.
+
+        Raises:
+            ConfigError, DataError: the samples cannot be divided into these folds.
+        """
+        val_fraction = 0.0 if has_val else self.val_fraction
+        test_fraction = 0.0 if has_test else self.test_fraction
+        if self.fold is None:
+            return split_indices(label_N, val_fraction, test_fraction, self.seed)
+        return split_fold(label_N, self.fold, val_fraction, test_fraction, self.seed, group_N)
+
+    def own_validation(self, val: Optional[Part]) -> Optional[Part]:
+        """Returns the validation samples of the dataset's own split; None if there is none or a fold replaces it.
+
+        `divide` must be told about the split as it is before this call.
+        """
+        if val is not None and self.fold is not None:
+            log.info("trainer.folds: the folds are made of the training samples, and the validation split is not used")
+            return None
+        return val
