@@ -20,7 +20,7 @@ import mxtrain
 from mxtrain.cli.dispatch import run
 from mxtrain.errors import ConfigError
 from mxtrain.exporting.folder import new_folder
-from mxtrain.terminal.progress import ProgressDisplay
+from mxtrain.terminal.progress import ProgressDisplay, WorkProgress
 
 pytestmark = pytest.mark.usefixtures("own_cache")
 KSERVE = "for=kserve and storage=URI belong together"
@@ -85,7 +85,8 @@ def test_fixed_sizes_are_named_and_stages_are_shown(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     stages: List[str] = []
-    monkeypatch.setattr(ProgressDisplay, "begin", lambda self, what, total: stages.append(what))
+    for progress in (ProgressDisplay, WorkProgress):
+        monkeypatch.setattr(progress, "begin", lambda self, what, total: stages.append(what))
     exported = export(*CASES["lenet"])
     sentence = "height and width are fixed at 8 x 8: the network computes no other sizes"
     assert json.loads((exported / "export.json").read_text())["fixed"] == sentence

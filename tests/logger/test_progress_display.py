@@ -7,7 +7,7 @@ import re
 import time
 from typing import Callable
 
-from mxtrain.terminal.progress import ProgressDisplay
+from mxtrain.terminal.progress import SILENT, ProgressDisplay
 
 
 class Terminal(io.StringIO):
@@ -40,6 +40,19 @@ def test_lines_say_how_far_it_is() -> None:
         display.advance(500)
         wait_until(lambda: re.search(r"reading 500 of 2,000 \(25%\), \d+\.\ds left\n", stream.getvalue()) is not None)
     assert "\x1b" not in stream.getvalue()
+
+
+def test_display_is_opened_again() -> None:
+    stream = io.StringIO()
+    display = ProgressDisplay(stream, quiet_s=0.01, plain_interval_s=0.01)
+    for name in ("reading", "writing"):
+        with display:
+            display.begin(name, 0)
+            wait_until(lambda name=name: name in stream.getvalue())  # type: ignore[misc]
+        assert not display._thread.is_alive()
+    with SILENT:
+        SILENT.begin("nothing", 1)
+        SILENT.advance(1)
 
 
 def test_a_bar_is_gone_when_all_is_done() -> None:
