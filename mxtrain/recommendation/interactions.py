@@ -69,9 +69,9 @@ class InteractionTable(InteractionDataset):
     decimal: Decimal = "."
     """Decimal sign of the numbers in both, "." or ","."""
     buckets: Positive = 1000
-    """Of a hashed column of both: each value has the id of crc32(value) modulo this."""
+    """Number of ids of a hashed column of users or items: each value has the id crc32(value) modulo this."""
     min_count: Positive = 1
-    """Of a category of both: how many users or items must have a value for it to have an id of its own."""
+    """Number of users or items that must have a category for it to get an id of its own."""
 
     @pydantic.model_validator(mode="after")
     def _check_rating(self) -> InteractionTable:

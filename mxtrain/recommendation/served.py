@@ -27,7 +27,7 @@ RANKS = ([2], [2, 2], [1, 2], [1, 2, 2, 1])
 """Dimensions of the inputs of networks that recommend: ids of users and candidates in one array, perhaps numbers; or
 users and candidates, perhaps histories and their lengths."""
 KINDS = ("category", "hashed", "number")
-"""Of columns with features."""
+"""Kinds of columns with features."""
 FORM: Dict[str, JsonForm] = {
     "signature": {**RecommendationSignature.form, "shape": [[int]]},
     "facts": {"max_history": int, "split_seed": int, "missing?": [str], "decimal?": str, "*": object},

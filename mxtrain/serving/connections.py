@@ -24,7 +24,7 @@ from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 MAX_HEAD_BYTES = 1 << 16
-"""Of the request line and the header fields."""
+"""Limit of the request line and the header fields."""
 MAX_JOINED_BYTES = 1 << 16
 """Larger bodies are not copied behind their head."""
 MAX_PIPELINED = 4

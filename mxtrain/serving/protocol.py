@@ -29,7 +29,7 @@ TEXT_INPUT = "text_input"
 MAX_ID = 200
 MAX_DIMENSIONS = 16
 MAX_DIGITS = 15
-"""Of the number in a header."""
+"""Limit of the digits of a number in a header."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""What an exported network computes beside its outputs, and what the reader of its folder knows of the task."""
+"""Outputs of exported networks beside those of the task, and facts of the task for the reader of an exported folder."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("mxtrain")
 SHARE_OF_MEMORY = 0.5
-"""Of the free memory, that the estimate for a step may take: it can be off by a factor of two."""
+"""Share of the free memory that the estimate for a step may take: it can be off by a factor of two."""
 TRACED_SAMPLES = 2
 
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 ARRAYS_PER_OUTPUT = 2
 """An operator's output is kept for the backward pass, and its gradient is as large."""
 ASSUMED_FLOPS = 100e9
-"""Of a CPU, per second, for the question whether an epoch is long enough to measure the machine."""
+"""Operations per second of a CPU, to decide if an epoch is long enough to measure the machine."""
 SAID_FROM_S, SAID_FROM_BYTES = 20.0, 1 << 30
 """Runs that need less are not worth a sentence."""
 

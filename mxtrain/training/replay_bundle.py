@@ -38,7 +38,7 @@ BUNDLE, ARRAYS = "bundle.json", "arrays.npz"
 FORMAT, VERSION = "mxtrain-replay", 1
 MAX_WEIGHT_BYTES = 1 << 27
 MAX_BATCH_BYTES = 1 << 26
-"""Of a larger batch, the first samples are kept."""
+"""Limit of a kept batch; of a larger one the first samples are kept."""
 MAX_ARRAYS_BYTES = MAX_WEIGHT_BYTES + MAX_BATCH_BYTES + (1 << 24)
 MAX_JSON_BYTES = 1 << 24
 MAX_NUM_ARRAYS = 100_000

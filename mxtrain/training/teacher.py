@@ -87,7 +87,7 @@ class Teacher:
     def _build_operator(self, network: gluon.Block, signature: Signature, device: Context) -> None:
         shapes = shapes_of(signature.shape)
         self.feature_shapes: List[Tuple[int, ...]] = []
-        """Of each feature, for one sample."""
+        """Shape of each feature, for one sample."""
         if self._features:
             expose_layers(network, self._features, "distillation.features")
         try:

@@ -41,9 +41,9 @@ class AverageSettings(Spec):
     """How to average several runs: greedy = only the runs that improve the validation metric; uniform = all runs;
     null = the last checkpoints of one run."""
     which: Literal["best", "last"] = "best"
-    """Of a soup: the checkpoint of each run to use, its best or its last one."""
+    """For a soup: the checkpoint of each run to use, its best or its last one."""
     out: Optional[OutputFolder] = None
-    """Of a soup: folder of the new checkpoint; null = averaged/greedy-soup or uniform-soup of the first run."""
+    """Folder of the new checkpoint of a soup; null = averaged/greedy-soup or uniform-soup of the first run."""
 
 
 @dataclass(frozen=True)

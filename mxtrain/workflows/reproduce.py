@@ -47,7 +47,7 @@ class ReproduceSettings(Spec):
 
 @dataclass(frozen=True)
 class Conditions:
-    """What may make the results of two runs differ.
+    """Conditions that can make the results of two runs differ.
 
     Attributes:
         original: the run that is reproduced.

@@ -46,7 +46,7 @@ _DIFFICULT_COLUMN = 5
 
 
 class BoxRecords:
-    """Those records of a .rec file that have boxes, as `EncodedImages`."""
+    """Records of a .rec file that have boxes, as `EncodedImages`."""
 
     def __init__(self, records: RecordFile, number_P: Sequence[int]) -> None:
         self._records, self._number_P = records, list(number_P)
