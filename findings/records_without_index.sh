@@ -2,8 +2,9 @@
 # mxnet 1.9.1
 # Guess: ImageRecordUInt8Iter gives each record once, says in `pad` how many samples of the last batch are repeated, and
 # in `index` which records a batch has, from the .idx file.
-# What happened: with round_batch=False the last of five batches of 64 has 44 records and 20 repetitions of others, and pad is 0 for all: metrics count 320 samples of 300. `index` is 0 for every sample, with an .idx file whose
-# ids are 0 to 299. Exit code 0 as long as this is so.
+# What happened: with round_batch=False the last of five batches of 64 has 44 records and 20 repetitions of others, and
+# pad is 0 for all: metrics count 320 samples of 300. `index` is 0 for every sample, with an .idx file whose ids are 0
+# to 299. Exit code 0 as long as this is so.
 set -euo pipefail
 folder="$(mktemp -d)"
 trap 'rm -rf "$folder"' EXIT
