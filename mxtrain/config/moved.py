@@ -72,7 +72,6 @@ MOVED: Dict[str, str] = {
     "mxtrain.cli.program": "mxtrain.terminal.program",
     "mxtrain.cli.ranges": "mxtrain.composing.ranges",
     "mxtrain.cli.recorded": "mxtrain.composing.recorded",
-    "mxtrain.cli.restored": "mxtrain.composing.restored",
     "mxtrain.cli.run": "mxtrain.cluster.launch.run",
     "mxtrain.cli.run_dir_rollback": "mxtrain.cluster.launch.run_dir_rollback",
     "mxtrain.cli.run_folders": "mxtrain.archive.run_folders",
