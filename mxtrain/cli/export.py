@@ -11,7 +11,7 @@ from mxtrain.cli.restored import restore_run
 from mxtrain.composing import arguments as command_line
 from mxtrain.composing.settings import refuse_misspelled_groups, split_settings
 from mxtrain.errors import EXIT_FINISHED, ConfigError
-from mxtrain.exporting.comparison import remarks_of, table_of
+from mxtrain.exporting.compression_report import remarks_of, table_of
 from mxtrain.terminal.progress import ProgressDisplay
 from mxtrain.terminal.tables import print_rows
 from mxtrain.workflows.export import ExportSettings, check_settings, export

@@ -15,7 +15,7 @@ import numpy as np
 from mxtrain.checkpoint.ranking import ROUNDING
 from mxtrain.errors import ConfigError, WorseThanAllowed
 from mxtrain.exporting import quantize, standalone
-from mxtrain.exporting.comparison import FLOAT32
+from mxtrain.exporting.compression_report import FLOAT32
 from mxtrain.exporting.proof import with_onnx
 from mxtrain.parallel.recurrent_state import RecurrentState
 from mxtrain.runtime.amx import cpu_flags

@@ -16,7 +16,7 @@ import mxtrain
 from mxtrain.config.libraries import missing_message, require_library
 from mxtrain.errors import DataError, LoaderError
 from mxtrain.exporting import standalone
-from mxtrain.exporting.comparison import remarks_of, table_of
+from mxtrain.exporting.compression_report import remarks_of, table_of
 from mxtrain.exporting.standalone import UnusableFolder
 from mxtrain.files.durable import encode_json, fsync_directory, replace_file
 from mxtrain.files.regular_files import read_regular

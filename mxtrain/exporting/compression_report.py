@@ -1,4 +1,4 @@
-"""The comparison of a smaller form of a network with float32, as it is shown to people. Imports no MXNet."""
+"""The report about a smaller form of a network beside float32, as text. Imports no MXNet."""
 
 from __future__ import annotations
 
