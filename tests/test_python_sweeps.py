@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 
 import mxtrain
 from mxtrain.cli import dispatch
+from mxtrain.cluster.launch.outcome import Outcome
 
 FAST = ("debug=fast", "model=mlp", "logger=jsonl")
 
@@ -56,6 +58,16 @@ def test_wrong_arguments_are_refused_before_anything_is_written(
     assert list(tmp_path.iterdir()) == []
 
 
+def test_sweep_without_a_measured_job_has_no_best_run(tmp_path: Path) -> None:
+    failed = Outcome(0, ["a=1", "b=2"], str(tmp_path / "0"), "failed", 3, "NaN", 2, None, swept=["a"])
+    found = mxtrain.Sweep(tmp_path, 3, [failed])
+    assert found.best_run is None and mxtrain.Sweep(tmp_path, 0, []).best_run is None
+    assert found.rows() == [{"job": 0, "a": "1", "state": "failed", "metric": None, "best": None, "step": 2}]
+    best = {"metric": "val/loss", "value": 0.5, "step": 2}
+    measured = mxtrain.Sweep(tmp_path, 3, [replace(failed, best=best), failed])
+    assert measured.best_run is not None and measured.best_run.path == tmp_path / "0"
+
+
 def test_objects_cannot_be_swept() -> None:
     with pytest.raises(mxtrain.ConfigError, match="sweep: callback.*is an object"):
         mxtrain.sweep(*FAST, callback=print)
@@ -89,5 +101,7 @@ def test_explain_is_what_the_command_prints(capsys: Any) -> None:
 def test_explain_lists_the_settings_and_options_of_a_group() -> None:
     found = mxtrain.explain("model", "model=lenet")
     assert found.chosen == ["lenet"] and "mlp" in found.options and found.place.endswith("lenet.yaml")
-    assert found.settings and all(setting.path.startswith("model.") for setting in found.settings)
+    paths = [setting.path for setting in found.settings]
+    assert "model.freeze" in paths and all(path.startswith("model.") for path in paths)
+    assert "model._target_" not in paths
     assert str(found).startswith("model=lenet (")
