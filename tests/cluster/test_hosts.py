@@ -96,6 +96,18 @@ SLURM = {
 }
 
 
+def test_only_socket_files_of_a_run_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(launch_spec, "SOCKETS", tmp_path)
+    root = launch_spec.local_root("zmq")
+    assert root.port != launch_spec.local_root("zmq").port and root.is_local
+    with socket.socket(socket.AF_UNIX) as own, socket.socket(socket.AF_UNIX) as other:
+        own.bind(str(tmp_path / str(root.port)))
+        other.bind(str(tmp_path / str(root.port + 3)))
+        (tmp_path / str(root.port + 2)).touch()
+        root.remove_sockets(3)
+    assert sorted(int(path.name) - root.port for path in tmp_path.iterdir()) == [2, 3]
+
+
 def test_ranks_are_scheduler_servers_workers(monkeypatch: pytest.MonkeyPatch) -> None:
     cluster = Cluster(workers=2, servers=1)
     told = [launched_environment(cluster, "zmq", {**OMPI, "OMPI_COMM_WORLD_RANK": str(rank)}) for rank in range(4)]
