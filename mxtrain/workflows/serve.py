@@ -14,7 +14,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Callable, ContextManager, Dict, Iterable, List, Mapping, Optional, Tuple, Type
 
-from mxtrain.archive.run_folders import paths_in
 from mxtrain.checkpoint import holds_checkpoint
 from mxtrain.cluster.reported_cause import ReportedCause
 from mxtrain.config.libraries import EXTRAS, check_versions, missing_message
@@ -128,6 +127,8 @@ def serve(*folders: Any, token: str = "", **settings: Any) -> RunningServer:
     >>> with mxtrain.serve("outputs/mlp", port=0) as server:
     ...     print(server.url, server.models)
     """
+    from mxtrain.archive.run_folders import paths_in  # the command does not need what this imports
+
     named: List[Tuple[str, str]] = []
     for one in folders:
         if isinstance(one, Mapping):
