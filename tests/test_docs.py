@@ -16,6 +16,7 @@ import pytest
 import yaml
 
 from mxtrain.archive.filter import parse_filter
+from mxtrain.cli import arguments as command_line
 from mxtrain.cli.clean import CleanOptions
 from mxtrain.cli.data import DataSettings, refuse_unknown_words
 from mxtrain.cli.diff import DiffOptions
@@ -26,13 +27,12 @@ from mxtrain.cli.report import ReportOptions
 from mxtrain.cli.run_words import parse_words
 from mxtrain.cli.runs import RunsOptions
 from mxtrain.cli.serve import ServeSettings
+from mxtrain.cli.settings import split_settings
 from mxtrain.cli.tune import TuneSettings, study_of
 from mxtrain.cluster.launch.study import describe_study
 from mxtrain.cluster.launch.sweep import jobs
-from mxtrain.composing import arguments as command_line
 from mxtrain.composing.composer import Composer
 from mxtrain.composing.restored import refuse_what_only_trains
-from mxtrain.composing.settings import split_settings
 from mxtrain.composing.trackers import tracker_of
 from mxtrain.config.groups import describe
 from mxtrain.config.specs import import_target

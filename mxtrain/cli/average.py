@@ -11,11 +11,10 @@ import sys
 from pathlib import Path
 from typing import Sequence
 
+from mxtrain.cli import arguments as command_line
 from mxtrain.cli.commands import Command
-from mxtrain.cli.restored import restore_run
-from mxtrain.composing import arguments as command_line
-from mxtrain.composing.restored import one_run
-from mxtrain.composing.settings import refuse_misspelled_groups, split_settings
+from mxtrain.cli.restored import one_run, restore_run
+from mxtrain.cli.settings import refuse_misspelled_groups, split_settings
 from mxtrain.errors import EXIT_FINISHED, ConfigError
 from mxtrain.terminal.console import open_console
 from mxtrain.terminal.program import program

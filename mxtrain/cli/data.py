@@ -5,12 +5,12 @@ from __future__ import annotations
 
 from typing import Optional, Sequence
 
+from mxtrain.cli import arguments as command_line
 from mxtrain.cli.artifacts import show_artifacts
 from mxtrain.cli.commands import COMMANDS, Command
-from mxtrain.composing import arguments as command_line
+from mxtrain.cli.settings import split_settings
 from mxtrain.composing.composer import Composer
 from mxtrain.composing.environment import compose_dataset
-from mxtrain.composing.settings import split_settings
 from mxtrain.data.corpus.cached_data import data_cache_folder, list_cached_data, remove_cached_data
 from mxtrain.errors import EXIT_FINISHED, ConfigError, DataError, did_you_mean
 from mxtrain.terminal.progress import ProgressDisplay

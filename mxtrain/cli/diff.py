@@ -12,9 +12,9 @@ import sys
 from functools import partial
 from typing import Literal, Sequence, Tuple
 
+from mxtrain.cli.arguments import Arguments
 from mxtrain.cli.commands import Command
 from mxtrain.cli.run_words import is_table, parse_words, print_json
-from mxtrain.composing.arguments import Arguments
 from mxtrain.composing.restored import restore
 from mxtrain.errors import EXIT_FINISHED, ConfigError
 from mxtrain.terminal.tables import on_one_line, print_rows

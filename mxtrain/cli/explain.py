@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Sequence
 
+from mxtrain.cli import arguments as command_line
 from mxtrain.cli.commands import Command
-from mxtrain.composing import arguments as command_line
 from mxtrain.composing.composer import Composer
 from mxtrain.composing.explain import explain
 from mxtrain.errors import ConfigError

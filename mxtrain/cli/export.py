@@ -6,10 +6,10 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Sequence
 
+from mxtrain.cli import arguments as command_line
 from mxtrain.cli.commands import Command
 from mxtrain.cli.restored import restore_run
-from mxtrain.composing import arguments as command_line
-from mxtrain.composing.settings import refuse_misspelled_groups, split_settings
+from mxtrain.cli.settings import refuse_misspelled_groups, split_settings
 from mxtrain.errors import EXIT_FINISHED, ConfigError
 from mxtrain.exporting.compression_report import remarks_of, table_of
 from mxtrain.terminal.progress import ProgressDisplay

@@ -7,12 +7,12 @@ import logging
 from pathlib import Path
 from typing import Sequence
 
+from mxtrain.cli import arguments as command_line
 from mxtrain.cli.commands import Command
+from mxtrain.cli.settings import split_settings
 from mxtrain.cluster.launch.range_test import run_range_test
-from mxtrain.composing import arguments as command_line
 from mxtrain.composing.composer import Composer
 from mxtrain.composing.environment import compose_and_check
-from mxtrain.composing.settings import split_settings
 from mxtrain.errors import EXIT_FINISHED
 from mxtrain.terminal.progress import ProgressDisplay
 from mxtrain.workflows.lr_find import LrFindSettings

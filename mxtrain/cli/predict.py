@@ -8,11 +8,10 @@ import sys
 from contextlib import contextmanager
 from typing import Iterator, Optional, Sequence, TextIO
 
+from mxtrain.cli import arguments as command_line
 from mxtrain.cli.commands import Command
-from mxtrain.cli.restored import restore_run
-from mxtrain.composing import arguments as command_line
-from mxtrain.composing.restored import one_run
-from mxtrain.composing.settings import refuse_misspelled_groups, split_settings
+from mxtrain.cli.restored import one_run, restore_run
+from mxtrain.cli.settings import refuse_misspelled_groups, split_settings
 from mxtrain.errors import ConfigError
 from mxtrain.task.prediction_format import PredictionFormat
 from mxtrain.task.spec import Task

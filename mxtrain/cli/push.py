@@ -9,11 +9,11 @@ import logging
 from pathlib import Path
 from typing import Optional, Sequence
 
+from mxtrain.cli import arguments as command_line
 from mxtrain.cli.commands import Command
-from mxtrain.composing import arguments as command_line
+from mxtrain.cli.restored import one_run
+from mxtrain.cli.settings import split_settings
 from mxtrain.composing.composer import Composer
-from mxtrain.composing.restored import one_run
-from mxtrain.composing.settings import split_settings
 from mxtrain.composing.trackers import tracker_of
 from mxtrain.errors import EXIT_CRASHED, EXIT_FINISHED, ConfigError
 from mxtrain.types import Spec

@@ -12,10 +12,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Sequence
 
+from mxtrain.cli import arguments as command_line
 from mxtrain.cli.commands import Command
-from mxtrain.composing import arguments as command_line
+from mxtrain.cli.settings import refuse_misspelled_groups, split_settings
 from mxtrain.composing.replayed import StepRestorer
-from mxtrain.composing.settings import refuse_misspelled_groups, split_settings
 from mxtrain.errors import EXIT_FINISHED, ConfigError
 from mxtrain.files.durable import encode_json
 from mxtrain.workflows.output_file import open_output_file

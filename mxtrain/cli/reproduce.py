@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Sequence
 
 from mxtrain.archive.meta import read_recorded_run
+from mxtrain.cli import arguments as command_line
 from mxtrain.cli.commands import Command
-from mxtrain.composing import arguments as command_line
+from mxtrain.cli.restored import one_run
+from mxtrain.cli.settings import refuse_misspelled_groups, split_settings
 from mxtrain.composing.composer import Composer
 from mxtrain.composing.recorded import compose_recorded
-from mxtrain.composing.restored import one_run
-from mxtrain.composing.settings import refuse_misspelled_groups, split_settings
 from mxtrain.config.override_text import quote
 from mxtrain.errors import EXIT_CRASHED, EXIT_FINISHED, ConfigError
 from mxtrain.workflows.reproduce import Conditions, ReproduceResult, ReproduceSettings, reproduce_run

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import shlex
 from typing import Sequence, Tuple, Type, TypeVar
 
-from mxtrain.composing import arguments as command_line
-from mxtrain.composing.arguments import Arguments
-from mxtrain.composing.restored import one_run, restore
-from mxtrain.composing.settings import refuse_misspelled_groups, split_settings
+from mxtrain.cli import arguments as command_line
+from mxtrain.cli.arguments import Arguments
+from mxtrain.cli.settings import refuse_misspelled_groups, split_settings
+from mxtrain.composing.restored import latest_runs, restore
 from mxtrain.errors import ConfigError
 from mxtrain.training.restored_run import RestoredRun
-from mxtrain.types import Spec
+from mxtrain.types import Spec, expand_path
 
 S = TypeVar("S", bound=Spec)
 
@@ -46,3 +48,21 @@ def restore_run(parsed: Arguments, settings: Spec, overrides: Sequence[str], com
         command=command,
         settings=type(settings).model_fields,
     )
+
+
+def one_run(parsed: Arguments, command: str) -> str:
+    """Returns the run or checkpoint that was named.
+
+    Raises:
+        ConfigError: none was; names the path that was taken for a setting, or lists the latest runs here.
+    """
+    if parsed.positionals:
+        return parsed.positionals[0]
+    for word in parsed.overrides:
+        if os.path.exists(path := expand_path(word)):
+            raise ConfigError(
+                f"{shlex.quote(word)} was taken for a setting, since it begins with ~ or holds =. The path that is "
+                f"there is written {shlex.quote(os.path.abspath(path))}."
+            )
+    hint = latest_runs(command)
+    raise ConfigError(f"{command} takes a run directory or a checkpoint.{hint}")

@@ -7,9 +7,9 @@ import sys
 from dataclasses import replace
 from typing import Any, Dict, List, Sequence, Tuple, Type, TypeVar
 
-from mxtrain.composing import arguments as command_line
-from mxtrain.composing.arguments import Arguments
-from mxtrain.composing.settings import split_settings
+from mxtrain.cli import arguments as command_line
+from mxtrain.cli.arguments import Arguments
+from mxtrain.cli.settings import split_settings
 from mxtrain.errors import ConfigError, did_you_mean
 from mxtrain.files.durable import encode_json
 from mxtrain.types import Spec, expand_path

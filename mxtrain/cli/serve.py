@@ -11,9 +11,9 @@ from contextlib import ExitStack
 from dataclasses import replace
 from typing import Dict, Sequence
 
+from mxtrain.cli import arguments as command_line
 from mxtrain.cli.commands import Command
-from mxtrain.composing import arguments as command_line
-from mxtrain.composing.settings import split_settings
+from mxtrain.cli.settings import split_settings
 from mxtrain.errors import ConfigError, did_you_mean
 from mxtrain.serving.spec import ServeSettings as ServeSettings  # its help is shown
 from mxtrain.terminal.progress import ProgressDisplay

@@ -11,9 +11,9 @@ from typing import List, Sequence
 
 from hydra.core.hydra_config import HydraConfig
 
+from mxtrain.cli import arguments as command_line
+from mxtrain.cli.arguments import Arguments
 from mxtrain.cli.commands import COMMANDS, command_lines
-from mxtrain.composing import arguments as command_line
-from mxtrain.composing.arguments import Arguments
 from mxtrain.composing.composer import Composed, Composer
 from mxtrain.composing.config_files import CONFIG_NAME
 from mxtrain.composing.mistakes import did_you_mean_any, nearest_settings, settings_of

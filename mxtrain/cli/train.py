@@ -6,9 +6,9 @@ import json
 import os
 from typing import Sequence
 
+from mxtrain.cli import arguments as given_arguments
 from mxtrain.cli.commands import Command
 from mxtrain.cluster.launch.worker_script import SCRIPT, run_script
-from mxtrain.composing import arguments as given_arguments
 from mxtrain.composing.composer import Composer
 from mxtrain.composing.environment import compose_and_check
 from mxtrain.config.groups import Description, describe

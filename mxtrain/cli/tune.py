@@ -12,14 +12,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Iterator, List, Sequence, Tuple
 
+from mxtrain.cli import arguments as command_line
+from mxtrain.cli.arguments import Arguments
 from mxtrain.cli.commands import COMMANDS, Command
+from mxtrain.cli.settings import refuse_misspelled_groups, split_settings
 from mxtrain.cli.study_table import print_study
 from mxtrain.cluster.launch.outcome import print_cause
 from mxtrain.cluster.launch.study import begin_study, open_study, refuse_other_settings, require_trusted_storage
 from mxtrain.cluster.stopping import exit_code_of_signal
-from mxtrain.composing import arguments as command_line
-from mxtrain.composing.arguments import Arguments
-from mxtrain.composing.settings import refuse_misspelled_groups, split_settings
 from mxtrain.config.override_text import key_of
 from mxtrain.errors import EXIT_CRASHED, EXIT_FINISHED, ConfigError, did_you_mean
 from mxtrain.terminal.program import program

@@ -8,12 +8,12 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Sequence
 
+from mxtrain.cli import arguments as command_line
 from mxtrain.cli.commands import Command
+from mxtrain.cli.settings import split_settings
 from mxtrain.cluster.member import find_world
-from mxtrain.composing import arguments as command_line
 from mxtrain.composing.composer import Composer
 from mxtrain.composing.environment import compose_and_check, set_environment
-from mxtrain.composing.settings import split_settings
 from mxtrain.config.groups import Description, describe
 from mxtrain.errors import EXIT_CRASHED, EXIT_FINISHED
 from mxtrain.files.durable import encode_json

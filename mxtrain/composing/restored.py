@@ -13,7 +13,6 @@ from omegaconf import OmegaConf
 
 from mxtrain.checkpoint import Checkpoint, open_checkpoint, require_run_state
 from mxtrain.checkpoint.folder import run_dir_of
-from mxtrain.composing.arguments import Arguments
 from mxtrain.composing.composer import Composed, Composer
 from mxtrain.composing.config_files import is_change
 from mxtrain.composing.environment import describe_here
@@ -25,7 +24,6 @@ from mxtrain.runtime import MACHINE_FIELDS, REMOVED_FIELDS
 from mxtrain.terminal.program import program
 from mxtrain.training.fold_results import read_folds
 from mxtrain.training.restored_run import RestoredRun
-from mxtrain.types import expand_path
 
 if TYPE_CHECKING:
     from mxtrain.types.annotations import Config
@@ -221,24 +219,6 @@ def amend(
 def names_of(overrides: Sequence[str]) -> Set[str]:
     """Returns the groups and settings that were typed."""
     return {word.lstrip("+").partition("=")[0] for word in overrides}
-
-
-def one_run(parsed: Arguments, command: str) -> str:
-    """Returns the run or checkpoint that was named.
-
-    Raises:
-        ConfigError: none was; names the path that was taken for a setting, or lists the latest runs here.
-    """
-    if parsed.positionals:
-        return parsed.positionals[0]
-    for word in parsed.overrides:
-        if os.path.exists(path := expand_path(word)):
-            raise ConfigError(
-                f"{shlex.quote(word)} was taken for a setting, since it begins with ~ or holds =. The path that is "
-                f"there is written {shlex.quote(os.path.abspath(path))}."
-            )
-    hint = latest_runs(command)
-    raise ConfigError(f"{command} takes a run directory or a checkpoint.{hint}")
 
 
 def latest_runs(command: str) -> str:

@@ -9,7 +9,7 @@ from typing import List
 import pytest
 
 from mxtrain.cli import main
-from mxtrain.composing.settings import refuse_misspelled, refuse_misspelled_groups
+from mxtrain.cli.settings import refuse_misspelled, refuse_misspelled_groups
 from mxtrain.errors import ConfigError
 
 WORDS = [

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from mxtrain.cli.arguments import parse
 from mxtrain.cli.commands import help_of
+from mxtrain.cli.restored import one_run
 from mxtrain.cluster.launch.outcome import print_cause
-from mxtrain.composing.arguments import parse
-from mxtrain.composing.restored import one_run
 from mxtrain.errors import ConfigError
 from mxtrain.terminal import program as started
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import Dict, List, Sequence, Tuple, Type, TypeVar, Union
 
-from mxtrain.composing.arguments import Arguments
+from mxtrain.cli.arguments import Arguments
 from mxtrain.composing.setting_names import OTHER_NAMES
 from mxtrain.config.specs import validate
 from mxtrain.errors import ConfigError, did_you_mean, nearest
