@@ -18,6 +18,7 @@ def test_folders_without_targets_are_read_by_their_task() -> None:
         assert targets_in({"task": task}) == [target]
     assert targets_in({"task": ["unknown"]}) == [""]
     assert targets_in({"task": "regression", "targets": ["Dose", "Number"]}) == ["Dose", "Number"]
+    assert targets_in({"task": "regression", "targets": []}) == []
 
 
 def test_names_of_a_kind_end_before_the_base_class() -> None:
