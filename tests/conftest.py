@@ -39,23 +39,29 @@ kept = {"bytes": 1 << 29}
 """Memory after it was looked for last what nobody needs."""
 
 
+SET_BY_LIBRARIES = frozenset({"KMP_INIT_AT_FORK", "KMP_DUPLICATE_LIB_OK", "CRC32C_SW_MODE"})
+"""Environment variables that scikit-learn and TensorBoard set where they are imported."""
+
+
 @pytest.fixture(autouse=True)
 def no_leaks():
     """A test that leaves a thread of ours or a changed environment behind has found a defect."""
     before = dict(os.environ)
     yield
-    changed = {k for k in set(before) | set(os.environ) if before.get(k) != os.environ.get(k)} - {"PYTEST_CURRENT_TEST"}
-    for name in changed:
+    names = {*before, *os.environ} - {"PYTEST_CURRENT_TEST"}
+    changed = {name: os.environ.get(name) for name in names if before.get(name) != os.environ.get(name)}
+    for name in changed:  # the next test must not fail, too
         if name in before:
             os.environ[name] = before[name]
         else:
             del os.environ[name]
-    left = [t.name for t in threading.enumerate() if t.name.startswith(OWN_THREADS) and t.is_alive()]
-    for thread in threading.enumerate():
-        if thread.name.startswith(OWN_THREADS):
-            thread.join(timeout=5)
-    left = [t.name for t in threading.enumerate() if t.name.startswith(OWN_THREADS) and t.is_alive()]
+    threads = [thread for thread in threading.enumerate() if thread.name.startswith(OWN_THREADS)]
+    for thread in threads:
+        thread.join(timeout=5)
+    left = [thread.name for thread in threads if thread.is_alive()]
     assert not left, f"threads left running: {left}"
+    leaked = {name: value for name, value in changed.items() if name not in SET_BY_LIBRARIES}
+    assert not leaked, f"environment variables left changed: {leaked}"
 
 
 @pytest.fixture(autouse=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
+from types import SimpleNamespace
 from typing import Any, Dict, List, Optional, Sequence
 
 import gymnasium
@@ -27,7 +28,10 @@ SMALL: Dict[str, Any] = {"num_envs": 4, "rollout_steps": 6, "batch_size": 8, "ro
 
 
 class Linear:
-    """Stands for a strategy: outputs are a product of observations."""
+    """Stands for a strategy whose network is cut, so that no NumPy function replaces it: outputs are a product of
+    observations."""
+
+    objective, layout = SimpleNamespace(predict_shape=None, input_shape=(1,)), SimpleNamespace(num_stages=2)
 
     def __init__(self, num_inputs: int, num_outputs: int, scale: float = 0.01):
         weight = scale * np.random.RandomState(0).randn(num_inputs, num_outputs)
@@ -35,9 +39,6 @@ class Linear:
 
     def predict(self, inputs: Sequence[Any]) -> Any:
         return (nd.dot(inputs[0].reshape((inputs[0].shape[0], -1)), self.values["weight"]),)
-
-    def on_host(self) -> None:
-        """It is no graph."""
 
 
 def loader_of(settings: Gymnasium, world: Optional[World] = None) -> RolloutLoader:

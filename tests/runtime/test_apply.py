@@ -178,6 +178,8 @@ def test_verify_forbids_tf32_and_a_given_value_decides(monkeypatch: pytest.Monke
     from mxtrain.composing.environment import set_environment
     from mxtrain.parallel.spec import Single
 
+    for name in ("NVIDIA_TF32_OVERRIDE", "MXTRAIN_RUNTIME_SET", "OMP_WAIT_POLICY"):
+        monkeypatch.setenv(name, "")  # so that the end of the test restores it
     found = {}
     for given in ("auto", True, False):
         for exact in (False, True):
