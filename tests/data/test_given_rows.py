@@ -28,14 +28,20 @@ from mxtrain.text.token_classification.conll import Conll
 from mxtrain.text.translation.parallel_text import ParallelText
 
 NAMES = Signature((2,), [0.0, 0.0], [1.0, 1.0], ["age", "o.b"])
-COLUMNS = FeatureColumns.from_json(
-    [
-        {"name": "town", "kind": "category", "vocabulary": ["Ulm", "2"]},
-        {"name": "code", "kind": "hashed", "buckets": 50},
-        {"name": "age", "kind": "number"},
-    ]
-)
-FEATURES = FeatureSignature(((2,), (1,)), class_names=["0", "1"], columns=COLUMNS)
+
+
+def signature_of(canonical: bool) -> FeatureSignature:
+    columns = FeatureColumns.from_json(
+        [
+            {"name": "town", "kind": "category", "vocabulary": ["Ulm", "2"]},
+            {"name": "code", "kind": "hashed", "buckets": 50, "canonical": canonical},
+            {"name": "age", "kind": "number"},
+        ]
+    )
+    return FeatureSignature(((2,), (1,)), class_names=["0", "1"], columns=columns)
+
+
+FEATURES = signature_of(False)
 
 
 @pytest.fixture(autouse=True)
@@ -60,18 +66,20 @@ def test_numbers_match_those_of_a_file_of_json_lines(tmp_path: Path, decimal: st
     assert len(dataset.samples_from({"age": 1, "o.b": 2}, NAMES)) == 1
 
 
-def test_features_match_those_of_a_file_of_json_lines(tmp_path: Path) -> None:
-    dataset, _ = FeatureTable(train="none.csv", missing=["-"], decimal=",").restored(FEATURES, [], "here")
+@pytest.mark.parametrize("canonical", [False, True])
+def test_features_match_those_of_a_file_of_json_lines(tmp_path: Path, canonical: bool) -> None:
+    signature = signature_of(canonical)
+    dataset, _ = FeatureTable(train="none.csv", missing=["-"], decimal=",").restored(signature, [], "here")
     rows = [
         {"town": "Ulm", "code": True, "age": "1,5"},
         {"town": 2, "code": np.float64(7), "age": 2.5},
         {"town": None, "code": "-", "age": float("nan")},
     ]
     path = write_lines(tmp_path / "rows.jsonl", [rows[0], {**rows[1], "code": 7.0}, rows[2]])
-    expected, _ = dataset.open_inputs([path], FEATURES, False, {})
-    encode = FeatureEncoder(COLUMNS)
+    expected, _ = dataset.open_inputs([path], signature, False, {})
+    encode = FeatureEncoder(signature.columns)
     for given in (rows, pytest.importorskip("pandas").DataFrame(rows)):
-        found, _ = open_given(dataset, given, FEATURES)
+        found, _ = open_given(dataset, given, signature)
         for one, two in zip(encode(found, np.arange(3)), encode(expected, np.arange(3))):  # type: ignore[arg-type]
             assert one.dtype == two.dtype
             np.testing.assert_array_equal(one, two)

@@ -13,6 +13,7 @@ import mxtrain
 from mxtrain.cluster.launch import range_test as launch
 from mxtrain.errors import ConfigError, MxtrainError
 from mxtrain.lr_scheduler.range_test import RangeTest
+from mxtrain.terminal.progress import WorkProgress
 from mxtrain.training.lr_range import read_curve
 from mxtrain.workflows.lr_find import LrFindSettings, checked_curve, range_test
 
@@ -78,6 +79,20 @@ def test_lr_find_trains_a_copy_here(tmp_path, monkeypatch, capfd) -> None:
         mxtrain.lr_find(start=1, end=0.1)
     with pytest.raises(ConfigError, match="lr_find trains one fold in a run"):
         mxtrain.lr_find("trainer.folds=3")
+
+
+@pytest.mark.slow
+def test_range_test_ends_at_the_step_that_diverges(describe_run) -> None:
+    class Counted(WorkProgress):
+        steps = 0
+
+        def advance(self, count: int) -> None:
+            self.steps += count
+
+    counted = Counted()
+    settings = LrFindSettings(start=1e-4, end=1e4, steps=60)
+    curve = range_test(describe_run(*WORDS), settings, counted)
+    assert curve.diverged and counted.steps == len(curve.rates) < 60
 
 
 @pytest.mark.slow
