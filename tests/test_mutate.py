@@ -20,6 +20,7 @@ def test_the_line_of_a_fault_is_there_once(fault) -> None:
     assert all((ROOT / name).exists() for name in fault.tests if name.startswith("tests/"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("group", GROUPS)
 def test_changes_are_drawn_by_seed_in_all_areas_and_change_one_statement(group: str) -> None:
     drawn = draw(ROOT, 3, 16, group)

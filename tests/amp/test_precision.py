@@ -50,6 +50,7 @@ def test_another_precision_is_another_run():
     assert differences({"amp": target}, {"amp": {"_target_": "mxtrain.amp.spec.BFloat16", "float32_layers": []}})
 
 
+@pytest.mark.slow
 @needs_bfloat16
 def test_a_run_in_bfloat16_is_resumed_to_the_same_bits_and_evaluated(tmp_path):
     """Three processes train, one evaluates."""
@@ -72,6 +73,7 @@ def test_a_run_in_bfloat16_is_resumed_to_the_same_bits_and_evaluated(tmp_path):
     assert f"{statuses[1]['best']['value']:.4f}" in done.stdout
 
 
+@pytest.mark.slow
 @needs_bfloat16
 def test_no_reference_kernel_is_left(tmp_path):
     """oneDNN's own log of a step of a residual network, whose gradients meet batch norms in many layouts."""

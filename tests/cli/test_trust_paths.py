@@ -89,6 +89,7 @@ def test_every_module_that_composes_or_describes_has_typed_words_or_checks_them(
     }
 
 
+@pytest.mark.slow
 def test_every_reader_of_a_recorded_description_or_of_recorded_words_is_known() -> None:
     """Keys of the files that hold them: study.json, meta.json, checkpoints, bundles, jobs.jsonl, .hydra."""
     keys = {"overrides", "flags", "argv", "description", "working_folder", "overrides.yaml"}

@@ -6,6 +6,7 @@ import itertools
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, List
+from unittest.mock import Mock
 
 import numpy as np
 import onnxruntime
@@ -22,6 +23,7 @@ from mxtrain.exporting.network import Normalisation, _shorter
 from mxtrain.exporting.proof import compare_metrics, differs_at_other_sizes, first_difference
 from mxtrain.exporting.run import _why_fixed
 from mxtrain.exporting.standalone import detections_error
+from mxtrain.parallel.base import IdLimits
 
 
 def test_metrics_may_differ_in_the_sixth_digit() -> None:
@@ -171,11 +173,12 @@ def test_networks_of_one_sample_compute_a_batch_one_by_one(is_open: bool, sizes:
         seen.append(len(inputs["x"]))
         return [2 * inputs["x"]]
 
-    session = SimpleNamespace(run=run, get_outputs=lambda: [SimpleNamespace(name="y")])
+    inputs, outputs = [SimpleNamespace(name="x", shape=[3, 2])], [SimpleNamespace(name="y")]
+    session = SimpleNamespace(run=run, get_inputs=lambda: inputs, get_outputs=lambda: outputs)
     network: Any = SimpleNamespace(
-        enter=lambda arrays: {"x": arrays[0]}, output_names=["y"], num_raw=1, state_shapes=[]
+        enter=lambda arrays: {"x": arrays[0]}, input_names=["x"], output_names=["y"], num_raw=1, state_shapes=[]
     )
-    strategy = proof.OnnxStrategy(SimpleNamespace(strategy=None), network, session, is_open)  # type: ignore[arg-type]
+    strategy = proof.OnnxStrategy(Mock(id_limits=IdLimits()), network, session, is_open)  # type: ignore[arg-type]
     (found,) = strategy.predict([mx.nd.array([[1, 2], [3, 4], [5, 6]])])
     assert found.asnumpy().tolist() == [[2, 4], [6, 8], [10, 12]] and seen == sizes
 

@@ -187,6 +187,7 @@ def raise_cause(run):
     raise MxtrainError(run.cause)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("split", [0, 1])
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
 def test_numbers_that_are_not_finite(split, value, tmp_path) -> None:

@@ -42,6 +42,7 @@ def test_every_option_has_a_direction_but_the_length_of_episodes() -> None:
     assert unknown == ["episode_length"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "words",
     [

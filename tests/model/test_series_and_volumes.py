@@ -18,6 +18,7 @@ def network_of(*layers):
     return network
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("layer, shape", [(nn.Conv1D, SERIES), (nn.Conv3D, VOLUME)])
 def test_weights_can_be_written_after_inference(layer, shape) -> None:
     network = network_of(layer(16, 3))

@@ -237,6 +237,7 @@ def test_gradients_of_the_rows_of_a_batch_alone_give_the_same_bits(describe_run:
     assert found.passed, found
 
 
+@pytest.mark.slow
 @needs_bfloat16
 @pytest.mark.parametrize("model", ["fism", "deepfm"])
 def test_bfloat16_learns_as_much_and_is_the_same_under_a_placement(

@@ -36,6 +36,8 @@ class Linear:
     def __init__(self, num_inputs: int, num_outputs: int, scale: float = 0.01):
         weight = scale * np.random.RandomState(0).randn(num_inputs, num_outputs)
         self.values = {"weight": nd.array(weight)}
+        # In several stages, so that no NumPy function replaces it.
+        self.objective, self.layout = SimpleNamespace(predict_shape=(num_inputs,)), SimpleNamespace(num_stages=2)
 
     def predict(self, inputs: Sequence[Any]) -> Any:
         return (nd.dot(inputs[0].reshape((inputs[0].shape[0], -1)), self.values["weight"]),)

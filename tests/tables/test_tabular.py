@@ -218,6 +218,7 @@ def test_bfloat16_is_the_same_under_a_placement(describe_run: Any) -> None:
     assert found.passed and found.low is not None, found
 
 
+@pytest.mark.slow
 @needs_bfloat16
 def test_bfloat16_ranks_as_well_as_float32(train_run: Any, tmp_path: Path) -> None:
     auc = {}

@@ -45,6 +45,7 @@ def read_rows(content: bytes) -> List[Dict[str, str]]:
     return list(csv.DictReader(io.StringIO(content.decode())))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", list(COLUMNS))
 def test_results_of_samples_add_up_to_those_of_the_split(case: str, describe_run: Any, tmp_path: Path) -> None:
     from mxtrain.engine.backend import mx
@@ -115,6 +116,7 @@ class Links(html.parser.HTMLParser):
         self.links += [values["href"]] if "href" in values else []
 
 
+@pytest.mark.slow
 def test_eval_writes_predictions_worst_images_and_a_page(train_run: Any, tmp_path: Path, capsys: Any) -> None:
     write_images(tmp_path / "photos")
     train_run(

@@ -45,6 +45,7 @@ def test_every_placement_is_one_device(describe_run, placement):
 WIDE = (*SMALL, "amp=bfloat16", "model.num_layers=2", "model.units=64", "model.hidden_size=64")
 
 
+@pytest.mark.slow
 @needs_bfloat16
 def test_bfloat16_under_a_placement_is_bfloat16_on_one_device(describe_run):
     given = (*WIDE, "dataset=masked_text", "parallel=pipeline", "parallel.microbatches=2")
@@ -52,6 +53,7 @@ def test_bfloat16_under_a_placement_is_bfloat16_on_one_device(describe_run):
     assert found.passed and found.dtype == "bfloat16" and found.low is not None, found
 
 
+@pytest.mark.slow
 @needs_bfloat16
 def test_bfloat16_learns_what_float32_learns(train_run, table, tmp_path):
     settings = (

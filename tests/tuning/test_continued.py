@@ -107,6 +107,7 @@ def test_lengths_have_one_value(name: str, ending: str) -> None:
     refuse_unknown_length(TuneSettings(), trainer(), space)
 
 
+@pytest.mark.slow
 def test_a_description_has_the_interval_of_validations() -> None:
     words = ["model=mlp", "optimizer.lr=log(1e-3,1e-1)", "trainer.max_epochs=9", "trainer.val_interval=2"]
     with Composer() as composer:

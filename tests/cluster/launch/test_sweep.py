@@ -110,6 +110,7 @@ def test_loggers_suggest_commands_for_a_sweep(describe_run, tmp_path) -> None:
     assert steps[0][1].endswith(f"--logdir {tmp_path}")
 
 
+@pytest.mark.slow
 def test_a_sweep_over_groups_and_open_settings(mxtrain) -> None:
     done = mxtrain(
         "-m",

@@ -52,7 +52,8 @@ def placed(seed: int) -> Any:
     network = Bigrams()
     network.initialize(mx.init.Normal(1.0))
     values = {name: parameter.data() for name, parameter in distinct_parameters(network).items()}
-    return SimpleNamespace(layout=SimpleNamespace(devices=[[mx.cpu()]]), values=values, network=network)
+    layout, objective = SimpleNamespace(devices=[[mx.cpu()]]), SimpleNamespace(network=network)
+    return SimpleNamespace(layout=layout, values=values, objective=objective)
 
 
 def batch() -> Batch:
