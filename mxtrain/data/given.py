@@ -232,8 +232,8 @@ class GivenDataset(Given, BaseDataset):
     def open_inputs(
         self, names: Sequence[str], signature: Signature, skip_unreadable: bool, unreadable: Dict[int, str]
     ) -> Tuple[GivenSamples, Sequence[str]]:
-        raise DataError(
-            "this run was trained on arrays, so there are no files to predict for. Predict in Python: "
+        raise ConfigError(
+            "predict: this run was trained on arrays, so it reads no files. Give arrays in Python: "
             "mxtrain.load(PATH).predict(x)."
         )
 
