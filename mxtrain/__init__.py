@@ -88,7 +88,7 @@ class _MovedModules:
         """Returns the spec of a module by its old path; None if mxtrain never had it."""
         if not name.startswith("mxtrain.") or name[len("mxtrain.") :] in _MODULES:  # a function must not be replaced
             return None
-        return importlib.import_module("mxtrain.config.moved").find_moved_module(name)  # type: ignore[no-any-return]
+        return importlib.import_module("mxtrain.config.moved").find_moved_module(name)
 
 
-sys.meta_path.append(_MovedModules)  # type: ignore[arg-type]
+sys.meta_path.append(_MovedModules)

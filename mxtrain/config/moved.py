@@ -219,7 +219,7 @@ def moved_names(package: str) -> Callable[[str], Any]:
     def find(name: str) -> Any:
         new = current_path(f"{package}.{name}")
         module_name, _, attribute = new.rpartition(".")
-        if module_name == package:
+        if new == f"{package}.{name}":
             raise AttributeError(f"module '{package}' has no attribute '{name}'")
         _warn(f"{package}.{name}", new, 3)
         return getattr(importlib.import_module(module_name), attribute)

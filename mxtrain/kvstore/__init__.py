@@ -1,5 +1,8 @@
 """Gradient stores: how gradients and parameters are exchanged between devices, processes and machines."""
 
+from typing import TYPE_CHECKING
+
 from mxtrain.config.moved import moved_names
 
-__getattr__ = moved_names(__name__)
+if not TYPE_CHECKING:  # else mypy would accept any name
+    __getattr__ = moved_names(__name__)

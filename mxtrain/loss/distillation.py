@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Callable, Dict, Sequence
 
+from mxtrain.config.moved import moved_names
+
 if TYPE_CHECKING:
     from mxnet import gluon
 
@@ -60,3 +62,7 @@ def expose_layers(network: gluon.Block, layers: Sequence[str], setting: str) -> 
     # own __setattr__; the cached graph of the old forward must be dropped.
     object.__setattr__(network, "hybrid_forward", hybrid_forward)
     network._clear_cached_op()
+
+
+if not TYPE_CHECKING:  # else mypy would accept any name
+    __getattr__ = moved_names(__name__)

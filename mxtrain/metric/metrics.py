@@ -15,6 +15,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, ClassVar, Literal, Sequence
 
+from mxtrain.config.moved import moved_names
 from mxtrain.errors import ConfigError
 from mxtrain.metric.spec import Metric, ratio
 from mxtrain.types import Positive
@@ -306,3 +307,7 @@ class MeanAbsoluteError(ValueMetric):
 
     def error(self, F: OperatorModule, difference_B: Array) -> Array:
         return F.abs(difference_B)
+
+
+if not TYPE_CHECKING:  # else mypy would accept any name
+    __getattr__ = moved_names(__name__)

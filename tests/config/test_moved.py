@@ -50,13 +50,15 @@ def test_classes_of_earlier_options_are_found() -> None:
     assert len(found) > 200 and all(isinstance(one, type) for one in found.values())
 
 
-def test_longest_prefix_decides() -> None:
+def test_longest_prefix_decides(monkeypatch: pytest.MonkeyPatch) -> None:
     assert current_path("mxtrain.parallel.strategies.Data") == "mxtrain.parallel.spec.Data"
     assert current_path("mxtrain.server.table_server.Server") == "mxtrain.kvstore.server.table_server.Server"
     assert current_path("mxtrain.description.trainer.Trainer") == "mxtrain.training.spec.Trainer"
     assert current_path("mxtrain.amp.Float16") == "mxtrain.amp.spec.Float16"
     for unmoved in ("mxtrain.amp.spec.Float16", "mxtrain.servers.X", "shapes.Net", "mxtrain", ""):
         assert current_path(unmoved) == unmoved
+    monkeypatch.setitem(MOVED, "mxtrain.server.table_server.Server", "mxtrain.elsewhere.Server")
+    assert current_path("mxtrain.server.table_server.Server.x") == "mxtrain.elsewhere.Server.x"
 
 
 def test_targets_anywhere_in_a_description_are_updated() -> None:
@@ -116,6 +118,15 @@ def test_import_statements_with_old_paths_warn(statement: str, path: str, monkey
     assert namespace["found"] is getattr(importlib.import_module(module), name)  # no second class
     last = warned[-1]
     assert last.filename == "own.py" and UNTIL in str(last.message) and module in str(last.message)
+
+
+def test_moved_classes_are_imported_from_their_old_modules() -> None:
+    for old, new in MOVED.items():
+        module, _, name = old.rpartition(".")
+        if name[0].isupper() and name not in vars(importlib.import_module(module)):  # not imported there anyway
+            with pytest.warns(DeprecationWarning, match="has moved to"):
+                found = getattr(importlib.import_module(module), name)
+            assert found is import_target(new, "x")
 
 
 def test_modules_that_never_existed_are_refused() -> None:

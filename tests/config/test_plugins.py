@@ -90,9 +90,13 @@ def test_options_of_a_package_are_found_without_importing_it(install: Callable[.
     assert "plugged_one" not in sys.modules
 
 
-@pytest.mark.slow
-def test_its_classes_have_their_defaults_and_the_current_folder_stays_away(install: Callable[..., Path]) -> None:
+def test_its_classes_have_their_defaults_and_the_current_folder_stays_away(
+    install: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     install("one", "model/wide")
+    (tmp_path / "cwd").mkdir()
+    monkeypatch.chdir(tmp_path / "cwd")
+    monkeypatch.setattr(sys, "path", [path for path in sys.path if path])
     before = list(sys.path)
     with Composer() as composer:
         composed = composer.compose(["model=wide"])
