@@ -74,7 +74,12 @@ def test_arguments_of_a_wrong_kind_are_refused(trained, tmp_path):
         (lambda: mxtrain.train(*FAST, dir=3), "train: dir=3: must be a path"),
         (lambda: mxtrain.train(net=x), f"overrides, dir, config_dir, process, callbacks and {groups}"),
         (lambda: mxtrain.load(trained.path, net=x), "config_dir and objects: model, dataset, loss, metric"),
-        (lambda: mxtrain.lr_find(dataset=(x, np.zeros(4, int))), "lr_find: objects .dataset. cannot be sent"),
+        (
+            lambda: mxtrain.lr_find(
+                "model=mlp", "kvstore=dist_sync", "cluster.workers=2", dataset=(x, np.zeros(4, int))
+            ),
+            r"lr_find: several workers with objects \(dataset\): objects cannot be sent",
+        ),
         (lambda: mxtrain.lr_find(model="mpl"), "Did you mean 'model=mlp'|mlp"),
         (lambda: mxtrain.train(experiment={"a": 1}), "experiment=.*must be the name of an option"),
     ):
