@@ -22,7 +22,7 @@ from mxtrain.parallel.objective import Objective
 from mxtrain.parallel.parameters import PlacedParameters
 from mxtrain.parallel.planner import isolate
 from mxtrain.parallel.stage import Stage, WholeNetwork, bring, on_devices
-from mxtrain.parallel.sync_batchnorm_executor import Division, GroupPiece, Recorded, SyncBatchNormExecutor
+from mxtrain.parallel.sync_batchnorm_executor import GroupPiece, NormGroups, Recorded, SyncBatchNormExecutor
 from mxtrain.types import Batch, Shapes, shapes_of
 
 
@@ -152,7 +152,7 @@ class Executors:
             else:
                 passes_on = piece.inputs[0] not in graph.without_gradient
                 pieces.append(JointNorm(piece, objective.network, stage, layout.devices, workers, passes_on))
-        division = Division(
+        division = NormGroups(
             layout.num_parts, layout.num_replicas, layout.num_microbatches, layout.batch_norm == "global"
         )
         return SyncBatchNormExecutor(objective, layout.devices, pieces, graph, division, workers, self.dependencies())

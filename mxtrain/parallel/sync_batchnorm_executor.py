@@ -74,7 +74,7 @@ class SyncBatchNormExecutor:
         devices: List[List[Context]],
         pieces: List[GroupPiece],
         graph: Cuttable,
-        division: Division,
+        division: NormGroups,
         workers: Store,
         dependencies: Sequence[EngineDependency],
     ):
@@ -157,7 +157,7 @@ class Recorded:
             autograd.backward(list(outputs), list(heads))
 
 
-class Division:
+class NormGroups:
     """Divides each worker's share of a batch into groups of shards.
 
     Args:

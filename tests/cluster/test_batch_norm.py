@@ -16,7 +16,7 @@ from mxtrain.kvstore.joined_store import JoinedStore
 from mxtrain.kvstore.reduction import Reduction
 from mxtrain.kvstore.spec import has_horovod
 from mxtrain.kvstore.world import World
-from mxtrain.parallel.sync_batchnorm_executor import Division
+from mxtrain.parallel.sync_batchnorm_executor import NormGroups
 from mxtrain.types import Batch
 
 needs_horovod = pytest.mark.skipif(not has_horovod(), reason="Horovod is not built here: scripts/horovod")
@@ -203,7 +203,7 @@ def test_all_workers_know_what_each_group_holds(over_microbatches, speeds, size)
     """The counts for each worker are the sizes of that worker's own shares."""
     from mxtrain.parallel.layout import split
 
-    division = Division(2, 2, 3, over_microbatches)
+    division = NormGroups(2, 2, 3, over_microbatches)
     counts = division.counts(size, World(0, 3, speeds))
     for rank in range(3):
         begin, end = World(rank, 3, speeds).share(size)
