@@ -90,6 +90,7 @@ def test_options_of_a_package_are_found_without_importing_it(install: Callable[.
     assert "plugged_one" not in sys.modules
 
 
+@pytest.mark.slow
 def test_its_classes_have_their_defaults_and_the_current_folder_stays_away(
     install: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
