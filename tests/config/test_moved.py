@@ -99,7 +99,7 @@ def test_a_yaml_file_with_an_old_path_works_and_is_named(tmp_path: Path) -> None
 IMPORTS: List[Tuple[str, str]] = [
     ("from mxtrain.task.base import Task as found", "mxtrain.task.spec.Task"),
     ("import mxtrain.task.base; found = mxtrain.task.base.Task", "mxtrain.task.spec.Task"),
-    ("from mxtrain.server.table_server import TableSetUp as found", "mxtrain.kvstore.server.table_server.TableSetUp"),
+    ("from mxtrain.download.transfer import WrongContent as found", "mxtrain.files.download.transfer.WrongContent"),
     ("from mxtrain.amp import Float16 as found", "mxtrain.amp.spec.Float16"),
     ("from mxtrain.callback import CustomCallback as found", "mxtrain.callback.spec.CustomCallback"),
     ("from mxtrain.kvstore import Local as found", "mxtrain.kvstore.spec.Local"),
@@ -109,7 +109,7 @@ IMPORTS: List[Tuple[str, str]] = [
 
 @pytest.mark.parametrize("statement, path", IMPORTS)
 def test_import_statements_with_old_paths_warn(statement: str, path: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in [name for name in sys.modules if name in MOVED or name.startswith("mxtrain.server")]:
+    for name in [name for name in sys.modules if name in MOVED or name.startswith("mxtrain.download")]:
         monkeypatch.delitem(sys.modules, name)
     namespace = {"__name__": "own"}
     with pytest.warns(DeprecationWarning, match="has moved to") as warned:
