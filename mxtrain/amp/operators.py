@@ -70,6 +70,7 @@ def has_kernels(node: GraphNode, weight: Optional[Shape], output: Optional[Shape
         output: shape of its output, (B, C, H, W); None if unknown.
         amx: whether oneDNN uses its AMX kernels; None: whether it does in this process.
     """
+    # Without a shape nothing says that a fast kernel exists, and float32 is always correct.
     if weight is None:
         return False
     if node["op"] == "FullyConnected":
@@ -81,6 +82,8 @@ def has_kernels(node: GraphNode, weight: Optional[Shape], output: Optional[Shape
         # The output is 1x1. oneDNN does not write the gradient of kernel elements that only read padding (3x3 with
         # padding 1 on a 1x1 input), so these elements would hold uninitialised memory.
         return False
+    # With AMX, among 70 kinds of convolutions only ungrouped ones with whole blocks of channels have kernels for both
+    # gradients.
     grouped = node.get("attrs", {}).get("num_group", "1") != "1"
     block = AMX_BLOCK if amx else BLOCK
     return not grouped and weight[0] % block == 0 and weight[1] % block == 0

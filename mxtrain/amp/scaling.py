@@ -71,6 +71,7 @@ class DynamicScaling(NoScaling):
 
     def unscale(self, gradients: List[nd.NDArray]) -> bool:
         if not all_finite(gradients):
+            # Halving is exact: a power of two changes exponents only, so a skipped step leaves no rounding behind.
             self.scale = max(self.scale / 2, self._smallest)
             self._good_steps = 0
             self._num_skipped += 1

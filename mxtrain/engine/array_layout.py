@@ -19,6 +19,7 @@ def restore_layout(arrays: Iterable[nd.NDArray]) -> None:
     The operators that read them must have finished, because a convolution writes its layout while it runs.
     """
     for array in arrays:
+        # The function below looks at the layout when it is called, before a pending operator has written its own.
         array.wait_to_read()
         # The function that returns the address of an array is the only one that converts it in place.
         address = ctypes.c_void_p()

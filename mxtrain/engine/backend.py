@@ -48,6 +48,7 @@ with warnings.catch_warnings(), collection_paused(freeze=True):
     hidden = [name for name in ("sklearn", "scipy.stats") if name not in sys.modules]
     sys.modules.update(dict.fromkeys(hidden))  # type: ignore[arg-type]
     generators = ("_make_ndarray_function", "_make_symbol_function")
+    # The loader reuses a library of the same name that is in the process, so this precedes the import of MXNet.
     cuda_libraries.load()
     with compiled_late(generators), imported_late(("requests",)), distutils_of_python():
         import mxnet as mx
@@ -67,6 +68,7 @@ def _without_cudnn(operator: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(operator)
     def dropout(data: Any = None, *args: Any, **kwargs: Any) -> Any:
+        # A positional `cudnn_off` also has to be overridden; as a second keyword it would raise a TypeError.
         if len(args) > 3:  # p, mode, axes, cudnn_off
             args = (*args[:3], True, *args[4:])
         else:
@@ -76,6 +78,7 @@ def _without_cudnn(operator: Callable[..., Any]) -> Callable[..., Any]:
     return dropout
 
 
+# Gluon's layers read the function from the package, array methods from `op`: both names have to be replaced.
 for _module in (mx.nd, mx.sym, mx.nd.op, mx.sym.op):
     setattr(_module, "Dropout", _without_cudnn(getattr(_module, "Dropout")))  # noqa: B009, B010
 
@@ -142,6 +145,7 @@ for _name, _wrapper in _WRAPPERS.items():
         for _module in (_F, _F.op):
             setattr(_module, _name, _wrapper(getattr(_module, _name), _F, _computes))
 
+# Gluon looks the class up at each hybridization, so blocks created later get the corrected one.
 mx.nd.CachedOp = corrected(mx.nd.CachedOp, mx.autograd, mx.sym.load_json, _copy)
 
 autograd = mx.autograd
@@ -190,6 +194,7 @@ def all_finite(arrays: Sequence[mx.nd.NDArray]) -> bool:
         return True
     runs = [[arrays[index] for index in run] for run in same_device_runs(arrays, MAX_ARRAYS_PER_CHECK)]
     first = arrays[0].context
+    # Flags of all devices meet on the first one, so the host waits once instead of once per device.
     flags = [nd.multi_all_finite(*run, num_arrays=len(run)).as_in_context(first) for run in runs]
     return float(nd.add_n(*flags).asscalar()) == len(flags)
 
@@ -211,6 +216,7 @@ def native_operators() -> native.Library:
 
 @functools.cache
 def _native_operators() -> native.Library:
+    # One choice serves the whole process, and the operators have no kernels for GPUs.
     library = native.Library(None, "they are for CPUs, and this machine has GPUs") if _has_gpus() else native.library()
     if library.path is not None:
         try:
@@ -218,6 +224,7 @@ def _native_operators() -> native.Library:
                 _register_operators(path)
         except (mx.MXNetError, OSError) as error:
             library = native.Library(None, f"MXNet cannot load them: {str(error).splitlines()[-1]}")
+    # A user who switched the operators off knows it; a missing compiler is worth a line of the log.
     if library.path is None and library.why != native.SWITCHED_OFF:
         logging.getLogger(__name__).info("MXNet's operators compute, not mxtrain's own: %s", library.why)
     return library
@@ -273,6 +280,7 @@ def host_view(array: mx.nd.NDArray) -> numpy.ndarray:
     Write to it only while no operator in the engine uses the array: the engine does not know of such writes. The view
     is valid as long as the array exists.
     """
+    # MXNDArrayGetData gives the address at once, even while an operator still writes there.
     array.wait_to_read()
     pointer = ctypes.c_void_p()
     mx.base.check_call(mx.base._LIB.MXNDArrayGetData(array.handle, ctypes.byref(pointer)))

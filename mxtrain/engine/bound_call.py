@@ -52,6 +52,7 @@ class BoundCall:
         Raises:
             MXNetError: the operator does not accept the arrays or attributes.
         """
+        # MXNet's C interface takes attributes as text only, and parses them in every call.
         values = [str(value) for value in attributes.values()]
         _base.check_call(
             _base._LIB.MXImperativeInvokeEx(

@@ -32,6 +32,7 @@ def with_computed_weights(operator: Callable[..., Any], F: OperatorModule, is_co
 
     @functools.wraps(operator)
     def deconvolution(data: Any = None, weight: Any = None, *args: Any, **kwargs: Any) -> Any:
+        # Parameters keep MXNet's operator: their gradient array exists before the backward pass that swaps its axes.
         if weight is None or len(args) > 1 or not is_computed(weight):
             return operator(data, weight, *args, **kwargs)
         bias = args[0] if args else kwargs.pop("bias", None)
@@ -80,9 +81,11 @@ def transposed_convolution(
     stride, dilate = stride or (1,) * ndim, dilate or (1,) * ndim
     pad, adj = pad or (0,) * ndim, adj or (0,) * ndim
     for axis, (step, extra) in enumerate(zip(stride, adj), 2):
+        # `adj` asks for rows behind the last element: zeros that the spreading makes anyway and then does not cut.
         x = _spread(F, x, axis, step, step - 1 - extra)
     weight = F.reverse(weight, axis=tuple(range(2, 2 + ndim)))
     weight = F.SwapAxis(F.reshape(weight, shape=(-4, num_group, -1, -2)), dim1=1, dim2=2)
+    # A transposed convolution pads with what the kernel spans less `pad`; a negative result is cut off below.
     margins = [(size - 1) * space - side for size, space, side in zip(kernel, dilate, pad)]
     arrays = [F.reshape(weight, shape=(-3, -2))] + ([] if no_bias else [bias])
     named = {"name": others["name"]} if "name" in others else {}

@@ -51,6 +51,7 @@ def with_copied_arrays(
 
     @functools.wraps(operator)
     def reading_copies(*args: Any, **kwargs: Any) -> Any:
+        # Without a recorded call there is no backward pass that could overwrite, and a copy would cost memory.
         if not autograd.is_recording():
             return operator(*args, **kwargs)
         return operator(
@@ -84,6 +85,8 @@ def with_copied_inputs(graph: SymbolGraph) -> Optional[str]:
         found: List[List[int]] = []
         for source, *rest in entries:
             if nodes[source]["op"] == "null" and source not in copies:
+                # Operators that read the same input share its copy: the copy's own backward pass adds their gradients
+                # correctly.
                 name = f"{nodes[source]['name']}_copy"
                 copies[source] = len(nodes)
                 nodes.append({"op": "_copy", "name": name, "inputs": [[source, 0, 0]]})

@@ -33,6 +33,8 @@ class _Pending:
     def __init__(self, execute: Callable[..., None], source: str, name: str, names: Dict[str, Any]) -> None:
         self._execute, self._source, self._name = execute, source, name
         constants = tuple(self if constant == _PLACEHOLDER else constant for constant in _stand_in.__code__.co_consts)
+        # A function object of its own: `functools.wraps` and attributes such as `__doc__` have to work before the first
+        # call.
         self.function = FunctionType(_stand_in.__code__.replace(co_name=name, co_consts=constants), names, name)
 
     def call(self, args: Any, kwargs: Dict[str, Any]) -> Any:
@@ -60,6 +62,7 @@ def compiled_late(makers: Collection[str]) -> Iterator[None]:
     def late(source: Any, names: Any = None, local: Any = None, **options: Any) -> None:
         caller = sys._getframe(1)
         definition = _DEFINITION.match(source) if isinstance(source, str) and caller.f_code.co_name in makers else None
+        # Only MXNet's makers call `exec` in this form; any other call, by whatever library, keeps its meaning.
         if definition is not None and names is None and local is not None:
             local[definition[1]] = _Pending(execute, source, definition[1], caller.f_globals).function
             return

@@ -53,6 +53,7 @@ class _LateLoader(Loader):
             except BaseException:
                 self._begun = False
                 raise
+            # A plain class again, so that later attribute reads cost nothing.
             module.__class__ = ModuleType
             if module.__spec__ is not None:
                 module.__spec__.loader = module.__loader__ = self._loader
@@ -99,6 +100,7 @@ def distutils_of_python() -> Iterator[None]:
     try:
         yield
     finally:
+        # At the front again: setuptools expects its finder before Python's own.
         sys.meta_path[:0] = finders
         for name in [name for name in sys.modules if name.partition(".")[0] == "distutils" and name not in loaded]:
             del sys.modules[name]

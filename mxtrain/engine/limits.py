@@ -64,6 +64,7 @@ def measure_limits(devices: Sequence[Context], low_dtype: str, quick: bool = Fal
     if low_dtype != "float32":
         low = _flops_per_s(devices, low_dtype, effort)
     moves = [functools.partial(build, elements=effort.elements) for build in (_copy, _scale)]
+    # Copy and addition use different kernels; the faster one is the limit that an operator can reach.
     fastest_s = min(_best_s(devices, move, effort) for move in moves)
     # Each element has 4 bytes, and is read once and written once.
     return Limits(flops, low, 2.0 * 4 * effort.elements / fastest_s)
@@ -96,6 +97,7 @@ def _best_s(devices: Sequence[Context], build: Callable[[Context], Callable[[], 
     times_s: List[float] = []
     for _ in range(effort.attempts + 1):
         nd.waitall()
+        # The engine runs ahead of the host, so both ends of a timing wait for it.
         begin = time.perf_counter()
         for _ in range(effort.calls):
             for call in calls:

@@ -43,9 +43,11 @@ def with_stored_positions(operator: Callable[..., Any], autograd: Any, copy: Cal
 
     @functools.wraps(operator)
     def pooling(data: Any = None, *args: Any, **kwargs: Any) -> Any:
+        # The default of MXNet's operator is max, so a call without a kind counts as max pooling.
         kind = args[1] if len(args) > 1 else kwargs.get("pool_type", "max")  # args: kernel, pool_type, ...
         if kind in ("avg", "sum", "lp") or not autograd.is_recording():
             return operator(data, *args, **kwargs)
+        # The value of pooling is the same in both modes; only training mode stores the positions.
         with autograd.train_mode():
             return operator(copy(data), *args, **kwargs)
 

@@ -34,6 +34,7 @@ class DecodedOnce:
 
     def __call__(self, outputs: Tuple[NDArray, ...], batch: Batch) -> Predictions:
         """Returns the predictions for a batch, on the device."""
+        # Identity is enough: every batch has a new tuple of outputs, and comparing contents would wait for the device.
         if self._predictions is None or outputs is not self._outputs:
             self._outputs, self._predictions = outputs, self._decode(outputs, batch)
         return self._predictions

@@ -43,11 +43,13 @@ def normal_rows(
     num_rows, units = shape
     rows = np.empty((len(range(first, num_rows, every)), units), np.float32)
     flat = rows.reshape(-1)
+    # Seed and draws belong together: another thread's draw between them would change the values of the table.
     with _generator:
         mx.random.seed(seed, ctx=mx.cpu(0))
         for begins, sampled in _sample_streams(scale, num_rows * units, piece):
             position = begins[:, None] + np.arange(sampled.shape[1])
             row, column = np.divmod(position, units)
+            # The last streams reach beyond the array, because MXNet rounds the length of a stream up.
             is_returned = (position < num_rows * units) & (row % every == first)
             flat[(row[is_returned] // every) * units + column[is_returned]] = sampled[is_returned]
     return rows

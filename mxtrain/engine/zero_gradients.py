@@ -63,6 +63,7 @@ ZERO_GRADIENTS: Mapping[str, Optional[Input]] = {
     **dict.fromkeys(f"_internal._{name}{kind}" for name in COMPARISONS for kind in ("", "_scalar")),
     **dict.fromkeys(f"sample_{name}" for name in DISTRIBUTIONS),
     **dict.fromkeys(f"_internal._sample_{name}" for name in DISTRIBUTIONS),
+    # Only one input of these has the gradient 0; the others keep their real one and need no copy.
     "where": (0, "condition"),
     "pick": (1, "index"),
     "choose_element_0index": (1, "index"),

@@ -40,6 +40,7 @@ class GradientSum:
             weight: of its samples, (1,); None if each weighs 1.
             size: samples of the batch, over all workers.
         """
+        # Batches may differ in size, so means are turned into sums before they are added.
         scaled = [gradient * size for gradient in gradients]
         if self._size == 0:
             self._sums, self._weight = scaled, weight
@@ -57,6 +58,7 @@ class GradientSum:
             The weight of all samples, (1,), or None; and the number of samples.
         """
         for gradient, total in zip(gradients, self._sums):
+            # The result goes into the gradients' own arrays, to which stores and optimizers are bound.
             nd._internal._mul_scalar(total, scalar=1.0 / max(self._size, 1), out=gradient)
         weight, size = self._weight, self._size
         self._sums, self._weight, self._size = [], None, 0

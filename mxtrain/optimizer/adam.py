@@ -53,6 +53,7 @@ class AdamOptimizer(NativeAdam, mx.optimizer.Adam):
             index, weight, grad, state = [index], [weight], [grad], [state]
         self._update_count(index)
         steps = [self._index_update_count[i] for i in index]
+        # Parameters nearly always share a step, so the powers are computed once and not once per parameter.
         correction_of = {step: correction(self, step) for step in set(steps)}
         corrections = [correction_of[step] for step in steps]
         self._update_adam(
@@ -102,6 +103,7 @@ class AdamWOptimizer(NativeAdam, mx.optimizer.Optimizer):
         common = {"beta1": self.beta1, "beta2": self.beta2, "epsilon": self.epsilon}
         if self.clip_gradient is not None:
             common["clip_gradient"] = self.clip_gradient
+        # Equal types are guaranteed by the caller, which groups the arrays of a fused update by type.
         if weight[0].dtype == np.float32:
             mx.nd.contrib.multi_adamw_update(
                 list(weight),
@@ -131,6 +133,7 @@ class AdamWOptimizer(NativeAdam, mx.optimizer.Optimizer):
 
     def _scale(self, weight: nd.NDArray) -> nd.NDArray:
         """Returns `rescale_grad` as an array, which MXNet's operator requires. Cached."""
+        # A new array in each step would be one more operator in the engine.
         key = (weight.context, self.rescale_grad)
         if key not in self._scales:
             self._scales[key] = nd.full((1,), self.rescale_grad, ctx=weight.context)

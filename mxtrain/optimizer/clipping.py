@@ -59,6 +59,7 @@ class _NativeNorm:
     def supports(gradients: Sequence[nd.NDArray], factor: Factor) -> bool:
         """Returns True if the native operator supports these arrays: float32, on one CPU device."""
         arrays = [*gradients, *([] if factor is None else [factor])]
+        # The operator reads all arrays in one call, which MXNet allows on one device only.
         return native_operators().path is not None and all(
             array.dtype == np.float32 and array.context == arrays[0].context and array.context.device_type == "cpu"
             for array in arrays
@@ -110,6 +111,7 @@ def _norm(arrays: Sequence[nd.NDArray]) -> nd.NDArray:
     if are_plain and native_operators().path is not None:
         sizes = [array.size for array in arrays]
         return nd._internal._mxtrain_array_norm(*arrays, size=len(arrays), sizes=sizes)
+    # float16 sums of squares overflow at 65504, so narrower types are widened first.
     wide = [array.astype("float64" if array.dtype == np.float64 else "float32", copy=False) for array in arrays]
     return nd.norm(nd.concat(*(nd.norm(array).reshape((1,)) for array in wide), dim=0)).reshape((1,))
 
@@ -118,6 +120,7 @@ def multiply(gradients: List[nd.NDArray], factor: nd.NDArray) -> None:
     """Multiplies arrays in place, each on its device, by a factor (1,) that is on some device."""
     for run in same_device_runs(gradients):
         first = gradients[run[0]]
+        # One copy per device instead of one per gradient.
         local_factor = factor.as_in_context(first.context).astype(first.dtype, copy=False)
         for index in run:
             gradient = gradients[index]

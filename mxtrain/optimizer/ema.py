@@ -39,6 +39,7 @@ class ExponentialMovingAverage:
 
     def update(self, step: int) -> None:
         """Updates the average with the values after step number `step` (from 1)."""
+        # Without the warm-up the average would keep the random initial weights for about 1 / (1 - decay) steps.
         decay = min(self._decay, (1 + step) / (10 + step))
         for chunk in self._chunks:
             averages = [self.arrays[name] for name in chunk]
@@ -56,6 +57,7 @@ class ExponentialMovingAverage:
     @contextmanager
     def applied(self) -> Iterator[None]:
         """Replaces the parameters by their averages within the context, and restores them bit for bit afterwards."""
+        # A copy and not a swap of arrays: executors are bound to the arrays of the parameters.
         live = {name: value.copy() for name, value in self._values.items()}
         self._write(self.arrays)
         try:
@@ -76,6 +78,7 @@ class ExponentialMovingAverage:
     def _write(self, source: Mapping[str, nd.NDArray]) -> None:
         for name, value in self._values.items():
             source[name].copyto(value)
+        # Replicas hold copies of the parameters, which follow only when they are told.
         self._publish()
 
 

@@ -53,6 +53,7 @@ class GivenOptimizer(Given, Optimizer):
             )
         if optimizer.num_update != optimizer.begin_num_update:
             raise ConfigError(f"optimizer: this {name} has been used for {optimizer.num_update} steps. Make a new one.")
+        # Only named optimizers declare that they draw, which makes the step seed the generator.
         if isinstance(optimizer, mx.optimizer.SGLD):
             raise ConfigError('optimizer: SGLD draws random numbers. Give the override "optimizer=sgld" instead.')
         attributes = {
@@ -68,6 +69,7 @@ class GivenOptimizer(Given, Optimizer):
         }
 
     def build(self, steps_per_epoch: int) -> mx.optimizer.Optimizer:
+        # MXNet's optimizer counts its updates in itself, so a second run of the same object would begin late.
         return copy.deepcopy(self.require())
 
     def build_for(self, name: str) -> mx.optimizer.Optimizer:

@@ -59,6 +59,7 @@ class NAGOptimizer(mx.optimizer.NAG):
             rescale_grad=self.rescale_grad,
             **clip,
         )
+        # The copy keeps the parameter's array, which replicas and checkpoints refer to.
         updated.copyto(weight)
 
 
@@ -78,6 +79,7 @@ class AdamaxOptimizer(mx.optimizer.Adamax):
         mean, largest = state
         mean[:] = self.beta1 * mean + (1 - self.beta1) * grad
         largest[:] = nd.maximum(self.beta2 * largest, nd.abs(grad))
+        # An element whose gradient has always been 0 has largest = 0, as rows of an embedding table often do.
         weight[:] -= lr * mean / (largest + self.epsilon)
 
 
@@ -150,6 +152,7 @@ class LARSOptimizer(mx.optimizer.LARS):
             self.cur_lr = self.lr
 
     def _get_lrs(self, indices: List[int]) -> List[float]:
+        # MXNet's LARS overwrites the last rate here, which `_update_count` keeps now.
         return mx.optimizer.Optimizer._get_lrs(self, indices)
 
 

@@ -100,6 +100,7 @@ class NativeUpdate:
         for option in (*options_from, "rescale_grad", "clip_gradient"):
             if getattr(self, option) is not None:
                 options[option] = getattr(self, option)
+        # An id can be reused after its array is freed, so `is_of` compares the arrays themselves as well.
         key = (id(inputs[0]), self.factor is not None)
         update = self._bound.get(key)
         if further or update is None or not update.is_of(inputs):
@@ -154,6 +155,7 @@ class _Update:
         """Runs the update. `factor` multiplies the gradients first; see `NativeUpdate._update_native` for `options`."""
         if factor is not None:
             first = self._inputs[0]
+            # The factor is computed on the first device, parameters of a later stage live on another one.
             if factor.context != first.context or factor.dtype != first.dtype:
                 factor = factor.as_in_context(first.context).astype(first.dtype)
             self._call.read(len(self._inputs), factor)

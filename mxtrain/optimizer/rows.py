@@ -72,6 +72,7 @@ class TouchedRows:
 
     def gather(self, array_RU: nd.NDArray, out: Optional[nd.NDArray] = None) -> nd.NDArray:
         """Returns these rows of an array of all rows, (K, U); writes them into `out` if it is given."""
+        # Ids were checked on the host, where an error can name them, so clipping never acts.
         return nd.take(array_RU, self.index_K, mode="clip", out=out)
 
     def scatter(self, row_KU: nd.NDArray, array_RU: nd.NDArray) -> None:
@@ -131,8 +132,10 @@ def exact_update(
 ) -> None:
     """Updates all rows in place, in chunks, without allocating a dense gradient. See `lazy_update` for arguments."""
     num_rows, units = table_RU.shape
+    # A row wider than a chunk is still one piece, since GroupAdaGrad looks at whole rows.
     step = max(1, min(num_rows, ELEMENTS_AT_ONCE // units))
     gradient_PU = nd.zeros((step, units), ctx=table_RU.context, dtype=table_RU.dtype)
+    # `update` counts itself, so the count before the first chunk is kept.
     count = optimizer._index_update_count[index]
     begins = np.arange(0, num_rows, step)
     done = 0

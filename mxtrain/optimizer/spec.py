@@ -43,6 +43,7 @@ class Optimizer(Spec):
 
     def arguments(self, steps_per_epoch: int) -> Dict[str, Any]:
         """Returns the keyword arguments for `mxnet.optimizer.create`."""
+        # MXNet's own lazy_update is for row_sparse gradients, which abort its servers; ours has no meaning for MXNet.
         settings = self.model_dump(exclude={"lazy_update"})
         return {self.mxnet_names.get(name, name): value for name, value in settings.items()}
 

@@ -127,6 +127,7 @@ class Updater:
         self._native = optimizer if isinstance(optimizer, NativeUpdate) else None
         self._has_native = self._native is not None and self._native.has_native
         for i, weight in enumerate(self._weights):
+            # Parameters with a rate of 0 have a count as well, so a checkpoint has the same names whatever is frozen.
             optimizer._index_update_count[i] = 0
             if optimizer.lr_mult[i]:
                 self._updater.states[i] = create_state(optimizer, i, weight, self.names[i])
@@ -166,7 +167,9 @@ class Updater:
 
     def _update_rows(self, i: int, gradient: nd.NDArray) -> None:
         weight, state, rows = self._weights[i], self._updater.states[i], self._rows[i]
+        # With several devices the sum of gradients may lie elsewhere than the table.
         gradient = gradient.as_in_context(weight.context)
+        # Where a gradient of 0 moves nothing, the lazy update gives the bits of the exact one and reads fewer rows.
         lazy = self._lazy or self._ignores_zero_gradient(i)
         if self._native is not None and self._native.update_rows(i, weight, gradient, state, rows, lazy):
             return
@@ -198,8 +201,11 @@ class Updater:
         """Returns the indices of parameters with a nonzero learning rate, in groups for fused updates. Cached."""
         multipliers = self._optimizer.lr_mult
         trained = tuple(
+            # A skipped parameter keeps weight, state and count: SGD, NAG and LARS would go on by momentum at a rate of
+            # 0.
             i for i in range(len(self.names)) if abs(lr * multipliers[i]) >= SMALLEST_RATE and i not in self._frozen
         )
+        # Schedules change the rate, rarely what is trained, so the groups are made once per set of parameters.
         if trained not in self._runs:
             dense = [i for i in trained if i not in self._rows]
             weights = [self._weights[i] for i in dense]
@@ -208,6 +214,7 @@ class Updater:
                 # Native operators process one array after the other, so sizes in a group may differ.
                 ratio = math.inf if self._has_native else 4
                 runs = [group for run in runs for group in similar_sizes(run, weights, ratio)]
+            # Tables are updated one by one, because each has rows of its own.
             row_runs = [[i] for i in trained if i in self._rows]
             self._runs[trained] = [[dense[i] for i in run] for run in runs] + row_runs
         return self._runs[trained]
@@ -229,6 +236,7 @@ class Updater:
             for i, name in enumerate(self.names)
             for position, array in enumerate(flatten(self._updater.states.get(i)))
         }
+        # LBSGD holds 0, not an array, between two accumulations.
         for i, gathered in getattr(self._optimizer, "cumgrads", {}).items():
             if isinstance(gathered["cum_grad"], nd.NDArray):
                 state[f"{self.names[i]}:cum_grad"] = gathered["cum_grad"]
@@ -269,10 +277,12 @@ class Updater:
         require_same_arrays(current, loaded, "the checkpoint's optimizer state")
         self._require_same_numbers(numbers)
         for name, array in current.items():
+            # Written into the existing arrays, because bound calls of the optimizer refer to them.
             write_rows(loaded[name], array)
         self.restore_numbers(numbers, arrays)
 
     def _require_same_numbers(self, numbers: JsonObject) -> None:
+        # A stranger's checkpoint may name any attribute of the optimizer; only these counters are ever set.
         odd = sorted({*numbers["attributes"]} - {*NUMBERS}) or sorted({*numbers["update_counts"]} ^ {*self.names})
         if odd:
             raise CheckpointError(f"the checkpoint's optimizer state does not fit: look at {', '.join(odd[:5])}.")

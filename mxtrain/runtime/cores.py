@@ -21,6 +21,7 @@ def usable_cores(root: Path = ROOT) -> int:
     """
     affinity = len(os.sched_getaffinity(0))
     quota = cgroup_quota(root)
+    # A quota of 1.5 cores gets two threads: rounding down would leave half a core idle.
     return affinity if quota is None else max(1, min(affinity, math.ceil(quota)))
 
 
@@ -66,6 +67,7 @@ def _quota_of(folder: Path) -> Optional[float]:
         else:
             quota = (folder / "cpu.cfs_quota_us").read_text().strip()
             period = (folder / "cpu.cfs_period_us").read_text().strip()
+        # "max" is version 2's word for no limit, -1 version 1's.
         return None if quota in ("max", "-1") else int(quota) / int(period)
     except (OSError, ValueError, ZeroDivisionError):
         return None

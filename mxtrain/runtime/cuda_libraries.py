@@ -59,9 +59,11 @@ def load() -> Tuple[Path, ...]:
         return ()
     loaded: List[Path] = []
     for folder, name in LIBRARIES:
+        # `nvidia` is a namespace package: wheels may be installed in several folders of Python's path.
         for root in package.submodule_search_locations or ():
             path = Path(root, folder, "lib", name)
             if path.is_file():
+                # The handle is not kept: Python never unloads a library that ctypes has opened.
                 ctypes.CDLL(str(path))
                 loaded.append(path)
                 break

@@ -83,6 +83,7 @@ class GpuMemoryMeter:
         Raises:
             LookupError: the order of the GPUs is not known.
         """
+        # CUDA itself knows the answer where its runtime is loaded; the rules below only imitate it.
         bus_id = bus_id_of(ordinal)
         if bus_id is not None:
             return self._library.nvmlDeviceGetHandleByPciBusId(bus_id)
@@ -114,6 +115,7 @@ def bus_id_of(ordinal: int) -> Optional[str]:
     """Returns the PCI bus id of the GPU that CUDA calls `ordinal`; None if CUDA's runtime is not loaded."""
     for name in _RUNTIMES:
         try:
+            # RTLD_NOLOAD: a display must not load a second CUDA runtime into the process.
             runtime = ctypes.CDLL(name, mode=os.RTLD_NOLOAD | os.RTLD_LAZY)
         except OSError:
             continue

@@ -44,6 +44,7 @@ def find_gpus(environ: Mapping[str, str] = os.environ) -> List[Gpu]:
     may take seconds."""
     gpus = _query_driver(environ.get("PATH", os.defpath))
     visible = environ.get("CUDA_VISIBLE_DEVICES")
+    # UUIDs and MIG names cannot be matched with nvidia-smi's numbers, so all GPUs are listed then.
     if visible is None or not re.fullmatch(r"[\d,\s]*", visible):
         return list(gpus)
     numbers = {int(number) for number in visible.split(",") if number.strip()}

@@ -17,6 +17,7 @@ def usable_memory(root: Path = ROOT) -> int:
     limits = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"), *_container_limits(root)]
     address_space, _ = resource.getrlimit(resource.RLIMIT_AS)
     if address_space != resource.RLIM_INFINITY:
+        # Batch systems limit the address space (ulimit -v), which malloc meets before the memory of the machine.
         limits.append(address_space)
     return min(limits)
 

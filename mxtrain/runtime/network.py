@@ -24,6 +24,7 @@ def address_of(interface: str) -> Optional[str]:
 def address_towards(address: str) -> Optional[str]:
     """Returns this machine's IPv4 address on the route to another one; None if there is no route. Sends nothing."""
     with suppress(OSError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        # Connecting a datagram socket only asks the routing table; port 9 (discard) is as good as any.
         probe.connect((address, 9))
         return str(probe.getsockname()[0])
     return None

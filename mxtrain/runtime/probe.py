@@ -140,6 +140,7 @@ def main() -> int:
     warnings.simplefilter("ignore")
     with open(sys.argv[1], "w", encoding="utf-8") as file:
         for step in STEPS:
+            # Flushed before the step: an illegal instruction or a segmentation fault leaves no time to say where.
             print(json.dumps({"trying": step.__name__}), file=file, flush=True)
             try:
                 result = step()

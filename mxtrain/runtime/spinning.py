@@ -54,6 +54,7 @@ def start() -> None:
     if not can_watch():
         return
     try:
+        # RTLD_NOLOAD: a second OpenMP would have threads of its own, and limiting those would change nothing.
         limiter = SpinLimiter(ctypes.CDLL("libgomp.so.1", mode=os.RTLD_NOLOAD | os.RTLD_NOW))
     except OSError:
         return
@@ -124,6 +125,7 @@ class ContentionMonitor:
         self.contended_s = self.contended_s + period_s if share > CONTENDED else 0.0
         if self._spin and share > CONTENDED:
             self._spin, self._calm_s = False, 0.0
+            # The pause doubles, because with a steady neighbour every attempt costs both runs half a second.
             self._patience_s = min(2 * self._patience_s, LONGEST_PATIENCE_S)
         elif not self._spin:
             self._calm_s = self._calm_s + period_s if share < CALM else 0.0
@@ -154,6 +156,7 @@ class SpinLimiter:
         """Creates the team of threads; returns when it exists."""
         release, created = threading.Event(), threading.Event()
         threading.Thread(target=self._keep_team, args=(release, created), name="mxtrain-limiter", daemon=True).start()
+        # A team that comes late would let threads spin although the limiter counts as engaged.
         created.wait()
         self._release = release
 

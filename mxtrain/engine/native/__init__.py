@@ -52,6 +52,7 @@ FLAGS = (
     # No -ffast-math: it would flush denormals to zero in the whole process and assume that no value is NaN.
     # No contraction to FMA: AdamW must compute identical bits on all workers, even with different CPUs.
     "-O3",
+    # The library stays on this machine: wheels would have to be built for the oldest processor or for several.
     "-march=native",
     "-std=c++17",
     "-fPIC",
@@ -107,9 +108,11 @@ def library() -> Library:
 
 
 def _compiled(compiler: Sequence[str]) -> Path:
+    # Two machines that share a home folder may have different instruction sets, so these are part of the name.
     target = _run(*compiler, *FLAGS, "-dM", "-E", "-x", "c++", "-")  # compiler, version and instruction sets
     hashed_inputs = [*compiler, target, *FLAGS, *((FOLDER / name).read_text("utf-8") for name in SOURCES)]
     key = f"operators-{hashlib.sha256(chr(0).join(hashed_inputs).encode()).hexdigest()[:16]}"
+    # The cache decides which code runs, so the folder must belong to this user and be closed to others.
     cache = own_folder()
     # Loading a truncated library would end the process, so the file name contains a hash of the content.
     complete = (path for path in sorted(cache.glob(f"{key}-*.so")) if _is_complete(path))
@@ -119,6 +122,7 @@ def _compiled(compiler: Sequence[str]) -> Path:
 
 def _compile(compiler: Sequence[str], cache: Path, key: str) -> Path:
     log.info("compiling mxtrain's operators for this processor: once, up to half a minute")
+    # A killed process leaves its folder behind, and nobody else would remove it.
     for old in cache.glob(f"{FOLDER_PREFIX}*"):
         with suppress(FileNotFoundError):  # another process was faster
             if _is_abandoned(old):
@@ -138,8 +142,10 @@ def _compile(compiler: Sequence[str], cache: Path, key: str) -> Path:
         # After a crash, a renamed file must not be empty: its content has to be on the disk first.
         with shared_library.open("rb") as file:
             os.fsync(file.fileno())
+        # A file that others could write would be refused when it is loaded.
         shared_library.chmod(0o700)
         path = cache / f"{key}-{_digest(shared_library.read_bytes())}.so"
+        # Two processes may compile at once: the rename is atomic, and the name follows from the content.
         os.replace(shared_library, path)
     return path
 
@@ -182,6 +188,7 @@ def loadable(path: Path) -> Iterator[str]:
         OSError: the file is missing or damaged, or another user owns or can write it.
     """
     with opened("", path.name) as file:
+        # A truncated or exchanged library ends the process that loads it, so the content is hashed before each loading.
         if not path.stem.endswith(f"-{_digest(file.read())}"):
             raise Untrusted(f"{path} has another content than its name says")
         # The path of the open file, not its name: nobody can swap the file between the check and dlopen.
