@@ -200,9 +200,8 @@ class Updater:
     def _runs_at(self, lr: float) -> List[List[int]]:
         """Returns the indices of parameters with a nonzero learning rate, in groups for fused updates. Cached."""
         multipliers = self._optimizer.lr_mult
+        # A skipped parameter keeps weight and state: at a rate of 0 SGD, NAG and LARS would go on by momentum.
         trained = tuple(
-            # A skipped parameter keeps weight, state and count: SGD, NAG and LARS would go on by momentum at a rate of
-            # 0.
             i for i in range(len(self.names)) if abs(lr * multipliers[i]) >= SMALLEST_RATE and i not in self._frozen
         )
         # Schedules change the rate, rarely what is trained, so the groups are made once per set of parameters.
