@@ -56,7 +56,7 @@ def refuse_updates_without_order(description: Description) -> None:
     """
     if description.kvstore.updates and description.cluster.workers > 1:
         raise ConfigError(
-            f"verify: cluster.workers={description.cluster.workers} with {description.kvstore.setting}: gradients are applied in "
-            "the order in which they come, so no two runs are the same. Type cluster.workers=1 to prove the servers' "
-            "arithmetic, or kvstore=dist_sync."
+            f"verify: cluster.workers={description.cluster.workers} with {description.kvstore.setting}: gradients are "
+            "applied in the order in which they come, so no two runs are the same. Type cluster.workers=1 to prove the "
+            "servers' arithmetic, or kvstore=dist_sync."
         )
