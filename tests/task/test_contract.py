@@ -490,7 +490,7 @@ def test_a_dataset_or_a_model_alone_means_the_task_that_it_is_made_for(
         ("task=masked_language_modeling model=bert dataset=text", "task=classification. Type that."),
         (
             "task=tabular dataset=number_table dataset.train=t.csv dataset.target=y",
-            "Or a dataset for task=tabular: dataset=breast_cancer, dataset=criteo, dataset=feature_table or dataset=",
+            "Or a dataset for task=tabular: dataset=breast_cancer, dataset=criteo or dataset=feature_table.",
         ),
         (
             "task=translation dataset=text",
