@@ -62,6 +62,7 @@ def draw_chart(lines: Sequence[Line], title: str, x_title: str = "step") -> str:
         return ""
     xs = [x for line in visible for x, _ in line.points]
     ys = [y for line in visible for _, y in line.points]
+    # Losses that fall by a factor of 50 would be a flat line at the bottom of a linear axis.
     is_log = min(ys) > 0 and max(ys) / min(ys) > _LOG_RANGE
     x_ticks = ticks(min(xs), max(xs))
     y_ticks = log_ticks(min(ys), max(ys)) if is_log else ticks(min(ys), max(ys))
@@ -91,6 +92,7 @@ def draw_chart(lines: Sequence[Line], title: str, x_title: str = "step") -> str:
     )
     if is_log:
         parts.append(f'<text class="tick" x="{_LEFT}" y="15">logarithmic</text>')
+    # Pale lines first, so that validations are drawn over them.
     for line in sorted(visible, key=lambda line: not line.is_faint):
         parts += _draw_line(line, [(x_of(x), y_of(y)) for x, y in line.points])
     return "".join([*parts, "</svg>"])
@@ -118,8 +120,10 @@ def ticks(low: float, high: float, count: int = 5) -> List[float]:
         pad = abs(low) * 0.1 or 1.0
         low, high = low - pad, high + pad
     raw = (high - low) / count
+    # Near the smallest float, powers of ten lose their digits.
     scale = 10.0 ** math.floor(math.log10(raw)) if raw > 1e-300 else 1e-300
     step = next(factor * scale for factor in (1, 2, 2.5, 5, 10) if factor * scale >= raw * 0.999)
+    # 0.3 / 0.1 is 2.9999999999999996: rounding must not add a tick.
     first = math.floor(low / step + 1e-9)
     last = math.ceil(high / step - 1e-9)
     return [number * step for number in range(first, last + 1)] if last - first < 50 else [low, high]
@@ -129,6 +133,7 @@ def log_ticks(low: float, high: float) -> List[float]:
     """Returns powers of ten around positive values, at most ten of them."""
     first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
     stride = max(1, math.ceil((last - first) / 9))
+    # 10.0**309 overflows.
     return [10.0**power for power in range(first, last + stride, stride) if -300 <= power <= 300]
 
 

@@ -143,6 +143,7 @@ def _plan_run(
     for part in [run_directory] if run_directory is not None else _parts_of(run, kinds):
         relative = os.path.relpath(part.path, run.path)
         files, foreign = content.below("" if part is run_directory else f"{relative}/")
+        # `hydra.run.dir=.` makes a folder of somebody's work a run directory.
         if foreign:
             kept.append(Kept(run.path, f"it holds files that are not a run's: {', '.join(foreign[:3])}"))
         else:
@@ -167,6 +168,7 @@ def _study_is_running(folder: str) -> bool:
         claims = os.listdir(os.path.join(folder, _CLAIMS))
     except OSError:
         return False
+    # All trials of a study are kept while one is trained: members of a population take over each other's checkpoints.
     return any(is_locked(folder, os.path.join(_CLAIMS, name), may_be_empty=True) for name in claims[:100_000])
 
 
@@ -230,10 +232,12 @@ def _superfluous(run: ListedRun) -> List[Place]:
     if len(entries) < 2:
         return []
     try:
+        # Arrays are verified in `delete`, for the checkpoints that stay: reading all of them here may take minutes.
         checkpoints = [read_named(entry.path, verify_arrays=False) for entry in entries]
     except CheckpointError:
         return []
     kept = choose_kept(checkpoints, keep_last=1, keep_top=1)
+    # A checkpoint may lack the metric by which `choose_kept` ranks; status.json also names the best step.
     kept |= {entry.path for entry in entries if entry.step == run.status.best_step}
     return [entry for entry in entries if entry.path not in kept and not entry.path.is_symlink()]
 
@@ -252,6 +256,7 @@ def delete(plan: CleanupPlan) -> List[Kept]:
             with open_folder(run) as folder:
                 _delete_parts(run, folder, parts, plan)
         except (OSError, RunDirectoryError, CheckpointError) as error:
+            # Users know the run's path, not the descriptor through which it was opened.
             failed.append(Kept(run, re.sub(r"/proc/self/fd/\d+", run, str(error))))
     return failed
 
@@ -262,6 +267,7 @@ def _delete_parts(run: str, folder: int, parts: Sequence[Removable], plan: Clean
     Raises:
         OSError, RunDirectoryError, CheckpointError: something cannot be deleted, or has changed since.
     """
+    # In a shared folder such as /tmp, another user can replace the run by a link between plan and deletion.
     if not os.path.samestat(os.fstat(folder), plan.folders[run]):
         raise OSError("it was exchanged meanwhile")
     path = path_of(folder)

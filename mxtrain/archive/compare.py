@@ -141,6 +141,7 @@ def find_parting(first: str, second: str) -> Parting:
             step, losses = current, (first_loss, second_loss)
         elif step is None:
             last_equal = current
+        # The last bits differ between machines; only a visible difference says that training took another course.
         if visible is None and _differ_visibly(first_loss, second_loss):
             visible = current
     return Parting(step, losses, last_equal, visible, num_common)
@@ -162,6 +163,7 @@ def _common(
         steps = first_row[0], second_row[0]
         if steps[0] == steps[1]:
             yield steps[0], first_row[1], second_row[1]
+        # Runs may log at other intervals: the one that is behind is read on.
         first_row = next(first, None) if steps[0] <= steps[1] else first_row
         second_row = next(second, None) if steps[1] <= steps[0] else second_row
 
@@ -327,6 +329,7 @@ def _final(status: JsonObject) -> Dict[str, object]:
 def _largest(before: Mapping[str, object], after: Mapping[str, object]) -> Optional[float]:
     """Returns the largest relative difference of the numbers that both have."""
     names = [name for name, value in before.items() if isinstance(value, float)]
+    # A missing metric is no difference of 0: without it there is no largest difference.
     pairs = [(before[name], after.get(name)) for name in names]
     if not pairs or not all(isinstance(new, (int, float)) for _, new in pairs):
         return None

@@ -32,12 +32,14 @@ class Curve:
 
     def add(self, step: int, value: float) -> None:
         """Adds a value; steps must rise."""
+        # Not `abs(value) > _LARGEST`, which is False for NaN.
         if not abs(value) <= _LARGEST:
             self.num_non_finite += 1
             return
         self._sums = [self._sums[0] + 1, self._sums[1] + step, self._sums[2] + value]
         if self._sums[0] >= self._stride:
             self.flush()
+        # Halving at twice the limit keeps memory bounded however long the run is, without knowing its length.
         if len(self.points) >= 2 * _MAX_POINTS:
             pairs = zip(self.points[::2], self.points[1::2])
             self.points = [((one[0] + two[0]) / 2, (one[1] + two[1]) / 2) for one, two in pairs]
@@ -60,6 +62,7 @@ def read_curves(run_dir: str) -> Dict[Tuple[str, str], Curve]:
             if name in _NO_CURVE or isinstance(value, (str, bool)) or not isinstance(value, (int, float, type(None))):
                 continue
             key = split, name[:80]
+            # Names come from a file that may be a stranger's: each new one would be a chart.
             if key not in curves and len(curves) >= _MAX_CURVES:
                 continue
             number = math.nan if value is None else float(value)
@@ -83,6 +86,7 @@ def rising_rows(run_dir: str) -> Iterator[Row]:
     try:
         for row in read_rows(os.path.join(run_dir, ROWS_FILE), MAX_READ_BYTES):
             step = row.get("step")
+            # Steps fall again where a killed run had written rows behind its last checkpoint.
             if isinstance(step, int) and not isinstance(step, bool) and step >= last:
                 last = step
                 yield row

@@ -101,6 +101,7 @@ def require_known(names: Sequence[str], runs: Sequence[ListedRun], where: str) -
         if name in FIELDS or not runs or any(value_of(run, name) is not None for run in runs):
             continue
         is_metric = "/" in name
+        # 50 runs are enough for a suggestion: reading the settings of thousands takes seconds.
         known = {key for run in runs[:50] for key in (run.status.metrics if is_metric else run.settings)}
         kind = "metric" if is_metric else "setting"
         raise ConfigError(f"{where}: none of {len(runs):,} runs has a {kind} '{name}'.{did_you_mean(name, known)}")
@@ -127,6 +128,7 @@ def sort_runs(runs: Sequence[ListedRun], name: str, is_reversed: bool = False) -
         number = float(value or 0.0)
         return False, -number if name == "best" and run.direction == "max" else number, ""
 
+    # NaN compares as False with everything, and would leave the others in any order.
     present = sorted((pair for pair in valued if not _is_absent(pair[0])), key=key, reverse=is_reversed)
     return [run for _, run in present] + [run for value, run in valued if _is_absent(value)]
 
@@ -151,12 +153,14 @@ def _float(text: str) -> Optional[float]:
         number = float(text)
     except ValueError:
         return None
+    # Python's `float` reads 1_0 as 10, "nan" and "inf".
     return number if math.isfinite(number) and "_" not in text else None
 
 
 def best_of(runs: Sequence[ListedRun]) -> Optional[ListedRun]:
     """Returns the run with the best value, if all monitor the same metric of the same task."""
     measured = [one for one in runs if one.status.best is not None]
+    # Values of different metrics have no common order.
     if len(measured) < 2 or len({(one.status.monitor, one.direction) for one in measured}) > 1:
         return None
     return sort_runs(measured, "best")[0]

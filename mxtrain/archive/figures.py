@@ -126,6 +126,7 @@ def read_confusion(folder: str) -> Optional[Confusion]:
     listed: Dict[Tuple[str, str], List[Mapping[str, str]]] = {}
     try:
         with open_regular(os.path.join(folder, _PREDICTIONS), _MAX_PREDICTIONS_BYTES) as (file, _):
+            # Without newline="" Python would change line breaks inside of quoted cells.
             rows = csv.reader(io.TextIOWrapper(file, "utf-8", "replace", newline=""))
             columns = next(rows, [])[:_MAX_COLUMNS]
             for row in islice(rows, _MAX_PREDICTIONS):
@@ -159,6 +160,7 @@ def png_of(content: bytes, title: str) -> Optional[ShownFigure]:
     """Returns a figure for the content of a PNG file; None if it is none, or too large to be shown."""
     if len(content) > _MAX_PNG_BYTES or not content.startswith(_PNG) or content[12:16] != b"IHDR" or len(content) < 33:
         return None
+    # A PNG of a few kilobytes can unpack to gigabytes in the browser, so the sides count and not only the bytes.
     width, height = struct.unpack(">II", content[16:24])
     return ShownFigure(title, content, width) if 0 < width <= _MAX_SIDE and 0 < height <= _MAX_SIDE else None
 
@@ -183,6 +185,7 @@ def read_validation_figures(run_dir: str) -> List[Tuple[int, ShownFigure]]:
     except OSError:
         return []
     figure_of_tag: Dict[str, Tuple[int, ShownFigure]] = {}
+    # Each start of a run begins a new file; the names contain the time, so the last ones are the newest.
     for name in names[-20:]:
         if not _is_link(run_dir, name):
             for step, figure in _figures_in(os.path.join(run_dir, name)):
@@ -218,6 +221,7 @@ def _records(path: str) -> Iterator[bytes]:
                 if len(header) < 12:
                     return
                 (length,) = struct.unpack("<Q", header[:8])
+                # A run that is being trained, or was killed, ends within a record.
                 if not 0 < length <= size - file.tell():
                     return
                 if length > _MAX_EVENT_BYTES:

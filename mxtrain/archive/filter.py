@@ -126,6 +126,7 @@ class _FilterParser:
         return tests[0] if len(tests) == 1 else lambda run: all(test(run) for test in tests)
 
     def _not(self, depth: int) -> Test:
+        # Python's recursion limit would otherwise end the command with a traceback.
         if depth > _MAX_DEPTH:
             raise self._wrong(f"it is nested deeper than {_MAX_DEPTH} levels")
         if self._take("word", "not"):
@@ -152,6 +153,7 @@ class _FilterParser:
             raise self._wrong(f"a value is missing after '{name}{symbol}'")
         if symbol in _ORDERS:
             return self._order(name, symbol, value)
+        # Quotes make a comma part of the value.
         values = [value] if kind == "quoted" else value.split(",")
         for state in values if name == "state" else ():
             if not any(map(state.__contains__, "*?[")) and state not in STATES:
@@ -169,6 +171,7 @@ class _FilterParser:
 
         def test(run: ListedRun) -> bool:
             actual = value_of(run, name)
+            # A run without the value passes no comparison, in either direction.
             return isinstance(actual, (int, float)) and compare(actual, limit)
 
         return test
@@ -199,6 +202,7 @@ def _equals(name: str, values: Sequence[str]) -> Test:
         actual = value_of(run, name)
         if isinstance(actual, (int, float)):
             return actual in numbers
+        # `fnmatch.fnmatch` would ignore case on some systems.
         return actual is not None and any(fnmatch.fnmatchcase(actual, value) for value in values)
 
     return test

@@ -43,6 +43,7 @@ class Meta:
         """Returns the command that trains the run again in a new run directory; empty if unknown."""
         if not self.argv:
             return ""
+        # The new run must not be written into the directory of the old one.
         first, words = self.argv[0], [word for word in self.argv[1:] if not word.startswith(_PLACE)]
         is_own = os.path.basename(first) in ("mxtrain", "__main__.py", "train")
         program = ["python", "-m", "mxtrain"] if is_own else ["python", first]

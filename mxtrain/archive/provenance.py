@@ -58,6 +58,7 @@ def collect_meta(description: Description, runtime_report: RuntimeReport) -> Dic
     """Collects argv, working folder, configuration and its hash, versions, code, host, devices and runtime."""
     from mxtrain.engine.backend import has_asked_for_operators, operators_in_use
 
+    # Sorted keys: the hash must not depend on the order in which the configuration was composed.
     canonical = json.dumps(description.config, sort_keys=True, default=str)
     return {
         "argv": sys.argv,
@@ -80,6 +81,7 @@ def collect_meta(description: Description, runtime_report: RuntimeReport) -> Dic
             setting.variable: setting.value for setting in runtime_report.settings if setting.source != "unset"
         },
         "runtime_reasons": runtime_report.lines(),
+        # Runs without checkpoints must be reproducible, and overrides mean something else once a default has changed.
         DESCRIPTION: description.config,
     }
 
@@ -171,6 +173,7 @@ def _read_diff(command: Sequence[str]) -> Tuple[Optional[str], int, bytes]:
     """Returns hash, size and the beginning of what a command prints, without keeping the rest in memory."""
     digest, size, first = hashlib.sha256(), 0, b""
     try:
+        # A diff may have gigabytes, e.g. of data under version control, so it is read in pieces.
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
     except OSError:
         return None, 0, b""

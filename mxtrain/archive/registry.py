@@ -66,6 +66,7 @@ def flatten_untrusted(config: Mapping[str, Json]) -> Dict[str, Json]:
         if isinstance(value, dict) and value and depth < _MAX_DEPTH:
             below = [(f"{path}.{name}" if path else str(name), item, depth + 1) for name, item in value.items()]
             waiting.extend(reversed(below[:_MAX_SETTINGS]))
+            # Nested aliases of YAML multiply what waits, before any of it counts as a setting.
             del waiting[_MAX_SETTINGS:]
         else:
             settings[path] = _plain(value)
@@ -242,10 +243,12 @@ def read_run(path: str, needed: Sequence[str] = ()) -> ListedRun:
     """
     status = read_status(path)
     state = NO_STATUS if status is None else status.state
+    # The lock is tried and released at once; /proc/locks would not know the processes of other machines.
     if state == "running" and not is_locked(path):
         state = KILLED
     elif state == NO_STATUS and is_locked(path):
         state = STARTING
+    # Without a status, the age is that of the directory.
     status = status or RunStatus(state, written_at=_changed_at(path))
     run = ListedRun(path, state, status, max(time.time() - status.written_at, 0.0))
     for name in needed:
@@ -274,6 +277,7 @@ def read_runs(folders: Sequence[str], needed: Sequence[str] = ()) -> List[Listed
 def _find_each_once(folders: Sequence[str]) -> Iterator[str]:
     seen: Set[str] = set()
     for path in chain.from_iterable(map(find_run_dirs, folders)):
+        # A single folder cannot contain a run twice, since links in it are not followed.
         if len(folders) > 1:
             real = os.path.realpath(path)
             if real in seen:
@@ -291,6 +295,7 @@ def read_choices(path: str) -> Mapping[str, str]:
         content = read_regular(os.path.join(path, _HYDRA_FILE), _MAX_HYDRA_BYTES)
     except OSError:
         return {}
+    # The last one: the value of a setting could contain the same text.
     position = content.rfind(_CHOICES)
     choices = content[position + len(_CHOICES) - 1 :][:_MAX_CHOICES_BYTES] if position >= 0 else b""
     pairs: List[Tuple[bytes, bytes]] = _CHOICE.findall(choices)

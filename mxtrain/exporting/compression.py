@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 Stage = Callable[[str], None]
 Format = Literal["none", "int8", "float16", "bfloat16"]
+# Errors between onnxruntime's integer kernels and the same file without graph optimisation are up to 1.6e-2.
 TOLERANCES = {"int8": 0.05, "float16": standalone.MAX_ERROR, "bfloat16": standalone.MAX_ERROR}
 """Largest relative error of a repeated proof. With int8, a different last bit on another processor can move an
 activation to the next of 256 levels. Weights of 16 bits are used in float32 arithmetic."""
@@ -155,6 +156,8 @@ def compress(
         for name, file in files.items():
             calibrates = not name and settings.form == "int8"
             stage(f"{'calibration: ' * calibrates}making {file} {settings.form}")
+            # Both forms have the same file names, since readers of a folder know no others: float32 moves into a
+            # subfolder.
             (folder / file).rename(work / file)
             if name:
                 facts["parts"][name] = _convert_part(work / file, folder / file, settings)
@@ -166,6 +169,8 @@ def compress(
             for form, path in folders.items()
         }
         quantized = sessions[settings.form]
+        # The proof holds the smaller file's own outputs: against MXNet's, the tolerance would have to be as large as
+        # the loss of int8, and would notice no damage.
         proven = {name: _outputs(name, quantized[name], cases, settings.form) for name, cases in all_cases.items()}
         stage("measuring the metric of both")
         metric = _compare_metric(subject, settings, sessions)
@@ -262,6 +267,7 @@ def calibration_samples(subject: Subject, settings: Compression) -> Iterator[Dic
     """Yields samples, evenly spaced over the training split, as inputs of the exported network, a few at a time."""
     trained, source = subject.trained, settings.train
     count = min(settings.samples, len(source))
+    # A split may be sorted by class: its first samples would give the activation ranges of one class.
     samples = take(source, np.linspace(0, len(source) - 1, count).astype(int).tolist())
     loader = build_loader(trained.description, samples, trained.signature, trained.device, prefetch=0)
     objective = trained.strategy.objective
@@ -279,6 +285,7 @@ def _compare_metric(
     values = {form: subject.evaluate(networks) for form, networks in sessions.items()}
     monitored = subject.trained.description.trainer.monitor.rpartition("/")[2]
     direction_of = subject.trained.evaluator.direction
+    # A metric without a known direction cannot be worse or better, so the loss decides in its place.
     name = monitored if monitored in values[FLOAT32] and direction_of(monitored) != "unknown" else "loss"
     before, after = (float(values[form][name]) for form in (FLOAT32, settings.form))
     sign = 1.0 if direction_of(name) == "max" else -1.0
@@ -308,6 +315,7 @@ def measure_latency(
         batches: batch sizes to measure.
     """
     rows = []
+    # On a machine with one core both numbers are equal, and are measured once.
     for threads in dict.fromkeys((1, usable_cores())):
         sessions = {name: standalone.load_session(folder, threads) for name, folder in folders.items()}
         for size in batches:

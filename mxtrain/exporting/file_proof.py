@@ -88,6 +88,7 @@ def prove_files(
             continue
         expected = {name: array[row] for name, array in entered.items()}
         for name, difference in input_errors(found, expected).items():
+            # Not `difference > MAX_ERROR`, which is False for NaN.
             if not difference <= MAX_ERROR:
                 reason = f"{name} by {difference:.1e}"
                 raise NotProven(f"export: predict.py reads {place} differently from the run: {reason}.")

@@ -41,6 +41,7 @@ def new_folder(path: Path) -> Iterator[Path]:
     require_new(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
+        # A killed export leaves its draft behind, whose lock nobody holds any more.
         remove_abandoned(path.parent, _draft_prefix(path))
         draft, lock = make_locked(path.parent, _draft_prefix(path))
     except OSError as error:
@@ -191,6 +192,7 @@ def write_texts(
         replace_file(folder / standalone.SIGNATURE, encode_json(signature, 2) + b"\n")
         replace_file(folder / standalone.REPORT, encode_json(report, 2) + b"\n")
         replace_file(folder / CARD, model_card(signature, report).encode())
+        # The folder's program and `export check` are the same file, so there is one implementation of the check.
         replace_file(folder / PREDICT, read_regular(standalone.__file__), mode=0o755)
         for name, content in files.items():
             replace_file(folder / name, content)
@@ -282,6 +284,7 @@ def check_folder(folder: str) -> Dict[str, float]:
         raise DataError(_why_no_export(folder))
     require_library("onnxruntime", "onnxruntime", "export check")
     try:
+        # mxtrain's own reader is called, not its copy in the folder, which a stranger may have changed.
         return standalone.check(folder, _own_reader)
     except (UnusableFolder, LoaderError) as error:
         raise DataError(f"{error}.") from error
@@ -292,6 +295,7 @@ def check_folder(folder: str) -> Dict[str, float]:
 def _own_reader(signature: Mapping[str, Any]) -> Any:
     """Returns the module of mxtrain of which a folder has a copy; None if there is none."""
     name, root = str(signature.get("reader") or ""), Path(mxtrain.__file__).parent
+    # The name may be a stranger's: it must not lead to another module of mxtrain.
     if not name.isidentifier() or not name.startswith("exported_"):
         return None
     found = sorted(root.rglob(f"{name}.py"))

@@ -156,6 +156,7 @@ class OperatorCall:
 
     def text(self, name: str, default: str = "") -> str:
         """Returns an argument as text; the default if it is None or missing."""
+        # MXNet's JSON holds all arguments as text, and None as "None".
         value = self.attrs.get(name, "None")
         return default if value == "None" else value
 
@@ -348,6 +349,7 @@ class OnnxGraph:
         loaded = json.loads(symbol.tojson(remove_amp_cast=False))
         self.nodes, self.heads = loaded["nodes"], [(head[0], head[1]) for head in loaded["heads"]]
         self._internals = symbol.get_internals()
+        # The JSON lists nodes, `get_internals` their outputs: each node with several outputs shifts the later indices.
         self._first = first_outputs(self._internals, [node["name"] for node in self.nodes])
         self._shapes = [self._shapes_for(sizes) for sizes in probes]
         types = {name: np.dtype(entry.dtype) for name, entry in self.inputs.items()}

@@ -187,6 +187,8 @@ class TracedNetwork:
         names: Dict[int, str] = {}
         for shape in self.shapes:
             if shape and shape[0] >= MIN_OPEN_LENGTH:
+                # Inputs of equal length belong to one sequence, e.g. ids and segments of a text, and share an open
+                # dimension.
                 names.setdefault(shape[0], name if not names else f"{name}{len(names)}")
         return [(names.get(shape[0], shape[0]), *shape[1:]) if shape else shape for shape in self.shapes]
 

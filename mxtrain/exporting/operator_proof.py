@@ -62,6 +62,7 @@ def differing_operator(graph: OnnxGraph, model: ModelProto, inputs: Mapping[str,
         if node["op"] == "null" or (number, 0) not in graph.names or graph.names[number, 0] in graph.initializers:
             continue
         arrays = [
+            # The ONNX tensor may have another type than MXNet's, for example int64 for indices.
             _value(graph, known, graph.names[entry[0], entry[1]]).astype(graph.dtype((entry[0], entry[1])))
             for entry in node["inputs"]
         ]
@@ -88,6 +89,7 @@ def _alone(node: Mapping[str, Any], num_outputs: int) -> Any:
         "arg_nodes": list(range(count)),
         "node_row_ptr": list(range(count + 2)),
         "heads": [[count, k, 0] for k in range(num_outputs)],
+        # Without a version MXNet would take the JSON for that of an old release, and upgrade it.
         "attrs": {"mxnet_version": ["int", 10901]},
     }
     return mx.sym.load_json(json.dumps(content))

@@ -88,6 +88,7 @@ def first_batch(trained: Trained, loader: EpochLoader) -> Tuple[Batch, Sequence[
     """Returns the first batch of a loader, and the inputs of the network for it, followed by its recurrent states."""
     objective = trained.strategy.objective
     state = RecurrentState(objective.state_shapes, objective.network)
+    # Loaders that play episodes ask the network for each action.
     with closing(loader.epoch(consumer=Consumer([trained.strategy]))) as batches:
         batch = next(batches)
         return batch, state.enter(batch).inputs
@@ -242,6 +243,7 @@ class OnnxStrategy(StrategyView):
         shapes = {one.name: one.shape for one in session.get_inputs()}
         sizes = {number: shapes.get(name, ())[1:2] for number, name in enumerate(network.input_names)}
         fixed = {number: size for number, axis in sizes.items() for size in axis if isinstance(size, int)}
+        # Evaluations of recommenders score all items: if the graph takes a fixed number, in rows of this length.
         self.id_limits = replace(strategy.id_limits, fixed=fixed)
 
     def predict(self, inputs: Sequence[NDArray]) -> Tuple[NDArray, ...]:
@@ -331,6 +333,7 @@ def compare_metrics(
     pairs = {
         name: {"mxnet": float(value), "onnxruntime": float(actual[name])}
         for name, value in expected.items()
+        # The speed is among the metrics, and differs between two engines.
         if name != "samples_per_s"
     }
     differing = [name for name, pair in pairs.items() if not _is_close(pair["mxnet"], pair["onnxruntime"])]

@@ -63,6 +63,7 @@ class _Roles:
                 self.constants.update(node.output)
             elif node.input and set(node.input) <= self.constants | {""}:
                 self.constants.update(node.output)
+            # Products of two computed matrices, as in attention, have no weights to store in int8.
             is_weighted = node.op_type in (*CONVOLUTIONS, *PRODUCTS) and node.input[1] in self.constants
             if is_weighted:
                 self.weighted.append(node)
@@ -134,6 +135,7 @@ def quantize_int8(source: Path, target: Path, samples: Iterable[Arrays], is_part
             _CalibrationReader(samples),
             nodes_to_quantize=nodes_in_int8(model),
             activation_type=quantization.QuantType.QUInt8,
+            # Outputs of matrix products stay float32, because they are the logits.
             extra_options={"OpTypesToExcludeOutputQuantization": list(PRODUCTS)},
             **common,
         )
@@ -157,6 +159,7 @@ def _prepare(source: Path, target: Path) -> None:
     import onnx
     from onnxruntime.quantization.shape_inference import quant_pre_process
 
+    # The first attempt folds more; the second is for networks in which it makes operators that only onnxruntime knows.
     for skip in (False, True):
         quant_pre_process(str(source), str(target), skip_symbolic_shape=True, skip_optimization=skip)
         if all(node.domain in PLAIN for node in onnx.load(target, load_external_data=False).graph.node):
@@ -230,7 +233,10 @@ def _quantize_tables(model: ModelProto) -> None:
     tables: Dict[str, str] = {}
     for tensor in list(_tables(model)):
         table_VE = numpy_helper.to_array(tensor)
+        # onnxruntime would use one scale for a table. Without tables in int8, BERT-base has 0.4 of its size, with them
+        # a quarter.
         scale_V1 = np.abs(table_VE).max(axis=1, keepdims=True) / 127.0
+        # Rows of zeros, as of padding, have no range.
         scale_V1[scale_V1 == 0] = 1.0
         name = tensor.name
         model.graph.initializer.remove(tensor)
@@ -281,6 +287,7 @@ def store_weights(model: ModelProto, dtype: str) -> None:
                 f"at {LARGEST_FLOAT16:.0f}. Type quantize=bfloat16."
             )
         name, tensor.name = tensor.name, f"{tensor.name}_{dtype}"
+        # A tensor may hold its numbers in either field, and must not hold both.
         tensor.ClearField("float_data")
         tensor.raw_data = (array.astype("<f2") if dtype == "float16" else to_bfloat16(array)).tobytes()
         tensor.data_type = TensorProto.FLOAT16 if dtype == "float16" else TensorProto.BFLOAT16
@@ -301,6 +308,7 @@ def count_in_int8(model: ModelProto) -> Sequence[int]:
     """Returns the number of convolutions and matrix products in int8, and the number of all of them."""
     reads = {node.output[0]: node.op_type for node in model.graph.node}
     heavy = [node for node in model.graph.node if node.op_type in (*CONVOLUTIONS, *PRODUCTS)]
+    # Static quantization keeps the operator between DequantizeLinear nodes, the dynamic one replaces it.
     integer = sum(node.op_type == "MatMulInteger" for node in model.graph.node)
     quantized = sum(all(reads.get(name) == "DequantizeLinear" for name in node.input[:2]) for node in heavy)
     return [quantized + integer, len(heavy) + integer]

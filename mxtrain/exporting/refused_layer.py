@@ -43,6 +43,7 @@ def _problem(graph: OnnxGraph, count: int, inputs: Mapping[str, np.ndarray]) -> 
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
+    # Failures are expected during the bisection, and the message to the user contains the reason.
     options.log_severity_level = 4
     model, entries = graph.beginning(count)
     given = {name: array for name, array in inputs.items() if name in graph.inputs}

@@ -133,6 +133,8 @@ def choose_sizes(
                 raise DiffersAtOtherSizes("export: the outputs of onnxruntime and MXNet differ for other sizes.")
             return Candidate(graph, inputs, cases, model, session), _why_fixed(wanted, inputs, reason)
         except (ShapeNotExpressible, DiffersAtOtherSizes, mx.MXNetError) as error:
+            # The first failure explains why the size that was wished for is fixed; the last one explains a failed
+            # export.
             reason = reason or error
             last = error
     assert last is not None, "there is at least one choice"
@@ -195,6 +197,7 @@ def export_network(
     task = description.task
     exported = description.dataset.exported(signature) if task.predicts else DatasetExport("")
     reader, arrays = exported.reader, exported.arrays
+    # Files that would be too large are refused before the network is traced and measured, which can take minutes.
     check_arrays(arrays)
     with new_folder(folder) as root:
         draft = deployment.place(root)

@@ -140,6 +140,7 @@ def _are_texts(value: Any) -> bool:
 
 
 def _is_shape(value: Any) -> bool:
+    # `type`, because True is an instance of int.
     return isinstance(value, list) and all(isinstance(one, str) or type(one) is int and one > 0 for one in value)
 
 
@@ -344,6 +345,7 @@ def load_session(folder: str, threads: int = 0, name: str = MODEL) -> Any:
     reads_weights = check_model(content, weights_of(name))
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3
+    # onnxruntime takes 0 for all cores, too.
     options.intra_op_num_threads = threads
     # Idle threads that spin would take CPU time from other processes.
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
@@ -400,8 +402,10 @@ def read_arrays(folder: str, name: str = PROOF) -> Dict[str, np.ndarray]:
                     shape, is_fortran, dtype = read(stream)
                     size = dtype.itemsize * int(np.prod(shape, dtype=object))  # Python integers do not overflow
                     total += size
+                    # An object array holds pickles, which would run code.
                     if dtype.hasobject or is_fortran or total > MAX_ARRAY_BYTES:
                         raise UnusableFolder(f"{os.path.join(folder, name)} holds an array that is not read")
+                    # One byte more than announced: a longer member is damaged, and a zip bomb is not unpacked.
                     content = stream.read(size + 1)
                     if len(content) != size:
                         raise ValueError(f"{member.filename} is not as large as it says")
@@ -493,6 +497,7 @@ def relative_error(found: np.ndarray, expected: np.ndarray) -> float:
         return float("inf")
     if not expected.size:
         return 0.0
+    # Differences of unsigned integers would wrap around.
     x, y = found.astype(np.float64), expected.astype(np.float64)
     finite = np.isfinite(y)
     if not (np.isfinite(x) == finite).all() or not np.array_equal(x[~finite], y[~finite], equal_nan=True):
@@ -539,6 +544,7 @@ def rows_error(found: np.ndarray, expected: np.ndarray, share: float) -> float:
         for row_M in expected_NM:
             away = np.nan_to_num(np.abs(found_NM - row_M), nan=np.inf).max(axis=1, initial=0.0).min(initial=np.inf)
             errors.append(float(away) / scale)
+    # NaN has become infinity before: sorted among numbers, it would stay anywhere.
     errors.sort()
     return errors[max(math.ceil(share * len(errors)) - 1, 0)] if errors else 0.0
 
@@ -563,6 +569,7 @@ def errors_of(
             found = outputs[name]
             compare = detections_error if name == RANKED and array.ndim == 3 else relative_error
             error = compare(found, array) if found.shape == array.shape else float("inf")
+            # Sets are compared only after the exact comparison has failed, since they hide a wrong order.
             if not error <= MAX_ERROR and name in unordered and found.shape == array.shape and array.ndim > 1:
                 error = rows_error(found, array, LEAST_SHARE)
             errors[name] = max(errors.get(name, 0.0), error)
@@ -701,6 +708,7 @@ def check(folder: str, find_reader: Callable[[Dict[str, Any]], Any] = lambda sig
     errors: Dict[str, float] = {}
     for part in ("", *signature.get("parts", ())):
         session = load_session(folder, name=f"{part}.onnx" if part else MODEL)
+        # Parts are proven by the exact comparison, see `write_part`.
         unordered = () if part else signature.get("order_dependent", ())
         found = errors_of(session, proven_cases(session, arrays, part), unordered)
         errors.update((f"{part}.{name}" if part else name, error) for name, error in found.items())
@@ -966,6 +974,7 @@ def with_files(row: Dict[str, Any], out: str, signature: Dict[str, Any], taken: 
                     f"with {OUT} FOLDER, or predict for one file at a time"
                 )
             taken[os.path.realpath(path)] = f"written for {row['file']}"
+            # Only now, so that networks which write no files leave no empty folder behind.
             os.makedirs(out, exist_ok=True)
             with open(path, "wb") as file:
                 file.write(value)

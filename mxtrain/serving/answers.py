@@ -39,11 +39,13 @@ def describe_sample(
     names = model.class_names
     if "probabilities" in outputs and outputs["probabilities"].shape == (1, len(names)):
         share_K = outputs["probabilities"][0]
+        # Classes with equal probabilities keep their order on every machine.
         order = np.argsort(-share_K, kind="stable")[:TOP]
         top = [{"class": names[index], "probability": round(float(share_K[index]), 6)} for index in order]
         return {**top[0], "top": top}
     rows = outputs.get(standalone.RANKED)
     if rows is not None and rows.ndim == 3 and rows.shape[2] >= 6:
+        # Suppressed rows are filled with -1.
         return {"detections": [_detection(row, names) for row in rows[0] if row[0] >= 0]}
     scale, mean = (model.own_signature.get(name) for name in ("target_std", "target_mean"))
     if "Number" in targets_in(model.signature) and isinstance(scale, float) and isinstance(mean, float):

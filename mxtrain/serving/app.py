@@ -244,6 +244,7 @@ def page_policy(page: bytes) -> str:
     import base64
     import hashlib
 
+    # Hashes instead of 'unsafe-inline': a script that an answer smuggles into the page does not run.
     hashes = {
         tag: " ".join(
             f"'sha256-{base64.b64encode(hashlib.sha256(part).digest()).decode()}'"
@@ -277,6 +278,7 @@ class Edge:
         route = "none"  # never the client's path: each distinct one would be a new Prometheus time series
         headers = dict(scope["headers"])
         given_id = headers.get(b"x-request-id", b"").decode("latin-1")
+        # A client's id is copied into a header and the log, so it may hold neither line breaks nor spaces.
         request_id = given_id if _REQUEST_ID.fullmatch(given_id) else f"{random.getrandbits(64):016x}"
         fields: Dict[str, Any] = {}
         scope["mxtrain.fields"] = fields

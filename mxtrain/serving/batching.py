@@ -236,6 +236,7 @@ class Batcher:
 
         def stop() -> None:
             is_stopped.set()
+            # A thread cannot be killed, but onnxruntime leaves its run between two operators.
             options.terminate = True
 
         timer = loop.call_later(self._settings.timeout_s, stop)
@@ -256,6 +257,7 @@ class Batcher:
         inputs = jobs[0].inputs
         if len(jobs) > 1:
             inputs = {name: np.concatenate([job.inputs[name] for job in jobs]) for name in inputs}
+        # Drift is measured in this thread, so that the event loop answers meanwhile.
         self._metrics.drift.observe(self.model.name, inputs)
         outputs = dict(zip(names, self.model.session.run(names, inputs, options)))
         if len(jobs) == 1:
@@ -328,6 +330,7 @@ def refusal(error: Exception, is_stopped: bool, timeout_s: float) -> RequestErro
     if is_stopped:
         return RequestError(504, f"the network took longer than {timeout_s:g} s.")
     first_line = str(error).splitlines()[0] if str(error) else type(error).__name__
+    # Lack of memory has no exception of its own: messages say "allocate", "Allocation" or "allocating".
     if "llocat" in first_line:
         return RequestError(503, "there is not enough memory for this request.")
     return RequestError(422, f"the network refuses these inputs: {first_line[:300]}")

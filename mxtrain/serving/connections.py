@@ -201,6 +201,7 @@ class LimitedProtocol(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         self._end_wait()
+        # ASGI has no message that drops a client which does not read its stream.
         self.scope["mxtrain.abort"] = self.transport.abort
         super().on_headers_complete()
 
@@ -253,6 +254,7 @@ class LimitedProtocol(HttpToolsProtocol):
         self._write_timer = self.loop.call_later(self.limits.write_s, self._require_reading, size)
 
     def _require_reading(self, size_before: int) -> None:
+        # A buffer that shrinks belongs to a slow client, which gets the same time again.
         if self.transport.get_write_buffer_size() >= size_before:
             self.transport.abort()
         else:
@@ -271,6 +273,7 @@ class LimitedProtocol(HttpToolsProtocol):
         self._is_lingering = True
         self._end_wait()
         self._held = b""
+        # The client sees the end of its answer while the rest of its body is still read.
         if self.transport.can_write_eof():
             self.transport.write_eof()
         FlowControl.resume_reading(self.flow)

@@ -67,6 +67,7 @@ class Generation:
         self._reason: Optional[RequestError] = None
         self._begin = time.perf_counter()
         self._loop = asyncio.get_running_loop()
+        # The queue has no limit: `max_tokens` bounds it, and the thread never waits for a slow client.
         self._queue: asyncio.Queue[Union[TextPiece, Exception]] = asyncio.Queue()
         late = RequestError(504, f"the text took longer than {timeout_s:g} s.")
         self._timer = self._loop.call_later(timeout_s, self.stop, late)
@@ -86,6 +87,7 @@ class Generation:
             outputs = dict(zip(names, session.run(names, inputs, self._options)))
         except Exception as error:  # onnxruntime's exceptions have no common base class
             raise self._reason or refusal(error, False, self._timeout_s) from error
+        # Among NaN there is no best token: a search would choose an arbitrary one without an error.
         if SCORES in outputs and np.isnan(outputs[SCORES]).any():
             raise RequestError(422, "the scores of the network are not finite for this text.")
         return outputs
@@ -130,6 +132,7 @@ class Generation:
         """Stops the generation and waits for its thread."""
         self._timer.cancel()
         self.stop(RequestError(503, "the server ends."))
+        # A text counts until its thread is free: otherwise the next one would wait in the pool, unnoticed.
         await asyncio.wait([self._work])
 
     def _write(self) -> None:

@@ -106,6 +106,7 @@ def _require_described(part: str, described: Any, session: Any) -> None:
     if set(shapes) != {node.name for node in session.get_inputs()}:
         raise UnusableFolder(f"{standalone.SIGNATURE}: the inputs of {part} are not those of {part}.onnx")
     for shape in shapes.values():
+        # Python's integers: sizes of a stranger's signature could overflow int64 to a small product.
         if np.prod([size for size in shape if type(size) is int], dtype=object) > MAX_STATE:
             raise UnusableFolder(f"{standalone.SIGNATURE}: the inputs of {part} have the shape {str(shape)[:100]}")
 

@@ -24,6 +24,7 @@ class JsonLines(logging.Formatter):
         }
         if record.exc_info:
             row["traceback"] = self.formatException(record.exc_info)
+        # Escapes keep a client's marks of text direction and control characters away from the terminal.
         return json.dumps(row, ensure_ascii=True, default=str)
 
 

@@ -124,6 +124,7 @@ class InputDrift:
                 continue
             step = max(array.size // DRIFT_NUMBERS, 1) | 1  # odd, so that not always the same column is read
             expected_mean, expected_deviation = self._expected[model][name]
+            # An input that is constant in the proof has no deviation to divide by.
             scale = max(expected_deviation, 1e-6 * abs(expected_mean), 1e-12)
             lowest, highest = expected_mean - DRIFT_LIMIT * scale, expected_mean + DRIFT_LIMIT * scale
             some = np.clip(array.reshape(-1)[::step].astype(np.float64), lowest, highest)

@@ -69,6 +69,7 @@ def _refuse_constant(name: str) -> NoReturn:
 _DECODER = json.JSONDecoder(parse_constant=_refuse_constant)
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 _encode_strictly = json.JSONEncoder(ensure_ascii=False).encode
+# `json.dumps` with such settings would build an encoder for each answer.
 _encode = json.JSONEncoder(separators=(",", ":")).encode
 
 
@@ -81,6 +82,7 @@ def parse_json(body: bytes) -> Dict[str, Any]:
     try:
         text = body.decode(json.detect_encoding(body))
         value = _DECODER.decode(text)
+        # Python's parser accepts half of a surrogate pair, with which a tokenizer or the answer would fail later.
         if _SURROGATE.search(text):
             _encode_strictly(value).encode()
     except UnicodeEncodeError as error:
@@ -229,8 +231,10 @@ def _read_tensor(
             f"the input '{name}' has {str(binary)[:30]} as binary_data_size; its shape and type "
             f"need {num_bytes} bytes, and {len(remaining)} bytes are left.",
         )
+    # The binary extension is little-endian on every machine.
     array = np.frombuffer(remaining[:binary], np.dtype(spec.dtype).newbyteorder("<")).astype(spec.dtype, copy=False)
     if spec.dtype == "bool":
+        # A byte other than 0 and 1 is no valid boolean for NumPy.
         array = np.frombuffer(remaining[:binary], np.uint8) != 0
     return array.reshape(shape), remaining[binary:]
 
@@ -269,6 +273,7 @@ def numbers(flat: List[Any], spec: TensorSpec) -> np.ndarray:
         raise RequestError(400, f"the data of the input '{spec.name}' hold {names}; they must be {spec.datatype}.")
     try:
         if kind == "f":
+            # Numbers beyond the type become infinite, which `ServedModel.validate` rejects with the input's name.
             with np.errstate(over="ignore"):
                 return np.array(flat, np.float64).astype(spec.dtype)
         wide = np.array(flat, {"b": np.bool_, "u": np.uint64}.get(kind, np.int64))

@@ -149,6 +149,7 @@ def signature_errors() -> Iterator[None]:
 def field_tables(name: str) -> Dict[str, Any]:
     """Returns the tables of this name in the modules of all fields that are installed, joined."""
     tables: Dict[str, Any] = {}
+    # Listed and not named: a removed field takes its reader with it, and a signature can lead to no other code.
     for root in mxtrain.__path__:
         for package in pkgutil.iter_modules([root]):
             folder = str(Path(root) / package.name)

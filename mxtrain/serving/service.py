@@ -248,10 +248,12 @@ class Service:
                 while is_open:
                     message = await request.receive()
                     if message["type"] == "http.disconnect":
+                        # nginx's code for clients that have left; only the log shows it.
                         raise RequestError(499, "the client has closed the connection.", closes=True)
                     part: bytes = message.get("body", b"")
                     is_open = message.get("more_body", False)
                     size += len(part)
+                    # A body that is announced as too long is refused before it is read.
                     largest = max(size, length)
                     if largest > limit or is_json and largest > self._max_json:
                         if is_json and self._max_json < limit:

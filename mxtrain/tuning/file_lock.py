@@ -44,6 +44,7 @@ class FileLock:
         """Closes the descriptor of this process. The lock is free once all inherited descriptors are closed, too."""
         fd, self.fd = self.fd, -1
         if fd >= 0:
+            # No LOCK_UN: it would release the lock for the process that has inherited the descriptor, too.
             os.close(fd)
 
     def __enter__(self) -> FileLock:

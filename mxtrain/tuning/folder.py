@@ -130,6 +130,7 @@ class StudyDescription:
         pairs: List[Tuple[str, object, object]] = []
         for name in ("flags", "overrides", "objectives"):
             before, after = list(getattr(self, name)), list(getattr(other, name))
+            # The order of overrides matters when both have the same words, so both lists are shown whole then.
             if before != after and sorted(before) != sorted(after):  # show only the words that differ
                 before, after = (
                     [word for word in before if word not in after],
@@ -207,6 +208,7 @@ class StudyFolder:
             self.refuse_links()
             for name in (CLAIMS, LOGS):
                 (self.path / name).mkdir(exist_ok=True)
+            # Several workers may begin the same study at once; the first one writes its description.
             with self.lock:
                 if self.exists:
                     found = self.refuse_difference(description)

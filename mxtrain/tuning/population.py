@@ -86,6 +86,7 @@ def members_at(
         ranked = sorted(range(len(members)), key=lambda i: _badness(reported[i][budget], description, i))
         count = max(1, len(members) // QUARTER)
         best, worst = ranked[:count], ranked[-count:]
+        # Sources are members as they were before this rung: a bad member never copies from one that was just replaced.
         before_members = [replace(member, source=None) for member in members]
         members = list(before_members)
         for number in worst:
@@ -99,6 +100,7 @@ def members_at(
 
 def _badness(value: float, description: StudyDescription, number: int) -> tuple:
     sign = -1.0 if description.directions[0] == "max" else 1.0
+    # NaN has no order, so failed members come last by a flag; the number makes ties the same for every worker.
     return (1, 0.0, number) if math.isnan(value) else (0, sign * value, number)
 
 
@@ -118,6 +120,7 @@ def _mutated(parameter: TunedSetting, value: Value, random: np.random.RandomStat
         changed = number + (parameter.step if up else -parameter.step)
     else:
         changed = number * FACTORS[up]
+        # Small integers times 1.25 round to themselves, and would never change.
         if parameter.kind == "int" and round(changed) == number:
             changed = number + (1 if up else -1)
     changed = min(max(changed, parameter.low), parameter.high)
@@ -164,6 +167,7 @@ def next_rung(description: StudyDescription, reported: Sequence[Mapping[int, flo
         rung = 0
         while (budget := description.budget(rung)) is not None and budget in values:
             rung += 1
+        # A barrier follows from these numbers: the result must not depend on which member was first.
         rungs[number] = rung
     return rungs
 

@@ -28,6 +28,7 @@ MIN_POPULATION = 4
 def seed_of(settings: TuneSettings, number: int) -> int:
     """Returns the seed of a trial, below 2**31."""
     digest = hashlib.sha256(f"{settings.seed}/{number}".encode()).digest()
+    # Hashed, since seed + number would give neighbouring seeds of a study mostly the same trials.
     return int.from_bytes(digest[:4], "big") >> 1
 
 
@@ -71,6 +72,7 @@ def build_sampler(settings: TuneSettings, space: Space, number: int) -> optuna.s
         if settings.sampler == "nsga2":
             return optuna.samplers.NSGAIISampler(seed=seed, population_size=20)
         if settings.sampler == "gp":
+            # PyTorch, which it needs, is an extra of its own: its wheels for Linux bring 2 GB of CUDA libraries.
             return optuna.samplers.GPSampler(seed=seed)
         if settings.sampler == "cmaes":
             return build_cmaes(space, seed)
@@ -122,6 +124,7 @@ def build_cmaes(space: Space, seed: int) -> optuna.samplers.BaseSampler:
             return {setting.key: distribution_of(setting) for setting in numbers}
 
         def sample_relative(self, study: Any, trial: Any, search_space: Any) -> Dict[str, Any]:
+            # The package cmaes minimises.
             sign = -1.0 if study.direction == optuna.study.StudyDirection.MAXIMIZE else 1.0
             trials = [trial for trial in study.get_trials(deepcopy=False) if trial.state.is_finished()]
             pairs = ((trial.params, _value_of(trial)) for trial in trials)
@@ -164,6 +167,7 @@ def cmaes_values(
         seed=seed,
         population_size=population,
     )
+    # CMA-ES takes complete generations; the rest waits until enough trials have finished.
     for start in range(0, len(usable) - population + 1, population):
         generation = usable[start : start + population]
         optimizer.tell(
@@ -241,6 +245,7 @@ def draw(trial: optuna.trial.Trial, space: Space) -> Values:
 
 
 def _require_in_range(number: int, parameter: TunedSetting, value: Value) -> None:
+    # Storages keep decimal text, and Optuna returns recorded numbers without checking them.
     rounding = 1e-9 * (abs(parameter.low) + abs(parameter.high))
     low, high = parameter.low - rounding, parameter.high + rounding
     if not isinstance(value, (int, float)) or not low <= value <= high:

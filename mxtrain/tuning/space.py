@@ -95,12 +95,14 @@ class TunedSetting:
         if self.log or (self.step is None and self.kind == "float"):
             return ()
         step = self.step or 1
+        # (0.3 - 0.1) / 0.1 is 1.9999999999999998: the last point must not be lost.
         last = (self.high - self.low) / step + 1e-9
         if last >= MAX_LISTED:
             return ()
         return tuple(self._typed(self.low + number * step) for number in range(int(last) + 1))
 
     def _typed(self, number: float) -> Value:
+        # 0.1 + 2 * 0.1 is 0.30000000000000004, which nobody would type as an override.
         return round(number) if self.kind == "int" else float(f"{number:.12g}")
 
     def range_text(self) -> str:
@@ -204,6 +206,7 @@ class Space:
         combinations: Dict[Tuple[Tuple[str, Value], ...], None] = {}
         keys = [key for key, _ in listed]
         for combination in itertools.product(*(points for _, points in listed)):
+            # Combinations that differ only in settings which do not exist there are the same trial.
             combinations[tuple(self.active(dict(zip(keys, combination))).items())] = None
         return [dict(items) for items in combinations]
 

@@ -68,6 +68,7 @@ class TrialDisplay(ProgressDisplay):
         """Returns the number of steps at the end of the rung; None if it is not known."""
         if self._max_steps is not None or self._max_epochs is None:
             return self._max_steps
+        # The run writes the number once its data are open, so the first lines are without it.
         if not self._steps_per_epoch:
             try:
                 value = read_meta(self._run_dir).get("steps_per_epoch")

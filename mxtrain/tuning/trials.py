@@ -49,6 +49,7 @@ SPEED = "samples_per_s"
 def require_optuna() -> None:
     """Raises a `ConfigError` if Optuna is not installed or in another version."""
     optuna = require_library("optuna", "tune", "tune", ConfigError)
+    # Optuna and Alembic would write lines between those of the progress.
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     logging.getLogger("alembic").setLevel(logging.WARNING)
 
@@ -159,6 +160,7 @@ def open_storage(folder: StudyFolder, url: Optional[str], writes: bool = True) -
         if url is None and not isinstance(error, OSError):  # entries that contradict each other
             raise damaged_journal(folder, f" cannot be read: {type(error).__name__}: {error}") from error
         if url is not None:
+            # Without the cause: messages of database drivers may repeat the URL with its password.
             raise ConfigError(hide_secrets(database_error(url, error))) from None
         raise ConfigError(f"{folder.path / JOURNAL} cannot be opened: {_first_line(error)}.") from error
 
@@ -221,6 +223,7 @@ def build_pruner(settings: TuneSettings, max_epochs: Optional[int], val_interval
     if settings.pruner == "asha":
         return optuna.pruners.SuccessiveHalvingPruner(first, settings.reduction)
     if settings.pruner == "hyperband":
+        # The number of steps of a whole trial is unknown before its data are open.
         longest = max_epochs if settings.min_steps is None and max_epochs else "auto"
         return seeded_hyperband(settings.seed, first, longest, settings.reduction)
     if settings.pruner == "median":
@@ -310,6 +313,7 @@ class Study:
         import optuna
 
         self._set_sampler(frozen.number)
+        # Optuna has no public way to continue a trial that another process has created.
         return optuna.trial.Trial(self.optuna, frozen._trial_id)
 
     def _set_sampler(self, number: int) -> None:
@@ -333,6 +337,7 @@ class Study:
                 trial,
                 list(values) if values is not None else None,
                 state=optuna.trial.TrialState[state],
+                # A worker may be killed after this call, and the next one repeats it.
                 skip_if_finished=True,
             )
 
@@ -391,6 +396,7 @@ class TrialProgress:
             last: True to use the last value of a single objective instead of its best value.
         """
         names = description.objectives
+        # Bests of several objectives may be of different epochs, so no network has these values together.
         takes_best = len(names) == 1 and not last
         results = [self.best if takes_best and name != SPEED else self.value_of(name) for name in names]
         measured = [float(value) for value in results if value is not None]

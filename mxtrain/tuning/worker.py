@@ -211,6 +211,7 @@ class Worker:
                 return self._start(frozen.number, self._study.adopt(frozen), claim, sorted(frozen.intermediate_values))
         if len(trials) >= total:
             return None
+        # The trial is locked before it exists in the storage, where another worker could take it at once.
         claim = self._folder.claim(len(trials))
         claim.acquire()
         return self._start(len(trials), self._create(len(trials)), claim, [])
@@ -340,6 +341,8 @@ class Worker:
                 self._fail(job, progress.cause or job.cause or f"exit code {code}")
                 return None
             if code not in (EXIT_FINISHED, EXIT_BUDGET) or not progress.reached(self._description.settings, budget):
+                # A machine that kills processes, e.g. for memory, must not end a trial that progresses between two
+                # kills.
                 deaths = 0 if progress.step > progress_before.step else deaths + 1
                 if deaths == MAX_DEATHS:
                     self._fail(job, f"its process ended {MAX_DEATHS} times with code {code}, without progress")
@@ -364,6 +367,7 @@ class Worker:
                     stdin=subprocess.DEVNULL,
                     stdout=output,
                     stderr=subprocess.STDOUT,
+                    # The run holds the lock of its trial by this descriptor, so it may outlive its worker.
                     pass_fds=[job.claim.fd],
                     start_new_session=True,  # otherwise Ctrl-C would reach it twice: from the terminal and from here
                 )
@@ -450,6 +454,7 @@ class Worker:
             if self._description.settings.min_steps:
                 return  # the length of the whole run is not known in steps
             job.trial.report(value, budget)
+            # Successive halving notes the rung of a trial only when it is asked.
             job.trial.should_prune()
             rung += 1
 

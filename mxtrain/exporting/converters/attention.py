@@ -123,6 +123,7 @@ def interleaved_scores(call: OperatorCall) -> str:
 def interleaved_context(call: OperatorCall) -> str:
     heads, units = call.integer("heads", 1), call.dims()[2][0] // 3
     _, _, value = _interleaved(call)
+    # MXNet's weights have batch and heads in one axis, (B N, T, S).
     sizes = [call.ints(-1), call.ints(heads), call.size(call.x(1), 1), call.size(call.x(1), 2)]
     weight = call.add("Reshape", [call.x(1), call.add("Concat", sizes, axis=0)])
     return call.reshape(call.transpose(call.add("MatMul", [weight, value]), 2, 0, 1, 3), 0, 0, units)

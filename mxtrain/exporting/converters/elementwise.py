@@ -44,6 +44,7 @@ COMPARISONS = {
     "lesser": "Less",
     "lesser_equal": "LessOrEqual",
     "equal": "Equal",
+    # ONNX has no operator for "not equal": `finish` negates the result.
     "not_equal": "Equal",
 }
 LOGIC = {"logical_and": "And", "logical_or": "Or", "logical_xor": "Xor"}
@@ -87,6 +88,7 @@ def _comparison(name: str, op: str) -> None:
 def _logic(name: str, op: str) -> None:
     @converts(f"broadcast_{name}", f"_{name}")
     def convert(call: OperatorCall) -> str:
+        # ONNX's logical operators take only booleans, MXNet's take and return numbers.
         return call.cast(call.add(op, [call.cast(one, "bool") for one in call.inputs]), call.out_dtype())
 
 
@@ -114,6 +116,7 @@ def same(call: OperatorCall) -> str:
 
 @converts("Dropout")
 def dropout(call: OperatorCall) -> str:
+    # mode=always drops elements in prediction as well: no two runs agree, so the network could not be proven.
     if call.text("mode", "training") != "training":
         raise call.unsupported(f"with mode={call.text('mode')}")
     return call.x()
@@ -126,6 +129,7 @@ def cast(call: OperatorCall) -> str:
 
 @converts("rsqrt")
 def rsqrt(call: OperatorCall) -> str:
+    # ONNX has no reciprocal square root.
     return call.add("Reciprocal", [call.add("Sqrt", [call.x()])])
 
 
@@ -192,6 +196,7 @@ def leaky_relu(call: OperatorCall) -> str:
     if kind == "prelu":  # along the channels, which ONNX would take for the last axis
         return call.add("PRelu", [call.x(), call.reshape(call.x(1), -1, *[1] * (call.rank() - 2))])
     if kind == "gelu":
+        # ONNX has the operator Gelu from opset 20 on, and the graph is of opset 17.
         grown = call.add("Erf", [call.add("Mul", [call.x(), call.constant(math.sqrt(0.5))])])
         half = call.add("Mul", [call.x(), call.constant(0.5)])
         return call.add("Mul", [half, call.add("Add", [grown, call.constant(1)])])

@@ -28,6 +28,7 @@ def _window(call: OperatorCall) -> dict:
     return {
         "kernel_shape": kernel,
         "strides": call.numbers("stride", ones),
+        # ONNX lists the padding before all axes, then that behind them; MXNet's is the same on both sides.
         "pads": call.numbers("pad", zeros) * 2,
         "dilations": call.numbers("dilate", ones),
         "group": call.integer("num_group", 1),
@@ -59,12 +60,14 @@ def batch_norm(call: OperatorCall) -> str:
     order[1:1] = [order.pop(axis)]
     if axis != 1:
         x = call.transpose(x, *order)
+    # Without `eps` MXNet uses 1e-3, and ONNX 1e-5.
     normalised = call.add("BatchNormalization", [x, gamma, beta, mean, variance], epsilon=call.number_of("eps", 1e-3))
     return normalised if axis == 1 else call.transpose(normalised, *np.argsort(order).tolist())
 
 
 @converts("LayerNorm")
 def layer_norm(call: OperatorCall) -> str:
+    # ONNX normalises over all axes from `axis` on, MXNet over this one: they agree only for the last.
     if call.axis() != call.rank() - 1:
         raise call.unsupported("along another axis than the last")
     return call.add("LayerNormalization", call.inputs, axis=-1, epsilon=call.number_of("eps", 1e-5))
@@ -144,8 +147,10 @@ def flatten(call: OperatorCall) -> str:
 def fully_connected(call: OperatorCall) -> str:
     bias = [] if call.flag("no_bias") else [call.x(2)]
     if call.flag("flatten", True):
+        # Gemm takes matrices only.
         x = call.x() if call.rank() == 2 else call.add("Flatten", [call.x()], axis=1)
         return call.add("Gemm", [x, call.x(1), *bias], transB=1)
+    # A weight without further readers is transposed in the file; a shared one would be stored twice.
     is_own = call.x(1) in call.graph.initializers and call.graph.num_users(call.entries[1]) == 1
     weight = call.graph.constant(call.value(1).T, f"{call.x(1)}_T") if is_own else call.transpose(call.x(1), 1, 0)
     product = call.add("MatMul", [call.x(), weight])
@@ -169,6 +174,7 @@ def dot(call: OperatorCall) -> str:
         x = call.transpose(x, *range(1, call.rank(0)), 0)
     if call.flag("transpose_b"):
         y = call.transpose(y, call.rank(1) - 1, *range(call.rank(1) - 1))
+    # MatMul would take further axes of the second array for those of a batch.
     if call.rank(1) <= 2:
         return call.add("MatMul", [x, y])
     return call.to_shape(call.add("MatMul", [x, call.reshape(y, 0, -1)]), [], call.out_dims())
@@ -181,6 +187,7 @@ def reduce(call: OperatorCall) -> str:
     if call.flag("exclude") and call.numbers("axis"):
         axes = [axis for axis in range(rank) if axis not in axes]
     keep = int(call.flag("keepdims"))
+    # ReduceSum has its axes as an input since opset 13, the other reductions only since opset 18.
     if op == "ReduceSum":
         reduced = call.add(op, [call.x(), call.ints(*axes)], keepdims=keep)
     else:
@@ -219,6 +226,7 @@ def up_sampling(call: OperatorCall) -> str:
     if call.text("sample_type") != "nearest" or len(call) > 1:
         raise call.unsupported("with another sample_type than nearest")
     scale = call.number_of("scale")
+    # "asymmetric" with "floor" repeats each pixel, as MXNet does; ONNX's defaults would shift by half a pixel.
     scales = call.graph.constant(np.array([1, 1, scale, scale], np.float32))
     return call.add(
         "Resize",

@@ -83,6 +83,7 @@ def _maximum(call: OperatorCall, windows: Windows) -> str:
 
 def _mean(call: OperatorCall, windows: Windows) -> str:
     counts_padding = call.flag("count_include_pad", True) and any(windows.padding)
+    # MXNet counts the padding but not the rest behind it; ONNX's `count_include_pad` counts both or none.
     if _fits(windows) and not (counts_padding and any(windows.rest)):
         return _native(call, "AveragePool", call.x(), windows, count_include_pad=int(counts_padding))
     sizes = call.add("Slice", [call.add("Shape", [call.x()]), call.ints(2), call.ints(call.rank())])
@@ -101,6 +102,7 @@ def _mean(call: OperatorCall, windows: Windows) -> str:
 
 def _sum(call: OperatorCall, x: str, windows: Windows) -> str:
     padded = _padded(call, x, windows.padding, windows.ends, 0)
+    # ONNX has no sum over windows; all windows of the padded input are complete, so the mean times their size is exact.
     mean = call.add("AveragePool", [padded], kernel_shape=windows.kernel, strides=windows.stride)
     return call.add("Mul", [mean, call.constant(int(np.prod(windows.kernel)))])
 

@@ -48,6 +48,7 @@ def box_nms(call: OperatorCall) -> str:
         class_BC = call.cast(call.squeeze(_column(call, rows, at_class, at_class + 1), 2), "int64")
         one = call.constant(1, "int64")
         depth = call.add("Add", [call.add("ReduceMax", [class_BC], keepdims=0), one])
+        # If all rows are empty, all classes are -1 and the depth would be 0.
         depth = call.add("Max", [depth, one])
         values = call.graph.constant(np.array([0, 1], np.float32))
         own_BCK = call.add("OneHot", [class_BC, depth, values], axis=-1)
@@ -82,6 +83,7 @@ def _suppressed(
         thresholds: of intersection over union, and of scores.
     """
     iou, least = (call.graph.constant(np.array([value], np.float32)) for value in thresholds)
+    # Without a number of boxes ONNX selects none: its default is 0.
     chosen = call.add("NonMaxSuppression", [box_BC4, score_BKC, call.ints(2**31 - 1), iou, least])
     place = call.add("Gather", [chosen, call.ints(0, 2)], axis=1)
     score_BC = call.squeeze(score_BC1, 2)
@@ -113,6 +115,8 @@ def roi_align_of_maps(call: OperatorCall) -> str:
     place = call.reshape(place, -1, 1, 1, 1)
     pooled = ""
     for level, (name, scale) in enumerate(zip(call.inputs[:-1], call.numbers("scales"))):
+        # Each map pools all regions: how many regions belong to it depends on the data, and ONNX needs no loop this
+        # way.
         part = call.add(
             "RoiAlign",
             [name, box, number],
@@ -143,6 +147,7 @@ def _ordered(call: OperatorCall, rows: str, score_BC: str, count: str) -> str:
 def _padded(call: OperatorCall, rows: str, count: str) -> str:
     """Returns `count` rows: further ones are filled with -1, and superfluous ones are cut off."""
     missing = call.add("Sub", [count, call.size(rows, 1)])
+    # A negative number makes Pad cut rows off.
     ends = call.add("Concat", [call.ints(0, 0, 0, 0), missing, call.ints(0)], axis=0)
     return call.add("Pad", [rows, ends, call.constant(-1, "float32")])
 
@@ -158,6 +163,7 @@ def roi_align(call: OperatorCall) -> str:
         call.cast(call.add("Slice", [call.x(1), call.ints(0), call.ints(1), call.ints(1)]), "int64"), -1
     )
     box = call.add("Slice", [call.x(1), call.ints(1), call.ints(5), call.ints(1)])
+    # MXNet shifts by half a pixel only if `aligned` is set, ONNX does by default.
     mode = "half_pixel" if call.flag("aligned") else "output_half_pixel"
     return call.add(
         "RoiAlign",

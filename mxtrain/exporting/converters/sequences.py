@@ -50,6 +50,7 @@ def cross_entropy(call: OperatorCall) -> Sequence[str]:
     log_p = call.add("LogSoftmax", [call.x()], axis=-1)
     label = call.as_ints(1)
     is_counted = call.cast(call.add("GreaterOrEqual", [label, call.constant(0, "int64")]), "float32")
+    # GatherElements would count a negative class from the end; `weight` sets its loss to 0 afterwards.
     place = call.unsqueeze(call.add("Max", [label, call.constant(0, "int64")]), -1)
     label_log_p = call.squeeze(call.add("GatherElements", [log_p, place], axis=-1), -1)
     mean = call.add("ReduceMean", [log_p], axes=[-1], keepdims=0)
@@ -93,6 +94,7 @@ def unpack(flat: np.ndarray, mode: str, units: int, width: int, layers: int, dir
     weights = [[(read(inputs[layer]), read(units)) for _ in range(directions)] for layer in range(layers)]
     weights_by_layer = []
     for layer in weights:
+        # Input and state have a bias each, as in cuDNN; ONNX has both in one vector.
         biases = [np.concatenate([read(1)[:, 0], read(1)[:, 0]]) for _ in layer]
         weights_by_layer.append(Weights(*(np.stack(list(one)) for one in (*zip(*layer), biases))))
     return weights_by_layer
@@ -111,6 +113,8 @@ def recurrent(call: OperatorCall) -> Sequence[str]:
     directions = 2 if call.flag("bidirectional") else 1
     options: Dict[str, object] = {"hidden_size": units, "direction": "bidirectional" if directions == 2 else "forward"}
     if mode == "gru":
+        # MXNet applies the reset gate behind the product with the state, as cuDNN does; ONNX's default applies it
+        # before.
         options["linear_before_reset"] = 1
     if mode == "rnn_relu":
         options["activations"] = ["Relu"] * directions

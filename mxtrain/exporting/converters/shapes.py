@@ -51,6 +51,7 @@ def stack(call: OperatorCall) -> str:
 def split(call: OperatorCall) -> Sequence[str]:
     axis = call.axis(default=0 if call.op == "_split_v2" else 1)
     if call.op == "_split_v2" and not call.integer("sections"):
+        # `mx.nd.split_v2` has put a 0 in front of the indices.
         begins = [*call.numbers("indices"), END]
         parts = [
             call.add("Slice", [call.x(), call.ints(begin), call.ints(end), call.ints(axis)])
@@ -74,6 +75,7 @@ def slice_(call: OperatorCall) -> str:
     steps = call.numbers("step", (1,) * len(begins))
     rows: List[Sequence[int]] = []
     for axis, (begin, end, step) in enumerate(zip(begins, ends, steps)):
+        # MXNet allows None in the place of each step.
         step = step or 1
         if (begin, end, step) != (None, None, 1):
             first = begin if begin is not None else 0 if step > 0 else END
@@ -124,6 +126,7 @@ def repeat(call: OperatorCall) -> str:
 def tile(call: OperatorCall) -> str:
     times, rank = call.numbers("reps"), call.rank()
     missing = len(times) - rank
+    # ONNX's Tile needs one number for each axis; MXNet lets either side be shorter.
     x = call.unsqueeze(call.x(), *range(missing)) if missing > 0 else call.x()
     return call.add("Tile", [x, call.ints(*[1] * -missing, *times)])
 
@@ -151,6 +154,7 @@ def take(call: OperatorCall) -> str:
 
 def _within(call: OperatorCall, index: str, axis: int) -> str:
     """Returns indices along an axis of the first input that are clipped to its size, or taken modulo it."""
+    # ONNX's Gather neither clips nor wraps, and onnxruntime refuses indices that are out of range.
     size = call.scalar_size(call.x(), axis)
     if call.text("mode", "clip") == "wrap":
         return call.add("Mod", [index, size])
@@ -170,6 +174,7 @@ def pick(call: OperatorCall) -> str:
 
 @converts("gather_nd")
 def gather_nd(call: OperatorCall) -> str:
+    # MXNet has the coordinates of a point along the first axis, ONNX along the last.
     order = [*range(1, call.rank(1)), 0]
     return call.add("GatherND", [call.x(), call.transpose(call.as_ints(1), *order)])
 
@@ -202,6 +207,7 @@ def top_k(call: OperatorCall) -> Union[str, Sequence[str]]:
         raise call.unsupported("with ret_typ=mask")
     k = call.size(call.x(), axis) if count < 1 else call.ints(count)
     values, indices = call.add_several("TopK", [call.x(), k], 2, axis=axis, largest=int(not call.flag("is_ascend")))
+    # MXNet returns indices as float32 unless told otherwise.
     indices = call.cast(indices, call.text("dtype", "float32"))
     return {"indices": indices, "value": values, "both": [values, indices]}[kind]
 

@@ -29,6 +29,7 @@ class Deployment:
 
     def place(self, folder: Path) -> Path:
         """Creates and returns the subfolder for the network and its proof."""
+        # Triton's repositories hold a folder for each model, and in it a folder for each version, named by a number.
         inside = {"triton": (self.name, "1"), "kserve": (REPOSITORY, self.name, "1")}.get(self.server, ())
         place = folder.joinpath(*inside)
         place.mkdir(parents=True, exist_ok=True)

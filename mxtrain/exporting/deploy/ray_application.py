@@ -65,6 +65,7 @@ def read_inputs(content: bytes, declared: Sequence[Dict[str, Any]]) -> Tuple[Arr
         Refused: the request does not fit the signature.
     """
     try:
+        # Python's parser accepts NaN and Infinity, which JSON does not have.
         body = json.loads(content, parse_constant=_refuse)
     except (ValueError, RecursionError) as error:
         raise Refused(f"the body is no JSON: {error}") from error
@@ -94,6 +95,7 @@ def _read_tensor(tensor: Dict[str, Any], declared: Dict[str, Any]) -> np.ndarray
         isinstance(shape, list)
         and len(shape) == len(expected)
         and all(
+            # `isinstance` would accept True and False.
             type(size) is int and size > 0 and (isinstance(other, str) or size == other)
             for size, other in zip(shape, expected)
         )

@@ -37,6 +37,7 @@ def write(
 ) -> None:
     """Writes the configuration of a model into its folder of a repository."""
     has_labels = bool(class_names) and any(one.name == CLASSES for one in outputs)
+    # The file has one label a line: a line break in a name would shift the names of all later classes.
     has_labels = has_labels and not any("\n" in label for label in class_names)
     replace_file(folder / CONFIG, config(name, inputs, outputs, has_labels).encode())
     if has_labels:
