@@ -82,8 +82,8 @@ def has_kernels(node: GraphNode, weight: Optional[Shape], output: Optional[Shape
         # The output is 1x1. oneDNN does not write the gradient of kernel elements that only read padding (3x3 with
         # padding 1 on a 1x1 input), so these elements would hold uninitialised memory.
         return False
-    # With AMX, among 70 kinds of convolutions only ungrouped ones with whole blocks of channels have kernels for both
-    # gradients.
+    # With AMX, among 70 kinds of convolutions only ungrouped ones with whole blocks of channels have
+    # kernels for both gradients.
     grouped = node.get("attrs", {}).get("num_group", "1") != "1"
     block = AMX_BLOCK if amx else BLOCK
     return not grouped and weight[0] % block == 0 and weight[1] % block == 0

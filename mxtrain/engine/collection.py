@@ -32,8 +32,8 @@ def collection_paused(freeze: bool = False) -> Iterator[None]:
         yield
     finally:
         if freeze:
-            # Frozen before the collector starts again: the first full collection would otherwise walk all of MXNet's
-            # objects.
+            # Frozen before the collector starts again: the first full collection would otherwise walk
+            # all of MXNet's objects.
             gc.freeze()
         with _LOCK:
             _pauses[0] -= 1

@@ -55,8 +55,8 @@ def separated(graph: SymbolGraph) -> SymbolGraph:
         nodes.append(changed)
         if node["op"] == FUSED:
             changed["op"] = "BatchNorm"
-            # Attributes with two underscores are marks of mixed precision and structural names, which the ReLU needs as
-            # well.
+            # Attributes with two underscores are marks of mixed precision and structural names, which
+            # the ReLU needs as well.
             kept = {name: value for name, value in node.get("attrs", {}).items() if name.startswith("__")}
             inputs, attrs = [[norms[-1], 0, 0]], {**kept, "act_type": "relu"}
             nodes.append({"op": "Activation", "name": f"{node['name']}_relu", "inputs": inputs, "attrs": attrs})

@@ -85,8 +85,8 @@ def with_copied_inputs(graph: SymbolGraph) -> Optional[str]:
         found: List[List[int]] = []
         for source, *rest in entries:
             if nodes[source]["op"] == "null" and source not in copies:
-                # Operators that read the same input share its copy: the copy's own backward pass adds their gradients
-                # correctly.
+                # Operators that read the same input share its copy: the copy's own backward pass adds
+                # their gradients correctly.
                 name = f"{nodes[source]['name']}_copy"
                 copies[source] = len(nodes)
                 nodes.append({"op": "_copy", "name": name, "inputs": [[source, 0, 0]]})

@@ -33,8 +33,8 @@ class _Pending:
     def __init__(self, execute: Callable[..., None], source: str, name: str, names: Dict[str, Any]) -> None:
         self._execute, self._source, self._name = execute, source, name
         constants = tuple(self if constant == _PLACEHOLDER else constant for constant in _stand_in.__code__.co_consts)
-        # A function object of its own: `functools.wraps` and attributes such as `__doc__` have to work before the first
-        # call.
+        # A function object of its own: `functools.wraps` and attributes such as `__doc__` have to work
+        # before the first call.
         self.function = FunctionType(_stand_in.__code__.replace(co_name=name, co_consts=constants), names, name)
 
     def call(self, args: Any, kwargs: Dict[str, Any]) -> Any:

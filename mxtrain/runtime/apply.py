@@ -193,8 +193,8 @@ def _spinning() -> Iterator[Tuple[str, Desired]]:
         why = "but they spin for a millisecond first, while nothing else wants the cores"
         # 100,000 spins made ResNet-20's step 1.23 times as fast; 30,000 and 1,000,000 were worse for some networks.
         yield spinning.VARIABLE, Desired(str(spinning.SPINS), why)
-        # A checkpoint copies large arrays with a team of the interpreter's thread, which would count as too many
-        # threads.
+        # A checkpoint copies large arrays with a team of the interpreter's thread, which would
+        # count as too many threads.
         yield "MXNET_CPU_PARALLEL_SIZE", Desired("2147483647", "with a team for copies they could not spin")
 
 
