@@ -82,6 +82,7 @@ class WeightMean:
         import numpy as np
 
         if not self.count:
+            # float64: float32 sums would lose a bit with each doubling of the members.
             self._sums = {name: array.astype(np.float64) for name, array in weights.items()}
             self._dtypes = {name: array.dtype for name, array in weights.items()}
         else:
@@ -162,6 +163,7 @@ def write_folder(snapshot: Snapshot, path: Path) -> None:
     shutil.rmtree(temporary, ignore_errors=True)
     try:
         write_contents(snapshot, temporary)
+        # A rename cannot replace a directory that holds files, so the old one gives way first.
         if path.exists():
             discard(path)
         os.rename(temporary, path)

@@ -138,6 +138,7 @@ def write_contents(snapshot: Snapshot, directory: PathLike, when_read: Callable[
         OSError: a file could not be written completely.
     """
     directory = Path(directory)
+    # Encoded before the directory exists, so that a value that JSON cannot hold leaves nothing behind.
     header = _header(snapshot)
     os.mkdir(directory)
     files_by_name: Dict[str, HashedFile] = {}
@@ -151,11 +152,13 @@ def write_contents(snapshot: Snapshot, directory: PathLike, when_read: Callable[
         # Leaving the ExitStack syncs the files, which training need not wait for.
         when_read()
     files = {name: file.digest for name, file in files_by_name.items() if file.digest is not None}
+    # state.json and the manifest come last: an interrupted write has no manifest, and is recognised by that.
     files[STATE] = _write_json(directory / STATE, header)
     entries: Mapping[str, Json] = {
         name: {"size": digest.size, "sha256": digest.sha256} for name, digest in sorted(files.items())
     }
     manifest = _write_json(directory / MANIFEST, {"format": FORMAT, "version": VERSION, "files": entries})
+    # The entries of the files have to be on the disk before the rename that gives the checkpoint its name.
     fsync_directory(directory)
     return manifest.size + sum(digest.size for digest in files.values())
 
@@ -203,6 +206,7 @@ def encode_json(value: object, where: str = "state") -> Json:
         return {key: encode_json(item, f"{where}[{key!r}]") for key, item in value.items()}
     if isinstance(value, (list, tuple)):
         return [encode_json(item, f"{where}[{index}]") for index, item in enumerate(value)]
+    # Also NumPy's integers; bool is an Integral too, and was returned above.
     if isinstance(value, numbers.Integral):
         return int(value)
     if isinstance(value, numbers.Real):
@@ -269,6 +273,7 @@ def _read_manifest(path: Path) -> Dict[str, Digest]:
     present = set(os.listdir(path))
     if MANIFEST not in present:
         raise CheckpointError(f"{MANIFEST} is missing")
+    # The manifest is the one file whose size nothing vouches for.
     if os.stat(path / MANIFEST).st_size > _MAX_MANIFEST_BYTES:
         raise CheckpointError(f"{MANIFEST} is larger than {_MAX_MANIFEST_BYTES} bytes")
     manifest = _load_json(read_file(path / MANIFEST), MANIFEST)
@@ -285,6 +290,7 @@ def _read_manifest(path: Path) -> Dict[str, Digest]:
     missing = sorted((set(files) | {STATE}) - present) or sorted({STATE} - set(files))
     if missing:
         raise CheckpointError(f"{', '.join(missing)} is missing")
+    # No checksum vouches for a file that the manifest does not name.
     extra = sorted(present - set(files) - {MANIFEST})
     if extra:
         raise CheckpointError(f"{', '.join(extra)} does not belong to it; remove what was added")

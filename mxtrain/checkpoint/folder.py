@@ -53,6 +53,7 @@ def scan(directory: Path) -> List[Place]:
         return []
     except OSError as error:
         raise UnreadableCheckpoint(f"The checkpoints in {directory} cannot be read: {error.strerror}.") from error
+    # The names are the index: there is no pointer to the newest that could be wrong.
     matches = [(NAME.match(name), directory / name) for name in names]
     return sorted(Place(int(match[1]), int(match[2] or 1), path) for match, path in matches if match)
 

@@ -17,6 +17,7 @@ PIECE_BYTES = 1 << 24
 
 def row_ranges(shape: Tuple[int, ...], nbytes: int) -> Iterator[Tuple[int, int]]:
     """Yields (begin, end) of ranges of rows of about `PIECE_BYTES`, at least one row each."""
+    # Pieces of 16 MB: small beside a table, large beside the cost of a call.
     step = max(1, PIECE_BYTES * shape[0] // max(nbytes, 1))
     for begin in range(0, shape[0], step):
         yield begin, min(begin + step, shape[0])
@@ -78,6 +79,8 @@ def write_rows(source: np.ndarray, array: NDArray) -> None:
     for begin, end in row_ranges(source.shape, source.nbytes):
         piece = source[begin:end]
         array[begin:end] = piece
+        # Without it the pages of the file would count as this process's memory, beside the array
+        # that they were copied to.
         forget(piece)
 
 

@@ -141,6 +141,7 @@ def lock_run_directory(
             fd = open_file(path / LOCK_FILE, os.O_RDWR | os.O_CREAT)
             try:
                 fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                # The lock belongs to an inode, so it counts only while the name leads to that inode.
                 if _is_still_there(path / LOCK_FILE, fd):
                     try:
                         _write_holder(fd)
@@ -184,6 +185,7 @@ def is_locked(path: PathLike, name: str = LOCK_FILE, may_be_empty: bool = False)
         status = os.fstat(fd)
         if not stat.S_ISREG(status.st_mode) or (status.st_size == 0 and not may_be_empty):
             return False
+        # Shared, so that several commands that look at once do not take each other for a run.
         fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
         return False
     except BlockingIOError:

@@ -54,6 +54,7 @@ def send_checkpoint(broadcast: Broadcast, checkpoint: Optional[Checkpoint], with
 
 def _send(broadcast: Broadcast, checkpoint: Checkpoint) -> None:
     names = [MANIFEST, STATE, *sorted(name for name in checkpoint.files if name != STATE)]
+    # Sizes come first, so that all workers make the same number of collective calls.
     sizes = {name: (checkpoint.path / name).stat().st_size for name in names}
     broadcast(json.dumps({"name": checkpoint.path.name, "sizes": sizes}).encode())
     for name, size in sizes.items():
@@ -98,6 +99,7 @@ def receive_checkpoint(broadcast: Broadcast) -> Optional[Checkpoint]:
         return None
     header = json.loads(header_bytes)
     sizes: Dict[str, int] = header["sizes"]
+    # The names came over the network and become paths below, so they may hold no separator.
     if not all(_NAME.match(name) for name in [header["name"], *sizes]):
         raise CheckpointError(f"a checkpoint arrived with the file names {', '.join(sizes)}")
     with tempfile.TemporaryDirectory(prefix="mxtrain-", dir=temporary_place()) as folder:

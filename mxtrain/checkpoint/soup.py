@@ -135,6 +135,7 @@ def cook(checkpoints: Sequence[Checkpoint], method: str, monitor: str, direction
             new_values = measure(total.mean_with(weights), f"the mean with {source}")
             kept = sign * new_values[monitor] <= best  # false if it is not a number
         else:
+            # The first member is the soup of one, whose value is known; a uniform soup takes all.
             new_values, kept = {monitor: member.value}, True
         if kept:
             total.add(weights, source)

@@ -134,6 +134,7 @@ class CheckpointStore:
         # Not a daemon: an interpreter that ends normally finishes the save first.
         self._writer = threading.Thread(target=self._write, args=(snapshot, has_read), name="mxtrain-checkpoint")
         self._writer.start()
+        # Training goes on once the arrays are read and handed to the kernel; the disk is not waited for.
         if snapshot.is_live:
             has_read.wait()
 
@@ -278,6 +279,7 @@ class CheckpointStore:
         if not copies:
             target = self.directory / f"step-{step:08d}"
         else:
+            # A step that is saved again with the same content needs no second copy.
             if _is_same_and_intact(copies[-1].path, temporary):
                 shutil.rmtree(temporary)
                 return copies[-1].path

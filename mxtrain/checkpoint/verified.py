@@ -29,6 +29,7 @@ def read_file(path: PathLike, *, expected: Optional[Digest] = None) -> memoryvie
     filled = 0
     with _opened(path, expected) as (fd, size):
         try:
+            # One buffer of the known size: what is hashed is what is returned, with no second read in between.
             buffer = memoryview(bytearray(size))
         except MemoryError as error:
             raise UnreadableCheckpoint(f"{path.name} has {size} bytes, more than there is memory for") from error

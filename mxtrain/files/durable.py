@@ -78,6 +78,7 @@ def create_file(path: PathLike, mode: int = 0o666) -> int:
     try:
         return open_file(path, new, mode)
     except FileExistsError:
+        # Unlinking removes a link itself, so nothing is written to what it points to.
         kind = os.lstat(path).st_mode
         if not (stat.S_ISREG(kind) or stat.S_ISLNK(kind)):
             return open_file(path, os.O_WRONLY)  # a device; `open_file` rejects anything else
@@ -188,6 +189,7 @@ def replace_file(path: PathLike, content: bytes, *, durable: bool = True, mode: 
             device.write(content)
         return
     temporary = path.with_name(f".tmp-{path.name}")  # a fixed name: the file of a killed process is overwritten
+    # The temporary name is fixed, so two threads of this process must not use it at once.
     with _REPLACING:
         with HashedFile(temporary, mode) as file:
             file.write(content)

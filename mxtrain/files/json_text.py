@@ -63,6 +63,7 @@ def decoder_options(text: str, allow_nan: bool = False) -> Dict[str, Any]:
         text: JSON to decode. Numbers are checked one by one only if one of them may be out of range.
         allow_nan: see `parse_json`.
     """
+    # Python keeps the last of two equal keys, other readers the first: such an object means two things.
     options: Dict[str, Any] = {"object_pairs_hook": _object}
     if not allow_nan:
         options["parse_constant"] = _refuse_constant
@@ -112,6 +113,7 @@ def _float(text: str) -> float:
 
 
 def _int(text: str) -> int:
+    # The length comes first: converting a million digits takes time that grows with their square.
     if len(text) > 20 or not -(2**63) <= int(text) < 2**63:
         raise JsonTextError(f"holds the number {_shortened(text)}, which is beyond the range of 64-bit integers")
     return int(text)

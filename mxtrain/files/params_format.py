@@ -88,6 +88,7 @@ def parse_arrays(content: Union[bytes, memoryview]) -> Tuple[List[np.ndarray], L
 
 def _count(reader: _Reader) -> int:
     count = reader.number("Q")
+    # Each entry takes more than a byte, so a larger count is damage, and no list of that length is made.
     if count > len(reader.content):
         raise Damaged(f"it claims to hold {count} entries")
     return count

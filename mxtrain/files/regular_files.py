@@ -99,6 +99,7 @@ def _suitable_status(descriptor: int, path: AnyPath, at_most: int) -> os.stat_re
     kind = irregular_kind(status)
     if kind:
         raise UnsuitableFile(errno.EINVAL, f"it is {kind}, and only regular files are read", os.fspath(path))
+    # Judged by the open descriptor, before a byte is read, so the path cannot be exchanged in between.
     if status.st_size > at_most:
         reason = f"it has {status.st_size:,} bytes; at most {at_most:,} are read"
         raise UnsuitableFile(errno.EFBIG, reason, os.fspath(path))

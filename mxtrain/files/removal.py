@@ -68,6 +68,7 @@ def _list_into(folder: int, prefix: str, mount: Tuple[int, str], files: List[str
                 (files if stat.S_ISREG(kind) else others).append(prefix + name)
                 continue
             with open_folder(name, folder) as child:
+                # A bind mount has the device of its source, so the number of the mount is compared as well.
                 if mount_of(child) == mount:
                     _list_into(child, f"{prefix}{name}/", mount, files, others)
                 else:

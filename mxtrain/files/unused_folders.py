@@ -49,6 +49,7 @@ def make_locked(parent: Path, prefix: str) -> Tuple[Path, int]:
         with contextlib.suppress(FileNotFoundError):
             lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
             with contextlib.suppress(OSError):  # without locks on this file system nothing is removed, either
+                # A shared lock is enough: removal asks for an exclusive one.
                 fcntl.flock(lock, fcntl.LOCK_SH)
             if folder.exists() and os.path.samestat(os.fstat(lock), folder.lstat()):
                 return folder, lock

@@ -39,6 +39,7 @@ class SoftmaxCrossEntropyLoss(gluon.HybridBlock):
         if self.dense:
             loss_B = -F.sum(label * log_p_BK, axis=-1)
         else:
+            # `pick` needs no one-hot target, which would be as large as the scores.
             loss_B = -F.pick(log_p_BK, label, axis=-1)
         if self._smoothing:
             loss_B = (1 - self._smoothing) * loss_B - self._smoothing * F.mean(log_p_BK, axis=-1)

@@ -28,6 +28,7 @@ def activity(F: OperatorModule, feature: Array) -> Any:
         feature: output of a layer, (B, C, ...).
     """
     map_BP = F.sum(F.square(F.reshape(feature, shape=(0, 0, -1))), axis=1)
+    # The small number keeps the derivative of the root finite where a map is 0 everywhere.
     return F.broadcast_div(map_BP, F.sqrt(F.sum(F.square(map_BP), axis=1, keepdims=True) + SMALL))
 
 
@@ -87,6 +88,7 @@ class DistillationLoss(_LossAround):
     def hybrid_forward(self, F: OperatorModule, *arrays: Any) -> Any:
         count, end = self._num_outputs, self._num_outputs + self._num_features
         teacher_index = len(arrays) - 1 - self._num_features
+        # With amp the outputs may be float16, whose range a sum of squares leaves.
         output, teacher = F.cast(arrays[0], "float32"), F.cast(arrays[teacher_index], "float32")
         loss_B = (1 - self._alpha) * self._soft(F, output, teacher)
         for feature, activity_BP in zip(arrays[count:end], arrays[teacher_index + 1 :]):

@@ -44,6 +44,7 @@ class ClassScores(Collected):
             score_BK.ravel(),
             target_BK.ravel(),
         )
+        # Scores travel as logits in float64, which holds every float32 exactly.
         self._parts.append(np.stack(columns, axis=1).astype(np.float64))
 
     def by_class(self) -> Tuple[np.ndarray, np.ndarray]:
@@ -189,6 +190,7 @@ def log_odds(score_NK: np.ndarray) -> np.ndarray:
     odds_NK = np.empty_like(score_NK, np.float64)
     for k in range(score_NK.shape[1]):
         others_NK = np.delete(score_NK, k, axis=1).astype(np.float64)
+        # The largest is taken out of the sum, so that exp neither overflows nor loses all terms.
         largest_N = others_NK.max(axis=1, initial=-np.inf)
         odds_NK[:, k] = score_NK[:, k] - largest_N - np.log(np.exp(others_NK - largest_N[:, None]).sum(axis=1))
     return odds_NK
@@ -196,6 +198,7 @@ def log_odds(score_NK: np.ndarray) -> np.ndarray:
 
 def sigmoid(score_N: np.ndarray) -> np.ndarray:
     """Computes the sigmoid of scores in float64, without overflow."""
+    # exp of a negative number never overflows; both halves of the sigmoid follow from it.
     small_N = np.exp(-np.abs(score_N.astype(np.float64)))
     return np.where(score_N >= 0, 1.0, small_N) / (1.0 + small_N)
 

@@ -86,6 +86,7 @@ class GivenMetric(Given, HostMetric):
 
         if not isinstance(metric, mx.metric.EvalMetric):
             return self._number(metric(target_N, prediction_N))
+        # The user's object may hold the sums of another split.
         metric.reset()
         metric.update([nd.array(target_N)], [nd.array(prediction_N)])
         return self._number(metric.get()[1])

@@ -177,4 +177,5 @@ class Meter(gluon.HybridBlock):
 
 def read_vectors(vectors: List[nd.NDArray]) -> np.ndarray:
     """Reads all vectors in one transfer, as (len(vectors), width) float64. Blocks until they are computed."""
+    # Added up in float64 on the host: float32 sums of a long epoch would round its last samples away.
     return nd.stack(*vectors).asnumpy().astype(np.float64)

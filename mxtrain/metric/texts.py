@@ -186,6 +186,7 @@ class Bleu(SacrebleuMetric):
         """
         if self.tokenize != "auto":
             return self
+        # Between spaces a sentence of such a script is one word, and BLEU of a perfect network would be 0.
         tokenize = _TOKENIZE.get(language, "char") if language else "13a"
         modules = MECAB.get(tokenize, ((), ()))[0]
         is_installed = all(importlib.util.find_spec(module) is not None for module in modules)

@@ -40,6 +40,8 @@ def freeze_statistics(network: gluon.Block, frozen: Collection[str]) -> None:
     for _, block in blocks_by_path(network):
         if isinstance(block, gluon.nn.basic_layers._BatchNorm):
             if {block.running_mean.name, block.running_var.name} <= names:
+                # With this flag the operator only reads the moving statistics, in whichever pass MXNet
+                # or cuDNN would write them.
                 block._kwargs["use_global_stats"] = True
         elif isinstance(block, gluon.SymbolBlock):
             keep_statistics(block, names)
@@ -94,6 +96,7 @@ def _norms_by_batch(
             if not _uses_statistics(options):
                 yield _Norm(path, names)
     others = {name for name, parameter in parameters.items() if parameter.grad_req == "null"} - known
+    # A trace takes time, so it is made only where some array without a gradient may be a statistic.
     if any(not isinstance(parameters[name], gluon.parameter.Constant) for name in others):
         yield from (norm for norm in _called_norms(network, input_shape) if known.isdisjoint(norm.parameters))
 
@@ -101,6 +104,7 @@ def _norms_by_batch(
 def _called_norms(network: gluon.Block, input_shape: Shapes) -> Iterator[_Norm]:
     """Yields the batch norms that the code of blocks calls."""
     try:
+        # In training mode: code of a network may call another operator when it predicts.
         symbol, _ = symbol_of(network, training=True, num_inputs=len(shapes_of(input_shape)))
     except NotTraceable:
         return

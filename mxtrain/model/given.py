@@ -116,6 +116,7 @@ class GivenModel(Given, CustomFields):
             f"{prefix}{name}": parameter
             for prefix, block in blocks.items()
             for name, parameter in block._collect_params_with_prefix().items()
+            # Only values that exist are taken over: deferred parameters start from the run's initializer.
             if parameter._data is not None
         }
 
@@ -195,6 +196,7 @@ def copy_block(block: gluon.Block) -> gluon.Block:
     copies: Dict[int, Any] = {}
     for parameter in block.collect_params().values():
         copied = copies[id(parameter)] = copy.copy(parameter)
+        # Values and contexts belong to the caller's block; the copy is initialised on the devices of its own run.
         copied._data = copied._grad = copied._ctx_list = copied._ctx_map = copied._trainer = None
         copied._deferred_init = ()
 
@@ -202,6 +204,7 @@ def copy_block(block: gluon.Block) -> gluon.Block:
         if isinstance(child, gluon.HybridBlock):
             child._clear_cached_op()
 
+    # A CachedOp holds a handle of C, which deepcopy cannot copy.
     block.apply(drop_graph)
     try:
         return copy.deepcopy(block, copies)

@@ -26,6 +26,7 @@ def distinct_parameters(network: gluon.Block) -> Dict[str, gluon.Parameter]:
     parameters = network._collect_params_with_prefix()
     names: Dict[int, str] = {}
     for name in sorted(parameters):
+        # Sorted, so that the name of a shared parameter does not depend on the order in which layers were added.
         names.setdefault(id(parameters[name]), name)
     return {name: parameter for name, parameter in parameters.items() if names[id(parameter)] == name}
 
@@ -46,6 +47,7 @@ def freeze(network: gluon.Block, patterns: Iterable[str]) -> List[str]:
     for pattern in patterns:
         frozen.update(_matching(pattern, parameters, "model.freeze"))
     for name in frozen:
+        # The rate says that it is frozen: some frozen parameters keep a gradient for MXNet's sake.
         parameters[name].lr_mult = 0.0
         parameters[name].grad_req = "null"
     for _, block in blocks_by_path(network):

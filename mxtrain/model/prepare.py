@@ -111,6 +111,7 @@ def prepare_network(
     replace_wrong_layers(network)
     required_shapes = [(num_classes,)] if output_shapes is None else output_shapes or None
     infer_shapes(network, input_shape, required_shapes)
+    # Widths are changed on known shapes, and the shapes behind them are inferred once more.
     if model.widths:
         set_widths(network, model.widths)
         infer_shapes(network, input_shape, required_shapes)
@@ -120,7 +121,9 @@ def prepare_network(
     remote_tables = [table for table in tables_of(network) if table.ids_from is not None] if tables.remote_rows else []
     if not learns:
         disable_gradients(network)
+    # Checked before memory is taken: a process that exceeds it is killed without a message.
     refuse_too_large(network, [table.weight for table in remote_tables])
+    # After shapes are known: whether a window covers the whole map depends on the size of the images.
     average_by_mean(network, input_shape)
     normalise_as_images(network, input_shape)
     valued = model.valued_parameters()
@@ -229,6 +232,7 @@ def initialize(
         for name, parameter in distinct_parameters(network).items()
         if not any(parameter is weight for weight in skipped)
     }
+    # NumPy's global generator belongs to the user's code, so it is left as it was.
     numpy_state = np.random.get_state()
     try:
         for name in parameters:

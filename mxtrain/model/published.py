@@ -138,6 +138,7 @@ def find_weights(weights: str, network_weights: str) -> Path:
     url = f"{repository()}gluon/models/{path.stem}.zip"
 
     def install(archive: Path) -> None:
+        # The archives have no published checksum, so the check is that of the unpacked file.
         with unpacked(archive, path.name, MAX_UNPACKED_BYTES) as unpacked_path:
             verify_checksum(unpacked_path, sha1)
             os.replace(unpacked_path, path)

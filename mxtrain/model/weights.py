@@ -119,6 +119,7 @@ def load_weights(
     Raises:
         WeightsError: the file is damaged, a shape does not fit, or nothing in it fits.
     """
+    # Read by our own parser: MXNet's reader trusts the lengths in a file, and a damaged one ends the process.
     arrays = _with_network_names(network, read_params(path))
     parameters = network._collect_params_with_prefix()
     computed = {name: parameters.pop(name) for name in getattr(network, "computed", ())}
@@ -140,6 +141,7 @@ def load_weights(
                 f"{tuple(parameters[name].shape)}, but '{file_names[name]}' in the file has "
                 f"{tuple(arrays[file_names[name]].shape)}. Only the number of classes of the last layer may differ."
             )
+    # A few equal names are chance, and the network would train from nearly random weights without a word.
     if len(names) < len(parameters) * LEAST_MATCHED:
         raise WeightsError(
             f"Only {len(names)} of the network's {len(parameters)} arrays are in the weights file {path}, which has "
@@ -282,6 +284,7 @@ def _match_names(parameters: Mapping[str, gluon.Parameter], arrays: Mapping[str,
         return by_full_name
     file_rest, network_rest = _without_common_prefix(plain), _without_common_prefix(legacy)
     by_rest = {legacy[network_rest[rest]]: plain[file_rest[rest]] for rest in file_rest if rest in network_rest}
+    # Gluon counts blocks over the whole process, so the same network may be dense0 or dense4.
     numbered = _match_by_number(list(file_rest), list(network_rest))
     if numbered is not None:
         # The layers are the same, only the counters in their names differ, e.g. dense4 and dense0.

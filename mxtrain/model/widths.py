@@ -74,6 +74,7 @@ def set_widths(network: gluon.Block, widths: Mapping[str, int]) -> None:
     for layer in layers.values():
         old = old_shapes[id(layer.weight)]
         width = width_by_weight.get(id(layer.weight), old[0])
+        # 0 is MXNet's unknown size: inference fills it from the width of the layer before.
         layer.weight._shape = (width, 0, *old[2:])
         if layer.bias is not None:
             layer.bias._shape = (width,)

@@ -115,6 +115,7 @@ def _unpack(entries: Iterable[_Member], member: PurePosixPath, folder: Path, at_
         if number >= MAX_ENTRIES:
             raise WrongContent(f"is an archive of more than {MAX_ENTRIES:,} files")
         name = PurePosixPath(entry.name)
+        # A backslash separates folders for some libraries, and is part of a name for others.
         if name.is_absolute() or ".." in name.parts or "\\" in entry.name:
             raise WrongContent(f"is an archive with the path {entry.name!r}, which leads out of its folder")
         if member not in (name, *name.parents):
@@ -136,6 +137,7 @@ def _copy(opener: Callable[[], IO[bytes]], path: Path, at_most: int) -> int:
     """
     size = 0
     try:
+        # O_EXCL: two entries of one name could otherwise replace each other.
         target = open(open_file(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL), "wb")
     except FileExistsError:
         raise WrongContent(f"is an archive that holds {path.name!r} twice") from None

@@ -84,6 +84,7 @@ def fetch(
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with ProgressDisplay() as display, _locked(path.with_name(f"{path.name}.lock"), display, path.name):
+            # Asked under the lock: the process that was waited for has usually done the work.
             if is_there():
                 return
             is_pieced = _receive(url, part, limits or DownloadLimits(), display)
@@ -166,6 +167,7 @@ def _receive(url: str, part: Path, limits: DownloadLimits, display: ProgressDisp
                     _append(response, part, limits, display)
             return num_pieces > 1
         except _Interrupted as interrupted:
+            # A slow link that breaks often still gets there; only requests without a new byte count.
             failures = 0 if _size(part) > received else failures + 1
             received = max(received, _size(part))
             if failures >= limits.attempts:
@@ -244,6 +246,7 @@ def _append(response: requests.Response, part: Path, limits: DownloadLimits, dis
     if response.status_code == 206:
         match = re.match(r"bytes (\d+)-", response.headers.get("Content-Range", ""))
         start = int(match.group(1)) if match else -1
+        # Some proxies answer with another range: appending it would damage the part.
         if start != _size(part):
             part.unlink()
             raise _Interrupted("the server sent another part of the file than was requested")
@@ -257,6 +260,7 @@ def _append(response: requests.Response, part: Path, limits: DownloadLimits, dis
     try:
         for chunk in response.iter_content(CHUNK_BYTES):
             received += len(chunk)
+            # Counted while it arrives: Content-Length may be missing or wrong.
             _refuse_too_large(response.url, received, received, part, limits)
             while chunk:
                 chunk = chunk[os.write(file, chunk) :]

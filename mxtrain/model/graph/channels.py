@@ -155,6 +155,7 @@ class Channels:
         return sorted(
             number
             for group, numbers in by_group.items()
+            # MXNet takes arrays of size 0 for unknown shapes, so a layer keeps one channel.
             for number in (numbers[1:] if len(numbers) == sizes[group] else numbers)
         )
 
@@ -341,6 +342,7 @@ class _Analysis:
         flow = self._flows.get(node.inputs[0])
         shape = self._traced.nodes[node.inputs[0]].shape
         assert shape is not None
+        # An input of unknown channels keeps them all: a missing rule costs some channels, a wrong one the network.
         if flow is not None and flow[0] == axis and len(flow[1]) == shape[axis]:
             return flow[1]
         reason = f"mixed before '{node.layer}' reads them"
@@ -386,6 +388,7 @@ class _Analysis:
 
     def _read(self, weight: str, channels: np.ndarray) -> None:
         self._assign(weight, 1, channels)
+        # A layer that is called twice reads the same weight twice.
         if (weight, 1) not in self._readers:
             self._readers.append((weight, 1))
 
@@ -410,6 +413,7 @@ class _Analysis:
             return None
         for name in names:
             self._assign(name, 0, flow[1])
+        # A fixed gamma is 1 whatever the array holds, so it says nothing of a channel's importance.
         if node.attrs.get("fix_gamma", "True") not in ("True", "1"):
             self._scales.append(names[0])
         return flow
@@ -485,6 +489,7 @@ class _Analysis:
     def result(self) -> Channels:
         obstacle_of: Dict[int, str] = {}
         for number, reason in self._obstacles.items():
+            # One channel that must stay keeps the whole set that it was joined with.
             obstacle_of.setdefault(self._root(number), reason)
         numbers: Dict[int, int] = {}
         makers: Dict[int, Dict[str, List[int]]] = {}

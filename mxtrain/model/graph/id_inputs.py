@@ -69,6 +69,7 @@ def make_sparse(network: gluon.Block, input_shape: Shapes, least_size: int, num_
         Why each table that is as large is not, a clause each.
     """
     tables = tables_of(network)
+    # Checked before tracing, which most networks are then spared.
     if sum(table.num_rows * table.units for table in tables) < max(least_size, 1):
         return []
     try:
@@ -79,6 +80,7 @@ def make_sparse(network: gluon.Block, input_shape: Shapes, least_size: int, num_
     widths = [math.prod(shape) for shape in shapes_of(input_shape)]
     large = []
     for table in tables:
+        # Tables with the same ids are sparse together or not at all: the ids are exchanged once for all of them.
         sharing = sources.tables_sharing_ids(table, tables)
         num_ids = num_samples * sources.width_of(table, widths)
         is_large = sum(other.num_rows * other.units for other in sharing) >= least_size
@@ -122,6 +124,7 @@ class _Sources:
                 self.inputs_of.setdefault(parameter, set()).update(numbers)
                 for number in numbers:
                     self._looks_up.setdefault(number, set()).add(parameter)
+            # An operator that mixes ids with anything else computes with them, and positions have other values.
             elif node.op in MOVING and all(given):
                 holds[index] = numbers
             else:

@@ -32,6 +32,7 @@ def fill_block(layer: gluon.nn.Conv2D) -> None:
     """
     channels = layer._kwargs["num_filter"]
     missing = -channels % BLOCK
+    # More zeros than filters would more than double the work of the layer.
     if layer._kwargs["num_group"] == 1 and 0 < missing <= channels:
         filled = {**layer._kwargs, "num_filter": channels + missing}
         # On the object: its class stays what others know it as.
@@ -67,6 +68,7 @@ def average_by_mean(network: gluon.Block, input_shape: Shapes) -> None:
     pools = {
         path: block
         for path, block in blocks_by_path(network)
+        # Subclasses of a user may compute something else, so only the classes themselves are changed.
         if type(block) in (gluon.nn.GlobalAvgPool2D, gluon.nn.AvgPool2D) and block._kwargs["layout"] == "NCHW"
     }
     covered = {path for path, block in pools.items() if type(block) is gluon.nn.GlobalAvgPool2D}
@@ -91,6 +93,7 @@ def _covering(network: gluon.Block, input_shape: Shapes, pools: Dict[str, gluon.
             shape = nodes[source].shape or ()
             is_whole = tuple(kwargs["kernel"]) == tuple(shape[2:]) and not any(kwargs["pad"])
             (whole_image if is_whole else others).add(node.layer)
+    # A block that is called for maps of several sizes must stay a pooling.
     return whole_image - others
 
 
@@ -113,6 +116,7 @@ def normalise_as_images(network: gluon.Block, input_shape: Shapes) -> None:
         nodes = trace(network, input_shape).nodes
     except NotTraceable:
         return
+    # Only networks with convolutions have arrays in the layouts on which MXNet's plain kernel fails.
     if not any(node.op in ("Convolution", "Deconvolution") for node in nodes):
         return
     for node in nodes:
@@ -125,6 +129,7 @@ def normalise_as_images(network: gluon.Block, input_shape: Shapes) -> None:
 def _norm_of_image(layer: gluon.nn.BatchNorm, F: OperatorModule, x: Array, **parameters: Array) -> Array:
     options, axis = {**layer._kwargs, "axis": 1}, layer._kwargs["axis"]
     moved = x if axis == 1 else F.SwapAxis(x, dim1=1, dim2=axis)
+    # A batch norm depends on the channel alone, so all other axes may be one.
     image_BCP1 = F.reshape(moved, shape=(0, 0, -1, 1))
     arrays = (parameters[name] for name in ("gamma", "beta", "running_mean", "running_var"))
     y = F.reshape_like(F.BatchNorm(image_BCP1, *arrays, name="fwd", **options), moved)

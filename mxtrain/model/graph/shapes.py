@@ -43,6 +43,7 @@ def infer_shapes(network: gluon.Block, input_shape: Shapes, required_shapes: Opt
     else:
         if traced.failure is not None:
             raise ConfigError(_misfit(network, input_shape, traced.failure))
+        # Refused before training: a wrong gradient gives no error, only a network that learns badly.
         refuse_wrong((node.layer, node.op, node.attrs) for node in traced.nodes)
         for parameter in network.collect_params().values():
             if traced.parameter_shapes.get(parameter.name) is not None:
@@ -71,6 +72,7 @@ def _run_once(network: gluon.Block, input_shape: Shapes) -> List[Shape]:
     """Computes one sample to find the shapes of outputs and deferred parameters; returns those of the outputs."""
     from mxtrain.engine.backend import autograd, mx, nd
 
+    # Zeros draw no random numbers, so the run's own initialisation gives the same values afterwards.
     network.initialize(mx.init.Zero(), ctx=mx.cpu(), force_reinit=True)
     inputs = [nd.zeros((1, *shape)) for shape in shapes_of(input_shape)]
     for array in inputs:

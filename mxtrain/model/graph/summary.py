@@ -166,6 +166,7 @@ def summarize(network: gluon.Block, input_shape: Shapes) -> Summary:
         Rows and totals. Where the network cannot be traced, one sample is computed and FLOPs are not known.
     """
     rows, flops = _rows_and_flops(network, input_shape)
+    # A parameter that several layers share counts once.
     parameters = {id(parameter): parameter for parameter in network.collect_params().values()}.values()
     learned = [parameter for parameter in parameters if parameter._differentiable]
     return Summary(

@@ -31,6 +31,7 @@ def replace_graph(block: gluon.SymbolBlock, graph: SymbolGraph) -> None:
 
     inputs, _ = block._cached_graph
     block._cached_graph = inputs, mx.sym.load_json(json.dumps(graph))
+    # The cached operator would go on computing the graph before the change.
     block._clear_cached_op()
 
 

@@ -127,8 +127,10 @@ def recorded_calls(network: gluon.Block) -> Iterator[CallRecorder]:
 
     wrapped = {}
     for path, block in blocks_by_path(network):
+        # A block with two names is wrapped once, and counts under its first name.
         if id(block) not in wrapped:
             wrapped[id(block)] = block
+            # Set on the object and past Gluon's own __setattr__, which would look at the type of the attribute.
             object.__setattr__(block, "forward", wrap(path, block))
     try:
         yield recorder
@@ -195,6 +197,7 @@ def symbol_of(network: gluon.Block, *, training: bool, num_inputs: int = 1) -> T
     mode = autograd.train_mode if training else autograd.predict_mode
     with fresh_variables(network), recorded_calls(network) as recorder, mode():
         try:
+            # Called with symbols, a HybridBlock never touches its cached graph.
             outputs = network(*map(mx.sym.var, input_names(num_inputs)))
         except Exception as error:  # user code may raise anything on symbols
             raise NotTraceable(f"{recorder.failed}: {error}") from error

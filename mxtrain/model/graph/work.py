@@ -80,6 +80,7 @@ def work_by_operator(trace: Trace, low: Sequence[str] = ()) -> Dict[str, Work]:
             # One product for the gradient of each input; images have none.
             gradients = 2 if node.op == ATTENTION else sum(learning[i] for i in node.inputs[:2])
             name = node.op if node.op in OWN_GRADIENTS else BACKWARD + bare(node.op)
+            # The backward pass reads the inputs and the head gradient, and writes a gradient for each input.
             _add(work_of, name, Work(flops * gradients, size * (2 * num_read + num_written)))
     return work_of
 

@@ -48,6 +48,7 @@ class Attention(gluon.HybridBlock):
     @staticmethod
     def scores(F: OperatorModule, query: Array, key: Array) -> Array:
         """Returns the attention scores (B * N, T, S)."""
+        # The width of a head is known only within the graph, so it is counted by a sum of ones.
         scale = F.rsqrt(F.sum(F.ones_like(F.slice_axis(query, axis=1, begin=0, end=1)), axis=-1, keepdims=True))
         return F.batch_dot(F.broadcast_mul(query, F.BlockGrad(scale)), key, transpose_b=True)
 

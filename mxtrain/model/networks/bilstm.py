@@ -56,6 +56,7 @@ class BiLSTMLayer(gluon.HybridBlock):
             self.backward_lstm = OneWayLSTM(width, units, prefix="backward_")
 
     def hybrid_forward(self, F: OperatorModule, x_TBI: Array, length_B: Array) -> Array:
+        # Padding stays behind the text, so the backward direction begins with the last token and not with padding.
         turned_TBI = F.SequenceReverse(x_TBI, length_B, use_sequence_length=True)
         backward_TBU = F.SequenceReverse(self.backward_lstm(turned_TBI), length_B, use_sequence_length=True)
         return F.concat(self.forward_lstm(x_TBI), backward_TBU, dim=2)

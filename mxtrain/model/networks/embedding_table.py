@@ -43,6 +43,7 @@ class EmbeddingTable(gluon.HybridBlock):
     def make_sparse(self, ids_from: int) -> None:
         """Marks the table as row-sparse. Call before initialisation, so that no gradient of all rows is allocated."""
         self.ids_from = ids_from
+        # A gradient of all rows would double the memory of the table, which is what the compact form avoids.
         self.weight.grad_req = "null"
 
     def make_remote(self, device: mx.Context) -> None:
@@ -64,6 +65,7 @@ class EmbeddingTable(gluon.HybridBlock):
         table = self.weight.list_data()[0]
         self._rows_held, self.weight.whole_shape = capacity, (self.num_rows, self.units)
         rows = nd.zeros((capacity, self.units), ctx=table.context, dtype=table.dtype)
+        # C is constant for all batches, so static memory planning holds.
         exchange(self.weight, rows, "null" if self.weight.lr_mult == 0 else "write")
         return table
 

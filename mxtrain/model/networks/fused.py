@@ -26,7 +26,9 @@ SEED_BITS = 64
 
 def dropout_seed(F: OperatorModule, like: Array) -> Array:
     """Returns the random bits of a dropout (64,): ones in inference mode, zeros and twos in training mode."""
+    # A symbol has no device: its arrays are made where the graph runs.
     options = {"ctx": like.context} if F is nd else {}
+    # The seed follows from MXNet's own generator, so a resumed run drops the same numbers.
     return F.BlockGrad(dropout(F, F.ones(shape=(SEED_BITS,), **options), 0.5))
 
 

@@ -67,6 +67,7 @@ class TracedStep:
 
     def __init__(self, network: gluon.Block, trace: Trace):
         self._network, self._trace = network, trace
+        # One graph for each number of beams: the reshapes of a graph have the number as a constant.
         self._operators: Dict[Tuple[int, int, int], Tuple[Any, List[str], Any]] = {}
 
     def __call__(
