@@ -137,6 +137,7 @@ class AudioDataset(TranscribedDataset):
 
     @property
     def transcript_signature(self) -> str:
+        # Error rates compare only between equal treatments of transcripts, so the treatment is a part of the signature.
         return f"NFC,{self.case},single_spaces{',no_punctuation' if self.punctuation == 'remove' else ''}"
 
     def for_run(
@@ -201,6 +202,7 @@ class AudioDataset(TranscribedDataset):
             DataError: the alphabet is empty.
         """
         setting = self.characters
+        # Sorted: the order of a set differs between processes, and it numbers the outputs of the network.
         characters = sorted(set("".join(utterance.text for utterance in train))) if setting == "auto" else setting
         if not characters:
             raise DataError(f"{name}: the training transcripts hold no characters.")

@@ -30,6 +30,7 @@ class CTCLoss(gluon.Block):
 
     def forward(self, score_BTK: nd.NDArray, label_BL: nd.NDArray, count_B: nd.NDArray) -> nd.NDArray:
         num_scores, width = score_BTK.shape[1], label_BL.shape[1]
+        # MXNet's operator damages the heap here instead of an error.
         if width > num_scores:
             raise LoaderError(
                 f"The network returns {num_scores} scores for a batch with a transcript of {width} characters: CTC "
@@ -55,6 +56,7 @@ def _loss(score_BTK: nd.NDArray, label_BL: nd.NDArray, length_B: nd.NDArray, cou
     is_empty_B = nd.broadcast_logical_and(length_B < 1, nd.arange(len(length_B), ctx=length_B.context) < 1)
     loss_B = nd.CTCLoss(
         score_BTK.transpose((1, 0, 2)),
+        # The operator checks no label: padding of -1 becomes class 0, which the lengths leave out.
         nd.relu(label_BL),
         count_B,
         length_B + is_empty_B,
@@ -74,9 +76,11 @@ def _lengths(num_scores: int, label_BL: nd.NDArray, count_B: nd.NDArray) -> Tupl
     counts_BL = label_BL >= 0
     length_B, needed_B = counts_BL.sum(axis=1), counts_BL.sum(axis=1)
     if label_BL.shape[1] > 1:
+        # Two equal neighbours need a blank between them, which is one score more.
         needed_B = needed_B + (counts_BL[:, 1:] * (label_BL[:, 1:] == label_BL[:, :-1])).sum(axis=1)
     count_B = nd.clip(count_B, 1, num_scores)
     fits_B = needed_B <= count_B
+    # Length 0 keeps transcripts that do not fit from the operator, whose gradient of them is uninitialised memory.
     return count_B, length_B * fits_B, fits_B
 
 
@@ -112,6 +116,7 @@ def log_likelihood(
         next_alpha_BS = _add(alpha_BS, one_back_BS, two_back_BS) + emitted_BTS[:, step]
         counts_B1 = constant(np.broadcast_to((step < count)[:, None], state_BS.shape))
         alpha_BS = nd.where(counts_B1, next_alpha_BS, alpha_BS)
+    # An alignment ends in the last blank or in the last character; an empty transcript has the blank alone.
     last_B = alpha_BS.pick(constant(2 * length))
     before_B = nd.where(constant(length > 0), alpha_BS.pick(constant(np.maximum(2 * length - 1, 0))), never_B1[:, 0])
     return _add(last_B, before_B)
@@ -122,5 +127,6 @@ def _add(*logs: nd.NDArray) -> nd.NDArray:
     largest = logs[0]
     for log in logs[1:]:
         largest = nd.maximum(largest, log)
+    # The shift cancels out of the value: a gradient through it is 0 but for rounding errors.
     largest = nd.BlockGrad(largest)
     return largest + nd.log(sum(nd.exp(log - largest) for log in logs))

@@ -70,6 +70,7 @@ class Espeak:
     """
 
     def __init__(self) -> None:
+        # find_library asks ldconfig or a compiler, which small containers lack; the loader may find the plain name.
         name = ctypes.util.find_library("espeak-ng") or "libespeak-ng.so.1"
         try:
             self._library: Any = ctypes.CDLL(name)
@@ -79,6 +80,7 @@ class Espeak:
                 "espeak-ng, or dnf install espeak-ng. Or type dataset=formant_digits, which needs nothing."
             ) from error
         self._library.espeak_Info.restype = ctypes.c_char_p
+        # Without types ctypes passes whole numbers as int of 32 bits, which is too narrow for size_t.
         self._library.espeak_Synth.argtypes = (
             ctypes.c_char_p,
             ctypes.c_size_t,
@@ -90,6 +92,7 @@ class Espeak:
             ctypes.c_void_p,
         )
         with _LOCK:
+            # Without _DONT_EXIT the library ends the process where it finds no data.
             self.rate: int = self._library.espeak_Initialize(_SYNCHRONOUS, 0, None, _PHONEME_EVENTS | _DONT_EXIT)
             self.version: str = self._library.espeak_Info(None).decode("ascii", "replace")
         if self.rate <= 0:

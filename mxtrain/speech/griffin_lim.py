@@ -75,6 +75,7 @@ def griffin_lim(magnitude_TP: np.ndarray, features: FrameNumbers, iterations: in
         iterations: number of iterations, at least 0; more approximate the magnitudes better.
         seed: seed of the initial phases.
     """
+    # The stream of RandomState is frozen in NumPy, so a seed gives the same phases in later versions.
     phase_TP = np.random.RandomState(seed).uniform(-np.pi, np.pi, magnitude_TP.shape)
     estimate_TP: np.ndarray = magnitude_TP * np.exp(1j * phase_TP)
     previous_TP: np.ndarray = np.zeros_like(estimate_TP)
@@ -104,7 +105,9 @@ def frames_to_sound(frames_TF: np.ndarray, features: FrameNumbers, iterations: i
     sound_S = griffin_lim(mel_to_magnitude(frames_TF, features), features, iterations)
     if features.preemphasis:
         coefficient = features.preemphasis
+        # The recursion stays in Python: SciPy's lfilter would be one more requirement of exported folders.
         sound_S = np.fromiter(itertools.accumulate(sound_S.tolist(), lambda before, x: x + coefficient * before), float)
+    # `centred` put this much silence in front of the first frame.
     begin = max((features.window - features.step) // 2, 0)
     return sound_S[begin : begin + len(frames_TF) * features.step].astype(np.float32)
 
@@ -117,6 +120,7 @@ def wav_bytes(sound_S: np.ndarray, sample_rate: int) -> bytes:
         writer.setnchannels(1)
         writer.setsampwidth(2)
         writer.setframerate(sample_rate)
+        # 32767 and not 32768, which int16 does not have on the positive side.
         writer.writeframes(np.rint(sound_S / loudest * 32767).astype("<i2").tobytes())
     return file.getvalue()
 

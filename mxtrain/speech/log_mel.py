@@ -12,6 +12,7 @@ import numpy as np
 
 LEAST_POWER = 1e-10
 """Added to the power of a band, so that silence has a logarithm: 100 dB below a full sine wave."""
+# A band that never changes, e.g. of digital silence, must not be divided by 0.
 LEAST_DEVIATION = 1e-3
 _FRAMES_AT_ONCE = 2048
 

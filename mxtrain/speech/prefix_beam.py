@@ -78,6 +78,7 @@ def prefix_beam_search(
         scorer: language model; None = none.
         num_best: maximum number of texts.
     """
+    # In float32 sums over all steps would round away small differences between prefixes.
     log_p_TK = np.asarray(log_p_TK, np.float64)
     num_characters = log_p_TK.shape[1] - 1
     nodes, states = _PrefixTree(), {0: scorer.initial_state()} if scorer is not None else {}
@@ -105,7 +106,9 @@ def prefix_beam_search(
         ranks = np.concatenate(
             [np.logaddexp(new_blank_W, new_other_W) + model_W, (longer_WC + model_W[:, None] + model_WC).ravel()]
         )
+        # A stable sort gives equal scores one order, whatever algorithm NumPy chooses.
         best = np.argsort(-ranks, kind="stable")[:width]
+        # -inf marks extensions that are impossible or counted in another row: they must not fill a wide beam.
         best = best[np.isfinite(ranks[best])]
         if not len(best):  # all probabilities are 0, e.g. because scores are NaN: keep the current prefixes
             best = np.arange(len(node_W))
@@ -114,6 +117,7 @@ def prefix_beam_search(
         for row, character in zip(*np.divmod(longer, num_characters)):
             node = nodes.child(int(node_W[row]), int(character))
             new.append(node)
+            # A prefix that left the beam and returns has its node already, so the model is asked once for each.
             if node not in added_score:
                 model_score = 0.0 if scorer is None else float(model_WC[row, character])
                 added_score[node] = added_score[int(node_W[row])] + model_score

@@ -168,6 +168,7 @@ def utterance_of(row: Dict[str, object], folder: Path, place: DataPlace) -> Utte
         raise ValueError(f"has the duration {duration}")
     path = os.path.join(folder, os.path.expanduser(as_posix(audio)))
     if begin is None:
+        # Without an offset the duration describes the whole file, as NeMo writes it, and cuts nothing.
         return Utterance(path, text, place, stated_s=duration or 0.0)
     return Utterance(path, text, place, begin, duration)
 
@@ -190,6 +191,7 @@ def _seconds(row: Dict[str, object], key: str) -> Optional[float]:
     value = row.get(key)
     if value is None or value == "":
         return None
+    # True is an int in Python and would be one second.
     if isinstance(value, bool) or not isinstance(value, (int, float, str)):
         raise ValueError(f"has the {key} {value!r}, which is no number")
     seconds = parse_number(value, allow_special=True) if isinstance(value, str) else float(value)

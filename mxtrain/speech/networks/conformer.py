@@ -68,6 +68,7 @@ def apply_rotary(F: OperatorModule, qkv: Array, units: int, num_heads: int) -> A
         units: U.
         num_heads: N; the units of a head, D = U / N, must be even.
     """
+    # The paper's relative positions add a score to each pair of frames, which would need memory of (B, heads, T, T).
     half = units // num_heads // 2
     pairs = F.reshape(F.slice_axis(qkv, axis=2, begin=0, end=2 * units), shape=(0, 0, 2 * num_heads, 2, half))
     place_T1 = F.reshape(F.contrib.arange_like(pairs, axis=0), shape=(-1, 1))
@@ -127,12 +128,14 @@ class ConvolutionModule(gluon.HybridBlock):
                 in_channels=units,
                 prefix="depthwise_",
             )
+            # The paper has a batch norm here, which would count padding and mix the utterances of a batch.
             self.inner_norm = LayerNorm(units, 0.0, EPSILON, prefix="inner_norm_")
             self.projection = nn.Dense(units, flatten=False, in_units=units, prefix="projection_")
             self.dropout = nn.Dropout(sizes.dropout)
 
     def hybrid_forward(self, F: OperatorModule, x_TBU: Array, mask_TB1: Array) -> Array:
         value, gate = F.split(self.gated(self.norm(F.identity(x_TBU))), num_outputs=2, axis=2)
+        # Padding is set to 0, or the convolution would carry it into valid frames.
         gated_TBU = F.broadcast_mul(value * F.sigmoid(gate), mask_TB1)
         convolved_BUT1 = self.depthwise(F.transpose(F.expand_dims(gated_TBU, axis=3), axes=(1, 2, 0, 3)))
         # The transposition must precede the reshape: in a hybridized network oneDNN cannot reorder the output of a

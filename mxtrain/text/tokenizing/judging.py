@@ -74,6 +74,7 @@ def _require_model(model: JsonObject) -> None:
     vocab, kind = model.get("vocab"), model.get("type")
     if isinstance(vocab, dict):
         ids = [index for index in vocab.values() if isinstance(index, int)]
+        # The size of a vocabulary is its highest id + 1, so a gap becomes rows of an embedding that nothing uses.
         if ids and max(ids) > 2 * len(ids) + MOST_GAPS:
             raise DataError(f"its highest id is {max(ids):,}, and it has only {len(ids):,} tokens")
         unknown = model.get("unk_token", "[UNK]")
@@ -125,6 +126,7 @@ def require_charsmap(content: bytes) -> None:
     while len(base_B):
         if (base_B | 0xFF).max() >= len(unit_U):
             raise DataError("its map of characters (precompiled_charsmap) leads out of its array")
+        # Places that were seen are left out, so the walk ends where a damaged trie leads in a circle.
         base_B = np.unique(base_B[~seen_U[base_B]])
         seen_U[base_B] = True
         child_BK = base_B[:, None] ^ key_K
@@ -197,6 +199,7 @@ def require_tried(library: str, content: bytes) -> None:
         return
     environment = {**os.environ, "TOKENIZERS_PARALLELISM": "false", "RUST_BACKTRACE": "0", "OMP_NUM_THREADS": "1"}
     try:
+        # The content is piped, not named: the file cannot change between the trial and its use.
         done = subprocess.run(
             [*module_command(_TRIAL), library], input=content, capture_output=True, timeout=_TRIAL_S, env=environment
         )
@@ -223,5 +226,6 @@ def remember_tried(library: str, content: bytes) -> None:
 def _verdict_name(library: str, content: bytes) -> str:
     from importlib.metadata import version
 
+    # Another version of the library may fail for the same file, so it needs a verdict of its own.
     digest = hashlib.sha256(f"{library} {version(library)} 1\0".encode() + content)
     return f"{digest.hexdigest()[:32]}.txt"

@@ -63,6 +63,8 @@ def library_errors(action: str) -> Iterator[None]:
     try:
         yield
     except BaseException as error:
+        # The library raises plain Exceptions. A panic of Rust derives from BaseException, and its class has no module
+        # to import it from, so it is known by its name.
         if type(error) is not Exception and type(error).__name__ != "PanicException":
             raise
         raise DataError(f"The tokenizer's file does not fit this data, or is damaged: {action}: {error}") from error
@@ -83,6 +85,7 @@ class TokenizerFile(LibraryTokenizer):
     @cached_property
     def library(self) -> Any:
         tokenizer = parse_tokenizer(self.text)
+        # Truncation and padding that the file asks for would cut corpora without a word.
         tokenizer.no_truncation()
         tokenizer.no_padding()
         if getattr(tokenizer.model, "dropout", None) is not None:
@@ -170,6 +173,7 @@ def parse_tokenizer(text: str) -> Any:
         if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
             raise
         raise DataError(f"no tokenizer.json: {error}") from error
+    # A label is a float32, which is exact up to 2^24.
     if not ids or max(ids) >= MAX_TOKENS:
         raise DataError(f"a tokenizer.json with ids up to {max(ids, default=-1):,}; {MAX_TOKENS - 1:,} is the highest")
     return tokenizer
@@ -203,6 +207,7 @@ def train_bpe(texts: Sequence[str], size: int, lowercase: bool, individual_digit
         min_frequency=2,
         special_tokens=list(OWN_SPECIAL),
         show_progress=False,
+        # All bytes are in the vocabulary, so that no text has an unknown character.
         initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
     )
     tokenizer.train_from_iterator(batches_of(texts), trainer)

@@ -85,6 +85,7 @@ class SentencePiece(BaseTokenizer):
         return piece
 
     def encode(self, texts: Sequence[str]) -> Tuple[np.ndarray, np.ndarray]:
+        # Unlike in training, the number of threads changes nothing but the time.
         return flat_of(self._processor.encode(list(texts), out_type=int, num_threads=usable_cores()))
 
     def offsets(self, text: str) -> Tuple[np.ndarray, np.ndarray]:
@@ -145,10 +146,13 @@ def train_sentencepiece(
             model_writer=written,
             model_type=algorithm,
             vocab_size=size,
+            # Small corpora may have fewer pieces than asked for.
             hard_vocab_limit=False,
             split_digits=individual_digits,
             num_threads=_TRAINING_THREADS,
+            # sentencepiece skips longer texts without an error; its own limit is 4,192 bytes.
             max_sentence_length=_LONGEST_BYTES,
+            # A shuffled or sampled input would make the vocabulary depend on a random generator.
             shuffle_input_sentence=False,
             input_sentence_size=0,
             normalization_rule_name="nmt_nfkc_cf" if lowercase else "nmt_nfkc",

@@ -18,6 +18,7 @@ MOST_CPU_S = 60
 """Processor time of the whole trial, in seconds; a file of 64 MB takes a tenth of it."""
 MOST_ENCODING_S = 8.0
 """Time for encoding the sample texts, in seconds; usual tokenizers take less than 0.5 s."""
+# Long runs are the worst case of patterns that backtrack, and of WordPiece, whose time grows with their square.
 _RUN = 1_500
 _CHARACTERS = "aAzZ1 .\n\t-_'\"!(\u00a0\u00e9\u00df\u0627\u0e01\u4e2d\u3042\uac00\u0301\u2581\U0001f600"
 _SENTENCE = "The quick brown fox, (17 of them) jumps over 3,141 lazy dogs; it's Caf\u00e9 \u4e2d\u6587 x_1! "
@@ -28,6 +29,7 @@ def sample_texts() -> List[str]:
     and every character."""
     runs = [character * _RUN for character in _CHARACTERS]
     pairs = [pair * (_RUN // 2) for pair in ("ab", "a ", "aA", "1a", "1.", " \n", "a.", "'s", "\u4e2d1")]
+    # Surrogates (U+D800 to U+DFFF) are left out: they are no characters of UTF-8.
     codes = [*range(1, 0xD800), *range(0xE000, 0x10000), *range(0x10000, 0x30000, 7)]
     every = list(map(chr, codes))
     lines = ["".join(every[begin : begin + 500]) for begin in range(0, len(every), 500)]
@@ -96,6 +98,7 @@ def main() -> int:
     for limit, value in (
         (resource.RLIMIT_AS, MEMORY_BYTES),
         (resource.RLIMIT_CPU, MOST_CPU_S),
+        # A library that aborts must not write gigabytes of memory into a core file.
         (resource.RLIMIT_CORE, 0),
     ):
         resource.setrlimit(limit, (value, value))

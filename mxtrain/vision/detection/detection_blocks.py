@@ -143,6 +143,7 @@ class PrototypeMaskLoss(CentreLoss):
         if self._dice_weight:
             p_TS = F.sigmoid(logit_TS)
             common_T, size_T = F.sum(p_TS * share_TS, axis=1), F.sum(F.square(p_TS) + F.square(share_TS), axis=1)
+            # + 1 keeps the quotient defined where both masks are empty.
             loss_T = loss_T + self._dice_weight * (1 - (2 * common_T + 1) / (size_T + 1))
         loss_BM = F.reshape_like(loss_T, F.squeeze(cell_BM1, axis=2)) * F.squeeze(is_object_BM1, axis=2)
         return loss_B + F.sum(loss_BM, axis=1), weight_B
@@ -191,6 +192,7 @@ class MultiBoxLoss(gluon.HybridBlock):
         hard_BN = F.where(is_hard_BN, background_BN, F.zeros_like(background_BN))
         if weight_BN is not None:
             is_object_BN = is_object_BN * weight_BN
+            # The sum of weights gives mixed batches gradients of the usual size; negatives are mined by whole objects.
             num_objects_B = F.sum(is_object_BN, axis=1)
         huber_BN4 = huber(F, offset_BN4 - true_offset_BN4, self._rho)
         box_B = F.sum(F.broadcast_mul(huber_BN4, F.expand_dims(is_object_BN, axis=2)), axis=(1, 2))

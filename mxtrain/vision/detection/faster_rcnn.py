@@ -232,6 +232,7 @@ class FasterRCNN(GluonCVDetector):
 
         def build() -> gluon.HybridBlock:
             is_stock_pyramid = self.is_pyramid and not self.is_custom
+            # Arrays of anchors need the size of those in GluonCV's files, or the files cannot be loaded.
             alloc = gluoncv_detectors.PYRAMID_ALLOC if is_stock_pyramid else gluoncv_detectors.ALLOC
             _, height, width = input_shape
             maps, settings = self._anchors(input_shape), self._settings()
@@ -248,4 +249,5 @@ class FasterRCNN(GluonCVDetector):
 def _stride(input_shape: Shape, size: Tuple[int, int]) -> int:
     """Returns the distance of neighbouring cells of a map of that (height, width) in pixels of the image: a power of
     2."""
+    # Sides of maps are rounded, so the quotient is no exact power of 2; the longer side has the smaller error.
     return 2 ** round(math.log2(max(input_shape[1:]) / max(size)))

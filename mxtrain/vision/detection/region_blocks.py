@@ -107,6 +107,7 @@ class TwoStageLoss(gluon.HybridBlock):
         offset_BR4 = F.pick(offset_BRK4, index_BR4, axis=2)
         target_BR4 = offsets_to(F, edge_BR4, columns_of(F, true_BRD, 0, 4), REGION_VARIANCES)
         box_BR = F.sum(huber(F, offset_BR4 - target_BR4, self._rho), axis=2)
+        # `where`, because 0 times a loss that is not finite would be NaN.
         box_BR = F.where(is_object_BR, box_BR, F.zeros_like(box_BR))
         return _mean(F, loss_BR + self._box_weight * box_BR, is_used_BR)
 
@@ -140,11 +141,13 @@ class MaskedTwoStageLoss(TwoStageLoss):
         matches = match_boxes(F, edge_BQ4, columns_of(F, row_BMR, 0, NUM_COLUMNS))
         true_BQR = take_rows(F, row_BMR, matches.index_BN)
         class_BQ1, is_used_BQ1 = columns_of(F, detection_BQ6, 0, 1), columns_of(F, detection_BQ6, 1, 2) > 0
+        # Only the map of a region's own class leaves the network, so a wrong class has no mask to compare.
         is_same_BQ1 = class_BQ1 == columns_of(F, true_BQR, Column.CLASS, Column.CLASS + 1)
         is_object_BQ = F.squeeze(is_used_BQ1 * is_same_BQ1, axis=2) * (matches.iou_BN >= REGION_IOU)
         logit_TSS = F.reshape(mask_BQSS, shape=(-3, -2))
         mask_TSS = F.reshape(columns_of(F, true_BQR, NUM_COLUMNS, None), shape=(-1, TRUE_SIDE, TRUE_SIDE))
         true_T4, edge_T4 = (F.reshape(columns_of(F, rows, 0, 4), shape=(-3, 0)) for rows in (true_BQR, edge_BQ4))
+        # True masks are cut here, on the device, so they need not enter the network.
         share_TSS = F.BlockGrad(resample_masks(F, mask_TSS, true_T4, edge_T4, logit_TSS))
         loss_T = F.mean(binary_cross_entropy(F, logit_TSS, share_TSS), axis=(1, 2))
         loss_BQ = F.reshape_like(loss_T, is_object_BQ)
@@ -153,4 +156,6 @@ class MaskedTwoStageLoss(TwoStageLoss):
 
 def _mean(F: OperatorModule, loss_BR: Array, is_used_BR: Array) -> Array:
     """Returns the mean over counted elements, (B,); 0 if there are none."""
+    # Each image is divided by its own count, so its loss depends on no other image. 2^24 is above any count: clip needs
+    # an upper bound.
     return F.sum(loss_BR * is_used_BR, axis=1) / F.clip(F.sum(is_used_BR, axis=1), 1, 2.0**24)

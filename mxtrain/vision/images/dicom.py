@@ -114,6 +114,7 @@ class DicomReader:
         self._syntax, begin = _read_syntax(content)
         self._element, offset = _read_elements(content, begin, self._syntax == IMPLICIT)
         self._pixel_span = _find_pixels(content, offset)
+        # The first frame is not taken instead: a CT of 300 slices would be trained on by its first, without a word.
         if self._number(_FRAMES, 1) != 1:
             raise ValueError(
                 f"it has {self._number(_FRAMES, 1):.0f} frames, and files of one are read: write each frame to a file "
@@ -158,11 +159,14 @@ class DicomReader:
             raise ValueError("its RescaleSlope is 0, which makes all pixels alike")
         if not isinstance(window, str):
             centre, width = window
+            # A typed window is LINEAR_EXACT for all files: the standard's LINEAR is half a unit beside it and means
+            # whole numbers, so a window of width 1 on floats would become a threshold.
             return lambda pixels_HW: linear_exact(pixels_HW * slope + intercept, centre, width)
         file_window = self._file_window() if window == "auto" else None
         if file_window is not None:
             function, centre, width = file_window
             return lambda pixels_HW: FUNCTIONS[function](pixels_HW * slope + intercept, centre, width)
+        # A negative slope exchanges the ends of the range.
         low, high = sorted(bound * slope + intercept for bound in self._layout.range)
         return lambda pixels_HW: scale_full(pixels_HW * slope + intercept, low, high)
 
@@ -181,6 +185,7 @@ class DicomReader:
 
     def _read_layout(self) -> PixelLayout:
         rows, columns = self._count(_ROWS, "Rows"), self._count(_COLUMNS, "Columns")
+        # Memory follows from Rows and Columns, so they are judged before pixels are decoded.
         if rows * columns > MAX_PIXELS:
             raise ImageTooLarge(f"it has {columns} x {rows} pixels, and at most {MAX_PIXELS:,} are read")
         samples = self._count(_SAMPLES, "SamplesPerPixel", 1)
@@ -284,6 +289,7 @@ def _read_elements(content: bytes, begin: int, is_implicit: bool) -> Tuple[Dict[
     _quieten()
     file = io.BytesIO(content[begin : begin + MAX_HEADER_BYTES])
     try:
+        # With the list of tags pydicom passes over names and dates unread.
         dataset = read_dataset(file, is_implicit, True, stop_when=_is_at_pixels, specific_tags=list(_TAGS))
         # Raw elements: pydicom would warn of invalid values when it converts them, and repeat them in the warning.
         element = {int(each.tag): each.value for each in dataset.elements()}

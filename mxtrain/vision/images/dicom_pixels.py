@@ -51,6 +51,7 @@ _BY_PLUGIN = (
     "1.2.840.10008.1.2.4.80",
     "1.2.840.10008.1.2.4.81",
 )
+# The deflated syntax is left out: it unpacks a thousandfold before Rows and Columns are known.
 _READ = (IMPLICIT, _EXPLICIT, _RLE, _BASELINE, *_JPEG2000, *_BY_PLUGIN)
 _PLUGINS = ("libjpeg", "gdcm")
 _ITEM, _DELIMITER = b"\xfe\xff\x00\xe0", b"\xfe\xff\xdd\xe0"
@@ -126,6 +127,7 @@ def read_pixels(content: bytes, span: Tuple[int, int], layout: PixelLayout) -> n
     frame = b"".join(_fragments(content, begin))
     if syntax == _RLE:
         return _interpret(_unpack_rle(frame, layout), layout)
+    # Pillow decodes here and below: pydicom 2 (Python 3.9) and 3 return different colours for the same file.
     if syntax in _JPEG2000:
         return _decode_jpeg2000(frame, layout)
     precision = _require_jpeg_size(frame, layout)
@@ -162,6 +164,7 @@ def _interpret(sample: np.ndarray, layout: PixelLayout) -> np.ndarray:
         raise ValueError(f"its pixels are {layout.photometric}, which only JPEG 2000 has: it is damaged")
     if layout.stored == layout.allocated and not layout.is_signed:
         return sample
+    # Unsigned samples of 32 bits exceed int32.
     value: np.ndarray = sample.astype(np.int64 if layout.allocated == 32 else np.int32)
     value = (value >> (layout.high + 1 - layout.stored)) & ((1 << layout.stored) - 1)
     if layout.is_signed:  # sign extension of a two's complement with `stored` bits
@@ -214,6 +217,7 @@ def _unpack_bits(packed: bytes, size: int) -> np.ndarray:
     128, a byte that is repeated 257 - n times; 128 means nothing."""
     result = bytearray()
     offset = 0
+    # Unpacking stops at the image's size, so a damaged segment cannot fill the memory.
     while offset + 1 < len(packed) and len(result) < size:
         control = packed[offset]
         if control < 128:
@@ -273,6 +277,7 @@ def _decode_jpeg2000(frame: bytes, layout: PixelLayout) -> np.ndarray:
     (samples,) = struct.unpack_from(">H", frame, 40)
     _require_size((right - left, bottom - top, samples), layout)
     precision, is_signed = (frame[42] & 0x7F) + 1, frame[42] >= 128
+    # Pillow keeps 8 bits of a colour: deeper ones would be cut without a word.
     if precision > (16 if samples == 1 else 8):
         raise ValueError(f"its JPEG 2000 stream has {precision} bits, and at most 16 in grey and 8 in colour are read")
     sample = np.asarray(open_image(frame, ["JPEG2000"]))
@@ -295,6 +300,7 @@ def _decode_by_plugin(frame: bytes, layout: PixelLayout) -> np.ndarray:
             f"its transfer syntax is {_named(layout.syntax)}, for which no decoder is installed: pip install "
             "pylibjpeg pylibjpeg-libjpeg, or convert it, e.g. gdcmconv --raw OLD NEW"
         )
+    # Versions of pydicom differ in how they convert these colours.
     if layout.photometric.startswith("YBR"):
         raise ValueError(f"its {_named(layout.syntax)} has the colours {layout.photometric}: convert it to RGB")
     dataset = importlib.import_module("pydicom.dataset")

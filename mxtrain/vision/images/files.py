@@ -120,6 +120,7 @@ def _is_nameless_dicom(path: str) -> bool:
     """Returns True if a file is DICOM by its content, and its name has no extension: no dot, or a number behind the
     last one, as in 1.2.840.113619."""
     name = path.rpartition("/")[2]
+    # DICOM archives name files by UIDs, which end in a dot and digits.
     if not re.fullmatch(r"[^.]+|.*\.\d+", name) or name == "DICOMDIR":  # DICOMDIR is a table of contents
         return False
     try:

@@ -210,6 +210,7 @@ def _apply_window(image: Image.Image, centre: float, width: float) -> Image.Imag
     if image.mode[0] not in "IFL" or len(image.getbands()) > 1:
         require_grey(image.mode, (centre, width))
     value_HW = np.asarray(image)
+    # Pillow's mode I is int32, in which unsigned values from 2^31 on are negative.
     if image.mode == "I" and bits == 32 and "S" not in flags:
         value_HW = value_HW.view(np.uint32)
     if largest:
@@ -260,10 +261,12 @@ def _scale_to_255(array_HW: np.ndarray, bits: int, flags: str) -> np.ndarray:
         return array_HW.astype(np.float64) * 255.0
     if "S" not in flags and bits == 32:
         array_HW = array_HW.view(np.uint32)
+    # The scale is that of the type: an image's own largest value would hide its brightness from the network.
     maximum = (1 << (bits - 1 if "S" in flags else bits)) - 1
     low, high = int(array_HW.min()), int(array_HW.max())
     if low < 0:
         raise ValueError(f"its pixels are whole numbers from {low} to {high}; none may be below 0, black{_UNLESS}")
+    # 510 = 2 * 255: below half a step of 8 bits the whole image is black.
     if bits > 16 and 0 < high * 510 < maximum:
         raise ValueError(
             f"its pixels have {bits} bits, and the brightest is {high} of {maximum}, which is black. Save it with 16 "
@@ -288,6 +291,7 @@ def _read_colour(size: Tuple[int, int], content: bytes) -> List[np.ndarray]:
         raise ValueError("OpenCV cannot read its 16 bits a channel: save it as PNG")
     if decoded.ndim == 2:
         return [decoded]
+    # OpenCV orders blue, green, red; transparency, the fourth, is dropped as in torchvision.
     return [decoded[..., channel] for channel in (2, 1, 0)]
 
 

@@ -25,6 +25,7 @@ from mxtrain.files.text_lines import split_lines
 from mxtrain.files.text_numbers import parse_integer
 
 _MAGIC = 0xCED7230A
+# The upper 3 of 32 bits are the kind of a part, so its length has 29.
 _LENGTH_MASK = (1 << 29) - 1
 _FRAME = struct.Struct("<II")
 _HEADER = struct.Struct("<IfQQ")
@@ -53,9 +54,11 @@ class RecordFile:
         self.num_classes, self._findings = num_classes, findings
         self._label_N: Optional[np.ndarray] = None
         with open_regular(self.path) as (file, self._size):
+            # The descriptor outlives the file object. pread takes the position as an argument, so threads need no lock.
             self._file = os.dup(file.fileno())
         weakref.finalize(self, os.close, self._file)
         index_path = self.path.with_suffix(".idx")
+        # lexists: a broken link to an index is an error, and no reason to scan the file.
         self.offset_N = self._read_index(index_path) if os.path.lexists(index_path) else self._walk()
         self._sorted_N = np.sort(self.offset_N)
         if not len(self.offset_N):

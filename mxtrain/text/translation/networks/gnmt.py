@@ -64,6 +64,7 @@ class ZeroStateLSTM(gluon.HybridBlock):
             self.cell = LstmLayer(width, units, 0.0, prefix="cell_")
 
     def hybrid_forward(self, F: OperatorModule, x_TBI: Array) -> Any:
+        # The zeros are made of the input, because a symbol does not know the size of a batch.
         first_B1 = F.reshape(F.slice(x_TBI, begin=(0, None, 0), end=(1, None, 1)), shape=(-3, 0))
         zero_BH = F.BlockGrad(F.broadcast_axis(F.zeros_like(first_B1), axis=1, size=self._units))
         return self.cell(x_TBI, zero_BH, zero_BH)[0]
@@ -142,6 +143,8 @@ class GnmtNetwork(StepNetwork, gluon.HybridBlock):
             self.encoder, self.decoder = nn.HybridSequential(prefix="encoder_"), nn.HybridSequential(prefix="decoder_")
             for number in range(sizes.num_layers):
                 self.encoder.add(ZeroStateLSTM(2 * units if number == 1 else units, units, prefix=f"encoder{number}_"))
+                # Layers above the first read the context of the same token. In the paper the first reads that of the
+                # step before, which would make a step depend on another one outside of the fused LSTM.
                 self.decoder.add(ZeroStateLSTM(2 * units if number else units, units, prefix=f"decoder{number}_"))
             self.keys = nn.Dense(units, use_bias=False, flatten=False, in_units=units, prefix="keys_")
             self.attention = SourceAttention(sizes, prefix="attention_")

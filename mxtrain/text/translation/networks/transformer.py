@@ -214,6 +214,7 @@ class TransformerNetwork(StepNetwork, gluon.HybridBlock):
         """Returns the embedded target (T, B, U), and the table of the output layer if it is tied, otherwise None."""
         token_TB = F.transpose(token_BT)
         if self._tied == "all":
+            # The table arrives as a tensor: a pipeline cannot be cut between two stages that read one parameter.
             return F.Embedding(token_TB, table_VU, self._target_size, self._sizes.units), table_VU
         embedded = self.target_embedding(token_TB)
         return embedded if self._tied == "target" else (embedded, None)
@@ -230,6 +231,7 @@ class TransformerNetwork(StepNetwork, gluon.HybridBlock):
         sinusoid_TU = F.broadcast_mul(F.sin(angle_TU), 1 - is_odd_1U) + F.broadcast_mul(F.cos(angle_TU), is_odd_1U)
         # Expanded to the size of the batch, because the gradient of a broadcast addition is a slow reduction.
         sinusoid_TBU = F.broadcast_like(F.expand_dims(sinusoid_TU, axis=1), x_TBU, lhs_axes=(1,), rhs_axes=(1,))
+        # Nothing behind the sinusoids learns, so their gradient would be computed in vain.
         return x_TBU * units**0.5 + F.BlockGrad(sinusoid_TBU)
 
     # Step-by-step decoding.

@@ -78,6 +78,7 @@ class AnchorGrid(gluon.HybridBlock):
         super().__init__(**kwargs)
         side = max(alloc, boxes.height, boxes.width)
         with self.name_scope():
+            # A constant parameter and not an array of the block: GluonCV's files hold the anchors under this name.
             self.anchors = self.params.get_constant("anchor_", boxes.grid(side, side).reshape(1, 1, side, side, -1))
 
     def hybrid_forward(self, F: OperatorModule, x: Array, anchors: Array) -> Array:
@@ -195,6 +196,7 @@ class TwoStageNetwork(TrainPredictBlock):
             self.features = parts.features
             self.top_features = parts.region_features
             self.box_features = parts.box_features
+            # The deviations 0.01 and 0.001 are those of the Fast R-CNN paper and of GluonCV.
             self.class_predictor = nn.Dense(1 + num_classes, weight_initializer=mx.init.Normal(0.01))
             self.box_predictor = nn.Dense(4 * num_classes, weight_initializer=mx.init.Normal(0.001))
             self.rpn = (
@@ -218,6 +220,7 @@ class TwoStageNetwork(TrainPredictBlock):
         for layer in (self.box_features, self.top_features):
             if layer is not None:
                 layer.begins_stage = True
+        # A pipeline is cut at no other place: between other layers arrays of whole numbers would cross the stages.
         self.rpn.begins_stage = True
 
     def predict_forward(self, F: OperatorModule, x: Array) -> Any:
@@ -227,6 +230,7 @@ class TwoStageNetwork(TrainPredictBlock):
         region_BR5 = self._propose(F, score_BN, offset_BN4, anchor_1N4, settings.pre_nms, self._post_nms)
         features = self._features_of(F, maps, columns_of(F, region_BR5, 0, 4), self._post_nms)
         regions = (region_BR5, *self._predict_regions(F, features, self._post_nms))
+        # Both forms return the same arrays, so that one loss serves training and validation.
         return (score_BN, offset_BN4, *regions, *self._predict_extra(F, maps, regions))
 
     def train_forward(self, F: OperatorModule, x: Array, *annotations: Array) -> Any:
@@ -279,9 +283,11 @@ class TwoStageNetwork(TrainPredictBlock):
         left, top, right, bottom = (F.clip(side, 0, limit) for side, limit in zip(sides, (width, height) * 2))
         # + 1 as in GluonCV, whose boxes include their last pixel.
         is_large_BN1 = (right - left + 1 >= settings.min_size) * (bottom - top + 1 >= settings.min_size)
+        # A small proposal keeps its row, since all images need arrays of one shape; its score excludes it.
         score_BN1 = F.where(is_large_BN1, F.expand_dims(score_BN, axis=2), F.ones_like(is_large_BN1) * NO_PROPOSAL)
         row_BN5 = F.concat(score_BN1, left, top, right, bottom, dim=2)
         num_candidates = min(pre_nms, self._num_anchors)
+        # int32: the default type of indices is float32, which is not exact from 2^24 on.
         index_BT = F.topk(F.squeeze(score_BN1, axis=2), k=num_candidates, ret_typ="indices", axis=1, dtype="int32")
         proposal_BR5 = suppress(
             F, take_rows(F, row_BN5, index_BT), num_candidates, post_nms, settings.nms_iou, NO_PROPOSAL / 2
@@ -299,14 +305,18 @@ class TwoStageNetwork(TrainPredictBlock):
         """
         settings = self._settings
         object_BM1 = F.expand_dims(is_object(F, box_BMD), axis=2)
+        # True boxes are candidates as well: before the proposals are trained, few of them cover an object.
         region_BC5 = F.concat(proposal_BP5, F.concat(columns_of(F, box_BMD, 0, 4), object_BM1, dim=2), dim=1)
         matches = match_boxes(F, columns_of(F, region_BC5, 0, 4), box_BMD)
         is_valid_BC = F.squeeze(columns_of(F, region_BC5, 4, 5), axis=2)
         has_object_BC = matches.iou_BN >= REGION_IOU
+        # A region in a crowd may hold an object that nobody marked, so it is no background.
         background_BC = is_valid_BC * (1 - has_object_BC) * (1 - matches.in_crowd_BN)
         key_BC = sampling_keys(
             F, is_valid_BC * has_object_BC, background_BC, noise_BC, self._num_samples, settings.positive_fraction
         )
+        # The keys hold given random numbers: the device's own generator would draw other regions in another division
+        # of a batch.
         key_BR, index_BR = F.topk(key_BC, k=self._num_samples, ret_typ="both", axis=1, dtype="int32")
         edge_BR4 = columns_of(F, take_rows(F, region_BC5, index_BR), 0, 4)
         return F.BlockGrad(F.concat(edge_BR4, F.expand_dims(key_BR > 0, axis=2), dim=2))

@@ -44,6 +44,7 @@ def suppress(
     """
     if native_operators().path:
         return fused.suppression(F, row_BT5, num_candidates, min(max_kept, num_candidates), iou, min_score)
+    # box_nms moves the kept boxes to the front and fills the other rows with -1.
     kept_BT5 = F.contrib.box_nms(
         row_BT5,
         overlap_thresh=iou,
@@ -70,10 +71,12 @@ def align_regions(
         count: R.
         side: number of cells along each side of a region.
     """
+    # The coarsest map of a pyramid serves proposals alone.
     num_maps = max(len(maps) - 1, 1)
     maps, anchors = maps[:num_maps], anchors[:num_maps]
     edge_Q4 = F.reshape(edge_BR4, shape=(-3, 0))
     size_Q2 = columns_of(F, edge_Q4, 2, 4) - columns_of(F, edge_Q4, 0, 2) + 1
+    # 1e-6 is GluonCV's, so that both choose the same map for a size at a bound.
     level_Q = F.log2(F.sqrt(F.prod(size_Q2, axis=1)) / CANONICAL_SIDE + 1e-6)
     level_Q = F.floor(math.log2(CANONICAL_STRIDE / anchors[0].stride) + level_Q)
     level_Q = F.clip(level_Q, 0, num_maps - 1)
@@ -128,5 +131,6 @@ def _align_on_each_map(
         # Reshaped to (spare + R, B, ...), which works for any batch size; the first `spare` rows are dropped.
         values = F.slice_axis(F.reshape(values, shape=(-4, spare + count, -1, -2)), axis=0, begin=spare, end=None)
         values = F.reshape(values, shape=(-3, -2))
+        # ROIAlign leaves skipped rows as they were in memory: their sum is 1e22 or NaN once that memory was in use.
         results.append(F.where(is_here_Q, values, F.zeros_like(values)))
     return F.add_n(*results)
