@@ -49,6 +49,7 @@ class Agreement:
             self._regroup(self._store.membership.wants_regroup())
             return requested
         self._pending.append(self._store.votes_later([*self._votes(requested), float(save)], self._lag))
+        # The sum of this step may not have arrived on all workers yet, and waiting for it would cost a round trip.
         if len(self._pending) <= self._lag:
             return None
         *votes, saves = self._pending.popleft()()
@@ -70,11 +71,14 @@ class Agreement:
             raise PeersLost("another worker wants to join")
 
     def _outcome(self, votes: Numbers, requested: Optional[Stop]) -> Optional[Stop]:
+        # The order of KINDS decides between several requests of a step, so that all workers stop with the same exit
+        # code.
         for (code, cause), count in zip(self.KINDS, votes):
             if count and requested is not None and _is_of_kind(requested, code, cause):
                 return requested
             if count:
                 return Stop("interrupted", code, cause)
+        # Stops come first: a run that ends lets no worker join.
         self._regroup(bool(votes[len(self.KINDS)]))
         return None
 

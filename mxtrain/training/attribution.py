@@ -67,6 +67,7 @@ class LargestLosses:
         loss_N, *weights = (np.concatenate([array.asnumpy() for array in arrays]) for arrays in zip(*self._losses))
         if weights:
             loss_N = loss_N / np.maximum(weights[0], 1e-12)
+        # A NaN counts as the largest loss; the stable sort keeps the order of samples with equal losses.
         order = np.argsort(-np.nan_to_num(loss_N, nan=np.inf), kind="stable")[:count]
         return [int(index) for index in np.concatenate(self._index)[order]]
 
@@ -170,6 +171,7 @@ class IntegratedGradients(Method):
             for step in range(steps):
                 total = total + gradient_at((step + 0.5) / steps)[1]  # midpoints of the previous intervals
             steps *= 2
+            # In float64, because the check of completeness subtracts nearly equal sums.
             part = (input_array * total / steps).asnumpy().astype(np.float64)
             sum_B = part.reshape(batch.size, -1).sum(axis=1)
             error_B = np.abs(sum_B - difference_B) / np.maximum(np.abs(difference_B), 1e-12)
@@ -196,8 +198,10 @@ def build_method(name: str, network: gluon.Block, layer: str, input_shape: Shape
     Raises:
         ConfigError: there is no such layer, or its output is no feature map.
     """
+    # A cached graph calls no children, so outputs of inner layers could not be watched.
     network.hybridize(active=False)
     for parameter in network.collect_params().values():
+        # Only inputs and outputs of layers need gradients here; those of parameters would take memory for nothing.
         parameter.grad_req = "null"
     if name == "integrated_gradients":
         return IntegratedGradients(network)

@@ -70,6 +70,7 @@ def fit_batch_size(
         return batch_size
     divisions = batch_divisions(description)
     _, parts, replicas, _ = divisions.values()
+    # Parts of gradient accumulation run one after the other, so only one of them is in memory.
     per_sample = activation_bytes(traced, description.amp.listed) / TRACED_SAMPLES / parts
     first = devices[0][0]
     if first.device_type == "gpu":

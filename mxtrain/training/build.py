@@ -158,6 +158,7 @@ def build_run(
     )
     if inputs.chooses_batch:
         batch_size = agree_batch_size(samples_per_step(inputs.description.dataset), workers, checkpoint)
+        # Another worker has less memory. Loaders and objective contain the batch size, so they are built again.
         if batch_size != samples_per_step(inputs.description.dataset):
             inputs = inputs.with_batch_size(batch_size)
             data, objective = inputs.build_loaders(world), inputs.build_objective(world)
@@ -168,6 +169,7 @@ def build_run(
         if inputs.data_identity:
             resume.require_same_data(checkpoint, description.config, inputs.data_identity["data"])
         require_compatible(checkpoint, description, signature, actions)
+    # Another cut gives oneDNN's kernels other memory layouts, and the results other last bits.
     parallel = resume.same_cut(description.parallel, checkpoint, len(inputs.devices[0]))
     strategy = parallel.build(objective, description.trainer.grad_accumulation, workers)
     build = build_step if loop is None else loop.build_step
@@ -258,6 +260,7 @@ def open_inputs(description: Description, world: World) -> RunInputs:
     if world.rank == 0:
         data_identity["data"] = identify(description.dataset, splits, data_fingerprint)
     chooses_batch = is_automatic(description)
+    # An automatic batch size depends on the opened splits, and must be known before the learning rate is scaled by it.
     description = with_batch_size(description, len(splits.train))
     devices = place(description)
     device = devices[0][0]

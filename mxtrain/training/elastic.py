@@ -51,6 +51,7 @@ def share_state(workers: Store, take: Callable[[], Snapshot]) -> Optional[Checkp
     with tempfile.TemporaryDirectory(prefix="mxtrain-", dir=temporary_place()) as folder:
         path = Path(folder) / "state"
         write_contents(take(), path)
+        # This process has just written the files, so hashing them again would only delay the others.
         send_checkpoint(workers.broadcast, read_checkpoint(path, verify_arrays=False))
     workers.broadcast(b"")
     return None

@@ -101,6 +101,7 @@ def estimate_training(
         traced = trace(objective.network, objective.input_shape, batch_size=batch_size, training=True)
     except NotTraceable:
         return None
+    # Parts of a batch are computed one after the other, so only one part is in memory at a time.
     step_bytes = activation_bytes(traced, precision.listed) / layout.num_parts
     works = work_by_operator(traced, precision.listed)
     total = sum(works.values(), Work())

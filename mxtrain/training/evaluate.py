@@ -48,6 +48,7 @@ class BreakableLoader:
             for batch in batches:
                 if self._signals.stop is not None:
                     raise PassInterrupted
+                # Batches of a validation count as progress, because cluster.step_timeout applies to them, too.
                 HEARTBEAT.begin_batch()
                 yield batch
 
@@ -143,6 +144,7 @@ class Evaluator:
         objective = self._strategy.objective
         count, state = len(objective.state_shapes), RecurrentState(objective.state_shapes, objective.network)
         for batch in loader.epoch(consumer=Consumer([self._strategy])):
+            # The share of a worker may be empty; the worker still takes part in the sums of `measure`.
             if not batch.size:
                 continue
             outputs = self._strategy.predict(state.enter(batch).inputs)

@@ -155,6 +155,7 @@ def read_folds(folder: Path) -> Optional[JsonObject]:
         raise CheckpointError(f"{file} cannot be read: {error}.") from None
     for problem in problems_of(content, _FORM):
         raise CheckpointError(f"{file} is not the result of a cross validation: in it, {problem}.")
+    # The file may be untrusted, and a name that contains a path would lead out of the folder.
     odd: List[str] = [one["run"] for one in content["runs"] if Path(one["run"]).name != one["run"]]
     if odd:
         raise CheckpointError(f"{file} names the run '{odd[0]}', which is not in its folder.")

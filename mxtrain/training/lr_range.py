@@ -123,6 +123,7 @@ class LearningRateCurve:
 
         artists: List[Any] = []  # artists of matplotlib's
         figure = Figure(figsize=(7, 4.2), dpi=110, layout="constrained")
+        # Not pyplot, which has global state and chooses a backend by the display.
         FigureCanvasAgg(figure)
         axes = figure.add_subplot()
         artists += axes.plot(self.rates, self.losses, color="0.75", linewidth=0.8)
@@ -152,6 +153,7 @@ def read_curve(rates: Sequence[float], losses: Sequence[float]) -> LearningRateC
     for step, loss in enumerate(losses):
         average = SMOOTHING * average + (1 - SMOOTHING) * loss
         value = average / (1 - SMOOTHING ** (step + 1))
+        # A moving average never recovers from a NaN, so the curve ends here.
         if not math.isfinite(value):
             return LearningRateCurve(rates[: step + 1], losses[: step + 1], smoothed, True)
         smoothed.append(value)

@@ -134,8 +134,10 @@ class NonFiniteDiagnosis:
         world = self._workers.world
         self._step.seed_random(self._count() + 1, world.rank)
         self._step.strategy.forward_backward(batch)
+        # Gradients are read before the reduction: one sum spreads a NaN to all workers.
         gradients = [replica for reduction in self._step.strategy.reductions for replica in reduction.replicas]
         is_bad = not all_finite(gradients)
+        # Each worker has its own position in the sum, which therefore identifies it.
         flags = self._workers.total([float(rank == world.rank and is_bad) for rank in range(world.size)])
         return [rank for rank, flag in enumerate(flags) if flag]
 
@@ -154,6 +156,7 @@ def first_nonfinite_layer(network: gluon.Block, *inputs: nd.NDArray) -> str:
         if not nonfinite and not all(np.isfinite(output.asnumpy()).all() for output in outputs):
             nonfinite.append((name, type(block).__name__))
 
+    # Training mode without recording: batch norms use the batch, and no graph keeps all outputs in memory.
     with autograd.train_mode():
         output = watch_layers(network, inputs, check)
     if nonfinite:

@@ -90,6 +90,7 @@ def compare_own_gradients(exact: Objective, single: Objective, batch: Batch) -> 
     per_class: Dict[type, int] = {}
     for call in reversed(calls):  # children before their parents
         kind = type(call.block)
+        # A wrong block makes all blocks around it wrong, and only the innermost one is to be named.
         if any(_is_inside(layer, call.layer) for layer in wrong) or per_class.get(kind, 0) >= PER_CLASS:
             continue
         per_class[kind] = per_class.get(kind, 0) + 1
@@ -214,6 +215,7 @@ class BlockComparison:
         if not self._heads or not self._exact.varied:
             return None
         exact = self._exact.gradients(self._heads)
+        # A gradient that is 0 except for rounding is compared relative to the largest gradient of the block.
         floor = 1e-6 * max(float(np.linalg.norm(gradient)) for gradient in exact.values())
         for name in self._drawn(list(exact)):
             error = self._error(name, exact[name], floor)
@@ -263,6 +265,7 @@ class BlockComparison:
             return
         for _ in range(NUM_DIRECTIONS):
             yield self._rng.choice([-1.0, 1.0], gradient.shape)
+        # The largest element is always compared, because random elements of a sparse gradient are mostly 0.
         elements = {int(np.abs(gradient).argmax()), *self._rng.randint(gradient.size, size=NUM_ELEMENTS).tolist()}
         for index in sorted(elements):
             yield np.eye(1, gradient.size, index).reshape(gradient.shape)

@@ -103,6 +103,7 @@ class Recorder:
         if ends_epoch:
             self._ends.append(entry.step)
         if len(self._entries) > STEPS_AHEAD:
+            # Waiting for an old step keeps newer ones in the queue, so that the device is never idle.
             self._entries[-1 - STEPS_AHEAD].sums.wait_to_read()
 
     def read(self, everything: bool) -> List[MetricRow]:
@@ -112,6 +113,7 @@ class Recorder:
         self.points = []
         if not entries:
             return []
+        # One transfer for many steps, because each transfer is a round trip to the device.
         vectors = read_vectors([entry.sums for entry in entries])
         samples_per_s = self._rate(sum(entry.size for entry in entries))
         last_entry = entries[-1]
@@ -180,6 +182,7 @@ class Recorder:
             size, *sums = self._window_sums
             values = self._meter.values(np.array(sums), int(size))
             point = {**{f"train/{name}": value for name, value in values.items()}, "train/lr": entry.lr}
+            # Cleared in place, because the list is a part of the run's state.
             self._window_sums.clear()
         if ends_epoch and not is_whole_epoch:
             point.update({f"train/{name}{OF_EPOCH}": value for name, value in self.epoch_values().items()})

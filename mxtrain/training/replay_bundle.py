@@ -59,6 +59,7 @@ _FORM: JsonForm = {
     "checkpoint?": str,
     "arrays": {"*": {"dtype": str, "shape": [int]}},
 }
+# Booleans, integers and floats. An array of objects would contain a pickle.
 _KINDS = "biuf"
 
 
@@ -188,6 +189,7 @@ class ReplayWriter:
         folder = _prepare_folder(self._run_dir, step, self._rank)
         stream = io.BytesIO()
         np.savez(stream, **arrays)
+        # The arrays come first: a folder with bundle.json is then complete.
         replace_file(folder / ARRAYS, stream.getbuffer(), durable=False)
         write_json_atomic(folder / BUNDLE, facts, durable=False)
         return folder
@@ -240,6 +242,7 @@ def read_bundle(path: Path) -> Union[ReplayBundle, StepReference]:
         run_dir = Path(os.path.abspath(path)).parent.parent
         return StepReference(run_dir, facts["step"], facts["rank"], facts["workers"], facts["reason"])
     name = facts.get("checkpoint")
+    # The name becomes a part of a path, and must not lead out of the run directory.
     if name is not None and (name in ("", ".", "..") or "/" in name or "\0" in name):
         raise ConfigError(f"{path / BUNDLE}: 'checkpoint' is no name of a folder.")
     arrays = _read_arrays(path / ARRAYS, facts["arrays"])
@@ -290,6 +293,7 @@ def _read_array(content: bytes, name: str, form: JsonObject) -> np.ndarray:
     shape, is_fortran, dtype = np.lib.format.read_array_header_1_0(stream)
     if dtype.kind not in _KINDS or dtype.str != form["dtype"] or list(shape) != form["shape"]:
         raise ValueError(f"'{name}' is not the array that {BUNDLE} describes")
+    # Python integers cannot overflow, as np.prod would for a forged shape.
     count = 1
     for length in shape:
         count *= length

@@ -280,6 +280,7 @@ def epoch_step_of(checkpoint: Checkpoint, batch_size: int) -> int:
         CheckpointError: with the present size, no step of an epoch ends after the samples that the epoch has trained.
     """
     before, epoch_step = checkpoint.state["run"]["batch_size"], checkpoint.state["train"]["epoch_step"]
+    # The order of samples depends on seed and epoch only, so whole batches of the new size skip and repeat no sample.
     if epoch_step * before % batch_size:
         raise CheckpointError(
             f"{checkpoint.path} has trained {epoch_step * before:,} samples of an epoch, which are no whole number of "
@@ -297,6 +298,7 @@ def epoch_origin_of(checkpoint: Optional[Checkpoint], batch_size: int, steps_per
     """
     if checkpoint is None:
         return 0
+    # Derived from step, epoch and batch size of the checkpoint, so that no further state has to be saved.
     return checkpoint.step - checkpoint.epoch * steps_per_epoch - epoch_step_of(checkpoint, batch_size)
 
 
@@ -326,6 +328,7 @@ def find_checkpoint(resume: str, store: CheckpointStore, config: Config) -> Opti
         return None
     checkpoint = store.latest()
     if checkpoint is None:
+        # Starting at step 0 would overwrite checkpoints that exist but cannot be used.
         store.require_usable()
     if checkpoint is None and resume != "auto":
         if not os.path.exists(path := expand_path(resume)):

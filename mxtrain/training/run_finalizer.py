@@ -44,12 +44,14 @@ class RunFinalizer:
         remark = unmoved_warning(self._plan.monitor, self._plan.direction, state.unmoved)
         if remark and not should_warn_unmoved(state.unmoved, state.step, self._plan.total_steps):
             self._callbacks.notify("on_message", f"{remark}.")
+        # The last save may still be in progress, and its failure changes the exit code.
         saving.synchronize()
         saving.require_in_place()
         self._step.synchronize()
         values, best = {**state.values, **self._step.summary()}, saving.best()
         sha256 = self._sha256()
         measured = self._measured(state)
+        # The supervisor must not take workers that wait for rank 0 to measure the test split for a hang.
         HEARTBEAT.waits = self._workers.world.rank > 0
         if stop.exit_code == EXIT_FINISHED and self._data.test is not None and not HEARTBEAT.waits:
             try:
@@ -102,6 +104,8 @@ class RunFinalizer:
         strategy = self._step.strategy
         assert self._data.test is not None
         last = None if best is None else self._last_weights(step)
+        # A checkpoint contains the validated weights, i.e. the moving average if there is one, so no average is applied
+        # below.
         if best is not None:
             snapshot.set_parameters(strategy, weights_to_use(best), str(best.path))
         try:

@@ -211,6 +211,7 @@ class Runner:
                 if lost is not None:
                     self._regroup(lost)
                     has_changed = True
+                # Checked again for each ring: a newcomer may run on a host without the compiler that the others have.
                 snapshot.require_same_operators(self._step)
                 snapshot.require_same_weights(self._step, self.state.step)
                 if has_changed and self._plan.saves_midway:
@@ -234,11 +235,14 @@ class Runner:
         self._agreement = Agreement(self._workers, STEPS_AHEAD)
         self._stragglers.forget()
         if world.rank == 0:
+            # Rank 0 alone records here, so an explanation of a non-finite loss must not use collectives.
             self._record(everything=True, together=False)
             self._recorder.pause()
+            # The loss of a worker may have interrupted the validation of the last step, which is then made up for.
             is_due = self._plan.validate.due(self.state.step, self.state.epoch, 0.0)
             self.state.validation_due = self.state.validation_due or is_due
             self._say(elastic.remark(lost, previous_world.size, world.size, self.state.step))
+        # Residuals stay with their workers: collecting them needs a sum over the workers of the broken ring.
         shared_checkpoint = elastic.share_state(
             self._workers, lambda: snapshot.take(self._step, self.state, self._plan, None, with_residuals=False)
         )
@@ -271,8 +275,12 @@ class Runner:
                     raise
                 self._count_step(batch, result.lr, epoch, result.sums)
                 save = self._clock.due(self.state.step, self.state.epoch, time.monotonic()) or result.saves
+                # The call comes first, because `or` would skip it and keep the request for the next step.
                 save = self._signals.take_save_request() or save
+                # Called after every step, also without a request: the votes of all workers are summed together.
                 requested_stop = self._agreement.after_step(self._signals.stop or budget.time_is_up(), save)
+                # The step limit comes first, so that a signal during the last step does not make a finished run
+                # interrupted.
                 stop = budget.steps_done(self.state.step) or requested_stop or self._action_stop()
                 measured = result.measured
                 if stop is not None and stop.exit_code == EXIT_FINISHED:
@@ -359,7 +367,9 @@ class Runner:
         save = save or self._agreement.saves
         validate = validate or finished
         if log or validate or save or stop:
+            # If the run directory was deleted, another run may be at that path now, so nothing is written there.
             self._saving.require_in_place()
+        # A profile over a validation or a save would count their time as time of a step.
         if self._profiling and (validate or save or stop):
             self._profiling.discard()
         if validate or save or stop or epoch_ended or after_rows:
@@ -369,12 +379,14 @@ class Runner:
         elif log:
             self._record(everything=False)
         else:
+            # With slow steps, displays would show nothing until log_interval; this row needs no wait.
             row = self._recorder.glance()
             if row is not None:
                 self._callbacks.notify("on_glance", row, self._progress(row["step"]))
         is_best = validate and self._validator.finds_best(self.state, self._recorder, self._agreement, measured)
         if after_rows is not None:
             after_rows()
+        # At a stop, `_save_at_end` saves after the validation and the actions.
         if (save and not stop) or is_best:
             self._save()
             self._clock.start(step, self.state.epoch, time.monotonic())
@@ -426,9 +438,12 @@ class Runner:
 
     def _save(self) -> None:
         self._step.synchronize()
+        # MXNet's ReLU turns NaN into 0, so the loss can be finite while weights are NaN; no checkpoint may contain
+        # them.
         bad = snapshot.first_nonfinite_parameter(self._step)
         if bad:
             raise NonFiniteError(self._diagnosis.explain_weights(bad))
+        # Rows must be on disk first: a resumed run removes rows after its checkpoint, and continues those before it.
         self._callbacks.notify("on_checkpoint", self.state.step)
         validated = self.state.validated_step == self.state.step and self._actions.ranks_validations
         metric = self.state.values.get(self._plan.monitor) if validated else None
@@ -504,7 +519,9 @@ class Runner:
 
     def _rewind(self, checkpoint: Checkpoint) -> None:
         self.state = snapshot.restore(checkpoint, self._step)
+        # The saved number counts batches of the size at that time, which checkpoint.changes may have changed.
         self.state.epoch_step = resume.epoch_step_of(checkpoint, int(self._plan.identity["batch_size"]))
+        # The recorder changes lists of the state in place, so a new state needs a new recorder.
         self._recorder = self._build_recorder()
 
     def _build_recorder(self) -> Recorder:

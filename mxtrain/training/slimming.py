@@ -200,6 +200,7 @@ def _times(both: List[Trained], inputs: Tuple[NDArray, ...]) -> List[Dict[int, f
                     output.wait_to_read()
                 if is_warm:
                     times.setdefault(count, []).append(time.perf_counter() - started)
+    # The minimum, because other load on the machine can only add time.
     return [{count: min(one) for count, one in times.items()} for times in found]
 
 

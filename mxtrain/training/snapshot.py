@@ -70,6 +70,7 @@ def _array_to_save(array: Union[np.ndarray, nd.NDArray], in_pieces: bool, in_pla
     """
     if isinstance(array, np.ndarray):
         return array
+    # Arrays on a GPU are copied anyway: the host has nothing else to do, and training can continue meanwhile.
     if in_place and _is_on_host(array):
         return ArrayInPieces(array.shape, np.dtype(array.dtype), lambda begin, end: host_view(array)[begin:end])
     if in_pieces:
@@ -117,6 +118,7 @@ def require_same_weights(step: TrainingStep, number: int) -> None:
         return
     remote = step.strategy.remote.names  # servers hold a single copy of these
     parameters = {name: array for name, array in held_parameters(step.strategy).items() if name not in remote}
+    # Bytes are compared instead of values, because NaN differs from itself and -0.0 equals 0.0.
     for name, copy in copies:
         if step.strategy.values[name].asnumpy().tobytes() != copy.asnumpy().tobytes():
             raise DivergenceError(f"after step {number} the copies of '{name}' differ, seen on {copy.context}")
@@ -213,10 +215,12 @@ def restore(checkpoint: Checkpoint, step: TrainingStep) -> TrainState:
     Raises:
         CheckpointError: the checkpoint belongs to another network, optimizer or setting.
     """
+    # Rank 0 alone writes tables to the servers; the checkpoint is sent to the other workers without them.
     without = step.strategy.remote.names if step.store.world.rank else ()
     set_parameters(step.strategy, checkpoint.arrays("model"), str(checkpoint.path), without)
     other_states = checkpoint.state.get("states") or {}
     for name, stateful in step.states.items():
+        # A checkpoint without "states", as `slim` writes it, is accepted; one that lacks a single state is not.
         if name not in TOP_LEVEL and "states" in checkpoint.state and name not in other_states:
             raise CheckpointError(f"{checkpoint.path} holds no state '{name}', which this run has.")
         values = checkpoint.state.get(name) if name in TOP_LEVEL else other_states.get(name)

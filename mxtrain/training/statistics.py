@@ -39,14 +39,17 @@ def recompute_statistics(step: TrainingStep, loader: BatchLoader) -> None:
     total = 0
     with closing(loader.epoch(0, 0, Consumer([strategy], step.store, strategy.look_ahead))) as batches:
         for number, batch in enumerate(batches, start=1):
+            # Each batch counts as progress, or the supervisor would end the run after cluster.step_timeout.
             HEARTBEAT.begin_batch()
             # A pass replaces a statistic by `decay * old + (1 - decay) * statistic of the batch`. The decay depends on
             # the momentum of the layer and the parts of the batch, so it is measured by passes from 0 and from 1.
             from_zeros = _after(step, batch, number, moving, 0.0)
+            # Batches of equal size are divided alike, so a second pass for each size is enough.
             if batch.global_size not in decay_of:
                 from_ones = _after(step, batch, number, moving, 1.0)
                 decay_of[batch.global_size] = {name: from_ones[name] - zero for name, zero in from_zeros.items()}
             for name, value in from_zeros.items():
+                # A pass from 0 leaves (1 - decay) * statistic, so the division yields the statistic of the batch alone.
                 sums[name] += value / (1 - decay_of[batch.global_size][name]) * batch.global_size
             total += batch.global_size
             nd.waitall()  # wait after each batch: nothing else bounds the queue

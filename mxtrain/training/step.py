@@ -92,6 +92,8 @@ class TrainingStep:
         world = self.store.world
         # Seeded by rank: workers have different samples, so their dropout masks must differ, too.
         self.seed_random(step, world.rank)
+        # The copy enters the engine before the forward pass, because cuDNN writes moving statistics in that pass
+        # already.
         self._save_statistics()
         self.store.begin_step(step, batch.size)
         reductions = self.strategy.reductions
@@ -103,6 +105,7 @@ class TrainingStep:
             # No weight has changed yet, so the loss of a worker only costs this step.
             self.store.membership.confirm([sums, *gradients])
         remote = self.strategy.remote
+        # A strategy without tables on servers returns an empty list, so that the step needs no branch for servers.
         rows = remote.gradients()
         # Must precede all changes of weights and state, so that a step with an overflow has no effect.
         if not self.scaling.unscale(gradients):
@@ -110,6 +113,8 @@ class TrainingStep:
             return sums
         weight = self.strategy.objective.meter.weight(sums)
         num_samples = batch.global_size
+        # Batches are added before the division by their weight: the mean of the means of batches would be another
+        # number.
         if self.gradient_sum.takes_part:
             self.gradient_sum.add(gradients, weight, num_samples)
             if self.gradient_sum.is_open:
@@ -134,6 +139,8 @@ class TrainingStep:
             # Servers that update must not get an empty gradient. Without them, a worker without samples still applies
             # the sum of the other workers' gradients.
             self.updater.skip()
+        # Masks follow the update and precede the copies, so that every checkpoint, validation and replica has pruned
+        # weights.
         self.apply_pruning()
         self.strategy.publish(self.strategy.trainable)  # only trainable parameters have changed
         self.average.update(step)
@@ -219,6 +226,8 @@ class TrainingStep:
         try:
             yield
         except PeersLost:
+            # MXNet skips writes to outputs of a failed sum, such as the statistics, until all errors of the sum are
+            # drained.
             self.store.membership.drain()
             self._restore_statistics()
             raise
@@ -226,6 +235,7 @@ class TrainingStep:
     def _restore_statistics(self) -> None:
         for name, saved in self._saved_statistics.items():
             saved.copyto(self.strategy.values[name])
+        # Only the canonical arrays were saved, so the other replicas must get them again.
         self.strategy.publish(list(self._saved_statistics))
 
     def seed_random(self, step: int, rank: int = 0) -> None:
@@ -251,5 +261,6 @@ def division_by_weight(weight: nd.NDArray, num_samples: int) -> nd.NDArray:
             update.
         num_samples: number of samples that the gradients were divided by.
     """
+    # The product with (weight > 0) gives 0 for a batch without weight; a Python condition would wait for the device.
     factor: nd.NDArray = num_samples / nd.maximum(weight, 1e-12) * (weight > 0)
     return factor.reshape((1,))

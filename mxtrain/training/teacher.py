@@ -71,6 +71,7 @@ class Teacher:
         self._features = list(run.distillation.features.values())
         arrays = weights_to_use(checkpoint)
         self._sha256 = canonical_sha256(arrays)
+        # The teacher is never trained, so it needs no gradient arrays, which would take as much memory as its weights.
         network = build_network(description, signature, device, learns=False)
         parameters = distinct_parameters(network)
         if {name: tuple(one.shape) for name, one in parameters.items()} != {
@@ -200,13 +201,16 @@ def load_teacher(run: Description, student: Signature, device: Context) -> Teach
     checkpoint = open_checkpoint(spec.teacher, which=spec.which)
     require_run_state(checkpoint)
     path = str(checkpoint.path)
+    # A teacher needs none of these groups, whose classes an untrusted checkpoint could choose.
     config: Dict[str, Any] = {**checkpoint.state["run"]["description"], **dict.fromkeys(NAMED_GROUPS, {})}
+    # These groups can start programs or set the environment, so they come from the command, never from the checkpoint.
     config.update({group: run.config[group] for group in OWN_GROUPS})
     config = {group: config[group] for group in config if group in GROUPS}
     if not spec.trust_code:
         of_teacher = {group: node for group, node in config.items() if group not in OWN_GROUPS}
         require_trusted(of_teacher, path, SETTING, [], [], "Type distillation.trust_code=true to run it")
     description = describe(config, lambda group: f"the teacher's own {group.split('.')[0]}", check_rules=False)
+    # The checkpoint has all weights, so the file that model.weights once named need not exist any more.
     model = description.model.model_copy(update={"weights": None, "freeze": []})
     description = replace(description, model=model, distillation=type(spec)())
     signature = signature_of(checkpoint, description.dataset.signature_class)

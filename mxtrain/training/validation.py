@@ -64,6 +64,8 @@ class Validator:
         if state.validated_step == state.step or self._data.val is None:
             return False
         state.validation_due = True  # stays True if an exception or a signal interrupts the evaluation
+        # If servers update, workers have different weights until they synchronise, and the next check compares the
+        # weights.
         self._step.synchronize()
         snapshot.require_same_weights(self._step, state.step)
         with self._step.average.applied():
@@ -73,15 +75,18 @@ class Validator:
                 )
                 values = {**values, **measured.more}
             except PassInterrupted:
+                # The signal may have reached another worker only, and all workers must stop for the same reason.
                 self.interrupted_by = agreement.now(self._signals.stop)
                 return False
             val_values = {f"val/{name}": value for name, value in values.items() if name != "samples_per_s"}
             train_values = {f"train/{name}": value for name, value in recorder.epoch_values().items()}
             state.values = _values_of_first({**val_values, **train_values}, self._step.store)
+            # While channels are pruned gradually, the best network would always be the unpruned one.
             if self._actions.ranks_validations:
                 self._note_best(state)
             state.validated_step, state.validation_due = state.step, False
             part = {"part": self._data.val.coverage} if self._data.val.coverage else {}
+            # Callbacks are notified while the moving average is applied, so that they show what was validated.
             validation = Validation(
                 row={"step": state.step, "epoch": state.epoch_number, "split": "val", **values, **part},
                 best=state.best,
@@ -107,6 +112,7 @@ class Validator:
         if loss is not None and not math.isfinite(loss):
             loss = None
         best = state.best
+        # A continued run may monitor another metric (checkpoint.changes), and values of two metrics cannot be ranked.
         if best is not None and best["metric"] != plan.monitor:
             best, state.unmoved = None, {}
         if math.isfinite(value) and (

@@ -121,6 +121,7 @@ class Sides:
         network = build_network(description, self.signature, self.devices[0][0], remote_rows)
         refuse_float32_only(network)
         network.cast(dtype)
+        # With MXNet's LeakyReLU, gradients of YOLOv3 differ by 2e-9 if only the order of the samples changes.
         if dtype == "float64":
             use_exact_leaky_relu(network)
         self.remarks[:] = disable_dropout(network, self.signature.shape)
@@ -188,6 +189,7 @@ def verify(
         placed = sides.placement("float64")
         layers = compared("float64", placed, sides.reference("float64"))
         own = OwnGradients()
+        # Gradients of own blocks depend on the network and one batch, not on the placement, so one worker is enough.
         if world.rank == 0:
             progress.begin("comparing gradients of own layers with finite differences", 0)
             batch = next(batches(data.train, 1, Consumer([placed.strategy])))
@@ -271,6 +273,8 @@ def batches(loader: EpochLoader, steps: int, consumer: Consumer) -> Iterator[Bat
             for batch in whole:
                 number += 1
                 if number == steps and not batch.continues_previous:
+                    # The largest odd number up to half of the batch, so that no division into two or four parts is
+                    # even.
                     size = max(1, batch.size // 2 - 1 + batch.size // 2 % 2)
                     yield batch.slice(0, size)
                     return
@@ -328,6 +332,7 @@ def compare_lengths(
     worst = 0.0
     for _, (found, wanted) in trained(placed, reference, stream, lr, advance):
         difference = _length(found[name] - array for name, array in wanted.items())
+        # max(0.0, nan) returns 0.0, so a NaN must become infinity first.
         worst = max(worst, float(np.nan_to_num(difference / _length(wanted.values()), nan=np.inf)))
     return worst
 
