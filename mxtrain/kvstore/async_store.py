@@ -84,6 +84,7 @@ class AsyncStore(Store):
         numbers = np.array(values, np.float64)
         if self.world.size == 1:
             return numbers
+        # float64 travels as its bits in two float32 words; mailboxes only store them, so no server adds them.
         return np.sum([words.view(np.float64) for words in self._exchange(numbers.view(np.float32))], axis=0)
 
     def average(self, arrays: Sequence[nd.NDArray]) -> None:
@@ -112,6 +113,7 @@ class AsyncStore(Store):
         pieces: List[bytes] = []
         for begin in range(0, size, PIECE_BYTES):
             length = min(PIECE_BYTES, size - begin)
+            # All pieces of a long blob have one length, because each length needs keys, and keys cannot be deleted.
             words = np.zeros(PIECE_BYTES // 4 if size > PIECE_BYTES else -(-size // 4), np.float32)
             if self.world.rank == rank:
                 piece = wire.to_words(data[begin : begin + length])
@@ -212,6 +214,7 @@ class AsyncStore(Store):
             nd.array(np.pad(words, (0, length - len(words))), ctx=mx.cpu()).copyto(mailbox)
             self.ask([keys[self.world.rank]], [mailbox])
             mailbox.wait_to_read()
+        # The scheduler's barrier does not cover messages, so the wait above must precede it.
         self.barrier()
         others = [rank for rank in ranks if rank != self.world.rank]
         if others:

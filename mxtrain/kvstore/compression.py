@@ -113,6 +113,7 @@ class Float16Compressor(Feedback):
 
     def __init__(self, flat: nd.NDArray, world: World):
         super().__init__(flat, world, nd.zeros(flat.shape, ctx=flat.context, dtype="float16"))
+        # Rounded down: a limit that the format rounds up would let the sum of all workers overflow.
         self._limit = rounded_down(FLOAT16_MAX / world.size, self.SIGNIFICANT_BITS)
 
     def _write(self) -> None:
@@ -210,6 +211,7 @@ class TwoBit(Feedback):
 
         Sending s for an element x with |x| >= s reduces the squared error by 2 s |x| - s^2.
         """
+        # With the mean as unit, an MLP reached an accuracy of 0.69 instead of 0.75 in the same steps (one run each).
         sizes = nd.abs(values)
         largest = float(nd.max(sizes).asscalar())
         if not TINY < largest < 1 / TINY:
@@ -248,6 +250,7 @@ class TopK(Feedback):
     def __init__(self, flat: nd.NDArray, world: World, ratio: float, row_size: int = FLOAT32_INTEGERS):
         rows = -(-flat.size // row_size)
         width = -(-flat.size // rows)
+        # Above a ratio of 1/8 MXNet's topk sorts all elements, which takes ten times as long.
         k = max(1, int(ratio * width))
         self._k = k
         payload = nd.zeros((world.size * 2 * rows * k,), ctx=flat.context)
@@ -265,6 +268,8 @@ class TopK(Feedback):
         )
 
     def _write(self) -> None:
+        # Exact top-k takes about 10 ns per element, less than a backward pass. A sampled threshold would select a
+        # varying number of elements, and a key has a fixed size.
         position_K = nd.topk(nd.abs(self._residual_RN), axis=1, k=self._k, ret_typ="indices").reshape((-1,))
         index_2K = nd.stack(self._row_K, position_K)
         value_K = nd.gather_nd(self._residual_RN, index_2K)

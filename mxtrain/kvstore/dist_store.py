@@ -64,6 +64,7 @@ class DistStore(JoinedStore):
         if not self._by_priority:
             self._store.pushpull(keys, values, out=values)
             return
+        # Buckets begin with the last layers, so later keys have the first layers, which the next step needs first.
         for key, value in zip(keys, values):
             self._store.pushpull(key, value, out=value, priority=key)
 

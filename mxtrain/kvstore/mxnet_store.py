@@ -87,6 +87,8 @@ class NCCLStore(MXNetStore):
         for reduction in reductions:
             arrays = list(reduction.replicas)
             by_devices.setdefault(frozenset(array.context for array in arrays), []).append(arrays)
+        # NCCL gets all keys of a stage as one group, so it sums after the whole backward pass; earlier groups were not
+        # tried.
         return [self._sum(arrays, arrays) for arrays in by_devices.values()]
 
 

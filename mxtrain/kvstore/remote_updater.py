@@ -143,6 +143,7 @@ class RemoteUpdater:
     def _receive_weights(self) -> None:
         for group in self._groups:
             group.receive()
+        # A copy, because the next answer overwrites the header in the message.
         self._replies.append(nd.concat(*[group.header.as_in_context(mx.cpu()) for group in self._groups], dim=0))
 
     def synchronize(self, own_arrays: Sequence[nd.NDArray] = ()) -> bool:

@@ -107,6 +107,7 @@ class TableClient:
         """
         parts = self._parts(id_K)
         rows = PulledRows(np.empty((len(id_K), self._widths[group]), self._dtype), [0] * self.num_servers)
+        # Any version will do ahead of time, because `refresh` replaces all rows that have changed since.
         min_updates = 0 if ahead else self._min_updates(group)
 
         def take(server: int, connection: Connection, header: Header) -> None:
@@ -130,6 +131,8 @@ class TableClient:
             pulled.row_KS[parts[server][0][position_M]] = row_MS
 
         def request(server: int) -> Tuple[Any, ...]:
+            # Sending the ids again costs 4 bytes per row; otherwise a server would have to remember the requests of all
+            # workers.
             local_K = parts[server][1]
             version = pulled.versions[server]
             header = Header(table_wire.REFRESH, group, count=len(local_K), version=version, least=min_updates)

@@ -58,6 +58,7 @@ def call_servers(command: Callable[[TableCall], None], num_servers: int) -> Tupl
     Raises:
         ConfigError: not all answer.
     """
+    # ps-lite sends it without encryption, so it keeps out those who reach the port, not those who read the network.
     token = secrets.token_bytes(TOKEN_BYTES)
     opened, address = listen()
     answers: List[str] = []
@@ -118,6 +119,7 @@ def answer_call(call: TableCall, serve: Callable[[Connection, int], None]) -> Ca
                 caller, _ = opened.accept()
             except OSError:
                 return  # it was closed
+            # A thread for each caller: one that sends nothing must not delay the others.
             threading.Thread(target=greet, args=[caller], name="mxtrain-tables-worker", daemon=True).start()
 
     threading.Thread(target=accept, name="mxtrain-tables", daemon=True).start()

@@ -134,6 +134,7 @@ class Connection:
         self._socket = connected
         self.sent = self.received = 0
         if connected.family == socket.AF_INET:
+            # Nagle's algorithm would delay small messages until the data before them is acknowledged.
             connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     def send(self, header: Header, *payload: Any) -> None:
@@ -146,6 +147,7 @@ class Connection:
         self.sent += sum(view.nbytes for view in views)
         try:
             while views:
+                # One system call sends header and arrays without joining them in memory; it may send only a part.
                 num_sent = self._socket.sendmsg(views)
                 while views and num_sent >= views[0].nbytes:
                     num_sent -= views.pop(0).nbytes
@@ -211,6 +213,7 @@ class Connection:
         except TableServerLost:
             return None
         self._socket.settimeout(None)
+        # The time of == would depend on the number of equal leading bytes.
         return int(rank) if hmac.compare_digest(received_token, token) else None
 
     def close(self) -> None:

@@ -112,6 +112,8 @@ def find_candidates(graph: Cuttable, num_stages: int) -> List[int]:
         )
     num_needed = min(len(crossing), max(num_stages - 1, WISHED_CANDIDATES))
     positions: List[int] = []
+    # Positions with few crossing tensors come first, since these are transferred for each microbatch, in both
+    # directions.
     for limit in sorted(set(crossing.values())):
         positions = [position for position, count in crossing.items() if count <= limit]
         if len(positions) >= num_needed:

@@ -37,6 +37,8 @@ class Call:
         """Returns the calls inside this one, if each takes only the output of the one before."""
         array = self.inputs[0] if len(self.inputs) == 1 else None
         for call in self.calls:
+            # Identity instead of equality: the block must pass on the very array, without computing anything in
+            # between.
             if len(call.inputs) != 1 or call.inputs[0] is not array or not isinstance(call.output, nd.NDArray):
                 return None
             array = call.output
@@ -98,6 +100,7 @@ def watch(network: gluon.Block, input_shape: Shapes, train: bool) -> Call:
     stack = [Call("", None, ())]  # type: ignore[arg-type]  # the root: not a call itself
     first = next(iter(network.collect_params().values()), None)
     device, dtype = (first.list_ctx()[0], first.dtype) if first is not None else (None, "float32")
+    # Not recorded, since only the order of the calls and the shapes are needed.
     with watched(network, stack), autograd.pause(train_mode=train):
         network(*[nd.zeros((1, *shape), ctx=device, dtype=dtype) for shape in shapes_of(input_shape)])
     return stack[0].calls[0]

@@ -41,6 +41,8 @@ class Rates:
     sent: float
 
 
+# The CPU's constants are fitted to blocks measured on one thread (processor time, minimum of six); those of GPUs are
+# round figures of the roofline model, not measured.
 RATES = {
     "cpu": Rates(flops=50e9, moved=6e9, look_s=15e-9, call_s=50e-6, sent=5e9),
     "gpu": Rates(flops=10e12, moved=600e9, look_s=0.0, call_s=10e-6, sent=10e9),

@@ -208,7 +208,9 @@ class Graph(Cuttable):
         shapes = {parameter.name: parameter.shape for parameter in network.collect_params().values()}
         if precision.dtype != FULL.dtype and input_shape is not None:
             shapes.update(output_shapes(symbol, dict(zip(names, shapes_of(input_shape)))))
+        # The default of tojson removes all amp_cast nodes, including those of the user's network.
         text = symbol.tojson(remove_amp_cast=False)
+        # Precision is assigned before the cut, over the whole network, so that a cut changes no operator's precision.
         raw = precision.marked(json.loads(text), shapes)
         self.text = f"{precision!r} {text}"
         self.marked = marked_layers(network)
@@ -338,6 +340,8 @@ class Graph(Cuttable):
         first = self._nodes[operators[0]]
         is_norm = len(operators) == 1 and self._computes_statistics(operators[0])
         norm = {**first.get("attrs", {}), "op": first["op"]} if is_norm else None
+        # Casts are added within each piece: tensors between pieces stay float32, so executors and stores know nothing
+        # of amp.
         return Piece(mx.sym.load_json(json.dumps(self._precision.lowered(graph))), inputs, outputs, kinds, norm)
 
 

@@ -76,6 +76,7 @@ class Pipelined:
                     if action is not None:
                         begin = lane.forward if action.kind == FORWARD else lane.backward
                         begin(action.stage, action.microbatch)
+            # After all backward passes of a part, since these passes write the moving statistics on CPUs.
             for dependency in self._dependencies[: len(lanes)]:
                 dependency()
             sums += [vector for lane in lanes for vector in lane.sums]
@@ -158,6 +159,8 @@ class Lane:
         if m in self._losses:
             loss_B = self._losses.pop(m)
             size = self._microbatches[m].size
+            # Head gradients are scale / global batch, so sums over any division of the batch are the gradient of the
+            # mean.
             loss_B.backward(self._pipeline.head_gradient(loss_B, size, self._global_batch_size))
         else:
             outputs, heads = tape.heads(stage.outputs)

@@ -150,6 +150,7 @@ class Executors:
             if piece.norm is None:
                 pieces.append(Recorded(on_devices(piece, objective.network, stage, layout.devices)))
             else:
+                # The graph decides, so all workers skip the gather of the backward pass for the same norms.
                 passes_on = piece.inputs[0] not in graph.without_gradient
                 pieces.append(JointNorm(piece, objective.network, stage, layout.devices, workers, passes_on))
         division = NormGroups(

@@ -45,6 +45,8 @@ class FusedGraph:
         self._objective, self._copies = objective, copies
         self._flags: List[Tuple[str, object]] = [("static_alloc", True), ("inline_limit", 2)]
         self._flags.append(("static_shape", can_add_dependencies(objective.network)))
+        # With several copies, gradients are sent while the backward pass runs; a single bulk would hold back all of
+        # them.
         if in_bulk and BULK not in os.environ:
             self._flags += [("forward_bulk_size", BULK_SIZE), ("backward_bulk_size", BULK_SIZE)]
         self._calls: Dict[Tuple[int, int], Optional[_Call]] = {}

@@ -66,6 +66,7 @@ class FusedInference(WholeNetwork):
             problem = str(failure).strip().splitlines()[-1]
         if problem and False not in self._agrees.values():
             _LOG.warning("fuse=true has no effect on batches of shape %s: %s", shapes, problem)
+        # Kept by shape, because the wrong sums depend on MXNet's memory plan, which depends on shapes.
         self._agrees[shapes] = not problem
         return outputs
 

@@ -95,6 +95,7 @@ class Grid(Strategy):
         self.rows = self._tables.rows
         self.remote = self._tables.remote
         self.id_limits = IdLimits(distinct=self._tables.room)
+        # Workers may join an elastic ring later, and batch norms over several workers must then exist already.
         is_alone = self._workers.world.size == 1 and not self._workers.membership.elastic
         self.layout = parallel.plan(devices, grad_accumulation, is_alone)
         if len(devices[0]) == 1 and self.layout.batch_norm == "per_device":
@@ -149,6 +150,8 @@ class Grid(Strategy):
         active = 0 if adds or not parts else len(parts[0])
         self._parameters.zero_gradients(range(active, num_replicas))
         first = self.layout.devices[0][0]
+        # Where servers update, `within_step` makes each worker a world of its own: its gradient is the mean over its
+        # share.
         num_samples = batch.size if self._workers.world.size == 1 else batch.global_size
         sums = self._train(parts, num_samples, loss_scale, loss_function)
         sums = sums or [nd.zeros((self.objective.meter.width,), ctx=first)]
@@ -203,6 +206,8 @@ class Grid(Strategy):
             shares = split(self._tables.enter_evaluation(batch), num_replicas)
             outputs += [self._executors.predict(replica, share) for replica, share in enumerate(shares)]
         if self._blocked_weights:
+            # The layout changes in place, unknown to the engine, so all operators that read the weights must have
+            # finished.
             nd.waitall()
             restore_layout(self._blocked_weights)
         parts = [[part.as_in_context(first) for part in output] for output in zip(*outputs)]

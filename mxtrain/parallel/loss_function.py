@@ -64,6 +64,8 @@ class FunctionExecutor:
                     with autograd.record():
                         losses = evaluate_loss(function, self._networks[replica], batch)
                     loss_B = losses[0]
+                    # The same head gradients as for a task's loss, so a function with the same arithmetic gives the
+                    # same bits.
                     backward(loss_B, self._head_gradient(loss_B, batch.size, global_batch_size))
                     sums.append(self.sums(losses, batch))
             for dependency in self._dependencies[: len(shares)]:

@@ -147,6 +147,7 @@ def measure_operators(
         update = update_work(name, num_elements)
         work = sum(works_of_operator, Work()) if works_of_operator else update.times(len(works)) if update else None
         operator_limits = Limits(limits.low_flops, limits.low_flops, limits.moved) if bare(name) in low else limits
+        # An operator may take less than the profiler's resolution, and rates divide by its time.
         rows.append(OperatorTime(name, calls[name], max(took, 1e-9), work, operator_limits))
     rows.sort(key=lambda row: row.seconds, reverse=True)
     return OperatorTimes(first_step, len(works), rows, limits, bool(low))

@@ -73,6 +73,7 @@ class PlacedParameters:
         """Sets the gradients of some replicas to 0. Asynchronous."""
         for replica in replicas:
             for run in self._gradient_runs[replica]:
+                # One operator for all gradients of a device and dtype, because each call into the engine costs time.
                 nd.reset_arrays(*run, num_arrays=len(run))
 
     def gather(self, device: mx.Context) -> None:

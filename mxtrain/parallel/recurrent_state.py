@@ -51,6 +51,7 @@ class RecurrentState:
         restored, self._restored = self._restored, []
         if not batch.size:
             return batch
+        # The batch decides, so training, resume, evaluation and `verify` need no call that resets the state.
         if not batch.continues_previous:
             device, dtype = self._place()
             rows = [nd.zeros((batch.size, *shape), ctx=device, dtype=dtype) for shape in self.shapes]

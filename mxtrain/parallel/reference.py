@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
 Rows = Tuple[int, int]
 """(begin, end) of a shard's rows of the global batch."""
+# FTRL and FTML multiply by the inverse of the rate, which becomes non-finite for smaller rates.
 NO_RATE = 1e-30
 """A parameter whose learning rate is smaller is not updated."""
 
@@ -45,6 +46,7 @@ NO_RATE = 1e-30
 def divide(rows: Rows, count: int) -> List[Rows]:
     """Divides rows into at most `count` non-empty parts, whose sizes differ by at most one; larger parts come first."""
     begin, end = rows
+    # Not `bounds`, because the reference shares no code with the placements that it verifies.
     parts = np.array_split(np.arange(begin, end), max(min(count, end - begin), 1))
     return [(int(part[0]), int(part[-1]) + 1) for part in parts if len(part)]
 
@@ -263,6 +265,7 @@ class Reference(Strategy):
                 rows = TouchedRows(weight)
                 rows.set(np.unique(batch.inputs[self._ids_of[name]].asnumpy()).astype(np.int64))
                 lazy_update(self._optimizer, i, weight, state, rows, rows.gather(gradient))
+            # MXNet's optimizers that aggregate updates take lists, even for a single parameter.
             elif self._optimizer.aggregate_num > 0:
                 self._optimizer.update_multi_precision([i], [weight], [gradient], [state])
             else:

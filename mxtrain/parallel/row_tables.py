@@ -54,10 +54,12 @@ class IdInput:
     def __init__(self, number: int, tables: Dict[str, EmbeddingTable], width: int, num_samples: int, min_capacity: int):
         self.number, self.width = number, width
         self.num_rows = min(table.num_rows for table in tables.values())
+        # A constant for all batches, because graphs with static memory need one shape.
         self.capacity = min(max(num_samples * width, min_capacity), self.num_rows)
         self._blocks = tables
         self.tables = self._replace_tables()
         self.rows = {name: TouchedRows(table) for name, table in self.tables.items()}
+        # Separate from `rows`: an evaluation must not change the rows to which the last gradient belongs.
         self._rows_evaluated = {name: TouchedRows(table) for name, table in self.tables.items()}
 
     def _replace_tables(self) -> Dict[str, nd.NDArray]:
@@ -201,8 +203,11 @@ class RowTables:
         if world.size == 1:
             return own_K
         ends = [world.share_of(rank, num_samples) for rank in range(world.size)]
+        # Ids are exchanged before the forward pass: with the same rows everywhere, the usual sum of a store adds
+        # gradients.
         id_plus_one_WN = np.zeros((world.size, max(end - begin for begin, end in ends) * width))
         id_plus_one_WN[world.rank, : len(own_K)] = own_K + 1  # 0 marks unused positions
+        # Each position is summed with zeros, so ids arrive unchanged.
         all_ids = self._workers.total(id_plus_one_WN.ravel())
         return np.unique(all_ids[all_ids > 0]).astype(np.int64) - 1
 

@@ -100,4 +100,5 @@ def timetable(
         ends[(action.kind, stage, action.microbatch)] = free[stage]
         started.append((begin, stage, action))
     busy = [num_microbatches * (f + b) for f, b in zip(forward_s, backward_s)]
+    # Sorted by time and stage only: a tie would otherwise compare actions, which have no order.
     return Timetable([action for *_, action in sorted(started, key=lambda item: item[:2])], max(free), busy)

@@ -146,6 +146,8 @@ class ServedTables(RowTables, RemoteTables):
 
     def look_ahead(self, batch: Batch) -> Batch:
         batch = super().look_ahead(batch)
+        # An update that moves all rows (lazy_update=false with decay or momentum) outdates all rows that were pulled
+        # ahead.
         if batch.ids is None or self.client.moves_all:
             return batch
         pulled = {
@@ -193,6 +195,7 @@ class ServedTables(RowTables, RemoteTables):
             row_KS = np.zeros((len(id_K), sum(end - begin for begin, end in id_input.columns.values())), id_input.dtype)
             for name, (begin, end) in id_input.columns.items():
                 if name in gradient_of and len(id_K):
+                    # Waits for the gradients, so a worker never runs more than one step ahead of the devices.
                     row_KS[:, begin:end] = gradient_of[name][: len(id_K)].asnumpy()
             self.client.push(id_input.group, id_K, row_KS, lr, scalar)
 
@@ -282,6 +285,7 @@ class OptimizerState:
                 served = {name: count for name, count in values["update_counts"].items() if name in id_input.tables}
                 numbers = {"update_counts": served, "attributes": values["attributes"], "cum_counts": {}}
                 self._tables.client.restore_numbers(id_input.group, numbers)
+        # No worker may pull rows before worker 0 has restored them.
         self._tables.wait_for_all()
 
 

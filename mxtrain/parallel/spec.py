@@ -94,6 +94,8 @@ class Parallel(Spec):
         first = 0
         if kind == "gpu":
             self._require_gpus(replicas * stages, num_gpus)
+            # Contexts get numbers instead of hiding GPUs, which must happen before the import of MXNet, when nobody has
+            # counted them.
             first = first_of(host_place, replicas * stages, num_gpus, self.devices)
         # The stages of a replica are neighbours, because they exchange activations in each microbatch.
         first_ids = range(first, first + replicas * stages, stages)

@@ -67,10 +67,12 @@ class MovingStatistics:
             return
         for root, *copies in self._moving:
             if num_active == 0:
+                # A worker whose replicas saw no samples adds zeros to the sum.
                 nd.zeros_like(root, out=root)
             elif num_active > 1:
                 active_arrays = [array.as_in_context(root.context) for array in (root, *copies)[:num_active]]
                 nd.add_n(*active_arrays).copyto(root)
+        # Statistics travel with the meter's sums, in one message.
         self._workers.all_reduce([sums, *(replicas[0] for replicas in self._moving)])
         for root, *copies in self._moving:
             nd._internal._mul_scalar(root, scalar=share, out=root)

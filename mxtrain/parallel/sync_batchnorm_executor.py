@@ -114,6 +114,8 @@ class SyncBatchNormExecutor:
             self._compute_loss(tape, batch, self._devices[replica][-1], global_batch_size)
             for tape, (replica, batch) in zip(tapes, group)
         ]
+        # The host orders the backward pass, because autograd's threads would reach collectives in another order on each
+        # worker.
         for number, piece in reversed(list(enumerate(pieces))):
             found = [tape.heads(piece.outputs) for tape in tapes]
             piece.backward([output for outputs, _ in found for output in outputs], [h for _, hs in found for h in hs])

@@ -65,6 +65,8 @@ class Tape:
         gradients = []
         for tensor, output in zip(with_gradient, outputs):
             parts = [self._bring(gradient, output.context, self._copies) for gradient in self._gradients.pop(tensor)]
+            # Several later pieces may have read the tensor (a skip connection over a cut), each with a gradient of its
+            # own.
             gradients.append(parts[0] if len(parts) == 1 else nd.add_n(*parts))
         return outputs, gradients
 

@@ -140,6 +140,7 @@ def measure_usage(
             device_operations = [o for o in operations if o.device == device]
             times = {kind: _covered(o for o in device_operations if kind_of(o.name) == kind) for kind in COLORS}
             shards = len(sizes) * layout.num_parts * layout.num_microbatches
+            # Updates and sums over replicas are not part of the predicted time of a stage.
             stage_s = _covered(
                 o for o in device_operations if kind_of(o.name) != UPDATE and not o.name.startswith("KVStore")
             )

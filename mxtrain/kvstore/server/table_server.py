@@ -54,6 +54,8 @@ class GroupShard:
         self.tables: Dict[str, nd.NDArray] = {}
         for table in group.tables:
             shape = (group.num_rows, table.units)
+            # The values are those of MXNet's initializer for the whole table, of which only this server's rows are
+            # kept.
             drawn = normal_rows(table.seed, table.scale, shape, set_up.number, set_up.servers)
             self.tables[table.name] = nd.array(drawn, ctx=mx.cpu(), dtype=set_up.dtype)
             del drawn  # a table may take most of the memory: do not hold two copies while the next one is drawn
