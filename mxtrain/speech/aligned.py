@@ -56,6 +56,7 @@ def fit_to_length(frames_L: np.ndarray, num_frames: int, tolerance: int) -> Opti
     if abs(int(frames_L.sum()) - num_frames) > tolerance:
         return None
     end_L = np.minimum(np.cumsum(frames_L), num_frames)
+    # The last symbol takes the difference that the tolerance allows.
     end_L[-1] = num_frames
     return np.diff(end_L, prepend=0)
 
@@ -232,9 +233,11 @@ def frame_statistics(source: AlignedSource, max_utterances: int) -> Tuple[np.nda
     """Returns mean and standard deviation (F,) of the frames of at most `max_utterances` evenly spaced utterances."""
     total, squares, count = np.zeros(source.width), np.zeros(source.width), 0
     for index in evenly_spaced(len(source), max_utterances):
+        # Sums of squares over hours of sound lose digits in float32.
         frames_TF = source.read(index).astype(np.float64)
         total += frames_TF.sum(axis=0)
         squares += np.square(frames_TF).sum(axis=0)
         count += len(frames_TF)
     mean_F = total / max(count, 1)
+    # The difference may be below 0 by rounding; 1e-4 also keeps a band that never changes from a division by 0.
     return mean_F, np.sqrt(np.maximum(squares / max(count, 1) - mean_F**2, 1e-4))

@@ -115,6 +115,7 @@ class Espeak:
 
         def take(sound: Any, count: int, event: Any) -> int:
             if sound and count > 0:
+                # A copy, because the library uses its buffer again after the call.
                 parts.append(np.ctypeslib.as_array(sound, (count,)).copy())
             place = 0
             while event[place].type != _END:
@@ -123,6 +124,7 @@ class Espeak:
                 place += 1
             return 0
 
+        # The variable keeps the function alive while the library calls it.
         callback, encoded = _Callback(take), text.encode()
         with _LOCK:
             if self._library.espeak_SetVoiceByName(voice.encode()) != 0:
@@ -132,6 +134,7 @@ class Espeak:
             self._library.espeak_SetSynthCallback(callback)
             self._library.espeak_Synth(encoded, len(encoded) + 1, 0, 1, 0, _UTF8, None, None)
             self._library.espeak_Synchronize()
+            # The library must not keep a pointer to a function that Python frees.
             self._library.espeak_SetSynthCallback(_Callback())
         if not parts or not events:
             raise DataError(f"eSpeak NG says nothing for '{text}' with the voice {voice}.")

@@ -99,6 +99,7 @@ def text_of_scores(score_TK: np.ndarray, share: float, names: Sequence[str], bea
         names: characters.
         beam_size: see `decode`.
     """
+    # round, because ceil would make one score more of a product such as 12.0000001.
     score_TK = score_TK[: math.ceil(round(len(score_TK) * share, 6))].astype(np.float32)
     return "".join(names[k] for k in decode(score_TK, beam_size))
 
@@ -236,6 +237,7 @@ def read_wav(content: bytes, name: str) -> Tuple[np.ndarray, int]:
                 layout = (struct.unpack_from("<H", body, 24)[0], *layout[1:])
         elif kind == b"data":
             data = body
+        # Chunks of RIFF begin at even places.
         place += 8 + size + size % 2
     if layout is None or data is None:
         raise ValueError(f"{name} is damaged: it lacks a format or sound")

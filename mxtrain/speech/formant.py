@@ -121,6 +121,7 @@ def say(symbols: Sequence[str], samples_N: Sequence[int], sample_rate: int, seed
     size = 1 << (3 * step - 1).bit_length()
     hz_P = np.fft.rfftfreq(size, 1 / sample_rate)
     voiced_S = _filtered(_excitation(total, sample_rate), voice_T1 * _resonances(formant_TR, hz_P), step, size)
+    # The stream of RandomState is frozen in NumPy, so a seed gives the same sound in later versions.
     noise_S, room_S = np.random.RandomState(seed).standard_normal((2, total))
     hiss_TP = noise_T1 * np.exp(-0.5 * ((hz_P - band_T2[:, :1]) / band_T2[:, 1:]) ** 2)
     sound_S = voiced_S + _filtered(noise_S, hiss_TP, step, size) + _ROOM * room_S

@@ -76,9 +76,11 @@ def features_of(
     Raises:
         DataError: a file is written to meanwhile, or the disk is full.
     """
+    # Utterances may be parts of one recording, whose content is hashed once.
     paths = list(dict.fromkeys(utterance.path for utterance in utterances))
     number = {path: index for index, path in enumerate(paths)}
     parts: List[Json] = [[number[utterance.path], utterance.begin_s, utterance.duration_s] for utterance in utterances]
+    # The key holds contents and no names, so a corpus that moved is not computed again.
     contents = contents_of(paths, f"content of the files for {what}", num_threads)
     cache_key: Json = [feature_key(features), [content.sha256 for content in contents], parts]
     write = feature_writer(
@@ -114,6 +116,7 @@ def feature_writer(count: int, compute_one: Callable[[int], Computed], num_threa
     def write(writer: ShardWriter, advance: Advance) -> JsonObject:
         waiting = 0
         for computed in in_order(compute_one, range(writer.records, count), num_threads):
+            # Problems are stored without the file's name: a second start still reports them, under whatever name.
             problem = np.frombuffer(computed.problem.encode("utf-8", "replace"), np.uint8)
             values = {FEATURE: computed.frames_TF, PROBLEM: problem, SECONDS: np.array([computed.seconds])}
             writer.append(1, values, {name: np.array([len(values[name])]) for name in (FEATURE, PROBLEM)})

@@ -44,6 +44,7 @@ def read_recording(path: AnyPath, rate: int, begin_s: float = 0.0, duration_s: O
             _refuse_cut(file)
             sound_SC, source_rate = _read(file, begin_s, duration_s)
     except DataError as error:
+        # Problems are kept in the cache by content, and the same content may have another name next time.
         fact = str(error).replace(f"'{path}' ", "", 1)
         raise RecordingError(fact, kind=UNREADABLE_AUDIO) from error
     sound_S = sound_SC.mean(axis=1, dtype=np.float32)

@@ -51,6 +51,7 @@ def _of_chunks(read: Read, order: str, sound: bytes) -> Optional[SoundBytes]:
             (total_length,) = struct.unpack("<Q", read(place + 16, 8))
         if name == sound:
             return SoundBytes(place + 8, _known(length) if total_length is None else total_length)
+        # Chunks of RIFF and AIFF begin at even places.
         place += 8 + length + length % 2
     return None
 

@@ -48,6 +48,7 @@ class Arpa:
             if (word,) not in self._log_p:
                 return NEVER
         weight = 0.0
+        # The loop ends, because words without a unigram are replaced above.
         while (*context, word) not in self._log_p:
             weight += self._backoff.get(context, 0.0)
             context = context[1:]

@@ -87,6 +87,7 @@ def can_open(utterance: Utterance, findings: Findings) -> bool:
     """Returns True if the recording of an utterance can be opened; otherwise adds the reason to the findings."""
     try:
         status = os.stat(utterance.path)
+        # A pipe or a device could block its reader for ever.
         problem = "" if stat.S_ISREG(status.st_mode) else "which is no regular file"
     except (OSError, ValueError) as error:
         problem = f"which cannot be read: {reason_of(error)}"
@@ -225,6 +226,7 @@ def divide(
     indices = short_enough(train_part.frame_N, train_part.place, dataset.features, dataset.max_seconds)
     train_kept = train_part.take(indices)
     require_room(train_kept.frame_N, train_kept.place, dataset.features, dataset.batch_seconds)
+    # With batch_seconds the size of a batch is bounded by `require_room`.
     if dataset.batch_seconds is None:
         require_memory("train", train_kept, dataset.features, samples_per_step(dataset), dataset.max_seconds)
     for split, source in (("val", val), ("test", test)):

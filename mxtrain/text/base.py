@@ -266,6 +266,7 @@ class TextDataset(BaseDataset):
         if ending_of(path) in TABLES:
             rows = numbered_rows(path, columns, header)
         else:
+            # Not splitlines, which also cuts at U+2028, form feeds and other characters inside of texts.
             lines = [line.rstrip("\r") for line in read_text(path).split("\n")]
             rows = [
                 (number, tuple(line.split("\t")) if len(columns) > 1 else (line,))

@@ -80,6 +80,7 @@ class EncodedPairs:
         self._first, self._last, self._pad = special.first, special.last, special.pad or 0
         self._room = config.max_length - self._num_special
         counts = [rows.length if row_N is None else rows.begin[row_N + 1] - rows.begin[row_N] for rows in texts]
+        # Texts are cut when a batch is read, so tokens on the disk serve every length and task.
         self._counts = [count.astype(np.int32) for count in cut_longest_first(counts, self._room)]
         self.length_N = np.asarray(sum(self._counts) + self._num_special, np.int32)
 

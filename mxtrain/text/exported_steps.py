@@ -36,6 +36,7 @@ def language_parts(network: Stepwise, token_BT: np.ndarray) -> Dict[str, Exporte
     if not isinstance(network, StepNetwork):
         return {}
     steps = []
+    # Dimensions that differ between runs become open dimensions of the graph.
     for rows in (1, NUM_ROWS):
         sample_BT = token_BT[:rows]
         moving = network.initial_state(len(sample_BT), mx.cpu())
@@ -62,6 +63,7 @@ def translation_parts(
     if not isinstance(network, StepNetwork):
         return {}
     steps, starts = [], []
+    # A second length of the source makes its length an open dimension of the graph.
     shorter = max(source_BS.shape[1] - 1, 1)
     first = [source_BS[:1, :shorter], np.minimum(length_B[:1], shorter)]
     for inputs in (first, [source_BS[:NUM_ROWS], length_B[:NUM_ROWS]]):

@@ -196,6 +196,7 @@ def numbered_texts(
             (int(place.rpartition(":")[2]), tuple(_text_in(cells, column, place) for column in columns))
             for place, cells in rows
         ]
+    # Not splitlines, which also cuts at U+2028, form feeds and other characters inside of texts.
     lines = decoded_text(content, name).split("\n")
     lines = lines[:-1] if not lines[-1] else lines
     numbered = [(number, line.rstrip("\r")) for number, line in enumerate(lines, start=1)]
@@ -443,6 +444,7 @@ def translate_tokens(
     search = BeamSteps(limits.max_lengths(np.array([len(source)])), beam, min(facts["num_best"], beam_size))
     token, moving, place, sent = np.array([beam.bos], np.int32), initial_moving_state(folder, 1), 0, 0
     while True:
+        # The graph of a step knows no beams: they are rows of a batch, for which the source's arrays are repeated.
         rows = {name: np.repeat(array, len(token) // len(array), axis=0) for name, array in fixed.items()}
         log_p, moving = step(folder, {"token": token, "place": np.array([place], np.float32), **rows, **moving})
         row = search.advance(log_p)

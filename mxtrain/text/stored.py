@@ -74,6 +74,7 @@ class StoredColumn:
             if row_N is None:
                 yield from texts
             else:
+                # searchsorted needs rows in ascending order.
                 inside = slice(*np.searchsorted(row_N, [first, first + len(texts)]))
                 yield from (texts[row - first] for row in row_N[inside].tolist())
 
@@ -135,6 +136,7 @@ def column_name(number: int) -> str:
 
 def write_texts(records: Iterable[TextRecord], num_columns: int, writer: ShardWriter, advance: Advance) -> None:
     """Appends records of texts to a store; skips those that an interrupted preparation has already written."""
+    # After an interruption the start goes on behind what is surely on the disk.
     rest = itertools.islice(records, writer.records, None)
     done = _in_blocks(writer, advance)
     while batch := list(itertools.islice(rest, ROWS_AT_ONCE)):
@@ -252,6 +254,8 @@ def _write_tokens(
 
     work = zip(*(_pieces(texts, name, writer.records, names) for name in names))
     done = _in_blocks(writer, advance)
+    # Threads and not processes: `tokenizers` releases Python's lock. Pieces come back in order, so what is written
+    # does not depend on their number.
     for count, size, encoded in in_order(encode, work, usable_cores()):
         writer.append(
             count,
@@ -277,6 +281,7 @@ def _pieces(texts: Shards, name: str, first: int, names: Optional[Sequence[str]]
     while first < len(texts):
         last = int(np.searchsorted(sizes_R1, sizes_R1[first] + _BYTES_AT_ONCE))
         last = min(max(last, first + 1), len(texts))
+        # The texts are read and not mapped, so memory does not grow while a corpus is prepared.
         content = texts.read(name, int(offset_R1[first]), int(offset_R1[last]))
         ends = (offset_R1[first : last + 1] - offset_R1[first]).tolist()
         yield first, [content[begin:end].decode() for begin, end in zip(ends, ends[1:])], len(content)

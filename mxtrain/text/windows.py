@@ -143,6 +143,7 @@ class EncodedWindows:
         answer = context.tokens_of(*question.answers[0]) if question.answers else None
         samples = sample_windows(question_Q, question.text, context, self._special, self._settings, self._max_length)
         for first, tokens, types, begin in samples:
+            # A window without the whole answer trains [CLS], the place 0, as in BERT's code.
             span_C2, span = context.span_C2[first : first + len(tokens) - begin - 1], (0, 0)
             if answer is not None and answer[0] >= first and answer[1] < first + len(span_C2):
                 span = (answer[0] - first + begin, answer[1] - first + begin)

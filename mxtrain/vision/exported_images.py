@@ -186,6 +186,7 @@ def _prepared(image: ImageReader, signature: Dict[str, Any]) -> PreparedImage:
             central_box(image.size, shape, decoding["central_crop"]), resized[::-1], read_channels
         )
     dtype = np.dtype(signature["inputs"][0]["dtype"])
+    # A cast alone would cut fractions off, which darkens the image by half a step in the mean.
     image_CHW = np.rint(image_CHW) if dtype.kind in "ui" else image_CHW
     image_1CHW = np.broadcast_to(image_CHW[None], (1, channels, *image_CHW.shape[1:])).astype(dtype)
     return PreparedImage(image_1CHW, (full_height, full_width), resized, crop)
@@ -201,6 +202,7 @@ def _detection_rows(
     inside_N4 = np.clip(edge_N4, 0, [width, height] * 2)
     left, top, right, bottom = inside_N4.round(2).T
     is_shown = (detection_NR[:, 0] >= 0) & (detection_NR[:, 1] >= signature["facts"]["score_threshold"])
+    # The rounded edges decide, because they are what the row shows.
     is_shown &= (right > left) & (bottom > top)
     rows: List[Dict[str, Any]] = [
         {
@@ -254,6 +256,7 @@ def coco_run_lengths(mask_hw: np.ndarray) -> str:
     ends = np.append(np.flatnonzero(flat[1:] != flat[:-1]), mask_hw.size)
     counts, text = np.diff(np.concatenate([[0], ends])).tolist(), ""
     for index, count in enumerate(counts):
+        # From the fourth run on COCO stores the difference to the run before the last.
         value = count - counts[index - 2] if index > 2 else count
         more = True
         while more:
@@ -272,6 +275,7 @@ def class_map(score_KHW: np.ndarray, prepared: PreparedImage) -> np.ndarray:
     (height, width), resized = prepared.size, prepared.resized
     score_KHW = score_KHW[:, : resized[0], : resized[1]].astype(np.float32)
     class_hw = np.empty((height, width), np.uint16)
+    # Some lines at a time: scores of 50 million pixels and 150 classes are 30 GB.
     step = max(1, MAX_UPSAMPLED_SCORES // (len(score_KHW) * width))
     for begin in range(0, height, step):
         line_L = np.arange(begin, min(begin + step, height))

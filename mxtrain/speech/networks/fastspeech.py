@@ -80,7 +80,9 @@ def regulate(F: OperatorModule, x_BLU: Array, index_BT: Array) -> Array:
     # First symbol of each sample in the concatenation of all samples.
     number_BL1 = F.contrib.arange_like(F.slice_axis(x_BLU, axis=2, begin=0, end=1))
     begin_B1 = F.BlockGrad(F.reshape(F.slice_axis(number_BL1, axis=1, begin=0, end=1), shape=(-1, 1)))
+    # Indices are relative to their own sample, so slices of a batch (replicas, microbatches) stay right.
     row_BT = F.broadcast_add(F.relu(F.BlockGrad(index_BT)), begin_B1)
+    # Not gather_nd: its gradient adds up by atomic operations, in any order.
     return F.take(F.reshape(x_BLU, shape=(-3, 0)), row_BT, axis=0)
 
 

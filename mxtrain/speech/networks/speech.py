@@ -66,6 +66,7 @@ class Convolutions(gluon.HybridBlock):
                         in_channels=before,
                     )
                 )
+                # Padding by half an odd kernel gives ceil(width / stride) columns.
                 before, self.width = size.channels, -(-self.width // size.frequency_stride)
         self.width *= before
 
@@ -75,6 +76,7 @@ class Convolutions(gluon.HybridBlock):
             if stride > 1:
                 mask_BT = F.slice(mask_BT, begin=(None, None), end=(None, None), step=(1, stride))
             mask_B1T1 = F.expand_dims(F.expand_dims(mask_BT, axis=1), axis=3)
+            # The bias of a convolution makes padding differ from 0, and the next convolution would read it.
             x_BCTF = F.broadcast_mul(F.relu(layer(x_BCTF)), mask_B1T1)
         return F.reshape(F.transpose(x_BCTF, axes=(2, 0, 1, 3)), shape=(0, 0, -1)), mask_BT
 
@@ -110,6 +112,7 @@ class RecurrentRecognizer(gluon.HybridBlock):
             self.layers = nn.HybridSequential(prefix="")
             before = self.convolutions.width
             for number in range(num_layers):
+                # Layer norms replace the paper's batch norms, whose statistics would count padding.
                 self.norms.add(LayerNorm(before, dropout, EPSILON, prefix=f"norm{number}_"))
                 self.layers.add(BiLSTMLayer(before, units, prefix=f"layer{number}_"))
                 before = 2 * units

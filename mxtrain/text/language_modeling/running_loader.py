@@ -56,6 +56,7 @@ class RunningLoader(BatchLoader):
 
     def _make_batches(self, epoch: int, start: int, consumer: Consumer) -> Iterator[Batch]:
         for number, batch in enumerate(super()._make_batches(epoch, start, consumer), start=start):
+            # The first batch of an epoch begins with a new state, so nobody has to reset it.
             yield replace(batch, continues_previous=True) if self._continues_previous and number else batch
 
     def windows(self, index_B: np.ndarray, epoch: int) -> Tuple[np.ndarray, np.ndarray]:
@@ -68,6 +69,8 @@ class RunningLoader(BatchLoader):
         is_target_BT = (inside_BT < self._stream) & (place_BT < self._num_targets)
         turn = 0
         if self.train:
+            # Each epoch begins elsewhere in the text: windows get other bounds, and the order of tokens, on which the
+            # recurrent state relies, stays.
             turn = int(integers(self.seed, epoch, np.zeros(1, np.int64), TextDraw.TEXT_BEGIN, self._num_targets)[0])
         place_BT = (place_BT + turn) % self._num_targets
         label_BT = np.where(is_target_BT, self._token_N[place_BT + 1].astype(np.float32), np.float32(IGNORED_LABEL))
@@ -102,6 +105,7 @@ class PromptLoader(BatchLoader):
         token_BT = np.zeros((len(share_B), self._length), np.int32)
         for row, index in zip(token_BT, share_B):
             begin, end = self._prompts.begin[index : index + 2]
+            # The end of a long prompt is kept, because the next token follows it.
             prompt = self._prompts.value[max(begin, end - self._length) : end]
             row[: len(prompt)] = prompt
         label_BT = np.full(token_BT.shape, IGNORED_LABEL, np.float32)

@@ -38,9 +38,11 @@ class Sampling(NamedTuple):
     def probabilities(self, score_BV: np.ndarray) -> np.ndarray:
         """Returns the probabilities (B, V) with which tokens are sampled, float64."""
         score_BV = score_BV.astype(np.float64)
+        # A stable sort gives equal scores one order, whatever algorithm NumPy chooses.
         order_BV = np.argsort(-score_BV, axis=1, kind="stable")
         num_kept = 1 if self.temperature == 0 else self.top_k or score_BV.shape[1]
         sorted_BV = np.take_along_axis(score_BV, order_BV, axis=1) / (self.temperature or 1.0)
+        # The largest becomes 0, since a low temperature makes scores whose exponential overflows.
         sorted_BV = np.exp(sorted_BV - sorted_BV[:, :1])
         sorted_BV[:, num_kept:] = 0
         sorted_BV /= sorted_BV.sum(axis=1, keepdims=True)
@@ -60,6 +62,7 @@ class Sampling(NamedTuple):
             number_B: number of tokens added to each text so far.
         """
         total_BV = np.cumsum(self.probabilities(score_BV), axis=1)
+        # A draw is a function of sample and place, so a text does not depend on the batch that it is in.
         place_B = index_B * _PLACES + np.maximum(number_B, 0)
         uniform_B = uniform(self.seed, 0, place_B, NEXT_TOKEN)
         # Scaled by the last sum, which rounding may have made less than 1.

@@ -122,6 +122,7 @@ class TokenScores(OutputLayer):
 
     def __init__(self, vocab_size: int, length: int, chunks: int, has_bias: bool = True, **kwargs: Any):
         super().__init__(vocab_size, has_bias, **kwargs)
+        # The window is cut along time, whose length is known when the graph is made; the size of the batch is not.
         self._bounds = [length * number // chunks for number in range(chunks + 1)]
 
     def hybrid_forward(
@@ -131,6 +132,7 @@ class TokenScores(OutputLayer):
         parts = []
         for begin, end in zip(self._bounds, self._bounds[1:]):
             state, label = (F.slice_axis(array, axis=0, begin=begin, end=end) for array in (state_TBU, label_TB))
+            # Only -log p leaves a chunk: scores of a large vocabulary for the whole window would fill the memory.
             parts.append(self.losses(F, state, label, table_VU, bias)[0])
         return F.transpose(parts[0] if len(parts) == 1 else F.concat(*parts, dim=0))
 

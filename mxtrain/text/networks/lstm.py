@@ -79,10 +79,12 @@ class WordEmbedding(gluon.HybridBlock):
         self.weight = self.params.get("weight", shape=(vocab_size, units), init=mx.init.Uniform(EMBEDDING_RANGE))
 
     def hybrid_forward(self, F: OperatorModule, token_TB: Array, weight: Array) -> Any:
+        # One operator reads the parameter, so that a pipeline may be cut before a tied output layer.
         table_VE = F.identity(weight) if self.copies_table else weight
         x_TBE = F.Embedding(token_TB, table_VE, self._vocab_size, self._units)
         if self._rate:
             one_V1 = F.BlockGrad(F.ones_like(F.slice_axis(weight, axis=1, begin=0, end=1)))
+            # The mask is one of the vocabulary: a word is dropped wherever it stands, as in AWD-LSTM.
             mask_V1 = dropout(F, one_V1, self._rate)
             x_TBE = F.broadcast_mul(x_TBE, F.BlockGrad(F.Embedding(token_TB, mask_V1, self._vocab_size, 1)))
         return x_TBE, table_VE

@@ -35,6 +35,7 @@ def score_answer(answer: str, golds: Sequence[str], may_be_null: bool) -> Tuple[
         may_be_null: True if questions may have no answer, as in SQuAD 2.0, whose script skips reference answers that
             are empty after normalization, and counts two empty answers as equal.
     """
+    # SQuAD 1.1 and 2.0 differ in what they do with right answers of which normalisation leaves nothing.
     kept = [gold for gold in golds if normalized(gold)] if may_be_null else list(golds)
     scores = [_score(normalized(answer), normalized(gold), may_be_null) for gold in kept or [""]]
     return max(exact for exact, _ in scores), max(f1 for _, f1 in scores)

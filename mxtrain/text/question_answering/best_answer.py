@@ -62,6 +62,7 @@ def best_of_questions(row_NW: np.ndarray) -> QuestionScores:
     begin_M = np.flatnonzero(np.diff(row_NW[order_N, 0], prepend=-1))
     window_M = order_N[begin_M]
     best_MW = row_NW[window_M]
+    # The least over the windows: a question has no answer only if no window holds one.
     null_M = np.minimum.reduceat(row_NW[order_N, 4], begin_M)
     is_null_M = null_M - best_MW[:, 1] > best_MW[:, 7]
     exact_M, f1_M = (np.where(is_null_M, best_MW[:, 5 + column], best_MW[:, 2 + column]) for column in (0, 1))

@@ -18,6 +18,7 @@ def numpydoc_questions(val_fraction: float, test_fraction: float, seed: int) -> 
     """Returns the questions of the training, validation and test split. Splits share no file, and files no context."""
     parts = [Questions(), Questions(), Questions()]
     for file, contexts in read_bundled("text/corpora/numpydoc_questions.json.gz").items():
+        # The file decides, so that questions about one page are never in two splits.
         position = zlib.crc32(f"{seed}:{file}".encode()) / 2**32
         part = parts[1 if position < val_fraction else 2 if position < val_fraction + test_fraction else 0]
         for context, context_questions in contexts:

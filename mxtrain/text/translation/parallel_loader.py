@@ -45,6 +45,7 @@ class PairLoader(SizedLoader):
     ) -> None:
         train = options.train
         self._tokens, self._pairs = source.tokens(configs), None if train else source.pairs
+        # Long pairs are left out of training, as in Moses and fairseq. In validation they are cut for the loss.
         self._kept_N = np.flatnonzero(self._tokens.fits_N) if train else np.arange(len(self._tokens))
         if train and not len(self._kept_N):
             raise DataError(

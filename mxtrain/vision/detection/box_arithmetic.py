@@ -86,8 +86,10 @@ def match_boxes(F: OperatorModule, edge_BN4: Array, box_BMD: Array) -> Matches:
     area_BN1, area_B1M = F.expand_dims(areas(F, edge_BN4), axis=2), F.expand_dims(areas(F, edge_BM4), axis=1)
     union_BNM = F.broadcast_sub(F.broadcast_add(area_BN1, area_B1M), common_BNM)
     object_B1M = F.expand_dims(is_object(F, box_BMD), axis=1)
+    # The union of two boxes without area is 0, and 0 / 0 would be NaN.
     iou_BNM = F.broadcast_mul(common_BNM / at_least_tiny(F, union_BNM), object_B1M)
     crowd_B1M = F.transpose(columns_of(F, box_BMD, Column.FLAGS, Column.FLAGS + 1) >= Flag.CROWD, axes=(0, 2, 1))
+    # The region's own area divides and not the union: a small region inside a large crowd is covered wholly.
     covered_BNM = F.broadcast_div(F.broadcast_mul(common_BNM, crowd_B1M), at_least_tiny(F, area_BN1))
     return Matches(F.max(iou_BNM, axis=2), F.argmax(iou_BNM, axis=2), F.max(covered_BNM, axis=2) > INSIDE_CROWD)
 
@@ -106,6 +108,7 @@ def take_rows(F: OperatorModule, array_BNC: Array, index_BK: Array) -> Array:
         index_BK: indices of the rows to take in each sample.
     """
     sample_B1 = F.reshape(F.contrib.arange_like(index_BK, axis=0), shape=(-1, 1))
+    # int32, because float16 holds whole numbers exactly up to 2,048 only, and float32 up to 2^24.
     sample_BK = F.broadcast_like(F.cast(sample_B1, "int32"), index_BK)
     return F.gather_nd(array_BNC, F.stack(sample_BK, F.cast(index_BK, "int32"), axis=0))
 
@@ -149,6 +152,7 @@ def apply_offsets(
     centre, size = centre_and_size(F, edge)
     centre = F.broadcast_add(F.broadcast_mul(columns_of(F, offset, 0, 2) * variances[0], size), centre)
     log_scale = columns_of(F, offset, 2, 4) * variances[2]
+    # An untrained network gives any scale, and exp overflows in float32 from 89 on.
     half = F.broadcast_mul(F.exp(F.clip(log_scale, -max_log_scale, max_log_scale)), size) * 0.5
     return F.concat(centre - half, centre + half, dim=-1)
 

@@ -185,6 +185,7 @@ class BoxAugment(AugmentSettings):
             index: index of the sample.
             number: number of the image in a mosaic, from 0.
         """
+        # All 224 numbers of a sample are one vector of one hash: asking for each costs more than resizing the image.
         key = int(bits(seed, epoch, np.array([index]), VisionDraw.BOX_SAMPLE + number)[0])
         return uniform(key, 0, np.arange(AugmentStream.TRIAL + 4 * NUM_TRIALS), VisionDraw.BOX_SAMPLE)
 
@@ -280,6 +281,7 @@ class BoxAugment(AugmentSettings):
             return None
         contrast = 1 + amounts.get(AugmentStream.CONTRAST, 0.0)
         saturation, hue = 1 + amounts.get(AugmentStream.SATURATION, 0.0), amounts.get(AugmentStream.HUE, 0.0)
+        # The four changes are linear, so they are one matrix, and values are clipped once, at the end.
         matrix_33 = contrast * colour_matrix(saturation, hue)
         added = contrast * 255 * amounts.get(AugmentStream.BRIGHTNESS, 0.0)
         return np.concatenate([matrix_33, np.full((3, 1), added)], axis=1)
@@ -307,6 +309,7 @@ def partners(draw_U: np.ndarray, count: int) -> Sequence[int]:
 
 def mix_partner(draw_U: np.ndarray, index: int, count: int) -> int:
     """Returns the index of the other image for mixup, out of `count`; the same index if there is only one image."""
+    # The distance is never 0 modulo count, so no image is blended with itself.
     return (index + 1 + int(draw_U[AugmentStream.MIX_PARTNER] * (count - 1))) % count
 
 

@@ -155,6 +155,7 @@ class _CocoReader:
         the numbers of images are not known yet."""
         self._categories: Dict[int, str] = {}
         self._points: Dict[int, Tuple[Any, Any]] = {}
+        # An array takes 8 bytes for each number; a list of Python's integers takes several times as much.
         self._integers = array("q")
         """For each annotation: image, category, 1 for a crowd region, id, record, begin, end."""
         self._floats = array("d")
@@ -301,6 +302,7 @@ class _CocoReader:
             fact = f"annotations: {place} is of the image {image}, which the file does not contain."
             self._problems.append(Problem(MISSING_COUNTERPART, place, fact, "Add the image, or remove it."))
         integer_R7, float_R5 = integer_R7[is_known_R], float_R5[is_known_R]
+        # Boxes may still hold inf and NaN, which are refused later, with their places.
         with np.errstate(invalid="ignore"):
             edge_R4 = np.concatenate([float_R5[:, :2], float_R5[:, :2] + float_R5[:, 2:4]], axis=1)
         area_R = np.where(np.isfinite(float_R5[:, 4]), float_R5[:, 4], np.nan)

@@ -152,6 +152,7 @@ class _AnnotationReader:
         self._parser.StartElementHandler = self._start
         self._parser.EndElementHandler = self._end
         self._parser.CharacterDataHandler = self._text.append
+        # The parser meets the document type in any encoding; a search for <!DOCTYPE would miss some.
         self._parser.StartDoctypeDeclHandler = self._refuse_doctype
         try:
             self._parser.Parse(decoded, True)
@@ -184,6 +185,7 @@ class _AnnotationReader:
         self._text.clear()
 
     def _end(self, name: str) -> None:
+        # Elements are known by their path, because parts of objects have names and boxes of the same elements.
         below = tuple(self._path[1:])
         if below in _READ:
             self._keep(below, "".join(self._text).strip(XML_SPACE))

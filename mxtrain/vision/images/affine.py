@@ -75,6 +75,7 @@ def warp(
     scale_2 = np.minimum(np.linalg.norm(matrix_23[:, :2], axis=0), 1.0)
     if not is_nearest and (scale_2 < _AVERAGED_BELOW).any():
         small_2 = np.maximum(np.rint(scale_2 * [width, height]), 1).astype(int)
+        # Bilinear sampling of a smaller image would skip pixels, so they are averaged first.
         array_HWC = cv2.resize(array_HWC, tuple(small_2.tolist()), interpolation=cv2.INTER_AREA)
         enlarge_23 = np.diag([width, height, 1] / np.append(small_2, 1))[:2]
         matrix_23 = compose(matrix_23, enlarge_23)

@@ -78,6 +78,7 @@ class Corrupted:
         return (image_BCHW, *others)
 
     def _corrupted(self, image_CHW: np.ndarray, key: int) -> np.ndarray:
+        # The key is one of the sample: its corruption depends neither on the batch nor on the number of threads.
         generator = np.random.Generator(np.random.Philox(key=key))
         changed_CHW = 255 * np.clip(self._corrupt(image_CHW / 255.0, self._strength, generator), 0, 1)
         return np.rint(changed_CHW) if image_CHW.dtype == np.uint8 else changed_CHW

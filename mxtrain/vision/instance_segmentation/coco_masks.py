@@ -128,6 +128,7 @@ def _read_polygons(polygons: List[Any], size: Optional[Tuple[int, int]]) -> Tupl
 
 def _area(point_K2: np.ndarray) -> float:
     """Returns twice the area of a polygon, by the shoelace formula."""
+    # Relative to a point of its own: products of large coordinates would cancel and lose digits.
     x_K, y_K = (point_K2 - point_K2[0]).T
     return abs(float(x_K @ np.roll(y_K, -1) - y_K @ np.roll(x_K, -1)))
 
@@ -137,6 +138,7 @@ def _read_runs(segmentation: Any, size: Optional[Tuple[int, int]]) -> Runs:
     if not isinstance(sides, list) or len(sides) != 2 or not all(type(side) is int and side > 0 for side in sides):
         raise BadMask(UNREADABLE_MASK, "has lengths of runs without their size, [height, width]")
     height, width = sides
+    # A few bytes of runs can stand for any number of pixels, so the size is judged first.
     if height * width > MAX_PIXELS:
         raise BadMask(UNREADABLE_MASK, f"has a mask of {width} x {height} pixels, and at most {MAX_PIXELS:,} are read")
     if size is not None and (height, width) != tuple(size):
@@ -176,6 +178,7 @@ def _decompress(text: str) -> List[int]:
             continue
         if code & 16:
             value -= 1 << shift
+        # From the fourth run on COCO stores the difference to the run before the last.
         numbers.append(value + (numbers[-2] if len(numbers) > 2 else 0))
         value = shift = 0
     if shift:

@@ -94,6 +94,7 @@ class InstanceImages(BoxedImages):
         for row, (index, (height, width, *_)) in enumerate(zip(index_B.tolist(), fitted_B4.tolist())):
             if train:
                 continue
+            # Squares of 56 x 56 are enough to learn from, and too coarse to measure by.
             masks = self._whole_masks(index, height, width)
             codes[row] = encode_masks(masks)
             if not self._outlines.are_in_areas:

@@ -26,6 +26,7 @@ def resample_masks(F: OperatorModule, mask_TSS: Array, edge_T4: Array, region_T4
         like_TPP: array of the shape of the result; its values are not used.
     """
     weight_x_TPS, weight_y_TPS = (_overlaps(F, mask_TSS, edge_T4, region_T4, like_TPP, axis) for axis in (0, 1))
+    # Means over squares are two matrix products. GluonCV samples at points, half a pixel beside the middles of pixels.
     return F.batch_dot(F.batch_dot(weight_y_TPS, mask_TSS), weight_x_TPS, transpose_b=True)
 
 

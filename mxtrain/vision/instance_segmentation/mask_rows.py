@@ -88,6 +88,7 @@ def build_meta(fitted_B4: np.ndarray, codes_B: Sequence[Sequence[bytes]]) -> np.
         fitted_B4: rows of `ResizeTransform`.
         codes_B: run-length codes of the masks of each sample's objects, in the order of their rows.
     """
+    # This array of objects never leaves the process: workers exchange codes as numbers, so nothing is pickled.
     fact_BF = np.empty((len(fitted_B4), META_COLUMNS), object)
     fact_BF[:, : META_COLUMNS - 1] = fitted_B4
     for row, codes in enumerate(codes_B):

@@ -78,11 +78,13 @@ class MaskedTwoStageNetwork(TwoStageNetwork):
             )
         )
         count = self._suppression.count(self._num_classes, self._post_nms)
+        # Edges that an untrained network detects may be NaN or huge, which RoIAlign must not be given.
         features = self._features_of(F, maps, bound_edges(F, columns_of(F, detection_BQ6, 2, 6)), count)
         return detection_BQ6, self._masks(F, features, detection_BQ6, count)
 
     def _train_extra(self, F: OperatorModule, features: Array, region_BR5: Array, box_BMD: Array) -> Tuple[Array, ...]:
         """Returns the sampled regions that may have an object, in the form of detections, and their mask logits."""
+        # Regions with an object come first, so the others need no masks.
         max_regions = self._max_positives
         region_BQ5 = F.slice_axis(region_BR5, axis=1, begin=0, end=max_regions)
         edge_BQ4, is_region_BQ1 = columns_of(F, region_BQ5, 0, 4), columns_of(F, region_BQ5, 4, 5)
@@ -98,6 +100,7 @@ class MaskedTwoStageNetwork(TwoStageNetwork):
     def _masks(self, F: OperatorModule, features: Array, detection_BQ6: Array, count: int) -> Array:
         """Computes the mask logits of the class of each region, (B, Q, S, S); of any class for class -1."""
         mask_TKSS = self.mask(features)
+        # Padding has class -1; the mask that it gets counts nowhere.
         class_T11 = F.reshape(F.relu(columns_of(F, detection_BQ6, 0, 1)), shape=(-1, 1, 1))
         class_TSS = F.broadcast_like(class_T11, mask_TKSS, lhs_axes=(1, 2), rhs_axes=(2, 3))
         return F.reshape(F.pick(mask_TKSS, class_TSS, axis=1), shape=(-4, -1, count, -2))

@@ -46,6 +46,8 @@ class HeatMaps:
         Args:
             point_BJ3: x, y in pixels of the network's input, and visibility.
         """
+        # Cell m is the middle of pixel 4 m, as in SimplePose. As the middle of 4 x 4 pixels it would move the points of
+        # weights from GluonCV by 1.5 pixels.
         centre_BJ2 = np.floor((point_BJ3[..., :2].astype(np.float64) - 0.5) / self._stride_2 + 0.5)
         reach = int(REACH * self._sigma)
         gaussians = []  # along y and x, whose product is the two-dimensional one

@@ -74,4 +74,5 @@ class KeyPointAugment(AugmentSettings):
 
 def _normal(first: float, second: float) -> float:
     """Converts two uniform random numbers to a normally distributed one. Source: Box and Muller (1958)."""
+    # log1p of -first, because the uniform number may be 0 and is never 1.
     return math.sqrt(-2 * math.log1p(-first)) * math.cos(2 * math.pi * second)

@@ -36,4 +36,5 @@ class HeatmapL2(FunctionLoss):
     def compute(self, F: OperatorModule, map_BJhw: Array, true_BJhw: Array, weight_BJ: Array) -> Tuple[Array, Array]:
         """Returns the weighted sum over the key points, (B,), and the sum of the weights, (B,)."""
         loss_BJ = F.mean(F.square(map_BJhw - true_BJhw), axis=(2, 3))
+        # The weight counts known points. GluonCV divides by all, so that gradients shrink with the unmarked share.
         return 0.5 * F.sum(loss_BJ * weight_BJ, axis=1), F.sum(weight_BJ, axis=1)

@@ -108,6 +108,7 @@ class GridCoding:
         values = [
             position_P2 - cell_P2,
             np.log(np.maximum(size_P2, 1) / self._shape_A2[best_P]),
+            # Small boxes weigh up to twice as much as large ones, as in YOLOv3.
             2.0 - size_P2.prod(axis=1) / (height * width),
             box_PD[:, Column.CLASS],
         ]

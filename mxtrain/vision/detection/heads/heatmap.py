@@ -46,6 +46,7 @@ class HeatmapCoding:
     def __init__(self, num_classes: int, input_shape: Shape, stride: int = 4, max_detections: int = 100) -> None:
         self._num_classes, self._stride = num_classes, stride
         self._height, self._width = (-(-side // stride) for side in input_shape[1:])
+        # topk refuses to return more elements than there are.
         self._max_detections = min(max_detections, num_classes * self._height * self._width)
         size = (self._height, self._width)
         self.output_shapes: Sequence[Shape] = ((num_classes, *size), (4, *size))
@@ -88,6 +89,7 @@ class HeatmapCoding:
             line, column: cell of the centre.
             width, height: size of the box in cells.
         """
+        # 1e-3 keeps boxes without area from a division by 0.
         sigma = max(np.sqrt(max(width, 0.0) * max(height, 0.0)) / CENTRES_PER_SIDE, 1e-3)
         reach = int(REACH * sigma)
         lines = np.arange(max(line - reach, 0), min(line + reach + 1, self._height))
@@ -96,6 +98,7 @@ class HeatmapCoding:
             np.exp(-((cells - centre) ** 2) / (2 * sigma**2)) for cells, centre in ((lines, line), (columns, column))
         )
         part = score_hw[lines[0] : lines[-1] + 1, columns[0] : columns[-1] + 1]
+        # Where objects of a class overlap, the larger value counts: a sum would exceed 1.
         np.maximum(part, np.outer(gaussian_h, gaussian_w), out=part)
 
     def scores(self, outputs: Tuple[NDArray, ...]) -> NDArray:

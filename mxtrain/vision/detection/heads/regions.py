@@ -181,12 +181,15 @@ class RegionCoding:
             if len(true_M4):
                 iou_MN = intersections_over_unions(true_M4, self.edge_N4) * self._is_inside_N
                 max_iou_N, max_iou_M1 = iou_MN.max(axis=0), iou_MN.max(axis=1, keepdims=True)
+                # The best anchor of an object is its own however little it covers, as in the paper. GluonCV drops it
+                # below 0.3, so that small objects may have none.
                 is_best_N = ((iou_MN == max_iou_M1) & (max_iou_M1 > 0)).any(axis=0)
                 label_BN[row, max_iou_N >= NEGATIVE_IOU] = IGNORED
                 positive_P = np.flatnonzero((max_iou_N >= POSITIVE_IOU) | is_best_N)
                 label_BN[row, positive_P] = 1
                 matched_P4 = true_M4[iou_MN[:, positive_P].argmax(axis=0)]
                 offset_BN4[row, positive_P] = offsets_from(self._centred_N4[positive_P], matched_P4)
+        # As in the paper, anchors that cross an edge of the image are not trained on.
         label_BN[:, ~self._is_inside_N] = IGNORED
         return label_BN, offset_BN4
 
@@ -223,6 +226,7 @@ def decode_regions(
     """
     region_BR5, logit_BRK, offset_BRP = (F.cast(output, "float32") for output in regions)
     score_BRK = columns_of(F, F.softmax(logit_BRK, axis=-1), 1, None)
+    # Padding has the edges of the whole image; a score of 0 keeps it out.
     score_BRK = F.broadcast_mul(score_BRK, columns_of(F, region_BR5, 4, 5))
     edge_BR14 = F.expand_dims(columns_of(F, region_BR5, 0, 4), axis=2)
     offset_BRK4 = F.reshape(offset_BRP, shape=(0, 0, num_classes, 4))

@@ -248,6 +248,7 @@ class TransformChain:
                 draw = RandomStream(key)
                 if draw.chance(transform.share):
                     image = self._call(transform, image, draw)
+            # Geometric steps are composed and sampled once: each resampling would blur the image again.
             image = resized(image, (size[0], size[1])).rendered()
             for step in image.steps:
                 label = self.annotations.follow(label, step)

@@ -80,6 +80,7 @@ def _shifted(axis: int) -> Operation:
 
     def shift(image: LazyImage, strength: float) -> LazyImage:
         matrix_23 = np.eye(2, 3)
+        # 150 of 331 pixels, as in torchvision; other sizes in proportion.
         matrix_23[axis, 2] = int(150 / 331 * strength * (image.width, image.height)[axis])
         return image.moved(matrix_23)
 
@@ -163,6 +164,7 @@ def _equalized(image: LazyImage, strength: float) -> LazyImage:
     tables = []
     for channel_HW in image.pixels:
         count_V = np.bincount(np.rint(channel_HW).astype(np.int64).ravel(), minlength=256)
+        # As in Pillow, the brightest value that occurs is left out of the sum.
         step = int(count_V.sum() - count_V[np.flatnonzero(count_V)[-1]]) // 255
         before_V = np.cumsum(count_V) - count_V
         tables.append(np.minimum((step // 2 + before_V) // step, 255).astype(float) if step else _VALUE_V)
@@ -186,6 +188,7 @@ OPERATIONS: Mapping[str, Operation] = {
     "equalize": _equalized,
     "invert": _inverted,
 }
+# The RandAugment of torchvision does not invert.
 RANDOM_OPERATIONS = [name for name in OPERATIONS if name != "invert"]
 
 _PAIRS = {
