@@ -88,6 +88,7 @@ def drop_absent_presets(parsed: Sequence[Override]) -> List[Override]:
         for number, override in enumerate(parsed)
         if override.key_or_group in PRESET_GROUPS and not override.is_delete() and override.value() is None
     ]
+    # The last word counts, as it does for every other override.
     last = {parsed[number].key_or_group: number for number in absent}
     return [override for number, override in enumerate(parsed) if number > last.get(override.key_or_group, -1)]
 

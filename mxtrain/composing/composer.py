@@ -118,6 +118,7 @@ class Composer(ConfigFiles):
             parsed = mistakes.fit_open_mappings(parsed, self)
         try:
             config = self.load(parsed)
+        # Up to Python 3.11 a Ctrl-C within `__set_name__` arrives as a RuntimeError.
         except Exception as error:  # Hydra raises whatever its own code stumbles over in odd values
             raise_interruption(error)
             # Composing is what takes time, so other mistakes are looked for only once there is one.
@@ -135,6 +136,7 @@ class Composer(ConfigFiles):
             parsed = [*parsed, *self.parse(sorted(deletions))]
             config = self.load(parsed)
         mistakes.refuse_misplaced_presets(config, self)
+        # Hydra's own classes are installed; the current folder is searched only for a user's.
         if any(not str(target).startswith("hydra") for target in _targets(config.hydra)):
             admit_current_folder()  # a launcher, sweeper or callback of the user's, which Hydra imports itself
         composed = Composed(resolve(config), config, [o.input_line for o in parsed], self)
@@ -171,6 +173,7 @@ class Composer(ConfigFiles):
             task = next(tasks, None)
             if task is not None and task != DEFAULT_TASK:
                 words.append(f"task={task}")
+        # In front, so that what the user has typed is applied behind what it implies.
         return [*self.parse(words), *parsed]
 
     def _leftovers(self, parsed: Sequence[Override], options: Mapping[str, Any]) -> List[str]:
@@ -178,6 +181,7 @@ class Composer(ConfigFiles):
         end of its schedule, where the user chose another option that has no such setting."""
         typed = {override.key_or_group for override in parsed if not override.is_delete()}
         overrides = []
+        # Read only if a group was chosen that tasks set something for, since parsing YAML takes milliseconds a file.
         task: Any = self._content_of("task", options.get("task")) if typed & set(DEFAULTED_BY_TASKS) else {}
         for group in typed & set(task) & set(DEFAULTED_BY_TASKS):
             content = self._content_of(group, options.get(group))

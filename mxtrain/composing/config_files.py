@@ -65,6 +65,7 @@ def job_folder(number: Union[int, str], swept: str, sweep_dir: str = "") -> str:
     """
     if sweep_dir:
         name = job_folder("", swept)
+        # A job keeps its folder when the sweep is started again, and so continues there.
         for path in sorted(Path(sweep_dir).glob("*_*" if swept else "*")):
             if re.fullmatch(r"\d+" + re.escape(name), path.name):
                 return path.name
@@ -116,6 +117,7 @@ class ConfigFiles:
             if not is_folder(folder, "--config-dir"):
                 raise ConfigError(f"--config-dir {folder}: there is no such folder.")
             for file in sorted(folder.rglob("*.yaml")):
+                # Hydra takes the first file of a name on its search path, so the user's would silently have no effect.
                 same = [own for own in self.installed if (own / file.relative_to(folder)).is_file()]
                 if same:
                     owner = "mxtrain" if same[0] == self.installed[0] else f"a plug-in ({same[0]})"
@@ -246,6 +248,7 @@ class ConfigLoader(ConfigLoaderImpl):
         with open_dict(config):
             config.pop(SCORE, None)
         with flag_override(config, "no_deepcopy_set_nodes", True):
+            # A list, because nodes are replaced while they are gone through.
             for parent, name, node in list(_nodes_with_target(config)):
                 spec = own_spec(node._get_node("_target_")._value())
                 if spec is not None:

@@ -108,6 +108,7 @@ def set_environment(description: Description, exact: bool = False) -> runtime.Ru
 
 
 def _apply(spec: runtime.Runtime, parallel: Parallel, amp: Precision, profile: bool) -> runtime.RuntimeReport:
+    # All workers of a host share its cores.
     num_devices = parallel.num_devices() * int(os.environ.get(HOST_WORKERS, "1"))
     return runtime.apply(spec, num_devices=num_devices, bfloat16=amp.dtype == "bfloat16", one_by_one=profile)
 

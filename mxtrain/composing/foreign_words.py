@@ -44,12 +44,14 @@ def require_trusted_words(
         ConfigError: some are not trusted; the message lists all of them. Nothing was imported or looked up.
     """
     every = list(dict.fromkeys([*words, *alternatives]))
+    # A list of forbidden spellings missed 9 of 24 forms, so only what looks like a plain setting is parsed at all.
     refuse_words([word for word in every if not _is_plain(word)], path)
     try:
         parsed = composer.parse(every)
     except ConfigError as error:
         raise ConfigError(f"{path}: {error}") from None
     groups = composer.groups()
+    # Judged after parsing by Hydra itself: a parser of our own could read a word in another way.
     refuse_words([one.input_line for one in parsed if _leaves_groups(one, groups)], path)
     for override in parsed:  # values of ranges need not be composed: they add nothing else to mxtrain's own files
         require_trusted(_as_config(override), path, command, [], config_dirs, REMEDY)

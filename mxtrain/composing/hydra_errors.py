@@ -48,6 +48,7 @@ def reasons_of(error: BaseException) -> str:
     """Returns the first line of a message and of what it comes from, without Hydra's advice to add keys with `+`:
     `Error merging override x=1` alone does not help."""
     causes = [error]
+    # Hydra wraps the error of OmegaConf, which alone names the fault.
     while causes[-1].__cause__ is not None:
         causes.append(causes[-1].__cause__)
     return ": ".join(dict.fromkeys(_readable(cause) for cause in causes))

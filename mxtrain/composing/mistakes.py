@@ -60,6 +60,7 @@ def refuse_sweeps(parsed: Sequence[Override], files: ConfigFiles) -> None:
         if override.is_sweep_override():
             text = override.input_line
             key, _, value = text.partition("=")
+            # Hydra's own sweeper cannot go through an interval, which has no list of values.
             if isinstance(override.value(), IntervalSweep):
                 raise ConfigError(range_outside_tune(text))
             several = f"{text} gives several values. Add -m (in Python: mxtrain.sweep) to train with each of them"
@@ -302,6 +303,7 @@ def nearest_settings(key: str, existing: Iterable[str]) -> List[str]:
         for path in paths:
             by_leaf.setdefault(path.rpartition(".")[2].lower(), []).append(path)
         near = difflib.get_close_matches(leaf.lower(), by_leaf, n=1, cutoff=0.6)
+        # `difflib` finds no `batch_size` for `bs`: too few letters are equal.
         near = near or [name for name in by_leaf if _abbreviates(leaf.lower(), name)]
         matches = [path for name in near for path in by_leaf[name]]
         if matches:

@@ -25,6 +25,7 @@ def find_data(run_dir: Path, description: Description, typed: Collection[str], n
         typed: settings of this command, which mean this folder.
         needs_data: whether a path that leads nowhere is worth a note.
     """
+    # A typed dataset means paths as seen from here.
     if "dataset" in typed:
         return description
     excluded = {*(f"dataset.{name}" for name in description.dataset.signature_class.held_settings), *typed}

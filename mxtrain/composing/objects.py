@@ -138,6 +138,7 @@ def require_overrides(words: Sequence[Any], function: str) -> None:
 
 def is_of_objects(value: Mapping[str, Any]) -> bool:
     """Returns True if a dict contains objects by name, such as networks, instead of settings."""
+    # A setting is what JSON holds; anything else is an object.
     return any(not isinstance(one, (str, bool, int, float, list, dict, type(None))) for one in value.values())
 
 
@@ -293,6 +294,7 @@ def objects_again(config: Config, objects: Objects, dataset: Any, source: str) -
         if expected is None and path.partition(".")[0] not in ("callback", "dataset"):
             names = ", ".join(recorded) or "none"
             raise ConfigError(f"{path}: {source} was not trained with an object as {path}. Its objects: {names}.")
+        # Other data may be measured with the same network, so the class of a dataset may differ.
         if expected is not None and path != "dataset" and node["object"] != expected["object"]:
             raise ConfigError(
                 f"{path}: {source} was trained with a {expected['object']}, and a {node['object']} was given."

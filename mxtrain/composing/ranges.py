@@ -136,6 +136,7 @@ def parameter_of(override: Override) -> TunedSetting:
         step = abs(float(value.step))
         if is_int:
             return TunedSetting(key, "int", low=int(low), high=int(high), step=int(step))
+        # Steps of 0.1 add up to 0.30000000000000004; twelve digits bring back the number that was meant.
         return TunedSetting(key, "float", low=low, high=float(f"{high:.12g}"), step=step)
     raise ConfigError(f"{override.input_line}: a study takes {FORMS}.")
 

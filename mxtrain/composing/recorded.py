@@ -93,6 +93,7 @@ def words_of(config: Config, choices: Mapping[str, str], composer: Composer) -> 
             words.append(f"{group}=[{','.join(filter(None, chosen))}]")
         elif choices.get(group) in options:
             words.append(f"{group}={choices[group]}")
+    # Only what differs is typed: the new run's overrides then say what was changed, not all defaults of today.
     base = composer.compose(words).config
     return [*words, *_changes(base, config)]
 
@@ -118,6 +119,7 @@ def _changes(base: Config, target: Config) -> Iterator[str]:
         node: object = base
         for key in path:
             node = node.get(key, _ABSENT) if isinstance(node, Mapping) else _ABSENT
+        # The type counts: 1, 1.0 and true are equal for Python, and mean different settings.
         if node is not _ABSENT and type(node) is type(value) and node == value:
             continue
         for key in path:

@@ -42,6 +42,7 @@ class StepRestorer:
             command="replay",
             settings=self.settings,
         )
+        # MXNet reads its variables once, so they are set before the caller imports it.
         set_environment(restored.description)
         return restored
 

@@ -17,6 +17,7 @@ import yaml
 _OTHER_BASE = re.compile(
     r"[-+]?(0[0-7_]*[0-7][0-7_]*|0b[01_]+|0x[0-9a-fA-F_]+|[0-9][0-9_]*(:[0-5]?[0-9])+(\.[0-9_]*)?)"
 )
+# A context variable: other libraries of the process, and other threads, go on reading YAML as they did.
 _is_reading: ContextVar[bool] = ContextVar("numbers of other bases are refused", default=False)
 
 

@@ -80,6 +80,7 @@ class Cadence:
             due = True
         if due:
             self._since_s = now
+        # Updated also when nothing is due: the next call compares multiples since this one.
         self._step, self._epoch = step, epoch
         return due
 

@@ -60,6 +60,7 @@ def require_library(name: str, package: str, needed_by: str, error_class: Type[M
     Raises:
         DataError, or `error_class`: it is not installed, or in another version than the project's.
     """
+    # Versions first: a library of the wrong version may import well and fail in the middle of a run.
     check_versions(EXTRAS.get(package, ()), needed_by, error_class)
     try:
         return importlib.import_module(name)

@@ -158,6 +158,7 @@ MOVED: Dict[str, str] = {
 def current_path(path: str) -> str:
     """Returns the import path that a module or class has today; `path` itself if it has not moved."""
     parts = path.split(".")
+    # The longest path first: a class may have moved elsewhere than its module.
     for length in range(len(parts), 1, -1):
         new = MOVED.get(".".join(parts[:length]))
         if new is not None:
@@ -199,6 +200,7 @@ class MovedModule:
         """
         moved = importlib.import_module(current_path(module.__name__))
         if hasattr(moved, "__path__"):
+            # An empty path: Python then asks the finder for each submodule by its old name, which leads here again.
             module.__dict__.update(__path__=[], __getattr__=functools.partial(getattr, moved))
         else:
             sys.modules[module.__name__] = moved

@@ -38,6 +38,7 @@ def option_classes(group: str) -> Dict[str, type]:
     for folder in _user_folders:
         for option, target in _targets(folder / group).items():
             module, _, name = target.rpartition(".")
+            # Looked up and not imported: a message must not run the user's code.
             found = getattr(sys.modules.get(module), name, None)
             if isinstance(found, type):
                 classes[option] = found

@@ -38,6 +38,7 @@ def expand_home(text: str) -> str:
 
     Shells expand `~` only at the start of a word, and Hydra's grammar does not allow it in values.
     """
+    # In quotes a tilde is text, as it is for a shell.
     if "'" in text or '"' in text:
         return text
     return re.sub(r"(?<=[=,\[])~(?=/)", lambda match: os.path.expanduser("~"), text)

@@ -98,6 +98,7 @@ def _installed() -> Iterator[Plugin]:
     The current folder is left out: what lies in it was not installed.
     """
     names = set()
+    # An empty entry is the current folder, in which anybody's files may lie.
     for folder in dict.fromkeys(map(os.path.abspath, filter(None, sys.path))):
         if folder == os.path.abspath(os.curdir) or not os.path.isdir(folder):
             continue

@@ -210,6 +210,7 @@ def check_store_devices(description: Description) -> None:
 def check_precision(description: Description) -> None:
     """Rejects a precision that the devices do not support, as far as this can be found without importing MXNet."""
     devices = description.parallel.devices
+    # Device files instead of MXNet: the import takes more than a second, and this rule is checked before it.
     has_gpu = any(Path(file).exists() for file in GPU_FILES)
     kind = devices.split(":")[0] if devices != "auto" else "" if has_gpu else "cpu"
     reason = kind and description.amp.unsupported_reason(kind)
@@ -235,6 +236,7 @@ def check_environment_role(description: Description) -> None:
 def check_environment_threads(description: Description) -> None:
     """Rejects an invalid OMP_NUM_THREADS, for which MXNet ends the process."""
     threads = os.environ.get("OMP_NUM_THREADS")
+    # Only a value that MXNet will read matters: a configured number of threads replaces it.
     if description.runtime.threads == "auto" and threads and re.fullmatch("[1-9][0-9]{0,3}", threads) is None:
         raise ConfigError(
             f"OMP_NUM_THREADS={threads} in the environment: it must be a number from 1 on. Unset it, or type "

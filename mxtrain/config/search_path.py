@@ -35,6 +35,7 @@ def module_command(module: str, python: str = sys.executable) -> List[str]:
 
 def leave_out_current_folder() -> None:
     """Removes the current folder that `python -m` has added, unless mxtrain itself was imported from there."""
+    # A checkout that is used from its own folder needs that folder on the path.
     own = os.path.abspath(os.path.join(os.path.dirname(__file__), os.pardir, os.pardir))
     here = _current_folder()
     is_isolated = sys.flags.isolated or getattr(sys.flags, "safe_path", False)

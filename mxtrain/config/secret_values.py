@@ -21,6 +21,7 @@ HIDDEN = "***"
 def hide_secrets(text: str, environment: Mapping[str, str] = os.environ) -> str:
     """Replaces values of variables that may hold a key, and credentials in addresses, by three asterisks."""
     for name, value in environment.items():
+        # Client libraries repeat keys in their messages, whatever variable they came from.
         if len(value) >= _MIN_SECRET_LENGTH and _SECRET_NAMES.search(name):
             text = text.replace(value, HIDDEN)
     return _SECRET_IN_QUERY.sub(rf"\1{HIDDEN}", _USER_AND_PASSWORD.sub(HIDDEN, text))

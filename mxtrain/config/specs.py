@@ -155,6 +155,7 @@ def validate(spec: Type[S], fields: Mapping[str, object], path: str, where: Wher
     try:
         instance = spec.model_validate(dict(fields))
     except pydantic.ValidationError as error:
+        # All errors of a node at once, so that a user corrects them in one go.
         lines += [_error_message(spec, item, path, where) for item in _merge_errors(error.errors())]
     if lines:
         raise ConfigError("\n".join(dict.fromkeys(lines)))
@@ -250,6 +251,7 @@ def call_target(target: Callable[..., Any], arguments: Mapping[str, Any], path: 
     try:
         return target(**arguments)
     except Exception as error:  # whatever the user's code raises
+        # The innermost frame: users look for the line of their own code that failed.
         frame = traceback.extract_tb(error.__traceback__)[-1]
         cause = f"{type(error).__name__}: {error}".rstrip(".: ")
         raise ConfigError(

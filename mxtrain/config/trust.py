@@ -117,10 +117,12 @@ def is_own(target: str, group: str) -> bool:
     of the group.
     """
     base = GROUPS.get(group)
+    # An old path leads to today's class, so it is judged by that.
     target = current_path(target)
     module_name, _, name = target.rpartition(".")
     if base is None or not re.fullmatch(r"mxtrain(\.\w+)+", target, re.ASCII):
         return False
+    # Importing a module runs its code, so only those that our own YAML files name are imported for the judgement.
     if module_name not in {*modules_of(group), *PLACEHOLDER_MODULES}:
         return not _is_module(module_name)  # a missing module is harmless; validation suggests the nearest name
     attribute = getattr(importlib.import_module(module_name), name, None)
@@ -218,10 +220,12 @@ def _starts_program(group: str, setting: str, value: object) -> bool:
 def _writes_elsewhere(setting: str, value: object) -> bool:
     """Returns True if the setting of a logger is a file outside of the run directory, or the address of a tracker."""
     name = setting.rpartition(".")[2]
+    # An address of a tracker would receive the keys of whoever runs the description.
     return value not in ADDRESSES.get(name, (value,)) or (name == "file_name" and os.sep in str(value))
 
 
 def _only_tunes(name: str, value: object) -> bool:
+    # CXX, PATH, LD_PRELOAD or MXNET_LIBRARY_PATH lead to code as surely as a class does.
     tunes = TUNING.fullmatch(name) is not None and LEADS_TO_FILES.search(name) is None
     return tunes and PLAIN_WORD.fullmatch(str(value)) is not None
 

@@ -137,6 +137,7 @@ def _walk_folder(folder: str, name: str, without: Collection[str]) -> Iterator[_
         except OSError:
             continue
         if os.path.isdir(os.path.join(folder, RUN_FOLDER)):
+            # A run below its own data grows while it trains, and would change the fingerprint.
             entries.close()
             continue
         with entries:

@@ -126,6 +126,7 @@ class GivenDataset(Given, BaseDataset):
         train = splits.get("train", splits.get("all", splits.get("test")))
         assert train is not None
         names = self._names(splits)
+        # Folds are made of the training samples, so these are divided as a whole dataset is.
         if self.division.fold is not None:
             splits = {"all" if name == "train" else name: samples for name, samples in splits.items()}
         if "all" in splits:

@@ -41,6 +41,7 @@ class GivenSamples:
     ):
         self._inputs, self._target_N, self.names = inputs, target_N, tuple(names)
         size = len(inputs[0]) if isinstance(inputs, list) else len(inputs)
+        # Splits share the caller's arrays, and differ in their indices alone.
         self._index_N = np.arange(size) if index_N is None else index_N
         first = self._read(0) if size else [np.zeros((), np.float32) for _ in self.names or ("",)]
         self.shapes: List[Shape] = [tuple(array.shape) for array in first]
@@ -170,6 +171,7 @@ def _samples_of(value: Any, split: str) -> GivenSamples:
             raise ConfigError(f"{place}={class_of(value)}: an array without targets. Give (x, y).")
         hint = " It is a loader: give its dataset." if hasattr(value, "dataset") or hasattr(value, "__iter__") else ""
         raise ConfigError(f"{place}={value!r:.60} ({class_of(value)}) is no dataset.{hint} {ADVICE}")
+    # A column, as scikit-learn and pandas give it.
     if target_N.ndim == 2 and target_N.shape[1] == 1:
         target_N = target_N[:, 0]
     size = len(inputs) if isinstance(inputs, Items) else len(inputs[0])

@@ -70,6 +70,7 @@ def identify(dataset: BaseDataset, splits: Splits, known: JsonObject) -> Dict[st
         budget = BUDGET_BYTES
         for array in _arrays(sources[name], set()):
             digest.update(f"{array.dtype.str}{array.shape}".encode())
+            # A larger array still counts by its type and shape.
             if array.nbytes <= budget:
                 digest.update(np.ascontiguousarray(array).data.cast("B") if array.size else b"")
                 budget -= array.nbytes

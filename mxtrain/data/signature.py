@@ -63,6 +63,7 @@ class Signature:
 
     def __post_init__(self) -> None:
         refuse_missing(self)
+        # Outputs are multiplied by the deviation, so a damaged one would spoil every prediction without an error.
         if not (math.isfinite(self.target_mean) and 0 < self.target_std < math.inf):
             raise DamagedCheckpoint(
                 f"The checkpoint cannot be used: its targets have mean {self.target_mean} and deviation "

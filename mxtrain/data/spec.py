@@ -303,6 +303,7 @@ def choose_batch_size(dataset: BaseDataset, num_samples: int, divisor: int = 1) 
     """
     if dataset.batch_size != "auto":
         return dataset
+    # A fixed batch of 256 gave a table of 800 rows three steps an epoch.
     target_size = min(max(num_samples // STEPS_PER_EPOCH, SMALLEST_BATCH), dataset.largest_batch, max(num_samples, 1))
     batch_size = -(-(2 ** (target_size.bit_length() - 1)) // divisor) * divisor
     return dataset.model_copy(update={"batch_size": batch_size})
@@ -310,6 +311,7 @@ def choose_batch_size(dataset: BaseDataset, num_samples: int, divisor: int = 1) 
 
 def with_fold(dataset: BaseDataset, fold: Optional[Fold]) -> BaseDataset:
     """Returns a dataset with a fold of its training samples as validation split; None = as the settings say."""
+    # The description belongs to the caller, who may make the other folds of it.
     dataset = dataset.model_copy()
     dataset._fold = fold
     return dataset

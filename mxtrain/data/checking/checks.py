@@ -77,6 +77,7 @@ def digest_of(*contents: bytes) -> bytes:
     """Returns a digest of `DIGEST_BYTES`; the same for the same contents in the same order."""
     digest = hashlib.blake2b(digest_size=DIGEST_BYTES)
     for content in contents:
+        # The length keeps ("ab", "c") and ("a", "bc") apart.
         digest.update(len(content).to_bytes(8, "little"))
         digest.update(content)
     return digest.digest()

@@ -200,12 +200,14 @@ def _in_order(checks: Checks, num_threads: int) -> Iterator[Checked]:
     waiting: Deque[Future[List[Checked]]] = deque()
     try:
         for begin in range(0, size, _SAMPLES_PER_TASK):
+            # Several samples a task share the cost of the queue.
             waiting.append(pool.submit(_check_some, checks, range(begin, min(begin + _SAMPLES_PER_TASK, size))))
             if len(waiting) >= _TASKS_AHEAD * num_threads:
                 yield from waiting.popleft().result()
         while waiting:
             yield from waiting.popleft().result()
     finally:
+        # The generator may be closed early, by Ctrl-C or an error, with tasks still waiting.
         pool.shutdown(cancel_futures=True)
 
 
@@ -236,6 +238,7 @@ def _duplicates(checks: Mapping[str, Checks], digests: Mapping[str, np.ndarray])
     order = np.lexsort(digest_N2.T)  # is stable: of the same content, the first sample comes first
     sorted_N2 = digest_N2[order]
     begins = np.ones(len(order), bool)
+    # A digest of zeros means that a sample is not compared, so each of these begins a run of its own.
     begins[1:] = (sorted_N2[1:] != sorted_N2[:-1]).any(axis=1) | ~sorted_N2[1:].any(axis=1)
     first = np.maximum.accumulate(np.where(begins, np.arange(len(order)), 0))
     repeated = np.flatnonzero(~begins)

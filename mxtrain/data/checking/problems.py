@@ -146,6 +146,7 @@ class DataPlaces:
             are_records: whether the numbers are records.
         """
         self._files, self._are_records = files, are_records
+        # Arrays and not a list of places: a corpus has millions of lines.
         self._number_N = np.asarray(number_N, np.int64)
         self._file_N = None if file_N is None else np.asarray(file_N, np.int32)
 

@@ -66,6 +66,7 @@ def contents_of(
     """
     names = [os.path.realpath(path) for path in paths]
     index = f"{hashlib.sha256(json.dumps(names).encode()).hexdigest()[:32]}.json"
+    # Taken before reading, and compared behind it: a change in between is noticed.
     stamps = [_stamp(path) for path in paths]
     cached = read_cached(_KIND, index)
     cached_rows = json.loads(cached) if cached is not None else [[None, ""]] * len(paths)
@@ -78,6 +79,7 @@ def contents_of(
         for number, digest in zip(new, new_digests):
             digests[number] = digest
             display.advance(1)
+    # Times of a file system may be as coarse as a second: a change within it would leave the same stamp.
     is_old = [now_ns - max(stamp[3:]) > _OLD_ENOUGH_NS for stamp in stamps]
     rows = [[stamp if old else None, digest] for stamp, old, digest in zip(stamps, is_old, digests)]
     if rows != cached_rows:
@@ -95,6 +97,7 @@ def _stamp(path: AnyPath) -> List[int]:
         status = os.stat(path)
     except OSError as error:
         raise explain(path, error) from error
+    # ctime as well, which `touch -d` cannot set.
     return [status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns]
 
 

@@ -82,10 +82,12 @@ def prepare(
     shards = _open(root / key, key)
     if shards is not None:
         return shards
+    # A shared cache may be read-only and still hold what is needed, so this is asked only after it was looked through.
     if not os.access(root, os.W_OK):
         root = _temporary_root(f"{root} is read-only")
     try:
         with _locked(root / f"{key}.lock", what):
+            # Looked for once more under the lock: the process that was waited for has usually made it.
             shards = _open(root / key, key, is_locked=True)
             return _make(root, key, forms, write, what, total, is_shown) if shards is None else shards
     except OSError as error:
@@ -107,6 +109,7 @@ def prepare_for_now(kind: str, forms: Mapping[str, ArrayForm], write: Write) -> 
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
         raise
+    # Mapped files stay readable after their names are gone, so arrays that live longer do no harm.
     weakref.finalize(shards, shutil.rmtree, folder, ignore_errors=True)
     return shards
 
@@ -187,6 +190,7 @@ def _make(
     else:
         _write_into(unfinished, key, forms, write, lambda count: None, what)
     remove_tree(folder)
+    # One rename: a reader sees all of the data or none.
     unfinished.rename(folder)
     fsync_directory(root)
     shards = _just_made(folder, key)

@@ -142,6 +142,7 @@ def open_shards(folder: Path, key: str) -> Optional[Shards]:
     if manifest["key"] != key:
         raise DamagedShards(f"{folder} is of something else")
     with ThreadPoolExecutor(usable_cores()) as pool:
+        # hashlib releases Python's lock for large blocks, so files are hashed on all cores.
         list(pool.map(lambda item: _require_file(folder / item[0], item[1]), manifest["files"].items()))
     return Shards(folder, manifest)
 
@@ -278,6 +279,7 @@ class ShardWriter:
         self._files = {name: BlockFile(folder / name, blocks[name]) for name in names}
         if not any(blocks.values()):
             for name in self._ends:
+                # Offsets begin with 0, so that record i lies between entries i and i + 1, the last one as well.
                 self._files[f"{name}.begin"].write(np.zeros(1, np.int64))
 
     def _are_whole(self, blocks: Mapping[str, List[Tuple[int, str]]]) -> bool:
@@ -336,6 +338,7 @@ class ShardWriter:
             "files": {name: file.to_json() for name, file in self._files.items()},
         }
         write_sealed(self._folder / MANIFEST, json.dumps(manifest).encode())
+        # After the manifest: a crash in between leaves both, and the manifest decides.
         (self._folder / JOURNAL).unlink(missing_ok=True)
         fsync_directory(self._folder)
 

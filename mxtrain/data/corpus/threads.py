@@ -19,6 +19,7 @@ def in_order(function: Callable[[Given], Made], items: Iterable[Given], num_thre
     try:
         for item in items:
             waiting.append(pool.submit(function, item))
+            # The bound keeps memory from growing where writing is slower than computing.
             if len(waiting) >= _AHEAD * num_threads:
                 yield waiting.popleft().result()
         while waiting:

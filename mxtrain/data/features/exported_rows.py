@@ -288,6 +288,7 @@ class RowEncoder:
                 is_text = isinstance(value, (str, bool)) or value is None
                 numbers += self._numbers(column, cell, is_missing, place, self._decimal if is_text else ".")
             elif column["kind"] == "hashed":
+                # Checkpoints of earlier versions hashed cells as they were written, and keep their buckets.
                 code = hash_code(cell, column.get("canonical", False))
                 ids.append(begin + (0 if is_missing else FIRST_BUCKET + code % column["buckets"]))
                 begin += FIRST_BUCKET + column["buckets"]

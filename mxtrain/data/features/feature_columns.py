@@ -163,6 +163,8 @@ class FeatureColumns:
         """
         columns = cls(tuple(_column_from(value) for value in values))
         names = [column.name for column in columns.columns]
+        # A checkpoint may come from anybody: ids beyond the limit of MXNet's arrays would only
+        # fail in the middle of a run.
         if not names or len(set(names)) < len(names) or sum(columns.field_sizes) > LARGEST_COUNT:
             raise DamagedCheckpoint("The checkpoint cannot be used: it has no columns, a name twice or too many ids.")
         return columns

@@ -182,6 +182,7 @@ class FeatureEncoder:
 
     def _lookups_of(self, store: FeatureStore) -> List[Optional[np.ndarray]]:
         """Returns the id of each code within its field, for each field; None if codes are hashes."""
+        # One look-up array for each file: codes number the values in the order of that file.
         lookups = self._lookups.get(id(store))
         if lookups is None:
             lookups = []
@@ -196,6 +197,7 @@ class FeatureEncoder:
         return lookups
 
     def _numbers(self, store: FeatureStore, row_B: np.ndarray) -> np.ndarray:
+        # float64 until the end: subtracting a large mean in float32 would leave few digits.
         value_BC = store.number_RN[row_B].astype(np.float64)
         numbers = []
         for column in self._columns.numbers:

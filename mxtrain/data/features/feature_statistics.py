@@ -120,6 +120,7 @@ class _Count:
             for text, count in zip(texts, count_V[1:].tolist()):
                 counts[canonical(text)] += count
         kept = [(-count, text) for text, count in counts.items() if count >= max(min_count, 1)]
+        # Ties by text: a vocabulary must not depend on the order of files or of a hash table.
         return [text for _, text in sorted(kept)]
 
 
@@ -142,6 +143,7 @@ class _Moments:
         if not len(value_R):
             return
         mean, count, self._count = float(value_R.mean()), self._count, self._count + len(value_R)
+        # Merged by means and not by sums of squares, which lose all digits of a small deviation around a large mean.
         difference = mean - self.mean
         self._squares += float(((value_R - mean) ** 2).sum()) + difference**2 * count * len(value_R) / self._count
         self.mean += difference * len(value_R) / self._count

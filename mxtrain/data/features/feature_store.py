@@ -192,12 +192,14 @@ def open_store(path: str, layout: FeatureLayout, findings: Findings = STRICT) ->
     def write(writer: ShardWriter, advance: Advance) -> JsonObject:
         return _Writing(path, layout, findings).write(writer, advance)
 
+    # Data with problems must not enter the cache, where training would find them.
     if findings.keeps_going:
         shards = prepare_for_now("features", forms, write)
     else:
         (content,) = contents_of([path], f"content of {path}")
         cache_key = [content.sha256, ending_of(path), ROWS_VERSION, *layout]
         shards = prepare("features", cache_key, forms, write, what=f"rows of {path}", total=0)
+        # A file that was written to meanwhile would be cached under the hash of another content.
         content.require_unchanged()
     for message in shards.facts["said"]:
         log.info("%s: %s", path, message)

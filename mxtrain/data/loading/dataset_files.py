@@ -333,6 +333,7 @@ def _entries(
     """
     try:
         with os.scandir(folder) as entries:
+            # Sorted: under which of two names a file counts must not depend on the order of the file system.
             listed = sorted(entries, key=lambda entry: (entry.is_symlink(), entry.name))
         device = os.stat(folder).st_dev
         lists_inodes = _lists_inodes(listed, device)

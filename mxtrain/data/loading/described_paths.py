@@ -38,6 +38,7 @@ def with_paths(dataset: BaseDataset, names: Iterable[str], change: Callable[[str
 def path_exists(path: str) -> bool:
     """Returns True if a file or a folder exists, or files with this prefix and an extension, as parallel texts have."""
     try:
+        # A link to nothing counts as there: its own message says more than that no such path exists.
         return os.path.lexists(path) or bool(glob.glob(f"{glob.escape(path)}.*"))
     except ValueError:  # no path can be like that
         return False

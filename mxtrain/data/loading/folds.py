@@ -79,6 +79,7 @@ def split_fold(
             "trainer.fold_stratify=true: these samples do not have one class each. Type trainer.fold_stratify=auto."
         )
     if group_N is None:
+        # The same call as without folds, so test samples are never among those that a run without folds trains on.
         *kept, test_N = split_indices(label_N, val_fraction, test_fraction, seed)
         kept_N = np.sort(np.concatenate(kept))
     else:
@@ -139,6 +140,7 @@ def _assign_groups(class_N: np.ndarray, count: int, seed: int, repetition: int, 
         share_K = np.bincount(class_N[sample_N], minlength=num_classes) / class_size_K
         # The fold that adds least to the sum of squared shares of classes per fold; then the smallest one.
         cost_F = share_FK @ share_K
+        # Rounded: sums of shares in another order differ in their last bits, and ties must be ties on every machine.
         chosen = int(np.lexsort((size_F, np.round(cost_F, 12)))[0])
         share_FK[chosen] += share_K
         size_F[chosen] += size_G[group]

@@ -180,6 +180,7 @@ class BatchLoader:
 
     def _collated(self, epoch: int, start: int, consumer: Consumer) -> Iterator[Batch]:
         for batch in self._make_batches(epoch, start, consumer):
+            # A worker whose share is empty has no arrays, but must still take part in what the step exchanges.
             if self._collate is not None and batch.size:
                 batch = self._collate(batch, epoch)
             yield batch if consumer.look_ahead is None else consumer.look_ahead(batch)
@@ -214,6 +215,7 @@ class BatchLoader:
         from mxtrain.data.loading.placing import place
 
         for index_B in self._indices(epoch, start):
+            # The share follows from the rank alone, so workers need not talk about it.
             share_B = index_B[slice(*self.world.share(len(index_B)))]
             read = self._read_share(share_B, index_B, epoch) if len(share_B) else ((), ())
             inputs, targets = place(self._device, *read)

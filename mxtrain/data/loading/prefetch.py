@@ -37,6 +37,7 @@ def prefetch(produce: Callable[[], Iterator[Item]], depth: int) -> Generator[Ite
     def put(kind: str, value: object) -> bool:
         while not stop.is_set():
             try:
+                # A put without an end would keep the thread, and the arrays in it, if the consumer has gone.
                 ready.put((kind, value), timeout=_POLL_S)
                 return True
             except queue.Full:
@@ -70,6 +71,7 @@ def prefetch(produce: Callable[[], Iterator[Item]], depth: int) -> Generator[Ite
         stop.set()
         while not ready.empty():  # unblocks a producer that waits for room in the queue
             ready.get_nowait()
+        # The thread may be reading files, and must not outlive the run that started it.
         thread.join()
 
 

@@ -89,6 +89,7 @@ def _log_gamma_variate(seed: int, epoch: int, index_B: np.ndarray, alpha: float,
         radius = np.sqrt(-2.0 * np.log1p(-uniform(seed, epoch, index, draw + attempt)))
         normal = radius * np.cos(2.0 * np.pi * uniform(seed, epoch, index, draw + attempt + 1))
         v = (1.0 + c * normal) ** 3
+        # v may be negative where the proposal is rejected anyway; the bound only keeps NumPy from warning.
         log_v = np.log(np.maximum(v, 1e-300))
         log_u = np.log1p(-uniform(seed, epoch, index, draw + attempt + 2))
         accepted = (v > 0) & (log_u < 0.5 * normal**2 + d - d * v + d * log_v)

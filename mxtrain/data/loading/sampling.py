@@ -91,6 +91,7 @@ class ClassSampler:
 
     def _taken(self, num_epochs: int) -> np.ndarray:
         """Returns the number of samples of each class in the first `num_epochs` epochs together, (K,)."""
+        # All epochs before are drawn again instead of a state being kept: a resume in any epoch gives the same samples.
         shift_E = np.sort(uniform(self._seed, 0, np.arange(num_epochs), Draw.CLASS_SHARE))
         moved_K1 = num_epochs - np.searchsorted(shift_E, 1.0 - self._rest_K1)
         return np.diff(num_epochs * self._whole_K1 + moved_K1)
@@ -113,6 +114,7 @@ class ClassSampler:
         key_PM = bits(self._seed, 0, (pass_P1 * self._total + member_M).ravel(), Draw.CLASS_ORDER)
         order_PM = np.argsort(key_PM.reshape(-1, size), axis=1, kind="stable")
         repeat_P1 = pass_P1 - pass_P1[0]
+        # A multiple of N marks a repetition, which so gets other random crops; the remainder is the sample.
         sample_PM = member_M[order_PM] + repeat_P1 * self._total
         skipped = int(pass_P1[0, 0]) * size
         return sample_PM.ravel()[begin - skipped : end - skipped]

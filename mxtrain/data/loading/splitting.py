@@ -58,6 +58,7 @@ def split_indices(
     classes, size_K = np.unique(label_N, return_counts=True)
     total = len(label_N)
     num_val, num_test = count_held_out(total, val_fraction, test_fraction, total - len(classes))
+    # One sample of each class stays for training: a class that is only measured cannot be learned.
     num_val_K = _apportion(size_K, val_fraction, size_K - 1, num_val)
     num_test_K = _apportion(size_K, test_fraction, size_K - 1 - num_val_K, num_test)
     part_N = np.zeros(len(label_N), np.int8)

@@ -45,6 +45,7 @@ class Staging:
         """Copies an array to the device asynchronously. The caller may change `array` after the return."""
         if not array.size:
             return nd.empty(array.shape, ctx=self._device, dtype=array.dtype)
+        # A copy within a recorded step would become a part of the graph.
         with self._lock, autograd.pause():
             buffer = self._next(array.dtype, array.size)
             if buffer is None:

@@ -56,6 +56,7 @@ class _Lines(io.TextIOWrapper):
         self._path = path
 
     def __next__(self) -> str:  # type: ignore[override]  # of text, not of bytes
+        # One character more than allowed tells a line that is too long from one that just fits.
         line = self.readline(MAX_LINE + 1)
         if not line:
             raise StopIteration

@@ -45,6 +45,7 @@ def _hash(index_B: np.ndarray, key: int) -> np.ndarray:
 
 def uniform(seed: int, epoch: int, index_B: np.ndarray, draw: int) -> np.ndarray:
     """Returns a float64 in [0, 1) per index, from the upper 53 bits."""
+    # 53 bits are what a float64 holds: with more, rounding could give 1.
     return (bits(seed, epoch, index_B, draw) >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
 
