@@ -54,6 +54,7 @@ class RowCallback(Callback):
         self._function = function
 
     def on_steps(self, rows: Sequence[MetricRow], progress: Progress) -> bool:  # type: ignore[override]  # see above
+        # A list: with a generator `any` would stop at the first True, and the function would miss rows.
         return any([self._function(dict(row)) is True for row in rows])
 
     def on_validation(self, validation: Validation, progress: Progress) -> bool:  # type: ignore[override]  # see above

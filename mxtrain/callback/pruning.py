@@ -136,6 +136,7 @@ class GradualPruning(Action):
         if not is_due or self.state.get("pruned_step") == run.step:
             return
         length = self._end - self._begin
+        # Exactly 1 at the end, and without a division by 0 if start and end are the same step.
         progress = 1.0 if run.step == self._end else 1 - (1 - elapsed / length) ** 3
         summary = self.prune(run, progress)
         self.state = {**self.state, "pruned_step": run.step}
@@ -180,6 +181,7 @@ class GradualPruning(Action):
 
     def load_state(self, arrays: Mapping[str, np.ndarray], values: JsonObject, source: str) -> None:
         super().load_state(arrays, values, source)
+        # The masks must hold from the first update after a resume on, not only from the next pruning on.
         self._masks = dict(arrays)
         self._run.weights.prune(self._run.name, self._masks)
 
@@ -253,6 +255,7 @@ def keep_largest(sizes: Mapping[str, np.ndarray], share: float) -> Dict[str, np.
     count = round(share * flat.size)
     keep = np.ones(flat.size, bool)
     if count:
+        # A partition takes linear time; sorting all weights of a network would not.
         threshold = np.partition(flat, count - 1)[count - 1]
         keep[flat < threshold] = False
         equal = np.flatnonzero(flat == threshold)
@@ -351,6 +354,7 @@ class ChannelPruning(GradualPruning):
             counts = self._count_globally(importance, ordered, max_pruned, round(share * len(importance)))
         step = self._spec.multiple_of
         for group, numbers in ordered.items():
+            # The number that stays is rounded up, so `keep_at_least` still holds.
             counts[group] = max(len(numbers) - math.ceil((len(numbers) - counts[group]) / step) * step, 0)
         return sorted(number for group, numbers in ordered.items() for number in numbers[: counts[group]])
 

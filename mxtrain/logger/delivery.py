@@ -176,6 +176,8 @@ class Delivery:
         with self._condition:
             if self._close_request is not None:
                 return
+            # The position is the last step of each tag: a point behind a gap would make `push` leave out the dropped
+            # ones.
             if self._dropped or len(self._points) + len(points) > self._tracker.queue_size:
                 is_first = not self._dropped
                 self._dropped += len(points)
@@ -259,6 +261,7 @@ class Delivery:
                 failures += 1
                 self._note_failure(error)
                 with self._condition:
+                    # At the end of a run, a request that has failed before gets one more attempt.
                     if self._close_request is not None and failures > 1:
                         return False
                     self._condition.wait_for(lambda: self._close_request, pause)

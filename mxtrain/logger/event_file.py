@@ -104,6 +104,7 @@ class EventFile:
                 return
             try:
                 job()
+                # One system call writes all events that waited.
                 if self._jobs.empty():
                     self._file.flush()
             except Exception as error:  # an error in drawing an image or a histogram must not end the thread

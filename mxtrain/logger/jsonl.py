@@ -57,6 +57,7 @@ def encode_row(row: MetricRow) -> bytes:
         text = _ENCODER.encode(row)  # most rows are finite, and converting each value first is slow
     except ValueError:
         text = _ENCODER.encode(to_strict_json(row))
+    # File names that are no UTF-8 come as single surrogates, which UTF-8 cannot encode.
     return text.encode("utf-8", "backslashreplace") + b"\n"
 
 
@@ -84,6 +85,7 @@ def drop_rows_after(path: Path, step: int) -> None:
                     dropping = True
                     damaged += row_step is None
                 elif dropping:
+                    # A row to keep behind one to drop: truncating does not suffice, and the file is written anew.
                     is_prefix = False
                 else:
                     kept_size += len(line)

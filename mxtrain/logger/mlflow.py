@@ -58,6 +58,7 @@ class Mlflow(Tracker):
 
         client = mlflow.MlflowClient(self._address)
         if run.remote_id:
+            # A continued run would otherwise keep the state with which it ended before.
             client.update_run(run.remote_id, status="RUNNING")
             return MlflowConnection(client, run.remote_id)
         experiment = client.get_experiment_by_name(self.experiment)

@@ -168,6 +168,7 @@ class RunProgress:
     def _epoch_of_total(self, epoch: int) -> str:
         if not self._total_steps:
             return f"epoch {epoch}"
+        # Rounded up, since `trainer.max_steps` may end a run within an epoch.
         total = -((self._epoch_origin - self._total_steps) // self._steps_per_epoch)
         return f"epoch {min(epoch, total):{len(str(total))}}/{total}"
 

@@ -137,6 +137,7 @@ class Tracker(Logger):
                 f"{path}: a tracker runs in a process of its own, which cannot import {tracker_class.__name__}. Define "
                 "the class at the top level of a module."
             )
+        # The library is looked up and not imported: MLflow's import takes 3 to 10 s of processor time.
         if self.package and importlib.util.find_spec(self.package.partition(".")[0]) is None:
             command = installing(*self.install.split())
             raise ConfigError(f"{path}: the package {self.package} is not installed here: {command}")

@@ -43,6 +43,7 @@ class Wandb(Tracker):
             project=self.project,
             entity=self.entity,
             name=run.name,
+            # The id is chosen here, because offline no service gives one, and a resumed run has to find its own again.
             id=run.remote_id or uuid.uuid4().hex[:12],
             resume="allow",
             dir=str(run.run_dir),
@@ -52,6 +53,7 @@ class Wandb(Tracker):
             # Neither this process' console nor the packages and the source of whoever started it are part of a run.
             settings=wandb.Settings(console="off", silent=True, disable_git=True, save_code=False),
         )
+        # wandb's own step must rise with every call, and points that are sent after a resume have older steps.
         wandb_run.define_metric("*", step_metric="step")
         files = run.run_dir / "wandb" / "offline-run-*"
         remark = f"offline: `wandb sync {files}` uploads it" if mode == "offline" else ""

@@ -74,6 +74,7 @@ class ScoresOfAllItems:
         from mxtrain.engine.backend import nd
 
         if self._joined is None:
+            # The feature tables are read once and not for every batch.
             self._joined = self._dataset.join(self._signature)
         joined = self._joined
         parts: List[NDArray] = []

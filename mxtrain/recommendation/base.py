@@ -269,6 +269,7 @@ class InteractionDataset(BaseDataset):
 
         The items of these users are read from the dataset, which must be the training data of the network.
         """
+        # A checkpoint does not hold what users have: for 20 million ratings it would be a copy of the data.
         train = self._open_trained(signature)
         user_of = train.catalog.user_of
         users: List[int] = []

@@ -44,7 +44,9 @@ def item_neighbours(train_items: UserItems) -> Scores:
 
     matrix = _matrix(train_items)
     count_I = np.asarray(matrix.sum(axis=0)).ravel()
+    # Items that nobody has in the training split keep similarities of 0.
     scaled = matrix @ diags(1 / np.sqrt(np.maximum(count_I, 1)))
+    # In the CSR format, setting the diagonal would rebuild the whole matrix.
     cosine = (scaled.T @ scaled).tolil()
     cosine.setdiag(0)
     cosine = cosine.tocsr()

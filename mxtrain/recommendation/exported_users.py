@@ -173,6 +173,7 @@ class ExportedRecommender:
         fits = (id_EF.shape, number_EM.shape) == ((count, len(sizes)), (count, num_numbers))
         if fits and (id_EF.dtype, number_EM.dtype) == (np.int32, np.float32):
             first_F = np.cumsum([0, *sizes])[:-1]
+            # The file may be a stranger's: an id beyond its field would select the vector of another field.
             if ((id_EF >= first_F) & (id_EF < first_F + sizes)).all() and np.isfinite(number_EM).all():
                 return id_EF, number_EM
         raise ValueError(f"{features_file(side)} does not hold the features of {count:,} {side}s in the signature")
@@ -268,6 +269,7 @@ class ExportedRecommender:
         """
         score_I = score_I.copy()
         score_I[request.has_H] = -np.inf
+        # A user who has nearly all items gets fewer recommendations, and none that he has.
         best = [int(k) for k in np.argsort(-score_I, kind="stable")[:TOP] if score_I[k] > -np.inf]
         items = [{"item": self.catalog.items[k], "score": round(float(score_I[k]), 6)} for k in best]
         return {"user": request.name, "items": items}

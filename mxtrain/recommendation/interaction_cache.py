@@ -53,6 +53,7 @@ def cached_interactions(
     (content,) = contents_of([path], f"content of {path}")
     cache_key: Json = [content.sha256, ending_of(path), read_as, [*columns[:-1], list(columns.missing)]]
     shards = prepare("interactions", cache_key, _forms(columns), write, what=f"interactions of {path}")
+    # The key is the hash of the content before it was parsed.
     content.require_unchanged()
     facts = shards.facts
     return InteractionRows(

@@ -77,6 +77,7 @@ class InteractionLoader(BatchLoader):
 
     def _read_share(self, share_B: np.ndarray, index_B: np.ndarray, epoch: int) -> Tuple[HostArrays, HostArrays]:
         user_B, item_BC = self._source.user_N[share_B], self._candidates(share_B, epoch)
+        # Padding needs the id of some item; losses and metrics leave it out by the target.
         inputs = [user_B.astype(np.int32), np.maximum(item_BC, 0)]
         if self._joined is not None:
             inputs = self._joined.inputs(user_B, np.maximum(item_BC, 0))

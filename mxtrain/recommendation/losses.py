@@ -77,4 +77,5 @@ def candidate_mask(F: OperatorModule, score_BC: Array, item_BC: Array) -> Array:
 
 def softplus(F: OperatorModule, array: Array) -> Array:
     """Computes log(1 + exp(x)), which is -log sigmoid(-x)."""
+    # exp would overflow for large scores; MXNet's softrelu returns x itself above 20.
     return F.Activation(array, act_type="softrelu")

@@ -77,6 +77,7 @@ class EnvironmentFactory:
         requested = {"max_episode_steps": self.max_episode_steps, "render_mode": render_mode}
         options = {name: value for name, value in requested.items() if value is not None}
         try:
+            # gymnasium's checker is a further wrapper around each step, and shapes and numbers are checked here anyway.
             return gymnasium.make(self.id, disable_env_checker=True, **options, **self.arguments)
         except FAILURES as error:
             remedy = "Install that" if _lacks_package(error) else "Correct dataset.kwargs, or install what it needs"

@@ -83,6 +83,7 @@ class Gymnasium(BaseDataset):
     @pydantic.field_validator("id")
     @classmethod
     def _check_id(cls, name: str) -> str:
+        # gymnasium would import the module, and a stranger's checkpoint could name any.
         if ":" in name:
             raise ValueError(
                 "a module in front of an id is not imported. For environments of your own write a subclass of "

@@ -59,6 +59,7 @@ class HostGraph:
         for index, node in enumerate(nodes):
             if node["op"] != "null":
                 inputs = [source for source, output, *_ in node["inputs"]]
+                # Values are stored by node, so only the first output of an operator can be read.
                 if any(output for _, output, *_ in node["inputs"]):
                     raise NotForHost
                 self._steps.append((index, _operator(node), inputs))
@@ -71,6 +72,7 @@ class HostGraph:
 
     def __call__(self, data: np.ndarray) -> np.ndarray:
         """Returns the output (B, O) for an input (B, ...) of the parameters' dtype."""
+        # A copy, so that results of a call are not kept until the next one.
         values = list(self._values)
         values[self._data] = data
         for index, compute, inputs in self._steps:

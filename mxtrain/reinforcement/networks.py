@@ -53,6 +53,7 @@ class Normalize(gluon.HybridBlock):
     def hybrid_forward(
         self, F: OperatorModule, x: Array, observation_mean: Array, observation_variance: Array
     ) -> Array:
+        # Elements that never change have a variance of 0.
         mean, deviation = F.expand_dims(observation_mean, axis=0), F.sqrt(observation_variance + EPSILON)
         scaled = F.broadcast_div(F.broadcast_sub(x, mean), F.expand_dims(deviation, axis=0))
         return F.clip(scaled, -LARGEST_OBSERVATION, LARGEST_OBSERVATION)

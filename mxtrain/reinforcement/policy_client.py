@@ -48,6 +48,7 @@ class PolicyClient:
         """Reads the current weights. Must be called whenever they have changed."""
         if self._host is not None:
             values = self._strategies[0].values
+            # Weights are copied once for a roll-out: asking MXNet in each step takes longer than the network computes.
             self._host.set_parameters({name: values[name].asnumpy() for name in self._host.parameters})
 
     @property

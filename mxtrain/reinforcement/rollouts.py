@@ -255,6 +255,7 @@ class Rollouts:
         target_TE = advantage_TE + value_TE
         if settings.normalize_advantages:
             advantage_TE = self._standardized(advantage_TE)
+        # Of the same outputs that chose the actions, since the ratios of PPO begin with these.
         log_p_N = actions.log_probability_of(
             output_TE.reshape((-1, actions.num_outputs)), action_TE.reshape((-1, actions.size))
         )
@@ -320,6 +321,7 @@ class Rollouts:
     def _rows(self, environment: VectorEnvironment) -> Dict[str, np.ndarray]:
         """Returns the unfinished episodes and the current roll-out of all workers, one row per environment."""
         size = len(self._local_environments())
+        # gymnasium's environments cannot be saved: a resumed run plays the actions of each open episode again.
         actions_of_episodes = [
             np.concatenate(actions) if actions else np.zeros(0, np.float32) for actions in environment.actions
         ]
@@ -332,6 +334,7 @@ class Rollouts:
         for row, actions in zip(padded, actions_of_episodes):
             row[: len(actions)] = actions
         rows["actions"] = self._gather(padded).astype(np.float32)
+        # The weights that made the roll-out are gone after its first batch, so it cannot be collected again.
         if self._current is not None:
             for name, array in (("observations", self._current.observation_ET), ("facts", self._current.facts_ETX)):
                 rows[name] = self._gather(array.reshape((size, -1)).astype(np.float64)).astype(array.dtype)

@@ -124,6 +124,7 @@ class ReinforcementLearning(Task):
         assert isinstance(description.loss, PolicyLoss)
         if training:
             return description.loss.build_for(actions_of(signature))
+        # Errors of values do not compare between runs with and without normalised rewards, returns do.
         return FunctionBlock(episode_loss, lambda output_BO, facts_BX: (facts_BX,))
 
     def build_meter(self, description: RunParts, signature: Signature, weights: LossWeights, training: bool) -> Meter:

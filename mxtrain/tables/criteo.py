@@ -48,6 +48,7 @@ class Criteo(FeatureFiles):
         begin = 1
         with open_text(path, "\n") as lines:
             cells = next(lines, "").rstrip("\r\n").split("\t")
+        # NaN differs from itself: none of these cells is a number.
         if len(cells) >= len(NAMES) and all(cell and number_of(cell) != number_of(cell) for cell in cells[:5]):
             raise DataError(
                 f"{path}, line 1 holds names, {', '.join(cells[:3])} ...: Criteo's files have no header. Remove it: "
@@ -55,6 +56,7 @@ class Criteo(FeatureFiles):
             )
         if not with_target:
             begin = len(cells) - len(NAMES)
+        # Empty cells at the end of a line are missing values, and not further columns.
         is_long = len("\t".join(cells).rstrip("\t").split("\t")) > 1 + len(NAMES)
         if begin not in (0, 1) or is_long or (len(cells) == 1 and cells[0]):
             raise DataError(

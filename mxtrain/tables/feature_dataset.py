@@ -79,6 +79,7 @@ class FeatureDataset(BaseDataset):
         fold = self.division.fold
         if fold is not None and fold.groups is not None:
             groups = read_groups(fold.groups, [store.places(np.arange(len(store))) for store in train.stores])
+        # Numbers have no classes whose shares the parts should keep.
         label_N = np.zeros(len(train), np.int32) if self.target_is_number else train.read_labels()
         parts = self.division.divide(label_N, val is not None, test is not None, groups)
         val = self.division.own_validation(val)

@@ -102,5 +102,6 @@ def padded_rows(rows: Sequence[Tuple[Any, Any]], length: int, num_ids: int) -> T
     if is_filled_BL.any():
         id_BL[is_filled_BL] = np.concatenate([ids[:length] for ids, _ in rows])
         value_BL[is_filled_BL] = np.concatenate([values[:length] for _, values in rows])
+    # A value of 0 takes an id out of all sums of the network, as it does for padding.
     is_known_BL = id_BL < num_ids
     return np.where(is_known_BL, id_BL, 0).astype(np.int32), np.where(is_known_BL, value_BL, 0).astype(np.float32)

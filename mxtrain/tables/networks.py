@@ -34,6 +34,7 @@ class FeatureBlock(gluon.HybridBlock):
 
     def split_inputs(self, inputs: Sequence[Array]) -> Tuple[List[Array], List[Array]]:
         """Splits inputs into [id_BF] and [number_BN]; a list is empty if there are no such columns."""
+        # Inputs without columns are left out, because MXNet takes a size of 0 for an unknown one.
         count = int(bool(self.num_fields))
         return list(inputs[:count]), list(inputs[count:])
 
@@ -63,6 +64,7 @@ class FeatureVectors(FeatureBlock):
         super().__init__(field_sizes, num_numbers, **kwargs)
         with self.name_scope():
             if field_sizes:
+                # One table for all fields: its gradient can be sparse as a whole.
                 self.table = EmbeddingTable(self.num_ids, units, scale)
             if num_numbers:
                 self.number = self.params.get("number", shape=(num_numbers, units), init=mx.init.Normal(scale))

@@ -69,6 +69,7 @@ class TabularReport(Report):
         index_N = index_N[order]
         label_N, score_N = (np.concatenate([part[k].asnumpy() for part in self._found])[order] for k in (1, 2))
         label_N, names = label_N.astype(int), self._signature.class_names
+        # Scores and not probabilities: in 32 bits the sigmoid of everything above 17 is 1, and ties change the AUC.
         score_NK, target_NK = as_columns(score_N.astype(np.float64), label_N)
         curve = self._error.curve(*confidence(score_NK, target_NK))
         rows = [self._row("this network", score_NK, target_NK), *self._baselines(index_N, target_NK)]
@@ -161,6 +162,7 @@ def draw_calibration(curve: CalibrationCurve, title: str, share: str) -> Image.I
     from matplotlib.figure import Figure
     from PIL import Image
 
+    # Without pyplot, which keeps all figures and looks for a screen.
     figure = Figure(figsize=(4.5, 5.5), dpi=110, layout="constrained")
     canvas = FigureCanvasAgg(figure)
     top, bottom = figure.subplots(2, 1, sharex=True, gridspec_kw={"height_ratios": [3, 1]})

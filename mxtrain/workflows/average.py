@@ -196,6 +196,7 @@ def _folder(first: Checkpoint, settings: AverageSettings) -> Path:
     path = Path(settings.out)
     if path.exists() and any(path.iterdir()):
         try:
+            # Only an earlier soup is replaced.
             is_own = "soup" in open_checkpoint(path).state
         except CheckpointError:
             is_own = False
@@ -214,6 +215,7 @@ def cook_measured(
     from mxtrain.training.snapshot import set_parameters
     from mxtrain.training.trained import load_trained
 
+    # Each member is measured anew: the metric in its checkpoint may be of another monitor, or of a part of the split.
     trained = load_trained(checkpoints[0], run.description, run.signature)
     loader = build_loader(trained.description, source, run.signature, trained.device)
 

@@ -273,6 +273,7 @@ def _gpus(count: int, failures: Mapping[str, str] = MappingProxyType({})) -> Fin
     """Returns the GPUs, and why MXNet may not run on what the driver reports, or did not when it was tried."""
     known = find_gpus()
     reason = unsupported_reason(known)
+    # Which GPUs a published wheel supports is known; a build of one's own may support others.
     if reason and (not count or is_published_build()):
         return Finding("GPUs", "missing", reason, REMEDY)
     if failures:

@@ -53,6 +53,7 @@ def dry_run(description: Description) -> DryRun:
 
     splits, signature = open_data(description)
     description = with_batch_size(description, len(splits.train))
+    # Only a distributed store shares batches among workers.
     cluster = description.cluster.workers if description.kvstore.distributed else 1
     devices = place(description)
     network = build_network(description, signature, devices[0][0])

@@ -78,6 +78,7 @@ class EvaluationFolder:
     def _publish(self) -> None:
         earlier = self._listed()
         with suppress(OSError):
+            # It goes first and comes last: while files are exchanged, the folder holds no evaluation for readers.
             (self.path / METRICS).unlink()
         for name in {*earlier} - {*self._files}:
             with suppress(OSError):

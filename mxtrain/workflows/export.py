@@ -81,6 +81,7 @@ def export(run: RestoredRun, settings: ExportSettings, progress: WorkProgress = 
         WorseThanAllowed: the metric of a quantized network is worse by more than `max_loss`.
         DataError: the folder exists, or samples cannot be read.
     """
+    # Refused before the data are opened; `new_folder` looks again.
     require_new(folder_of(run, settings))
     for module in ("onnx", "onnxruntime"):
         require_library(module, "export", "export", ConfigError)
@@ -147,6 +148,7 @@ def _export(run: RestoredRun, settings: ExportSettings, stage: Callable[[str], N
     from mxtrain.training.trained import load_trained
 
     require_same_names(run.signature, splits)
+    # The proof compares with onnxruntime on a CPU in float32, whatever the run was trained on.
     alone = replace(run.description, parallel=Single(devices="cpu:1"), amp=FULL)
     facts = {
         "model": type(run.description.model).__name__,

@@ -116,6 +116,7 @@ def first_difference(
         if two is None or two.name != one.name or [a.shape for a in one.arrays] != [a.shape for a in two.arrays]:
             return one.name, one.kind, None, count
         worst = max((largest_difference(a, b) for a, b in zip(one.arrays, two.arrays)), default=0.0)
+        # Not above a tolerance: equal descriptions give equal bits, so any difference counts.
         if worst > 0.0 or one.kind != two.kind:
             return one.name, one.kind, worst, count
     if len(second) > len(first):
