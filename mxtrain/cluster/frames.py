@@ -14,7 +14,9 @@ import zlib
 from typing import Any, Dict, Iterator, Optional, Tuple
 
 MARK = b"@mxtrain "
+# srun keeps lines of up to 1,024 bytes in one piece.
 LONGEST = 1000
+# 600 bytes are 800 in base64, which leaves room for mark, checksum and JSON.
 PIECE = 600
 """Number of output bytes in a message."""
 

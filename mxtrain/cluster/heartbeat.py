@@ -53,6 +53,7 @@ class Heartbeat:
         line = {"step": self.step, "batches": self.batches, "waits": self.waits, "generation": self.generation}
         with suppress(OSError):  # the supervisor has ended
             if self._file >= 0:
+                # A single short write to a pipe is atomic, so heartbeats of two threads do not mix.
                 os.write(self._file, json.dumps(line).encode() + b"\n")
 
     def begin_batch(self) -> None:

@@ -76,6 +76,7 @@ def _read_line(words: Sequence[str], line: str) -> Host:
     short = re.fullmatch(r"([^:]+):([1-9][0-9]*)", name)
     if short is not None:  # as horovodrun and Intel MPI take it; an IPv6 address has more colons
         raise ConfigError(f"{line}: '{name}' is no host. Write '{short[1]} slots={short[2]}'.")
+    # ssh would take a name that begins with a dash as an option.
     if not _NAME.match(name) or name.startswith("-"):
         raise ConfigError(f"{line}: '{name}' is no host. Write 'HOST [slots=N]'.")
     for word in words[1:]:
@@ -99,6 +100,7 @@ def is_own_address(address: str) -> bool:
     """Returns True if a socket of this machine can have this address."""
     with socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
+            # The kernel refuses to bind a socket to an address of another machine.
             probe.bind((address, 0))
         except OSError:
             return False

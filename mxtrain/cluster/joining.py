@@ -89,6 +89,7 @@ def find_scheduler(member: Member, timeout_s: float, environ: MutableMapping[str
         ConfigError: a variable is missing or wrong, or another program uses the port.
         NotJoined: the name has no address, or nothing listens there, for the whole time.
     """
+    # A supervisor limits the start itself, and Unix sockets have no port to wait for.
     if environ.get("DMLC_LOCAL") == "1" or HEARTBEAT.has_listener:
         return
     name = name_of(member)
@@ -105,6 +106,7 @@ def find_scheduler(member: Member, timeout_s: float, environ: MutableMapping[str
         node = environ[NODE]
         environ[NODE] = _resolve(node, Wait(f"{address_of} {NODE}={node}", timeout_s))
     if member.role == "scheduler":
+        # ps-lite would fail on the same address, with an error that names neither address nor reason.
         _require_free(environ.get(NODE) or environ[ADDRESS], int(port), environ[ADDRESS])
         return
     wait = Wait(f"{name} waits for the scheduler at {host}:{port}", timeout_s)
@@ -225,6 +227,7 @@ def _resolve(host: str, wait: Wait) -> str:
 
 
 def _listens(address: str, port: int) -> bool:
+    # The connection is closed without a message; ZeroMQ drops it.
     with suppress(OSError), socket.create_connection((address, port), timeout=_PROBE_S):
         return True
     return False
@@ -232,6 +235,7 @@ def _listens(address: str, port: int) -> bool:
 
 def _require_free(address: str, port: int, root: Optional[str]) -> None:
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+        # Otherwise connections of an earlier run in TIME_WAIT would make the port look occupied.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((address, port))

@@ -70,6 +70,7 @@ class Root:
         for port in range(self.port, self.port + count):
             path = SOCKETS / str(port)
             with suppress(OSError):
+                # /tmp is shared by all users: only sockets are removed, and links are not followed.
                 if stat.S_ISSOCK(path.lstat().st_mode):
                     path.unlink()
 
@@ -106,6 +107,7 @@ def common_environment(cluster: Cluster, van: Optional[str], root: Root) -> Dict
         "DMLC_PS_ROOT_PORT": str(root.port),
         "DMLC_NUM_WORKER": str(cluster.workers),
         "DMLC_NUM_SERVER": str(cluster.num_servers),
+        # The log of a process that is killed must contain its last lines.
         "PYTHONUNBUFFERED": "1",
     }
     if van is not None:

@@ -94,6 +94,7 @@ def has_own_gpus(num_gpus: int, environ: Mapping[str, str] = os.environ) -> bool
         environ: environment variables.
     """
     on_node = environ.get("SLURM_GPUS_ON_NODE", "")
+    # Slurm 22 gives two tasks with --gpus-per-task=1 CUDA_VISIBLE_DEVICES=0 and 1, and SLURM_GPUS_ON_NODE=2.
     is_bound = rank_of(environ) is not None and on_node.isdecimal() and num_gpus < int(on_node)
     return is_bound or environ.get(OWN_GPUS, "") == "1"
 
@@ -143,6 +144,7 @@ def launched_environment(
         variables["PORT"] = str(root.port + rank)
     else:
         is_root = rank == 0 and cluster.interface is None and root.address != LOOPBACK and is_own_address(root.address)
+        # From rank 0, the host of the scheduler, the route to the scheduler's own address would be loopback.
         towards = NOWHERE if rank == 0 else root.address
         variables["DMLC_NODE_HOST"] = root.address if is_root else own_address(cluster.interface, towards)
     return variables
@@ -179,6 +181,7 @@ def find_root(environ: Mapping[str, str], van: Optional[str], is_one_host: bool,
             raise ConfigError(f"{ROOT}={address}: must be HOST:PORT, of the host of rank 0.")
         return Root(_resolved(host, address), int(port))
     job = environ.get("PMIX_NAMESPACE") or f"{environ.get('SLURM_JOB_ID')}.{environ.get('SLURM_STEP_ID')}"
+    # All processes must derive the same number without communication; the user id separates jobs of several users.
     number = zlib.crc32(f"{starter} {job} {os.getuid()}".encode())
     if is_one_host:
         return local_root(van, MIN_SOCKET + number % NUM_SOCKETS)

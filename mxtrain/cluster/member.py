@@ -54,10 +54,12 @@ def find_host_place(environ: Mapping[str, str] = os.environ) -> HostPlace:
         return HostPlace()
     names = [HOST_RANK, "HOROVOD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "SLURM_LOCALID"]
     if environ.get("DMLC_JOB_CLUSTER") == "local":
+        # dmlc's local tracker numbers tasks on one host, so the task's number is the local rank only there.
         names.insert(1, "DMLC_TASK_ID")
     rank = next((_number(environ, name) for name in names if name in environ), 0)
     sizes = (HOST_WORKERS, "HOROVOD_LOCAL_SIZE")
     size = next((_number(environ, name) for name in sizes if name in environ), 1)
+    # A local rank without a size still shows how many workers there are at least.
     return HostPlace(rank, max(size, rank + 1))
 
 

@@ -57,6 +57,7 @@ def run_node(
     def receive(command: int, body: bytes, _: object) -> None:
         control(store, command, body or b"")
 
+    # Kept in a variable, because ctypes frees a callback without references while C++ may still call it.
     controller = ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.c_char_p, ctypes.c_void_p)(receive)
     mx.base.check_call(mx.base._LIB.MXKVStoreRunServer(store.handle, controller, None))
     return EXIT_FINISHED

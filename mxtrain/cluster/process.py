@@ -117,6 +117,7 @@ class Process:
         silence = time.monotonic() - self.heartbeat_at
         if silence < timeout_s:
             return None
+        # The kernel's word for a stopped process is certain, so it needs no further patience.
         if self.state in ("T", "t"):
             return f"was stopped (SIGSTOP or a debugger) {silence:.1f} s ago"
         if silence < max(timeout_s, STARVED_S):
@@ -151,6 +152,7 @@ class LocalProcess(Process):
         super().__init__(spec)
         self._rest = b""
         self._reader, writer = os.pipe()
+        # The supervisor reads the heartbeats of all processes in turn, so no read may wait.
         os.set_blocking(self._reader, False)
         output = None if spec.log is None else append_to(spec.log, "ab")
         try:
@@ -163,6 +165,7 @@ class LocalProcess(Process):
                 stderr=None if output is None else subprocess.STDOUT,
             )
         finally:
+            # Only the child keeps the write end, so that the pipe ends with the child.
             os.close(writer)
             if output is not None:
                 output.close()
@@ -235,6 +238,7 @@ def start_child(command: Sequence[str], **options: Any) -> subprocess.Popen[byte
     process instead: that takes longer the more memory it has, may fail for lack of memory, and can deadlock if another
     thread holds a lock.
     """
+    # -I and -S ignore the user's environment and site packages: only this program runs before the command.
     prefix = [sys.executable, "-I", "-S", "-c", _TIE_TO_PARENT, str(_PR_SET_PDEATHSIG), str(os.getpid())]
     return subprocess.Popen([*prefix, *command], start_new_session=True, **options)
 
@@ -253,6 +257,7 @@ def signal_parents_death(number: int) -> None:
 def state_of(pid: int) -> str:
     """Returns the kernel's letter for the state of a process, e.g. R, S, T; "" if there is no such process."""
     try:
+        # The name of the program, in parentheses, may itself contain spaces and parentheses.
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except OSError:
         return ""

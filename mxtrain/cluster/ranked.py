@@ -94,6 +94,8 @@ class RankedLauncher(Launcher):
             spec = LaunchSpec(scheduler.name, scheduler.command, variables, scheduler.log)
             processes.append(started_here(spec, stack))
         specs.sort(key=lambda spec: not spec.name.startswith("worker"))  # ranks keep their order
+        # srun may place worker 0 on another host. Only a host that sees this file's random content has the run
+        # directory.
         proof = logs / ".here"
         replace_file(proof, secrets.token_hex(16).encode())
         stack.callback(proof.unlink)
@@ -147,11 +149,13 @@ class MPILauncher(RankedLauncher):
             settings["oob_tcp_if_include"] = self.cluster.interface
         if not any("plm_rsh" in option for option in self.cluster.launcher_options):
             alive = max(1, math.ceil(self.cluster.heartbeat_timeout))
+            # A host that does not answer must fail, not wait or ask for a password.
             settings["plm_rsh_args"] = f"-oBatchMode=yes -oConnectTimeout={alive} -oServerAliveInterval={alive}"
         command = [
             self.program,
             "-np",
             str(count),
+            # Open MPI binds processes to cores or sockets by default, which would confine all threads of a worker.
             "--bind-to",
             "none",
             "-x",
@@ -169,6 +173,7 @@ class MPILauncher(RankedLauncher):
 
     def _channel(self, message: Message, count: int, address: str, stack: ExitStack) -> Channel:
         relay = [*module_command("mxtrain.cluster.remote", python_of(self.cluster)), "--ranked", "--from", LAUNCH_SPECS]
+        # mpirun 4.1.4 forwards stdin to one rank only (`--stdin all` reached none), so relays connect to a port.
         heartbeats = HeartbeatServer(address, limit=4 * count)
         stack.callback(heartbeats.close)
         specs = encode({**message, "heartbeats": [heartbeats.address, heartbeats.port]}).decode()
@@ -193,6 +198,7 @@ class SlurmLauncher(RankedLauncher):
             self.program,
             f"--ntasks={count}",
             "--kill-on-bad-exit=1",
+            # A task that is bound to some cores could not use the others for its threads.
             "--cpu-bind=none",
             "--chdir",
             directory_of(self.cluster),

@@ -60,6 +60,7 @@ class HeartbeatServer:
             while True:
                 listener = self._socket.accept()[0]
                 listener.setblocking(False)
+                # Connections are not authenticated, so their number is limited.
                 if len(self._listeners) < self._limit:
                     self._listeners.append(listener)
                 else:
@@ -143,6 +144,7 @@ class Channel:
         has_ended = self._popen.poll() is not None  # before reading: then nothing can arrive after the last read
         self._at_end = self._receive() or has_ended
         now = time.monotonic()
+        # No beat while bytes are unsent: a command that does not read would let them pile up.
         if now - self._beat_at > BEAT_S and not self._out and self._killed_at is None:
             self._beat_at = now
             if self._heartbeats is not None:
@@ -193,6 +195,7 @@ class Channel:
         while self._popen.poll() is None and time.monotonic() < deadline:
             self._receive()  # a command that waits for a full pipe cannot end
             time.sleep(0.02)
+        # The command may have children, such as daemons of mpirun, so its whole group is killed.
         kill_group(self._popen.pid)
         self._popen.wait()
         assert self._popen.stdout is not None
@@ -224,6 +227,7 @@ class Channel:
         if "hello" in message:
             self.hosts[message["rank"]] = message["hello"]
         of = message.get("of")
+        # A message with states is also the heartbeat of the relay for all of its processes.
         ranks = [int(name) for name in message.get("states", {})] if of is None else [of]
         for number in ranks:
             process = self.processes.get(number)
@@ -308,6 +312,7 @@ class RelayedProcess(Process):
         elif "exit" in message:
             self._exit_code = message["exit"]
         elif "refused" in message:
+            # As bad input it is final: another start on this host would be refused again.
             self._exit_code, self._refusal = EXIT_BAD_INPUT, message["refused"]
 
     def _write(self, output: bytes) -> None:
@@ -319,6 +324,7 @@ class RelayedProcess(Process):
 
     @property
     def exit_code(self) -> Optional[int]:
+        # In the first attempt a wrong option is likely; in later ones the host is lost, and a restart waits for it.
         if self._exit_code is None and self._is_first and self._never_started():
             return EXIT_BAD_INPUT
         return self._exit_code
@@ -367,6 +373,7 @@ class RelayedProcess(Process):
         if heartbeat_at is None:
             return self._channel.missing()
         silence = time.monotonic() - heartbeat_at
+        # TCP reports a dead link only after a quarter of an hour, so silence decides.
         if silence > max(timeout_s, MIN_SILENCE_S):
             return f"cannot be reached: nothing was heard from its host for {silence:.1f} s"
         return super().silent_for(timeout_s) if self._started_at is not None else None

@@ -131,6 +131,8 @@ class Relay:
                 self._reap()
                 self._flush()
                 now = time.monotonic()
+                # TCP reports a dead link only after a quarter of an hour, and workers must not run on without a
+                # supervisor.
                 if self._silence_s is not None and now - self._message_at > self._silence_s:
                     raise _ConnectionClosed
                 if now - self._beat_at > BEAT_S and not self._unsent:
@@ -257,6 +259,7 @@ class Relay:
             environment["DMLC_NODE_HOST"] = own_address(message["interface"], environment["DMLC_PS_ROOT_URI"])
         if self._rank is not None:  # only mpirun and srun know which workers share this host and its GPUs
             environment.update(place_among(range(int(environment["DMLC_NUM_WORKER"])), os.environ))
+            # srun assigns GPUs to each task; with the supervisor's values all workers would take the same GPUs.
             environment.update({name: os.environ[name] for name in GPU_VARIABLES if name in os.environ})
         return environment
 
@@ -267,6 +270,7 @@ class Relay:
                 self._selector.unregister(child.heartbeat)
             return False
         lines, child.heartbeat_rest = split(child.heartbeat_rest + read)
+        # Only the newest heartbeat matters; older ones would only fill the connection.
         last = deque(lines, maxlen=1)
         if last:
             self._send({"of": child.of, "heartbeat": json.loads(last[0])})
@@ -395,11 +399,13 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
         sys.stdout.buffer.write(encode({"check": describe_host(options.interface)}))
         return EXIT_FINISHED
     parent = os.getppid()
+    # Removed from the environment, which the processes of this relay inherit.
     specs = None if options.variable is None else decode(os.environ.pop(options.variable, "").encode())
     if options.variable is not None and specs is None:
         print(f"{options.variable} holds no specs", file=sys.stderr)
         return EXIT_BAD_INPUT
     relay = Relay(specs, rank_of(os.environ) if options.ranked else None)
+    # Not SIGKILL, because the relay must kill its own processes first.
     signal_parents_death(signal.SIGHUP)
     if os.getppid() != parent:  # the parent died before the signal was requested, so it will not come
         return EXIT_CRASHED

@@ -134,6 +134,7 @@ class KeyValueServer:
         values, only_own = self.values, host == LOOPBACK
 
         class Handler(BaseHTTPRequestHandler):
+            # A client that sends nothing must not occupy its thread forever.
             timeout = 5
 
             def do_GET(self) -> None:
@@ -147,6 +148,7 @@ class KeyValueServer:
                     return
                 value = self.rfile.read(int(length))
                 with lock:
+                    # The first value stays; Horovod's own server would let anyone overwrite the addresses of others.
                     is_new = values.setdefault(self.path, value) == value
                 self._answer(200 if is_new else 409)
 

@@ -93,16 +93,21 @@ class SSHLauncher(Launcher):
         """Returns the command that runs a relay on a host."""
         alive = max(1, self._patience_s // 3)
         options = {
+            # No prompts: a question for a password would wait forever.
             "BatchMode": "yes",
             "ConnectTimeout": self._patience_s,
             "ServerAliveInterval": alive,
             "ServerAliveCountMax": max(1, self._patience_s // alive),
+            # A shared master connection has timeouts of its own instead of these.
             "ControlPath": "none",
+            # A terminal would echo input and change the lines of messages.
             "RequestTTY": "no",
         }
         python_path = os.environ.get("PYTHONPATH")
         relay = [*module_command("mxtrain.cluster.remote", python_of(self.cluster)), *arguments]
+        # sshd accepts only a few environment variables from the client.
         prefix = ["env", f"PYTHONPATH={python_path}"] if python_path else []
+        # exec leaves no shell between ssh and the relay.
         command = f"cd {shlex.quote(directory_of(self.cluster))} && exec {shlex.join([*prefix, *relay])}"
         return [
             "ssh",

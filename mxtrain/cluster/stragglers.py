@@ -82,5 +82,6 @@ class Stragglers:
         old_shares = [speed / sum(world.speeds) for speed in world.speeds] or [1 / world.size] * world.size
         if all(abs(new - old) <= TOLERANCE * old for new, old in zip(shares, old_shares)):
             return world
+        # The next change is then decided by steps with the new shares only.
         self._times.clear()
         return dataclasses.replace(world, speeds=tuple(shares))

@@ -119,6 +119,7 @@ class Supervisor:
                     for line in failure.last_lines:
                         self._say(f"  {failure.process}: {line}")
                     return EXIT_CODES.get(self._signal or 0, exit_code)
+                # ps-lite cannot take a process back into a group, so all processes are started again.
                 wait, attempt = self._use_restart(), attempt + 1
                 self._say(
                     f"{failure.cause}; all processes are ended. Going on from the last checkpoint in {wait:g} s "
@@ -205,6 +206,7 @@ class Supervisor:
             if self._signal is not None and forwarded is None:
                 forwarded = time.monotonic()
                 for worker in workers:
+                    # Servers and the scheduler get no signal here, because workers need them to save.
                     worker.signal(self._signal)
             self._listen(processes, workers)
             self._forward_warning(workers)

@@ -172,6 +172,7 @@ class CompressedReplies:
 
     def gradients(self, received: nd.NDArray) -> List[nd.NDArray]:
         """Decompresses the gradients that a worker has sent."""
+        # Copied, because ps-lite owns the memory of `received`, and only the inbox has a float16 view of its words.
         received.copyto(self._inbox.flat)
         self._there.read(self._inbox)
         return self._there.arrays

@@ -94,6 +94,7 @@ def encode(header: Union[Request, Reply]) -> np.ndarray:
     numbers = [float(getattr(header, item.name)) for item in fields(header)]
     remainder = np.array(numbers + [0.0] * (NUMBERS - len(numbers)), np.float64)
     parts = []
+    # Messages are float32, so a float64 travels as three numbers whose sum is exact.
     for _ in range(3):
         parts.append(remainder.astype(np.float32))
         remainder = remainder - parts[-1]
@@ -191,6 +192,7 @@ def unpack_state(blob: bytes) -> Tuple[Dict[str, np.ndarray], Any]:
     header = json.loads(blob[_LENGTH.size : begin])
     arrays: Dict[str, np.ndarray] = {}
     for name, dtype, shape in header["arrays"]:
+        # A received name of a dtype could mean an object array, whose elements are pointers.
         if dtype not in _DTYPES or not all(isinstance(size, int) and size >= 0 for size in shape):
             raise ValueError(f"a state holds '{name}' as {dtype} {shape}")
         count = num_elements([shape])

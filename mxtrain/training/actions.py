@@ -172,6 +172,7 @@ class ActionList:
         self._call("before_step", state)
         self._apply_decisions(state)
         decisions = self._decisions
+        # If several actions set a rate, the last of them counts; the factors of all actions are multiplied.
         rate = next(iter(reversed(list(decisions.rates.values()))), lr)
         for factor in decisions.factors.values():
             rate *= factor
@@ -185,6 +186,7 @@ class ActionList:
         store = self._step.store
         if store.world.size > 1:
             is_first = store.world.rank == 0
+            # Actions may decide by the clock, which differs between workers.
             received = json.loads(store.broadcast(json.dumps(self._values()).encode() if is_first else None))
             if not is_first:
                 self._load_decisions(received)

@@ -121,6 +121,7 @@ def build_samples(
         splits.val, np.linspace(0, len(splits.val) - 1, min(NUM_SHOWN_SAMPLES, len(splits.val))).astype(int).tolist()
     )
     return ShownSamples(
+        # In order, because `task.show` pairs predictions and samples by position.
         build_loader(description, shown, signature, device, prefetch=0, in_order=True),
         lambda predictions, targets: task.show(signature, shown, predictions, targets),
     )

@@ -60,6 +60,7 @@ def build_network(
         for line in str(prepared.weights_report).splitlines():
             log.info("%s", line)
     spec = description.distillation
+    # Only the loss of training reads the features; a network that only predicts needs no further outputs.
     if spec.teacher is not None and spec.features and learns:
         expose_layers(prepared.network, list(spec.features), "distillation.features")
     return hybridize(prepared.network)

@@ -116,6 +116,7 @@ def build_rate(
     if schedule.unit != "epochs":
         return schedule.build(base_lr, steps_per_epoch, total_steps)
     lr = schedule.build(base_lr, steps_per_epoch, None if total_steps is None else total_steps - epoch_origin)
+    # After a change of the batch size epochs have another number of steps, so the schedule counts from `epoch_origin`.
     return lambda step: lr(step - epoch_origin)
 
 

@@ -100,6 +100,7 @@ class Profiling:
         reports: List[UsageReport] = []
         if self._trace is not None and len(self._steps) == NUM_STEPS:
             reports = self._report(step - NUM_STEPS)
+            # A profile makes the host wait for the devices twice, so the next one is ten times as far away.
             self._next, self._attempts = 10 * self._next, 0
         if self._trace is None and self._steps_done >= self._next:
             engine = EngineTrace()

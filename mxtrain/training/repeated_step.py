@@ -89,6 +89,7 @@ def repeat_step(
     states = [nd.zeros((facts["samples"], *shape), ctx=device) for shape in objective.state_shapes]
     if states:
         remarks.append("the state that the network carries from batch to batch is 0")
+    # Random numbers, such as those of dropout, depend on seed, step and rank only, so they are those of the run.
     mx.random.seed(seed_of_step(description.trainer.seed, facts["step"], facts["rank"]))
     try:
         with autograd.record():

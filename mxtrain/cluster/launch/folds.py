@@ -100,6 +100,7 @@ def _train(
     outcomes: List[Outcome] = []
     for number in range(1, trainer.num_folds + 1):
         run_dir = folder / fold_folder(number)
+        # The group has no state of its own: a fold is finished if its run is, wherever it was trained.
         outcome = _finished_before(run_dir, description, number)
         fold_words = words_of_fold(description, words, number, run_dir)
         if outcome is None:
@@ -116,6 +117,7 @@ def _train(
             return outcome
         outcomes.append(outcome)
         results.append(read_fold(run_dir, outcome.state, outcome.exit_code, outcome.cause, outcome.step))
+        # Written after each fold, so that a kill leaves the summary of all finished folds.
         content = write_folds(folder, trainer, results)
         if is_refused or was_told_to_end(outcome.exit_code, outcome.cause):
             break

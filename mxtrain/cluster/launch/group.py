@@ -73,6 +73,7 @@ def supervise(description: Description, run_dir: Path, arguments: Sequence[str])
     launcher = build_launcher(description.cluster, description.kvstore.van)
     run_dir = run_dir.absolute()
     logs = run_dir / LOGS
+    # The run directory may be untrusted, and a link in it would redirect logs to other files of the user.
     refuse_links(run_dir)
     new_folders = [folder for folder in (logs, run_dir, *run_dir.parents) if not folder.exists()]
     with lock_run_directory(logs, name=run_dir):  # rank 0 locks the run directory itself
@@ -154,6 +155,7 @@ def arguments_of(
         seconds_passed: seconds since the first attempt began; 0 for the first.
     """
     changed = []
+    # `never` moves earlier files away, so a restart with it would discard the checkpoints of this very run.
     if has_trained and description.checkpoint.resume == "never":
         changed.append("checkpoint.resume=auto")
     if seconds_passed and description.trainer.max_time is not None:
@@ -220,6 +222,7 @@ def _has_ended(status: Path) -> bool:
 def note_failure(run_dir: Path, failure: ProcessFailure, exit_code: int, started: float) -> None:
     """Writes status.json if no worker lived long enough to write it."""
     path = run_dir / STATUS_FILE
+    # The status that worker 0 has written in this call says more than the supervisor knows.
     if path.exists() and path.stat().st_mtime > started and _has_ended(path):
         return
     checkpoints: Optional[List[str]] = steps_of(run_dir / CHECKPOINTS)

@@ -46,6 +46,7 @@ def run_composed(composed: Composed, run_dir: Path, job: Callable[[DictConfig], 
         ConfigError: one of Hydra's own settings is wrong.
     """
     config, job_start = composed.tree, JobStartCallback()
+    # OmegaConf would resolve "${" in the name of a folder.
     config.hydra.run.dir = str(run_dir).replace("${", "\\${")
     config.hydra.mode = RunMode.RUN
     config.hydra.overrides.hydra.extend([f"hydra.run.dir={quote(str(run_dir))}", "hydra.mode=RUN"])

@@ -116,6 +116,7 @@ def append_outcome(file: Path, outcome: Outcome) -> None:
     line = encode_json(asdict(outcome)) + b"\n"
     number = open_file(file, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
     try:
+        # A single write with O_APPEND, so that lines of several processes do not mix.
         os.write(number, line)
     finally:
         os.close(number)

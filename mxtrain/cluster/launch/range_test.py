@@ -87,6 +87,7 @@ def _test_in_workers(settings: LrFindSettings, flags: Sequence[str], overrides: 
         "trainer.max_time=null",
         "trainer.val_interval_unit=steps",
         f"trainer.val_interval={settings.steps}",
+        # The last step of a run is always validated, so the validation is made as short as possible.
         "trainer.limit_val_batches=1",
         "trainer.test=false",
         "trainer.reference_batch_size=null",

@@ -60,6 +60,8 @@ class Serving:
         if server_command.tables is not None:
             self._hold_tables(server_command.tables)
         if server_command.end:
+            # The scheduler may close its sockets before its last answer has left (ZMQ_LINGER is 0), and this process
+            # would wait forever.
             last_resort = threading.Timer(SHUTDOWN_TIMEOUT_S, os._exit, [EXIT_FINISHED])
             last_resort.daemon = True
             last_resort.start()

@@ -71,6 +71,7 @@ def run_script(command: Sequence[str], overrides: Sequence[str]) -> int:
     global running
     running = WorkerScript(overrides)
     sys.argv = list(command)
+    # As Python does for a script; runpy.run_path does this for folders and archives only.
     sys.path.insert(0, os.path.dirname(command[0]))
     try:
         runpy.run_path(command[0], run_name="__main__")
@@ -78,6 +79,7 @@ def run_script(command: Sequence[str], overrides: Sequence[str]) -> int:
         if end.code:
             return end.code if isinstance(end.code, int) else EXIT_CRASHED
     except BaseException:
+        # If the session itself failed, its exit code counts instead of the error that followed.
         if running.exit_code in (None, EXIT_FINISHED):
             raise
         if running.exit_code not in (EXIT_SIGINT, EXIT_SIGTERM):
