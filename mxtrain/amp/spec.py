@@ -82,6 +82,7 @@ class Mixed(Precision):
         return sorted(self.operators.low)
 
     def marked(self, graph: SymbolGraph, shapes: Mapping[str, Shape]) -> SymbolGraph:
+        # Marks are set on the whole network, so a cut into stages changes no operator's precision.
         return with_marks(graph, shapes, self.dtype, self.operators, self._keeps)
 
     def lowered(self, graph: SymbolGraph) -> SymbolGraph:

@@ -243,6 +243,7 @@ def operators_in_use() -> str:
 
 def _register_operators(path: str) -> None:
     """Loads a library of operators into MXNet, and generates the Python functions of its operators."""
+    # MXLoadLib does not say what it registered, so the names before and after are compared.
     registered = set(_operator_names())
     mx.base.check_call(mx.base._LIB.MXLoadLib(mx.base.c_str(path), mx.base.mx_uint(0)))
     # mx.library.load would generate the Python functions of all operators again, which takes a second.

@@ -60,6 +60,7 @@ def measure_limits(devices: Sequence[Context], low_dtype: str, quick: bool = Fal
         quick: whether to use smaller sizes and fewer repetitions.
     """
     effort = QUICK if quick else THOROUGH
+    # Measured in the run: a table by processor would know neither its threads nor who else computes there.
     flops = low = _flops_per_s(devices, "float32", effort)
     if low_dtype != "float32":
         low = _flops_per_s(devices, low_dtype, effort)

@@ -53,6 +53,7 @@ def expose_layers(network: gluon.Block, layers: Sequence[str], setting: str) -> 
             for hook in hooks:
                 hook.detach()
         outputs = outputs if isinstance(outputs, (list, tuple)) else (outputs,)
+        # A layer may exist and not be called, for example an auxiliary head in inference.
         missing = [path for path in layers if path not in layer_outputs]
         if missing:
             raise ConfigError(f"{setting}: the network does not call its layer '{missing[0]}'.")

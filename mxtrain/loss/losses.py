@@ -88,6 +88,7 @@ class KLDiv(Loss):
     def block(self) -> gluon.Block:
         from mxtrain.engine.backend import gluon
 
+        # Gluon's default takes the outputs for logarithms of probabilities, and networks return scores.
         return gluon.loss.KLDivLoss(from_logits=False)
 
 

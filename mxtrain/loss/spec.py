@@ -90,6 +90,7 @@ class FunctionLoss(Loss):
         """Builds the loss block: (*outputs, *targets) -> what `compute` returns."""
         from mxtrain.loss.function_block import FunctionBlock
 
+        # Validation losses are not smoothed, so runs with other settings compare.
         loss = self if training else self.model_copy(update={"label_smoothing": 0.0})
         return FunctionBlock(loss.compute, loss.used, self.weighted, self.least_weight)
 

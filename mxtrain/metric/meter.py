@@ -87,6 +87,7 @@ class Meter(gluon.HybridBlock):
         # A training step without any weight is fine, and changes nothing; a validation of nothing must not be the best.
         self._loss_of_nothing = 0.0 if training else math.nan
         self._directions = {name: metric.better_direction for name, metric in metrics.items()}
+        # Parts of a loss are losses: smaller is better.
         self._directions.update(dict.fromkeys(self._parts, "min"))
         self._metrics = {
             name: metric
@@ -127,6 +128,7 @@ class Meter(gluon.HybridBlock):
         if not arrays:
             return F.concat(*sums, dim=0)
         outputs, (target, *more) = arrays[: self._num_outputs], arrays[self._num_outputs :]
+        # Mixed samples have two classes; their metrics are of the one with the larger share.
         targets = [F.argmax(target, axis=-1) if self._dense else target, *more]
         mean, std = self._output_scale
         outputs = tuple(F.cast(array, "float32") for array in outputs)

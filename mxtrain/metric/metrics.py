@@ -269,6 +269,7 @@ class MCC(ConfusionMetric):
         label_K, predicted_K = confusion_KK.sum(1), confusion_KK.sum(0)
         covariance = np.trace(confusion_KK) * total - label_K @ predicted_K
         spread = (total**2 - label_K @ label_K) * (total**2 - predicted_K @ predicted_K)
+        # The quotient would be 0 / 0 where all labels or all predictions are of one class.
         if spread > 0:
             return float(covariance / math.sqrt(spread))
         return 0.0 if (label_K > 0).sum() > 1 else math.nan

@@ -30,6 +30,7 @@ class SGDOptimizer(NativeUpdate, mx.optimizer.SGD):
         states: List[Any],
         multi_precision: bool = False,
     ) -> None:
+        # The native operator has no float32 copy of float16 weights.
         if not self.has_native or multi_precision:
             super()._update_impl(indices, weights, grads, states, multi_precision)
             return

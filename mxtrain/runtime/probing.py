@@ -72,6 +72,7 @@ def _describe(code: int, stderr: str) -> str:
 
 def _read(output: str, cause: str) -> ProbeResult:
     values: Dict[str, Any] = {}
+    # A process that crashes may leave half a line at the end.
     for line in output.split("\n")[:-1]:  # complete ones
         values.update(json.loads(line))
     stage = str(values.pop("trying", ""))

@@ -54,6 +54,7 @@ def slow_variables(users: Mapping[str, str], num_devices: int, cores: int) -> Li
         cores: number of usable cores.
     """
     found = []
+    # More threads than cores wait for each other at every barrier of OpenMP.
     right = max(1, cores // num_devices)
     threads = users.get(THREADS, "")
     if threads.isdecimal() and int(threads) > right:

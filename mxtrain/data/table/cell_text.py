@@ -51,6 +51,7 @@ def canonical(text: str) -> str:
     """
     if text[:1] in "tTfF" and text.lower() in TRUTH:
         return text.lower()
+    # Most cells are words: the last character spares them two regular expressions.
     if text[-1:] not in "0123456789Z":
         return text
     whole = _WHOLE.fullmatch(text)
@@ -75,6 +76,7 @@ def ids_of_texts(vocabulary: Sequence[str], first: int) -> Dict[str, int]:
     """
     ids = {value: number for number, value in enumerate(vocabulary, start=first)}
     for value, number in list(ids.items()):
+        # Exact values first: a vocabulary of an earlier version may hold both `1` and `1.0`.
         ids.setdefault(canonical(value), number)
     return ids
 

@@ -78,6 +78,7 @@ def read_numbers(texts: Sequence[str], missing: Collection[str], decimal: str = 
     present = np.flatnonzero(~is_missing_R).tolist()
     written: Dict[int, WrittenNumber] = {}
     cells = [texts[index] for index in present]
+    # One test for the whole column: cells are joined, and only columns with other characters are read one by one.
     if decimal == "." and _PLAIN.fullmatch("\n".join(cells)):
         try:
             value_R[present] = [float(cell) for cell in cells]  # of these characters alone, float() takes nothing else
@@ -118,6 +119,7 @@ def spelled_alike(texts: Iterable[str]) -> List[List[str]]:
     such as 1 and 1.0."""
     groups: Dict[Union[str, float], List[str]] = {}
     for text in texts:
+        # NFKC joins an accent that is a character of its own with its letter, and makes full-width digits plain ones.
         plain = unicodedata.normalize("NFKC", " ".join(text.casefold().split()))
         number = parse_finite(plain)
         groups.setdefault(plain if number is None else number, []).append(text)
@@ -130,6 +132,7 @@ def _same_in_32_bits(value_R: np.ndarray) -> Tuple[float, ...]:
     large = np.unique(value_R[np.abs(value_R) > _WHOLE_IN_32_BITS])
     large = large[large == np.floor(large)]
     with np.errstate(over="ignore"):
+        # Neighbours of the sorted different values are enough: equal float32 numbers come from a range.
         first = np.flatnonzero(np.diff(large.astype(np.float32)) == 0)
     return tuple(large[first[0] : first[0] + 2].tolist()) if len(first) else ()
 

@@ -251,6 +251,7 @@ def _guess(path: str, name: str, texts: List[str], num_rows: int, decimal: str, 
         log.warning("%s: '%s' is read as texts, not as numbers: %s. %s", path, name, reason, _instead(name, setting))
         return kind
     other = "," if decimal == "." else "."
+    # Refused and not guessed: `1,234` is a thousand in one half of the world and a bit more than one in the other.
     if sum(read_number(text, other) is not None for text in cells) >= SHARE_OF_NUMBERS * max(len(cells), 1) > 0:
         example = next(text for text in cells if read_number(text, decimal) is None)
         value = read_number(example, other)

@@ -250,6 +250,7 @@ def _usable(
 ) -> Iterator[Tuple[int, Row]]:
     """Yields the given columns of the rows that have them, as texts; reports all other rows to `findings`."""
     has_cells = ending in (".tsv", ".csv")
+    # The first row decides whether a column by number exists at all.
     first: Optional[Mapping[Column, Any]] = None
     for line, names, row in rows:
         if first is None:

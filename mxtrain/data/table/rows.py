@@ -80,5 +80,6 @@ class RowLoader(BatchLoader):
 
     def _read_share(self, share_B: np.ndarray, index_B: np.ndarray, epoch: int) -> Tuple[HostArrays, HostArrays]:
         value_BF = (self._source.value_NF[share_B] - self._mean_F) / self._std_F
+        # 0 is the mean in standardised units.
         value_BF[np.isnan(value_BF)] = 0.0
         return (value_BF,), (self._source.target_N[share_B],)

@@ -208,6 +208,7 @@ def _digest(content: bytes) -> str:
 
 
 def _run(*command: str) -> str:
+    # No input: a compiler that asks something must not wait for the user's terminal.
     result = subprocess.run(
         command, check=True, capture_output=True, input="", text=True, errors="replace", timeout=COMPILE_TIMEOUT_S
     )

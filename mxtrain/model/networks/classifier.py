@@ -104,6 +104,8 @@ class ResidualBlock(gluon.HybridBlock):
             for index, (channels, kernel, step) in enumerate(plan):
                 convolution = nn.Conv2D(channels, kernel, step, padding=kernel // 2, use_bias=False)
                 if version == 1:
+                    # Norm and ReLU stay two operators: the fused one fails where its gradient comes
+                    # in another oneDNN layout.
                     self.body.add(convolution, nn.BatchNorm())
                     if index + 1 < len(plan):
                         self.body.add(nn.Activation("relu"))
