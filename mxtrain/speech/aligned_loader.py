@@ -64,10 +64,12 @@ class AlignedLoader(SizedLoader):
         for row, index in enumerate(share_B.tolist()):
             symbol_L, duration_L, frames = source.symbols_of(index), source.durations_of(index), source.frame_N[index]
             symbol_BL[row, : len(symbol_L)] = symbol_L
+            # Indices count from the sample's own first symbol, so a slice of the batch stays right.
             index_BT[row, :frames] = np.repeat(np.arange(len(duration_L)), duration_L)
             place_BTP[row, :frames] = places_of(duration_L)
             if source.has_sound:
                 frames_BTF[row, :frames] = (source.read(index) - self._mean_F) / self._deviation_F
+        # Targets hold the decibels of a unit of each band, so metrics are sums on the device that know no signature.
         unit_BF = np.broadcast_to(self._deviation_F * np.float32(DECIBELS), (rows, source.width))
         counts = (self._length_N[share_B].astype(np.float32), source.frame_N[share_B].astype(np.float32))
         return (symbol_BL, counts[0], index_BT, place_BTP), (frames_BTF, counts[1], unit_BF)

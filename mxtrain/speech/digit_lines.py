@@ -60,6 +60,7 @@ class DigitLines(TranscribedDataset):
     def open(self) -> Splits:
         """See `BaseDataset.open`."""
         image_N1GG, label_N = read_digits()
+        # Digits are split before lines are composed of them, so no digit of the test is in a line of training.
         parts = split_indices(label_N, self.val_fraction, self.test_fraction, self.split_seed)
         refuse_empty("dataset=digit_lines", len(parts[0]), len(parts[1]), self.val_fraction)
         sizes = (self.num_train, self.num_val, self.num_val)

@@ -46,6 +46,7 @@ class FrameLoader(SizedLoader):
         assert options.encode is not None, "the task must count scores"
         self.source = source
         (self._score_N,) = options.encode(source.frame_N)
+        # MXNet's CTC gives such transcripts a loss of 0 and a gradient of uninitialised memory.
         refuse_short(source, self._score_N)
         self._label_length_N = np.diff(source.label.begin)
 

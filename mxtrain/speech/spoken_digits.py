@@ -181,6 +181,7 @@ def synthesize(requests: Sequence[SynthesisRequest], num_threads: int) -> Shards
         DataError: eSpeak NG is not installed, or fails.
     """
     program = espeak()
+    # Another version of eSpeak NG speaks in another way.
     cache_key: Json = [espeak_version(), [list(request) for request in requests]]
 
     def write(writer: ShardWriter, advance: Advance) -> JsonObject:

@@ -37,6 +37,7 @@ class ErrorRate(TextMetric):
 
         process = jiwer.process_words if self.unit == "word" else jiwer.process_characters
         alignment = process(reference, prediction)
+        # Counts travel between workers, texts cannot; sums of whole numbers are exact in any order.
         return [alignment.substitutions, alignment.deletions, alignment.insertions, alignment.hits]
 
     def of_sums(self, sums: List[int], num_samples: int) -> float:

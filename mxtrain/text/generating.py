@@ -207,6 +207,7 @@ class PieceDecoder:
         new, self._sent = text[len(self._sent) :], text
         # A piece of spaces is no beginning: decoders drop spaces at the beginning of a text.
         if self._is_local and new.strip() and text == self._words.decode(self._tokens):
+            # Tokens are decoded again from the last visible piece on only, so that time grows linearly with the text.
             pending = self._tokens[self._num_known :]
             pending_text = self._words.decode(pending)
             if pending_text.strip() and text.endswith(pending_text):

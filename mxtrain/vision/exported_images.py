@@ -296,6 +296,7 @@ def _upsample(score_K: np.ndarray, axis: int, line_L: np.ndarray, full: int) -> 
     length = score_K.shape[axis]
     if full == length:
         return np.take(score_K, line_L, axis)
+    # As MXNet's BilinearResize2D with align_corners=False, by which `mxtrain predict` enlarges.
     position_L = np.clip((line_L + 0.5) * (length / full) - 0.5, 0, length - 1).astype(np.float32)
     low = np.floor(position_L).astype(np.int64)
     weight = (position_L - low).reshape([-1 if k == axis else 1 for k in range(3)])

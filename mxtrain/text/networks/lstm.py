@@ -135,6 +135,8 @@ class LstmLayer(gluon.HybridBlock):
             F.expand_dims(state_BH, axis=0),
             F.expand_dims(cell_BH, axis=0),
             state_size=self._hidden_size,
+            # One layer in each operator: MXNet ignores the dropout between layers on a CPU without a word, and its
+            # gradients of several layers in float64 are wrong.
             num_layers=1,
             mode="lstm",
             state_outputs=True,

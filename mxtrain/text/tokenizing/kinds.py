@@ -108,6 +108,7 @@ def build_tokenizer(settings: TokenizerSettings, texts: TrainingTexts) -> BaseTo
         _warn_of_lost(loaded, settings.vocab, texts)
         return loaded
     require_kind(settings)
+    # Another version of a library may train another vocabulary.
     versions = [getattr(library, "__version__", "") for library in _libraries(settings.kind)]
     parts = [texts.digest(), _own_kind(settings.kind), settings.size, settings.lowercase, settings.individual_digits]
     cache_key = json.dumps([*parts, versions, MOST_TRAINED_BYTES, MOST_SENTENCEPIECE_BYTES])
@@ -116,6 +117,7 @@ def build_tokenizer(settings: TokenizerSettings, texts: TrainingTexts) -> BaseTo
     if cached is not None:
         return tokenizer_from_json(json.loads(cached))
     trained = train_tokenizer(settings, texts)
+    # What is trained here needs no trial in a process of its own, which takes 0.6 to 0.9 s.
     trained.trust()
     write_cached("vocabularies", name, json.dumps(trained.to_json()).encode())
     return trained
@@ -184,6 +186,7 @@ def _sample_texts(texts: TrainingTexts, max_bytes: int) -> List[str]:
     size_N = texts.num_bytes()
     if size_N.sum() <= max_bytes:
         return list(texts.texts())
+    # A hash of each text's number chooses, and never the time that something took: all processes train the same.
     order = np.argsort(bits(0, 0, np.arange(len(size_N)), TextDraw.VOCABULARY), kind="stable")
     count = int(np.searchsorted(np.cumsum(size_N[order]), max_bytes, side="right"))
     return list(texts.texts(np.sort(order[: max(count, 1)])))  # sorted, because stores are read sequentially

@@ -66,6 +66,7 @@ class Characters(PlainTokenizer):
 
     def encode(self, texts: Sequence[str]) -> Tuple[np.ndarray, np.ndarray]:
         lowered = list(map(self._lowered, texts))
+        # In UTF-32 each character has four bytes, so all texts are encoded by one look-up in a table.
         code_F = np.frombuffer("".join(lowered).encode("utf-32-le", "surrogatepass"), np.uint32)
         token_F = self._table[np.minimum(code_F, len(self._table) - 1)]
         return token_F, np.fromiter(map(len, lowered), np.int64, len(lowered))
@@ -101,9 +102,11 @@ def _most_frequent(parts: Iterable[Iterable[str]], size: int) -> Tuple[str, ...]
     for parts_of_text in parts:
         counts.update(parts_of_text)
         if len(counts) > max_counted:
+            # Forgetting what occurred once bounds the memory, at the price of inexact counts of rare parts.
             counts = Counter({part: count for part, count in counts.items() if count > 1})
             max_counted = max(_MOST_COUNTED, 2 * len(counts))
     for name in OWN_SPECIAL:
         counts.pop(name, None)
+    # Equal counts are ordered by the text, not by where it stood in the corpus.
     frequent = sorted(counts, key=lambda part: (-counts[part], part))
     return (*OWN_SPECIAL, *frequent[: max(size - len(OWN_SPECIAL), 0)])

@@ -81,6 +81,7 @@ class CocoResult:
             part = part[np.isclose(self.iou_T, iou)]
         if number is not None:
             part = part[..., [self.class_K.index(number)]] if number in self.class_K else part[..., :0]
+        # COCOeval writes -1 for a class without objects.
         part = part[part > -1]
         return float(part.mean()) if part.size else math.nan
 

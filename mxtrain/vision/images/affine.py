@@ -27,6 +27,7 @@ def transform_points(point_J2: np.ndarray, matrix_23: np.ndarray) -> np.ndarray:
 def inverse(matrix_23: np.ndarray) -> np.ndarray:
     """Returns the inverse map. Does not call LAPACK, whose threads take longer than all other work on a small image."""
     (a, b), (c, d) = matrix_23[:, :2].tolist()
+    # Without rotation one division is rounded once, where d / (a d) is rounded twice.
     if b == c == 0:
         inverse_22 = np.diag([1 / a, 1 / d])
     else:

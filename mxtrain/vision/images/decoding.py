@@ -82,6 +82,7 @@ def choose_statistics(
     chosen = known_statistics(decoding.shape[0])
     if decoding.shape[0] == 1 and any(isinstance(each, str) for each in configured):
         try:
+            # PNGs of 16 bits without a window keep ImageNet's numbers, so that earlier runs go on with the same bits.
             if decoding.window != "auto" or _is_dicom(read_first()):
                 chosen = measure_grey_statistics(images)
         except LoaderError as error:
@@ -102,6 +103,7 @@ def measure_grey_statistics(images: Iterable[np.ndarray]) -> Tuple[Sequence[floa
         value = image.astype(np.float64) / 255.0
         count, total, total_square = count + value.size, total + value.sum(), total_square + np.square(value).sum()
     mean = total / count
+    # Four digits, so that all workers have the same numbers.
     return [round(mean, 4)], [round(max(math.sqrt(max(total_square / count - mean * mean, 0.0)), 0.001), 4)]
 
 

@@ -49,6 +49,7 @@ class Placer:
         self.device = as_device(device)
         self._on_device: Optional[Tuple[nd.NDArray, nd.NDArray]] = None
         """Scale and shift, once a batch has needed them."""
+        # A GPU is sent bytes and scales them itself: as float32 four times as much would be copied.
         self.finish = self._finish_on_device if self.device.device_type == "gpu" else self._finish_on_host
 
     def __call__(

@@ -87,6 +87,7 @@ class View:
         low_2, high_2 = np.array(self.source[:2]), np.array(self.source[2:])
         kept_M, begin_M2, end_M2, visible_M = visible_parts(box_MD, low_2, high_2, min_visible)
         moved_MD = box_MD[kept_M].copy()
+        # Boxes follow the whole pixels that the part is resized to, not the ideal window, so they stay exact.
         scale_2, offset_2 = np.array(self.scale), np.array([self.place.left, self.place.top])
         begin_M2, end_M2 = (offset_2 + (edge_M2[kept_M] - low_2) * scale_2 for edge_M2 in (begin_M2, end_M2))
         if self.is_flipped:

@@ -280,6 +280,7 @@ class BeamSteps:
         if self._beam.size > 1 or not len(self._sentence_A):
             return []
         sentence = self._sentence_A[0]
+        # After a first end the search may prefer a longer sequence, so what goes on is not certain any more.
         is_open = not self._done_count_S[sentence]
         length = self._length if is_open else int(self._done_length[sentence, 0])
         return [int(token) for token in self._token_AKT[0, 0, :length]]

@@ -180,6 +180,7 @@ class GnmtNetwork(StepNetwork, gluon.HybridBlock):
     def _encode(self, F: OperatorModule, source_BS: Array, length_B: Array, source_table: Any) -> Any:
         """Returns keys and values of the source, (B, S, H) each. Padding does not influence them."""
         x_SBH = self.dropout(self._embed(F, source_BS, source_table, 0))
+        # MXNet's LSTM ignores lengths on a CPU without a word: read backwards, it would begin with padding.
         reversed_SBH = F.SequenceReverse(x_SBH, length_B, use_sequence_length=True)
         backward = F.SequenceReverse(self.backward_layer(reversed_SBH), length_B, use_sequence_length=True)
         x_SBH = F.concat(self.encoder[0](x_SBH), backward, dim=2)

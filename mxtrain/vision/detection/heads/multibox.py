@@ -122,6 +122,7 @@ class MultiBoxCoding:
         """Returns the logit of each class of each anchor, (B, K N); see `BoxCoding.scores`."""
         from mxtrain.engine.backend import nd
 
+        # The odds of a probability near 1 need float64: float32 has no number between 1 - 6e-8 and 1.
         log_p_BNK = nd.log_softmax(outputs[0].astype("float64"), axis=-1).slice_axis(axis=2, begin=1, end=None)
         return log_odds(log_p_BNK).transpose((0, 2, 1)).reshape((0, -1))
 
@@ -130,6 +131,7 @@ class MultiBoxCoding:
         F = operators(F)
         logit_BNK, offset_BN4 = (F.cast(output, dtype="float32") for output in outputs[:2])
         score_BNK = F.slice_axis(F.softmax(logit_BNK, axis=-1), axis=2, begin=1, end=None)
+        # The anchors follow from the description; nothing reads those in GluonCV's files.
         anchor_1N4 = constant(F, self.anchor_N4[None], logit_BNK)
         centre_1N2, size_1N2 = F.split(anchor_1N4, num_outputs=2, axis=2)
         shift_BN2, log_scale_BN2 = F.split(offset_BN4, num_outputs=2, axis=2)

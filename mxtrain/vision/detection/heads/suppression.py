@@ -75,6 +75,7 @@ class Suppression:
         count = self._num_compared(num_classes * num_boxes)
         # As integers: float32 represents integers only up to 2^24.
         score_BC, index_BC = F.topk(F.reshape(score_BKN, shape=(0, -1)), k=count, ret_typ="both", dtype="int32")
+        # In float64 the floor of a quotient of two int32 is exact.
         index_BC = F.cast(index_BC, "float64")
         class_BC = F.floor(index_BC / num_boxes)
         return score_BC, class_BC, index_BC - class_BC * num_boxes
@@ -82,6 +83,7 @@ class Suppression:
     def _suppress(self, F: OperatorModule, score_BC: Array, class_BC: Array, box_BC4: Array, num_scores: int) -> Array:
         columns = [F.expand_dims(column, axis=2) for column in (F.cast(class_BC, "float32"), score_BC)]
         count = self._num_compared(num_scores)
+        # box_nms fills the rows behind the kept boxes with -1, which readers take for no class.
         detection_BC6 = F.contrib.box_nms(
             F.concat(*columns, box_BC4, dim=2),
             overlap_thresh=self.iou,

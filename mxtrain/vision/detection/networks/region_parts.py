@@ -29,6 +29,7 @@ def _backbone(parts: FasterRCNNParts, is_stock: bool, options: Mapping[str, Any]
     """Builds the classification network that the backbone is taken from; arguments as in `build_single_map`."""
     # GluonCV's parameter names contain a counter of networks in the process; here it always starts at 0.
     with mx.name.NameManager():
+        # As GluonCV builds them: batches of one or two images give poor statistics.
         defaults = {"use_global_stats": True} if is_stock else {}
         return gluoncv.build(parts.backbone, NUM_CLASSES_OF_BACKBONE, {**defaults, **options})
 

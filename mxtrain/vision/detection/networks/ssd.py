@@ -54,6 +54,7 @@ class Anchors(gluon.HybridBlock):
 
     def __init__(self, number: int, boxes: AnchorMap, alloc: int, **kwargs: Any) -> None:
         super().__init__(**kwargs)
+        # GluonCV's files want the anchors under a structural name; nothing else reads this array.
         self.anchors = gluon.Constant(f"anchor_{number}", boxes.grid(alloc, alloc).reshape(1, 1, alloc, alloc, -1))
 
 
@@ -78,6 +79,7 @@ class MultiBoxNetwork(gluon.HybridBlock):
         super().__init__(**kwargs)
         self._num_classes = num_classes
         largest = max(max(anchors.height, anchors.width) for anchors in maps)
+        # GluonCV's files hold the anchors of 128 x 128 places.
         alloc = 128 if largest <= 128 else 2 ** (largest - 1).bit_length()
         convolution = {"kernel": (kernel, kernel), "pad": (kernel // 2, kernel // 2)}
         with self.name_scope():
