@@ -82,7 +82,7 @@ class WeightMean:
         import numpy as np
 
         if not self.count:
-            # float64: float32 sums would lose a bit with each doubling of the members.
+            # float64: in float32 the sum would be rounded once more with each member.
             self._sums = {name: array.astype(np.float64) for name, array in weights.items()}
             self._dtypes = {name: array.dtype for name, array in weights.items()}
         else:

@@ -100,7 +100,7 @@ class NativeUpdate:
         for option in (*options_from, "rescale_grad", "clip_gradient"):
             if getattr(self, option) is not None:
                 options[option] = getattr(self, option)
-        # An id can be reused after its array is freed, so `is_of` compares the arrays themselves as well.
+        # The first array stands for all of them in the key, so `is_of` compares the others as well.
         key = (id(inputs[0]), self.factor is not None)
         update = self._bound.get(key)
         if further or update is None or not update.is_of(inputs):

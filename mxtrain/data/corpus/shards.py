@@ -338,7 +338,6 @@ class ShardWriter:
             "files": {name: file.to_json() for name, file in self._files.items()},
         }
         write_sealed(self._folder / MANIFEST, json.dumps(manifest).encode())
-        # After the manifest: a crash in between leaves both, and the manifest decides.
         (self._folder / JOURNAL).unlink(missing_ok=True)
         fsync_directory(self._folder)
 

@@ -51,7 +51,7 @@ def canonical(text: str) -> str:
     """
     if text[:1] in "tTfF" and text.lower() in TRUTH:
         return text.lower()
-    # Most cells are words: the last character spares them two regular expressions.
+    # The last character spares words two regular expressions.
     if text[-1:] not in "0123456789Z":
         return text
     whole = _WHOLE.fullmatch(text)

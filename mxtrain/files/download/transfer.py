@@ -246,7 +246,7 @@ def _append(response: requests.Response, part: Path, limits: DownloadLimits, dis
     if response.status_code == 206:
         match = re.match(r"bytes (\d+)-", response.headers.get("Content-Range", ""))
         start = int(match.group(1)) if match else -1
-        # Some proxies answer with another range: appending it would damage the part.
+        # A server may answer with another range: appending it would damage the part.
         if start != _size(part):
             part.unlink()
             raise _Interrupted("the server sent another part of the file than was requested")

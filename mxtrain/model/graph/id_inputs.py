@@ -69,7 +69,7 @@ def make_sparse(network: gluon.Block, input_shape: Shapes, least_size: int, num_
         Why each table that is as large is not, a clause each.
     """
     tables = tables_of(network)
-    # Checked before tracing, which most networks are then spared.
+    # Checked before tracing, which networks without large tables are then spared.
     if sum(table.num_rows * table.units for table in tables) < max(least_size, 1):
         return []
     try:
