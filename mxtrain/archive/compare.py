@@ -163,7 +163,7 @@ def _common(
         steps = first_row[0], second_row[0]
         if steps[0] == steps[1]:
             yield steps[0], first_row[1], second_row[1]
-        # Runs may log at other intervals: the one that is behind is read on.
+        # One file may begin later or lack rows: the one that is behind is read on.
         first_row = next(first, None) if steps[0] <= steps[1] else first_row
         second_row = next(second, None) if steps[1] <= steps[0] else second_row
 

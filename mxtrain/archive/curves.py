@@ -86,7 +86,7 @@ def rising_rows(run_dir: str) -> Iterator[Row]:
     try:
         for row in read_rows(os.path.join(run_dir, ROWS_FILE), MAX_READ_BYTES):
             step = row.get("step")
-            # Steps fall again where a killed run had written rows behind its last checkpoint.
+            # A resumed run cuts later rows off, so steps fall only in a damaged file, or one that is no run's.
             if isinstance(step, int) and not isinstance(step, bool) and step >= last:
                 last = step
                 yield row

@@ -71,6 +71,7 @@ def last_rows(run_dir: AnyPath) -> List[Dict[str, Any]]:
     end of the file."""
     try:
         with open_regular(os.path.join(run_dir, ROWS_FILE)) as (stream, size):
+            # The first line after this position is cut off in most cases, and is then skipped as no JSON object.
             stream.seek(max(0, size - _LAST_BYTES))
             lines = [line + b"\n" for line in stream.read(_LAST_BYTES).split(b"\n")[:-1]]  # complete ones
     except OSError:

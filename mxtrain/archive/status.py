@@ -92,6 +92,7 @@ def _text(value: Json) -> str:
 
 
 def _integer(value: Json) -> Optional[int]:
+    # True is an instance of int.
     return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 

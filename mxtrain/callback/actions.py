@@ -227,6 +227,7 @@ class WeightAveraging(Action):
         begin = run.epoch_origin if self._spec.unit == "epochs" else 0
         self._start = max(begin + round(self._spec.start * per_unit), 1)
         self._every = self._spec.every_steps or run.steps_per_epoch
+        # Checkpoints hold arrays without devices, and the weights of a pipeline are on several.
         self._devices = {name: array.context for name, array in run.weights.arrays.items()}
         if self._start >= total_steps:
             raise ConfigError(

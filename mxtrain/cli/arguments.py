@@ -91,6 +91,7 @@ def parse(arguments: Sequence[str], reads_checkpoint: bool = False, trains: bool
         "--trust-code", action="store_true", help="eval and predict: run whatever code the checkpoint names"
     )
     parser.add_argument("--dry-run", action="store_true", help="train: estimate memory and time, and train nothing")
+    # Hydra makes the parser. argparse's own class would print the usage and exit.
     parser.__class__ = _Parser
     options, unknown = parser.parse_known_intermixed_args(list(arguments))
     for flag in unknown:

@@ -71,6 +71,7 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _json_of(item: Removable) -> JsonObject:
+    # A run may have thousands of files, and the path says which are meant.
     return {name: value for name, value in asdict(item).items() if name != "files"}
 
 

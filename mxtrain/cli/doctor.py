@@ -54,6 +54,7 @@ def run(argv: Sequence[str]) -> int:
     try:
         options, others = parser.parse_known_args(list(argv))
     except SystemExit as leaving:
+        # argparse leaves by SystemExit after --help.
         return int(leaving.code or 0)
     if others:
         near = did_you_mean(others[0], FLAGS)

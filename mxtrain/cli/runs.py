@@ -176,5 +176,6 @@ def _next_steps(kept: Sequence[ListedRun], best: Optional[ListedRun]) -> List[Tu
 
 
 def _place(one: ListedRun) -> str:
+    # A path with `=`, or that begins so, would be taken for an override or a flag.
     path = os.path.relpath(one.path) if not os.path.isabs(one.path) else one.path
     return shlex.quote(on_one_line(f"./{path}" if "=" in path or path.startswith(("+", "~", "-")) else path))

@@ -73,6 +73,7 @@ def _typed(run_dir: Path) -> List[str]:
     except (OSError, ValueError):
         return []
     words = argv if isinstance(argv, list) else []
+    # The command is printed, and meta.json may be a stranger's: words must not control the terminal.
     return [word for word in words if isinstance(word, str) and word.isprintable()]
 
 

@@ -33,6 +33,7 @@ def bundled(entry: str) -> Dict[str, bytes]:
         assert origins.setdefault(file, name) == name, f"{entry}: {name} and {origins[file]} are both {file}"
         if file in contents:
             continue
+        # The line of an import is changed in place, so that lines of tracebacks are those of the module.
         text, imported = _rewritten(_source(name))
         contents[file] = text.encode()
         waiting += imported

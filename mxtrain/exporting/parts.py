@@ -54,6 +54,7 @@ def write_part(folder: Path, name: str, part: ExportedPart, metadata: Mapping[st
     graph = OnnxGraph(part.symbol, part.parameters, inputs, probes, CONVERTERS)
     write_model(folder, graph.model(part.outputs, metadata), f"{name}.onnx")
     try:
+        # The written file is loaded, and not the model in memory, because the file is what is proven.
         session = load_session(str(folder), name=f"{name}.onnx")
         errors = errors_of(session, part.cases)
     except UnusableFolder as error:

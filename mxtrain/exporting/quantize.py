@@ -159,7 +159,6 @@ def _prepare(source: Path, target: Path) -> None:
     import onnx
     from onnxruntime.quantization.shape_inference import quant_pre_process
 
-    # The first attempt folds more; the second is for networks in which it makes operators that only onnxruntime knows.
     for skip in (False, True):
         quant_pre_process(str(source), str(target), skip_symbolic_shape=True, skip_optimization=skip)
         if all(node.domain in PLAIN for node in onnx.load(target, load_external_data=False).graph.node):

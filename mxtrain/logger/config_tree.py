@@ -134,6 +134,7 @@ def changed_settings(node: Config, always_shown: Sequence[str] = ()) -> Dict[str
     for key, value in node.items():
         if key == "_target_":
             continue
+        # Compared with the class and not with the composed defaults: another composition takes as long as the first.
         default = _plain(fields[key].default) if key in fields else None
         if isinstance(value, Mapping) and isinstance(default, Mapping):
             value = {name: entry for name, entry in value.items() if default.get(name) != entry}

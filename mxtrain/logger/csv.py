@@ -68,6 +68,7 @@ def prepare_table(path: Path, columns: Sequence[str], step: int) -> list[str]:
     """
     try:
         data = read_regular(path) if path.exists() else b""
+        # A killed process may have written a part of its last line.
         complete_lines = data[: data.rfind(b"\n") + 1]
         lines = split_lines(complete_lines.decode("utf-8", "replace"))
         old_columns = next(csv.reader(lines[:1]), [])

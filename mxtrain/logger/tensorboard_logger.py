@@ -191,6 +191,7 @@ def metric_tags(run: RunInfo) -> List[str]:
 def histograms_of(parameters: Mapping[str, np.ndarray]) -> Iterator[Summary]:
     """Yields one histogram per parameter over its finite values, since NaN and infinity have no bin."""
     for name, array in parameters.items():
+        # Sums of squares of float16 would overflow.
         values = np.asarray(array, dtype=np.float64).ravel()
         values = values[np.isfinite(values)]
         if values.size:

@@ -269,7 +269,7 @@ class ExportedRecommender:
         """
         score_I = score_I.copy()
         score_I[request.has_H] = -np.inf
-        # A user who has nearly all items gets fewer recommendations, and none that he has.
+        # A user who has nearly all items gets fewer recommendations, and none that is in the history.
         best = [int(k) for k in np.argsort(-score_I, kind="stable")[:TOP] if score_I[k] > -np.inf]
         items = [{"item": self.catalog.items[k], "score": round(float(score_I[k]), 6)} for k in best]
         return {"user": request.name, "items": items}

@@ -82,6 +82,7 @@ class RankReport(CollectingReport):
     def _baseline_rows(self, measured: Interactions, candidate_NC: np.ndarray) -> List[Row]:
         train_items = self._source.train_items
         rows = [self._row("popularity", *baselines.ranks_of(baselines.popularity(train_items), measured, candidate_NC))]
+        # Neighbours need a number for each pair of items.
         if train_items.num_items > baselines.MOST_ITEMS:
             return [*rows, (f"no item neighbours, for more than {baselines.MOST_ITEMS:,} items", "", "", "", "")]
         scores = baselines.item_neighbours(train_items)

@@ -67,6 +67,7 @@ def read_pairs(path: Path, rows: NumberedRows, columns: Columns, findings: Findi
     """
     users: Dict[str, int] = {}
     items: Dict[str, int] = {}
+    # Arrays of C numbers: lists of Python's would take gigabytes for 20 million ratings.
     user_P, item_P, rating_P, time_P, number_P = array("l"), array("l"), array("f"), array("d"), array("l")
     for number, cells in rows:
         user, item, *numbers = (cell.strip() for cell in cells)

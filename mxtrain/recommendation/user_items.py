@@ -29,6 +29,7 @@ class UserItems:
 
     def __init__(self, user_P: np.ndarray, item_P: np.ndarray, num_users: int, num_items: int) -> None:
         self.num_users, self.num_items = num_users, num_items
+        # One integer for each pair: `unique` sorts by user and item, and removes duplicates.
         key_P = np.unique(user_P.astype(np.int64) * num_items + item_P)
         self.user_P, self.item_P = (part.astype(np.int32) for part in np.divmod(key_P, num_items))
         self.begin_U = np.searchsorted(self.user_P, np.arange(num_users + 1))
@@ -84,6 +85,7 @@ class UserItems:
             Items (B, count).
         """
         missing_B = self.num_items - self.count_U[user_B]
+        # In float32, the product with a limit could round up to the limit.
         random_BN = uniform_rows(seed, 0, user_B, draw, count).astype(np.float64)
         number_BN = np.empty((len(user_B), count), np.int64)
         for row, missing in enumerate(missing_B.tolist()):

@@ -166,6 +166,7 @@ class Batcher:
                 self._drop_ended()
                 if not self._waiting:
                     return await self._collect()
+        # The oldest request decides the shape of the batch, so a rare shape does not wait for ever.
         first = self._waiting.popleft()
         jobs, rows = [first], first.rows
         skipped: List[WaitingRequest] = []

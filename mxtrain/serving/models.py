@@ -115,6 +115,7 @@ class ServedModel:
         arrays = standalone.read_arrays(folder)
         cases = standalone.proven_cases(self.session, arrays)
         if check:
+            # onnxruntime takes other kernels on other processors, so the proof is repeated where the network is served.
             unordered = self.signature.get("order_dependent", ())
             self._check(standalone.errors_of(self.session, cases, unordered))
             for part, session in self.parts.sessions.items():

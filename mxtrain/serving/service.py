@@ -211,6 +211,7 @@ class Service:
             return await self._compute(batcher, read.inputs, request)
         found: List[Arrays] = []
         inputs: Optional[Arrays] = read.inputs
+        # The parts wait in the queue like other requests, so that one user's items do not hold up all clients.
         rest = iter(read.rest)
         try:
             with TimeLimit(self.settings.timeout_s):

@@ -111,6 +111,7 @@ def _fields_of(body: bytes, header: str) -> List[Tuple[Message, bytes]]:
         raise RequestError(400, "the form has no boundary in its Content-Type.")
     delimiter = b"\r\n--" + boundary.encode()
     fields: List[Tuple[Message, bytes]] = []
+    # The first delimiter may be at the beginning of the body, without a line break before it.
     position = (b"\r\n" + body).find(delimiter)
     while position >= 0:
         begin = position + len(delimiter) - 2  # in `body`, which has no line break before it

@@ -55,6 +55,7 @@ class Criteo(FeatureFiles):
                 "tail -n +2 FILE > NEW."
             )
         if not with_target:
+            # Files to predict for may lack the label, and then all columns begin one earlier.
             begin = len(cells) - len(NAMES)
         # Empty cells at the end of a line are missing values, and not further columns.
         is_long = len("\t".join(cells).rstrip("\t").split("\t")) > 1 + len(NAMES)

@@ -73,6 +73,7 @@ class Classification(Task):
         """Returns class probabilities, (B, K)."""
         from mxtrain.engine.backend import nd
 
+        # In 16 bits, probabilities have two or three digits, and many would be equal.
         return nd.softmax(outputs[0].astype("float32"))
 
     def row(self, signature: Signature, prediction: np.ndarray, top_k: int) -> Mapping[str, Json]:

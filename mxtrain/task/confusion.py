@@ -50,6 +50,7 @@ def per_class(
     samples."""
     from sklearn.metrics import precision_recall_fscore_support
 
+    # Without `zero_division` scikit-learn warns about each class without predictions.
     precision, recall, f1, support = precision_recall_fscore_support(
         label_N, predicted_N, labels=np.arange(len(class_names)), zero_division=0
     )

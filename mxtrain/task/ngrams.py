@@ -53,6 +53,7 @@ class KneserNey:
         keys, firsts = [], []
         for length in range(1, order + 1):
             context = numbers[-1][:-1] if length == 1 else numbers[-1]
+            # Context and token as one integer: sorting integers is faster than sorting rows.
             key = context[: len(token_N) - length + 1] * vocab_size + token_N[length - 1 :]
             key_U, first_U, number = np.unique(key, return_index=True, return_inverse=True)
             keys.append(key_U)

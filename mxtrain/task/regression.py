@@ -65,6 +65,7 @@ class Regression(Task):
         """Returns the function that decodes predictions, (B,), in the unit of the targets."""
 
         def decode(outputs: Tuple[NDArray, ...], batch: Batch) -> NDArray:
+            # Not a layer of the network: in float16, targets such as 300,000 would be infinite.
             return self.decode(outputs, batch) * signature.target_std + signature.target_mean
 
         return decode if signature.scales_targets else self.decode

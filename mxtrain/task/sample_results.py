@@ -193,6 +193,7 @@ class SampleResults:
 
     def _keep(self, index: int, cells: Cells) -> None:
         loss = float(cells[LOSS])
+        # NaN has no order in a heap and counts as the worst; indices are unique, so dicts are never compared.
         item = (np.inf if loss != loss else loss, -index, cells)
         if len(self._heap) < NUM_WORST:
             heapq.heappush(self._heap, item)

@@ -65,6 +65,7 @@ class PatientStream(io.TextIOBase):
             action()
             return True
         except BrokenPipeError as error:
+            # A reader that has left does not come back, while a full disk may have room again.
             self.failure = self.failure or error
             self._discard()
         except OSError as error:  # disk full, terminal gone

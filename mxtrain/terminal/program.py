@@ -69,4 +69,5 @@ def _is_active() -> bool:
 def _is_on_path(name: str, folder: str) -> bool:
     """Returns True if a shell finds this program in this folder first."""
     path = shutil.which(name)
+    # By real paths, since the folder of an environment may be a link.
     return path is not None and os.path.realpath(os.path.dirname(os.path.abspath(path))) == os.path.realpath(folder)

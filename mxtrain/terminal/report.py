@@ -155,6 +155,7 @@ def next_commands(
     run_path = shlex.quote(f"./{run_path}" if "=" in run_path or run_path.startswith(("+", "~", "-")) else run_path)
     code_options = "".join(f" {shlex.quote(word)}" for word in code_arguments(command.words))
     loggers = (config.get("logger") or {}).values()
+    # The checkpoint of step 0 has the initial weights, which nobody evaluates.
     is_trained = result.checkpoint is not None and Path(result.checkpoint).name != "step-00000000"
     commands: List[Tuple[str, str]] = []
     if any(str(logger.get("_target_", "")).endswith(".TensorBoard") for logger in loggers):
@@ -184,7 +185,9 @@ def _resume_command(result: Result, run_dir: Path, command: CommandLine) -> Tupl
     """Returns the command that resumes the run in its directory, without the limit that ended it."""
     ended_by = result.cause.partition("=")[0] if result.exit_code == EXIT_BUDGET else ""
     budgets = ("trainer.max_steps", "trainer.epoch_budget")
+    # Without max_epochs, no limit would be left if this one were left out.
     is_budget_spent = ended_by in budgets and "trainer.max_epochs=null" not in command.overrides
+    # With it, the command would set this run aside and begin anew.
     omitted = ["checkpoint.resume=never", *([f"{ended_by}="] if is_budget_spent else [])]
     command_text = _edited_command(command, omitted, f"hydra.run.dir={_hydra_value(_relative(run_dir))}")
     return ("go on with this run" if result.checkpoint else "try again"), command_text

@@ -78,6 +78,7 @@ def _padded(lines: Sequence[Sequence[str]]) -> Iterator[str]:
     for line in lines:
         cells: List[str] = []
         for cell, width, is_number in zip(line, widths, are_numbers):
+            # Letters of East Asian scripts are two columns wide.
             blanks = " " * (width - cell_len(cell))
             cells.append(blanks + cell if is_number else cell + blanks)
         yield "  ".join(cells).rstrip()

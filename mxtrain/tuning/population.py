@@ -86,7 +86,7 @@ def members_at(
         ranked = sorted(range(len(members)), key=lambda i: _badness(reported[i][budget], description, i))
         count = max(1, len(members) // QUARTER)
         best, worst = ranked[:count], ranked[-count:]
-        # Sources are members as they were before this rung: a bad member never copies from one that was just replaced.
+        # A source counts for one rung: members that continue their own checkpoint must not take one over again.
         before_members = [replace(member, source=None) for member in members]
         members = list(before_members)
         for number in worst:

@@ -211,7 +211,7 @@ class Worker:
                 return self._start(frozen.number, self._study.adopt(frozen), claim, sorted(frozen.intermediate_values))
         if len(trials) >= total:
             return None
-        # The trial is locked before it exists in the storage, where another worker could take it at once.
+        # Locked first: the next worker takes any trial in the storage that nobody has locked.
         claim = self._folder.claim(len(trials))
         claim.acquire()
         return self._start(len(trials), self._create(len(trials)), claim, [])

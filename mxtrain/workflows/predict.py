@@ -408,6 +408,7 @@ def write_file(path: Path, content: bytes) -> None:
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
+        # Not synced: predictions can be computed again, and an fsync for each of thousands of files takes long.
         replace_file(path, content, durable=False)
     except OSError as error:
         raise explain(str(path), error, "written") from error

@@ -84,6 +84,7 @@ def _push(path: Path, tracker: Tracker) -> PushResult:
     status = _object_in(path / STATUS_FILE)
     metrics = status.get("metrics")
     step = status["step"] if type(status.get("step")) is int else 0
+    # A killed run still says that it is running, which is no way in which a run of a tracker ends.
     state = status.get("state") if status.get("state") in STATES else "interrupted"
     start_ms, ms_per_step = _times_of(path, status, step)
     before = Position.read(path, tracker.service, tracker.shown_destination)

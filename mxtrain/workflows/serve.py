@@ -178,6 +178,7 @@ def open_server(
         from mxtrain.serving.server import InferenceServer, bind
     except ImportError as error:
         raise ConfigError(missing_message(error, "serve", "serve")) from error
+    # An address that is in use is reported before runs are exported and proofs repeated, which may take minutes.
     listener = opened.enter_context(bind(settings))
     models = [load_model(name, folder, settings, opened, note, shown) for name, folder in folders.items()]
     return InferenceServer(models, settings, token, listener)

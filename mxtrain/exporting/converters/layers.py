@@ -226,7 +226,7 @@ def up_sampling(call: OperatorCall) -> str:
     if call.text("sample_type") != "nearest" or len(call) > 1:
         raise call.unsupported("with another sample_type than nearest")
     scale = call.number_of("scale")
-    # "asymmetric" with "floor" repeats each pixel, as MXNet does; ONNX's defaults would shift by half a pixel.
+    # "asymmetric" with "floor" takes the pixel x // scale, which is how MXNet repeats pixels.
     scales = call.graph.constant(np.array([1, 1, scale, scale], np.float32))
     return call.add(
         "Resize",

@@ -50,6 +50,7 @@ def manifest(name: str, storage: str, size: int) -> Dict[str, Any]:
                 "timeout": TIMEOUT_S,
                 "model": {
                     "modelFormat": {"name": "onnx", "version": "1"},
+                    # Triton, so that this manifest and Triton's own configuration describe the same repository.
                     "runtime": RUNTIME,
                     "protocolVersion": "v2",
                     "storageUri": storage,
