@@ -213,11 +213,13 @@ def prepare_texts(
     Raises:
         DataError: a file cannot be read, or changes while it is read.
     """
+    # `data check` keeps nothing, so what it prepares needs no key.
     contents = [] if findings.keeps_going else contents_of(files)
 
     def write(writer: ShardWriter, advance: Advance) -> JsonObject:
         write_texts(records(), num_columns, writer, advance)
         for content in contents:
+            # What was read of a file that changed meanwhile must not be kept under the hash of its old content.
             content.require_unchanged()
         return facts()
 
@@ -232,6 +234,7 @@ def prepare_texts(
 
 def _content_keys(contents: Sequence[FileContent]) -> Json:
     """Returns the SHA-256 of each file, and whether it is compressed."""
+    # The name decides whether a file is unpacked, and the hash does not know names.
     return [[content.sha256, Path(content.path).suffix == GZIP] for content in contents]
 
 

@@ -182,6 +182,7 @@ def read_running_text(files: Sequence[Path], layout: TextLayout, findings: Findi
             for line, text in readable_records(file, _records_of(file, layout, usual, longest, findings), findings):
                 yield TextRecord([text], line, number)
 
+    # The lengths of pieces belong to the key, because they decide where texts are cut.
     shards = prepare_texts("running", files, [*layout, usual, longest], 1, records, findings)
     if not len(shards):
         raise DataError(f"{name_of(files)}: there is no text; give .txt or .tokens files, or folders of them.")

@@ -150,6 +150,7 @@ def encode_words(tokenizer: BaseTokenizer, words: Sequence[str], room: int) -> T
     unknown = tokenizer.special.unknown
     token_F = np.append(token_F, (tokenizer.special.pad or 0) if unknown is None else unknown).astype(np.int32)
     begin_D = np.where(count_D > 0, begin_D, len(token_F) - 1)
+    # A word that the tokenizer drops keeps one token, the unknown one: else no metric would count it.
     count_D = np.clip(count_D, 1, room)
     number_W = np.fromiter((word_number[word] for word in words), np.int64, len(words))
     count_W = count_D[number_W]

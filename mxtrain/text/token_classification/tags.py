@@ -38,6 +38,7 @@ def parse_tag(tag: str) -> TagParts:
     if tag == OUTSIDE:
         return TagParts(OUT, "")
     prefix, hyphen, kind = tag.partition("-")
+    # BILOU is BIOES in other letters, so entities stay the same.
     prefix = BILOU.get(prefix, prefix)
     if not hyphen or not kind or prefix not in PREFIXES[1:]:
         raise ValueError(tag)
@@ -142,6 +143,7 @@ def find_entities(code_W: np.ndarray, sentence_W: np.ndarray) -> Entities:
     before_W = np.where(is_new_W, OUT, np.concatenate([[OUT], prefix_W[:-1]]))[: len(code_W)]
     differs_W = np.where(before_W == OUT, True, type_W != np.concatenate([[-1], type_W[:-1]])[: len(code_W)])
     inside_W = prefix_W != OUT
+    # As in conlleval, an entity also begins where a tag cannot go on with the one before.
     begins_W = inside_W & (np.isin(prefix_W, (BEGIN, SINGLE)) | np.isin(before_W, (OUT, END, SINGLE)) | differs_W)
     begin_E = np.flatnonzero(begins_W)
     # An entity ends at the next entity, at the next O, or at the end of its sentence.

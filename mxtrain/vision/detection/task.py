@@ -157,6 +157,7 @@ class Detection(Task):
             detection_BN6: NDArray = coding.decode(outputs)  # type: ignore[assignment]  # of arrays
             if batch.meta is None:
                 return detection_BN6
+            # With masks meta is an array of objects, whose last column holds codes.
             meta_B4 = batch.meta[:, :4].astype("float64")
             size_B2, fitted_B2 = meta_B4[:, 1::-1], meta_B4[:, :1:-1]  # (width, height), as x before y in boxes
             scale_B2 = fitted_B2 / size_B2
@@ -224,6 +225,7 @@ class Detection(Task):
     def shown(self, prediction: np.ndarray) -> np.ndarray:
         """Returns the detections above the score threshold whose box has an area after rounding to 0.01 pixels."""
         left, top, right, bottom = prediction[:, 2:6].round(2).T
+        # The rounded edges decide, because they are what a row shows.
         has_area = (right > left) & (bottom > top)
         return prediction[(prediction[:, 0] >= 0) & (prediction[:, 1] >= self.score_threshold) & has_area]
 

@@ -374,6 +374,7 @@ class _VocBoxes:
             self._refused.append(Problem(NOT_A_NUMBER, place, fact, "Write 0 or 1."))
             return
         flags = Flag.DIFFICULT * is_difficult
+        # VOC counts pixels from 1, and the last pixel belongs to the box.
         self._rows.append((index, left - 1, top - 1, right, bottom, number, flags, voc_object.number))
         self._locations.append((str(path), voc_object.line))
 
@@ -410,6 +411,7 @@ class _VocBoxes:
         for index, size in self._sizes.items():
             size_P2[index] = size
         image_R, edge_R4 = array_R8[:, 0].astype(np.int64), array_R8[:, 1:5]
+        # The numbers as they are in the file, from which 1 was taken above.
         if are_normalized(edge_R4 + [1, 1, 0, 0]):
             raise DataError(
                 f"{DataPlace(*self._locations[0])}: the boxes of this file and of all others seem to be shares of "

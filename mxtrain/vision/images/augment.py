@@ -98,6 +98,7 @@ def mix_batch(
     if not is_mixup_B.all():
         cut_B = np.flatnonzero(~is_mixup_B)
         index = index_B[cut_B]
+        # The root, because the share is one of areas.
         side = np.sqrt(1.0 - beta(seed, epoch, index, augment.cutmix))
         box_height, box_width = (side * height).astype(np.int64), (side * width).astype(np.int64)
         top = integers(seed, epoch, index, VisionDraw.MIX_TOP, height)
@@ -109,6 +110,7 @@ def mix_batch(
     probability_BK = np.zeros((len(index_B), num_classes), np.float32)
     row_B = np.arange(len(index_B))
     probability_BK[row_B, label_B] = weight_B
+    # Added, because both images may be of one class.
     probability_BK[row_B, other_label_B] += (1.0 - weight_B).astype(np.float32)
     return mixed_BCHW, probability_BK
 

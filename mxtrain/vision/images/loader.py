@@ -105,6 +105,7 @@ class Loader(BatchLoader):
             numbers: numbers of the batches in the epoch, N.
         """
         interval_N = np.asarray(numbers, np.int64) // self._scale_interval
+        # The number of the batch decides on its size: workers that read parts of one batch must agree.
         index_N = integers(self.seed, epoch, interval_N, VisionDraw.IMAGE_SIZE, len(self._readers))
         return [self._readers[index] for index in index_N.tolist()]
 
@@ -132,6 +133,7 @@ class Loader(BatchLoader):
             while pending:
                 yield join([future.result() for future in pending.popleft()])
         finally:
+            # A consumer that stops early must not wait for images that nobody reads.
             for futures in pending:
                 for future in futures:
                     future.cancel()

@@ -37,6 +37,7 @@ def typical_side(encoded: EncodedImages, largest: int, side_of: Callable[[Shape]
         sides.append(side_of((height, width)))
     if not sides:
         return largest
+    # median_high is a side that occurs, never the half between two.
     median = statistics.median_high(sides)
     side = min(-(-median // MULTIPLE) * MULTIPLE, largest)
     kind = "shorter" if side_of is min else "longer"

@@ -93,6 +93,7 @@ class Bitmap:
         left, top, right, bottom = (
             min(max(edge, 0.0), float(limit)) for edge, limit in zip(window, (width, height, width, height))
         )
+        # Pillow takes means of bytes, so the mask is 0 and 255, and half of a square is 128.
         image = Image.fromarray(self._mask_hw.astype(bool).astype(np.uint8) * 255)
         resized = image.resize((side, side), Image.Resampling.BOX, box=(left, top, right, bottom))
         return np.asarray(resized) >= 128

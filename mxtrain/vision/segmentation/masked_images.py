@@ -68,6 +68,7 @@ class MaskAnnotations(Annotations):
 
     def follow(self, label: np.ndarray, step: GeometryStep) -> np.ndarray:
         """Transforms the mask of a sample; see `Annotations.follow`."""
+        # OpenCV's warpAffine takes int16, and neither int32 nor int64.
         mask_1HW = label.astype(np.int16)[None]
         return warp(mask_1HW, step.matrix_23, step.size, np.array([IGNORED]), is_nearest=True)[0].astype(label.dtype)
 
@@ -253,6 +254,7 @@ class MaskedImages(EncodedImageSource):
         image = self.open(index)
         width, height = image.size
         mask = self._mask_image(index, image.size)
+        # In training, too, images are fitted first: training and evaluation see things at the same size.
         fitted_height, fitted_width = fit_into_frame(height, width, self.frame)
         sizes = (height, width, fitted_height, fitted_width)
         if draws_4 is None:

@@ -94,6 +94,8 @@ def anchor_maps(
     scale = 1.0 if as_given else math.sqrt(image_height * image_width) / base_size
     maps = []
     for number, (height, width) in enumerate(map_sizes):
+        # GluonCV's steps are not scaled: a step is what the convolutions make of it, and half of it in an image of half
+        # the side would leave three quarters of the image without boxes.
         step = (steps[number],) * 2 if as_given else (image_height / height, image_width / width)
         pair = (sizes[number] * scale, sizes[number + 1] * scale)
         shapes = shapes_of_map(*pair, ratios[number], lite, number == 0)

@@ -68,7 +68,7 @@ def build(
         f"yolo_outputs.{number}.prediction": ClassRows(output._num_anchors, NUM_BOX_VALUES) for number, output in heads
     }
     network.scored_maps = tuple(f"yolo_blocks.{number}.tip" for number in range(len(stages)))
-    # A file's anchors and offsets are not loaded: they may be of another size of images.
+    # When a file is loaded, these stay what the description says.
     network.computed = tuple(
         f"yolo_outputs.{number}.{kind}" for number in range(len(stages)) for kind in ("anchors", "offsets")
     )

@@ -85,6 +85,7 @@ class Blur(Transform):
         import cv2
 
         sigma = draw.uniform(*self.sigma)
+        # Three deviations to each side hold 99.7 % of a Gaussian.
         side = 2 * math.ceil(3 * sigma) + 1
         return image.with_pixels(_in_cv2(lambda array: cv2.GaussianBlur(array, (side, side), sigma), image.pixels))
 
@@ -142,10 +143,12 @@ def recoloured(image_CHW: np.ndarray, colour_34: np.ndarray) -> np.ndarray:
     if len(image_CHW) == 1:  # grey: hue and saturation have no effect
         colour_34 = np.array([[colour_34[0, :3].sum(), colour_34[0, 3]]])
     changed_CHW = _in_cv2(lambda array_HWC: cv2.transform(array_HWC, colour_34), image_CHW)
+    # OpenCV clips bytes itself.
     return changed_CHW if image_CHW.dtype == np.uint8 else changed_CHW.clip(0, 255)
 
 
 def _in_cv2(change: Callable[[np.ndarray], np.ndarray], image_CHW: np.ndarray) -> np.ndarray:
     """Applies a function of OpenCV, which expects channels last, and drops the axis of a single channel."""
     array_HWC = np.ascontiguousarray(image_CHW.transpose(1, 2, 0))
+    # OpenCV drops the axis of a single channel.
     return change(array_HWC).reshape(array_HWC.shape).transpose(2, 0, 1)
