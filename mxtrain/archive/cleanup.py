@@ -237,7 +237,7 @@ def _superfluous(run: ListedRun) -> List[Place]:
     except CheckpointError:
         return []
     kept = choose_kept(checkpoints, keep_last=1, keep_top=1)
-    # A checkpoint may lack the metric by which `choose_kept` ranks; status.json also names the best step.
+    # Checkpoints are ranked by the metric in them; if status.json names another step, both stay.
     kept |= {entry.path for entry in entries if entry.step == run.status.best_step}
     return [entry for entry in entries if entry.path not in kept and not entry.path.is_symlink()]
 

@@ -192,6 +192,7 @@ def find_run_dirs(folder: str) -> Iterator[str]:
             yield path
             continue
         subfolders = [entry.path for entry in listed if not entry.name.startswith(".") and _is_folder(entry)]
+        # Reversed, since `pop` takes the last one: runs are found in the order of their names.
         pending.extend(sorted(subfolders, reverse=True))
 
 

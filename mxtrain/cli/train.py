@@ -26,6 +26,7 @@ COMMAND = Command(
 
 def run(arguments: Sequence[str]) -> int:
     """Trains, or runs a sweep, or prints what a flag asks for; returns the exit code."""
+    # Removed, so that processes that this one starts do not take it for theirs.
     script = os.environ.pop(SCRIPT, None)
     parsed = given_arguments.parse(arguments, trains=True)
     if script is not None:

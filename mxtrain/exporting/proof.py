@@ -302,6 +302,7 @@ class DisturbedStrategy(StrategyView):
         array = output.asnumpy()
         if array.dtype.kind != "f":
             return output
+        # Errors of the proof are relative to the largest number of an output, so the noise is, too.
         limit = self._error * float(np.abs(array).max(initial=0.0))
         return nd.array(array + self._draw.uniform(-limit, limit, array.shape), dtype=array.dtype)
 

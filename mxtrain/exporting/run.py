@@ -133,8 +133,7 @@ def choose_sizes(
                 raise DiffersAtOtherSizes("export: the outputs of onnxruntime and MXNet differ for other sizes.")
             return Candidate(graph, inputs, cases, model, session), _why_fixed(wanted, inputs, reason)
         except (ShapeNotExpressible, DiffersAtOtherSizes, mx.MXNetError) as error:
-            # The first failure explains why the size that was wished for is fixed; the last one explains a failed
-            # export.
+            # The first failure says why a size is fixed, and the last one why nothing can be exported.
             reason = reason or error
             last = error
     assert last is not None, "there is at least one choice"

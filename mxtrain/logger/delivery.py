@@ -216,6 +216,7 @@ class Delivery:
             self._thread.join(0.1)
         if self._thread.is_alive():
             self.error = self.error or f"no answer for {self._patience_s:g} s"
+            # The thread may wait for an answer, and only the end of the process ends that.
             self._process.kill()
             self._thread.join(_KILL_S)
         if not self.error and not self._dropped:

@@ -146,6 +146,7 @@ class TrackerSession:
 
     def _send(self, points: List[Point]) -> None:
         if points:
+            # Written before the request: after a kill in between, nobody knows whether the service has these points.
             self._position.begin(points)
             self._write_position()
             self._send_pending()

@@ -171,6 +171,7 @@ class Recommendation(Task):
         for user, item, score_I in zip(samples.user_N.tolist(), samples.item_N.tolist(), predictions):
             names = samples.catalog.items
             owned = _ITEMS.join(names[index] for index in samples.train_items.items_of(user)[:_SHOWN_ITEMS].tolist())
+            # Not `>=`: comparisons with NaN are False, and NaN must count against the item.
             rank = int((~(score_I < score_I[item])).sum())
             first = _ITEMS.join(name for name, _ in _first(signature, score_I, _SHOWN_ITEMS))
             rows.append((samples.catalog.users[user], owned, f"{names[item]} ({rank})", first))

@@ -54,6 +54,7 @@ class Episodes:
     @classmethod
     def from_seed(cls, maker: EnvironmentFactory, spaces: Spaces, count: int, seed: int, draw: int) -> Episodes:
         """Builds `count` episodes, whose seeds are a function of `seed` and `draw`."""
+        # 31 bits, since some environments take seeds as signed 32-bit integers.
         return cls(maker, spaces, (bits(seed, 0, np.arange(count), draw) >> np.uint64(33)).astype(np.int64))
 
     def __len__(self) -> int:

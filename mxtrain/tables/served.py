@@ -65,6 +65,7 @@ class RowReader:
     def read(self, body: bytes, media_type: str, limits: BodyLimits) -> ReadBody:
         """See `BodyReader.read`."""
         rows: List[Dict[str, np.ndarray]] = []
+        # A new one for each body, because it counts the values that training has not seen.
         encoder = exported_rows.RowEncoder(self._signature)
         try:
             for place, cells in self._rows(body, media_type, encoder.names):
@@ -110,6 +111,7 @@ def _typical_cell(column: Mapping[str, Any]) -> Any:
     """Returns a cell for the example: the mean of a column of numbers, and the first value of a category."""
     if column["kind"] == "number":
         mean = float(column.get("mean", 0.0))
+        # The signature may be a stranger's, and expm1 overflows for large numbers.
         mean = math.expm1(min(mean, 80.0)) if column.get("log") else mean
         return float(f"{mean:.3g}")
     return next(iter(column.get("vocabulary", ())), "...")

@@ -82,6 +82,7 @@ class TabularClassification(Task):
         import numpy as np
 
         names, score = signature.class_names, sample.prediction
+        # Two classes have one score; beside a 0 for the first class, the softmax is its sigmoid.
         share_K = probabilities_of(np.array([0.0, score]) if len(names) == 2 else score)
         return class_result(names, sample.targets[0], share_K)
 

@@ -94,6 +94,7 @@ class KneserNey:
             sum_N = np.where(has_context_N, order.sum_C[context_N], 0)
             backoff_N = order.discount * order.different_C[context_N]
             interpolated_N = (np.maximum(count_N - order.discount, 0) + backoff_N * result_N) / np.maximum(sum_N, 1)
+            # After a context that training has not seen, the probability of the lower order stays.
             result_N = np.where(sum_N > 0, interpolated_N, result_N)
             ngram_N = np.where(is_counted_N, place_N, UNKNOWN)
             number_N = np.concatenate([[UNKNOWN], ngram_N[:-1]])

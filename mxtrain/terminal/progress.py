@@ -64,6 +64,7 @@ class ProgressDisplay(WorkProgress):
 
         self._console = open_console(stream or sys.stderr)
         self._quiet_s = quiet_s
+        # Lines in a file stay, while a bar replaces itself.
         self._interval_s = refresh_s if self._console.is_terminal else plain_interval_s
         self._what, self._total, self._done, self._began_s = "", 0, 0, time.monotonic()
         self._is_over = threading.Event()

@@ -86,6 +86,7 @@ def build_grid(space: Space, seed: int) -> optuna.samplers.BaseSampler:
     import optuna
 
     grid = space.grid()
+    # RandomState takes seeds of 32 bits. Its stream is fixed, so all workers and versions of NumPy have the same order.
     order = np.random.RandomState(seed % 2**32).permutation(len(grid))
 
     class GridByNumber(optuna.samplers.BaseSampler):

@@ -53,6 +53,7 @@ def first_rung(settings: TuneSettings, max_epochs: Optional[int], val_interval: 
         val_interval: validations are this many epochs, or steps with `min_steps`, apart; 1 if they use another unit.
     """
     parts = 10 if has_even_rungs(settings) else settings.reduction**2
+    # Without a length, the last of three rungs of successive halving is the whole run.
     length = settings.min_steps or settings.min_epochs or max(1, (max_epochs or 1) // parts)
     return -(-length // val_interval) * val_interval
 

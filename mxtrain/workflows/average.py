@@ -155,6 +155,7 @@ def average_runs(
         write_soup(soup, run.checkpoint, direction, path)
     except OSError as error:
         raise CheckpointError(f"The average cannot be written to {path}: {error.strerror}.") from error
+    # A soup orders its members by value, so each path is found by the checkpoint itself.
     name_of = {id(checkpoint): name for checkpoint, name in zip(checkpoints, paths)}
     members = [
         SoupMember(name_of[id(member.checkpoint)], member.checkpoint.step, member.value, member.kept)

@@ -236,6 +236,7 @@ def _mxnet(probe: ProbeResult) -> List[Finding]:
     return findings
 
 
+# The first pattern that matches decides, so special causes come before general ones.
 _REMEDIES: Tuple[Tuple[str, str], ...] = (
     (r"PZERO|np\.bool|numpy\.dtype size changed|numpy.core.multiarray", f"pip install {NUMPY}"),
     (r"libgomp", "apt install libgomp1"),

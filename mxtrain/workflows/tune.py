@@ -268,6 +268,7 @@ def by_value(trials: Sequence[Any], directions: Sequence[str]) -> List[Any]:
 
     def key(trial: Any) -> Tuple[int, float, int]:
         value = values_of(trial, 1)[0]
+        # NaN compares as False with everything, and would leave the others in any order.
         is_number = value is not None and value == value
         return order[trial.state.name], sign * value if is_number else float("inf"), trial.number
 

@@ -115,8 +115,7 @@ def roi_align_of_maps(call: OperatorCall) -> str:
     place = call.reshape(place, -1, 1, 1, 1)
     pooled = ""
     for level, (name, scale) in enumerate(zip(call.inputs[:-1], call.numbers("scales"))):
-        # Each map pools all regions: how many regions belong to it depends on the data, and ONNX needs no loop this
-        # way.
+        # Each map pools all regions, because how many of them belong to it depends on the data.
         part = call.add(
             "RoiAlign",
             [name, box, number],
