@@ -202,6 +202,7 @@ class JoinWatch:
             except NotJoined as error:
                 with suppress(OSError):
                     say(f"error: {error}")
+                # The main thread is inside MXNet and cannot be interrupted.
                 os._exit(EXIT_CRASHED)
             time.sleep(POLL_S)
 
@@ -212,6 +213,7 @@ def count_connections(process: str = "self") -> int:
     for link in Path(f"/proc/{process}/fd").glob("*"):
         with suppress(OSError):
             own.add(os.readlink(link))
+    # The list has all connections of the network namespace; those of this process are found by their inodes.
     lines = Path(f"/proc/{process}/net/tcp").read_text().splitlines()[1:]
     fields = [line.split() for line in lines]
     return sum(words[3] == _ESTABLISHED and f"socket:[{words[9]}]" in own for words in fields)

@@ -57,6 +57,7 @@ class Launcher:
         """
         root = local_root(self.van)
         specs = launch_specs(self.cluster, self.van, arguments, logs, root, inherited())
+        # Registered first, because the stack unwinds in reverse: sockets are removed after their processes have ended.
         stack.callback(root.remove_sockets, len(specs))
         return [started_here(spec, stack) for spec in specs]
 

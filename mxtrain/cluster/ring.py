@@ -178,6 +178,7 @@ class KeyValueServer:
 
         self._server = Server((host, 0), Handler)
         self.port = int(self._server.server_address[1])
+        # A short polling interval, because `shutdown` waits for the end of one.
         threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True).start()
 
     def close(self) -> None:

@@ -32,6 +32,7 @@ class SlurmChannel(Channel):
 
     def exchange_messages(self) -> None:
         super().exchange_messages()
+        # A relay that has answered proves that the job runs, so there is nothing to show or to cancel.
         if self.heartbeat_at or self.end is not None:
             self.job = ""
             self._display.close()

@@ -162,6 +162,7 @@ def check_hosts(
             pending.append((host, popen))
         for host, popen in pending:
             try:
+                # One deadline for all hosts, which were asked at the same time.
                 output, errors = popen.communicate(timeout=max(0.1, deadline - time.monotonic()))
             except subprocess.TimeoutExpired:
                 problems.append(f"{host.line}: {host.name} did not answer in {patience_s + CHECK_S:.0f} s")

@@ -286,6 +286,7 @@ class Supervisor:
         for start_at, spec in list(self._to_start):
             if time.monotonic() >= start_at and self._signal is None:
                 self._to_start.remove((start_at, spec))
+                # The replacement must not enter the present ring, whose members do not know it.
                 environment = {**spec.environment, JOINS: str(self._ring.generation if self._ring else 0)}
                 processes.append(LocalProcess(replace(spec, environment=environment)))
                 stack.callback(processes[-1].close)

@@ -337,5 +337,6 @@ def redistribute_residual(arrays: Mapping[str, np.ndarray], name: str, world: Wo
         size += 1
     if size == world.size:
         return arrays[f"{name}:{world.rank}"]
+    # In float64, so that the sum of the residuals loses no bits before it is divided.
     total = np.sum([arrays[f"{name}:{rank}"].astype(np.float64) for rank in range(max(size, 1))], axis=0)
     return (total / world.size).astype(np.float32)

@@ -216,6 +216,7 @@ class RingMembership(Membership):
                 f"{world.size}. Built without MPI it needs horovodrun, or cluster.launcher=mpi or slurm."
             )
         self._store.start_ring(world)
+        # The thread serves all later rings of this process, so it is started only once.
         if self._ring is not None and world.rank == 0 and self._newest_request == 0:
             self._newest_request = self._generation
             threading.Thread(target=self._watch, name="mxtrain-ring", daemon=True).start()

@@ -129,6 +129,7 @@ class JoinedStore(Store):
             return
         flats = [bucket.flat for bucket in buckets]
         times = self._share_times(flats)
+        # Exchanging the times has waited for the slowest worker, so only the exchange of gradients follows.
         all_ready = time.monotonic()
         self._sum_buckets(reductions)
         self.wait_for(flats)
@@ -141,6 +142,7 @@ class JoinedStore(Store):
         self.wait_for(flats)
         local_rows = np.zeros((self.world.size, 2))
         local_rows[self.world.rank] = time.monotonic() - began - self._waited_s, size
+        # Each worker fills its own row, so all workers get equal times and derive equal shares from them.
         all_rows = self.total(local_rows.ravel().tolist()).reshape((-1, 2))
         return WorkerTimes(step, all_rows[:, 0].tolist(), all_rows[:, 1].astype(int).tolist(), 0.0)
 

@@ -178,6 +178,7 @@ class RemoteUpdater:
         def outcome() -> np.ndarray:
             reply = wire.decode(header.asnumpy()[: wire.HEADER], Reply)  # votes are counted at the first key only
             counts = np.zeros(len(votes))
+            # A decision names the update after which it holds, so workers that are at different updates stop alike.
             if reply.outcome and reply.outcome_at == count + lag:
                 counts[reply.outcome - 1] = 1
             return counts

@@ -39,6 +39,7 @@ class WorkerTimes:
     def straggler(self) -> Optional[int]:
         """Returns the rank of the slowest worker if it takes `SLOW` times the median of the others; else None."""
         slowest = max(range(len(self.compute_s)), key=lambda rank: self.compute_s[rank])
+        # The slowest worker is left out, since it would raise the median that it is compared with.
         others = [seconds for rank, seconds in enumerate(self.compute_s) if rank != slowest]
         return slowest if others and self.compute_s[slowest] > SLOW * statistics.median(others) else None
 

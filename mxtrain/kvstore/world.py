@@ -40,6 +40,7 @@ class World:
         """Returns (begin, end) of a worker's part of `count` items."""
         if not self.speeds:
             return bounds(count, self.size, rank)
+        # One formula for both ends on all workers, so that shares neither overlap nor leave gaps.
         ends = [round(count * sum(self.speeds[:r]) / sum(self.speeds)) for r in (rank, rank + 1)]
         return ends[0], ends[1]
 

@@ -142,6 +142,7 @@ def balance(costs: Sequence[BlockCost], transfer_s: Sequence[float], num_stages:
     limit = fastest * SLACK
 
     def stage_size(begin: int, end: int) -> float:
+        # Cuts that are too slow get an infinite size, so one search serves both criteria.
         return sizes[end] - sizes[begin] if stage_time(begin, end) <= limit else math.inf
 
     bounds, _ = _partition(len(costs), num_stages, stage_size)

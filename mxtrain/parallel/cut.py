@@ -243,6 +243,7 @@ class Graph(Cuttable):
         for position in positions:
             node = self.operators[position]
             kind = self._nodes[node]["op"]
+            # The further outputs of the operator are mean and variance, which a joint norm does not return.
             if kind not in JOINABLE or any(tensor[0] == node and tensor[1] > 0 for tensor in self._last_read):
                 raise ConfigError(
                     f"parallel.batch_norm: layer '{self.layers[position]}' ({kind}) keeps statistics that cannot be "

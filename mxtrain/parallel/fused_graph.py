@@ -116,6 +116,7 @@ def traced(objective: Objective, inputs: Sequence[str], targets: Sequence[str]) 
     blocks = (objective.network, objective.loss, objective.meter)
     if not all(isinstance(block, gluon.HybridBlock) and block._active and not _is_watched(block) for block in blocks):
         return None
+    # Within record, so that code that asks for the mode takes its branch for training.
     with fresh_variables(objective.network), autograd.record():
         try:
             network, loss = cast("_OfSymbols", objective.network), cast("_OfSymbols", objective.loss)

@@ -61,6 +61,7 @@ class FusedInference(WholeNetwork):
         outputs = super().__call__(replica, inputs)
         try:
             error = max(map(_relative_error, self._joined(inputs), outputs))
+            # Not `>`, because a NaN must count as a problem.
             problem = f"relative error {error:.1g}" if not error <= LARGEST_ERROR else ""
         except mx.MXNetError as failure:
             problem = str(failure).strip().splitlines()[-1]

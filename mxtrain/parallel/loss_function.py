@@ -95,6 +95,7 @@ def backward(loss_B: nd.NDArray, head_gradient: nd.NDArray) -> None:
     try:
         loss_B.backward(head_gradient)
     except mx.MXNetError as error:
+        # MXNet raises the same type for all errors, so only the text identifies this one.
         if "not in a computational graph" not in str(error):
             raise
         raise ConfigError(

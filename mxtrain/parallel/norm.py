@@ -114,6 +114,7 @@ class JointNorm:
         rows = [bring(nd.concat(shard.gamma.grad, shard.beta.grad, dim=0), self._device) for shard in shards]
         local_sum = nd.add_n(*rows) if rows else self._zeros()
         total = self._workers.gather(local_sum).sum(axis=0)
+        # Only after the gather, in which workers without samples must take part.
         if not shards:
             return
         _, variance = nd.split(joint, num_outputs=2, axis=0)

@@ -157,6 +157,7 @@ class Reference(Strategy):
         self._recurrent_state: List[nd.NDArray] = []
         optimizer.lr_mult = {i: multipliers[name][0] for i, name in enumerate(self.trainable)}
         optimizer.wd_mult = {i: multipliers[name][1] for i, name in enumerate(self.trainable)}
+        # LARS recognises parameters without a rate of their own by their structural names.
         optimizer.idx2name = dict(enumerate(self.trainable))
         self._states: List[OptimizerState] = [
             create_state(optimizer, i, self.values[name], name) for i, name in enumerate(self.trainable)

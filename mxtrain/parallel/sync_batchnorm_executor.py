@@ -88,6 +88,7 @@ class SyncBatchNormExecutor:
         """Returns the meter's sums of each shard, and writes gradients of the scaled loss into the parameters."""
         self.head_gradient.scale = loss_scale
         sums: List[nd.NDArray] = []
+        # Each worker derives the counts of all workers from the batch size, so no message is needed.
         counts = self._division.counts(global_batch_size, self._workers.world)
         # A worker with fewer groups than others takes part in their collectives without samples.
         for number, counts_of_groups in enumerate(counts):

@@ -55,6 +55,7 @@ class StepWeights:
         """See `RunWeights`."""
         for name, value in self._step.strategy.values.items():
             arrays[name].copyto(value)
+        # Weights that an action writes need not be pruned where channels are.
         self._step.apply_pruning()
         self._step.strategy.publish()
 

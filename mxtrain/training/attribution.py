@@ -160,6 +160,8 @@ class IntegratedGradients(Method):
             point = input_array * share
             mark(point)
             interpolated = Batch((point,), batch.targets, batch.size, index_B=batch.index_B, meta=batch.meta)
+            # The score chosen at the input is kept along the path; another class at another point would break
+            # completeness.
             _, score_B = run_recorded(self._network, interpolated, lambda outputs, batch: explained)
             return score_B, gradients(score_B, [point])[0]
 
@@ -358,6 +360,7 @@ def run_recorded(network: gluon.Block, batch: Batch, choose: Choose) -> Tuple[Ex
     """Returns the explained quantity of a batch and its scores (B,), recorded in inference mode."""
     with autograd.record(train_mode=False):
         outputs = tuple(as_list(network(*batch.inputs)))
+        # The choice of the score, e.g. an argmax, is not part of the gradient.
         with autograd.pause():
             explained = choose(outputs, batch)
         return explained, explained.score(outputs)

@@ -66,6 +66,7 @@ def fit_batch_size(
     shape = description.task.training_shapes(description, signature)
     try:
         traced = trace(network, shape, batch_size=TRACED_SAMPLES, training=True)
+    # Without a graph there is no estimate, so the batch stays as the number of samples suggests.
     except NotTraceable:
         return batch_size
     divisions = batch_divisions(description)

@@ -87,6 +87,7 @@ class CustomSteps:
         names = getattr(network, "names", None) or [SINGLE_NETWORK]
         multipliers = parameter_multipliers(description.model, network)
         optimizer, trainer = description.optimizer, description.trainer
+        # One placement for all networks: with a strategy for each, checkpoints and resume would need a second form.
         parts = {name: PartialStrategy(strategy, name) if name else strategy for name in names}
         if names != [SINGLE_NETWORK] and description.amp.dtype != "float32":
             raise ConfigError(f"amp={description.amp.dtype}: several networks compute in float32. Type amp=off.")

@@ -75,6 +75,7 @@ def read_fold(run_dir: Path, state: str, exit_code: int, cause: str, step: int) 
     try:
         checkpoint = open_checkpoint(run_dir, which="best")
         require_run_state(checkpoint)
+        # The values belong to the last validation, which may be older than the checkpoint.
         if checkpoint.state["train"]["validated_step"] == checkpoint.step:
             best_step, best = checkpoint.step, _numbers(checkpoint.state["train"]["values"])
     except CheckpointError:  # of a run that failed early, or with checkpoint=off

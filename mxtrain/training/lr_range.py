@@ -105,6 +105,7 @@ class LearningRateCurve:
         folder.mkdir(parents=True, exist_ok=True)
         paths = [folder / f"curve.{ending}" for ending in ("png", "csv", "json")]
         for path in paths:
+            # All old files go first, so that a failure leaves no picture beside the numbers of another test.
             path.unlink(missing_ok=True)
         with open(create_file(paths[0]), "wb") as stream:
             self._draw().savefig(stream, format="png")

@@ -82,6 +82,7 @@ class NonFiniteDiagnosis:
         for batch in self._repeat(message, bad_step):
             if self._count() == bad_step - 1:
                 self._keep(batch, bad_step, message, None)
+                # The forward pass must draw the same dropout masks as the failed step.
                 self._step.seed_random(bad_step)
                 return f"{message}: {first_nonfinite_layer(self._step.strategy.gather(), *batch.inputs)}"
             self._advance(batch)
@@ -98,6 +99,7 @@ class NonFiniteDiagnosis:
             message = f"the weights became non-finite in step {last} or before; the first is '{name}'"
             return f"{message}; {self._explain_together(message, last)}"
         for batch in self._repeat(f"the weights are non-finite after step {last}", last):
+            # Copied before each step, because only the check after it tells whether this is the bad step.
             weights_before = copy_small_parameters(self._step.strategy)
             step = self._advance(batch)
             parameter = first_nonfinite_parameter(self._step)

@@ -62,6 +62,7 @@ class RunFinalizer:
                 stop = self._signals.stop or stop
         if saving.failure and saving.saved_step == state.step:
             stop = self._without_last_checkpoint(stop, state.step)
+        # If the best step was not saved, `saving.best()` is another checkpoint and must not be reported as the best.
         is_kept = best is not None and state.best is not None and best.step == state.best["step"]
         return self._result(
             stop,

@@ -124,6 +124,7 @@ class Sides:
         # With MXNet's LeakyReLU, gradients of YOLOv3 differ by 2e-9 if only the order of the samples changes.
         if dtype == "float64":
             use_exact_leaky_relu(network)
+        # Replaced in place: several networks are built, and all of them give the same remarks.
         self.remarks[:] = disable_dropout(network, self.signature.shape)
         return build_objective(description, network, self.signature, self.world)
 

@@ -164,6 +164,7 @@ def limit_concurrent_job(config: Dict[str, Any], settings: DictConfig) -> None:
     n_jobs = int(settings.launcher.get("n_jobs") or 1)
     if n_jobs != 1 and config["runtime"]["threads"] == "auto" and config["runtime"]["mode"] == "auto":
         cores = usable_cores()
+        # Threads of oneDNN always spin at its own barriers, so jobs that run side by side need separate cores.
         config["runtime"]["threads"] = max(1, cores // n_jobs) if n_jobs > 0 else 1
 
 

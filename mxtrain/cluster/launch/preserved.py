@@ -124,6 +124,7 @@ def refuse_modes_of_mxnet() -> None:
 def _leave(block: _Block) -> None:
     later = _blocks[_blocks.index(block) + 1 :]
     _blocks.remove(block)
+    # Nested blocks of one thread end in order; only other threads could lose the state that they have set.
     if all(other.thread == block.thread for other in _blocks):
         block.state.restore()
     elif later:

@@ -109,6 +109,7 @@ def read_trusted_study(
     ]
     with Composer(config_dirs) as composer:
         words = [*description.overrides, *first]
+        # Values of the ranges are checked, too, because a choice can name a class just as a fixed override can.
         require_trusted_words(composer, words, alternatives, file, "tune", config_dirs)
     return description
 
@@ -124,6 +125,7 @@ def require_trusted_storage(
     storage = description.settings.storage
     if storage is not None and settings.storage is None and not trust_code:
         raise ConfigError(
+            # The address of a database may contain a password.
             hide_secrets(
                 f"the study in {folder.path} is kept in the database {printable_line(storage, 200)}, which only "
                 f"{STUDY_FILE} names. If it is yours, type the same storage=... again, or add --trust-code."

@@ -108,6 +108,7 @@ def first_number(parsed: Sequence[Override], folder: Path) -> int:
         return next_number
     keys = [override.get_key_element() for override in swept]
     values = [list(map(str, override.sweep_string_iterator())) for override in swept]
+    # Only as many combinations as there are numbers, because the whole product may be huge.
     for number, job in enumerate(itertools.islice(itertools.product(*values), next_number)):
         dirname = ",".join(sorted(f"{key}={value}" for key, value in zip(keys, job)))
         if names.get(number, job_folder(number, dirname)) != job_folder(number, dirname):

@@ -117,6 +117,7 @@ def run_in_workers(composed: Composed, description: Description, words: Sequence
 
     script = main_script()
     before = RunDirRollback(composed.run_dir, str(composed.hydra.output_subdir))
+    # As JSON, because arguments may contain spaces and any other character.
     os.environ[SCRIPT] = json.dumps(script)
     try:
         result = train_as_group(description, composed.run_dir, words)

@@ -52,6 +52,7 @@ class UpdateServer:
                     f"{option}.{odd[0]} is {shown(own.get(odd[0]))} here and {shown(theirs.get(odd[0]))} at worker 0. "
                     "Start servers and workers with the same overrides."
                 )
+        # All groups are checked before the first one is created, so that an error leaves no group behind.
         for group in given.groups:
             if self._known.get(group.key, group) != group:
                 raise ConfigError(f"the key {group.key} was set up twice, with different parameters.")
@@ -199,6 +200,7 @@ class GroupServer:
         self._reply.size = len(self._snapshot)
         piece = wire.to_words(self._snapshot[offset : offset + self._num_bytes])
         if offset + self._num_bytes >= len(self._snapshot):
+            # Freed after the last piece, since it is as large as weights and optimizer state together.
             self._snapshot = b""
         return piece
 
@@ -236,6 +238,7 @@ class Poll:
         """Counts an update or vote. Returns (decision, number of the update after which it holds); 0, 0 if none."""
         if request.count:
             self._counts[request.rank] = request.count
+        # A decision is kept until all workers have passed it, because the slowest one must still read it.
         if self._outcome and min(self._counts.values()) > self._at:
             self._outcome, self._at = 0, 0
         if request.vote and not self._outcome:
