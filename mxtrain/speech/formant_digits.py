@@ -81,6 +81,7 @@ class FormantDigits(AlignedDataset):
                 PHONEMES[symbol].duration_s * (_TEMPO[0] + share * (_TEMPO[1] - _TEMPO[0]))
                 for symbol, share in zip(symbols, tempo)
             ]
+            # Whole frames, so that durations add up to the frames of the sound exactly.
             durations = [max(round(duration_s / step_s), 1) for duration_s in seconds]
             utterance = Utterance("", " ".join(spoken_words), DataPlace(record=number))
             utterances.append(Aligned(utterance, symbols, durations))

@@ -42,6 +42,7 @@ class SpecAugment(Spec):
                 width = int(random_width * (max_width + 1))
                 begin = int(random_begin * (size - width + 1))
                 if axis == 0:
+                    # 0 is the mean of frames that are normalised.
                     frames_TF[begin : begin + width] = 0
                 else:
                     frames_TF[:, begin : begin + width] = 0

@@ -94,6 +94,7 @@ class SpokenNumbers(AlignedDataset):
         seen = set()
         while len(numbers) < count:
             index_N = np.arange(first, first + count)
+            # The length is drawn first: else nine of ten numbers would have the most digits.
             length_N = 1 + (uniform(self.split_seed, 0, index_N, SpeechDraw.SPOKEN_TEXT) * digits).astype(int)
             share_N = uniform(self.split_seed, 0, index_N, SpeechDraw.SPOKEN_DURATION)
             for length, share in zip(length_N.tolist(), share_N.tolist()):

@@ -18,6 +18,7 @@ NUM_CEPSTRA = 13
 def cepstrum_matrix(num_mels: int, count: int = NUM_CEPSTRA) -> np.ndarray:
     """Returns the orthonormal cosine transform, (F, C), of which coefficient 0, the level, is left out."""
     band_F1, order_C = np.arange(num_mels)[:, None] + 0.5, np.arange(1, min(count, num_mels - 1) + 1)
+    # Orthonormal, so that a distance of cepstra is one of frames; order 0, the mean, is left out.
     matrix: np.ndarray = np.sqrt(2 / num_mels) * np.cos(np.pi * band_F1 * order_C / num_mels)
     return matrix
 
@@ -35,6 +36,7 @@ class SymbolMeans:
         total_VF, count_V = np.zeros((num_symbols, source.width)), np.zeros(num_symbols)
         for index in evenly_spaced(len(source), max_utterances):
             symbol_T = np.repeat(source.symbols_of(index), source.durations_of(index))
+            # Not +=, which adds one frame only to a symbol that has several.
             np.add.at(total_VF, symbol_T, source.read(index).astype(np.float64))
             count_V += np.bincount(symbol_T, minlength=num_symbols)
         overall_F = total_VF.sum(axis=0) / max(count_V.sum(), 1)

@@ -44,6 +44,7 @@ class TextLoader(SizedLoader):
 
     def _length(self, index_B: np.ndarray) -> int:
         longest = int(self._encoded.length_N[index_B].max())
+        # Few different lengths, because a batch of another length than the one before costs a small BERT 15 ms of 90.
         return min(-(-longest // LENGTH_STEP) * LENGTH_STEP, self.tokenizer_config.max_length)
 
     def _read(

@@ -42,6 +42,7 @@ class WordTags(Collected):
             true_W, predicted_W = (
                 self._noted(tag_T[is_word_T].astype(np.int64), meta[1:]) for tag_T in (true_T, predicted_T)
             )
+            # The sentence's number comes first: a long sentence is several samples, and F1 is one of whole sentences.
             self.add(int(index), np.stack([np.full(len(true_W), meta[0]), true_W, predicted_W], axis=1))
 
     def _noted(self, tag_W: np.ndarray, code_K: np.ndarray) -> np.ndarray:

@@ -54,6 +54,7 @@ class BeamSearchTask(Task):
         return self
 
     def in_training(self) -> BeamSearchTask:
+        # Greedy validations are cheap. Beam search over a part of the split would give the BLEU of another corpus.
         return self.model_copy(update={"beam_size": self.validation_beam_size, "num_best": 1})
 
     @property
@@ -114,6 +115,7 @@ class BeamSearching:
         is_token = np.arange(hypotheses.token_SNT.shape[2]) < hypotheses.length_SN[:, :, None]
         tokens = np.where(is_token, hypotheses.token_SNT, NO_TOKEN)
         rows = np.concatenate([hypotheses.score_SN[:, :, None], tokens], axis=2)
+        # One array for each sample: float64 holds scores and tokens exactly.
         return nd.array(rows, dtype="float64")
 
 

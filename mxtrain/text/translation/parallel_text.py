@@ -212,6 +212,7 @@ def _aligned(files: Sequence[Path], findings: Findings) -> Iterator[NumberedPair
             if None not in lines:
                 yield number, [line.strip("\r\n") for line in lines]
                 continue
+            # A line without a counterpart is no gap to skip: all pairs behind it may be wrong.
             shorter = lines.index(None)
             place = DataPlace(str(files[1 - shorter]), number)
             fact = f"{place} has no counterpart: {files[shorter]} has fewer lines."

@@ -139,6 +139,7 @@ class Translation(BeamSearchTask):
             meta_B[:] = [ReferenceTranslation(text, self, signature) for text in batch.meta]
             return replace(batch, meta=meta_B)
 
+        # Training measures no texts, so its batches need no references.
         return None if training else collate
 
     def build_decode(self, description: RunParts, signature: Signature, strategy: Optional[Strategy] = None) -> Decode:

@@ -121,6 +121,8 @@ class Loader(BatchLoader):
         if not self.source.samples_per_task:
             yield from (read(position_B) for position_B, read in zip(batches, reads))
             return
+        # Threads, because decoders release Python's lock. Forked processes would inherit MXNet's engine, and batches
+        # would travel through /dev/shm, which containers limit to 64 MB.
         pool = ThreadPoolExecutor(self.num_workers, thread_name_prefix="mxtrain-decode")
         pending: Deque[List[Future]] = collections.deque()
         try:

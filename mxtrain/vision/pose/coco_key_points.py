@@ -136,6 +136,7 @@ class CocoKeyPoints(KeyPointDataset, Coco):  # the order matters: KeyPointDatase
         index_of = {composed(path): index for index, path in enumerate(images)}
         index_P = [index_of.get(composed(str(folder / name)), -1) for name in contents.names]
         image_R, size_R2 = np.array(index_P)[contents.image_R], contents.size_P2[contents.image_R]
+        # Boxes of COCO reach up to a pixel beyond their images, which is rounding.
         edge_R4 = np.clip(contents.edge_R4, 0, np.tile(np.where(np.isfinite(size_R2), size_R2, np.inf), (1, 2)))
         is_object_R = (contents.category_R == category) & ~contents.is_crowd_R & (image_R >= 0)
         is_object_R &= (edge_R4[:, 2:] > edge_R4[:, :2]).all(axis=1)  # without empty boxes

@@ -238,6 +238,7 @@ class PoseEstimationFormat(PredictionFormat):
         (category_id,) = BoxSignature.cast(signature).category_ids or (1,)
 
         def result(row: JsonObject) -> JsonObject:
+            # COCO's places are indices of pixels, and ours begin at the edge of the image.
             points = [[round(x - 0.5, 2), round(y - 0.5, 2), score] for x, y, score in row["key_points"].values()]
             return {
                 "image_id": row["sample_id"],

@@ -22,6 +22,7 @@ def mask_png(class_hw: np.ndarray, values: Sequence[int]) -> bytes:
     from PIL import Image
 
     is_byte = max(values) < 256
+    # A PNG of 16 bits cannot have a palette, so values above 255 are shown in grey.
     image = Image.fromarray(np.asarray(values, np.uint8 if is_byte else np.uint16)[class_hw])
     if is_byte:
         image.putpalette(palette(256).ravel().tolist())  # converts the grey image to one with palette indices

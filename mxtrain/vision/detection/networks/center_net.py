@@ -55,4 +55,6 @@ def build(name: str, num_classes: int, options: Mapping[str, Any]) -> gluon.Hybr
 def _forward(network: gluon.HybridBlock, F: OperatorModule, x: Array) -> Tuple[Array, Array]:
     y = network.base_network(x)
     centre, size, offset = (head(y) for head in network.heads)
+    # Raw values in training and prediction: GluonCV's block returns other objects in each, and a hybridized block keeps
+    # the graph of whichever came first.
     return centre, F.concat(size, offset, dim=1)

@@ -293,6 +293,7 @@ class TwoStageNetwork(TrainPredictBlock):
             F, take_rows(F, row_BN5, index_BT), num_candidates, post_nms, settings.nms_iou, NO_PROPOSAL / 2
         )
         left, top, right, bottom = F.split(columns_of(F, proposal_BR5, 1, None), 4, axis=2)
+        # The suppression fills rows without a proposal with -1.
         is_found_BR1 = left >= 0
         image_edges = (F.ones_like(right) * width, F.ones_like(bottom) * height)
         right, bottom = (F.where(is_found_BR1, side, limit) for side, limit in zip((right, bottom), image_edges))
