@@ -35,6 +35,7 @@ class Bucket:
         own = [rows[self._owner] for rows in self._rows]
         ends = np.cumsum([row.size for row in own]).tolist()
         self._begins = [0, *ends[:-1]]
+        # One array for the lifetime of a key, by which MXNet's engine orders the rounds of the key.
         self.flat = nd.zeros((ends[-1],), ctx=own[0].context, dtype=own[0].dtype)
         self._parts = [self.flat[begin:end] for begin, end in zip(self._begins, ends)]
 

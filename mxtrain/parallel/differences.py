@@ -144,7 +144,6 @@ def differences_of(
 
 def largest_difference(first: np.ndarray, second: np.ndarray) -> float:
     """Returns the largest absolute difference of two arrays of one shape; NaN equals NaN only, else it is infinite."""
-    # NaN at the same position on both sides counts as equal, because both computed it.
     differs = ~((first == second) | (np.isnan(first) & np.isnan(second)))
     if not differs.any():
         return 0.0

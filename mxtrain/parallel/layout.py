@@ -25,7 +25,6 @@ def split(batch: Batch, num_parts: int) -> Iterator[Batch]:
     if num_parts == 1:
         yield batch
         return
-    # Views instead of copies: a batch is divided in each step.
     for part in range(num_parts):
         begin, end = bounds(batch.size, num_parts, part)
         yield batch.slice(begin, end)

@@ -178,7 +178,7 @@ def build_run(
     identity: Dict[str, Json] = {
         "description": description.config,
         "input": signature.to_json(),
-        # Saved, so that another version or type of device continues with this cut and computes the same bits.
+        # Saved, so that another version of mxtrain or another type of device continues with the same cut.
         "cut_before": strategy.layout.cut_before,
         # The number instead of auto, since a resumed run must not choose by the memory of another machine.
         "batch_size": samples_per_step(description.dataset),

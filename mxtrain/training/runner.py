@@ -242,7 +242,7 @@ class Runner:
             is_due = self._plan.validate.due(self.state.step, self.state.epoch, 0.0)
             self.state.validation_due = self.state.validation_due or is_due
             self._say(elastic.remark(lost, previous_world.size, world.size, self.state.step))
-        # Residuals stay with their workers: collecting them needs a sum over the workers of the broken ring.
+        # Residuals stay with their workers: to collect them is collective, and rank 0 alone takes this snapshot.
         shared_checkpoint = elastic.share_state(
             self._workers, lambda: snapshot.take(self._step, self.state, self._plan, None, with_residuals=False)
         )

@@ -70,7 +70,7 @@ def _array_to_save(array: Union[np.ndarray, nd.NDArray], in_pieces: bool, in_pla
     """
     if isinstance(array, np.ndarray):
         return array
-    # Arrays on a GPU are copied anyway: the host has nothing else to do, and training can continue meanwhile.
+    # Arrays on a GPU are copied to the host, which has nothing else to do.
     if in_place and _is_on_host(array):
         return ArrayInPieces(array.shape, np.dtype(array.dtype), lambda begin, end: host_view(array)[begin:end])
     if in_pieces:

@@ -115,6 +115,7 @@ class Validator:
         # A continued run may monitor another metric (checkpoint.changes), and values of two metrics cannot be ranked.
         if best is not None and best["metric"] != plan.monitor:
             best, state.unmoved = None, {}
+        # An undefined value never becomes the best, because no later value would compare as better than NaN.
         if math.isfinite(value) and (
             best is None
             or rank(value, loss, state.step, plan.direction)
