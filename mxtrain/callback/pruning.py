@@ -315,6 +315,7 @@ class ChannelPruning(GradualPruning):
         pruned = self._choose(importance, self._spec.share * progress)
         self.state = {**self.state, "sets": pruned}
         trained = set(run.match(["*"]))
+        # Channels that must stay have the number -1, which selects the last element: it stays False.
         is_pruned = np.zeros(len(self._channels.sets) + 1, bool)
         is_pruned[pruned] = True
         masks = {}

@@ -148,6 +148,7 @@ def no_positionals(parsed: Arguments, command: str) -> None:
     Raises:
         ConfigError: there is another argument.
     """
+    # Other programs take settings as two words: `optimizer.lr 0.1`.
     for word, following in zip(parsed.positionals, [*parsed.positionals[1:], ""]):
         example = f"{word}={following}" if "." in word and following else "key=value"
         raise ConfigError(

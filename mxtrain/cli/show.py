@@ -40,6 +40,7 @@ def show(parsed: Arguments) -> int:
     for plugin in find_plugins() if is_help else ():
         if plugin.problem:
             print(f"warning: {plugin.message}", file=sys.stderr)
+    # Help must be there even if an installed plug-in cannot be used; the warning has named it.
     with Composer(parsed.config_dirs, check_plugins=not is_help) as composer:
         composed = composer.compose(parsed.overrides)
         overrides = list(composed.overrides)

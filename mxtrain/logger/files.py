@@ -122,8 +122,8 @@ class AppendedFile:
         status = os.fstat(self._fd)
         if status.st_nlink == 0:
             self._problems.warn("gone", "%s was deleted while the run writes to it; what follows is lost.", self.path)
-        # fsync refuses pipes and devices (EINVAL).
         elif stat.S_ISREG(status.st_mode):
+            # Only of regular files: fsync refuses pipes and devices (EINVAL).
             os.fsync(self._fd)
 
 

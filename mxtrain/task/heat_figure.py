@@ -148,6 +148,7 @@ def _heated(tile: Image.Image, heat_hw: np.ndarray, shape: Tuple[int, ...]) -> I
     # Small images are enlarged without smoothing. A map with one value per pixel must then stay aligned with them.
     is_as_fine = heat_hw.shape == tuple(shape) and tile.width >= shape[1]
     heat_HW = _resized(heat_hw, tile.size, Image.Resampling.NEAREST if is_as_fine else Image.Resampling.BILINEAR)
+    # Sparse maps have a percentile of 0, and maps without heat a maximum of 0.
     strongest = float(np.percentile(np.abs(heat_HW), _BRIGHTEST)) or float(np.abs(heat_HW).max()) or 1.0
     share_HW1 = np.clip(heat_HW / strongest, -1, 1)[..., None]
     size_HW1 = np.abs(share_HW1)

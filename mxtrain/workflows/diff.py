@@ -198,6 +198,7 @@ def compare_before(
     """
     if parting.step is None:
         return None, None, ""
+    # The loss of a step is that of the weights before it: those after it come too late to show the cause.
     last = parting.step - 1
     try:
         common = last_common_checkpoints(first.path, second.path, last)

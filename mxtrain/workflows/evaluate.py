@@ -315,6 +315,7 @@ def measure(
     description, signature = trained.description, trained.signature
     loader = build_loader(description, source, signature, trained.device, limit_batches=limit_batches)
     report = description.task.build_report(description, signature, original)
+    # The evaluator's function decodes each batch once for all that ask.
     if trained.evaluator.decode is not None:
         report.decode_by(trained.evaluator.decode)
 

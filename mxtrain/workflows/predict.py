@@ -324,6 +324,7 @@ def refuse_overwriting(outputs: Iterable[Path], locations: Sequence[str]) -> Non
     Raises:
         ConfigError: names the first such file.
     """
+    # Links and other spellings of a path lead to the same file.
     inputs = {os.path.realpath(location) for location in locations}
     for path in outputs:
         if os.path.realpath(path) in inputs:

@@ -216,4 +216,5 @@ def _rows(layers: Sequence[LayerStatistics]) -> List[Tuple[str, ...]]:
 
 
 def _line(text: str) -> str:
+    # The bundle may be a stranger's, and its text must not control the terminal.
     return "".join(letter if letter.isprintable() else " " for letter in text)[:400]

@@ -88,6 +88,7 @@ class RunningServer:
         self._thread.join()
         self._opened.close()
         if self._error is not None:
+            # Raised once, because the end of a `with` block stops the server again.
             error, self._error = self._error, None
             raise RuntimeError(f"the server has ended: {error}") from error
 
