@@ -30,7 +30,7 @@ class CTCLoss(gluon.Block):
 
     def forward(self, score_BTK: nd.NDArray, label_BL: nd.NDArray, count_B: nd.NDArray) -> nd.NDArray:
         num_scores, width = score_BTK.shape[1], label_BL.shape[1]
-        # MXNet's operator damages the heap here instead of an error.
+        # MXNet's operator would damage the heap here and raise no error.
         if width > num_scores:
             raise LoaderError(
                 f"The network returns {num_scores} scores for a batch with a transcript of {width} characters: CTC "

@@ -127,7 +127,7 @@ def read_pixels(content: bytes, span: Tuple[int, int], layout: PixelLayout) -> n
     frame = b"".join(_fragments(content, begin))
     if syntax == _RLE:
         return _interpret(_unpack_rle(frame, layout), layout)
-    # Pillow decodes here and below: pydicom 2 (Python 3.9) and 3 return different colours for the same file.
+    # Pillow decodes this and JPEG of 8 bits: pydicom 2 (Python 3.9) and 3 return different colours for one file.
     if syntax in _JPEG2000:
         return _decode_jpeg2000(frame, layout)
     precision = _require_jpeg_size(frame, layout)
