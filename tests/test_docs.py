@@ -34,7 +34,9 @@ from mxtrain.cluster.launch.sweep import jobs
 from mxtrain.composing.composer import Composer
 from mxtrain.composing.restored import refuse_what_only_trains
 from mxtrain.composing.trackers import tracker_of
+from mxtrain.config import options
 from mxtrain.config.groups import describe
+from mxtrain.config.plugins import find_plugins
 from mxtrain.config.specs import import_target
 from mxtrain.errors import ConfigError
 from mxtrain.workflows.average import AverageSettings
@@ -128,7 +130,9 @@ def check(composer_of: Callable[[tuple], Composer], arguments: List[str]) -> Non
         return
     if name == "push":
         settings, words = split_settings(command_line.parse(arguments), PushSettings, name)
-        tracker_of(settings.tracker, words, composer_of(()))
+        named = [Path(folder).resolve() for folder in command_line.parse(arguments).config_dirs]
+        folders = tuple(str(folder) for folder in named if folder.name != "DIR")
+        tracker_of(settings.tracker, words, composer_of(folders))
         return
     if name in READERS:
         _, _, wheres = parse_words(arguments, READERS[name], name)
@@ -193,9 +197,30 @@ def composed() -> Set[Tuple[str, ...]]:
     return set()
 
 
+@pytest.fixture
+def plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], None]]:
+    """Gives a function that installs the example of a plug-in for the test, as far as its options go."""
+    cached = (find_plugins, options.task_for, options.usual_options, options._own_classes)
+
+    def install() -> None:
+        metadata = tmp_path / "site" / "mxtrain_time-0.1.0.dist-info"
+        metadata.mkdir(parents=True)
+        (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: mxtrain-time\nVersion: 0.1.0\n")
+        (metadata / "entry_points.txt").write_text("[mxtrain.plugins]\ntime = mxtrain_time\n")
+        monkeypatch.syspath_prepend(str(metadata.parent))
+        monkeypatch.syspath_prepend(str(ROOT / "examples/plugin_time"))
+        for function in cached:
+            function.cache_clear()
+
+    yield install
+    for function in cached:
+        function.cache_clear()
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("page", [page for page in GUIDES if commands(page)], ids=name_of)
 def test_every_command_composes(
+    plugin: Callable[[], None],
     page: Path,
     tmp_path: Path,
     composed: Set[Tuple[str, ...]],
@@ -203,6 +228,8 @@ def test_every_command_composes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     write_files(page, tmp_path)
+    if "plug-ins" in page.stem or "plugin_time" in page.parts:
+        plugin()
     folders = {"cd examples/own_code && ": ROOT / "examples/own_code", "cd odd_digits && ": tmp_path}
     home = page.parent if page in EXAMPLES else ROOT
     for folder in (*folders.values(), home):

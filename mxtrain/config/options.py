@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Dict, Iterable, List, Type
 
 from mxtrain.config.plugins import conf_dirs
+from mxtrain.files.regular_files import read_regular_text
 from mxtrain.types.kinds import TargetKind
 
 TARGET = re.compile(r"^\s*_target_:\s*([\w.]+)", re.MULTILINE)
@@ -106,8 +107,15 @@ def _installed_targets(group: str) -> Dict[str, str]:
 
 def _targets(folder: Path) -> Dict[str, str]:
     """Returns the first `_target_` of each YAML file of a folder, by name of the file."""
-    found = {file.stem: TARGET.search(file.read_text(encoding="utf-8")) for file in sorted(folder.glob("*.yaml"))}
-    return {option: match.group(1) for option, match in found.items() if match is not None}
+    targets = {}
+    for file in sorted(folder.glob("*.yaml")):
+        try:
+            match = TARGET.search(read_regular_text(file))
+        except (OSError, ValueError):
+            continue  # a user's file; choosing this option reports the error
+        if match is not None:
+            targets[file.stem] = match.group(1)
+    return targets
 
 
 def _import(target: str) -> type:

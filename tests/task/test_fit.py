@@ -294,7 +294,9 @@ def test_options_of_a_user_are_named_if_their_class_is_imported(tmp_path: Any) -
     (tmp_path / "task").mkdir()
     (tmp_path / "task" / "grading.yaml").write_text("_target_: test_fit.Known\n")
     (tmp_path / "task" / "unknown.yaml").write_text("_target_: never_imported.Task\n")
+    (tmp_path / "task" / "latin.yaml").write_bytes(b"# \xfc\n_target_: test_fit.Known\n")
     remember_folder(tmp_path)
+    assert "latin" not in option_classes("task")  # a file that is not UTF-8 must not hide the message
     assert option_classes("task")["grading"] is Known and "unknown" not in option_classes("task")
     assert task_for(Dose) == "" and task_for(Number) == "regression"  # only tasks of mxtrain are defaults
 
