@@ -30,7 +30,7 @@ from mxtrain.archive.score import SCORE
 from mxtrain.composing.hydra_errors import malformed
 from mxtrain.composing.hydra_settings import is_folder
 from mxtrain.composing.yaml_numbers import refused_in_files
-from mxtrain.config.options import remember_folder
+from mxtrain.config.options import remember_folders
 from mxtrain.config.override_text import expand_home
 from mxtrain.config.plugins import conf_dirs, require_usable_plugins
 from mxtrain.config.specs import default_settings, import_target, own_spec
@@ -112,8 +112,8 @@ class ConfigFiles:
         self.installed = conf_dirs()
         users = [Path(folder).resolve() for folder in config_dirs]
         self.search_path = [*self.installed, *users]
+        remember_folders(users)
         for folder in users:
-            remember_folder(folder)
             if not is_folder(folder, "--config-dir"):
                 raise ConfigError(f"--config-dir {folder}: there is no such folder.")
             for file in sorted(folder.rglob("*.yaml")):

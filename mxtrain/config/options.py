@@ -19,12 +19,12 @@ TARGET = re.compile(r"^\s*_target_:\s*([\w.]+)", re.MULTILINE)
 DEFAULT_TASK = "classification"
 """The task of conf/config.yaml, if no other is chosen."""
 
-_user_folders: Dict[Path, None] = {}
+_user_folders: List[Path] = []
 
 
-def remember_folder(folder: Path) -> None:
-    """Adds a folder of the user's options (`--config-dir`), which messages name if their class is already imported."""
-    _user_folders[folder] = None
+def remember_folders(folders: Iterable[Path]) -> None:
+    """Replaces the folders of the user's options (`--config-dir`), which messages name if their class is imported."""
+    _user_folders[:] = folders
 
 
 def option_classes(group: str) -> Dict[str, type]:

@@ -8,7 +8,7 @@ from typing import Any, Dict, List, Tuple
 
 import pytest
 
-from mxtrain.config.options import option_classes, remember_folder, task_for, usual_options
+from mxtrain.config.options import option_classes, remember_folders, task_for, usual_options
 from mxtrain.errors import ConfigError
 from mxtrain.task.fit import check_fit, target_of
 from mxtrain.task.spec import Task
@@ -295,10 +295,12 @@ def test_options_of_a_user_are_named_if_their_class_is_imported(tmp_path: Any) -
     (tmp_path / "task" / "grading.yaml").write_text("_target_: test_fit.Known\n")
     (tmp_path / "task" / "unknown.yaml").write_text("_target_: never_imported.Task\n")
     (tmp_path / "task" / "latin.yaml").write_bytes(b"# \xfc\n_target_: test_fit.Known\n")
-    remember_folder(tmp_path)
+    remember_folders([tmp_path])
     assert "latin" not in option_classes("task")  # a file that is not UTF-8 must not hide the message
     assert option_classes("task")["grading"] is Known and "unknown" not in option_classes("task")
     assert task_for(Dose) == "" and task_for(Number) == "regression"  # only tasks of mxtrain are defaults
+    remember_folders([])
+    assert "grading" not in option_classes("task")  # of an earlier command in the same process
 
 
 class Known(Task):
