@@ -46,7 +46,7 @@ class Curve:
             self._stride, self.is_averaged = 2 * self._stride, True
 
     def flush(self) -> None:
-        """Adds the mean of values that wait for others."""
+        """Adds the mean of the values that do not fill a point yet."""
         count, steps, values = self._sums
         if count:
             self.points.append((steps / count, values / count))

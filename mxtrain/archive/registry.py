@@ -38,8 +38,8 @@ _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 def read_settings(run_dir: str) -> Dict[str, Json]:
     """Returns all settings of a run by dotted path; empty if they are missing or damaged.
 
-    A setting that is another one, `${trainer.monitor}`, has its value. Other interpolations stay as they are written:
-    they could read the environment.
+    A reference to another setting, such as `${trainer.monitor}`, is replaced by the value of that setting. Other
+    interpolations stay as they are written: they could read the environment.
     """
     try:
         text = read_regular_text(os.path.join(run_dir, _CONFIG_FILE), _MAX_CONFIG_BYTES)

@@ -82,14 +82,13 @@ def collect(runs: Sequence[ListedRun]) -> List[RunReport]:
 
 
 def short_names(paths: Sequence[str]) -> List[str]:
-    """Returns the paths without the folders that all have in common; of folders named by numbers, also the last of
-    those."""
+    """Returns the paths without their common folders; numbered folders keep the last common one."""
     full_paths = [os.path.normpath(path) for path in paths]
     if len(full_paths) < 2:
         return [os.path.join(*full_paths[0].split(os.sep)[-2:]) or full_paths[0]] if full_paths else []
     try:
         common = os.path.commonpath(full_paths)
-    except ValueError:  # absolute and relative ones
+    except ValueError:  # absolute and relative paths have no common folder
         return full_paths
     names = [os.path.relpath(path, common) if common else path for path in full_paths]
     study = os.path.basename(common)

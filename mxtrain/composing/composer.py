@@ -119,9 +119,9 @@ class Composer(ConfigFiles):
         try:
             config = self.load(parsed)
         # Up to Python 3.11 a Ctrl-C within `__set_name__` arrives as a RuntimeError.
-        except Exception as error:  # Hydra raises whatever its own code stumbles over in odd values
+        except Exception as error:  # Hydra raises any kind of exception on unusual values
             raise_interruption(error)
-            # Composing is what takes time, so other mistakes are looked for only once there is one.
+            # Composing is slow, so further mistakes are searched for only after one was found.
             mistakes.refuse_deletions(deleted, self)
             parsed = mistakes.fit_open_mappings(parsed, self, error)
             try:

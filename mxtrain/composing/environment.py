@@ -1,4 +1,4 @@
-"""The prepared environment: a validated description, in a process whose variables are set as MXNet is to find them."""
+"""Prepares a process for MXNet: validates a description, and sets the environment variables that MXNet reads."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ def compose_and_check(
     """Returns the composed configuration and its description.
 
     Args:
-        composer: composes.
-        overrides: of the command line.
-        together: whether the groups must fit each other, too.
+        composer: composes the configuration.
+        overrides: overrides of the command line.
+        together: True to check also that the groups fit each other.
 
     Raises:
-        ConfigError: everything that is wrong, both in the overrides' names and in the values of the others.
+        ConfigError: all errors: of overrides whose names are wrong, and of values in the other overrides.
     """
     try:
         composed = composer.compose(overrides)
@@ -43,7 +43,8 @@ def compose_and_check(
         if not error.right:
             raise
         try:
-            check(composer.compose(error.right), together=False)  # what was meant by the others is not known
+            # Groups are not compared, because the wrong overrides, which may change them, are left out.
+            check(composer.compose(error.right), together=False)
         except ConfigError as more:
             raise WrongOverrides([str(error), str(more)], error.right) from None
         raise
@@ -114,5 +115,5 @@ def _apply(spec: runtime.Runtime, parallel: Parallel, amp: Precision, profile: b
 
 
 def conf_of(path: str) -> str:
-    """Returns the place of a group's options, for messages of a process that did not compose them."""
+    """Returns the location of a group's options, for messages of a process that did not compose them."""
     return f"conf/{path.split('.')[0]}/"

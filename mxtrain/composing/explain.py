@@ -110,7 +110,7 @@ def settings_of(key: str, composed: Composed) -> Mapping[str, object]:
         return flatten({"hydra": OmegaConf.to_container(composed.hydra)})
     config, group = dict(composed.config), key.partition(".")[0]
     if config.get(group) and group in GROUPS:
-        with suppress(ConfigError):  # which training says
+        with suppress(ConfigError):  # training reports the error
             config[group] = complete_group(config[group], group)
     return flatten(config)
 

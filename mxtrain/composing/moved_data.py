@@ -1,4 +1,4 @@
-"""Data of a run that is looked at from another folder than the one in which it was started."""
+"""Finds the data of a run if a command is started in another folder than the run was."""
 
 from __future__ import annotations
 
@@ -16,16 +16,17 @@ from mxtrain.data.loading.described_paths import lost_paths, path_exists, with_p
 
 
 def find_data(run_dir: Path, description: Description, typed: Collection[str], needs_data: bool) -> Description:
-    """Returns the description of a run with those relative paths of its dataset that lead nowhere from here as they
-    were meant where the run was started, if they lead somewhere from there; says so.
+    """Returns the description of a run, with relative paths of its dataset resolved against the folder of its start.
+
+    Only paths that do not exist in the current folder, but exist in that folder, are changed; a line tells the user.
 
     Args:
-        run_dir: its meta.json says where it was started; copied checkpoints do not.
-        description: of the run, with what was typed.
-        typed: settings of this command, which mean this folder.
-        needs_data: whether a path that leads nowhere is worth a note.
+        run_dir: run directory, whose meta.json has the folder of the start; copied checkpoints have no meta.json.
+        description: description of the run, with the overrides of this command.
+        typed: settings of this command, whose paths are relative to the current folder.
+        needs_data: True to print a note about paths that exist in neither folder.
     """
-    # A typed dataset means paths as seen from here.
+    # The paths of a typed dataset are relative to the current folder.
     if "dataset" in typed:
         return description
     excluded = {*(f"dataset.{name}" for name in description.dataset.signature_class.held_settings), *typed}
@@ -65,7 +66,7 @@ def _started_in(run_dir: Path) -> str:
 
 
 def _from(folder: str, path: str) -> str:
-    return os.path.join(folder, path)  # an absolute one stays
+    return os.path.join(folder, path)  # absolute paths are unchanged
 
 
 def _shown(paths: Dict[str, List[str]]) -> str:

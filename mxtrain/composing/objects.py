@@ -102,7 +102,7 @@ def read_arguments(
         elif group in NAMED_GROUPS and group in PLACEHOLDERS:
             objects = _named(group, value)
             values.update({path: _without_direction(one)[0] for path, one in objects.items()})
-            if not only_objects:  # a run has its directions
+            if not only_objects:  # the directions of a restored run are known
                 words += [
                     f"{path}.better={direction}"
                     for path, one in objects.items()

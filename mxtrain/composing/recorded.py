@@ -140,7 +140,8 @@ def _settings(node: Mapping[str, object], path: Tuple[str, ...]) -> Iterator[Tup
 
 
 def with_overrides(words: Sequence[str], typed: Sequence[str], groups: Sequence[str]) -> List[str]:
-    """Returns overrides in which what was typed replaces what it is about: a chosen option replaces its whole group."""
+    """Returns recorded overrides with typed ones, which replace the same settings; a typed option replaces its whole
+    group."""
     chosen = {key_of(word) for word in typed}
     replaced: Dict[str, bool] = {
         word: key_of(word) in chosen or any(key in groups and key_of(word).startswith(f"{key}.") for key in chosen)

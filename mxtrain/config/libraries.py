@@ -37,7 +37,8 @@ unrelated package."""
 
 
 NUMPY = "numpy==1.23.5"
-"""The version that MXNet 1.9.1 works with. Named with each installation, or pip replaces it by NumPy 2."""
+"""The version that MXNet 1.9.1 works with. Each command that installs packages names it; otherwise pip would replace it
+by NumPy 2."""
 
 
 def installing(*packages: str) -> str:

@@ -15,7 +15,8 @@ from types import ModuleType
 from typing import Any, Callable, Dict, Iterator, Mapping, Optional, Tuple
 
 UNTIL = "0.3.0"
-"""Version of mxtrain that no longer serves the old paths to `import` statements. Descriptions keep theirs forever."""
+"""First version of mxtrain in which `import` statements no longer find the old paths. Old paths in descriptions work
+forever."""
 
 MOVED: Dict[str, str] = {
     "mxtrain.vision.detection.heads.scores": "mxtrain.vision.detection.heads.operators",
@@ -152,13 +153,13 @@ MOVED: Dict[str, str] = {
     "mxtrain.tuning.settings": "mxtrain.tuning.spec",
     "mxtrain.verification": "mxtrain.training.verification",
 }
-"""Old path of a module or class -> its new path. A module also stands for everything in it."""
+"""Old path of a module or class -> its new path. The entry of a module also applies to everything in it."""
 
 
 def current_path(path: str) -> str:
     """Returns the import path that a module or class has today; `path` itself if it has not moved."""
     parts = path.split(".")
-    # The longest path first: a class may have moved elsewhere than its module.
+    # The longest path first: a class may have moved to another place than the rest of its module.
     for length in range(len(parts), 1, -1):
         new = MOVED.get(".".join(parts[:length]))
         if new is not None:

@@ -2,8 +2,9 @@
 to the Python API instead of being named by `_target_`.
 
 The configuration is plain JSON, so it holds a placeholder: a node with the class of the object and facts that identify
-it. `describe` makes a `Given` spec of the node, and attaches the object, which it gets beside the configuration. A
-description without the object, as of a checkpoint, can be read, and says what must be given again once it is needed.
+it. `describe` makes a `Given` spec of the node, and attaches the object, which is passed separately from the
+configuration. A description without the object, as of a checkpoint, can be read; an error names the object to pass
+again once the object is needed.
 """
 
 from __future__ import annotations
@@ -66,7 +67,7 @@ class Given(Spec):
 
     @property
     def is_given(self) -> bool:
-        """Returns True if the object is at hand."""
+        """Returns True if this process has the object."""
         return self._object is not None
 
     def require(self) -> Any:
@@ -81,7 +82,7 @@ class Given(Spec):
 
     @property
     def missing(self) -> str:
-        """Returns the sentence that says what must be given again."""
+        """Returns the sentence that names the object to pass again."""
         name = self.argument
         return (
             f"{self.given_as}: the run was given this as a Python object ({self.object}), which no checkpoint holds. "

@@ -1,4 +1,4 @@
-"""The task of a run joins a dataset to a network, and says how wrong it is, how good, and what it predicted."""
+"""Tasks connect a dataset to a network: a task defines the loss, the metrics and the form of predictions."""
 
 from mxtrain.task.spec import Task
 

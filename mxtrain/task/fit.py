@@ -104,7 +104,7 @@ def _unfit_dataset(task: FittedTask, dataset: BaseDataset, model: Model) -> str:
     fitting = f"{' or '.join(tasks)}. Type that." if tasks else f"{_names(dataset.gives.targets)}."
     datasets = _datasets_for(task, model)
     with_model = ""
-    if not datasets:  # the model is none for this task either
+    if not datasets:  # the model does not fit this task either
         datasets = _datasets_for(task, None)
         with_model = "".join(f" with model={option}" for option in usual_options(task.name, "model")[:1])
     instead = f"a dataset of your own that gives {_names(task.takes.targets)}."
@@ -187,10 +187,9 @@ def _datasets_for(task: FittedTask, model: Optional[Model]) -> Dict[str, str]:
 
 
 def _settings_for(dataset: Any, fits: Callable[[Gives], bool]) -> Optional[str]:
-    """Returns the setting with which a class of datasets gives what fits, as an override; "" if it needs none; None if
-    it never does.
+    """Returns the override with which a class of datasets fits; "" if it fits without one; None if it never fits.
 
-    If a setting decides what is given, `gives` is a property. Then each word that a setting may be is tried.
+    If the kinds depend on a setting, `gives` is a property; each value of its `Literal` settings is then tried.
     """
     if isinstance(dataset.gives, Gives):
         return "" if fits(dataset.gives) else None
@@ -198,7 +197,7 @@ def _settings_for(dataset: Any, fits: Callable[[Gives], bool]) -> Optional[str]:
         for value in typing.get_args(field.annotation) if typing.get_origin(field.annotation) is typing.Literal else ():
             try:
                 gives = dataset(**{name: value}).gives
-            except ValueError:  # it needs another setting, too
+            except ValueError:  # this value requires another setting, too
                 continue
             if fits(gives):
                 return "" if value == field.default else f" dataset.{name}={value}"

@@ -1,9 +1,9 @@
-"""Names for annotations: protocols, and what MXNet, JSON and Hydra give without types.
+"""Names for annotations: protocols, and types of values from MXNet, JSON and Hydra.
 
 Nothing here runs: a module imports these names `if TYPE_CHECKING`.
 
-MXNet, GluonCV and Horovod have no types; tests/stubs names the classes of MXNet that occur in annotations. `Any` is
-what other libraries decide.
+MXNet, GluonCV and Horovod have no type annotations; tests/stubs declares the classes of MXNet that annotations use.
+`Any` marks values whose type another library decides.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ OperatorModule = ModuleType
 Json = Union[None, bool, int, float, str, Sequence["Json"], Mapping[str, "Json"]]
 """A value that can be written as JSON."""
 JsonObject = Mapping[str, Any]
-"""An object of JSON as it was read: whoever takes a value out of it says what it is."""
+"""A JSON object as it was read; code that takes a value out of it states the type of the value."""
 Config = Mapping[str, Any]
 """A configuration as plain nested dicts, lists and values: resolved, as in config.yaml."""
 MetricRow = Mapping[str, Any]
@@ -49,7 +49,7 @@ JsonForm = Union[type, Tuple[type, ...], List["JsonForm"], Dict[str, "JsonForm"]
 """Describes which JSON values are valid: a type or several types; an object of fixed keys ("name?" may be missing) or
 of any keys ({"*": form}); a list whose items have one form ([form])."""
 GraphRow = Tuple[str, str, Tuple[str, ...], Mapping[str, str], Optional[Tuple[int, ...]]]
-"""A node of a network for people: name, operator, names of inputs, attributes, output shape."""
+"""A node of a network in readable form: name, operator, names of inputs, attributes, output shape."""
 
 
 class Best(TypedDict):
@@ -63,16 +63,16 @@ class Best(TypedDict):
 
 
 class GraphNode(TypedDict, total=False):
-    """A node of a symbol's JSON; it has no `attrs` where the operator was given no arguments."""
+    """A node in the JSON of a symbol; `attrs` is missing if the operator was given no arguments."""
 
     op: str
     """The operator; "null" for a variable."""
     name: str
     attrs: Dict[str, str]
     inputs: List[List[int]]
-    """(node, which of its outputs, version) of each."""
+    """(node, index of its output, version) of each input."""
     subgraphs: List[SymbolGraph]
-    """The graphs of parts that are hybridized by themselves."""
+    """The graphs of parts of the network that are hybridized separately."""
 
 
 class SymbolGraph(TypedDict, total=False):
@@ -89,10 +89,9 @@ class SymbolGraph(TypedDict, total=False):
 class LossBlock(Protocol):
     """A gluon block of (*outputs, *targets) -> loss (B,), or with `weighted = True` -> loss (B,) and weight (B,).
 
-    With `parts = ("NAME", ...)` it then returns one array (B,) for each name, which is only logged, as
-    sum(part) / sum(weight).
-    `least_weight` is a lower bound on the sum of the weights of a global batch, so that a batch without objects is
-    learned from if weights count objects.
+    With `parts = ("NAME", ...)` it then returns one array (B,) for each name, which is only logged, as sum(part) /
+    sum(weight). `least_weight` is a lower bound on the sum of the weights of a global batch, so that a batch without
+    objects still trains the network if weights count objects.
     """
 
     def __call__(self, *arrays: NDArray) -> Returned: ...

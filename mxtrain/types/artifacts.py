@@ -1,4 +1,5 @@
-"""Figures, tables, texts and sounds: output of a task for loggers, `eval` and `predict`, which know no task."""
+"""Figures, tables, texts and sounds: output of a task that loggers, `eval` and `predict` handle without knowing the
+task."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ class Figure:
     name: str
     """The name of its file, without an ending, and of its tag in TensorBoard."""
     draw: Callable[[int], Image.Image]
-    """Makes the PIL.Image of at most so many samples, where it shows samples."""
+    """Function that draws the PIL.Image; its argument is the maximum number of samples, if the figure shows samples."""
 
 
 @dataclass(frozen=True)
@@ -28,7 +29,7 @@ class Table:
     header: Sequence[str]
     rows: Sequence[Sequence[Union[str, int, float]]]
     is_shown: bool = True
-    """True if it is printed for a person, or only written."""
+    """True if the table is printed; False if it is only written to a file."""
 
 
 @dataclass(frozen=True)
@@ -52,4 +53,4 @@ class Audio:
 
 
 Artifact = Union[Figure, Table, TextLines, Audio]
-"""Output of a task for loggers, `eval` and `predict`, which know no task."""
+"""Output of a task that loggers, `eval` and `predict` handle without knowing the task."""

@@ -49,16 +49,15 @@ class Batch:
     index_B: Optional[np.ndarray] = None
     """The indices of the samples in their split, on the host; None if unknown."""
     meta: Optional[np.ndarray] = None
-    """(B, ...): facts about each sample that stay on the host, such as the size of an image before it was fitted into
-    what enters the network; None where a dataset keeps none. Only its task reads them."""
+    """(B, ...): facts about each sample that stay on the host, such as the size of an image before it was resized to
+    the input of the network; None if the dataset keeps no facts. Only its task reads them."""
     continues_previous: bool = False
-    """True if each row goes on where the same row of the batch before ended, so that a network that carries state gets
-    the state of that row. It has all rows of the batch before."""
+    """True if each row continues the same row of the previous batch, so that a recurrent network gets the state of that
+    row. The batch then has all rows of the previous batch."""
     ids: Optional[Mapping[int, DistinctIds]] = None
-    """By the number of an input: its distinct ids, where they were looked for ahead of time. A part of the batch has
-    none."""
+    """Distinct ids by number of the input, if they were computed ahead of time. A slice of the batch has none."""
     rows: Optional[Mapping[int, Any]] = None
-    """By the number of an input: the rows of tables for these ids, where they were asked for ahead of time."""
+    """Rows of embedding tables for these ids by number of the input, if they were requested ahead of time."""
 
     def __post_init__(self) -> None:
         if not self.global_size:

@@ -41,10 +41,11 @@ def expand_path(text: str) -> str:
 
 
 def require_quoted(names: object) -> object:
-    """Checks that all names in a list are strings. YAML parses unquoted names such as 1E5, no, 0x1F, 10:30 as others.
+    """Checks that all names in a list are strings. YAML parses unquoted names such as 1E5, no, 0x1F, 10:30 as values of
+    other types.
 
     Raises:
-        ValueError: a name is no string. The message does not repeat it, because its original spelling is lost.
+        ValueError: a name is not a string. The message does not repeat it, because its original spelling is lost.
     """
     other = next((name for name in names if not isinstance(name, str)), None) if isinstance(names, list) else None
     if other is not None:

@@ -12,7 +12,7 @@ from typing import ClassVar, List, Optional, Tuple, Type, Union
 
 
 class SampleKind:
-    """Base of the kinds of samples, i.e. of what enters a network."""
+    """Base of the kinds of samples, i.e. of the inputs of a network."""
 
     name: ClassVar[str] = ""
     """Name in messages and in the signature of an exported network."""
@@ -57,7 +57,7 @@ class IndexedFeatures(SampleKind):
 
 
 class TargetKind:
-    """Base of the kinds of targets, i.e. of what is to be predicted."""
+    """Base of the kinds of targets, i.e. of the values to predict."""
 
 
 class ClassIndex(TargetKind):
@@ -133,7 +133,7 @@ class Gives:
 
     Attributes:
         sample: kind of its samples.
-        targets: kinds of targets that its samples can have; the first one is meant if only the dataset is chosen.
+        targets: kinds of targets that its samples can have; the first one is used if only the dataset is chosen.
         usual_model: option of conf/model/ for runs in which only the dataset is chosen; empty: that of the task.
     """
 

@@ -24,7 +24,8 @@ class Spec(pydantic.BaseModel):
     )
 
     filled: ClassVar[Optional[Tuple[str, ...]]] = ()
-    """Arguments that the group itself gives to a user's own class or function; None: which, another part says."""
+    """Arguments that the group itself passes to a user's own class or function; None: another part of the run decides
+    them."""
 
     @classmethod
     def with_target(cls) -> Type[Spec]:

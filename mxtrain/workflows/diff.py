@@ -1,7 +1,7 @@
 """`diff`: compares two runs, down to the first step whose loss differs and the first layer whose output differs.
 
-Two runs with the same description have the same bits, so the first unequal loss is where something happened. Recording
-statistics of layers during training would cost every run.
+Two runs with the same description are bitwise equal, so the first unequal loss shows where they began to differ.
+Recording statistics of layers during training would cost every run.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class DiffResult:
 
     @property
     def has_equal_weights(self) -> bool:
-        """True if the last weights of both runs are recorded and equal to the bit."""
+        """True if the last weights of both runs are recorded and bitwise equal."""
         sha256 = self.first.status.weights_sha256
         return bool(sha256) and sha256 == self.second.status.weights_sha256
 
@@ -299,6 +299,6 @@ def run_both(common: Tuple[Checkpoint, Checkpoint], restore: Restore) -> LayerCo
 
 
 def short_text(text: Optional[str]) -> str:
-    """Returns untrusted text on one line, shortened; None as words."""
+    """Returns untrusted text on one line, shortened; None becomes "(not set)"."""
     plain = "(not set)" if text is None else on_one_line(text)
     return plain if len(plain) <= MAX_VALUE else f"{plain[: MAX_VALUE - 3]}..."

@@ -94,7 +94,7 @@ def doctor(*, timeout: float = 120.0) -> DoctorResult:
 
 
 def _plugins() -> List[Finding]:
-    """Lists installed packages that add options; one that cannot be used keeps every command from starting."""
+    """Lists installed packages that add options; a package that cannot be used keeps every command from starting."""
     findings = []
     for plugin in find_plugins():
         files = sorted(plugin.conf.rglob("*.yaml")) if plugin.conf is not None else []
@@ -271,7 +271,8 @@ def _environment(probe: ProbeResult) -> List[Finding]:
 
 
 def _gpus(count: int, failures: Mapping[str, str] = MappingProxyType({})) -> Finding:
-    """Returns the GPUs, and why MXNet may not run on what the driver reports, or did not when it was tried."""
+    """Returns the GPUs, with the reason if MXNet may not run on a GPU that the driver reports, or failed when it was
+    tried."""
     known = find_gpus()
     reason = unsupported_reason(known)
     # Which GPUs a published wheel supports is known; a build of one's own may support others.
@@ -317,7 +318,7 @@ def _features(probe: ProbeResult) -> List[Finding]:
 
 
 def _other_versions() -> List[Finding]:
-    """Returns the optional packages that the commands and data that need them would refuse."""
+    """Returns the optional packages whose installed version mxtrain does not accept."""
     requirements = sorted({text for extra in EXTRAS.values() for text in extra})
     return [
         Finding(name, "missing", f"{version}; mxtrain needs {text}", installing(text))

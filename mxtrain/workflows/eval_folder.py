@@ -31,7 +31,7 @@ PREDICTIONS = "predictions.csv"
 MAX_SHOWN_SAMPLES = 16
 """Samples that a written figure shows."""
 DRAFT = ".results-"
-"""Beginning of the name of a folder for new results; each evaluation has its own, as two may run at once."""
+"""Prefix of the name of a folder for new results; each evaluation has a folder of its own, as two may run at once."""
 
 
 class EvaluationFolder:
@@ -78,7 +78,7 @@ class EvaluationFolder:
     def _publish(self) -> None:
         earlier = self._listed()
         with suppress(OSError):
-            # It goes first and comes last: while files are exchanged, the folder holds no evaluation for readers.
+            # metrics.json is removed first and written last: while files are replaced, readers find no evaluation here.
             (self.path / METRICS).unlink()
         for name in {*earlier} - {*self._files}:
             with suppress(OSError):

@@ -1,4 +1,4 @@
-"""Evaluates a trained network on a split: loss and metrics, what its task has to show, corruptions and explanations."""
+"""Evaluates a trained network on a split: loss and metrics, artifacts of its task, corruptions and explanations."""
 
 from __future__ import annotations
 
@@ -315,7 +315,7 @@ def measure(
     description, signature = trained.description, trained.signature
     loader = build_loader(description, source, signature, trained.device, limit_batches=limit_batches)
     report = description.task.build_report(description, signature, original)
-    # The evaluator's function decodes each batch once for all that ask.
+    # The evaluator's function decodes each batch once for all callers.
     if trained.evaluator.decode is not None:
         report.decode_by(trained.evaluator.decode)
 

@@ -69,7 +69,7 @@ def _check_parents(folder: Path) -> None:
         folder = folder.parent
     if not folder.is_dir():
         raise ValueError(f"should be in a folder, and '{folder}' is none")
-    # The kernel's own file systems make no files for others, whoever asks.
+    # Nobody can create files below /proc, but `os.access` allows it to root.
     if not os.access(folder, os.W_OK | os.X_OK) or folder.resolve().is_relative_to("/proc"):
         raise ValueError(f"should be in a folder that may be written to, and '{folder}' may not")
 
@@ -104,15 +104,14 @@ def open_output_file(name: str) -> Iterator[TextIO]:
         partial.replace(path)
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG) and error.filename is None:
-            error.filename = str(path)  # a write does not say where the disk is full
+            error.filename = str(path)  # the error of a write has no file name
         raise
     finally:
         partial.unlink(missing_ok=True)
 
 
 def _stays(path: Path) -> bool:
-    """Returns True if the name is a device's or a pipe's, or one that the system makes (/dev/stdout): none to be
-    replaced."""
+    """Returns True if the file must not be replaced: a device, a pipe, or a name of the system such as /dev/stdout."""
     folder = path.parent.resolve()
     if folder == Path("/dev") or folder.is_relative_to("/proc"):
         return True

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 OWN = ("hydra.run.dir", "trainer.fold")
 MOST_SHOWN = 10
-"""Folds that the table has a column for."""
+"""Maximum number of folds that have a column of their own in the table."""
 
 
 def train_folds(
@@ -75,7 +75,7 @@ def train_folds(
                 f"{folder} holds a run without folds. Choose another {run_dir_setting()}, or leave trainer.folds out."
             )
         for number, name in enumerate(names, start=1):
-            if (folder / name).is_dir():  # said now, not after hours of other folds
+            if (folder / name).is_dir():  # fails now, not after hours of other folds
                 find_resume_point(folder / name, description.checkpoint, _config_of(description, number))
         with lock_run_directory(folder):
             outcome = _train(composer, description, words, flags, folder, results)
@@ -112,7 +112,7 @@ def _train(
                 checkpoint = find_resume_point(run_dir, of_fold.checkpoint, of_fold.config).own_checkpoint
                 require_finished_on_same_data(checkpoint, of_fold)
             print(f"fold {number} of {trainer.num_folds} is finished: {run_dir}", flush=True)
-        is_refused = outcome.exit_code == EXIT_BAD_INPUT and outcome.step == 0  # as the others would be
+        is_refused = outcome.exit_code == EXIT_BAD_INPUT and outcome.step == 0  # the other folds would be refused, too
         if is_refused and not results:
             return outcome
         outcomes.append(outcome)
@@ -151,7 +151,7 @@ def _finished_before(run_dir: Path, description: Description, number: int) -> Op
 def words_of_fold(description: Description, words: Sequence[str], number: int, run_dir: Path) -> List[str]:
     """Returns the overrides of a fold's run."""
     fold_words = [word for word in words if key_of(word) not in OWN]
-    if number > 1:  # the first fold has shown them
+    if number > 1:  # the loggers of the first fold have shown these
         shown = {
             f"logger.{name}.{setting}": value
             for name, logger in description.logger.items()
@@ -197,6 +197,6 @@ def print_folds(content: JsonObject, results: Sequence[FoldResult], folder: Path
 
 def report_end(outcome: Outcome) -> int:
     """Prints to standard error why a cross validation is not finished, as the last output; returns the exit code."""
-    if outcome.exit_code != EXIT_FINISHED and outcome.step:  # else it was said when the first fold was refused
+    if outcome.exit_code != EXIT_FINISHED and outcome.step:  # otherwise the refusal was already printed
         print_cause(outcome.cause, outcome.exit_code)
     return outcome.exit_code

@@ -34,7 +34,7 @@ from mxtrain.kvstore.world import RING
 from mxtrain.terminal.program import program
 
 SHORTEST_S = 1.0
-"""Steps that a restart may train after trainer.max_time: it saves nothing new, and ends as the run would have."""
+"""Smallest `trainer.max_time` of a restart, in seconds: after a late loss of a worker, it ends the run as usual."""
 LOGS = "workers"
 """The folder of a run directory with the output of all processes but rank 0."""
 
@@ -145,8 +145,8 @@ def write_reference(run_dir: Path, failure: ProcessFailure, workers: int) -> Opt
 def arguments_of(
     arguments: Sequence[str], description: Description, has_trained: bool, seconds_passed: float
 ) -> List[str]:
-    """Returns the command line for the processes of an attempt. A restart continues the run, and has the time that is
-    left.
+    """Returns the command line for the processes of an attempt. A restart continues the run, and has only the remaining
+    time.
 
     Args:
         arguments: flags and overrides of the command.
@@ -207,7 +207,7 @@ def _announce(description: Description, launcher: Launcher, logs: Path) -> None:
 def remove_unstarted_group(new_folders: List[Path]) -> None:
     """Removes the folders that were created for a run that could not start."""
     if new_folders:
-        shutil.rmtree(new_folders[0])  # the logs, which were shown
+        shutil.rmtree(new_folders[0])  # the logs, which were printed already
         remove_unstarted(new_folders[1:])
 
 

@@ -1,7 +1,7 @@
-"""Runs what was composed as Hydra does: its folder, its files below `.hydra`, its logging and callbacks.
+"""Runs a composed configuration like Hydra: with its run directory, files below `.hydra`, logging and callbacks.
 
-A run is composed once and the result handed to Hydra's `run_job`, because a mistake must be answered before anything is
-written, and `Hydra.run` would compose again.
+The configuration is composed once and passed to Hydra's `run_job`: mistakes must be reported before anything is
+written, and `Hydra.run` would compose a second time.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class JobStartCallback(Callback):
-    """Notes that Hydra is ready, and the job begins."""
+    """Records that Hydra is set up and the job has begun."""
 
     def __init__(self) -> None:
         self.has = False

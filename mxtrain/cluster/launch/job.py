@@ -92,7 +92,7 @@ def train_sweep(composer: Composer, overrides: Sequence[str]) -> sweep.SweepEnd:
             description.trainer.require_one_run("-m")
             return description
         finally:
-            # Each job sets its own runtime; this process only looks.
+            # Each job sets its own runtime; this process only checks the jobs.
             os.environ.clear()
             os.environ.update(before)
 
@@ -223,7 +223,7 @@ def synchronize() -> None:
 
 
 def checked_by(command: CommandLine) -> str:
-    """Returns the command that lists all that is wrong with the data of a run, in a sentence."""
+    """Returns a sentence with the command that lists all problems of a run's data."""
     overrides = [word for word in command.overrides if key_of(word).split(".")[0] in DECIDING_DATA]
     words = " ".join(map(shlex.quote, [*command.flags, *overrides]))
     return f"`{command.program} data check {words}` lists all that is wrong with the data."
@@ -281,13 +281,13 @@ def begin_run(
 
 
 def report_environment(report: RuntimeReport, description: Description) -> None:
-    """Logs the settings that were made before MXNet is loaded, and those without effect."""
-    if "mxnet" not in sys.modules:  # the first of a sweep's jobs in this process
+    """Logs the settings that were made before MXNet is loaded, and the settings that have no effect."""
+    if "mxnet" not in sys.modules:  # in a sweep, only for the first job of this process
         log.info("loading MXNet: %s", report.summary())
         for line in report.lines():
             file_log.info("%s", line)
     for line in report.slow:
-        (file_log if line in _warned else log).warning("%s", line)  # of a sweep, its first job says it
+        (file_log if line in _warned else log).warning("%s", line)  # in a sweep, only the first job shows it
         _warned.add(line)
     too_late = [f"{setting.variable}={setting.value}" for setting in report.settings if setting.source == "too late"]
     if too_late:

@@ -19,15 +19,15 @@ from mxtrain.files.json_text import read_json
 
 
 def train_in_new_process(words: Sequence[str], run_dir: Path, names_dir: bool) -> Tuple[int, str, int]:
-    """Runs ``python -m mxtrain train`` with these words to its end.
+    """Runs ``python -m mxtrain train`` with these arguments, and waits for its end.
 
     A KeyboardInterrupt here is passed on, so that it saves a checkpoint and ends; a second one ends it at once. If this
-    process dies, the kernel kills the other, and the same call continues the run.
+    process dies, the kernel kills the training process, and the same call continues the run.
 
     Args:
         words: flags and overrides.
-        run_dir: of the run.
-        names_dir: whether `words` do not say the run directory.
+        run_dir: directory of the run.
+        names_dir: True to add an override with the run directory, because `words` do not contain one.
 
     Returns:
         Exit code, cause of the end, and number of steps.

@@ -37,7 +37,7 @@ REPLACED = (
     "trainer.test",
     "hydra.",
 )
-"""Beginnings of settings that the workers do not have: they have a length and rates of their own."""
+"""Prefixes of settings that are not passed to the workers: the range test sets its own length and learning rates."""
 
 
 def run_range_test(

@@ -1,4 +1,4 @@
-"""A single run, of one process or of several: in its run directory, which is taken for this process."""
+"""Trains a single run, in one process or in several, and locks its run directory for this process."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def _train(composed: Composed, description: Description, flags: Sequence[str], m
 
 
 def show_end(result: Result, run_dir: Path, description: Description, command: CommandLine) -> Outcome:
-    """Prints how a single run ended, as far as no logger did."""
+    """Prints how a single run ended, unless a logger has shown it."""
     if result.state != "failed" and not any(logger.shows_end for logger in description.logger.values()):
         from mxtrain.terminal.console import open_console
         from mxtrain.terminal.report import print_end
@@ -109,7 +109,7 @@ def run_follower(composed: Composed, description: Description) -> int:
 
 @contextmanager
 def claim(run_dir: Path, description: Description) -> Iterator[ResumePoint]:
-    """Takes the run directory for this process, and looks whether what it holds may be continued.
+    """Locks the run directory for this process, and checks that the run in it may be continued.
 
     Raises:
         RunDirectoryError: another process trains there.

@@ -45,7 +45,7 @@ def prepare_score(
         refuse_missing_data(description.dataset)
     except DataError as error:
         raise DataError(f"{error} {needs_of(name, score)}".rstrip()) from None
-    # Takes time to load: only from here on.
+    # Imported only here, because it is slow to load.
     from mxtrain.cluster.launch.run import prepare_run
 
     prepared = prepare_run(composed, description, config_flags(config_dirs))

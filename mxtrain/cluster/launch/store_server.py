@@ -1,4 +1,4 @@
-"""Runs a parameter server, which obeys commands that are JSON of a fixed form, and nothing else."""
+"""Runs a parameter server. It accepts only commands in JSON of a fixed form."""
 
 from __future__ import annotations
 

@@ -46,12 +46,12 @@ class Checks(Protocol):
         """Returns the source location of a sample."""
 
     def check(self, index: int) -> Checked:
-        """Reads a sample whole, and says all that is wrong with it; what it raises is one more problem."""
+        """Reads a whole sample, and returns all of its problems; an exception counts as one more problem."""
 
 
 @runtime_checkable
 class ChecksWithTexts(Protocol):
-    """Checks that know what of a sample becomes tokens."""
+    """Checks that know which texts of a sample are tokenized."""
 
     def texts(self, index: int) -> Sequence[str]:
         """Returns the texts of a sample that are tokenized; empty if it has none."""
@@ -59,7 +59,7 @@ class ChecksWithTexts(Protocol):
 
 @runtime_checkable
 class ChecksWithContents(Protocol):
-    """Checks of samples that are not read from their place, such as recordings in a manifest."""
+    """Checks of samples whose content is in another file, such as recordings that a manifest names."""
 
     def content_place(self, index: int) -> DataPlace:
         """Returns the source location from which a sample is read; without a file if it is only a part of one."""
@@ -125,7 +125,7 @@ class FetchedChecks(SourceChecks):
             fact = f"{place} holds values that are no finite numbers."
             problems = (Problem(NOT_A_NUMBER, place, fact, "Replace or remove it."),)
         classes = targets[0] if targets and targets[0].dtype.kind in "iu" else np.empty(0, np.int64)
-        # Of a map of classes -1 are places that count nowhere; of a single class it would be a mistake.
+        # In a map of classes, -1 marks ignored positions; as the class of a whole sample it would be a mistake.
         class_values = np.unique(classes[classes >= 0] if classes.ndim > 1 else classes)
         return Checked(problems, digest_of(np.ascontiguousarray(input_1).tobytes()), class_values.tolist())
 

@@ -146,7 +146,7 @@ def check_dataset(
         num_threads: number of threads that read samples.
 
     Returns:
-        What there is; empty where the dataset cannot be opened.
+        Counts of the content; empty if the dataset cannot be opened.
     """
     progress.begin("opening", 0)
     splits = _open(dataset, findings)
@@ -186,7 +186,7 @@ def _open(dataset: BaseDataset, findings: Findings) -> Optional[Splits]:
         return None
     except OSError as error:
         reported: Exception = explain(error.filename or place.file, error)
-    except Exception as error:  # of somebody's own class, too: it is the problem that is listed
+    except Exception as error:  # a user's own dataset may raise anything; it is listed as a problem
         reported = error
     fact = str(reported) if isinstance(reported, MxtrainError) else f"{type(reported).__name__}: {reported}"
     findings.refuse(Problem(CANNOT_OPEN, place, fact))
@@ -218,7 +218,7 @@ def _check_some(checks: Checks, indices: range) -> List[Checked]:
 def _check_one(checks: Checks, index: int) -> Checked:
     try:
         return checks.check(index)
-    except Exception as error:  # whatever a dataset raises, others are still to be read
+    except Exception as error:  # a dataset may raise anything; the other samples are still read
         return Checked((problem_of(error, checks.place(index)),))
 
 

@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 Given = TypeVar("Given")
 
 CANNOT_OPEN = "cannot_open"
-"""The dataset as a whole, or one of the files that it cannot do without."""
+"""The dataset as a whole, or a file that it requires."""
 WRONG_CHECKSUM = "wrong_checksum"
 UNREADABLE_FILE = "unreadable_file"
 UNREADABLE = "unreadable"
@@ -199,12 +199,12 @@ class Problem:
 
 
 def problem_of(error: Exception, place: DataPlace, kind: str = UNREADABLE) -> Problem:
-    """Returns the problem that an error speaks of.
+    """Converts an error to a problem.
 
     Args:
         error: what reading a sample raised; a `LoaderError` may say its kind itself.
         place: source location, for messages.
-        kind: where the error says none.
+        kind: used if the error does not name one.
     """
     if isinstance(error, LoaderError):
         return Problem(error.kind or kind, place, error.fact, error.remedy)

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 KIND = "corpora"
 PART = ".part"
-"""Behind the name of a folder that is not complete."""
+"""Suffix of the name of an incomplete folder."""
 FORMAT = 2
 """Version of the format of shards and of their content; all data are prepared again after it changes."""
 _POLL_S = 0.1
@@ -82,12 +82,12 @@ def prepare(
     shards = _open(root / key, key)
     if shards is not None:
         return shards
-    # A shared cache may be read-only and still hold what is needed, so this is asked only after it was looked through.
+    # A shared read-only cache may already hold the data, so write access is checked only after the search.
     if not os.access(root, os.W_OK):
         root = _temporary_root(f"{root} is read-only")
     try:
         with _locked(root / f"{key}.lock", what):
-            # Looked for once more under the lock: the process that was waited for has usually made it.
+            # Searched again under the lock: the process that held it has usually prepared the data.
             shards = _open(root / key, key, is_locked=True)
             return _make(root, key, forms, write, what, total, is_shown) if shards is None else shards
     except OSError as error:

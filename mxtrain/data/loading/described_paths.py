@@ -1,4 +1,4 @@
-"""The paths of a dataset's description: which of its settings they are, and which lead nowhere."""
+"""Finds the paths in a dataset's description, and the paths that do not exist."""
 
 from __future__ import annotations
 
@@ -15,8 +15,7 @@ if TYPE_CHECKING:
 
 
 def lost_paths(dataset: BaseDataset) -> Dict[str, List[str]]:
-    """Returns, by setting, the paths that lead nowhere from the current folder, of the settings that have such
-    paths."""
+    """Returns the paths that do not exist, seen from the current folder, by setting; other settings are left out."""
     lost = {name: [path for path in paths if not path_exists(path)] for name, paths in named_paths(dataset).items()}
     return {name: paths for name, paths in lost.items() if paths}
 
@@ -38,9 +37,9 @@ def with_paths(dataset: BaseDataset, names: Iterable[str], change: Callable[[str
 def path_exists(path: str) -> bool:
     """Returns True if a file or a folder exists, or files with this prefix and an extension, as parallel texts have."""
     try:
-        # A link to nothing counts as there: its own message says more than that no such path exists.
+        # A broken link counts as existing: reading it gives a better message than that there is no such path.
         return os.path.lexists(path) or bool(glob.glob(f"{glob.escape(path)}.*"))
-    except ValueError:  # no path can be like that
+    except ValueError:  # not a valid path
         return False
 
 
@@ -60,12 +59,13 @@ def _each(value: Any) -> List[str]:
 
 
 def with_current_folder(fields: Mapping[str, FieldInfo], values: Any) -> Any:
-    """Returns the settings of a dataset whose files are named in its `root`, which means bundled data if it is null:
-    where a file is named but no root, the file's path is used unchanged, and splits without a name are held out.
+    """Completes settings of datasets that look for their files in `root`, or use bundled data if `root` is null.
+
+    If a file is given but no `root`, the path of the file is used unchanged, and splits without a file are held out.
 
     Args:
         fields: `root`, `train`, `val` and `test` of the dataset's class, among others.
-        values: as they are given.
+        values: settings as the user gave them.
     """
     if not isinstance(values, dict) or values.get("root") is not None:
         return values

@@ -1,4 +1,4 @@
-"""Division of samples into those for training, validation and testing."""
+"""Divides samples into training, validation and test samples."""
 
 from __future__ import annotations
 
@@ -43,9 +43,9 @@ class Division:
 
         Args:
             label_N: class indices; all equal if samples have no class.
-            has_val, has_test: whether there are other samples for that split, so that none are held out. With folds, a
-                validation split of the dataset's own counts as well, so that test samples are those of a run without.
-            group_N: number of the group of each sample, of a dataset whose folds are made by columns.
+            has_val, has_test: True if the dataset has its own samples for that split, so that none are held out. With
+                folds, its own validation split counts as well: test samples are then the same as without folds.
+            group_N: number of the group of each sample, if the groups of the folds come from columns.
 
         Raises:
             ConfigError, DataError: the samples cannot be divided into these folds.

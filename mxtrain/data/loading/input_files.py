@@ -1,4 +1,4 @@
-"""Finds and goes through the files that `predict` reads, of any kind."""
+"""Finds and reads the input files of `predict`, of any kind."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ def read_each(
             if not skip_unreadable:
                 hint = " Or type skip_unreadable=true to go on without such files." if len(names) > 1 else ""
                 raise DataError(f"{error}{hint}") from error
-            unreadable[-1 - number] = str(error)  # nothing of it has a place
+            unreadable[-1 - number] = str(error)  # negative: not the index of a sample
             continue
         yield name, content
 
 
 class MissingFileFindings(Findings):
-    """Keeps the names in folders that lead to no regular file."""
+    """Collects names in folders that lead to no regular file."""
 
     def __init__(self) -> None:
         self.facts: Dict[Path, str] = {}
@@ -41,7 +41,7 @@ class MissingFileFindings(Findings):
 
     @property
     def keeps_going(self) -> bool:
-        """Returns True if there was one: a folder of such names is not an empty one."""
+        """Returns True if there was such a name: a folder with only such names does not count as empty."""
         return bool(self.facts)
 
 
@@ -51,13 +51,13 @@ def find_given(
     kind: str,
     skip_unreadable: bool = False,
 ) -> List[Path]:
-    """Files as they are, folders as all files of a kind in them.
+    """Returns files unchanged, and folders as all files of a kind in them.
 
     Args:
-        paths: Of both.
+        paths: Files and folders.
         list_folder: The files of that kind in a folder and below, sorted by path; its problems go to the findings.
         kind: "image", for example, for messages.
-        skip_unreadable: Links to nothing and the like are among the files: that they cannot be read is said later.
+        skip_unreadable: Also return broken links and the like; reading them fails later.
 
     Raises:
         DataError: A path does not exist, or a folder holds no such file.

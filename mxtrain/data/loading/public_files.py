@@ -1,4 +1,4 @@
-"""Public datasets by name: where their files are published, their checksums, and what becomes of them.
+"""Public datasets by name: where their files are published, their checksums, and the folders they are unpacked to.
 
 Sources of the checksums: MXNET is mxnet 1.9.1, gluon/data/vision/datasets.py; GLUONNLP is gluonnlp 0.10.0,
 data/corpora/wikitext.py; GLUONCV is gluon-cv, scripts/datasets/{pascal_voc,mscoco,ade20k}.py; TORCHAUDIO is
@@ -25,7 +25,7 @@ from mxtrain.types import PathText
 MIRROR = "MXTRAIN_DATA_URL"
 """The variable that names a server with all files, each at DATASET/FILE, such as voc2007/VOCtest_06-Nov-2007.tar."""
 DOWNLOADS = ".download"
-"""The folder in a dataset's folder of what has not arrived yet."""
+"""Folder inside a dataset's folder for files whose download is not finished."""
 
 
 @dataclass(frozen=True)

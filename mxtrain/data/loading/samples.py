@@ -29,8 +29,8 @@ def refuse_missing(instance: Any) -> None:
 
 
 class Samples(Protocol):
-    """The samples of a split. What else can be asked of them is between a dataset, its loader and its task: of images
-    `Source` says it, of other samples a class of their field."""
+    """The samples of a split. Further methods are agreed between a dataset, its loader and its task: `Source` defines
+    them for images, a class of their field for other samples."""
 
     def __len__(self) -> int:
         """Returns the number of samples."""
@@ -46,7 +46,7 @@ class SelectableSamples(Protocol):
 
 @runtime_checkable
 class Labelled(Protocol):
-    """Samples that say which class each has."""
+    """Samples that each have a class."""
 
     def read_labels(self) -> np.ndarray:
         """Returns the class of each sample, int32."""
@@ -59,7 +59,7 @@ class Wrapper(Protocol):
     source: Any
 
     def index_in_source(self, index: int) -> int:
-        """Returns the place there of the sample at `index`."""
+        """Returns the index in that source of the sample at `index`."""
 
 
 @runtime_checkable

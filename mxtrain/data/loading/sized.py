@@ -28,8 +28,8 @@ class SizedLoader(BatchLoader):
     Args:
         size_N: size of each sample.
         options: options of all loaders; with neither `train` nor `in_order`, samples are sorted by size.
-        batch_budget: in training, rows times the largest size at most, which no size is above; None = `batch_size`
-            samples.
+        batch_budget: in training, the maximum of rows times the largest size in a batch; no sample may be larger.
+            None = `batch_size` samples.
         batches_per_pool: without it, how many batches' samples are sorted by size together in training; 1 = none.
     """
 
