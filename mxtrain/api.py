@@ -317,7 +317,7 @@ def load(
     run = Run(Path(absolute_path(path, "load: path")), which, trust_code, config_dir, given)
     if run.folds:
         return run
-    model = run.description.model  # opens the checkpoint, and refuses what it must not name
+    model = run.description.model  # opens the checkpoint, and refuses untrusted code that it names
     if isinstance(model, Given):
         model.require()
     if run.checkpoint.step == 0:

@@ -83,7 +83,7 @@ class CleanupPlan:
 def is_resumable(run: ListedRun) -> bool:
     """Returns True if the command that started a run would continue it from a checkpoint."""
     if run.status.exit_code == EXIT_FINISHED and run.state not in ("running", KILLED):
-        return False  # a killed run has no exit code; a file that says otherwise is not believed
+        return False  # a killed run has no exit code, so an exit code in its file is ignored
     return bool(_checkpoint_entries(run.path)) or run.state in (KILLED, STARTING, DAMAGED)
 
 

@@ -58,7 +58,7 @@ def check_field(name: str, where: str) -> str:
     """Checks that a name is a field, a metric (`val/loss`) or a setting (`optimizer.lr`).
 
     Raises:
-        ConfigError: it is none.
+        ConfigError: it is none of these.
     """
     if name in FIELDS or "/" in name or "." in name:
         return name
@@ -138,7 +138,7 @@ def _is_absent(value: Value) -> bool:
 
 
 def read_number(text: str, name: str) -> Optional[float]:
-    """Reads a number with an optional unit of the field; None if the text is none."""
+    """Reads a number with an optional unit of the field; None if the text is not a number."""
     units = UNITS.get(name, {})
     lower = text.lower()
     for unit in sorted(units, key=len, reverse=True):

@@ -27,7 +27,7 @@ _MAX_TABLE_BYTES, MAX_ROWS, _MAX_COLUMNS = 1 << 20, 40, 16
 _MAX_FIGURES, _MAX_TABLES, _MAX_SPLITS = 6, 5, 4
 _MAX_EVENT_BYTES, _MAX_EVENTS_BYTES = 16 << 20, 256 << 20
 _PREDICTIONS, _PAGE, _WORST = "predictions.csv", "confusion.html", "worst"
-"""Results of single samples: a row for each; the page that tasks with classes have; the largest losses."""
+"""Files with results of single samples: all rows; the page of tasks with classes; the largest losses."""
 _MAX_PREDICTIONS_BYTES, _MAX_PREDICTIONS, _MAX_CELLS, _MAX_LISTED = 64 << 20, 200_000, 2500, 20
 """Limits of the confusion matrix: of the file, of its rows, of pairs of names, and of the listed rows of a pair."""
 _FILE = re.compile(r"[\w.-]{1,100}\.(png|csv)")
@@ -157,7 +157,7 @@ def _read_png(folder: str, name: str) -> Optional[ShownFigure]:
 
 
 def png_of(content: bytes, title: str) -> Optional[ShownFigure]:
-    """Returns a figure for the content of a PNG file; None if it is none, or too large to be shown."""
+    """Returns a figure for the content of a PNG file; None if it is not a PNG file, or too large to be shown."""
     if len(content) > _MAX_PNG_BYTES or not content.startswith(_PNG) or content[12:16] != b"IHDR" or len(content) < 33:
         return None
     # A PNG of a few kilobytes can unpack to gigabytes in the browser, so the sides count and not only the bytes.

@@ -64,7 +64,7 @@ def _typed(setting: str, path: str) -> str:
 
 
 def _lines(group: str, files: ConfigFiles) -> Iterator[Tuple[List[str], str]]:
-    """Yields kinds of paths and the words for them, of all options of a group."""
+    """Yields the kinds of paths and the arguments to type for them, for all options of a group."""
     for option in files.options(group):
         file = files.find_file(f"{group}/{option}")
         for kinds, words in READS_PATHS.findall(file.read_text(encoding="utf-8", errors="replace")) if file else ():

@@ -139,7 +139,7 @@ class ConfigFiles:
         return self
 
     def __exit__(self, *error: object) -> None:
-        """Does nothing: a composer has no state outside of itself."""
+        """Does nothing: a composer changes no global state."""
 
     def groups(self) -> Tuple[str, ...]:
         """Returns the groups of mxtrain and of the user, without Hydra's own."""

@@ -70,7 +70,7 @@ def hydra_settings_at_fault(has_run: Callable[[], bool]) -> Iterator[None]:
     except MxtrainError:
         raise
     except Exception as error:
-        # What a job raised is not a fault of Hydra's settings.
+        # An error that the job raised is not an error of Hydra's settings.
         if has_run():
             raise
         raise ConfigError(f"{_said_by_hydra(error)} `--cfg hydra` shows Hydra's settings.") from None

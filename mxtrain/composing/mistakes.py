@@ -248,7 +248,7 @@ def unknown_key(key: str, existing: Mapping[str, object], files: ConfigFiles, co
     elsewhere = options_with(group, field, files, config)
     is_near = any(path.startswith(parent + ".") for path in suggestions)
     is_close = any(_is_close(field, path.rpartition(".")[2]) for path in suggestions)
-    if elsewhere and not is_close:  # the name is right, and none of the chosen option is about the same
+    if elsewhere and not is_close:  # the name is right, but the chosen option has no similar setting
         is_near = False
     elif not is_close and "." not in field:
         fields_elsewhere = [name for _, names in fields_of_options(group, files) for name in names]

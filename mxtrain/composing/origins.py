@@ -99,7 +99,7 @@ def _spec_at(target: str) -> Optional[Type[Spec]]:
     try:
         target_object = import_target(target, "")
     except ConfigError:
-        return None  # said when the description is validated
+        return None  # reported when the description is validated
     return target_object if inspect.isclass(target_object) and issubclass(target_object, Spec) else None
 
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class DatasetExport:
-    """What the reader of an exported folder needs to know of the dataset.
+    """Facts and arrays of a dataset that the reader of an exported folder needs.
 
     Attributes:
         reader: module whose `predict` reads samples of files; empty: none, see `Signature.exported_reader`.

@@ -11,7 +11,7 @@ from mxtrain.files.json_text import JsonTextError, parse_json
 from mxtrain.files.text_lines import split_lines
 
 MAX_CHARACTERS = 1_000_000
-"""Of one text, for exported folders and the server: the time that a network needs grows with the length."""
+"""Maximum length of a text, for exported folders and the server: the time of a network grows with the length."""
 
 
 TARGETS_OF_TASKS = {

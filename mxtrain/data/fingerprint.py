@@ -55,7 +55,7 @@ def fingerprint(dataset: BaseDataset, splits: Splits) -> JsonObject:
     """
     settings = {name: paths for name, paths in named_paths(dataset).items() if paths}
     if len(settings) > 1 and settings.get("root") == [os.curdir]:
-        del settings["root"]  # stands for no root: the other settings name the files
+        del settings["root"]  # means that there is no root: the other settings name the files
     files: Dict[str, Json] = {name: _describe_files(paths) for name, paths in settings.items()}
     has_files = any(isinstance(description, dict) and description["files"] for description in files.values())
     splits_by_name = {"train": splits.train, "val": splits.val, "test": splits.test}
@@ -191,7 +191,7 @@ def _hash_samples(source: Samples, has_files: bool) -> str:
             for array in source.fetch(index_B, seed=0, epoch=0, train=False):
                 _update(digest, np.asarray(array), at_most=1 << 62)
         except (MxtrainError, OSError):
-            digest.update(b"unreadable")  # training says what is wrong, if it reads these samples
+            digest.update(b"unreadable")  # training reports the error, if it reads these samples
     return digest.hexdigest()
 
 

@@ -104,7 +104,7 @@ def _hash_files(digest: hashlib._Hash, paths: List[str]) -> None:
     budget = BUDGET_BYTES
     for file in sorted(walk_files(paths, without=IMAGES_AND_SOUNDS)):
         if file.size > budget:
-            continue  # `fingerprint` has blocks of it
+            continue  # `fingerprint` hashes blocks of this file
         budget -= file.size
         try:
             with open_regular(file.path, at_most=1 << 62) as (stream, _):

@@ -1,4 +1,4 @@
-"""Opens what Python code gives to predict for: paths of files, or objects that the dataset decodes in memory."""
+"""Opens the inputs of a prediction in Python: paths of files, or objects that the dataset decodes in memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The signature of a network: what enters and leaves it, kept in checkpoints, so that it runs without its data."""
+"""The signature of a network: its inputs and outputs. Checkpoints store it, so that a network runs without its data."""
 
 from __future__ import annotations
 
@@ -48,11 +48,11 @@ class Signature:
     exported_reader: ClassVar[str] = ""
     """Module whose `predict` reads samples of files for an exported network (`exporting.bundle`); empty: none."""
     known_names: ClassVar[Tuple[str, ...]] = ("input_shape",)
-    """The arguments, beside the number of classes, that a network of the user's own gets where it takes them."""
+    """Arguments that a user's own network gets besides the number of classes, if it accepts them."""
 
     held_settings: ClassVar[Tuple[str, ...]] = ()
-    """Settings of the dataset that only say how samples become inputs, which the signature holds: with one, they are
-    not needed."""
+    """Settings of the dataset that only define how samples become inputs. The signature contains them, so they are not
+    needed with a signature."""
 
     shape: Shapes
     mean: Sequence[float] = ()
@@ -138,7 +138,7 @@ class Signature:
         """Builds a signature from what `to_json` returns.
 
         Raises:
-            DamagedCheckpoint: no samples can become inputs so.
+            DamagedCheckpoint: the values do not define how samples become inputs.
         """
         return cls(**cls._arguments({name: value for name, value in values.items() if value is not None}))
 
@@ -153,13 +153,13 @@ def signature_of(checkpoint: Checkpoint, kind: Type[Signature]) -> Signature:
     """Returns the signature that a checkpoint holds.
 
     Args:
-        checkpoint: a run's.
-        kind: the class that the dataset names. What was trained on other data may be of a class above it, such as rows
-            of frames that are no sound; the dataset says then what it needs.
+        checkpoint: checkpoint of a run.
+        kind: signature class of the dataset. The signature of a checkpoint of other data may be of a base class, such
+            as rows of frames that are not sound; the dataset then reports what it lacks.
 
     Raises:
         DamagedCheckpoint: names the first field that is missing or of another type.
-        LaterCheckpoint: names all that is there and not known: another kind of dataset or a later version made it.
+        LaterCheckpoint: names all unknown fields: another kind of dataset or a later version wrote them.
     """
     misfits = []
     for base_class in kind.__mro__:
@@ -172,7 +172,7 @@ def signature_of(checkpoint: Checkpoint, kind: Type[Signature]) -> Signature:
 
 
 def _misfit(checkpoint: Checkpoint, kind: Type[Signature]) -> Optional[CheckpointError]:
-    """Returns why what a checkpoint holds is no signature of this class; None if it is one."""
+    """Returns the reason why a checkpoint's values are not a signature of this class; None if they are."""
     values = checkpoint.state["run"]["input"]
     for problem in problems_of(values, kind.form, "run.input"):
         return DamagedCheckpoint(f"The checkpoint {checkpoint.path} cannot be used: in {STATE}, {problem}.")

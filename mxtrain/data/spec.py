@@ -44,9 +44,9 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 STEPS_PER_EPOCH = 16
-"""Steps of an epoch that `batch_size=auto` aims at where there are few samples."""
+"""Number of steps per epoch that `batch_size=auto` aims at for small datasets."""
 SMALLEST_BATCH = 8
-"""Samples that a batch has at least by `batch_size=auto`, where there are as many: fewer make gradients noisy."""
+"""Smallest batch that `batch_size=auto` chooses, if there are as many samples: smaller batches make gradients noisy."""
 
 
 class BaseDataset(Spec):
@@ -127,8 +127,8 @@ class BaseDataset(Spec):
 
     @property
     def batch_unit(self) -> Tuple[str, int]:
-        """Returns the setting that says how large a batch of training is, and what it says: "batch_size" where all
-        batches have as many samples."""
+        """Returns the setting that limits the size of training batches, and its value: "batch_size" if all batches have
+        the same number of samples."""
         return "batch_size", samples_per_step(self)
 
     def restored(self, signature: Signature, overrides: Collection[str], source: str) -> Tuple[BaseDataset, Signature]:
@@ -140,7 +140,7 @@ class BaseDataset(Spec):
             source: the checkpoint's path, for messages.
 
         Raises:
-            ConfigError: something of what enters the network was to be changed.
+            ConfigError: an override changes the input of the network.
         """
         return self, signature
 
@@ -149,7 +149,7 @@ class BaseDataset(Spec):
         raise NotImplementedError
 
     def check_compatible(self, signature: Signature, before: Signature, source: str) -> None:
-        """Refuses to go on with a network whose inputs mean something else now.
+        """Refuses to resume a network if the meaning of its inputs has changed.
 
         Args:
             signature: signature of the data as they are.
@@ -157,7 +157,7 @@ class BaseDataset(Spec):
             source: its path, for messages.
 
         Raises:
-            CheckpointError: they differ in what a network has learned to read.
+            CheckpointError: they differ in the meaning of the network's inputs.
         """
 
     def for_run(
@@ -174,8 +174,8 @@ class BaseDataset(Spec):
         return self
 
     def scaled(self, source: Samples, signature: Signature) -> Sequence[Tuple[Samples, Signature]]:
-        """Returns the samples of training in each of the sizes that batches have in turn, and what enters the network
-        then; empty: all have one size."""
+        """Returns the training samples in each input size of multi-scale training, with the signature of each; empty:
+        all batches have one size."""
         return ()
 
     def remark(self, signature: Signature, splits: Splits) -> str:
@@ -193,7 +193,7 @@ class BaseDataset(Spec):
         raise NotImplementedError
 
     def exported(self, signature: Signature) -> DatasetExport:
-        """Returns what the reader of an exported folder needs to know of the dataset.
+        """Returns the facts and arrays of the dataset that the reader of an exported folder needs.
 
         Args:
             signature: signature of the network.
@@ -275,7 +275,8 @@ class BaseDataset(Spec):
             findings: gets each problem.
 
         Raises:
-            DataError: the data cannot be opened; one more problem. `NoUsableSamples` where all was said.
+            DataError: the data cannot be opened; this is one more problem. `NoUsableSamples` if all problems were
+            reported before.
         """
         return self.open()
 
@@ -326,8 +327,8 @@ def build_sampler(dataset: BaseDataset, splits: Splits, seed: int) -> Optional[S
         seed: seed of the run.
 
     Raises:
-        ConfigError: a weight is of a class that there is not.
-        DataError: the samples do not say which class they have.
+        ConfigError: a weight is given for an unknown class.
+        DataError: the samples have no classes.
     """
     if dataset.sampler == "shuffle":
         return None
@@ -361,7 +362,7 @@ def choose_split(splits: Splits, name: str) -> Tuple[str, Samples]:
 
 
 def open_splits(dataset: BaseDataset) -> Splits:
-    """Opens a dataset of ours or of a user.
+    """Opens a dataset of mxtrain or of a user.
 
     Raises:
         DataError: as `open` says, or the system does not let it read: no permission, a path that is too long, a disk

@@ -88,7 +88,7 @@ class Classification(Task):
         return {**cells, "text": " | ".join(text for text in source.pairs[sample.index] if text is not None)}
 
     def can_show(self, description: RunParts) -> bool:
-        return description.dataset.gives.sample not in (Numbers, Arrays)  # of which there is no figure
+        return description.dataset.gives.sample not in (Numbers, Arrays)  # these have no figures
 
     def show(
         self, signature: Signature, source: Any, predictions: Sequence[np.ndarray], targets: Sequence[np.ndarray]

@@ -83,7 +83,7 @@ def check_fit(task: FittedTask, description: RunParts) -> None:
 
 
 def _refuse_names_of_tasks(kind: type) -> None:
-    """Refuses a class of a user that still says by names of tasks what it fits."""
+    """Rejects a user's class that still declares the tasks it fits by name."""
     for name in ("tasks", "sample_type", "input_types"):
         if hasattr(kind, name):
             word = "gives = Gives(Images, ClassIndex)" if hasattr(kind, "gives") else "takes = Takes(ClassIndex)"
@@ -99,7 +99,7 @@ def title_of(task: FittedTask) -> str:
 
 
 def _unfit_dataset(task: FittedTask, dataset: BaseDataset, model: Model) -> str:
-    """Returns the message for a dataset that gives nothing that the task takes."""
+    """Returns the message for a dataset without a kind of target that the task takes."""
     tasks = [f"task={option}" for option in _tasks_for(dataset.gives)]
     fitting = f"{' or '.join(tasks)}. Type that." if tasks else f"{_names(dataset.gives.targets)}."
     datasets = _datasets_for(task, model)
@@ -244,7 +244,8 @@ def require_same_names(signature: Signature, splits: Splits) -> None:
 
 
 def require_same_learned_names(before: Signature, signature: Signature, source: str) -> None:
-    """Checks that outputs of a resumed network keep their meaning. Another number of classes does not fit its weights.
+    """Checks that outputs of a resumed network keep their meaning. (Another number of classes would not fit the
+    weights.)
 
     Args:
         before: signature of a checkpoint.

@@ -48,7 +48,7 @@ _AGAINST = ((0, 75, 215), (110, 205, 255))
 
 
 def show_explained(source: Samples, attributions: Sequence[Attribution], title: str) -> List[Artifact]:
-    """Returns figures of the parts of each sample that its explained score comes from.
+    """Returns figures that show which parts of each sample contribute to its explained score.
 
     Args:
         source: the samples, in order.

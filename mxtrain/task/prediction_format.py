@@ -36,7 +36,7 @@ class PredictionFormat:
     writes_ending: ClassVar[str] = ".png"
     """Extension of these files."""
     writes_by_default: ClassVar[bool] = True
-    """True if `predict` writes these files also where no folder was named for them."""
+    """True if `predict` writes these files even if no folder was given for them."""
     formats: ClassVar[Tuple[str, ...]] = ()
     """Forms of predictions besides JSONL and CSV, see `write_as`."""
     list_field: ClassVar[Tuple[str, str]] = ("", "")

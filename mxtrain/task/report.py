@@ -20,7 +20,7 @@ class Report:
     """
 
     def update(self, batch: Batch, outputs: Tuple[NDArray, ...]) -> None:
-        """Notes a batch. It must not wait for the device: that would hold the pass up."""
+        """Records a batch. It must not wait for the device, which would slow the pass down."""
 
     def decode_by(self, decode: Decode) -> None:
         """Sets the function that converts outputs to predictions. The pass calls it before the first batch with the
@@ -31,7 +31,8 @@ class Report:
         """
 
     def values(self) -> Mapping[str, float]:
-        """Returns further numbers by name. One with the name of a metric replaces what the device measured."""
+        """Returns further numbers by name. A number with the name of a metric replaces the value measured on the
+        device."""
         return {}
 
     def artifacts(self, title: str) -> List[Artifact]:

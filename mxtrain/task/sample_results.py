@@ -62,7 +62,7 @@ class ResultReader:
     """Converts batches of an evaluation to rows of samples.
 
     Attributes:
-        description, signature: of the run.
+        description, signature: description and signature of the run.
         source: evaluated split.
         split: name of the split.
         decode: function (outputs, batch) -> predictions; None if the task makes none.

@@ -11,7 +11,7 @@ from mxtrain.errors import ConfigError
 from mxtrain.task.fit import check_fit, title_of
 from mxtrain.task.own_loss import validate_loss_output
 from mxtrain.task.prediction_format import PredictionFormat
-from mxtrain.task.report import Report as Report  # whoever writes a task finds both here
+from mxtrain.task.report import Report as Report  # imported so that authors of tasks find both here
 from mxtrain.task.task_export import TaskExport
 from mxtrain.types import Artifact, Spec, Stateful
 from mxtrain.types.kinds import Images, Takes
@@ -47,8 +47,8 @@ class Task(Spec):
     predicts: ClassVar[bool] = True
     """True if `predict` can write predictions."""
     distils: ClassVar[str] = ""
-    """Kind of the first output, if a network can learn from another one's: "scores" of K choices, (B, K), or "values",
-    (B, ...); empty: it cannot."""
+    """Kind of the first output, if a network can learn it from another network: "scores" of K choices, (B, K), or
+    "values", (B, ...); empty: it cannot."""
     decodes_slowly: ClassVar[bool] = False
     """True if a prediction takes many steps. Then `eval` predicts only if a metric needs it."""
     needs: ClassVar[Tuple[str, ...]] = ()
@@ -193,14 +193,15 @@ class Task(Spec):
         """Returns the predictions that `result` reads, still on the device; by default those of `decode`.
 
         Args:
-            decode: result of `build_decode`; decodes each batch once for all that ask.
+            decode: result of `build_decode`; decodes each batch once for all callers.
             outputs: outputs of the network.
             batch: the batch.
         """
         return decode(outputs, batch)
 
     def record_of(self, index: int, meta: Any) -> Optional[int]:
-        """Returns the index of the record of a split that a sample is made of; None if it is a window of running text.
+        """Returns the index of the record from which a sample is made, in its split; None if it is a window of running
+        text.
 
         Args:
             index: index of the sample in the loader.
@@ -256,7 +257,7 @@ class Task(Spec):
         Args:
             signature: signature of the network.
             prediction: prediction of one sample, as `decode` returned it.
-            top_k: number of alternatives in the row, where there are several.
+            top_k: number of alternatives in the row, if there are several.
         """
         raise NotImplementedError
 
@@ -265,7 +266,7 @@ class Task(Spec):
         return PredictionFormat(self)
 
     def export_form(self) -> TaskExport:
-        """Returns what an exported network computes and knows beside its outputs."""
+        """Returns the further outputs and facts of exported networks."""
         return TaskExport(self)
 
     def can_show(self, description: RunParts) -> bool:

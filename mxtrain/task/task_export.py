@@ -1,4 +1,5 @@
-"""Outputs of exported networks beside those of the task, and facts of the task for the reader of an exported folder."""
+"""Outputs of exported networks besides the outputs of the network itself, and facts of the task for the reader of an
+exported folder."""
 
 from __future__ import annotations
 
@@ -54,7 +55,7 @@ class TaskExport:
         return {}
 
     def facts(self, description: RunParts, signature: Signature, strategy: Strategy) -> Dict[str, Json]:
-        """Returns what an exported folder's reader needs to know of the task; by default its settings.
+        """Returns facts of the task for the reader of an exported folder; by default its settings.
 
         Args:
             description: description of the run.

@@ -60,11 +60,11 @@ class PushResult:
 
 
 def push_run(path: Path, tracker: Tracker) -> PushResult:
-    """Sends the rows and results of a run. A run that was sent before goes on there: only what is missing is sent.
+    """Sends the rows and results of a run. If the run was sent before, only missing points are sent.
 
     Args:
         path: run directory.
-        tracker: the tracker; the settings of the run, which may be untrusted, choose no address.
+        tracker: tracker to send to; its address never comes from the settings of the run, which may be untrusted.
 
     Raises:
         DataError: there is no such run, or it wrote no rows.
@@ -84,7 +84,7 @@ def _push(path: Path, tracker: Tracker) -> PushResult:
     status = _object_in(path / STATUS_FILE)
     metrics = status.get("metrics")
     step = status["step"] if type(status.get("step")) is int else 0
-    # A killed run still says that it is running, which is no way in which a run of a tracker ends.
+    # The status of a killed run is still "running", which is not a final state in a tracker.
     state = status.get("state") if status.get("state") in STATES else "interrupted"
     start_ms, ms_per_step = _times_of(path, status, step)
     before = Position.read(path, tracker.service, tracker.shown_destination)
@@ -114,24 +114,24 @@ def _push(path: Path, tracker: Tracker) -> PushResult:
 
 
 def _description_of(path: Path) -> Tuple[Config, int]:
-    """Returns the settings of a run and its steps in an epoch, without anything that a file could make us do."""
+    """Returns the settings of a run and its steps in an epoch, without importing or running what they name."""
     config: Config = {}
     try:
         if (path / CHECKPOINTS).is_dir():
             recorded = open_checkpoint(path, which="last").state["run"]["description"]
             config = recorded if isinstance(recorded, dict) else {}
     except (CheckpointError, KeyError, TypeError):
-        pass  # the rows are sent all the same
+        pass  # the rows are sent without settings
     last_steps: Dict[int, int] = {}
     for row in points_rows(path / ROWS_FILE):
         last_steps[row["epoch"]] = max(row["step"], last_steps.get(row["epoch"], 0))
-        if len(last_steps) > 1:  # rows are in order, so the first epoch is whole
+        if len(last_steps) > 1:  # rows are in order, so all rows of the first epoch were seen
             break
     return config, _count(min(last_steps.values(), default=1), 1)
 
 
 def _times_of(path: Path, status: Mapping[str, Any], step: int) -> Tuple[float, float]:
-    """Returns when the run began and the time of a step, in milliseconds; rows hold no times."""
+    """Returns the start of the run and the duration of a step, in milliseconds, because rows contain no times."""
     try:
         started = read_meta(path).get("started")
     except (OSError, ValueError):

@@ -161,29 +161,29 @@ def reproduce_run(
             f"strict=true, and {count(conditions.differences)} from {original.path}. Nothing was started."
         )
     end = run.train()
-    finished = end.exit_code in (EXIT_FINISHED, EXIT_BUDGET)  # a budget is a part of the description
+    finished = end.exit_code in (EXIT_FINISHED, EXIT_BUDGET)  # the limit that ended it is part of the description
     results = compare_results(original.path, Path(end.run_dir)) if finished else None
     path = Path(end.run_dir)
     return ReproduceResult(original.path, path, end.exit_code, end.cause, conditions, results, settings.tolerance)
 
 
 def differences(original: RecordedRun, run: PreparedRun) -> List[Different]:
-    """Returns everything that may change the result, and is not as it was. Imports MXNet."""
+    """Returns all conditions that may change the result and differ from the original run. Imports MXNet."""
     dataset, config = run.description.dataset, run.description.config
     current_meta = {**meta_of_worker(run, original), "data": fingerprint(dataset, open_splits(dataset))}
     changed = settings_that_differ(original.description, config, whole_run=True)
-    paths = {f"dataset.{name}" for name in named_paths(dataset)}  # their content is compared instead
+    paths = {f"dataset.{name}" for name in named_paths(dataset)}  # the contents of the files are compared instead
     settings = [Different(path, short_value(old), short_value(new)) for path, old, new in changed if path not in paths]
     return [*settings, *compare_meta(original.meta, current_meta)]
 
 
 def meta_of_worker(run: PreparedRun, original: RecordedRun) -> Dict[str, Json]:
-    """Returns what worker 0 of the new run would write of itself. Imports MXNet."""
+    """Returns the meta.json that worker 0 of the new run would write. Imports MXNet."""
     environment = dict(os.environ)
     cluster, is_distributed = run.description.cluster, run.description.kvstore.distributed
     try:
         if is_distributed:
-            os.environ[HOST_WORKERS] = str(cluster.workers)  # they share this machine, unless hosts are named
+            os.environ[HOST_WORKERS] = str(cluster.workers)  # workers share this machine, unless hosts are named
         report = run.set_environment()
         from mxtrain.engine.backend import native_operators  # imports MXNet, which reads the environment
 
@@ -192,7 +192,7 @@ def meta_of_worker(run: PreparedRun, original: RecordedRun) -> Dict[str, Json]:
             path = native_operators().path
             meta["own_operators"] = path.name if path else ""
     finally:
-        if is_distributed:  # each worker sets its own
+        if is_distributed:  # each worker sets its own variables
             os.environ.clear()
             os.environ.update(environment)
     return {**meta, "runtime": original.meta.get("runtime")} if cluster.launcher != "local" else meta

@@ -29,14 +29,14 @@ if TYPE_CHECKING:
     from mxtrain.serving.server import InferenceServer
 
 TEMPORARY = "mxtrain-serve-"
-"""Beginning of the names of temporary folders, each of which holds the export of a run."""
+"""Prefix of the names of temporary folders, each of which holds the export of a run."""
 TOKEN = "MXTRAIN_SERVE_TOKEN"
 LOCAL = ("127.0.0.1", "localhost", "::1")
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}")
 LEAST_TOKEN = 16
-"""Characters of a token."""
+"""Minimum number of characters of a token."""
 QUIET_S = 2.0
-"""Seconds of work after which it is shown."""
+"""Work that takes longer than this, in seconds, is shown."""
 DEEPEST, MOST_NAMED = 2, 5
 """Levels below a folder in which exports are searched, and exports that a message names."""
 
@@ -156,14 +156,14 @@ def open_server(
     note: Note = lambda text: None,
     shown: Shown = nullcontext,
 ) -> InferenceServer:
-    """Takes the address, and loads the models.
+    """Binds the address, and loads the models.
 
     Args:
         folders: exported folder or run of each model, by its name.
         settings: of the server.
         token: bearer token that clients must send; empty = none.
         opened: closes the socket and removes temporary folders.
-        note: receives what was done.
+        note: receives a sentence about each finished part of the work.
         shown: opens a display for each part of the work.
 
     Raises:

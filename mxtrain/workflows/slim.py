@@ -39,7 +39,7 @@ def slim(run: RestoredRun, settings: SlimSettings, progress: WorkProgress = SILE
     Args:
         run: the run.
         settings: settings; `which` has chosen the checkpoint of the run already.
-        progress: shows that it works.
+        progress: shows that work is in progress.
 
     Raises:
         ConfigError: there is no unused channel, the smaller network computes something else, or the folder holds

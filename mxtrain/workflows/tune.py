@@ -1,4 +1,4 @@
-"""`tune`: trains the trials of a study, and the result of a study."""
+"""`tune`: trains the trials of a study, and reads the results."""
 
 from __future__ import annotations
 
@@ -217,7 +217,7 @@ def _trial(folder: StudyFolder, description: StudyDescription, trial: Any, best:
     progress = read_progress(path)
     recorded = trial.user_attrs.get("values", trial.params)
     values = values_of(trial, len(description.objectives))
-    if trial.state.name == "RUNNING":  # its run may know more than the last rung
+    if trial.state.name == "RUNNING":  # status.json of the run may be newer than the last rung
         values = progress.values(description, last=description.settings.sampler == "pbt") or values
     return StudyTrial(
         trial.number,

@@ -1,4 +1,4 @@
-"""The jobs of a sweep's folder: what became of those of earlier calls, and the numbers of those of this one."""
+"""Outcomes of a sweep's jobs in earlier calls, and the numbers of the jobs of this call."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def refuse_ranges(parsed: Sequence[Override], sweeper: str) -> None:
 def earlier_outcomes(file: Path, end: int) -> List[Outcome]:
     """Reads the outcomes of the jobs of earlier calls, one for each run directory.
 
-    The folder of the sweep may have been moved since: the directory of a job is the one in it of the recorded name.
+    The folder of the sweep may have been moved since, so only the recorded name of a job's directory counts.
 
     Args:
         file: list of jobs of the sweep.
@@ -86,7 +86,7 @@ def numbered_jobs(parsed: Sequence[Override], folder: Path) -> Iterator[None]:
 
     Args:
         parsed: the overrides of the sweep.
-        folder: of the sweep.
+        folder: folder of the sweep.
     """
     os.environ[FIRST_JOB] = str(first_number(parsed, folder))
     try:

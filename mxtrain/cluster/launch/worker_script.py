@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from mxtrain.config.groups import Description
 
 SCRIPT = "MXTRAIN_SCRIPT"
-"""Names the script of a worker and its arguments, as a JSON list."""
+"""Environment variable with the script of a worker and its arguments, as a JSON list."""
 
 
 class WorkerScript:
@@ -36,7 +36,7 @@ class WorkerScript:
     def __init__(self, overrides: Sequence[str]):
         self._overrides: Optional[List[str]] = list(overrides)
         self.exit_code: Optional[int] = None
-        """That of its session, once it has ended."""
+        """Exit code of the script's session; None until the session has ended."""
 
     def take_overrides(self) -> List[str]:
         """Returns the overrides of the workers, for the only session of the script.
@@ -58,7 +58,7 @@ class WorkerScript:
 
 
 running: Optional[WorkerScript] = None
-"""Set in the processes that `run_script` runs in."""
+"""The script that `run_script` runs in this process; None in all other processes."""
 
 
 def run_script(command: Sequence[str], overrides: Sequence[str]) -> int:

@@ -280,7 +280,7 @@ class _Writing:
         self._given = given
         self._path, self._layout, self._findings = path, layout, findings
         self._missing = frozenset(layout.missing)
-        self._num_values = 0  # of all columns; adding them up anew for each would be quadratic
+        self._num_values = 0  # number of values of all columns: a new sum for each column would be quadratic
         self._code_of: Dict[str, Dict[str, int]] = {
             column.name: {} for column in layout.columns if column.kind == "category"
         }

@@ -102,7 +102,7 @@ class Consumer:
     """Strategies that hold the network with its current weights, for samples that the network creates. All have the
     same weights; the first one predicts."""
     workers: Optional[Store] = None
-    """Store that connects this worker with those that create the other shares of such samples."""
+    """Store that connects this worker with the workers that create the other shares of such samples."""
     look_ahead: Optional[Callable[[Batch], Batch]] = None
     """Prepares each finished batch in the reading thread, so that the training step does not have to."""
 

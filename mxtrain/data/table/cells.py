@@ -22,7 +22,7 @@ from mxtrain.files.text_numbers import parse_finite, parse_number
 
 LARGEST_NUMBER = float(np.finfo(np.float32).max)
 _WHOLE_IN_32_BITS = 1 << 24
-"""Up to here float32 holds each whole number."""
+"""Largest number up to which float32 represents each whole number exactly."""
 PERCENT = "%"
 Decimal = Literal[".", ","]
 """Decimal signs."""
@@ -95,7 +95,7 @@ def read_numbers(texts: Sequence[str], missing: Collection[str], decimal: str = 
 
 
 def mixed_unit(units: Collection[str]) -> str:
-    """Describes why cells of these units do not belong into one column of numbers; empty if they do."""
+    """Returns the reason why cells with these units cannot be in one column of numbers; empty if they can."""
     signs = sorted(unit for unit in units if unit)
     if len(signs) > 1:
         return f"its cells have the signs {' and '.join(signs)}"
@@ -163,7 +163,7 @@ class WrittenColumn:
             parsed: what `read_numbers` returned for them.
 
         Returns:
-            The place of the first cell of each unit that does not belong to those before, and why.
+            The index of the first cell of each unit that does not fit the units before, and the reason.
         """
         first_row_of_unit = {number.unit: row for row, number in reversed(list(parsed.written.items()))}
         is_plain_R = ~np.isnan(parsed.value_R)

@@ -26,12 +26,12 @@ from mxtrain.files.text_numbers import parse_integer
 from mxtrain.types import Positive, Spec
 
 GUESSED_ROWS = 1000
-"""First rows of a file that a guess looks at."""
+"""Number of first rows of a file from which kinds are guessed."""
 MOST_CATEGORIES = 100
-"""Different texts in these rows, above which a column is hashed."""
+"""A column with more different texts in these rows is hashed."""
 SHARE_OF_NUMBERS = 0.9
 _FEWEST_NUMBERED = 5
-"""Rows, of which fewer may be numbered by chance."""
+"""Minimum number of rows for a guess of row numbers: fewer rows may be numbered by chance."""
 _ROW_NUMBERS = re.compile(r"Unnamed: 0(?:\.[0-9]+)?|__index_level_[0-9]+__")
 """Names that pandas gives columns without a name, which hold row numbers that it wrote."""
 _FOR_ROW_NUMBERS = ("index", "level_0", "rownames", "row.names", "row_names", "rowid")
@@ -141,11 +141,11 @@ def kinds_of(
 
     Args:
         path: path of the file.
-        specs: what a description says of columns.
-        other_column: the column that is no feature: the target, or who a row is of.
-        other_setting, setting: which name it and `specs`, for messages.
-        guesses: whether columns of which nothing is said are guessed; else they are ignored.
-        missing: cells that mean that there is no value.
+        specs: columns of the description.
+        other_column: the column that is not a feature: the target, or the id that tells to whom a row belongs.
+        other_setting, setting: names of the settings of `other_column` and `specs`, for messages.
+        guesses: True to guess the kinds of columns that are not in `specs`; False to ignore these columns.
+        missing: cells that mean a missing value.
         decimal: the decimal sign of numbers.
 
     Raises:
@@ -193,9 +193,9 @@ def silent_rows(
     """Yields the readable rows of a file that has a header with these columns; skips other rows, and all behind damage.
 
     Args:
-        path: of the file.
-        names: of the columns.
-        missing: cells that mean that there is no value.
+        path: path of the file.
+        names: names of the columns.
+        missing: cells that mean a missing value.
         form: see `stream_rows`.
         decimal: decimal sign of columns of numbers.
 
@@ -251,7 +251,7 @@ def _guess(path: str, name: str, texts: List[str], num_rows: int, decimal: str, 
         log.warning("%s: '%s' is read as texts, not as numbers: %s. %s", path, name, reason, _instead(name, setting))
         return kind
     other = "," if decimal == "." else "."
-    # Refused and not guessed: `1,234` is a thousand in one half of the world and a bit more than one in the other.
+    # An error and not a guess: `1,234` is more than a thousand in some countries and about one in others.
     if sum(read_number(text, other) is not None for text in cells) >= SHARE_OF_NUMBERS * max(len(cells), 1) > 0:
         example = next(text for text in cells if read_number(text, decimal) is None)
         value = read_number(example, other)

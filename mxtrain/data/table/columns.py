@@ -269,7 +269,7 @@ def _usable(
                     place = DataPlace(str(path), _first_line(Path(path), ending))
                     fact = f"{place}: {_what_is_missing(missing[0], names, row)}"
                 raise DataError(fact)  # the header, or the first row, lacks the column, so no row has it
-            if not has_cells or not findings.keeps_going:  # else `_remark_lengths` has reported the row
+            if not has_cells or not findings.keeps_going:  # otherwise `_remark_lengths` has reported the row
                 findings.refuse(Problem(SHORT_ROW, place, fact))
             continue
         cells: List[Any] = [null if row[column] is None else row[column] for column in columns]

@@ -47,5 +47,5 @@ def copied_cells(
 def _names(path: str) -> List[str]:
     try:
         return names_of_columns(path)
-    except DataError:  # which is said where the file is read
+    except DataError:  # the error is reported when the file is read
         return []

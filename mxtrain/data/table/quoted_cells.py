@@ -15,7 +15,7 @@ _QUOTED = re.compile(r'"((?:[^"]|"")*)"(?=[\t\n]|\r\n|\r?\Z)')
 _PLAIN = re.compile(r"[^\t\n]*")
 _DOUBLED = re.compile(r'"(?:[^"]|"")*""(?:[^"]|"")*"')
 _FEWEST_ROWS = 2
-"""Rows that say that a column is quoted because all of its cells are."""
+"""Minimum number of rows from which a column counts as quoted because all of its cells are."""
 
 
 class _Cell(NamedTuple):
@@ -71,7 +71,7 @@ def _rows_of(text: str) -> Optional[List[List[_Cell]]]:
     while position < len(text):
         quoted = _QUOTED.match(text, position) if text[position] == '"' else None
         if text[position] == '"' and (quoted is None or ("\t" in quoted[1] and "\n" in quoted[1])):
-            return None  # a quote of one row would end in another
+            return None  # a quoted cell would begin in one row and end in another
         match = quoted or _PLAIN.match(text, position)
         assert match is not None
         rows[-1].append(_Cell(match[1] if quoted else match[0], quoted is not None))
@@ -83,7 +83,7 @@ def _rows_of(text: str) -> Optional[List[List[_Cell]]]:
             rows[-1].append(_Cell("", False))
         position += 1
     rows = [row for row in rows if any(cell.text.strip() for cell in row)]
-    return rows if all(len(row) == len(rows[0]) for row in rows[:-1]) else None  # the last may be cut
+    return rows if all(len(row) == len(rows[0]) for row in rows[:-1]) else None  # the last line may be incomplete
 
 
 def _has_reason(rows: Sequence[Sequence[_Cell]]) -> bool:

@@ -32,7 +32,7 @@ MOST_CLASSES = 100
 MOST_VALUES = 10 * MOST_CLASSES
 """Largest number of distinct values that are counted; each class may have several spellings."""
 UNKNOWN = -1
-"""The target of a row whose target is not known."""
+"""Label of a row without a known target."""
 
 log = logging.getLogger(__name__)
 

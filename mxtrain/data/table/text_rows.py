@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 
 
 def has_text(cells: Sequence[str]) -> bool:
-    """Returns True if a cell is not blank. Spreadsheets append rows of blank cells, which are ignored."""
+    """Returns True if a cell is not blank. Spreadsheets append rows of blank cells; these are ignored."""
     return any(map(str.strip, cells))
 
 
