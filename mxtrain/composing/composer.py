@@ -173,7 +173,7 @@ class Composer(ConfigFiles):
             task = next(tasks, None)
             if task is not None and task != DEFAULT_TASK:
                 words.append(f"task={task}")
-        # In front, so that what the user has typed is applied behind what it implies.
+        # Put first, so that the user's overrides are applied after the overrides that they imply.
         return [*self.parse(words), *parsed]
 
     def _leftovers(self, parsed: Sequence[Override], options: Mapping[str, Any]) -> List[str]:

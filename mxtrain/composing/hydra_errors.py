@@ -45,7 +45,7 @@ def first_line(error: BaseException) -> str:
 
 
 def reasons_of(error: BaseException) -> str:
-    """Returns the first line of a message and of what it comes from, without Hydra's advice to add keys with `+`:
+    """Returns the first lines of the messages of an error and its causes, without Hydra's advice to add keys with `+`:
     `Error merging override x=1` alone does not help."""
     causes = [error]
     # Hydra wraps the error of OmegaConf, which alone names the fault.

@@ -238,7 +238,7 @@ class ObjectComposer(Composer):
         composed = super().compose([word for word in words if word not in object_words])
         nodes = {path: {**node, **self._typed(path, node, object_words)} for path, node in objects.nodes.items()}
         composed = composed.with_nodes({**self._replaced, **nodes}, objects.values)
-        with open_dict(composed.hydra):  # the option that the object has replaced is none of the run's
+        with open_dict(composed.hydra):  # the choice names the object, which has replaced the option
             for group in {"model", "dataset"} & set(nodes):
                 composed.hydra.runtime.choices[group] = object_name(nodes[group]).strip("()")
         return composed

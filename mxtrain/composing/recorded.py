@@ -93,7 +93,7 @@ def words_of(config: Config, choices: Mapping[str, str], composer: Composer) -> 
             words.append(f"{group}=[{','.join(filter(None, chosen))}]")
         elif choices.get(group) in options:
             words.append(f"{group}={choices[group]}")
-    # Only what differs is typed: the new run's overrides then say what was changed, not all defaults of today.
+    # Only settings that differ become overrides, so that the new run's overrides show the changes and not all defaults.
     base = composer.compose(words).config
     return [*words, *_changes(base, config)]
 

@@ -102,7 +102,7 @@ def restore(
     with Composer(config_dirs) as composer:
         config = for_one_device(config, composer)
         if not trust_code:
-            # A mapping that is typed joins what the checkpoint has there: that stays the checkpoint's.
+            # A typed mapping is merged into the checkpoint's, whose other keys must still be checked.
             typed = [o.key_or_group for o in composer.parse(overrides) if not isinstance(o.value(), dict)]
             # Before anything in it is looked up in the environment, imported or set.
             require_trusted(config, str(checkpoint.path), command, typed, config_dirs)
@@ -121,7 +121,7 @@ def restore(
 
 
 def open_latest(path: str, which: str, command: str) -> Checkpoint:
-    """Opens the checkpoint of a run. Damaged ones that are passed over are named on standard error.
+    """Opens the checkpoint of a run. Names damaged checkpoints that it skips on standard error.
 
     Raises:
         NoCheckpoint: there is none; names what to type instead.
@@ -148,7 +148,7 @@ def for_one_device(config: Config, composer: Composer) -> Dict[str, Any]:
     default = composer.compose([]).config
     changed = {**config, **{group: default[group] for group in (*PLACEMENT, DISTILLATION)}}
     changed.update({group: {} for group in WATCHERS})
-    if "runtime" in changed:  # else the validation says that it is missing
+    if "runtime" in changed:  # otherwise validation reports that it is missing
         changed["runtime"] = on_this_machine(changed["runtime"], default["runtime"])
     return changed
 

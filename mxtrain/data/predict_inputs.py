@@ -18,7 +18,7 @@ def open_given(dataset: BaseDataset, value: Any, signature: Signature) -> Tuple[
     Args:
         dataset: the dataset of the run, as `restored` returns it.
         value: one path or object, or several.
-        signature: what enters the network.
+        signature: signature of the network.
 
     Raises:
         ConfigError: the dataset reads no such objects, or some are paths and others are not.

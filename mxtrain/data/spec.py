@@ -187,7 +187,7 @@ class BaseDataset(Spec):
 
         Args:
             source: source of the samples.
-            signature: what enters the network.
+            signature: signature of the network.
             options: options of all loaders.
         """
         raise NotImplementedError
@@ -210,9 +210,9 @@ class BaseDataset(Spec):
 
         Args:
             names: files and folders.
-            signature: what enters the network.
-            skip_unreadable: go on where one cannot be read.
-            unreadable: gets why, by place. Places of samples in it get no prediction.
+            signature: signature of the network.
+            skip_unreadable: continue if a file cannot be read.
+            unreadable: gets the reasons by index. Samples whose index is in it get no prediction.
 
         Raises:
             DataError: one cannot be read, or there is none.
@@ -225,7 +225,7 @@ class BaseDataset(Spec):
 
         Args:
             value: one object, or a list or tuple of several.
-            signature: what enters the network.
+            signature: signature of the network.
 
         Raises:
             ConfigError: it reads no objects of this type; the message says what it reads.
@@ -241,7 +241,7 @@ class BaseDataset(Spec):
         Args:
             names: files and folders.
             columns: columns to copy; None = columns with names of ids that are no inputs.
-            signature: what enters the network.
+            signature: signature of the network.
 
         Raises:
             ConfigError: these inputs have no columns.

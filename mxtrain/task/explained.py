@@ -1,6 +1,6 @@
 """Explained score of a prediction, and the parts of the sample that it comes from.
 
-Legend: B batch; H height, W width of what enters the network; h, w of a map over it.
+Legend: B batch; H height, W width of the input of the network; h, w of a map over it.
 """
 
 from __future__ import annotations

@@ -169,7 +169,7 @@ def limit_concurrent_job(config: Dict[str, Any], settings: DictConfig) -> None:
 
 
 def shown_once(description: Description, overrides: Sequence[str]) -> Description:
-    """Returns the description of a job whose loggers do not show what is the same in other jobs of the sweep."""
+    """Returns the description of a job whose loggers omit the output that all jobs of the sweep share."""
     typed = set(map(key_of, overrides))
     loggers = {
         name: logger

@@ -178,7 +178,7 @@ def begin_study(
     with Composer(config_dirs) as composer:
         description = describe_study(composer, settings, overrides, config_flags(config_dirs), display)
     if settings.storage is not None:
-        open_storage(folder, settings.storage)  # says what is wrong with it before anything is written
+        open_storage(folder, settings.storage)  # fails before anything is written, if the database cannot be used
     return folder.create(description)
 
 

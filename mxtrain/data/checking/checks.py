@@ -67,7 +67,7 @@ class ChecksWithContents(Protocol):
 
 @runtime_checkable
 class CheckableSource(Protocol):
-    """A source that says how its samples are checked."""
+    """A source that provides its own checks of samples."""
 
     def checks(self) -> Checks:
         """Returns the checks that `data check` runs on each sample."""

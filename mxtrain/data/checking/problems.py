@@ -178,7 +178,7 @@ class Problem:
         kind: one of `KINDS`, or of the dataset's own.
         place: source location, for messages.
         fact: the problem in one sentence, including the place.
-        remedy: what to do, in a sentence; empty where the fact says it.
+        remedy: what to do, in a sentence; empty if the fact contains it.
     """
 
     kind: str

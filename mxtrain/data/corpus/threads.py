@@ -7,13 +7,13 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Callable, Deque, Iterable, Iterator, TypeVar
 
 _AHEAD = 2
-"""Pieces of work for each thread that wait or are done."""
+"""Maximum number of waiting and finished pieces of work per thread."""
 Given = TypeVar("Given")
 Made = TypeVar("Made")
 
 
 def in_order(function: Callable[[Given], Made], items: Iterable[Given], num_threads: int) -> Iterator[Made]:
-    """Results of a function that leaves Python's lock alone, in the order of what it is given; a few are made ahead."""
+    """Yields the results of a function that releases the GIL, in the order of its inputs; computes a few ahead."""
     pool = ThreadPoolExecutor(num_threads, thread_name_prefix="prepare")
     waiting: Deque[Future[Made]] = deque()
     try:
