@@ -143,7 +143,7 @@ def test_other_inputs_are_refused(trained: Any, inputs: Any, error: Any, said: s
 def test_other_datasets_are_refused(mx: Any, dataset: Any, said: str, tmp_path: Any) -> None:
     with pytest.raises(ConfigError, match=said):
         mxtrain.train(*QUICK, model=network(mx), dataset=dataset, dir=tmp_path / "run")
-    with pytest.raises(ConfigError, match="dataset gives several arrays. Type model=mlp, or in Python model=NETWORK"):
+    with pytest.raises(ConfigError, match="several arrays. Type a model of your own, or in Python model=NETWORK"):
         mxtrain.train(*QUICK, model="mlp", dataset=((LEFT, RIGHT), Y), dir=tmp_path / "run")
     assert not (tmp_path / "run").exists()
 

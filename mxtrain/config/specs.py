@@ -42,6 +42,7 @@ from mxtrain.config.plugins import is_installed
 from mxtrain.config.search_path import admit_current_folder
 from mxtrain.errors import ConfigError, did_you_mean, nearest, raise_interruption
 from mxtrain.types import Spec
+from mxtrain.types.kinds import REPLACED, explain_replaced
 
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
@@ -92,6 +93,9 @@ def import_target(target: str, path: str) -> Any:
         if error.code != "model-field-missing-annotation" or unannotated is None:
             raise ConfigError(f"{path}._target_={target}: importing it failed: {error.message}") from error
         field, value = unannotated.groups()
+        if field in REPLACED:
+            # Such a class could be imported while the base class still had the attribute.
+            raise ConfigError(f"{path}._target_={target}: {explain_replaced(module_name, field)}") from error
         raise ConfigError(
             f"{path}._target_={target}: '{field} = {value}' in module {module_name} has no type. Write "
             f"`{field}: TYPE = {value}` for a setting, or `{field}: ClassVar[TYPE] = {value}` for a constant."

@@ -9,7 +9,7 @@ from mxtrain.config.options import option_classes, usual_options
 from mxtrain.config.placeholders import Given
 from mxtrain.config.specs import name_of
 from mxtrain.errors import CheckpointError, ConfigError, DataError, run_dir_setting
-from mxtrain.types.kinds import ClassIndex, Gives, RowClass, Takes, TargetKind
+from mxtrain.types.kinds import REPLACED, ClassIndex, Gives, RowClass, Takes, TargetKind, explain_replaced
 
 if TYPE_CHECKING:
     from mxtrain.config.parts import RunParts
@@ -84,13 +84,9 @@ def check_fit(task: FittedTask, description: RunParts) -> None:
 
 def _refuse_names_of_tasks(kind: type) -> None:
     """Rejects a user's class that still declares the tasks it fits by name."""
-    for name in ("tasks", "sample_type", "input_types"):
+    for name in REPLACED:
         if hasattr(kind, name):
-            word = "gives = Gives(Images, ClassIndex)" if hasattr(kind, "gives") else "takes = Takes(ClassIndex)"
-            raise ConfigError(
-                f"{name_of(kind)} sets '{name}', which was replaced by kinds of samples and targets. Write e.g. "
-                f"`{word}` with the classes of mxtrain.types.kinds; see docs/extending/your-own-parts.md."
-            )
+            raise ConfigError(explain_replaced(name_of(kind), name, hasattr(kind, "gives")))
 
 
 def title_of(task: FittedTask) -> str:
@@ -99,12 +95,12 @@ def title_of(task: FittedTask) -> str:
 
 
 def _unfit_dataset(task: FittedTask, dataset: BaseDataset, model: Model) -> str:
-    """Returns the message for a dataset without a kind of target that the task takes."""
+    """Returns the message for a dataset that gives nothing that the task takes."""
     tasks = [f"task={option}" for option in _tasks_for(dataset.gives)]
     fitting = f"{' or '.join(tasks)}. Type that." if tasks else f"{_names(dataset.gives.targets)}."
     datasets = _datasets_for(task, model)
     with_model = ""
-    if not datasets:  # the model does not fit this task either
+    if not datasets:  # the model is none for this task either
         datasets = _datasets_for(task, None)
         with_model = "".join(f" with model={option}" for option in usual_options(task.name, "model")[:1])
     instead = f"a dataset of your own that gives {_names(task.takes.targets)}."
@@ -187,9 +183,10 @@ def _datasets_for(task: FittedTask, model: Optional[Model]) -> Dict[str, str]:
 
 
 def _settings_for(dataset: Any, fits: Callable[[Gives], bool]) -> Optional[str]:
-    """Returns the override with which a class of datasets fits; "" if it fits without one; None if it never fits.
+    """Returns the setting with which a class of datasets gives what fits, as an override; "" if it needs none; None if
+    it never does.
 
-    If the kinds depend on a setting, `gives` is a property; each value of its `Literal` settings is then tried.
+    If a setting decides what is given, `gives` is a property. Then each word that a setting may be is tried.
     """
     if isinstance(dataset.gives, Gives):
         return "" if fits(dataset.gives) else None
@@ -197,7 +194,7 @@ def _settings_for(dataset: Any, fits: Callable[[Gives], bool]) -> Optional[str]:
         for value in typing.get_args(field.annotation) if typing.get_origin(field.annotation) is typing.Literal else ():
             try:
                 gives = dataset(**{name: value}).gives
-            except ValueError:  # this value requires another setting, too
+            except ValueError:  # it needs another setting, too
                 continue
             if fits(gives):
                 return "" if value == field.default else f" dataset.{name}={value}"
@@ -244,8 +241,7 @@ def require_same_names(signature: Signature, splits: Splits) -> None:
 
 
 def require_same_learned_names(before: Signature, signature: Signature, source: str) -> None:
-    """Checks that outputs of a resumed network keep their meaning. (Another number of classes would not fit the
-    weights.)
+    """Checks that outputs of a resumed network keep their meaning. Another number of classes does not fit its weights.
 
     Args:
         before: signature of a checkpoint.

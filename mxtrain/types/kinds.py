@@ -10,6 +10,24 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, List, Optional, Tuple, Type, Union
 
+REPLACED = ("tasks", "sample_type", "input_types")
+"""Attributes by which classes of earlier versions named the tasks and samples that they fit."""
+
+
+def explain_replaced(owner: str, name: str, gives: bool = False) -> str:
+    """Returns the message for a user's class or module that still sets one of `REPLACED`.
+
+    Args:
+        owner: the class, or its module.
+        name: the attribute.
+        gives: True for a dataset, which gives samples and targets; other classes take them.
+    """
+    word = "gives = Gives(Images, ClassIndex)" if gives else "takes = Takes(ClassIndex)"
+    return (
+        f"{owner} sets '{name}', which was replaced by kinds of samples and targets. Write e.g. `{word}` with the "
+        "classes of mxtrain.types.kinds; see docs/extending/your-own-parts.md."
+    )
+
 
 class SampleKind:
     """Base of the kinds of samples, i.e. of the inputs of a network."""

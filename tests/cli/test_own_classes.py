@@ -26,9 +26,6 @@ class Mine(Model):
     width: Positive = 3
     """Units of the layer."""
 
-class ByName(Mine):
-    tasks = ("classification",)
-
 class NoText(TextModel):
     pass
 '''
@@ -43,9 +40,13 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "no_kind.py").write_text(
         CODE + "from mxtrain.types.kinds import Takes\n\nclass NoKind(Mine):\n    takes = Takes('classification')\n"
     )
+    for name, annotation in (("by_name", ""), ("by_constant", ": ClassVar[tuple]")):
+        by_name = f"\nfrom typing import ClassVar\n\nclass ByName(Mine):\n    tasks{annotation} = ('classification',)\n"
+        (tmp_path / f"{name}.py").write_text(CODE + by_name)
     for option, target in {
         "mine": "own_classes.Mine",
-        "by_name": "own_classes.ByName",
+        "by_name": "by_name.ByName",
+        "by_constant": "by_constant.ByName",
         "no_kind": "no_kind.NoKind",
         "no_text": "own_classes.NoText",
         "unannotated": "unannotated.NoText",
@@ -61,10 +62,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     "words, said",
     [
         (["model=mine", "model.widht=4"], "Did you mean 'model.width'? model takes: "),
-        (
-            ["model=by_name"],
-            "own_classes.ByName sets 'tasks', which was replaced by kinds of samples and targets.",
-        ),
+        (["model=by_name"], "by_name sets 'tasks', which was replaced by kinds of samples and targets."),
+        (["model=by_constant"], "by_constant.ByName sets 'tasks', which was replaced by kinds of samples and targets."),
         (["model=no_kind"], "TypeError: 'classification' is no kind. Give subclasses of SampleKind or TargetKind"),
         (["model=unannotated"], "'depth = 4' in module unannotated has no type. Write `depth: TYPE = 4`"),
         (["model=mine", "debug=fast"], "own_classes.Mine has no method 'build'"),
