@@ -147,7 +147,6 @@ def test_words_without_end_are_divided_before_they_are_learned_from():
 # Files from elsewhere.
 
 
-@pytest.mark.slow
 def test_files_say_what_they_are(tmp_path):
     bpe = build_trained("bpe", lowercase=False)
     (tmp_path / "tokenizer.json").write_text(bpe.text, encoding="utf-8")
