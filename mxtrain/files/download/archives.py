@@ -80,7 +80,8 @@ def unpacked(archive: Path, member: str, at_most: int = 4 * MAX_BYTES) -> Iterat
 
 def _damage(error: BaseException) -> str:
     """Returns a clause about an archive that a library could not read. Their own messages name internal states."""
-    if isinstance(error, tarfile.ReadError) and "not a" in str(error):
+    # "could not be opened" is what Python 3.9 says of it.
+    if isinstance(error, tarfile.ReadError) and re.search("not a|could not be opened", str(error)):
         return "is no archive: neither a ZIP file nor a tar file. It may be an error page of the server"
     if isinstance(error, (RuntimeError, NotImplementedError)):
         return "is an archive that is encrypted, or compressed by a method that Python does not support"

@@ -90,10 +90,10 @@ def test_damaged_archives_are_refused(tmp_path: Path) -> None:
     tar = write_tar(tmp_path / "a.tar.gz", {"top/a": bytes(range(256)) * 9}).read_bytes()
     no_archive, early = (
         "is no archive: neither a ZIP file nor a tar file",
-        "is an archive that ends early|is a damaged archive",
+        "is an archive that ends early",
     )
     for content, said in (
-        (b"", "is no archive|ends early|damaged"),
+        (b"", "is no archive|ends early"),
         (b"<html>", no_archive),
         (packed[: len(packed) // 2], no_archive),
         (packed[:60] + b"\0\1\2\3" + packed[64:], "is a damaged archive$"),
