@@ -69,6 +69,18 @@ def test_a_pruned_trial_is_compared_with_an_interrupted_run(finished: Path, tmp_
     assert not compare_results(tmp_path / "pruned", tmp_path / "finished").same
 
 
+@pytest.mark.parametrize("change", [{"step": 1}, {"weights_sha256": None}])
+def test_equal_rows_need_equal_final_values_and_weights(
+    finished: Path, tmp_path: Path, change: Dict[str, object]
+) -> None:
+    (tmp_path / "metrics.jsonl").write_bytes((finished / "metrics.jsonl").read_bytes())
+    (tmp_path / "status.json").write_text(json.dumps({**status(finished), **change}))
+    compared = compare_results(finished, tmp_path)
+    assert not compared.same and [one.name for one in compared.differences] == list(change)
+    # Without weights, nothing proves that the two runs have the same result.
+    assert compare_results(tmp_path, tmp_path).same == ("step" in change)
+
+
 def test_other_bits_are_another_result(finished: Path, tmp_path: Path) -> None:
     for name in ("metrics.jsonl", "status.json"):
         (tmp_path / name).write_bytes((finished / name).read_bytes())
