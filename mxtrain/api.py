@@ -35,7 +35,7 @@ from mxtrain.composing.recorded import compose_recorded
 from mxtrain.composing.restored import restore
 from mxtrain.config.override_text import config_flags, key_of, quote
 from mxtrain.config.placeholders import Given
-from mxtrain.config.specs import validate
+from mxtrain.config.specs import validate, validate_arguments
 from mxtrain.data.spec import choose_split, open_splits
 from mxtrain.errors import EXIT_BAD_INPUT, ConfigError, DataError, LoaderError, run_dir_set_by
 from mxtrain.files.json_text import read_json
@@ -44,7 +44,6 @@ from mxtrain.task.fit import require_same_names
 from mxtrain.task.sample_results import ResultReader
 from mxtrain.terminal.tables import rows_text
 from mxtrain.training.fold_results import read_folds
-from mxtrain.training.restored_run import RestoredRun
 from mxtrain.types import expand_path
 from mxtrain.workflows.evaluate import measure_run
 from mxtrain.workflows.predict import Predictions, predict_objects
@@ -587,9 +586,7 @@ def verify(
 
     require_overrides(overrides, "verify")
     typed, objects = read_arguments(parts, verify)
-    settings = validate(
-        workflow.VerifySettings, {"steps": steps, "tolerance": tolerance}, "verify", lambda _: "an argument"
-    )
+    settings = validate_arguments(workflow.VerifySettings, {"steps": steps, "tolerance": tolerance}, "verify")
     with preserved_process(), ObjectComposer(folders_of(config_dir), objects) as composer:
         _, description = compose_and_check(composer, [*overrides, *typed])
         workflow.refuse_updates_without_order(description)
@@ -1032,7 +1029,7 @@ def diff(
     """
     from mxtrain.workflows.diff import DiffSettings, diff_runs
 
-    settings = validate(DiffSettings, {"replay": replay, "all": all}, "diff", lambda _: "an argument")
+    settings = validate_arguments(DiffSettings, {"replay": replay, "all": all}, "diff")
     paths = paths_in([first, second], "diff")
 
     def opened(path: Path) -> RestoredRun:
@@ -1078,7 +1075,7 @@ def reproduce(
 
     require_overrides(overrides, "reproduce")
     values = {"strict": strict, "tolerance": tolerance}
-    settings = validate(ReproduceSettings, values, "reproduce", lambda _: "an argument")
+    settings = validate_arguments(ReproduceSettings, values, "reproduce")
     recorded = read_recorded_run(Path(os.path.abspath(paths_in([run], "reproduce")[0])))
     words = [*overrides, *words_of_dir(dir, "reproduce")]
     folders = folders_of(config_dir)
@@ -1121,7 +1118,7 @@ def replay(
     from mxtrain.workflows.replay import ReplaySettings, find_step, replay_step
 
     require_overrides(overrides, "replay")
-    settings = validate(ReplaySettings, {"step": step}, "replay", lambda _: "an argument")
+    settings = validate_arguments(ReplaySettings, {"step": step}, "replay")
     _, source = find_step(Path(paths_in([bundle], "replay")[0]), settings.step)
     with preserved_process():
         return replay_step(source, StepRestorer(overrides, folders_of(config_dir), trust_code))
@@ -1203,7 +1200,7 @@ def tune(
 
     require_overrides(overrides, "tune")
     typed = {**settings, **({} if n_trials is None else {"n_trials": n_trials})}
-    chosen = validate(TuneSettings, typed, "tune", lambda _: "an argument")
+    chosen = validate_arguments(TuneSettings, typed, "tune")
     require_optuna()
     folder, folders = StudyFolder(Path(absolute_path(study, "tune: study"))), folders_of(config_dir)
     with preserved_process():
@@ -1247,7 +1244,7 @@ def check_data(
     require_overrides(overrides, "check_data")
     kinds = ignore if isinstance(ignore, str) else ",".join(ignore)
     values = {"ignore": kinds, **({} if output is None else {"output": absolute_path(output, "check_data: output")})}
-    settings = validate(CheckDataSettings, values, "check_data", lambda _: "an argument")
+    settings = validate_arguments(CheckDataSettings, values, "check_data")
     with preserved_process(), Composer(folders_of(config_dir)) as composer:
         name, dataset = compose_dataset(composer, overrides)
         return check_data_of(dataset, name, settings)

@@ -166,6 +166,15 @@ def validate(spec: Type[S], fields: Mapping[str, object], path: str, where: Wher
     return instance
 
 
+def validate_arguments(spec: Type[S], values: Mapping[str, object], function: str) -> S:
+    """Builds `spec` from the arguments of a function of the Python API.
+
+    Raises:
+        ConfigError: an argument is invalid; the message has one line for each error.
+    """
+    return validate(spec, values, function, lambda _: "an argument")
+
+
 def _out_of_range(value: object, path: str) -> Iterator[Tuple[str, object, str]]:
     """Yields (setting, value, reason) for each number that float32, in which MXNet computes, cannot represent."""
     if isinstance(value, (Mapping, list, tuple)):

@@ -19,7 +19,7 @@ from mxtrain.archive.cleanup import (
 from mxtrain.archive.filter import filters_of, parse_filter
 from mxtrain.archive.registry import ListedRun
 from mxtrain.archive.run_folders import folders_of, paths_in, runs_below
-from mxtrain.config.specs import validate
+from mxtrain.config.specs import validate_arguments
 from mxtrain.errors import ConfigError, did_you_mean
 from mxtrain.terminal.tables import format_size, on_one_line
 from mxtrain.types import Spec
@@ -120,7 +120,7 @@ def clean(
     """
     typed = what if isinstance(what, str) else ",".join(what)
     values = {"delete": delete, "what": typed, "unfinished": unfinished}
-    settings = validate(CleanSettings, values, "clean", lambda _: "an argument")
+    settings = validate_arguments(CleanSettings, values, "clean")
     return clean_runs(paths_in(folders, "clean"), filters_of(where), settings)
 
 

@@ -11,7 +11,7 @@ from mxtrain.archive.fields import read_order, sort_runs
 from mxtrain.archive.filter import filters_of, parse_filter
 from mxtrain.archive.registry import ListedRun
 from mxtrain.archive.run_folders import folders_of, paths_in, runs_below
-from mxtrain.config.specs import validate
+from mxtrain.config.specs import validate_arguments
 from mxtrain.errors import ConfigError
 from mxtrain.types import Spec
 from mxtrain.workflows.output_file import OutputFile, open_output_file
@@ -78,7 +78,7 @@ def report(
     >>> mxtrain.report("outputs", out="report.html").size
     """
     values = {"out": str(out), "title": title, "sort": sort}
-    settings = validate(ReportSettings, values, "report", lambda _: "an argument")
+    settings = validate_arguments(ReportSettings, values, "report")
     return write_report(paths_in(runs, "report"), filters_of(where), settings)
 
 

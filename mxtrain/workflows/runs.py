@@ -10,7 +10,7 @@ from mxtrain.archive.fields import best_of, check_field, needed_of, read_order, 
 from mxtrain.archive.filter import filters_of, parse_filter
 from mxtrain.archive.registry import CHOSEN, ListedRun
 from mxtrain.archive.run_folders import folders_of, paths_in, runs_below
-from mxtrain.config.specs import validate
+from mxtrain.config.specs import validate_arguments
 from mxtrain.terminal.report import format_value
 from mxtrain.terminal.tables import format_age, rows_text
 from mxtrain.types import Positive, Spec
@@ -138,7 +138,7 @@ def runs(
     """
     typed = columns if isinstance(columns, str) else ",".join(columns)
     values = {"sort": sort, "columns": typed, "limit": limit}
-    settings = validate(RunsSettings, values, "runs", lambda _: "an argument")
+    settings = validate_arguments(RunsSettings, values, "runs")
     return list_runs(paths_in(folders, "runs"), filters_of(where), settings, settings.limit, CHOSEN)
 
 

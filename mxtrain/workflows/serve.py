@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Callable, ContextManager, Dict, Iterable,
 from mxtrain.checkpoint import holds_checkpoint
 from mxtrain.cluster.reported_cause import ReportedCause
 from mxtrain.config.libraries import EXTRAS, check_versions, missing_message
-from mxtrain.config.specs import validate
+from mxtrain.config.specs import validate_arguments
 from mxtrain.errors import ConfigError, DataError
 from mxtrain.files.temporary import temporary_place
 from mxtrain.files.unused_folders import locked_folder
@@ -136,7 +136,7 @@ def serve(*folders: Any, token: str = "", **settings: Any) -> RunningServer:
             named += [(str(name), paths_in([folder], "serve")[0]) for name, folder in one.items()]
         else:
             named += [(name_of(path), path) for path in paths_in([one], "serve")]
-    chosen = validate(ServeSettings, settings, "serve", lambda _: "an argument")
+    chosen = validate_arguments(ServeSettings, settings, "serve")
     check_token(token)
     if not token and chosen.host not in LOCAL:
         warnings.warn(f"host={chosen.host} and no token: whoever reaches this port may use the models.", stacklevel=2)
