@@ -107,7 +107,7 @@ def with_casts(graph: SymbolGraph) -> SymbolGraph:
     builder = _CastGraphBuilder(graph["nodes"])
     for node in graph["nodes"]:
         builder.add(node)
-    # What leaves a piece is float32, so stores, stages and the loss need not know the precision of the network.
+    # Outputs of a piece are float32, so stores, stages and the loss need not know the precision of the network.
     heads = [builder.cast(source, output, FLOAT32) for source, output, *_ in graph["heads"]]
     # Inserted casts move the node numbers, so the list of inputs of the old graph is of no use.
     arguments = [index for index, node in enumerate(builder.nodes) if node["op"] == "null"]

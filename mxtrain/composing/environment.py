@@ -84,7 +84,7 @@ def describe_here(
 
 
 def prepare_environment(description: Description) -> runtime.RuntimeReport:
-    """Checks the variables of this process that a run must not have, and sets those that MXNet reads.
+    """Rejects environment variables that a run must not have, and sets the variables that MXNet reads.
 
     Raises:
         ConfigError: there is such a variable.

@@ -77,7 +77,7 @@ def require_usable_plugins() -> None:
 
 @functools.cache
 def find_plugins() -> Tuple[Plugin, ...]:
-    """Returns the installed plug-ins by name; those that cannot be used have a `problem`."""
+    """Returns the installed plug-ins in the order of their names. Unusable plug-ins have a `problem`."""
     found = sorted(_installed(), key=lambda plugin: (plugin.name, plugin.package))
     file_owners: Dict[Path, str] = {}
     plugins: List[Plugin] = []

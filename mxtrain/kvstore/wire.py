@@ -29,7 +29,7 @@ HEADER = 3 * NUMBERS
 MIN_PAYLOAD = 1 << 12
 """Words: small networks' states travel in few messages, too."""
 
-# What a worker asks for.
+# Requests of a worker.
 UPDATE, LOOK, READ, WRITE = range(1, 5)
 
 _LENGTH = struct.Struct("<Q")

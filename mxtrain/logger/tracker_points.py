@@ -78,7 +78,7 @@ def curves_of(
         window_rows.append(row)
         epoch_rows.append(row)
         ends_epoch = step % steps_per_epoch == 0
-        # Where an epoch is one window, its mean would be a second curve of the same points.
+        # If an epoch is one window, the curve of its means would repeat the points of the other curve.
         is_epoch_window = ends_epoch and len(window_rows) == len(epoch_rows)
         values: Dict[str, float] = {}
         if is_epoch_window or step % interval == 0 or step == total_steps:

@@ -50,7 +50,7 @@ class CustomModel(Wrapped, CustomFields):
         known.update(dict.fromkeys(NUM_CLASSES_NAMES, num_classes))
         accepted = inspect.signature(self.target).parameters
         fitted = {name: value for name, value in known.items() if name in accepted}
-        # What the user has typed wins over what the dataset knows.
+        # Typed arguments take precedence over values inferred from the dataset.
         return self._call({**fitted, **self.arguments})
 
     def require_known(self, names: Sequence[str]) -> None:

@@ -169,7 +169,7 @@ class Updater:
         weight, state, rows = self._weights[i], self._updater.states[i], self._rows[i]
         # With several devices the sum of gradients may lie elsewhere than the table.
         gradient = gradient.as_in_context(weight.context)
-        # Where a gradient of 0 moves nothing, the lazy update gives the bits of the exact one and reads fewer rows.
+        # If a gradient of 0 changes no weight, the lazy update has the bits of the exact one and reads fewer rows.
         lazy = self._lazy or self._ignores_zero_gradient(i)
         if self._native is not None and self._native.update_rows(i, weight, gradient, state, rows, lazy):
             return

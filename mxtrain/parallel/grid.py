@@ -150,7 +150,7 @@ class Grid(Strategy):
         active = 0 if adds or not parts else len(parts[0])
         self._parameters.zero_gradients(range(active, num_replicas))
         first = self.layout.devices[0][0]
-        # Where servers update, `within_step` makes each worker a world of its own: its gradient is the mean over its
+        # If servers update, `within_step` gives each worker a world of size 1: its gradient is the mean over its
         # share.
         num_samples = batch.size if self._workers.world.size == 1 else batch.global_size
         sums = self._train(parts, num_samples, loss_scale, loss_function)

@@ -122,7 +122,7 @@ class JointNorm:
         first = shards[0].input
         positions = first.size // first.shape[0] // first.shape[self._axis]
         sums = [part * inverse * (-1.0 / (count * positions)) for part in nd.split(total, num_outputs=2, axis=0)]
-        # What mean and variance pass on is linear in the normalised input: a batch norm with this gamma and beta.
+        # The gradient through mean and variance is linear in the normalised input: a norm with this gamma and beta.
         for shard in shards:
             gamma, beta = (bring(part, shard.input.context) * shard.gamma for part in sums)
             passed_on = self._apply(shard.input, gamma, beta, shard.statistics)
@@ -168,7 +168,7 @@ class JointNorm:
                 fix_gamma=False,
                 output_mean_var=True,
             )
-        # What it calls the variance is 1 / sqrt(variance + eps). Rounding may bring a variance of 0 below 0.
+        # The operator's "variance" output is 1 / sqrt(variance + eps). Rounding may bring a variance of 0 below 0.
         return nd.concat(mean, nd.maximum(1 / nd.square(inverse) - self._eps, 0), dim=0)
 
     def _apply(

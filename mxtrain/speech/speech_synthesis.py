@@ -90,7 +90,7 @@ class SpeechSynthesis(Task):
         ]
         sounds, rate = list[Artifact](), signature.audio.sample_rate
         for number, pair in enumerate(pairs[: self.shown_sounds]):
-            # What frames cannot say is missing in both: the true one, too, is made of its frames.
+            # Both sounds are made of frames, also the true one, so both lack what frames do not contain.
             for name, frames_TF in (("predicted", pair.predicted_TF), ("true", pair.true_TF)):
                 sounds.append(Audio(f"{name}_{number}", rate, partial(self._sound, signature, frames_TF)))
         return [Figure("frames", lambda max_samples: draw_compared(pairs, max_samples)), *sounds]

@@ -95,12 +95,12 @@ def title_of(task: FittedTask) -> str:
 
 
 def _unfit_dataset(task: FittedTask, dataset: BaseDataset, model: Model) -> str:
-    """Returns the message for a dataset that gives nothing that the task takes."""
+    """Returns the message for a dataset without a kind of target that the task takes."""
     tasks = [f"task={option}" for option in _tasks_for(dataset.gives)]
     fitting = f"{' or '.join(tasks)}. Type that." if tasks else f"{_names(dataset.gives.targets)}."
     datasets = _datasets_for(task, model)
     with_model = ""
-    if not datasets:  # the model is none for this task either
+    if not datasets:  # the model does not fit this task either
         datasets = _datasets_for(task, None)
         with_model = "".join(f" with model={option}" for option in usual_options(task.name, "model")[:1])
     instead = f"a dataset of your own that gives {_names(task.takes.targets)}."
@@ -136,7 +136,7 @@ def _unfit_samples(task: FittedTask, dataset: BaseDataset, model: Model, target:
 
 
 def _targets_for(task: Any, gives: Gives) -> Targets:
-    """Returns the kinds of targets that a task takes of those that a dataset gives."""
+    """Returns the kinds of targets that the dataset gives and the task takes."""
     if not task.takes.takes_sample(gives.sample):
         return []
     return [kind for kind in gives.targets if task.takes.takes_target(kind)] if task.takes.targets else [TargetKind]
@@ -183,10 +183,9 @@ def _datasets_for(task: FittedTask, model: Optional[Model]) -> Dict[str, str]:
 
 
 def _settings_for(dataset: Any, fits: Callable[[Gives], bool]) -> Optional[str]:
-    """Returns the setting with which a class of datasets gives what fits, as an override; "" if it needs none; None if
-    it never does.
+    """Returns the override with which a class of datasets fits; "" if it fits without one; None if it never fits.
 
-    If a setting decides what is given, `gives` is a property. Then each word that a setting may be is tried.
+    If the kinds depend on a setting, `gives` is a property; each value of its `Literal` settings is then tried.
     """
     if isinstance(dataset.gives, Gives):
         return "" if fits(dataset.gives) else None
@@ -194,7 +193,7 @@ def _settings_for(dataset: Any, fits: Callable[[Gives], bool]) -> Optional[str]:
         for value in typing.get_args(field.annotation) if typing.get_origin(field.annotation) is typing.Literal else ():
             try:
                 gives = dataset(**{name: value}).gives
-            except ValueError:  # it needs another setting, too
+            except ValueError:  # this value requires another setting, too
                 continue
             if fits(gives):
                 return "" if value == field.default else f" dataset.{name}={value}"
@@ -241,7 +240,8 @@ def require_same_names(signature: Signature, splits: Splits) -> None:
 
 
 def require_same_learned_names(before: Signature, signature: Signature, source: str) -> None:
-    """Checks that outputs of a resumed network keep their meaning. Another number of classes does not fit its weights.
+    """Checks that outputs of a resumed network keep their meaning. (Another number of classes would not fit the
+    weights.)
 
     Args:
         before: signature of a checkpoint.

@@ -219,7 +219,7 @@ def prepare_texts(
     def write(writer: ShardWriter, advance: Advance) -> JsonObject:
         write_texts(records(), num_columns, writer, advance)
         for content in contents:
-            # What was read of a file that changed meanwhile must not be kept under the hash of its old content.
+            # If the file changed while it was read, the result must not be stored under the hash of the old content.
             content.require_unchanged()
         return facts()
 

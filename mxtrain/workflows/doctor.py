@@ -275,7 +275,7 @@ def _gpus(count: int, failures: Mapping[str, str] = MappingProxyType({})) -> Fin
     tried."""
     known = find_gpus()
     reason = unsupported_reason(known)
-    # Which GPUs a published wheel supports is known; a build of one's own may support others.
+    # Published wheels support known GPUs; a build from source may support others.
     if reason and (not count or is_published_build()):
         return Finding("GPUs", "missing", reason, REMEDY)
     if failures:

@@ -1,4 +1,4 @@
-"""Composes and checks studies of `tune`: new ones, and those that a folder describes, which may be untrusted."""
+"""Composes and checks studies of `tune`: new studies, and studies read from a folder, which may be untrusted."""
 
 from __future__ import annotations
 

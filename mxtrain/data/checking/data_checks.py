@@ -18,7 +18,7 @@ def _no_further(dataset: Any, checks: Mapping[str, Checks], findings: Findings) 
 
 @dataclass(frozen=True)
 class DataChecks:
-    """Checks besides those that all datasets share.
+    """Checks of one dataset, in addition to the checks of all datasets.
 
     Attributes:
         kinds: kinds of problems that only this dataset reports, in addition to `checking.problems.KINDS`.

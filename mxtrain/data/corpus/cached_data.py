@@ -85,7 +85,7 @@ def _remove(root: Path, key: str) -> bool:
     lock = root / f"{key[: -len(PART)] if key.endswith(PART) else key}.lock"
     fd = open_file(lock, os.O_RDWR | os.O_CREAT, 0o600)
     try:
-        # Whoever prepares the data holds this lock, so unfinished data in use stay.
+        # The process that prepares the data holds this lock, so unfinished data in use are kept.
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         shutil.rmtree(root / key)
         return True

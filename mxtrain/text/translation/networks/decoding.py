@@ -165,7 +165,7 @@ def beam_search(
                 row = nd.array(row_R, ctx=device, dtype="int32")
                 moving = [nd.take(array, row) for array in moving]
             if len(row_R) != num_sentences * beam.size:
-                # What is fixed has one row for each sentence, which its beams share: it is copied only when one leaves.
+                # Fixed arrays have one row per sentence, shared by its beams: they are copied only if one ends.
                 active_A = row_R[:: beam.size] // (before // num_sentences)
                 num_sentences = len(active_A)
                 sentence = nd.array(active_A, ctx=device, dtype="int32")

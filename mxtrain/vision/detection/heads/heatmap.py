@@ -98,7 +98,7 @@ class HeatmapCoding:
             np.exp(-((cells - centre) ** 2) / (2 * sigma**2)) for cells, centre in ((lines, line), (columns, column))
         )
         part = score_hw[lines[0] : lines[-1] + 1, columns[0] : columns[-1] + 1]
-        # Where objects of a class overlap, the larger value counts: a sum would exceed 1.
+        # Overlapping objects of a class take the larger value: a sum would exceed 1.
         np.maximum(part, np.outer(gaussian_h, gaussian_w), out=part)
 
     def scores(self, outputs: Tuple[NDArray, ...]) -> NDArray:
