@@ -20,7 +20,7 @@ NAMES = files.available(list(FORMATS))
 @pytest.mark.parametrize("name", NAMES)
 def test_undamaged_input_is_read(name, tmp_path, own_cache):
     if name.startswith("sentencepiece"):
-        pytest.importorskip("sentencepiece")  # without this, its warnings at import are errors, and it crashes
+        pytest.importorskip("sentencepiece")
     FORMATS[name](tmp_path)()
 
 

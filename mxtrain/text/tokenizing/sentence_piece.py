@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import io
+import warnings
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Iterable, Mapping, Optional, Sequence, Tuple
@@ -104,7 +105,10 @@ class SentencePiece(BaseTokenizer):
 
 def require_sentencepiece() -> Any:
     """Returns the library; raises a DataError if it is not installed."""
-    return require_library("sentencepiece", "sentencepiece", "A tokenizer of sentencepiece")
+    with warnings.catch_warnings():
+        # Where warnings are errors, its types are missing after a successful import, and the first model crashes.
+        warnings.filterwarnings("ignore", "builtin type [sS]wig", DeprecationWarning)
+        return require_library("sentencepiece", "sentencepiece", "A tokenizer of sentencepiece")
 
 
 def parse_model(model: bytes) -> Any:

@@ -168,6 +168,18 @@ def test_files_say_what_they_are(tmp_path):
     assert build_tokenizer(TokenizerSettings(vocab=str(tmp_path / "a.model")), TEXTS) == model
 
 
+@pytest.mark.slow
+def test_sentencepiece_works_in_programs_whose_warnings_are_errors():
+    pytest.importorskip("sentencepiece")
+    program = (
+        "import warnings\nfrom mxtrain.text.tokenizing.sentence_piece import require_sentencepiece\n"
+        "warnings.simplefilter('error')\n"
+        "print(require_sentencepiece().SentencePieceProcessor().get_piece_size(), warnings.filters[0][0])\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, "0 error\n"), done.stderr
+
+
 def test_padding_and_truncation_of_a_file_do_not_count(tmp_path):
     tokenizer = json.loads(build_trained("bpe").text)
     library = build_trained("bpe").library
