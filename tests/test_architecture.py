@@ -188,7 +188,7 @@ def test_workflows_are_functions_without_a_command_line() -> None:
     assert found == {}
 
 
-def test_only_the_backend_and_what_it_serves_name_mxnet() -> None:
+def test_only_the_backend_names_mxnet() -> None:
     """`backend` is the only home of MXNet's names, except where a process of its own probes the installation."""
     wrong = [
         f"{path.relative_to(ROOT)}:{line}"

@@ -187,7 +187,7 @@ def test_segmentation_needs_the_script_in_the_same_checkout(tmp_path):
     assert "no script was given" in PARTS["segmentation"].why_not(Options(True, tmp_path))
 
 
-def test_images_of_segmentation_are_read_alike_by_both_sides(tmp_path):
+def test_segmentation_images_are_equal_on_both_sides(tmp_path):
     """GluonCV takes trainval.txt for train, mxtrain train.txt; the ignored outlines are there."""
     from PIL import Image
 
@@ -228,7 +228,7 @@ def devkit(tmp_path_factory):
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")  # GluonCV's
-def test_images_of_detection_are_read_alike_by_both_sides(devkit):
+def test_detection_images_are_equal_on_both_sides(devkit):
     """The same images, and the same boxes of the same classes. GluonCV leaves out the last pixel of a box."""
     from mxtrain.vision.detection.voc import Voc
 
@@ -256,7 +256,7 @@ def test_images_of_detection_are_read_alike_by_both_sides(devkit):
         pytest.param("faster_rcnn_fpn_resnet18_v1b", 96, marks=pytest.mark.zoo),
     ],
 )
-def test_gluoncv_scripts_train_on_whole_batches(network, size, devkit, request):
+def test_gluoncv_scripts_train_on_full_batches(network, size, devkit, request):
     """Ten seconds each: three steps on two images each, with losses that are numbers, and weights that move."""
     if network.startswith(gluoncv_side.FASTER_RCNN):
         request.getfixturevalue("written_memory")
@@ -274,7 +274,7 @@ def test_gluoncv_scripts_train_on_whole_batches(network, size, devkit, request):
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")  # GluonCV's
-def test_both_train_the_same_of_the_pyramid_of_a_faster_rcnn(devkit):
+def test_both_sides_train_the_same_pyramid_of_faster_rcnn(devkit):
     from mxtrain.model.parameters import freeze, is_trained
     from mxtrain.vision.detection.faster_rcnn import FasterRCNN
 
@@ -519,7 +519,7 @@ def test_targets_have_a_direction():
     assert Target("", 60.0, 60.0, at_least=False).met and not Target("", 61.0, 60.0, at_least=False).met
 
 
-def test_an_epoch_lies_between_two_validations(tmp_path):
+def test_epoch_seconds_are_between_validations(tmp_path):
     path = tmp_path / "clock.json"
     path.write_text(json.dumps([[10, 3.0], [20, 7.0], [30, 9.5]]))
     assert callbacks.epoch_seconds(path) == [4.0, 2.5]
@@ -569,7 +569,7 @@ while True:
 
 
 @pytest.mark.zoo
-def test_a_side_can_be_stopped_with_its_children_while_others_have_their_turn(tmp_path):
+def test_side_is_stopped_with_its_children_between_turns(tmp_path):
     """Six seconds; a loader's worker would go on otherwise."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "scripts"), str(ROOT)])}
     given = {name: Side(["-c", TICKING, name], environment, stopped_between=True) for name in ("ticking", "other")}
@@ -602,7 +602,7 @@ while True:
 
 
 @pytest.mark.zoo
-def test_the_memory_of_a_sides_further_processes_counts_and_what_they_share_counts_once(tmp_path):
+def test_memory_includes_child_processes_and_counts_shared_pages_once(tmp_path):
     """Four seconds; without that, a loader's worker would count all that it has in common with its parent."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "scripts"), str(ROOT)])}
     given = {name: Side(["-c", HOLDING, name], environment, stopped_between=True) for name in ("one", "two")}
@@ -627,7 +627,7 @@ def working(compute_s, sleep_s, **options):
 
 
 @pytest.mark.zoo
-def test_a_comparison_tells_rates_ratios_and_processor_time(tmp_path):
+def test_comparison_has_rates_ratios_and_processor_time(tmp_path):
     """Five seconds: a block is two steps, of which one side computes for half of the time."""
     sides = {"idle": working(0.1, 0.1, work=8, steps=2), "busy": working(0.2, 0.2, work=8, steps=2)}
     ratios = [Ratio("idle", "busy", 1.5), Ratio("busy", "idle", None, "twice", 2.0), Ratio("absent", "idle", 9.0)]
@@ -649,7 +649,7 @@ def test_a_comparison_tells_rates_ratios_and_processor_time(tmp_path):
 
 
 @pytest.mark.slow
-def test_sides_that_do_other_work_are_no_comparison(tmp_path):
+def test_sides_with_different_work_are_refused(tmp_path):
     """Two seconds."""
     with pytest.raises(ProcessFailed, match="a: a block of 3 steps had 2"):
         in_turns({"a": working(0.01, 0.0, steps=3)}, 2, tmp_path)
@@ -674,7 +674,7 @@ def test_environments(monkeypatch):
     assert "OMP_NUM_THREADS" not in os.environ
 
 
-def test_a_missed_target_stands_out_on_the_page(tmp_path):
+def test_missed_target_is_marked_on_the_page(tmp_path):
     found = Measured([Series("a rate", "samples/s", [12_345.0, 12_347.0])], [Target("a share", 0.5, 0.98, True)])
     machine = {
         "cpu": "one",

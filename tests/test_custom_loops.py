@@ -66,7 +66,7 @@ def test_a_loss_block_is_called_as_a_task_calls_it(tmp_path):
     assert losses == expected and s.load().status["weights_sha256"] == weights
 
 
-def test_the_console_names_what_was_given(tmp_path, capsys):
+def test_console_names_given_objects(tmp_path, capsys):
     from mxnet.gluon import nn
 
     data = (np.zeros((20, 4), np.float32), np.arange(20) % 2)
@@ -194,7 +194,7 @@ WORKERS = textwrap.dedent(
 
 
 @pytest.mark.zoo
-def test_workers_of_a_loop_compute_what_those_of_train_do_and_a_killed_one_is_replaced(tmp_path):
+def test_workers_of_a_loop_equal_train_and_a_killed_one_is_replaced(tmp_path):
     words = [*FAST, "checkpoint.every_steps=2", "kvstore=dist_sync", "cluster.workers=2"]
     train = [sys.executable, "-m", "mxtrain", *words, f"hydra.run.dir={tmp_path / 'train'}"]
     subprocess.run(train, check=True, capture_output=True)
@@ -248,7 +248,7 @@ def test_mistakes_with_several_workers_are_refused_before_anything_is_written(tm
     assert Run(tmp_path / "a").state == "finished"
 
 
-def test_a_loop_that_is_left_or_fails_ends_its_run(tmp_path):
+def test_interrupted_or_failed_loop_ends_its_run(tmp_path):
     with mxtrain.session(*FAST, dir=tmp_path / "left") as s:
         for batch in s.train_batches():
             s.step(batch)

@@ -315,7 +315,7 @@ def test_the_readme_is_short() -> None:
     assert len((ROOT / "README.md").read_bytes()) <= 10_000
 
 
-def test_the_page_of_options_is_that_of_conf(tmp_path: Path) -> None:
+def test_options_page_is_generated_from_conf(tmp_path: Path) -> None:
     script = runpy.run_path(str(ROOT / "scripts/settings"))
     page = (ROOT / "docs/reference/options.md").read_text(encoding="utf-8")
     assert page == script["options_text"](), "scripts/settings writes it anew"
@@ -348,7 +348,7 @@ def test_notebooks_start_the_python_of_their_kernel() -> None:
 
 
 @pytest.mark.slow
-def test_the_page_of_all_settings_is_what_the_classes_say() -> None:
+def test_settings_page_is_generated_from_classes() -> None:
     page = runpy.run_path(str(ROOT / "scripts/settings"))["text"]()
     assert (ROOT / "docs/reference/settings.md").read_text(encoding="utf-8") == page, "scripts/settings writes it anew"
 
@@ -370,7 +370,7 @@ def known_settings() -> Dict[str, Set[str]]:
 
 
 @pytest.mark.parametrize("page", [*GUIDES, *CHINESE], ids=name_of)
-def test_settings_that_are_spoken_of_exist(page: Path) -> None:
+def test_mentioned_settings_exist(page: Path) -> None:
     known = known_settings()
     known["loss"].add("dense_labels")  # beside a loss of the user's own
     wrong = []

@@ -21,7 +21,7 @@ def rows(run_dir, split):
 
 
 @pytest.mark.slow
-def test_default_run_learns_and_leaves_what_was_promised(train_run, tmp_path):
+def test_default_run_learns_and_writes_documented_files(train_run, tmp_path):
     run, result = train_run("trainer.max_epochs=4", "early_stopping=off")
     run_dir = tmp_path / "run"
     assert (result.state, result.exit_code) == ("finished", 0), result.cause
@@ -51,7 +51,7 @@ def test_saved_weights_open_in_plain_gluon_and_predict_the_same(train_run):
 
 
 @pytest.mark.slow
-def test_gluoncv_network_on_digits_is_fitted_and_says_so(train_run, tmp_path, caplog):
+def test_gluoncv_network_on_digits_reports_fitted_images(train_run, tmp_path, caplog):
     caplog.set_level("INFO", logger="mxtrain")
     run, result = train_run(
         "model.name=mobilenet0.25",
@@ -67,7 +67,7 @@ def test_gluoncv_network_on_digits_is_fitted_and_says_so(train_run, tmp_path, ca
 
 
 @pytest.mark.slow
-def test_the_same_seed_gives_the_same_weights_and_another_seed_others(train_run, tmp_path):
+def test_seed_determines_weights(train_run, tmp_path):
     shas = [
         train_run(*FAST, f"trainer.seed={seed}", "dataset.augment.mixup=0.2", run_dir=tmp_path / str(i))[
             1
@@ -77,7 +77,7 @@ def test_the_same_seed_gives_the_same_weights_and_another_seed_others(train_run,
     assert shas[0] == shas[1] != shas[2]
 
 
-def test_frozen_weights_do_not_move(train_run):
+def test_frozen_weights_do_not_change(train_run):
     run, _ = train_run(*FAST, "model=mlp", "model.freeze=[*.weight]", "optimizer.lr=0.1")
     checkpoints = sorted((run.info.run_dir / "checkpoints").glob("step-*"))
     before, after = (nd.load(str(path / "model.params")) for path in (checkpoints[0], checkpoints[-1]))
@@ -96,7 +96,7 @@ def test_every_loss_and_several_metrics_train(train_run, tmp_path):
 
 
 @pytest.mark.slow
-def test_gluons_own_cross_entropy_trains_as_ours_does(train_run, tmp_path):
+def test_gluon_cross_entropy_trains_like_ours(train_run, tmp_path):
     """By `_target_`: it is given class indices, in training and in evaluation."""
     short = ("model=mlp", "trainer.max_epochs=1", "trainer.limit_train_batches=5", "runtime.threads=1")
     train_run(*short, run_dir=tmp_path / "ours")
@@ -128,14 +128,14 @@ def test_surprising_settings_are_reported_before_training(train_run, caplog):
         (["predict", "RUN", "x.png", "metric=f1", "loss=l2"], "loss=l2: `predict` does not train", ""),
     ],
 )
-def test_settings_that_only_training_looks_at_are_refused(command, words, instead):
+def test_settings_used_only_by_training_are_refused(command, words, instead):
     module = importlib.import_module({"eval": "mxtrain.cli.evaluate"}.get(command[0], "mxtrain.cli.predict"))
     with pytest.raises(ConfigError) as caught:
         module.run(command[1:])
     assert words in str(caught.value) and instead in str(caught.value)
 
 
-def test_monitoring_what_is_not_measured_is_refused(describe_run):
+def test_unmeasured_monitor_is_refused(describe_run):
     with pytest.raises(ConfigError, match="Did you mean 'val/accuracy'"):
         describe_run("trainer.monitor=val/acuracy")
 

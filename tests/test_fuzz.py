@@ -40,7 +40,7 @@ def test_a_thousand_lines_reach_every_group_and_kind(surface):
     assert "logger.csv.file_name=" in words and "optimizer.lr=" in words
 
 
-def test_settings_are_read_with_the_place_that_their_file_names(surface):
+def test_settings_are_read_with_the_package_of_their_file(surface):
     assert {"logger.csv.file_name", "logger.csv._target_"} == {s.path for s in surface.settings["logger", "csv"]}
     choices = {s.path: s.choices for s in surface.settings["parallel", "pipeline"]}
     assert set(choices["parallel.schedule"]) == {"1f1b", "gpipe"}

@@ -93,7 +93,7 @@ def test_dropout_that_follows_no_seed_or_never_changes_fails() -> None:
 
 
 @pytest.mark.slow
-def test_a_skipped_step_that_changes_something_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_skipped_step_with_changed_values_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     from mxtrain.engine.backend import mx
     from mxtrain.training.step import TrainingStep
 
@@ -105,7 +105,7 @@ def test_a_skipped_step_that_changes_something_fails(monkeypatch: pytest.MonkeyP
     assert checks.skipped(asked({"skipped": 4, "changed": []})).state == "failed"
 
 
-def test_batches_that_arrive_otherwise_or_without_buffers_fail(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_changed_batches_or_missing_buffers_fail(monkeypatch: pytest.MonkeyPatch) -> None:
     from mxtrain.data.loading.staging import Staging
     from mxtrain.engine.backend import mx, nd
 
@@ -121,7 +121,7 @@ def test_batches_that_arrive_otherwise_or_without_buffers_fail(monkeypatch: pyte
     "shown, state",
     [([{"used_mb": 700.0, "is_own": True}], "ok"), ([{"used_mb": 90.0, "is_own": True}], "failed"), ([], "failed")],
 )
-def test_memory_that_is_unknown_or_less_than_what_is_held_fails(shown: list, state: str) -> None:
+def test_unknown_or_too_small_memory_fails(shown: list, state: str) -> None:
     bench = SimpleNamespace(**vars(asked({"shown": shown, "bus_id": None})), on_gpus=True)
     answer = checks.memory(bench)
     assert answer.state == state and "gpu" not in answer.text and "no known place" in answer.text
@@ -138,7 +138,7 @@ def test_a_resume_to_other_weights_fails(tmp_path: Path) -> None:
     assert checks.resume(bench).state == "failed"
 
 
-def test_a_check_that_crashes_is_a_line_of_the_table_and_the_others_continue(tmp_path: Path, monkeypatch) -> None:
+def test_crashed_check_is_a_table_row_and_others_continue(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setattr(
         checks.Bench,
         "run",

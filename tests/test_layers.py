@@ -27,7 +27,7 @@ def test_the_picture_shows_the_packages_and_imports_of_today(layers) -> None:
     assert layers.PICTURE.read_text(encoding="utf-8") == layers.draw(layers.LAYERS, layers.upward_imports())
 
 
-def test_imports_that_go_up_are_found(layers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_imports_of_higher_layers_are_found(layers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(layers, "ROOT", tmp_path)
     monkeypatch.setattr(layers, "PACKAGE", tmp_path / "mxtrain")
     modules = {

@@ -229,7 +229,7 @@ def test_rows_of_tables_are_given_as_dicts(tmp_path):
         run.predict([rows[0], 1])
 
 
-def test_the_process_is_as_it_was(tmp_path):
+def test_training_restores_process_state(tmp_path):
     root = logging.getLogger()
     handler = logging.NullHandler()
     root.addHandler(handler)
@@ -261,7 +261,7 @@ def test_a_run_continues_in_the_same_process_and_in_a_thread(tmp_path):
     assert found[0].state == "finished" and [row["step"] for row in found[0].history_rows()][-1] == 5
 
 
-def test_bad_descriptions_raise_and_write_nothing(tmp_path):
+def test_wrong_descriptions_raise_without_output(tmp_path):
     for words, why in ((("optimizer.lr=-1",), "lr"), (("dataset=image_folder", "dataset.root=/nowhere"), "/nowhere")):
         with pytest.raises(ConfigError, match=why):
             mxtrain.train(*FAST, *words, dir=tmp_path / "run")
@@ -376,7 +376,7 @@ def is_locked(path):
 
 
 @pytest.mark.zoo
-def test_settings_that_come_too_late_are_reported_once(trained, tmp_path):
+def test_settings_after_the_import_are_reported_once(trained, tmp_path):
     code = (
         "{}import mxtrain, sys\n"
         "for name in 'ab': mxtrain.train('debug=fast', 'model=mlp', 'logger=jsonl', dir=sys.argv[1] + name)\n"

@@ -133,7 +133,7 @@ def test_a_run_with_objects_continues_if_they_are_given_again(trained, mx, data,
     assert mxtrain.train(*QUICK, optimizer=sgd(), **{**again, "model": called}).state == "finished"
 
 
-def test_load_says_what_must_be_given_again(trained, mx, data, capfd):
+def test_load_names_objects_to_pass_again(trained, mx, data, capfd):
     run, _, given = trained
     with pytest.raises(ConfigError, match=r"model: .*HybridSequential.*mxtrain.load\(PATH, model=...\)"):
         mxtrain.load(run.path)
@@ -186,7 +186,7 @@ def test_datasets_of_all_kinds_give_the_same_run(mx, data, tmp_path):
     assert np.sqrt(((found - values[:50]) ** 2).mean()) < 0.5 * values.std()
 
 
-def test_uint8_arrays_are_standardised_as_a_checkpoint_says(mx, tmp_path):
+def test_uint8_arrays_are_standardised_by_the_checkpoint(mx, tmp_path):
     image = np.random.default_rng(0).integers(0, 256, (64, 1, 8, 8), dtype=np.uint8)
     label = np.arange(64) % 3
     splits = ((image, label), (image, label))

@@ -41,7 +41,7 @@ def test_class_indices_count_from_0(mx: Any, tmp_path: Any) -> None:
     assert rows
 
 
-def test_float_targets_of_whole_numbers_are_said_to_be_values(mx: Any, tmp_path: Any) -> None:
+def test_integral_float_targets_are_reported_as_values(mx: Any, tmp_path: Any) -> None:
     for target in (mx.nd.array(Y), Y.astype(np.float64)):
         with pytest.raises(ConfigError) as caught:
             mxtrain.train(*QUICK, model=network(mx), dataset=(X, target), dir=tmp_path / "run")
@@ -54,7 +54,7 @@ def test_float_targets_of_whole_numbers_are_said_to_be_values(mx: Any, tmp_path:
     assert not (tmp_path / "run").exists()
 
 
-def test_numpy_semantics_are_refused_with_the_way_out(mx: Any, tmp_path: Any) -> None:
+def test_numpy_semantics_are_refused_with_a_remedy(mx: Any, tmp_path: Any) -> None:
     class Numpy(mx.gluon.HybridBlock):
         def hybrid_forward(self, F: Any, x: Any) -> Any:
             return F.np.dot(x, F.np.ones((4, 2)))
@@ -147,7 +147,7 @@ class RaisingAction(Action):
         (RaisingAction(), "RaisingAction.before_step raised StopIteration: call run.stop(REASON) to stop the run"),
     ],
 )
-def test_stop_iteration_is_said_to_stop_nothing(mx: Any, callback: Any, said: str, tmp_path: Any) -> None:
+def test_stop_iteration_is_reported_as_an_error(mx: Any, callback: Any, said: str, tmp_path: Any) -> None:
     run = mxtrain.train(*QUICK, model=network(mx), dataset=(X, Y), callbacks=[callback], dir=tmp_path)
     assert run.state == "failed" and said in run.cause
 

@@ -31,7 +31,7 @@ def test_sweep_trains_a_run_for_each_value(tmp_path: Path, capsys: Any) -> None:
 
 
 @pytest.mark.slow
-def test_failed_job_is_the_last_and_others_have_runs(tmp_path: Path) -> None:
+def test_failed_job_is_last_and_keeps_other_runs(tmp_path: Path) -> None:
     found = mxtrain.sweep(*FAST, "optimizer.lr=0.1,1e30", optimizer="sgd", dir=tmp_path)
     assert found.exit_code == 3 and [job.exit_code for job in found.jobs] == [0, 3]
     assert found.jobs[1].cause and found.runs[1].state == "failed"
@@ -88,7 +88,7 @@ def test_sweep_names_its_argument(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_explain_is_what_the_command_prints(capsys: Any) -> None:
+def test_explain_equals_the_command(capsys: Any) -> None:
     found = mxtrain.explain("optimizer.lr", "model=lenet", "optimizer.lr=0.25")
     (setting,) = found.settings
     assert (setting.path, setting.value, found.options) == ("optimizer.lr", 0.25, ())

@@ -145,7 +145,7 @@ def test_a_second_call_starts_at_once_with_the_same_arguments_and_folder(checkou
     assert min(times) < 0.5  # about 0.02 s on an idle machine; a Python start more would show
 
 
-def test_training_is_told_how_the_script_was_called_and_tensorboard_has_one(checkout: Path, tmp_path: Path) -> None:
+def test_scripts_train_and_tensorboard_pass_their_arguments(checkout: Path, tmp_path: Path) -> None:
     folder = _complete(checkout)
     path = _tools(tmp_path / "bin")
     done = _run(checkout, "tensorboard", path=path, cwd=tmp_path)
@@ -172,7 +172,7 @@ FOREIGN = (
 
 
 @pytest.mark.slow
-def test_variables_of_the_user_send_no_package_elsewhere(checkout: Path, tmp_path: Path) -> None:
+def test_user_variables_do_not_redirect_packages(checkout: Path, tmp_path: Path) -> None:
     """A Python that only tells what it sees takes the place of the one that makes and fills the environment."""
     path = _tools(tmp_path / "bin")
     for tool in ("mkdir", "cp", "chmod", "sleep", "mv"):
@@ -199,7 +199,7 @@ exit 0
 
 
 @pytest.mark.parametrize("setting", ["global.target='/x'", "install.prefix='/x'", "global.user='true'"])
-def test_a_setting_of_pip_that_sends_packages_elsewhere_is_named(checkout: Path, tmp_path: Path, setting: str) -> None:
+def test_pip_setting_that_redirects_packages_is_named(checkout: Path, tmp_path: Path, setting: str) -> None:
     path = _tools(tmp_path / "bin")
     for tool in ("mkdir", "cp", "chmod"):
         with contextlib.suppress(FileExistsError):
@@ -221,7 +221,7 @@ esac
     assert "PIP_CONFIG_FILE=/dev/null" in done.stderr
 
 
-def test_a_checkout_that_cannot_be_written_gets_a_sentence(checkout: Path, tmp_path: Path) -> None:
+def test_read_only_checkout_is_reported(checkout: Path, tmp_path: Path) -> None:
     path = _tools(tmp_path / "bin")
     _program(path / "python3.11", '#!/bin/sh\ncase "$2" in *fits*) echo fits ;; *) echo 311 ;; esac\n')
     (checkout / ".venv-lock").mkdir()  # the superuser may write anywhere else
@@ -267,7 +267,7 @@ def test_an_environment_that_does_not_fit_is_not_used(checkout: Path, tmp_path: 
     assert done.returncode == 2 and "Python 3.9, 3.10 or 3.11" in done.stderr  # it looked for one to build with
 
 
-def test_another_system_gets_one_sentence(checkout: Path, tmp_path: Path) -> None:
+def test_unsupported_system_is_reported_in_one_sentence(checkout: Path, tmp_path: Path) -> None:
     path = _tools(tmp_path / "bin", "uname")
     _program(path / "uname", '#!/bin/sh\n[ "$1" = -s ] && echo Darwin || echo arm64\n')
     done = _run(checkout, "train", path=path)
@@ -489,7 +489,7 @@ def _run_ci(checkout: Path, **environ: str) -> tuple[int, list[str]]:
 
 
 @pytest.mark.slow
-def test_ci_begins_with_the_commands_of_the_readme_where_nothing_else_is_installed(ci_checkout: Path) -> None:
+def test_ci_runs_readme_commands_in_a_fresh_checkout(ci_checkout: Path) -> None:
     block = re.search(r"## Installation\n\n```\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
     assert block is not None
     typed = [line.split("#")[0].split() for line in block[1].splitlines()]
@@ -505,7 +505,7 @@ def test_ci_begins_with_the_commands_of_the_readme_where_nothing_else_is_install
 
 @pytest.mark.slow
 @pytest.mark.parametrize("script, calls", [("train", 1), ("test", 5), ("lint", 5)])
-def test_ci_fails_where_a_command_of_the_readme_fails(ci_checkout: Path, script: str, calls: int) -> None:
+def test_ci_fails_if_a_readme_command_fails(ci_checkout: Path, script: str, calls: int) -> None:
     """Without an environment it ends; after failed tests the others run, too."""
     code, called = _run_ci(ci_checkout, FAILS=script)
     assert code != 0 and len(called) == calls

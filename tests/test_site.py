@@ -23,7 +23,7 @@ LOADS = re.compile(
 )
 
 
-def test_the_reference_lists_the_whole_python_api() -> None:
+def test_reference_lists_the_complete_python_api() -> None:
     page = (ROOT / "docs/reference/python-api.md").read_text(encoding="utf-8")
     names = {name for name in mxtrain.__all__ if not name.startswith("_")}
     listed = set(re.findall(r"^(?:::: |\| `)mxtrain\.(\w+)(?:$|` \|)", page, flags=re.MULTILINE))
@@ -66,7 +66,7 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
 
 
 @pytest.mark.slow
-def test_the_site_has_every_guide_and_loads_nothing_from_elsewhere(site: Path) -> None:
+def test_site_has_every_guide_and_is_self_contained(site: Path) -> None:
     pages = {str(page.relative_to(ROOT / "docs").with_suffix(".html")) for page in (ROOT / "docs").rglob("*.md")}
     built = {str(page.relative_to(site)) for page in site.rglob("*.html")}
     assert {page.replace("README", "index") for page in pages} <= built
@@ -143,7 +143,7 @@ def test_the_search_finds_a_word_without_a_server(site: Path, browser: Browser) 
 
 
 @pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda file: file.stem)
-def test_notebooks_are_stored_with_outputs_that_name_no_place(notebook: Path) -> None:
+def test_notebook_outputs_name_no_local_paths(notebook: Path) -> None:
     cells = json.loads(notebook.read_text(encoding="utf-8"))["cells"]
     outputs = [output for cell in cells for output in cell.get("outputs", ())]
     assert outputs and not [output for output in outputs if output["output_type"] == "error"]

@@ -64,7 +64,7 @@ def test_residuals_of_compression_are_resumed_bit_for_bit(describe_run: Any, tmp
 
 
 @pytest.mark.slow
-def test_another_number_of_workers_says_what_becomes_of_the_leftovers(describe_run: Any, tmp_path: Path) -> None:
+def test_another_number_of_workers_reports_residuals(describe_run: Any, tmp_path: Path) -> None:
     compressed = (*THREE, "kvstore.compression=fp16")
     train(describe_run(*compressed, "trainer.max_steps=3"), tmp_path / "run")
     remarks: List[str] = []
@@ -123,7 +123,7 @@ class Spoilt:
         ),
     ],
 )
-def test_the_worker_whose_numbers_broke_first_is_named(
+def test_first_worker_with_non_finite_numbers_is_named(
     describe_run: Any, tmp_path: Path, ranks: List[int], said: str
 ) -> None:
     def poison(rank: int, runner: Any) -> None:
@@ -137,7 +137,7 @@ def test_the_worker_whose_numbers_broke_first_is_named(
 
 
 @pytest.mark.slow
-def test_workers_whose_weights_differ_end_at_the_next_validation(describe_run: Any, tmp_path: Path) -> None:
+def test_workers_with_different_weights_end_at_the_next_validation(describe_run: Any, tmp_path: Path) -> None:
     def poison(rank: int, runner: Any) -> None:
         if rank == 2:
             update = runner._step.updater.update

@@ -46,7 +46,7 @@ def state() -> Any:
 
 
 @pytest.mark.slow
-def test_threads_compose_what_they_ask_for_and_leave_the_process_as_it_was() -> None:
+def test_threads_compose_independently_and_restore_the_process() -> None:
     """More than once, since threads rarely meet: a switch of threads every 10 microseconds."""
     before, interval, found = state(), sys.getswitchinterval(), {}
     sys.setswitchinterval(1e-5)
@@ -121,7 +121,7 @@ def test_the_collector_continues_after_the_last_pause() -> None:
         gc.enable()
 
 
-def test_ctrl_c_in_an_import_stays_ctrl_c(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ctrl_c_in_an_import_raises_keyboard_interrupt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Python 3.11 raises a RuntimeError for a KeyboardInterrupt in `__set_name__`, in the middle of a class."""
     (tmp_path / "interrupted_module.py").write_text(
         "class Name:\n    def __set_name__(self, owner, name):\n        raise KeyboardInterrupt\n\n\n"
@@ -132,7 +132,7 @@ def test_ctrl_c_in_an_import_stays_ctrl_c(tmp_path: Path, monkeypatch: pytest.Mo
         import_target("interrupted_module.Model", "model")
 
 
-def test_ctrl_c_while_hydra_composes_stays_ctrl_c(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ctrl_c_in_hydra_raises_keyboard_interrupt(monkeypatch: pytest.MonkeyPatch) -> None:
     from mxtrain.composing.config_files import ConfigFiles
 
     def interrupted(*arguments: Any) -> None:

@@ -90,7 +90,7 @@ def test_operators_between_dense_layers_take_their_type(activation, dtype):
         np.testing.assert_allclose(score.asnumpy(), made(nd.ones((2, *SHAPE))).asnumpy(), atol=0.03)
 
 
-def test_lists_decide_by_operator_and_by_what_pays():
+def test_precision_follows_operator_lists_and_measured_gain():
     found, symbol = precisions(BFloat16(), network())
     first = ("features.0", "Convolution")  # 3 channels: no AMX
     assert found[first] == "float32" and found[("features.1", "BatchNorm")] == "float32"
@@ -105,7 +105,7 @@ def test_lists_decide_by_operator_and_by_what_pays():
 
 
 @pytest.mark.skipif(native_operators().path is None, reason=native_operators().why)
-def test_a_decoder_gives_attention_and_its_loss_what_dense_layers_made():
+def test_decoder_has_no_casts_between_dense_layers_and_attention():
     """No cast between a dense layer and our own operators; the loss is float32."""
     made = gpt.GptNetwork(64, 8, gpt.GptSizes(1, 32, 2, 8, 0.1), 1)
     made.initialize()
@@ -148,7 +148,7 @@ def test_channel_blocks_are_half_as_large_without_amx():
     assert [has_kernels(node, weight, output, amx=True) for weight in weights] == [False] * 5
 
 
-def test_the_sizes_of_a_network_decide(monkeypatch):
+def test_layer_sizes_decide_precision(monkeypatch):
     """A shortcut of 1 x 1 whose output has 6 x 6 pixels, or 4 x 4."""
     monkeypatch.setattr("mxtrain.amp.operators.uses_amx", lambda: True)
 
@@ -193,7 +193,7 @@ def test_two_precisions_live_in_one_process():
         ModelParallel(stages=3, cut_before=["features.1", "features.4.0.body.1"]),  # before a norm
     ],
 )
-def test_a_cut_changes_no_precision(placement):
+def test_cutting_a_network_keeps_its_precisions(placement):
     """The last cut is before layers that compute in what they are given: across it, too."""
     whole, cut = strategy(BFloat16()), strategy(BFloat16(), placement)
     wanted, found = gradients(whole), gradients(cut)

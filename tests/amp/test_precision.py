@@ -75,7 +75,7 @@ def test_a_run_in_bfloat16_is_resumed_to_the_same_bits_and_evaluated(tmp_path):
 
 @pytest.mark.slow
 @needs_bfloat16
-def test_no_reference_kernel_is_left(tmp_path):
+def test_no_reference_kernel_is_used(tmp_path):
     """oneDNN's own log of a step of a residual network, whose gradients meet batch norms in many layouts."""
     shape = ("dataset=synthetic", "dataset.shape=[3,32,32]", "dataset.num_samples=30", "dataset.batch_size=8")
     short = ("trainer.max_epochs=null", "trainer.max_steps=2", "trainer.test=false", "checkpoint=off", "optimizer=sgd")

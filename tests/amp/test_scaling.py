@@ -60,7 +60,7 @@ def values(made):
     "placement",
     [Single(), Data(devices="cpu:2"), Hybrid(microbatches=2), Hybrid(microbatches=2, batch_norm="global")],
 )
-def test_a_scale_changes_no_bit(placement, clip):
+def test_loss_scale_keeps_weights_bit_exact(placement, clip):
     """A power of two; clipping sees gradients without it."""
     plain, scaled = step(NoScaling(), placement, clip), step(DynamicScaling(1024.0, 2), placement, clip)
     for number in range(1, 5):
@@ -71,7 +71,7 @@ def test_a_scale_changes_no_bit(placement, clip):
     assert all((wanted[name] == found[name]).all() for name in wanted)
 
 
-def test_an_overflow_leaves_the_step_out_and_halves_the_scale():
+def test_overflow_skips_the_step_and_halves_the_scale():
     made = step(DynamicScaling(HUGE, 100, largest=HUGE), Data(devices="cpu:2"))
     before, states = values(made), {name: array.asnumpy() for name, array in made.updater.arrays().items()}
     sums = made(batch(1), 0.1, 1)
@@ -103,7 +103,7 @@ class GateProperties(mx.operator.CustomOpProp):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("placement", [Single(), Data(devices="cpu:2")])
-def test_statistics_do_not_move_while_they_are_still_being_copied_for_a_step_that_is_left_out(placement, monkeypatch):
+def test_skipped_step_keeps_statistics_that_are_still_being_copied(placement, monkeypatch):
     """Simulates GPUs, where copies run in threads of their own and cuDNN's forward pass writes arrays that MXNet's
     engine takes for read. Without the guards the late copies hold the new values."""
     made = step(DynamicScaling(HUGE, 100, largest=HUGE), placement)

@@ -122,7 +122,7 @@ SETTINGS = {
 }
 
 
-def test_settings_that_other_classes_do_not_have_are_folded(tmp_path: Path) -> None:
+def test_unshared_settings_are_folded(tmp_path: Path) -> None:
     """Options name the classes; of a setting of one class, only a difference between its own runs is shown."""
 
     def of(*names: str) -> Dict[str, Any]:
@@ -259,7 +259,7 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
 
 
 @pytest.mark.slow
-def test_a_browser_shows_it_without_a_script_or_a_request(page: str, tmp_path: Path, browser: Browser) -> None:
+def test_browser_shows_the_page_without_scripts_or_requests(page: str, tmp_path: Path, browser: Browser) -> None:
     address = f"file://{tmp_path}/out/report.html"
     browser.requests.clear()
     for width in (1280, 390):
@@ -322,7 +322,7 @@ def test_only_moderate_png_files_are_shown() -> None:
         assert png_of(content, "a") is None
 
 
-def test_figures_of_validations_come_from_tensorboard_files(tmp_path: Path) -> None:
+def test_validation_figures_are_read_from_tensorboard_files(tmp_path: Path) -> None:
     """The files are written by tensorboardX, as in runs; the newest figure of each tag counts."""
     from tensorboardX import SummaryWriter
 
@@ -352,7 +352,7 @@ def test_figures_of_validations_come_from_tensorboard_files(tmp_path: Path) -> N
         (["empty"], "there is no run directory in empty"),
     ],
 )
-def test_mistakes_write_nothing(
+def test_wrong_arguments_write_nothing(
     arguments: List[str], said: str, tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_run(tmp_path / "good")

@@ -21,7 +21,7 @@ def test_last_step_is_that_of_the_last_complete_row(tmp_path: Path) -> None:
     assert last_step(tmp_path) == 3
 
 
-def test_rows_skip_what_is_none(tmp_path: Path) -> None:
+def test_rows_skip_invalid_lines(tmp_path: Path) -> None:
     file = tmp_path / "metrics.jsonl"
     long = '{"a": "' + "x" * MAX_ROW_BYTES + '"}'
     lines = ['{"step": 1}', "x", "[]", '{"step": 2, "loss": NaN}', long, '{"step": 3}']

@@ -86,7 +86,7 @@ def test_only_worse_values_fail(tmp_path: Path, direction: str, value: float, co
 
 
 @pytest.mark.slow
-def test_scores_of_ones_own_are_checked(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_own_score_file_is_checked(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "experiment").mkdir()
     file = tmp_path / "experiment/mine.yaml"
     score = "score:\n  metric: test/accuracy\n  value: high\n  tolerance: 0.1\n  source: me\n"

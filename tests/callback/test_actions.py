@@ -66,7 +66,7 @@ def torch_plateau(values, lr, mode, factor, patience, threshold, threshold_mode,
 
 @pytest.mark.parametrize("mode", ["min", "max"])
 @pytest.mark.parametrize("threshold_mode, cooldown", [("rel", 0), ("abs", 2)])
-def test_plateau_is_pytorchs(mode: str, threshold_mode: str, cooldown: int) -> None:
+def test_plateau_equals_pytorch(mode: str, threshold_mode: str, cooldown: int) -> None:
     values = np.random.default_rng(0).uniform(0.2, 1, 80) + np.linspace(0.5, 0, 80) * (1 if mode == "min" else -1)
     values[7] = np.nan
     spec = Plateau(
@@ -472,7 +472,7 @@ def test_swa_is_the_mean_of_checkpoints(tmp_path) -> None:
 
 
 @pytest.mark.slow
-def test_target_ends_the_run_and_says_when(tmp_path) -> None:
+def test_target_ends_the_run_and_reports_the_step(tmp_path) -> None:
     train_here(
         tmp_path / "run",
         *PLAIN,

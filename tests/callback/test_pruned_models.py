@@ -192,7 +192,7 @@ def require_slim(run_dir: Path, capsys: Any, *, exports: bool = True) -> None:
 @pytest.mark.zoo
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [pytest.param(name, marks=() if name in USUAL else pytest.mark.zoo) for name in CASES])
-def test_every_model_becomes_smaller_or_says_why_not(name: str, tmp_path: Path, capsys: Any) -> None:
+def test_every_model_is_slimmed_or_refused_with_a_reason(name: str, tmp_path: Path, capsys: Any) -> None:
     if name in REFUSED:
         _, said = cut(tmp_path, *CASES[name], exit_code=2)
         assert REFUSED[name] in said and "Traceback" not in said
@@ -203,7 +203,7 @@ def test_every_model_becomes_smaller_or_says_why_not(name: str, tmp_path: Path, 
 @pytest.mark.slow
 @pytest.mark.zoo
 @pytest.mark.parametrize("name", CLASSIFIERS)
-def test_every_gluoncv_family_becomes_smaller_or_says_why_not(name: str, tmp_path: Path, capsys: Any) -> None:
+def test_every_gluoncv_family_is_slimmed_or_refused_with_a_reason(name: str, tmp_path: Path, capsys: Any) -> None:
     if name in REFUSED_FAMILIES:
         _, said = cut(tmp_path, *classifier_words(name), exit_code=2)
         assert REFUSED_FAMILIES[name] in said

@@ -27,7 +27,7 @@ def zeros_of(run_dir, which="last"):
 
 
 @pytest.mark.parametrize("share", [0, 0.3, 0.5, 0.9])
-def test_smallest_go(share) -> None:
+def test_smallest_weights_are_pruned(share) -> None:
     rng = np.random.default_rng(0)
     sizes = {"a": rng.uniform(size=(6, 5)), "b": rng.uniform(size=(7, 2, 3))}
     sizes["a"][0] = -1  # pruned before
@@ -308,7 +308,7 @@ PLAIN_PATTERN = (
 
 
 @pytest.mark.slow
-def test_slim_network_stands_alone(cut, tmp_path, capsys) -> None:
+def test_slim_network_is_an_independent_run(cut, tmp_path, capsys) -> None:
     from mxtrain.cli import main
 
     shutil.copytree(cut, tmp_path / "run")
@@ -366,7 +366,7 @@ def test_slim_refuses_a_run_without_pruned_channels(pruned, capsys) -> None:
     assert json.loads((here_dir / "status.json").read_text())["state"] == "finished"
 
 
-def test_command_for_training_from_scratch_prunes_nothing() -> None:
+def test_command_for_training_from_scratch_has_no_pruning() -> None:
     from mxtrain.cli.slim import scratch_command
 
     typed = ["model=lenet", "callback=[prune,sam]", "callback.prune.sparsity=0.9", "callback.sam.rho=0.1"]

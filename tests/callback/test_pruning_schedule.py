@@ -151,7 +151,7 @@ def run_of(weights: Any, leave: List[str]) -> Any:
     )
 
 
-def test_pruned_weights_stay_pruned_before_others_that_are_0() -> None:
+def test_pruned_weights_rank_before_other_zeros() -> None:
     action = MagnitudePruning(Prune(sparsity=0.5))
     weights = Weights(w=[[9, 8, 1, 2]])
     run = run_of(weights, [])
@@ -192,7 +192,7 @@ def test_channels_of_frozen_and_excluded_layers_stay() -> None:
         action.choose_parameters(run_of(weights, ["a", "b"]))
 
 
-def test_channels_are_pruned_as_far_as_the_schedule_is() -> None:
+def test_channels_are_pruned_to_the_scheduled_sparsity() -> None:
     layer = np.arange(4)
     sets = [ChannelSet(0, {"w": layer[n : n + 1]}, (), {}) for n in layer]
     action, weights = ChannelPruning(PruneChannels(share=0.5)), Weights(w=[[2], [1], [4], [3]])

@@ -70,7 +70,7 @@ def averaged(run_dir: Path, count: int) -> Path:
 
 
 @pytest.mark.parametrize("count", [2, 3, 4])
-def test_it_is_numpys_mean_bit_for_bit(tmp_path: Path, count: int) -> None:
+def test_average_equals_numpy_mean_bit_for_bit(tmp_path: Path, count: int) -> None:
     write(tmp_path)
     found = open_checkpoint(averaged(tmp_path, count))
     assert found.path == tmp_path / f"averaged/last-{count}" and found.stems == ("model",)
@@ -83,7 +83,7 @@ def test_it_is_numpys_mean_bit_for_bit(tmp_path: Path, count: int) -> None:
     assert count < 4 or (found.arrays("model")["a.weight"] != in_float32).any()
 
 
-def test_moving_averages_are_averaged_where_the_run_keeps_them(tmp_path: Path) -> None:
+def test_moving_averages_are_averaged_if_the_run_keeps_them(tmp_path: Path) -> None:
     write(tmp_path, arrays=lambda step: {"model": weights(step), "ema": weights(step, 5)})
     found = open_checkpoint(averaged(tmp_path, 2)).arrays("model")
     np.testing.assert_allclose(found["a.weight"], (weights(40, 5)["a.weight"] + weights(55, 5)["a.weight"]) / 2, 1e-6)
@@ -110,7 +110,7 @@ def test_best_checkpoints_do_not_count_as_last_ones(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", ["model.params", "state.json"])
-def test_a_damaged_checkpoint_is_named_and_not_left_out(tmp_path: Path, damage: str) -> None:
+def test_damaged_checkpoint_is_an_error_instead_of_skipped(tmp_path: Path, damage: str) -> None:
     write(tmp_path)
     file = tmp_path / "checkpoints/step-00000040" / damage
     content = bytearray(file.read_bytes())
@@ -148,7 +148,7 @@ def test_unsupported_arguments_are_refused(tmp_path: Path, arguments: List[str],
     assert not (tmp_path / "averaged").exists()
 
 
-def test_it_writes_through_no_link(tmp_path: Path, capsys: Any) -> None:
+def test_average_writes_through_no_link(tmp_path: Path, capsys: Any) -> None:
     write(tmp_path / "run")
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "run/averaged").symlink_to(tmp_path / "elsewhere")

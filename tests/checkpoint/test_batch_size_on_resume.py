@@ -50,7 +50,7 @@ def test_origin_of_epochs(stored, batch_size, steps_per_epoch, expected) -> None
     assert epoch_origin_of(None, batch_size, steps_per_epoch) == 0
 
 
-def test_samples_of_an_epoch_are_whole_batches() -> None:
+def test_samples_of_an_epoch_must_fill_batches() -> None:
     assert epoch_step_of(Stored(46, 2, 6, 64), 128) == 3
     with pytest.raises(CheckpointError, match="448 samples .* batches of 128.*batch_size=64 trainer.epoch_budget=3"):
         epoch_step_of(Stored(47, 2, 7, 64), 128)

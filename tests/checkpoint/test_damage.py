@@ -54,7 +54,7 @@ def rewrite(path: Path, change) -> None:
     path.write_text(json.dumps(value))
 
 
-def test_the_one_before_is_used_and_asking_for_the_damaged_one_names_it(two):
+def test_previous_checkpoint_replaces_a_damaged_one(two):
     """The kinds of damage are in tests/damaged."""
     flip(two / "step-00000020" / "model.params", 80)
     told = []
@@ -72,7 +72,7 @@ def test_the_one_before_is_used_and_asking_for_the_damaged_one_names_it(two):
     assert "step-00000020 cannot be used" in told[0] and told[0].endswith("That is the one of step 10.")
 
 
-def test_a_best_whose_metric_cannot_be_read_is_told(two):
+def test_best_checkpoint_with_unreadable_metric_is_reported(two):
     """It may have been the best: it must not be left out in silence."""
     flip(two / "step-00000020" / "state.json", 30)
     told = []
@@ -92,7 +92,7 @@ KINDS = {
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_unknown_formats_are_told_from_damage(two, kind):
+def test_unknown_format_is_distinguished_from_damage(two, kind):
     spoil, error = KINDS[kind]
     spoil(two / "step-00000020")
     with pytest.raises(CheckpointError) as caught:
@@ -114,7 +114,7 @@ except CheckpointError as error:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs another user to be forbidden something")
-def test_another_user_is_told_of_the_permission(two):
+def test_missing_permission_of_another_user_is_reported(two):
     """Root is forbidden nothing, so a child becomes somebody else."""
     os.chmod(two / "step-00000020" / "model.params", 0)
     for folder in (two, *two.parents):
@@ -188,7 +188,7 @@ def test_deeply_nested_json_is_refused(tmp_path):
             read_checkpoint(directory)
 
 
-def test_state_comes_back_exactly():
+def test_state_is_restored_exactly():
     state = {
         "inf": math.inf,
         "-inf": -math.inf,

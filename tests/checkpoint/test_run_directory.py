@@ -48,7 +48,7 @@ def kill(process: subprocess.Popen) -> None:
         process.stdout.close()
 
 
-def test_a_second_run_is_refused_and_told_who_holds_it(tmp_path):
+def test_second_run_is_refused_with_the_process_that_holds_the_lock(tmp_path):
     process = hold(tmp_path / "deep" / "run")
     assert process.stdout is not None and process.stdout.readline() == "locked\n"
     with pytest.raises(RunDirectoryError) as caught:

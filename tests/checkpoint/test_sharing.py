@@ -53,7 +53,7 @@ def checkpoint(tmp_path: Path, monkeypatch: Any) -> Any:
     return read_checkpoint(tmp_path / "step7")
 
 
-def test_it_arrives_whole_in_pieces_and_stands_in_no_folder(checkpoint: Any) -> None:
+def test_checkpoint_is_transferred_in_pieces_without_a_folder(checkpoint: Any) -> None:
     """Small files in memory, large ones mapped; nothing depends on the sender's folder."""
     wire = Wire()
     found = sent(checkpoint, wire)
@@ -78,7 +78,7 @@ def test_damaged_transfer_is_refused(checkpoint: Any, file: str) -> None:
         sent(checkpoint, Wire())
 
 
-def test_names_that_lead_elsewhere_are_refused() -> None:
+def test_file_names_outside_the_folder_are_refused() -> None:
     wire = Wire()
     wire(b'{"name": "step7", "sizes": {"../x": 1}}')
     with pytest.raises(CheckpointError, match=r"arrived with the file names \.\./x"):

@@ -74,13 +74,13 @@ def test_greedy_soups_match_those_of_the_paper(monitor: str, direction: str) -> 
     assert {1, 2, 3} <= sizes
 
 
-def test_member_that_changes_nothing_is_kept() -> None:
+def test_member_without_effect_on_the_metric_is_kept() -> None:
     """The paper keeps a member if the accuracy does not fall."""
     soup = cook([held("first", 1, 2, 0), held("same", 1, 2, 0)], "greedy", "val/accuracy", "max", measure)
     assert [member.kept for member in soup.members] == [True, True]
 
 
-def test_values_that_are_no_numbers_are_last_and_left_out() -> None:
+def test_nan_values_rank_last_and_are_excluded() -> None:
     def broken(weights: Mapping[str, np.ndarray], source: str) -> Dict[str, float]:
         return {"val/loss": float("nan") if weights["w"][0] > 50 else measure(weights, source)["val/loss"]}
 
@@ -112,7 +112,7 @@ def test_runs_with_other_samples_or_inputs_are_refused() -> None:
         require_same_runs([of_run({}, val_fraction=0.1), of_run({}, val_fraction=0.2)])
 
 
-def test_a_value_that_is_no_number_is_null_in_the_state(tmp_path: Path) -> None:
+def test_nan_value_is_null_in_the_state(tmp_path: Path) -> None:
     def broken(weights: Mapping[str, np.ndarray], source: str) -> Dict[str, float]:
         return {"val/loss": float("nan") if weights["w"][0] > 50 else 0.5}
 
@@ -131,7 +131,7 @@ def test_a_value_that_is_no_number_is_null_in_the_state(tmp_path: Path) -> None:
 
 
 @pytest.mark.zoo
-def test_soups_of_runs_are_evaluated_and_predicted_with(tmp_path: Path, capsys: Any) -> None:
+def test_soup_can_be_evaluated_and_used_for_predictions(tmp_path: Path, capsys: Any) -> None:
     first = tmp_path / "first"
     train_here(first, *SMALL, "trainer.max_epochs=2")
     start = f"model.weights={open_checkpoint(first).path}/model.params"

@@ -51,7 +51,7 @@ def test_wrong_values_are_refused(field, value):
         CheckpointSpec(**{field: value})
 
 
-def test_importing_it_imports_nothing_heavy():
+def test_import_loads_no_heavy_packages():
     code = (
         "import sys, mxtrain.checkpoint, mxtrain.config.cadence\n"
         "print([m for m in ('mxnet', 'numpy', 'sklearn', 'gluoncv', 'matplotlib', 'tensorboardX') if m in sys.modules])"

@@ -198,7 +198,7 @@ def test_arrays_that_cannot_be_opened_keep_their_checkpoint(tmp_path, monkeypatc
     assert names(store) == ["step-00000030"]
 
 
-def test_leftovers_go_only_with_the_lock(tmp_path):
+def test_leftovers_are_removed_only_under_the_lock(tmp_path):
     folder = tmp_path / "checkpoints"
     (folder / ".tmp-step-00000010-1").mkdir(parents=True)
     (folder / ".tmp-step-00000010-1" / "model.params").write_bytes(b"half")
@@ -216,7 +216,7 @@ def test_a_leftover_of_the_same_process_id_is_no_obstacle(tmp_path):
     assert names(store) == ["step-00000010"] and store.latest() is not None
 
 
-def test_outcomes_are_kept_until_they_are_asked_for(tmp_path):
+def test_outcomes_are_kept_until_requested(tmp_path):
     (tmp_path / "file").write_text("")
     store = CheckpointStore(tmp_path / "file" / "checkpoints", keep_last=1, keep_top=0)
     for step in (1, 2, 3):
@@ -245,7 +245,7 @@ def test_failed_save_is_an_outcome(tmp_path):
         assert names(store) == ["step-00000001"]
 
 
-def test_saving_leaves_random_state_and_arrays_alone(tmp_path):
+def test_saving_keeps_random_state_and_arrays(tmp_path):
     random.seed(4)
     np.random.seed(4)
     before = random.getstate(), np.random.get_state()[1].tobytes()

@@ -29,7 +29,7 @@ def remark(values, losses, direction="max", monitor="val/bleu"):
     return unmoved_warning(monitor, direction, unmoved)
 
 
-def test_a_value_that_never_moved_is_reported():
+def test_constant_value_is_reported():
     said = remark([0.0] * 4, [5.0, 4.0, 4.5, 3.0])
     assert "val/bleu was 0 at each of the 4 validations" in said and "lowest val/loss" in said
     assert "went from 5 to 3: train longer" in said and "trainer.monitor=val/loss" in said
@@ -56,12 +56,12 @@ def test_a_value_that_never_moved_is_reported():
         ([], "max"),
     ],
 )
-def test_a_value_that_moved_or_is_perfect_is_not_said(values, direction):
+def test_changed_or_perfect_value_has_no_remark(values, direction):
     assert remark(values, [5.0 - number for number in range(len(values))], direction) == ""
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf])
-def test_a_value_that_is_never_a_number_is_reported(value):
+def test_value_that_is_always_nan_is_reported(value):
     said = remark([value] * 3, [5.0, 4.0, 3.0], monitor="val/own")
     assert "val/own was no finite number at each of the 3 validations so far, so no checkpoint is the best" in said
     assert "trainer.monitor=val/loss" in said and "at the only validation" in remark([value], [5.0])

@@ -28,14 +28,14 @@ def test_tables_and_texts_are_printed_and_figures_are_not(capsys: Any) -> None:
     assert lines[3] == ("1 x [a] taken for b " * 9).split() and lines[4:] == [[]]
 
 
-def test_a_long_table_is_cut_and_says_where_the_rest_is(capsys: Any) -> None:
+def test_long_table_is_cut_with_the_name_of_its_file(capsys: Any) -> None:
     show_artifacts([Table("rates", ["n"], [[n] for n in range(MAX_SHOWN_ROWS + 2)])])
     said = capsys.readouterr().out
     assert f"\n{MAX_SHOWN_ROWS - 1}" in said and f"\n{MAX_SHOWN_ROWS} " not in said
     assert "... and 2 more rows in rates.csv" in said
 
 
-def test_run_without_artifacts_prints_nothing(capsys: Any) -> None:
+def test_no_artifacts_print_no_output(capsys: Any) -> None:
     show_artifacts([])
     assert capsys.readouterr().out == ""
 

@@ -36,7 +36,7 @@ def cleaned(capsys: pytest.CaptureFixture, *arguments: str, code: int = 0) -> Di
 
 
 @pytest.mark.slow
-def test_it_lists_sizes_and_deletes_only_when_told(run_dir: Path, capsys: pytest.CaptureFixture) -> None:
+def test_clean_lists_sizes_and_deletes_only_on_request(run_dir: Path, capsys: pytest.CaptureFixture) -> None:
     before = tree(run_dir)
     found = cleaned(capsys, str(run_dir.parent))
     names = {os.path.basename(one["path"]): one["size"] for one in found["removable"]}
@@ -56,7 +56,7 @@ def test_it_lists_sizes_and_deletes_only_when_told(run_dir: Path, capsys: pytest
     assert cleaned(capsys, str(run_dir.parent))["removable"] == []
 
 
-def test_the_only_checkpoint_and_those_of_unfinished_runs_stay(tmp_path: Path) -> None:
+def test_only_checkpoint_and_checkpoints_of_unfinished_runs_are_kept(tmp_path: Path) -> None:
     write_run(tmp_path / "single", checkpoints={10: 0.5}, step=10)
     for state, code in (("interrupted", 130), ("interrupted", 75), ("failed", 1), ("running", None), ("damaged", 0)):
         write_run(tmp_path / f"{state}{code}", state=state, exit_code=code, checkpoints=CHECKPOINTS)
@@ -68,7 +68,7 @@ def test_the_only_checkpoint_and_those_of_unfinished_runs_stay(tmp_path: Path) -
     assert len(every.removable) == 6
 
 
-def test_a_locked_run_is_left_alone(run_dir: Path, capsys: pytest.CaptureFixture) -> None:
+def test_locked_run_is_kept(run_dir: Path, capsys: pytest.CaptureFixture) -> None:
     with lock_run_directory(run_dir):
         before = tree(run_dir)
         found = cleaned(capsys, str(run_dir.parent), "what=runs,checkpoints", "where=best>0", "delete=true")
@@ -86,7 +86,7 @@ def test_failed_deletions_are_not_counted(run_dir: Path) -> None:
     assert str(found).endswith("not deleted: " + str(run_dir) + ": Read-only file system")
 
 
-def test_a_run_that_begins_after_it_was_listed_is_left_alone(run_dir: Path) -> None:
+def test_run_that_starts_after_listing_is_kept(run_dir: Path) -> None:
     plan = plan_cleanup([read_run(str(run_dir))], BY_DEFAULT)
     before = sorted(os.listdir(run_dir / "checkpoints"))
     with lock_run_directory(run_dir):
@@ -96,7 +96,7 @@ def test_a_run_that_begins_after_it_was_listed_is_left_alone(run_dir: Path) -> N
     assert sorted(os.listdir(run_dir / "checkpoints")) == before
 
 
-def test_a_damaged_checkpoint_keeps_the_others(run_dir: Path, capsys: pytest.CaptureFixture) -> None:
+def test_damaged_checkpoint_keeps_the_other_checkpoints(run_dir: Path, capsys: pytest.CaptureFixture) -> None:
     """Its size is right, so only reading it shows the damage."""
     file = run_dir / "checkpoints" / "step-00000020" / "model.params"
     content = bytearray(file.read_bytes())
@@ -107,7 +107,7 @@ def test_a_damaged_checkpoint_keeps_the_others(run_dir: Path, capsys: pytest.Cap
     assert len(os.listdir(run_dir / "checkpoints")) == 5
 
 
-def test_empty_runs_go_but_not_with_files_of_others(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+def test_empty_run_is_deleted_unless_it_holds_other_files(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     """hydra.run.dir=. makes a folder with somebody's work a run directory."""
     write_run(tmp_path / "empty", state="failed", exit_code=1, best=None, step=0)
     write_run(tmp_path / "work", state="failed", exit_code=1, best=None, step=0)
@@ -134,7 +134,7 @@ def test_links_are_not_followed(tmp_path: Path, capsys: pytest.CaptureFixture) -
     assert (tree(other), tree(tmp_path / "step")) == before
 
 
-def test_trials_of_a_study_in_training_stay(run_dir: Path, capsys: pytest.CaptureFixture) -> None:
+def test_trials_of_a_running_study_are_kept(run_dir: Path, capsys: pytest.CaptureFixture) -> None:
     from mxtrain.tuning.file_lock import FileLock
 
     (run_dir.parent / "study.json").write_text("{}")
@@ -155,13 +155,15 @@ def test_trials_of_a_study_in_training_stay(run_dir: Path, capsys: pytest.Captur
         (["deleted=true"], "Did you mean 'delete'?"),
     ],
 )
-def test_mistakes_delete_nothing(arguments: Any, said: str, run_dir: Path, capsys: pytest.CaptureFixture) -> None:
+def test_wrong_arguments_delete_nothing(
+    arguments: Any, said: str, run_dir: Path, capsys: pytest.CaptureFixture
+) -> None:
     before = tree(run_dir)
     assert main(["clean", str(run_dir.parent), *arguments]) == 2
     assert said in capsys.readouterr().err and tree(run_dir) == before
 
 
-def test_the_best_of_two_equal_checkpoints_is_that_of_the_run(tmp_path: Path) -> None:
+def test_best_of_two_equal_checkpoints_is_the_one_in_status(tmp_path: Path) -> None:
     """The best checkpoint by status.json is kept, even if the ranking of the checkpoints differs."""
     path = write_run(tmp_path / "a", best=0.9, step=20, checkpoints={20: 0.9, 30: 0.9, 40: 0.2})
     write_checkpoint(path / "checkpoints" / "step-00000050", 50, 0.1)
@@ -246,7 +248,7 @@ def test_every_written_file_is_deleted(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("moment", ["before the lock", "after the lock", "at the end"])
-def test_a_run_that_is_exchanged_for_a_link_leads_to_no_other(tmp_path: Path, monkeypatch: Any, moment: str) -> None:
+def test_run_replaced_by_a_link_is_not_followed(tmp_path: Path, monkeypatch: Any, moment: str) -> None:
     shared, victim = failed_run(tmp_path / "shared"), failed_run(tmp_path / "victim")
     (victim / "previous").mkdir()
     (victim / "previous" / "mine").write_text("mine")
@@ -274,7 +276,7 @@ def test_a_run_that_is_exchanged_for_a_link_leads_to_no_other(tmp_path: Path, mo
     assert tree(victim) == before and shared.is_symlink()
 
 
-def test_a_run_that_is_exchanged_for_another_run_stays(tmp_path: Path) -> None:
+def test_run_replaced_by_another_run_is_kept(tmp_path: Path) -> None:
     shared, victim = failed_run(tmp_path / "shared"), failed_run(tmp_path / "victim")
     plan = plan_whole(shared)
     os.rename(shared, tmp_path / "old")
@@ -284,9 +286,7 @@ def test_a_run_that_is_exchanged_for_another_run_stays(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["checkpoints", "checkpoints/step-00000010", "previous"])
-def test_a_folder_in_a_run_that_is_exchanged_for_a_link_is_not_entered(
-    tmp_path: Path, monkeypatch: Any, name: str
-) -> None:
+def test_folder_replaced_by_a_link_is_not_entered(tmp_path: Path, monkeypatch: Any, name: str) -> None:
     run, victim = failed_run(tmp_path / "run"), failed_run(tmp_path / "victim")
     for path in (run, victim):
         (path / "previous" / "1").mkdir(parents=True)
@@ -322,7 +322,7 @@ def test_a_mounted_folder_is_not_emptied(tmp_path: Path, monkeypatch: Any) -> No
         assert mount_of(here) != mount_of(other) and mount_of(here)[1].isdecimal()
 
 
-def test_links_and_pipes_in_place_of_files_keep_a_run(tmp_path: Path) -> None:
+def test_links_and_pipes_among_files_keep_a_run(tmp_path: Path) -> None:
     for name in ("status.json", ".lock", "train.log"):
         run = failed_run(tmp_path / f"link-{name}")
         (run / name).unlink(missing_ok=True)
@@ -365,7 +365,7 @@ def test_runs_without_a_result_are_empty(
     assert [one.kind for one in plan.removable] == ["empty"] * goes
 
 
-def test_a_killed_run_with_the_exit_code_of_another_can_be_continued(tmp_path: Path) -> None:
+def test_killed_run_with_an_earlier_exit_code_is_resumable(tmp_path: Path) -> None:
     run = read_run(str(write_run(tmp_path / "a", state="running", exit_code=0, checkpoints=CHECKPOINTS)))
     assert plan_cleanup([run], ["runs", *BY_DEFAULT]).removable == [] and cleanup.is_resumable(run)
     finished = read_run(str(write_run(tmp_path / "b")))
@@ -379,7 +379,7 @@ def test_the_best_checkpoint_is_found_without_status(tmp_path: Path) -> None:
     assert sorted(os.path.basename(one.path) for one in plan.removable) == ["step-00000010", "step-00000030"]
 
 
-def test_a_damaged_checkpoint_that_is_not_needed_goes(run_dir: Path) -> None:
+def test_unneeded_damaged_checkpoint_is_deleted(run_dir: Path) -> None:
     file = run_dir / "checkpoints" / "step-00000010" / "model.params"
     content = bytearray(file.read_bytes())
     content[-1] ^= 1
@@ -387,7 +387,7 @@ def test_a_damaged_checkpoint_that_is_not_needed_goes(run_dir: Path) -> None:
     assert delete(plan_cleanup([read_run(str(run_dir))], BY_DEFAULT)) == [] and not file.exists()
 
 
-def test_a_partly_removed_checkpoint_has_another_name(run_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_partly_removed_checkpoint_is_renamed(run_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*arguments: Any) -> None:
         raise OSError("Input/output error")
 
@@ -398,7 +398,7 @@ def test_a_partly_removed_checkpoint_has_another_name(run_dir: Path, monkeypatch
     assert "step-00000010" not in names and names[0].startswith(".tmp-discarded-step-00000010-")
 
 
-def test_the_lock_goes_last_so_that_no_run_starts_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lock_file_is_deleted_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     removed: List[str] = []
     remove = cleanup.remove_files
 
@@ -420,7 +420,7 @@ def test_a_run_without_status_is_deleted(tmp_path: Path) -> None:
     assert len(plan.removable) == 1 and delete(plan) == [] and not run.exists()
 
 
-def test_files_of_others_keep_only_their_own_folder(run_dir: Path) -> None:
+def test_other_files_keep_only_their_folder(run_dir: Path) -> None:
     mine = run_dir / "checkpoints" / ".tmp-step-00000050-12"
     mine.mkdir()
     (mine / "mine.txt").write_text("mine")
@@ -433,7 +433,7 @@ def test_files_of_others_keep_only_their_own_folder(run_dir: Path) -> None:
     assert reason.count("mine") == 3 and "mine.txt" in reason
 
 
-def test_reasons_name_the_run_and_not_its_descriptor(run_dir: Path) -> None:
+def test_reasons_name_the_run_directory(run_dir: Path) -> None:
     plan = plan_cleanup([read_run(str(run_dir))], BY_DEFAULT)
     (run_dir / "checkpoints" / "step-00000020" / "model.params").write_bytes(b"x")
     reason = delete(plan)[0].reason
@@ -452,7 +452,7 @@ def test_tables_show_the_largest_first(
     assert "and 1 smaller ones: format=lines lists all" in shown.out and "delete=true deletes it" in shown.out
 
 
-def test_lines_are_for_programs_and_reasons_are_joined(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_piped_output_has_one_line_per_entry(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for name in "abcde":
         run = failed_run(tmp_path / name)
         (run / "mine").touch()
@@ -491,7 +491,7 @@ def test_files_that_an_evaluation_lists_are_its_own(tmp_path: Path, folder: str,
 
 
 @pytest.mark.parametrize("content", ["[]", "{", "{}", "3"])
-def test_damaged_results_of_an_evaluation_list_nothing(tmp_path: Path, content: str) -> None:
+def test_damaged_evaluation_results_list_no_files(tmp_path: Path, content: str) -> None:
     run = failed_run(tmp_path / "a")
     (run / "eval/val").mkdir(parents=True)
     (run / "eval/val/a.wav").touch()
@@ -511,7 +511,7 @@ def test_results_are_beside_the_list_that_names_them(tmp_path: Path) -> None:
     assert plan_whole(run).kept[0].reason.endswith(": eval/val/mine/photo.png")
 
 
-def test_runs_without_checkpoints_can_be_continued_if_they_were_killed(tmp_path: Path) -> None:
+def test_killed_run_without_checkpoints_is_resumable(tmp_path: Path) -> None:
     for state, code, can in (("running", None, True), ("damaged", 1, True), ("failed", 1, False)):
         run = read_run(str(write_run(tmp_path / state, state=state, exit_code=code)))
         assert cleanup.is_resumable(run) is can

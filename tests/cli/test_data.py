@@ -107,7 +107,7 @@ def test_unreadable_folder_is_reported(folder: Path, capsys: pytest.CaptureFixtu
         ("dat check", ["no command 'dat'", "'data'"]),
     ],
 )
-def test_mistakes_are_answered(refused, arguments: str, parts: list) -> None:
+def test_wrong_arguments_are_refused(refused, arguments: str, parts: list) -> None:
     said = refused(*arguments.split())
     assert [part for part in parts if part not in said] == [], said
 
@@ -132,7 +132,7 @@ def write_images_of_two_classes(tmp_path: Path) -> Path:
     return tmp_path / "images"
 
 
-def test_names_of_files_cannot_write_to_the_terminal() -> None:
+def test_control_characters_in_file_names_are_escaped() -> None:
     assert on_one_line("'caf\xe9/\x1b[2Ja\nb\udcff.png'") == "'caf\xe9/\\x1b[2Ja\\nb\\udcff.png'"
 
 

@@ -52,7 +52,7 @@ def losses_of(run_dir: Path) -> Dict[int, float]:
 
 
 @pytest.mark.slow
-def test_another_learning_rate_parts_the_curves_after_the_first_update(
+def test_different_learning_rate_separates_curves_after_one_update(
     trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture
 ) -> None:
     train_here(tmp_path / "b", *OVERRIDES, "optimizer.lr=0.01")
@@ -76,7 +76,7 @@ def test_another_learning_rate_parts_the_curves_after_the_first_update(
         (10, None, "the loss, its target, the optimizer"),
     ],
 )
-def test_equal_layers_and_batches_leave_the_loss_or_the_update(step: int, last_equal: int, cause: str) -> None:
+def test_equal_layers_and_batches_indicate_loss_or_update(step: int, last_equal: int, cause: str) -> None:
     """The checkpoints are those after step 2."""
     result = LayerComparison(2, "", "", 0.0, 6, same_batch=True)
     parting = Parting(step, (1.0, 2.0), last_equal, step, 1)
@@ -143,7 +143,7 @@ def test_missing_checkpoints_are_explained(trained: Path, tmp_path: Path, capsys
     assert found["weights"]["step"] == 1 and "step 2 is the last before, and has none" in found["said"]
 
 
-def test_origins_and_settings_come_from_the_files(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+def test_origins_and_settings_are_read_from_files(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     metas = [
         {
             "git": {"commit": commit, "dirty": False},
@@ -171,7 +171,7 @@ def test_origins_and_settings_come_from_the_files(tmp_path: Path, capsys: pytest
     assert found["curves"]["said"] == "the runs have logged no common step"
 
 
-def test_curves_part_at_the_first_unequal_common_step(tmp_path: Path) -> None:
+def test_curves_diverge_at_the_first_unequal_common_step(tmp_path: Path) -> None:
     """One run logs every step, the other every second one; a killed run's last line is incomplete."""
     for name, steps, changed in (("a", range(1, 9), None), ("b", range(2, 9, 2), 6)):
         rows = [{"step": s, "split": "train", "loss": 1.0 / s * (1.001 if s == changed else 1)} for s in steps]
@@ -249,9 +249,7 @@ def test_mistakes(
         ("trainer.test", True, False),
     ],
 )
-def test_settings_on_which_a_whole_run_depends_are_more_than_those_of_a_step(
-    path: str, of_whole_run: bool, of_step: bool
-) -> None:
+def test_whole_run_depends_on_more_settings_than_one_step(path: str, of_whole_run: bool, of_step: bool) -> None:
     from mxtrain.training.resume import changes_result, settings_that_differ
 
     assert (changes_result(path, whole_run=True), changes_result(path)) == (of_whole_run, of_step)

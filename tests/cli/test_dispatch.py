@@ -26,7 +26,7 @@ ROOT = Path(__file__).resolve().parents[2]
         (["model=mlp"], train, "interrupted before training began; nothing was lost"),
     ],
 )
-def test_an_interrupted_command_says_of_itself_what_was_lost(
+def test_interrupted_command_reports_lost_work(
     capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch, words: List[str], module: object, said: str
 ) -> None:
     def interrupt(arguments: List[str]) -> int:
@@ -92,7 +92,7 @@ def test_doctor_answers_in_the_environment_of_a_server() -> None:
     assert done.returncode == 0 and json.loads(done.stdout)["usable"], done.stdout + done.stderr
 
 
-def test_a_python_without_docstrings_is_refused(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture) -> None:
+def test_python_without_docstrings_is_refused(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture) -> None:
     from types import SimpleNamespace
 
     for level, code in ((2, 2), (1, 0)):

@@ -95,7 +95,7 @@ def test_explained_and_measured_values_match_a_computation_by_hand(
 
 
 @pytest.mark.slow
-def test_a_network_that_explains_gives_the_scores_of_the_run(train_run: Any, tmp_path: Path, capsys: Any) -> None:
+def test_explained_network_scores_equal_the_run(train_run: Any, tmp_path: Path, capsys: Any) -> None:
     """Holds for every placement and precision; the explained layer is named."""
     train_run(*LENET)
     tables = []
@@ -132,9 +132,7 @@ def test_segmentation_is_explained_and_corrupted(train_run: Any, tmp_path: Path,
 
 
 @pytest.mark.slow
-def test_a_layer_that_is_not_there_is_refused_before_anything_is_measured(
-    train_run: Any, tmp_path: Path, capsys: Any
-) -> None:
+def test_unknown_layer_is_refused_before_evaluation(train_run: Any, tmp_path: Path, capsys: Any) -> None:
     train_run(*LENET)
     capsys.readouterr()
     assert run(["eval", str(tmp_path / "run"), "explain=grad_cam", "explain_layer=feature.3"]) == 2
@@ -193,7 +191,7 @@ def test_names_of_corruptions(describe_run: Any, given: str, expected: List[str]
 
 
 @pytest.mark.slow
-def test_the_network_that_explains_is_on_one_device(train_run: Any, describe_run: Any, tmp_path: Path) -> None:
+def test_explained_network_is_on_one_device(train_run: Any, describe_run: Any, tmp_path: Path) -> None:
     from mxtrain.checkpoint import open_checkpoint
     from mxtrain.training.restored_run import RestoredRun
 

@@ -122,7 +122,7 @@ def test_finished_folds_are_skipped_if_the_data_are_the_same(group: Group, capsy
 
 
 @pytest.mark.parametrize("end, code", [(fail, None), (lambda: outcome_of(EXIT_BAD_INPUT, 0), EXIT_BAD_INPUT)])
-def test_a_refused_first_fold_leaves_nothing(group: Group, end: Any, code: Optional[int]) -> None:
+def test_refused_first_fold_writes_no_files(group: Group, end: Any, code: Optional[int]) -> None:
     group.ends[1] = end
     if code is None:
         with pytest.raises(ConfigError, match="the device is gone"):
@@ -132,7 +132,7 @@ def test_a_refused_first_fold_leaves_nothing(group: Group, end: Any, code: Optio
     assert group.trained == [1] and not group.run_dir.exists()
 
 
-def test_a_refused_later_fold_ends_the_group_and_keeps_the_others(group: Group) -> None:
+def test_refused_later_fold_ends_the_group_and_keeps_earlier_folds(group: Group) -> None:
     group.ends[2] = lambda: outcome_of(EXIT_BAD_INPUT, 0, "refused")
     assert group.run().exit_code == EXIT_BAD_INPUT and group.trained == [1, 2] and len(group.runs) == 2
     group.ends[2] = fail

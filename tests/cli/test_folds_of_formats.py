@@ -459,7 +459,7 @@ def test_each_sample_is_held_out_once_and_the_test_split_never(name: str, tmp_pa
             require_folds(form, folds_of(changed, form), sorted(set(OFFICIAL["train"]) - set(test)), test)
 
 
-def test_a_tag_that_only_held_out_sentences_have_is_a_class_of_every_fold(tmp_path: Path) -> None:
+def test_tag_of_held_out_sentences_is_a_class_of_every_fold(tmp_path: Path) -> None:
     form = FORMATS["CoNLL"]
     form.write(tmp_path)
     opened = folds_of(dataset_of(words_of(form, tmp_path)), form)

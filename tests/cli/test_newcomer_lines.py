@@ -52,13 +52,13 @@ LINES = [
 
 
 @pytest.mark.parametrize("arguments, parts, absent", LINES, ids=[arguments for arguments, _, _ in LINES])
-def test_line_is_answered_with_what_to_type(refused: Callable, arguments: str, parts: list, absent: list) -> None:
+def test_refusal_names_the_command_to_type(refused: Callable, arguments: str, parts: list, absent: list) -> None:
     said = refused(*arguments.split())
     assert [part for part in parts if part not in said] == [], said
     assert [part for part in absent if part in said] == [], said
 
 
-def test_a_folder_is_told_by_what_it_holds(refused: Callable, tmp_path: Path) -> None:
+def test_dataset_format_is_recognised_from_the_folder(refused: Callable, tmp_path: Path) -> None:
     (tmp_path / "my photos/Annotations").mkdir(parents=True)
     (tmp_path / "plain").mkdir()
     said = refused(f"dataset='{tmp_path}/my photos'")
@@ -78,7 +78,7 @@ def test_quoted_keys_as_advised_are_read(refused: Callable) -> None:
             assert len(parsed.value()) == typed.count(":")
 
 
-def test_latest_runs_are_named_where_a_path_leads_nowhere(refused: Callable, tmp_path: Path) -> None:
+def test_missing_path_lists_latest_runs(refused: Callable, tmp_path: Path) -> None:
     (tmp_path / "cwd/outputs/2030-01-31/12-00-00-abcd/checkpoints").mkdir(parents=True)
     for line in ("eval", "eval outputs/none", "eval outputs", "predict outputs/none x.csv"):
         assert f"{line.split()[0]} outputs/2030-01-31/12-00-00-abcd" in refused(*line.split())
@@ -104,7 +104,7 @@ def refusal(dataset: object) -> str:
     return str(caught.value)
 
 
-def test_missing_column_of_texts_names_those_there_are(tmp_path: Path) -> None:
+def test_missing_text_column_lists_existing_columns(tmp_path: Path) -> None:
     from mxtrain.text.classification.text import Text
 
     train = write_table(tmp_path / "a.csv", ["内容", "标签"], ["好", "1"], ["坏", "0"])
@@ -114,21 +114,21 @@ def test_missing_column_of_texts_names_those_there_are(tmp_path: Path) -> None:
     assert "dataset.label=label:" in said and "Type 'dataset.label=\"内容\"'" in said
 
 
-def test_target_with_a_near_name_is_typed(tmp_path: Path) -> None:
+def test_similar_target_column_is_suggested(tmp_path: Path) -> None:
     from mxtrain.tables.number_table import NumberTable
 
     train = write_table(tmp_path / "a.csv", ["area", "price"], *([n, n] for n in range(20)))
     assert "Did you mean 'price'? Type dataset.target=price" in refusal(NumberTable(train=train, target="prize"))
 
 
-def test_single_class_of_texts_is_named(tmp_path: Path) -> None:
+def test_single_text_class_is_reported(tmp_path: Path) -> None:
     from mxtrain.text.classification.text import Text
 
     train = write_table(tmp_path / "a.csv", ["sentence", "label"], *([f"hello {n}", "a"] for n in range(30)))
     assert "has only the class 'a'" in refusal(Text(train=train))
 
 
-def test_other_ending_of_parallel_texts_is_typed(tmp_path: Path) -> None:
+def test_other_suffix_of_parallel_texts_is_suggested(tmp_path: Path) -> None:
     from mxtrain.text.translation.parallel_text import ParallelText
 
     for ending in ("en", "zh"):
@@ -139,7 +139,7 @@ def test_other_ending_of_parallel_texts_is_typed(tmp_path: Path) -> None:
     assert f"type {tmp_path}/train." in said
 
 
-def test_layout_of_masks_is_looked_at_before_names_of_classes(tmp_path: Path) -> None:
+def test_mask_layout_is_checked_before_class_names(tmp_path: Path) -> None:
     from mxtrain.vision.segmentation.segmentation_folder import SegmentationFolder
 
     (tmp_path / "cat").mkdir()
@@ -149,7 +149,7 @@ def test_layout_of_masks_is_looked_at_before_names_of_classes(tmp_path: Path) ->
     assert "dataset.classes=[background,cat]" in refusal(SegmentationFolder(root=str(tmp_path)))
 
 
-def test_colours_of_a_mask_are_answered_with_numbers(tmp_path: Path) -> None:
+def test_coloured_mask_is_refused_with_class_numbers(tmp_path: Path) -> None:
     from mxtrain.vision.segmentation.segmentation_folder import SegmentationFolder
 
     for name in ("images", "masks"):
@@ -178,7 +178,7 @@ def write_voc(root: Path, *names: str) -> Path:
     return root
 
 
-def test_all_classes_of_voc_are_typed_where_none_is_known(tmp_path: Path) -> None:
+def test_unknown_voc_classes_are_all_suggested(tmp_path: Path) -> None:
     from mxtrain.vision.detection.voc import Voc
 
     root = write_voc(tmp_path / "a", "square box", "circle", "1E5")

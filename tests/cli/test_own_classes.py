@@ -70,13 +70,13 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (["model=no_text", "dataset=text", "debug=fast"], "own_classes.NoText has no method 'build_text'"),
     ],
 )
-def test_a_mistake_is_a_sentence(folder: Path, words: Any, said: str, capfd: Any) -> None:
+def test_wrong_class_is_reported_in_one_sentence(folder: Path, words: Any, said: str, capfd: Any) -> None:
     assert main(["--config-dir", "conf", *words, "hydra.run.dir=run"]) == 2
     error = capfd.readouterr().err
     assert said in error and "Traceback" not in error, error
 
 
-def test_a_setting_that_the_yaml_leaves_out_is_explained(folder: Path, capsys: Any) -> None:
+def test_setting_absent_from_yaml_is_explained(folder: Path, capsys: Any) -> None:
     assert main(["explain", "model.width", "--config-dir", "conf", "model=mine"]) == 0
     printed = capsys.readouterr().out
     assert "model.width = 3\n  meaning   Units of the layer.\n" in printed and "the default of Mine (" in printed
@@ -101,7 +101,7 @@ def test_composing_and_describing_fill_in_the_same_defaults() -> None:
     assert compared > 100
 
 
-def test_a_name_alone_imports_only_models_with_names() -> None:
+def test_model_name_alone_imports_only_named_models() -> None:
     code = """
 import sys
 from mxtrain.composing.config_files import ConfigFiles

@@ -197,7 +197,7 @@ def predictions_and_labels(trained, loader):
 @pytest.mark.slow
 @pytest.mark.parametrize("overrides", [(), ("dataset.central_crop=0.5",)], ids=str)
 @pytest.mark.parametrize("name", ["digits", "image_folder"])
-def test_predict_says_what_eval_measures(train_run, describe_run, photos, tmp_path, name, overrides, capsys):
+def test_predict_agrees_with_eval(train_run, describe_run, photos, tmp_path, name, overrides, capsys):
     options = ["model=mlp", "trainer.max_epochs=1", f"dataset={name}"]
     if name == "image_folder":
         options += [
@@ -232,7 +232,7 @@ def test_predict_says_what_eval_measures(train_run, describe_run, photos, tmp_pa
 
 
 @pytest.mark.slow
-def test_trained_settings_cannot_be_changed_later(train_run, photos, tmp_path, capsys):
+def test_settings_of_a_trained_run_are_fixed(train_run, photos, tmp_path, capsys):
     train_run(
         "model=mlp",
         "trainer.max_epochs=1",
@@ -265,7 +265,7 @@ def damaged(train_run, photos, tmp_path):
 
 
 @pytest.mark.slow
-def test_predict_stops_at_an_unreadable_file_and_writes_nothing(damaged, tmp_path, capsys):
+def test_predict_stops_at_an_unreadable_file_without_output(damaged, tmp_path, capsys):
     run_dir, folder = damaged
     assert run(["predict", str(run_dir), str(folder), f"output={tmp_path}/out/p.csv"]) == 2
     said = capsys.readouterr().err
@@ -275,7 +275,7 @@ def test_predict_stops_at_an_unreadable_file_and_writes_nothing(damaged, tmp_pat
     assert list((tmp_path / "out").iterdir()) == []
 
 
-def test_streams_are_refused_with_what_to_do(tmp_path):
+def test_streams_are_refused_with_an_alternative(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "x.txt").write_text("a text")
     descriptor = os.open(tmp_path / "x.txt", os.O_RDONLY)
@@ -292,7 +292,7 @@ def test_streams_are_refused_with_what_to_do(tmp_path):
 
 
 @pytest.mark.slow
-def test_predict_continues_on_request_and_lists_what_it_left_out(damaged, tmp_path, capsys):
+def test_predict_skips_unreadable_files_on_request_and_lists_them(damaged, tmp_path, capsys):
     run_dir, folder = damaged
     os.mkfifo(folder / "pipe")
     words = ["predict", str(run_dir), "skip_unreadable=true"]
@@ -310,7 +310,7 @@ def test_predict_continues_on_request_and_lists_what_it_left_out(damaged, tmp_pa
 
 
 @pytest.mark.slow
-def test_eval_on_an_unreadable_image_exits_with_2_and_writes_nothing(train_run, photos, tmp_path, capsys):
+def test_eval_of_an_unreadable_image_exits_with_2_without_output(train_run, photos, tmp_path, capsys):
     shutil.copytree(photos, tmp_path / "photos")
     train_run(
         "model=mlp",

@@ -168,7 +168,7 @@ DESCRIPTIONS: List[List[str]] = [
 
 @pytest.mark.slow
 @pytest.mark.parametrize("overrides", rest_in_zoo(DESCRIPTIONS, DESCRIPTIONS[0]), ids=" ".join)
-def test_words_compose_the_description_again(overrides: List[str]) -> None:
+def test_recorded_arguments_compose_the_same_description(overrides: List[str]) -> None:
     with Composer() as composer:
         composed, description = compose_and_check(composer, overrides)
         choices = {str(group): str(option) for group, option in composed.hydra.runtime.choices.items()}
@@ -241,7 +241,7 @@ def test_damaged_meta(
 
 
 @pytest.mark.slow
-def test_it_is_not_compared_with_itself(finished: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_reproduce_refuses_the_run_directory_itself(finished: Path, capfd: pytest.CaptureFixture[str]) -> None:
     assert reproduce(finished, f"dir={finished}") == 2
     assert "is the run that is to be reproduced" in capfd.readouterr().err
     assert reproduce(finished, "dirr=x") == 2

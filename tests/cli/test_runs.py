@@ -68,7 +68,7 @@ def test_filters(where: str, expected: List[str], folder: Path) -> None:
     assert sorted(os.path.relpath(one.path, folder) for one in kept) == expected
 
 
-def test_a_narrow_terminal_leaves_out_the_columns_that_matter_least() -> None:
+def test_narrow_terminal_omits_least_important_columns() -> None:
     titles = ["run", "state", "task", "model", "val/loss", "step", "samples/s", "size", "age"]
     rows = [["a" * 30, "finished", "tabular", "wide_deep", "0.1234", "100", "4,000", "1.2 MB", "3 d"]]
     widths = [max(len(title), len(cell)) + 2 for title, cell in zip(titles, rows[0])]
@@ -126,7 +126,7 @@ def test_sorting_puts_the_best_first_and_absent_values_last(folder: Path, capsys
     assert names(listed(capsys, str(folder), "where=task=regression", "sort=best"), folder) == ["f", "c/d/e"]
 
 
-def test_lines_in_a_pipe_and_a_table(folder: Path, capsys: pytest.CaptureFixture) -> None:
+def test_piped_output_has_lines_and_terminal_has_a_table(folder: Path, capsys: pytest.CaptureFixture) -> None:
     assert main(["runs", str(folder / "a"), "sort=best", "columns=optimizer.lr"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 2 and lines[0].startswith(f"{folder}/a/2 state=finished task=classification model=lenet ")
@@ -157,7 +157,7 @@ def test_several_processes_list_the_same_runs(folder: Path, monkeypatch: pytest.
         ]
 
 
-def test_states_come_from_the_lock(tmp_path: Path) -> None:
+def test_run_state_is_read_from_the_lock(tmp_path: Path) -> None:
     """A run that says it is running is killed unless a process holds its lock; looking does not write."""
     write_run(tmp_path / "run", state="running", exit_code=None)
     assert read_run(str(tmp_path / "run")).state == "killed"
@@ -240,7 +240,7 @@ def test_settings_of_unknown_origin_are_plain_and_limited(tmp_path: Path, monkey
 
 
 @pytest.mark.slow
-def test_it_needs_no_mxnet(folder: Path, mxtrain: Any) -> None:
+def test_runs_needs_no_mxnet(folder: Path, mxtrain: Any) -> None:
     done = mxtrain("runs", str(folder), "where=best>0.92", "sort=size")
     assert done.returncode == 0 and "a/2 state=finished" in done.stdout, done.stderr
 

@@ -41,7 +41,7 @@ def test_help_lists_every_command_group_and_option(mxtrain) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("command", ["eval", "predict", "explain", "doctor"])
-def test_each_command_says_how_it_is_used(mxtrain, command: str) -> None:
+def test_each_command_shows_its_usage(mxtrain, command: str) -> None:
     text = shows(mxtrain, command, "--help")
     assert text.startswith("usage: ") and command in text.splitlines()[0]
 
@@ -67,7 +67,7 @@ def test_cfg_package_and_resolve(mxtrain) -> None:
 
 
 @pytest.mark.slow
-def test_settings_that_the_yaml_leaves_out_need_no_plus(mxtrain) -> None:
+def test_settings_absent_from_yaml_need_no_plus(mxtrain) -> None:
     text = shows(
         mxtrain, "model.name=resnet18_v1", "model.options.thumbnail=true", "--cfg", "job", "-p", "model.options"
     )
@@ -76,7 +76,7 @@ def test_settings_that_the_yaml_leaves_out_need_no_plus(mxtrain) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("flag", ["--info", "--info=defaults", "--info=searchpath", "--hydra-help"])
-def test_hydras_own_views(mxtrain, flag: str) -> None:
+def test_hydra_config_views_work(mxtrain, flag: str) -> None:
     assert len(shows(mxtrain, flag).splitlines()) > 5
 
 
@@ -91,7 +91,7 @@ def explained(capsys: pytest.CaptureFixture, *arguments: str) -> str:
 
 
 @pytest.mark.slow
-def test_explain_says_where_a_value_comes_from_and_what_it_overrode(capsys) -> None:
+def test_explain_shows_origin_and_overridden_values(capsys) -> None:
     text = explained(capsys, "optimizer.lr", "experiment=cifar10_resnet20", "optimizer.lr=0.5")
     assert text.startswith("optimizer.lr = 0.5\n") and "command line: optimizer.lr=0.5" in text
     lines = text.splitlines()
@@ -138,7 +138,7 @@ def test_explain(capsys, arguments: str, parts: list) -> None:
 
 
 @pytest.mark.slow
-def test_explain_says_of_a_rate_that_is_not_scaled_nothing_more(capsys) -> None:
+def test_explain_shows_no_used_value_for_an_unscaled_rate(capsys) -> None:
     scaled = ("trainer.reference_batch_size=256", "lr_scheduler.warmup=2")
     for arguments in (
         ("optimizer.lr",),

@@ -49,7 +49,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.slow
-def test_from_the_command_to_the_network_it_is_not_far(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_start_up_imports_few_modules(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The default run, with another network; Hydra's own frames, and MXNet's, do not count."""
     FRAMES.clear()
     words = ["--config-dir", "conf", "model=watching", "trainer.max_steps=2", "hydra.run.dir=run"]

@@ -30,7 +30,7 @@ class Full(io.StringIO):
         ("| true", "--help", 0),
     ],
 )
-def test_a_command_whose_output_goes_nowhere(tmp_path, stdout: str, arguments: str, exit_code: int) -> None:
+def test_closed_or_full_output_ends_the_command_cleanly(tmp_path, stdout: str, arguments: str, exit_code: int) -> None:
     command = f'set -o pipefail; "{sys.executable}" -m mxtrain {arguments} {stdout}'
     done = subprocess.run(["bash", "-c", command], cwd=tmp_path, capture_output=True, text=True, timeout=120)
     assert done.returncode == exit_code, done.stderr
@@ -47,7 +47,7 @@ def test_failed_writes_are_remembered_and_a_closed_pipe_is_no_failure() -> None:
     assert unwritten(stream) is None
 
 
-def test_a_name_that_is_no_text_is_printed_readably() -> None:
+def test_undecodable_file_name_is_printed_readably() -> None:
     raw = io.BytesIO()
     PatientStream(text := io.TextIOWrapper(raw, encoding="utf-8")).write("a\udcffb")
     text.flush()
@@ -63,7 +63,7 @@ def test_predictions_are_utf8_for_any_terminal(monkeypatch) -> None:
     assert raw.getvalue().decode("utf-8") == "é 猫"
 
 
-def test_predictions_need_somewhere_to_go(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_predictions_without_output_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdout", PatientStream(io.StringIO(), is_closed=True))
     with pytest.raises(ConfigError, match="output=FILE"), open_output(None):
         pass

@@ -51,7 +51,7 @@ def test_a_run_leaves_its_record(mxtrain) -> None:
 
 
 @pytest.mark.slow
-def test_a_budget_that_is_used_up_is_no_error(mxtrain) -> None:
+def test_used_up_budget_is_no_error(mxtrain) -> None:
     done = mxtrain(*FAST, "trainer.max_steps=3", "hydra.run.dir=r", mxnet=True)
     assert done.returncode == 75
     assert done.stderr == "stopped: trainer.max_steps=3 reached\n"
@@ -71,7 +71,7 @@ def test_another_description_in_the_same_directory_is_refused_in_indented_lines(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("arguments", [["dataset=image_folder"], ["parallel.devices=gpu:1"]])
-def test_a_run_that_cannot_start_leaves_nothing(mxtrain, arguments: list) -> None:
+def test_refused_run_writes_no_files(mxtrain, arguments: list) -> None:
     done = mxtrain(*arguments, mxnet=True)
     assert done.returncode == 2 and "error: " in done.stderr and "Traceback" not in done.stderr
     assert list(mxtrain.folder.iterdir()) == []
@@ -107,7 +107,7 @@ def test_the_example_of_own_code_runs(mxtrain) -> None:
 
 
 @pytest.mark.zoo
-def test_a_device_without_memory_names_the_batch_and_what_to_try(mxtrain) -> None:
+def test_out_of_memory_names_the_batch_size_and_remedies(mxtrain) -> None:
     """Four GiB for all, of which one step of this batch would take more."""
     done = mxtrain(
         "model=resnet",

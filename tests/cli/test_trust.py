@@ -84,7 +84,7 @@ HOSTILE = (
 
 
 @pytest.mark.parametrize("place, value", HOSTILE)
-def test_every_way_to_code_is_found(description, place, value):
+def test_every_reference_to_code_is_found(description, place, value):
     put(description, place, value)
     found = dict(foreign_targets(description))
     assert len(found) == 1 and next(iter(found)).startswith(place.split("/")[0] + ".")
@@ -114,7 +114,7 @@ def test_trusted_modules_are_imported(stranger, capsys, arguments):
 
 
 @pytest.mark.slow
-def test_the_folder_that_was_given_is_told_from_the_one_that_is_needed(stranger, description, capsys):
+def test_config_dir_without_the_class_is_reported(stranger, description, capsys):
     put(description, "dataset/_target_", "bomb.network")
     run_dir = stranger("model/_target_", "bomb.network")
     (run_dir.parent / "own").mkdir()
@@ -127,7 +127,7 @@ def test_the_folder_that_was_given_is_told_from_the_one_that_is_needed(stranger,
 
 
 @pytest.mark.slow
-def test_a_class_that_is_trusted_but_lies_elsewhere_is_answered_with_pythonpath(stranger, tmp_path, capsys):
+def test_trusted_class_outside_the_path_names_pythonpath(stranger, tmp_path, capsys):
     run_dir = stranger("model/_target_", "elsewhere.network")
     (tmp_path / "own" / "model").mkdir(parents=True)
     (tmp_path / "own" / "model" / "mine.yaml").write_text("_target_: elsewhere.network\n")
@@ -144,7 +144,7 @@ def test_trusting_one_class_trusts_no_other(stranger, capsys):
     assert not stranger.mark.exists()
 
 
-def test_a_typed_mapping_trusts_nothing_that_the_checkpoint_has_in_its_place(stranger, capsys):
+def test_typed_mapping_does_not_trust_recorded_values(stranger, capsys):
     run_dir = stranger("runtime/env", {"LD_PRELOAD": "/tmp/own.so"})
     assert main(["eval", str(run_dir), "runtime.env={OMP_DYNAMIC: 'false'}"]) == 2
     assert "runtime.env.LD_PRELOAD=/tmp/own.so" in capsys.readouterr().err and "LD_PRELOAD" not in os.environ
@@ -158,13 +158,13 @@ def test_callbacks_of_a_run_are_not_imported_by_eval(stranger, capsys):
 
 
 @pytest.mark.slow
-def test_group_that_is_chosen_again_is_the_users(stranger, capsys):
+def test_typed_group_is_trusted(stranger, capsys):
     run_dir = stranger("model/_target_", "bomb.network")
     main(["eval", str(run_dir), "model=mlp"])
     assert "--trust-code" not in capsys.readouterr().err and not stranger.mark.exists()
 
 
-def test_every_option_of_ours_is_our_own(description):
+def test_every_bundled_option_is_trusted(description):
     assert list(foreign_targets(description)) == []
     for file in conf_dir().rglob("*.yaml"):
         found = re.findall(r"^ *_target_: (mxtrain\..*)$", file.read_text(encoding="utf-8"), re.MULTILINE)
@@ -174,7 +174,7 @@ def test_every_option_of_ours_is_our_own(description):
 @pytest.mark.parametrize(
     "env", [{"MXNET_SAFE_ACCUMULATION": 1}, {"OMP_PROC_BIND": "close"}, {"MXNET_ENGINE_TYPE": "Naive"}]
 )
-def test_variables_that_say_how_to_compute_need_no_trust(description, env):
+def test_computation_variables_need_no_trust(description, env):
     description["runtime"]["env"] = env
     assert list(foreign_targets(description)) == []
 
@@ -182,12 +182,12 @@ def test_variables_that_say_how_to_compute_need_no_trust(description, env):
 @pytest.mark.parametrize(
     "arguments", [["--trust-code"], ["verify", "--trust-code"], ["explain", "model", "--trust-code"]]
 )
-def test_other_commands_have_nothing_to_trust(arguments, capsys):
+def test_trust_code_is_refused_by_other_commands(arguments, capsys):
     assert main(arguments) == 2
     assert "--trust-code goes with eval and predict" in capsys.readouterr().err
 
 
-def test_the_commands_after_a_run_name_its_code():
+def test_suggested_commands_name_the_code_to_trust():
     assert code_arguments(["model=mlp"]) == []
     assert code_arguments(["--config-dir", "conf", "model=mine"]) == ["--config-dir", "conf"]
     assert code_arguments(["model._target_=own.Net", "model.x=1"]) == ["model._target_=own.Net"]

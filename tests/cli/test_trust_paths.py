@@ -74,7 +74,7 @@ def calls_of(module: str) -> Set[str]:
 
 
 @pytest.mark.slow
-def test_every_module_that_composes_or_describes_has_typed_words_or_checks_them() -> None:
+def test_every_composing_module_checks_recorded_words() -> None:
     found = {name: calls for name in nodes() for calls in [calls_of(name)] if calls & DESCRIBES}
     unlisted = {name for name, calls in found.items() if not calls & CHECKS} - TYPED - INNER - set(OTHER)
     assert unlisted == set(), "take the words through composing/foreign_words.py, or list the module with its reason"
@@ -90,7 +90,7 @@ def test_every_module_that_composes_or_describes_has_typed_words_or_checks_them(
 
 
 @pytest.mark.slow
-def test_every_reader_of_a_recorded_description_or_of_recorded_words_is_known() -> None:
+def test_every_reader_of_recorded_descriptions_is_listed() -> None:
     """Keys of the files that hold them: study.json, meta.json, checkpoints, bundles, jobs.jsonl, .hydra."""
     keys = {"overrides", "flags", "argv", "description", "working_folder", "overrides.yaml"}
     only_compare_or_print = {
@@ -121,7 +121,7 @@ def test_every_reader_of_a_recorded_description_or_of_recorded_words_is_known() 
     assert readers - only_compare_or_print - checked == set()
 
 
-def test_every_text_of_a_tracker_is_an_address_or_a_name() -> None:
+def test_every_tracker_text_is_an_address_or_a_name() -> None:
     """An untrusted description may name a project, but no server, database or folder."""
     names = {"experiment", "project", "entity", "workspace", "mode", "service", "package", "install"}
     found: Set[str] = set()

@@ -125,7 +125,7 @@ def check_nothing_lost_or_repeated(study: Path, n_trials: int, rungs: List[int],
 
 
 @pytest.mark.slow
-def test_killed_workers_lose_nothing_and_a_promoted_trial_has_the_bits_of_an_unbroken_run(mxtrain) -> None:
+def test_killed_workers_lose_no_trials_and_a_promoted_trial_is_bit_exact(mxtrain) -> None:
     arguments = ["study", *FAST, "trainer.max_epochs=3", LR, "n_trials=3", "pruner=asha", "sampler=random"]
     study = kill_and_finish(mxtrain, arguments, num_kills=4, seed=1, kills_runs=False)
     check_nothing_lost_or_repeated(study, 3, [20, 60], starts_at_rungs=True)
@@ -149,7 +149,7 @@ def test_killed_workers_lose_nothing_and_a_promoted_trial_has_the_bits_of_an_unb
 @pytest.mark.zoo
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("seed", [0, 1])
-def test_fifty_kills_lose_nothing(mxtrain, seed: int) -> None:
+def test_fifty_kills_lose_no_trials(mxtrain, seed: int) -> None:
     """With seed 0 only workers are killed, and each rung is trained by one process; with seed 1 runs, too."""
     arguments = ["study", *FAST, "trainer.max_epochs=9", LR, "n_trials=12", "pruner=asha", "sampler=tpe"]
     study = kill_and_finish(mxtrain, arguments, num_kills=50, seed=seed, kills_runs=seed == 1)
@@ -327,7 +327,7 @@ def test_a_name_that_does_not_exist_is_composed_once(refused, monkeypatch) -> No
 
 
 @pytest.mark.slow
-def test_a_setting_of_some_options_leads_to_a_condition(refused) -> None:
+def test_setting_of_some_options_suggests_a_condition(refused) -> None:
     Path("space.yaml").write_text("model: [lenet, mlp]\nmodel.hidden: choice([64],[32])\n")
     said = refused("tune", "s", "space=space.yaml")
     line = "model.hidden: {values: 'choice([64],[32])', when: {model: mlp}}"
@@ -375,7 +375,7 @@ def study_folder(tmp_path: Path) -> Iterator[Path]:
         ("mysql://u:secret@nohost/db", "pip install mysqlclient "),
     ],
 )
-def test_a_database_that_cannot_be_opened_says_why_without_its_password(tmp_path: Path, storage, said) -> None:
+def test_unopenable_database_is_reported_without_its_password(tmp_path: Path, storage, said) -> None:
     from mxtrain.errors import ConfigError
     from mxtrain.tuning.folder import StudyFolder
     from mxtrain.tuning.trials import open_storage
@@ -404,7 +404,7 @@ def test_a_damaged_journal_is_named_with_its_line(refused, study_folder: Path, t
     assert f"study/journal.log{said}" in message and "Remove this file, then type" in message
 
 
-def test_show_writes_nothing_and_sees_the_trials_of_a_worker(study_folder: Path, capsys) -> None:
+def test_show_lists_running_trials_without_writing(study_folder: Path, capsys) -> None:
     from mxtrain.cli import main
     from mxtrain.tuning.folder import StudyFolder
     from mxtrain.tuning.trials import Study
@@ -427,7 +427,7 @@ def test_show_writes_nothing_and_sees_the_trials_of_a_worker(study_folder: Path,
         assert f"1 of 1 trials: 1 {state}" in capsys.readouterr().out
 
 
-def test_show_tells_what_the_run_of_a_killed_worker_reached_and_whole_causes(study_folder: Path, capsys) -> None:
+def test_show_has_progress_of_killed_workers_and_full_causes(study_folder: Path, capsys) -> None:
     from mxtrain.cli import main
     from mxtrain.tuning.folder import StudyFolder
     from mxtrain.tuning.trials import Study
@@ -451,7 +451,7 @@ def test_a_folder_that_cannot_be_written_is_refused(refused) -> None:
 
 
 @pytest.mark.slow
-def test_other_settings_and_ranges_of_a_study_are_told_one_by_one(refused, study_folder: Path) -> None:
+def test_changed_settings_and_ranges_of_a_study_are_listed(refused, study_folder: Path) -> None:
     file = study_folder / "study.json"
     content = json.loads(file.read_text())
     content.update(overrides=["model=mlp", "trainer.monitor=val/loss"], objectives=["val/loss"])
@@ -479,7 +479,7 @@ def test_other_settings_and_ranges_of_a_study_are_told_one_by_one(refused, study
     ]
 
 
-def test_code_that_only_a_study_names_is_not_run(refused, study_folder: Path) -> None:
+def test_code_named_only_by_a_study_is_not_run(refused, study_folder: Path) -> None:
     for arguments in (("worker", "study"), ("study",)):
         said = refused("tune", *arguments)
         assert "model._target_=mine.Network" in said and "--trust-code" in said

@@ -25,7 +25,7 @@ def write_start(run_dir: Path, subdir: str = ".hydra") -> None:
         (run_dir / name).write_text("new")
 
 
-def test_a_new_run_directory_goes_with_the_folders_above_it(tmp_path: Path) -> None:
+def test_new_run_directory_is_removed_with_new_parents(tmp_path: Path) -> None:
     before = RunDirRollback(tmp_path / "a/b/run", "of_hydra")
     write_start(tmp_path / "a/b/run", "of_hydra")
     (tmp_path / "a/other").mkdir()
@@ -33,7 +33,7 @@ def test_a_new_run_directory_goes_with_the_folders_above_it(tmp_path: Path) -> N
     assert files(tmp_path) == ["a", "a/other"]
 
 
-def test_a_run_directory_with_a_checkpoint_stays(tmp_path: Path) -> None:
+def test_run_directory_with_a_checkpoint_is_kept(tmp_path: Path) -> None:
     before = RunDirRollback(tmp_path / "run")
     write_start(tmp_path / "run")
     (tmp_path / "run/checkpoints/step-00000001").mkdir(parents=True)
@@ -41,7 +41,7 @@ def test_a_run_directory_with_a_checkpoint_stays(tmp_path: Path) -> None:
     assert (tmp_path / "run/metrics.jsonl").exists()
 
 
-def test_in_a_folder_that_was_there_only_our_own_new_files_go(tmp_path: Path) -> None:
+def test_only_new_own_files_are_removed_from_an_existing_folder(tmp_path: Path) -> None:
     (tmp_path / "mine.txt").write_text("mine")
     (tmp_path / "status.json").write_text("earlier")
     before = RunDirRollback(tmp_path)
@@ -61,7 +61,7 @@ def test_status_of_an_earlier_run_is_restored(tmp_path: Path) -> None:
     assert (tmp_path / ".hydra/config.yaml").read_text() == "earlier"
 
 
-def test_a_run_that_another_process_has_begun_meanwhile_stays(tmp_path: Path) -> None:
+def test_run_started_by_another_process_is_kept(tmp_path: Path) -> None:
     (tmp_path / "old/.hydra").mkdir(parents=True)
     (tmp_path / "old/.hydra/config.yaml").write_text("earlier")
     befores = [RunDirRollback(tmp_path / name) for name in ("new", "old")]

@@ -59,7 +59,7 @@ CONTENTS = {
 
 
 @pytest.mark.parametrize("content", sorted(CONTENTS))
-def test_damaged_status_is_no_end(content: str, tmp_path: Path, description: Dict[str, Any]) -> None:
+def test_damaged_status_does_not_end_a_run(content: str, tmp_path: Path, description: Dict[str, Any]) -> None:
     (tmp_path / STATUS_FILE).write_bytes(CONTENTS[content])
     assert read_end(tmp_path, "finished", 1, "") is None
     assert find_finished(tmp_path, description) is None

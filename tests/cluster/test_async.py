@@ -119,7 +119,7 @@ def test_after_a_kill_all_continue_from_the_checkpoint(tmp_path: Path) -> None:
 
 
 @pytest.mark.zoo
-def test_sigterm_ends_all_after_the_same_step_and_one_worker_continues(tmp_path: Path) -> None:
+def test_sigterm_ends_all_workers_after_the_same_step(tmp_path: Path) -> None:
     run_dir = tmp_path / "run"
     run = Process(run_dir, *TWO, *SLOW, "checkpoint.every_steps=1000").wait_until(has_steps(run_dir, 30))
     os.kill(processes(run_dir)["worker1"][0], signal.SIGTERM)
@@ -256,7 +256,7 @@ def serve(tmp_path: Path, script: str, *arguments: str) -> List[subprocess.Compl
 
 
 @pytest.mark.slow
-def test_foreign_commands_and_pickles_change_nothing(tmp_path: Path) -> None:
+def test_foreign_commands_and_pickles_are_ignored(tmp_path: Path) -> None:
     server, worker = serve(tmp_path, FOREIGN, "{}", "{}")
     assert worker.returncode == 0 and "same weights" in worker.stdout, worker.stdout + server.stdout
     assert server.stdout.count("refused the command 0") >= 6 * 6 and server.returncode == 0, server.stdout

@@ -134,7 +134,7 @@ def network(num_classes, at=10):
 
 @pytest.mark.zoo
 @needs_horovod
-def test_a_ring_that_breaks_between_two_batch_norms_continues_without_a_trace(tmp_path: Path) -> None:
+def test_ring_failure_between_batch_norms_leaves_no_trace(tmp_path: Path) -> None:
     (tmp_path / "dies.py").write_text(DIES)
     (tmp_path / "conf" / "model").mkdir(parents=True)
     (tmp_path / "conf" / "model" / "dies.yaml").write_text("_target_: dies.network\nat: -1\n")
@@ -184,7 +184,7 @@ class Slow(JoinedStore):
         self.clock.now += 5
 
 
-def test_waiting_for_others_within_a_forward_pass_is_no_computing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_waiting_within_a_forward_pass_is_not_counted_as_computing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(joined_store, "time", Slow.clock)
     store = Slow(World(0, 2))
     gradient = nd.ones((3,), ctx=mx.cpu(0))
@@ -199,7 +199,7 @@ def test_waiting_for_others_within_a_forward_pass_is_no_computing(monkeypatch: p
 @pytest.mark.parametrize("over_microbatches", [True, False])
 @pytest.mark.parametrize("speeds", [(), (3.0, 1.0, 0.0)])
 @pytest.mark.parametrize("size", [1, 2, 7, 24, 25])
-def test_all_workers_know_what_each_group_holds(over_microbatches, speeds, size) -> None:
+def test_all_workers_know_the_sizes_of_each_group(over_microbatches, speeds, size) -> None:
     """The counts for each worker are the sizes of that worker's own shares."""
     from mxtrain.parallel.layout import split
 

@@ -108,6 +108,6 @@ def test_impossible_settings_are_refused(describe_run: Any, overrides: List[str]
 
 
 @pytest.mark.zoo
-def test_verify_refuses_what_changes_gradients_on_purpose() -> None:
+def test_verify_refuses_gradient_compression() -> None:
     done = verify("kvstore=dist_sync", "cluster.workers=2", "kvstore.compression=fp16")
     assert done.returncode == 2 and "kvstore.compression=none" in done.stderr, done.stdout + done.stderr

@@ -89,7 +89,7 @@ class Worker(ClusterProcess):
         self.last_heartbeat = {**self.last_heartbeat, "generation": generation}
 
 
-def test_worker_that_died_after_asking_is_not_in_the_ring() -> None:
+def test_worker_that_died_after_joining_is_not_in_the_ring() -> None:
     workers = [Worker(number) for number in range(3)]
     with closing(Ring()) as ring:
         workers[2].asks_for(1)
@@ -100,7 +100,7 @@ def test_worker_that_died_after_asking_is_not_in_the_ring() -> None:
         assert ring.generation == 1 and ring.is_newcomer(workers[2]) and not ring.is_newcomer(workers[1])
 
 
-def test_a_newcomer_that_never_asks_is_given_up() -> None:
+def test_new_worker_that_never_joins_is_given_up() -> None:
     workers = [Worker(number) for number in range(3)]
     with closing(Ring()) as ring:
         for worker in workers[:2]:
@@ -123,7 +123,7 @@ def replicas(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.slow
-def test_two_workers_compute_what_two_replicas_compute(tmp_path: Path, replicas: Path) -> None:
+def test_two_workers_equal_two_replicas(tmp_path: Path, replicas: Path) -> None:
     done = Process(tmp_path / "ring", *RING, "cluster.workers=2", *LENET).end()
     assert [row for row in rows(tmp_path / "ring") if row["split"] == "train"] == [
         row for row in rows(replicas) if row["split"] == "train"
@@ -143,7 +143,7 @@ def test_verify_finds_the_numbers_of_one_device() -> None:
 
 @pytest.mark.zoo
 @pytest.mark.parametrize("number, workers", [(signal.SIGSTOP, 3)])  # SIGKILL: where it is given up, below
-def test_the_others_continue_without_a_lost_worker_until_another_takes_its_place(
+def test_remaining_workers_continue_until_a_lost_one_is_replaced(
     tmp_path: Path, undisturbed: Path, number: int, workers: int
 ) -> None:
     (tmp_path / "waits.py").write_text(WAITS)
@@ -209,7 +209,7 @@ def test_compressed_gradients_on_a_ring_that_loses_a_worker(tmp_path: Path) -> N
 
 
 @pytest.mark.zoo
-def test_a_worker_that_is_lost_again_and_again_is_given_up(tmp_path: Path) -> None:
+def test_repeatedly_lost_worker_is_given_up(tmp_path: Path) -> None:
     """HOROVOD_CYCLE_TIME, where it is set, does not end the others: Horovod would, by a segmentation fault."""
     run_dir = tmp_path / "run"
     run = Process(run_dir, *RING, "cluster.workers=2", *SLOW, "cluster.restarts=0", env={"HOROVOD_CYCLE_TIME": "3"})
@@ -263,7 +263,7 @@ def test_gloo_store_keeps_values_and_refuses_foreign_users() -> None:
         assert put(json.dumps({"generation": 9}).encode()) == 403
 
 
-def test_another_user_cannot_speak_to_the_ring() -> None:
+def test_another_user_cannot_connect_to_the_ring() -> None:
     if os.getuid() != 0:
         pytest.skip("only root can become another user")
     with closing(KeyValueServer("127.0.0.1")) as server:
@@ -277,7 +277,7 @@ def test_another_user_cannot_speak_to_the_ring() -> None:
         assert "RemoteDisconnected" in done.stderr or "ConnectionResetError" in done.stderr
 
 
-def test_another_user_who_has_hung_up_is_not_taken_for_root() -> None:
+def test_closed_connection_of_another_user_is_not_root() -> None:
     if os.getuid() != 0:
         pytest.skip("only root can become another user")
     with socket.create_server(("127.0.0.1", 0)) as listener:
@@ -322,7 +322,7 @@ def network(num_classes, at=10):
 
 
 @pytest.mark.zoo
-def test_a_step_that_breaks_off_leaves_no_trace_in_moving_statistics(tmp_path: Path) -> None:
+def test_interrupted_step_keeps_moving_statistics(tmp_path: Path) -> None:
     """Step 10 is timed: then the loss is noticed elsewhere."""
     (tmp_path / "dies.py").write_text(DIES)
     (tmp_path / "conf" / "model").mkdir(parents=True)

@@ -139,7 +139,7 @@ def test_devices_match_those_of_each_worker(gpus_of: Any) -> None:
     assert gpus_of([{}], Data(), 4) == ["0 1 2 3"]
 
 
-def test_too_few_gpus_are_refused_and_the_message_says_who_has_which(gpus_of: Any) -> None:
+def test_too_few_gpus_are_refused_with_the_assignment(gpus_of: Any) -> None:
     assert gpus_of(own_launchers(2)[:1], Data(devices="gpu:2"), 3) == ["0 1"]
     with pytest.raises(ConfigError) as refused:
         gpus_of(own_launchers(2)[1:], Data(devices="gpu:2"), 3)
@@ -157,7 +157,7 @@ def test_too_few_gpus_are_refused_and_the_message_says_who_has_which(gpus_of: An
         gpus_of(own_launchers(3)[2:], Single(), 1)
 
 
-def test_gpus_that_srun_gives_to_each_task_are_its_own(gpus_of: Any, monkeypatch: Any) -> None:
+def test_gpus_bound_by_srun_belong_to_their_task(gpus_of: Any, monkeypatch: Any) -> None:
     """Slurm 22 told four tasks with --gpus-per-task=1 so, on a node with files in the place of GPUs."""
     cluster = Cluster(workers=4, servers=1)
     bound = slurm([0, 1, 2, 3], SLURM_GPUS_ON_NODE="4")
@@ -170,7 +170,7 @@ def test_gpus_that_srun_gives_to_each_task_are_its_own(gpus_of: Any, monkeypatch
     assert [each["CUDA_VISIBLE_DEVICES"] for each in relayed(told, 4, monkeypatch)] == [*"0123"]
 
 
-def test_a_script_can_say_that_each_sees_its_own(gpus_of: Any) -> None:
+def test_own_gpus_can_be_declared_by_a_variable(gpus_of: Any) -> None:
     assert (
         gpus_of([{**each, "MXTRAIN_OWN_GPUS": "1"} for each in own_launchers(3)], Single(devices="gpu:1"), 1)
         == ["0"] * 3

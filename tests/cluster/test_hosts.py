@@ -69,13 +69,13 @@ def test_workers_are_spread_in_turn_and_ranks_follow_each_other_on_a_host() -> N
         spread(3, 1, [Host("a", 1, "hosts, line 1"), b])
 
 
-def test_an_interface_has_an_address_or_is_refused_with_those_that_there_are() -> None:
+def test_interface_without_address_lists_interfaces() -> None:
     assert interface_address("lo") == "127.0.0.1"
     with pytest.raises(ConfigError, match=r"cluster.interface=eth99.*It has:.*\blo\b"):
         interface_address("eth99")
 
 
-def test_a_damaged_message_is_none() -> None:
+def test_damaged_message_is_ignored() -> None:
     line = encode({"of": 3, "output": next(pieces(bytes(range(256)) * 4))})
     assert len(line) <= LONGEST
     message = decode(b"srun: a word before " + line)
@@ -188,7 +188,7 @@ def test_settings_of_another_launcher_are_refused(given: Dict[str, str], words: 
     assert Cluster(launcher="mpi", hostfile="hosts", interface="eth0").unsupported_reason() == ""
 
 
-def test_the_scheduler_listens_where_everybody_is_told_to_find_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_scheduler_listens_at_the_announced_address(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(launched, "is_own_address", lambda address: address == "192.0.2.9")
     monkeypatch.setattr(launched, "own_address", lambda interface, root: "198.51.100.1")
     several = {"OMPI_COMM_WORLD_SIZE": "4", "OMPI_COMM_WORLD_LOCAL_SIZE": "2", "MXTRAIN_ROOT": "192.0.2.9:1234"}

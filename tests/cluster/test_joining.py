@@ -75,7 +75,7 @@ def test_the_largest_port_is_taken() -> None:
     assert environ["DMLC_PS_ROOT_PORT"] == "65535"
 
 
-def test_a_scheduler_that_cannot_listen_says_why(listener: socket.socket) -> None:
+def test_scheduler_that_cannot_listen_reports_the_reason(listener: socket.socket) -> None:
     port = listener.getsockname()[1]
     with pytest.raises(ConfigError, match=f"127.0.0.1:{port}: another program listens there. Set DMLC_PS_ROOT_PORT"):
         find_scheduler(SCHEDULER, 0, environment(port))
@@ -88,7 +88,7 @@ def test_a_scheduler_that_cannot_listen_says_why(listener: socket.socket) -> Non
 
 @pytest.mark.slow
 @pytest.mark.parametrize("member, name", [(WORKER, "worker 1"), (SERVER, "this server")])
-def test_a_missing_scheduler_is_reported_and_given_up(
+def test_missing_scheduler_is_reported_until_the_timeout(
     member: Member, name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(joining, "FIRST_LINE_S", 0.05)
@@ -103,7 +103,9 @@ def test_a_missing_scheduler_is_reported_and_given_up(
         find_scheduler(member, 0.1, environment(port, "nowhere.invalid"))
 
 
-def test_lines_about_a_wait_come_seldom(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_waiting_is_reported_every_half_minute(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     now = [0.0]
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
     wait = Wait("it waits", 100)
@@ -119,9 +121,7 @@ def test_lines_about_a_wait_come_seldom(monkeypatch: pytest.MonkeyPatch, capsys:
 
 
 @pytest.mark.parametrize("name, value", [("DMLC_LOCAL", "1"), ("supervised", "")])
-def test_sockets_in_a_folder_and_supervised_processes_need_no_wait(
-    name: str, value: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_sockets_and_supervised_processes_need_no_wait(name: str, value: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if name == "supervised":
         monkeypatch.setattr(joining, "HEARTBEAT", SimpleNamespace(has_listener=True))
     find_scheduler(WORKER, 0, {name: value})
@@ -146,7 +146,7 @@ def test_a_store_that_does_not_connect_is_given_up(monkeypatch: pytest.MonkeyPat
         assert connect_store(store, World(1, 2), 5) == World(1, 2)  # type: ignore[arg-type]
 
 
-def test_connections_show_whether_all_have_come(listener: socket.socket) -> None:
+def test_connection_counts_show_missing_processes(listener: socket.socket) -> None:
     environ = {"DMLC_NUM_WORKER": "2", "DMLC_NUM_SERVER": "1"}
     before = count_connections()
     watches = {role: JoinWatch(role, 1, environ) for role in ("scheduler", "server")}
@@ -207,7 +207,7 @@ def test_a_run_is_started_with_the_name_of_the_schedulers_host(tmp_path: Path) -
 
 @pytest.mark.slow
 @pytest.mark.parametrize("role", ["worker", "server", "scheduler"])
-def test_a_process_whose_run_does_not_come_together_says_so_and_ends_on_sigterm(tmp_path: Path, role: str) -> None:
+def test_process_of_an_incomplete_run_reports_it_and_ends_on_sigterm(tmp_path: Path, role: str) -> None:
     """The worker meets a socket that listens but is no scheduler."""
     with ExitStack() as stack:
         port = free_port()

@@ -142,7 +142,7 @@ def test_ssh_after_a_kill_on_another_host_the_run_ends_with_the_same_weights(
 
 @pytest.mark.zoo
 @pytest.mark.skipif(not has_horovod(), reason="Horovod is not built here: scripts/horovod")
-def test_ssh_a_ring_over_hosts_gives_the_same_weights_and_begins_again_after_a_loss(
+def test_ssh_ring_has_the_same_weights_and_restarts_after_a_loss(
     network: Network, tmp_path: Path, undisturbed: Path
 ) -> None:
     run = over_ssh(network, tmp_path, "kvstore=horovod").wait_until(has_steps(tmp_path / "run", 45))
@@ -155,9 +155,7 @@ def test_ssh_a_ring_over_hosts_gives_the_same_weights_and_begins_again_after_a_l
 
 
 @pytest.mark.zoo
-def test_ssh_a_partition_is_noticed_and_the_run_continues_when_it_is_over(
-    network: Network, tmp_path: Path, undisturbed: Path
-) -> None:
+def test_ssh_run_resumes_after_a_network_partition(network: Network, tmp_path: Path, undisturbed: Path) -> None:
     run_dir = tmp_path / "run"
     run = over_ssh(network, tmp_path, "cluster.heartbeat_timeout=3").wait_until(has_steps(run_dir, 45))
     remote = pids(run_dir, "worker1") + pids(run_dir, "server")
@@ -181,7 +179,7 @@ def test_ssh_a_partition_is_noticed_and_the_run_continues_when_it_is_over(
 
 
 @pytest.mark.slow
-def test_ssh_if_the_supervisor_dies_all_hosts_are_left_clean(network: Network, tmp_path: Path) -> None:
+def test_ssh_hosts_are_clean_after_the_supervisor_dies(network: Network, tmp_path: Path) -> None:
     run_dir = tmp_path / "run"
     run = over_ssh(network, tmp_path).wait_until(has_steps(run_dir, 10))
     assert len(pids(run_dir)) >= 6  # the supervisor, its ssh, the relay and four more
@@ -232,7 +230,7 @@ def test_ssh_sigterm_saves_on_all_hosts(network: Network, tmp_path: Path) -> Non
         (["{1} slots=1", "{2} slots=1"], ["cluster.workers=4"], ["cluster.workers=4", "2 slots"]),
     ],
 )
-def test_ssh_refuses_impossible_settings_and_writes_nothing(
+def test_ssh_refuses_impossible_settings_without_output(
     network: Network, tmp_path: Path, lines: List[str], overrides: List[str], words: List[str]
 ) -> None:
     file = hostfile(tmp_path / "hosts", [line.format("", *network.addresses) for line in lines])
@@ -318,7 +316,7 @@ def test_mpi_on_several_hosts(network: Network, tmp_path: Path, undisturbed: Pat
 
 @pytest.mark.zoo
 @needs_mpi
-def test_processes_that_mpirun_started_find_their_parts(tmp_path: Path, undisturbed: Path) -> None:
+def test_mpirun_processes_find_their_roles(tmp_path: Path, undisturbed: Path) -> None:
     run_dir = tmp_path / "run"
     few = started(run_dir, command=["mpirun", "-np", "2", "--oversubscribe"], env=AS_ROOT).end(2)
     assert "Type mpirun -n 4" in few.output and not run_dir.exists()
@@ -329,7 +327,7 @@ def test_processes_that_mpirun_started_find_their_parts(tmp_path: Path, undistur
 
 @pytest.mark.slow
 @pytest.mark.parametrize("launcher, program", [("mpi", "mpirun"), ("slurm", "srun")])
-def test_a_launcher_that_is_missing_is_named(tmp_path: Path, launcher: str, program: str) -> None:
+def test_missing_launcher_is_reported(tmp_path: Path, launcher: str, program: str) -> None:
     run = started(tmp_path / "run", f"cluster.launcher={launcher}", env={"PATH": "/nowhere"}).end(2)
     assert f"{program} is not on PATH" in run.output and not (tmp_path / "run").exists()
 
@@ -362,7 +360,7 @@ def test_slurm_signals_save_and_a_dead_supervisor_leaves_no_process(slurm: Dict[
 
 
 @pytest.mark.zoo
-def test_processes_that_srun_started_find_their_parts(slurm: Dict[str, str], tmp_path: Path, undisturbed: Path) -> None:
+def test_srun_processes_find_their_roles(slurm: Dict[str, str], tmp_path: Path, undisturbed: Path) -> None:
     run_dir = tmp_path / "run"
     started(
         run_dir,
@@ -376,7 +374,7 @@ def test_processes_that_srun_started_find_their_parts(slurm: Dict[str, str], tmp
 
 
 @pytest.mark.slow
-def test_an_option_that_srun_refuses_ends_the_start(slurm: Dict[str, str], tmp_path: Path) -> None:
+def test_option_refused_by_srun_ends_the_start(slurm: Dict[str, str], tmp_path: Path) -> None:
     options = "cluster.launcher_options=[-pnone]"
     run = started(tmp_path / "run", "cluster.launcher=slurm", "cluster.interface=lo", options, env=slurm).end(2)
     assert "could not be started: srun ended" in run.output and "nvalid partition" in run.output, run.output

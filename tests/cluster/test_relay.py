@@ -81,7 +81,7 @@ def begun(process: RelayedProcess, log: Path):
 
 
 @pytest.mark.slow
-def test_output_exit_codes_and_signals_come_through(stack: ExitStack, tmp_path: Path) -> None:
+def test_output_exit_codes_and_signals_are_relayed(stack: ExitStack, tmp_path: Path) -> None:
     text = "".join(f"line {number}: \u00e4\u20ac\n" for number in range(2000))
     process = relayed(stack, tmp_path, f"print({text!r}, end='', flush=True); import time; time.sleep(60)")
     wait(process, lambda: (tmp_path / "log").read_bytes() == text.encode())
@@ -91,7 +91,7 @@ def test_output_exit_codes_and_signals_come_through(stack: ExitStack, tmp_path: 
 
 
 @pytest.mark.slow
-def test_a_stopped_process_is_told_from_a_silent_one(stack: ExitStack, tmp_path: Path) -> None:
+def test_stopped_process_is_distinguished_from_a_silent_one(stack: ExitStack, tmp_path: Path) -> None:
     process = relayed(stack, tmp_path, SLEEP)
     wait(process, begun(process, tmp_path / "log"))
     assert process.silent_for(0.01) is None  # it may be busy: the relay lives
@@ -102,7 +102,7 @@ def test_a_stopped_process_is_told_from_a_silent_one(stack: ExitStack, tmp_path:
 @pytest.mark.slow
 @pytest.mark.parametrize("with_heartbeats", [pytest.param(False, marks=pytest.mark.zoo), True])
 @pytest.mark.parametrize("how", rest_in_zoo(["silent", "closed"], "silent"))
-def test_processes_end_when_the_supervisor_is_not_heard(
+def test_processes_end_without_heartbeats_of_the_supervisor(
     stack: ExitStack, tmp_path: Path, with_heartbeats: bool, how: str
 ) -> None:
     heartbeats = HeartbeatServer("127.0.0.1", 4) if with_heartbeats else None
@@ -131,7 +131,7 @@ def test_wrong_settings_are_refused(stack: ExitStack, tmp_path: Path) -> None:
     assert process.exit_code == 2 and "not 0.0.1" in process.end() and __version__ in process.end()
 
 
-def test_a_beacon_serves_so_many_and_reads_nothing(stack: ExitStack) -> None:
+def test_heartbeat_server_limits_listeners_and_ignores_input(stack: ExitStack) -> None:
     heartbeats = HeartbeatServer("127.0.0.1", 2)
     stack.callback(heartbeats.close)
     listeners: List[socket.socket] = []
@@ -154,7 +154,9 @@ def test_a_full_disk_under_a_log_does_not_end_the_run(stack: ExitStack, tmp_path
 
 
 @pytest.mark.slow
-def test_unread_output_blocks_nothing(stack: ExitStack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unread_output_does_not_block_a_process(
+    stack: ExitStack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     reader, writer = os.pipe()
     stack.callback(os.close, reader)
     monkeypatch.setattr(sys, "stdout", stack.enter_context(os.fdopen(writer, "w")))

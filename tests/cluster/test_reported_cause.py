@@ -22,7 +22,7 @@ def test_a_child_reports_its_cause(tmp_path: Path) -> None:
     assert "Did you mean 'model'" in reported.cause and "error: " not in reported.cause
 
 
-def test_last_report_counts_and_none_is_no_cause(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_last_reported_cause_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
     with ReportedCause() as reported:
         monkeypatch.setenv(CAUSE_FILE, reported.environment[CAUSE_FILE])
         report_cause("first")
@@ -35,13 +35,13 @@ def test_last_report_counts_and_none_is_no_cause(monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.parametrize("content", ["", "[]", '{"cause": 1, "step": 2}', '{"cause": "x"}'])
-def test_other_content_is_no_cause(content: str) -> None:
+def test_invalid_content_is_no_cause(content: str) -> None:
     with ReportedCause() as reported:
         Path(reported.environment[CAUSE_FILE]).write_text(content)
     assert (reported.cause, reported.step) == ("", None)
 
 
-def test_messages_name_the_run_directory_as_the_caller_does(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_messages_name_the_run_directory_of_the_caller(monkeypatch: pytest.MonkeyPatch) -> None:
     assert run_dir_setting() == "hydra.run.dir"
     with run_dir_set_by("dir"):
         assert run_dir_setting() == "dir"

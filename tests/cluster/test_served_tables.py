@@ -66,7 +66,7 @@ def kill(run: Process, victim: str, after: int) -> int:
 
 
 @pytest.mark.zoo
-def test_synchronous_workers_make_the_bits_of_tables_at_the_workers(table: Path, tmp_path: Path) -> None:
+def test_synchronous_served_tables_equal_local_tables_bit_for_bit(table: Path, tmp_path: Path) -> None:
     """Also when another number of servers goes on, and one of them, and then a worker, is killed. A process without
     servers goes on too."""
     common, run_dir = settings(table, "checkpoint.every_steps=10"), tmp_path / "run"
@@ -176,7 +176,7 @@ def used(run_dir: Path, capfd: Any) -> List[str]:
 
 
 @pytest.mark.zoo
-def test_failed_and_killed_steps_are_repeated_with_the_tables_of_the_checkpoint(table: Path, tmp_path: Path) -> None:
+def test_failed_steps_are_repeated_with_tables_of_the_checkpoint(table: Path, tmp_path: Path) -> None:
     """A worker has no tables, so the bundle names the step: `replay` reads its batch and the checkpoint again."""
     common = settings(
         table,

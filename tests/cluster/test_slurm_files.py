@@ -64,9 +64,7 @@ def jobs(slurm: Dict[str, str], tmp_path: Path) -> Jobs:
         ("several_nodes.sbatch", ["--cpus-per-task=2"], ["cluster.interface=lo"]),
     ],
 )
-def test_a_warned_job_saves_goes_back_into_the_queue_and_continues(
-    jobs: Jobs, file: str, options: List[str], words: List[str]
-) -> None:
+def test_warned_job_saves_is_requeued_and_resumes(jobs: Jobs, file: str, options: List[str], words: List[str]) -> None:
     job = jobs.submit(file, *LONG, *words, options=options)
     run_dir = jobs.folder / f"outputs/slurm-{job}"
     jobs.wait(has_steps(run_dir, 30), job)
@@ -83,7 +81,7 @@ def test_a_warned_job_saves_goes_back_into_the_queue_and_continues(
 
 
 @pytest.mark.zoo
-def test_a_spent_budget_does_not_go_back_into_the_queue(jobs: Jobs) -> None:
+def test_spent_budget_is_not_requeued(jobs: Jobs) -> None:
     job = jobs.submit("one_node.sbatch", *LONG, "trainer.max_steps=20", "hydra.run.dir=mine", options=[])
     jobs.wait(lambda: "JobState=FAILED" in jobs.facts(job), job)
     assert "ExitCode=75:0" in jobs.facts(job) and "Restarts=0" in jobs.facts(job)

@@ -107,7 +107,7 @@ def test_a_job_that_does_not_wait_is_not_cancelled(slurm: Slurm, capsys: pytest.
 
 
 @pytest.mark.parametrize("text", ["exit 1", "exec sleep 60", ""], ids=["fail", "hang", "missing"])
-def test_commands_of_slurm_that_fail_end_nothing(
+def test_failing_slurm_commands_do_not_end_the_run(
     slurm: Slurm, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, text: str
 ) -> None:
     monkeypatch.setattr(slurm_queue, "_TIMEOUT_S", 0.1)

@@ -60,7 +60,7 @@ def test_a_second_signal_quits_at_once_while_the_engine_is_busy(tmp_path):
 
 
 @pytest.mark.slow
-def test_sigint_ends_the_whole_sweep(tmp_path):
+def test_sigint_ends_all_jobs_of_a_sweep(tmp_path):
     command = [sys.executable, "-m", "mxtrain", "-m", f"hydra.sweep.dir={tmp_path}", "optimizer.lr=0.1,0.01,0.001"]
     process = Process(tmp_path / "unused", *LONG, command=command)
     process.wait_until(has_steps(tmp_path / "0_optimizer.lr-0.1", 5)).kill(signal.SIGINT).end(130)
@@ -117,7 +117,7 @@ runpy.run_module("mxtrain", run_name="__main__", alter_sys=True)
 
 
 @pytest.mark.slow
-def test_a_run_whose_last_checkpoint_is_not_on_the_disk_did_not_succeed(tmp_path):
+def test_unsaved_last_checkpoint_fails_the_run(tmp_path):
     run_dir = tmp_path / "run"
     options = (*SMALL, "model.hidden=[128]", "trainer.max_epochs=2")
     process = Process(run_dir, *options, command=[sys.executable, "-c", LIMITED]).end(1)
@@ -134,7 +134,7 @@ def test_a_run_whose_last_checkpoint_is_not_on_the_disk_did_not_succeed(tmp_path
 
 
 @pytest.mark.slow
-def test_a_run_directory_that_vanishes_hangs_nothing(tmp_path):
+def test_vanished_run_directory_does_not_hang(tmp_path):
     text = """
         import shutil
         class Own(Callback):
@@ -151,7 +151,7 @@ def test_a_run_directory_that_vanishes_hangs_nothing(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_user_network_that_raises_is_the_last_object_said(tmp_path):
+def test_error_of_a_user_network_is_reported_last(tmp_path):
     (tmp_path / "net.py").write_text(
         textwrap.dedent("""
         from mxnet import gluon
@@ -217,7 +217,7 @@ STUCK = """
 
 
 @pytest.mark.slow
-def test_a_run_whose_threads_hang_ends_when_its_grace_is_over(tmp_path):
+def test_run_with_hanging_threads_ends_after_the_grace_period(tmp_path):
     own = ("+callback.own._target_=own.Own", "cluster.grace=1.5")
     process = Process(tmp_path / "run", *LONG, *own, env=with_module(tmp_path, STUCK))
     process.wait_until((tmp_path / "run" / "status.json").exists)
@@ -230,7 +230,7 @@ def test_a_run_whose_threads_hang_ends_when_its_grace_is_over(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number, exit_code", [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_a_start_that_hangs_ends_when_the_grace_is_over(number, exit_code):
+def test_hanging_start_ends_after_the_grace_period(number, exit_code):
     code = textwrap.dedent(f"""
         import ctypes, os, threading
         from mxtrain.cluster.stopping import startup_signals
@@ -244,7 +244,7 @@ def test_a_start_that_hangs_ends_when_the_grace_is_over(number, exit_code):
     assert done.returncode == exit_code and "not ended after 0.3 s" in done.stderr
 
 
-def test_signals_are_left_to_threads_that_wait_for_them():
+def test_signals_are_delivered_to_waiting_threads():
     """Servers block them and wait for them: the thread that reads them must not take them instead."""
     with startup_signals():
         (reader,) = [thread for thread in threading.enumerate() if thread.name == "mxtrain-signals"]
@@ -260,7 +260,7 @@ class Panic(BaseException):
 
 
 @pytest.mark.parametrize("instead", [ImportError, Panic, SystemExit, None])
-def test_termination_replaces_what_follows_sigterm_only(instead: Optional[Type[BaseException]]):
+def test_termination_replaces_only_errors_after_sigterm(instead: Optional[Type[BaseException]]):
     with pytest.raises(ImportError, match="before"), startup_signals():
         raise ImportError("before")
     with pytest.raises(Terminated), startup_signals():
@@ -275,7 +275,7 @@ def test_termination_replaces_what_follows_sigterm_only(instead: Optional[Type[B
 
 
 @pytest.mark.slow
-def test_a_signal_to_a_forked_child_is_none_to_its_parent():
+def test_signal_to_a_forked_child_does_not_stop_its_parent():
     """A pool of processes is ended by SIGTERM: that must neither stop the run nor begin its grace time."""
     code = textwrap.dedent("""
         import os, signal, time

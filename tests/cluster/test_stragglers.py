@@ -39,7 +39,7 @@ def timed(compute_s: List[float], sizes: List[int], step: int = 10) -> WorkerTim
     return WorkerTimes(step, compute_s, sizes, 0.001)
 
 
-def test_shares_follow_the_speeds_and_leave_nothing_out() -> None:
+def test_shares_follow_speeds_and_cover_all_samples() -> None:
     world = World(1, 3, (1.0, 0.5, 0.25))
     for count in (0, 1, 2, 7, 64, 100):
         shares = [world.share_of(rank, count) for rank in range(3)]

@@ -141,7 +141,7 @@ def test_a_warning_during_start_up_counts_when_training_begins() -> None:
             assert signals.take_save_request() and not signals.take_save_request()
 
 
-def test_a_warning_neither_kills_nor_starts_the_grace_time(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_warning_does_not_start_the_grace_time(monkeypatch: pytest.MonkeyPatch) -> None:
     killed: List[int] = []
     monkeypatch.setattr(os, "_exit", killed.append)
     monkeypatch.setattr("mxtrain.cluster.stopping.DUPLICATE_S", 0.0)
@@ -178,7 +178,7 @@ def test_the_grace_time_begins_with_the_first_signal(monkeypatch: pytest.MonkeyP
     assert killed[0] == 143
 
 
-def test_a_warning_after_a_signal_changes_nothing_and_kills_no_program() -> None:
+def test_warning_after_a_signal_is_ignored() -> None:
     assert signal.getsignal(signal.SIGUSR1) is signal.SIG_DFL  # which ends a process
     for numbers, exit_code in (((signal.SIGTERM, signal.SIGUSR1), 143), ((signal.SIGUSR1,), 75)):
         with SignalStop() as signals:
@@ -199,7 +199,7 @@ def test_other_signals_do_not_stop_a_run() -> None:
         signal.signal(signal.SIGWINCH, before)
 
 
-def test_the_thread_that_reads_signals_takes_none() -> None:
+def test_signal_reading_thread_receives_no_signals() -> None:
     with SignalReader(lambda number: None, None) as reader:
         fields = Path(f"/proc/self/task/{reader._thread.native_id}/status").read_text().split()
         blocked = int(fields[fields.index("SigBlk:") + 1], 16)
@@ -232,7 +232,7 @@ def test_ignored_hangups_are_no_ending_signals() -> None:
         signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
-def test_budgets_are_told_from_warnings() -> None:
+def test_budgets_are_distinguished_from_warnings() -> None:
     assert was_told_to_end(75, "SIGUSR1 received") and was_told_to_end(130, "") and was_told_to_end(143, "")
     assert not was_told_to_end(75, "trainer.max_steps=3 reached") and not was_told_to_end(0, "SIGUSR1 received")
 
@@ -352,7 +352,7 @@ def test_a_supervisor_forwards_each_warning_once_and_again_after_a_restart(monke
 
 
 @pytest.mark.parametrize("exit_code, number", [(143, signal.SIGTERM), (-1, signal.SIGHUP), (130, signal.SIGINT)])
-def test_signals_that_end_one_worker_before_training_are_sent_to_the_others(exit_code: int, number: int) -> None:
+def test_signal_to_one_worker_before_training_reaches_all(exit_code: int, number: int) -> None:
     worker = ScriptedWorker((0, exit_code), {})
     assert _signal_before_training([worker]) == number
     worker.receive({"step": 1, "batches": 1, "waits": False, "generation": 0})

@@ -86,7 +86,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.slow
-def test_two_workers_compute_what_two_replicas_compute(tmp_path: Path) -> None:
+def test_two_workers_equal_two_replicas(tmp_path: Path) -> None:
     Process(tmp_path / "replicas", "parallel=data", "parallel.devices=cpu:2", *LENET).end()
     done = Process(tmp_path / "workers", *TWO, *LENET).end()
     assert [row for row in rows(tmp_path / "workers") if row["split"] == "train"] == [
@@ -222,7 +222,7 @@ def test_sigterm_to_a_worker_before_training_ends_all(tmp_path: Path, wait_s: fl
 
 
 @pytest.mark.slow
-def test_a_finished_run_of_workers_says_so_and_leaves_no_process(tmp_path: Path, undisturbed: Path) -> None:
+def test_finished_run_of_workers_reports_it_and_leaves_no_process(tmp_path: Path, undisturbed: Path) -> None:
     shutil.copytree(undisturbed, tmp_path / "run")
     before = image(tmp_path / "run")["status.json"]
     done = Process(tmp_path / "run", *TWO, *SLOW).end()
@@ -279,7 +279,7 @@ class Crash(Callback):
 
 
 @pytest.mark.zoo
-def test_a_crash_that_comes_again_does_not_loop(tmp_path: Path) -> None:
+def test_repeated_crash_is_not_restarted_forever(tmp_path: Path) -> None:
     (tmp_path / "crash.py").write_text(CRASH)
     run = Process(
         tmp_path / "run",
@@ -316,7 +316,7 @@ class Vanishes(Callback):
 
 
 @pytest.mark.zoo
-def test_a_restart_that_is_refused_keeps_what_was_trained(tmp_path: Path) -> None:
+def test_refused_restart_keeps_trained_checkpoints(tmp_path: Path) -> None:
     (tmp_path / "vanishes.py").write_text(VANISHES)
     run = Process(
         tmp_path / "run",
@@ -376,9 +376,7 @@ def test_a_disconnect_without_an_answer_is_short(tmp_path: Path) -> None:
         pytest.param([*TWO, "dataset=mnist", "dataset.root=/nowhere"], ["train-images"], marks=pytest.mark.zoo),
     ],
 )
-def test_impossible_settings_are_refused_and_write_nothing(
-    tmp_path: Path, overrides: List[str], words: List[str]
-) -> None:
+def test_impossible_settings_are_refused_without_output(tmp_path: Path, overrides: List[str], words: List[str]) -> None:
     run = Process(tmp_path / "new" / "run", *overrides).end(2)
     assert all(word in run.output for word in words), run.output
     assert list(tmp_path.iterdir()) == []
@@ -495,7 +493,7 @@ def test_nan_on_all_workers_is_reported(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_worker_that_never_says_a_word_is_named_when_the_start_takes_too_long(tmp_path: Path) -> None:
+def test_silent_worker_is_named_when_the_start_takes_too_long(tmp_path: Path) -> None:
     """Three seconds."""
     word = json.dumps({"step": 0, "batches": 0, "waits": False, "generation": 0})
     programs = {

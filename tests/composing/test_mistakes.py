@@ -179,7 +179,7 @@ MISTAKES = [
 
 @pytest.mark.slow
 @pytest.mark.parametrize("arguments, parts", MISTAKES, ids=[arguments for arguments, _ in MISTAKES])
-def test_a_mistake_is_answered_by_name(refused, arguments: str, parts: list) -> None:
+def test_wrong_value_is_reported_with_its_name(refused, arguments: str, parts: list) -> None:
     said = refused(*arguments.split())
     assert [part for part in parts if part not in said] == [], said
 
@@ -230,7 +230,7 @@ def test_environment_variables_match(refused, monkeypatch: pytest.MonkeyPatch) -
         ("MXNET_ENGINE_TYPE=naive", "one of ThreadedEnginePerDevice, "),
     ],
 )
-def test_variables_with_which_mxnet_hangs_or_aborts_are_refused(
+def test_variables_that_hang_or_abort_mxnet_are_refused(
     monkeypatch: pytest.MonkeyPatch, variable: str, said: str
 ) -> None:
     def check(**env: object) -> None:
@@ -250,7 +250,7 @@ def test_variables_with_which_mxnet_hangs_or_aborts_are_refused(
 
 
 @pytest.mark.slow
-def test_variable_with_which_mxnet_hangs_is_refused_by_the_command_line(refused, monkeypatch) -> None:
+def test_variable_that_hangs_mxnet_is_refused_by_the_command_line(refused, monkeypatch) -> None:
     monkeypatch.setenv("MXNET_CPU_PRIORITY_NTHREADS", "0")
     assert "MXNET_CPU_PRIORITY_NTHREADS=0 in the environment" in refused()
 
@@ -265,7 +265,7 @@ def test_all_mistakes_are_listed_once_and_indented(refused) -> None:
 
 
 @pytest.mark.slow
-def test_a_wrong_choice_brings_no_complaint_about_what_goes_with_it(refused) -> None:
+def test_unknown_option_has_no_errors_about_dependent_settings(refused) -> None:
     said = refused("kvstore=dist", "cluster.workers=2")
     assert "Did you mean 'dist_sync'" in said and "stays within one process" not in said
     assert refused("cluster.servers=0").count("cluster.servers=0") == 1
@@ -311,7 +311,7 @@ def test_a_mistake_in_a_preset_names_its_file(refused, tmp_path: Path, text: str
 
 
 @pytest.mark.slow
-def test_a_preset_that_is_not_at_the_top_is_told_its_first_line(refused, tmp_path: Path) -> None:
+def test_preset_without_global_package_names_the_missing_line(refused, tmp_path: Path) -> None:
     folder = write(tmp_path / "own", {"experiment/mine.yaml": "optimizer:\n  lr: 0.1\n"})
     said = refused("--config-dir", folder, "experiment=mine")
     assert "mine.yaml" in said and "'# @package _global_'" in said
@@ -329,7 +329,7 @@ def test_a_run_directory_that_is_a_file_is_refused(refused, tmp_path: Path) -> N
     assert "this is a file, and no folder" in refused("hydra.run.dir=taken")
 
 
-def test_presets_can_be_taken_back(tmp_path: Path) -> None:
+def test_presets_can_be_undone(tmp_path: Path) -> None:
     from mxtrain.composing.composer import Composer
 
     with Composer() as composer:

@@ -32,7 +32,9 @@ IMAGES = ("dataset=image_folder", "dataset.root=data/x", "model=mlp")
 
 
 @pytest.mark.slow
-def test_relative_paths_lead_from_where_the_run_was_started(find: Callable, tmp_path: Path, capsys: Any) -> None:
+def test_relative_paths_are_resolved_from_the_start_folder_of_the_run(
+    find: Callable, tmp_path: Path, capsys: Any
+) -> None:
     there = tmp_path / "there/data/x"
     there.mkdir()
     assert find(*IMAGES).root == str(there)
@@ -71,7 +73,7 @@ def test_aligned_files_and_lists_are_found(find: Callable, tmp_path: Path) -> No
 
 
 @pytest.mark.slow
-def test_eval_looks_where_the_run_was_started(
+def test_eval_resolves_data_from_the_start_folder_of_the_run(
     find: Callable, composed: str, write_run: Callable, tmp_path: Path
 ) -> None:
     description = json.loads(composed)

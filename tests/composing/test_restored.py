@@ -36,7 +36,7 @@ def restored(description: Dict[str, Any], write_run: Callable, monkeypatch: pyte
 
 
 @pytest.mark.slow
-def test_settings_of_the_training_machine_are_not_required_elsewhere(restored: Callable) -> None:
+def test_settings_of_the_training_machine_are_optional_on_another(restored: Callable) -> None:
     found = restored()
     assert found == Runtime(operators=False, env={"OMP_DYNAMIC": "false"})
     assert set(MACHINE_FIELDS) <= set(Runtime.model_fields)

@@ -71,7 +71,7 @@ def test_settings_of_a_users_class_may_all_be_listed(folder: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_file_that_is_made_of_one_of_ours_keeps_what_that_one_changes(folder: Path) -> None:
+def test_file_based_on_a_bundled_option_keeps_its_changes(folder: Path) -> None:
     (folder / "dataset/small.yaml").write_text("defaults:\n  - mnist\n\nbatch_size: 8\naugment:\n  flip: true\n")
     composed = compose(folder, "dataset=small")
     shown = composed.config["dataset"]
@@ -82,7 +82,7 @@ def test_a_file_that_is_made_of_one_of_ours_keeps_what_that_one_changes(folder: 
 
 
 @pytest.mark.slow
-def test_a_misspelling_in_a_file_of_the_users_is_answered_with_its_line(folder: Path) -> None:
+def test_misspelling_in_a_user_file_is_reported_with_its_line(folder: Path) -> None:
     (folder / "dataset/wrong.yaml").write_text("_target_: mxtrain.vision.classification.digits.Digits\nbtach_size: 3\n")
     composed = compose(folder, "dataset=wrong")
     with pytest.raises(ConfigError, match=r"no 'dataset.btach_size'. Did you mean 'dataset.batch_size'.*wrong.yaml:2"):

@@ -43,7 +43,7 @@ def test_counters_do_not_depend_on_the_clock():
         assert due >= set(range(7, 101, 7)) | set(range(10, 101, 10))
 
 
-def test_resuming_anywhere_gives_the_same_moments():
+def test_resume_at_any_step_has_the_same_due_steps():
     def cadence() -> Cadence:
         return Cadence(every_steps=6, every_epochs=1)
 

@@ -89,7 +89,7 @@ def rated_pairs(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_every_model_says_what_it_is_for() -> None:
+def test_every_model_declares_samples_and_targets() -> None:
     assert all(found.takes.samples and found.takes.targets for found in MODELS.values())
     assert {task for task, _ in DECLARED} == set(TASKS) and set(OTHER_DATA) <= set(DECLARED)
     assert [task.name for task in TASKS.values()] == list(TASKS)
@@ -182,7 +182,7 @@ def made_of(model: str) -> Any:
         "task=recommendation debug=overfit",
     ],
 )
-def test_another_option_goes_with_what_a_task_sets_for_its_own(overrides: str) -> None:
+def test_task_defaults_are_dropped_for_options_without_the_setting(overrides: str) -> None:
     """A setting of a task that the chosen option has not is left out; what is typed is not."""
     with Composer() as composer:
         composed = composer.compose(overrides.split())
@@ -199,6 +199,6 @@ def test_another_option_goes_with_what_a_task_sets_for_its_own(overrides: str) -
         ("~optimizer.lrr", "a setting cannot be taken away"),
     ],
 )
-def test_a_setting_that_is_typed_stays(compose: Any, typed: str, said: str) -> None:
+def test_typed_setting_is_kept(compose: Any, typed: str, said: str) -> None:
     with pytest.raises(ConfigError, match=re.escape(said)):
         compose("task=reinforcement_learning", *typed.split())

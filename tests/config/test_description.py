@@ -257,7 +257,7 @@ class Misspelt(Callback):
 
 
 @pytest.mark.slow
-def test_a_hook_that_nothing_calls_is_refused(describe_run) -> None:
+def test_uncalled_hook_is_refused(describe_run) -> None:
     with pytest.raises(ConfigError, match="nothing calls Misspelt.on_validate. Did you mean 'on_validation'?"):
         describe_run(f"+callback.own._target_={__name__}.Misspelt")
 

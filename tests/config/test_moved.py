@@ -61,7 +61,7 @@ def test_longest_prefix_decides(monkeypatch: pytest.MonkeyPatch) -> None:
     assert current_path("mxtrain.server.table_server.Server.x") == "mxtrain.elsewhere.Server.x"
 
 
-def test_targets_anywhere_in_a_description_are_updated() -> None:
+def test_all_targets_in_a_description_are_updated() -> None:
     description = {
         "amp": {"_target_": "mxtrain.amp.Float16", "name": "mxtrain.amp.Float16"},
         "x": [{"_target_": "mxtrain.task.base.Task"}, {"_target_": "shapes.Net"}, {"_target_": 3}],
@@ -140,7 +140,7 @@ def test_modules_that_never_existed_are_refused() -> None:
     assert callable(importlib.import_module("mxtrain").runs)
 
 
-def test_the_old_paths_go_with_the_version_that_is_named() -> None:
+def test_old_paths_are_removed_in_the_announced_version() -> None:
     """When this fails, remove the finder of `mxtrain`, `moved_names` and this test; `MOVED` stays for old runs."""
     now = importlib.import_module("mxtrain").__version__
     assert [int(part) for part in now.split(".")] < [int(part) for part in UNTIL.split(".")]

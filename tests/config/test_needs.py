@@ -61,7 +61,7 @@ def test_options_that_lack_a_need_are_refused_by_name(
     [(), ("parallel=model",), ("kvstore=dist_async", "cluster.workers=1"), ("kvstore=dist_sync", "cluster.workers=1")],
     ids=" ".join,
 )
-def test_one_place_gives_everything(
+def test_one_placement_satisfies_all_needs(
     describe_run: Any, monkeypatch: pytest.MonkeyPatch, overrides: Tuple[str, ...]
 ) -> None:
     description = describe_run(demanding_task(monkeypatch, *NEEDS), *overrides)
@@ -69,11 +69,11 @@ def test_one_place_gives_everything(
 
 
 @pytest.mark.parametrize("overrides", [*DIVIDED.values(), ASYNC, HALF], ids=" ".join)
-def test_a_task_that_needs_nothing_goes_anywhere(describe_run: Any, overrides: Tuple[str, ...]) -> None:
+def test_task_without_needs_accepts_all_placements(describe_run: Any, overrides: Tuple[str, ...]) -> None:
     assert not describe_run(*overrides).task.needs
 
 
-def test_a_need_that_nothing_knows_is_refused(describe_run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unknown_need_is_refused(describe_run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     message = "needs 'whole_batc', which is no known requirement. Did you mean 'whole_batch'"
     with pytest.raises(ConfigError, match=message):
         describe_run(demanding_task(monkeypatch, "whole_batc"))

@@ -12,12 +12,12 @@ TEXTS = ["/a/b", "a b", r"a\b", "a\\", "it's", 'x"y', r"a\'b", r"a\"b", "a,b=c",
 
 
 @pytest.mark.parametrize("text", TEXTS)
-def test_hydra_reads_back_what_was_quoted(text):
+def test_quoted_text_is_read_back_by_hydra(text):
     value = OverridesParser.create().parse_override(f"key={quote(text)}").value()
     assert str(value) == text and isinstance(getattr(value, "text", value), str)
 
 
-def test_the_home_folder_is_meant_by_a_tilde_as_in_a_shell(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tilde_is_the_home_folder_as_in_a_shell(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", "/home/me")
     assert expand_home("dataset.root=~/data") == "dataset.root=/home/me/data"
     assert expand_home("dataset.train=[~/a,b~/c,~/d]") == "dataset.train=[/home/me/a,b~/c,/home/me/d]"

@@ -91,7 +91,7 @@ def test_options_of_a_package_are_found_without_importing_it(install: Callable[.
 
 
 @pytest.mark.slow
-def test_its_classes_have_their_defaults_and_the_current_folder_stays_away(
+def test_plugin_classes_have_defaults_without_the_current_folder(
     install: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     install("one", "model/wide")
@@ -125,7 +125,7 @@ def test_classes_of_a_plugin_are_trusted_in_files(install: Callable[..., Path]) 
     assert not is_trusted("plugged_two.Unlisted")
 
 
-def test_a_name_that_is_taken_is_refused_with_both_packages(install: Callable[..., Path], tmp_path: Path) -> None:
+def test_duplicate_option_name_is_refused_with_both_packages(install: Callable[..., Path], tmp_path: Path) -> None:
     install("one", "model/wide")
     install("two", "model/wide")
     with pytest.raises(ConfigError) as caught:
@@ -183,7 +183,7 @@ def test_help_works_without_a_broken_package(
     assert works.state == "ok" and works.value == "mxtrain-two 1.2: 1 option, classes of plugged_two"
 
 
-def test_the_current_folder_installs_nothing(install: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_current_folder_installs_no_plugins(install: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
     folder = install("one", "model/wide")
     monkeypatch.chdir(folder.parent)
     monkeypatch.syspath_prepend("")
@@ -191,7 +191,7 @@ def test_the_current_folder_installs_nothing(install: Callable[..., Path], monke
     assert find_plugins() == ()
 
 
-def test_of_two_versions_on_the_path_the_first_counts(
+def test_first_of_two_installed_versions_is_used(
     install: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = install("one", "model/wide")

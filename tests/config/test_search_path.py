@@ -31,14 +31,14 @@ def hostile(tmp_path, monkeypatch):
     return tmp_path
 
 
-def test_processes_that_we_start_take_nothing_from_the_current_folder(hostile):
+def test_started_processes_import_no_code_of_the_current_folder(hostile):
     done = subprocess.run([*module_command("mxtrain"), "--version"], capture_output=True, text=True)
     assert (done.returncode, done.stdout[:8]) == (0, "mxtrain "), done.stderr
     assert not (hostile / "executed").exists()
 
 
 @pytest.mark.slow
-def test_the_doctor_takes_nothing_from_the_current_folder(hostile):
+def test_doctor_imports_no_code_of_the_current_folder(hostile):
     """The probe imports MXNet, GluonCV and Horovod, and runs to its end or says what this machine lacks."""
     from mxtrain.runtime.probing import run_probe
 
@@ -80,7 +80,7 @@ def test_a_class_of_the_users_is_found_in_the_current_folder(tmp_path, monkeypat
     assert sys.path[0] == str(tmp_path)
 
 
-def test_the_current_folder_comes_last_for_installed_classes(tmp_path, monkeypatch):
+def test_current_folder_is_last_on_the_path_for_installed_classes(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "path", ["/usr/lib/somewhere"])
     monkeypatch.chdir(tmp_path)
     admit_current_folder("installed.module")

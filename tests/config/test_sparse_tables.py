@@ -26,7 +26,7 @@ from mxtrain.errors import ConfigError
         (("parallel=data", "kvstore=device", "kvstore.compression=2bit", "kvstore.threshold=0.1"), None),
     ],
 )
-def test_size_from_which_tables_are_sparse(describe_run: Any, given: Any, least: Any) -> None:
+def test_smallest_size_of_sparse_tables(describe_run: Any, given: Any, least: Any) -> None:
     description = describe_run(*given, "dataset.batch_size=32")
     assert sparse_from(description) == least
     if least is not None:

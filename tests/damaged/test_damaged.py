@@ -32,7 +32,7 @@ def test_damaged_input(case, tmp_path):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_whole_input(kind, tmp_path):
+def test_undamaged_input_is_accepted(kind, tmp_path):
     assert not KINDS[kind](tmp_path)()
 
 

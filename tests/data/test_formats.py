@@ -43,7 +43,7 @@ def test_split_is_stratified_seeded_and_disjoint():
     assert not np.array_equal(split_indices(label, 0.2, 0.1, seed=1)[1], parts[1])
 
 
-def test_the_remainder_of_a_split_goes_to_the_classes_that_lose_most_by_rounding():
+def test_split_remainder_is_assigned_by_largest_remainder():
     """A quarter of 10, 11 and 14 is 2.5, 2.75 and 3.5: eight in all are nine, and the last class had its share."""
     label = np.repeat(np.arange(3), [10, 11, 14])
     _, val, _ = split_indices(label, 0.25, 0.0, seed=0)
@@ -53,7 +53,7 @@ def test_the_remainder_of_a_split_goes_to_the_classes_that_lose_most_by_rounding
     assert np.bincount(label[val]).tolist() == [2, 2, 2, 2]
 
 
-def test_split_of_small_classes_has_the_right_size_and_leaves_each_something():
+def test_split_of_small_classes_keeps_every_class():
     label = np.repeat(np.arange(30), 5)
     train, val, test = split_indices(label, 0.1, 0.1, seed=0)
     assert (len(train), len(val), len(test)) == (120, 15, 15) and len(set(label[train])) == 30
@@ -188,7 +188,7 @@ def test_cifar_refuses_missing_truncated_and_other_files(tmp_path):
 
 
 @pytest.mark.slow
-def test_opening_imports_nothing_heavy(write_images):
+def test_opening_loads_no_heavy_packages(write_images):
     code = (
         "import sys\n"
         "from mxtrain.vision.classification import cifar, digits, image_folder, image_record, mnist, synthetic\n"
@@ -231,7 +231,7 @@ def test_a_check_of_idx_files_lists_every_label_and_every_file(write_idx, check)
     assert check.census.num_samples == {}
 
 
-def test_a_check_of_idx_files_continues_where_a_checksum_or_a_count_is_wrong(write_idx, check):
+def test_check_of_idx_files_continues_after_wrong_checksum_or_count(write_idx, check):
     root = write_idx(packed=False)
     labels = root / "t10k-labels-idx1-ubyte"
     labels.write_bytes(struct.pack(">2I", 0x801, 19) + labels.read_bytes()[8:-1])

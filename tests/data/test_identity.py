@@ -177,7 +177,7 @@ def test_a_known_fingerprint_is_extended(tmp_path) -> None:
     assert differences(found[0], found[2]) == ["  data: the 5 samples or labels of train differ"]
 
 
-def test_splits_come_and_go() -> None:
+def test_added_and_removed_splits_are_reported() -> None:
     with_split = {"files": {"val": "a"}, "splits": {"val": {"samples": 5, "sha256": "a"}}}
     without = {"files": {}, "splits": {}}
     assert differences(with_split, without) == ["  data: val had 5 samples, now 0"]

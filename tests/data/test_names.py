@@ -35,9 +35,7 @@ from mxtrain.vision.segmentation.segmentation_folder import SegmentationFolder
         (["cat", datetime.date(2020, 1, 1)], "a date"),
     ],
 )
-def test_names_that_were_read_as_something_else_are_refused(
-    dataset: Type[Spec], setting: str, names: Any, kind: str
-) -> None:
+def test_names_parsed_as_other_types_are_refused(dataset: Type[Spec], setting: str, names: Any, kind: str) -> None:
     words = f"one without quotes was read as {kind}. Put quotes around the names as they are written in the data"
     with pytest.raises(pydantic.ValidationError, match=words):
         dataset(**{setting: names})

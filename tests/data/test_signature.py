@@ -26,7 +26,7 @@ SOUND = AudioSignature(((32, 40), ()), class_names=["a", " "], audio=Features(nu
 
 
 @pytest.mark.parametrize("signature", [TEXT, IMAGE, BOXES, SOUND], ids=["text", "image", "boxes", "sound"])
-def test_a_signature_comes_back_from_json(signature: Signature) -> None:
+def test_signature_is_restored_from_json(signature: Signature) -> None:
     values = json.loads(json.dumps(signature.to_json()))
     assert not [*problems_of(values, signature.form), *unknown_keys(values, signature.form)]
     assert type(signature).from_json(values).to_json() == signature.to_json()

@@ -65,7 +65,7 @@ def feed_losses(spec, values, losses, state=None):
     return state, None
 
 
-def test_a_value_that_never_moved_does_not_stop_a_run_whose_loss_falls():
+def test_constant_value_does_not_stop_a_run_with_falling_loss():
     falling = [9.0 - number for number in range(9)]
     assert feed_losses(EarlyStopping(patience=2), [0.0] * 9, falling)[1] is None
     assert feed_losses(EarlyStopping(patience=2, baseline=0.5), [0.0] * 9, falling)[1] is None
@@ -73,24 +73,24 @@ def test_a_value_that_never_moved_does_not_stop_a_run_whose_loss_falls():
     assert feed_losses(EarlyStopping(patience=2), [0.0] * 9, [float("nan")] * 9)[1] == 3
 
 
-def test_a_value_that_has_moved_counts_alone():
+def test_changed_value_decides_without_the_loss():
     falling = [9.0 - number for number in range(9)]
     assert feed_losses(EarlyStopping(patience=2), [0.0, 0.0, 0.1, 0.0, 0.0, 0.0, 0.0], falling)[1] == 5
     assert feed_losses(EarlyStopping(patience=2), [0.5, 0.1, 0.5, 0.5], falling)[1] == 3
 
 
-def test_a_perfect_value_waits_for_no_loss():
+def test_perfect_value_stops_regardless_of_loss():
     assert feed_losses(EarlyStopping(patience=2), [1.0] * 9, [9.0 - number for number in range(9)])[1] == 3
 
 
-def test_an_unmoved_value_continues_after_a_resume():
+def test_constant_value_continues_after_a_resume():
     spec = EarlyStopping(patience=2)
     state, _ = feed_losses(spec, [0.0, 0.0], [9.0, 8.0])
     assert feed_losses(spec, [0.0, 0.0, 0.0], [7.0, 6.0, 5.0], state)[1] is None
     assert feed_losses(spec, [0.0, 0.0], [8.0, 8.0], state)[1] == 2
 
 
-def test_state_continues_where_it_was():
+def test_state_is_resumed():
     spec = EarlyStopping(patience=3)
     state, _ = feed(spec, [0.5, 0.4, 0.4])
     assert feed(spec, [0.4], state=state)[1] == 1

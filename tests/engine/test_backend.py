@@ -22,7 +22,7 @@ def test_all_finite_takes_any_number_of_arrays(count):
         assert not all_finite(arrays)
 
 
-def test_threads_that_ask_for_own_operators_at_once_get_the_same(monkeypatch: Any) -> None:
+def test_threads_share_one_operator_library(monkeypatch: Any) -> None:
     """MXNet loads a library once: a thread that tried it, too, would compute with other operators than the others."""
     asked = []
 

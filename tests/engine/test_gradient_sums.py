@@ -104,7 +104,7 @@ SUMS = {
 @pytest.mark.parametrize("computed", ["neither", "first", "both"])
 @pytest.mark.parametrize("flags", [{}, {"static_alloc": True}, {"static_alloc": True, "static_shape": True}], ids=str)
 @pytest.mark.parametrize("function", SUMS.values(), ids=SUMS)
-def test_gradients_of_graphs_whose_outputs_are_sums_or_inputs(function, flags, computed):
+def test_gradients_of_graphs_with_sums_or_inputs_as_outputs(function, flags, computed):
     """Against a finite difference of the sum of all outputs; x and y are parameters or results of operators."""
     graph = nd.CachedOp(function(mx.sym, mx.sym.var("x"), mx.sym.var("y")), list(flags.items()))
     rng = np.random.RandomState(0)

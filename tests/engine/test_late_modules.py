@@ -24,7 +24,7 @@ def late_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "late_one.ran"
 
 
-def test_a_module_is_executed_at_the_first_look_into_it(late_text: Path) -> None:
+def test_module_is_executed_at_first_attribute_access(late_text: Path) -> None:
     with imported_late(["late_one"]):
         import late_one  # type: ignore[import-not-found]
         import late_one as again  # noqa: F401  # the second import is no use, either
@@ -34,7 +34,7 @@ def test_a_module_is_executed_at_the_first_look_into_it(late_text: Path) -> None
     assert late_one.VALUE == 7 and not late_text.exists(), "once"
 
 
-def test_threads_that_look_into_it_together_wait_until_it_is_executed(tmp_path: Path, monkeypatch: Any) -> None:
+def test_concurrent_threads_wait_for_module_execution(tmp_path: Path, monkeypatch: Any) -> None:
     (tmp_path / "late_two.py").write_text("import time\ntime.sleep(0.2)\nVALUE = 7\n")
     monkeypatch.syspath_prepend(str(tmp_path))
     with imported_late(["late_two"]):
@@ -65,7 +65,7 @@ def test_missing_module_stays_missing() -> None:
 
 
 @pytest.mark.slow
-def test_mxnet_is_imported_without_what_it_hardly_needs_and_finds_it_when_it_does() -> None:
+def test_mxnet_imports_rarely_needed_modules_late() -> None:
     """In a process of its own: here it is imported long since."""
     code = """
 import sys, warnings

@@ -218,7 +218,7 @@ def test_only_inputs_that_max_pooling_reads_are_copied():
     assert [inputs[position] for position in pooled_inputs(graph)] == ["y"]
 
 
-def test_other_pooling_gets_its_input_itself(monkeypatch):
+def test_other_pooling_reads_its_input_directly(monkeypatch):
     """A copy costs time, so nothing is copied for averages, or if nothing is recorded."""
     copies = []
     monkeypatch.setattr(nd, "identity", lambda array: copies.append(array) or array)

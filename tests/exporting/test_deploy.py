@@ -133,7 +133,7 @@ def test_triton_configuration_is_one_of_the_published_schema() -> None:
         parsed("max_batchsize: 1")  # the check can fail
 
 
-def test_triton_batches_only_what_has_a_batch_and_reshapes_single_numbers() -> None:
+def test_triton_batches_only_batched_tensors() -> None:
     lengths = Tensor("input1", "int32", (-1,), True)
     found = parsed(triton.config("m", [Tensor("input0", "int64", (-1, -1), True), lengths], [SCORES]))
     assert [list(one.dims) for one in found.input] == [[-1], [1]]

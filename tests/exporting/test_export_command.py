@@ -54,7 +54,7 @@ def test_settings_without_effect_are_refused_before_the_run_is_opened(
     assert os.listdir(tmp_path) == ["there"]
 
 
-def test_defaults_may_be_typed_where_they_have_an_effect() -> None:
+def test_defaults_are_accepted_if_they_have_an_effect() -> None:
     from mxtrain.workflows.export import read_settings
 
     read_settings({"quantize": "int8", "max_loss": 0.01, "calibration_samples": 200})

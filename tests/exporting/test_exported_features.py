@@ -142,7 +142,7 @@ def test_a_line_has_newer_features_than_the_folder(export: Export, tables: Path)
     assert '"features": {"town": "...", "age": "..."} replaces what user_features.npz says of the user' in said
 
 
-def test_tables_that_predict_would_not_read_are_refused_before_the_export(
+def test_unreadable_tables_are_refused_before_the_export(
     tables: Path,
     folder: Path,
     monkeypatch: pytest.MonkeyPatch,

@@ -208,7 +208,7 @@ def test_sparse_rows_are_predicted_as_by_the_run(
 
 
 @pytest.mark.slow
-def test_a_task_that_predicts_nothing_says_so(export: Export, tmp_path: Path) -> None:
+def test_task_without_file_predictions_is_reported(export: Export, tmp_path: Path) -> None:
     exported = export(*CASES["bert, masked"])
     said = "Runs of masked_language_modeling predict nothing for files. FILE is a .npz or .json file"
     assert said in (exported / "README.md").read_text() and not (exported / "reading").exists()
@@ -275,7 +275,7 @@ def test_wrong_arguments_end_with_a_sentence(
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted(["m", *files])
 
 
-def test_whole_numbers_are_required_for_ids_and_bytes(tmp_path: Path) -> None:
+def test_ids_and_bytes_must_be_integers(tmp_path: Path) -> None:
     specs = [
         {"name": "x", "dtype": "uint8", "shape": ["batch", 2]},
         {"name": "n", "dtype": "int32", "shape": ["batch"]},
@@ -291,7 +291,7 @@ def test_whole_numbers_are_required_for_ids_and_bytes(tmp_path: Path) -> None:
             standalone.checked_inputs(given, specs, "f")  # type: ignore[arg-type]  # as JSON has them
 
 
-def test_help_says_what_is_code_of_the_folder_and_check_ends_with_a_verdict(
+def test_help_names_code_of_the_folder_and_check_prints_a_verdict(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     place = str(served_folders.write_mixing(tmp_path / "m"))

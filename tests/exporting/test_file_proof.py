@@ -264,7 +264,7 @@ def test_only_our_own_readers_read_for_check(reader: str) -> None:
     assert export_folder._own_reader({"reader": "exported_rows"}).predict is exported_rows.predict
 
 
-def test_files_that_predict_reads_otherwise_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_read_differently_by_predict_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder, nothing = unwritten(standalone.read_signature(str(write_pixels(tmp_path / "export")))), SimpleNamespace()
     read: Dict[str, Dict[str, np.ndarray]] = {}
     for name, content in exported_images.examples(folder.signature):
@@ -291,7 +291,7 @@ def test_first_inputs_match_those_of_the_network_itself() -> None:
     assert standalone.first_inputs(SimpleNamespace(predict=lambda *_: []), unwritten({}), b"", "x") == {}
 
 
-def test_whole_recordings_of_a_manifest_are_read_again(tmp_path: Path) -> None:
+def test_complete_recordings_of_a_manifest_are_read_again(tmp_path: Path) -> None:
     reader, signature, source, sampled, entered = speech_case(tmp_path)
     count, error = prove_files(reader, signature, source, sampled, entered)
     assert (count, error) == (1, 0.0)
@@ -396,7 +396,7 @@ class Terminal(io.StringIO):
         return True
 
 
-def test_progress_goes_to_a_terminal_that_gets_no_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_progress_is_shown_only_on_a_terminal_without_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     for stdout, total, expected in ((io.StringIO(), 2, "\r1 of 2 files"), (io.StringIO(), 1, ""), (Terminal(), 2, "")):
         stderr = Terminal()
         monkeypatch.setattr("sys.stdout", stdout)

@@ -317,7 +317,7 @@ def test_arrays_of_the_proof_are_validated_by_all_readers(folder: Path, proof: A
     assert run(["export", "check", str(folder)]) == 2
 
 
-def test_weights_of_the_current_folder_are_not_taken(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_weights_in_the_current_folder_are_not_used(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     external(folder, "model.onnx.data")
     other = folder / "other"
     other.mkdir()
@@ -329,7 +329,7 @@ def test_weights_of_the_current_folder_are_not_taken(folder: Path, monkeypatch: 
     assert check(str(folder)) == {"y": 0}
 
 
-def test_errors_of_a_reader_whose_facts_are_wrong_are_sentences(
+def test_wrong_reader_facts_are_reported_in_one_sentence(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (folder / "signature.json").write_text(json.dumps({"inputs": [TENSOR], "facts": {"columns": 5}}))

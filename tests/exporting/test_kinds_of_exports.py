@@ -21,7 +21,7 @@ def test_folders_without_targets_are_read_by_their_task() -> None:
     assert targets_in({"task": "regression", "targets": []}) == []
 
 
-def test_names_of_a_kind_end_before_the_base_class() -> None:
+def test_names_of_a_kind_exclude_the_base_class() -> None:
     class Dose(option_classes("task")["regression"].takes.targets[0]):  # type: ignore[attr-defined, misc]
         """A kind of a user."""
 

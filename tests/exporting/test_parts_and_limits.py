@@ -156,7 +156,7 @@ def test_tokenizers_are_the_same_as_data_files(kind: str, lowercase: bool) -> No
         "mxtrain.recommendation.exported_users",
     ],
 )
-def test_bundled_modules_import_nothing_of_mxtrain(entry: str) -> None:
+def test_bundled_modules_do_not_import_mxtrain(entry: str) -> None:
     files = bundle.bundled(entry)
     assert f"{entry.rpartition('.')[2]}.py" in files
     for name, content in files.items():

@@ -82,7 +82,7 @@ class Clock:
         self.now_s += seconds
 
 
-def test_networks_take_turns_for_a_second_each(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_networks_are_timed_in_turns_of_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock()
     monkeypatch.setattr(compression, "time", clock)
     monkeypatch.setattr(compression.standalone, "run", clock.run)
@@ -183,7 +183,7 @@ def test_networks_of_one_sample_compute_a_batch_one_by_one(is_open: bool, sizes:
     assert found.asnumpy().tolist() == [[2, 4], [6, 8], [10, 12]] and seen == sizes
 
 
-def test_the_lowest_scores_of_full_detections_may_be_others() -> None:
+def test_lowest_scores_of_full_detections_may_differ() -> None:
     expected = np.float32([[[0, score, 0, 0, 9, 9] for score in (0.9, 0.7, 0.5)]])
     for row, is_compared in enumerate((True, True, False)):
         found = expected.copy()

@@ -187,7 +187,7 @@ def test_bfloat16_rounds_to_even() -> None:
 
 
 @pytest.mark.parametrize("tolerance", [0, -1, 0.2, "1", None, True, float("nan"), [0.01]])
-def test_folder_cannot_allow_itself_any_error(tolerance: Any) -> None:
+def test_folder_cannot_raise_its_own_error_bound(tolerance: Any) -> None:
     with pytest.raises(UnusableFolder, match="tolerance"):
         standalone.tolerance_of({"tolerance": tolerance})
     assert standalone.tolerance_of({}) == standalone.MAX_ERROR
@@ -245,7 +245,7 @@ def test_int8_is_compared_and_proven(trained: Path, tmp_path: Path, capsys: pyte
 
 
 @pytest.mark.slow
-def test_worse_network_is_refused_and_leaves_nothing(
+def test_worse_network_is_refused_without_output(
     trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def break_it(source: Path, target: Path, samples: Any) -> quantize.Way:

@@ -94,13 +94,13 @@ def test_files_of_another_owner_are_not_read(kept, whose):
             own_folder("kind")
 
 
-def test_unwritable_cache_keeps_nothing(folder):
+def test_unwritable_cache_stores_no_entries(folder):
     folder.parent.write_text("a file")
     write_cached("kind", "name", b"content")
     assert read_cached("kind", "name") is None
 
 
-def test_a_library_is_loaded_from_what_was_looked_at(folder):
+def test_library_is_loaded_from_the_checked_file(folder):
     """Its folder may be exchanged between the look and the loading."""
     name = f"operators-0-{native._digest(b'library')}.so"
     path = own_folder() / name
@@ -116,7 +116,7 @@ def test_a_library_is_loaded_from_what_was_looked_at(folder):
 
 
 @pytest.mark.parametrize("damage", ["writable", "stranger"])
-def test_a_library_that_others_could_have_written_is_not_loaded(folder, monkeypatch, damage):
+def test_world_writable_library_is_not_loaded(folder, monkeypatch, damage):
     """Covers a foreign folder in a shared XDG_CACHE_HOME, and a file in it with the right name and hash."""
     if damage == "stranger" and os.geteuid() != 0:
         pytest.skip("only root can act as another user")
@@ -143,7 +143,7 @@ def test_a_library_that_others_could_have_written_is_not_loaded(folder, monkeypa
     assert found.path is None and "cannot be trusted" in found.why and "XDG_CACHE_HOME" in found.why
 
 
-def test_all_caches_are_one_module():
+def test_one_module_finds_the_cache_folder():
     """No other module computes the place of the cache."""
     others = [
         path

@@ -30,7 +30,7 @@ def test_json_is_replaced_and_has_no_infinities(tmp_path):
 
 
 @pytest.mark.slow
-def test_json_is_whole_for_every_reader(tmp_path):
+def test_json_is_replaced_atomically_for_readers(tmp_path):
     path = tmp_path / "status.json"
     write_json_atomic(path, {"n": 0, "text": ""})
 
@@ -47,7 +47,7 @@ def test_json_is_whole_for_every_reader(tmp_path):
     assert os.listdir(tmp_path) == ["status.json"]
 
 
-def test_a_device_is_written_to_and_stays_one(tmp_path, device):
+def test_device_file_is_written_and_not_replaced(tmp_path, device):
     replace_file(device, b"text")
     assert device.is_char_device() and os.listdir(tmp_path) == [device.name]
     link = tmp_path / "link"

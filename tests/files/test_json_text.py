@@ -48,7 +48,7 @@ def test_refused(text: object, message: str) -> None:
 
 
 @pytest.mark.parametrize("number", [str(2**63), "1E999", "1e+999"])
-def test_large_numbers_are_found_anywhere_in_long_texts(number: str) -> None:
+def test_large_numbers_are_found_at_any_position_of_long_texts(number: str) -> None:
     """Long texts are searched in parts of 2**20 characters, and a number may lie in two of them."""
     for start in range(2**20 - len(number) - 1, 2**20 + 1):
         with pytest.raises(JsonTextError, match="beyond the range"):

@@ -122,7 +122,7 @@ def test_special_files_are_not_written(folder, victim, name, kind):
 
 
 @pytest.mark.parametrize("name", NEVER_LINKS)
-def test_a_run_directory_with_links_is_not_taken(folder, victim, name):
+def test_run_directory_with_links_is_refused(folder, victim, name):
     target = victim if "." in name[1:] or name == ".lock" else victim.parent / "elsewhere"
     target.parent.joinpath("elsewhere").mkdir()
     (folder / name).parent.mkdir(exist_ok=True)
@@ -161,7 +161,7 @@ def test_training_in_a_folder_with_links_ends_with_2(folder, victim, capsys, arg
     assert sorted(folder.rglob("*")) == before and not (victim.parent / "config.yaml").exists()
 
 
-def test_a_new_file_takes_the_place_of_a_file_or_link_and_of_nothing_else(folder, victim):
+def test_new_file_replaces_only_files_and_links(folder, victim):
     (folder / "old").write_text("old")
     (folder / "linked").hardlink_to(victim) if hasattr(Path, "hardlink_to") else os.link(victim, folder / "linked")
     for name in ("old", "linked", "new"):

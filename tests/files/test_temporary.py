@@ -27,7 +27,7 @@ def nothing_is_writable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(tempfile, "_get_default_tempdir", refuse)
 
 
-def test_a_read_only_root_is_answered_with_what_to_set(nothing_is_writable: None) -> None:
+def test_read_only_root_names_tmpdir(nothing_is_writable: None) -> None:
     said = "there is no folder for temporary files: /tmp, /var/tmp, /app cannot be written. Set TMPDIR to a writable"
     with pytest.raises(ConfigError, match=f"^{re.escape(said)} folder.$"):
         temporary_place()
@@ -43,7 +43,7 @@ def test_folders_that_are_usually_tried_are_named(monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.slow
-def test_two_workers_are_refused_and_leave_nothing(
+def test_two_workers_are_refused_without_output(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(launch_spec, "SOCKETS", Path("/nowhere"))
@@ -59,7 +59,7 @@ def test_the_folder_is_that_of_the_system(monkeypatch: pytest.MonkeyPatch, tmp_p
 
 
 @pytest.mark.slow
-def test_no_module_takes_the_folder_otherwise() -> None:
+def test_all_modules_use_the_common_temporary_folder() -> None:
     found = set()
     for path in PACKAGE.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):

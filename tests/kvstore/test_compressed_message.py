@@ -59,7 +59,7 @@ class Served:
 @pytest.mark.slow
 @pytest.mark.parametrize("size", [1e-6, 1.0, 1e4])
 @pytest.mark.parametrize("compression", ["fp16", "bf16", "2bit", "topk"])
-def test_compression_loses_nothing_in_either_direction(compression: str, size: float) -> None:
+def test_compression_keeps_lost_parts_as_residuals(compression: str, size: float) -> None:
     served = Served(DistAsync(compression=compression, threshold=size, ratio=0.1), workers=2)
     for number in range(40):
         served.step(number % 3 % 2, size)

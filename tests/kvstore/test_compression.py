@@ -63,7 +63,7 @@ def test_workers_get_the_sum_of_messages_and_keep_residuals(kind, size):
         np.testing.assert_allclose(got + left, wanted, atol=2e-2 if kind in ("fp16", "bf16") else 1e-4)
 
 
-def test_2bit_is_mxnets():
+def test_2bit_equals_mxnet():
     rng, (one, other) = np.random.RandomState(0), workers_of(compressor_of("2bit", threshold=0.5), 2, 123)
     rests = [np.zeros(123, np.float32), np.zeros(123, np.float32)]
     for _ in range(5):
@@ -77,7 +77,7 @@ def test_2bit_is_mxnets():
 
 
 @pytest.mark.parametrize("size", [1, pytest.param(2, marks=pytest.mark.zoo), 3, 4, 8, 100])
-def test_every_word_is_read_rightly(size):
+def test_every_packed_word_is_decoded(size):
     base, digits = 2 * size + 1, digits_per_word(size)
     assert base**digits <= 2**24 < base ** (digits + 1)
     count = base**digits
@@ -152,7 +152,7 @@ def test_bfloat16_follows_gradients_of_any_size(scale):
     np.testing.assert_allclose(found, sum(gradients), atol=0.02 * scale)
 
 
-def test_bfloat16s_scale_comes_back_after_steps_without_any_gradient():
+def test_bfloat16_scale_recovers_after_zero_gradients():
     (worker,) = workers_of(compressor_of("bf16"), 1, 3)
     for _ in range(20):
         exchange([worker], [np.zeros(3, np.float32)])

@@ -20,7 +20,7 @@ def run_workers(count: int, work: Any) -> Any:
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("count", [2, 3])
-def test_gathering_gives_everybody_all_numbers_in_the_order_of_the_ranks(count: int, dtype: str) -> None:
+def test_gather_returns_all_numbers_in_rank_order(count: int, dtype: str) -> None:
     own = [np.random.RandomState(rank).randn(5).astype(dtype) for rank in range(count)]
 
     def work(store: ThreadStore) -> Any:

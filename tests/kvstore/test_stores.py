@@ -73,7 +73,7 @@ class Small(gluon.nn.HybridSequential):
     [Data(devices="cpu:2"), Data(devices="cpu:4"), ModelParallel(stages=2), Hybrid(replicas=2, stages=2)],
     ids=["2 replicas", "4 replicas", "2 stages", "2 replicas of 2 stages"],
 )
-def test_nccl_is_asked_for_what_it_can_do_under_every_placement(placement, nccl_rules, own_cache):
+def test_nccl_calls_are_supported_under_every_placement(placement, nccl_rules, own_cache):
     """Two steps; the sums are those of `local`, to the bit. Stages have devices of their own, and NCCL one set."""
     rng = np.random.RandomState(0)
     batch = Batch((nd.array(rng.randn(8, 4)),), (nd.array(rng.randint(0, 3, 8)),), 8)
@@ -105,7 +105,7 @@ def test_nccl_is_asked_for_what_it_can_do_under_every_placement(placement, nccl_
         (lambda store, a: (store.push([1], [a[1:]]), store.pull([1], [a])), "lies on device 1"),
     ],
 )
-def test_the_rules_of_nccl_refuse_what_mxnet_refuses(ask, said):
+def test_nccl_rules_refuse_the_same_calls_as_mxnet(ask, said):
     arrays = [nd.ones(2, ctx=mx.cpu(device)) for device in range(2)]
     store = NCCLRules()
     store.init([0, 1], [nd.zeros(2), nd.zeros(2)])
@@ -114,7 +114,7 @@ def test_the_rules_of_nccl_refuse_what_mxnet_refuses(ask, said):
         ask(store, arrays)
 
 
-def test_2bit_sends_thresholds_and_keeps_the_rest_for_later():
+def test_2bit_sends_thresholds_and_keeps_residuals():
     store, made = Device(compression="2bit", threshold=0.5).build(), reductions(2, 0)
     left = [[np.zeros(array.shape, np.float32) for array in one.replicas] for one in made]
     for seed in range(4):

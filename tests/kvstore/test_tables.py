@@ -70,7 +70,7 @@ def assert_equal(found: Dict[str, np.ndarray], wanted: Dict[str, np.ndarray]) ->
 
 @pytest.mark.parametrize("lazy", [False, True])
 @pytest.mark.parametrize("kind", ROWWISE, ids=lambda kind: kind.__name__)
-def test_every_optimizer_makes_the_bits_of_a_table_at_the_worker(kind: Any, lazy: bool) -> None:
+def test_every_optimizer_updates_served_tables_bit_for_bit(kind: Any, lazy: bool) -> None:
     """And they are the dense run's where updates are exact: tests/parallel/test_row_tables.py."""
     spec = kind(wd=0.0 if kind is optimizers.GroupAdaGrad else 0.01)
     networks = [build_network(True), build_network(True, remote_rows=True)]
@@ -84,7 +84,7 @@ def test_every_optimizer_makes_the_bits_of_a_table_at_the_worker(kind: Any, lazy
 
 
 @pytest.mark.parametrize("lazy, clip", [(False, None), (True, None), (True, 0.05)])
-def test_rows_that_were_asked_for_long_before_are_brought_up_to_date(lazy: bool, clip: Any) -> None:
+def test_rows_requested_early_are_updated_before_use(lazy: bool, clip: Any) -> None:
     """All batches are looked ahead at before the first step, and each changes rows of the others."""
     spec, servers = optimizers.Adam(wd=0.01), Servers(optimizers.Adam(wd=0.01), 3, lazy)
     step = served_step(servers, spec=spec, lazy=lazy, clip=clip)
@@ -123,7 +123,7 @@ def test_several_workers_make_the_bits_of_workers_with_tables_of_their_own(worke
 
 
 @pytest.mark.slow
-def test_servers_forget_tables_only_when_all_workers_have_done_with_them(monkeypatch: Any) -> None:
+def test_servers_drop_tables_after_all_workers_are_done(monkeypatch: Any) -> None:
     """`verify` trains twice in this way: worker 1 asks for its last gradients late."""
     monkeypatch.setattr("in_threads.PATIENCE_S", 5)
     spec, rendezvous = optimizers.Adam(), Rendezvous(2)
@@ -274,7 +274,7 @@ def test_another_optimizer_than_the_servers_is_refused(monkeypatch: Any) -> None
         (Header(table_wire.WRITE, count=9, version=15), np.zeros(0, "<i4"), "rows up to 24 of an array of 20"),
     ],
 )
-def test_a_server_believes_no_number(header: Header, payload: np.ndarray, said: str) -> None:
+def test_server_validates_all_received_numbers(header: Header, payload: np.ndarray, said: str) -> None:
     spec = optimizers.SGD()
     servers = Servers(spec)
     served_step(servers, spec=spec)
@@ -308,7 +308,7 @@ def test_connections_without_the_token_are_refused(monkeypatch: Any) -> None:
     ends[0]()
 
 
-def test_pieces_of_an_array_go_to_the_servers_that_hold_them() -> None:
+def test_pieces_of_an_array_are_sent_to_their_servers() -> None:
     spec = optimizers.SGD()
     step = served_step(Servers(spec, 3), spec=spec)
     array = step.strategy.values["second.weight"]

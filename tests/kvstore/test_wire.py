@@ -18,7 +18,7 @@ def test_headers_are_exact(lr):
     assert all(type(value) is (float if name == "lr" else int) for name, value in dataclasses.asdict(request).items())
 
 
-def test_a_header_says_nothing_that_it_was_not_given():
+def test_header_fields_default_to_zero():
     assert dataclasses.astuple(Request(UPDATE, 3)) == (UPDATE, 3, 0, 0, 0, 0.0, 0, 0)
     assert dataclasses.astuple(Reply()) == (0, 0, 0, 0, 0, 0, 1.0)
 
@@ -30,7 +30,7 @@ def test_a_header_that_holds_no_such_numbers_is_refused():
         wire.decode(words, Reply)
 
 
-def test_states_come_back_and_damaged_ones_are_refused():
+def test_state_is_unpacked_and_damaged_state_is_refused():
     arrays = {"a": np.arange(6, dtype=np.float32).reshape(2, 3), "b": np.array(7, np.int64), "c": np.zeros((0, 2))}
     blob = wire.pack_state(arrays, {"counts": [1, 2]})
     words = wire.to_words(blob)
@@ -47,7 +47,7 @@ def test_states_come_back_and_damaged_ones_are_refused():
 @pytest.mark.parametrize(
     "body", [b"", b"{}", b"cos\nsystem\n.", b'{"mxtrain": "dist_sync"}', b"[" * 10**5, b"\xff\x00"]
 )
-def test_only_orders_are_orders(body):
+def test_only_known_commands_are_parsed(body):
     assert wire.read_command(body) is None
     assert wire.read_command(wire.write_command(begin=True).encode()).begin
 

@@ -108,14 +108,14 @@ def test_epochs_without_validation_have_one_line(fake_run):
     assert [re.search(r"step=(\d+)", line)[1] for line in lines] == ["10", "20", "30"]
 
 
-def test_lines_in_between_when_an_epoch_takes_long(fake_run):
+def test_long_epoch_has_intermediate_lines(fake_run):
     stream = io.StringIO()
     logger = ConsoleLogger(plain_interval_s=0, stream=stream)
     fake_run.drive(logger, 1, 10)
     assert [line.split()[0] for line in stream.getvalue().splitlines() if "step=" in line] == ["train", "val"]
 
 
-def test_a_glance_at_a_slow_epoch_shows_a_step_and_how_long_it_will_take(fake_run):
+def test_slow_epoch_shows_step_and_remaining_time(fake_run):
     stream = io.StringIO()
     logger = ConsoleLogger(plain_interval_s=0, stream=stream)
     logger.on_start(fake_run.info())
@@ -166,7 +166,7 @@ def test_bar_fits_the_terminal(fake_run, terminal, columns, monkeypatch):
     assert text.rindex("\x1b[?25h") > text.rfind("\x1b[?25l"), "the cursor is back"
 
 
-def test_the_monitored_value_shows_even_where_room_is_short(fake_run, terminal, monkeypatch):
+def test_monitored_value_is_shown_on_a_narrow_terminal(fake_run, terminal, monkeypatch):
     screen = terminal(60)
     monkeypatch.setenv("COLUMNS", "60")
     logger = ConsoleLogger(refresh_s=0, stream=screen.stream)
@@ -220,7 +220,7 @@ ENDED = {
 }
 
 
-def test_commands_are_whole_lines(fake_run, monkeypatch, tmp_path):
+def test_commands_are_printed_on_unbroken_lines(fake_run, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     run_dir = tmp_path / ("a directory's " + "very long name " * 10)
     stream = io.StringIO()
@@ -259,7 +259,7 @@ def test_advice_names_only_possible_commands(ended, config, predicts, purposes):
     assert [purpose for purpose, _ in found] == purposes
 
 
-def test_all_objects_that_load_needs_are_named():
+def test_all_objects_needed_by_load_are_named():
     config = {
         **{group: {"given_as": group} for group in ("model", "dataset")},
         "metric": {"accuracy": {}, "mine": {"given_as": "metric.mine"}},
@@ -274,7 +274,7 @@ def test_all_objects_that_load_needs_are_named():
 
 
 @pytest.mark.parametrize("predicts", [True, False])
-def test_the_end_of_a_run_advises_predict_where_its_task_predicts(fake_run, predicts):
+def test_end_of_a_run_suggests_predict_if_the_task_predicts(fake_run, predicts):
     stream = io.StringIO()
     logger = ConsoleLogger(stream=stream)
     logger.on_start(fake_run.info(predicts=predicts))
@@ -317,7 +317,7 @@ def test_result():
     assert all(value in text for value in ("test/accuracy=0.5000", "train/loss=0.1000", "val/accuracy=0.7500"))
 
 
-def test_lines_and_table_of_a_result_say_the_same():
+def test_lines_and_table_of_a_result_agree():
     result = Result(
         "finished",
         0,
@@ -364,7 +364,7 @@ TYPED = CommandLine(
 )
 
 
-def test_the_configuration_begins_with_what_was_typed_and_hides_defaults():
+def test_configuration_shows_typed_settings_first_and_hides_defaults():
     title, typed, *groups = shown(render_config(DESCRIBED, TYPED, plain=True))
     assert "logger.console.show_config=full" in title
     assert typed.strip() == "overrides 'model.channels=[16,32]' trainer.ema_decay=0.9"
@@ -407,7 +407,7 @@ def test_an_epoch_leaves_a_line_that_fits_the_terminal(fake_run):
     assert not progress.epoch_line("val", 80).plain.endswith("*")
 
 
-def test_the_summary_says_with_which_weights_the_test_split_was_measured():
+def test_summary_names_the_weights_of_the_test_measurement():
     result = Result(
         "finished",
         0,
@@ -433,7 +433,7 @@ def test_the_checkpoint_of_a_long_name_is_on_one_line():
         assert f"checkpoint {path}\n" in console.file.getvalue()
 
 
-def test_the_jobs_of_a_sweep_do_not_repeat_what_to_do_next():
+def test_jobs_of_a_sweep_do_not_repeat_suggestions():
     for job, count in ((None, 3), (0, 0)):
         lines = io.StringIO()
         print_end(RichConsole(file=lines), ENDED["finished"], Path("a"), {}, CommandLine(job=job))
@@ -458,7 +458,7 @@ RUN = (
 
 
 @pytest.mark.slow
-def test_a_reader_that_leaves_does_not_stop_the_run(tmp_path):
+def test_closed_reader_does_not_stop_the_run(tmp_path):
     arguments = [sys.executable, "-c", RUN, os.path.dirname(__file__), str(tmp_path)]
     pipes = dict(stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     process = subprocess.Popen(arguments, **pipes)

@@ -63,7 +63,7 @@ def test_selection_on_the_command_line(tmp_path, override, kinds):
     assert sorted(compose_logger(tmp_path, override)) == kinds
 
 
-def test_describing_imports_nothing_heavy():
+def test_describing_loads_no_heavy_packages():
     code = (
         "import sys, mxtrain.logger.console, mxtrain.logger.csv, mxtrain.logger.jsonl, mxtrain.logger.tensorboard;"
         "import mxtrain.logger.mlflow, mxtrain.logger.wandb;"
@@ -74,7 +74,7 @@ def test_describing_imports_nothing_heavy():
     assert done.stdout.strip() == "[]"
 
 
-def test_a_whole_run_leaves_no_thread_and_no_open_file(callback, fake_run, capsys):
+def test_complete_run_leaves_no_thread_and_no_open_file(callback, fake_run, capsys):
     before = threading.active_count(), len(os.listdir("/proc/self/fd"))
     fake_run.drive(callback, 1, 30)
     assert (threading.active_count(), len(os.listdir("/proc/self/fd"))) == before

@@ -14,7 +14,7 @@ from mxtrain.logger.files import LogFile
 RECORD = logging.LogRecord("mxtrain", logging.INFO, __file__, 1, "a line", None, None)
 
 
-def test_a_log_whose_folder_is_gone_stops_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_log_with_a_removed_folder_does_not_fail(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = tmp_path / "run"
     folder.mkdir()
     log = LogFile(folder / "train.log", delay=True)
@@ -27,7 +27,7 @@ def test_a_log_whose_folder_is_gone_stops_nothing(tmp_path: Path, capsys: pytest
     assert not folder.exists() and capsys.readouterr().err == ""
 
 
-def test_a_log_on_a_full_disk_stops_nothing_and_prints_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+def test_log_on_a_full_disk_fails_silently(capsys: pytest.CaptureFixture[str]) -> None:
     log = LogFile("/dev/full", delay=True)
     log._open = lambda: open("/dev/full", "w")  # type: ignore[method-assign]
     log.emit(RECORD)

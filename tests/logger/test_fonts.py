@@ -75,7 +75,7 @@ def image_of(name):
     return np.asarray(sample_figure.draw_samples(samples, [name, "b"], 1))
 
 
-def test_a_font_of_the_system_draws_what_pillows_cannot(system_fonts, cat_font, tmp_path):
+def test_system_font_draws_characters_missing_in_pillow(system_fonts, cat_font, tmp_path):
     system_fonts(cat_font / "broken.ttf", cat_font / "NotoSansCJK-Cat.ttf")
     assert fonts.font_of("cat") == "" and fonts.font_of(CAT) == str(cat_font / "NotoSansCJK-Cat.ttf")
     assert fonts.drawable(["a", CAT]) == ["a", CAT]

@@ -20,7 +20,7 @@ def read(path):
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
-def test_exactly_the_rows_handed_over(fake_run):
+def test_rows_are_written_unchanged(fake_run):
     fake_run.drive(Jsonl().build(), 1, 30)
     assert read(fake_run.run_dir / "metrics.jsonl") == fake_run.rows(30)
 
@@ -34,7 +34,7 @@ def test_rows_are_readable_at_once(fake_run):
 
 @pytest.mark.parametrize("torn", [b"", b'{"step": 16, "ep', b"\0\0\0\0", b'{"step": 16}', b"12\n"])
 @pytest.mark.parametrize("resumed_step", [0, 5, 10])
-def test_a_resumed_run_drops_what_it_will_write_again(fake_run, torn, resumed_step):
+def test_resumed_run_drops_rows_after_its_step(fake_run, torn, resumed_step):
     fake_run.drive(Jsonl().build(), 1, 15)
     with open(fake_run.run_dir / "metrics.jsonl", "ab") as file:
         file.write(torn)
@@ -58,7 +58,7 @@ def test_strict_json():
     assert encode_row({"loss": 0.1 + 0.2}) == b'{"loss": 0.30000000000000004}\n'
 
 
-def test_rows_that_met_a_full_disk_follow_when_there_is_room(fake_run, file_size_limit):
+def test_rows_refused_by_a_full_disk_are_written_later(fake_run, file_size_limit):
     logger = Jsonl().build()
     path = fake_run.run_dir / "metrics.jsonl"
     fake_run.drive(logger, 1, 5, end=False)

@@ -30,7 +30,7 @@ def test_quick_work_shows_no_progress() -> None:
     assert stream.getvalue() == ""
 
 
-def test_lines_say_how_far_it_is() -> None:
+def test_lines_show_progress() -> None:
     stream = io.StringIO()
     with ProgressDisplay(stream, quiet_s=0.01, plain_interval_s=0.01) as display:
         display.begin("opening", 0)
@@ -55,7 +55,7 @@ def test_display_is_opened_again() -> None:
         SILENT.advance(1)
 
 
-def test_a_bar_is_gone_when_all_is_done() -> None:
+def test_bar_is_erased_at_the_end() -> None:
     stream = Terminal()
     with ProgressDisplay(stream, quiet_s=0.01, refresh_s=0.01) as display:
         display.begin("reading", 10)
@@ -64,7 +64,7 @@ def test_a_bar_is_gone_when_all_is_done() -> None:
     assert stream.getvalue().rstrip().endswith("\x1b[2K")  # the line is erased
 
 
-def test_the_thread_ends_where_the_work_fails() -> None:
+def test_thread_ends_when_the_work_fails() -> None:
     display = ProgressDisplay(io.StringIO(), quiet_s=60)
     try:
         with display:

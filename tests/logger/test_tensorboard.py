@@ -63,7 +63,7 @@ def test_tags_and_cadence(fake_run):
     assert points(events, "train/lr") == [(step, 0.1) for step in range(5, 31, 5)]
 
 
-def test_no_point_stands_twice_after_a_resume(fake_run):
+def test_no_point_is_duplicated_after_a_resume(fake_run):
     for first, last in ((1, 15), (11, 25), (21, 25), (21, 30)):
         fake_run.drive(TensorBoard(histograms=1).build(), first, last)
         newest = max(fake_run.run_dir.glob("events.*"))
@@ -173,7 +173,7 @@ def test_resumable_run_has_no_ending(fake_run):
     assert "_hparams_/session_end_info" not in read(fake_run.run_dir).PluginTagToContent("hparams")
 
 
-def test_disabled_summaries_are_neither_computed_nor_written(fake_run):
+def test_disabled_summaries_are_not_computed(fake_run):
     logger = TensorBoard(images=0, graph=False, hparams=False).build()
     logger.on_start(fake_run.info(graph_nodes=lambda: pytest.fail("traced")))
     fake_run.five_steps(logger, 10)
@@ -229,7 +229,7 @@ def test_the_image_is_stored_as_png(fake_run):
     assert image.size == (event.width, event.height) == draw_samples(shown_samples(), [], 4).size
 
 
-def test_tables_and_texts_of_a_task_stand_in_the_text_tab(fake_run):
+def test_tables_and_texts_of_a_task_are_in_the_text_tab(fake_run):
     cells = ["a | `b`", "__future__", "*x* <b>", "[y](z)", "\\_ &lt;"]
     table = Table("samples", ["text", "a|b"], [*([cell, "x"] for cell in cells), ["e\nf", "y"], ["d", "z"]])
     logger = TensorBoard(max_images=6).build()
@@ -247,7 +247,7 @@ def test_tables_and_texts_of_a_task_stand_in_the_text_tab(fake_run):
     assert said.split() == ["one", "two"]
 
 
-def test_a_sweep_shows_what_is_swept_and_the_validation_first(fake_run):
+def test_sweep_shows_swept_settings_and_validation_first(fake_run):
     logger = TensorBoard(images=0, graph=False).build()
     command = CommandLine(job=0, swept=["optimizer.lr"])
     logger.on_start(fake_run.info(command=command))
@@ -260,7 +260,7 @@ def test_a_sweep_shows_what_is_swept_and_the_validation_first(fake_run):
     assert tags[:3] == ["val/best_accuracy", "val/accuracy", "val/loss"] and "test/accuracy" in tags[3:]
 
 
-def test_hparams_are_what_makes_runs_differ():
+def test_hparams_are_settings_that_differ_between_runs():
     assert select_hparams(CONFIG) == {
         "Learning rate": 0.1,
         "Model": "LeNet",

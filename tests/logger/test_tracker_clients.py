@@ -120,7 +120,7 @@ class Connection(TrackerConnection):
         pass
 
 
-def test_a_library_that_is_missing_is_named_before_the_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_library_is_named_before_connecting(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "wandb", None)  # as if it were not installed
     load = {"do": "load", "sys_path": [], "module": "mxtrain.logger.wandb", "class": "Wandb", "fields": {}}
     assert "wandb" in TrackerSession().answer(load).get("error", "")

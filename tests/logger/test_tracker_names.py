@@ -114,7 +114,7 @@ class Connection(TrackerConnection):
         self.tags += metrics
 
 
-def test_names_are_changed_and_said_once(tmp_path: Any) -> None:
+def test_changed_names_are_reported_once(tmp_path: Any) -> None:
     session, connection, seen = TrackerSession(), Connection(), []
     session._tracker = Mlflow.model_construct(uri="sqlite:///x.db", experiment="e")
     object.__setattr__(session._tracker, "connect", lambda run: seen.append(run.settings) or connection)

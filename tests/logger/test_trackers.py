@@ -147,7 +147,7 @@ class Dropping(HttpTracker):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", [HttpTracker, Dropping])
-def test_points_on_their_way_are_sent_again_only_if_the_service_drops_repeated_ones(fake_run, server, kind):
+def test_unconfirmed_points_are_resent_only_to_services_that_drop_duplicates(fake_run, server, kind):
     tracker = kind(uri=server.uri)
     position = Position(fake_run.run_dir / "tracker-http.json", server.uri, "run7", {"val/loss": 10, "train/loss": 10})
     position.pending = [["train/loss", 0.5, 10, 123]]
@@ -271,7 +271,7 @@ def test_push_sends_a_finished_run_once(fake_run, server, capsys):
 
 
 @pytest.mark.slow
-def test_push_says_what_is_wrong_and_fails_when_the_server_does(fake_run, server, capsys):
+def test_push_reports_wrong_arguments_and_server_failures(fake_run, server, capsys):
     fake_run.drive(JsonlLogger("metrics.jsonl"), 1, 10)
     server.fails = 99
     assert push(fake_run, server) == 1
@@ -290,7 +290,7 @@ def test_push_says_what_is_wrong_and_fails_when_the_server_does(fake_run, server
 
 
 @pytest.mark.slow
-def test_push_from_python_returns_what_was_sent(fake_run, server, capsys, caplog):
+def test_push_from_python_returns_counts_and_destination(fake_run, server, capsys, caplog):
     fake_run.drive(JsonlLogger("metrics.jsonl"), 1, 10)
     words = f"logger.http.uri={server.uri}"
     found = mxtrain.push(fake_run.run_dir, words, tracker="http", config_dir=EXAMPLE / "conf")
@@ -388,7 +388,7 @@ def test_training_continues_while_the_server_hangs_and_push_sends_the_same_point
 
 
 @pytest.mark.parametrize("kind", ["mlflow", "wandb"])
-def test_every_option_names_its_service_and_what_to_install(kind):
+def test_every_option_names_its_service_and_package(kind):
     target = (ROOT / f"conf/logger/{kind}.yaml").read_text().rpartition("_target_: ")[2].strip()
     spec = import_target(target, kind)()
     assert spec.service == kind and kind in spec.shown_destination + spec.install
@@ -432,11 +432,11 @@ def test_starting_over_begins_a_new_run_of_the_service(fake_run, tracker, server
     assert server.points("run1") == server.points("run2") == expected(fake_run, 10)
 
 
-def test_wandb_is_offline_where_it_is_told():
+def test_wandb_mode_offline_is_local():
     assert Wandb(mode="offline").is_local and not Wandb(mode="online").is_local
 
 
-def test_curves_of_rows_have_values_of_whole_epochs_where_those_are_longer(fake_run):
+def test_curves_have_epoch_means_if_epochs_are_longer(fake_run):
     fake_run.drive(JsonlLogger("metrics.jsonl"), 1, 20)
     curves = dict(curves_of(points_rows(fake_run.run_dir / "metrics.jsonl", 20), 4, 10, 18))
     losses = [2.0 / step for step in range(1, 21)]

@@ -139,6 +139,6 @@ def test_a_batch_without_a_character_has_the_loss_of_blanks(dtype: str, digits: 
             np.testing.assert_allclose(gradient[row], p, rtol=1e-4, atol=1e-6)
 
 
-def test_transcripts_of_which_none_fits_have_infinite_losses() -> None:
+def test_unfitting_transcripts_have_infinite_losses() -> None:
     loss, gradient = loss_and_gradient(SCORE[:2], "float32", np.full((2, 3), 1, np.float32), np.array([3, 2]))
     assert np.isinf(loss).all() and not gradient.any()

@@ -88,7 +88,7 @@ def test_a_second_output_must_be_declared(tmp_path) -> None:
 
 @pytest.mark.parametrize("alpha", [0.0, 0.25])
 @pytest.mark.parametrize("kind", [Parts, Weighted, Both])
-def test_losses_around_others_declare_and_return_their_outputs(kind, alpha) -> None:
+def test_wrapping_losses_declare_and_return_inner_outputs(kind, alpha) -> None:
     inner = kind()
     inner.least_weight, inner.must_count = 2.0, True
     declares = LossWeights(inner.__class__ is not Parts, 2.0, getattr(inner, "parts", ()), True)

@@ -242,7 +242,7 @@ def test_verify_and_features(tmp_path) -> None:
 
 
 @pytest.mark.slow
-def test_labels_are_not_looked_at(tmp_path) -> None:
+def test_labels_are_not_used(tmp_path) -> None:
     rng = np.random.default_rng(0)
     x = rng.normal(size=(200, 6)).astype(np.float32)
     y = (x[:, 0] > 0).astype(np.int32) + (x[:, 1] > 0)

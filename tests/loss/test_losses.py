@@ -43,7 +43,7 @@ def test_label_smoothing_is_for_training_only(kind):
     np.testing.assert_allclose(value(spec, LABELS, training=False), value(kind(), LABELS))
 
 
-def test_softmax_cross_entropy_is_gluons():
+def test_softmax_cross_entropy_equals_gluon():
     gluons = gluon.loss.SoftmaxCrossEntropyLoss()(nd.array(SCORES), nd.array(LABELS)).asnumpy()
     np.testing.assert_allclose(value(losses.SoftmaxCrossEntropy(), LABELS), gluons, rtol=1e-6)
 
@@ -147,7 +147,7 @@ def test_tokens_of_translations_are_smoothed_over_the_vocabulary(smoothing):
     np.testing.assert_allclose(spec.build(size, False)(*given)[0].asnumpy(), own.sum(-1), rtol=1e-5)
 
 
-def test_tokens_of_running_text_count_where_there_is_one_to_predict():
+def test_running_text_counts_only_tokens_with_a_target():
     given = [nd.array([[1.0, 2.0, 4.0], [8.0, 0.0, 0.0]]), nd.array([[0, 3, 6], [5, -1, -1]]), nd.ones((2,))]
     loss, weight = text_losses.TokenCrossEntropy().build(7, True)(*given)
     assert loss.asnumpy().tolist() == [7, 8] and weight.asnumpy().tolist() == [3, 1]
@@ -183,7 +183,7 @@ class Mean(gluon.HybridBlock):
         (Plain, {}, lambda: -SCORES[range(6), LABELS.astype(int)]),
     ],
 )
-def test_a_loss_of_ones_own_is_given_class_indices(target, arguments, expected, training):
+def test_own_loss_receives_class_indices(target, arguments, expected, training):
     """Gluon's losses take class indices, too."""
     spec = CustomLoss(target=target, arguments=arguments)
     block = spec.build(4, training)
@@ -244,7 +244,7 @@ class Misshapen(Misspelt):
 
 
 @pytest.mark.parametrize("target, said", [(Misspelt, "has no attribute 'log_sofmax'"), (Unknown, "'alfa'")])
-def test_a_mistake_in_a_loss_of_ones_own_is_reported_with_its_line(target, said):
+def test_error_in_an_own_loss_is_reported_with_its_line(target, said):
     lines, first = inspect.getsourcelines(target.hybrid_forward)
     spec = CustomLoss(target=target)
     with pytest.raises(ConfigError, match=f"fails: AttributeError: .*{said}.* \\({__file__}:{first + 1}\\)\\.$"):

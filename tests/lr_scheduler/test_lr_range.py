@@ -25,7 +25,7 @@ def test_rates_rise_exponentially() -> None:
     np.testing.assert_allclose([lr(step) for step in range(100)], RATES, rtol=1e-12)
 
 
-def test_range_is_where_the_loss_falls() -> None:
+def test_suggested_range_has_falling_loss() -> None:
     """A loss that is flat up to 1e-3, falls until 0.1 and explodes from 1 on."""
     losses = np.interp(np.log10(RATES), [-6, -3, -1, 0, 1], [2.3, 2.3, 0.5, 0.5, 60])
     curve = read_curve(list(RATES), list(losses))
@@ -46,7 +46,7 @@ def test_range_is_where_the_loss_falls() -> None:
         (list(np.linspace(-1, -5, 100)), False, "the loss did not diverge up to 10"),
     ],
 )
-def test_no_range_is_no_silent_choice(losses, diverged, said) -> None:
+def test_missing_range_is_reported(losses, diverged, said) -> None:
     curve = read_curve(list(RATES[: len(losses)]), losses)
     assert curve.diverged is diverged and said in "\n".join(curve.reasons())
 

@@ -86,7 +86,7 @@ def test_schedules_that_cannot_be_scaled_are_refused() -> None:
         rates(Cosine(warmup=200.0, duration=1000.0, unit="steps"), 32)
 
 
-def test_every_optimizer_has_a_rule_but_those_whose_rate_is_another_object() -> None:
+def test_every_optimizer_with_a_plain_rate_has_a_scaling_rule() -> None:
     found = {}
     for path in sorted((CONF / "optimizer").glob("*.yaml")):
         module, _, name = OmegaConf.load(path)["_target_"].rpartition(".")
@@ -123,7 +123,7 @@ def test_the_user_may_choose_the_rule(describe_run: Any) -> None:
 
 
 @pytest.mark.slow
-def test_a_run_trains_with_what_it_says(train_run: Any, tmp_path: Path, caplog: Any) -> None:
+def test_run_trains_with_the_reported_rates(train_run: Any, tmp_path: Path, caplog: Any) -> None:
     """The same bits as with the scaled numbers typed, also after a resume; a group's own rate multiplies as ever."""
     small = (
         "model=mlp",

@@ -31,7 +31,7 @@ def test_multistep():
     assert got[19] == 1.0 and got[20] == pytest.approx(0.1) and got[50] == pytest.approx(0.01)
 
 
-def test_poly_and_cosine_end_where_they_should():
+def test_poly_and_cosine_end_at_their_final_rate():
     poly, cosine = rates(Poly(power=2.0, end_factor=0.1)), rates(Cosine())
     assert poly[0] == 1.0 and poly[50] == pytest.approx(0.1 + 0.9 * 0.25)
     assert cosine[0] == 1.0 and cosine[50] == pytest.approx(0.5)
@@ -58,7 +58,7 @@ def test_a_fall_without_an_end_is_refused():
 
 
 @pytest.mark.parametrize("unit, warmup", [("steps", 40.0), ("epochs", 4.0)])
-def test_inverse_sqrt_is_the_formula_of_the_transformers_paper(unit, warmup):
+def test_inverse_sqrt_equals_the_formula_of_the_transformer_paper(unit, warmup):
     size, steps = 512, 40
     peak = (size * steps) ** -0.5
     published = [size**-0.5 * min(step**-0.5, step * steps**-1.5) for step in range(1, 1001)]
@@ -102,7 +102,7 @@ def test_linear_rises_for_its_share_and_falls_to_the_end():
     ],
     ids=str,
 )
-def test_misfit_of_schedule_and_run_is_one_line(schedule, words):
+def test_schedule_that_does_not_fit_the_run_is_one_line(schedule, words):
     (line,) = schedule.warnings(10, 100)
     assert all(word in line for word in words) and "\n" not in line
 

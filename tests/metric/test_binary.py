@@ -25,11 +25,11 @@ EXPECTED = {
 
 
 @pytest.mark.parametrize("kind", EXPECTED)
-def test_it_is_scikit_learns(kind: Any) -> None:
+def test_metric_equals_scikit_learn(kind: Any) -> None:
     assert kind().of_samples(SCORES, TARGETS) == pytest.approx(EXPECTED[kind], abs=1e-12)
 
 
-def test_log_loss_is_scikit_learns_also_of_certain_predictions() -> None:
+def test_log_loss_of_certain_predictions_equals_scikit_learn() -> None:
     meter = Meter({"log_loss": binary.LogLoss()}, 1, UNWEIGHTED, MeterOutputs(is_binary=True))
     scores, targets = np.append(SCORES, [60.0, -200.0]), np.append(TARGETS, [0.0, 1.0])
     sums = meter(nd.zeros(len(scores)), nd.array(scores).reshape((-1, 1)), nd.array(targets)).asnumpy()
@@ -39,7 +39,7 @@ def test_log_loss_is_scikit_learns_also_of_certain_predictions() -> None:
 
 
 @pytest.mark.parametrize("strategy", ["uniform", "quantile"])
-def test_the_calibration_curve_is_scikit_learns(strategy: Any) -> None:
+def test_calibration_curve_equals_scikit_learn(strategy: Any) -> None:
     score_N = RNG.randn(400) * 2 - 1  # without ties, about which they differ
     probability_N = binary.sigmoid(score_N)
     target_N = (RNG.rand(400) < probability_N**2).astype(float)
@@ -72,7 +72,7 @@ def test_metrics_of_one_class_are_undefined(size: int, target: float) -> None:
         assert np.isnan(metric.of_classes(scores[:, None], targets[:, None])) == (not size)
 
 
-def test_scores_tell_samples_apart_whose_probabilities_are_both_1_in_32_bits() -> None:
+def test_scores_rank_samples_with_probabilities_rounded_to_1() -> None:
     score_N = np.float32([20, 30, 40])
     assert len(set(np.float32(1) / (1 + np.exp(-score_N)))) == 1
     assert binary.RocAuc().of_samples(score_N, np.float32([0, 1, 1])) == 1.0
@@ -92,7 +92,7 @@ def test_scores_of_two_classes_are_one_column() -> None:
 
 
 @pytest.mark.parametrize("k", [0, 1, 2])
-def test_several_classes_of_which_all_samples_have_one_are_not_ranked(k: int) -> None:
+def test_ranking_of_a_single_class_is_undefined(k: int) -> None:
     score_NK, target_NK = RNG.randn(5, 3), np.tile(np.arange(3) == k, (5, 1)).astype(float)
     assert np.isnan(binary.RocAuc().of_classes(score_NK, target_NK))
     if k:

@@ -131,7 +131,7 @@ class Errors(Metric):
 
 
 @pytest.mark.slow
-def test_a_class_of_the_user_says_or_is_given_its_direction(
+def test_user_metric_declares_or_is_given_its_direction(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)

@@ -31,7 +31,7 @@ def measured(metric: PairMetric, store: Store, batches: List[np.ndarray]) -> flo
 
 
 @pytest.mark.parametrize("kind", EXPECTED)
-def test_it_equals_scipys(kind: Any) -> None:
+def test_correlation_equals_scipy(kind: Any) -> None:
     order = RNG.permutation(97)
     assert measured(kind(), Store(), np.array_split(order, 7)) == pytest.approx(EXPECTED[kind], abs=1e-12)
 

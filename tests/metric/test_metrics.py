@@ -66,7 +66,7 @@ def test_direction_is_the_metrics_own():
     assert [meter.direction(name) for name in ("loss", "accuracy", "perplexity")] == ["min", "max", "min"]
 
 
-def test_hidden_tokens_count_alike_in_all_samples():
+def test_hidden_tokens_have_equal_weight_in_all_samples():
     scores = RNG.randn(3, 2, 5).astype("float32")
     labels = np.array(
         [[scores[0, 0].argmax(), -1], [scores[1, 0].argmax(), scores[1, 1].argmin()], [-1, -1]], "float32"

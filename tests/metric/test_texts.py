@@ -76,7 +76,7 @@ ALL = [
 
 @pytest.mark.parametrize("metric", ALL, ids=repr)
 @pytest.mark.parametrize("count", [1, 7, 200])
-def test_it_equals_sacrebleus_corpus_score(metric: TextMetric, count: int) -> None:
+def test_score_equals_sacrebleu_corpus_score(metric: TextMetric, count: int) -> None:
     given = pairs(count, seed=count)
     (found,) = collect([metric], given, range(count))
     assert found == pytest.approx(expected(metric, given), abs=1e-9)
@@ -106,7 +106,7 @@ def test_bleu_of_languages_without_spaces(
     assert collect([Bleu(tokenize="13a")], given, range(2))[0] < found
 
 
-def test_mecab_is_chosen_where_it_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_mecab_is_chosen_if_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: object())
     chosen = {language: Bleu().for_language(language).tokenize for language in ("ja", "ko", "zh", "km", "")}
     assert chosen == {"ja": "ja-mecab", "ko": "ko-mecab", "zh": "zh", "km": "char", "": "13a"}
@@ -164,7 +164,7 @@ def test_bleu_of_short_texts_is_that_of_the_orders_they_have(given: List[Tuple[s
     assert usual.score == pytest.approx(value if len(given[0][0].split()) == 4 else 0.0)
 
 
-def test_parts_meet_bit_for_bit_on_any_worker() -> None:
+def test_merged_parts_are_bit_exact_on_any_worker() -> None:
     given, metrics = pairs(60), [Bleu(), Chrf(word_order=2), Bleu(tokenize="char"), SentenceAccuracy()]
     alone = collect(metrics, given, range(60))
     assert 0 < alone[3] < 1 and alone[3] == np.mean([found == right for found, right in given])
@@ -190,7 +190,7 @@ def test_a_text_is_read_once_for_all_metrics_of_texts() -> None:
     assert len(set(found.values())) == 3
 
 
-def test_signatures_are_sacrebleus() -> None:
+def test_signatures_equal_sacrebleu() -> None:
     version = sacrebleu.__version__
     assert Bleu().for_language("").signature == f"nrefs:1|case:mixed|eff:yes|tok:13a|smooth:exp|version:{version}"
     assert "|tok:auto|" in Bleu().signature and "|tok:zh|" in Bleu().for_language("zh").signature

@@ -52,7 +52,7 @@ from mxtrain.vision.segmentation.metrics import MeanIoU, PixelAccuracy
     ],
     ids=repr,
 )
-def test_sums_over_nothing_are_undefined(metric: Metric) -> None:
+def test_sums_over_no_samples_are_undefined(metric: Metric) -> None:
     with np.errstate(all="raise"):
         assert math.isnan(metric.value(np.zeros(metric.size(2)), 0))
 
@@ -62,7 +62,7 @@ def test_perplexity_beyond_the_largest_float_is_infinite() -> None:
     assert math.isnan(perplexity(math.nan))
 
 
-def test_ranks_of_nothing_are_undefined() -> None:
+def test_ranks_of_no_samples_are_undefined() -> None:
     assert math.isnan(HitRateAmongAll().compute(Ranks()))
 
 

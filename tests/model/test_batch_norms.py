@@ -155,7 +155,7 @@ def test_statistics_of_a_network_of_several_inputs_follow_the_data() -> None:
     assert network.beta.grad_req == "write" and not is_trained(network.beta)
 
 
-def test_norm_whose_arrays_come_with_the_first_batch() -> None:
+def test_norm_with_deferred_shape() -> None:
     norm = nn.BatchNorm(scale=False, center=False)
     norm.initialize()
     let_statistics_move(norm, (4, 5, 5))

@@ -58,7 +58,7 @@ def test_larger_backbones_give_maps_of_the_size_of_any_image(name):
     check_traced(name, aux=True)
 
 
-def test_the_names_are_gluoncvs():
+def test_names_equal_gluoncv():
     GluonCVSegmentation(name="fastscnn").build(3, SIZE)  # silences what GluonCV says when it is imported
     from gluoncv.model_zoo import get_model_list, segbase
 
@@ -108,7 +108,7 @@ def full_size(name, outputs, side):
         if "resnest" not in name
     ],
 )
-def test_values_and_files_are_gluoncvs(name, tmp_path):
+def test_values_and_files_equal_gluoncv(name, tmp_path):
     from mxtrain.engine.backend import nd
 
     side = 64
@@ -187,7 +187,7 @@ def test_one_traced_network_takes_several_sizes(name):
 
 
 @pytest.mark.slow
-def test_gradients_are_gluoncvs(tmp_path):
+def test_gradients_equal_gluoncv(tmp_path):
     from mxtrain.engine.backend import autograd, nd
 
     ours = hybridized("fastscnn")
@@ -221,7 +221,7 @@ def test_heads_learn_ten_times_as_fast_as_in_gluoncvs_recipe():
 @pytest.mark.parametrize(
     "old,new", [((4, 4), (9, 13)), ((1, 1), (5, 3)), ((6, 7), (6, 7)), ((8, 9), (3, 4)), ((2, 3), (1, 1))]
 )
-def test_resizing_is_mxnets(old, new):
+def test_resizing_equals_mxnet(old, new):
     from mxtrain.engine.backend import autograd, nd
     from mxtrain.vision.segmentation.networks import resize_like
 
@@ -294,7 +294,7 @@ def test_options_reach_the_network():
         assert kinds == {gluon.nn.BatchNorm} and 0.7 in momenta
 
 
-def test_a_users_own_network_says_how_many_auxiliary_outputs_it_has():
+def test_own_network_declares_its_number_of_auxiliary_outputs():
     from mxtrain.config.specs import build_spec
     from mxtrain.model.custom import CustomModel
     from mxtrain.vision.classification.lenet import LeNet

@@ -48,14 +48,14 @@ def test_a_wrong_gluoncv_name_names_the_nearest():
         GluonCV(name="ssd_512_resnet50_v1_voc")
 
 
-def test_pretrained_says_what_to_do_instead():
+def test_pretrained_is_refused_with_an_alternative():
     with pytest.raises(pydantic.ValidationError, match="model.weights=PATH"):
         GluonCV(options={"pretrained": True})
     assert GluonCV(options={"pretrained": False}).options == {"pretrained": False}
 
 
 @pytest.mark.slow
-def test_describing_imports_nothing_heavy():
+def test_describing_loads_no_heavy_packages():
     program = (
         "import sys\n"
         "from mxtrain.model import base, mlp, prepare, weights\n"

@@ -18,7 +18,7 @@ def saved(tmp_path):
     return path
 
 
-def test_reads_what_mxnet_wrote(saved):
+def test_mxnet_params_file_is_read(saved):
     arrays = read_params(saved)
     assert list(arrays) == ["a.weight", "arg:b"]
     np.testing.assert_array_equal(arrays["a.weight"], np.arange(12, dtype="float32").reshape(3, 4))

@@ -75,7 +75,7 @@ def test_values_are_the_same_on_every_device_and_for_any_number_of_threads(prepa
     assert same(expected, {name: value.asnumpy() for name, value in nd.load(path).items()})
 
 
-def test_numpy_random_state_is_left_alone(prepare):
+def test_numpy_random_state_is_unchanged(prepare):
     np.random.seed(4)
     expected = np.random.rand()
     np.random.seed(4)
@@ -126,7 +126,7 @@ def test_a_network_that_cannot_take_its_input_names_layer_shape_and_remedy(prepa
     prepare(GluonCV(name="densenet121"), 10, (3, 224, 224))  # the remedy works
 
 
-def test_a_network_that_shrinks_its_input_to_nothing(prepare):
+def test_network_that_shrinks_its_input_to_zero_is_refused(prepare):
     with pytest.raises(ConfigError, match=r"layer 'features.\d+' \((Convolution|Pooling)\) is the first that fails"):
         prepare(GluonCV(name="alexnet"))
 
@@ -208,7 +208,7 @@ def test_a_users_function_that_makes_no_network(function, said):
         CustomModel(target=function).build(10, (1, 8, 8))
 
 
-def test_a_parameter_that_nothing_uses_is_named():
+def test_unused_parameter_is_named():
     network = gluon.nn.HybridSequential()
     network.add(gluon.nn.Dense(3))
     network.unused = gluon.nn.Dense(3)
@@ -218,7 +218,7 @@ def test_a_parameter_that_nothing_uses_is_named():
         infer_shapes(network, (4,))
 
 
-def test_preparing_leaves_no_trace(prepare):
+def test_preparing_changes_no_global_state(prepare):
     network = prepare(LeNet())
     assert "forward" not in vars(network) and all(p._var is None for p in network.collect_params().values())
     network.hybridize()
@@ -252,7 +252,7 @@ def test_frozen_statistics_stay_though_the_layers_before_learn(prepare):
     assert not any(name.startswith("features.1.") for name in changed)
 
 
-def test_statistics_move_where_only_the_weights_are_frozen(prepare):
+def test_statistics_change_if_only_weights_are_frozen(prepare):
     changed = one_step(prepare(LeNet(freeze=["features.1.gamma", "features.1.beta"])))
     assert {"features.1.running_mean", "features.1.running_var"} <= changed
 
@@ -272,7 +272,7 @@ def test_frozen_features_are_the_same_in_training(prepare):
         (LeNet(param_groups=[ParamGroup(pattern="head.*", lr_mult=2.0)]), "model.param_groups"),
     ],
 )
-def test_a_pattern_that_matches_nothing_is_refused(model, key, prepare):
+def test_pattern_without_a_match_is_refused(model, key, prepare):
     with pytest.raises(ConfigError, match=f"{key}: the pattern '(featurs|head).\\*' matches no parameter.*Names are"):
         prepare(model)
 
@@ -313,6 +313,6 @@ def test_multipliers(prepare):
     assert set(found) == set(values(prepare(model)))
 
 
-def test_decay_of_norm_and_bias_can_be_had(prepare):
+def test_weight_decay_of_norm_and_bias_can_be_enabled(prepare):
     model = LeNet(no_decay_norm_and_bias=False)
     assert set(parameter_multipliers(model, prepare(model)).values()) == {(1.0, 1.0)}

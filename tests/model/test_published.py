@@ -52,14 +52,14 @@ def publish(server: FaultyServer, monkeypatch: pytest.MonkeyPatch, content: byte
 
 
 @pytest.mark.slow
-def test_the_table_is_gluoncvs() -> None:
+def test_table_equals_gluoncv() -> None:
     GluonCV().build(3, (3, 64, 64))  # silences what GluonCV says when it is imported
     from gluoncv.model_zoo import model_store
 
     assert published_sha1("gluoncv") == model_store._model_sha1
 
 
-def test_the_table_of_bert_is_gluonnlps() -> None:
+def test_table_of_bert_equals_gluonnlp() -> None:
     found = importlib.util.find_spec("gluonnlp")
     if found is None or found.origin is None:
         pytest.skip("gluonnlp is not installed")

@@ -45,7 +45,7 @@ def test_maps_are_a_quarter_of_the_image(name: str) -> None:
     assert parameters == set(used.parameter_shapes)  # none that nothing reads
 
 
-def test_the_names_are_gluoncvs() -> None:
+def test_names_equal_gluoncv() -> None:
     SimplePose().build(1, SIZE)
     from gluoncv.model_zoo import get_model_list
 
@@ -55,7 +55,7 @@ def test_the_names_are_gluoncvs() -> None:
 
 
 @pytest.mark.slow
-def test_weights_go_both_ways(tmp_path: Path) -> None:
+def test_weights_are_exchanged_with_gluoncv(tmp_path: Path) -> None:
     name = "simple_pose_resnet18_v1b"
     other = gluoncv_network(name, 5)
     other.initialize()
@@ -106,7 +106,7 @@ def test_unknown_gluoncv_names_are_refused(settings: Any, said: str) -> None:
         SimplePose(**settings)
 
 
-def test_options_are_gluoncvs() -> None:
+def test_options_equal_gluoncv() -> None:
     model = SimplePose(options={"num_deconv_layers": 2, "num_deconv_filters": [16, 8], "num_deconv_kernels": [4, 4]})
     network = model.build(3, SIZE)
     network.initialize()
@@ -140,7 +140,7 @@ def test_a_wrong_name_is_refused_before_mxnet_is_imported() -> None:
 
 @pytest.mark.zoo
 @pytest.mark.slow
-def test_it_is_the_same_in_two_stages(describe_run: Any) -> None:
+def test_two_stages_equal_one_device(describe_run: Any) -> None:
     words = (
         "task=pose_estimation",
         "model=simple_pose",

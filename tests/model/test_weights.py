@@ -106,7 +106,7 @@ def test_left_and_unused_are_reported(prepare, tmp_path):
     assert "1 in the file but not in the network, not used: extra.weight" in str(report)
 
 
-def test_any_other_shape_is_refused_and_nothing_is_changed(prepare, tmp_path):
+def test_wrong_shape_is_refused_without_changes(prepare, tmp_path):
     path = str(tmp_path / "net.params")
     prepare(LeNet(channels=[8, 64])).save_parameters(path)
     network = prepare(LeNet(channels=[16, 64]), seed=3)
@@ -116,7 +116,7 @@ def test_any_other_shape_is_refused_and_nothing_is_changed(prepare, tmp_path):
     assert same(values(network), before)
 
 
-def test_a_head_that_also_differs_otherwise_is_refused(prepare, tmp_path):
+def test_head_with_another_input_size_is_refused(prepare, tmp_path):
     path = str(tmp_path / "net.params")
     prepare(MLP(hidden=[16]), 10).save_parameters(path)
     arrays = nd.load(path)

@@ -58,7 +58,7 @@ def test_large_and_small_gradients_are_scaled_to_the_limit(
 
 
 @pytest.mark.parametrize("own", [pytest.param(True, marks=needs_own), False])
-def test_finite_gradients_whose_norm_is_infinite_do_not_become_0(monkeypatch: pytest.MonkeyPatch, own: bool) -> None:
+def test_finite_gradients_with_infinite_norm_do_not_become_0(monkeypatch: pytest.MonkeyPatch, own: bool) -> None:
     if not own:
         monkeypatch.setattr(clipping, "native_operators", lambda: Library(None, "none"))
     gradients = [nd.array([3e38, -3e38, 1.5e38])]
@@ -77,7 +77,7 @@ def test_nan_is_propagated(value: float) -> None:
 
 
 @needs_own
-def test_a_norm_that_was_recorded_stays_and_other_arrays_are_looked_at() -> None:
+def test_norm_of_an_earlier_call_is_not_overwritten() -> None:
     limit, gradients = GradientLimit(1.0), [nd.array([3.0, 4.0])]
     norm, _ = limit(gradients)
     gradients[0][:] = 1.0

@@ -72,7 +72,7 @@ THEIRS = [c for c in ALL if c.mxnet_name not in ("dcasgd", "nadam", "sgld", "gro
 
 
 @pytest.mark.parametrize("kind", THEIRS, ids=lambda c: c.mxnet_name)
-def test_equals_gluons_trainer(kind):
+def test_updates_equal_gluon_trainer(kind):
     """The same updates as gluon.Trainer makes, with weight decay on all parameters."""
     spec = kind(lr=0.05, wd=0.01)
     net = gluon.nn.Dense(3, in_units=4)
@@ -97,7 +97,7 @@ DIVIDED = [c for c in ALL if c.mxnet_name not in ("groupadagrad", "lbsgd")]
 
 
 @pytest.mark.parametrize("kind", DIVIDED, ids=lambda c: c.mxnet_name)
-def test_a_gradient_of_zero_does_no_harm(kind):
+def test_zero_gradient_keeps_weights_finite(kind):
     """A unit that never fires has one; MXNet's own Adamax divides 0 by 0."""
     values = weights()
     one = updater(kind(), values)
@@ -155,7 +155,7 @@ def test_state_of_another_optimizer_is_refused():
         sgd.restore({name: a.asnumpy() for name, a in adam.arrays().items()}, adam.numbers())
 
 
-def test_groupadagrad_says_what_it_cannot_train():
+def test_groupadagrad_names_untrainable_parameters():
     with pytest.raises(ConfigError, match="dense.bias"):
         updater(optimizers.GroupAdaGrad(), weights())
 
@@ -178,7 +178,7 @@ def test_nadam_follows_its_paper_for_every_parameter():
         np.testing.assert_allclose(values[name].asnumpy(), expected[name], rtol=1e-4)
 
 
-def test_arrays_are_updated_together_where_that_is_faster():
+def test_small_arrays_are_updated_together():
     """Small ones alike; each index once, whatever the sizes."""
     sizes = [10, 100_000, 12, 3, 50_000, 1000, 11, 300]
     arrays = [nd.zeros(size) for size in sizes]

@@ -38,7 +38,7 @@ def slowest(times, bounds):
     return max(sum(times[a:b]) for a, b in zip(bounds, bounds[1:]))
 
 
-def test_the_slowest_stage_is_as_fast_as_can_be():
+def test_slowest_stage_is_minimal():
     rng = random.Random(0)
     for _ in range(30):
         times = [rng.uniform(0.5, 3) for _ in range(rng.randint(4, 8))]
@@ -186,7 +186,7 @@ CUTS = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("overrides", CUTS, ids=" ".join)
-def test_the_same_description_is_cut_alike_everywhere(describe_run, monkeypatch, overrides):
+def test_same_description_is_always_cut_alike(describe_run, monkeypatch, overrides):
     """No clock, no cache and no number of threads has a part in it."""
     description = describe_run(*overrides)
     given = description.dataset.infer_signature(description.dataset.open(), description.model)
@@ -210,7 +210,7 @@ def test_the_same_description_is_cut_alike_everywhere(describe_run, monkeypatch,
     assert by_hand.positions == cut.positions and 0 < cut.predicted.bubble < 1
 
 
-def test_costs_follow_what_operators_have_to_do():
+def test_costs_follow_operator_work():
     """Twice the samples, about twice the time; a wide layer before a narrow one; and more backwards than forwards."""
     network = gluon.nn.HybridSequential()
     network.add(gluon.nn.Dense(2048, in_units=2048), gluon.nn.Dense(8, in_units=2048))
@@ -227,7 +227,7 @@ def test_costs_follow_what_operators_have_to_do():
     assert all(piece_costs(piece, shapes, "gpu") < found[1024][0] for piece in graph.cut([candidate]))
 
 
-def test_blocks_that_cannot_be_traced_cost_what_their_parameters_say():
+def test_untraceable_blocks_have_costs_of_their_parameters():
     chain = open_to_cut(imperative_network(), (3, 8, 8), "parallel.stages=2", needs_graph=False)
     shapes = chain.shapes((3, 8, 8), 64)
     costs = [piece_costs(piece, shapes, "cpu") for piece in chain.cut([1, 2, 3, 4, 5])]

@@ -37,7 +37,7 @@ def test_a_fence_of_one_device_leaves_the_other_alone():
 
 
 @pytest.mark.slow
-def test_readers_of_statistics_wait_for_what_writes_gradients_on_their_device():
+def test_readers_of_statistics_wait_for_gradients_of_their_device():
     devices = [mx.cpu(0), mx.cpu(1)]
     statistics = [nd.full((3,), 5, ctx=device) for device in devices for _ in range(2)]
     gradients = [nd.zeros((3,), ctx=device) for device in devices]

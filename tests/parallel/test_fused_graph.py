@@ -120,7 +120,7 @@ def test_hooks_of_a_network_are_called() -> None:
     assert seen == [(8, 3)]
 
 
-def test_sums_of_a_step_stay_what_they_are() -> None:
+def test_sums_of_a_step_are_not_overwritten() -> None:
     """The recorder reads them some steps later."""
     made = build()
     first = made.forward_backward(batch(8, 0))

@@ -67,7 +67,7 @@ def test_layers_that_mxnet_computes_wrongly_are_not_joined(
 
 
 @pytest.mark.zoo
-def test_eval_and_predict_join_and_what_cannot_is_refused(tmp_path: Path) -> None:
+def test_eval_and_predict_fuse_and_refuse_unfusable_networks(tmp_path: Path) -> None:
     def command(*words: str) -> Any:
         return subprocess.run([sys.executable, "-m", "mxtrain", *words], capture_output=True, text=True, cwd=tmp_path)
 

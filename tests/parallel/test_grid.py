@@ -131,7 +131,7 @@ class Told(Store):
 
 
 @pytest.mark.slow
-def test_workers_cut_where_rank_0_does():
+def test_workers_use_the_cut_of_rank_0():
     """Each measures by itself, and buckets of gradients follow from the cut: they would not fit each other."""
     own = build("resnet", ModelParallel(stages=2)).layout.cut_before
     others = [before for before in candidates() if before != own][:2]

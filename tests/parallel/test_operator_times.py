@@ -38,7 +38,7 @@ class Product(gluon.HybridBlock):
         return F.transpose(F.batch_dot(x, weight), axes=(0, 2, 1))
 
 
-def test_an_operator_whose_gradient_is_the_same_operator_counts_for_both():
+def test_operator_used_as_its_own_gradient_counts_twice():
     work = work_by_operator(trace(Product(), (3, 4), batch_size=2, training=True))
     assert set(work) == {"batch_dot", "transpose"}
     assert work["batch_dot"].flops == 2 * (2 * 2 * 3 * 4 * 5)
@@ -88,7 +88,7 @@ def test_times_are_added_up_and_set_against_limits():
     assert update_work("_mxtrain_adamw", 3).moved == 84
 
 
-def test_the_table_says_which_limit_a_share_is_of_and_how_one_can_be_above_it():
+def test_table_names_the_limit_of_a_share_and_explains_excess():
     def shown(moved):
         ran = [Operation("cpu(0)", "dot", 0.0, 0.1), Operation("cpu(0)", "relu", 0.1, 0.2)]
         works = [{"dot": Work(5e8, 1e6), "relu": Work(0, moved)}]

@@ -26,7 +26,7 @@ class WeightedSquares(gluon.HybridBlock):
         return weight * F.square(output.reshape((-1,)) - target), weight
 
 
-def test_it_imports_nothing_that_trains() -> None:
+def test_reference_imports_no_training_code() -> None:
     """No strategy, executor, store or training step; `Strategy` is the protocol."""
     tree = ast.parse(inspect.getsource(module))
     used = {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.module}
@@ -67,7 +67,7 @@ def test_weighted_mean_and_momentum_as_in_numpy(dtype: str, tolerance: float, cl
         ("global", [[[0, 1, 2, 8, 9, 10], [3, 4, 5, 11, 12], [6, 7, 13, 14]]]),
     ],
 )
-def test_batch_norms_see_what_they_see_in_the_placement(batch_norm: str, wanted: List[List[List[int]]]) -> None:
+def test_batch_norms_have_the_samples_of_the_placement(batch_norm: str, wanted: List[List[List[int]]]) -> None:
     """15 samples of 2 workers x 3 parts x 2 replicas: the workers have 8 and 7, in parts of 3, 3, 2 and 3, 2, 2."""
     found = BatchDivision(2, 3, 2, 1, batch_norm).copies(15)
     assert [[[r for rows in shards for r in range(*rows)] for shards in passes] for passes in found] == wanted
@@ -80,7 +80,7 @@ def test_batch_norms_see_what_they_see_in_the_placement(batch_norm: str, wanted:
         ("global", [[[0, 1, 2, 3, 4, 5, 6]]]),
     ],
 )
-def test_microbatches_of_the_same_number_go_together(batch_norm: str, wanted: List[List[List[int]]]) -> None:
+def test_equally_numbered_microbatches_share_batch_norms(batch_norm: str, wanted: List[List[List[int]]]) -> None:
     found = BatchDivision(1, 1, 2, 2, batch_norm).copies(7)
     assert [[[r for rows in shards for r in range(*rows)] for shards in passes] for passes in found] == wanted
 
@@ -151,7 +151,7 @@ class Skipping(gluon.HybridBlock):
 
 
 @pytest.mark.parametrize("cut_before", [["second"], ["last"], ["second", "norm", "last"]])
-def test_a_network_in_pieces_is_the_whole_one(cut_before: List[str]) -> None:
+def test_network_in_pieces_equals_the_whole_network(cut_before: List[str]) -> None:
     rng = np.random.RandomState(0)
     whole, cut = Skipping(), Skipping()
     for network in (whole, cut):

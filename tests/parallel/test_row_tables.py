@@ -116,7 +116,7 @@ def test_one_pass_of_sgd_gives_the_bits_of_an_update_of_copies(
         np.testing.assert_array_equal(own[name], array, err_msg=name)
 
 
-def test_lazy_updates_move_touched_rows_as_if_the_table_held_no_others() -> None:
+def test_lazy_updates_change_only_touched_rows() -> None:
     """Adam: against NumPy, row by row; untouched rows and their moments stay."""
     step = build_step(optimizers.Adam(wd=0.01), lazy=True)
     weight, mean, variance = (
@@ -152,7 +152,7 @@ def test_lazy_updates_move_touched_rows_as_if_the_table_held_no_others() -> None
     ],
     ids=["accumulation", "replicas", "both", "hybrid"],
 )
-def test_placements_train_what_one_device_trains(placement: Any, parts: int, clip: Any, lazy: bool) -> None:
+def test_placements_equal_one_device(placement: Any, parts: int, clip: Any, lazy: bool) -> None:
     """In float64; the reference is dense where updates are exact."""
     spec = optimizers.Adam(wd=0.01)
     sizes = (8, 8, 4, 8)
@@ -170,7 +170,7 @@ def test_placements_train_what_one_device_trains(placement: Any, parts: int, cli
 
 
 @pytest.mark.parametrize("lazy", [False, True])
-def test_workers_train_what_one_worker_trains(lazy: bool) -> None:
+def test_workers_equal_one_worker(lazy: bool) -> None:
     """Each reads rows that the other does not; the second has no sample of the third batch, and both end with the same
     bits. The sum of two has no order, so these are those of one worker with two replicas."""
     rendezvous, sizes = Rendezvous(2), (8, 5, 1, 8)
@@ -255,7 +255,7 @@ def test_a_sample_that_is_predicted_may_have_more_ids_than_one_that_is_trained_o
     np.testing.assert_array_equal(strategy.predict([id_BC])[0].asnumpy(), dense(id_BC).asnumpy())
 
 
-def test_looking_ahead_changes_nothing() -> None:
+def test_looking_ahead_keeps_results() -> None:
     one, other = (build_step(optimizers.Adam()) for _ in range(2))
     for number in (1, 2):
         one(batch(number), 0.1, number)
@@ -286,7 +286,7 @@ def test_an_id_without_a_row_is_refused_before_it_is_written_to(id_: int) -> Non
         step(given, 0.1, 1)
 
 
-def test_a_batch_that_is_too_large_says_what_to_type() -> None:
+def test_too_large_batch_names_the_setting() -> None:
     step = build_step(optimizers.Adam(), batch_size=1)
     with pytest.raises(DataError, match="distinct ids.*room for 3.*trainer.sparse_grad=false"):
         step(batch(1), 0.1, 1)
@@ -338,7 +338,7 @@ def test_ids_may_be_moved_about() -> None:
     "least_size, num_samples, is_sparse",
     [(ROWS * 7, 0, True), (ROWS * 7 + 1, 0, False), (1, 1, True), (1, 2, False)],
 )
-def test_tables_are_sparse_where_they_are_large_beside_a_batch(
+def test_tables_much_larger_than_a_batch_are_sparse(
     least_size: int, num_samples: int, is_sparse: bool, monkeypatch: Any
 ) -> None:
     """Tables of the same ids count together: none is sparse without the others."""
@@ -356,7 +356,7 @@ def test_a_worker_without_samples_takes_part() -> None:
 
 
 @pytest.mark.parametrize("lazy", [False, True])
-def test_steps_leave_nothing_behind(lazy: bool) -> None:
+def test_steps_keep_no_state_of_copies(lazy: bool) -> None:
     """Copies and views of rows are others in each step: an update that is kept for the next one is of whole arrays."""
     step = build_step(optimizers.SGD(momentum=0.9), lazy=lazy)
     kept = []

@@ -7,7 +7,7 @@ from mxtrain.parallel.schedule import BACKWARD, FORWARD, held, stage_order, time
 
 @pytest.mark.parametrize("schedule", ["gpipe", "1f1b"])
 @pytest.mark.parametrize("stages, microbatches", [(1, 1), (2, 1), (2, 8), (4, 3), (4, 16)])
-def test_everything_is_done_once_and_after_what_it_needs(schedule, stages, microbatches):
+def test_every_action_runs_once_after_its_dependencies(schedule, stages, microbatches):
     table = timetable(schedule, microbatches, [1.0] * stages, [2.0] * stages)
     done = set()
     for action in table.actions:
@@ -21,7 +21,7 @@ def test_everything_is_done_once_and_after_what_it_needs(schedule, stages, micro
 
 
 @pytest.mark.parametrize("schedule", ["gpipe", "1f1b"])
-def test_the_bubble_is_that_of_the_papers(schedule):
+def test_bubble_equals_published_formula(schedule):
     """(p - 1) / (m + p - 1) for p equal stages and m microbatches."""
     for stages, microbatches in ((2, 8), (4, 16), (3, 3)):
         table = timetable(schedule, microbatches, [1.0] * stages, [2.0] * stages)
@@ -34,7 +34,7 @@ def test_1f1b_holds_as_many_microbatches_as_stages_follow():
     assert [held("1f1b", stage, 4, 2) for stage in range(4)] == [2, 2, 2, 1]
 
 
-def test_backwards_come_in_the_order_of_microbatches():
+def test_backward_passes_follow_microbatch_order():
     """Gradients are thereby added in the order of one device."""
     for schedule in ("gpipe", "1f1b"):
         for stage in range(3):

@@ -43,7 +43,7 @@ def build(placement):
 
 
 @pytest.mark.slow
-def test_two_stages_compute_what_one_device_computes(tmp_path, monkeypatch):
+def test_two_stages_equal_one_device(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     rng = np.random.RandomState(0)
     labels = nd.array(rng.randint(0, 5, (4, 64, 64)))
@@ -77,7 +77,7 @@ def test_large_networks_can_be_cut(name):
 
 @pytest.mark.zoo
 @pytest.mark.slow
-def test_hybrid_trains_as_one_device_does():
+def test_hybrid_equals_one_device():
     done = running.verify(
         "task=segmentation",
         "model=gluoncv_segmentation",

@@ -37,7 +37,7 @@ def gradients(made):
 
 
 @pytest.mark.parametrize("size, parts, sizes", [(8, 3, [3, 3, 2]), (2, 5, [1, 1]), (7, 1, [7]), (6, 3, [2, 2, 2])])
-def test_split_loses_nothing(size, parts, sizes):
+def test_split_keeps_all_samples(size, parts, sizes):
     one = batch(size)
     got = list(split(one, parts))
     assert [part.size for part in got] == sizes
@@ -91,7 +91,7 @@ def test_bias_of_a_frozen_dense_layer_still_learns():
         np.testing.assert_allclose(gradient, by_name[name], rtol=1e-5, atol=1e-8)
 
 
-def test_clipping_by_global_norm_equals_gluons():
+def test_clipping_by_global_norm_equals_gluon():
     arrays = [
         np.random.RandomState(i).randn(*shape).astype("float32") for i, shape in enumerate([(3, 4), (5,), (2, 2, 2)])
     ]
@@ -133,7 +133,7 @@ def test_devices_that_do_not_fit_are_refused(devices):
     [Single(), Data(devices="cpu:2"), Pipeline(devices="cpu:2", microbatches=4)],
     ids=["single", "data", "pipeline"],
 )
-def test_moving_statistics_are_ready_for_whoever_reads_them_next(placement, tmp_path, monkeypatch):
+def test_moving_statistics_are_written_before_the_next_read(placement, tmp_path, monkeypatch):
     """With MXNet's static_shape alone they are not: its engine doesn't know that a backward pass writes them."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     net = gluon.nn.HybridSequential()

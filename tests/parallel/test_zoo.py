@@ -57,7 +57,7 @@ def build(name, size, placement):
     rest_in_zoo(FAMILIES, ("resnet18_v1", 64), ("mobilenetv2_0.25", 64), ("googlenet", 224), ("resnest14", 64)),
     ids=[name for name, _ in FAMILIES],
 )
-def test_two_stages_compute_what_one_device_computes(name, size, tmp_path, monkeypatch):
+def test_two_stages_equal_one_device(name, size, tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     rng = np.random.RandomState(0)
     batch = Batch((nd.array(rng.randn(2, 3, size, size)),), (nd.array(rng.randint(0, 5, 2)),), 2)

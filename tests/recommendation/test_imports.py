@@ -37,7 +37,7 @@ def test_bundled_files() -> None:
     assert {"sys", "re", "enum.IntEnum"} & set(names)
 
 
-def test_two_names_of_each_file_are_held_out_as_the_seed_says(few_files: List[str]) -> None:
+def test_two_names_of_each_file_are_held_out_by_the_seed(few_files: List[str]) -> None:
     def held_out(seed: int) -> np.ndarray:
         splits = _WithOneMore(sampled_negatives=1, split_seed=seed).open()
         val, test = splits.val, splits.test

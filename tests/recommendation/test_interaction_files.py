@@ -268,14 +268,14 @@ def test_negatives_are_limited_by_the_items_that_a_user_lacks(tmp_path: Path, ca
     assert all(sorted({*items, *range(user, user + 4)}) == list(range(6)) for user, items in zip(user_B, item_BC))
 
 
-def test_a_user_who_has_all_items_is_refused(tmp_path: Path) -> None:
+def test_user_with_all_items_is_refused(tmp_path: Path) -> None:
     (tmp_path / "x.csv").write_text("user,item\n" + "".join(f"7,{item}\n" for item in range(4)))
     with pytest.raises(DataError, match="user 7 has all 4 items, so there is none to compare"):
         InteractionTable(path=str(tmp_path / "x.csv")).open()
 
 
 @pytest.mark.parametrize("form", ["csv", "bare.csv", "ratings.dat"])
-def test_a_second_start_reads_no_text(tmp_path: Path, form: str, monkeypatch: Any) -> None:
+def test_second_start_uses_prepared_data(tmp_path: Path, form: str, monkeypatch: Any) -> None:
     """Other settings or another file are read from the text again."""
     path = tmp_path / (form if form == "ratings.dat" else f"x.{form}")
     if form == "ratings.dat":

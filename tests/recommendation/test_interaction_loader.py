@@ -44,7 +44,7 @@ def batches(
     return list(loader.epoch(epoch))
 
 
-def test_a_training_sample_is_a_user_its_item_and_items_he_lacks(splits: List[Interactions]) -> None:
+def test_training_sample_has_user_item_and_negatives(splits: List[Interactions]) -> None:
     source, seen = splits[0], set()
     for batch in batches(source, train=True):
         user_B, input_BC, item_BH, length_B = (array.asnumpy() for array in batch.inputs)
@@ -124,7 +124,7 @@ def test_ratings_have_one_candidate(splits: List[Interactions]) -> None:
         assert batch.targets[0].asnumpy().tolist() == source.rating_N[batch.index_B].tolist()
 
 
-def test_to_predict_all_that_a_user_has_is_known(splits: List[Interactions]) -> None:
+def test_predictions_use_all_items_of_a_user(splits: List[Interactions]) -> None:
     source = splits[0].for_users(np.array([2, 8], np.int32))
     (batch,) = batches(source)
     assert batch.targets[0].asnumpy().tolist() == [[NO_ITEM], [NO_ITEM]] and (batch.inputs[1].asnumpy() == 0).all()

@@ -97,6 +97,6 @@ def test_ties_and_scores_that_are_no_numbers_are_not_in_favour_of_the_item() -> 
     assert ranks_in(scores, np.zeros(5, int)).tolist() == [1, 0, 2, 1, 2]
 
 
-def test_signatures_never_mix_up_what_items_are_compared_with() -> None:
+def test_signatures_name_the_compared_items() -> None:
     assert HitRateAmongAll(k=5).signature == "k=5,among=all_unseen_items,ties=worst"
     assert NDCGAmongSampled().signature == "k=10,among=sampled_unseen_items,ties=worst"

@@ -125,7 +125,7 @@ def test_means_of_ratings_are_damped_as_a_loop_damps_them(table: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("model", ["fism", "matrix_factorization", "neumf"])
-def test_it_learns_what_users_have_in_common(train_run: Any, table: Path, model: str) -> None:
+def test_model_learns_common_items_of_users(train_run: Any, table: Path, model: str) -> None:
     _, result = train_run(*words_of(table), f"model={model}", "model.units=8")
     assert result.metrics["test/hr_at_k_sampled"] > 0.9 and result.metrics["test/ndcg_at_k"] > 0.4
 
@@ -320,9 +320,7 @@ def test_ratings_are_predicted(train_run: Any, table: Path, tmp_path: Path, caps
 
 
 @pytest.mark.slow
-def test_the_table_for_tensorboard_says_what_users_have_and_what_comes_first(
-    train_run: Any, table: Path, splits: Any
-) -> None:
+def test_table_for_tensorboard_has_known_and_highest_ranked_items(train_run: Any, table: Path, splits: Any) -> None:
     made, _ = train_run(*words_of(table))
     samples = made.runner._data.samples
     (shown,) = samples.artifacts(made.runner._evaluator)

@@ -96,7 +96,7 @@ MODELS = {
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_scores_are_what_their_papers_say(name: str) -> None:
+def test_scores_equal_published_formulas(name: str) -> None:
     model, formula = MODELS[name]
     network, values = prepared(model)
     expected = [[formula(values, USER[b], ITEM[b, c], PAST[b]) for c in range(CANDIDATES)] for b in range(BATCH)]
@@ -130,7 +130,7 @@ def test_networks_for_features_score_the_rows_of_user_and_item(model: Model) -> 
 
 
 @pytest.mark.parametrize("model", [FactorizationMachine(units=3), DeepFM(units=2), WideDeep(units=2)])
-def test_further_features_stand_beside_user_and_item_in_each_row(model: Model) -> None:
+def test_further_features_are_in_each_row_with_user_and_item(model: Model) -> None:
     """A user has one further category and a number, an item two and one; candidate by candidate; nothing but a look-up
     is done with ids, so the tables can be sparse."""
     fields = RecommenderFields((USERS, 3), (ITEMS, 4, 2), 1, 1)

@@ -54,7 +54,7 @@ def batches(dataset: InteractionTable, source: Any, signature: Signature, train:
 
 
 @pytest.mark.parametrize("train", [True, False])
-def test_a_network_reads_what_the_files_say_of_user_and_candidates(settings: Dict[str, Any], train: bool) -> None:
+def test_network_reads_features_of_user_and_candidates(settings: Dict[str, Any], train: bool) -> None:
     """Cell by cell: ids of the joined table and numbers; a user without a row has nothing but himself."""
     from zlib import crc32
 
@@ -160,7 +160,7 @@ def with_ids(tmp_path: Path, settings: Dict[str, Any], write: Any, own: Any) -> 
 
 
 @pytest.mark.parametrize("write, own", [("{}.0", "{}"), ("{}", "{}.0"), ("{}", "{}"), ("u{}", "u{}")])
-def test_ids_join_as_whole_numbers(tmp_path: Path, settings: Any, write: str, own: str, caplog: Any) -> None:
+def test_ids_join_as_integers(tmp_path: Path, settings: Any, write: str, own: str, caplog: Any) -> None:
     dataset = with_ids(tmp_path, settings, write.format, own.format)
     with caplog.at_level("INFO"):
         signature = dataset.infer_signature(dataset.open(), DeepFM())
@@ -174,7 +174,7 @@ def test_ids_join_as_whole_numbers(tmp_path: Path, settings: Any, write: str, ow
 
 
 @pytest.mark.parametrize("own", ["user {}", "x{}.0", "{}.5"])
-def test_ids_of_which_none_joins_are_refused(tmp_path: Path, settings: Any, own: str, check: Any) -> None:
+def test_ids_without_a_match_are_refused(tmp_path: Path, settings: Any, own: str, check: Any) -> None:
     dataset = with_ids(tmp_path, settings, "{}".format, own.format)
     words = "users.csv: none of 8 users has a row in it. Ids of users are like '0'; its 'user'"
     with pytest.raises(DataError, match=words):
@@ -227,7 +227,7 @@ def tastes(tmp_path: Path) -> Any:
         pytest.param("deepfm", 0.85, 0.9, marks=pytest.mark.zoo),
     ],
 )
-def test_features_tell_what_ids_do_not_and_predictions_use_them(
+def test_features_improve_on_ids_and_are_used_by_predictions(
     train_run: Any, tastes: Any, tmp_path: Path, model: str, hit_rate: float, share: float, capsys: Any
 ) -> None:
     """A draw has a third of them among the first ten, and a quarter of all items are of a user's taste. A factorization

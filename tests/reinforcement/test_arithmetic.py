@@ -198,6 +198,6 @@ def test_choices_have_the_probabilities_of_the_policy() -> None:
     np.testing.assert_allclose(drawn.std(axis=0), np.exp([0.2, -0.7]), rtol=0.03)
 
 
-def test_the_order_of_facts_stays_what_it_is() -> None:
+def test_order_of_facts_is_stable() -> None:
     """A roll-out of one version is learned from by the next."""
     assert FACTS == ("log_probability", "advantage", "value_target", "value", "return", "length", "ended")

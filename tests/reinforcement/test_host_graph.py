@@ -82,7 +82,7 @@ def test_extremes_match_those_of_the_network() -> None:
         np.testing.assert_allclose(found(observation), wanted, rtol=1e-5, atol=1e-6 * np.abs(wanted).max())
 
 
-def test_it_computes_with_the_parameters_that_it_was_given() -> None:
+def test_host_network_keeps_its_parameters_until_set() -> None:
     network = drawn(nn.Dense(2, in_units=3), (3,))
     found, data = on_host(network), np.ones((1, 3), np.float32)
     assert found is not None

@@ -72,12 +72,12 @@ def test_numbers_that_are_no_images(space: Box) -> None:
 
 
 @pytest.mark.parametrize("shape", [(84, 84, 84), (64, 84, 84), (84, 84, 40), (4, 84, 84, 84)])
-def test_unknown_channels_are_refused_with_what_to_type(shape: Any) -> None:
+def test_unknown_channels_are_refused_with_the_setting(shape: Any) -> None:
     with pytest.raises(DataError, match=r"dataset.id=E-v0: .* Type dataset.channels=first or dataset.channels=last"):
         find_images(box(*shape), "auto", "E-v0")
 
 
-def test_channels_of_what_is_no_image_are_refused() -> None:
+def test_channels_of_vector_observations_are_refused() -> None:
     with pytest.raises(DataError, match="Type dataset.channels=auto"):
         find_images(box(128), "first", "E-v0")
 
@@ -140,7 +140,7 @@ def opened(space: Any, **settings: Any) -> Any:
     return splits.shape, dataset.remark(None, splits)  # type: ignore[arg-type]  # it does not look at it
 
 
-def test_remarks_say_how_observations_enter() -> None:
+def test_remarks_describe_observations() -> None:
     assert opened(box(210, 160, 3)) == ((3, 210, 160), "")
     assert opened(box(128)) == ((128,), "") and opened(Discrete(5)) == ((5,), "")
     assert opened(MultiBinary(4)) == ((4,), "")

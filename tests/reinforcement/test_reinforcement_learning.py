@@ -214,7 +214,7 @@ def test_wrong_settings_are_refused(words: str, said: str, tmp_path: Path, monke
 
 
 @pytest.mark.slow
-def test_a_loss_says_how_often_a_roll_out_is_learned_from(describe_run: Any) -> None:
+def test_loss_sets_the_passes_over_a_rollout(describe_run: Any) -> None:
     for loss, passes in (("ppo", 10), ("a2c", 1)):
         assert describe_run(RL, f"loss={loss}").dataset.passes == passes
     assert describe_run(RL, "dataset.passes=3").dataset.passes == 3
@@ -260,7 +260,7 @@ def test_a_policy_learns_from_images(train_run: Any, pointing: str) -> None:
 
 
 @pytest.mark.slow
-def test_an_agent_acts_on_the_host_as_the_network_does_on_its_device(train_run: Any) -> None:
+def test_actions_on_the_host_equal_actions_on_the_device(train_run: Any) -> None:
     """With the weights as they are, also behind steps that changed them; one of images asks the device."""
     made, _ = train_run(*SMALL, "model.normalize_observations=true")
     strategy = made.runner._step.strategy

@@ -67,7 +67,7 @@ def fact(rows: np.ndarray, name: str) -> np.ndarray:
     return rows[..., FACTS.index(name)]
 
 
-def test_facts_are_what_an_environment_gives_for_these_actions() -> None:
+def test_facts_equal_the_environment() -> None:
     settings = Gymnasium(
         **{**SMALL, "rollout_steps": 60, "batch_size": 240}, gamma=0.9, gae_lambda=1.0, normalize_advantages=False
     )
@@ -125,7 +125,7 @@ def batches(loader: RolloutLoader, epoch: int = 0, start: int = 0, count: int = 
     return found
 
 
-def test_a_pass_goes_through_each_step_once_in_another_order_each_time() -> None:
+def test_each_pass_visits_all_steps_in_another_order() -> None:
     loader = loader_of(Gymnasium(**SMALL))
     found = batches(loader)
     assert len(found) == len(loader) == 3 * 2 * 3 and loader.num_samples == 8 * 18
@@ -135,7 +135,7 @@ def test_a_pass_goes_through_each_step_once_in_another_order_each_time() -> None
     assert passes[0].tolist() != passes[1].tolist()
 
 
-def test_roll_outs_do_not_depend_on_who_plays_which_environment() -> None:
+def test_rollouts_do_not_depend_on_the_assignment_of_environments() -> None:
     settings = Gymnasium(**SMALL, normalize_advantages=False)
     whole = batches(loader_of(settings), count=8)
     parts = [batches(loader_of(settings, World(rank, 3)), count=8) for rank in range(3)]
@@ -190,7 +190,7 @@ def test_a_state_of_other_environments_is_refused() -> None:
         )
 
 
-def test_workers_that_come_or_go_make_all_environments_start_again() -> None:
+def test_changed_number_of_workers_restarts_all_environments() -> None:
     loader = loader_of(Gymnasium(**SMALL))
     batches(loader, count=2)
     loader.world = World(0, 2)
@@ -212,7 +212,7 @@ def test_workers_that_come_or_go_make_all_environments_start_again() -> None:
         ("no reward", "float() argument must be a string"),
     ],
 )
-def test_an_environment_that_goes_wrong_is_named_with_its_step(wrong: str, said: str) -> None:
+def test_failing_environment_is_named_with_its_step(wrong: str, said: str) -> None:
     loader = loader_of(Gymnasium(**SMALL, id="Counting-v0", kwargs={"goes_wrong": wrong}))
     with pytest.raises(LoaderError) as caught:
         batches(loader)

@@ -61,7 +61,7 @@ def test_more_devices_than_cores_still_get_a_thread_each() -> None:
     assert environ["OMP_NUM_THREADS"] == "1"
 
 
-def test_manual_sets_nothing_but_what_is_given() -> None:
+def test_manual_mode_sets_only_given_variables() -> None:
     environ: dict[str, str] = {}
     apply(Runtime(mode="manual"), num_devices=4, bfloat16=True, environ=environ)
     assert environ == {"MXTRAIN_OPERATORS": "off", "MXTRAIN_RUNTIME_SET": "MXTRAIN_OPERATORS=off"}
@@ -115,7 +115,7 @@ def test_applying_twice_is_the_same_as_once() -> None:
     assert environ == before
 
 
-def test_too_late_is_reported_and_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_settings_after_the_import_of_mxnet_are_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "mxnet", sys)
     environ: dict[str, str] = {}
     report = apply(Runtime(threads=3), environ=environ)
@@ -155,7 +155,7 @@ def test_remark_on_bfloat16_without_amx_depends_on_avx512(monkeypatch: pytest.Mo
     assert any("no faster than float32" in line for line in report.lines()) is not fast
 
 
-def test_importing_needs_neither_mxnet_nor_numpy() -> None:
+def test_import_loads_neither_mxnet_nor_numpy() -> None:
     code = "import sys, mxtrain.runtime; print(sorted({'mxnet', 'numpy'} & set(sys.modules)))"
     assert _python(code) == "[]"
 

@@ -103,7 +103,7 @@ def test_memory_in_use_and_its_peak(nvml: StandIn, clock: Callable[[float], None
 
 
 @pytest.mark.parametrize("processes", [[], [(OTHER, 1_000_000)], [(os.getpid(), None)]])
-def test_memory_of_the_whole_device_if_the_driver_does_not_know_the_process(nvml: StandIn, processes: list) -> None:
+def test_memory_of_the_device_is_shown_for_unknown_processes(nvml: StandIn, processes: list) -> None:
     nvml.processes[1] = processes
     assert GpuMemoryMeter([1], BY_BUS).read() == [GpuMemory("gpu:1", 7000.0, 7000.0, False)]
 
@@ -151,12 +151,12 @@ def test_devices_are_numbered_by_the_environment_if_cuda_does_not_answer(
     assert ("CUDA_DEVICE_ORDER=PCI_BUS_ID" in caplog.text) == (not used)
 
 
-def test_the_place_on_the_bus_comes_first(nvml: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_devices_are_matched_by_bus_id(nvml: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gpu_memory, "bus_id_of", {0: "0000:02:00.0", 1: "0000:01:00.0"}.get)
     assert [one.used_mb for one in GpuMemoryMeter([0, 1], {"CUDA_VISIBLE_DEVICES": "0,1"}).read()] == [7000.0, 5000.0]
 
 
-def test_cuda_is_asked_where_it_is_in_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_loaded_cuda_is_asked_for_the_bus_id(monkeypatch: pytest.MonkeyPatch) -> None:
     assert gpu_memory.bus_id_of(0) is None  # this MXNet is a build for CPUs
 
     def ask(text: ctypes.Array, length: int, ordinal: int) -> int:
@@ -195,7 +195,7 @@ def test_nvml_is_not_loaded_without_gpus_and_reported_if_missing(
     assert "pip install nvidia-ml-py" in caplog.text
 
 
-def test_bar_plain_lines_and_status_have_it(tmp_path: Path) -> None:
+def test_bar_lines_and_status_show_gpu_memory(tmp_path: Path) -> None:
     memory = (GpuMemory("gpu:0", 1234.4, 2345.6, True), GpuMemory("gpu:1", 3456.7, 4567.8, False))
     progress = Progress(3, 0, 10, memory)
     rows = [{"step": 3, "epoch": 1, "split": "train", "loss": 1.0, "lr": 0.1, "samples_per_s": 10.0}]
@@ -212,7 +212,7 @@ def test_bar_plain_lines_and_status_have_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_run_writes_it(tmp_path: Path, nvml: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_run_records_gpu_memory(tmp_path: Path, nvml: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
     """A run whose CPU is taken for a GPU writes status.json and curves of TensorBoard."""
     monkeypatch.setattr(Layout, "gpus", property(lambda layout: [1]))
     monkeypatch.setenv("CUDA_DEVICE_ORDER", "PCI_BUS_ID")

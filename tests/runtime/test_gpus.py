@@ -45,7 +45,7 @@ def test_the_driver_is_asked_and_hidden_gpus_do_not_count(driver, monkeypatch: p
     assert find_gpus() == []
 
 
-def test_parallel_says_why_hopper_cannot_be_used_and_what_to_do(driver) -> None:
+def test_parallel_refuses_hopper_with_reason_and_remedy(driver) -> None:
     driver(HOPPER)
     with pytest.raises(
         ConfigError, match=r"gpu:1: GPU 0 \(NVIDIA H100.*9\.0\).*up to 8\.6 and no PTX.*parallel.devices=cpu:1"
@@ -57,7 +57,7 @@ def test_parallel_says_why_hopper_cannot_be_used_and_what_to_do(driver) -> None:
 
 
 @pytest.mark.parametrize("devices", ["gpu:1", "auto"])
-def test_a_published_build_is_refused_where_mxnet_sees_such_a_gpu(driver, monkeypatch, devices: str) -> None:
+def test_published_build_is_refused_for_unsupported_gpus(driver, monkeypatch, devices: str) -> None:
     from mxtrain.engine.backend import mx
 
     driver(HOPPER, AMPERE)
@@ -69,7 +69,7 @@ def test_a_published_build_is_refused_where_mxnet_sees_such_a_gpu(driver, monkey
     assert str(Single(devices=devices).place()[0][0]) == "gpu(0)"
 
 
-def test_doctor_says_it(driver) -> None:
+def test_doctor_reports_unsupported_gpus(driver) -> None:
     driver(HOPPER)
     finding = diagnosis._gpus(0)
     assert finding.state == "missing" and "9.0" in finding.value and "1.9.1+sm90" in finding.remedy

@@ -97,7 +97,7 @@ def test_settings_of_the_run_are_not_warned_of(
     assert len(apply(Runtime(**runtime), num_devices=4, environ=dict(environ)).slow) == count
 
 
-def test_the_terminal_shows_it_once(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_slow_variables_are_reported_once(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "mxnet", sys)
     monkeypatch.setattr(job, "_warned", set())
     report = RuntimeReport((), cores=2, threads="2", amx=False, fast_bfloat16=False, slow=("it is slow",))

@@ -29,7 +29,7 @@ def _verdicts(*periods: tuple[float, float]) -> list[bool]:
     return [monitor.may_spin(ran, waited, PERIOD_S) for ran, waited in periods]
 
 
-def test_threads_spin_once_it_was_calm_and_until_others_want_the_cores() -> None:
+def test_threads_spin_after_calm_until_contention() -> None:
     patience = int(FIRST_PATIENCE_S / PERIOD_S)
     assert _verdicts(*[ALONE] * 4) == [False] * (patience - 1) + [True] * (5 - patience)
     assert _verdicts(*[SHARED] * 9) == [False] * 9
@@ -42,7 +42,7 @@ def test_idle_process_keeps_its_verdict() -> None:
     assert _verdicts(*[IDLE] * 9) == [False] * 9
 
 
-def test_others_are_noticed_that_want_the_cores_without_a_break() -> None:
+def test_continuous_contention_is_measured() -> None:
     monitor, seconds = ContentionMonitor(), []
     for period in (*[SHARED] * 4, IDLE, SHARED, ALONE, SHARED):
         monitor.may_spin(*period, PERIOD_S)
@@ -62,7 +62,7 @@ def test_repeated_contention_waits_longer_each_time() -> None:
     assert seconds[-2:] == [LONGEST_PATIENCE_S] * 2
 
 
-def test_a_kernel_that_does_not_say_is_noticed(tmp_path: Path) -> None:
+def test_kernel_without_counters_is_detected(tmp_path: Path) -> None:
     assert can_watch() and not can_watch(tmp_path / "none")
     (tmp_path / "17").mkdir()
     assert not can_watch(tmp_path)
@@ -119,7 +119,7 @@ def _applied(runtime: Runtime, **environ: str) -> dict[str, str]:
 
 
 @several_cores
-def test_settings_that_let_threads_spin(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_thread_spin_settings_are_recognised(monkeypatch: pytest.MonkeyPatch) -> None:
     module = importlib.import_module("mxtrain.runtime.apply")  # the package has a function of that name
     monkeypatch.delitem(sys.modules, "mxnet", raising=False)
     assert int(_applied(Runtime())[VARIABLE]) > 0

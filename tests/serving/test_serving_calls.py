@@ -75,7 +75,7 @@ def test_models_have_one_version(models: List[ServedModel]) -> None:
     assert b"has version 1 only, not '2'" in answers[2][1] and b"Did you mean 'pixels'" in answers[3][1]
 
 
-def test_metadata_says_what_a_model_reads(models: List[ServedModel]) -> None:
+def test_metadata_describes_inputs_of_a_model(models: List[ServedModel]) -> None:
     ((_, answer, _),) = ask(models, ("GET", "/v2/models", {}, b""))
     pixels, ids = (model["parameters"] for model in json.loads(answer)["models"])
     assert pixels["kind"] == "image" and "image/png" in pixels["accepts"]

@@ -183,14 +183,14 @@ def test_a_body_in_pieces_may_be_larger_than_a_head() -> None:
     assert (transport.state, transport.sent) == ("open", b"")
 
 
-def test_the_connections_that_wait_longest_are_ended_for_new_ones() -> None:
+def test_longest_waiting_connections_are_closed_for_new_ones() -> None:
     connections = Connections()
     opened = [connections.open()[1] for _ in range(5)]  # `connection_lost` is called later
     assert [one.state for one in opened] == ["aborted", "aborted", "open", "open", "open"]
     assert connections.counts == [1, 2, 3, 4, 5]
 
 
-def test_a_new_connection_is_ended_if_all_others_are_at_work() -> None:
+def test_new_connection_is_closed_if_all_are_busy() -> None:
     connections = Connections(max_connections=1)
     busy, transport = connections.open()
     busy._end_wait()

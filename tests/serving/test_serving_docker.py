@@ -24,7 +24,7 @@ def steps(word: str) -> list:
     return re.findall(rf"^{word} (.*)$", text, re.MULTILINE)
 
 
-def test_its_versions_match_those_of_the_extra() -> None:
+def test_dockerfile_versions_match_the_extra() -> None:
     given = dict(re.findall(r"^([\w-]+)(\S*)", (EXAMPLE / "requirements.txt").read_text("utf-8"), re.MULTILINE))
     project = (ROOT / "pyproject.toml").read_text("utf-8")
     extra = json.loads(re.findall(r"^serve = (\[.*\])$", project, re.MULTILINE)[0])
@@ -78,7 +78,7 @@ def test_environments_and_outputs_are_not_copied(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_its_steps_make_a_server(tmp_path: Path) -> None:
+def test_dockerfile_steps_start_a_server(tmp_path: Path) -> None:
     copy_context(ROOT, tmp_path / "src")
     environment = tmp_path / "environment"
     python = environment / "bin/python"

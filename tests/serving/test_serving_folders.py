@@ -106,7 +106,7 @@ def words_of(vocabulary: List[str]) -> bytes:
     return json.dumps({"version": "1.0", "added_tokens": [], "model": model}).encode()
 
 
-def test_a_network_that_computes_something_else_is_refused_unless_told(tmp_path: Path) -> None:
+def test_network_that_fails_its_proof_is_refused_unless_allowed(tmp_path: Path) -> None:
     folder = write_pixels(tmp_path / "a")
     model = onnx.load(str(folder / standalone.MODEL))
     model.graph.initializer[0].raw_data = (served_folders.WEIGHT * 2).tobytes()
@@ -193,9 +193,7 @@ def test_refused_commands(tmp_path: Path, name: str, capsys: pytest.CaptureFixtu
     assert said in error and len(error[error.index("error: ") :].splitlines()) == 1
 
 
-def test_the_folder_and_the_port_are_checked_before_anything_else(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_folder_and_port_are_checked_first(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["serve", *no_run(tmp_path)]) == 2
     assert capsys.readouterr().out == "", "it does not say that it is exported"
     first = bind(ServeSettings(port=0))

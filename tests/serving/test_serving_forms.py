@@ -76,7 +76,7 @@ def test_fields_of_a_form() -> None:
         file_of_form(form(field(b"")), 'multipart/form-data; boundary=""', model)
 
 
-def test_json_of_a_table_or_a_text_is_told_apart() -> None:
+def test_json_of_tables_and_texts_is_distinguished() -> None:
     model = model_of
     assert file_of_json({"json": "x"}, model("json", "application/json")) is None, "a column of this name"
     assert file_of_json({"text": "é"}, model("text", "text/plain")) == ("é".encode(), "text/plain")

@@ -167,9 +167,7 @@ def test_pieces_of_a_continuation_are_the_text_of_predict(served: Served, folder
     assert "".join(event["text_output"] for event in greedy) == expected and greedy[-1]["tokens"] == 5
 
 
-def test_translations_stream_with_one_beam_and_come_at_once_with_several(
-    served: Served, folders: Path, tmp_path: Path
-) -> None:
+def test_translations_stream_only_with_one_beam(served: Served, folders: Path, tmp_path: Path) -> None:
     texts = ["one w1 w2", "one w7 w8 w9 w10", "one", "w3 w3 w3 w3 w3 w3 w3"]
     greedy = with_facts(folders / "gnmt", tmp_path / "greedy", beam_size=1)
     streamed = 0
@@ -338,7 +336,7 @@ def test_texts_at_the_same_time_are_limited_and_end_when_their_client_leaves(ser
     assert len(left) == 2 and all(0 < row["tokens"] < MANY and row["first_token_ms"] > 0 for row in left)
 
 
-def test_whole_texts_end_when_their_client_leaves(served: Served) -> None:
+def test_unstreamed_texts_end_when_their_client_leaves(served: Served) -> None:
     client = http.client.HTTPConnection("127.0.0.1", served.port)
     body = {"text_input": "one", "parameters": ENDLESS}
     client.request("POST", "/v2/models/lstm/generate", json.dumps(body))

@@ -169,7 +169,7 @@ def test_large_heads_and_nonsense(impatient: Served) -> None:
     assert is_answered(impatient)
 
 
-def test_more_idle_connections_than_allowed_keep_nobody_out(impatient: Served) -> None:
+def test_excess_idle_connections_do_not_block_requests(impatient: Served) -> None:
     with contextlib.ExitStack() as stack:
         for _ in range(90):
             stack.enter_context(connected(impatient))
@@ -238,7 +238,7 @@ def test_a_network_that_takes_too_long_is_stopped(impatient: Served) -> None:
         assert time.monotonic() - begin < 5
 
 
-def test_a_client_that_leaves_harms_nobody(impatient: Served) -> None:
+def test_disconnecting_client_does_not_affect_others(impatient: Served) -> None:
     body = json.dumps({"inputs": [{"name": "ids", "shape": [1, 2], "datatype": "INT32", "data": [1, 2]}]}).encode()
     head = b"POST /v2/models/ids/infer HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(body)
     for sent in (head + body, head + body[:10]):
@@ -269,7 +269,7 @@ def resident_mb(served: Served) -> float:
     return int(found[1]) / 1000
 
 
-def test_a_client_that_reads_nothing_fills_no_memory_and_is_cut_off(impatient: Served) -> None:
+def test_client_that_never_reads_is_disconnected_without_filling_memory(impatient: Served) -> None:
     question = b"GET /v2/health/live HTTP/1.1\r\nHost: x\r\n\r\n" * 2000
     before, sent, begin = resident_mb(impatient), 0, time.monotonic()
     with connected(impatient) as client:
@@ -340,7 +340,7 @@ def test_sighup_drains_but_nohup_does_not(folder: Path) -> None:
         signal.signal(signal.SIGHUP, before)
 
 
-def test_sigterm_finishes_what_has_begun(folder: Path) -> None:
+def test_sigterm_finishes_started_requests(folder: Path) -> None:
     with Served(folder / "slow", "drain_s=0.8") as served:
         begin = time.monotonic()
         assert slow(served, 1000)[0] == 200
@@ -361,7 +361,7 @@ def test_sigterm_finishes_what_has_begun(folder: Path) -> None:
             slow(served, 1)
 
 
-def test_token(folder: Path) -> None:
+def test_requests_without_the_token_are_refused(folder: Path) -> None:
     token = "0123456789abcdef-secret"
     with Served(folder / "ids", environment={"MXTRAIN_SERVE_TOKEN": token}) as served:
         for path in ("/v2", "/v2/models", "/v2/models/ids", "/metrics", "/nowhere"):
@@ -390,6 +390,6 @@ def test_alert_rules_name_figures_that_exist(impatient: Served) -> None:
         assert named and {re.sub(r"_(bucket|count|sum)$", "", name) for name in named} <= there, rule["alert"]
 
 
-def test_only_this_machine_is_listened_to(impatient: Served) -> None:
+def test_only_loopback_is_listened_to(impatient: Served) -> None:
     listening = Path("/proc/net/tcp").read_text()
     assert f"0100007F:{impatient.port:04X}" in listening and f"00000000:{impatient.port:04X}" not in listening

@@ -152,7 +152,7 @@ def pieces(words: Vocabulary, tokens: Sequence[int], is_local: bool) -> List[str
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_pieces_match_those_of_the_whole_text(name: str) -> None:
+def test_joined_pieces_equal_the_whole_text(name: str) -> None:
     if name == "sentencepiece":
         pytest.importorskip("sentencepiece")
     content = FILES[name]()

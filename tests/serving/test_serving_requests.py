@@ -68,7 +68,7 @@ def test_metadata_and_health(served: Served) -> None:
     assert "image/png" in listed["pixels"]["accepts"] and listed["ids"]["accepts"] == ["application/json"]
 
 
-def test_json_and_binary_tensors_give_what_numpy_computes(served: Served) -> None:
+def test_json_and_binary_tensors_equal_numpy(served: Served) -> None:
     images = np.random.default_rng(1).integers(0, 256, (3, 1, 4, 4), dtype=np.uint8)
     expected = pixels_of(images)
     status, found = served.infer("pixels", "input", images, "UINT8")
@@ -214,7 +214,7 @@ def test_wrong_requests_are_refused_with_a_sentence(served: Served, name: str) -
     assert "retry-after" not in headers
 
 
-def test_other_refusals(served: Served) -> None:
+def test_other_wrong_requests_are_refused(served: Served) -> None:
     def refused(path: str, *rest: Any, **more: Any) -> Any:
         status, found, _ = served.ask(path, *rest, **more)
         return status, found["error"]
@@ -317,7 +317,7 @@ def test_one_request_of_huge_numbers_does_not_decide_the_drift() -> None:
     assert value("drift") < 0.01
 
 
-def test_logs_are_json_lines_whatever_clients_send(served: Served) -> None:
+def test_logs_are_json_lines_for_any_request(served: Served) -> None:
     served.ask("/v2/models/x%0a%7b%22event%22:%22fake%22%7d", headers={"X-Request-ID": "my-id"})
     end = time.monotonic() + 10  # the answer may arrive before the line
     while not (rows := [row for row in served.log if row.get("request_id") == "my-id"]) and time.monotonic() < end:
@@ -326,7 +326,7 @@ def test_logs_are_json_lines_whatever_clients_send(served: Served) -> None:
     assert not [row for row in served.log if row["event"] == "fake"]
 
 
-def test_openapi_names_all_routes_and_nothing_is_loaded_from_elsewhere(served: Served) -> None:
+def test_openapi_lists_all_routes_and_page_is_self_contained(served: Served) -> None:
     described = served.ask("/openapi.json")[1]
     assert "/v2/models/{name}/infer" in described["paths"] and "/metrics" in described["paths"]
     body = described["paths"]["/v2/models/{name}/predict"]["post"]["requestBody"]["content"]

@@ -37,7 +37,7 @@ def answer(probability: float) -> Dict[str, Any]:
 
 
 @pytest.mark.slow
-def test_rows_by_column_name_are_answered_with_what_numpy_computes(served: Served) -> None:
+def test_answers_for_rows_by_column_name_equal_numpy(served: Served) -> None:
     row = {"visits": 6, "id": "c-17", "age": "48.5", "town": "Bonn"}  # another order, and a further column
     assert served.ask(PATH, row)[:2] == (200, answer(probability_of(3, 48.5, 6)))
     assert served.ask(PATH, {"town": None, "age": None, "visits": "0"})[1] == answer(probability_of(0, None, 0))

@@ -123,7 +123,7 @@ def test_wrong_lines_are_named(name: str) -> None:
         ExportedRecommender(Folder()).request({"user": "u2", "history": [], **more}, "here")
 
 
-def test_cells_are_read_as_the_dataset_says() -> None:
+def test_cells_are_read_by_dataset_settings() -> None:
     folder = Folder()
     folder.signature["facts"].update(missing=["-9"], decimal=",")
     network = ExportedRecommender(folder)

@@ -81,12 +81,14 @@ def test_each_frame_has_the_tone_of_its_symbol(tmp_path: Path) -> None:
         ([3, 4], 4, 2, None),
     ],
 )
-def test_small_differences_go_to_the_end(durations: List[int], frames: int, tolerance: int, wanted: Any) -> None:
+def test_small_duration_differences_are_added_to_the_last_symbol(
+    durations: List[int], frames: int, tolerance: int, wanted: Any
+) -> None:
     found = fit_to_length(np.array(durations), frames, tolerance)
     assert (None if found is None else found.tolist()) == wanted
 
 
-def test_seconds_are_rounded_where_symbols_end(tmp_path: Path) -> None:
+def test_durations_are_rounded_at_symbol_ends(tmp_path: Path) -> None:
     soundfile.write(tmp_path / "long.wav", sound("ab", [30, 20]), RATE)
     seconds = [0.0179] * 35  # 1.43 frames each: 35 and not 50 frames, where each was rounded
     row = {
@@ -187,14 +189,14 @@ def test_batches_hold_symbols_places_and_normalised_frames(tmp_path: Path) -> No
         assert (frames[row, count:] == 0).all() and (place[row, count:] == 0).all()
 
 
-def test_places_say_how_much_of_a_symbol_has_passed() -> None:
+def test_frame_positions_within_symbols() -> None:
     place = places_of(np.array([2, 0, 1]))
     np.testing.assert_allclose(place[:, 0], [0.25, 0.75, 0.5])
     np.testing.assert_allclose(place[:, 1], np.log([3, 3, 2]) / 4, rtol=1e-6)
     np.testing.assert_allclose(place[:, 2:], [[0.005, 0.025], [0.015, 0.015], [0.025, 0.005]], rtol=1e-6)
 
 
-def test_means_of_symbols_leave_what_differs_within_a_symbol(tmp_path: Path) -> None:
+def test_symbol_mean_error_equals_deviation_within_symbols(tmp_path: Path) -> None:
     train = source(tmp_path)
     symbol = np.concatenate([np.repeat(train.symbols_of(row), train.durations_of(row)) for row in range(9)])
     frames = np.concatenate([train.read(row) for row in range(9)]).astype(np.float64)
@@ -224,7 +226,7 @@ def test_events_of_espeak_become_phonemes_with_ends() -> None:
 
 
 @pytest.mark.skipif(ctypes.util.find_library("espeak-ng") is None, reason="eSpeak NG is not installed")
-def test_numbers_are_spoken_where_espeak_is() -> None:
+def test_numbers_are_spoken_by_espeak() -> None:
     given = SpokenNumbers(num_train=6, num_val=2, largest=99)
     splits = given.open()
     train: Any = splits.train

@@ -40,7 +40,7 @@ def test_punctuation_is_taken_out_on_request(text: str, left: str) -> None:
     assert normalized("Hello, world!", "lower") == "hello, world!"
 
 
-def test_a_blank_stands_between_equal_characters() -> None:
+def test_equal_characters_need_a_blank() -> None:
     texts = ["", "a", "aa", "aab", "abba", "aaa", "b"]
     labels = [Alphabet("ab").encode(text) for text in texts]
     begin = np.concatenate([[0], np.cumsum([len(label) for label in labels])])

@@ -118,7 +118,7 @@ def test_other_parts_and_other_features_are_other_frames(tmp_path: Path) -> None
 
 
 @pytest.mark.slow
-def test_an_interrupted_preparation_continues_behind_what_is_on_the_disk(tmp_path: Path, monkeypatch: Any) -> None:
+def test_interrupted_preparation_resumes_after_saved_files(tmp_path: Path, monkeypatch: Any) -> None:
     path = manifest(tmp_path)
     monkeypatch.setattr(prepared, "_BYTES_PER_BLOCK", 1)
     compute, count = prepared.compute_utterance, []
@@ -200,7 +200,7 @@ def test_training_refuses_the_first_or_leaves_them_out(tmp_path: Path, caplog: A
     assert len(splits.train) + len(splits.val) == 13
 
 
-def test_punctuation_is_kept_or_removed_and_what_is_unknown_says_what_helps(tmp_path: Path) -> None:
+def test_punctuation_is_kept_or_removed_and_unknown_characters_are_refused(tmp_path: Path) -> None:
     path = manifest(tmp_path, more={"audio_filepath": "1.flac", "text": "Ab, c."})
     assert set(dataset(path).open().class_names) == set(" abcd,.")
     removed = dataset(path, punctuation="remove")
@@ -270,7 +270,7 @@ soundfile.write(sys.argv[sys.argv.index("-w") + 1], sound, 22050)
 """
 
 
-def test_spoken_digits_say_how_they_are_installed(monkeypatch: Any, tmp_path: Path) -> None:
+def test_missing_espeak_names_the_package_and_an_alternative(monkeypatch: Any, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(DataError, match="apt-get install espeak-ng.*dataset=digit_lines"):
         SpokenDigits().open()

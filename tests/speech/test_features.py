@@ -48,7 +48,7 @@ def by_definition(sound: List[float], features: Features) -> List[List[float]]:
     return rows
 
 
-def test_features_are_what_their_definition_says() -> None:
+def test_features_equal_their_definition() -> None:
     wanted = by_definition([float(x) for x in SOUND], SMALL)
     found = log_mel(SOUND, SMALL)
     assert found.dtype == np.float32 and len(found) == len(wanted) == SMALL.count_frames(len(SOUND)) == 12
@@ -70,7 +70,7 @@ def test_bands_are_triangles_that_meet_at_their_tops() -> None:
     np.testing.assert_allclose(weights[inside].sum(axis=1), 1, atol=1e-9)
 
 
-def test_each_band_of_an_utterance_has_mean_0_and_deviation_1_whatever_its_volume() -> None:
+def test_bands_of_an_utterance_are_standardised_at_any_volume() -> None:
     features = SMALL.model_copy(update={"normalize": "utterance"})
     found = log_mel(SOUND, features)
     np.testing.assert_allclose(found.mean(axis=0), 0, atol=1e-5)
@@ -127,7 +127,7 @@ def test_stripes_are_a_function_of_seed_epoch_and_utterance() -> None:
     assert (short == 0).all(axis=1).sum() <= 8, "at most time_share of an utterance for a stripe"
 
 
-def test_stripes_have_up_to_their_width_anywhere() -> None:
+def test_stripes_have_up_to_their_width_at_any_position() -> None:
     narrow = SpecAugment(time_masks=0, frequency_masks=1, frequency_width=1)
     wide = SpecAugment(time_masks=0, frequency_masks=1, frequency_width=50)  # of 8 bands
     hidden = {"narrow": np.zeros(8), "wide": np.zeros(8)}

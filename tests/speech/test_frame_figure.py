@@ -9,7 +9,7 @@ from mxtrain.speech.frame_figure import SpokenFrames, as_grey
 
 
 @pytest.mark.parametrize("is_sound", [True, False])
-def test_low_frequencies_are_at_the_bottom_and_lines_of_writing_stand_upright(is_sound: bool) -> None:
+def test_orientation_of_frame_figures(is_sound: bool) -> None:
     frames_TF = np.zeros((6, 4), np.float32)
     frames_TF[2, 0] = 1  # the lowest band, or the top of a column
     grey = np.asarray(as_grey(SpokenFrames(frames_TF, "a", "a", is_sound)))

@@ -36,7 +36,7 @@ def speech() -> np.ndarray:
     return say(symbols, [round(8000 * PHONEMES[symbol].duration_s) for symbol in symbols], 8000, 0)
 
 
-def test_spectra_match_those_of_scipy_and_come_back() -> None:
+def test_spectra_equal_scipy_and_are_inverted() -> None:
     sound_S = chirp()[: 256 + 64 * 50]
     window = scipy.signal.get_window("hann", 256)
     _, _, wanted_PT = scipy.signal.stft(
@@ -85,7 +85,7 @@ def test_a_frame_is_centred_in_its_step() -> None:
     assert energy_T.argmax() == 7 and abs(energy_T[6] - energy_T[8]) < 0.1
 
 
-def test_wav_files_are_read_by_others_and_nothing_is_cut() -> None:
+def test_wav_files_are_readable_by_soundfile_and_unclipped() -> None:
     quiet, rate = soundfile.read(io.BytesIO(wav_bytes(chirp(), 8000)))
     assert rate == 8000 and np.abs(quiet - chirp()).max() < 1e-4
     loud, _ = soundfile.read(io.BytesIO(wav_bytes(5 * chirp(), 8000)))

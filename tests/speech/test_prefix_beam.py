@@ -99,7 +99,7 @@ def one_by_one(log_p_TK: np.ndarray, width: int, scorer: Optional[CharacterScore
 
 @pytest.mark.parametrize("width", [1, 2, 3, 8])
 @pytest.mark.parametrize("has_model", [False, True])
-def test_narrow_beams_keep_what_the_algorithm_keeps(width: int, has_model: bool) -> None:
+def test_narrow_beams_equal_the_plain_algorithm(width: int, has_model: bool) -> None:
     labels = [np.array([0, 1, 2, 0])] * 5 + [np.array([2, 2, 1])] * 3
     scorer = CharacterScorer(labels, 3, 3, 1.5, 0.3) if has_model else None
     for seed in range(12):
@@ -115,7 +115,7 @@ def test_a_sum_over_alignments_can_beat_the_likeliest_alignment() -> None:
     assert found.characters == [0] and found.score == pytest.approx(np.log(0.64), abs=1e-6)
 
 
-def test_scores_that_do_not_count_are_not_looked_at() -> None:
+def test_scores_beyond_the_length_are_ignored() -> None:
     given = np.stack([log_p(0, 6, 4), log_p(1, 6, 4)])
     found = best_of_batch(given, [6, 3], 50, None)
     for row, count in enumerate([6, 3]):
@@ -161,7 +161,7 @@ def words_score(model, text: str, weight: float, bonus: float) -> float:
     return total + weight * model.log_p(tuple(context), "</s>")
 
 
-def test_words_are_scored_where_they_end(tmp_path) -> None:
+def test_words_are_scored_at_their_end(tmp_path) -> None:
     (tmp_path / "a.arpa").write_text(ARPA)
     model = read_arpa(str(tmp_path / "a.arpa"))
     given, characters = log_p(5, 6, 4), "ab "
@@ -196,7 +196,7 @@ def test_next_probabilities_match_those_of_the_last_token() -> None:
             np.testing.assert_allclose(found, wanted, rtol=1e-9)
 
 
-def test_training_transcripts_make_likely_what_they_hold() -> None:
+def test_training_transcripts_raise_scores_of_their_sequences() -> None:
     labels = [np.array([0, 1, 2])] * 20 + [np.array([2, 1])]
     scorer = CharacterScorer(labels, 3, 3, 1.0, 0.0)
     flat = np.log(np.full((5, 4), 0.25))

@@ -143,6 +143,6 @@ def test_a_part_beyond_the_end_is_cut(tmp_path: Path) -> None:
         read_recording(tmp_path / "a.wav", 8000, 2.0)
 
 
-def test_a_wav_file_of_unknown_length_is_whole(tmp_path: Path) -> None:
+def test_wav_file_of_unknown_length_is_read_completely(tmp_path: Path) -> None:
     piped_wav(tmp_path / "a.wav")
     assert len(read_recording(tmp_path / "a.wav", 8000)) == 8000

@@ -85,7 +85,7 @@ def manifest(folder: Path, count: int = 16) -> str:
 
 
 @pytest.mark.slow
-def test_a_run_on_a_manifest_is_evaluated_and_speaks(train_run: Any, tmp_path: Path, capsys: Any) -> None:
+def test_run_on_a_manifest_is_evaluated_and_synthesizes(train_run: Any, tmp_path: Path, capsys: Any) -> None:
     given = ("dataset=aligned_manifest", manifest(tmp_path), *SMALL, "dataset.batch_seconds=2")
     made, result = train_run(*given, "dataset.val_fraction=0.25")
     assert result.exit_code == 0 and made.info.metric_signatures["mel_error"] == "dB,durations=given"

@@ -66,7 +66,7 @@ def test_each_split_has_its_parts(folder: Path) -> None:
     assert sorted([*(train_texts or ()), *(val_texts or ())]) == ["a0", "a1"] and test_texts == ["d0"]
 
 
-def test_splits_of_digits_say_different_words() -> None:
+def test_digit_splits_have_different_texts() -> None:
     lines = texts(DigitLines(num_train=40, num_val=40, length=[8, 8]).open())
     digits = SpokenDigits(length=[8, 8], num_train=40, num_val=40)
     spoken = [[one.text for one in digits._plan(part)] for part in range(3)]

@@ -35,7 +35,7 @@ def collected(metrics, order) -> CollectedTexts:
     return parts[0]
 
 
-def test_rates_are_edits_of_all_over_what_was_said() -> None:
+def test_rates_are_edits_divided_by_reference_length() -> None:
     metrics = [WER(), CER()]
     for order in ([0, 1, 2, 3], [3, 1, 2, 0]):
         found = collected(metrics, order)
@@ -44,13 +44,13 @@ def test_rates_are_edits_of_all_over_what_was_said() -> None:
         assert CER().compute(found) == pytest.approx(characters / sum(len(said) for said, _ in PAIRS))
 
 
-def test_rates_of_nothing() -> None:
+def test_rates_of_empty_references() -> None:
     assert np.isnan(WER().compute(CollectedTexts.from_metrics([WER()])))
     assert np.isnan([WER().of_sums([0, 0, 0, 0], 1), WER().of_sums([0, 0, 2, 0], 1)]).all()
     assert WER().count("a b", "") == [0, 0, 2, 0] and CER().count("", "ab") == [0, 2, 0, 0]
     assert WER().of_sums([0, 0, 3, 1], 1) == 3.0, "a rate can be above 1"
 
 
-def test_signatures_say_what_is_counted() -> None:
+def test_signatures_name_the_counted_unit() -> None:
     assert WER().signature.startswith("jiwer") and WER().signature.endswith(",unit=word,over=corpus")
     assert CER().signature.endswith(",unit=character,over=corpus") and WER().direction == "min"

@@ -20,7 +20,7 @@ def write(path: Path, *lines: str) -> str:
     return str(path)
 
 
-def test_manifests_say_by_their_content_what_they_are(tmp_path: Path) -> None:
+def test_manifest_format_is_recognised_by_content(tmp_path: Path) -> None:
     nemo = write(
         tmp_path / "a",
         json.dumps({"audio_filepath": "x/1.wav", "duration": 1.5, "text": "one"}),
@@ -144,7 +144,7 @@ def test_kaldi_folders_with_and_without_segments(tmp_path: Path, monkeypatch: py
     assert only.path == "c.wav"
 
 
-def test_the_nearest_spelling_is_named_where_nothing_is(tmp_path: Path) -> None:
+def test_missing_manifest_names_the_nearest_spelling(tmp_path: Path) -> None:
     write(tmp_path / "train/wav.scp")
     write(tmp_path / "train.jsonl")
     with pytest.raises(DataError, match=r"trian.jsonl' cannot be read: No such file.* Did you mean 'train.jsonl'\?"):

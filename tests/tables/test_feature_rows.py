@@ -285,7 +285,7 @@ def test_a_check_finds_wrong_rows_also_in_columns_that_are_guessed(tmp_path: Pat
         dataset.open()
 
 
-def test_targets_may_be_words_and_numbers_otherwise_written(tmp_path: Path) -> None:
+def test_targets_may_be_words_or_numbers_in_any_spelling(tmp_path: Path) -> None:
     rows = rows_of(60, 0)
     for number, row in enumerate(rows):
         row["target"] = ("0.0", "1.0")[number % 2]
@@ -314,9 +314,7 @@ def test_cells_that_are_numbers_may_be_typed_as_numbers(tmp_path: Path) -> None:
         table(train="t.csv", missing=[float("nan")])
 
 
-def test_too_many_values_to_count_are_refused_with_what_to_type(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_too_many_values_are_refused_with_the_setting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(feature_store, "MOST_VALUES", 5)
     with pytest.raises(DataError, match=r"are of 'town'. Hash that column: type dataset.columns=\{town: hashed\}"):
         table(train=write_csv(tmp_path / "t.csv", rows_of(60, 0))).open()
@@ -388,7 +386,7 @@ def test_criteos_lines_to_predict_for_may_have_no_label(tmp_path: Path, begin: i
         dataset.open_inputs([str(path)], signature, False, {})
 
 
-def test_a_vocabulary_has_values_that_come_often_enough_the_most_frequent_first(tmp_path: Path) -> None:
+def test_vocabulary_has_frequent_values_in_order_of_frequency(tmp_path: Path) -> None:
     towns = [town for town, count in (("two", 2), ("b three", 3), ("a three", 3), ("four", 4)) for _ in range(count)]
     rows = [{**row, "town": towns[n % len(towns)] if n < len(towns) else ""} for n, row in enumerate(rows_of(60, 0))]
     dataset = table(
@@ -465,7 +463,7 @@ def test_missing_spellings_leave_a_column_of_numbers(tmp_path: Path, missing: st
         ("1\u00a0234", 1234.0),
     ],
 )
-def test_written_numbers_are_read_and_said(tmp_path: Path, text: str, value: float, caplog: Any) -> None:
+def test_formatted_numbers_are_read_and_reported(tmp_path: Path, text: str, value: float, caplog: Any) -> None:
     rows = [f"{text},{number % 2}" for number in range(30)]
     for _ in range(2):  # the second time from what was prepared
         caplog.clear()
@@ -560,7 +558,7 @@ def test_two_texts_are_the_classes_of_a_target(
     assert splits.train.read_labels().tolist() == wanted  # type: ignore[attr-defined]
 
 
-def test_classes_are_found_where_rows_are_sorted_by_them(tmp_path: Path) -> None:
+def test_classes_are_found_in_sorted_rows(tmp_path: Path) -> None:
     rows = [f"{number},{'no' if number < 1500 else 'yes'}" for number in range(1600)]
     assert FeatureTable(train=small_table(tmp_path, "age,target", rows)).open().class_names == ["no", "yes"]
 

@@ -105,7 +105,7 @@ def test_eval_and_predict_agree_sample_by_sample(train_run: Any, describe_run: A
 
 
 @pytest.mark.slow
-def test_targets_of_any_unit_are_learned_alike(describe_run: Any, tmp_path: Path) -> None:
+def test_targets_are_learned_independently_of_their_unit(describe_run: Any, tmp_path: Path) -> None:
     """The same weights, and errors in units of the target's deviation, whatever its unit and zero are."""
     from mxtrain.training.build import build_run
 
@@ -274,7 +274,7 @@ def test_wrong_settings_are_refused(describe_run: Any, overrides: Any, words: st
     assert words in str(refused.value)
 
 
-def test_names_of_columns_may_stand_in_quotes(describe_run: Any, tmp_path: Path) -> None:
+def test_column_names_may_be_quoted(describe_run: Any, tmp_path: Path) -> None:
     path = tmp_path / "train.csv"
     write_table(path, 40)
     head, _, rows = path.read_text().partition("\n")

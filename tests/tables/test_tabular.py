@@ -87,7 +87,7 @@ def test_each_step_is_that_of_a_logistic_regression(describe_run: Any, tmp_path:
 
 
 @pytest.mark.slow
-def test_the_report_stands_beside_scikit_learns_logistic_regression(train_run: Any, tmp_path: Path) -> None:
+def test_report_includes_scikit_learn_logistic_regression(train_run: Any, tmp_path: Path) -> None:
     train_run("task=tabular", "trainer.max_epochs=3")
     assert main(["eval", str(tmp_path / "run")]) == 0
     folder = tmp_path / "run" / "eval" / "test"

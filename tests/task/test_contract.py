@@ -217,7 +217,7 @@ def class_of(file: Path) -> Any:
 
 @pytest.mark.zoo
 @pytest.mark.parametrize("name", TASKS)
-def test_a_task_alone_is_a_whole_description(describe_run: Any, name: str) -> None:
+def test_task_alone_is_a_complete_description(describe_run: Any, name: str) -> None:
     description = describe_run(f"task={name}")
     task = description.task
     assert isinstance(task, Task) and task.name == name
@@ -322,7 +322,7 @@ def require_close(one: Any, other: Any) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", TASKS)
-def test_a_trained_task_is_evaluated_and_predicts_or_says_that_it_cannot(
+def test_trained_task_is_evaluated_and_predicts_or_refuses(
     train_run: Any, small: Any, tmp_path: Path, capsys: Any, name: str
 ) -> None:
     made, _ = train_run(f"task={name}", *small.get(name, ()), *ONE_EPOCH)
@@ -473,9 +473,7 @@ def strip(line: str) -> Any:
         ),
     ],
 )
-def test_a_dataset_or_a_model_alone_means_the_task_that_it_is_made_for(
-    describe_run: Any, words: str, task: str, dataset: str
-) -> None:
+def test_dataset_or_model_alone_selects_its_task(describe_run: Any, words: str, task: str, dataset: str) -> None:
     description = describe_run(*words.split())
     assert (description.task.name, type(description.dataset).__name__) == (task, dataset)
 
@@ -520,7 +518,7 @@ def test_a_dataset_or_a_model_alone_means_the_task_that_it_is_made_for(
         ("task._target_=mxtrain.task.spec.Task", "not for the task Task. Type another loss."),
     ],
 )
-def test_misfits_are_refused_with_what_to_type(capsys: Any, words: str, said: str) -> None:
+def test_misfits_are_refused_with_the_command_to_type(capsys: Any, words: str, said: str) -> None:
     assert run([*words.split(), "logger=[]"]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("error: ") and said in line

@@ -84,7 +84,7 @@ def test_images_of_any_size_and_number(shape: Any, count: int) -> None:
     assert reds > 500  # a frame around those that are wrong
 
 
-def test_the_table_says_what_is_explained() -> None:
+def test_table_describes_attributions() -> None:
     found = [attribution(corner(1.0), facts={"sum": 2.0}), attribution(corner(1.0), index=3, facts={"sum": 4.0})]
     table = heat_table(found, ["a.png", "b.png"])
     assert list(table.header) == ["file", "sample", "true", "predicted", "probability", "score", "sum"]

@@ -96,7 +96,7 @@ def test_workers_give_the_same_weights(describe: Any, tmp_path: Path, monkeypatc
 
 
 @pytest.mark.slow
-def test_it_is_resumed_and_measured(in_example: None, tmp_path: Path) -> None:
+def test_own_task_is_resumed_and_measured(in_example: None, tmp_path: Path) -> None:
     def train(folder: str, steps: int) -> Any:
         given = ["--config-dir", "conf", *SMALL, f"trainer.max_steps={steps}", f"hydra.run.dir={tmp_path / folder}"]
         assert main(given) == 75

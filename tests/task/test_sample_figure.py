@@ -41,7 +41,7 @@ def test_images_of_any_size(shape):
     assert image.mode == "RGB" and image.width < 700
 
 
-def test_no_more_samples_are_drawn_than_asked_for():
+def test_requested_number_of_samples_is_drawn():
     samples = PredictedImages(np.zeros((9, 8, 8, 1), np.uint8), np.zeros(9, int), np.eye(2)[[0] * 9])
     few, all_of_them = (draw_samples(samples, ["a", "b"], most) for most in (4, 16))
     assert few.height * 2.5 < all_of_them.height < few.height * 3.5 and few.width == all_of_them.width

@@ -29,7 +29,7 @@ def printed(monkeypatch: pytest.MonkeyPatch, stream: io.StringIO, *arguments: An
     return stream.getvalue().splitlines()
 
 
-def test_each_row_is_one_plain_line_where_there_is_no_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_are_plain_lines_without_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     lines = printed(monkeypatch, io.StringIO(), TITLES, ROWS, {1: BEST}, indent=2)
     assert lines == [
         "  run           age    size     lr   loss        note",

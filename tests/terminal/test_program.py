@@ -69,7 +69,7 @@ def test_the_latest_runs_are_named_by_commands_that_work(environment: Path, monk
 
 
 @pytest.mark.parametrize("word", ["~/run", "a=b c"])
-def test_a_path_that_was_taken_for_a_setting_is_told_so(tmp_path, monkeypatch: pytest.MonkeyPatch, word: str) -> None:
+def test_path_parsed_as_a_setting_is_reported(tmp_path, monkeypatch: pytest.MonkeyPatch, word: str) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOME", str(tmp_path))
     (folder := tmp_path / word.replace("~/", "")).mkdir()
@@ -79,12 +79,12 @@ def test_a_path_that_was_taken_for_a_setting_is_told_so(tmp_path, monkeypatch: p
     assert one_run(parse(words, reads_checkpoint=True), "eval") == str(folder)
 
 
-def test_settings_in_help_stand_apart_from_what_they_mean() -> None:
+def test_help_separates_settings_from_descriptions() -> None:
     said = help_of("predict")
     assert "  skip_unreadable=false  Go on" in said and "  top_k=3                Number" in said
 
 
-def test_help_and_causes_name_it_too(environment: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
+def test_help_and_causes_name_the_program(environment: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
     monkeypatch.setenv(started.STARTED_BY, "scripts/train")
     text = "see `python -m mxtrain doctor`, or python -m mxtrain.vision.images.make_record"
     print_cause(text, 2)

@@ -85,7 +85,7 @@ UNQUOTED = {
 
 
 @pytest.mark.parametrize("name", UNQUOTED)
-def test_quotes_are_characters_where_nothing_says_otherwise(tmp_path: Path, name: str) -> None:
+def test_quotes_are_plain_characters_in_unquoted_tables(tmp_path: Path, name: str) -> None:
     rows = [(text, str(number % 2)) for number, text in enumerate(UNQUOTED[name])]
     assert read_columns(write(tmp_path / "a.tsv", table([NAMES, *rows], "\t")), NAMES, True).rows == rows
 
@@ -130,7 +130,7 @@ def test_labels_that_may_be_one_or_none_are_warned_of(tmp_path: Path, caplog: An
     assert splits.class_names == sorted(labels) and said in caplog.text
 
 
-def test_the_first_line_is_said_to_be_names_or_a_row(tmp_path: Path, caplog: Any) -> None:
+def test_first_line_is_reported_as_header_or_row(tmp_path: Path, caplog: Any) -> None:
     caplog.set_level(logging.INFO)
     path = write(tmp_path / "a.tsv", "good one\t1\nbad one\t0\n")
     assert len(read_columns(path, [0, 1], True).rows) == 1
@@ -235,7 +235,7 @@ def test_words_for_missing_categories_are_reported(tmp_path: Path, caplog: Any) 
     assert "'NA' in 'country' is read as a missing value" in caplog.text
 
 
-def test_values_spelled_alike_are_reported(tmp_path: Path, caplog: Any) -> None:
+def test_values_that_differ_in_spelling_are_reported(tmp_path: Path, caplog: Any) -> None:
     caplog.set_level(logging.INFO)
     rows = [(("York", "york ", "Bath")[number % 3], str(number % 2)) for number in range(30)]
     FeatureTable(train=write(tmp_path / "a.csv", table([("town", "target"), *rows], ","))).open()
@@ -312,7 +312,7 @@ def test_manifests_that_are_refused(tmp_path: Path, content: str, said: str) -> 
         read_manifest(write(tmp_path / "a", content), STRICT)
 
 
-def test_packed_files_are_named_where_they_are_not_read(tmp_path: Path) -> None:
+def test_unsupported_compressed_files_are_reported(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="a.json.gz is packed by gzip, .* gunzip -k FILE"):
         read_manifest(write(tmp_path / "a.json.gz", b"\x1f\x8b\x08\x00"), STRICT)
 
@@ -391,7 +391,7 @@ def test_recordings_that_are_cut(tmp_path: Path, name: str) -> None:
         read_recording(write(tmp_path / "a", WHOLE[name][:-800]), 16000)
 
 
-def test_a_recording_whose_program_was_killed(tmp_path: Path) -> None:
+def test_recording_with_empty_header_is_refused(tmp_path: Path) -> None:
     with pytest.raises(RecordingError, match="is empty: its header says that it holds no sound"):
         read_recording(write(tmp_path / "a", wav(chunk(b"data", SOUND.tobytes(), length=0))), 16000)
 
@@ -402,6 +402,6 @@ def test_a_table_of_the_csv_module_with_tabs(tmp_path: Path) -> None:
     assert read_columns(tmp_path / "a.tsv", NAMES, True).rows == ROWS
 
 
-def test_texts_are_grouped_by_what_they_are_read_as() -> None:
+def test_texts_are_grouped_by_parsed_value() -> None:
     words = ["1", "1.0", "01", "1e0", "2", "nan", "NaN", "inf", "x1", "X1", "1.5"]
     assert spelled_alike(words) == [["1", "1.0", "01", "1e0"], ["nan", "NaN"], ["x1", "X1"]]

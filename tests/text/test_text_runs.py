@@ -55,7 +55,7 @@ def test_bfloat16_under_a_placement_is_bfloat16_on_one_device(describe_run):
 
 @pytest.mark.slow
 @needs_bfloat16
-def test_bfloat16_learns_what_float32_learns(train_run, table, tmp_path):
+def test_bfloat16_learns_as_well_as_float32(train_run, table, tmp_path):
     settings = (
         *WIDE,
         f"dataset.train={table}",

@@ -78,7 +78,7 @@ def after_convolution(network: Any, map_Chw: np.ndarray) -> np.ndarray:
 
 
 @pytest.mark.slow
-def test_grad_cam_is_what_finite_differences_give() -> None:
+def test_grad_cam_equals_finite_differences() -> None:
     """Looks at a layer before batch norm, ReLU and max pooling, whose gradients differ between inference and training;
     the network was hybridized and called in both modes before."""
     network = small_network(seed=5)
@@ -202,7 +202,7 @@ def test_a_network_that_looks_at_a_corner_lights_up_that_corner(name: str) -> No
     assert sum(bool(one.heat_hw[:2, :2].any()) for one in found) >= 6  # of a map that is all below 0, nothing is left
 
 
-def test_a_layer_that_nothing_is_made_of_is_refused() -> None:
+def test_layer_without_effect_on_the_prediction_is_refused() -> None:
     network = Cornered()
     network.initialize(mx.init.Normal(1))
     with pytest.raises(ConfigError, match="explain_layer=side: nothing of what it returns reaches the prediction"):
@@ -297,7 +297,7 @@ def test_a_network_names_the_maps_that_it_scores() -> None:
         ("1.", "explain_layer=1.: there is no such layer. Type auto, or e.g. 1."),
     ],
 )
-def test_a_layer_that_is_not_there_is_refused(asked: str, said: str) -> None:
+def test_unknown_layer_is_refused(asked: str, said: str) -> None:
     with pytest.raises(ConfigError) as caught:
         build_method("grad_cam", small_network(), asked, SHAPE)
     assert str(caught.value) == said
@@ -330,7 +330,7 @@ class Given:
     ],
     ids=["plain", "not a number first", "for their weight"],
 )
-def test_the_samples_of_the_largest_loss_come_first(losses: Any, expected: Any) -> None:
+def test_samples_are_sorted_by_largest_loss(losses: Any, expected: Any) -> None:
     largest = LargestLosses(Given(len(losses) == 2))  # type: ignore[arg-type]
     for number, (begin, end) in enumerate(((10, 12), (12, 15))):
         batch = Batch((), (), end - begin, index_B=np.arange(begin, end))

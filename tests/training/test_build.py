@@ -32,7 +32,7 @@ def built_run(describe_run: Any, tmp_path: Path) -> Any:
 
 
 @pytest.mark.slow
-def test_mixed_samples_count_as_what_they_are(built_run: Any) -> None:
+def test_mixed_samples_have_blended_loss_and_likeliest_class(built_run: Any) -> None:
     """The loss of blended labels, smoothed; the likeliest class counts as right."""
     runner = built_run("dataset.augment.mixup=0.4", "loss.label_smoothing=0.2")
     strategy = runner._step.strategy
@@ -57,7 +57,7 @@ def test_overfitting_takes_the_first_samples_in_order_and_as_they_are(built_run:
 
 
 @pytest.mark.slow
-def test_splits_are_measured_as_the_description_says(built_run: Any) -> None:
+def test_splits_follow_the_description(built_run: Any) -> None:
     data = built_run("trainer.test=false", "trainer.limit_train_batches=3", "dataset.eval_batch_size=100")._data
     assert data.test is None and (len(data.train), len(data.val)) == (3, 3)
     assert built_run("dataset.test_fraction=0")._data.test is None
@@ -78,7 +78,7 @@ def test_prediction_allocates_no_large_gradients(describe_run: Any) -> None:
 
 
 @pytest.mark.slow
-def test_the_networks_input_is_the_users_choice_or_the_images_own(built_run: Any) -> None:
+def test_input_shape_is_typed_or_that_of_images(built_run: Any) -> None:
     def shape(*overrides: str) -> Any:
         return next(iter(built_run(*overrides)._data.val.epoch(0))).inputs[0].shape[1:]
 
@@ -100,7 +100,7 @@ def test_lengths_are_in_steps(built_run: Any) -> None:
 
 
 @pytest.mark.slow
-def test_random_numbers_are_seeded_only_where_something_draws(built_run: Any) -> None:
+def test_random_numbers_are_seeded_only_if_used(built_run: Any) -> None:
     assert built_run("trainer.seed=4")._step._random_seed is None
     assert built_run("trainer.seed=4", "model.dropout=0.1")._step._random_seed == 4
     assert built_run("trainer.seed=4", "optimizer=sgld")._step._random_seed == 4
@@ -167,7 +167,7 @@ def test_strategy_of_several_devices_on_one_is_reported(describe_run: Any) -> No
         (("metric=[accuracy,top_k_accuracy]", "metric.top_k_accuracy.top_k=9"), ""),
     ],
 )
-def test_a_measure_that_says_nothing_is_warned_of(
+def test_uninformative_metric_is_warned_about(
     built_run: Any, caplog: pytest.LogCaptureFixture, overrides: Any, said: str
 ) -> None:
     with caplog.at_level("WARNING"):

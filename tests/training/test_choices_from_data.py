@@ -108,7 +108,7 @@ def test_a_size_that_new_images_would_change_is_refused(tmp_path: Path, describe
 
 
 @pytest.mark.zoo
-def test_the_estimate_of_memory_is_near_what_is_measured(tmp_path: Path, describe_run: Any) -> None:
+def test_memory_estimate_is_near_the_measurement(tmp_path: Path, describe_run: Any) -> None:
     """The arrays of a step of 304 MiB of outputs, in a process of its own."""
     import subprocess
     import sys
@@ -169,7 +169,7 @@ def test_the_estimate_counts_the_batch_that_is_taken(share, whole, num_samples, 
     assert estimate.estimate_training(objective, None, 1, num_samples) is None and traced == [expected]
 
 
-def test_only_large_runs_are_estimated_aloud() -> None:
+def test_estimates_are_shown_only_for_large_runs() -> None:
     assert Estimate(100e6, None, 300 << 20, True).sentence == ""
     said = Estimate(3 << 30, 130.0, 1 << 30, True).sentence
     assert said == "estimate: training takes about 4 GiB of memory, and 2 min an epoch"
@@ -179,7 +179,7 @@ def test_only_large_runs_are_estimated_aloud() -> None:
 
 
 @pytest.mark.slow
-def test_plain_output_says_that_the_first_step_runs(tmp_path: Path) -> None:
+def test_plain_output_announces_the_first_step(tmp_path: Path) -> None:
     import io
     import time
 
@@ -199,7 +199,7 @@ def test_plain_output_says_that_the_first_step_runs(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_batch_beyond_the_data_names_what_to_type(tmp_path: Path, describe_run: Any, caplog: Any) -> None:
+def test_batch_larger_than_the_data_names_the_setting(tmp_path: Path, describe_run: Any, caplog: Any) -> None:
     build_run(describe_run("dataset.batch_size=100000000", "logger=jsonl"), tmp_path / "run")
     assert "Type dataset.batch_size=auto" in caplog.text
 

@@ -73,7 +73,7 @@ def test_each_sample_counts_once(sizes: Any, monkeypatch: Any) -> None:
     assert seen == [(size, (size, 3)) for size in sizes if size]
 
 
-def test_a_pass_that_is_broken_off_measures_nothing() -> None:
+def test_interrupted_pass_measures_nothing() -> None:
     with pytest.raises(PassInterrupted):
         evaluator().measure(Batches([3] * 9, breaks_after=4))
 

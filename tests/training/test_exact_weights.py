@@ -91,7 +91,7 @@ def values_of(step: TrainingStep) -> Dict[str, np.ndarray]:
 
 @pytest.mark.parametrize("counts", ["unequal", "none"])
 @pytest.mark.parametrize("name", PLACEMENTS)
-def test_gradients_are_divided_by_the_weight_of_the_whole_batch(name: str, counts: str) -> None:
+def test_gradients_are_divided_by_the_total_weight(name: str, counts: str) -> None:
     placement, parts = PLACEMENTS[name]
     step = step_of(placement, parts, MXNetStore("local"))
     data, label = samples(12, counts)
@@ -104,7 +104,7 @@ def test_gradients_are_divided_by_the_weight_of_the_whole_batch(name: str, count
 
 
 @pytest.mark.parametrize("sizes", [(6, 6), (9, 3), (12, 0)])
-def test_workers_divide_by_the_weight_of_all_of_them(sizes: Tuple[int, int]) -> None:
+def test_workers_divide_by_the_total_weight_of_all_workers(sizes: Tuple[int, int]) -> None:
     data, label = samples(12, "unequal")
     rendezvous = Rendezvous(2)
     bounds = [(0, sizes[0]), (sizes[0], 12)]

@@ -21,7 +21,7 @@ def test_names_the_first_layer_that_overflows():
     assert text == "the first layer with a non-finite output is '1' (Log)"
 
 
-def test_says_when_the_input_or_only_the_loss_is_to_blame():
+def test_non_finite_input_or_loss_is_named():
     net = network(gluon.nn.Dense(2, in_units=1))
     assert "input batch" in first_nonfinite_layer(net, nd.array([[float("nan")]]))
     assert "loss function" in first_nonfinite_layer(net, nd.array([[1.0]]))

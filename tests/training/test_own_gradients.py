@@ -196,7 +196,7 @@ def comparison_of(function, *arrays):
     return own_gradients.BlockComparison(call, build_operator(function))
 
 
-def test_integers_are_neither_cast_nor_varied() -> None:
+def test_integers_are_not_cast_or_varied() -> None:
     ids, values = nd.array([1, 2], dtype="int32"), nd.array([1, 2], dtype="float64")
     assert own_gradients._arrays([ids, (values, [ids])]) == [values]
     copies = own_gradients._copied([ids, (values,)], "float32")
@@ -212,7 +212,7 @@ def test_frozen_and_sparse_parameters_are_not_varied() -> None:
     assert set(own_gradients.BlockRun(block, [nd.ones(2, dtype="float64")]).varied) == {"input 0", "unread"}
 
 
-def test_gradients_of_arrays_that_nothing_reads_are_0() -> None:
+def test_gradients_of_unread_arrays_are_0() -> None:
     run = own_gradients.BlockRun(build_operator(lambda x: x * 1), [nd.ones(2, dtype="float64")])
     run.varied["unread"].grad[:] = 5
     found = run.gradients([np.array([2.0, 3.0])])
@@ -234,7 +234,7 @@ def test_few_tensors_are_compared() -> None:
     assert list(comparison._directions(np.zeros((0, 2)))) == []
 
 
-def test_a_wider_step_is_taken_where_small_ones_differ_to_either_side() -> None:
+def test_wider_step_is_used_at_a_kink() -> None:
     """A kink of 1e-6: slopes of 1.1 and 0.9 at the first step, 1.001 and 0.999 at the second."""
     comparison = comparison_of(lambda x: x + nd.abs(nd.clip(x, -1e-6, 1e-6)), nd.zeros(1, dtype="float64"))
     slope = comparison._conclusive_slope(comparison._exact.varied["input 0"], np.ones(1), 1e-9)

@@ -43,7 +43,7 @@ def exploded(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.slow
-def test_replay_computes_what_numpy_computes(exploded: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_replay_equals_numpy(exploded: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     bundle = read_bundle(exploded)
     assert isinstance(bundle, ReplayBundle)
     assert main(["replay", str(exploded), f"output={tmp_path}/out.json"]) == 0

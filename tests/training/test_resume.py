@@ -78,7 +78,7 @@ class Dying(Callback):
 
 
 @pytest.mark.slow
-def test_kills_at_chosen_moments_change_nothing(unbroken, tmp_path):
+def test_killed_run_resumes_bit_exact_at_every_moment(unbroken, tmp_path):
     (tmp_path / "dying.py").write_text(DYING)
     env = {"PYTHONPATH": f"{tmp_path}{os.pathsep}{sys.path[0]}{os.pathsep}{unbroken_root()}"}
     run_dir = tmp_path / "run"
@@ -98,7 +98,7 @@ def unbroken_root():
 
 
 @pytest.mark.zoo
-def test_no_point_of_tensorboard_stands_twice_after_kills(unbroken, tmp_path):
+def test_no_tensorboard_point_is_duplicated_after_kills(unbroken, tmp_path):
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     run_dir = tmp_path / "run"
@@ -205,7 +205,7 @@ def test_a_signal_in_a_validation_breaks_it_off_and_it_is_made_after_the_resume(
 
 
 @pytest.mark.slow
-def test_a_second_run_in_the_directory_is_refused_and_nothing_changes(tmp_path):
+def test_second_run_in_a_directory_is_refused_without_changes(tmp_path):
     run_dir = tmp_path / "run"
     first = Process(run_dir, *SMALL, "trainer.max_epochs=100000", "early_stopping=off", "checkpoint=end_only")
     try:
@@ -220,7 +220,7 @@ def test_a_second_run_in_the_directory_is_refused_and_nothing_changes(tmp_path):
 
 
 @pytest.mark.slow
-def test_another_description_is_refused_and_nothing_changes(copy):
+def test_another_description_is_refused_without_changes(copy):
     before = image(copy)
     refused = train_here(
         copy, *SMALL, "trainer.max_epochs=2", "optimizer.lr=0.5", "dataset.augment.flip=true", exit_code=2
@@ -255,7 +255,7 @@ def test_a_run_is_continued_from_another_directory(small, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_finished_run_says_so_and_keeps_its_status(copy):
+def test_finished_run_is_reported_and_keeps_its_status(copy):
     before = status(copy)
     again = train_here(copy, *SMALL, "trainer.max_epochs=2")
     assert "nothing is left to do" in again and "26 steps" in again
@@ -264,7 +264,7 @@ def test_a_finished_run_says_so_and_keeps_its_status(copy):
 
 @pytest.mark.slow
 @pytest.mark.skipif(library().path is None, reason=library().why)
-def test_other_operators_are_told(tmp_path):
+def test_changed_operators_are_reported(tmp_path):
     options = (*SMALL, "optimizer=adamw", "trainer.max_epochs=2")
     train_here(tmp_path / "run", *options, "trainer.max_steps=14", exit_code=75)
     assert json.loads((tmp_path / "run/meta.json").read_text())["own_operators"] == library().path.name
@@ -273,7 +273,7 @@ def test_other_operators_are_told(tmp_path):
 
 
 @pytest.mark.slow
-def test_more_epochs_and_other_threads_may_follow_and_leftovers_go(copy):
+def test_finished_run_resumes_with_more_epochs_and_removes_leftovers(copy):
     (copy / "checkpoints" / ".tmp-step-00000026-1").mkdir()
     process = Process(copy, *SMALL, "trainer.max_epochs=3", env={"OMP_NUM_THREADS": "2"}).end()
     assert steps(copy) == list(range(1, 40)) and status(copy)["state"] == "finished"
@@ -290,7 +290,7 @@ def test_a_damaged_checkpoint_is_passed_over(copy, small):
     assert_same(copy, small)
 
 
-def test_checkpoints_of_which_none_can_be_used_are_named_and_nothing_is_written(copy, capfd):
+def test_unusable_checkpoints_are_named_without_output(copy, capfd):
     """Beginning at step 0 would take their place."""
     for name in checkpoints(copy):
         change_last_byte(copy / "checkpoints" / name / "state.json")
@@ -424,7 +424,7 @@ def test_a_checkpoint_continues_under_any_other_placement(tmp_path, train_run):
 
 # What a run of before there were tasks said of itself.
 @pytest.mark.slow
-def test_settings_of_the_sampler_compute_something_else(describe_run):
+def test_sampler_settings_change_the_result(describe_run):
     now, other = (
         describe_run("dataset.batch_size=64", f"dataset.sampler={name}").config for name in ("shuffle", "balanced")
     )
@@ -439,7 +439,7 @@ def test_settings_of_the_sampler_compute_something_else(describe_run):
 
 
 @pytest.mark.slow
-def test_a_reference_that_scales_nothing_is_the_same_run(describe_run):
+def test_reference_batch_size_without_effect_is_the_same_run(describe_run):
     plain, idle, scaled = (
         describe_run("dataset.batch_size=64", f"trainer.reference_batch_size={reference}").config
         for reference in ("null", 64, 128)

@@ -146,7 +146,7 @@ def test_a_finished_run_is_known_before_mxnet_is_loaded(train_run, describe_run,
 
 
 @pytest.mark.slow
-def test_a_copy_of_weights_that_is_another_ends_the_run_at_the_next_validation(make_run, tmp_path):
+def test_different_replica_weights_end_the_run_at_the_next_validation(make_run, tmp_path):
     run = make_run("parallel=data", "parallel.devices=cpu:2", "trainer.max_epochs=2", "checkpoint=off")
     strategy = run.runner._step.strategy
     publish, calls = strategy.publish, []
@@ -182,9 +182,7 @@ class Removing(Callback):
 @pytest.mark.parametrize(
     "step, replaced, checkpoint", [(3, False, "default"), (26, True, "default"), (26, False, "off")]
 )
-def test_a_run_whose_directory_is_removed_ends_with_1_and_makes_none_anew(
-    make_run, tmp_path, step, replaced, checkpoint
-):
+def test_removed_run_directory_ends_the_run_with_1(make_run, tmp_path, step, replaced, checkpoint):
     with lock_run_directory(tmp_path / "run"):
         run = make_run("trainer.max_epochs=2", f"checkpoint={checkpoint}")
         run.runner._callbacks._callbacks.append(Removing(tmp_path / "run", step, replaced))
@@ -195,7 +193,7 @@ def test_a_run_whose_directory_is_removed_ends_with_1_and_makes_none_anew(
 
 
 @pytest.mark.slow
-def test_a_validation_loss_of_nan_stops_nothing_by_itself(make_run, tmp_path, monkeypatch):
+def test_nan_validation_loss_does_not_stop_a_run(make_run, tmp_path, monkeypatch):
     run = make_run(
         "trainer.max_epochs=4", "trainer.monitor=val/loss", "early_stopping.patience=2", "trainer.test=false"
     )
@@ -220,7 +218,7 @@ def test_a_callback_that_raises_ends_the_run_with_its_error(make_run, tmp_path, 
 
 
 @pytest.mark.slow
-def test_a_callback_that_raises_at_the_end_is_told_after_everybody_was(make_run, tmp_path):
+def test_error_of_a_callback_at_the_end_is_raised_last(make_run, tmp_path):
     run = make_run("trainer.max_epochs=1")
     run.runner._callbacks._callbacks.insert(0, Raising("on_end"))
     with pytest.raises(KeyError):
@@ -320,7 +318,7 @@ def table_of(result):
 
 
 @pytest.mark.slow
-def test_weights_that_were_not_kept_are_said_to_be_gone(train_run):
+def test_unkept_best_weights_are_reported(train_run):
     _, result = train_run(*SMALL, *UNSTEADY, "checkpoint=end_only")
     assert result.best["step"] < result.step and result.best_checkpoint is None
     assert result.measured["test"] == {"step": result.step, "part": ""}
@@ -394,7 +392,7 @@ def test_best_and_early_stopping_of_a_value_that_never_moves(train_run, tmp_path
 
 
 @pytest.mark.slow
-def test_a_limit_of_validation_is_named_and_limits_nothing_else(train_run, describe_run, tmp_path, capsys):
+def test_validation_limit_is_reported_and_applies_to_validation_only(train_run, describe_run, tmp_path, capsys):
     few = (*SMALL, "dataset.eval_batch_size=100", "trainer.max_epochs=1", "trainer.limit_val_batches=2")
     _, result = train_run(*few)
     (row,) = (row for row in rows(tmp_path / "run") if row["split"] == "val")

@@ -56,7 +56,7 @@ def plan_of_five() -> Plan:
     )
 
 
-def test_large_arrays_are_read_where_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_arrays_are_saved_without_copies(monkeypatch: pytest.MonkeyPatch) -> None:
     """Covers the arrays of all states; small ones are copied, so that the run need not wait."""
     step, state = one_step_of(1), TrainState(step=1, epoch=0, epoch_step=1)
     whole = sum(4 * array.size for array in step.strategy.values.values())
@@ -76,7 +76,7 @@ def test_large_arrays_are_read_where_they_are(monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.mark.parametrize("in_place_from", [0, snapshot.IN_PLACE_FROM_BYTES])
-def test_everything_of_a_step_comes_back_from_a_checkpoint(
+def test_training_state_is_restored_from_a_checkpoint(
     tmp_path: Any, monkeypatch: pytest.MonkeyPatch, in_place_from: int
 ) -> None:
     monkeypatch.setattr(snapshot, "IN_PLACE_FROM_BYTES", in_place_from)
@@ -176,7 +176,7 @@ def test_weights_that_differ_on_one_worker_are_found_by_all(count: int) -> None:
         assert compare_workers(count, change) == expected
 
 
-def test_hashes_whose_sum_is_three_times_ones_own_are_told_apart(monkeypatch: Any) -> None:
+def test_different_hashes_with_equal_mean_are_detected(monkeypatch: Any) -> None:
     """Each byte of the middle one is the mean of the three: the squares tell."""
     monkeypatch.setattr(snapshot, "canonical_sha256", lambda arrays: f"{int(arrays['2.bias'].whole()[0]) + 9:02x}" * 32)
     assert all(compare_workers(3, move_apart))
@@ -184,7 +184,7 @@ def test_hashes_whose_sum_is_three_times_ones_own_are_told_apart(monkeypatch: An
 
 @pytest.mark.parametrize("count", [2, 3])
 @pytest.mark.parametrize("having", [0, 1, 2, 3])
-def test_workers_of_which_only_some_have_our_operators_end(count: int, having: int, monkeypatch: Any) -> None:
+def test_workers_with_and_without_operators_end(count: int, having: int, monkeypatch: Any) -> None:
     rendezvous, own = Rendezvous(count), threading.local()
 
     def native_operators() -> Any:

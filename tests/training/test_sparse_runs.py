@@ -77,7 +77,7 @@ def test_a_lazy_run_resumes_to_the_same_bits(train: Any) -> None:
 
 
 @pytest.mark.zoo
-def test_sparse_tables_are_evaluated_and_exported_whole(
+def test_sparse_tables_are_evaluated_and_exported_completely(
     train: Any, describe_run: Any, settings: Any, tmp_path: Path
 ) -> None:
     train("run", *ADAM, "trainer.sparse_grad=true", "trainer.max_epochs=1")
@@ -132,7 +132,7 @@ def test_a_large_table_that_stays_dense_is_reported(
 
 
 @pytest.mark.slow
-def test_a_network_whose_ids_are_more_than_looked_up_is_refused(
+def test_network_that_uses_ids_besides_lookup_is_refused(
     describe_run: Any, settings: Any, tmp_path: Path, monkeypatch: Any
 ) -> None:
     monkeypatch.setattr("mxtrain.model.prepare.make_sparse", lambda *_: ["the ids of a table are used by Cast, too"])

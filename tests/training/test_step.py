@@ -65,7 +65,7 @@ class UnansweredStore(Store):
         pass
 
 
-def test_a_step_is_what_a_plain_loop_of_gluons_computes() -> None:
+def test_step_equals_a_plain_gluon_loop() -> None:
     """Batches of several sizes, momentum and weight decay; the loss and the accuracy are those of before the update."""
     step = build_step(MXNetStore("local"), mx.optimizer.SGD(momentum=0.9, wd=0.01))
     plain = gluon.nn.HybridSequential()
@@ -118,7 +118,7 @@ def test_random_numbers_of_a_network_differ_between_workers_and_steps() -> None:
 
 
 @pytest.mark.parametrize("size", [9, 4, 2, 1])
-def test_workers_update_as_one_does_also_where_some_have_no_samples(size: int) -> None:
+def test_workers_equal_one_worker_even_without_samples(size: int) -> None:
     alone = build_step(Store(), mx.optimizer.SGD(momentum=0.9))
     alone.store.reduce = lambda reductions: None
     expected_sums = [alone(whole_batch(size), 0.1, number).asnumpy() for number in (1, 2)]
@@ -154,7 +154,7 @@ def test_clipping_leaves_tiny_gradients_alone() -> None:
     np.testing.assert_allclose(tiny.asnumpy(), [1e-8, -1e-8], rtol=1e-6)
 
 
-def test_the_seeds_of_steps_stay_what_they_were(monkeypatch: Any) -> None:
+def test_seeds_of_steps_are_stable(monkeypatch: Any) -> None:
     """A checkpoint is continued by the next version with the same numbers."""
     step, seeds = build_step(Store(), mx.optimizer.SGD(), random_seed=5), []
     monkeypatch.setattr(mx.random, "seed", seeds.append)
@@ -190,7 +190,7 @@ def test_settling_averages_statistics_and_averages_and_publishes(has_news: bool,
     assert published == [()] * has_news
 
 
-def test_rows_of_a_worker_without_others_count_the_whole_batch() -> None:
+def test_rows_count_the_whole_batch_with_updating_servers() -> None:
     """With updating servers a worker knows only its share: its sums are scaled to the batch that the row counts."""
     step, batch = build_step(Store(), mx.optimizer.SGD()), whole_batch(4)
     alone = step.strategy.forward_backward(batch).asnumpy()

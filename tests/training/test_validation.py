@@ -24,7 +24,7 @@ class Told(Store):
 
 
 @pytest.mark.parametrize("rank, said", [(0, b'{"val/loss": 2.0}'), (1, None)])
-def test_values_match_those_of_rank_0_if_servers_update(rank: int, said: Any) -> None:
+def test_values_equal_rank_0_if_servers_update(rank: int, said: Any) -> None:
     store = Told(rank, 2, updates=True)
     assert _values_of_first({"val/loss": 2.0}, store) == json.loads('{"val/loss": 1.0}') and store.said == [said]
 

@@ -144,7 +144,7 @@ def test_a_setting_may_have_a_range_for_each_value_of_another(tmp_path: Path) ->
     assert seen == {"mlp", "lenet"}
 
 
-def test_the_run_of_a_trial_tells_which_range_its_value_is_of(tmp_path: Path) -> None:
+def test_run_of_a_trial_identifies_its_range(tmp_path: Path) -> None:
     (tmp_path / "meta.json").write_text('{"argv": ["mxtrain", "train", "model=lenet", "optimizer.lr=0.05"]}')
     assert recorded_values(tmp_path, Space([MLP, LENET, CHOICE])) == {"model": "lenet", "optimizer.lr#2": 0.05}
 

@@ -14,7 +14,7 @@ from mxtrain.tuning.trials import TrialProgress, note_pruned, read_progress
 from mxtrain.tuning.worker import Worker
 
 
-def test_runs_says_that_a_trial_was_pruned(tmp_path: Path) -> None:
+def test_runs_lists_a_pruned_trial(tmp_path: Path) -> None:
     """A worker that is killed before the study knows it finds the same progress, and prunes the trial again."""
     file = tmp_path / "status.json"
     status = {

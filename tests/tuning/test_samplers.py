@@ -34,7 +34,7 @@ def study_in(folder: Path, sampler: str, *parameters: TunedSetting, n_trials: in
 
 
 @pytest.mark.parametrize("sampler", ["tpe", "random", "cmaes", "grid", "nsga2", "gp"])
-def test_another_worker_draws_what_the_first_would_have_drawn(tmp_path: Path, sampler: str) -> None:
+def test_reopened_study_draws_the_same_values(tmp_path: Path, sampler: str) -> None:
     """Each trial in a study that is opened anew, and all in one that stays open."""
     for module, _ in SAMPLER_LIBRARIES.get(sampler, ()):
         pytest.importorskip(module)
@@ -53,7 +53,7 @@ def test_another_worker_draws_what_the_first_would_have_drawn(tmp_path: Path, sa
     assert len({str(one) for one in found[0]}) == 8  # none twice
 
 
-def test_a_half_drawn_trial_keeps_what_it_has(tmp_path: Path) -> None:
+def test_partly_drawn_trial_keeps_its_values(tmp_path: Path) -> None:
     study = study_in(tmp_path, "random", *NUMBERS)
     x = study.ask().suggest_float("x", -4, 4)
     (frozen,) = study.trials
@@ -61,7 +61,7 @@ def test_a_half_drawn_trial_keeps_what_it_has(tmp_path: Path) -> None:
     assert values["x"] == x and set(values) == {"x", "y", "n"} and study.trials[0].params == values
 
 
-def test_a_line_that_was_half_written_is_no_part_of_the_study(tmp_path: Path) -> None:
+def test_partly_written_journal_line_is_ignored(tmp_path: Path) -> None:
     study = study_in(tmp_path, "random", *NUMBERS)
     study.ask()
     file = tmp_path / "journal.log"
@@ -89,7 +89,7 @@ def test_cmaes_converges_and_needs_no_state() -> None:
     assert best[1] < 0.05 and best[1] <= early
 
 
-def test_cmaes_learns_from_a_whole_generation() -> None:
+def test_cmaes_learns_from_a_complete_generation() -> None:
     """A generation for three settings has seven trials."""
     pytest.importorskip("cmaes")
     finished = [(cmaes_values(NUMBERS, [], seed), float(seed)) for seed in range(7)]

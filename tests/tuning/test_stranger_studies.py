@@ -246,7 +246,7 @@ def test_the_run_directory_of_a_trial_is_no_link(stranger: Stranger) -> None:
 
 
 @pytest.mark.slow
-def test_a_study_that_changes_after_the_check_trains_what_was_checked(
+def test_study_changed_after_the_check_is_trained_as_checked(
     stranger: Stranger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     started: List[List[str]] = []
@@ -267,7 +267,7 @@ def test_a_study_that_changes_after_the_check_trains_what_was_checked(
 
 
 @pytest.mark.slow
-def test_a_process_of_a_trial_imports_nothing_from_the_working_folder(
+def test_trial_process_imports_no_code_of_the_working_folder(
     stranger: Stranger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """`python -m` would put the folder that study.json names first on the path, before the standard library."""

@@ -42,7 +42,7 @@ def write_run(run: Path) -> None:
         ({"pruner": "asha", "min_steps": 2000}, 2000, "epoch 3 of 9, step 1,055 of 2,000"),
     ],
 )
-def test_the_line_tells_the_newest_row(tmp_path: Path, settings, budget, said: str) -> None:
+def test_line_shows_the_newest_row(tmp_path: Path, settings, budget, said: str) -> None:
     run = tmp_path / "0"
     display = TrialDisplay("trial 0 (1 of 4)", run, description_of(**settings), budget, io.StringIO())
     assert display.line().startswith("trial 0 (1 of 4): starting, ")
@@ -50,7 +50,7 @@ def test_the_line_tells_the_newest_row(tmp_path: Path, settings, budget, said: s
     assert display.line().startswith(f"trial 0 (1 of 4): {said}, val/accuracy=0.5000, samples_per_s=1234.0000, ")
 
 
-def test_damaged_files_end_nothing_and_plain_lines_come_now_and_then(tmp_path: Path, monkeypatch) -> None:
+def test_damaged_files_are_ignored_and_plain_lines_are_periodic(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setattr(trial_display, "INTERVAL_S", 0.01)
     run, stream = tmp_path / "0", io.StringIO()
     write_run(run)

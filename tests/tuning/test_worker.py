@@ -40,7 +40,7 @@ def next_of(made: Worker) -> Any:
         return made._next()
 
 
-def test_unfinished_trials_are_continued_before_others_begin(tmp_path: Path) -> None:
+def test_unfinished_trials_are_resumed_first(tmp_path: Path) -> None:
     made = worker_in(tmp_path, "random", 3)
     finished, begun = made.study.ask(), made.study.ask()
     for trial in (finished, begun):
@@ -194,7 +194,7 @@ def test_words_of_a_trial_limit_it_to_the_budget_of_its_rung() -> None:
 @pytest.mark.parametrize(
     "given, budget, reached", [({}, 2, "2 epochs"), ({}, 1, "1 epoch"), ({"min_steps": 5}, 10, "10 steps")]
 )
-def test_the_value_of_a_rung_is_stored_and_said_with_its_unit(given: Any, budget: int, reached: str) -> None:
+def test_value_of_a_rung_is_stored_and_printed_with_its_unit(given: Any, budget: int, reached: str) -> None:
     stored: List[Any] = []
     made: Any = SimpleNamespace(_description=describe("random", 3, **given), _is_population=False)
     job: Any = SimpleNamespace(number=7, reported=[], trial=SimpleNamespace(report=lambda *one: stored.append(one)))

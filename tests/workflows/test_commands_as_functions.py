@@ -44,7 +44,7 @@ class Seen(WorkProgress):
         self.parts[self._now][1] += count
 
 
-def test_evaluation_returns_what_the_command_prints(run_dir: Path, tmp_path: Path, capfd: Any) -> None:
+def test_evaluation_equals_the_command(run_dir: Path, tmp_path: Path, capfd: Any) -> None:
     settings = EvalSettings(
         split="val", limit_batches=1, output=str(tmp_path / "here"), corrupt=["noise"], explain="grad_cam"
     )
@@ -140,7 +140,7 @@ def test_network_without_unused_channels_is_not_slimmed(run_dir: Path, tmp_path:
     assert capfd.readouterr() == ("", "") and not (tmp_path / "slim").exists()
 
 
-def test_verification_and_dry_run_print_nothing(capfd: Any) -> None:
+def test_verification_and_dry_run_are_silent(capfd: Any) -> None:
     found = mxtrain.verify("model=mlp", "parallel=data", "parallel.devices=cpu:2", steps=2)
     assert found.passed and found.steps == 2
     with pytest.raises(ConfigError, match="dist_async: gradients are applied in"):

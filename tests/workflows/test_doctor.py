@@ -70,7 +70,7 @@ def test_a_probe_that_ends_badly_is_described(code: str, cause: str, stage: str)
     assert result.found == {"mxnet": "1.9.1"} and result.stage == stage
 
 
-def test_a_processor_without_bfloat16_is_told_so_and_the_rest_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_processor_without_bfloat16_is_reported_and_other_checks_run(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_args: object, **_kwargs: object) -> None:
         raise mx.MXNetError("could not create a primitive descriptor iterator")
 

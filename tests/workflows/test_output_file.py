@@ -21,7 +21,7 @@ def write(path):
         stream.write("\u00fc\n")
 
 
-def test_it_appears_when_it_is_complete(tmp_path):
+def test_output_file_is_created_when_complete(tmp_path):
     path = tmp_path / "new" / "out.jsonl"
     with pytest.raises(KeyError), open_output_file(str(path)) as stream:
         stream.write("half")
@@ -54,7 +54,7 @@ def test_the_limit_of_the_size_of_files_is_named(tmp_path, capsys):
     assert os.listdir(tmp_path) == [] and not capsys.readouterr().err
 
 
-def test_a_device_and_a_pipe_stay_what_they_are(tmp_path, device):
+def test_devices_and_pipes_are_written_in_place(tmp_path, device):
     write(device)
     assert device.is_char_device()
     pipe = tmp_path / "pipe"

@@ -134,7 +134,7 @@ def test_diff_lists_settings_without_effect_if_asked(folder: Path) -> None:
     assert "optimizer.lr" in names and every - names == {"logger", "logger.csv.log_interval"}
 
 
-def test_diff_returns_what_the_command_prints(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_diff_equals_the_command(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     rows = [{"step": step, "split": "train", "loss": 1.0 / step} for step in range(1, 5)]
     one = write_run(folder / "d", lr=0.1, rows=rows, metrics={"val/loss": 0.5}, checkpoints={2: 0.5, 3: 0.6})
     two = write_run(folder / "e", lr=0.2, rows=[*rows[:3], {**rows[3], "loss": 2.0}], metrics={"val/loss": 0.25})
@@ -155,7 +155,7 @@ def test_diff_returns_what_the_command_prints(folder: Path, capsys: pytest.Captu
     assert printed["curves"] == {**found.to_json()["curves"], "losses": [0.25, 2.0]}
 
 
-def test_diff_of_something_else_than_runs(folder: Path) -> None:
+def test_diff_refuses_other_folders(folder: Path) -> None:
     with pytest.raises(ConfigError, match="diff: .* is no run directory"):
         mxtrain.diff(folder / "a", folder)
     with pytest.raises(ConfigError, match="diff.replay=3: should be"):

@@ -103,7 +103,7 @@ def test_the_address_is_free_after_an_error(tmp_path: Path) -> None:
         again.bind(("127.0.0.1", port))
 
 
-def test_the_reason_of_a_failed_export_comes_from_its_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reason_of_a_failed_export_is_read_from_its_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Not from what the process has printed."""
 
     def run(command: Any, env: Any, **options: Any) -> Any:

@@ -113,7 +113,7 @@ def test_a_broken_placement_is_caught_and_the_layer_named(capsys):
 
 
 @pytest.mark.slow
-def test_lost_bits_are_caught_where_none_may_be_lost(describe_run):
+def test_lost_bits_are_found_in_exact_placements(describe_run):
     found = verify(describe_run(*SMALL, "parallel=data", f"parallel._target_={__name__}.Rounded"), 2, 1e-3)
     assert found.worst.worst < 1e-3 and found.unequal and not found.passed
     assert found.unequal[-1] == "output"
@@ -205,7 +205,7 @@ def test_random_or_lossy_settings_are_refused(capsys):
 
 
 @pytest.mark.slow
-def test_the_command_says_what_it_did(tmp_path, capsys):
+def test_verify_prints_a_summary(tmp_path, capsys):
     file = tmp_path / "found.json"
     assert run(["verify", "parallel=pipeline", "parallel.microbatches=4", f"output={file}", "steps=2"]) == 0
     said = capsys.readouterr().out

@@ -74,7 +74,7 @@ def test_a_fold_is_an_ordinary_run_and_the_group_has_mean_and_deviation(tmp_path
 
 
 @pytest.mark.slow
-def test_a_killed_group_continues_where_it_stopped(tmp_path: Path) -> None:
+def test_killed_group_resumes_at_the_stopped_fold(tmp_path: Path) -> None:
     settings = (*CHEAP, "trainer.max_epochs=4", "checkpoint.every_steps=3", "model.dropout=0.3")
     killed = Process(tmp_path / "cv", *settings)
     killed.wait_until(lambda: any((tmp_path / "cv/fold-2/checkpoints").glob("step-*")))
@@ -107,7 +107,7 @@ def test_a_killed_group_continues_where_it_stopped(tmp_path: Path) -> None:
         (["trainer.folds=3000"], "every fold needs one. Type trainer.folds=1527 or less"),
     ],
 )
-def test_wrong_folds_are_refused_and_nothing_is_written(
+def test_wrong_folds_are_refused_without_output(
     tmp_path: Path, monkeypatch: Any, capsys: Any, words: List[str], said: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -162,7 +162,7 @@ def test_summary_is_over_the_values_that_all_folds_have() -> None:
         '"exit_code": 0, "values": {}}]}',
     ],
 )
-def test_a_strangers_results_are_checked(tmp_path: Path, text: str) -> None:
+def test_untrusted_fold_results_are_validated(tmp_path: Path, text: str) -> None:
     (tmp_path / "folds.json").write_text(text)
     with pytest.raises(MxtrainError, match="folds.json"):
         _ = mxtrain.load(tmp_path)
@@ -182,7 +182,7 @@ def test_several_workers_train_the_same_folds(tmp_path: Path) -> None:
     )
 
 
-def test_folds_without_a_value_are_named_and_left_out(tmp_path: Path, capsys: Any) -> None:
+def test_folds_without_a_value_are_named_and_excluded(tmp_path: Path, capsys: Any) -> None:
     (tmp_path / "cv").mkdir()
     values = [
         {"val/roc_auc": 0.25, "val/pearson": math.nan},

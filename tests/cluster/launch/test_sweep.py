@@ -47,7 +47,7 @@ def rows(text: str) -> list:
 
 
 @pytest.mark.slow
-def test_jobs_have_their_own_directories_and_one_failure_stops_no_other(mxtrain) -> None:
+def test_failed_job_does_not_stop_other_jobs(mxtrain) -> None:
     sweep = ("-m", *FAST, "optimizer.lr=1e38,0.01", "trainer.seed=1,2")
     done = mxtrain(*sweep, mxnet=True)
     assert done.returncode == 3
@@ -81,7 +81,7 @@ def test_jobs_have_their_own_directories_and_one_failure_stops_no_other(mxtrain)
 
 
 @pytest.mark.zoo
-def test_a_finished_job_continues_where_more_epochs_are_asked_for(mxtrain) -> None:
+def test_finished_job_resumes_for_more_epochs(mxtrain) -> None:
     sweep = ("-m", *FAST, "lr_scheduler=constant", "trainer.seed=1,2")
     assert mxtrain(*sweep, mxnet=True).returncode == 0
     done = mxtrain(*sweep, "trainer.max_epochs=2", mxnet=True)
@@ -145,7 +145,7 @@ def test_a_preset_that_sweeps_needs_no_flag(mxtrain) -> None:
 
 
 @pytest.mark.slow
-def test_the_old_sweeper_leads_to_tune(mxtrain) -> None:
+def test_old_sweeper_is_refused_with_tune(mxtrain) -> None:
     said = mxtrain.refused(
         "-m", *FAST, "hydra/sweeper=optuna", "hydra.sweeper.n_trials=7", "optimizer.lr=tag(log,interval(0.0001,0.1))"
     )
@@ -155,7 +155,7 @@ def test_the_old_sweeper_leads_to_tune(mxtrain) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("typed", ["optimizer.lr=log(1e-4,1e-1)", "optimizer.lr=interval(1e-4,1e-1)"])
-def test_a_range_leads_to_tune(refused, typed: str) -> None:
+def test_range_is_refused_with_tune(refused, typed: str) -> None:
     for flags in ((), ("-m",)):
         assert f"ranges belong to `tune`, which chooses the values: mxtrain tune STUDY '{typed}'." in refused(
             *flags, typed
@@ -164,7 +164,7 @@ def test_a_range_leads_to_tune(refused, typed: str) -> None:
 
 @pytest.mark.zoo
 @pytest.mark.slow
-def test_another_sweep_in_the_same_folder_has_other_numbers_and_the_table_all_jobs(mxtrain) -> None:
+def test_second_sweep_in_a_folder_continues_job_numbers(mxtrain) -> None:
     assert mxtrain("-m", *FAST, "optimizer.lr=0.01,0.02", mxnet=True).returncode == 0
     done = mxtrain("-m", *FAST, "optimizer.lr=0.03,0.02", mxnet=True)
     assert done.returncode == 0, done.stderr
@@ -278,7 +278,7 @@ def test_a_signal_ends_the_job_and_the_sweep(mxtrain) -> None:
 
 @pytest.mark.zoo
 @pytest.mark.slow
-def test_joblib_runs_jobs_in_processes_and_their_ends_are_known(mxtrain) -> None:
+def test_joblib_runs_jobs_in_processes_and_reports_outcomes(mxtrain) -> None:
     pytest.importorskip("hydra_plugins.hydra_joblib_launcher")
     done = mxtrain(
         "-m", *FAST, "hydra/launcher=joblib", "hydra.launcher.n_jobs=2", "optimizer.lr=0.01,1e38", mxnet=True
@@ -290,21 +290,21 @@ def test_joblib_runs_jobs_in_processes_and_their_ends_are_known(mxtrain) -> None
 
 
 @pytest.mark.slow
-def test_a_sweep_in_which_everything_fails_says_why_and_no_more(mxtrain) -> None:
+def test_sweep_with_only_failed_jobs_reports_causes(mxtrain) -> None:
     done = mxtrain("-m", *FAST, "optimizer.lr=1e37,1e38", mxnet=True)
     assert done.returncode == 3 and "Traceback" not in done.stderr
     assert [state for _, state, _ in rows(done.stdout)] == ["failed (3)"] * 2
 
 
 @pytest.mark.slow
-def test_data_of_all_jobs_are_looked_for_before_the_first_starts(mxtrain) -> None:
+def test_data_of_all_jobs_are_checked_before_the_first_starts(mxtrain) -> None:
     """Without MXNet, and with the dataset's own words, each once."""
     done = mxtrain("-m", *FAST, "dataset=digits,image_folder", "dataset.batch_size=8,16")
     assert done.returncode == 2 and not (mxtrain.folder / "s").exists()
     assert done.stderr.count("data/image_folder") == 1 and done.stderr.count("dataset=image_folder") <= 2, done.stderr
 
 
-def test_folders_of_jobs_need_no_quotes_where_they_are_typed() -> None:
+def test_job_folder_names_need_no_quotes() -> None:
     assert job_folder(0, "model=lenet,optimizer.lr=0.1") == "0_model-lenet_optimizer.lr-0.1"
     assert (
         job_folder(1, "model.hidden=[64,32],+dataset.root=/a b/c,lr=-1")
@@ -313,7 +313,7 @@ def test_folders_of_jobs_need_no_quotes_where_they_are_typed() -> None:
     assert job_folder("2", "") == "2" and len(job_folder(3, "x=" + "y" * 300)) == 120
 
 
-def test_jobs_are_ranked_by_what_is_monitored() -> None:
+def test_jobs_are_ranked_by_the_monitored_value() -> None:
     def job(number: int, value: object) -> Outcome:
         best = None if value is None else {"metric": "val/loss", "value": value, "step": 1}
         return Outcome(number, [], "r", "finished", 0, "", 1, best)
@@ -331,7 +331,7 @@ def test_equal_jobs_are_ranked_by_their_validation_loss() -> None:
     assert [one.number for one in by_rank(jobs, "max")] == [2, 4, 1, 0, 3]
 
 
-def test_workers_of_a_job_are_told_that_they_are_of_a_sweep() -> None:
+def test_workers_of_a_job_know_their_sweep() -> None:
     command = CommandLine(job=3, swept=["model", "optimizer.lr"])
     with sweep.exported_job(command):
         assert sweep.with_exported_job(CommandLine()) == command
@@ -345,7 +345,7 @@ def test_jobs_are_listed_in_utf8(tmp_path) -> None:
     assert read_outcomes(tmp_path / "jobs.jsonl", 0)[0].overrides == outcome.overrides
 
 
-def test_lines_that_are_no_outcome_are_left_out(tmp_path, caplog):
+def test_invalid_outcome_lines_are_skipped(tmp_path, caplog):
     """Covers a line cut by a full disk and other content of a list of jobs."""
     file = tmp_path / "jobs.jsonl"
     good = Outcome(1, ["a=1"], "r", "finished", 0, "", 5, {"metric": "val/loss", "value": 0.5, "step": 5})

@@ -193,5 +193,5 @@ def test_a_long_table_shows_both_ends():
     assert DatasetCounts({"train": 5}, ["width"], {"train": np.zeros(1, int)}).tables() == []
 
 
-def test_kinds_are_told_apart():
+def test_kinds_of_problems_have_distinct_names():
     assert len(set(KINDS)) == len(KINDS)

@@ -37,7 +37,7 @@ def test_contents_are_remembered(files, monkeypatch):
     assert sha256(files) == expected
 
 
-def test_threads_find_the_same_and_say_how_far_they_are(tmp_path, monkeypatch):
+def test_threads_find_the_same_hashes_and_report_progress(tmp_path, monkeypatch):
     paths = [tmp_path / str(number) for number in range(9)]
     for path in paths:
         path.write_bytes(path.name.encode() * 3000)

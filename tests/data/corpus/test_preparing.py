@@ -41,7 +41,7 @@ def prepare_ten(calls, made_of=1, begin=None, at=None):
     return prepare("test", made_of, FORMS, write, what="numbers", total=10)
 
 
-def test_it_is_made_once_and_found_by_what_it_is_made_of():
+def test_entry_is_prepared_once_and_found_by_its_inputs():
     calls = []
     assert prepare_ten(calls).array("x").tolist() == list(range(10))
     found = prepare_ten(calls)
@@ -51,7 +51,7 @@ def test_it_is_made_once_and_found_by_what_it_is_made_of():
     assert (cache_folder() / ROOT).stat().st_mode & 0o777 == 0o700
 
 
-def test_failure_is_reported_and_whole_files_are_kept():
+def test_failure_is_reported_and_complete_files_are_kept():
     calls = []
 
     def fail():
@@ -64,7 +64,7 @@ def test_failure_is_reported_and_whole_files_are_kept():
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
-def test_a_full_disk_says_so(number):
+def test_full_disk_is_reported(number):
     def fail():
         raise OSError(number, "full")
 
@@ -144,7 +144,7 @@ def test_damaged_folder_is_removed_only_under_the_lock(monkeypatch):
     assert seen == [True]
 
 
-def test_disk_that_changes_what_is_written_says_so(monkeypatch):
+def test_disk_that_alters_written_bytes_is_reported(monkeypatch):
     finish = preparing.ShardWriter.finish
 
     def change(self, facts, what=""):
@@ -157,7 +157,7 @@ def test_disk_that_changes_what_is_written_says_so(monkeypatch):
     assert not [path for path in (cache_folder() / ROOT).iterdir() if path.is_dir()]
 
 
-def test_one_prepares_and_others_wait(caplog):
+def test_one_thread_prepares_while_others_wait(caplog):
     caplog.set_level(logging.INFO)
     calls, ready, go_on = [], threading.Event(), threading.Event()
 
@@ -183,7 +183,7 @@ def _killed(counts):
 
 
 @pytest.mark.slow
-def test_a_killed_process_leaves_nothing_half_used():
+def test_killed_process_leaves_no_half_prepared_entry():
     process = multiprocessing.get_context("spawn").Process(target=_killed, args=([],))
     process.start()
     process.join()

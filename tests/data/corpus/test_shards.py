@@ -114,7 +114,7 @@ def test_damage_is_noticed(tmp_path, name, damage):
         open_shards(tmp_path, "a")
 
 
-def test_files_that_others_can_write_do_not_count(tmp_path):
+def test_world_writable_files_are_not_used(tmp_path):
     write(tmp_path, 3, facts={})
     (tmp_path / "token.values").chmod(0o666)
     with pytest.raises(DamagedShards, match="others can write"):

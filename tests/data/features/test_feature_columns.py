@@ -22,7 +22,7 @@ COLUMNS = FeatureColumns(
 )
 
 
-def test_fields_have_ids_for_what_is_missing_and_for_what_is_unseen() -> None:
+def test_fields_have_ids_for_missing_and_unseen_values() -> None:
     assert COLUMNS.field_sizes == (4, 101) and COLUMNS.num_numbers == 3 and COLUMNS.shapes == ((2,), (3,))
     assert dict(COLUMNS.fields[0].id_of) == {"Rome": 2, "Oslo": 3}
 
@@ -31,7 +31,7 @@ def test_an_input_without_columns_is_left_out() -> None:
     assert FeatureColumns(COLUMNS.fields).shapes == ((2,),) and FeatureColumns(COLUMNS.numbers).shapes == ((3,),)
 
 
-def test_they_come_back_from_a_checkpoint() -> None:
+def test_feature_columns_are_restored_from_a_checkpoint() -> None:
     signature = FeatureSignature(COLUMNS.shapes, columns=COLUMNS)
     values = json.loads(json.dumps(signature.to_json()))
     assert not [*problems_of(values, signature.form), *unknown_keys(values, signature.form)]

@@ -106,7 +106,7 @@ def test_groups_are_never_divided(test_fraction: float) -> None:
     assert any(set(one[1].tolist()) != set(two[1].tolist()) for one, two in zip(parts[:5], parts[5:]))
 
 
-def test_groups_of_different_classes_go_to_different_folds() -> None:
+def test_groups_of_different_classes_are_in_different_folds() -> None:
     """Their classes do not decide, so the sizes of the folds do."""
     parts = folds_of([0] * 8 + [1] * 6 + [2] * 4, 2, groups=[0] * 8 + [1] * 6 + [2] * 4)
     assert sorted(len(val) for _, val, _ in parts) == [8, 10]

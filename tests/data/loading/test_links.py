@@ -29,7 +29,7 @@ def paths_of(splits):
 
 @pytest.mark.timeout(30)
 @pytest.mark.parametrize("target", [".", "..", "../..", "../blue"])
-def test_a_link_to_a_folder_above_or_beside_adds_nothing(write_images, target):
+def test_link_to_a_parent_or_sibling_adds_no_images(write_images, target):
     root = write_images()
     plain = paths_of(ImageFolder(root=str(root), val_fraction=0.25).open())
     (root / "red" / "loop").symlink_to(target)
@@ -51,7 +51,7 @@ def test_a_file_with_two_names_in_a_class_counts_once(write_images):
     assert not any("link.jpg" in path for found in paths_of(splits).values() for path in found)
 
 
-def test_folders_elsewhere_are_followed(write_images, tmp_path):
+def test_links_to_other_folders_are_followed(write_images, tmp_path):
     root, store = write_images(), write_images("store", classes=["more"], count=3)
     (root / "red" / "more").symlink_to(store / "more")
     (root / "red" / "0.jpg").unlink()
@@ -84,7 +84,7 @@ class Unnumbered:
         return 0xFFFFFFFF
 
 
-def test_no_image_is_lost_where_a_file_system_lists_one_number_for_all(write_images, monkeypatch):
+def test_equal_inode_numbers_lose_no_image(write_images, monkeypatch):
     root, scandir = write_images(), os.scandir
 
     @contextmanager

@@ -84,7 +84,7 @@ def test_samples_are_the_same_in_other_batch_sizes():
     assert np.array_equal(small, large)
 
 
-def test_global_random_state_plays_no_part_and_is_left_alone():
+def test_global_random_state_is_neither_used_nor_changed():
     np.random.seed(0)
     expected = read(make_loader(train=True, augment=ALL).epoch())
     np.random.seed(1)
@@ -189,7 +189,7 @@ def test_batches_of_several_sizes_are_a_function_of_seed_epoch_and_number():
         assert (batch.targets[1].asnumpy() == side).all()
 
 
-def test_batches_of_several_sizes_are_read_in_tasks_likewise():
+def test_batches_of_several_sizes_are_read_in_tasks():
     sources = [InTasks(make_source(side=side)) for side in (8, 16)]
     options = {"scales": [Scale(source, None) for source in sources], "keeps_size": True, "train": True}
     batches = read(make_loader(sources[0], batch_size=7, **options).epoch(0))

@@ -12,13 +12,13 @@ def num_threads():
 
 
 @pytest.mark.parametrize("depth", [0, 1, 5])
-def test_items_come_in_order(depth):
+def test_items_are_in_order(depth):
     assert list(prefetch(lambda: (i for i in range(20)), depth)) == list(range(20))
     assert num_threads() == 0
 
 
 @pytest.mark.parametrize("depth", [0, 2])
-def test_an_error_arrives_at_its_place(depth):
+def test_error_is_raised_at_its_item(depth):
     def produce():
         yield 1
         raise OSError("disk on fire")
@@ -57,7 +57,7 @@ def test_the_thread_ends_with_its_reader(end):
     assert num_threads() == 0 and closed
 
 
-def test_no_more_than_depth_is_made_ahead():
+def test_at_most_depth_items_are_prefetched():
     made = []
 
     def produce():

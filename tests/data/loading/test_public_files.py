@@ -143,7 +143,7 @@ def test_a_dataset_is_downloaded_unpacked_and_opened(
 
 
 @pytest.mark.parametrize("name", [name for name in PUBLIC_FILES if PUBLIC_FILES[name][0].takes])
-def test_archives_land_where_datasets_look(
+def test_archives_are_unpacked_into_dataset_folders(
     server: FaultyServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str
 ) -> None:
     files = PUBLIC_FILES[name]
@@ -207,7 +207,7 @@ def test_missing_network_names_files_and_their_place(monkeypatch: pytest.MonkeyP
         Cifar100(root=str(tmp_path), download=True).open()
 
 
-def test_wrong_bytes_leave_nothing_behind(server: FaultyServer, tmp_path: Path) -> None:
+def test_wrong_checksum_leaves_no_files(server: FaultyServer, tmp_path: Path) -> None:
     server.files["/ade20k/ADEChallengeData2016.zip"] = packed({"ADEChallengeData2016/a": b""}, is_zip=True)
     with pytest.raises(DataError, match="has the sha1"):
         Ade20k(root=str(tmp_path), download=True).open()

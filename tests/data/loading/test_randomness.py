@@ -10,7 +10,7 @@ from mxtrain.vision.draws import VisionDraw
 
 
 @pytest.mark.parametrize("field", [VisionDraw, TextDraw, SpeechDraw, RecommendationDraw, ReinforcementDraw])
-def test_streams_of_a_field_are_no_shared_ones(field):
+def test_streams_of_fields_are_distinct(field):
     numbers = [int(one) for kind in (Draw, field) for one in kind]
     assert len(numbers) == len(set(numbers)) == len(Draw) + len(field)
 

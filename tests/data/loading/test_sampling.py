@@ -57,7 +57,7 @@ def test_classes_are_drawn_in_the_ratio_of_their_weights(weights: Sequence[float
         assert counts.sum() == 200 and (np.abs(counts - exact) < 1).all()
 
 
-def test_no_sample_comes_again_before_all_others_of_its_class() -> None:
+def test_samples_repeat_only_after_all_of_their_class() -> None:
     """Over epochs, and within one: the rare class comes whole 7 times, of the frequent one a third."""
     chosen = sampler()
     times: Counter = Counter()
@@ -264,7 +264,7 @@ class Unlabelled:
         return 3
 
 
-def test_a_source_that_says_no_classes_is_refused() -> None:
+def test_source_without_labels_is_refused() -> None:
     dataset = Digits(sampler="balanced")
     for source in (Unlabelled(), Subset(Unlabelled(), np.arange(2))):
         with pytest.raises(DataError, match=r"Unlabelled does not say which class.*read_labels\(\)"):
@@ -278,7 +278,7 @@ def test_a_source_that_says_no_classes_is_refused() -> None:
 
 
 @pytest.mark.slow
-def test_a_run_is_balanced_and_continues_where_it_was(train_run: Any, tmp_path: Path, caplog: Any) -> None:
+def test_balanced_run_resumes_bit_exact(train_run: Any, tmp_path: Path, caplog: Any) -> None:
     """Broken off within an epoch and continued, it has the weights of a run that was not."""
     small = (
         "model=mlp",

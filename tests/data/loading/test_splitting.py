@@ -130,6 +130,6 @@ def test_every_class_is_trained_on() -> None:
         (0, 3, 0.9, "leaves no training samples: 3 samples, dataset.val_fraction=0.9. Type a smaller"),
     ],
 )
-def test_an_empty_split_is_refused_with_what_helps(num_train: int, num_val: int, fraction: float, said: str) -> None:
+def test_empty_split_is_refused_with_a_remedy(num_train: int, num_val: int, fraction: float, said: str) -> None:
     with pytest.raises(DataError, match=re.escape(said)):
         refuse_empty("x.csv", num_train, num_val, fraction)

@@ -55,7 +55,7 @@ def standing_still(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]
     nd.waitall()
 
 
-def test_copies_are_not_waited_for_until_all_buffers_are_on_their_way(standing_still: threading.Event) -> None:
+def test_copies_wait_only_when_all_buffers_are_in_use(standing_still: threading.Event) -> None:
     """And then the buffer that is used again still has what was put there first."""
     buffers, array, found = Staging(HOST, DEVICE), np.zeros((64, 33), np.float32), []
 
@@ -95,7 +95,7 @@ def test_missing_page_locked_memory_is_reported_once(
     assert len(caplog.records) == 1 and "out of memory" in caplog.text and "cpu(1)" in caplog.text
 
 
-def test_the_bits_stay_and_nothing_is_recorded_for_gradients() -> None:
+def test_copy_is_bit_exact_and_not_recorded() -> None:
     special = np.array([np.nan, np.inf, -0.0, 1e-42], np.float32)
     with autograd.record():
         found = Staging(HOST, DEVICE).copy(special)
@@ -137,14 +137,14 @@ def test_threads_share_them() -> None:
     assert [int(one.asnumpy()[0]) for one in found] == list(range(400))
 
 
-def test_views_and_strides_and_nothing() -> None:
+def test_views_and_strides_are_copied() -> None:
     staging = Staging(HOST, DEVICE)
     array = np.arange(24, dtype=np.float32).reshape(2, 3, 4)
     np.testing.assert_array_equal(staging.copy(array.transpose(2, 0, 1)).asnumpy(), array.transpose(2, 0, 1))
     np.testing.assert_array_equal(staging.copy(array[:, ::2]).asnumpy(), array[:, ::2])
 
 
-def test_only_gpus_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_gpus_have_staging(monkeypatch: pytest.MonkeyPatch) -> None:
     class Gpu:
         """A device with the attributes that `copy_to` reads."""
 

@@ -44,7 +44,7 @@ def quick(tmp_path, monkeypatch):
 
 
 @needs_compiler
-def test_it_is_compiled_once(cache, quick):
+def test_library_is_compiled_once(cache, quick):
     """By the real compiler: above, from the same sources, where MADE was not in the user's cache."""
     first = native.library()
     made = first.path.stat().st_mtime_ns

@@ -133,7 +133,7 @@ ODD_SIZES = [(1, 1, 1, 1), (2, 3, 1, 7), (128, 2, 3, 5), (129, 1, 2, 1), (257, 3
 
 @pytest.mark.parametrize("dtype", TOLERANCE)
 @pytest.mark.parametrize("sizes", ODD_SIZES)
-def test_attention_takes_any_sizes_wherever_arrays_begin(dtype, sizes):
+def test_attention_accepts_any_size_and_offset(dtype, sizes):
     """A text without tokens, and one with more than there are, look at all."""
     tokens, texts, heads, width = sizes
     units, lengths = heads * width, [0, tokens + 3, 1][:texts]
@@ -271,7 +271,7 @@ def numeric_and_given_slope(function, given, index):
 
 
 @pytest.mark.parametrize("index", [0, 1, 2, 3])
-def test_gradients_of_norm_know_what_was_dropped(index):
+def test_norm_gradient_equals_finite_differences_with_dropout(index):
     given, draw = arrays("float64", (7, 30), (7, 30), (30,), (30,)), drawn()
     options = {"residual": 1, "p": 0.3, "eps": 1e-5}
     numeric, slope = numeric_and_given_slope(
@@ -280,7 +280,7 @@ def test_gradients_of_norm_know_what_was_dropped(index):
     assert slope == pytest.approx(numeric, rel=1e-6)
 
 
-def test_gradients_of_attention_know_what_was_dropped():
+def test_attention_gradient_equals_finite_differences_with_dropout():
     draw, lengths = drawn(), nd.array([5, 3])
     numeric, slope = numeric_and_given_slope(
         lambda qkv: nd._internal._mxtrain_attention(qkv, lengths, draw, num_heads=2, p=0.3)[0],
@@ -321,13 +321,13 @@ def test_dropout_depends_on_the_seed():
     np.testing.assert_allclose(normed(inferring), nd.LayerNorm(x, nd.ones((16,)), nd.zeros((16,))).asnumpy(), atol=1e-5)
 
 
-def test_a_text_without_tokens_looks_at_all_alike():
+def test_empty_text_attends_to_all_tokens():
     (qkv,) = arrays("float32", (6, 2, 24))
     none, all_ = (fused.attention(nd, qkv, nd.array([given, 3]), 2, 0.0).asnumpy() for given in (0, 6))
     np.testing.assert_array_equal(none, all_)
 
 
-def test_philox_is_the_published_one():
+def test_philox_equals_the_published_values():
     """The known answers of its authors' library (Random123, kat_vectors): philox4x32 10, all zeros."""
     words = np.array([0x6627E8D5, 0xE169C58D, 0xBC57AC4C, 0x9B00DBD8], dtype=np.uint64) / 2**32
     zeros = nd.array([0.0] * 64)  # a key of no bits
@@ -342,7 +342,7 @@ def test_philox_is_the_published_one():
 
 @pytest.mark.parametrize("dtype", TOLERANCE)
 @pytest.mark.parametrize("clip", [None, 0.5])
-def test_adamw_is_the_algorithm(dtype, clip):
+def test_adamw_equals_the_algorithm(dtype, clip):
     shapes = [(3, 5), (20000,)]
     weights, grads, means, variances = (arrays(dtype, *shapes) for _ in range(4))
     variances = [one * one for one in variances]
@@ -371,7 +371,7 @@ def test_adamw_is_the_algorithm(dtype, clip):
 @pytest.mark.parametrize("dtype", TOLERANCE)
 @pytest.mark.parametrize("momentum", [None, 0.9])
 @pytest.mark.parametrize("clip", [None, 0.5])
-def test_sgd_is_mxnets_bit_for_bit_and_takes_a_factor(dtype, momentum, clip):
+def test_sgd_equals_mxnet_bit_for_bit(dtype, momentum, clip):
     shapes, rates, decays = [(3, 5), (20000,)], [0.1, 0.2], [0.0, 0.02]
     weights, grads, states = (arrays(dtype, *shapes) for _ in range(3))
     options = {"rescale_grad": 0.7, **({} if clip is None else {"clip_gradient": clip})}
@@ -416,7 +416,7 @@ def test_array_norm_is_exact_and_of_all_layouts(dtype):
     assert np.isnan(nd._internal._mxtrain_array_norm(*given, size=4, sizes=sizes).asscalar())
 
 
-def test_the_gradient_of_a_convolution_in_onednns_layout_counts_whole():
+def test_norm_includes_all_of_a_convolution_gradient_in_onednn_layout():
     x, weight = nd.random.uniform(shape=(2, 16, 8, 8)), nd.random.uniform(shape=(32, 16, 3, 3))
     weight.attach_grad()
     with mx.autograd.record():
@@ -450,7 +450,7 @@ def test_wrong_calls_are_refused():
         nd._internal._mxtrain_norm(nd.ones((2, 3), dtype="float16"), nd.ones((3,)), nd.ones((3,)))[0].wait_to_read()
 
 
-def test_workers_that_compute_with_others_are_refused():
+def test_workers_with_different_operators_are_refused():
     def begin(having):
         store = SimpleNamespace(world=SimpleNamespace(size=3, rank=1), total=lambda values: np.array([having]))
         snapshot.require_same_operators(SimpleNamespace(store=store))
@@ -499,7 +499,7 @@ def test_roi_align_is_that_of_the_map_of_each_region(dtype):
         np.testing.assert_allclose(one, other, rtol=1e-3, atol=TOLERANCE[dtype])
 
 
-def test_roi_align_of_a_diverged_network_reads_nothing():
+def test_roi_align_of_non_finite_boxes_is_zero():
     row_Q5 = nd.array([[0, np.nan, 2, 9, 9], [np.nan, 0, 0, np.inf, 9], [-7, 0, 0, 8, 8], [9, 0, 0, 8, 8]])
     maps = [nd.ones((1, 3, *size)) * number for number, size in enumerate(SIZES, 1)]
     found = fused.roi_align(nd, maps, row_Q5, 4, 1, SIZES, STRIDES)[:, 0, 0, 0].asnumpy()
@@ -517,7 +517,7 @@ def scored_boxes(dtype, batch=3, count=90):
 
 @pytest.mark.parametrize("dtype", TOLERANCE)
 @pytest.mark.parametrize("keep", [7, 90])
-def test_suppression_is_mxnets(dtype, keep):
+def test_suppression_equals_mxnet(dtype, keep):
     box_BT5 = scored_boxes(dtype)
     wanted = nd.contrib.box_nms(
         box_BT5, overlap_thresh=0.4, valid_thresh=-0.5, coord_start=1, score_index=0, id_index=-1, force_suppress=True

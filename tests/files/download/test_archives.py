@@ -53,7 +53,7 @@ def test_only_wanted_members_are_unpacked(write, ending: str, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("name", ["../a", "top/../../a", "/a", "top/..\\..\\a"])
-def test_paths_that_lead_out_are_refused(name: str, tmp_path: Path) -> None:
+def test_paths_outside_the_archive_are_refused(name: str, tmp_path: Path) -> None:
     for archive in (write_zip(tmp_path / "a.zip", {name: b"x"}), write_tar(tmp_path / "a.tar.gz", {name: b"x"})):
         with pytest.raises(WrongContent, match="leads out of its folder"):
             unpack(archive, "top")
@@ -104,7 +104,7 @@ def test_damaged_archives_are_refused(tmp_path: Path) -> None:
             unpack(tmp_path / "a", "top")
 
 
-def test_a_name_that_comes_twice_is_refused(tmp_path: Path) -> None:
+def test_duplicate_name_is_refused(tmp_path: Path) -> None:
     with pytest.raises(WrongContent, match="holds 'a' twice"):
         unpack(write_tar(tmp_path / "a.tar", {"top/a": b"1", "./top/a": b"2"}), "top")
 

@@ -90,7 +90,7 @@ def left_in(folder: Path) -> List[str]:
     ],
     ids=lambda value: "-".join(value) if isinstance(value, list) else "",
 )
-def test_the_right_file_arrives_in_the_end(
+def test_download_succeeds_after_faults(
     server: FaultyServer, tmp_path: Path, faults: Sequence[str], num_requests: int
 ) -> None:
     server.faults["/file"] += faults
@@ -128,9 +128,7 @@ def test_a_stalled_download_is_continued(server: FaultyServer, tmp_path: Path) -
         ("lie_short!", "/file", r"the published one \w+\. It was removed$"),
     ],
 )
-def test_a_file_that_cannot_be_had_is_explained(
-    server: FaultyServer, tmp_path: Path, fault: str, path: str, said: str
-) -> None:
+def test_failed_download_is_explained(server: FaultyServer, tmp_path: Path, fault: str, path: str, said: str) -> None:
     server.faults[path] += [fault] if fault else []
     with pytest.raises(DownloadError, match=said):
         download(server.url + path, tmp_path / "file")
@@ -154,7 +152,7 @@ def test_pieces_of_another_version_are_downloaded_once_more(server: FaultyServer
     assert server.requests == [("/file", "bytes=1000-"), ("/file", "")]
 
 
-def test_a_complete_part_is_not_asked_for_again(server: FaultyServer, tmp_path: Path) -> None:
+def test_complete_part_is_not_requested_again(server: FaultyServer, tmp_path: Path) -> None:
     """A process killed while it unpacks leaves a complete part."""
     (tmp_path / "file.part").write_bytes(CONTENT)
     download(f"{server.url}/file", tmp_path / "file")

@@ -51,7 +51,7 @@ def recurrent(**options):
     return CustomModel(target=Recurrent)
 
 
-def test_recurrent_layers_that_would_leave_something_out_are_refused():
+def test_recurrent_layers_with_ignored_arguments_are_refused():
     with pytest.raises(ConfigError, match="layer 'layer' calls RNN with several layers and dropout, which MXNet"):
         build(recurrent(num_layers=2, dropout=0.1))
     build(recurrent(num_layers=2))
@@ -122,7 +122,7 @@ def test_a_network_that_calls_a_wrong_operator_is_refused(kind, words, options):
     "pool", [{"pool_size": 3, "strides": 2}, {"pool_size": 5, "strides": 3, "padding": 1}], ids=str
 )
 @pytest.mark.parametrize("ndim, size", [(1, 8), (2, 8), (3, 7)])
-def test_average_pooling_has_the_gradient_of_its_value_where_windows_hang_over_the_edge(ndim, size, pool):
+def test_average_pooling_gradient_is_right_for_windows_over_the_edge(ndim, size, pool):
     """In float32, too, where oneDNN computes it, on layers of Gluon's and of networks made with them."""
     make = getattr(gluon.nn, f"AvgPool{ndim}D")
     found = {}
@@ -178,7 +178,7 @@ class OwnDropout(gluon.HybridBlock):
         return F.Dropout(F.Dropout(x, p=0.5), 0.5, "training", (1,), False)
 
 
-def test_dropout_is_mxnets_own_on_gpus_too():
+def test_dropout_equals_mxnet_on_gpus():
     """Its draw follows the seed; cuDNN's does not. On a CPU there is but one."""
     network = gluon.nn.HybridSequential()
     network.add(gluon.nn.Dropout(0.5), gluon.nn.Dropout(0.5, axes=(1,)), gluon.nn.Dropout(0), OwnDropout())

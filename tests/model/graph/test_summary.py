@@ -31,7 +31,7 @@ def text(summary):
         (GluonCV(name="mobilenet1.0"), 0.569),
     ],
 )
-def test_flops_are_the_published_ones(model, gmacs, prepare):
+def test_flops_equal_published_numbers(model, gmacs, prepare):
     summary = summarize(prepare(model, 1000, LARGE), LARGE)
     assert summary.flops / 2e9 == pytest.approx(gmacs, rel=0.005)
     assert sum(row.flops for row in summary.rows) == summary.flops
@@ -49,7 +49,7 @@ def test_rows_of_a_small_network(prepare):
     }
 
 
-def test_the_batch_is_left_out_of_a_shape_wherever_it_stands():
+def test_sample_shape_omits_the_batch_axis_at_any_position():
     """Encoders of text have it second."""
     shapes = [(1, 32, 8, 8), (64, 1, 128), (1, 512, 1, 1), (64, 8), (1,), None]
     shown = [LayerRow("", "", shape, 0, 0).sample_shape for shape in shapes]
@@ -193,7 +193,7 @@ def test_random_layers(function, random):
     assert has_random_layers(Calls(function), (3,)) is random
 
 
-def test_our_networks_say_whether_they_draw(prepare):
+def test_random_layers_of_our_networks_are_found(prepare):
     assert has_random_layers(prepare(LeNet()), (3, 32, 32))
     assert not has_random_layers(prepare(LeNet(dropout=0.0)), (3, 32, 32))
     assert not has_random_layers(prepare(ResNet(depth=8)), (3, 32, 32))

@@ -59,7 +59,7 @@ def test_frozen_norms_keep_their_statistics(network):
     assert moved(network) == {"norm0_moving_mean", "norm0_moving_var"}
 
 
-def test_freezing_everything_changes_nothing(network):
+def test_frozen_parameters_do_not_change(network):
     freeze(network, ["*"])
     assert moved(network) == set()
 

@@ -114,7 +114,7 @@ def test_interactions_of_pairs_give_a_score_per_class(model: FeatureModel) -> No
     assert found.shape == (BATCH, 3) and len({round(float(score), 6) for score in found[0]}) == 3
 
 
-def test_a_network_of_the_users_is_told_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_user_network_receives_field_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
     told: Dict[str, Any] = {}
 
     def network(classes: int, field_sizes: List[int], num_numbers: int) -> Any:

@@ -46,7 +46,7 @@ def test_forward_and_backward(model, shape, hybridized, prepare, train_step):
 @pytest.mark.parametrize(
     "depth,classes,millions", [(20, 10, 0.27), (56, 10, 0.85), (18, 1000, 11.69), (34, 1000, 21.80)]
 )
-def test_resnets_are_the_published_ones(depth, classes, millions, prepare):
+def test_resnets_equal_the_published_sizes(depth, classes, millions, prepare):
     from mxtrain.model.graph.summary import summarize
 
     shape = (3, 32, 32) if depth in (20, 56) else (3, 224, 224)

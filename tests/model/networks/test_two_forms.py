@@ -27,7 +27,7 @@ def network():
 
 
 @pytest.mark.parametrize("is_hybrid", [False, True])
-def test_the_number_of_inputs_says_which_form(network, is_hybrid):
+def test_number_of_inputs_selects_the_form(network, is_hybrid):
     from mxtrain.engine.backend import autograd, nd
 
     network.hybridize(is_hybrid, static_alloc=is_hybrid)

@@ -53,7 +53,7 @@ def convolution(x: np.ndarray, weights: Weights) -> np.ndarray:
     return x + dense(found * sigmoid(found), weights, "convolution.projection")
 
 
-def test_a_block_is_what_the_paper_says() -> None:
+def test_conformer_block_equals_the_paper() -> None:
     mx.random.seed(0)
     block = ConformerBlock(SIZES)
     block.initialize(mx.init.Normal(0.4))

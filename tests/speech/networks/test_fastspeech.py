@@ -49,7 +49,7 @@ def batch(rows: List[List[int]], length: int, frames: int) -> List[nd.NDArray]:
 
 
 @pytest.mark.parametrize("hybrid", [False, True])
-def test_padding_and_neighbours_change_neither_frames_nor_gradients(hybrid: bool) -> None:
+def test_padding_and_other_samples_do_not_affect_frames_or_gradients(hybrid: bool) -> None:
     model = FastSpeech(units=8, hidden_size=12, encoder_layers=1, decoder_layers=1, decoder_kernel=3)
     shapes = input_shapes(4, 16)
     network: Any = prepare_network(

@@ -41,7 +41,7 @@ def sample(*texts):
     return token_1T[0, : length_1[0]].tolist(), kind_1T[0, : length_1[0]].tolist()
 
 
-def test_texts_become_tokens_as_berts_do():
+def test_tokens_equal_bert_tokenizer():
     one, kinds = sample("The cats SAT.")
     pair, pair_kinds = sample("the cat", "a dog")
     assert [VOCAB[t] for t in one] == ["[CLS]", "the", "cat", "##s", "sat", ".", "[SEP]"] and set(kinds) == {0}
@@ -99,7 +99,7 @@ def test_tables(tmp_path):
         read_columns(csv_file, [5], False)
 
 
-def test_classes_come_from_the_training_rows(tmp_path):
+def test_classes_are_those_of_training_rows(tmp_path):
     (tmp_path / "train.tsv").write_text("sentence\tlabel\n" + "the cat\tpet\nthe mat\tthing\n" * 10)
     (tmp_path / "val.tsv").write_text("sentence\tlabel\nthe dog\tpets\n")
     splits = Text(train=str(tmp_path / "train.tsv"), test_fraction=0.0).open()
@@ -214,7 +214,7 @@ def test_workers_share_a_batch_of_one_length():
     )
 
 
-def test_encoded_samples_are_padded_only_where_they_end():
+def test_encoded_samples_are_padded_at_the_end():
     encoded = LabelledTexts([("the", ""), ("cat", "sat")]).encode(TOKENIZER)
     token, kind, length = encoded.padded(np.array([1, 0]), 6)
     assert token.tolist() == [[2, 6, 3, 7, 3, 0], [2, 5, 3, 3, 0, 0]] and kind.tolist()[0] == [0, 0, 0, 1, 1, 0]

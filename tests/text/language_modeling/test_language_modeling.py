@@ -190,7 +190,7 @@ def test_wrong_settings_are_refused(describe_run: Any, words: Any, said: str) ->
 
 
 @pytest.mark.slow
-def test_a_network_that_carries_nothing_needs_nothing(describe_run: Any) -> None:
+def test_stateless_network_has_no_needs(describe_run: Any) -> None:
     description = describe_run("task=language_modeling", "model=gpt", "kvstore=dist_async", "cluster.workers=2")
     assert description.dataset.rows == "shuffled"
     assert describe_run("task=language_modeling").dataset.rows == "go_on"

@@ -93,7 +93,7 @@ def test_each_token_but_the_first_is_predicted_once_from_the_one_before(
     assert total == pytest.approx(2 * (count - 1))
 
 
-def test_rows_continue_where_they_ended() -> None:
+def test_rows_continue_at_their_last_token() -> None:
     found = loader(50)
     batches = list(found.epoch(0))
     assert [batch.continues_previous for batch in batches] == [False, *[True] * (len(batches) - 1)]
@@ -104,7 +104,7 @@ def test_rows_continue_where_they_ended() -> None:
     assert not any(batch.continues_previous for batch in loader(50, continues_previous=False).epoch(0))
 
 
-def test_an_epoch_can_be_begun_anywhere_and_epochs_differ() -> None:
+def test_epoch_starts_at_any_batch_and_epochs_differ() -> None:
     found = loader(50, train=True)
     whole = labels_of(found, 3)
     rest = list(found.epoch(3, start=2))

@@ -63,7 +63,7 @@ def spread(network, seed=1):
 
 
 @pytest.mark.parametrize("masked", [False, True])
-def test_padding_changes_nothing(masked):
+def test_padding_does_not_affect_outputs(masked):
     network = build(masked)
     spread(network)
     given = inputs(masked)
@@ -76,7 +76,7 @@ def test_padding_changes_nothing(masked):
     np.testing.assert_allclose(network(*longer, *given[2:]).asnumpy(), network(*given).asnumpy(), atol=2e-5)
 
 
-def test_float32_computes_what_float64_does():
+def test_float32_agrees_with_float64():
     """With gradients."""
     found = []
     for dtype in ("float32", "float64"):
@@ -95,7 +95,7 @@ def test_float32_computes_what_float64_does():
         )
 
 
-def test_layer_norm_is_mxnets():
+def test_layer_norm_equals_mxnet():
     ours = bert_network.LayerNorm(12)
     ours.initialize()
     rng = np.random.RandomState(0)
@@ -144,7 +144,7 @@ def test_own_operators_and_mxnets_give_the_same_gradients(operators, monkeypatch
 
 @pytest.mark.parametrize("masked", [False, True])
 @pytest.mark.parametrize("precision", [BFloat16(), Float16()])
-def test_sums_stay_in_float32_whatever_products_compute_in(precision, masked, operators):
+def test_sums_stay_in_float32_at_any_precision(precision, masked, operators):
     """MXNet's layer norms are products with vectors of ones. Weights that are joined first count by their own size."""
     shape = (*SHAPE, (MASKED,)) if masked else SHAPE
     graph = Graph(build(masked), precision, shape)

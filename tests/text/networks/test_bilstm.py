@@ -59,7 +59,7 @@ def build(**options: Any) -> Any:
 
 
 @pytest.mark.parametrize("hybrid", [False, True])
-def test_padding_and_other_texts_change_nothing(hybrid: bool) -> None:
+def test_padding_and_other_texts_do_not_affect_outputs(hybrid: bool) -> None:
     network = build(dropout=0.0)
     if hybrid:
         network.hybridize(static_alloc=True, static_shape=True)

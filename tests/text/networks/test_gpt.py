@@ -56,7 +56,7 @@ def test_mxnets_operators_give_the_same(monkeypatch: pytest.MonkeyPatch, length:
 
 @pytest.mark.parametrize("own", [True, False])
 @pytest.mark.parametrize("dtype, digits", [("float32", 2e-6), ("float64", 1e-12)])
-def test_both_forms_of_gelu_are_numpys(own: bool, dtype: str, digits: float, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_both_forms_of_gelu_equal_numpy(own: bool, dtype: str, digits: float, monkeypatch: pytest.MonkeyPatch) -> None:
     if not own:
         monkeypatch.setattr(gpt, "native_operators", lambda: SimpleNamespace(path=None))
     x = np.concatenate([np.linspace(-12, 12, 4801), [0.0, -1e4, 1e4, 1e15, -1e15]])
@@ -89,16 +89,14 @@ def test_the_setting_decides_the_form_and_older_descriptions_have_the_exact_one(
 
 
 @pytest.mark.parametrize("own", [True, False])
-def test_embeddings_weights_of_attention_and_what_each_part_adds_are_dropped(
-    own: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_dropout_of_embeddings_attention_and_residuals(own: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     if not own:
         monkeypatch.setattr(attention, "native_operators", lambda: SimpleNamespace(path=None))
     assert count_dropouts(build(dropout=0.1), 2, 0.1) == 1 + 2 * 3
 
 
 @pytest.mark.parametrize("place", [0, 4, T - 1])
-def test_no_token_sees_what_follows(place: int) -> None:
+def test_attention_is_causal(place: int) -> None:
     network = build()
     token, label = build_batch()
     before = network(token, label).asnumpy()

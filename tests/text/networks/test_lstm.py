@@ -93,7 +93,7 @@ def test_the_gradient_of_a_tied_table_is_that_of_both_its_uses() -> None:
         assert found[place] == pytest.approx((losses[0] - losses[1]) / 2e-5, rel=1e-5, abs=1e-8)
 
 
-def test_chunks_change_neither_the_loss_nor_gradients() -> None:
+def test_chunks_keep_loss_and_gradients() -> None:
     whole, parts = (build("float64", chunks) for chunks in (1, 4))
     inputs = build_batch(whole, "float64")
     found, wanted = gradients(parts, inputs), gradients(whole, inputs)
@@ -102,7 +102,7 @@ def test_chunks_change_neither_the_loss_nor_gradients() -> None:
         np.testing.assert_allclose(found[name], array, rtol=1e-9, atol=1e-12)
 
 
-def test_it_is_gluons_lstm_where_nothing_is_dropped() -> None:
+def test_lstm_without_dropout_equals_gluon() -> None:
     network = build(num_layers=1, tied=False)
     inputs = build_batch(network)
     other = gluon.rnn.LSTM(7, input_size=5)
@@ -136,7 +136,7 @@ def test_each_dropout_is_applied_in_training_and_only_there(name: str) -> None:
     assert not np.allclose(found[0], found[1]), "another mask each time"
 
 
-def test_masks_are_locked_and_whole_words_are_forgotten() -> None:
+def test_dropout_masks_are_locked_and_drop_complete_words() -> None:
     x = nd.ones((5, 3, 40))
     with autograd.record():
         dropped = lstm.LockedDropout(0.5)(x).asnumpy()
@@ -184,7 +184,7 @@ def test_chunks_are_for_large_vocabularies() -> None:
     assert bounds == [0, 3, 6, 10]
 
 
-def test_a_description_builds_it_and_says_what_it_carries() -> None:
+def test_description_builds_the_network_with_its_states() -> None:
     model = Lstm(units=6, hidden_size=8, num_layers=3)
     assert model.state_shapes == [(8,), (8,), (8,), (8,), (6,), (6,)]
     shape = ((T,), (T,), *model.state_shapes)

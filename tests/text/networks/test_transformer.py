@@ -155,7 +155,7 @@ def test_mxnets_operators_give_the_same(monkeypatch: pytest.MonkeyPatch, norm_fi
 
 @pytest.mark.slow
 @pytest.mark.parametrize("chunks", [2, 3, 5])
-def test_chunks_change_nothing(chunks: int) -> None:
+def test_chunks_do_not_affect_results(chunks: int) -> None:
     """Covers lengths divisible by the number of chunks or not, longer and shorter than it."""
     for length in (T, 4, 1):
         inputs = (*build_batch()[:2], *(array[:, :length] for array in build_batch()[2:]))
@@ -190,14 +190,14 @@ def test_one_token_after_the_other_gives_the_same(
         np.testing.assert_allclose(found, wanted[rows, place], rtol=1e-4, atol=1e-5)
 
 
-def test_a_sinusoid_is_that_of_the_whole_text() -> None:
+def test_positions_have_sinusoids() -> None:
     network = build()
     found = network._positioned(nd, nd.zeros((300, 1, U))).asnumpy()[:, 0]
     np.testing.assert_allclose([sinusoid(place, U) for place in range(300)], found, atol=1e-4)
 
 
 @pytest.mark.parametrize("norm_first", [True, False])
-def test_embeddings_and_what_each_part_adds_are_dropped(norm_first: bool) -> None:
+def test_dropout_of_embeddings_and_residuals(norm_first: bool) -> None:
     """Covers embeddings of both texts, two parts of each encoder layer and three of each decoder layer."""
     assert count_dropouts(build(norm_first=norm_first, dropout=0.1), 4, 0.1) == 2 + 2 * (2 + 3)
 

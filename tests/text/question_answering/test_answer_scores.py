@@ -39,7 +39,7 @@ def test_scores_match_those_of_the_rules() -> None:
         assert score_answer(answer, golds, False) == pytest.approx([max(column) for column in zip(*expected)])
 
 
-def test_no_answer_is_right_only_where_there_is_none() -> None:
+def test_empty_answer_is_right_only_without_true_answers() -> None:
     assert score_answer("", [], True) == (1.0, 1.0) and score_answer("x", [], True) == (0.0, 0.0)
     assert score_answer("", ["x"], True) == (0.0, 0.0)
     # A right answer of which nothing is left: the script of 2.0 leaves it out, that of 1.1 counts no common words.

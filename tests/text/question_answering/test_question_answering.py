@@ -78,7 +78,7 @@ def test_the_best_answer_over_windows_counts_on_any_worker() -> None:
     assert np.isnan(ExactMatch().compute(CollectedAnswers()))
 
 
-def test_a_row_has_the_score_of_the_best_window_and_the_least_of_none() -> None:
+def test_row_has_best_answer_score_and_lowest_no_answer_score() -> None:
     row = answer_of([(window(0, 0), scores(3, 3, 1.0, 0.5)), (window(0, 2), scores(3, 4, 3.0, 0.25))])
     assert (row["answer"], row["begin"], row["score"], row["score_of_none"]) == ("big dog", 8, 6.0, 0.5)
     row = answer_of([(window(0, 0), scores(3, 3, 1.0, 2.0)), (window(0, 2), scores(3, 4, 0.5, 3.0))])
@@ -91,7 +91,7 @@ def test_a_context_without_tokens_has_an_empty_answer_without_a_score() -> None:
     assert (row["answer"], row["begin"], row["score"], row["score_of_none"]) == ("", None, None, 1.0)
 
 
-def test_no_answer_is_predicted_where_its_least_score_is_far_enough_above() -> None:
+def test_no_answer_is_predicted_above_the_threshold() -> None:
     def of(null_1: float, null_2: float, settings: WindowSettings = SETTINGS) -> float:
         samples = [
             (window(0, 0, (), settings), scores(3, 3, 1.0, null_1)),

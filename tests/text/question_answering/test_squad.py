@@ -46,7 +46,7 @@ def test_questions_with_and_without_answers(write_dataset: Any) -> None:
     assert len(write_dataset(squad(GOOD, NULL), null_answers=True).open().train) == 2
 
 
-def test_contexts_are_held_out_whole(write_dataset: Any) -> None:
+def test_contexts_are_held_out_as_units(write_dataset: Any) -> None:
     data = [{"paragraphs": [{"context": f"The cat {n} sat", "qas": [GOOD, {**GOOD, "id": "3"}]}]} for n in range(20)]
     splits = write_dataset(json.dumps({"data": data}), **{"val_fraction": 0.25}).model_copy(update={"val": None}).open()
     contexts = [{one.context for one in part.questions.questions} for part in (splits.train, splits.val)]
@@ -108,7 +108,7 @@ def test_lines_to_predict_for(tmp_path: Path) -> None:
         read_question_lines(str(path))
 
 
-def test_ids_may_be_whole_numbers_in_both_forms(write_dataset: Any, tmp_path: Path) -> None:
+def test_ids_may_be_integers_in_both_forms(write_dataset: Any, tmp_path: Path) -> None:
     assert write_dataset(squad({**GOOD, "id": 7})).open().train.questions.questions[0].id == "7"
     lines, whole = tmp_path / "x.jsonl", tmp_path / "x.json"
     for given, ids in ((7, ["7"]), (True, None), ([1], None), (None, None), (1.5, None)):
@@ -123,7 +123,7 @@ def test_ids_may_be_whole_numbers_in_both_forms(write_dataset: Any, tmp_path: Pa
                 read_question_lines(str(path))
 
 
-def test_matches_are_marked_where_the_model_knows_a_third_type() -> None:
+def test_matches_are_marked_if_the_model_has_a_third_type() -> None:
     assert Squad().for_run(TargetKind, BiLSTM()).window_settings.marks_matches
     assert not Squad().for_run(TargetKind, Bert()).window_settings.marks_matches
     with pytest.raises(ValidationError, match="leaves no room for a context"):

@@ -166,9 +166,7 @@ def test_data_check_lists_all_of_it(write_dataset: Any, check: Any) -> None:
     ]
 
 
-def test_a_file_without_empty_lines_is_one_sentence_and_said_to_be(
-    write_dataset: Any, check: Any, tmp_path: Path
-) -> None:
+def test_file_without_empty_lines_is_one_sentence_with_a_remark(write_dataset: Any, check: Any, tmp_path: Path) -> None:
     words = [f"w{n} {'B-X' if n % 5 else 'O'}" for n in range(201)]
     dataset = write_dataset("\n".join(words), "\n".join(["-DOCSTART- O", *words]))
     splits = dataset.open()

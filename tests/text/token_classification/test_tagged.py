@@ -15,7 +15,7 @@ A, B, C, X, Y = range(5, 10)
 CLS, SEP, PAD, UNKNOWN = 2, 3, 0, 1
 
 
-def test_a_tag_stands_at_the_first_token_of_its_word() -> None:
+def test_tags_are_at_first_tokens_of_words() -> None:
     found = EncodedTags([["ax", "b"], ["cxy"]], np.array([1, 0, 2]), CONFIG)
     token_BT, type_BT, length_B = found.padded(np.array([1, 0]), 6)
     np.testing.assert_array_equal(token_BT, [[CLS, C, X, Y, SEP, PAD], [CLS, A, X, B, SEP, PAD]])
@@ -24,7 +24,7 @@ def test_a_tag_stands_at_the_first_token_of_its_word() -> None:
     np.testing.assert_array_equal(found.labels(np.array([1, 0]), 6), [[-1, 2, -1, -1, -1, -1], [-1, 1, -1, 0, -1, -1]])
 
 
-def test_long_sentences_are_parts_of_whole_words_and_no_word_is_lost() -> None:
+def test_long_sentences_are_divided_between_words() -> None:
     words = ["ax", "b", "cxy", "a", "ax", "cxyxyxyxy"]  # six tokens fit; the last word alone has nine
     found = EncodedTags([["b"], words], np.arange(7), CONFIG)
     assert found.sentence_N.tolist() == [0, 1, 1, 1] and found.length_N.tolist() == [3, 8, 5, 8]

@@ -62,7 +62,7 @@ def found_slowly(tags: List[str]) -> List[tuple]:
     return entities
 
 
-def test_random_tags_mean_what_they_mean_word_by_word() -> None:
+def test_random_tags_equal_a_plain_parser() -> None:
     draw = random.Random(1)
     for _ in range(300):
         tags = draw.choices(NAMES, k=draw.randint(1, 12))
@@ -189,7 +189,7 @@ def test_scores_match_those_of_seqeval() -> None:
         ("bioes", "B-PER I-LOC E-LOC", [1]),
     ],
 )
-def test_tags_that_cannot_stand_where_they_do(scheme: str, tags: str, wrong: List[int]) -> None:
+def test_impossible_tags_are_found(scheme: str, tags: str, wrong: List[int]) -> None:
     assert impossible_W(codes(tags), np.zeros(len(tags.split()), int), scheme).tolist() == wrong
 
 

@@ -41,7 +41,7 @@ def of_words(prediction: np.ndarray) -> CollectedTags:
     return collected
 
 
-def test_tags_count_only_where_words_begin() -> None:
+def test_only_first_tokens_of_words_are_decoded() -> None:
     scores = np.zeros((3, 4, 4), np.float32)
     scores[:, 1:, 3] = 1
     found = TASK.decode((nd.array(scores),), Batch((), (nd.array(TRUE),), 3)).asnumpy()

@@ -40,7 +40,7 @@ def build_trained(kind, **options):
 
 
 @pytest.mark.parametrize("kind", ALL)
-def test_there_and_back_from_what_a_checkpoint_carries(kind):
+def test_tokenizer_is_restored_from_a_checkpoint(kind):
     tokenizer = build_trained(kind)
     again = tokenizer_from_json(json.loads(json.dumps(tokenizer.to_json())))
     assert again == tokenizer and again.digest == tokenizer.digest and again.special == tokenizer.special
@@ -55,7 +55,7 @@ def test_there_and_back_from_what_a_checkpoint_carries(kind):
 
 
 @pytest.mark.parametrize("kind", ALL)
-def test_offsets_say_where_each_token_stands(kind):
+def test_offsets_are_spans_of_tokens(kind):
     tokenizer = build_trained(kind)
     token_T, span_T2 = tokenizer.offsets(TEXT)
     assert token_T.tolist() == tokenizer.tokens(TEXT) and span_T2.shape == (len(token_T), 2)
@@ -147,7 +147,7 @@ def test_words_without_end_are_divided_before_they_are_learned_from():
 # Files from elsewhere.
 
 
-def test_files_say_what_they_are(tmp_path):
+def test_tokenizer_kind_is_recognised_from_the_file(tmp_path):
     bpe = build_trained("bpe", lowercase=False)
     (tmp_path / "tokenizer.json").write_text(bpe.text, encoding="utf-8")
     found = Text(vocab=str(tmp_path / "tokenizer.json")).tokenizer_config(TextsInMemory([])).tokenizer
@@ -225,7 +225,7 @@ def test_damaged_checkpoints_are_refused(values, reason):
         tokenizer_from_json(values)
 
 
-def test_own_vocabularies_begin_alike():
+def test_own_vocabularies_start_with_the_same_special_tokens():
     for kind in ALL[1:]:
         tokenizer = build_trained(kind)
         assert [tokenizer.find(name) for name in OWN_SPECIAL] == [0, 1, 2, 3, 4]

@@ -119,7 +119,7 @@ def test_documents_give_the_samples_that_texts_in_memory_give(folder):
     assert str(whole.places[21]).endswith("b.txt, line 3")
 
 
-def test_a_second_start_reads_and_encodes_nothing(folder, monkeypatch):
+def test_second_start_uses_prepared_data(folder, monkeypatch):
     dataset = MaskedText(train=str(folder), vocab_size=100)
     first = dataset.open()
     config = first.build_tokenizer_config()
@@ -142,7 +142,7 @@ def test_a_changed_file_is_read_again(tmp_path):
     assert ("one more", None) in pairs and len(pairs) == 61
 
 
-def test_a_name_that_says_that_it_is_packed_is_another_file(tmp_path):
+def test_compressed_file_name_is_another_file(tmp_path):
     plain = write_rows(tmp_path / "t.tsv")
     (tmp_path / "t.tsv.gz").write_bytes((tmp_path / "t.tsv").read_bytes())
     assert len(Text(train=plain, sentence="a").open().class_names) == 2
@@ -160,7 +160,7 @@ def test_scores(tmp_path):
 
 
 @pytest.mark.parametrize("num_threads", [1, 3])
-def test_pieces_blocks_and_threads_change_nothing(folder, monkeypatch, num_threads):
+def test_pieces_blocks_and_threads_do_not_affect_tokens(folder, monkeypatch, num_threads):
     texts = read_documents(sorted(folder.glob("*.txt*")), STRICT)
     expected = prepare_tokens(texts.shards, 1, CONFIG.tokenizer, "texts").ragged("text")
     monkeypatch.setattr(stored, "_BYTES_AT_ONCE", 100)
@@ -213,7 +213,7 @@ def test_texts_to_learn_a_vocabulary_from(folder, monkeypatch):
     assert some.digest() != texts.paragraphs.digest()
 
 
-def test_work_comes_back_in_order():
+def test_results_are_in_order():
     import time
 
     def work(number):

@@ -76,7 +76,7 @@ def greedy(strategy: Any, source: float, limit: int) -> List[int]:
     return tokens
 
 
-def test_it_searches_with_the_weights_of_the_moment() -> None:
+def test_search_uses_current_weights() -> None:
     strategy, task = placed(0), BeamSearchTask(beam_size=1, max_length_ratio=1.0, max_length_offset=1)
     decode = task.build_searching(DecodingNetwork(Bigrams, {}, strategy), task.build_beam(BOS, EOS), read)
     found = []
@@ -93,7 +93,7 @@ def test_it_searches_with_the_weights_of_the_moment() -> None:
     assert found[0] != found[1] and any(found[0])
 
 
-def test_it_reads_the_weights_where_they_are_and_has_no_gradients() -> None:
+def test_search_shares_weights_without_gradients() -> None:
     strategy = placed(0)
     own = DecodingNetwork(Bigrams, {}, strategy)
     for _ in range(2):
@@ -118,7 +118,7 @@ def test_weights_on_another_device_are_copied_for_a_search() -> None:
             value *= 2
 
 
-def test_the_best_come_first_with_their_scores() -> None:
+def test_hypotheses_are_sorted_by_score() -> None:
     task = BeamSearchTask(beam_size=5, num_best=3, length_penalty=1.0)
     decode = task.build_searching(DecodingNetwork(Bigrams, {}, placed(1)), task.build_beam(BOS, EOS, never=[0]), read)
     assert isinstance(decode, BeamSearching)
@@ -129,7 +129,7 @@ def test_the_best_come_first_with_their_scores() -> None:
         assert all(len(one.tokens) <= Bigrams.longest - 1 and not {0, EOS} & {*one.tokens.tolist()} for one in best)
 
 
-def test_limits_follow_the_source_up_to_what_is_allowed_and_seen() -> None:
+def test_length_limits_follow_the_source_up_to_a_maximum() -> None:
     length = np.array([0, 3, 100])
     assert LengthLimits(1.5, 2, 50).max_lengths(length).tolist() == [2, 6, 50]
     assert LengthLimits(0.0, 7, 50).max_lengths(length).tolist() == [7, 7, 7]
@@ -144,7 +144,7 @@ def test_predictions_that_hold_fewer_sequences() -> None:
     assert isinstance(none, Hypothesis) and none.score == -np.inf and not len(none.tokens)
 
 
-def test_validations_search_as_they_are_told() -> None:
+def test_validation_uses_its_own_beam_size() -> None:
     task = BeamSearchTask(beam_size=4, num_best=2, length_penalty=0.6)
     quick = task.in_training()
     assert (quick.beam_size, quick.num_best, quick.search_signature) == (1, 1, "decoding:greedy")

@@ -108,7 +108,7 @@ def in_plain_python(decoder: TableDecoder, sentence: int, limit: int, beam: Beam
     raise AssertionError
 
 
-def test_unlikely_ends_of_the_likeliest_sequence_do_not_stand_for_it() -> None:
+def test_unlikely_early_ends_do_not_replace_the_best_sequence() -> None:
     """One sequence has 0.9 at each token, all others and each early end a hundredth."""
     tokens, vocab_size = (3, 4, 5, 6, 7, 8, EOS), 12
 
@@ -220,7 +220,7 @@ def test_empty_batch_is_not_searched() -> None:
     assert found.token_SNT.shape == (0, 2, 0) and found.score_SN.shape == (0, 2)
 
 
-def test_a_network_that_knows_nothing_ends() -> None:
+def test_search_ends_for_nan_scores() -> None:
     decoder = TableDecoder(5, 0)
     decoder.table[:] = np.nan
     assert of_sentences(search(decoder, [0, 1], [30, 30], Beam(BOS, EOS, 3))) == [[Found((), -np.inf)]] * 2

@@ -78,7 +78,7 @@ def test_bytes_of_a_truncated_target_are_counted_by_its_tokens() -> None:
     assert pairs.tokens(config(pairs)).bytes_N.tolist() == [3, 2, LONGEST - 1, 0]
 
 
-def test_texts_without_targets_ask_for_one() -> None:
+def test_missing_targets_are_the_start_token_and_ignored() -> None:
     pairs = InMemoryPairs([("ab", "c")])
     configs = config(pairs)
     target, label = InMemoryPairs([("ba", None), ("a", None)]).tokens(configs).target(np.array([0, 1]), 1)
@@ -159,7 +159,7 @@ def test_long_pairs_are_not_trained_on_but_measured() -> None:
         loader(pairs.take([20, 21]))
 
 
-def test_parts_of_an_epoch_say_how_much_they_are() -> None:
+def test_partial_epoch_reports_its_coverage() -> None:
     found = loader(limit_batches=3)
     assert len(found) == 3 == len(list(found.epoch())) and found.coverage == f"3 of {len(loader())} batches"
     assert found.num_samples == sum(batch.size for batch in found.epoch())

@@ -66,7 +66,7 @@ def test_tables_with_two_columns(tmp_path: Path, ending: str) -> None:
     assert sorted(all_pairs(described(str(path)).open())) == sorted(PAIRS)
 
 
-def test_several_files_are_one_set_and_others_are_held_out(write: Any) -> None:
+def test_several_files_are_joined_and_others_held_out(write: Any) -> None:
     names = [write("a", ENGLISH[:3], GERMAN[:3]), write("b", ENGLISH[3:4], GERMAN[3:4])]
     splits = described(names, val=write("v", ENGLISH[4:], GERMAN[4:]), test=write("t", ["x"], ["y"])).open()
     assert (
@@ -106,7 +106,7 @@ def test_untrainable_pairs_are_refused(write: Any, source: Any, target: Any, sai
         described(write("t", source, target)).open()
 
 
-def test_missing_files_say_what_to_type(write: Any, tmp_path: Path) -> None:
+def test_missing_files_name_the_setting(write: Any, tmp_path: Path) -> None:
     with pytest.raises(DataError, match="there is no .*t.en, nor with .gz: .*here dataset.source=en"):
         described(str(tmp_path / "t")).open()
     write("t", ENGLISH, GERMAN)

@@ -13,7 +13,7 @@ from mxtrain.text.translation.phrases import LANGUAGES, phrases
 pytestmark = pytest.mark.usefixtures("own_cache")
 
 
-def test_they_are_translations() -> None:
+def test_phrases_are_translations() -> None:
     """A few of each kind, by hand."""
     made = {name: make("en") for name, make in module._MAKERS.items()}
     found = {name: make("de") for name, make in module._MAKERS.items()}
@@ -33,7 +33,7 @@ def test_they_are_translations() -> None:
 
 
 @pytest.mark.parametrize("language", [one for one in LANGUAGES if one != "en"])
-def test_no_text_stands_in_two_phrases(language: str) -> None:
+def test_phrases_have_distinct_texts(language: str) -> None:
     found = phrases("en", language, 300, 0)
     assert len(found) == 300 and found == phrases("en", language, 300, 0) != phrases("en", language, 300, 1)
     for side in zip(*found):

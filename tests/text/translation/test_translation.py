@@ -213,7 +213,7 @@ def test_only_the_end_token_is_generated(describe_run: Any, pairs: Any) -> None:
     assert {*searching.beam.never} == {*special.ids} - {special.eos} >= {special.pad, special.bos, special.unknown}
 
 
-def test_a_source_is_cut_by_its_tokens_which_may_be_more_than_its_characters() -> None:
+def test_source_is_cut_by_tokens() -> None:
     config = TokenizerConfig(train_bpe(["abc"], 300, False, False), 16)
     signature = TranslationSignature(((16,), (), (16,), (16,)), tokenizer_config=config, target_tokenizer_config=config)
     sources = InMemoryPairs([("abcabc", None), ("\u7ffb\u8bd1\u7ffb\u8bd1\u7ffb\u8bd1", None)])

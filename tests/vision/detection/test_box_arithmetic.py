@@ -28,7 +28,7 @@ def true_boxes():
     return padded([rows], 5)
 
 
-def test_objects_are_neither_crowds_nor_without_an_area(nd):
+def test_objects_exclude_crowds_and_empty_boxes(nd):
     assert is_object(nd, nd.array(true_boxes())).asnumpy().tolist() == [[1, 1, 0, 0, 0]]
 
 
@@ -40,7 +40,7 @@ def test_a_match_is_the_object_that_is_covered_best(nd):
     assert found.in_crowd_BN.asnumpy().tolist() == [[0, 0, 1, 1, 0, 0]]  # by more than half of their own area
 
 
-def test_offsets_move_boxes_to_where_they_should_be(nd):
+def test_offsets_move_boxes_to_their_targets(nd):
     draw = np.random.RandomState(0)
     begin_2N2, size_2N2 = draw.uniform(0, 50, (2, 7, 2)), draw.uniform(1, 40, (2, 7, 2))
     box_14, true_14 = (nd.array(one[None]) for one in np.concatenate([begin_2N2, begin_2N2 + size_2N2], axis=2))

@@ -24,7 +24,7 @@ class LargeInput(CenterNetFPN):
         return (3, 300, 300)
 
 
-def test_a_model_that_wants_another_size_is_answered(tmp_path):
+def test_unsuitable_image_size_is_refused_with_a_suitable_one(tmp_path):
     dataset = Voc(root=str(write_voc(tmp_path / "VOC2007")), classes=NAMES, image_size=[32, 48])
     splits = dataset.open()
     assert dataset.infer_signature(splits, CenterNetFPN()).shape == (3, 32, 48)
@@ -32,7 +32,7 @@ def test_a_model_that_wants_another_size_is_answered(tmp_path):
         dataset.infer_signature(splits, LargeInput())
 
 
-def test_a_checkpoint_says_how_images_are_fitted(tmp_path):
+def test_checkpoint_records_image_fitting(tmp_path):
     root = str(write_voc(tmp_path / "VOC2007"))
     trained = Voc(root=root, classes=NAMES, image_size=[32, 48], fit="pad", channels=1, window="full")
     signature = trained.infer_signature(trained.open(), CenterNetFPN())

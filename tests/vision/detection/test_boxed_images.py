@@ -131,7 +131,7 @@ def test_boxes_stay_around_their_pixels(image_paths, markers, augment, fit):
 
 
 @pytest.mark.parametrize("fit", ["stretch", "pad"])
-def test_whole_images_are_measured(image_paths, fit):
+def test_evaluation_uses_complete_images(image_paths, fit):
     source = source_of(image_paths, EDGES, BoxAugment(), fit)
     images, boxes, fitted = source.fetch(np.arange(4), seed=0, epoch=5, train=False)
     for image, box_MD, row, edges in zip(images, boxes, fitted, EDGES):
@@ -246,7 +246,7 @@ def test_images_of_a_mosaic_are_drawn_apart():
     assert 0 <= values.min() and values.max() < 1 and abs(values.mean() - 0.5) < 0.02
 
 
-def test_colours_change_by_what_is_allowed(tmp_path):
+def test_colour_changes_are_within_limits(tmp_path):
     grey = np.tile(np.arange(256, dtype=np.uint8)[:, None, None], (1, 1, 3)).transpose(2, 0, 1)
     colour = np.random.RandomState(0).randint(60, 190, (3, 8, 8)).astype(np.uint8)
 
@@ -306,7 +306,7 @@ def test_a_view_inside_of_a_frame(flipped):
     assert image[0, 20:50, left:right].all() and image.sum() == 120
 
 
-def test_images_of_all_kinds_have_their_boxes_where_they_are_seen(tmp_path):
+def test_boxes_match_visible_pixels_for_all_image_kinds(tmp_path):
     """A photograph whose camera lay on its side, grey, 16 bits, transparent: the box is that of what a person sees."""
     seen = np.zeros((60, 40), np.uint8)
     seen[10:30, 5:25] = 255

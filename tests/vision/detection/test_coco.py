@@ -44,7 +44,7 @@ def train_file(root):
     return root / "annotations/instances_train2017.json"
 
 
-def test_rows_match_those_of_cocos_own_tool(root):
+def test_rows_equal_pycocotools(root):
     from pycocotools.coco import COCO
 
     splits = opened(root)
@@ -80,7 +80,7 @@ def test_other_fields_of_the_file_can_be_read_later(root):
         assert one["id"] == contents.id_R[number] and len(one["segmentation"][0]) == 8 and one["keypoints"][2] == 2
 
 
-def test_images_lie_where_the_settings_say(tmp_path):
+def test_image_folders_are_configurable(tmp_path):
     root = tmp_path / "mine"
     parts = coco_json("abcde")
     for image in parts["images"]:
@@ -112,7 +112,7 @@ def test_classes_are_chosen_among_categories(root):
         opened(root, classes=["cat", "Dogs"])
 
 
-def test_another_split_may_number_its_categories_otherwise(root, check):
+def test_splits_may_have_different_category_ids(root, check):
     path = root / "annotations/instances_val2017.json"
     path.write_text(json.dumps(coco_json("de", ids={"cat": 1, "Dog": 2})))
     splits = opened(root)
@@ -218,7 +218,7 @@ def test_missing_files_are_named(root):
         opened(root)
 
 
-def test_an_image_belongs_to_one_split_and_comes_once(root, check):
+def test_duplicate_images_are_refused(root, check):
     (root / "val2017/d.jpg").unlink()
     (root / "val2017/d.jpg").symlink_to(root / "train2017/a.jpg")
     with pytest.raises(DataError, match="are the same file, which belongs to train and to val"):
@@ -390,7 +390,7 @@ def test_boxes_in_shares_of_their_images_are_refused(root):
 
 
 @pytest.mark.parametrize("how", ["resized", "turned", "right"])
-def test_an_image_of_another_size_than_its_annotation_says_is_warned_of(root, check, caplog, how):
+def test_image_size_different_from_its_annotation_is_warned_about(root, check, caplog, how):
     size, boxes = IMAGES["a"]
     options = {}
     if how == "turned":

@@ -58,7 +58,7 @@ def runs(mask_hw: np.ndarray, as_text: bool) -> Dict[str, Any]:
     return {"size": list(mask_hw.shape), "counts": np.diff(np.concatenate([[0], edges])).tolist()}
 
 
-def test_whole_masks_match_those_of_cocos_own_tool(root: Path) -> None:
+def test_masks_equal_pycocotools(root: Path) -> None:
     from pycocotools.coco import COCO
 
     rng = np.random.RandomState(0)
@@ -171,7 +171,7 @@ def test_masks_move_as_pixels_do(tmp_path: Path, fit: str, mosaic: float) -> Non
     assert other.shape == row_BMR.shape and (other != source.fetch(index_B, seed=5, epoch=0, train=True)[1]).any()
 
 
-def test_an_object_of_which_no_pixel_is_seen_is_left_out(tmp_path: Path) -> None:
+def test_object_without_visible_pixels_is_omitted(tmp_path: Path) -> None:
     """A box with a mask in its upper left corner alone: most parts of the image do not show that."""
     root = write_shapes(tmp_path / "s")
     parts = json.loads(train_file(root).read_text())
@@ -234,14 +234,14 @@ def test_wrong_masks_are_refused_with_their_place(root: Path, capsys: Any, kind:
 
 
 @pytest.mark.slow
-def test_a_short_polygon_beside_others_is_left_out_and_listed(root: Path, capsys: Any) -> None:
+def test_polygon_of_too_few_points_is_omitted_and_listed(root: Path, capsys: Any) -> None:
     change(root, lambda one: one.update(segmentation=[[5, 4, 30, 4], [5, 4, 30, 4, 30, 20]]))
     assert len(opened(root).train.masks(0)) == 2
     assert run(["data", "check", "task=instance_segmentation", "dataset=coco", f"dataset.root={root}"]) == 2
     assert "has a polygon of 2 points, fewer than 3" in capsys.readouterr().out
 
 
-def test_runs_that_are_no_masks_are_no_masks() -> None:
+def test_invalid_run_lengths_are_no_mask() -> None:
     with pytest.raises(BadMask, match="without their size"):
         read_mask({"size": "no", "counts": [3]}, None)
     outline, faults = read_mask(runs(np.eye(7), True), None)
@@ -284,7 +284,7 @@ def test_a_network_is_trained_on_masks_in_several_sizes(train_run: Any, root: Pa
 
 
 @pytest.mark.parametrize("form", ["shares", "y before x", "runs of rows"])
-def test_a_mask_of_which_nothing_is_in_its_box_is_refused(root: Path, form: str) -> None:
+def test_mask_outside_its_box_is_refused(root: Path, form: str) -> None:
     mask_hw = np.zeros((40, 60), np.uint8)
     mask_hw[2:6, 40:58] = 1
     segmentation = {
@@ -299,7 +299,7 @@ def test_a_mask_of_which_nothing_is_in_its_box_is_refused(root: Path, form: str)
     assert [np.array_equal(mask, mask_hw) for mask in opened(root).train.masks(0)].count(True) == 1
 
 
-def test_extents_of_runs_match_those_of_their_pixels() -> None:
+def test_extents_of_runs_equal_their_pixels() -> None:
     rng = np.random.RandomState(0)
     for _ in range(50):
         mask_hw = np.zeros((7, 9), np.uint8)

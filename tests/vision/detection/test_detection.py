@@ -56,7 +56,7 @@ def boxes() -> np.ndarray:
     return padded([first, rows_of([[5.5, 6.5, 9.5, 30.5]], [1]), crowd, np.zeros((0, 7))], 4)
 
 
-def test_targets_are_where_objects_are() -> None:
+def test_targets_match_object_positions() -> None:
     """Against the definition, cell by cell."""
     box_BMD = boxes()
     score, size, is_centre = CODING.encode(box_BMD)
@@ -127,7 +127,7 @@ def test_loss_weights_and_gradients_match_those_of_numpy() -> None:
 
 
 @pytest.mark.parametrize("sure", [60.0, -60.0])
-def test_a_network_that_is_sure_and_wrong_has_a_finite_loss(sure: float) -> None:
+def test_confident_wrong_network_has_a_finite_loss(sure: float) -> None:
     targets = CODING.encode(boxes())
     logit = nd.full((4, 3, 8, 10), sure)
     logit.attach_grad()
@@ -188,7 +188,7 @@ def test_rows_and_other_forms_of_a_prediction() -> None:
     assert json.loads("".join(TASK.prediction_format().write_as("coco", SIGNATURE, []))) == []
 
 
-def test_a_whole_image_is_fitted_with_its_boxes(tmp_path: Path) -> None:
+def test_image_and_boxes_are_fitted_together(tmp_path: Path) -> None:
     """A white rectangle on black stays where its box says, stretched and padded."""
     image = np.zeros((30, 60, 3), np.uint8)
     image[10:20, 12:48] = 255
@@ -283,7 +283,7 @@ def test_predicted_images_are_never_overwritten(train_run: Any, tmp_path: Path, 
 
 
 @pytest.mark.slow
-def test_images_of_mistakes_and_of_what_is_found(describe_run: Any) -> None:
+def test_images_of_mistakes_and_detections(describe_run: Any) -> None:
     source = open_splits(describe_run(*SMALL).dataset).val
     rng = np.random.RandomState(0)
     found = [

@@ -42,7 +42,7 @@ def computed(loss, arrays, num_outputs=2):
 
 
 @pytest.mark.parametrize("rho, box_weight", [(1.0, 1.0), (0.5, 2.0)])
-def test_multibox_is_gluoncvs(rho, box_weight):
+def test_multibox_loss_equals_gluoncv(rho, box_weight):
     from mxtrain.vision.networks import gluoncv  # noqa: F401  imports gluoncv without its warnings
 
     from gluoncv.loss import SSDMultiBoxLoss  # isort: skip
@@ -61,7 +61,7 @@ def test_multibox_is_gluoncvs(rho, box_weight):
 
 
 @pytest.mark.parametrize("ratio, num_objects, hard", [(1.5, 1, 2), (1.5, 2, 3), (1.5, 3, 5), (0.4, 1, 1), (2.01, 1, 3)])
-def test_a_part_of_a_hard_negative_counts_as_a_whole_one(ratio, num_objects, hard):
+def test_fractional_hard_negatives_are_rounded_up(ratio, num_objects, hard):
     """GluonCV counts an order that is less than the number of objects times the ratio."""
     logit_BNK, class_BN = np.zeros((1, 12, 1 + K)), np.zeros((1, 12))
     logit_BNK[0, :, 0] = -np.arange(12.0)  # the further behind, the more wrong of background
@@ -87,14 +87,14 @@ def test_images_without_objects_are_learned_from_as_background():
     assert (wrong_BN[counted_BN].reshape(B, 3).min(axis=1) >= np.sort(wrong_BN, axis=1)[:, -3]).all()
 
 
-def test_boxes_in_crowds_are_neither_object_nor_background():
+def test_boxes_in_crowds_are_ignored():
     arrays = multibox_arrays(np.random.RandomState(2))
     arrays[3][:, 50:] = -1
     _, (by_logit_BNK, by_offset_BN4) = computed(MultiBox().build_detection(K), arrays)
     assert not by_logit_BNK[:, 50:].any() and not by_offset_BN4[:, 50:].any() and by_logit_BNK[:, :50].any()
 
 
-def test_parts_of_a_batch_are_the_same_as_the_whole():
+def test_loss_does_not_depend_on_the_division_of_a_batch():
     arrays = multibox_arrays(np.random.RandomState(3))
     loss = MultiBox().build_detection(K)
     whole = computed(loss, arrays)
@@ -124,7 +124,7 @@ def yolo_arrays(draw, capacity=6, scale=1.0, mixed=False):
 
 
 @pytest.mark.parametrize("mixed", [False, True])
-def test_yolo3_is_gluoncvs(mixed):
+def test_yolo3_loss_equals_gluoncv(mixed):
     from mxtrain.engine.backend import autograd, nd
     from mxtrain.vision.networks import gluoncv  # noqa: F401
 
@@ -158,7 +158,7 @@ def test_yolo3_is_gluoncvs(mixed):
     assert not gradients[1].any() and not wanted[1].any()
 
 
-def test_a_box_in_a_crowd_is_not_told_that_nothing_is_there():
+def test_box_in_a_crowd_has_no_background_loss():
     draw = np.random.RandomState(0)
     coding = GridCoding(K, (3, SIDE, SIDE), YOLO3_ANCHORS, STRIDES, Suppression())
     crowd = rows_of([[0, 0, SIDE, SIDE / 2]], [0])
@@ -172,7 +172,7 @@ def test_a_box_in_a_crowd_is_not_told_that_nothing_is_there():
     assert not by_raw_1NP[0, :7].any() and (by_raw_1NP[0, 7:, 4] > 0).all()
 
 
-def test_losses_of_a_wild_network_are_finite():
+def test_losses_of_extreme_outputs_are_finite():
     raw_BNP, edge_BN4, *rest = yolo_arrays(np.random.RandomState(5), scale=200.0)
     edge_BN4[:, ::3, :2], edge_BN4[:, ::3, 2:] = -np.inf, np.inf
     (loss_B,), (by_raw_BNP, _) = computed(YOLOLoss().build_detection(K), (raw_BNP, edge_BN4, *rest))

@@ -55,7 +55,7 @@ def collected(made: List[Scene]) -> CollectedBoxes:
 
 
 @pytest.mark.parametrize("interpolation, name", [("area", "VOCMApMetric"), ("11_point", "VOC07MApMetric")])
-def test_voc_ap_is_gluoncvs(interpolation: Any, name: str) -> None:
+def test_voc_ap_equals_gluoncv(interpolation: Any, name: str) -> None:
     """Its boxes hold their last pixel: ours are the same with one pixel less at the right and at the bottom."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -119,7 +119,7 @@ def of_pycocotools(made: List[Scene], folder: Path) -> np.ndarray:
     return evaluation.stats
 
 
-def test_coco_figures_match_those_of_its_own_tool_from_files(tmp_path: Path) -> None:
+def test_coco_figures_equal_pycocotools(tmp_path: Path) -> None:
     made = [(np.array(true), found) for true, found in SCENES]
     for number, (true, _) in enumerate(made):
         true[:, 5] = np.where(true[:, 5] > 0, float(Flag.CROWD), 0.0)
@@ -191,6 +191,6 @@ def test_result_does_not_depend_on_the_measuring_worker() -> None:
     assert rendezvous.run(work) == [alone] * 3
 
 
-def test_a_threshold_that_coco_has_not_is_refused(describe_run: Any) -> None:
+def test_threshold_outside_of_coco_is_refused(describe_run: Any) -> None:
     with pytest.raises(ConfigError, match="COCO has the thresholds 0.5, 0.55"):
         describe_run("task=detection", "metric=[coco_ap,voc_ap]", "metric.coco_ap.iou=0.52")

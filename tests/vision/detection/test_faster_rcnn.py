@@ -72,7 +72,7 @@ def gluoncvs(fields, num_classes=3, side=SIDE):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("fields", [PYRAMID, pytest.param(STAGED, marks=pytest.mark.zoo)])
-def test_predictions_are_gluoncvs_with_the_same_file(fields, tmp_path, written_memory):
+def test_predictions_equal_gluoncv_with_the_same_file(fields, tmp_path, written_memory):
     coding, ours = prepared(FasterRCNN(**fields, init="msra"))
     check_values(coding, ours, gluoncvs(fields), str(tmp_path / "ours.params"), SIDE, 20)
 
@@ -82,7 +82,7 @@ def test_predictions_are_gluoncvs_with_the_same_file(fields, tmp_path, written_m
     "name, side",
     [("faster_rcnn_resnet50_v1b_voc", 96), ("faster_rcnn_fpn_resnet101_v1d_coco", 128)],
 )
-def test_predictions_of_stock_networks_are_gluoncvs(name, side, tmp_path, written_memory):
+def test_predictions_of_stock_networks_equal_gluoncv(name, side, tmp_path, written_memory):
     num_classes = len(COCO_CLASSES if name.endswith("coco") else VOC_CLASSES)
     # Of its 300 or 1000 regions each passes the last stage of a ResNet.
     fields = {"name": name, "init": "msra", "nms_candidates": 2000, "max_detections": 60, "regions": 80}
@@ -94,7 +94,7 @@ def test_predictions_of_stock_networks_are_gluoncvs(name, side, tmp_path, writte
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["faster_rcnn_resnet50_v1b_custom", "faster_rcnn_fpn_resnet50_v1b_coco"])
-def test_blocks_and_boxes_of_stock_networks_are_gluoncvs(name):
+def test_blocks_and_boxes_of_stock_networks_equal_gluoncv(name):
     """Compares without computing anything."""
     ours = FasterRCNN(name=name).build(80, (3, SIDE, SIDE))
     classes = {"classes": [str(number) for number in range(80)]} if name.endswith("_custom") else {}
@@ -131,7 +131,7 @@ def test_classes_are_found_by_their_names(fields, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("fields", [PYRAMID, STAGED])
-def test_a_file_of_the_backbone_alone_is_a_beginning(fields, tmp_path):
+def test_file_of_the_backbone_alone_is_loaded(fields, tmp_path):
     from mxtrain.engine.backend import mx
     from mxtrain.vision.networks import gluoncv
 
@@ -250,12 +250,12 @@ def test_unsupported_settings_are_refused_with_alternatives(fields, said):
         FasterRCNN(**fields)
 
 
-def test_sizes_that_do_not_fit_are_refused_with_what_does():
+def test_sizes_that_do_not_fit_are_refused_with_suitable_ones():
     with pytest.raises(ConfigError, match="the network has 5 maps, so as many sizes.*32, 64, 128, 256, 512"):
         FasterRCNN(**PYRAMID, anchor_sizes=[8.0]).box_coding(3, (3, 64, 64))
 
 
-def test_names_are_gluoncvs():
+def test_names_equal_gluoncv():
     from mxtrain.vision.networks import gluoncv  # noqa: F401  imports gluoncv without its warnings
 
     from gluoncv.model_zoo import get_model_list  # isort: skip
@@ -266,7 +266,7 @@ def test_names_are_gluoncvs():
 
 
 @pytest.mark.slow
-def test_describing_imports_nothing_heavy():
+def test_describing_loads_no_heavy_packages():
     program = (
         "import sys\n"
         "from mxtrain.vision.detection import faster_rcnn\n"

@@ -43,7 +43,7 @@ PLACEMENTS = [
 
 @pytest.mark.zoo_cases("placement0", "placement1")
 @pytest.mark.parametrize("placement", PLACEMENTS)
-def test_placements_compute_what_one_device_does(describe_run, placement):
+def test_placements_equal_one_device(describe_run, placement):
     assert verify(describe_run(*PYRAMID, *placement), 2, 1e-5).passed
 
 
@@ -57,12 +57,12 @@ def test_placements_compute_what_one_device_does(describe_run, placement):
         ("parallel=data", "parallel.batch_norm=global"),  # norms behind regions have several rows of each sample
     ],
 )
-def test_placements_of_one_with_a_single_map_compute_what_one_device_does(describe_run, placement):
+def test_placements_with_a_single_map_equal_one_device(describe_run, placement):
     assert verify(describe_run(*STAGED, *placement), 1, 1e-5).passed
 
 
 @pytest.mark.slow
-def test_an_image_without_objects_trains_the_background(describe_run):
+def test_image_without_objects_trains_the_background(describe_run):
     box_BMD = np.full((2, 3, NUM_COLUMNS), -1, np.float32)
     loss_B, gradients = train_on(describe_run(*PYRAMID), box_BMD, [0, 1])
     assert (loss_B > 0).all() and all(np.isfinite(one).all() for one in gradients.values())

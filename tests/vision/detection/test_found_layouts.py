@@ -94,7 +94,7 @@ def test_masks_beside_images_are_read_with_their_table_of_classes(tmp_path: Path
 # Splits without training.
 
 
-def test_layout_without_a_training_folder_names_what_is_missing(tmp_path: Path) -> None:
+def test_layout_without_a_training_folder_is_reported(tmp_path: Path) -> None:
     for split in ("validation", "testing"):
         (tmp_path / split / "images").mkdir(parents=True)
     with pytest.raises(DataError, match="holds testing/ and validation/, but no folder of the training split"):
@@ -243,7 +243,7 @@ def test_marked_key_point_outside_its_image_is_refused_or_taken_for_unmarked(
     assert visible == [1, 1]
 
 
-def test_unmarked_key_point_may_lie_anywhere(tmp_path: Path) -> None:
+def test_unmarked_key_point_may_be_outside(tmp_path: Path) -> None:
     write_coco(tmp_path, [-100, 4, 0, 5, 6, 1])
     CocoKeyPoints(root=str(tmp_path), **COCO).open()
 

@@ -32,34 +32,34 @@ PLACEMENTS = [
 @pytest.mark.zoo
 @pytest.mark.slow
 @pytest.mark.parametrize("words, loss", FAMILIES)
-def test_a_pipeline_computes_what_one_device_does(describe_run, words, loss):
+def test_pipeline_equals_one_device(describe_run, words, loss):
     assert verify(describe_run(*words, *SCENES, *PLACEMENTS[1]), 1, 1e-5).passed
 
 
 @pytest.mark.zoo
 @pytest.mark.parametrize("words, loss", FAMILIES)
 @pytest.mark.parametrize("placement", [PLACEMENTS[0], *PLACEMENTS[2:]])
-def test_placements_compute_what_one_device_does(describe_run, words, loss, placement):
+def test_placements_equal_one_device(describe_run, words, loss, placement):
     assert verify(describe_run(*words, *SCENES, *placement), 1, 1e-5).passed
 
 
 @pytest.mark.zoo_cases("placement1", "placement2")
 @pytest.mark.slow
 @pytest.mark.parametrize("placement", PLACEMENTS)
-def test_placements_of_a_small_ssd_compute_what_one_device_does(describe_run, placement):
+def test_placements_of_a_small_ssd_equal_one_device(describe_run, placement):
     """Its backbone is one block, which is known by its graph alone."""
     assert verify(describe_run(*SMALL_SSD, *SCENES, *placement), 1, 1e-5).passed
 
 
 @pytest.mark.zoo
 @pytest.mark.slow
-def test_two_workers_compute_what_one_device_does():
+def test_two_workers_equal_one_device():
     found = running.verify(*SMALL_SSD, *SCENES, "kvstore=dist_sync", "cluster.workers=2", "steps=2")
     assert found.returncode == 0, found.stdout + found.stderr
 
 
 @pytest.mark.zoo
-def test_norms_over_all_devices_compute_what_one_device_does(describe_run):
+def test_global_batch_norm_equals_one_device(describe_run):
     """Batch norms of a graph have no arguments where they are the usual ones."""
     assert verify(describe_run(*SMALL_SSD, *SCENES, "parallel=data", "parallel.batch_norm=global"), 1, 1e-5).passed
 
@@ -105,7 +105,7 @@ def gluoncvs(name):
 @pytest.mark.slow
 @pytest.mark.parametrize("words", [SMALL_SSD, YOLO3])
 @pytest.mark.parametrize("place", [0, -1])
-def test_grad_cam_finds_where_a_detection_came_from_in_whatever_map(describe_run, words, place):
+def test_grad_cam_finds_the_origin_of_a_detection_in_each_map(describe_run, words, place):
     """The first box is of one end of the maps, the last one of the other."""
     from mxtrain.data.spec import open_splits
     from mxtrain.engine.backend import mx, nd

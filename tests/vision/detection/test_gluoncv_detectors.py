@@ -106,18 +106,18 @@ def check_values(kind, name, dataset, side, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind, name, dataset, side", SMALL)
-def test_predictions_are_gluoncvs_with_the_same_file(kind, name, dataset, side, tmp_path):
+def test_predictions_equal_gluoncv_with_the_same_file(kind, name, dataset, side, tmp_path):
     check_values(kind, name, dataset, side, tmp_path)
 
 
 @pytest.mark.zoo
 @pytest.mark.parametrize("kind, name, dataset, side", LARGE)
-def test_predictions_of_larger_networks_are_gluoncvs(kind, name, dataset, side, tmp_path):
+def test_predictions_of_larger_networks_equal_gluoncv(kind, name, dataset, side, tmp_path):
     check_values(kind, name, dataset, side, tmp_path)
 
 
 @pytest.mark.slow
-def test_boxes_that_grow_with_the_image_go_with_the_file(tmp_path):
+def test_scaled_boxes_are_saved_with_weights(tmp_path):
     """GluonCV keeps the boxes of its own sizes, unless a file has others."""
     coding, ours = prepared(SSD(name="ssd_300_mobilenet0.25", init="msra"), 20, 128)
     ours.save_parameters(str(tmp_path / "ours.params"))
@@ -189,7 +189,7 @@ def test_loaded_weights_are_reported_and_wrong_classes_refused(tmp_path):
     assert report.adapted == [] and name in report.matched
 
 
-def test_names_and_classes_are_gluoncvs():
+def test_names_and_classes_equal_gluoncv():
     from mxtrain.vision.networks import gluoncv  # noqa: F401  imports gluoncv without its warnings
 
     from gluoncv.data import COCODetection, VOCDetection  # isort: skip
@@ -260,7 +260,7 @@ def test_unsupported_settings_are_refused_with_alternatives(kind, fields, said):
         kind(**fields)
 
 
-def test_images_that_do_not_fit_are_refused_with_what_does():
+def test_image_sizes_that_do_not_fit_are_refused_with_suitable_ones():
     with pytest.raises(ConfigError, match=r"multiples of 32, but they are 100x64. Type dataset.image_size=\[128,64\]"):
         CenterNet().box_coding(3, (3, 100, 64))
     with pytest.raises(ConfigError, match=r"multiples of 32, but they are 64x90. Type dataset.image_size=\[64,96\]"):
@@ -270,7 +270,7 @@ def test_images_that_do_not_fit_are_refused_with_what_does():
 
 
 @pytest.mark.slow
-def test_describing_imports_nothing_heavy():
+def test_describing_loads_no_heavy_packages():
     program = (
         "import sys\n"
         "from mxtrain.vision.detection import gluoncv_centernet, ssd, yolo3\n"

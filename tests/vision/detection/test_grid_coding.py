@@ -42,7 +42,7 @@ def gluoncv_targets(box_BMD, num_classes=4):
 
 
 @pytest.mark.slow
-def test_targets_are_gluoncvs():
+def test_targets_equal_gluoncv():
     draw = np.random.RandomState(0)
     box_BMD = padded([random_boxes(draw, 1 + number % 12) for number in range(50)], 12)
     is_object_BN, row_BM8 = coding().encode(box_BMD)

@@ -73,7 +73,7 @@ def test_gluoncv_reads_the_same(tmp_path):
             np.testing.assert_allclose(same[0][:, :5], box_MD[:, :5], atol=1e-3)
 
 
-def test_coordinates_are_told_apart_or_said(tmp_path):
+def test_coordinate_units_are_recognised_or_reported(tmp_path):
     root = write_records(tmp_path, normalized=False)
     assert len(opened(root, normalized=False, **held_out()).train.boxes(0)) == 2
     with pytest.raises(DataError, match="record 0 of .*: the box 5, 4, 30, 20 .* reaches 29 beyond 0 to 1"):

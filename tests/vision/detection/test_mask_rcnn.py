@@ -83,14 +83,14 @@ def gluoncvs(fields):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("fields", [PYRAMID, pytest.param(STAGED, marks=pytest.mark.zoo)], ids=["pyramid", "staged"])
-def test_predictions_are_gluoncvs_with_the_same_file(fields, tmp_path, written_memory):
+def test_predictions_equal_gluoncv_with_the_same_file(fields, tmp_path, written_memory):
     coding, ours = prepared(MaskRCNN(**fields))
     check_values(coding, ours, gluoncvs(fields), str(tmp_path / "ours.params"), least=18)
 
 
 @pytest.mark.zoo
 @pytest.mark.parametrize("name", ["mask_rcnn_resnet18_v1b_coco", "mask_rcnn_fpn_resnet18_v1b_coco"])
-def test_predictions_of_stock_networks_are_gluoncvs(name, tmp_path, written_memory):
+def test_predictions_of_stock_networks_equal_gluoncv(name, tmp_path, written_memory):
     fields = {"name": name, "init": "msra", "nms_candidates": 2000, "max_detections": 40, "regions": 60}
     coding, ours = prepared(MaskRCNN(**fields), len(COCO_CLASSES))
     theirs = stock(name, rpn_test_post_nms=60, rcnn_max_dets=60)
@@ -99,12 +99,12 @@ def test_predictions_of_stock_networks_are_gluoncvs(name, tmp_path, written_memo
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["mask_rcnn_resnet101_v1d_coco", "mask_rcnn_fpn_resnet50_v1b_coco"])
-def test_blocks_and_boxes_of_stock_networks_are_gluoncvs(name):
+def test_blocks_and_boxes_of_stock_networks_equal_gluoncv(name):
     """Compares without computing anything."""
     check_names(MaskRCNN(name=name).build(80, (3, SIDE, SIDE)), stock(name))
 
 
-def test_names_and_settings_are_gluoncvs():
+def test_names_and_settings_equal_gluoncv():
     from mxtrain.vision.networks import gluoncv  # noqa: F401  imports gluoncv without its warnings
 
     from gluoncv.model_zoo import get_model_list  # isort: skip
@@ -114,7 +114,7 @@ def test_names_and_settings_are_gluoncvs():
 
 
 @pytest.mark.parametrize("name", sorted(MASK_RCNN))
-def test_settings_of_stock_networks_are_gluoncvs(name, monkeypatch):
+def test_settings_of_stock_networks_equal_gluoncv(name, monkeypatch):
     """Compares with the arguments that GluonCV's functions pass to its class, without building it."""
     from mxtrain.vision.networks import gluoncv  # noqa: F401  imports gluoncv without its warnings
 

@@ -54,7 +54,7 @@ PIPELINE = ("parallel=pipeline", "parallel.microbatches=2")
     ],
     ids=["pipeline", "hybrid", "bfloat16", "staged-data", "staged-pipeline"],
 )
-def test_placements_compute_what_one_device_does(describe_run, words):
+def test_placements_equal_one_device(describe_run, words):
     steps = 1 if words[: len(STAGED)] == STAGED else 2
     assert verify(describe_run(*words), steps, 1e-5).passed
 

@@ -25,7 +25,7 @@ def random_boxes(draw, count, side=SIDE, num_classes=4):
 
 
 @pytest.mark.parametrize("name", ["ssd_300_vgg16_atrous", "ssd_512_resnet50_v1_coco", "ssd_300_mobilenet1.0_lite"])
-def test_boxes_are_gluoncvs_for_its_own_size(name):
+def test_boxes_equal_gluoncv_at_its_size(name):
     from mxtrain.engine.backend import nd
     from mxtrain.vision.networks import gluoncv  # noqa: F401  imports gluoncv without its warnings
 
@@ -72,7 +72,7 @@ def gluoncv_targets(coding, box_BMD):
     return [array.asnumpy() for array in found[:2]]
 
 
-def test_targets_are_gluoncvs():
+def test_targets_equal_gluoncv():
     coding, draw = small_coding(), np.random.RandomState(0)
     box_BMD = padded([random_boxes(draw, 1 + number % 9) for number in range(60)], 9)
     class_BN, offset_BN4 = coding.encode(box_BMD)
@@ -83,7 +83,7 @@ def test_targets_are_gluoncvs():
     assert class_BN.dtype == offset_BN4.dtype == np.float32
 
 
-def test_true_boxes_that_are_best_covered_by_the_same_box_both_get_one():
+def test_two_objects_with_the_same_best_box_both_have_one():
     coding = small_coding()
     box_BMD = padded([rows_of([[20, 20, 44, 44], [20.5, 20, 44, 44], [21, 20, 44, 44]], [0, 1, 2])], 3)
     class_BN, offset_BN4 = coding.encode(box_BMD)
@@ -91,7 +91,7 @@ def test_true_boxes_that_are_best_covered_by_the_same_box_both_get_one():
     np.testing.assert_array_equal(class_BN, gluoncv_targets(coding, box_BMD)[0])
 
 
-def test_difficult_objects_are_trained_on_and_crowds_are_neither_object_nor_background():
+def test_difficult_objects_are_trained_on_and_crowds_ignored():
     coding = small_coding()
     object, crowd = rows_of([[4, 4, 20, 20]], [2])[0], rows_of([[40, 40, 96, 96]], [1])[0]
     object[5], crowd[5] = Flag.DIFFICULT, Flag.CROWD
@@ -128,7 +128,7 @@ def test_decoding_inverts_encoding():
         assert (found_N6[:, 1] > 0.99).all()
 
 
-def test_scores_rise_with_those_of_detections_and_have_gradients_where_these_are_nearly_1():
+def test_scores_have_gradients_even_near_1():
     from mxtrain.engine.backend import autograd, nd
 
     coding, draw = small_coding(), np.random.RandomState(4)

@@ -163,7 +163,7 @@ def test_a_diverged_network_does_not_end_the_process(value: float) -> None:
 
 
 @pytest.mark.parametrize("stride, size", [(1, (30, 45)), (2, (32, 40)), (4, (33, 47))])
-def test_a_network_returns_what_its_coding_says_for_any_size(stride: int, size: Tuple[int, int]) -> None:
+def test_output_shapes_match_the_coding_for_any_size(stride: int, size: Tuple[int, int]) -> None:
     model = Yolact(channels=[8, 16], width=8, prototypes=3, mask_stride=stride)
     network = model.build(5, (3, *size))
     network.initialize()
@@ -171,7 +171,7 @@ def test_a_network_returns_what_its_coding_says_for_any_size(stride: int, size: 
     assert [one.shape[1:] for one in found] == list(model.box_coding(5, (3, *size)).output_shapes)
 
 
-def test_rows_that_are_no_objects_change_nothing() -> None:
+def test_padding_rows_do_not_affect_results() -> None:
     """Not even a single number of others, as they do where ROIAlign is given -1 for their image."""
     values, row_BMR = outputs(), objects()
     wider_BMR = np.full((4, 40, TRUE_COLUMNS), -1, np.float32)

@@ -209,7 +209,7 @@ def pool_mask(mask, box, edge):
     return values.reshape(SQUARES, 14, SQUARES, 14).mean(axis=(1, 3))
 
 
-def test_masks_add_the_cross_entropy_of_those_that_hold_an_object():
+def test_masks_add_the_cross_entropy_of_positive_regions():
     draw = np.random.RandomState(0)
     given = masked(draw)
     plain = [*given[:5], given[7][..., :NUM_COLUMNS], *given[8:]]
@@ -226,7 +226,7 @@ def test_masks_add_the_cross_entropy_of_those_that_hold_an_object():
     np.testing.assert_allclose((gradients[6] * direction).sum(), slope, rtol=1e-4)
 
 
-def test_an_image_whose_regions_hold_nothing_has_no_loss_of_masks():
+def test_image_without_positive_regions_has_no_mask_loss():
     given = masked(np.random.RandomState(0))
     given[7][:] = -1
     given[5][1, :, 2:] = 7  # without an area

@@ -162,7 +162,7 @@ def test_wrong_boxes_are_refused_with_their_line_or_mended(tmp_path, check, edge
         assert len(row_MD) == (2 if kind == "box_outside" else 1) and row_MD[:, :4].max() <= 60
 
 
-def test_a_box_that_rounds_is_cut_off_and_an_empty_one_left_out(tmp_path, check):
+def test_rounded_box_is_clipped_and_empty_box_omitted(tmp_path, check):
     root = write_voc(tmp_path / "VOC2007")
     (root / "Annotations/a.xml").write_text(
         voc_xml([("cat", -1, 0, 61, 20), ("Dog", 5, 5, 5, 9), ("cat", 1.5, 2.25, 9, 9)], (60, 40))
@@ -349,7 +349,7 @@ def with_annotation(tmp_path, content):
         (" 0 ", False),
     ],
 )
-def test_difficult_as_people_write_it(tmp_path, said, is_difficult):
+def test_spellings_of_difficult_are_accepted(tmp_path, said, is_difficult):
     root = with_annotation(tmp_path, object_xml(f"<difficult>{said}</difficult>", box_xml(6, 5, 30, 20)))
     assert opened(root).train.boxes(0)[:, Column.FLAGS].tolist() == [Flag.DIFFICULT * is_difficult]
 

@@ -73,7 +73,7 @@ def test_mixup_blends_images_as_labels():
     assert ((probability > 0).sum(1) == 2).mean() > 0.9
 
 
-def test_cutmix_pastes_the_share_that_labels_say():
+def test_cutmix_area_equals_label_share():
     image = np.broadcast_to(np.arange(50, dtype=np.uint8)[:, None, None, None], (50, 3, 16, 16))
     mixed, probability = mix(Augment(cutmix=1.0), image, np.arange(50, dtype=np.int32), np.arange(50))
     for row in range(50):

@@ -30,7 +30,7 @@ def corrupted(name: str, severity: int, image_NCHW: np.ndarray, index_B: Any = N
 
 
 @pytest.mark.parametrize("name", STRENGTHS)
-def test_each_severity_changes_more_and_moves_nothing(name: str) -> None:
+def test_higher_severity_changes_images_more(name: str) -> None:
     image_NCHW = patches()
     distances = []
     for severity in SEVERITIES:
@@ -76,7 +76,7 @@ def test_images_of_any_size_and_depth(name: str, shape: Tuple[int, ...]) -> None
     assert found.min() >= 0 and found.max() <= 255 and np.isfinite(found).all()
 
 
-def test_strengths_are_what_they_say() -> None:
+def test_corruption_strengths_match_their_definition() -> None:
     grey = np.full((1, 1, 200, 200), 128, np.uint8)
     assert corrupted("noise", 2, grey).std() == pytest.approx(0.1 * 255, rel=0.03)
     white = np.full((1, 1, 200, 200), 255, np.uint8)
@@ -91,7 +91,7 @@ def test_strengths_are_what_they_say() -> None:
     assert len(np.unique(corrupted("pixelate", 5, image_NCHW)[0, 0, 0])) <= 11  # a fifth of 56
 
 
-def test_blur_is_a_gaussian_of_the_length_that_it_says() -> None:
+def test_blur_is_a_gaussian_of_its_deviation() -> None:
     point = np.zeros((1, 1, 56, 56), np.float32)
     point[0, 0, 28, 28] = 255
     for severity, deviation in zip(SEVERITIES, STRENGTHS["blur"]):
@@ -101,7 +101,7 @@ def test_blur_is_a_gaussian_of_the_length_that_it_says() -> None:
         assert variance == pytest.approx((deviation / 2) ** 2, rel=0.2 if severity == 1 else 0.05)  # 56: 224 / 4
 
 
-def test_jpeg_is_that_of_pillow() -> None:
+def test_jpeg_equals_pillow() -> None:
     image_NCHW = patches()
     content = io.BytesIO()
     Image.fromarray(image_NCHW[2].transpose(1, 2, 0)).save(content, "JPEG", quality=5)
@@ -125,7 +125,7 @@ class Framed:
 
 
 @pytest.mark.parametrize("name", STRENGTHS)
-def test_masks_and_what_fills_a_frame_up_stay(name: str) -> None:
+def test_corruptions_keep_masks_and_padding(name: str) -> None:
     plain, made = Framed(), Corrupted(Framed(), name, 5)  # type: ignore[arg-type]
     assert (len(made), made.shape, made.samples_per_task) == (2, (3, 8, 8), 4)
     (before, mask, size), (after, *others) = (source.fetch(np.arange(2), **STILL) for source in (plain, made))

@@ -89,7 +89,7 @@ def test_values_are_rescaled_and_shown_as_chosen(kind, bits, slope, intercept, s
     assert np.abs(read(own, channels=3) - read(own)).max() == 0
 
 
-def test_bits_that_do_not_count_are_left_out():
+def test_unused_bits_are_ignored():
     """Old files keep overlays in them; and those that count need not be the lowest."""
     stored = draw("uint16", 0, 4095)
     noise = draw("uint16", 0, 15, seed=4)
@@ -204,7 +204,7 @@ def test_undecodable_files_have_a_size(syntax, name, monkeypatch):
         image.resized((0, 0, 4, 4), (4, 4), 1)
 
 
-def test_a_plugin_decodes_what_is_left_to_it():
+def test_plugin_decodes_lossless_jpeg():
     pytest.importorskip("libjpeg", reason="pylibjpeg-libjpeg is not installed")
     with pytest.raises(ValueError, match="stream is damaged, or the installed decoder does not read it"):
         read(compressed(draw("uint16"), LOSSLESS, start_of_frame(WIDTH, HEIGHT)))
@@ -288,7 +288,7 @@ def test_warnings_of_pydicom_are_suppressed(capfd, caplog):
     assert not [str(warning.message) for warning in caught] and not caplog.text and capfd.readouterr() == ("", "")
 
 
-def test_a_person_is_in_no_message(tmp_path, capfd, caplog):
+def test_patient_names_are_in_no_message(tmp_path, capfd, caplog):
     """Holds for damage at any byte, also if pydicom warns."""
     caplog.set_level(logging.DEBUG)
     content = dicom(GREY, RescaleSlope="1", WindowCenter="40", WindowWidth="400", VOILUTFunction="SIGMOID")
@@ -305,7 +305,7 @@ def test_a_person_is_in_no_message(tmp_path, capfd, caplog):
     assert "Jane" not in "".join(said)
 
 
-def test_damaged_files_are_refused_and_nothing_else():
+def test_damaged_files_raise_only_refusals():
     """500 files of every kind with bytes changed or cut off."""
     rng = np.random.RandomState(1)
     y, x = np.mgrid[:HEIGHT, :WIDTH]
@@ -352,7 +352,7 @@ class Encoded:
         return self.content, 0
 
 
-def test_files_are_found_by_what_they_begin_with(tmp_path):
+def test_files_are_found_by_their_first_bytes(tmp_path):
     content = dicom(GREY)
     for name in ("a.dcm", "b.DICOM", "IM0001", "1.2.840.113619.2", "DICOMDIR", ".hidden", "c.txt"):
         (tmp_path / name).write_bytes(content)
@@ -424,7 +424,7 @@ def test_grey_in_a_window_is_measured(tmp_path):
         ImageFolder(window=[40, 400], **settings).open()
 
 
-def test_segmentation_measures_images_without_what_fills_the_frame(tmp_path):
+def test_segmentation_statistics_exclude_padding(tmp_path):
     for folder in ("images", "masks"):
         (tmp_path / folder).mkdir()
     shown = []
@@ -443,7 +443,7 @@ def test_segmentation_measures_images_without_what_fills_the_frame(tmp_path):
     assert abs(image[0, 0, HEIGHT:].mean() - 255 * splits.mean[0]) <= 0.5
 
 
-def test_threads_read_what_one_does(tmp_path):
+def test_threads_read_the_same_pixels(tmp_path):
     from concurrent.futures import ThreadPoolExecutor
 
     root = dicom_files.write_folder(tmp_path / "ct")

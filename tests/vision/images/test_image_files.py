@@ -76,7 +76,7 @@ def test_usual_names_of_splits(write_images, tmp_path, train, val, test):
     assert test is None or len(splits.test) == 6
 
 
-def test_a_class_called_train(write_images, tmp_path):
+def test_class_folder_named_train_is_a_class(write_images, tmp_path):
     write_images("data", classes=["bus", "train"], count=4)
     assert ImageFolder(root=str(tmp_path / "data")).open().class_names == ["bus", "train"]
 
@@ -230,7 +230,7 @@ def test_files_to_predict_on(write_images, tmp_path):
 
 
 @pytest.mark.parametrize("dataset", [Digits(), DigitScenes(image_size=[64, 64]), BoxedDigitScenes(image_size=[64, 64])])
-def test_a_link_to_nothing_is_skipped_as_any_file_that_cannot_be_read(write_images, dataset):
+def test_broken_link_is_skipped_like_unreadable_files(write_images, dataset):
     root = write_images()
     link = root / "red" / "1.5.jpg"
     link.symlink_to("gone.jpg")
@@ -246,7 +246,7 @@ def test_a_link_to_nothing_is_skipped_as_any_file_that_cannot_be_read(write_imag
     assert unreadable == {9: f"'{link}' is a link to nothing.", 17: f"'{link}' is a link to nothing."}
 
 
-def test_records_hold_what_the_folder_holds(write_images, tmp_path):
+def test_records_equal_the_folder(write_images, tmp_path):
     root = write_images()
     written = make_record(str(root), str(tmp_path / "packed" / "two"), val_fraction=0.25, test_fraction=0.25)
     assert sorted(path.name for path in written) == sorted(path.name for path in (tmp_path / "packed").iterdir())
@@ -259,7 +259,7 @@ def test_records_hold_what_the_folder_holds(write_images, tmp_path):
             assert np.array_equal(ours, theirs)
 
 
-def test_making_records_never_overwrites_and_leaves_nothing_behind(write_images, tmp_path, capsys):
+def test_making_records_never_overwrites_and_cleans_up(write_images, tmp_path, capsys):
     root, prefix = write_images(), str(tmp_path / "out" / "a")
     assert main([str(root), prefix, "--size", "20", "--quality", "80"]) == 0
     assert "dataset.prefix=a" in capsys.readouterr().out
@@ -340,7 +340,7 @@ def test_damaged_records_are_refused_by_name(write_images, tmp_path):
 
 @pytest.mark.parametrize("change", [16, -16, 4])
 @pytest.mark.parametrize("has_index", [True, False])
-def test_a_record_whose_length_contradicts_the_index_is_refused(write_images, tmp_path, change, has_index):
+def test_record_length_different_from_the_index_is_refused(write_images, tmp_path, change, has_index):
     make_record(str(write_images()), str(tmp_path / "images"))
     path = tmp_path / "images_train.rec"
     content = bytearray(path.read_bytes())
@@ -381,7 +381,7 @@ def test_a_corrupt_record_is_named_and_does_not_end_the_process(write_images, tm
         list(loader.epoch())
 
 
-def test_an_image_starts_no_program(tmp_path, monkeypatch):
+def test_opening_an_image_starts_no_program(tmp_path, monkeypatch):
     """Pillow would hand an EPS to Ghostscript, whatever the file is called."""
     from PIL import EpsImagePlugin
 

@@ -74,7 +74,7 @@ def test_pixels_are_scaled_by_their_type(tmp_path, write, kind, given, channels)
 
 
 @pytest.mark.parametrize("kind, write", [("uint16", "png"), ("float32", "tiff"), ("uint8", "png")])
-def test_deep_pixels_are_resized_as_others_are(tmp_path, kind, write):
+def test_deep_pixels_are_resized_like_8_bit_pixels(tmp_path, kind, write):
     pixels_HWC = np.random.RandomState(0).rand(18, 24, 1) * LARGEST[kind]
     path = tmp_path / f"a.{write}"
     path.write_bytes(getattr(image_bytes, write)(pixels_HWC.astype(kind)))
@@ -84,7 +84,7 @@ def test_deep_pixels_are_resized_as_others_are(tmp_path, kind, write):
 
 @pytest.mark.parametrize("maximum", [1023, 65535])
 @pytest.mark.parametrize("given", [1, 3])
-def test_a_pnm_says_its_largest_value(tmp_path, given, maximum):
+def test_pnm_maximum_is_used(tmp_path, given, maximum):
     pixels_HWC = (draw("float32", given) * maximum).astype(np.uint16)
     (tmp_path / "a.ppm").write_bytes(image_bytes.pnm(pixels_HWC, maximum))
     assert np.abs(read(tmp_path / "a.ppm") - expect(pixels_HWC, 3, maximum)).max() < 0.01
@@ -101,14 +101,14 @@ def test_tiffs_are_turned_upright_once(tmp_path, kind, orientation, turned):
 
 
 @pytest.mark.parametrize("kind", ["uint8", "uint16"])
-def test_a_tiff_may_say_that_0_is_white(tmp_path, kind):
+def test_tiff_with_white_zero_is_inverted(tmp_path, kind):
     pixels_HWC = draw(kind, 1)
     (tmp_path / "a.tif").write_bytes(image_bytes.tiff(pixels_HWC, is_white_zero=True))
     assert np.abs(read(tmp_path / "a.tif", 1) - (255 - expect(pixels_HWC, 1))).max() < 1e-4
 
 
 @pytest.mark.parametrize("content", [b"P1\n# by hand\n3 2\n0 1 0\n1 1 0\n", b"P4\n3 2\n\x40\xc0"])
-def test_a_pbm_is_black_where_it_has_1(tmp_path, content):
+def test_pbm_ones_are_black(tmp_path, content):
     (tmp_path / "a.pbm").write_bytes(content)
     assert read(tmp_path / "a.pbm", 1, (2, 3)).tolist() == [[[255, 0, 255], [0, 0, 255]]]
 
@@ -158,7 +158,7 @@ def test_images_of_several_depths_share_a_batch(tmp_path):
         assert np.array_equal(together[number], alone[0])
 
 
-def test_records_keep_what_deep_images_show(tmp_path):
+def test_records_keep_the_visible_range_of_deep_images(tmp_path):
     for name in ("a", "b"):
         (tmp_path / "images" / name).mkdir(parents=True)
         for number in range(4):

@@ -68,7 +68,7 @@ def test_crop_is_a_window_of_the_padded_image():
 
 
 @pytest.mark.parametrize("size", [(40, 50), (150, 200), (96, 200)])
-def test_resize_is_pillows(size):
+def test_resize_equals_pillow(size):
     smooth = np.asarray(Image.fromarray(image_of(1)[0].transpose(1, 2, 0)).resize((16, 12)).resize((WIDTH, HEIGHT)))
     image = LazyImage(smooth.transpose(2, 0, 1), FILL)
     found = Resize(size=list(size))(image, RandomStream(0)).pixels.transpose(1, 2, 0)
@@ -77,7 +77,7 @@ def test_resize_is_pillows(size):
     assert np.abs(found[0].astype(int) - expected[0]).max() < 12  # the border is not mixed with the fill
 
 
-def test_rotation_is_pillows_around_the_middle():
+def test_rotation_equals_pillow():
     smooth = np.asarray(Image.fromarray(image_of(1)[0].transpose(1, 2, 0)).resize((16, 12)).resize((WIDTH, HEIGHT)))
 
     class Highest(RandomStream):
@@ -125,7 +125,7 @@ def test_key_points_follow_a_marker(name):
     assert compared >= 9
 
 
-def test_left_and_right_change_places_in_mirrored_images_alone():
+def test_left_and_right_are_swapped_only_in_mirrored_images():
     point_J3 = np.array([[10.0, 20.0, 2.0], [30.0, 40.0, 1.0], [0.0, 0.0, 0.0]], np.float32)
     follow = KeyPointAnnotations(np.array([1, 0, 2])).follow
     mirrored = follow(point_J3, GeometryStep(np.array([[-1.0, 0, 100], [0, 1, 0]]), (80, 100)))
@@ -178,7 +178,7 @@ def in_image(row_D):
 
 
 @pytest.mark.parametrize("name", ["flip", "crop", "resized_crop", "rotation", "affine", "drawn in between"])
-def test_boxes_and_instance_masks_follow_what_is_seen(name):
+def test_boxes_and_instance_masks_match_visible_pixels(name):
     compared = 0
     for seed in range(4):
         mask_HW, row_MD = blobs(seed)
@@ -225,7 +225,7 @@ def test_a_target_that_is_an_array_is_not_moved_silently():
     assert label.shape == (2, 3)
 
 
-def test_whole_pixels_are_moved_as_opencv_does():
+def test_integer_shifts_equal_opencv():
     """Mirrored and shifted images, of which parts or all may be cut off."""
     import cv2
 

@@ -76,7 +76,7 @@ def test_fixed_settings_give_the_bits_of_before(settings, expected):
     assert digest.hexdigest()[:16] == expected
 
 
-def test_a_list_takes_the_place_of_the_fixed_settings():
+def test_list_replaces_fixed_settings():
     described = Digits(augment=Augment.model_validate({"crop_padding": 4, "flip": True, "transforms": ["flip"]}))
     assert described.augment == Augment(transforms=(Flip(),)) and described.augment.crop_padding == 0
     empty = Augment.model_validate({"flip": True, "transforms": []})
@@ -106,14 +106,14 @@ def test_a_list_is_carried_out_in_order_in_training_alone():
     np.testing.assert_array_equal(read(inverted).image_BCHW, 255 - read(flipped).image_BCHW)
 
 
-def test_mixing_comes_after_the_others():
+def test_mixing_is_applied_last():
     augment = Augment.model_validate({"transforms": ["flip", {"cutmix": {"alpha": 0.5}}, "mixup"]})
     assert augment.mixes and (augment.cutmix, augment.mixup) == (0.5, 0.2)
     batch = read(augment)
     np.testing.assert_allclose(batch.targets[0].sum(axis=1), 1, rtol=1e-5)
 
 
-def test_a_crop_of_a_file_comes_first():
+def test_crop_of_a_file_is_applied_first():
     first = FileAugment.model_validate({"transforms": [{"resized_crop": {"scale": [0.1, 0.5]}}, "flip"]})
     assert first.crop_scale == [0.1, 0.5] and first.transforms == (Flip(),)
     later = FileAugment.model_validate({"transforms": ["flip", {"resized_crop": {"scale": [0.1, 0.5]}}]})

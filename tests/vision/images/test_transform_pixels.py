@@ -61,7 +61,7 @@ OFF = {"brightness": 0.0, "contrast": 0.0, "saturation": 0.0, "hue": 0.0}
         ("saturation", 2, ImageEnhance.Color),
     ],
 )
-def test_color_jitter_is_pillows(name, place, enhance, share):
+def test_color_jitter_equals_pillow(name, place, enhance, share):
     array = random_image()
     shares = [0.5, 0.5, 0.5, 0.5]
     shares[place] = share
@@ -95,7 +95,7 @@ def test_hue_and_saturation_leave_grey_images_alone():
     np.testing.assert_array_equal(run(Grayscale(), array), array)
 
 
-def test_grayscale_is_pillows():
+def test_grayscale_equals_pillow():
     array = random_image()
     grey = np.asarray(Image.fromarray(array).convert("L"))
     assert_close(run(Grayscale(), array), np.repeat(grey[..., None], 3, axis=2), 1)
@@ -165,7 +165,7 @@ def pillow_of(name, strength, array):
         ("sharpness", 2),
     ],
 )
-def test_operations_are_pillows(name, atol, strength):
+def test_operations_equal_pillow(name, atol, strength):
     array = random_image()
     image = LazyImage(np.ascontiguousarray(array.transpose(2, 0, 1)), FILL)
     found = OPERATIONS[name](image, strength).pixels.transpose(1, 2, 0)

@@ -80,14 +80,14 @@ def windowed(write, pixels, window, *options):
         ("tiff", "float32"),
     ],
 )
-def test_a_window_is_in_the_values_of_other_files_too(write, kind):
+def test_window_uses_stored_values_of_other_files(write, kind):
     pixels = (np.random.RandomState(0).rand(HEIGHT, WIDTH, 1) * 200 - 100 * (kind[0] in "if")).astype(kind)
     found = windowed(write, pixels, (40.0, 80.0))
     assert found.dtype == np.float32 and np.abs(found - ramp(pixels[..., 0], 0, 80)).max() < 1e-4
 
 
 @pytest.mark.parametrize("kind", ["uint8", "uint16"])
-def test_a_window_is_in_the_values_of_a_file_in_which_0_is_white(kind):
+def test_window_uses_stored_values_of_white_zero_files(kind):
     pixels = np.random.RandomState(0).randint(0, 200, (HEIGHT, WIDTH, 1)).astype(kind)
     found = windowed("tiff", pixels, (40.0, 80.0), 1, True)
     assert np.abs(found - (255 - ramp(pixels[..., 0], 0, 80))).max() < 1e-4
@@ -110,13 +110,13 @@ def test_nan_pixels_are_refused_by_a_window():
 
 
 @pytest.mark.parametrize("wrong", ["narrow", [40], [40, 0], [40, -1], [40, float("nan")], [True, 5], 40, None])
-def test_windows_that_are_none_are_refused(wrong):
+def test_invalid_windows_are_refused(wrong):
     with pytest.raises(ValueError, match=r"window is auto, full or \[centre, width\], e.g. \[40,400\]"):
         ImageFolder(window=wrong)
 
 
 @pytest.mark.parametrize("window", ["auto", "full", (40.0, 400.0)])
-def test_a_checkpoint_says_the_window_and_earlier_ones_say_nothing(window):
+def test_checkpoint_records_the_window_and_earlier_ones_lack_it(window):
     decoding = Decoding((1, 8, 8), 0.5, window=window)
     assert Decoding.from_json(decoding.to_json()) == decoding
     assert ("window" in decoding.to_json()) == (window != "auto")

@@ -120,7 +120,7 @@ def reference(figures: List[Figure], kind: str) -> List[float]:
 
 
 @pytest.mark.slow
-def test_all_twelve_figures_match_those_of_cocos_own_tool(figures: List[Figure]) -> None:
+def test_all_twelve_figures_equal_pycocotools(figures: List[Figure]) -> None:
     collected = collected_of(figures)
     for kind, coco in (("segm", collected.mask_coco()), ("bbox", collected.coco())):
         found = [-1 if value == "" else value for value in coco_figures(coco)]

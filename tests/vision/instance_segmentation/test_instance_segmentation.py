@@ -127,7 +127,7 @@ def test_predictions_have_the_size_of_their_image(describe_run: Any) -> None:
     np.testing.assert_array_equal(four, own)
 
 
-def test_masks_stay_where_they_are_when_their_box_is_cut_off() -> None:
+def test_masks_keep_their_position_when_boxes_are_clipped() -> None:
     """A mask is of the whole box, also of what is beyond the image, where the image is padded, too."""
     found_NR = predicted()[None, :2, [*range(6), *range(8, 8 + PREDICTED_SIDE**2)]]
     found_NR[0, :, 2:6] = [-20, 5, 20, 33], [2, -8, 18, 40]

@@ -25,7 +25,7 @@ def by_pixels(mask_SS, edge_4, region_4, side):
 
 
 @pytest.mark.parametrize("side", [3, 6, 12])
-def test_values_are_means_over_what_is_covered(side):
+def test_values_are_means_over_covered_areas(side):
     draw = np.random.RandomState(0)
     edge_T4 = np.array([[0, 0, 60, 120], [12, 30, 72, 90], [12, 30, 72, 90], [0, 0, 12, 12]])
     region_T4 = np.array([[0, 0, 60, 120], [36, 6, 96, 78], [24, 42, 60, 66], [24, 24, 48, 48]])

@@ -21,7 +21,7 @@ def is_inside(point_K2, x, y):
 
 
 @pytest.mark.parametrize("window", [(0, 0, 32, 32), (3.3, 4.1, 17.7, 12.9), (-5, 2, 40, 31), (8, 8, 11, 9)])
-def test_a_square_is_a_polygons_where_its_middle_is(window):
+def test_grid_cell_is_inside_by_its_centre(window):
     left, top, right, bottom = window
     found = Polygons([STAR, SQUARE]).on_grid(window, 24)
     for line, column in np.ndindex(24, 24):
@@ -36,7 +36,7 @@ def test_a_corner_on_a_line_of_middles_is_crossed_once():
     assert rows.tolist() == [0, 2, 4, 6, 7, 4, 2, 0]
 
 
-def test_a_whole_polygon_is_what_cocos_own_tool_draws():
+def test_polygon_equals_pycocotools():
     given = [STAR.ravel().tolist(), SQUARE.ravel().tolist()]
     wanted = coco_mask.decode(coco_mask.merge(coco_mask.frPyObjects(given, 33, 40)))
     np.testing.assert_array_equal(Polygons([STAR, SQUARE]).in_image((33, 40)), wanted)
@@ -69,7 +69,7 @@ def test_a_mask_in_its_box_becomes_the_same_mask_in_its_image():
         np.testing.assert_array_equal(found_hw, mask_hw)
 
 
-def test_a_mask_ends_where_its_box_and_its_image_do():
+def test_mask_is_clipped_to_its_box_and_image():
     whole = np.ones((3, 28, 28))
     edge_N4 = np.array([[2.4, 3.5, 9.6, 8.0], [-5.0, -5, 400, 7], [30.0, 30, 40, 40]])
     first, second, third = paste_masks(whole, edge_N4, (13, 17))
@@ -77,7 +77,7 @@ def test_a_mask_ends_where_its_box_and_its_image_do():
     assert first.sum() == 5 * 8 and second[:7].all() and not second[7:].any() and not third.any()
 
 
-def test_codes_match_those_of_cocos_own_tool():
+def test_codes_equal_pycocotools():
     rng = np.random.RandomState(1)
     masks = [(rng.rand(13, 17) > share).astype(np.uint8) for share in (0.0, 0.3, 0.9, 1.0)]
     codes = encode_masks(masks)

@@ -71,7 +71,7 @@ def test_families_build_and_run(name, options, size, prepare, train_step):
     assert train_step(network, shape).shape == (2, 7)
 
 
-def test_the_list_of_names_is_gluoncvs():
+def test_list_of_names_equals_gluoncv():
     GluonCV().build(3, (3, 64, 64))  # silences what GluonCV says when it is imported
     from gluoncv.model_zoo import get_model_list
 
@@ -122,7 +122,7 @@ def test_every_name_has_a_size():
 )
 @pytest.mark.slow
 @pytest.mark.parametrize("name", smallest_of_families())
-def test_every_family_takes_what_it_asks_for(name):
+def test_every_family_accepts_its_input_shape(name):
     model = GluonCV(name=name)
     for shape in sorted({model.input_shape(native) for native in NATIVE}):
         network = model.build(7, shape)
@@ -167,7 +167,7 @@ def test_group_norm_normalises_each_group():
     np.testing.assert_allclose(block(nd.array(x)).asnumpy(), expected, atol=1e-5)
 
 
-def test_building_leaves_gluoncv_as_it_was():
+def test_building_does_not_change_gluoncv():
     GluonCV().build(3, (3, 64, 64))
     import gluoncv.nn
 

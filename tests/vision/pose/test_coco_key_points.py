@@ -85,7 +85,7 @@ def test_persons_with_key_points_are_samples(tmp_path: Path) -> None:
         assert point_BJ3[..., 2].tolist() == [[2, 1, 0], [2, 0, 2], [2, 1, 0]] and not point_BJ3[0, 2].any()
 
 
-def test_a_split_that_is_held_out_takes_whole_images(tmp_path: Path) -> None:
+def test_held_out_split_has_complete_images(tmp_path: Path) -> None:
     root = write(tmp_path / "coco", splits=["train2017"])
     splits = CocoKeyPoints(root=str(root), val_annotations=None, val_fraction=0.5).open()
     of_split = [
@@ -96,9 +96,7 @@ def test_a_split_that_is_held_out_takes_whole_images(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_it_trains_is_measured_and_predicts_for_images_and_for_boxes(
-    tmp_path: Path, train_run: Any, monkeypatch: Any, capsys: Any
-) -> None:
+def test_coco_run_trains_evaluates_and_predicts(tmp_path: Path, train_run: Any, monkeypatch: Any, capsys: Any) -> None:
     monkeypatch.chdir(tmp_path)
     where = f"dataset.root={write(tmp_path / 'coco')}"
     _, result = train_run(
@@ -242,7 +240,7 @@ def test_key_points_in_shares_of_their_image_are_refused(tmp_path: Path) -> None
         CocoKeyPoints(root=str(root)).open()
 
 
-def test_an_image_of_another_size_than_its_annotation_says_is_warned_of(tmp_path: Path, caplog: Any) -> None:
+def test_image_size_different_from_its_annotation_is_warned_about(tmp_path: Path, caplog: Any) -> None:
     root = write(tmp_path / "coco")
     draw(root / "train2017/000000000009.jpg", (120, 96))
     source = CocoKeyPoints(root=str(root)).open().train

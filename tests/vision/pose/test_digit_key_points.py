@@ -23,7 +23,7 @@ def drawn(number: int, size: int, begin: int) -> np.ndarray:
 
 
 @pytest.mark.slow
-def test_key_points_are_where_the_ink_ends() -> None:
+def test_key_points_are_extremes_of_the_ink() -> None:
     for number in range(0, 1797, 60):
         is_ink_HW = drawn(number, 40, 10)
         left, top, right, bottom = ink_box(is_ink_HW)
@@ -50,7 +50,7 @@ def test_key_points_are_where_the_ink_ends() -> None:
 
 
 @pytest.mark.zoo
-def test_key_points_stay_where_they_are_when_a_digit_is_drawn_larger() -> None:
+def test_key_points_do_not_depend_on_digit_size() -> None:
     """In shares of the box. The outermost pixel itself jumps by 0.07 in the mean."""
     moves = []
     for number in range(0, 1797, 12):
@@ -65,7 +65,7 @@ def test_key_points_stay_where_they_are_when_a_digit_is_drawn_larger() -> None:
 
 
 @pytest.mark.slow
-def test_a_sample_is_the_digit_of_the_scene_that_nothing_hides(describe_run: Any) -> None:
+def test_sample_is_an_unhidden_digit_of_the_scene(describe_run: Any) -> None:
     dataset = describe_run("dataset=digit_key_points", "dataset.num_val=40").dataset
     source = open_splits(dataset).val
     index_B = np.arange(40)
@@ -83,7 +83,7 @@ def test_a_sample_is_the_digit_of_the_scene_that_nothing_hides(describe_run: Any
         assert max(right - left, bottom - top) / back_23[0, 0] == pytest.approx(64 / 1.25)
 
 
-def test_training_is_new_in_each_epoch_and_the_same_for_everybody() -> None:
+def test_training_scenes_depend_on_the_epoch_only() -> None:
     splits = DigitKeyPoints(num_train=20, num_val=5).open()
     index_B = np.arange(20)
     first, again, later = (

@@ -19,7 +19,7 @@ def points(count: int = 300) -> np.ndarray:
     return np.concatenate([place, rng.randint(0, 3, (count, 5, 1))], axis=2)
 
 
-def test_targets_are_gluoncvs() -> None:
+def test_targets_equal_gluoncv() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         from gluoncv.model_zoo.simple_pose.pose_target import SimplePoseGaussianTargetGenerator
@@ -44,7 +44,7 @@ def test_targets_are_gluoncvs() -> None:
     assert compared > 800
 
 
-def test_maxima_are_gluoncvs() -> None:
+def test_maxima_equal_gluoncv() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         from gluoncv.data.transforms.pose import get_max_pred
@@ -82,7 +82,7 @@ def test_maps_of_another_aspect_than_the_image() -> None:
     assert abs(found[0] - 10) <= 30 / 8 / 2 and abs(found[1] - 20) <= 34 / 9 / 2
 
 
-def test_places_are_exact_where_float32_is_not() -> None:
+def test_positions_are_exact_beyond_float32() -> None:
     """A map of more than 2^24 cells: the last ones."""
     maps = HeatMaps((4200, 4200), (4200, 4200), 1.0)
     cells = np.zeros((1, 1, 4200, 4200), np.float32)

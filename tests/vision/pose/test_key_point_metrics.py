@@ -102,7 +102,7 @@ def coco_summary(folder: Path, sigmas: Any = None) -> List[float]:
 METRICS = [OksAP(), OksAP(oks=0.5), OksAP(oks=0.75), OksAP(area="medium"), OksAP(area="large")]
 
 
-def test_oks_ap_is_cocos(tmp_path: Path) -> None:
+def test_oks_ap_equals_pycocotools(tmp_path: Path) -> None:
     expected, poses = coco_summary(tmp_path), collected(OBJECTS)
     assert 0.2 < expected[0] < expected[1] < 0.9
     np.testing.assert_allclose([metric.compute(poses) for metric in METRICS], expected, atol=1e-12)
@@ -110,7 +110,7 @@ def test_oks_ap_is_cocos(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("given", [[0.2], np.linspace(0.01, 0.3, J).tolist()])
-def test_oks_ap_with_other_sigmas_is_cocos(tmp_path: Path, given: List[float]) -> None:
+def test_oks_ap_with_other_sigmas_equals_pycocotools(tmp_path: Path, given: List[float]) -> None:
     expected = coco_summary(tmp_path, np.broadcast_to(given, J))[0]
     assert OksAP(sigmas=given).compute(collected(OBJECTS)) == pytest.approx(expected, abs=1e-12)
     # Where nothing is said, those of the dataset count.
@@ -119,7 +119,7 @@ def test_oks_ap_with_other_sigmas_is_cocos(tmp_path: Path, given: List[float]) -
 
 
 @pytest.mark.parametrize("fraction", [0.02, 0.1])
-def test_pck_is_that_of_numpy(fraction: float) -> None:
+def test_pck_equals_numpy(fraction: float) -> None:
     hits, count = 0, 0
     for one in OBJECTS:
         for (x, y, visibility), (found_x, found_y, _) in zip(one.true_J3, one.pose.point_J3):

@@ -52,7 +52,7 @@ def spots() -> Tuple[Image.Image, np.ndarray]:
 
 
 @pytest.mark.parametrize("crop", CROPS[:4])
-def test_pixels_and_key_points_move_alike(crop: Crop) -> None:
+def test_pixels_and_key_points_have_the_same_transform(crop: Crop) -> None:
     image, place_J2 = spots()
     image_CHW = crop.draw(resize_of(image), image.size, np.zeros(3, np.uint8))
     assert image_CHW.shape == (3, *SIZE)
@@ -94,7 +94,7 @@ def test_beyond_the_image_is_the_filling(crop: Crop) -> None:
     assert (away.draw(resize_of(white), white.size, FILL) == FILL[:, None, None]).all()
 
 
-def test_left_and_right_change_places_in_a_mirrored_image() -> None:
+def test_left_and_right_are_swapped_in_a_mirrored_image() -> None:
     points = KeyPointSet(left_right_pairs(PERSON_NAMES))
     assert points.flip_pairs == [(1, 2), (3, 4), (5, 6), (7, 8), (9, 10), (11, 12), (13, 14), (15, 16)]
     assert len(PERSON_SIGMAS) == len(PERSON_NAMES) == 17
@@ -132,7 +132,7 @@ def test_names_without_another_side_are_no_pairs() -> None:
     assert left_right_pairs(("l", "ear", "lear", "rear", "leftover", "eye_l", "Eye R2", "1", "2")) == []
 
 
-def test_coco_s_sigmas_match_those_of_its_tool() -> None:
+def test_coco_sigmas_equal_pycocotools() -> None:
     from pycocotools.cocoeval import Params
 
     np.testing.assert_allclose(PERSON_SIGMAS, Params("keypoints").kpt_oks_sigmas)
@@ -158,7 +158,7 @@ def test_draws_are_a_function_of_seed_epoch_and_sample() -> None:
     assert all(still.crop(BOX, SIZE, 3, 1, index) == Crop.around(BOX, SIZE) for index in range(20))
 
 
-def test_a_checkpoint_keeps_them_as_plain_json_and_damaged_ones_are_refused() -> None:
+def test_key_points_of_a_checkpoint_are_json_and_validated() -> None:
     points = KeyPointSet([(0, 1)], [(0, 2), (1, 2)], [0.1, 0.1, 0.2], ["cat"])
     signature = KeyPointSignature(
         (3, 8, 8),

@@ -77,7 +77,7 @@ def test_loss_weights_and_gradients_match_those_of_numpy() -> None:
     np.testing.assert_allclose(output.grad.asnumpy(), gradient, rtol=1e-4, atol=1e-9)
 
 
-def test_the_loss_is_gluoncvs_where_all_is_known_and_else_larger_by_the_share_that_is() -> None:
+def test_loss_equals_gluoncv_divided_by_the_known_share() -> None:
     """GluonCV's recipe: L2Loss with weights (B, J, 1, 1), divided by the samples of the batch."""
     point_BJ3, true_BJhw, weight_BJ = targets()
     found_BJhw = np.random.RandomState(1).randn(4, 3, 16, 12).astype(np.float32)
@@ -197,7 +197,7 @@ def test_a_run_is_evaluated_predicts_and_draws(train_run: Any, tmp_path: Path, c
 
 
 @pytest.mark.slow
-def test_images_show_key_points_where_they_are(describe_run: Any) -> None:
+def test_images_show_key_points_at_their_positions(describe_run: Any) -> None:
     source = open_splits(describe_run(*SMALL).dataset).val
     names = ["top", "bottom", "left", "right", "centre"]
     signature = KeyPointSignature((3, 32, 32), class_names=names, key_points=POINTS, decoding=Decoding((3, 32, 32)))

@@ -179,7 +179,7 @@ def test_flip_mirrors_image_and_mask(tmp_path):
 
 @pytest.mark.parametrize("size", [(96, 128), (50, 60), (96, 40), (192, 256), (250, 333), (97, 129), (1, 700), (700, 1)])
 @pytest.mark.parametrize("channels", [1, 3])
-def test_whole_images_are_fitted_as_pillow_and_numpy_would(tmp_path, size, channels):
+def test_complete_images_are_fitted_like_pillow_and_numpy(tmp_path, size, channels):
     images, masks = write(tmp_path, [size])
     source = open_source(images, masks, channels=channels)
     image, mask, sizes = source.fetch(np.array([0]), seed=0, epoch=0, train=False)
@@ -200,7 +200,7 @@ def test_whole_images_are_fitted_as_pillow_and_numpy_would(tmp_path, size, chann
 
 
 @pytest.mark.parametrize("orientation", [3, 6, 8])
-def test_a_photograph_that_lies_on_its_side_has_an_upright_mask(tmp_path, orientation):
+def test_rotated_photograph_has_an_upright_mask(tmp_path, orientation):
     mask = blocks(90, 60)
     turn = {3: Image.ROTATE_180, 6: Image.ROTATE_90, 8: Image.ROTATE_270}[orientation]
     exif = Image.Exif()
@@ -302,7 +302,7 @@ def test_ignored_values_and_the_rest(tmp_path):
             strict.fetch(np.array([0]), seed=0, epoch=0, train=train)
 
 
-def test_a_stray_value_is_found_wherever_it_is(tmp_path):
+def test_stray_mask_value_is_found_at_any_position(tmp_path):
     """Not only in an epoch whose cut happens to hold it."""
     mask = blocks(300, 300)
     Image.fromarray(coloured(mask)).save(tmp_path / "a.png")

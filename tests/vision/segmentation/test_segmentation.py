@@ -166,7 +166,7 @@ def test_rows_and_files_of_a_prediction() -> None:
     np.testing.assert_array_equal(np.asarray(image), [[300, 40000]])
 
 
-def test_the_palette_is_that_of_voc() -> None:
+def test_palette_equals_voc() -> None:
     """Background, aeroplane, bicycle, person and the white of ignored pixels, as published."""
     table = palette(256)
     assert [tuple(table[k]) for k in (0, 1, 2, 15, 255)] == [
@@ -373,6 +373,6 @@ def test_the_mean_score_of_the_largest_class_over_its_pixels_is_explained() -> N
         np.testing.assert_allclose(other.grad[row].asnumpy(), gradient_KHW, atol=1e-6)
 
 
-def test_a_batch_without_frames_is_explained_whole() -> None:
+def test_batch_without_frames_is_explained_completely() -> None:
     found = TASK.explained(None, SIGNATURE, (nd.array(draw((1, 4, 4, 6))),), Batch((), (nd.zeros((1, 4, 6)),), 1))
     assert found.extent_B2 is None and found.region_BHW is not None and found.region_BHW.any()

@@ -176,7 +176,7 @@ def test_two_folders_of_masks_are_refused(tmp_path):
         opened(tmp_path).open()
 
 
-def test_images_may_lie_in_folders_below_and_share_a_mask(tmp_path):
+def test_images_may_be_in_subfolders_and_share_a_mask(tmp_path):
     root = write_folder(tmp_path, ["x/a", "y/a", "b"])
     (root / "masks" / "y" / "a.png").unlink()
     (root / "masks" / "y" / "a.png").symlink_to(root / "masks" / "x" / "a.png")
@@ -346,14 +346,14 @@ def test_an_image_is_trained_on_or_measured(tmp_path):
 
 
 @pytest.mark.parametrize("inner", ["", "VOC2012", "VOCdevkit/VOC2012", "VOC2007"])
-def test_voc_is_found_wherever_its_folder_is(tmp_path, inner):
+def test_voc_is_found_in_each_folder_level(tmp_path, inner):
     write_voc(tmp_path / inner)
     splits = opened(tmp_path, "voc").open()
     assert (len(splits.train), len(splits.val), splits.test) == (3, 2, None)
     assert [Path(splits.val.place(index).file).stem for index in range(len(splits.val))] == ["d", "e"]
 
 
-def test_voc_splits_are_the_named_ones(tmp_path):
+def test_voc_splits_are_read_from_their_lists(tmp_path):
     root = str(write_voc(tmp_path / "voc"))
     splits = VocSegmentation(root=root, train_split="aug", val_split="val", test_split="val2")
     with pytest.raises(DataError, match="dataset.test_split=val2: there is no file '.*val2.txt'. Did you mean 'val'"):
@@ -386,7 +386,7 @@ def test_problems_of_voc_are_named(tmp_path, spoil, said):
         opened(root, "voc").open()
 
 
-def test_several_years_of_voc_are_not_guessed_among(tmp_path):
+def test_several_years_of_voc_need_a_choice(tmp_path):
     write_voc(tmp_path / "VOC2007")
     write_voc(tmp_path / "VOC2010")
     with pytest.raises(DataError, match="Several are there: VOC2007, VOC2010"):
@@ -395,7 +395,7 @@ def test_several_years_of_voc_are_not_guessed_among(tmp_path):
     assert "VOC2012" in opened(tmp_path, "voc").open().train.place(0).file
 
 
-def test_the_test_split_of_cityscapes_counts_where_its_masks_say_something(tmp_path):
+def test_cityscapes_test_split_is_used_if_its_masks_have_classes(tmp_path):
     root = write_cityscapes(tmp_path)
     assert opened(root, "cityscapes").open().test is None
     write_cityscapes(root, ["test"], (0, 1, 3))  # those that are published: nothing but what is ignored
