@@ -34,19 +34,18 @@ from typing import (
 import numpy as np
 from typing_extensions import Unpack
 
-from mxtrain.api import AnyPath, Run, absolute_path, folders_of
+from mxtrain.api.arguments import AnyPath, read_call, words_of_dir
+from mxtrain.api.run import Run
 from mxtrain.callback.action import learning_rate
 from mxtrain.callback.protocol import BY_HAND, Progress, Result, Validation
 from mxtrain.cluster.launch import worker_script
 from mxtrain.cluster.launch.group import find_role
-from mxtrain.cluster.launch.preserved import preserved_process
 from mxtrain.cluster.launch.store_server import serve
 from mxtrain.cluster.launch.worker_script import run_in_workers
 from mxtrain.cluster.member import find_world
 from mxtrain.composing.environment import compose_and_check
-from mxtrain.composing.objects import ObjectComposer, Objects, read_arguments, require_overrides
+from mxtrain.composing.objects import Objects
 from mxtrain.composing.parts import SessionParts, with_parts
-from mxtrain.config.override_text import config_flags, quote
 from mxtrain.errors import (
     EXIT_NON_FINITE,
     EXIT_SIGINT,
@@ -55,7 +54,6 @@ from mxtrain.errors import (
     MxtrainError,
     NonFiniteError,
     PeersLost,
-    run_dir_set_by,
 )
 from mxtrain.kvstore.store import Store
 from mxtrain.kvstore.world import ALONE
@@ -115,34 +113,29 @@ def session(
     ...         s.step(batch)
     ...     print(s.evaluate())
     """
-    require_overrides(overrides, "session")
     is_custom = task == "custom"
-    typed, objects = read_arguments({**parts, "callbacks": callbacks}, session)
-    words = [*overrides, *typed]
+    call = read_call(session, overrides, config_dir, {**parts, "callbacks": callbacks})
+    objects, words = call.objects, [*call.words]
     if task and not is_custom:
         words.append(f"task={task}")
     if is_custom:
         words = ["trainer.monitor=val/loss", "early_stopping=off", "trainer.test=false", *words]
     elif isinstance(objects.values.get("model"), Mapping):
         raise ConfigError('session: several networks have no loss that a task knows. Give task="custom".')
-    if dir is not None:
-        words.append(f"hydra.run.dir={quote(absolute_path(dir, 'session: dir'))}")
+    words += words_of_dir(dir, "session")
     worker = worker_script.running
     if worker is not None:
         words = worker.take_overrides()
     with ExitStack() as stack:
         if worker is not None:
             stack.callback(worker.leave_cluster)
-        stack.enter_context(run_dir_set_by("dir"))
-        stack.enter_context(preserved_process())
-        folders = folders_of(config_dir)
-        composer = stack.enter_context(ObjectComposer(folders, objects, CUSTOM if is_custom else None))
+        composer = stack.enter_context(call.composer(CUSTOM if is_custom else None))
         composed, description = compose_and_check(composer, words)
         member = find_role(description)
         if description.kvstore.distributed:
             require_one_update(description, objects)
             if member is None:
-                raise SystemExit(run_in_workers(composed, description, [*config_flags(folders), *words]))
+                raise SystemExit(run_in_workers(composed, description, [*call.flags, *words]))
             if member.role != "worker":
                 raise SystemExit(serve(member.role, lambda: description, description.cluster.start_timeout))
         made = _begin(

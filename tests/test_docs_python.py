@@ -122,7 +122,13 @@ for name in ("digit.png", "a.png", "b.png"):
     PIL.Image.fromarray(numpy.full((8, 8), 99, dtype="uint8")).save(name)
 """
 EXAMPLES = (
-    "mxtrain/api.py",
+    "mxtrain/api/__init__.py",
+    "mxtrain/api/training.py",
+    "mxtrain/api/descriptions.py",
+    "mxtrain/api/run.py",
+    "mxtrain/api/networks.py",
+    "mxtrain/api/searches.py",
+    "mxtrain/api/records.py",
     "mxtrain/custom_loop.py",
     "mxtrain/workflows/runs.py",
     "mxtrain/workflows/report.py",

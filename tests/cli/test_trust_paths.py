@@ -19,7 +19,8 @@ DESCRIBES = {"describe", "describe_here", "compose_and_check", "amend", "build_s
 """Functions that turn words or plain settings into objects, and so import the classes that these name."""
 CHECKS = {"require_trusted", "require_trusted_words", "read_trusted_study"}
 TYPED = {
-    "api.py",
+    "api/descriptions.py",
+    "api/training.py",
     "custom_loop.py",
     "cli/train.py",
     "cli/verify.py",

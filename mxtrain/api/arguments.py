@@ -1,0 +1,101 @@
+"""Arguments of the functions of the Python API, and the composer that they open."""
+
+from __future__ import annotations
+
+import os
+from contextlib import contextmanager
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Callable, Iterator, List, Literal, Mapping, Optional, Sequence, Union
+
+from mxtrain.cluster.launch.preserved import preserved_process
+from mxtrain.composing.objects import ObjectComposer, Objects, read_arguments, require_overrides
+from mxtrain.config.override_text import config_flags, quote
+from mxtrain.errors import ConfigError, run_dir_set_by
+from mxtrain.types import expand_path
+
+if TYPE_CHECKING:
+    from mxtrain.types.annotations import Config
+
+AnyPath = Union[str, "os.PathLike[str]"]
+Which = Literal["best", "last"]
+Split = Literal["auto", "train", "val", "test"]
+
+
+@dataclass(frozen=True)
+class Call:
+    """Arguments of a call that composes a description; see `read_call`.
+
+    Attributes:
+        words: overrides, among them those of parts that are options or settings.
+        objects: parts that are objects.
+        folders: folders with further groups and options.
+    """
+
+    words: List[str]
+    objects: Objects
+    folders: List[str]
+
+    @property
+    def flags(self) -> List[str]:
+        """Returns the flags by which a command finds the folders."""
+        return config_flags(self.folders)
+
+    @contextmanager
+    def composer(self, replaced: Optional[Mapping[str, Config]] = None) -> Iterator[ObjectComposer]:
+        """Yields a composer in a context that restores the state of the process at its end.
+
+        Args:
+            replaced: see `ObjectComposer`.
+        """
+        with (
+            run_dir_set_by("dir"),
+            preserved_process(),
+            ObjectComposer(self.folders, self.objects, replaced) as composer,
+        ):
+            yield composer
+
+
+def read_call(
+    function: Callable[..., Any],
+    overrides: Sequence[str],
+    config_dir: Optional[AnyPath],
+    parts: Mapping[str, Any] = MappingProxyType({}),
+) -> Call:
+    """Checks the arguments of a function of the Python API.
+
+    Args:
+        function: the function, whose name is in messages and whose signature lists the groups.
+        overrides: its positional arguments.
+        config_dir: its argument of this name.
+        parts: its keyword arguments that are groups, by name.
+
+    Raises:
+        ConfigError: an argument is of a wrong type, or there is no such group.
+    """
+    require_overrides(overrides, function.__name__)
+    with preserved_process():  # describing an object may import MXNet, which changes environment variables
+        typed, objects = read_arguments(parts, function)
+    return Call([*overrides, *typed], objects, folders_of(config_dir))
+
+
+def folders_of(config_dir: Optional[AnyPath]) -> List[str]:
+    """Returns the folders with further groups and options: one, or none."""
+    return [] if config_dir is None else [expand_path(text_of_path(config_dir, "config_dir"))]
+
+
+def absolute_path(path: AnyPath, argument: str) -> str:
+    """Returns a path as an absolute one; ``~`` and variables are expanded. Raises as `text_of_path`."""
+    return os.path.abspath(expand_path(text_of_path(path, argument)))
+
+
+def text_of_path(path: AnyPath, argument: str) -> str:
+    """Returns a path as a string. Raises a `ConfigError` for other types."""
+    if not isinstance(path, (str, os.PathLike)):
+        raise ConfigError(f"{argument}={path!r:.60}: must be a path, and is a {type(path).__name__}.")
+    return os.fspath(path)
+
+
+def words_of_dir(folder: Optional[AnyPath], function: str, setting: str = "hydra.run.dir") -> List[str]:
+    """Returns the override that sets the folder of a run, or of a sweep; none by default."""
+    return [] if folder is None else [f"{setting}={quote(absolute_path(folder, f'{function}: dir'))}"]

@@ -1,0 +1,128 @@
+"""Composes, explains and examines descriptions without training: `compose`, `explain`, `dry_run`, `check_data`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Optional, Sequence, Union
+
+from typing_extensions import Unpack
+
+from mxtrain.api.arguments import AnyPath, absolute_path, read_call
+from mxtrain.composing import explain as explanation
+from mxtrain.composing.environment import compose_and_check, prepare_environment
+from mxtrain.composing.parts import Parts, with_parts
+from mxtrain.config.specs import validate_arguments
+
+if TYPE_CHECKING:
+    from mxtrain.composing.explain import Explanation
+    from mxtrain.types.annotations import Config
+    from mxtrain.workflows.check_data import DataCheck
+    from mxtrain.workflows.dry_run import DryRun
+
+
+@with_parts(Parts)
+def compose(*overrides: str, config_dir: Optional[AnyPath] = None, **parts: Unpack[Parts]) -> Config:
+    """Returns the checked configuration of a command line with these overrides, as nested dicts.
+
+    Args:
+        overrides: as on the command line, e.g. ``"model=resnet"``, ``"optimizer.lr=0.01"``.
+        config_dir: folder with further groups and options (``--config-dir``).
+        parts: as for `train`.
+
+    Raises:
+        ConfigError: an override is wrong, or the settings do not fit each other.
+
+    >>> mxtrain.compose("model=lenet", "optimizer.lr=0.01")["optimizer"]["lr"]
+    0.01
+    """
+    call = read_call(compose, overrides, config_dir, parts)
+    with call.composer() as composer:
+        return compose_and_check(composer, call.words)[0].config
+
+
+def explain(key: str, *overrides: str, config_dir: Optional[AnyPath] = None) -> Explanation:
+    """Explains a setting: its value, where this came from, what it overrode, and what it means.
+
+    Args:
+        key: a setting, e.g. ``"optimizer.lr"``, or a group, e.g. ``"model"``, with all of its settings.
+        overrides: as on the command line, e.g. ``"model=resnet"``.
+        config_dir: folder with further groups and options.
+
+    Returns:
+        ``settings``, each with ``path``, ``value``, ``meaning``, ``used`` and ``origins``; of a group also ``chosen``
+        and ``options``. Its text is what ``mxtrain explain`` prints.
+
+    Raises:
+        ConfigError: there is no such setting, or an override is wrong.
+
+    >>> print(mxtrain.explain("optimizer.lr", "model=resnet"))
+    >>> mxtrain.explain("trainer.max_epochs").settings[0].value
+    """
+    call = read_call(explain, overrides, config_dir)
+    with call.composer() as composer:
+        return explanation.explain(key, composer.compose(call.words))
+
+
+@with_parts(Parts)
+def dry_run(*overrides: str, config_dir: Optional[AnyPath] = None, **parts: Unpack[Parts]) -> DryRun:
+    """Opens the data, builds the network, and estimates memory and time of a run. Trains nothing and writes no files.
+
+    Args:
+        overrides: as on the command line.
+        config_dir: folder with further groups and options.
+        parts: as for `train`.
+
+    Returns:
+        ``rows``, pairs of a name and a text, and ``warnings``; its text is what ``--dry-run`` prints.
+
+    Raises:
+        ConfigError: the description or an object is wrong.
+        DataError: the data are wrong.
+
+    >>> print(mxtrain.dry_run("model=resnet", "dataset.batch_size=256"))
+    """
+    call = read_call(dry_run, overrides, config_dir, parts)
+    with call.composer() as composer:
+        _, description = compose_and_check(composer, call.words)
+        prepare_environment(description)
+        from mxtrain.workflows import dry_run as workflow  # imports MXNet: only from here on
+
+        return workflow.dry_run(description)
+
+
+def check_data(
+    *overrides: str,
+    ignore: Union[str, Sequence[str]] = (),
+    output: Optional[AnyPath] = None,
+    config_dir: Optional[AnyPath] = None,
+) -> DataCheck:
+    """Reads everything of a dataset once, and collects all that is wrong with it, as ``mxtrain data check``.
+
+    Problems are the result, not an error: see `DataCheck.passed`. MXNet is not needed.
+
+    Args:
+        overrides: the dataset and its settings, e.g. ``"dataset=cifar10"``, ``"dataset.root=FOLDER"``.
+        ignore: kinds of problems that do not count, e.g. ``["duplicate", "empty_text"]``.
+        output: file for all problems: CSV if its name ends so, else a JSON object a line.
+        config_dir: folder with further groups and options.
+
+    Returns:
+        ``passed``, ``num_problems`` of each kind, the first 20 ``problems`` of each kind, with ``kind``, ``place``,
+        ``fact`` and ``remedy``, and ``counts.num_samples`` of each split.
+
+    Raises:
+        ConfigError: an override or a kind is wrong.
+        DataError: the file cannot be written.
+
+    >>> found = mxtrain.check_data("dataset=digits")
+    >>> found.passed, found.num_problems, found.counts.num_samples
+    """
+    from mxtrain.composing.environment import compose_dataset
+    from mxtrain.workflows.check_data import CheckDataSettings, check_data_of
+
+    call = read_call(check_data, overrides, config_dir)
+    kinds = ignore if isinstance(ignore, str) else ",".join(ignore)
+    values = {"ignore": kinds, **({} if output is None else {"output": absolute_path(output, "check_data: output")})}
+    settings = validate_arguments(CheckDataSettings, values, "check_data")
+    with call.composer() as composer:
+        name, dataset = compose_dataset(composer, call.words)
+        return check_data_of(dataset, name, settings)

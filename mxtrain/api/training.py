@@ -1,0 +1,233 @@
+"""Trains runs, and single steps that choose or check settings: `train`, `score`, `lr_find`, `verify`."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Dict, Literal, Optional
+
+from typing_extensions import Unpack
+
+from mxtrain.api.arguments import AnyPath, absolute_path, read_call, words_of_dir
+from mxtrain.api.run import Run
+from mxtrain.composing.environment import compose_and_check, set_environment
+from mxtrain.composing.objects import Objects
+from mxtrain.composing.parts import Parts, with_parts
+from mxtrain.config.specs import validate_arguments
+from mxtrain.errors import EXIT_BAD_INPUT, ConfigError
+
+if TYPE_CHECKING:
+    from mxtrain.config.groups import Description
+    from mxtrain.parallel.differences import Verification
+    from mxtrain.training.lr_range import LearningRateCurve
+    from mxtrain.workflows.score import ScoreResult
+
+
+@with_parts(Parts)
+def train(
+    *overrides: str,
+    dir: Optional[AnyPath] = None,
+    config_dir: Optional[AnyPath] = None,
+    process: Literal["same", "new"] = "same",
+    callbacks: Any = None,
+    **parts: Unpack[Parts],
+) -> Run:
+    """Trains, and returns the run, even if training failed or was interrupted; see `Run.state`.
+
+    With ``"trainer.folds=5"`` a run is trained for each fold: see `Run.folds`.
+
+    Equivalent to ``python -m mxtrain OVERRIDES hydra.run.dir=DIR``, with the same files in the run directory. An
+    unfinished run of the same description in the run directory is continued; objects must be given again.
+
+    Args:
+        overrides: as on the command line.
+        dir: the run directory; default: ``outputs/DATE/TIME``.
+        config_dir: folder with further groups and options.
+        process: ``"new"`` trains in a process of its own, with MXNet's settings of its own, and shows its output here.
+            Interrupting it ends the process after a checkpoint. Objects cannot be sent there.
+        callbacks: `mxtrain.types.Callback` objects; `mxtrain.callback.Action` objects, whose state is in checkpoints;
+            or functions of one argument: each row of metrics.jsonl, a dict.
+        parts: groups by name: the name of an option (``model="lenet"``), a dict of settings (``optimizer={"lr":
+            1e-3}``), or an object: ``model``: a `gluon.Block`; ``dataset``: ``(x, y)`` arrays, a Gluon or PyTorch
+            dataset whose items are ``(x, y)``, or a tuple ``(train, val[, test])`` of these; ``loss``: a block;
+            ``metric``: an `EvalMetric`, a function of (targets, predictions), or several in a list or dict;
+            ``optimizer``: an `mxnet.optimizer.Optimizer`.
+
+    Raises:
+        ConfigError: the description, an object or the data are wrong; no file of the run directory was changed.
+        RunDirectoryError: another process trains there.
+        CheckpointError: the directory holds a run of another description.
+
+    >>> run = mxtrain.train("model=mlp", "trainer.max_epochs=3", dir="outputs/mlp")
+    >>> run.state, run.best["value"]
+    >>> run = mxtrain.train(model=net, dataset=(x, y), optimizer={"lr": 1e-3}, callbacks=[print])
+    """
+    if process not in ("same", "new"):
+        raise ConfigError(f"train: process={process!r}: it may be 'same' or 'new'.")
+    call = read_call(train, overrides, config_dir, {**parts, "callbacks": callbacks})
+    words = [*call.words, *words_of_dir(dir, "train")]
+    with call.composer() as composer:
+        composed, description = compose_and_check(composer, words)
+        run_dir = Path(os.path.abspath(composed.run_dir))
+        refuse_several_processes(description, call.objects, "train", process)
+        if process == "new":
+            from mxtrain.cluster.launch.new_process import train_in_new_process
+
+            code, cause, step = train_in_new_process([*call.flags, *words], run_dir, dir is None)
+        else:
+            from mxtrain.cluster.launch.folds import train_folds
+            from mxtrain.cluster.launch.run import train_once
+
+            if description.trainer.is_fold_group:
+                end = train_folds(composer, composed, description, words, call.flags)
+            else:
+                end = train_once(composed, description, call.flags)
+            code, cause, step = end.exit_code, end.cause, end.step
+        if code == EXIT_BAD_INPUT and step == 0:
+            raise ConfigError(cause)
+    return Run(run_dir, config_dir=config_dir, trust_code=True, objects=call.objects)  # the caller named the classes
+
+
+def refuse_several_processes(
+    description: Description, objects: Objects, function: str, process: Literal["same", "new"] = "same"
+) -> None:
+    """Raises a `ConfigError` if objects were given that other processes would need."""
+    if not objects:
+        return
+    names = ", ".join(objects.values)
+    if process == "new":
+        raise ConfigError(
+            f'train: process="new" with objects ({names}): objects cannot be sent to another process. Leave process '
+            'out, or name their classes, e.g. "model._target_=package.Class".'
+        )
+    if description.kvstore.distributed:
+        raise ConfigError(
+            f"{function}: several workers with objects ({names}): objects cannot be sent to other processes. Type "
+            'kvstore=local, or name their classes, e.g. "model._target_=package.Class".'
+        )
+
+
+def score(
+    experiment: str, *overrides: str, dir: Optional[AnyPath] = None, config_dir: Optional[AnyPath] = None
+) -> ScoreResult:
+    """Trains a preset of conf/experiment and compares the result with the score in its YAML file.
+
+    Args:
+        experiment: name of the preset, e.g. ``"breast_cancer"``; ``mxtrain score`` lists those with a score.
+        overrides: settings that the preset needs, e.g. ``"dataset.root=FOLDER"``.
+        dir: the run directory; default: ``outputs/DATE/TIME``.
+        config_dir: folder with further groups and options.
+
+    Returns:
+        ``reached``, the ``value`` in the unit of the metric, the ``score`` with its ``tolerance``, and the ``path`` of
+        the run.
+
+    Raises:
+        ConfigError: there is no such preset, it has no score, or lacks a setting that it needs.
+        DataError: its data are missing.
+
+    >>> mxtrain.score("breast_cancer", dir="outputs/score").reached
+    True
+    """
+    from mxtrain.cluster.launch.scored import prepare_score
+    from mxtrain.workflows.score import score_run
+
+    call = read_call(score, overrides, config_dir)
+    run_dir = None if dir is None else absolute_path(dir, "score: dir")
+    with call.composer() as composer:
+        return score_run(*prepare_score([experiment], call.words, composer, run_dir, call.folders))
+
+
+@with_parts(Parts)
+def lr_find(
+    *overrides: str,
+    start: float = 1e-6,
+    end: float = 10.0,
+    steps: int = 100,
+    output: Optional[AnyPath] = None,
+    config_dir: Optional[AnyPath] = None,
+    **parts: Unpack[Parts],
+) -> LearningRateCurve:
+    """Trains a copy at exponentially rising learning rates, and returns the losses and the range in which they fall.
+
+    It trains in this process and writes no run directory. Several workers (``kvstore=dist_sync``, ``horovod``, ...) are
+    started as processes of their own, which takes no objects.
+
+    Args:
+        overrides: as on the command line, e.g. ``"model=resnet"``.
+        start: first learning rate.
+        end: last learning rate.
+        steps: number of steps, unless the loss diverges before; at least 10.
+        output: folder for curve.png, curve.csv and curve.json; default: none is written.
+        config_dir: folder with further groups and options.
+        parts: as for `train`; given objects stay as they are.
+
+    Returns:
+        The curve: ``range``, the rates between which the loss falls, or None; ``rates``, ``losses`` and ``smoothed`` of
+        each step; ``diverged``; and ``reasons()``, sentences about the range.
+
+    Raises:
+        ConfigError: an override, a setting or an object is wrong.
+        DataError: the data cannot be read.
+        MxtrainError: the loss of the first step is not finite.
+
+    >>> curve = mxtrain.lr_find("model=mlp", "optimizer=sgd")
+    >>> curve.range
+    """
+    from mxtrain.cluster.launch.range_test import run_range_test
+    from mxtrain.terminal.progress import SILENT
+    from mxtrain.workflows.lr_find import LrFindSettings
+
+    call = read_call(lr_find, overrides, config_dir, parts)
+    values: Dict[str, Any] = {"start": start, "end": end, "steps": steps}
+    if output is not None:
+        values["output"] = absolute_path(output, "lr_find: output")
+    settings = validate_arguments(LrFindSettings, values, "lr_find")
+    with call.composer() as composer:
+        _, description = compose_and_check(composer, call.words)
+        refuse_several_processes(description, call.objects, "lr_find")
+        curve = run_range_test(description, settings, call.flags, call.words, SILENT)
+    if output is not None:
+        curve.write(Path(settings.output))
+    return curve
+
+
+@with_parts(Parts)
+def verify(
+    *overrides: str,
+    steps: int = 3,
+    tolerance: float = 1e-6,
+    config_dir: Optional[AnyPath] = None,
+    **parts: Unpack[Parts],
+) -> Verification:
+    """Trains a few steps with the placement of a description and on one device, and compares the results.
+
+    Args:
+        overrides: as on the command line, e.g. ``"parallel=hybrid"``.
+        steps: optimizer steps.
+        tolerance: largest difference that passes in float64, relative to the largest value of a tensor.
+        config_dir: folder with further groups and options.
+        parts: as for `train`.
+
+    Returns:
+        The comparison: ``passed``, ``worst``, and ``layers`` with the name of each ``layer`` and its ``gradient_abs``,
+        ``gradient_rel``, ``parameter_abs`` and ``parameter_rel``. ``own.wrong`` lists your own blocks whose gradient
+        is not that of their value, with ``layer``, ``kind``, ``tensor``, ``error`` and ``dtype``.
+
+    Raises:
+        ConfigError: the description is wrong, or no two devices could give the same numbers.
+
+    >>> found = mxtrain.verify("parallel=pipeline", "model=mlp")
+    >>> found.passed, {layer.layer: layer.gradient_rel for layer in found.layers}
+    """
+    from mxtrain.workflows import verify as workflow
+
+    call = read_call(verify, overrides, config_dir, parts)
+    settings = validate_arguments(workflow.VerifySettings, {"steps": steps, "tolerance": tolerance}, "verify")
+    with call.composer() as composer:
+        _, description = compose_and_check(composer, call.words)
+        workflow.refuse_updates_without_order(description)
+        if description.kvstore.distributed:
+            raise ConfigError("verify: several workers are compared by the command: python -m mxtrain verify ...")
+        set_environment(description, exact=True)
+        return workflow.verify(description, settings)
