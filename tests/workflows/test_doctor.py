@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import sys
+from pathlib import Path
 from typing import Callable, Sequence
 
 import pytest
@@ -92,6 +93,27 @@ def test_numpy(version: str, state: str) -> None:
     finding = judge_numpy(version)
     assert finding.state == state
     assert ("numpy==1.23.5" in finding.remedy) == (version != "1.23.5")
+
+
+@pytest.mark.parametrize("minor, state", [(8, "problem"), (9, "ok"), (11, "ok"), (12, "problem")])
+def test_pythons(minor: int, state: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "version_info", (3, minor, 7, "final", 0))
+    python = diagnosis._machine()[0]
+    assert python.state == state and ("MXTRAIN_PYTHON" in python.remedy) == (state == "problem")
+
+
+def test_space_on_disks(tmp_path: Path) -> None:
+    assert diagnosis._space("disk", tmp_path, 1e-9, "more").state == "ok"
+    full, missing = (diagnosis._space("disk", place, 1e9, "more") for place in (tmp_path, tmp_path / "none"))
+    assert (full.state, full.remedy) == (missing.state, missing.remedy) == ("missing", "more")
+    assert full.value.endswith(" GiB free") and "none" in missing.value
+
+
+def test_packages() -> None:
+    bare, used = (diagnosis._package("pytest", "pytest", "install it", use) for use in ("", "tests"))
+    assert used.value == f"{bare.value}; tests" and bare.value == pytest.__version__
+    absent = diagnosis._package("x", "mxtrain-no-such-package", "install it")
+    assert (absent.state, absent.value, absent.remedy) == ("missing", "not installed", "install it")
 
 
 def test_two_mxnets_at_once_are_a_problem() -> None:

@@ -20,9 +20,9 @@ from mxtrain.archive.score import Score
 from mxtrain.cli import main
 from mxtrain.errors import ConfigError
 from mxtrain.training.prepared_run import PreparedRun
-from mxtrain.training.replay_bundle import ReplayBundle
+from mxtrain.training.replay_bundle import BUNDLE, FOLDER, ReplayBundle
 from mxtrain.workflows import reproduce as reproduction
-from mxtrain.workflows.replay import find_step
+from mxtrain.workflows.replay import bundle_of, find_step
 from mxtrain.workflows.reproduce import Conditions, ReproduceResult, ReproduceSettings, reproduce_run
 from mxtrain.workflows.score import score_run
 
@@ -111,6 +111,29 @@ def test_the_bundle_that_a_run_wrote_is_found(finished: Path, tmp_path: Path) ->
     assert path == run and source.step == 3
     with pytest.raises(ConfigError, match="finished with step"):
         find_step(run, 10_000)
+
+
+def test_the_step_that_is_repeated_by_default(finished: Path, tmp_path: Path) -> None:
+    """The last one of a run that finished; otherwise the next one, at which the process was killed."""
+    last = find_step(finished)[1]
+    assert last.step == 4 and last.reason == f"the last step in {finished}/metrics.jsonl"
+    killed = write_run(tmp_path / "killed", state="running", exit_code=None, rows=[{"step": 4}])
+    (killed / "checkpoints").mkdir(exist_ok=True)
+    following = find_step(killed)[1]
+    assert following.step == 5 and following.reason == f"the step after the last one in {killed}/metrics.jsonl"
+    unwritten = write_run(tmp_path / "unwritten", checkpoints={4: 0.5})
+    assert find_step(unwritten)[1].step == 1
+
+
+def test_the_bundle_of_the_step_that_failed_is_taken(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", state="failed", exit_code=1)
+    for name in ("step-00000009", "step-00000012-worker-1", "step-x"):
+        (run / FOLDER / name).mkdir(parents=True)
+        (run / FOLDER / name / BUNDLE).touch()
+    (run / FOLDER / "step-00000020").mkdir()  # nothing was written into it
+    assert bundle_of(run, None) == run / FOLDER / "step-00000012-worker-1"
+    assert bundle_of(run, 9) == run / FOLDER / "step-00000009"
+    assert bundle_of(run, 20) is None
 
 
 def test_equal_metrics_are_no_equal_result(tmp_path: Path) -> None:

@@ -88,6 +88,15 @@ def test_report_writes_the_page_of_the_command(folder: Path, capsys: pytest.Capt
     assert len((folder / "other.html").read_bytes()) == len(page)
 
 
+def test_a_page_has_a_limit_of_runs(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mxtrain.archive.report.MAX_RUNS", 3)
+    assert len(mxtrain.report(folder, out=folder / "page.html").runs) == 3
+    monkeypatch.setattr("mxtrain.archive.report.MAX_RUNS", 2)
+    with pytest.raises(ConfigError, match=r"report: 3 runs are more than a page can show \(2\)"):
+        mxtrain.report(folder, out=folder / "other.html")
+    assert not (folder / "other.html").exists()
+
+
 def test_clean_deletes_only_when_asked(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     found = mxtrain.clean(folder)
     assert {Path(one.path).name for one in found.removable} == {"step-00000005", "step-00000008", "c"}
