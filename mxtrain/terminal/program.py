@@ -39,9 +39,10 @@ def tensorboard() -> str:
 
 def python() -> str:
     """Returns the command that starts this Python: its name if PATH finds it, otherwise its path."""
-    name = os.path.basename(sys.executable) or "python"
+    if not sys.executable:  # in a program that embeds Python
+        return "python"
     if _is_active():
-        return shlex.quote(name)
+        return shlex.quote(os.path.basename(sys.executable))
     relative = os.path.relpath(sys.executable)
     if relative.startswith(".."):
         return shlex.quote(sys.executable)
@@ -63,7 +64,7 @@ def command_line(**known: object) -> CommandLine:
 
 
 def _is_active() -> bool:
-    return _is_on_path(os.path.basename(sys.executable) or "python", os.path.dirname(os.path.abspath(sys.executable)))
+    return _is_on_path(os.path.basename(sys.executable), os.path.dirname(os.path.abspath(sys.executable)))
 
 
 def _is_on_path(name: str, folder: str) -> bool:

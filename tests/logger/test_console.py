@@ -305,6 +305,15 @@ def test_the_resume_command_survives_shell_and_hydra(name):
     assert parsed.value() == f"/runs/{name}"
 
 
+@pytest.mark.parametrize(
+    "name, said", [("lr=0.1", "./lr=0.1"), ("+a", "./+a"), ("~a", "./~a"), ("-a", "./-a"), ("a", "a")]
+)
+def test_a_directory_in_advice_is_no_override_and_no_option(name, said, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    commands = dict(next_commands(ENDED["finished"], tmp_path / name, {}, CommandLine("mxtrain")))
+    assert shlex.split(commands["evaluate"]) == ["mxtrain", "eval", said]
+
+
 def test_result():
     from .conftest import FakeRun
 

@@ -61,6 +61,11 @@ def test_a_python_that_is_not_on_path_is_named_by_its_path(environment: Path, mo
     assert started.program() == f"{environment}/mxtrain"
 
 
+def test_a_program_that_embeds_python_has_no_path_of_it(environment: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "executable", "")
+    assert started.program() == "python -m mxtrain"
+
+
 def test_the_latest_runs_are_named_by_commands_that_work(environment: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (environment.parents[1] / "outputs" / "a b" / "c" / "checkpoints").mkdir(parents=True)
     monkeypatch.chdir(environment.parents[1])
@@ -93,3 +98,12 @@ def test_help_and_causes_name_the_program(environment: Path, monkeypatch: pytest
         == "error: see `scripts/train doctor`, or env/bin/python -m mxtrain.vision.images.make_record\n"
     )
     assert "usage: scripts/train eval" in help_of("eval") and "python -m mxtrain" not in help_of("eval")
+
+
+def test_texts_stay_where_no_script_was_called(environment: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = "see `python -m mxtrain doctor`"
+    assert started.as_typed(text) == text
+    monkeypatch.setenv(started.STARTED_BY, "scripts/train")
+    assert started.as_typed(text) == "see `scripts/train doctor`"
+    monkeypatch.setenv("PATH", str(environment), prepend=os.pathsep)
+    assert started.as_typed(text) == text

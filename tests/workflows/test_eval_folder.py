@@ -13,6 +13,7 @@ from mxtrain.archive.written_files import foreign_files
 from mxtrain.errors import DataError
 from mxtrain.types import Artifact, Table
 from mxtrain.workflows.eval_folder import EvaluationFolder
+from mxtrain.workflows.evaluate import write_part
 
 
 def tables(*names: str) -> List[Artifact]:
@@ -39,6 +40,13 @@ def test_earlier_evaluation_is_replaced(tmp_path: Path) -> None:
         second.write_values({"step": 4})
     assert json.loads((folder / "metrics.json").read_text()) == {"step": 4, "files": ["classes.csv"]}
     assert names_in(folder) == ["classes.csv", "metrics.json", "mine.csv"]
+
+
+def test_a_part_has_a_folder_with_values_of_its_own(tmp_path: Path) -> None:
+    write_part(tables("brightness"), {"step": 3}, tmp_path / "val" / "corrupted")
+    assert names_in(tmp_path / "val" / "corrupted") == ["brightness.csv", "metrics.json"]
+    listed = json.loads((tmp_path / "val" / "corrupted" / "metrics.json").read_text())
+    assert listed == {"step": 3, "files": ["brightness.csv"]}
 
 
 def test_only_files_that_an_evaluation_could_have_written_are_removed(tmp_path: Path) -> None:

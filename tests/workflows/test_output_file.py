@@ -22,7 +22,7 @@ def write(path):
 
 
 def test_output_file_is_created_when_complete(tmp_path):
-    path = tmp_path / "new" / "out.jsonl"
+    path = tmp_path / "new" / "folder" / "out.jsonl"
     with pytest.raises(KeyError), open_output_file(str(path)) as stream:
         stream.write("half")
         raise KeyError

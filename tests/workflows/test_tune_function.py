@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, List
@@ -15,7 +16,7 @@ from mxtrain.cli import main
 from mxtrain.errors import ConfigError
 from mxtrain.tuning.space import Space, TunedSetting
 from mxtrain.tuning.spec import TuneSettings
-from mxtrain.workflows.tune import StudyResult, StudyTrial
+from mxtrain.workflows.tune import StudyResult, StudyTrial, by_value
 
 SMALL = ("debug=fast", "model=mlp", "model.hidden=[8]", "optimizer.lr=choice(0.001,0.05)")
 
@@ -54,6 +55,26 @@ def test_the_best_trial_and_the_table() -> None:
 )
 def test_a_study_is_complete_when_all_trials_have_ended(states: List[str], expected: bool) -> None:
     assert result(*[trial(number, state) for number, state in enumerate(states)]).is_complete is expected
+
+
+@pytest.mark.parametrize("direction, expected", [("max", [3, 1, 2, 5, 4, 6, 7, 8]), ("min", [1, 3, 2, 4, 5, 6, 7, 8])])
+def test_trials_are_listed_by_state_and_value(direction: str, expected: List[int]) -> None:
+    def optuna_trial(number: int, state: str, *values: float, rungs: Any = ()) -> Any:
+        return SimpleNamespace(
+            number=number, state=SimpleNamespace(name=state), values=values, intermediate_values=dict(rungs)
+        )
+
+    trials = [
+        optuna_trial(8, "FAIL", 0.9),
+        optuna_trial(7, "WAITING"),
+        optuna_trial(6, "RUNNING", rungs={2: 0.9}),
+        optuna_trial(5, "PRUNED", rungs={2: 0.9, 4: 0.2}),
+        optuna_trial(4, "PRUNED", rungs={2: 0.1}),
+        optuna_trial(3, "COMPLETE", 0.9, 0.1),
+        optuna_trial(2, "COMPLETE", math.nan),
+        optuna_trial(1, "COMPLETE", 0.5, 0.7),
+    ]
+    assert [one.number for one in by_value(trials, [direction])] == expected
 
 
 def test_a_study_without_trials_has_no_best_one() -> None:

@@ -1,0 +1,49 @@
+"""The rows and files that `predict` writes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from mxtrain.errors import ConfigError
+from mxtrain.workflows import predict
+from mxtrain.workflows.predict import PredictSettings, predict_rows, refuse_overwriting, refuse_streams
+
+
+def test_copied_columns_must_not_have_the_names_of_predictions(monkeypatch: pytest.MonkeyPatch) -> None:
+    written = SimpleNamespace(rows=lambda *given: [(0, {"value": 1.0})])
+    task = SimpleNamespace(prediction_format=lambda: written)
+    trained: Any = SimpleNamespace(description=SimpleNamespace(task=task), signature=None)
+    given: Any = (trained, None, None, ["table:2"], 1)
+    monkeypatch.setattr(predict, "predict_samples", lambda *arguments: iter(()))
+    (row,) = predict_rows(*given, copied={"table:2": {"id": "a"}})
+    assert row == {"file": "table:2", "id": "a", "value": 1.0}
+    for name in ("value", "file"):
+        with pytest.raises(ConfigError, match=f"keep={name}: predictions have a column '{name}' of their own"):
+            list(predict_rows(*given, copied={"table:2": {name: "a"}}))
+
+
+def test_no_input_is_overwritten(tmp_path: Path) -> None:
+    image, link = tmp_path / "a.png", tmp_path / "link.png"
+    image.touch()
+    link.symlink_to(image)
+    refuse_overwriting([tmp_path / "b.png"], [str(image)])
+    for output in (image, link):
+        with pytest.raises(ConfigError, match=f"'{output}' would be written, and it is one of the files to predict"):
+            refuse_overwriting([output], [str(image)])
+
+
+@pytest.mark.parametrize("split", ["train", "val", "test"])
+def test_splits(split: Any) -> None:
+    assert PredictSettings(split=split).split == split
+
+
+def test_unreadable_files_may_be_skipped_but_not_standard_input() -> None:
+    with pytest.raises(ConfigError, match="/dev/null"):
+        refuse_streams(["/dev/null"], skip_unreadable=False)
+    refuse_streams(["/dev/null"], skip_unreadable=True)
+    with pytest.raises(ConfigError, match="predict reads files, not standard input"):
+        refuse_streams(["-"], skip_unreadable=True)
