@@ -14,9 +14,8 @@ import importlib.util
 import io
 import logging
 import math
-import struct
 import warnings
-from typing import Any, Callable, Dict, List, Optional, Tuple
+from typing import Any, Callable, Dict, List, MutableSequence, Optional, Tuple
 
 import numpy as np
 
@@ -32,47 +31,27 @@ _MAGIC_AT = 128
 HEAD_BYTES = _MAGIC_AT + 4
 """Number of bytes at the start of a file that identify DICOM."""
 
-# Tags of elements: the group in the upper 16 bits, the element in the lower 16.
-_SAMPLES, _PHOTOMETRIC, _PLANAR, _FRAMES = 0x00280002, 0x00280004, 0x00280006, 0x00280008
-_ROWS, _COLUMNS, _ALLOCATED, _STORED, _HIGH, _SIGNED = (
-    0x00280010,
-    0x00280011,
-    0x00280100,
-    0x00280101,
-    0x00280102,
-    0x00280103,
-)
-_CENTRE, _WIDTH, _INTERCEPT, _SLOPE, _FUNCTION, _MODALITY_LUT = (
-    0x00281050,
-    0x00281051,
-    0x00281052,
-    0x00281053,
-    0x00281056,
-    0x00283000,
-)
-_FUNCTIONAL_GROUPS = 0x52009229
-_TAGS = (
-    _SAMPLES,
-    _PHOTOMETRIC,
-    _PLANAR,
-    _FRAMES,
-    _ROWS,
-    _COLUMNS,
-    _ALLOCATED,
-    _STORED,
-    _HIGH,
-    _SIGNED,
-    _CENTRE,
-    _WIDTH,
-    _INTERCEPT,
-    _SLOPE,
-    _FUNCTION,
-    _MODALITY_LUT,
-    _FUNCTIONAL_GROUPS,
-)
+_TAGS = {
+    "SamplesPerPixel": 0x00280002,
+    "PhotometricInterpretation": 0x00280004,
+    "PlanarConfiguration": 0x00280006,
+    "NumberOfFrames": 0x00280008,
+    "Rows": 0x00280010,
+    "Columns": 0x00280011,
+    "BitsAllocated": 0x00280100,
+    "BitsStored": 0x00280101,
+    "HighBit": 0x00280102,
+    "PixelRepresentation": 0x00280103,
+    "WindowCenter": 0x00281050,
+    "WindowWidth": 0x00281051,
+    "RescaleIntercept": 0x00281052,
+    "RescaleSlope": 0x00281053,
+    "VOILUTFunction": 0x00281056,
+    "ModalityLUTSequence": 0x00283000,
+    "SharedFunctionalGroupsSequence": 0x52009229,
+}
+"""Elements that are read: the group in the upper 16 bits of a tag, the element in the lower 16."""
 _FIRST_PIXELS, _PIXELS = 0x7FE00008, 0x7FE00010
-_LONG_LENGTH = (b"OB", b"OW", b"OF", b"OD", b"OL", b"UN", b"SQ", b"UT", b"UC", b"UR", b"OV", b"SV", b"UV")
-"""Value representations with a length of 32 bits, after 2 reserved bytes. Others have a length of 16 bits."""
 _TRANSFER_SYNTAX = 0x00020010
 _GREY = ("MONOCHROME1", "MONOCHROME2")
 _COLOUR = ("RGB", "YBR_FULL", "YBR_FULL_422", "YBR_ICT", "YBR_RCT")
@@ -112,20 +91,19 @@ class DicomReader:
         """
         self._content = content
         self._syntax, begin = _read_syntax(content)
-        self._element, offset = _read_elements(content, begin, self._syntax == IMPLICIT)
-        self._pixel_span = _find_pixels(content, offset)
+        self._header, self._pixel_span = _read_header(content, begin, self._syntax == IMPLICIT)
         # The first frame is not taken instead: a CT of 300 slices would be trained on by its first, without a word.
-        if self._number(_FRAMES, 1) != 1:
+        if self._number("NumberOfFrames", 1) != 1:
             raise ValueError(
-                f"it has {self._number(_FRAMES, 1):.0f} frames, and files of one are read: write each frame to a file "
-                "of its own"
+                f"it has {self._number('NumberOfFrames', 1):.0f} frames, and files of one are read: write each frame "
+                "to a file of its own"
             )
-        if _MODALITY_LUT in self._element or _FUNCTIONAL_GROUPS in self._element:
+        if "ModalityLUTSequence" in self._header or "SharedFunctionalGroupsSequence" in self._header:
             raise ValueError(
                 "a table (Modality LUT) or functional groups of an enhanced object say what its values mean, and "
                 "RescaleSlope and RescaleIntercept are read: convert it to a classic object"
             )
-        self._photometric = self._word(_PHOTOMETRIC, (*_GREY, *_COLOUR, *_OTHERS))
+        self._photometric = self._word("PhotometricInterpretation", (*_GREY, *_COLOUR, *_OTHERS))
         self._layout = self._read_layout()
         self.size = (self._layout.columns, self._layout.rows)
         """(width, height)."""
@@ -154,7 +132,7 @@ class DicomReader:
 
     def _grey_function(self, window: Window) -> Callable[[np.ndarray], np.ndarray]:
         """Returns the function that maps stored values to grey from 0 to 255: rescale, then window."""
-        slope, intercept = self._number(_SLOPE, 1.0), self._number(_INTERCEPT, 0.0)
+        slope, intercept = self._number("RescaleSlope", 1.0), self._number("RescaleIntercept", 0.0)
         if slope == 0:
             raise ValueError("its RescaleSlope is 0, which makes all pixels alike")
         if not isinstance(window, str):
@@ -172,10 +150,10 @@ class DicomReader:
 
     def _file_window(self) -> Optional[Tuple[str, float, float]]:
         """Returns function, centre and width of the first window in the file; None if there is none."""
-        centre, width = self._number(_CENTRE, None), self._number(_WIDTH, None)
+        centre, width = self._number("WindowCenter", None), self._number("WindowWidth", None)
         if centre is None or width is None:
             return None
-        function = self._word(_FUNCTION, tuple(FUNCTIONS), "LINEAR")
+        function = self._word("VOILUTFunction", tuple(FUNCTIONS), "LINEAR")
         if width <= 0 or function == "LINEAR" and width < 1:
             raise ValueError(
                 f"its window is {width:g} wide, which no window can be: type dataset.window=full or "
@@ -184,14 +162,14 @@ class DicomReader:
         return function, centre, width
 
     def _read_layout(self) -> PixelLayout:
-        rows, columns = self._count(_ROWS, "Rows"), self._count(_COLUMNS, "Columns")
+        rows, columns = self._count("Rows"), self._count("Columns")
         # Memory follows from Rows and Columns, so they are judged before pixels are decoded.
         if rows * columns > MAX_PIXELS:
             raise ImageTooLarge(f"it has {columns} x {rows} pixels, and at most {MAX_PIXELS:,} are read")
-        samples = self._count(_SAMPLES, "SamplesPerPixel", 1)
-        allocated = self._count(_ALLOCATED, "BitsAllocated")
-        stored = self._count(_STORED, "BitsStored", allocated)
-        high = self._count(_HIGH, "HighBit", stored - 1, at_least=0)
+        samples = self._count("SamplesPerPixel", 1)
+        allocated = self._count("BitsAllocated")
+        stored = self._count("BitsStored", allocated)
+        high = self._count("HighBit", stored - 1, at_least=0)
         if self._photometric not in (_GREY if samples == 1 else _COLOUR) or samples not in (1, 3):
             raise ValueError(
                 f"its pixels are {self._photometric} in {samples} samples, and {', '.join((*_GREY, *_COLOUR))} are "
@@ -201,7 +179,7 @@ class DicomReader:
             raise ValueError(
                 f"its pixels have {allocated} bits, of which {stored} up to bit {high} count: 8, 16 and 32 are read"
             )
-        is_signed = self._count(_SIGNED, "PixelRepresentation", 0, at_least=0) == 1
+        is_signed = self._count("PixelRepresentation", 0, at_least=0) == 1
         if samples == 3 and (is_signed or allocated > 16 or self._photometric != "RGB" and stored != 8):
             raise ValueError(f"its colours have {stored} bits{', signed' * is_signed}: convert it to 8 bits")
         return PixelLayout(
@@ -212,44 +190,34 @@ class DicomReader:
             stored,
             high,
             is_signed,
-            self._count(_PLANAR, "PlanarConfiguration", 0, at_least=0) == 1,
+            self._count("PlanarConfiguration", 0, at_least=0) == 1,
             self._photometric,
             self._syntax,
         )
 
-    def _values(self, tag: int) -> List[bytes]:
-        """Returns the values of a text element, which are separated by backslashes; empty if it is missing."""
-        value = self._element.get(tag)
-        return [part.strip(b" \0") for part in value.split(b"\\")] if value else []
-
-    def _word(self, tag: int, known: Tuple[str, ...], missing: str = "of no kind") -> str:
+    def _word(self, name: str, known: Tuple[str, ...], missing: str = "of no kind") -> str:
         """Returns the first value of an element, which must be one of the `known` words; `missing` if there is none.
         The message of the error does not repeat the text in the file, which may be private."""
-        word = [word for word in known if self._values(tag)[:1] == [word.encode()]]
-        if not word and self._values(tag)[:1] not in ([], [b""]):
-            raise ValueError(f"its element {_shown(tag)} holds a word that is not known")
-        return word[0] if word else missing
+        word = _first_value(self._header, name)
+        if word is not None and word not in known:
+            raise ValueError(f"its element {_shown(name)} holds a word that is not known")
+        return missing if word is None else str(word)
 
-    def _number(self, tag: int, missing: Any) -> Any:
+    def _number(self, name: str, missing: Any) -> Any:
         """Returns the first number of an element with numbers as text; `missing` if there is none."""
-        first = (self._values(tag) or [b""])[0]
-        if not first:
+        number = _first_value(self._header, name)
+        if number is None:
             return missing
-        try:
-            number = float(first)
-        except ValueError:
-            number = math.nan
-        if not math.isfinite(number):
-            raise ValueError(f"its element {_shown(tag)} holds no number")
-        return number
+        if not isinstance(number, (int, float)) or not math.isfinite(number):
+            raise ValueError(f"its element {_shown(name)} holds no number")
+        return float(number)
 
-    def _count(self, tag: int, name: str, missing: Optional[int] = None, at_least: int = 1) -> int:
+    def _count(self, name: str, missing: Optional[int] = None, at_least: int = 1) -> int:
         """Returns the number of an element with an unsigned 16-bit integer; `missing`, if given, if there is none."""
-        value = self._element.get(tag) or b""
-        if not value and missing is not None:
+        number = _first_value(self._header, name)
+        if number is None and missing is not None:
             return missing
-        number = int.from_bytes(value[:2], "little")
-        if len(value) < 2 or number < at_least:
+        if not isinstance(number, int) or number < at_least:
             raise ValueError(f"it does not say its {name}: it holds no image, or is damaged")
         return number
 
@@ -260,50 +228,68 @@ def scale_full(value: np.ndarray, low: float, high: float) -> np.ndarray:
 
 
 def _read_syntax(content: bytes) -> Tuple[str, int]:
-    """Reads the file meta information (group 2), which is always explicit little endian. Returns the UID of the
-    transfer syntax, and the offset of the data set behind it."""
-    offset, syntax = HEAD_BYTES, ""
-    while content[offset : offset + 2] == b"\x02\x00":
-        is_long = content[offset + 4 : offset + 6] in _LONG_LENGTH
-        head = content[offset : offset + (12 if is_long else 8)]
-        if len(head) < (12 if is_long else 8):
-            break
-        group, element = struct.unpack_from("<HH", head)
-        (length,) = struct.unpack_from("<I", head, 8) if is_long else struct.unpack_from("<H", head, 6)
-        offset += len(head)
-        if group << 16 | element == _TRANSFER_SYNTAX:
-            syntax = content[offset : offset + min(length, 64)].strip(b" \0").decode("ascii", "replace")
-        offset += length
-    if offset >= len(content) or not syntax:
+    """Reads the file meta information (group 2). Returns the UID of the transfer syntax, and the offset of the data set
+    behind it. `pydicom.dcmread` is not called: it would unpack a deflated data set, of any size, first."""
+    file = io.BytesIO(content[HEAD_BYTES : HEAD_BYTES + MAX_HEADER_BYTES])
+    meta = _read_dataset(file, False, lambda tag, vr, length: tag >> 16 != 2, [_TRANSFER_SYNTAX])
+    syntax, offset = _first_value(meta, "TransferSyntaxUID"), HEAD_BYTES + file.tell()
+    if offset >= len(content) or not isinstance(syntax, str):
         raise ValueError("it ends before its data set, or does not say its transfer syntax: it is damaged")
     require_read(syntax)
     return syntax, offset
 
 
-def _read_elements(content: bytes, begin: int, is_implicit: bool) -> Tuple[Dict[int, bytes], int]:
-    """Returns the raw bytes of the elements in `_TAGS` by tag, and the offset of the pixel element."""
+def _read_header(content: bytes, begin: int, is_implicit: bool) -> Tuple[Any, Tuple[int, int]]:
+    """Returns a `pydicom.Dataset` with the elements in `_TAGS`, and the offset and the number of the pixel bytes; the
+    number is -1 if the pixels are compressed fragments, which end with a delimiter."""
+    file = io.BytesIO(content[begin : begin + MAX_HEADER_BYTES])
+    reached: Dict[str, int] = {}
+
+    def is_at_pixels(tag: int, vr: Optional[str], length: int) -> bool:
+        if tag >= _FIRST_PIXELS:
+            reached.update(tag=tag, length=length, begin=begin + file.tell())
+        return tag >= _FIRST_PIXELS
+
+    header = _read_dataset(file, is_implicit, is_at_pixels, [*_TAGS.values()])
+    if not reached and file.tell() >= MAX_HEADER_BYTES <= len(content) - begin:
+        raise ValueError(f"its header takes more than {MAX_HEADER_BYTES >> 20} MiB")
+    if reached.get("tag") != _PIXELS:
+        raise ValueError("it holds no pixels (PixelData), or is damaged")
+    length, begin = reached["length"], reached["begin"]
+    if length == 0xFFFFFFFF:
+        return header, (begin, -1)
+    if not length or begin + length > len(content):
+        follow = max(0, len(content) - begin)
+        raise ValueError(f"it is cut off: its pixels take {length:,} bytes, and {follow:,} follow")
+    return header, (begin, length)
+
+
+def _read_dataset(file: io.BytesIO, is_implicit: bool, stops_at: Callable[..., bool], tags: List[int]) -> Any:
+    """Returns a `pydicom.Dataset` with some elements. pydicom converts their values later, when they are asked for, and
+    passes over others, such as names and dates, unread."""
     try:
         read_dataset = importlib.import_module("pydicom.filereader").read_dataset
     except ImportError as error:
         raise ValueError(f"it is a DICOM file, and pydicom, which reads it, is not installed. {_INSTALL}") from error
     _quieten()
-    file = io.BytesIO(content[begin : begin + MAX_HEADER_BYTES])
     try:
-        # With the list of tags pydicom passes over names and dates unread.
-        dataset = read_dataset(file, is_implicit, True, stop_when=_is_at_pixels, specific_tags=list(_TAGS))
-        # Raw elements: pydicom would warn of invalid values when it converts them, and repeat them in the warning.
-        element = {int(each.tag): each.value for each in dataset.elements()}
+        return read_dataset(file, is_implicit, True, stop_when=stops_at, specific_tags=tags)
     except Exception as error:  # pydicom lets through KeyError, struct.error, RecursionError ...
         # Without the cause, whose text may repeat private content of the file.
         raise ValueError(f"its header is damaged ({type(error).__name__})") from None
-    offset = begin + file.seek(0, io.SEEK_CUR)
-    if begin + MAX_HEADER_BYTES <= min(offset, len(content)):
-        raise ValueError(f"its header takes more than {MAX_HEADER_BYTES >> 20} MiB")
-    return {tag: value if isinstance(value, bytes) else b"" for tag, value in element.items()}, offset
 
 
-def _is_at_pixels(tag: int, vr: Optional[str], length: int) -> bool:
-    return tag >= _FIRST_PIXELS
+def _first_value(dataset: Any, name: str) -> Any:
+    """Returns the first value of an element; None if it is missing or empty, and NaN if it is damaged."""
+    try:
+        value = dataset.get(name)
+    except Exception:  # of any type; its text may repeat private content of the file
+        return math.nan
+    if isinstance(value, MutableSequence):
+        value = value[0] if value else None
+    if isinstance(value, str):
+        value = value.strip(" \0")
+    return None if value == "" else value
 
 
 def _quieten() -> None:
@@ -314,27 +300,5 @@ def _quieten() -> None:
     logging.getLogger("pydicom").setLevel(logging.CRITICAL + 1)
 
 
-def _find_pixels(content: bytes, offset: int) -> Tuple[int, int]:
-    """Returns the offset and the number of the pixel bytes; the number is -1 if the pixels are compressed fragments,
-    which end with a delimiter."""
-    if len(content) < offset + 8 or _tag(content, offset) != _PIXELS:
-        raise ValueError("it holds no pixels (PixelData), or is damaged")
-    # An implicit element has its length here. Lengths are even, and the codes of O and U are odd.
-    is_explicit = content[offset + 4 : offset + 6] in (b"OB", b"OW", b"UN")
-    begin = offset + (12 if is_explicit else 8)
-    length = int.from_bytes(content[begin - 4 : begin], "little")
-    if length == 0xFFFFFFFF:
-        return begin, -1
-    if not length or begin + length > len(content):
-        follow = max(0, len(content) - begin)
-        raise ValueError(f"it is cut off: its pixels take {length:,} bytes, and {follow:,} follow")
-    return begin, length
-
-
-def _tag(content: bytes, offset: int) -> int:
-    group, element = struct.unpack_from("<HH", content, offset)
-    return int(group << 16 | element)
-
-
-def _shown(tag: int) -> str:
-    return f"({tag >> 16:04x},{tag & 0xFFFF:04x})"
+def _shown(name: str) -> str:
+    return f"({_TAGS[name] >> 16:04x},{_TAGS[name] & 0xFFFF:04x})"

@@ -123,10 +123,13 @@ def read_pixels(content: bytes, span: Tuple[int, int], layout: PixelLayout) -> n
     if is_uncompressed != (length >= 0):
         raise ValueError(f"its transfer syntax is {_named(syntax)}, and its pixels lie otherwise: it is damaged")
     if is_uncompressed:
-        return _interpret(_read_samples(memoryview(content)[begin : begin + length], layout), layout)
+        data = content[begin : begin + _require_bytes(length, layout)]
+        return _interpret(_decode_with_pydicom(data, layout), layout)
     frame = b"".join(_fragments(content, begin))
     if syntax == _RLE:
-        return _interpret(_unpack_rle(frame, layout), layout)
+        _require_rle_size(frame, layout)
+        data = importlib.import_module("pydicom.encaps").encapsulate([frame])
+        return _interpret(_decode_with_pydicom(data, layout), layout)
     # Pillow decodes this and JPEG of 8 bits: pydicom 2 (Python 3.9) and 3 return different colours for one file.
     if syntax in _JPEG2000:
         return _decode_jpeg2000(frame, layout)
@@ -136,24 +139,15 @@ def read_pixels(content: bytes, span: Tuple[int, int], layout: PixelLayout) -> n
     return _decode_by_plugin(frame, layout)
 
 
-def _read_samples(data: memoryview, layout: PixelLayout) -> np.ndarray:
-    """Reads uncompressed samples, (H, W) or (H, W, C), without interpreting their bits."""
-    rows, columns, samples = layout.rows, layout.columns, layout.samples
-    is_subsampled = layout.photometric == "YBR_FULL_422"
-    per_pixel = 2 if is_subsampled else samples
-    num_bytes = rows * columns * per_pixel * layout.allocated // 8
-    if len(data) < num_bytes or is_subsampled and columns % 2:
-        raise ValueError(f"it is cut off: {rows} rows of {columns} pixels take {num_bytes:,} bytes, not {len(data):,}")
-    sample_N = np.frombuffer(data[:num_bytes], f"<u{layout.allocated // 8}")
-    if is_subsampled:  # chroma subsampling: two luminance samples share one blue and one red difference
-        y0_N, y1_N, *colour = sample_N.reshape(-1, 4).T
-        blue_N, red_N = (np.repeat(each_N, 2) for each_N in colour)
-        return np.stack([np.stack([y0_N, y1_N], -1).reshape(-1), blue_N, red_N], -1).reshape(rows, columns, 3)
-    if samples == 1:
-        return sample_N.reshape(rows, columns)
-    if layout.is_planar:
-        return sample_N.reshape(3, rows, columns).transpose(1, 2, 0)
-    return sample_N.reshape(rows, columns, 3)
+def _require_bytes(length: int, layout: PixelLayout) -> int:
+    """Returns the number of bytes of uncompressed pixels, and checks that so many are there."""
+    is_subsampled = layout.photometric == "YBR_FULL_422"  # two luminance samples share one blue and one red difference
+    num_bytes = layout.rows * layout.columns * (2 if is_subsampled else layout.samples) * layout.allocated // 8
+    if length < num_bytes or is_subsampled and layout.columns % 2:
+        raise ValueError(
+            f"it is cut off: {layout.rows} rows of {layout.columns} pixels take {num_bytes:,} bytes, not {length:,}"
+        )
+    return num_bytes
 
 
 def _interpret(sample: np.ndarray, layout: PixelLayout) -> np.ndarray:
@@ -197,38 +191,12 @@ def _fragments(content: bytes, begin: int) -> Iterator[memoryview]:
         raise ValueError("it is cut off: its compressed pixels do not end")
 
 
-def _unpack_rle(frame: bytes, layout: PixelLayout) -> np.ndarray:
-    """Decodes RLE: one segment for each byte of each sample, most significant first. Source: DICOM PS3.5, annex G."""
-    size, width = layout.rows * layout.columns, layout.allocated // 8
-    count = layout.samples * width
-    offset = struct.unpack_from("<16I", frame) if len(frame) >= 64 else (0,)
-    ends = (*offset[2 : count + 1], len(frame))
-    if offset[0] != count or list(offset[1 : count + 1]) != sorted(offset[1 : count + 1]) or ends[-1] < offset[count]:
-        raise ValueError("its RLE segments do not fit its pixels: it is damaged")
-    planes = [_unpack_bits(frame[first:end], size) for first, end in zip(offset[1 : count + 1], ends)]
-    # Segments are ordered from the most significant byte; NumPy reads little-endian, so their order is reversed.
-    samples = [np.stack(planes[i : i + width][::-1], -1).reshape(-1).view(f"<u{width}") for i in range(0, count, width)]
-    sample_HWC = np.stack(samples, -1).reshape(layout.rows, layout.columns, layout.samples)
-    return sample_HWC if layout.samples == 3 else sample_HWC[..., 0]
-
-
-def _unpack_bits(packed: bytes, size: int) -> np.ndarray:
-    """Decodes `size` bytes of an RLE segment (PackBits): a control byte n below 128 precedes n + 1 literal bytes; above
-    128, a byte that is repeated 257 - n times; 128 means nothing."""
-    result = bytearray()
-    offset = 0
-    # Unpacking stops at the image's size, so a damaged segment cannot fill the memory.
-    while offset + 1 < len(packed) and len(result) < size:
-        control = packed[offset]
-        if control < 128:
-            result += packed[offset + 1 : offset + 2 + control]
-            offset += 2 + control
-        else:
-            result += packed[offset + 1 : offset + 2] * (257 - control) if control > 128 else b""
-            offset += 2 if control > 128 else 1
-    if len(result) < size:
-        raise ValueError(f"it is cut off: an RLE segment holds {len(result):,} of {size:,} pixels")
-    return np.frombuffer(result, np.uint8, size)
+def _require_rle_size(frame: bytes, layout: PixelLayout) -> None:
+    """Checks the size of an RLE stream, since pydicom unpacks all of it. RLE takes at most two bytes for each byte, and
+    an offset table of 64."""
+    num_bytes = layout.rows * layout.columns * layout.samples * layout.allocated // 8
+    if len(frame) > 2 * num_bytes + 128:
+        raise ValueError(f"its RLE stream has {len(frame):,} bytes for {num_bytes:,} of pixels: it is damaged")
 
 
 def _require_jpeg_size(frame: bytes, layout: PixelLayout) -> int:
@@ -294,7 +262,7 @@ def _interpret_decoded(value_HW: np.ndarray, layout: PixelLayout) -> np.ndarray:
 
 
 def _decode_by_plugin(frame: bytes, layout: PixelLayout) -> np.ndarray:
-    """Decodes a frame with pydicom and its installed decoders."""
+    """Decodes a frame with the decoders that are installed for pydicom."""
     if not any(importlib.util.find_spec(name) for name in _PLUGINS):
         raise ValueError(
             f"its transfer syntax is {_named(layout.syntax)}, for which no decoder is installed: pip install "
@@ -303,21 +271,31 @@ def _decode_by_plugin(frame: bytes, layout: PixelLayout) -> np.ndarray:
     # Versions of pydicom differ in how they convert these colours.
     if layout.photometric.startswith("YBR"):
         raise ValueError(f"its {_named(layout.syntax)} has the colours {layout.photometric}: convert it to RGB")
+    value = _decode_with_pydicom(importlib.import_module("pydicom.encaps").encapsulate([frame]), layout)
+    return value if layout.samples == 3 else _interpret_decoded(value.astype(np.int64), layout)
+
+
+def _decode_with_pydicom(data: bytes, layout: PixelLayout) -> np.ndarray:
+    """Returns the samples (H, W) or (H, W, C) of `data`, the value of PixelData, with their colours as they are stored:
+    `_interpret` converts them and extracts their bits, since versions 2 and 3 of pydicom do it differently."""
     dataset = importlib.import_module("pydicom.dataset")
     instance = dataset.Dataset()
     instance.Rows, instance.Columns, instance.SamplesPerPixel = layout.rows, layout.columns, layout.samples
     instance.BitsAllocated, instance.BitsStored, instance.HighBit = layout.allocated, layout.stored, layout.high
     instance.PixelRepresentation, instance.PhotometricInterpretation = int(layout.is_signed), layout.photometric
-    instance.PlanarConfiguration = 0
+    instance.PlanarConfiguration = int(layout.is_planar and layout.photometric != "YBR_FULL_422")
     instance.file_meta = dataset.FileMetaDataset()
     instance.file_meta.TransferSyntaxUID = layout.syntax
-    instance.PixelData = importlib.import_module("pydicom.encaps").encapsulate([frame])
-    instance["PixelData"].is_undefined_length = True
+    instance.is_little_endian, instance.is_implicit_VR = True, False
+    instance.PixelData = data
+    instance["PixelData"].is_undefined_length = layout.syntax not in (IMPLICIT, _EXPLICIT)
+    if hasattr(instance, "pixel_array_options"):  # since version 3
+        instance.pixel_array_options(raw=True, correct_unused_bits=False)
     try:
-        value = instance.pixel_array
+        value: np.ndarray = instance.pixel_array
     except Exception as error:  # pydicom passes on any exception of a decoder
         raise ValueError(
             f"its {_named(layout.syntax)} stream is damaged, or the installed decoder does not read it "
             f"({type(error).__name__})"
         ) from None
-    return value if layout.samples == 3 else _interpret_decoded(value.astype(np.int64), layout)
+    return value

@@ -31,6 +31,7 @@ from dicom_files import SECRET, compressed, describe, dicom, encode, rle
 HEIGHT, WIDTH = 12, 16
 IMPLICIT, EXPLICIT, DEFLATED, BIG = (f"1.2.840.10008.1.2{end}" for end in ("", ".1", ".1.99", ".2"))
 JPEG, EXTENDED, LOSSLESS, JPEG_LS = (f"1.2.840.10008.1.2.4.{end}" for end in (50, 51, 70, 80))
+RLE = "1.2.840.10008.1.2.5"
 JPEG2000, MPEG = (f"1.2.840.10008.1.2.4.{end}" for end in (90, 100))
 LUMA = np.array([0.299, 0.587, 0.114])
 
@@ -102,6 +103,11 @@ def test_unused_bits_are_ignored():
     assert np.abs(found[0] - ramp(signed, -50, 50)).max() < 1e-4
 
 
+def test_spaces_around_words_do_not_count():
+    content = dicom(GREY, PhotometricInterpretation="MONOCHROME1 ", RescaleSlope=" 1")
+    assert np.array_equal(read(content.replace(b"MONOCHROME1 ", b" MONOCHROME1")), read(content))
+
+
 def test_an_empty_window_is_none():
     stored = draw("uint16")
     found = read(dicom(stored, WindowCenter="", WindowWidth=""))
@@ -134,8 +140,10 @@ def test_colours_as_luminance():
     found = read(dicom(ybr, PhotometricInterpretation="YBR_FULL"), channels=3)
     assert np.abs(found - rgb.transpose(2, 0, 1).astype(int)).max() <= 2
     halved = np.stack([ybr[:, ::2, 0], ybr[:, 1::2, 0], ybr[:, ::2, 1], ybr[:, ::2, 2]], -1)
-    content = dicom(rgb, PhotometricInterpretation="YBR_FULL_422", PixelData=halved.tobytes())
-    assert np.abs(read(content, channels=3) - rgb.transpose(2, 0, 1).astype(int)).max() <= 2
+    for planar in (0, 1):  # it says nothing where samples share their colour
+        elements = {"PhotometricInterpretation": "YBR_FULL_422", "PlanarConfiguration": planar}
+        content = dicom(rgb, PixelData=halved.tobytes(), **elements)
+        assert np.abs(read(content, channels=3) - rgb.transpose(2, 0, 1).astype(int)).max() <= 2
 
 
 @pytest.mark.parametrize("kind", ["uint8", "int16", "uint16"])
@@ -143,6 +151,15 @@ def test_rle(kind):
     stored = draw(kind)
     stored[3:6] = stored[3, 0]  # runs
     assert np.array_equal(read(rle(stored)), read(dicom(stored)))
+
+
+def test_rle_of_bytes_without_runs():
+    stored = np.arange(16, dtype=np.uint8).reshape(4, 4)
+    segment = b"".join(bytes([0, value]) for value in range(16))  # two bytes for each: the most that RLE takes
+    stream = np.array([1, 64, *[0] * 14], "<u4").tobytes() + segment
+    assert np.array_equal(read(compressed(stored, RLE, stream)), read(dicom(stored)))
+    with pytest.raises(ValueError, match=r"its RLE Lossless .* stream is damaged, or the installed decoder does not"):
+        read(compressed(stored, RLE, stream[:-4]))
 
 
 def saved(image, kind, **options):
@@ -231,6 +248,10 @@ REFUSED = {
     "no wavelets": (lambda: compressed(GREY, JPEG2000, bytes(90)), "no JPEG 2000 stream"),
     "enhanced": (lambda: encode(_enhanced()), "functional groups of an enhanced object"),
     "cut off": (lambda: dicom(GREY)[:-200], "cut off: its pixels take 384 bytes, and 184 follow"),
+    "no data set": (lambda: dicom(GREY).partition(b"2.1\0")[0] + b"2.1\0", "ends before its data set"),
+    "no number": (lambda: dicom(GREY, RescaleSlope="7.25").replace(b"7.25", b"Doe "), r"\(0028,1053\) holds no number"),
+    "no type": (lambda: dicom(GREY, RescaleSlope="7.25").replace(b"DS\4\0007.25", b"QQ\4\0007.25"), "holds no number"),
+    "floats": (lambda: dicom(GREY, PixelData=None, FloatPixelData=bytes(17 << 20)), "holds no pixels"),
     "half a header": (lambda: dicom(GREY)[:160], "ends before its data set"),
     "long header": (lambda: dicom(GREY, TextValue="x" * (17 << 20)), "header takes more than 16 MiB"),
 }
@@ -267,9 +288,10 @@ def test_small_files_take_little_memory():
         ImageReader(deflated)
     segment = b"\x81\x00" * 100_000
     stream = np.array([1, 64, *[0] * 14], "<u4").tobytes() + segment
-    content = compressed(draw("uint8"), "1.2.840.10008.1.2.5", stream)
+    content = compressed(draw("uint8"), RLE, stream)
     tracemalloc.start()
-    assert read(content).max() == 0
+    with pytest.raises(ValueError, match="its RLE stream has 200,064 bytes for 192 of pixels: it is damaged"):
+        read(content)
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak < 1 << 20
