@@ -63,6 +63,7 @@ def test_sweep_without_a_measured_job_has_no_best_run(tmp_path: Path) -> None:
     found = mxtrain.Sweep(tmp_path, 3, [failed])
     assert found.best_run is None and mxtrain.Sweep(tmp_path, 0, []).best_run is None
     assert found.rows() == [{"job": 0, "a": "1", "state": "failed", "metric": None, "best": None, "step": 2}]
+    assert found.frame().to_dict("records") == found.rows()
     best = {"metric": "val/loss", "value": 0.5, "step": 2}
     measured = mxtrain.Sweep(tmp_path, 3, [replace(failed, best=best), failed])
     assert measured.best_run is not None and measured.best_run.path == tmp_path / "0"

@@ -12,8 +12,9 @@ import numpy as np
 from typing_extensions import Unpack
 
 from mxtrain.api.arguments import AnyPath, Split, Which, absolute_path, folders_of
-from mxtrain.archive.run_files import ROWS_FILE, STATUS_FILE
+from mxtrain.archive.run_files import ROWS_FILE
 from mxtrain.archive.run_records import read_rows
+from mxtrain.archive.status import read_status_object
 from mxtrain.cluster.launch.preserved import preserved_process
 from mxtrain.composing.environment import set_environment
 from mxtrain.composing.objects import Objects, objects_again, read_arguments, require_overrides
@@ -22,7 +23,6 @@ from mxtrain.composing.restored import restore
 from mxtrain.config.placeholders import Given
 from mxtrain.data.spec import choose_split, open_splits
 from mxtrain.errors import ConfigError, DataError, LoaderError
-from mxtrain.files.json_text import read_json
 from mxtrain.logger.jsonl import NO_ROWS
 from mxtrain.task.fit import require_same_names
 from mxtrain.task.sample_results import ResultReader
@@ -113,9 +113,7 @@ class Run:
     @property
     def status(self) -> JsonObject:
         """Content of status.json, or of folds.json; empty if there is none, as for a checkpoint outside of its run."""
-        file = self.path / STATUS_FILE
-        found = read_json(file) if file.is_file() else read_folds(self.path)
-        return found if isinstance(found, dict) else {}
+        return read_status_object(self.path) or read_folds(self.path) or {}
 
     @property
     def folds(self) -> List[Run]:

@@ -16,8 +16,8 @@ from mxtrain.composing.parts import Parts, with_parts
 from mxtrain.config.override_text import key_of
 from mxtrain.config.specs import validate_arguments
 from mxtrain.errors import ConfigError
-from mxtrain.terminal.tables import rows_text
-from mxtrain.workflows.runs import cell_text
+from mxtrain.terminal.tables import format_cell, rows_text
+from mxtrain.workflows.result_table import ResultTable
 
 if TYPE_CHECKING:
     from mxtrain.cluster.launch.outcome import Outcome
@@ -40,7 +40,7 @@ def sweep(
         parts: groups by name, as for `train`; objects cannot be swept.
 
     Returns:
-        The jobs, best first, with the run of each.
+        The jobs, best first, with the run of each; ``rows()`` and ``frame()`` return them as a table.
 
     Raises:
         ConfigError: a job is invalid, an object was given, or nothing is swept; no job was started.
@@ -65,8 +65,8 @@ def sweep(
 
 
 @dataclass(frozen=True)
-class Sweep:
-    """Result of `sweep`; its text is a table of the jobs.
+class Sweep(ResultTable):
+    """Result of `sweep`; its text is a table of the jobs, and `frame` returns this as a pandas DataFrame.
 
     Attributes:
         path: folder of the sweep.
@@ -107,7 +107,7 @@ class Sweep:
     def __str__(self) -> str:
         rows = self.rows()
         titles = list(dict.fromkeys(key for row in rows for key in row))
-        return rows_text(titles, [[cell_text(row.get(title)) for title in titles] for row in rows])
+        return rows_text(titles, [[format_cell(row.get(title)) for title in titles] for row in rows])
 
     __repr__ = __str__
 

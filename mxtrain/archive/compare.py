@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Mapping, Optional, 
 from mxtrain.archive.curves import rising_rows
 from mxtrain.archive.meta import Meta, read_meta
 from mxtrain.archive.registry import ListedRun
-from mxtrain.archive.run_files import INTERRUPTED, PRUNED, ROWS_FILE, STATUS_FILE
-from mxtrain.archive.run_records import MAX_STATUS_BYTES, read_rows
+from mxtrain.archive.run_files import INTERRUPTED, PRUNED, ROWS_FILE
+from mxtrain.archive.run_records import read_rows
+from mxtrain.archive.status import read_status_object
 from mxtrain.checkpoint.contents import Checkpoint
 from mxtrain.checkpoint.folder import CHECKPOINTS, read_named, scan
 from mxtrain.config.specs import flatten, shown
 from mxtrain.errors import CheckpointError
-from mxtrain.files.json_text import read_json
 from mxtrain.files.text_lines import printable_line
 from mxtrain.parallel.differences import largest_difference
 
@@ -254,14 +254,14 @@ def _fields(meta: Mapping[str, Json], has_code: bool) -> Dict[str, object]:
     return {name: value for name, value in fields.items() if name not in LEFT_OUT and value is not None}
 
 
-def cell_text(value: object) -> str:
-    """Returns a value for a cell of a table, and `ABSENT` for None."""
+def short_cell(value: object) -> str:
+    """Returns `short_value` for a cell of a table, and `ABSENT` for None."""
     text = short_value(value)
     return ABSENT if text is None else text
 
 
 def short_value(value: object) -> Optional[str]:
-    """Returns a value for a cell of a table: untrusted text on one line, shortened if it is long or a hash."""
+    """Returns a value, which may be untrusted, as text on one line, shortened if it is long or a hash."""
     if value is None:
         return None
     text = str(value)
@@ -292,10 +292,10 @@ def compare_results(before: Path, after: Path) -> ResultComparison:
     Raises:
         OSError, ValueError: a file of `after` cannot be read.
     """
-    old, new = _status(before), _status(after)
+    old, new = read_status_object(before), read_status_object(after)
     lines, differences = [], []
     if old.get("weights_sha256") is None:
-        lines.append(f"{before} has no final weights to compare (its state is {cell_text(old.get('state'))})")
+        lines.append(f"{before} has no final weights to compare (its state is {short_cell(old.get('state'))})")
     values = [_final(status) for status in (old, new)]
     for name in dict.fromkeys([*values[0], *values[1]]):
         before_value, after_value = (side.get(name) for side in values)
@@ -305,14 +305,6 @@ def compare_results(before: Path, after: Path) -> ResultComparison:
     lines.append(difference or f"all {count} rows of {ROWS_FILE} are equal to the bit")
     same = not differences and not difference and old.get("weights_sha256") is not None
     return ResultComparison(same, lines, differences, _largest(*values))
-
-
-def _status(run_dir: Path) -> JsonObject:
-    try:
-        status = read_json(run_dir / STATUS_FILE, at_most=MAX_STATUS_BYTES)
-    except (OSError, ValueError):
-        return {}
-    return status if isinstance(status, dict) else {}
 
 
 def _final(status: JsonObject) -> Dict[str, object]:
@@ -346,7 +338,7 @@ def _compare_rows(before: Path, after: Path) -> Tuple[int, str]:
     for old_row, new_row in zip_longest(_rows(before), _rows(after)):
         if old_row != new_row:
             row = old_row or new_row or {}
-            at = f"{cell_text(row.get('split'))} row of step {cell_text(row.get('step'))}"
+            at = f"{short_cell(row.get('split'))} row of step {short_cell(row.get('step'))}"
             missing = "" if old_row and new_row else f", which only {before if old_row else after} has"
             return count, f"the rows differ from the {at} on{missing}; {count} before it are equal to the bit"
         count += 1

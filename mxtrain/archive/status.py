@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Dict, Mapping, Optional, Union
+from typing import TYPE_CHECKING, Dict, Mapping, Optional, Tuple, Union
 
 from mxtrain.archive.run_files import STATUS_FILE
 from mxtrain.archive.run_records import MAX_STATUS_BYTES
@@ -13,7 +13,7 @@ from mxtrain.files.json_text import parse_json
 from mxtrain.files.regular_files import read_with_status
 
 if TYPE_CHECKING:
-    from mxtrain.types.annotations import Json
+    from mxtrain.types.annotations import Json, JsonObject
 
 _MAX_METRICS = 1000
 DAMAGED = "damaged"
@@ -49,18 +49,35 @@ class RunStatus:
 def read_status(run_dir: Union[str, Path]) -> Optional[RunStatus]:
     """Reads status.json of a run directory; returns None if there is none."""
     try:
-        content, file = read_with_status(os.path.join(run_dir, STATUS_FILE), MAX_STATUS_BYTES)
+        content, written_at = _read(run_dir)
     except FileNotFoundError:
         return None
     except OSError:
         return RunStatus(DAMAGED)
+    return RunStatus(DAMAGED, written_at=written_at) if content is None else _status_of(content, written_at)
+
+
+def read_status_object(run_dir: Union[str, Path]) -> JsonObject:
+    """Returns the object in status.json of a run directory as it is, with values of any type; empty if the file is
+    missing or damaged."""
     try:
-        content_json = parse_json(content)
+        return _read(run_dir)[0] or {}
+    except OSError:
+        return {}
+
+
+def _read(run_dir: Union[str, Path]) -> Tuple[Optional[JsonObject], float]:
+    """Returns the object in status.json, None if it holds none, and the time of its last change.
+
+    Raises:
+        OSError: the file is missing, cannot be read or is too large.
+    """
+    content, file = read_with_status(os.path.join(run_dir, STATUS_FILE), MAX_STATUS_BYTES)
+    try:
+        parsed = parse_json(content)
     except ValueError:
-        content_json = None
-    if not isinstance(content_json, dict):
-        return RunStatus(DAMAGED, written_at=file.st_mtime)
-    return _status_of(content_json, file.st_mtime)
+        parsed = None
+    return parsed if isinstance(parsed, dict) else None, file.st_mtime
 
 
 def _status_of(content: Dict[str, Json], written_at: float) -> RunStatus:

@@ -23,9 +23,9 @@ from mxtrain.errors import EXIT_FINISHED
 from mxtrain.terminal.console import open_console
 from mxtrain.terminal.program import program
 from mxtrain.terminal.report import format_rate, format_value, print_commands
-from mxtrain.terminal.tables import BEST, format_age, format_size, on_one_line, print_rows
+from mxtrain.terminal.tables import BEST, format_age, format_cell, format_size, on_one_line, print_rows
 from mxtrain.types import expand_path
-from mxtrain.workflows.runs import RunList, RunsSettings, cell_text, list_runs
+from mxtrain.workflows.runs import RunList, RunsSettings, list_runs
 
 SHOWN = 50
 LESS_IMPORTANT = ("size", "samples/s", "age", "task", "model")
@@ -92,7 +92,7 @@ def _words(one: ListedRun) -> Dict[str, str]:
 
 def _extra(one: ListedRun, columns: Sequence[str]) -> Dict[str, str]:
     found = {name: value_of(one, name) for name in columns}
-    return {name: on_one_line(cell_text(value))[:60] for name, value in found.items()}
+    return {name: on_one_line(format_cell(value))[:60] for name, value in found.items()}
 
 
 def _speed(one: ListedRun) -> str:

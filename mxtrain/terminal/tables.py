@@ -101,6 +101,11 @@ def format_age(seconds: float) -> str:
     return f"{seconds:.0f} s"
 
 
+def format_cell(value: object) -> str:
+    """Formats a value of any type for a cell: floats with six significant digits; None as an empty text."""
+    return "" if value is None else f"{value:.6g}" if isinstance(value, float) else str(value)
+
+
 def on_one_line(text: str) -> str:
     """Returns a text in which line ends and what a terminal would obey, as names of files may hold, are spelled out."""
     if text.isprintable():

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional, Sequence
 
 import numpy as np
 
-from mxtrain.archive.run_files import STATUS_FILE
+from mxtrain.archive.status import read_status_object
 from mxtrain.checkpoint import open_checkpoint, require_run_state
 from mxtrain.errors import EXIT_FINISHED, CheckpointError
 from mxtrain.files.durable import write_json_atomic
@@ -65,11 +65,7 @@ class FoldResult:
 
 def read_fold(run_dir: Path, state: str, exit_code: int, cause: str, step: int) -> FoldResult:
     """Returns the result of a fold, with the values that its run directory holds."""
-    try:
-        status = read_json(run_dir / STATUS_FILE)
-    except (OSError, ValueError):
-        status = {}
-    metrics = _numbers(status.get("metrics") if isinstance(status, dict) else None)
+    metrics = _numbers(read_status_object(run_dir).get("metrics"))
     last = {name: value for name, value in metrics.items() if name.startswith(VALIDATED)}
     best_step, best = None, {}
     try:

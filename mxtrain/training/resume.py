@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Collection, Dict, List, Mapping, Optional, Tuple, Union
 
 from mxtrain.archive.run_files import META_FILE, ROWS_FILE, STATUS_FILE
+from mxtrain.archive.status import read_status_object
 from mxtrain.callback.protocol import Result
 from mxtrain.checkpoint import (
     Checkpoint,
@@ -32,7 +33,6 @@ from mxtrain.data.identity import identify
 from mxtrain.data.spec import open_splits
 from mxtrain.errors import EXIT_FINISHED, CheckpointError, run_dir_setting
 from mxtrain.files.durable import open_file
-from mxtrain.files.json_text import read_json
 from mxtrain.kvstore.store import Store
 from mxtrain.logger.tracked_run import position_file
 from mxtrain.parallel.spec import Parallel, Staged
@@ -416,12 +416,9 @@ def remarks(checkpoint: Checkpoint, workers: int, updates: bool, threads: str, o
 
 def read_end(run_dir: Path, state: str, step: int, weights_sha256: str) -> Optional[JsonObject]:
     """Returns status.json if it describes this end of this run; otherwise None."""
-    try:
-        status = read_json(run_dir / STATUS_FILE)
-        same = (status["state"], status["step"], status["weights_sha256"]) == (state, step, weights_sha256)
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
-    return status if same else None
+    status = read_status_object(run_dir)
+    found = tuple(status.get(name) for name in ("state", "step", "weights_sha256"))
+    return status if found == (state, step, weights_sha256) else None
 
 
 def find_finished(run_dir: Path, config: Config) -> Optional[JsonObject]:
@@ -441,11 +438,8 @@ def find_finished(run_dir: Path, config: Config) -> Optional[JsonObject]:
 
 
 def _read_finished(run_dir: Path, config: Config) -> Optional[JsonObject]:
-    try:
-        status = read_json(run_dir / STATUS_FILE)
-        is_finished = status["exit_code"] == EXIT_FINISHED and config["checkpoint"]["resume"] != "never"
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
+    status = read_status_object(run_dir)
+    is_finished = status.get("exit_code") == EXIT_FINISHED and config["checkpoint"]["resume"] != "never"
     return status if is_finished else None
 
 

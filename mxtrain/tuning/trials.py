@@ -17,13 +17,13 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Callable, Iterator, List, Mapping, Optional, Sequence, Union
 
 from mxtrain.archive.run_files import PRUNED, STATUS_FILE
-from mxtrain.archive.run_records import MAX_STATUS_BYTES, read_meta
-from mxtrain.archive.status import DAMAGED, read_status
+from mxtrain.archive.run_records import read_meta
+from mxtrain.archive.status import DAMAGED, read_status, read_status_object
 from mxtrain.config.libraries import missing_message, require_library
 from mxtrain.config.secret_values import hide_secrets
 from mxtrain.errors import EXIT_BUDGET, EXIT_FINISHED, EXIT_NON_FINITE, ConfigError, did_you_mean
 from mxtrain.files.durable import open_file, write_json_atomic
-from mxtrain.files.json_text import parse_json, read_json
+from mxtrain.files.json_text import parse_json
 from mxtrain.files.regular_files import open_regular
 from mxtrain.tuning.file_lock import FileLock
 from mxtrain.tuning.folder import JOURNAL, StudyDescription, StudyFolder
@@ -412,11 +412,10 @@ def note_pruned(run_dir: Path, cause: str) -> None:
 
     A file that cannot be read or written stays as it is: the study itself knows that the trial was pruned.
     """
-    path = run_dir / STATUS_FILE
-    with suppress(OSError, ValueError):
-        status = read_json(path, MAX_STATUS_BYTES)
-        if isinstance(status, dict):
-            write_json_atomic(path, {**status, "state": PRUNED, "cause": cause}, durable=False)
+    status = read_status_object(run_dir)
+    if status:
+        with suppress(OSError):
+            write_json_atomic(run_dir / STATUS_FILE, {**status, "state": PRUNED, "cause": cause}, durable=False)
 
 
 def read_progress(run_dir: Path) -> TrialProgress:

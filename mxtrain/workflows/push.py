@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Dict, Mapping, Optional, Tuple
 
-from mxtrain.archive.run_files import ROWS_FILE, STATUS_FILE
+from mxtrain.archive.run_files import ROWS_FILE
 from mxtrain.archive.run_records import read_meta
+from mxtrain.archive.status import read_status_object
 from mxtrain.checkpoint import lock_run_directory, open_checkpoint, refuse_links
 from mxtrain.checkpoint.folder import CHECKPOINTS
 from mxtrain.errors import CheckpointError, DataError
-from mxtrain.files.json_text import read_json
 from mxtrain.logger.delivery import Delivery
 from mxtrain.logger.jsonl import NO_ROWS
 from mxtrain.logger.tracker import Tracker
@@ -81,7 +81,7 @@ def push_run(path: Path, tracker: Tracker) -> PushResult:
 
 def _push(path: Path, tracker: Tracker) -> PushResult:
     config, steps_per_epoch = _description_of(path)
-    status = _object_in(path / STATUS_FILE)
+    status = read_status_object(path)
     metrics = status.get("metrics")
     step = status["step"] if type(status.get("step")) is int else 0
     # The status of a killed run is still "running", which is not a final state in a tracker.
@@ -143,14 +143,6 @@ def _times_of(path: Path, status: Mapping[str, Any], step: int) -> Tuple[float, 
     seconds = status.get("wall_s")
     wall_s = seconds if isinstance(seconds, (int, float)) and 0 <= seconds < 1e9 else 0.0
     return 1000 * begin, 1000 * wall_s / max(step, 1)
-
-
-def _object_in(file: Path) -> Dict[str, Any]:
-    try:
-        content = read_json(file)
-    except (OSError, ValueError):
-        return {}
-    return content if isinstance(content, dict) else {}
 
 
 def _count(value: object, default: int) -> int:

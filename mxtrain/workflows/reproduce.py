@@ -13,9 +13,9 @@ from typing_extensions import Annotated
 from mxtrain.archive.compare import (
     Different,
     ResultComparison,
-    cell_text,
     compare_meta,
     compare_results,
+    short_cell,
     short_value,
 )
 from mxtrain.archive.meta import RecordedRun
@@ -64,7 +64,7 @@ class Conditions:
         path = self.original.path
         if step:
             lines.append(
-                f"note: {path} was continued at step {cell_text(step)} by a later command, whose settings are used"
+                f"note: {path} was continued at step {short_cell(step)} by a later command, whose settings are used"
             )
         if not self.differences:
             return "\n".join([*lines, f"settings, versions, code, data and machine are those of {path}"])
@@ -200,7 +200,7 @@ def meta_of_worker(run: PreparedRun, original: RecordedRun) -> Dict[str, Json]:
 
 def rows_of(changed: Sequence[Different]) -> List[Tuple[str, str, str]]:
     """Returns the rows of a table of differences."""
-    return [(one.name, cell_text(one.first), cell_text(one.second)) for one in changed]
+    return [(one.name, short_cell(one.first), short_cell(one.second)) for one in changed]
 
 
 def count(changed: Sequence[Different]) -> str:

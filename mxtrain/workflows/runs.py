@@ -12,8 +12,9 @@ from mxtrain.archive.registry import CHOSEN, ListedRun
 from mxtrain.archive.run_folders import folders_of, paths_in, runs_below
 from mxtrain.config.specs import validate_arguments
 from mxtrain.terminal.report import format_value
-from mxtrain.terminal.tables import format_age, rows_text
+from mxtrain.terminal.tables import format_age, format_cell, rows_text
 from mxtrain.types import Positive, Spec
+from mxtrain.workflows.result_table import ResultTable
 
 
 class RunsSettings(Spec):
@@ -30,7 +31,7 @@ class RunsSettings(Spec):
 
 
 @dataclass(frozen=True)
-class RunList(Sequence[ListedRun]):
+class RunList(ResultTable, Sequence[ListedRun]):
     """Result of `runs`: a sequence of runs, which prints as a table.
 
     Attributes:
@@ -60,12 +61,6 @@ class RunList(Sequence[ListedRun]):
         """
         return [{**one.to_json(), **{name: value_of(one, name) for name in self.columns}} for one in self.runs]
 
-    def frame(self) -> Any:
-        """Returns the rows as a pandas DataFrame. Raises: ImportError if pandas is not installed."""
-        import pandas  # type: ignore[import-untyped]
-
-        return pandas.DataFrame(self.rows())
-
     def __len__(self) -> int:
         return len(self.runs)
 
@@ -94,18 +89,13 @@ class RunList(Sequence[ListedRun]):
                 "-" if one.status.best is None else format_value(one.status.best),
                 str(one.status.step),
                 format_age(one.age_s),
-                *(cell_text(value_of(one, name)) for name in self.columns),
+                *(format_cell(value_of(one, name)) for name in self.columns),
             ]
             for one in self.runs
         ]
         return rows_text(titles, rows)
 
     __repr__ = __str__
-
-
-def cell_text(value: object) -> str:
-    """Returns a value of a further column as text; empty for None."""
-    return "" if value is None else f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
 def runs(

@@ -8,9 +8,9 @@ from typing import List, Optional
 
 from mxtrain.archive.run_files import STATUS_FILE
 from mxtrain.archive.score import Score
+from mxtrain.archive.status import read_status_object
 from mxtrain.config.specs import flatten
 from mxtrain.errors import EXIT_FINISHED
-from mxtrain.files.json_text import read_json
 from mxtrain.training.prepared_run import PreparedRun
 from mxtrain.types import PathText, Spec
 
@@ -90,7 +90,7 @@ def score_run(name: str, score: Score, run: PreparedRun, direction: str) -> Scor
 
 def read_value(run_dir: Path, metric: str) -> Optional[float]:
     """Returns a final value of a finished run. Values of the best checkpoint's validation are those of `best`."""
-    status = read_json(run_dir / STATUS_FILE)
+    status = read_status_object(run_dir)
     best = status.get("best") or {}
     if best.get("metric") == metric:
         return float(best["value"])

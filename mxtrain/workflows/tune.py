@@ -15,6 +15,7 @@ from mxtrain.tuning.space import Value, Values, setting_of
 from mxtrain.tuning.spec import TuneSettings
 from mxtrain.tuning.trials import Study, read_progress, require_sampler_libraries
 from mxtrain.tuning.worker import Display, Worker, no_display
+from mxtrain.workflows.result_table import ResultTable
 
 STATES = {"COMPLETE": "finished", "PRUNED": "pruned", "FAIL": "failed", "WAITING": "waiting"}
 
@@ -47,7 +48,7 @@ class StudyTrial:
 
 
 @dataclass(frozen=True)
-class StudyResult:
+class StudyResult(ResultTable):
     """A study, as its folder holds it now; prints as a table.
 
     Attributes:
@@ -94,12 +95,6 @@ class StudyResult:
             }
             for trial in self.trials
         ]
-
-    def frame(self) -> Any:
-        """Returns the rows as a pandas DataFrame. Raises: ImportError if pandas is not installed."""
-        import pandas  # type: ignore[import-untyped]
-
-        return pandas.DataFrame(self.rows())
 
     def cells(self) -> Tuple[List[str], List[List[str]]]:
         """Returns titles and cells of the table of trials."""

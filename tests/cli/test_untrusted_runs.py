@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import copy
+import json
 import os
 from pathlib import Path
 from typing import Any, Callable, Dict
 
 import pytest
 
+from mxtrain.api import Run
 from mxtrain.archive.run_files import STATUS_FILE
+from mxtrain.archive.run_records import MAX_STATUS_BYTES
+from mxtrain.archive.status import read_status, read_status_object
 from mxtrain.checkpoint import CheckpointStore
 from mxtrain.cluster.launch.run_dir_rollback import RunDirRollback
 from mxtrain.composing.restored import restore
@@ -63,6 +67,7 @@ def test_damaged_status_does_not_end_a_run(content: str, tmp_path: Path, descrip
     (tmp_path / STATUS_FILE).write_bytes(CONTENTS[content])
     assert read_end(tmp_path, "finished", 1, "") is None
     assert find_finished(tmp_path, description) is None
+    assert read_status_object(tmp_path) == {} and Run(tmp_path).status == {}
 
 
 def make_pipe(path: Path) -> None:
@@ -78,6 +83,18 @@ def test_status_without_end_is_not_read(make: Callable, tmp_path: Path, descript
     make(tmp_path / STATUS_FILE)
     assert read_end(tmp_path, "finished", 1, "") is None
     assert find_finished(tmp_path, description) is None
+    assert read_status_object(tmp_path) == {}
+
+
+def test_status_is_read_as_it_is_and_by_type(tmp_path: Path) -> None:
+    assert read_status_object(tmp_path) == {} and read_status(tmp_path) is None
+    content = {"state": "finished", "step": "3", "best": {"metric": "val/loss", "value": 0.5}}
+    (tmp_path / STATUS_FILE).write_text(json.dumps(content))
+    assert read_status_object(tmp_path) == content
+    status = read_status(tmp_path)
+    assert status is not None and (status.state, status.step, status.best) == ("finished", 0, 0.5)
+    (tmp_path / STATUS_FILE).write_text(json.dumps({**content, "cause": " " * MAX_STATUS_BYTES}))
+    assert read_status_object(tmp_path) == {}
 
 
 @pytest.mark.parametrize("make, kind", [(make_pipe, "a named pipe"), (link_to_zeros, "a device")])

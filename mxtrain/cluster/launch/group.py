@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Callable, Dict, Iterator, List, Optional, Sequence, Type
 
 from mxtrain.archive.run_files import STATUS_FILE
+from mxtrain.archive.status import read_status_object
 from mxtrain.callback.protocol import Result
 from mxtrain.callback.status import StatusFile
 from mxtrain.checkpoint.store import CHECKPOINTS
@@ -29,7 +30,6 @@ from mxtrain.config.groups import Description
 from mxtrain.config.override_text import quote
 from mxtrain.errors import EXIT_BAD_INPUT, ConfigError, RunDirectoryError
 from mxtrain.files.durable import append_to
-from mxtrain.files.regular_files import read_regular_text
 from mxtrain.kvstore.world import RING
 from mxtrain.terminal.program import program
 
@@ -211,19 +211,16 @@ def remove_unstarted_group(new_folders: List[Path]) -> None:
         remove_unstarted(new_folders[1:])
 
 
-def _has_ended(status: Path) -> bool:
+def _has_ended(run_dir: Path) -> bool:
     """Returns True if status.json can be read and its state is not "running"."""
-    try:
-        return '"running"' not in read_regular_text(status)
-    except (OSError, ValueError):
-        return False
+    return read_status_object(run_dir).get("state", "running") != "running"
 
 
 def note_failure(run_dir: Path, failure: ProcessFailure, exit_code: int, started: float) -> None:
     """Writes status.json if no worker lived long enough to write it."""
     path = run_dir / STATUS_FILE
     # The status that worker 0 has written in this call says more than the supervisor knows.
-    if path.exists() and path.stat().st_mtime > started and _has_ended(path):
+    if path.exists() and path.stat().st_mtime > started and _has_ended(run_dir):
         return
     checkpoints: Optional[List[str]] = steps_of(run_dir / CHECKPOINTS)
     latest = str(run_dir / CHECKPOINTS / checkpoints[-1]) if checkpoints else None

@@ -19,6 +19,7 @@ from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
 
 from mxtrain.archive.run_files import STATUS_FILE
+from mxtrain.archive.status import read_status_object
 from mxtrain.callback.protocol import CommandLine, Result
 from mxtrain.checkpoint import lock_run_directory
 from mxtrain.cluster.launch import sweep
@@ -42,7 +43,6 @@ from mxtrain.errors import (
     out_of_memory,
     unforeseen,
 )
-from mxtrain.files.json_text import read_json
 from mxtrain.runtime import RuntimeReport
 from mxtrain.runtime.amx import ISA
 from mxtrain.runtime.cores import usable_cores
@@ -151,10 +151,7 @@ def sweep_job(config: Dict[str, Any], settings: DictConfig, run_dir: Path, comma
 def train_as_group(description: Description, run_dir: Path, arguments: Sequence[str]) -> Result:
     """Trains with several processes; returns the result that they left in status.json."""
     code = supervise(description, run_dir, arguments)
-    try:
-        status: JsonObject = read_json(run_dir / STATUS_FILE)
-    except (OSError, ValueError):
-        status = {"state": "failed", "cause": "see above", "step": 0, "epoch": 0}
+    status = read_status_object(run_dir) or {"state": "failed", "cause": "see above", "step": 0, "epoch": 0}
     fields = {name: status[name] for name in ("cause", "step", "epoch", "best", "checkpoint") if name in status}
     return Result(state=status["state"], exit_code=code, metrics=status.get("metrics") or {}, **fields)
 

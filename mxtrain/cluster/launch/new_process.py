@@ -10,12 +10,11 @@ import threading
 from pathlib import Path
 from typing import IO, Sequence, TextIO, Tuple
 
-from mxtrain.archive.run_files import STATUS_FILE
+from mxtrain.archive.status import read_status_object
 from mxtrain.cluster.process import start_child
 from mxtrain.cluster.reported_cause import ReportedCause
 from mxtrain.config.override_text import quote
 from mxtrain.errors import RUN_DIR_SETTING, run_dir_setting
-from mxtrain.files.json_text import read_json
 
 
 def train_in_new_process(words: Sequence[str], run_dir: Path, names_dir: bool) -> Tuple[int, str, int]:
@@ -79,6 +78,6 @@ def _copy(source: IO[bytes], target: TextIO) -> None:
 
 def _steps(run_dir: Path) -> int:
     try:
-        return int(read_json(run_dir / STATUS_FILE)["step"])
-    except (OSError, ValueError, KeyError, TypeError):
+        return int(read_status_object(run_dir)["step"])
+    except (KeyError, TypeError, ValueError):
         return 0
