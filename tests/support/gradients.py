@@ -8,7 +8,7 @@ from typing import Any, Callable, Dict, List, Mapping, Sequence, Tuple
 import numpy as np
 
 from mxtrain.engine.backend import autograd, gluon, mx, nd
-from mxtrain.model.graph.mxnet_workarounds import Called, called_in, replace_wrong_layers
+from mxtrain.model.graph.mxnet_workarounds import replace_wrong_layers
 
 SEED = 1
 SECOND_ORDER = (-1, 1), (-0.5, 0.5)
@@ -26,7 +26,6 @@ class Case:
         inputs: a shape for what is differentiated; an array for what is not.
         train: in training or prediction.
         step: of the differences, where a float64 result is exact to float32 only, or draws random numbers.
-        dtypes: in which the gradients are asked for.
         draws: whether it draws random numbers.
     """
 
@@ -36,7 +35,6 @@ class Case:
     train: bool = True
     step: float = 1e-5
     tolerance: Mapping[str, float] = field(default_factory=lambda: {"float32": 5e-4, "float64": 1e-6})
-    dtypes: Sequence[str] = ("float64", "float32")
     draws: bool = False
 
 
@@ -133,11 +131,11 @@ def errors(case: Case, mend: bool = True) -> Dict[str, float]:
     found: Dict[str, float] = {}
     heads: List[np.ndarray] = []
     slopes: Dict[Tuple[str, str], List[Tuple[np.ndarray, float]]] = {}
-    for dtype in case.dtypes:
+    for dtype in ("float64", "float32"):
         computed = Computed(case, dtype, mend)
         heads = heads or [rng.uniform(-1, 1, out.shape) for out in computed()]
         gradients = computed.gradients(heads)
-        own = dtype if case.draws else case.dtypes[0]  # what is drawn depends on the precision
+        own = dtype if case.draws else "float64"  # what is drawn depends on the precision
         for name, gradient in gradients.items():
             if (own, name) not in slopes:
                 slopes[own, name] = [(one, computed.slope(name, one, heads)) for one in directions(gradient.shape, rng)]
@@ -154,19 +152,3 @@ def wrong(case: Case, mend: bool = True) -> Dict[str, float]:
     return {
         name: error for name, error in errors(case, mend).items() if not error <= case.tolerance[name.partition(",")[0]]
     }
-
-
-def operators(case: Case) -> List[Called]:
-    """Names of the operators that the case calls."""
-    computed = Computed(case, "float32")
-    if isinstance(computed.block, gluon.Block):
-        computed.block.hybridize(False)  # autograd records what is hybridized as one operator
-    return called_in(computed())
-
-
-FLOAT32_ONLY = {"step": 1e-2, "tolerance": {"float32": 3e-4, "float64": 3e-4}}
-"""Operators that MXNet computes in float32 for any input, so that differences need a wide step."""
-
-
-IN_FLOAT32 = {"step": 1e-2, "tolerance": {"float32": 2e-3}, "dtypes": ("float32",)}
-"""Operators that MXNet computes in float32 only."""

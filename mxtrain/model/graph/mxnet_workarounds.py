@@ -1,7 +1,7 @@
 """Workarounds for operators of MXNet 1.9.1 with wrong gradients. Imports MXNet only when called.
 
 Gluon layers that use such an operator are changed to compute the same function correctly. Networks whose own code calls
-one are rejected. `tests/model/test_gradients.py` compares all operators that networks use with finite differences.
+one are rejected. `scripts/operators` compares all operators of MXNet with finite differences.
 """
 
 from __future__ import annotations
