@@ -101,7 +101,7 @@ def test_checks_of_own_samples_find_an_inverted_box():
     source_checks = names["BoxChecks"](source)
     assert source_checks.check(0).problems == []
     (problem,) = source_checks.check(1).problems
-    assert str(problem.place) == "boxes.jsonl, line 2" and "is inverted" in problem.fact
+    assert str(problem.location) == "boxes.jsonl, line 2" and "is inverted" in problem.fact
 
 
 def test_arrays_of_own_files_are_prepared_once(tmp_path, monkeypatch):

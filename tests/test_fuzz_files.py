@@ -62,7 +62,7 @@ FAULTS = {
     "hang": lambda: time.sleep(60),
     "memory": lambda: b"x" * (300 << 20),
 }
-files.TIMEOUT_S, files.MOST_GROWTH = 2.0, 100 << 20
+files.TIMEOUT_S, files.MAX_GROWTH = 2.0, 100 << 20
 FORMATS["other"] = lambda folder: lambda: None
 for name, read in FAULTS.items():
     FORMATS[name] = lambda folder: read

@@ -106,7 +106,7 @@ def check_data(
         config_dir: folder with further groups and options.
 
     Returns:
-        ``passed``, ``num_problems`` of each kind, the first 20 ``problems`` of each kind, with ``kind``, ``place``,
+        ``passed``, ``num_problems`` of each kind, the first 20 ``problems`` of each kind, with ``kind``, ``location``,
         ``fact`` and ``remedy``, and ``counts.num_samples`` of each split.
 
     Raises:

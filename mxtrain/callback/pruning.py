@@ -308,7 +308,9 @@ class ChannelPruning(GradualPruning):
             )
 
     def prune(self, run: Control, progress: float) -> str:
-        arrays = {name: array.asnumpy() for name, array in run.weights.arrays.items() if name in self._channels.places}
+        arrays = {
+            name: array.asnumpy() for name, array in run.weights.arrays.items() if name in self._channels.positions
+        }
         importance = {number: importance_of(self._channels.sets[number], arrays) for number in self._numbers}
         for number in self.state.get("sets", []):
             importance[number] = -1.0  # lower than any other: pruned sets stay pruned
@@ -319,7 +321,7 @@ class ChannelPruning(GradualPruning):
         is_pruned = np.zeros(len(self._channels.sets) + 1, bool)
         is_pruned[pruned] = True
         masks = {}
-        for name, axes in self._channels.places.items():
+        for name, axes in self._channels.positions.items():
             if name in trained:
                 mask = np.ones(arrays[name].shape, bool)
                 for axis, set_N in axes.items():

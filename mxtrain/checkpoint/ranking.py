@@ -16,7 +16,7 @@ MANY = 3
 
 ROUNDING = 1e-7
 """Relative tolerance for bounds on metrics: the error of rounding to float32."""
-LEAST_FALL = 1e-3
+MIN_DECREASE = 1e-3
 """Relative decrease of the loss from which the warning says that the network learns."""
 
 Unmoved = Dict[str, Union[int, float, None]]
@@ -104,6 +104,6 @@ def unmoved_warning(monitor: str, direction: str, unmoved: Mapping[str, Union[in
     if count == 1:
         return f"{said}. Train longer, or monitor the loss: trainer.monitor={VAL_LOSS}"
     change = f"{VAL_LOSS} went from {first:.6g} to {last:.6g}"
-    if first - last > LEAST_FALL * abs(first):
+    if first - last > MIN_DECREASE * abs(first):
         return f"{said}. {change}: train longer, or monitor the loss (trainer.monitor={VAL_LOSS})"
     return f"{said}. {change}: check the data (data check) and the learning rate (optimizer.lr)"

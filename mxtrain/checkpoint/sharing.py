@@ -25,7 +25,7 @@ from mxtrain.checkpoint.contents import (
 )
 from mxtrain.checkpoint.pieces import PIECE_BYTES, HostArray
 from mxtrain.errors import CheckpointError
-from mxtrain.files.temporary import temporary_place
+from mxtrain.files.temporary import temporary_root
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9_.-]*\Z")
 Broadcast = Callable[[Optional[bytes]], bytes]
@@ -44,7 +44,7 @@ def send_checkpoint(broadcast: Broadcast, checkpoint: Optional[Checkpoint], with
     if checkpoint is None:
         broadcast(b"")
     elif without:
-        with tempfile.TemporaryDirectory(prefix="mxtrain-", dir=temporary_place()) as folder:
+        with tempfile.TemporaryDirectory(prefix="mxtrain-", dir=temporary_root()) as folder:
             target = Path(folder) / checkpoint.path.name
             write_contents(_reduced(checkpoint, without), target)
             _send(broadcast, read_checkpoint(target, verify_arrays=False))
@@ -102,7 +102,7 @@ def receive_checkpoint(broadcast: Broadcast) -> Optional[Checkpoint]:
     # The names came over the network and become paths below, so they may hold no separator.
     if not all(_NAME.match(name) for name in [header["name"], *sizes]):
         raise CheckpointError(f"a checkpoint arrived with the file names {', '.join(sizes)}")
-    with tempfile.TemporaryDirectory(prefix="mxtrain-", dir=temporary_place()) as folder:
+    with tempfile.TemporaryDirectory(prefix="mxtrain-", dir=temporary_root()) as folder:
         target = Path(folder) / header["name"]
         target.mkdir()
         for name in (MANIFEST, STATE):
@@ -143,7 +143,7 @@ def _receive(broadcast: Broadcast, size: int) -> Tuple[memoryview, str]:
     if size < MAPPED_FROM_BYTES:
         content = memoryview(b"".join(pieces()))
     else:
-        with tempfile.TemporaryFile(prefix="mxtrain-", dir=temporary_place()) as file:
+        with tempfile.TemporaryFile(prefix="mxtrain-", dir=temporary_root()) as file:
             for piece in pieces():
                 file.write(piece)
             file.flush()

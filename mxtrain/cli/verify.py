@@ -17,7 +17,7 @@ from mxtrain.composing.environment import compose_and_check, set_environment
 from mxtrain.config.groups import Description, describe
 from mxtrain.errors import EXIT_CRASHED, EXIT_FINISHED
 from mxtrain.files.durable import encode_json
-from mxtrain.files.temporary import temporary_place
+from mxtrain.files.temporary import temporary_root
 from mxtrain.terminal.console import open_console
 from mxtrain.terminal.progress import SILENT, ProgressDisplay
 from mxtrain.terminal.tables import WRONG, print_rows
@@ -57,7 +57,7 @@ def run(arguments: Sequence[str]) -> int:
     if member is not None and member.role != "worker":
         return serve(member.role, lambda: description, description.cluster.start_timeout)
     if member is None and description.kvstore.distributed:
-        with tempfile.TemporaryDirectory(prefix="mxtrain-verify-", dir=temporary_place()) as logs:
+        with tempfile.TemporaryDirectory(prefix="mxtrain-verify-", dir=temporary_root()) as logs:
             return supervise_in(Path(logs), description, ["verify", *arguments], restarts=0)
     world = find_world()
     set_environment(description, exact=True)  # the host may be shared with other workers

@@ -11,7 +11,7 @@ from typing import Optional
 from mxtrain.files.durable import encode_json
 from mxtrain.files.json_form import problems_of
 from mxtrain.files.json_text import read_json
-from mxtrain.files.temporary import temporary_place
+from mxtrain.files.temporary import temporary_root
 
 CAUSE_FILE = "MXTRAIN_CAUSE_FILE"
 """Environment variable with the file to which a process writes the cause of its end."""
@@ -39,7 +39,7 @@ class ReportedCause:
     """Steps that the run had taken; None if the process reported none."""
 
     def __enter__(self) -> ReportedCause:
-        self._folder = tempfile.TemporaryDirectory(prefix="mxtrain-cause-", dir=temporary_place())
+        self._folder = tempfile.TemporaryDirectory(prefix="mxtrain-cause-", dir=temporary_root())
         self._file = Path(self._folder.name, "cause.json")
         self.environment = {CAUSE_FILE: str(self._file)}
         return self

@@ -13,7 +13,7 @@ from mxtrain.composing.hydra_errors import first_line, reasons_of
 from mxtrain.errors import ConfigError, MxtrainError
 from mxtrain.types import expand_path
 
-LONGEST_NAME, LONGEST_PATH = 255, 4000
+MAX_NAME, MAX_PATH = 255, 4000
 """Bytes that a file system takes, with room for the names of what a run writes."""
 
 
@@ -36,7 +36,7 @@ def folder_of(hydra: DictConfig, key: str) -> Path:
         raise ConfigError(f"{assignment}: this is no name of a folder. {example}")
     path = Path(expand_path(str(value)))
     name = max(path.parts, key=lambda part: len(os.fsencode(part)), default="")
-    if len(os.fsencode(name)) > LONGEST_NAME or len(os.fsencode(os.path.abspath(path))) > LONGEST_PATH:
+    if len(os.fsencode(name)) > MAX_NAME or len(os.fsencode(os.path.abspath(path))) > MAX_PATH:
         raise ConfigError(f"{assignment}: this name is too long for a file system. {example}")
     if not is_folder(path, assignment) and path.exists():
         raise ConfigError(f"{assignment}: this is a file, and no folder. {example}")

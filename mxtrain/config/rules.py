@@ -27,7 +27,7 @@ from mxtrain.task.needs import (
     WHOLE_BATCH,
     needs_of,
 )
-from mxtrain.types import LARGEST_COUNT
+from mxtrain.types import MAX_COUNT
 
 if TYPE_CHECKING:
     from mxtrain.config.description import Description
@@ -250,7 +250,7 @@ def check_mxnet_variables(description: Description) -> None:
     for name, text in ((name, str(variables[name])) for name in (*MXNET_NUMBERS, ENGINE_TYPE) if name in variables):
         if name in MXNET_NUMBERS:
             least = MXNET_NUMBERS[name]
-            is_valid = re.fullmatch("[0-9]{0,10}", text, re.ASCII) and least <= int(text or least) <= LARGEST_COUNT
+            is_valid = re.fullmatch("[0-9]{0,10}", text, re.ASCII) and least <= int(text or least) <= MAX_COUNT
             expected = "" if is_valid else f"a whole number from {least} on"
         else:
             expected = "" if text in ("", *ENGINES) else f"one of {', '.join(ENGINES)}"

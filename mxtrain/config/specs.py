@@ -53,7 +53,7 @@ Where = Callable[[str], str]
 """Function that returns the file that sets a setting (dotted path) or group, for messages."""
 S = TypeVar("S", bound=Spec)
 T = TypeVar("T")
-LARGEST_FLOAT, SMALLEST_FLOAT = 3.4028e38, 1.1755e-38
+MAX_FLOAT, MIN_FLOAT = 3.4028e38, 1.1755e-38
 """Range of normal 32-bit floats. MXNet rejects larger numbers only during the run, and treats smaller ones as 0."""
 MAX_NAMES = 30
 """Maximum number of names that a message lists."""
@@ -183,10 +183,10 @@ def _out_of_range(value: object, path: str) -> Iterator[Tuple[str, object, str]]
     elif isinstance(value, (int, float)) and value and not isinstance(value, bool):
         if isinstance(value, float) and not math.isfinite(value):
             yield path, value, "should be a finite number"
-        elif abs(value) > LARGEST_FLOAT:
-            yield path, value, f"should be at most {LARGEST_FLOAT:.4g} in size: a 32-bit float holds no more"
-        elif abs(value) < SMALLEST_FLOAT:
-            yield path, value, f"should be 0 or at least {SMALLEST_FLOAT:.4g} in size: a 32-bit float holds no less"
+        elif abs(value) > MAX_FLOAT:
+            yield path, value, f"should be at most {MAX_FLOAT:.4g} in size: a 32-bit float holds no more"
+        elif abs(value) < MIN_FLOAT:
+            yield path, value, f"should be 0 or at least {MIN_FLOAT:.4g} in size: a 32-bit float holds no less"
 
 
 def _merge_errors(items: Sequence[ErrorDetails]) -> List[Dict[str, Any]]:

@@ -65,12 +65,12 @@ def targets_in(signature: Dict[str, Any]) -> List[str]:
     return [str(name) for name in targets]
 
 
-def require_length(text: str, place: str, what: str = "the text") -> None:
+def require_length(text: str, location: str, what: str = "the text") -> None:
     """Rejects texts of more than `MAX_CHARACTERS`.
 
     Args:
         text: the text.
-        place: source location, for the message.
+        location: source location, for the message.
         what: name of the text, for the message.
 
     Raises:
@@ -78,7 +78,7 @@ def require_length(text: str, place: str, what: str = "the text") -> None:
     """
     if len(text) > MAX_CHARACTERS:
         raise ValueError(
-            f"{place}: {what} has {len(text):,} characters; at most {MAX_CHARACTERS:,} are read. Split it into parts"
+            f"{location}: {what} has {len(text):,} characters; at most {MAX_CHARACTERS:,} are read. Split it into parts"
         )
 
 

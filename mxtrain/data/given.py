@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from mxtrain.data.loading.placing import HostArrays
     from mxtrain.model.spec import Model
 
-MOST_CLASS_LIKE = 20
+MAX_CLASS_LIKE = 20
 """Largest number of distinct whole numbers in float targets that a remark suggests to be class indices."""
 TASK_OF: Mapping[str, str] = {"class": "classification", "number": "regression"}
 """The task for each kind of target."""
@@ -192,7 +192,7 @@ class GivenDataset(Given, BaseDataset):
             return ""
         value_N = np.concatenate([split.read_labels() for split in splits_of(self.require()).values()])
         distinct = np.unique(value_N)
-        if not 2 <= len(distinct) <= MOST_CLASS_LIKE or distinct[0] < 0 or (distinct % 1).any():
+        if not 2 <= len(distinct) <= MAX_CLASS_LIKE or distinct[0] < 0 or (distinct % 1).any():
             return ""
         return (
             f"float targets are values to predict (task=regression), and these ({value_N.dtype}) hold only the "
@@ -302,7 +302,7 @@ def inputs_of(value: Any, dataset: GivenDataset) -> GivenSamples:
     return GivenSamples(arrays, None, names=names)
 
 
-def _one_input(value: Any, dataset: GivenDataset, shape: Sequence[int], dtype: str, place: str = "") -> np.ndarray:
+def _one_input(value: Any, dataset: GivenDataset, shape: Sequence[int], dtype: str, location: str = "") -> np.ndarray:
     object_name = dataset.object
     if any(isinstance(item, (str, os.PathLike)) for item in (value if isinstance(value, (list, tuple)) else [value])):
         raise ConfigError(
@@ -317,19 +317,19 @@ def _one_input(value: Any, dataset: GivenDataset, shape: Sequence[int], dtype: s
     if array is None or array.shape[1:] != tuple(shape) or array.dtype.kind not in "fiub":
         kinds = "of several shapes" if array is None else f"{array.dtype} {array.shape}"
         raise ConfigError(
-            f"predict: {place}the inputs are {kinds}. This run was trained on arrays ({object_name}): give numbers of "
-            f"shape (N{''.join(f', {size}' for size in shape)}), or one sample of {tuple(shape)}."
+            f"predict: {location}the inputs are {kinds}. This run was trained on arrays ({object_name}): give numbers "
+            f"of shape (N{''.join(f', {size}' for size in shape)}), or one sample of {tuple(shape)}."
         )
     is_byte = array.dtype.kind != "f" and bool(((array >= 0) & (array <= 255)).all())
     if dtype == "uint8" and not is_byte:
         raise ConfigError(
-            f"predict: {place}the inputs are {array.dtype}, and this run was trained on uint8, which it standardises. "
-            "Give whole numbers from 0 to 255."
+            f"predict: {location}the inputs are {array.dtype}, and this run was trained on uint8, which it "
+            "standardises. Give whole numbers from 0 to 255."
         )
     wrong_N = ~np.isfinite(array).all(axis=tuple(range(1, array.ndim)))
     if wrong_N.any():
         raise DataError(
-            f"predict: {place}input {int(np.argmax(wrong_N))} has a number that is not finite (NaN or infinite)."
+            f"predict: {location}input {int(np.argmax(wrong_N))} has a number that is not finite (NaN or infinite)."
         )
     return array
 
@@ -345,13 +345,13 @@ def _moments(samples: GivenSamples) -> Tuple[List[float], List[float]]:
     if np.uint8 not in samples.dtypes:
         return [], []
     means, stds = [], []
-    for place, dtype in enumerate(samples.dtypes):
+    for index, dtype in enumerate(samples.dtypes):
         # Integer sums are exact, so that the result does not depend on the size of the parts.
         total, square, count = 0, 0, 1
         if dtype == np.uint8:
-            count = len(samples) * math.prod(samples.shapes[place])
+            count = len(samples) * math.prod(samples.shapes[index])
             for begin in range(0, len(samples), 1024):
-                part = samples.read(np.arange(begin, min(begin + 1024, len(samples))))[place].astype(np.int64)
+                part = samples.read(np.arange(begin, min(begin + 1024, len(samples))))[index].astype(np.int64)
                 total, square = total + int(part.sum()), square + int((part * part).sum())
         mean = total / count
         means.append(mean)

@@ -55,11 +55,11 @@ class GivenSamples:
         chosen = np.asarray([index for index in indices if index < len(self)], np.int64)
         return GivenSamples(self._inputs, self._target_N, self._index_N[chosen], self.names)
 
-    def require_finite(self, place: str) -> None:
+    def require_finite(self, location: str) -> None:
         """Checks the inputs of arrays; those of a Python dataset are checked when they are read.
 
         Args:
-            place: argument that holds the arrays, for the message.
+            location: argument that holds the arrays, for the message.
 
         Raises:
             DataError: an input has a number that is not finite. Some layers of MXNet drop NaN, so that no
@@ -70,7 +70,7 @@ class GivenSamples:
                 index = first_nonfinite(array_N[begin : begin + ROWS_PER_CHECK])
                 if index is not None:
                     called = f"x[{name!r}]" if name else "x"
-                    raise DataError(f"{place}: {called} of sample {begin + index} is not finite (NaN or infinite).")
+                    raise DataError(f"{location}: {called} of sample {begin + index} is not finite (NaN or infinite).")
 
     @property
     def has_targets(self) -> bool:
@@ -139,9 +139,9 @@ def splits_of(value: Any) -> Dict[str, GivenSamples]:
 
 
 def _samples_of(value: Any, split: str) -> GivenSamples:
-    place = f"dataset ({split})" if split else "dataset"
+    location = f"dataset ({split})" if split else "dataset"
     if isinstance(value, (tuple, list)) and len(value) in (4, 6) and all(map(_is_array, value)):
-        raise ConfigError(f"{place}: {len(value)} arrays. Give pairs: ((x, y), (x_val, y_val)).")
+        raise ConfigError(f"{location}: {len(value)} arrays. Give pairs: ((x, y), (x_val, y_val)).")
     names: List[str] = []
     inputs: Union[Items, List[np.ndarray]]
     if isinstance(value, (tuple, list)) and len(value) == 2 and (_is_array(value[0]) or _is_pair(value)):
@@ -150,10 +150,10 @@ def _samples_of(value: Any, split: str) -> GivenSamples:
         for name, array in named.items():
             if array.dtype.kind not in "fiub":
                 called = f"x[{name!r}]" if names else "x"
-                raise ConfigError(f"{place}: {called} has the type {array.dtype}. Give an array of numbers.")
+                raise ConfigError(f"{location}: {called} has the type {array.dtype}. Give an array of numbers.")
         if len({len(array) for array in inputs}) > 1:
             sizes = ", ".join(f"{name} {len(array)}" for name, array in named.items())
-            raise ConfigError(f"{place}: the inputs have different numbers of samples: {sizes}.")
+            raise ConfigError(f"{location}: the inputs have different numbers of samples: {sizes}.")
     elif _is_dataset(value):
         try:
             pairs = (_parts_of(_item(value, index), index) for index in range(len(value)))
@@ -168,22 +168,22 @@ def _samples_of(value: Any, split: str) -> GivenSamples:
         inputs, target_N = Items(value), np.asarray([as_array(target) for target in items])
     else:
         if _is_array(value):
-            raise ConfigError(f"{place}={class_of(value)}: an array without targets. Give (x, y).")
+            raise ConfigError(f"{location}={class_of(value)}: an array without targets. Give (x, y).")
         hint = " It is a loader: give its dataset." if hasattr(value, "dataset") or hasattr(value, "__iter__") else ""
-        raise ConfigError(f"{place}={value!r:.60} ({class_of(value)}) is no dataset.{hint} {ADVICE}")
+        raise ConfigError(f"{location}={value!r:.60} ({class_of(value)}) is no dataset.{hint} {ADVICE}")
     # A column, as scikit-learn and pandas give it.
     if target_N.ndim == 2 and target_N.shape[1] == 1:
         target_N = target_N[:, 0]
     size = len(inputs) if isinstance(inputs, Items) else len(inputs[0])
     if not size:
-        raise ConfigError(f"{place}: it contains no samples.")
+        raise ConfigError(f"{location}: it contains no samples.")
     if target_N.ndim != 1 or len(target_N) != size or target_N.dtype.kind not in "fiub":
         raise ConfigError(
-            f"{place}: targets are {target_N.dtype} of shape {target_N.shape}, for {size} inputs. Give one "
+            f"{location}: targets are {target_N.dtype} of shape {target_N.shape}, for {size} inputs. Give one "
             "number for each: the index of a class (an integer) or a value (a float)."
         )
     if target_N.dtype.kind == "f" and not np.isfinite(target_N).all():
-        raise ConfigError(f"{place}: the target of sample {int(np.argmin(np.isfinite(target_N)))} is not finite.")
+        raise ConfigError(f"{location}: the target of sample {int(np.argmin(np.isfinite(target_N)))} is not finite.")
     return GivenSamples(inputs, target_N if target_N.dtype.kind == "f" else target_N.astype(np.int32), names=names)
 
 

@@ -45,7 +45,7 @@ log = logging.getLogger(__name__)
 
 STEPS_PER_EPOCH = 16
 """Number of steps per epoch that `batch_size=auto` aims at for small datasets."""
-SMALLEST_BATCH = 8
+MIN_BATCH = 8
 """Smallest batch that `batch_size=auto` chooses, if there are as many samples: smaller batches make gradients noisy."""
 
 
@@ -295,7 +295,7 @@ def samples_per_step(dataset: BaseDataset) -> int:
 
 def choose_batch_size(dataset: BaseDataset, num_samples: int, divisor: int = 1) -> BaseDataset:
     """Returns a dataset with a `batch_size` for its number of training samples, where the description says auto:
-    the largest power of 2 that gives `STEPS_PER_EPOCH` steps an epoch, from `SMALLEST_BATCH` to `largest_batch`.
+    the largest power of 2 that gives `STEPS_PER_EPOCH` steps an epoch, from `MIN_BATCH` to `largest_batch`.
 
     Args:
         dataset: the dataset.
@@ -305,7 +305,7 @@ def choose_batch_size(dataset: BaseDataset, num_samples: int, divisor: int = 1) 
     if dataset.batch_size != "auto":
         return dataset
     # A fixed batch of 256 gave a table of 800 rows three steps an epoch.
-    target_size = min(max(num_samples // STEPS_PER_EPOCH, SMALLEST_BATCH), dataset.largest_batch, max(num_samples, 1))
+    target_size = min(max(num_samples // STEPS_PER_EPOCH, MIN_BATCH), dataset.largest_batch, max(num_samples, 1))
     batch_size = -(-(2 ** (target_size.bit_length() - 1)) // divisor) * divisor
     return dataset.model_copy(update={"batch_size": batch_size})
 

@@ -41,14 +41,14 @@ _SHARE = 0.3
 """Smallest share of letters by which a script decides the language: texts in Chinese also hold Latin names."""
 _KANA_SHARE = 0.05
 """Smallest share of kana in Han and kana of Japanese texts: Chinese texts hold a Japanese name at most."""
-MOST_TEXTS = 2000
+MAX_TEXTS = 2000
 
 
 def language_without_spaces(texts: Iterable[str], name: str = "") -> str:
     """Returns the language of texts, if words have no spaces between them in its script, or Korean.
 
     Args:
-        texts: the first `MOST_TEXTS` are looked at.
+        texts: the first `MAX_TEXTS` are looked at.
         name: what the data calls the language, e.g. `ja` or `ja_JP`. It decides only for texts in Han characters.
 
     Returns:
@@ -56,7 +56,7 @@ def language_without_spaces(texts: Iterable[str], name: str = "") -> str:
     """
     letters = 0
     count = dict.fromkeys(_OF_SCRIPT, 0)
-    for text in itertools.islice(texts, MOST_TEXTS):
+    for text in itertools.islice(texts, MAX_TEXTS):
         letters += len(_LETTER.findall(text))
         for language, script in _OF_SCRIPT.items():
             count[language] += len(script.findall(text))

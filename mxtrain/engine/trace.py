@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Dict, List, Sequence, Tuple
 
 from mxtrain.engine.backend import mx, nd
-from mxtrain.files.temporary import temporary_place
+from mxtrain.files.temporary import temporary_root
 
 if TYPE_CHECKING:
     from mxtrain.types.annotations import JsonObject
@@ -50,7 +50,7 @@ class EngineTrace:
     def start(self) -> None:
         """Starts recording operations, after waiting for pending ones, which are not recorded."""
         nd.waitall()
-        self._folder = tempfile.TemporaryDirectory(prefix="mxtrain-trace-", dir=temporary_place())
+        self._folder = tempfile.TemporaryDirectory(prefix="mxtrain-trace-", dir=temporary_root())
         self._file = Path(self._folder.name) / "trace.json"
         mx.profiler.set_config(
             profile_symbolic=True,

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Dict, List, Mapping, Optional, Tuple
 import numpy as np
 
 from mxtrain.config.libraries import require_library
-from mxtrain.data.checking.checks import content_place_of
+from mxtrain.data.checking.checks import content_location_of
 from mxtrain.errors import DataError, LoaderError, MxtrainError, NotProven
 from mxtrain.exporting.proof import Sampled, first_batch
 from mxtrain.exporting.standalone import (
@@ -32,11 +32,11 @@ from mxtrain.exporting.standalone import (
     input_errors,
     read_regular,
 )
-from mxtrain.files.temporary import temporary_place
+from mxtrain.files.temporary import temporary_root
 from mxtrain.training.loaders import build_loader
 
 if TYPE_CHECKING:
-    from mxtrain.data.checking.problems import DataPlace
+    from mxtrain.data.checking.problems import DataLocation
     from mxtrain.data.exported_folder import ExportedFolder
     from mxtrain.data.spec import Samples
     from mxtrain.exporting.network import TracedNetwork
@@ -76,14 +76,14 @@ def prove_files(
         return 0, 0.0
     largest, count = 0.0, 0
     for row, index in enumerate(sampled.index_B[:NUM_FILES].tolist()):
-        place = _place(source, index)
-        content = None if place is None else _content(place)
-        if place is None or content is None:
+        location = _location(source, index)
+        content = None if location is None else _content(location)
+        if location is None or content is None:
             continue
         try:
-            found: Optional[Dict[str, np.ndarray]] = read(folder, content, place.file)
+            found: Optional[Dict[str, np.ndarray]] = read(folder, content, location.file)
         except (ValueError, ImportError) as error:
-            raise NotProven(f"export: predict.py does not read {place}, which the run reads: {error}.") from error
+            raise NotProven(f"export: predict.py does not read {location}, which the run reads: {error}.") from error
         if found is None:
             continue
         expected = {name: array[row] for name, array in entered.items()}
@@ -91,7 +91,7 @@ def prove_files(
             # Not `difference > MAX_ERROR`, which is False for NaN.
             if not difference <= MAX_ERROR:
                 reason = f"{name} by {difference:.1e}"
-                raise NotProven(f"export: predict.py reads {place} differently from the run: {reason}.")
+                raise NotProven(f"export: predict.py reads {location} differently from the run: {reason}.")
             largest = max(largest, difference)
         count += 1
     return count, largest
@@ -138,8 +138,8 @@ def prove_examples(
 def _inputs_of_run(trained: Trained, network: TracedNetwork, name: str, content: bytes) -> Dict[str, np.ndarray]:
     """Returns the inputs for the first sample of a file as `predict` reads it; none if it reads no such files."""
     description, signature = trained.description, trained.signature
-    with tempfile.TemporaryDirectory(prefix="mxtrain-proof-", dir=temporary_place()) as place:
-        path = Path(place) / name
+    with tempfile.TemporaryDirectory(prefix="mxtrain-proof-", dir=temporary_root()) as temporary:
+        path = Path(temporary) / name
         path.write_bytes(content)
         try:
             source, _ = description.dataset.open_inputs([str(path)], signature, False, {})
@@ -150,35 +150,35 @@ def _inputs_of_run(trained: Trained, network: TracedNetwork, name: str, content:
     return {key: array[0] for key, array in network.enter([array.asnumpy() for array in arrays]).items()}
 
 
-def _place(source: Samples, index: int) -> Optional[DataPlace]:
+def _location(source: Samples, index: int) -> Optional[DataLocation]:
     """Returns the source location from which a sample is read; None if it does not come from a file."""
     make = getattr(source, "checks", None)
     try:
-        place: Optional[DataPlace] = None if make is None else content_place_of(make(), index)
+        location: Optional[DataLocation] = None if make is None else content_location_of(make(), index)
     except (NotImplementedError, MxtrainError):
         return None
-    if place is None or not place.file or not os.path.isfile(place.file):
+    if location is None or not location.file or not os.path.isfile(location.file):
         return None
-    return place if place.record is None or place.file.lower().endswith(PARQUET) else None
+    return location if location.record is None or location.file.lower().endswith(PARQUET) else None
 
 
-def _content(place: DataPlace) -> Optional[bytes]:
+def _content(location: DataLocation) -> Optional[bytes]:
     """Returns the file of a sample, or a table of its row alone; None for other forms of tables, and for files that are
     too large."""
-    is_row = place.line is not None or place.record is not None
-    if os.path.getsize(place.file) > (MAX_LINE_FILE if is_row else MAX_GIVEN_BYTES):
+    is_row = location.line is not None or location.record is not None
+    if os.path.getsize(location.file) > (MAX_LINE_FILE if is_row else MAX_GIVEN_BYTES):
         return None
     if not is_row:
-        return read_regular(place.file, MAX_GIVEN_BYTES)
-    ending = os.path.splitext(place.file)[1].lower()
-    if place.record is not None:
-        return _parquet_row(place.file, place.record)
+        return read_regular(location.file, MAX_GIVEN_BYTES)
+    ending = os.path.splitext(location.file)[1].lower()
+    if location.record is not None:
+        return _parquet_row(location.file, location.record)
     if ending not in (".csv", ".tsv", ".jsonl"):
         return None
-    assert place.line is not None
-    content = read_regular(place.file, MAX_LINE_FILE)
+    assert location.line is not None
+    content = read_regular(location.file, MAX_LINE_FILE)
     lines = content.splitlines(keepends=True)
-    own = lines[place.line - 1] if place.line <= len(lines) else b""
+    own = lines[location.line - 1] if location.line <= len(lines) else b""
     if ending == ".jsonl":
         return own
     # Blank lines and `sep=;` may precede the header.

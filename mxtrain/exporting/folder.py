@@ -27,7 +27,7 @@ MAX_INSIDE = standalone.MAX_MODEL_BYTES
 """Bytes of a network from which on its weights are in a file of their own."""
 MAX_SEARCHED = 1000
 """Folders of a level in which `exports_below` searches."""
-LEAST_OUTSIDE = 1024
+MIN_EXTERNAL_SIZE = 1024
 """Bytes of a weight that is in that file."""
 
 
@@ -90,7 +90,7 @@ def write_model(folder: Path, model: Any, name: str = standalone.MODEL) -> None:
             save_as_external_data=True,
             all_tensors_to_one_file=True,
             location=standalone.weights_of(name),
-            size_threshold=LEAST_OUTSIDE,
+            size_threshold=MIN_EXTERNAL_SIZE,
         )
     except OSError as error:
         raise _unwritable(folder, error) from error

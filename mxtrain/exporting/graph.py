@@ -44,7 +44,7 @@ TYPES = {
 }
 STRIDES = (2, 4, 8, 16, 32, 64)
 """Total strides of networks for images whose sizes are rounded up."""
-LARGEST_SHARED = 64
+MAX_SHARED_SIZE = 64
 """Number of elements below which equal constants are written only once."""
 
 Entry = Tuple[int, int]
@@ -431,7 +431,7 @@ class OnnxGraph:
 
     def constant(self, value: np.ndarray, name: str = "") -> str:
         """Adds a constant tensor and returns its name. Equal small constants are shared."""
-        key = (value.dtype.str, value.shape, value.tobytes()) if value.size < LARGEST_SHARED and not name else None
+        key = (value.dtype.str, value.shape, value.tobytes()) if value.size < MAX_SHARED_SIZE and not name else None
         if key in self._shared:
             return self._shared[key]
         unique_name = name if name and name not in self.initializers else self._new(name or "constant")

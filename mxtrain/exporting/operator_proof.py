@@ -102,9 +102,9 @@ def _error(node: Mapping[str, Any], arrays: Sequence[np.ndarray], actual: np.nda
         return error
     if node["op"] in ("topk", "argsort", "argmax"):
         axis = int(node.get("attrs", {}).get("axis", "-1"))
-        places = [one.astype(np.int64) for one in (actual, expected)]
-        if actual.ndim != arrays[0].ndim or min(one.min() for one in places) < 0:
+        locations = [one.astype(np.int64) for one in (actual, expected)]
+        if actual.ndim != arrays[0].ndim or min(one.min() for one in locations) < 0:
             return error
-        values = [np.sort(np.take_along_axis(arrays[0], one, axis), axis) for one in places]
+        values = [np.sort(np.take_along_axis(arrays[0], one, axis), axis) for one in locations]
         return relative_error(*values)
     return rows_error(actual, expected, 1.0) if actual.ndim == 3 else error

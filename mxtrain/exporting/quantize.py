@@ -34,7 +34,7 @@ BETWEEN = ("Add", "Concat", "MaxPool", "AveragePool", "GlobalAveragePool", "Relu
 MIN_TABLE_SIZE, MIN_WEIGHT_SIZE = 4096, 256
 """Smallest number of elements of an embedding table or weight that is quantized."""
 PLAIN = ("", "ai.onnx")
-LARGEST_FLOAT16 = 65504.0
+MAX_FLOAT16 = 65504.0
 Arrays = Mapping[str, np.ndarray]
 
 
@@ -280,10 +280,10 @@ def store_weights(model: ModelProto, dtype: str) -> None:
         if tensor.data_type != TensorProto.FLOAT or len(tensor.dims) < 2 or np.prod(tensor.dims) < MIN_WEIGHT_SIZE:
             continue
         array = numpy_helper.to_array(tensor)
-        if dtype == "float16" and float(np.abs(array).max()) > LARGEST_FLOAT16:
+        if dtype == "float16" and float(np.abs(array).max()) > MAX_FLOAT16:
             raise ConfigError(
                 f"quantize=float16: {tensor.name} has a number of {float(np.abs(array).max()):.3g}, and float16 ends "
-                f"at {LARGEST_FLOAT16:.0f}. Type quantize=bfloat16."
+                f"at {MAX_FLOAT16:.0f}. Type quantize=bfloat16."
             )
         name, tensor.name = tensor.name, f"{tensor.name}_{dtype}"
         # A tensor may hold its numbers in either field, and must not hold both.

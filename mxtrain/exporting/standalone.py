@@ -64,11 +64,11 @@ RANKED = "detections"
 """Name of the output whose rows are in the order of their scores."""
 MAX_ERROR = 1e-4
 """Largest difference from MXNet's outputs, relative to the largest number of an output."""
-LARGEST_TOLERANCE = 0.1
+MAX_TOLERANCE = 0.1
 """The largest difference that a folder of another number format may allow itself."""
 DETECTION_COLUMNS = 6
 """Class, score and box of a detection; further columns are a mask."""
-LEAST_SHARE = 0.5
+MIN_SHARE = 0.5
 """Of the rows of an output that hangs on the order of scores: so many must be right where scores are nearly equal."""
 
 
@@ -440,8 +440,8 @@ def cases_of(
     """
     found: Dict[str, Tuple[Dict[str, np.ndarray], Dict[str, np.ndarray]]] = {}
     for name, array in arrays.items():
-        place, _, rest = name.partition("/")
-        own, _, number = place.rpartition(":")
+        location, _, rest = name.partition("/")
+        own, _, number = location.rpartition(":")
         if own and own not in PARTS:
             raise UnusableFolder(f"{PROOF} holds {name[:100]}, which is no array of a proof")
         if own != part:
@@ -454,12 +454,12 @@ def cases_of(
     return [found[number] for number in sorted(found)]
 
 
-def _check_proof_array(place: str, name: str, array: np.ndarray) -> None:
+def _check_proof_array(location: str, name: str, array: np.ndarray) -> None:
     if array.dtype.name not in DTYPES:
-        raise UnusableFolder(f"{PROOF}: {place} has the type {array.dtype}; it must be one of {', '.join(DTYPES)}")
+        raise UnusableFolder(f"{PROOF}: {location} has the type {array.dtype}; it must be one of {', '.join(DTYPES)}")
     if name == RANKED and array.ndim == 3 and array.shape[2] < DETECTION_COLUMNS:
         raise UnusableFolder(
-            f"{PROOF}: {place} has the shape {_by(array.shape)}; it must have at least "
+            f"{PROOF}: {location} has the shape {_by(array.shape)}; it must have at least "
             f"{DETECTION_COLUMNS} columns: class, score and box"
         )
 
@@ -558,7 +558,7 @@ def errors_of(
         session: the network in onnxruntime.
         cases: inputs and expected outputs.
         unordered: outputs that depend on the order of scores. If one differs, the result is `rows_error` of
-            `LEAST_SHARE`.
+            `MIN_SHARE`.
     """
     errors: Dict[str, float] = {}
     for inputs, expected in cases:
@@ -571,7 +571,7 @@ def errors_of(
             error = compare(found, array) if found.shape == array.shape else float("inf")
             # Sets are compared only after the exact comparison has failed, since they hide a wrong order.
             if not error <= MAX_ERROR and name in unordered and found.shape == array.shape and array.ndim > 1:
-                error = rows_error(found, array, LEAST_SHARE)
+                error = rows_error(found, array, MIN_SHARE)
             errors[name] = max(errors.get(name, 0.0), error)
     return errors
 
@@ -660,10 +660,10 @@ def check_files(folder: str, signature: Dict[str, Any], reader: Any) -> Dict[str
         ImportError: a package that reads files is missing.
     """
     cases: Dict[str, Tuple[Dict[str, np.ndarray], Dict[str, np.ndarray]]] = {}
-    for place, array in optional_arrays(folder, PROOF_FILES).items():
-        number, kind, name = (place.split("/", 2) + ["", ""])[:3]
+    for location, array in optional_arrays(folder, PROOF_FILES).items():
+        number, kind, name = (location.split("/", 2) + ["", ""])[:3]
         if kind not in ("file", "input") or array.dtype.name not in DTYPES:
-            raise UnusableFolder(f"{PROOF_FILES} holds {place[:100]}, which is no array of a proof")
+            raise UnusableFolder(f"{PROOF_FILES} holds {location[:100]}, which is no array of a proof")
         cases.setdefault(number, ({}, {}))[kind == "input"][name] = array
     found = UnrunExport(
         signature,
@@ -723,8 +723,8 @@ def check(folder: str, find_reader: Callable[[Dict[str, Any]], Any] = lambda sig
 def tolerance_of(report: Dict[str, Any]) -> float:
     """Returns the largest error that the proof of a folder allows. A folder in int8 sets its own."""
     found = report.get("tolerance", MAX_ERROR)
-    if type(found) not in (int, float) or not 0 < found <= LARGEST_TOLERANCE:
-        raise UnusableFolder(f"{REPORT} has a tolerance that is no number above 0 and up to {LARGEST_TOLERANCE}")
+    if type(found) not in (int, float) or not 0 < found <= MAX_TOLERANCE:
+        raise UnusableFolder(f"{REPORT} has a tolerance that is no number above 0 and up to {MAX_TOLERANCE}")
     return float(found)
 
 
@@ -790,13 +790,13 @@ def _by(sizes: Sequence[Any]) -> str:
     return " x ".join(map(str, sizes))
 
 
-def as_input(value: Any, dtype: str, place: str) -> np.ndarray:
+def as_input(value: Any, dtype: str, location: str) -> np.ndarray:
     """Returns an array of the type of an input.
 
     Args:
         value: an array, or nested lists.
         dtype: name of the type.
-        place: location of the array, for messages.
+        location: location of the array, for messages.
 
     Raises:
         ValueError: it is no array of numbers, or a number does not fit into the type.
@@ -806,21 +806,23 @@ def as_input(value: Any, dtype: str, place: str) -> np.ndarray:
             warnings.simplefilter("ignore")
             array = np.asarray(value)
     except (ValueError, OverflowError) as error:  # lists of different lengths
-        raise ValueError(f"{place} is no array of numbers: {error}") from error
+        raise ValueError(f"{location} is no array of numbers: {error}") from error
     if array.dtype.kind not in "fiub":
-        raise ValueError(f"{place} is no array of numbers, but holds texts, objects, null, or lists of other lengths")
+        raise ValueError(
+            f"{location} is no array of numbers, but holds texts, objects, null, or lists of other lengths"
+        )
     target = np.dtype(dtype)
     if array.dtype.kind == "f" and not np.isfinite(array).all():
-        raise ValueError(f"{place} has a number that is not finite (NaN or infinite)")
+        raise ValueError(f"{location} has a number that is not finite (NaN or infinite)")
     if array.dtype == target or not array.size or target.kind not in "fiu":
         return array.astype(target)
     limits: Any = np.finfo(target) if target.kind == "f" else np.iinfo(target)
     for number in (array.min().item(), array.max().item()):
         if not limits.min <= number <= limits.max:
-            raise ValueError(f"{place} has {number:g}; {dtype} goes from {limits.min:g} to {limits.max:g}")
+            raise ValueError(f"{location} has {number:g}; {dtype} goes from {limits.min:g} to {limits.max:g}")
     if target.kind != "f" and array.dtype.kind == "f" and (array != np.rint(array)).any():
         number = array[array != np.rint(array)].ravel()[0].item()
-        raise ValueError(f"{place} has {number:g}, and the network reads whole numbers ({dtype})")
+        raise ValueError(f"{location} has {number:g}, and the network reads whole numbers ({dtype})")
     return array.astype(target)
 
 
@@ -964,8 +966,8 @@ def with_files(row: Dict[str, Any], out: str, signature: Dict[str, Any], taken: 
     found = dict(row)
     for name, value in row.items():
         if isinstance(value, bytes):
-            place, _, line = os.path.basename(row["file"]).rpartition(":")
-            stem = f"{os.path.splitext(place)[0]}-{line}" if place else os.path.splitext(line)[0]
+            location, _, line = os.path.basename(row["file"]).rpartition(":")
+            stem = f"{os.path.splitext(location)[0]}-{line}" if location else os.path.splitext(line)[0]
             found[name] = path = os.path.join(out, stem + signature["writes"][name])
             before = taken.get(os.path.realpath(path))
             if before is not None:
@@ -1032,11 +1034,11 @@ def predict(words: Sequence[str], folder: str) -> int:
     """
     files, out = list(words), WRITTEN
     if OUT in files:
-        place = files.index(OUT)
-        if place + 1 == len(files):
+        location = files.index(OUT)
+        if location + 1 == len(files):
             raise ValueError(f"{OUT} needs a folder: {OUT} FOLDER FILE...")
-        out = files[place + 1]
-        del files[place : place + 2]
+        out = files[location + 1]
+        del files[location : location + 2]
     unknown = [word for word in files if word.startswith("--") and not os.path.exists(word)]
     if unknown:
         raise ValueError(f"{unknown[0]} is neither an option (--check, {OUT} FOLDER, --help) nor a file")

@@ -7,7 +7,7 @@ import tempfile
 from mxtrain.errors import ConfigError
 
 
-def temporary_place() -> str:
+def temporary_root() -> str:
     """Returns the folder for temporary files.
 
     Raises:

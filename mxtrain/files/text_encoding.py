@@ -20,7 +20,7 @@ _FREQUENT: Dict[str, _Test] = {
 are rare characters or none."""
 _KANA = {"SHIFT_JIS": (0x82, 0x83), "EUC-JP": (0xA4, 0xA5)}
 """First bytes of kana, of which every Japanese text has many."""
-_LEAST_FREQUENT, _LEAST_KANA, _LEAST_HANGUL, _LEAST_PAIRS = 0.8, 0.2, 0.97, 8
+_MIN_FREQUENT, _MIN_KANA, _MIN_HANGUL, _MIN_PAIRS = 0.8, 0.2, 0.97, 8
 
 
 def guess_encoding(lines: Iterable[bytes]) -> str:
@@ -46,14 +46,14 @@ def guess_encoding(lines: Iterable[bytes]) -> str:
     count = max(len(pairs), 1)
     score = {name: sum(test(*pair) for pair in pairs) / count for name, test in _FREQUENT.items()}
     for name, leads in _KANA.items():
-        if sum(lead in leads for lead, _ in pairs) < _LEAST_KANA * count:
+        if sum(lead in leads for lead, _ in pairs) < _MIN_KANA * count:
             score[name] = 0.0
     # Frequent characters of Chinese begin with the same bytes as Korean, and with more.
-    if score["EUC-KR"] < _LEAST_HANGUL or count < _LEAST_PAIRS:
+    if score["EUC-KR"] < _MIN_HANGUL or count < _MIN_PAIRS:
         score["EUC-KR"] = 0.0
     best = max(score, key=score.__getitem__)  # the first one of equal scores
-    if score["EUC-JP"] >= _LEAST_FREQUENT:
+    if score["EUC-JP"] >= _MIN_FREQUENT:
         best = "EUC-JP"
-    if score[best] >= _LEAST_FREQUENT:
+    if score[best] >= _MIN_FREQUENT:
         return best
     return "WINDOWS-1251" if high > letters else "WINDOWS-1252"

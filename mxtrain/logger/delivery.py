@@ -28,7 +28,7 @@ _LOG = logging.getLogger(__name__)
 
 SEND_INTERVAL_S = 2.0
 """Seconds between two requests with points: fewer and larger ones cost this machine and the service less."""
-_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 1.0, 60.0
+_FIRST_PAUSE_S, _MAX_PAUSE_S = 1.0, 60.0
 _LOCAL_PATIENCE_S = 60.0
 """Timeout of answers that need no network. Importing MLflow and creating its database takes 10 s on a slow machine."""
 _GRACE_S = 2.0
@@ -266,7 +266,7 @@ class Delivery:
                     if self._close_request is not None and failures > 1:
                         return False
                     self._condition.wait_for(lambda: self._close_request, pause)
-                pause = min(2 * pause, _LONGEST_PAUSE_S)
+                pause = min(2 * pause, _MAX_PAUSE_S)
                 continue
             if self.error:
                 self.error = ""

@@ -166,9 +166,10 @@ class Meter(gluon.HybridBlock):
                 "undefined. The second value that the loss returns is the weight of each sample, since it has "
                 "weighted = True."
             )
-        places = {"loss": 0, **{name: 1 + self.weighted + number for number, name in enumerate(self._parts)}}
+        positions = {"loss": 0, **{name: 1 + self.weighted + number for number, name in enumerate(self._parts)}}
         values = {
-            name: float(sums[place] / weight) if weight else self._loss_of_nothing for name, place in places.items()
+            name: float(sums[position] / weight) if weight else self._loss_of_nothing
+            for name, position in positions.items()
         }
         start = self._num_losses
         for (name, metric), size in zip(self._metrics.items(), self._sizes):

@@ -63,9 +63,9 @@ def let_statistics_move(network: gluon.Block, input_shape: Shapes) -> None:
     parameters = {parameter.name: parameter for parameter in network.collect_params().values()}
     for layer, (gamma, beta, mean, variance) in _norms_by_batch(network, input_shape, parameters):
         if parameters[mean].lr_mult == parameters[variance].lr_mult == 0:
-            place = f"layer '{layer}'" if layer else "the network"
+            position = f"layer '{layer}'" if layer else "the network"
             raise ConfigError(
-                f"model.freeze: the code of {place} calls BatchNorm itself, so its frozen statistics would change. "
+                f"model.freeze: the code of {position} calls BatchNorm itself, so its frozen statistics would change. "
                 "Give that call use_global_stats=True, or use mxnet.gluon.nn.BatchNorm()."
             )
         scale, shift = parameters[gamma], parameters[beta]

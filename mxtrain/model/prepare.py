@@ -20,7 +20,7 @@ from mxtrain.model.spec import Model
 from mxtrain.model.weights import WeightsReport, load_weights
 from mxtrain.model.widths import set_widths
 from mxtrain.runtime.memory import shown_size, usable_memory
-from mxtrain.types import LARGEST_COUNT, Shape, Shapes, shapes_of
+from mxtrain.types import MAX_COUNT, Shape, Shapes, shapes_of
 
 if TYPE_CHECKING:
     from mxnet import Context, gluon
@@ -154,10 +154,10 @@ def refuse_too_large(network: gluon.Block, remote: Sequence[gluon.Parameter] = (
         if any(parameter is other for other in remote):
             continue
         count = math.prod(parameter.shape)
-        if count > LARGEST_COUNT:
+        if count > MAX_COUNT:
             raise ConfigError(
                 f"The network's parameter '{name}' would be {'x'.join(map(str, parameter.shape))}, which is {count:,} "
-                f"numbers; an array of MXNet 1.9.1 holds {LARGEST_COUNT:,}. Make that layer smaller."
+                f"numbers; an array of MXNet 1.9.1 holds {MAX_COUNT:,}. Make that layer smaller."
             )
         total += count
         size += 4 * count * (1 if parameter.grad_req == "null" else 2)  # float32, and its gradient

@@ -91,7 +91,7 @@ class WeightsReport:
         return "\n".join(lines)
 
 
-LEAST_MATCHED = 0.5
+MIN_MATCHED = 0.5
 """Smallest fraction of the network's arrays that must be in the file. With fewer, names only match by chance."""
 
 
@@ -142,7 +142,7 @@ def load_weights(
                 f"{tuple(arrays[file_names[name]].shape)}. Only the number of classes of the last layer may differ."
             )
     # A few equal names are chance, and the network would train from nearly random weights without a word.
-    if len(names) < len(parameters) * LEAST_MATCHED:
+    if len(names) < len(parameters) * MIN_MATCHED:
         raise WeightsError(
             f"Only {len(names)} of the network's {len(parameters)} arrays are in the weights file {path}, which has "
             f"{len(arrays)}: {_brief(names)}. Check that model= and model.name= are the ones of the file."
@@ -179,7 +179,7 @@ def _with_network_names(network: gluon.Block, arrays: Mapping[str, np.ndarray]) 
     file_names: Mapping[str, str] = getattr(network, "backbone_names", {})
     network_names = {file_name: name for name, file_name in file_names.items()}
     num_known = sum(name in network_names for name in arrays)
-    if not network_names or num_known < len(network_names) * LEAST_MATCHED:
+    if not network_names or num_known < len(network_names) * MIN_MATCHED:
         return arrays
     return {network_names.get(name, name): array for name, array in arrays.items()}
 

@@ -142,12 +142,14 @@ def exact_update(
     for begin, until in zip(begins.tolist(), np.searchsorted(rows.id_K, begins + step).tolist()):
         end = min(begin + step, num_rows)
         if until > done:
-            place = rows.index_K[done:until] - begin
-            put_rows(gradient_CU[done:until], place, gradient_PU)
+            position = rows.index_K[done:until] - begin
+            put_rows(gradient_CU[done:until], position, gradient_PU)
         # All chunks together are one update: each must see the same count, e.g. for Adam's bias correction.
         optimizer._index_update_count[index] = count
         piece = map_state(state, operator.itemgetter(slice(begin, end)))  # views, so the state is updated in place
         optimizer.update(index, table_RU[begin:end], gradient_PU[: end - begin], piece)
         if until > done:  # the buffer is reused for the next chunk: clear only the rows that were written
-            put_rows(nd.zeros((until - done, units), ctx=place.context, dtype=gradient_PU.dtype), place, gradient_PU)
+            put_rows(
+                nd.zeros((until - done, units), ctx=position.context, dtype=gradient_PU.dtype), position, gradient_PU
+            )
         done = until

@@ -28,7 +28,7 @@ NUMBERS = ("num_update", "last_lr", "cur_lr")
 """Attributes of MXNet's optimizers that change while training; a checkpoint sets no others."""
 LARGE = 1 << 13
 """Number of elements from which an array is updated separately."""
-SMALLEST_RATE = 1e-30
+MIN_RATE = 1e-30
 """Smaller learning rates count as 0: FTRL and FTML multiply by the inverse, which float32 can hardly represent."""
 
 
@@ -202,7 +202,7 @@ class Updater:
         multipliers = self._optimizer.lr_mult
         # A skipped parameter keeps weight and state: at a rate of 0 SGD, NAG and LARS would go on by momentum.
         trained = tuple(
-            i for i in range(len(self.names)) if abs(lr * multipliers[i]) >= SMALLEST_RATE and i not in self._frozen
+            i for i in range(len(self.names)) if abs(lr * multipliers[i]) >= MIN_RATE and i not in self._frozen
         )
         # Schedules change the rate, rarely what is trained, so the groups are made once per set of parameters.
         if trained not in self._runs:

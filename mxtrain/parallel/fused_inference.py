@@ -23,7 +23,7 @@ from mxtrain.parallel.stage import WholeNetwork, argument_flags, as_list, parame
 if TYPE_CHECKING:
     from mxnet import gluon
 
-LARGEST_ERROR = 1e-5
+MAX_ERROR = 1e-5
 """Of an output, relative to its largest absolute value. Measured where the graph is right: up to 5e-6."""
 _LOG = logging.getLogger("mxtrain")
 
@@ -62,7 +62,7 @@ class FusedInference(WholeNetwork):
         try:
             error = max(map(_relative_error, self._joined(inputs), outputs))
             # Not `>`, because a NaN must count as a problem.
-            problem = f"relative error {error:.1g}" if not error <= LARGEST_ERROR else ""
+            problem = f"relative error {error:.1g}" if not error <= MAX_ERROR else ""
         except mx.MXNetError as failure:
             problem = str(failure).strip().splitlines()[-1]
         if problem and False not in self._agrees.values():

@@ -12,7 +12,7 @@ import pydantic
 from typing_extensions import Annotated
 
 from mxtrain.data.checking.data_checks import DataChecks
-from mxtrain.data.checking.problems import STRICT, DataPlace, Findings, attempt
+from mxtrain.data.checking.problems import STRICT, DataLocation, Findings, call_or_report
 from mxtrain.data.exported_data import DatasetExport
 from mxtrain.data.loading.dataset_files import exists
 from mxtrain.data.loading.text_stream import open_text
@@ -36,7 +36,7 @@ from mxtrain.recommendation.source import (
     keep_last_of_each,
     leave_one_out,
 )
-from mxtrain.types import LARGEST_COUNT, BatchSize, Positive, Shape
+from mxtrain.types import MAX_COUNT, BatchSize, Positive, Shape
 from mxtrain.types.kinds import Gives, Preference
 
 if TYPE_CHECKING:
@@ -115,7 +115,7 @@ class InteractionDataset(BaseDataset):
         for side, names in (("users", pairs.catalog.users), ("items", pairs.catalog.items)):
             _warn_of_two_spellings(side, names)
         for file, ids in self._side_files(pairs.catalog) if findings.keeps_going else ():
-            attempt(findings, DataPlace(file.path), partial(_check, file, ids, findings))
+            call_or_report(findings, DataLocation(file.path), partial(_check, file, ids, findings))
         train, val, test = leave_one_out(pairs, self.split_seed, findings)
         if not len(val):
             raise DataError(
@@ -168,10 +168,10 @@ class InteractionDataset(BaseDataset):
             (), mean=mean, catalog=catalog, user_columns=columns.get("user"), item_columns=columns.get("item")
         )
         fields = signature.recommender_fields
-        if sum(fields.sizes) > LARGEST_COUNT:
+        if sum(fields.sizes) > MAX_COUNT:
             raise ConfigError(
                 f"dataset: users, items and their features have {sum(fields.sizes):,} ids together, and MXNet 1.9.1 "
-                f"counts to {LARGEST_COUNT:,}. Choose fewer buckets, or a larger min_count."
+                f"counts to {MAX_COUNT:,}. Choose fewer buckets, or a larger min_count."
             )
         return replace(signature, shape=fields.shapes(num_candidates))
 
@@ -273,11 +273,11 @@ class InteractionDataset(BaseDataset):
         train = self._open_trained(signature)
         user_of = train.catalog.user_of
         users: List[int] = []
-        places: List[str] = []
+        locations: List[str] = []
         for name in names:
             if name == ALL and not exists(name):
                 users += range(len(user_of))
-                places += [f"{ALL}:{number}" for number in range(1, len(user_of) + 1)]
+                locations += [f"{ALL}:{number}" for number in range(1, len(user_of) + 1)]
                 continue
             for line, given in _lines(name):
                 user = known_spelling(given, user_of)
@@ -287,8 +287,8 @@ class InteractionDataset(BaseDataset):
                         raise DataError(f"{reason} Or type skip_unreadable=true to go on without such users.")
                     unreadable[len(users)] = reason
                 users.append(user_of.get(user, 0))
-                places.append(f"{name}:{line}")
-        return train.for_users(np.array(users, np.int32)), places
+                locations.append(f"{name}:{line}")
+        return train.for_users(np.array(users, np.int32)), locations
 
     def samples_from(self, value: Any, signature: Signature) -> Samples:
         """Returns users to recommend for, whose items are read from the dataset: dicts with the id as "user", or a data

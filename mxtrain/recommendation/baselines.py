@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from mxtrain.recommendation.source import Interactions
     from mxtrain.recommendation.user_items import UserItems
 
-MOST_ITEMS = 30_000
+MAX_ITEMS = 30_000
 """Maximum number of items for which neighbours are counted, because this needs a number per pair of items."""
 _USERS_AT_ONCE = 1024
 _ITEM_DAMPING, _USER_DAMPING = 25.0, 10.0

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 CATALOG_STATE: JsonForm = {"users": [str], "items": [str], "origin?": [[str]]}
 """Schema of a catalog in a checkpoint, which is untrusted. Earlier versions wrote the origin of bundled data."""
-_MOST_NAMED = 5
+_MAX_NAMED = 5
 
 
 @dataclass(frozen=True)
@@ -70,4 +70,4 @@ class Catalog:
 
 
 def _some(names: Sequence[str]) -> str:
-    return ", ".join(names[:_MOST_NAMED]) + (", ..." if len(names) > _MOST_NAMED else "")
+    return ", ".join(names[:_MAX_NAMED]) + (", ..." if len(names) > _MAX_NAMED else "")

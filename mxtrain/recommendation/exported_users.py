@@ -86,13 +86,13 @@ class ExportedCatalog:
         """Number of users."""
         return len(self._numbers["user"])
 
-    def number(self, side: str, name: Any, place: str) -> int:
+    def number(self, side: str, name: Any, location: str) -> int:
         """Returns the number of a user or item.
 
         Args:
             side: "user" or "item".
             name: its id; a number is taken as text.
-            place: source location, for the message.
+            location: source location, for the message.
 
         Raises:
             ValueError: the id is unknown.
@@ -101,7 +101,7 @@ class ExportedCatalog:
         text = known_spelling(cell, numbers) if isinstance(cell, str) else ""
         if text not in numbers:
             near = did_you_mean(text[:100], numbers) if self._suggests and len(numbers) <= MAX_COMPARED else ""
-            raise ValueError(f"{place}: there is no {side} {text[:100]!r}.{near}".rstrip("."))
+            raise ValueError(f"{location}: there is no {side} {text[:100]!r}.{near}".rstrip("."))
         return numbers[text]
 
 
@@ -178,48 +178,48 @@ class ExportedRecommender:
                 return id_EF, number_EM
         raise ValueError(f"{features_file(side)} does not hold the features of {count:,} {side}s in the signature")
 
-    def request(self, row: Any, place: str) -> UserRequest:
+    def request(self, row: Any, location: str) -> UserRequest:
         """Returns the user of a JSON object with user, history and perhaps features.
 
         Args:
             row: the object.
-            place: source location, for messages.
+            location: source location, for messages.
 
         Raises:
             ValueError: a key is wrong, an id is unknown, or a feature is missing or no number.
         """
         if not isinstance(row, dict) or not {USER, ITEMS} <= set(row) or not isinstance(row[ITEMS], list):
-            raise ValueError(f'{place} is no JSON object such as {{"user": "...", "history": ["...", ...]}}')
+            raise ValueError(f'{location} is no JSON object such as {{"user": "...", "history": ["...", ...]}}')
         for key in row:
             if key not in KEYS:
                 near = did_you_mean(key[:100], KEYS)
-                raise ValueError(f"{place}: there is no key {key[:100]!r}.{near}".rstrip("."))
-        user = self.catalog.number("user", row[USER], place)
-        item_H = [self.catalog.number("item", one, place) for one in row[ITEMS]]
+                raise ValueError(f"{location}: there is no key {key[:100]!r}.{near}".rstrip("."))
+        user = self.catalog.number("user", row[USER], location)
+        item_H = [self.catalog.number("item", one, location) for one in row[ITEMS]]
         has_H = np.unique(np.array(item_H, np.int64))
-        return UserRequest(str(row[USER]), user, has_H, self._joined_for(user, row.get(FEATURES), place))
+        return UserRequest(str(row[USER]), user, has_H, self._joined_for(user, row.get(FEATURES), location))
 
-    def pair(self, cells: Dict[str, str], place: str) -> Tuple[UserRequest, int]:
+    def pair(self, cells: Dict[str, str], location: str) -> Tuple[UserRequest, int]:
         """Returns the user and the number of the item of a row of a table."""
-        user, item = (self.catalog.number(side, cells[side], place) for side in ("user", "item"))
-        return UserRequest(cells["user"], user, np.zeros(0, np.int64), self._joined_for(user, None, place)), item
+        user, item = (self.catalog.number(side, cells[side], location) for side in ("user", "item"))
+        return UserRequest(cells["user"], user, np.zeros(0, np.int64), self._joined_for(user, None, location)), item
 
-    def _joined_for(self, user: int, features: Any, place: str) -> Optional[JoinedRows]:
+    def _joined_for(self, user: int, features: Any, location: str) -> Optional[JoinedRows]:
         columns = self._columns["user"]
         names = [column["name"] for column in columns]
         if features is None:
             if self._lacks_users:
                 raise ValueError(
-                    f"{place}: the folder has no {features_file('user')}, so a line of JSON needs the "
+                    f"{location}: the folder has no {features_file('user')}, so a line of JSON needs the "
                     f'features of its user: "features": {{...}} with {", ".join(names)}'
                 )
             return self._joined
         if self._joined is None or not columns:
-            raise ValueError(f"{place}: this network reads no features of users")
-        _check_features(features, names, place)
-        ids, numbers = RowEncoder(self.folder.signature, columns).encode(features, place)
+            raise ValueError(f"{location}: this network reads no features of users")
+        _check_features(features, names, location)
+        ids, numbers = RowEncoder(self.folder.signature, columns).encode(features, location)
         if not np.isfinite(numbers).all():
-            raise ValueError(f"{place}: a feature is not finite")
+            raise ValueError(f"{location}: a feature is not finite")
         first = self._fields.user_sizes[0]
         user_UV, user_UM = self._joined.user_UV, self._joined.user_UM
         row_1V = np.array([[user, *(first + one for one in ids)]], user_UV.dtype)
@@ -278,9 +278,9 @@ class ExportedRecommender:
 def _users(network: ExportedRecommender, content: bytes, name: str) -> Iterator[Dict[str, Any]]:
     """Yields the highest-scoring items that are not in the history, for each line of JSON."""
     for line, row in json_lines_of(content, name):
-        place = f"{name}:{line}"
-        request = network.request(row, place)
-        yield {"file": place, **network.recommended(request, network.scores(request, network.all_items()))}
+        location = f"{name}:{line}"
+        request = network.request(row, location)
+        yield {"file": location, **network.recommended(request, network.scores(request, network.all_items()))}
 
 
 def _pairs(network: ExportedRecommender, content: bytes, name: str) -> Iterator[Dict[str, Any]]:
@@ -289,10 +289,10 @@ def _pairs(network: ExportedRecommender, content: bytes, name: str) -> Iterator[
     if _reads_history(signature):
         raise ValueError(f"{name}: this network reads histories. Give {describe_input(signature)}")
     form = ".tsv" if name.lower().endswith(".tsv") else ".csv"
-    for place, cells in read_table(content, name, form, ("user", "item")):
-        request, item = network.pair(cells, place)
+    for location, cells in read_table(content, name, form, ("user", "item")):
+        request, item = network.pair(cells, location)
         (score,) = network.scores(request, np.array([item]))
-        yield {"file": place, "user": cells["user"], "item": cells["item"], "score": round(float(score), 6)}
+        yield {"file": location, "user": cells["user"], "item": cells["item"], "score": round(float(score), 6)}
 
 
 def _num_candidates(shapes: Any, inputs: List[Dict[str, Any]], fields: RecommenderFields) -> int:
@@ -312,15 +312,15 @@ def _num_candidates(shapes: Any, inputs: List[Dict[str, Any]], fields: Recommend
     return int(count)
 
 
-def _check_features(features: Any, names: List[str], place: str) -> None:
+def _check_features(features: Any, names: List[str], location: str) -> None:
     """Raises a `ValueError` if features of a line of JSON are not a value for each name."""
     if not isinstance(features, dict):
-        raise ValueError(f"{place}: features must be a JSON object with {', '.join(names)}")
+        raise ValueError(f"{location}: features must be a JSON object with {', '.join(names)}")
     for name in features:
         if name not in names:
             near = did_you_mean(name[:100], names)
-            raise ValueError(f"{place}: there is no feature {name[:100]!r}.{near}".rstrip("."))
-    check_cells(features, names, place, "feature")
+            raise ValueError(f"{location}: there is no feature {name[:100]!r}.{near}".rstrip("."))
+    check_cells(features, names, location, "feature")
 
 
 def _reads_history(signature: Dict[str, Any]) -> bool:

@@ -11,7 +11,7 @@ import numpy as np
 import pydantic
 from typing_extensions import Annotated
 
-from mxtrain.data.checking.problems import DataPlaces, Findings
+from mxtrain.data.checking.problems import DataLocations, Findings
 from mxtrain.files.bundled import read_bundled
 from mxtrain.recommendation.base import InteractionDataset
 from mxtrain.recommendation.catalog import Catalog
@@ -46,7 +46,7 @@ class ImportedNames(InteractionDataset):
         number_of = {name: number for number, name in enumerate(names)}
         user_P = np.repeat(np.arange(len(files)), [len(names_of[file]) for file in files])
         item_P = np.array([number_of[name] for file in files for name in names_of[file]], np.int64)
-        places = DataPlaces(files, np.zeros(len(user_P), np.int64), user_P, are_records=True)
+        locations = DataLocations(files, np.zeros(len(user_P), np.int64), user_P, are_records=True)
         catalog = Catalog(tuple(files), tuple(names))
-        pairs = InteractionRows(catalog, user_P, item_P, np.ones(len(user_P), np.float32), None, places)
+        pairs = InteractionRows(catalog, user_P, item_P, np.ones(len(user_P), np.float32), None, locations)
         return filter_by_count(pairs, self.min_user_items, self.min_item_users)

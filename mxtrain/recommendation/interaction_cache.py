@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Callable, Dict
 
-from mxtrain.data.checking.problems import DataPlaces, Findings
+from mxtrain.data.checking.problems import DataLocations, Findings
 from mxtrain.data.corpus.content import contents_of
 from mxtrain.data.corpus.preparing import Advance, prepare
 from mxtrain.data.corpus.shards import ArrayForm, ShardWriter
@@ -44,7 +44,12 @@ def cached_interactions(
 
     def write(writer: ShardWriter, advance: Advance) -> JsonObject:
         pairs = read()
-        arrays = {"user": pairs.user_P, "item": pairs.item_P, "rating": pairs.rating_P, "place": pairs.places.number_N}
+        arrays = {
+            "user": pairs.user_P,
+            "item": pairs.item_P,
+            "rating": pairs.rating_P,
+            "place": pairs.locations.number_N,
+        }
         if pairs.time_P is not None:
             arrays["time"] = pairs.time_P
         writer.append(len(pairs.user_P), arrays)
@@ -62,7 +67,7 @@ def cached_interactions(
         shards.array("item"),
         shards.array("rating"),
         shards.array("time") if columns.has_time else None,
-        DataPlaces([str(path)], shards.array("place"), None, ending_of(path) == PARQUET),
+        DataLocations([str(path)], shards.array("place"), None, ending_of(path) == PARQUET),
     )
 
 

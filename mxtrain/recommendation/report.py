@@ -83,8 +83,8 @@ class RankReport(CollectingReport):
         train_items = self._source.train_items
         rows = [self._row("popularity", *baselines.ranks_of(baselines.popularity(train_items), measured, candidate_NC))]
         # Neighbours need a number for each pair of items.
-        if train_items.num_items > baselines.MOST_ITEMS:
-            return [*rows, (f"no item neighbours, for more than {baselines.MOST_ITEMS:,} items", "", "", "", "")]
+        if train_items.num_items > baselines.MAX_ITEMS:
+            return [*rows, (f"no item neighbours, for more than {baselines.MAX_ITEMS:,} items", "", "", "", "")]
         scores = baselines.item_neighbours(train_items)
         return [*rows, self._row("item neighbours (cosine)", *baselines.ranks_of(scores, measured, candidate_NC))]
 

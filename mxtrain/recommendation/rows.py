@@ -16,14 +16,14 @@ from mxtrain.data.checking.problems import (
     NOT_A_NUMBER,
     SHORT_ROW,
     UNREADABLE_ROW,
-    DataPlace,
-    DataPlaces,
+    DataLocation,
+    DataLocations,
     Findings,
     Problem,
 )
 from mxtrain.data.loading.text_stream import open_text
 from mxtrain.data.table.cells import MISSING_CELLS, number_of
-from mxtrain.data.table.columns import PARQUET, place_of
+from mxtrain.data.table.columns import PARQUET, location_of
 from mxtrain.errors import DataError
 from mxtrain.files.text_numbers import parse_number
 from mxtrain.recommendation.catalog import Catalog
@@ -74,8 +74,8 @@ def read_pairs(path: Path, rows: NumberedRows, columns: Columns, findings: Findi
         problem = _what_is_wrong(user, item, numbers, columns)
         if problem:
             kind, reason = problem
-            place = place_of(path, number)
-            findings.refuse(Problem(kind, place, f"{place}: {reason}", "Correct or remove the row."))
+            location = location_of(path, number)
+            findings.refuse(Problem(kind, location, f"{location}: {reason}", "Correct or remove the row."))
             continue
         values = [number_of(text) for text in numbers]
         if columns.least is not None and values[0] < columns.least:
@@ -94,7 +94,7 @@ def read_pairs(path: Path, rows: NumberedRows, columns: Columns, findings: Findi
         np.array(item_P, np.int32),
         np.array(rating_P, np.float32),
         np.array(time_P, np.float64) if columns.has_time else None,
-        DataPlaces([str(path)], number_P, None, path.suffix == PARQUET),
+        DataLocations([str(path)], number_P, None, path.suffix == PARQUET),
     )
 
 
@@ -127,8 +127,8 @@ def separated_rows(path: Path, separator: str, count: int, findings: Findings) -
             if cells == [""]:
                 continue
             if len(cells) < count:
-                place = DataPlace(str(path), number)
-                fact = f"{place}: it has {len(cells)} columns between {separator_name}, and {count} are needed."
-                findings.refuse(Problem(SHORT_ROW, place, fact, "Complete or remove it."))
+                location = DataLocation(str(path), number)
+                fact = f"{location}: it has {len(cells)} columns between {separator_name}, and {count} are needed."
+                findings.refuse(Problem(SHORT_ROW, location, fact, "Complete or remove it."))
                 continue
             yield number, cells[:count]

@@ -113,16 +113,18 @@ class SideFile(NamedTuple):
         """Returns the row of each id, -1 if there is none."""
         code_R = store.code_RF[:, list(store.codes).index(self.id)].astype(np.int64)
         for row in np.flatnonzero(code_R == MISSING_CODE).tolist():
-            place = store.places(np.array([row]))[0]
-            fact = f"{place}: its '{self.id}' is empty, or a cell of dataset.missing."
-            findings.refuse(Problem(UNREADABLE_ROW, place, fact, f"Say which {self.side} the row is of, or remove it."))
+            location = store.locations(np.array([row]))[0]
+            fact = f"{location}: its '{self.id}' is empty, or a cell of dataset.missing."
+            findings.refuse(
+                Problem(UNREADABLE_ROW, location, fact, f"Say which {self.side} the row is of, or remove it.")
+            )
         texts = store.texts[self.id]
         row_V = np.full(len(texts) + 1, -1, np.int64)
         row_V[code_R[::-1]] = np.arange(len(code_R))[::-1]  # the first counts
         for row in np.flatnonzero((row_V[code_R] != np.arange(len(code_R))) & (code_R != MISSING_CODE)).tolist():
-            place = store.places(np.array([row]))[0]
-            fact = f"{place}: {self.side} {texts[code_R[row] - 1]} has a row before."
-            findings.refuse(Problem(DUPLICATE, place, fact, "Remove one of them."))
+            location = store.locations(np.array([row]))[0]
+            fact = f"{location}: {self.side} {texts[code_R[row] - 1]} has a row before."
+            findings.refuse(Problem(DUPLICATE, location, fact, "Remove one of them."))
         row_V[MISSING_CODE] = -1
         code_E, num_otherwise = match_ids(ids, texts)
         matched_row_E: np.ndarray = row_V[code_E]

@@ -11,7 +11,7 @@ from typing import List, NamedTuple, Optional, Sequence, Tuple
 import numpy as np
 
 from mxtrain.data.checking.checks import Checked, Checks, SourceChecks, digest_of
-from mxtrain.data.checking.problems import DUPLICATE, DataPlaces, Findings, Problem
+from mxtrain.data.checking.problems import DUPLICATE, DataLocations, Findings, Problem
 from mxtrain.data.loading.randomness import Draw, bits
 from mxtrain.recommendation.catalog import Catalog
 from mxtrain.recommendation.user_items import NO_ITEM, UserItems
@@ -30,7 +30,7 @@ class InteractionRows(NamedTuple):
         user_P, item_P: indices in the catalog.
         rating_P: ratings; 1 if there are none.
         time_P: times of the interactions; None if unknown.
-        places: source location of each interaction.
+        locations: source location of each interaction.
     """
 
     catalog: Catalog
@@ -38,13 +38,13 @@ class InteractionRows(NamedTuple):
     item_P: np.ndarray
     rating_P: np.ndarray
     time_P: Optional[np.ndarray]
-    places: DataPlaces
+    locations: DataLocations
 
     def take(self, kept: np.ndarray) -> InteractionRows:
         """Returns the interactions with these indices."""
         time_P = None if self.time_P is None else self.time_P[kept]
         return InteractionRows(
-            self.catalog, self.user_P[kept], self.item_P[kept], self.rating_P[kept], time_P, self.places.take(kept)
+            self.catalog, self.user_P[kept], self.item_P[kept], self.rating_P[kept], time_P, self.locations.take(kept)
         )
 
 
@@ -59,7 +59,7 @@ class Interactions:
         train_items: items of each user that the network may use as input, i.e. those of the training split.
         train_rating_P: rating of each interaction in `train_items`.
         all_items: items of each user in all splits.
-        places: source location of each sample.
+        locations: source location of each sample.
     """
 
     catalog: Catalog
@@ -69,7 +69,7 @@ class Interactions:
     train_items: UserItems
     train_rating_P: np.ndarray
     all_items: UserItems
-    places: Optional[DataPlaces] = None
+    locations: Optional[DataLocations] = None
 
     def __len__(self) -> int:
         return len(self.user_N)
@@ -82,12 +82,12 @@ class Interactions:
             user_N=self.user_N[kept],
             item_N=self.item_N[kept],
             rating_N=self.rating_N[kept],
-            places=self.places and self.places.take(kept),
+            locations=self.locations and self.locations.take(kept),
         )
 
     def checks(self) -> Checks:
         """Returns checks that only compare samples, because reading has already checked every row."""
-        return InteractionChecks(self, self.places)
+        return InteractionChecks(self, self.locations)
 
     def for_users(self, user_N: np.ndarray) -> Interactions:
         """Returns one sample without an item per user, for prediction; all items of a user may be inputs."""
@@ -98,7 +98,7 @@ class Interactions:
             item_N=no_item_N,
             rating_N=np.zeros(len(user_N), np.float32),
             train_items=self.all_items,
-            places=None,
+            locations=None,
         )
 
 
@@ -129,10 +129,10 @@ def keep_last_of_each(pairs: InteractionRows, findings: Findings, remarks: bool)
     is_last[:-1] = (pairs.user_P[1:] != pairs.user_P[:-1]) | (pairs.item_P[1:] != pairs.item_P[:-1])
     if remarks and findings.keeps_going:
         for index in np.flatnonzero(~is_last).tolist():
-            place, catalog = pairs.places[index], pairs.catalog
+            location, catalog = pairs.locations[index], pairs.catalog
             user, item = catalog.users[pairs.user_P[index]], catalog.items[pairs.item_P[index]]
-            fact = f"{place}: user {user} rates item {item} once more later; only the last rating counts."
-            findings.remark(Problem(DUPLICATE, place, fact, "Remove one of them."))
+            fact = f"{location}: user {user} rates item {item} once more later; only the last rating counts."
+            findings.remark(Problem(DUPLICATE, location, fact, "Remove one of them."))
     return pairs.take(np.flatnonzero(is_last))
 
 
@@ -161,10 +161,10 @@ def leave_one_out(pairs: InteractionRows, split_seed: int, findings: Findings) -
     is_measured_P = count_U[pairs.user_P] >= FEWEST
     if findings.keeps_going:
         for user in np.flatnonzero((count_U < FEWEST) & (count_U > 0)).tolist():
-            place = pairs.places[int(end_U[user]) - 1]
+            location = pairs.locations[int(end_U[user]) - 1]
             name, count = pairs.catalog.users[user], count_U[user]
-            fact = f"{place}: user {name} has {count} items, and {FEWEST} are needed to hold any out."
-            findings.remark(Problem(FEW_ITEMS, place, fact, "Nothing is measured for this user."))
+            fact = f"{location}: user {name} has {count} items, and {FEWEST} are needed to hold any out."
+            findings.remark(Problem(FEW_ITEMS, location, fact, "Nothing is measured for this user."))
     is_test, is_val = is_measured_P & (from_end_P == 0), is_measured_P & (from_end_P == 1)
     parts = [np.flatnonzero(~is_test & ~is_val), np.flatnonzero(is_val), np.flatnonzero(is_test)]
     train = parts[0]
@@ -181,7 +181,7 @@ def leave_one_out(pairs: InteractionRows, split_seed: int, findings: Findings) -
             train_items,
             rating_P,
             all_items,
-            pairs.places.take(part),
+            pairs.locations.take(part),
         )
         for part in parts
     ]
@@ -202,7 +202,7 @@ def filter_by_count(pairs: InteractionRows, fewest_items: int, fewest_users: int
     items, item_P = np.unique(pairs.item_P, return_inverse=True)
     catalog = replace(
         pairs.catalog,
-        users=tuple(pairs.catalog.users[place] for place in users.tolist()),
-        items=tuple(pairs.catalog.items[place] for place in items.tolist()),
+        users=tuple(pairs.catalog.users[number] for number in users.tolist()),
+        items=tuple(pairs.catalog.items[number] for number in items.tolist()),
     )
     return pairs._replace(catalog=catalog, user_P=user_P.astype(np.int32), item_P=item_P.astype(np.int32))

@@ -59,8 +59,8 @@ class UserItems:
     def missing_at(self, user_B: np.ndarray, number_BN: np.ndarray) -> np.ndarray:
         """Returns the items with these indices among the items that each user does not have, (B, N)."""
         key_BN = user_B[:, None].astype(np.int64) * (self.num_items + 1) + number_BN
-        place_BN = np.searchsorted(self._missing_P, key_BN, side="right")
-        item_BN: np.ndarray = number_BN + place_BN - self.begin_U[user_B][:, None]
+        position_BN = np.searchsorted(self._missing_P, key_BN, side="right")
+        item_BN: np.ndarray = number_BN + position_BN - self.begin_U[user_B][:, None]
         return item_BN.astype(np.int32)
 
     def draw_missing(

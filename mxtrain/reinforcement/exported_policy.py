@@ -44,22 +44,22 @@ def predict(folder: ExportedFolder, content: bytes, name: str) -> Iterator[Dict[
         ValueError: an observation has another shape, or numbers that are not finite.
     """
     for line, row in json_lines_of(content, name):
-        place = f"{name}:{line}"
+        location = f"{name}:{line}"
         try:
             observation = np.asarray(row, np.float32)
         except (ValueError, TypeError) as error:
             expected = _described(native_shape(folder.signature))
-            raise ValueError(f"{place} is no observation, which is {expected}") from error
-        yield {"file": place, **act(folder, observation, place)}
+            raise ValueError(f"{location} is no observation, which is {expected}") from error
+        yield {"file": location, **act(folder, observation, location)}
 
 
-def act(folder: ExportedFolder, observation: np.ndarray, place: str = "the observation") -> Dict[str, Any]:
+def act(folder: ExportedFolder, observation: np.ndarray, location: str = "the observation") -> Dict[str, Any]:
     """Returns the most probable action for one observation, and the predicted value.
 
     Args:
         folder: exported folder.
         observation: as the environment gives it. Observations of composed spaces are flattened, as gymnasium does it.
-        place: source location, for messages.
+        location: source location, for messages.
 
     Raises:
         ValueError: the observation has another shape, or numbers that are not finite.
@@ -67,9 +67,9 @@ def act(folder: ExportedFolder, observation: np.ndarray, place: str = "the obser
     signature, facts = folder.signature, folder.signature["facts"]
     shape = tuple(native_shape(signature))
     if observation.shape != shape:
-        raise ValueError(f"{place} has the shape {observation.shape}; an observation has {shape}")
+        raise ValueError(f"{location} has the shape {observation.shape}; an observation has {shape}")
     if not np.isfinite(observation).all():
-        raise ValueError(f"{place} holds a number that is not finite")
+        raise ValueError(f"{location} holds a number that is not finite")
     if facts.get("images"):
         image = np.transpose(observation, facts["images"]["order"]).reshape(signature["signature"]["shape"])
         observation = image * np.float32(facts["images"]["scale"])

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from mxtrain.types.annotations import Array, OperatorModule
 
 
-LEAST_VARIANCE = 2.0**-19
+MIN_VARIANCE = 2.0**-19
 """Variance, relative to the mean of the squares, below which it may be a rounding error of float32 sums."""
 
 
@@ -116,5 +116,5 @@ class ExplainedVariance(PolicyMetric):
     def value(self, sums: np.ndarray, count: int) -> float:
         target, target_squared, error, error_squared = (ratio(total, count) for total in sums)
         variance = target_squared - target**2
-        is_constant = not variance > LEAST_VARIANCE * target_squared  # True for NaN
+        is_constant = not variance > MIN_VARIANCE * target_squared  # True for NaN
         return math.nan if is_constant else 1.0 - (error_squared - error**2) / variance

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 nn = gluon.nn
 EPSILON = 1e-8
-LARGEST_OBSERVATION = 10.0
+MAX_OBSERVATION = 10.0
 CONVOLUTIONS = ((32, 8, 4), (64, 4, 2), (64, 3, 1))
 """Channels, side and stride. Source: Mnih et al., "Human-level control through deep reinforcement learning" (2015)."""
 
@@ -56,7 +56,7 @@ class Normalize(gluon.HybridBlock):
         # Elements that never change have a variance of 0.
         mean, deviation = F.expand_dims(observation_mean, axis=0), F.sqrt(observation_variance + EPSILON)
         scaled = F.broadcast_div(F.broadcast_sub(x, mean), F.expand_dims(deviation, axis=0))
-        return F.clip(scaled, -LARGEST_OBSERVATION, LARGEST_OBSERVATION)
+        return F.clip(scaled, -MAX_OBSERVATION, MAX_OBSERVATION)
 
 
 class LogStd(gluon.HybridBlock):

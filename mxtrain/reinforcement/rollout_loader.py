@@ -89,10 +89,12 @@ class RolloutLoader(BatchLoader):
 
         count, steps = rollout.facts_ETX.shape[:2]
         order_PES = self._steps_of(key, count).reshape((count, steps // self._steps_each, -1)).swapaxes(0, 1)
-        place_1E1 = np.arange(count)[None, :, None]
+        position_1E1 = np.arange(count)[None, :, None]
         observations, facts = (
             copy_to(
-                array[place_1E1, order_PES].reshape((count * steps, *array.shape[2:])).astype(np.float32, copy=False),
+                array[position_1E1, order_PES]
+                .reshape((count * steps, *array.shape[2:]))
+                .astype(np.float32, copy=False),
                 self._device,
             )
             for array in (rollout.observation_ET, rollout.facts_ETX)

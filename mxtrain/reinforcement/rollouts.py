@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("mxtrain")
 EPSILON = 1e-8
-LARGEST_REWARD = 10.0
+MAX_REWARD = 10.0
 """Normalised rewards are clipped to +- this, as in OpenAI's Baselines."""
 _EPISODE_FACTS = 3
 """Number of columns of an unfinished episode in a checkpoint before its observation: seed, number of actions,
@@ -301,7 +301,7 @@ class Rollouts:
         )
         moments = self._moments["return"]
         moments.update(sum_TE.reshape((-1, 1)), self._total)
-        return np.clip(reward_TE / np.sqrt(moments.variance + EPSILON), -LARGEST_REWARD, LARGEST_REWARD)
+        return np.clip(reward_TE / np.sqrt(moments.variance + EPSILON), -MAX_REWARD, MAX_REWARD)
 
     def _standardized(self, advantage_TE: np.ndarray) -> np.ndarray:
         """Returns advantages with mean 0 and standard deviation 1 over the roll-outs of all workers."""

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Dict, Sequence
 
 from mxtrain.config.search_path import module_command
-from mxtrain.files.temporary import temporary_place
+from mxtrain.files.temporary import temporary_root
 
 if TYPE_CHECKING:
     from mxtrain.types.annotations import JsonObject
@@ -42,7 +42,7 @@ def run_probe(timeout_s: float, command: Sequence[str] = PROBE) -> ProbeResult:
     Returns:
         All values that were reported, and the reason if the command did not complete.
     """
-    with tempfile.TemporaryDirectory(prefix="mxtrain-probe-", dir=temporary_place()) as folder:
+    with tempfile.TemporaryDirectory(prefix="mxtrain-probe-", dir=temporary_root()) as folder:
         file = Path(folder, "found.jsonl")
         file.touch()
         try:

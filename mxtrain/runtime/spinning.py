@@ -33,7 +33,7 @@ PERIOD_S = 0.5
 CONTENDED, CALM = 0.4, 0.3
 """Fraction of waiting in the time in which threads ran or waited for a core: cores are contended above the first value
 and free below the second. Two equal runs measure 0.5; one run of a very small network measures up to 0.3."""
-FIRST_PATIENCE_S, LONGEST_PATIENCE_S = 1.0, 64.0
+FIRST_PATIENCE_S, MAX_PATIENCE_S = 1.0, 64.0
 """Seconds without contention before threads may spin: at first, and after repeated contention."""
 LONG_S = 30.0
 """Seconds of uninterrupted contention after which a warning is logged."""
@@ -126,7 +126,7 @@ class ContentionMonitor:
         if self._spin and share > CONTENDED:
             self._spin, self._calm_s = False, 0.0
             # The pause doubles, because with a steady neighbour every attempt costs both runs half a second.
-            self._patience_s = min(2 * self._patience_s, LONGEST_PATIENCE_S)
+            self._patience_s = min(2 * self._patience_s, MAX_PATIENCE_S)
         elif not self._spin:
             self._calm_s = self._calm_s + period_s if share < CALM else 0.0
             self._spin = self._calm_s >= self._patience_s

@@ -18,7 +18,7 @@ DRIFT_MEMORY = 0.99
 DRIFT_LIMIT = 10.0
 """Distance, in standard deviations of the proof's samples, to which a number is limited before it counts: otherwise a
 single request with huge numbers would decide the figures of the next thousands."""
-MOST_CLASSES = 100
+MAX_CLASSES = 100
 """Largest number of classes for which answers are counted by class."""
 
 

@@ -28,7 +28,7 @@ from mxtrain.serving.answers import describe_sample, predicted_class
 from mxtrain.serving.batching import Batcher
 from mxtrain.serving.errors import RequestError
 from mxtrain.serving.generation import Generation, Generations
-from mxtrain.serving.metrics import MOST_CLASSES, ServerMetrics
+from mxtrain.serving.metrics import MAX_CLASSES, ServerMetrics
 from mxtrain.serving.models import Arrays, ServedModel, row_of
 from mxtrain.serving.protocol import (
     HEADER_LENGTH,
@@ -146,7 +146,7 @@ class Service:
                 # Encoding the masks of a large image takes long, so samples of files are described in a thread.
                 size = 0 if read.about is None else SMALL_BODY
                 answers = [await self._in_thread(size, describe_sample, model, *one, read.about) for one in samples]
-        if 0 < len(model.class_names) <= MOST_CLASSES:
+        if 0 < len(model.class_names) <= MAX_CLASSES:
             for answer in answers:
                 if predicted := predicted_class(model, answer):
                     self.metrics.predicted.labels(model.name, predicted).inc()

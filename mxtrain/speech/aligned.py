@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Dict, List, NamedTuple, Optional, Sequence, Tu
 import numpy as np
 
 from mxtrain.data.checking.checks import Checked, SourceChecks, digest_of
-from mxtrain.data.checking.problems import DataPlace, Problem
+from mxtrain.data.checking.problems import DataLocation, Problem
 from mxtrain.data.corpus.shards import Ragged, Shards
 from mxtrain.speech.aligned_rows import frames_of_symbols
 from mxtrain.speech.features import Features
@@ -128,9 +128,9 @@ class AlignedSource:
             self.width,
         )
 
-    def place(self, index: int) -> DataPlace:
+    def location(self, index: int) -> DataLocation:
         """Returns the source location of a sample."""
-        return self.utterances[index].utterance.place
+        return self.utterances[index].utterance.location
 
     def checks(self) -> Checks:
         """Returns the checks that `data check` runs on each sample."""
@@ -142,9 +142,9 @@ class AlignedChecks(SourceChecks):
 
     _source: AlignedSource
 
-    def place(self, index: int) -> DataPlace:
+    def location(self, index: int) -> DataLocation:
         """See `Checks`."""
-        return self._source.place(index)
+        return self._source.location(index)
 
     def check(self, index: int) -> Checked:
         """See `Checks`."""
@@ -177,10 +177,12 @@ def number_symbols(
     for aligned in utterances:
         unknown = [symbol for symbol in dict.fromkeys(aligned.symbols) if symbol not in number]
         if unknown:
-            place, names = aligned.utterance.place, ", ".join(map(repr, unknown[:8]))
-            fact = f"{place} has {names}, which {'is no symbol' if len(unknown) == 1 else 'are no symbols'} of these."
+            location, names = aligned.utterance.location, ", ".join(map(repr, unknown[:8]))
+            fact = (
+                f"{location} has {names}, which {'is no symbol' if len(unknown) == 1 else 'are no symbols'} of these."
+            )
             known_symbols = ", ".join(map(repr, symbols[:60])) + (", ..." if len(symbols) > 60 else "")
-            findings.refuse(Problem(UNKNOWN_SYMBOL, place, fact, f"Correct it. Known are {known_symbols}."))
+            findings.refuse(Problem(UNKNOWN_SYMBOL, location, fact, f"Correct it. Known are {known_symbols}."))
             continue
         kept.append(aligned)
         symbol_numbers.append(np.array([number[symbol] for symbol in aligned.symbols], np.int32))
@@ -209,17 +211,17 @@ def fit_durations(
         if fits is not None:
             durations[index] = fits
             continue
-        place, step_s = aligned.utterance.place, features.step / features.sample_rate
+        location, step_s = aligned.utterance.location, features.step / features.sample_rate
         length = f"{frames_L.sum():,} frames ({frames_L.sum() * step_s:.2f} s)"
         fact = (
-            f"{place}: its durations add up to {length}, and '{aligned.utterance.path}' has {num_frames:,} "
+            f"{location}: its durations add up to {length}, and '{aligned.utterance.path}' has {num_frames:,} "
             f"({num_frames * step_s:.2f} s)."
         )
         remedy = (
             f"They may differ by {tolerance} frames (dataset.tolerance_frames). Frames are steps of "
             "dataset.features.step_ms."
         )
-        findings.refuse(Problem(DURATION_MISMATCH, place, fact, remedy))
+        findings.refuse(Problem(DURATION_MISMATCH, location, fact, remedy))
     return durations
 
 

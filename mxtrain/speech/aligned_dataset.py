@@ -60,7 +60,7 @@ if TYPE_CHECKING:
 Parts = Tuple[str, List[Aligned], Optional[List[Aligned]], Optional[List[Aligned]]]
 """The name of a dataset, and its utterances for training, validation and test; None if they are held out of those
 for training."""
-MOST_MEASURED = 2000
+MAX_MEASURED = 2000
 """Maximum number of utterances from which the mean and deviation of each band and each symbol are computed."""
 SYNTHESIS_FEATURES = Features(
     sample_rate=22050, window_ms=46.44, step_ms=11.61, high_hz=8000.0, preemphasis=0.0, normalize="none"
@@ -206,7 +206,7 @@ class AlignedDataset(BaseDataset):
         ]
         frames = int(padded_frames(max(one.frame_N.max() for one in sources)))
         length = max(int(one.symbol.length.max()) for one in sources)
-        mean_F, deviation_F = frame_statistics(sources[0], MOST_MEASURED)
+        mean_F, deviation_F = frame_statistics(sources[0], MAX_MEASURED)
         return SymbolSignature(
             input_shapes(length, frames),
             [round(one, 4) for one in mean_F.tolist()],
@@ -224,7 +224,7 @@ class AlignedDataset(BaseDataset):
         train, val = splits.train, splits.val
         assert isinstance(train, AlignedSource) and isinstance(val, AlignedSource)
         seconds = train.frame_N.sum() * self.features.step / self.features.sample_rate
-        error, distortion = SymbolMeans(train, len(signature.symbols), MOST_MEASURED).measure(val, MOST_MEASURED)
+        error, distortion = SymbolMeans(train, len(signature.symbols), MAX_MEASURED).measure(val, MAX_MEASURED)
         return (
             f"{seconds / 60:.1f} minutes of {len(signature.symbols)} symbols to train on; the mean frame of each "
             f"symbol is off by {error:.2f} dB in validation (mel_error), {distortion:.2f} dB (mel_cepstral_distortion)"
@@ -279,13 +279,13 @@ class AlignedDataset(BaseDataset):
         utterances = [aligned for name in names for aligned in read_aligned(name, findings, has_audio=False)]
         kept, symbol = number_symbols(utterances, signature.symbols, findings)
         frames = [aligned.frames(signature.audio) for aligned in kept]
-        empty = [str(aligned.utterance.place) for aligned, frames_L in zip(kept, frames) if not frames_L.sum()]
+        empty = [str(aligned.utterance.location) for aligned, frames_L in zip(kept, frames) if not frames_L.sum()]
         if empty:
             raise DataError(f"{empty[0]}: its durations are less than half a frame.")
         source = AlignedSource(
             kept, ragged(symbol), ragged(frames), None, np.arange(len(kept)), signature.audio.num_mels
         )
-        return source, [f"{aligned.utterance.place.file}:{aligned.utterance.place.line}" for aligned in kept]
+        return source, [f"{aligned.utterance.location.file}:{aligned.utterance.location.line}" for aligned in kept]
 
 
 class Unreadable(Findings):
@@ -310,6 +310,6 @@ class Unreadable(Findings):
 def input_shapes(length: int, frames: int) -> Tuple[Tuple[int, ...], ...]:
     """Returns the input shapes of a network for a sample with `length` symbols and `frames` frames, see
     `AlignedLoader`."""
-    from mxtrain.speech.aligned_rows import NUM_PLACES
+    from mxtrain.speech.aligned_rows import NUM_POSITION_VALUES
 
-    return (length,), (), (frames,), (frames, NUM_PLACES)
+    return (length,), (), (frames,), (frames, NUM_POSITION_VALUES)

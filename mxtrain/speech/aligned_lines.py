@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import List
 
-from mxtrain.data.checking.problems import UNREADABLE_ROW, DataPlace, Findings, Problem
+from mxtrain.data.checking.problems import UNREADABLE_ROW, DataLocation, Findings, Problem
 from mxtrain.data.loading.dataset_files import read_text
 from mxtrain.errors import DataError
 from mxtrain.speech.aligned import Aligned
@@ -30,13 +30,15 @@ def read_aligned(path: str, findings: Findings, has_audio: bool = True) -> List[
     """
     folder, utterances = Path(path).parent, []
     for line, row in json_rows(path, read_text(path, findings), findings):
-        place = DataPlace(path, line)
+        location = DataLocation(path, line)
         try:
             symbols, text = symbols_of_row(row)
             durations, in_seconds = durations_of_row(row, len(symbols))
-            utterance = utterance_of({"text": text, **row}, folder, place) if has_audio else Utterance("", text, place)
+            utterance = (
+                utterance_of({"text": text, **row}, folder, location) if has_audio else Utterance("", text, location)
+            )
         except ValueError as error:
-            findings.refuse(Problem(UNREADABLE_ROW, place, f"{place} {error}."))
+            findings.refuse(Problem(UNREADABLE_ROW, location, f"{location} {error}."))
             continue
         utterances.append(Aligned(utterance, symbols, durations, in_seconds))
     if not utterances and not findings.keeps_going:

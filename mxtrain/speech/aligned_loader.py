@@ -11,7 +11,7 @@ import numpy as np
 
 from mxtrain.data.loading.sized import SizedLoader
 from mxtrain.speech.aligned import AlignedSource
-from mxtrain.speech.aligned_rows import NUM_PLACES, places_of
+from mxtrain.speech.aligned_rows import NUM_POSITION_VALUES, frame_positions
 from mxtrain.speech.loader import padded_frames
 
 if TYPE_CHECKING:
@@ -59,17 +59,17 @@ class AlignedLoader(SizedLoader):
         source, length, rows = self.source, int(self._size_N[index_B].max()), len(share_B)
         symbol_BL = np.zeros((rows, int(self._length_N[index_B].max())), np.int32)
         index_BT = np.full((rows, length), -1, np.float32)
-        place_BTP = np.zeros((rows, length, NUM_PLACES), np.float32)
+        position_BTP = np.zeros((rows, length, NUM_POSITION_VALUES), np.float32)
         frames_BTF = np.zeros((rows, length, source.width), np.float32)
         for row, index in enumerate(share_B.tolist()):
             symbol_L, duration_L, frames = source.symbols_of(index), source.durations_of(index), source.frame_N[index]
             symbol_BL[row, : len(symbol_L)] = symbol_L
             # Indices count from the sample's own first symbol, so a slice of the batch stays right.
             index_BT[row, :frames] = np.repeat(np.arange(len(duration_L)), duration_L)
-            place_BTP[row, :frames] = places_of(duration_L)
+            position_BTP[row, :frames] = frame_positions(duration_L)
             if source.has_sound:
                 frames_BTF[row, :frames] = (source.read(index) - self._mean_F) / self._deviation_F
         # Targets hold the decibels of a unit of each band, so metrics are sums on the device that know no signature.
         unit_BF = np.broadcast_to(self._deviation_F * np.float32(DECIBELS), (rows, source.width))
         counts = (self._length_N[share_B].astype(np.float32), source.frame_N[share_B].astype(np.float32))
-        return (symbol_BL, counts[0], index_BT, place_BTP), (frames_BTF, counts[1], unit_BF)
+        return (symbol_BL, counts[0], index_BT, position_BTP), (frames_BTF, counts[1], unit_BF)

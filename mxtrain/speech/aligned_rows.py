@@ -19,10 +19,10 @@ TEXT_KEYS = ("text", "transcript", "sentence")
 PHONEMES = "phonemes"
 UNITS = {"durations_frames": False, "durations_s": True}
 """The keys of durations, and whether these are seconds."""
-MOST_SYMBOLS, MOST_SECONDS = 5000, 3600.0
-_MOST_FRAMES = 1_000_000
-NUM_PLACES = 4
-"""Number of values that describe the position of a frame, see `places_of`."""
+MAX_SYMBOLS, MAX_SECONDS = 5000, 3600.0
+_MAX_FRAMES = 1_000_000
+NUM_POSITION_VALUES = 4
+"""Number of values that describe the position of a frame, see `frame_positions`."""
 _SECOND = 100.0
 
 
@@ -42,8 +42,8 @@ def symbols_of_row(row: Dict[str, object]) -> Tuple[Sequence[str], str]:
         phonemes = list(text)
     elif not isinstance(phonemes, list) or not all(isinstance(name, str) and name for name in phonemes) or not phonemes:
         raise ValueError(f"has '{PHONEMES}' that are no list of names")
-    if len(phonemes) > MOST_SYMBOLS:
-        raise ValueError(f"has {len(phonemes):,} symbols; at most {MOST_SYMBOLS:,} are read as one utterance")
+    if len(phonemes) > MAX_SYMBOLS:
+        raise ValueError(f"has {len(phonemes):,} symbols; at most {MAX_SYMBOLS:,} are read as one utterance")
     return phonemes, text if isinstance(text, str) else " ".join(phonemes)
 
 
@@ -66,12 +66,12 @@ def durations_of_row(row: Dict[str, object], count: int) -> Tuple[Sequence[float
         raise ValueError(f"has {len(values):,} {key} for {count:,} symbols")
     in_seconds = UNITS[key]
     for index, value in enumerate(values):
-        is_number = isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value <= _MOST_FRAMES
+        is_number = isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value <= _MAX_FRAMES
         if not is_number or not (in_seconds or value == int(value)):
             expected = "a number of seconds" if in_seconds else "a whole number of frames"
             raise ValueError(f"has {value!r:.40} in {key}, at symbol {index + 1}; each is {expected}, at least 0")
     total = math.fsum(values)
-    if not 0 < total <= (MOST_SECONDS if in_seconds else _MOST_FRAMES):
+    if not 0 < total <= (MAX_SECONDS if in_seconds else _MAX_FRAMES):
         raise ValueError(f"has {key} that add up to {total:g}")
     return values, in_seconds
 
@@ -90,7 +90,7 @@ def frames_of_symbols(durations: Sequence[float], in_seconds: bool, features: Fr
     return np.diff(end_L, prepend=0)
 
 
-def places_of(duration_L: np.ndarray) -> np.ndarray:
+def frame_positions(duration_L: np.ndarray) -> np.ndarray:
     """Returns the position of each frame, (T, 4): elapsed share of its symbol, logarithm of the symbol's duration, and
     the distances to the beginning and the end of the utterance in hundreds of frames."""
     end_L = np.cumsum(duration_L)

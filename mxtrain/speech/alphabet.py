@@ -75,11 +75,11 @@ def without_punctuation(text: str) -> str:
     are spoken: %, &, @ and #."""
     text = text.translate(_APOSTROPHES)
     characters = list(text)
-    for place, character in enumerate(text):
+    for position, character in enumerate(text):
         if is_punctuation(character):
-            neighbours = text[max(place - 1, 0) : place], text[place + 1 : place + 2]
+            neighbours = text[max(position - 1, 0) : position], text[position + 1 : position + 2]
             if character != "'" or not all(map(str.isalpha, neighbours)):
-                characters[place] = SPACE
+                characters[position] = SPACE
     return "".join(characters)
 
 

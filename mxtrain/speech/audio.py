@@ -30,7 +30,7 @@ from mxtrain.data.checking.data_checks import DataChecks
 from mxtrain.data.checking.problems import (
     EMPTY_TEXT,
     STRICT,
-    DataPlace,
+    DataLocation,
     Findings,
     Problem,
 )
@@ -238,14 +238,16 @@ class AudioDataset(TranscribedDataset):
 
     def _has_right_text(self, utterance: Utterance, alphabet: Alphabet, findings: Findings) -> bool:
         if not utterance.text:
-            fact = f"{utterance.place} has an empty transcript."
-            findings.refuse(Problem(EMPTY_TEXT, utterance.place, fact, "Write the spoken words, or remove it."))
+            fact = f"{utterance.location} has an empty transcript."
+            findings.refuse(Problem(EMPTY_TEXT, utterance.location, fact, "Write the spoken words, or remove it."))
             return False
         unknown = alphabet.unknown(utterance.text)
         if unknown:
             names = ", ".join(map(repr, unknown[:8]))
-            fact = f"{utterance.place} holds {names}, which {'is' if len(unknown) == 1 else 'are'} not in the alphabet."
-            findings.refuse(Problem(UNKNOWN_CHARACTER, utterance.place, fact, self._remedy_for(unknown, alphabet)))
+            fact = (
+                f"{utterance.location} holds {names}, which {'is' if len(unknown) == 1 else 'are'} not in the alphabet."
+            )
+            findings.refuse(Problem(UNKNOWN_CHARACTER, utterance.location, fact, self._remedy_for(unknown, alphabet)))
         return not unknown
 
     def _remedy_for(self, unknown: Sequence[str], alphabet: Alphabet) -> str:
@@ -271,7 +273,7 @@ class AudioDataset(TranscribedDataset):
             paths = [str(path) for path, _ in walk(name, ENDINGS)] if os.path.isdir(name) else [name]
             if not paths:
                 raise DataError(f"'{name}' holds no recordings: no file ends in {', '.join(ENDINGS)}.")
-            utterances += [Utterance(path, "", DataPlace(path)) for path in paths]
+            utterances += [Utterance(path, "", DataLocation(path)) for path in paths]
         shards = features_for_now(utterances, signature.audio, count_workers(self.num_workers))
         kept = []
         for index, (utterance, problem) in enumerate(zip(utterances, problems_of(shards))):

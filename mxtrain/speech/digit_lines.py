@@ -90,16 +90,16 @@ class DigitLines(TranscribedDataset):
         self, names: Sequence[str], signature: Signature, skip_unreadable: bool, unreadable: Dict[int, str]
     ) -> Tuple[Samples, Sequence[str]]:
         """Opens images of lines, white on black, which are resized to the height of training."""
-        height, places, frames = shapes_of(signature.shape)[0][1], [], []
+        height, locations, frames = shapes_of(signature.shape)[0][1], [], []
         for number, file in enumerate(find_given(names, list_images, "image", skip_unreadable)):
             try:
                 frames.append(read_line(file, read_bytes(file), height))
-                places.append(str(file))
+                locations.append(str(file))
             except DataError as error:
                 if not skip_unreadable:
                     raise DataError(f"{error} Or type skip_unreadable=true to go on without such files.") from error
                 unreadable[-1 - number] = str(error)
-        return GivenFrames(frames, height), places
+        return GivenFrames(frames, height), locations
 
 
 def list_images(folder: Path, findings: Findings) -> List[Path]:

@@ -117,11 +117,11 @@ class Espeak:
             if sound and count > 0:
                 # A copy, because the library uses its buffer again after the call.
                 parts.append(np.ctypeslib.as_array(sound, (count,)).copy())
-            place = 0
-            while event[place].type != _END:
-                if event[place].type == _PHONEME:
-                    events.append([event[place].sample, event[place].id.string.decode("utf-8", "replace")])
-                place += 1
+            position = 0
+            while event[position].type != _END:
+                if event[position].type == _PHONEME:
+                    events.append([event[position].sample, event[position].id.string.decode("utf-8", "replace")])
+                position += 1
             return 0
 
         # The variable keeps the function alive while the library calls it.

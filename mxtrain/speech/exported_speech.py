@@ -20,7 +20,7 @@ from mxtrain.speech.prefix_beam import prefix_beam_search
 from mxtrain.speech.resampling import resampled
 from mxtrain.speech.sound_checks import problem_of_length, problem_of_missing, problem_of_sound
 from mxtrain.speech.sound_formats import ENDINGS as ENDINGS
-from mxtrain.speech.sound_formats import FORMATS, HEAD, MOST_CHANNELS, MOST_SECONDS, RATES
+from mxtrain.speech.sound_formats import FORMATS, HEAD, MAX_CHANNELS, MAX_SECONDS, RATES
 
 PCM, FLOAT, A_LAW, MU_LAW, EXTENSIBLE = 1, 3, 6, 7, 0xFFFE
 
@@ -162,7 +162,7 @@ def read_sound(content: bytes, name: str) -> Tuple[np.ndarray, int]:
         ValueError: the file cannot be decoded, or is cut or silent.
         ImportError: soundfile is not installed, and the file is no WAV file.
     """
-    problem = problem_of_length(lambda place, count: content[place : place + count], len(content))
+    problem = problem_of_length(lambda position, count: content[position : position + count], len(content))
     if problem is None:
         sound_SC, rate, num_missing = _read(content, name)
         sound_S = sound_SC.mean(axis=1, dtype=np.float32)
@@ -204,11 +204,11 @@ def _decoded(content: bytes, name: str) -> Tuple[np.ndarray, int, int]:
 
 def _require_layout(rate: int, channels: int, samples: int, name: str) -> None:
     """Raises a `ValueError` for layouts that training refuses."""
-    if not RATES[0] <= rate <= RATES[1] or not 1 <= channels <= MOST_CHANNELS:
+    if not RATES[0] <= rate <= RATES[1] or not 1 <= channels <= MAX_CHANNELS:
         raise ValueError(f"{name} has {rate} samples a second and {channels} channels")
-    if samples > MOST_SECONDS * rate:
+    if samples > MAX_SECONDS * rate:
         raise ValueError(
-            f"{name} is {samples / rate:,.0f} seconds long; at most {MOST_SECONDS:,.0f} are read as one utterance"
+            f"{name} is {samples / rate:,.0f} seconds long; at most {MAX_SECONDS:,.0f} are read as one utterance"
         )
 
 
@@ -227,10 +227,10 @@ def read_wav(content: bytes, name: str) -> Tuple[np.ndarray, int]:
     """
     if content[:4] != b"RIFF" or content[8:12] != b"WAVE":
         raise ValueError(f"{name} is no WAV file")
-    place, layout, data = 12, None, None
-    while place + 8 <= len(content) and data is None:
-        kind, size = content[place : place + 4], struct.unpack_from("<I", content, place + 4)[0]
-        body = content[place + 8 : place + 8 + size]
+    position, layout, data = 12, None, None
+    while position + 8 <= len(content) and data is None:
+        kind, size = content[position : position + 4], struct.unpack_from("<I", content, position + 4)[0]
+        body = content[position + 8 : position + 8 + size]
         if kind == b"fmt " and len(body) >= 16:
             layout = struct.unpack_from("<HHIIHH", body)
             if layout[0] == EXTENSIBLE and len(body) >= 26:
@@ -238,7 +238,7 @@ def read_wav(content: bytes, name: str) -> Tuple[np.ndarray, int]:
         elif kind == b"data":
             data = body
         # Chunks of RIFF begin at even places.
-        place += 8 + size + size % 2
+        position += 8 + size + size % 2
     if layout is None or data is None:
         raise ValueError(f"{name} is damaged: it lacks a format or sound")
     form, channels, rate, _, _, bits = layout

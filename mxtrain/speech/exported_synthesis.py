@@ -13,7 +13,7 @@ from typing import Any, Dict, Iterator, List, Tuple
 import numpy as np
 
 from mxtrain.data.exported_folder import ExportedFolder, json_lines_of
-from mxtrain.speech.aligned_rows import durations_of_row, frames_of_symbols, places_of, symbols_of_row
+from mxtrain.speech.aligned_rows import durations_of_row, frame_positions, frames_of_symbols, symbols_of_row
 from mxtrain.speech.griffin_lim import frames_to_sound, wav_bytes
 from mxtrain.speech.log_mel import StoredNumbers
 
@@ -52,27 +52,27 @@ def predict(folder: ExportedFolder, content: bytes, name: str) -> Iterator[Dict[
     numbers = StoredNumbers.from_mapping(values["audio"])
     index = {symbol: number for number, symbol in enumerate(values["symbols"])}
     for line, row in json_lines_of(content, name):
-        place = f"{name}:{line}"
+        location = f"{name}:{line}"
         if not isinstance(row, dict):
-            raise ValueError(f"{place} is no object of JSON; a file has {describe_input(signature)}")
+            raise ValueError(f"{location} is no object of JSON; a file has {describe_input(signature)}")
         try:
             symbols, text = symbols_of_row(row)
             durations, in_seconds = durations_of_row(row, len(symbols))
         except ValueError as error:
-            raise ValueError(f"{place} {error}") from error
+            raise ValueError(f"{location} {error}") from error
         unknown = [symbol for symbol in dict.fromkeys(symbols) if symbol not in index]
         if unknown:
             raise ValueError(
-                f"{place} has {', '.join(map(repr, unknown[:8]))}; known symbols are "
+                f"{location} has {', '.join(map(repr, unknown[:8]))}; known symbols are "
                 f"{', '.join(map(repr, values['symbols'][:60]))}"
             )
         duration_L = frames_of_symbols(durations, in_seconds, numbers)
         if not duration_L.sum():
-            raise ValueError(f"{place}: its durations are less than half a frame")
-        frames_TF = frames_of(folder, [index[symbol] for symbol in symbols], duration_L, place)
+            raise ValueError(f"{location}: its durations are less than half a frame")
+        frames_TF = frames_of(folder, [index[symbol] for symbol in symbols], duration_L, location)
         sound_S = frames_to_sound(frames_TF, numbers, signature["facts"]["iterations"])
         yield {
-            "file": place,
+            "file": location,
             "text": text,
             "frames": len(frames_TF),
             "seconds": round(len(frames_TF) * numbers.step / numbers.sample_rate, 3),
@@ -80,14 +80,14 @@ def predict(folder: ExportedFolder, content: bytes, name: str) -> Iterator[Dict[
         }
 
 
-def frames_of(folder: ExportedFolder, symbols: List[int], duration_L: np.ndarray, place: str) -> np.ndarray:
+def frames_of(folder: ExportedFolder, symbols: List[int], duration_L: np.ndarray, location: str) -> np.ndarray:
     """Returns the frames (T, F) of an utterance, as logarithms of power.
 
     Args:
         folder: exported folder.
         symbols: number of each symbol.
         duration_L: frames of each symbol.
-        place: source location, for messages.
+        location: source location, for messages.
 
     Raises:
         ValueError: the network has a fixed length, and the utterance is longer.
@@ -97,14 +97,14 @@ def frames_of(folder: ExportedFolder, symbols: List[int], duration_L: np.ndarray
         np.array(symbols),
         np.array(len(symbols)),
         np.repeat(np.arange(len(duration_L)), duration_L),
-        places_of(duration_L),
+        frame_positions(duration_L),
     ]
     inputs = {}
     for spec, array, filler in zip(folder.signature["inputs"], arrays, (0, 0, -1, 0)):
         if array.ndim and not isinstance(spec["shape"][1], str):
             padding = spec["shape"][1] - len(array)
             if padding < 0:
-                raise ValueError(f"{place} needs {len(array)}, and the network takes {spec['shape'][1]} at most")
+                raise ValueError(f"{location} needs {len(array)}, and the network takes {spec['shape'][1]} at most")
             array = np.pad(array, [(0, padding)] + [(0, 0)] * (array.ndim - 1), constant_values=filler)
         inputs[spec["name"]] = array[None].astype(spec["dtype"])
     frames_TF = folder.run(inputs)["output"][0, :total].astype(np.float32)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, ClassVar, List, Sequence
 
 import numpy as np
 
-from mxtrain.data.checking.problems import DataPlace, Findings
+from mxtrain.data.checking.problems import DataLocation, Findings
 from mxtrain.data.corpus.preparing import prepare
 from mxtrain.data.corpus.shards import Shards
 from mxtrain.data.loading.loader import count_workers
@@ -83,11 +83,11 @@ class FormantDigits(AlignedDataset):
             ]
             # Whole frames, so that durations add up to the frames of the sound exactly.
             durations = [max(round(duration_s / step_s), 1) for duration_s in seconds]
-            utterance = Utterance("", " ".join(spoken_words), DataPlace(record=number))
+            utterance = Utterance("", " ".join(spoken_words), DataLocation(record=number))
             utterances.append(Aligned(utterance, symbols, durations))
         return utterances
 
 
 def _seed(aligned: Aligned) -> int:
     """Returns the seed of the noise of an utterance."""
-    return aligned.utterance.place.record or 0
+    return aligned.utterance.location.record or 0

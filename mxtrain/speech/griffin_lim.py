@@ -15,7 +15,7 @@ import wave
 
 import numpy as np
 
-from mxtrain.speech.log_mel import LEAST_POWER, FrameNumbers, mel_filters
+from mxtrain.speech.log_mel import MIN_POWER, FrameNumbers, mel_filters
 
 MOMENTUM = 0.99
 """Momentum, called alpha in the source: Perraudin, Balazs and Sondergaard, "A Fast Griffin-Lim Algorithm" (2013)."""
@@ -33,7 +33,7 @@ def mel_to_magnitude(frames_TF: np.ndarray, features: FrameNumbers) -> np.ndarra
     """
     target_TF, filter_PF = np.exp(frames_TF.astype(np.float64)), mel_filters(features)
     # Powers below 0 that are only cut off leave an error of 0.26 dB on digits; the updates leave 0.03 dB.
-    power_TP = np.maximum(target_TF @ np.linalg.pinv(filter_PF), LEAST_POWER)
+    power_TP = np.maximum(target_TF @ np.linalg.pinv(filter_PF), MIN_POWER)
     sum_P = filter_PF.sum(axis=1)
     for _ in range(UPDATES):
         ratio_TF = target_TF / np.maximum(power_TP @ filter_PF, _TINY)

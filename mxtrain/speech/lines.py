@@ -96,14 +96,14 @@ class WrittenLines(TranscribedSource):
         which_D, top_D, ink_D = np.split(look, 3)
         noise = uniform_rows(*seed_and_epoch, number, SpeechDraw.LINE_NOISE, self._height * layout.columns)[0]
         line_HT = (noise.reshape(self._height, layout.columns) - np.float32(0.5)) * np.float32(2 * NOISE)
-        for place, label in enumerate(layout.label_D.tolist()):
+        for position, label in enumerate(layout.label_D.tolist()):
             members = self._members[label]
-            height, width = int(layout.height_D[place]), int(layout.width_D[place])
-            member = self._image_NGG[members[int(which_D[place] * len(members))]]
+            height, width = int(layout.height_D[position]), int(layout.width_D[position])
+            member = self._image_NGG[members[int(which_D[position] * len(members))]]
             ink = scaled(member, height, width)
-            top, left = int(top_D[place] * (self._height - height + 1)), int(layout.left_D[place])
+            top, left = int(top_D[position] * (self._height - height + 1)), int(layout.left_D[position])
             part = line_HT[top : top + height, left : left + width]
-            part += ink * np.float32(0.6 + 0.4 * ink_D[place])
+            part += ink * np.float32(0.6 + 0.4 * ink_D[position])
         return line_HT
 
 

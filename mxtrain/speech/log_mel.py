@@ -10,10 +10,10 @@ from typing import Any, Mapping, Protocol
 
 import numpy as np
 
-LEAST_POWER = 1e-10
+MIN_POWER = 1e-10
 """Added to the power of a band, so that silence has a logarithm: 100 dB below a full sine wave."""
 # A band that never changes, e.g. of digital silence, must not be divided by 0.
-LEAST_DEVIATION = 1e-3
+MIN_DEVIATION = 1e-3
 _FRAMES_AT_ONCE = 2048
 
 
@@ -134,12 +134,12 @@ def log_mel(sound_S: np.ndarray, features: FrameNumbers) -> np.ndarray:
         part = slice(begin, begin + _FRAMES_AT_ONCE)
         spectrum_TP = np.fft.rfft(view_TW[part] * window, features.fft_size, axis=1)
         power_TP = np.square(spectrum_TP.real) + np.square(spectrum_TP.imag)
-        frames_TF[part] = np.log(power_TP @ filter_PF + LEAST_POWER)
+        frames_TF[part] = np.log(power_TP @ filter_PF + MIN_POWER)
     if features.normalize == "utterance":
         # Sums over many frames need float64.
         frames_TF -= frames_TF.mean(axis=0, dtype=np.float64).astype(np.float32)
         deviation_F = np.sqrt(np.square(frames_TF).mean(axis=0, dtype=np.float64))
-        frames_TF /= np.maximum(deviation_F, LEAST_DEVIATION).astype(np.float32)
+        frames_TF /= np.maximum(deviation_F, MIN_DEVIATION).astype(np.float32)
     return frames_TF
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Callable, List, Mapping, NamedTuple, Optional,
 
 import numpy as np
 
-from mxtrain.data.checking.problems import DataPlace
+from mxtrain.data.checking.problems import DataLocation
 from mxtrain.data.corpus.content import contents_of
 from mxtrain.data.corpus.preparing import Advance, Write, prepare, prepare_for_now
 from mxtrain.data.corpus.shards import ArrayForm, Ragged, Shards, ShardWriter
@@ -170,15 +170,15 @@ class Recordings(TranscribedSource):
         utterances = [self.utterances[index] for index in kept]
         return Recordings(utterances, self._feature, self._row_N[kept], self.alphabet, self._augment, self._are_known)
 
-    def place(self, index: int) -> DataPlace:
-        """See `TranscribedSource.place`."""
-        return self.utterances[index].place
+    def location(self, index: int) -> DataLocation:
+        """See `TranscribedSource.location`."""
+        return self.utterances[index].location
 
-    def content_place(self, index: int) -> DataPlace:
-        """See `TranscribedSource.content_place`."""
+    def content_location(self, index: int) -> DataLocation:
+        """See `TranscribedSource.content_location`."""
         utterance = self.utterances[index]
         is_whole = not utterance.begin_s and utterance.duration_s is None
-        return DataPlace(utterance.path) if is_whole else DataPlace(record=index)
+        return DataLocation(utterance.path) if is_whole else DataLocation(record=index)
 
     def read(self, index: int, *, seed: int, epoch: int, train: bool) -> np.ndarray:
         """See `TranscribedSource.read`."""

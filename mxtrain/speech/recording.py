@@ -19,7 +19,7 @@ from mxtrain.speech.sound_checks import CUT_AUDIO as CUT_AUDIO
 from mxtrain.speech.sound_checks import SILENT_AUDIO as SILENT_AUDIO
 from mxtrain.speech.sound_checks import SoundProblem, problem_of_length, problem_of_missing, problem_of_sound
 from mxtrain.speech.sound_formats import ENDINGS as ENDINGS
-from mxtrain.speech.sound_formats import FORMATS, HEAD, MOST_CHANNELS, MOST_SECONDS, RATES
+from mxtrain.speech.sound_formats import FORMATS, HEAD, MAX_CHANNELS, MAX_SECONDS, RATES
 
 
 class RecordingError(LoaderError):
@@ -59,15 +59,15 @@ def _read(file: BinaryIO, begin_s: float, duration_s: Optional[float]) -> Tuple[
     try:
         with soundfile.SoundFile(file.fileno(), closefd=False) as sound:
             rate, channels = sound.samplerate, sound.channels
-            if not RATES[0] <= rate <= RATES[1] or channels > MOST_CHANNELS:
+            if not RATES[0] <= rate <= RATES[1] or channels > MAX_CHANNELS:
                 raise RecordingError(f"has {rate} samples a second and {channels} channels.", kind=UNREADABLE_AUDIO)
             if not sound.frames:
                 fact = "is empty: its header says that it holds no sound."
                 raise RecordingError(fact, kind=SILENT_AUDIO)
             begin = round(begin_s * rate)
             count = max(sound.frames - begin, 0) if duration_s is None else round(duration_s * rate)
-            if count > MOST_SECONDS * rate:
-                fact = f"is {count / rate:,.0f} seconds long; at most {MOST_SECONDS:,.0f} are read as one utterance."
+            if count > MAX_SECONDS * rate:
+                fact = f"is {count / rate:,.0f} seconds long; at most {MAX_SECONDS:,.0f} are read as one utterance."
                 raise RecordingError(fact, kind=UNREADABLE_AUDIO)
             if begin > sound.frames:
                 fact = f"is cut: it ends after {sound.frames / rate:.2f} s, and {begin_s:.2f} s are asked for."
@@ -99,7 +99,7 @@ def _refuse_other_formats(file: BinaryIO) -> None:
 def _refuse_cut(file: BinaryIO) -> None:
     """Raises a `RecordingError` if a file has fewer bytes of sound than its header says, which libsndfile ignores."""
     size = os.fstat(file.fileno()).st_size
-    _refuse(problem_of_length(lambda place, count: os.pread(file.fileno(), count, place), size))
+    _refuse(problem_of_length(lambda offset, count: os.pread(file.fileno(), count, offset), size))
 
 
 def _refuse(problem: Optional[SoundProblem]) -> None:

@@ -32,8 +32,8 @@ def resampled(sound_S: np.ndarray, source_rate: int, rate: int) -> np.ndarray:
     if up == down:
         return sound_S
     half = CROSSINGS * max(up, down)
-    place_H = np.arange(-half, half + 1)
-    filter_H = np.sinc(place_H / max(up, down)) * np.kaiser(len(place_H), KAISER_BETA)
+    position_H = np.arange(-half, half + 1)
+    filter_H = np.sinc(position_H / max(up, down)) * np.kaiser(len(position_H), KAISER_BETA)
     # The gain of `up` makes up for the zeros between samples. Some phases read the padding beside the filter.
     filter_H = np.pad(filter_H * (up / filter_H.sum()), up)
     before, after = half // up, -(-half // up)

@@ -12,7 +12,7 @@ import numpy as np
 from mxtrain.speech.sound_length import Read, find_sound_bytes
 
 UNREADABLE_AUDIO, SILENT_AUDIO, CUT_AUDIO = "unreadable_audio", "silent_audio", "cut_audio"
-LEAST_RANGE = 2.0**-15
+MIN_RANGE = 2.0**-15
 """Difference of the largest and the smallest sample below which a recording is silent: one step of 16 bits."""
 
 
@@ -67,9 +67,9 @@ def problem_of_sound(sound_SC: np.ndarray, sound_S: np.ndarray) -> Optional[Soun
         return SoundProblem(SILENT_AUDIO, "is empty: its header says that it holds no sound.")
     if not np.isfinite(sound_S).all():
         return SoundProblem(UNREADABLE_AUDIO, "holds samples that are no finite numbers.")
-    if float(np.ptp(sound_S)) >= LEAST_RANGE:
+    if float(np.ptp(sound_S)) >= MIN_RANGE:
         return None
-    if (np.ptp(sound_SC, axis=0) >= LEAST_RANGE).any():
+    if (np.ptp(sound_SC, axis=0) >= MIN_RANGE).any():
         fact = f"is silent: the mean of its {sound_SC.shape[1]} channels is, which cancel each other. Save one of them."
         return SoundProblem(SILENT_AUDIO, fact)
     return SoundProblem(SILENT_AUDIO, "is silent: all of its samples are the same.")

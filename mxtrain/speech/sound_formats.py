@@ -13,8 +13,8 @@ HEAD = re.compile(
     re.DOTALL,
 )
 """The first bytes of `FORMATS`."""
-MOST_SECONDS = 3600.0
+MAX_SECONDS = 3600.0
 """Maximum length of one utterance: longer ones exceed the memory limit of a sample."""
 RATES = (1000, 768_000)
 """Smallest and largest rate in Hz."""
-MOST_CHANNELS = 64
+MAX_CHANNELS = 64

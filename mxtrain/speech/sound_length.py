@@ -12,7 +12,7 @@ from typing import Callable, Dict, NamedTuple, Optional
 _UNKNOWN_FROM = 0x7FFFE000
 """Programs that write to a pipe do not know the length. SoX writes 0x7ffff000, rounded down to whole samples of all
 channels, and others 0xffffffff."""
-_MOST_CHUNKS = 10_000
+_MAX_CHUNKS = 10_000
 Read = Callable[[int, int], bytes]
 """Reads a number of bytes at a place of a file; fewer at its end."""
 
@@ -43,36 +43,36 @@ def _known(length: int) -> Optional[int]:
 
 
 def _of_chunks(read: Read, order: str, sound: bytes) -> Optional[SoundBytes]:
-    place = 12
+    position = 12
     total_length: Optional[int] = None
-    for _ in range(_MOST_CHUNKS):
-        name, length = struct.unpack(f"{order}4sI", read(place, 8))
+    for _ in range(_MAX_CHUNKS):
+        name, length = struct.unpack(f"{order}4sI", read(position, 8))
         if name == b"ds64":
-            (total_length,) = struct.unpack("<Q", read(place + 16, 8))
+            (total_length,) = struct.unpack("<Q", read(position + 16, 8))
         if name == sound:
-            return SoundBytes(place + 8, _known(length) if total_length is None else total_length)
+            return SoundBytes(position + 8, _known(length) if total_length is None else total_length)
         # Chunks of RIFF and AIFF begin at even places.
-        place += 8 + length + length % 2
+        position += 8 + length + length % 2
     return None
 
 
 def _of_w64(read: Read) -> Optional[SoundBytes]:
-    place = 40
-    for _ in range(_MOST_CHUNKS):
-        name, length = struct.unpack("<4s12xQ", read(place, 24))
+    position = 40
+    for _ in range(_MAX_CHUNKS):
+        name, length = struct.unpack("<4s12xQ", read(position, 24))
         if name == b"data":
-            return SoundBytes(place + 24, length - 24 if length > 24 else None)
-        place += max(length + -length % 8, 24)
+            return SoundBytes(position + 24, length - 24 if length > 24 else None)
+        position += max(length + -length % 8, 24)
     return None
 
 
 def _of_caf(read: Read) -> Optional[SoundBytes]:
-    place = 8
-    for _ in range(_MOST_CHUNKS):
-        name, length = struct.unpack(">4sq", read(place, 12))
+    position = 8
+    for _ in range(_MAX_CHUNKS):
+        name, length = struct.unpack(">4sq", read(position, 12))
         if name == b"data" or length < 0:
-            return SoundBytes(place + 12, length if length > 0 else None)
-        place += 12 + length
+            return SoundBytes(position + 12, length if length > 0 else None)
+        position += 12 + length
     return None
 
 

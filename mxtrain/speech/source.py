@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Optional, Sequence
 import numpy as np
 
 from mxtrain.data.checking.checks import Checked, SourceChecks, digest_of
-from mxtrain.data.checking.problems import DataPlace, Problem
+from mxtrain.data.checking.problems import DataLocation, Problem
 from mxtrain.data.corpus.shards import Ragged
 from mxtrain.errors import DataError
 from mxtrain.speech.alphabet import Alphabet, Transcript, needed_frames
@@ -54,13 +54,13 @@ class TranscribedSource:
         """Returns some of the samples; those beyond the end are left out."""
         raise NotImplementedError
 
-    def place(self, index: int) -> DataPlace:
+    def location(self, index: int) -> DataLocation:
         """Returns the source location of a sample."""
-        return DataPlace(record=index)
+        return DataLocation(record=index)
 
-    def content_place(self, index: int) -> DataPlace:
+    def content_location(self, index: int) -> DataLocation:
         """Returns the recording of a sample; without a file if the sample is a part of a recording, or of none."""
-        return self.place(index)
+        return self.location(index)
 
     def label_of(self, index: int) -> np.ndarray:
         """Returns the characters of a transcript, (L,)."""
@@ -93,13 +93,13 @@ class FrameChecks(SourceChecks):
 
     _source: TranscribedSource
 
-    def place(self, index: int) -> DataPlace:
+    def location(self, index: int) -> DataLocation:
         """See `Checks`."""
-        return self._source.place(index)
+        return self._source.location(index)
 
-    def content_place(self, index: int) -> DataPlace:
+    def content_location(self, index: int) -> DataLocation:
         """See `ChecksWithContents`."""
-        return self._source.content_place(index)
+        return self._source.content_location(index)
 
     def check(self, index: int) -> Checked:
         """See `Checks`."""
@@ -110,11 +110,11 @@ class FrameChecks(SourceChecks):
 
 def short_problem(source: TranscribedSource, index: int, num_scores: int) -> Problem:
     """Returns the problem of a transcript that is longer than its frames."""
-    place, num_frames, needed = source.place(index), int(source.frame_N[index]), int(source.needed_N[index])
+    location, num_frames, needed = source.location(index), int(source.frame_N[index]), int(source.needed_N[index])
     frames = f"{num_frames} frames" + ("" if num_scores == num_frames else f", of which the network makes {num_scores}")
-    fact = f"{place} has {frames}, and CTC needs {needed} for its transcript."
+    fact = f"{location} has {frames}, and CTC needs {needed} for its transcript."
     remedy = "Correct the transcript, or choose a network with smaller steps in time, e.g. model.time_strides=[2,1,1]."
-    return Problem(SHORT_AUDIO, place, fact, remedy)
+    return Problem(SHORT_AUDIO, location, fact, remedy)
 
 
 def refuse_short(source: TranscribedSource, score_N: np.ndarray) -> None:

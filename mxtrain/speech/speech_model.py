@@ -19,7 +19,7 @@ BEGIN, END, UNKNOWN_WORD, SPACE_WORD = "<s>", "</s>", "<unk>", "<space>"
 NEVER = -20.0
 """Log probability of an unknown word in a model without <unk>."""
 LN10 = math.log(10.0)
-_MOST_KEPT = 1 << 16
+_MAX_KEPT = 1 << 16
 Words = Tuple[str, ...]
 
 
@@ -122,7 +122,7 @@ class ArpaScorer:
 
     def scores(self, state: Hashable) -> np.ndarray:
         if state not in self._known:
-            if len(self._known) >= _MOST_KEPT:
+            if len(self._known) >= _MAX_KEPT:
                 self._known.clear()
             context, started = _as_state(state)
             score_C = np.zeros(len(self._characters))
@@ -188,7 +188,7 @@ class CharacterScorer:
 
     def _log_p(self, state: Hashable) -> np.ndarray:
         if state not in self._known:
-            if len(self._known) >= _MOST_KEPT:
+            if len(self._known) >= _MAX_KEPT:
                 self._known.clear()
             assert isinstance(state, tuple)
             self._known[state] = np.log(self._model.next_probabilities(state))

@@ -156,8 +156,8 @@ class SpeechRecognition(Task):
         blank = score_BTK.shape[2] - 1
         best_BT = score_BTK.argmax(axis=-1)
         before_BT = nd.concat(nd.full((best_BT.shape[0], 1), blank, ctx=best_BT.context), best_BT[:, :-1], dim=1)
-        place_1T = nd.arange(best_BT.shape[1], ctx=best_BT.context).expand_dims(0)
-        counts_BT = nd.broadcast_lesser(place_1T, batch.targets[1].astype("float32").expand_dims(1))
+        position_1T = nd.arange(best_BT.shape[1], ctx=best_BT.context).expand_dims(0)
+        counts_BT = nd.broadcast_lesser(position_1T, batch.targets[1].astype("float32").expand_dims(1))
         is_new_BT = counts_BT * (best_BT != before_BT) * (best_BT != blank)
         return nd.where(is_new_BT, best_BT, -nd.ones_like(best_BT))
 
@@ -194,7 +194,7 @@ class SpeechRecognition(Task):
     ) -> List[Artifact]:
         samples: TranscribedSource = source  # type: ignore[assignment]  # of transcribed frames
         rows = [
-            [str(samples.place(index)), samples.transcript(index).text, text_of(signature, prediction)]
+            [str(samples.location(index)), samples.transcript(index).text, text_of(signature, prediction)]
             for index, prediction in enumerate(predictions)
         ]
         from mxtrain.speech.frame_figure import SpokenFrames, draw_frames

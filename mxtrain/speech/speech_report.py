@@ -91,6 +91,6 @@ class SpeechReport(CollectingReport):
         ]
         worst = sorted(rates, key=lambda item: (-item[0], item[1], item[2]))[:MAX_SHOWN]
         rows: List[List[Any]] = [
-            [str(self._source.place(index)), rate, *self._transcripts.texts[index]] for rate, _, index in worst
+            [str(self._source.location(index)), rate, *self._transcripts.texts[index]] for rate, _, index in worst
         ]
         return Table("mistakes", ["sample", "character_error_rate", "said", "found"], rows)

@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, ClassVar, List, NamedTuple, Sequence
 
 import numpy as np
 
-from mxtrain.data.checking.problems import DataPlace, Findings
+from mxtrain.data.checking.problems import DataLocation, Findings
 from mxtrain.data.corpus.preparing import Advance, prepare
 from mxtrain.data.corpus.shards import ArrayForm, Shards, ShardWriter
 from mxtrain.data.corpus.threads import in_order
 from mxtrain.data.loading.loader import count_workers
 from mxtrain.data.loading.randomness import uniform_rows
 from mxtrain.errors import DataError
-from mxtrain.files.temporary import temporary_place
+from mxtrain.files.temporary import temporary_root
 from mxtrain.speech.audio import AudioDataset, Parts
 from mxtrain.speech.draws import SpeechDraw
 from mxtrain.speech.features import Features
@@ -100,7 +100,7 @@ class SpokenDigits(AudioDataset):
         """See `AudioDataset.utterances`."""
         train, val, test = (
             [
-                Utterance(request.voice, request.text, DataPlace(record=index))
+                Utterance(request.voice, request.text, DataLocation(record=index))
                 for index, request in enumerate(self._plan(part))
             ]
             for part in range(3)
@@ -114,7 +114,7 @@ class SpokenDigits(AudioDataset):
     def compute_features(self, name: str, utterances: Sequence[Utterance]) -> Shards:
         """See `AudioDataset.compute_features`; sounds are synthesised once, for all kinds of features."""
         planned = self._plan(next(part for part, voices in enumerate(VOICES) if utterances[0].path in voices))
-        spoken = [planned[utterance.place.record or 0] for utterance in utterances]
+        spoken = [planned[utterance.location.record or 0] for utterance in utterances]
         threads = count_workers(self.num_workers)
         sounds = synthesize(spoken, threads).ragged(SOUND)
         features = self.features
@@ -185,7 +185,7 @@ def synthesize(requests: Sequence[SynthesisRequest], num_threads: int) -> Shards
     cache_key: Json = [espeak_version(), [list(request) for request in requests]]
 
     def write(writer: ShardWriter, advance: Advance) -> JsonObject:
-        with tempfile.TemporaryDirectory(prefix="mxtrain-spoken-", dir=temporary_place()) as folder:
+        with tempfile.TemporaryDirectory(prefix="mxtrain-spoken-", dir=temporary_root()) as folder:
             numbers = range(writer.records, len(requests))
             for sound_S in in_order(partial(speak, program, requests, folder), numbers, num_threads):
                 writer.append(1, {SOUND: sound_S}, {SOUND: np.array([len(sound_S)])})

@@ -9,7 +9,7 @@ import pydantic
 from typing_extensions import Annotated
 
 from mxtrain.config.libraries import require_library
-from mxtrain.data.checking.problems import DataPlace, Findings
+from mxtrain.data.checking.problems import DataLocation, Findings
 from mxtrain.data.corpus.preparing import Advance, prepare
 from mxtrain.data.corpus.shards import ArrayForm, Shards, ShardWriter
 from mxtrain.data.loading.loader import count_workers
@@ -117,7 +117,7 @@ class SpokenNumbers(AlignedDataset):
             symbols = names.value[names.begin[index] : names.begin[index + 1]].tobytes().decode().split()
             end_N = ends.value[ends.begin[index] : ends.begin[index + 1]].astype(np.float64)
             durations = (np.diff(end_N, prepend=0.0) / rate).tolist()
-            utterance = Utterance("", text, DataPlace(record=index))
+            utterance = Utterance("", text, DataLocation(record=index))
             utterances.append(Aligned(utterance, symbols, durations, in_seconds=True))
         return utterances
 

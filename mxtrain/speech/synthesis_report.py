@@ -11,7 +11,7 @@ import numpy as np
 
 from mxtrain.errors import DataError
 from mxtrain.metric.host import Collected
-from mxtrain.speech.aligned_dataset import MOST_MEASURED
+from mxtrain.speech.aligned_dataset import MAX_MEASURED
 from mxtrain.speech.aligned_loader import DECIBELS
 from mxtrain.speech.signature import SymbolSignature
 from mxtrain.speech.symbol_means import SymbolMeans, cepstrum_matrix, distances
@@ -77,7 +77,7 @@ class SynthesisReport(CollectingReport):
             train: AlignedSource = self._dataset.open().train  # type: ignore[assignment]  # of symbols
         except DataError as error:
             return [f"no means of symbols, for the recordings of training cannot be read: {error}", "", ""]
-        means = SymbolMeans(train, len(self._signature.symbols), MOST_MEASURED)
+        means = SymbolMeans(train, len(self._signature.symbols), MAX_MEASURED)
         measured = self._source.take(sorted(self._errors.of_sample))
         return ["the mean of their symbol", *means.measure(measured, len(measured))]
 
@@ -95,7 +95,7 @@ class SynthesisReport(CollectingReport):
         by_error = sorted(self._errors.of_sample.items(), key=lambda item: (-item[1][0] / item[1][2], item[0]))
         rows: List[List[Any]] = [
             [
-                str(self._source.place(index)),
+                str(self._source.location(index)),
                 error / frames,
                 distortion / frames,
                 self._source.utterances[index].utterance.text,

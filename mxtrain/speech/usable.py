@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Callable, Dict, List, Optional, Protocol, Sequ
 
 import numpy as np
 
-from mxtrain.data.checking.problems import UNREADABLE_AUDIO, DataPlace, Findings, NoUsableSamples, Problem
+from mxtrain.data.checking.problems import UNREADABLE_AUDIO, DataLocation, Findings, NoUsableSamples, Problem
 from mxtrain.data.loading.splitting import refuse_empty
 from mxtrain.data.spec import Splits, samples_per_step
 from mxtrain.errors import DataError, reason_of
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 REMEDY = "Restore or remove it, or type dataset.skip_unreadable=true to train without such utterances."
-_LONGEST_S, _USUAL_ROWS, _TIMES_MEDIAN = 60.0, 32, 3.0
-"""An utterance is refused if it is longer than `_LONGEST_S`, at least `_TIMES_MEDIAN` times as long as the median, and
-its batch would have more sound than `_USUAL_ROWS` rows of `_LONGEST_S`."""
+_MAX_S, _USUAL_ROWS, _TIMES_MEDIAN = 60.0, 32, 3.0
+"""An utterance is refused if it is longer than `_MAX_S`, at least `_TIMES_MEDIAN` times as long as the median, and
+its batch would have more sound than `_USUAL_ROWS` rows of `_MAX_S`."""
 _ROUNDING_S = 0.05
 """Maximum difference between the times in manifests and in recordings, in seconds."""
 
@@ -46,7 +46,7 @@ class UsableUtterances(Protocol):
 
     def __len__(self) -> int: ...
 
-    def place(self, index: int) -> DataPlace:
+    def location(self, index: int) -> DataLocation:
         """Returns the source location of an utterance."""
 
     def take(self: Source, indices: Sequence[int]) -> Source:
@@ -92,8 +92,8 @@ def can_open(utterance: Utterance, findings: Findings) -> bool:
     except (OSError, ValueError) as error:
         problem = f"which cannot be read: {reason_of(error)}"
     if problem:
-        fact = f"{utterance.place} names '{utterance.path}', {problem}."
-        findings.refuse(Problem(UNREADABLE_AUDIO, utterance.place, fact, REMEDY))
+        fact = f"{utterance.location} names '{utterance.path}', {problem}."
+        findings.refuse(Problem(UNREADABLE_AUDIO, utterance.location, fact, REMEDY))
     return not problem
 
 
@@ -101,11 +101,11 @@ def is_complete(utterance: Utterance, problem: str, seconds: float, findings: Fi
     """Returns True if an utterance could be read and has the expected length."""
     if problem:
         kind, _, detail = problem.partition("\t")
-        findings.refuse(Problem(kind, utterance.place, f"{utterance.place}: '{utterance.path}' {detail}", REMEDY))
+        findings.refuse(Problem(kind, utterance.location, f"{utterance.location}: '{utterance.path}' {detail}", REMEDY))
         return False
     if seconds < utterance.stated_s - max(_ROUNDING_S, 0.01 * utterance.stated_s):
-        fact = f"{utterance.place}: '{utterance.path}' is cut: it has {seconds:.2f} s of {utterance.stated_s:.2f} s."
-        findings.refuse(Problem(CUT_AUDIO, utterance.place, fact, REMEDY))
+        fact = f"{utterance.location}: '{utterance.path}' is cut: it has {seconds:.2f} s of {utterance.stated_s:.2f} s."
+        findings.refuse(Problem(CUT_AUDIO, utterance.location, fact, REMEDY))
         return False
     return True
 
@@ -116,7 +116,7 @@ def frames_of(seconds: float, features: Features) -> int:
 
 
 def short_enough(
-    frame_N: np.ndarray, place: Callable[[int], DataPlace], features: Features, max_seconds: Optional[float]
+    frame_N: np.ndarray, location: Callable[[int], DataLocation], features: Features, max_seconds: Optional[float]
 ) -> List[int]:
     """Returns the indices of utterances of at most `max_seconds`.
 
@@ -130,7 +130,7 @@ def short_enough(
     if len(frame_N) and not len(kept):
         raise DataError(
             f"dataset.max_seconds={max_seconds:g} leaves no training samples: the shortest, of "
-            f"{place(int(frame_N.argmin()))}, has {frame_N.min() * step_s:.2f} s. Choose more."
+            f"{location(int(frame_N.argmin()))}, has {frame_N.min() * step_s:.2f} s. Choose more."
         )
     if len(kept) < len(frame_N):
         log.info(
@@ -144,7 +144,7 @@ def short_enough(
 
 
 def require_room(
-    frame_N: np.ndarray, place: Callable[[int], DataPlace], features: Features, batch_seconds: Optional[float]
+    frame_N: np.ndarray, location: Callable[[int], DataLocation], features: Features, batch_seconds: Optional[float]
 ) -> None:
     """Raises a `DataError` if the longest training utterance does not fit into a batch of `batch_seconds`."""
     if batch_seconds is None or not len(frame_N):
@@ -154,8 +154,8 @@ def require_room(
     if needed > frames_of(batch_seconds, features):
         needed_s = math.ceil(needed * features.step / features.sample_rate)
         raise DataError(
-            f"dataset.batch_seconds={batch_seconds:g} has no room for the longest utterance, of {place(index)}. Type "
-            f"dataset.batch_seconds={needed_s} or more, or a smaller dataset.max_seconds."
+            f"dataset.batch_seconds={batch_seconds:g} has no room for the longest utterance, of {location(index)}. "
+            f"Type dataset.batch_seconds={needed_s} or more, or a smaller dataset.max_seconds."
         )
 
 
@@ -169,7 +169,7 @@ def require_memory(
         source: utterances of the split.
         features: settings of the frames.
         rows: number of utterances of a batch.
-        max_seconds: utterances up to this length are accepted; None = up to `_LONGEST_S`.
+        max_seconds: utterances up to this length are accepted; None = up to `_MAX_S`.
 
     Raises:
         DataError: the longest utterance needs too much memory; the message says what to type.
@@ -181,21 +181,21 @@ def require_memory(
         float(frames) * features.step / features.sample_rate
         for frames in (source.frame_N[index], np.median(source.frame_N))
     )
-    allowed_s = _LONGEST_S if max_seconds is None else max_seconds
-    fits = longest_s * rows <= _LONGEST_S * _USUAL_ROWS
+    allowed_s = _MAX_S if max_seconds is None else max_seconds
+    fits = longest_s * rows <= _MAX_S * _USUAL_ROWS
     if longest_s <= allowed_s or longest_s < _TIMES_MEDIAN * median_s or fits:
         return
-    needed = max(int(_LONGEST_S * _USUAL_ROWS / longest_s), 1)
+    needed = max(int(_MAX_S * _USUAL_ROWS / longest_s), 1)
     fewer = (
-        f"dataset.max_seconds={_LONGEST_S:g} to train without such utterances, dataset.batch_seconds="
+        f"dataset.max_seconds={_MAX_S:g} to train without such utterances, dataset.batch_seconds="
         f"{math.ceil(longest_s) + 1} for batches by duration"
         if split == "train"
         else f"dataset.eval_batch_size={needed} for smaller batches"
     )
     raise DataError(
-        f"{source.place(index)} is of {longest_s:,.0f} s, the median of {split} is {median_s:,.1f} s, and with padding "
-        f"its batch has {rows} x {longest_s:,.0f} s. Cut the recording, or type {fewer}, or dataset.max_seconds="
-        f"{math.ceil(longest_s)} if memory is large enough."
+        f"{source.location(index)} is of {longest_s:,.0f} s, the median of {split} is {median_s:,.1f} s, and with "
+        f"padding its batch has {rows} x {longest_s:,.0f} s. Cut the recording, or type {fewer}, or "
+        f"dataset.max_seconds={math.ceil(longest_s)} if memory is large enough."
     )
 
 
@@ -223,9 +223,9 @@ def divide(
     val = dataset.division.own_validation(val)
     train_part, *held_out = (train.take(part.tolist()) for part in parts)
     val, test = (existing if existing is not None else split for existing, split in zip((val, test), held_out))
-    indices = short_enough(train_part.frame_N, train_part.place, dataset.features, dataset.max_seconds)
+    indices = short_enough(train_part.frame_N, train_part.location, dataset.features, dataset.max_seconds)
     train_kept = train_part.take(indices)
-    require_room(train_kept.frame_N, train_kept.place, dataset.features, dataset.batch_seconds)
+    require_room(train_kept.frame_N, train_kept.location, dataset.features, dataset.batch_seconds)
     # With batch_seconds the size of a batch is bounded by `require_room`.
     if dataset.batch_seconds is None:
         require_memory("train", train_kept, dataset.features, samples_per_step(dataset), dataset.max_seconds)

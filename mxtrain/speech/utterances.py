@@ -13,7 +13,7 @@ from mxtrain.data.checking.problems import (
     LISTED_TWICE,
     MISSING_COUNTERPART,
     UNREADABLE_ROW,
-    DataPlace,
+    DataLocation,
     Findings,
     Problem,
 )
@@ -46,7 +46,7 @@ class Utterance(NamedTuple):
     Attributes:
         path: path of the recording.
         text: transcript.
-        place: source location, for messages.
+        location: source location, for messages.
         begin_s: start of the part, in seconds.
         duration_s: length of the part, in seconds; None = to the end.
         stated_s: minimum length of the whole recording that the manifest states, in seconds; 0 = unknown.
@@ -54,7 +54,7 @@ class Utterance(NamedTuple):
 
     path: str
     text: str
-    place: DataPlace
+    location: DataLocation
     begin_s: float = 0.0
     duration_s: Optional[float] = None
     stated_s: float = 0.0
@@ -75,15 +75,15 @@ def read_manifest(path: str, findings: Findings) -> List[Utterance]:
     folder, clips = Path(path).parent, Path(path).parent / CLIPS
     utterances = []
     for line, row in rows:
-        place = DataPlace(path, line)
+        location = DataLocation(path, line)
         try:
-            utterance = utterance_of(row, folder, place)
+            utterance = utterance_of(row, folder, location)
             # Common Voice names recordings without their folder.
             is_clip = "sentence" in row and not os.path.exists(utterance.path)
             in_clips = str(clips / os.path.basename(utterance.path))
             utterances.append(utterance._replace(path=in_clips) if is_clip and os.path.exists(in_clips) else utterance)
         except ValueError as error:
-            findings.refuse(Problem(UNREADABLE_ROW, place, f"{place} {error}."))
+            findings.refuse(Problem(UNREADABLE_ROW, location, f"{location} {error}."))
     if not utterances and not findings.keeps_going:
         raise DataError(f"{path}: there are no utterances.")
     return utterances
@@ -92,24 +92,26 @@ def read_manifest(path: str, findings: Findings) -> List[Utterance]:
 def json_rows(path: str, text: str, findings: Findings) -> Iterator[Tuple[int, Dict[str, object]]]:
     """Yields (line number, object) of each line of JSON."""
     if text.lstrip()[:1] == "[":
-        place = DataPlace(path)
+        location = DataLocation(path)
         remedy = "Write one object a line: jq -c '.[]' FILE > NEW.jsonl."
-        findings.refuse(Problem(UNREADABLE_ROW, place, f"{path} is one JSON list, not a line for each row.", remedy))
+        findings.refuse(Problem(UNREADABLE_ROW, location, f"{path} is one JSON list, not a line for each row.", remedy))
         return
     for number, line in enumerate(split_lines(text), start=1):
         if not line.strip():
             continue
-        place = DataPlace(path, number)
+        location = DataLocation(path, number)
         try:
             row = parse_json(line, allow_nan=True)  # pandas writes NaN for empty cells
         except JsonTextError as error:
-            fact = f"{place} {error}."
-            findings.refuse(Problem(UNREADABLE_ROW, place, fact, "Each line is one object with its file and its text."))
+            fact = f"{location} {error}."
+            findings.refuse(
+                Problem(UNREADABLE_ROW, location, fact, "Each line is one object with its file and its text.")
+            )
             continue
         if not isinstance(row, dict):
-            fact = f"{place} is {kind_of(row)}, and no object with a file and a text."
+            fact = f"{location} is {kind_of(row)}, and no object with a file and a text."
             remedy = 'Each line is one object, e.g. {"audio_filepath": "1.wav", "text": "yes"}.'
-            findings.refuse(Problem(UNREADABLE_ROW, place, fact, remedy))
+            findings.refuse(Problem(UNREADABLE_ROW, location, fact, remedy))
             continue
         yield number, row
 
@@ -135,23 +137,23 @@ def _table_rows(path: str, text: str, findings: Findings) -> Iterator[Tuple[int,
     for line, cells in filled:
         extra = next((cell for cell in cells[len(names) :] if cell.strip()), None)
         if extra is not None:
-            place = DataPlace(path, line)
-            fact = f"{place} has {len(cells)} cells, and the header {len(names)} names: '{extra:.60}' is below none."
-            findings.refuse(Problem(UNREADABLE_ROW, place, fact, "Quote texts with separators in them."))
+            location = DataLocation(path, line)
+            fact = f"{location} has {len(cells)} cells, and the header {len(names)} names: '{extra:.60}' is below none."
+            findings.refuse(Problem(UNREADABLE_ROW, location, fact, "Quote texts with separators in them."))
             continue
         yield line, dict(zip(names, cells))
 
 
-def utterance_of(row: Dict[str, object], folder: Path, place: DataPlace) -> Utterance:
+def utterance_of(row: Dict[str, object], folder: Path, location: DataLocation) -> Utterance:
     """Converts a row of a manifest to an utterance.
 
     Args:
         row: key or column -> value.
         folder: folder that recordings are relative to.
-        place: source location of the row.
+        location: source location of the row.
 
     Raises:
-        ValueError: a value is missing or invalid; the message continues a sentence that begins with `place`.
+        ValueError: a value is missing or invalid; the message continues a sentence that begins with `location`.
     """
     audio = next((name for key in AUDIO_KEYS if isinstance(name := _file_of(row.get(key)), str)), None)
     text = next((row[key] for key in TEXT_KEYS if key in row), None)
@@ -169,8 +171,8 @@ def utterance_of(row: Dict[str, object], folder: Path, place: DataPlace) -> Utte
     path = os.path.join(folder, os.path.expanduser(as_posix(audio)))
     if begin is None:
         # Without an offset the duration describes the whole file, as NeMo writes it, and cuts nothing.
-        return Utterance(path, text, place, stated_s=duration or 0.0)
-    return Utterance(path, text, place, begin, duration)
+        return Utterance(path, text, location, stated_s=duration or 0.0)
+    return Utterance(path, text, location, begin, duration)
 
 
 def _file_of(value: object) -> object:
@@ -212,26 +214,26 @@ def read_librispeech(folder: str, findings: Findings) -> List[Utterance]:
     """
     utterances: List[Utterance] = []
     recordings = {_without_case(path): str(path) for path, _ in walk(folder, (".flac", ".wav"), findings=findings)}
-    place_of: Dict[str, DataPlace] = {}
+    location_of: Dict[str, DataLocation] = {}
     for path, _ in walk(folder, (".trans.txt",), findings=findings):
         for line, content in _lines(str(path), findings):
             name, text = _first_word(content)
-            place = DataPlace(str(path), line)
+            location = DataLocation(str(path), line)
             candidates = (str(path.parent / f"{name}{ending}") for ending in (".flac", ".wav"))
             key = next((candidate for candidate in candidates if candidate in recordings), "")
-            if key in place_of:
-                fact = f"{place} is about '{name}', as {place_of[key]} is."
-                findings.refuse(Problem(LISTED_TWICE, place, fact, "Remove one."))
+            if key in location_of:
+                fact = f"{location} is about '{name}', as {location_of[key]} is."
+                findings.refuse(Problem(LISTED_TWICE, location, fact, "Remove one."))
                 continue
             if not key:
-                fact = f"{place} is about '{name}', and there is no {name}.flac beside it."
-                findings.refuse(Problem(MISSING_COUNTERPART, place, fact, "Restore or remove it."))
+                fact = f"{location} is about '{name}', and there is no {name}.flac beside it."
+                findings.refuse(Problem(MISSING_COUNTERPART, location, fact, "Restore or remove it."))
                 continue
-            place_of[key] = place
-            utterances.append(Utterance(recordings[key], text, place))
-    for recording in sorted(path for key, path in recordings.items() if key not in place_of):
+            location_of[key] = location
+            utterances.append(Utterance(recordings[key], text, location))
+    for recording in sorted(path for key, path in recordings.items() if key not in location_of):
         fact = f"'{recording}' has no line in a .trans.txt beside it."
-        findings.remark(Problem(MISSING_COUNTERPART, DataPlace(recording), fact, "It is left out."))
+        findings.remark(Problem(MISSING_COUNTERPART, DataLocation(recording), fact, "It is left out."))
     if not utterances and not findings.keeps_going:
         raise DataError(f"'{folder}' holds no utterances: there are no speaker/chapter/*.trans.txt below it.")
     return utterances
@@ -254,14 +256,16 @@ def read_kaldi(folder: str, findings: Findings) -> List[Utterance]:
     recordings: Dict[str, str] = {}
     refused: Set[str] = set()  # names with a reported problem, which later files must not report again
     for line, name, rest in _keyed(folder, "wav.scp", findings):
-        place = DataPlace(os.path.join(folder, "wav.scp"), line)
+        location = DataLocation(os.path.join(folder, "wav.scp"), line)
         if rest.endswith("|") or rest.startswith("|"):
-            fact = f"{place} is a command ('{rest[:60]}'), and no file: commands in data are never run."
-            findings.refuse(Problem(PIPE, place, fact, "Convert these recordings to WAV or FLAC and name the files."))
+            fact = f"{location} is a command ('{rest[:60]}'), and no file: commands in data are never run."
+            findings.refuse(
+                Problem(PIPE, location, fact, "Convert these recordings to WAV or FLAC and name the files.")
+            )
             refused.add(name)
             continue
         if not rest:
-            findings.refuse(Problem(UNREADABLE_ROW, place, f"{place} names no file."))
+            findings.refuse(Problem(UNREADABLE_ROW, location, f"{location} names no file."))
             refused.add(name)
             continue
         # Kaldi resolves names against the current folder. Names relative to wav.scp work, too.
@@ -271,15 +275,17 @@ def read_kaldi(folder: str, findings: Findings) -> List[Utterance]:
         parts = _segments(folder, recordings, refused, findings)
     utterances = []
     for line, name, text in _keyed(folder, "text", findings):
-        place = DataPlace(os.path.join(folder, "text"), line)
+        location = DataLocation(os.path.join(folder, "text"), line)
         if name in refused:
             continue
         if name not in parts:
-            fact = f"{place} is about '{name}', of which no recording is known."
-            findings.refuse(Problem(MISSING_COUNTERPART, place, fact, "Add it to wav.scp (or segments), or remove it."))
+            fact = f"{location} is about '{name}', of which no recording is known."
+            findings.refuse(
+                Problem(MISSING_COUNTERPART, location, fact, "Add it to wav.scp (or segments), or remove it.")
+            )
             continue
         recording, begin_s, duration_s = parts[name]
-        utterances.append(Utterance(recording, text, place, begin_s, duration_s))
+        utterances.append(Utterance(recording, text, location, begin_s, duration_s))
     if not utterances and not findings.keeps_going:
         raise DataError(f"'{folder}' holds no utterances.")
     return utterances
@@ -289,23 +295,23 @@ def _segments(folder: str, recordings: Dict[str, str], refused: Set[str], findin
     """Reads `segments`: name of an utterance -> recording, start and length in seconds."""
     parts: Dict[str, Part] = {}
     for line, name, rest in _keyed(folder, "segments", findings):
-        place = DataPlace(os.path.join(folder, "segments"), line)
+        location = DataLocation(os.path.join(folder, "segments"), line)
         recording, *times = split_words(rest) or [""]
         begin, end = (list(map(parse_finite, times)) + [None, None])[:2]
         if begin is None or end is None or not (0 <= begin < end or (0 <= begin and end == -1)):
-            fact = f"{place} is no segment: NAME RECORDING BEGIN END, in seconds."
-            findings.refuse(Problem(UNREADABLE_ROW, place, fact))
+            fact = f"{location} is no segment: NAME RECORDING BEGIN END, in seconds."
+            findings.refuse(Problem(UNREADABLE_ROW, location, fact))
             refused.add(name)
         elif times[2:] not in ([], ["-1"]):
-            fact = f"{place} is of the channel {times[2]} of a recording, and channels are averaged."
+            fact = f"{location} is of the channel {times[2]} of a recording, and channels are averaged."
             remedy = "Write a recording for each channel, and segments without channels."
-            findings.refuse(Problem(UNREADABLE_ROW, place, fact, remedy))
+            findings.refuse(Problem(UNREADABLE_ROW, location, fact, remedy))
             refused.add(name)
         elif recording in refused:
             refused.add(name)
         elif recording not in recordings:
-            fact = f"{place} is of '{recording}', which wav.scp does not have."
-            findings.refuse(Problem(MISSING_COUNTERPART, place, fact, "Add it, or remove the segment."))
+            fact = f"{location} is of '{recording}', which wav.scp does not have."
+            findings.refuse(Problem(MISSING_COUNTERPART, location, fact, "Add it, or remove the segment."))
             refused.add(name)
         else:
             parts[name] = recordings[recording], begin, None if end == -1 else end - begin
@@ -319,9 +325,9 @@ def _keyed(folder: str, name: str, findings: Findings) -> Iterator[Tuple[int, st
     for line, content in _lines(path, findings):
         key, rest = _first_word(content)
         if key in seen:
-            place = DataPlace(path, line)
-            fact = f"{place} is about '{key}', as line {seen[key]} is."
-            findings.refuse(Problem(LISTED_TWICE, place, fact, "Remove one."))
+            location = DataLocation(path, line)
+            fact = f"{location} is about '{key}', as line {seen[key]} is."
+            findings.refuse(Problem(LISTED_TWICE, location, fact, "Remove one."))
             continue
         seen[key] = line
         yield line, key, rest

@@ -66,5 +66,5 @@ class BreastCancer(FeatureDataset):
     ) -> Tuple[Samples, Sequence[str]]:
         """Opens all rows of tables with the 30 numbers, by name; a source location is `file:row`."""
         layout = FeatureLayout(tuple(ReadColumn(name, "number", name) for name in NAMES), None, ("0", "1"))
-        stores, places = open_inputs(names, lambda path: open_store(path, layout), skip_unreadable, unreadable)
-        return FeatureRows(stores), places
+        stores, locations = open_inputs(names, lambda path: open_store(path, layout), skip_unreadable, unreadable)
+        return FeatureRows(stores), locations

@@ -33,13 +33,13 @@ def predict(folder: ExportedFolder, content: bytes, name: str) -> Iterator[Dict[
     """
     (column,) = folder.signature["signature"]["columns"]
     for line, text in lines_of(content, name):
-        place, cells = f"{name}:{line}", cells_of(text)
+        location, cells = f"{name}:{line}", cells_of(text)
         if not cells:
             continue
         try:
             row = parse_row(cells, with_target=False)
         except WrongLine as error:
-            raise ValueError(f"{place}: {error}") from error
+            raise ValueError(f"{location}: {error}") from error
         arrays = padded_rows([(row.ids, row.values)], column["length"], column["buckets"])
         inputs = {spec["name"]: array.astype(spec["dtype"]) for spec, array in zip(folder.signature["inputs"], arrays)}
-        yield {"file": place, **predicted_row(folder.signature, folder.run(inputs))}
+        yield {"file": location, **predicted_row(folder.signature, folder.run(inputs))}

@@ -17,7 +17,7 @@ from mxtrain.data.spec import BaseDataset, Samples, Splits
 from mxtrain.data.table.columns import ROWS
 from mxtrain.data.table.groups import read_groups
 from mxtrain.errors import CheckpointError, ConfigError, run_dir_setting
-from mxtrain.types import LARGEST_COUNT
+from mxtrain.types import MAX_COUNT
 from mxtrain.types.kinds import Gives, RowClass, TableFeatures
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from mxtrain.data.loading.loader import BatchLoader, LoaderOptions
     from mxtrain.model.spec import Model
 
-MOST_NAMED = 12
+MAX_NAMED = 12
 """Maximum number of columns that a message lists by name."""
 
 
@@ -78,7 +78,7 @@ class FeatureDataset(BaseDataset):
         groups = None
         fold = self.division.fold
         if fold is not None and fold.groups is not None:
-            groups = read_groups(fold.groups, [store.places(np.arange(len(store))) for store in train.stores])
+            groups = read_groups(fold.groups, [store.locations(np.arange(len(store))) for store in train.stores])
         # Numbers have no classes whose shares the parts should keep.
         label_N = np.zeros(len(train), np.int32) if self.target_is_number else train.read_labels()
         parts = self.division.divide(label_N, val is not None, test is not None, groups)
@@ -91,10 +91,10 @@ class FeatureDataset(BaseDataset):
 
     def infer_signature(self, splits: Splits, model: Model) -> Signature:
         columns = FeatureSplits.cast(splits).build_columns()
-        if sum(columns.field_sizes) > LARGEST_COUNT:
+        if sum(columns.field_sizes) > MAX_COUNT:
             raise ConfigError(
                 f"dataset: the fields have {sum(columns.field_sizes):,} ids together, and MXNet 1.9.1 counts to "
-                f"{LARGEST_COUNT:,}. Choose fewer dataset.buckets, or a larger dataset.min_count."
+                f"{MAX_COUNT:,}. Choose fewer dataset.buckets, or a larger dataset.min_count."
             )
         signature = FeatureSignature(columns.shapes, class_names=list(splits.class_names), columns=columns)
         if not self.target_is_number:
@@ -108,7 +108,7 @@ class FeatureDataset(BaseDataset):
             changed = [column.name for column in trained_columns.columns if column not in columns.columns] or names
             raise CheckpointError(
                 f"{source} was trained with other columns than there are now, or with other values in them: "
-                f"{', '.join(changed[:MOST_NAMED])}. Give it the data and the settings of dataset that it was trained "
+                f"{', '.join(changed[:MAX_NAMED])}. Give it the data and the settings of dataset that it was trained "
                 f"with, or choose another {run_dir_setting()}: means, deviations and vocabularies are measured anew."
             )
         if self.target_is_number:
@@ -134,9 +134,9 @@ class FeatureDataset(BaseDataset):
         names = splits.class_names
         count_K = np.bincount(label_N, minlength=len(names))
         warning = ", so there is nothing to tell apart" if count_K.max() == len(label_N) else ""
-        shown = [1] if len(names) == 2 else list(range(min(len(names), MOST_NAMED)))
+        shown = [1] if len(names) == 2 else list(range(min(len(names), MAX_NAMED)))
         shares = [f"{count_K[label] / len(label_N):.2%} {names[label]}" for label in shown]
-        more = ", ..." if len(names) > MOST_NAMED else ""
+        more = ", ..." if len(names) > MAX_NAMED else ""
         return f"of {len(label_N):,} training rows {', '.join(shares)}{more}{warning}"
 
     def build_loader(  # type: ignore[override]  # of its own samples
@@ -146,7 +146,7 @@ class FeatureDataset(BaseDataset):
 
 
 def _named(kind: str, names: List[str]) -> str:
-    return f"{len(names)} {kind}" + (f" ({', '.join(names)})" if len(names) <= MOST_NAMED else "")
+    return f"{len(names)} {kind}" + (f" ({', '.join(names)})" if len(names) <= MAX_NAMED else "")
 
 
 def store_of(name: str, numbers: Sequence[str], value_RN: np.ndarray, label_R: np.ndarray) -> FeatureStore:

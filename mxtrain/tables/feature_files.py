@@ -7,7 +7,7 @@ from typing import Callable, ClassVar, Collection, Dict, List, Mapping, Sequence
 
 import pydantic
 
-from mxtrain.data.checking.problems import STRICT, DataPlace, Findings, NoUsableSamples, attempt
+from mxtrain.data.checking.problems import STRICT, DataLocation, Findings, NoUsableSamples, call_or_report
 from mxtrain.data.features.feature_columns import Kind
 from mxtrain.data.features.feature_rows import FeatureRows
 from mxtrain.data.features.feature_statistics import ColumnSettings, build_columns
@@ -124,13 +124,13 @@ class FeatureFiles(FeatureDataset):
     ) -> Tuple[Samples, Sequence[str]]:
         """Opens all rows of the files; a source location is `file:line`, or `file:record` for Parquet."""
         columns = [(column.name, column.kind) for column in FeatureSignature.cast(signature).columns.columns]
-        stores, places = open_inputs(
+        stores, locations = open_inputs(
             names,
             lambda path: open_store(path, self.layout(path, columns, False)._replace(canonical=self._canonical)),
             skip_unreadable,
             unreadable,
         )
-        return FeatureRows(stores), places
+        return FeatureRows(stores), locations
 
 
 def files_of(train: Names, val: Names, test: Names, findings: Findings) -> Dict[str, List[str]]:
@@ -159,7 +159,7 @@ def open_all(
         DataError: a file cannot be read; `NoUsableSamples` if the findings already have the reason.
     """
     opened = {
-        name: [attempt(findings, DataPlace(path), partial(open_one, path)) for path in paths]
+        name: [call_or_report(findings, DataLocation(path), partial(open_one, path)) for path in paths]
         for name, paths in files.items()
     }
     stores = {name: [store for store in split_stores if store is not None] for name, split_stores in opened.items()}

@@ -12,8 +12,8 @@ import numpy as np
 
 from mxtrain.files.text_numbers import parse_finite, parse_integer, parse_number
 
-LARGEST_ID = int(np.iinfo(np.int32).max)
-LARGEST_VALUE = float(np.finfo(np.float32).max)
+MAX_ID = int(np.iinfo(np.int32).max)
+MAX_VALUE = float(np.finfo(np.float32).max)
 _PLAIN_PAIRS = re.compile(r"(?:(?:[^ :]*:)?[0-9+\-]+:[0-9+\-.eE]+(?: |$))*", re.ASCII)
 
 
@@ -72,10 +72,10 @@ def parse_row(cells: Sequence[str], with_target: bool) -> IndexedRow:
     except (ValueError, IndexError):
         invalid_cell = next((":".join(pair) for pair in pairs if not _is_pair(pair)), cells[has_target])
         raise WrongLine(f"'{invalid_cell:.100}' is no index:value, and no field:index:value.") from None
-    if ids and not 0 <= min(ids) <= max(ids) < LARGEST_ID:
-        invalid_id = next(id_ for id_ in ids if not 0 <= id_ < LARGEST_ID)
-        raise WrongLine(f"the index {invalid_id} is not from 0 to {LARGEST_ID - 1:,}.")
-    if not all(-LARGEST_VALUE <= value <= LARGEST_VALUE for value in values):  # is false for a NaN
+    if ids and not 0 <= min(ids) <= max(ids) < MAX_ID:
+        invalid_id = next(id_ for id_ in ids if not 0 <= id_ < MAX_ID)
+        raise WrongLine(f"the index {invalid_id} is not from 0 to {MAX_ID - 1:,}.")
+    if not all(-MAX_VALUE <= value <= MAX_VALUE for value in values):  # is false for a NaN
         raise WrongLine("a value is no finite number of 32 bits.")
     return IndexedRow(target, ids, values)
 

@@ -18,8 +18,8 @@ from mxtrain.data.checking.problems import (
     LABEL_RANGE,
     STRICT,
     UNREADABLE_ROW,
-    DataPlace,
-    DataPlaces,
+    DataLocation,
+    DataLocations,
     Findings,
     Problem,
 )
@@ -29,7 +29,7 @@ from mxtrain.data.corpus.shards import ArrayForm, Ragged, Shards, ShardWriter
 from mxtrain.data.features.feature_rows import FeatureRows
 from mxtrain.data.loading.text_stream import open_text
 from mxtrain.data.table.cells import number_of
-from mxtrain.data.table.target_classes import MOST_VALUES, UNKNOWN, choose_classes, count_once, named_choices
+from mxtrain.data.table.target_classes import MAX_VALUES, UNKNOWN, choose_classes, count_once, named_choices
 from mxtrain.errors import DataError
 from mxtrain.files.text_numbers import parse_finite
 from mxtrain.tables.indexed_lines import IndexedRow, WrongLine, cells_of, padded_rows, parse_row
@@ -44,7 +44,7 @@ _FORMS = {
     "place": ArrayForm("int64"),
 }
 _ROWS_AT_ONCE = 4096
-LONGEST_ROW = 10_000
+MAX_ROW = 10_000
 """Maximum number of features of a row, unless `max_features` is set."""
 
 
@@ -70,9 +70,9 @@ class IndexedStore:
     def __len__(self) -> int:
         return len(self.label_R)
 
-    def places(self, row_N: np.ndarray) -> DataPlaces:
+    def locations(self, row_N: np.ndarray) -> DataLocations:
         """Returns the source locations of rows."""
-        return DataPlaces([self.file], self.number_R[row_N])
+        return DataLocations([self.file], self.number_R[row_N])
 
 
 def open_indexed(
@@ -128,12 +128,12 @@ def read_indexed(
             cells = cells_of(text)
             if not cells:
                 continue
-            place = DataPlace(path, line)
+            location = DataLocation(path, line)
             try:
                 row = parse_row(cells, with_target)
             except WrongLine as wrong:
                 kind = LABEL_RANGE if wrong.is_target else UNREADABLE_ROW
-                findings.refuse(Problem(kind, place, f"{place}: {wrong}", "Correct or remove it."))
+                findings.refuse(Problem(kind, location, f"{location}: {wrong}", "Correct or remove it."))
                 continue
             if not classes:
                 yield line, math.nan if row.target is None else row.target, row
@@ -141,7 +141,7 @@ def read_indexed(
             label = UNKNOWN if row.target is None else label_of.get(row.target, UNKNOWN)
             if label == UNKNOWN and with_target:
                 fact = f"the target is '{cells[0]:.100}'; allowed are {named_choices(map(number_text, label_of))}."
-                findings.refuse(Problem(LABEL_RANGE, place, f"{place}: {fact}", remedy))
+                findings.refuse(Problem(LABEL_RANGE, location, f"{location}: {fact}", remedy))
                 continue
             yield line, label, row
 
@@ -169,7 +169,7 @@ def find_indexed_classes(path: str) -> List[str]:
                 target = parse_finite(cells[0]) if cells else None
                 if target is not None:
                     counts[number_text(target)] += 1
-                if len(counts) > MOST_VALUES:
+                if len(counts) > MAX_VALUES:
                     break
         return counts
 
@@ -211,10 +211,10 @@ class IndexedRows(FeatureRows):
 class IndexedChecks(SourceChecks):
     """Checks for duplicates and counts of classes. All other problems are found while the file is read."""
 
-    def place(self, index: int) -> DataPlace:
+    def location(self, index: int) -> DataLocation:
         """See `Checks`."""
         ((store, _, row),) = self._source.by_store(np.array([index]))
-        return store.places(row)[0]
+        return store.locations(row)[0]
 
     def check(self, index: int) -> Checked:
         """See `Checks`."""
@@ -258,7 +258,7 @@ def measure_indexed(rows: FeatureRows, max_features: Optional[int], max_index: i
         max_index: largest allowed id; the network has a vector for each id up to the largest.
 
     Raises:
-        DataError: an id is larger than `max_index`, or a row is longer than `LONGEST_ROW` and `max_features` is None.
+        DataError: an id is larger than `max_index`, or a row is longer than `MAX_ROW` and `max_features` is None.
     """
     largest, longest = 0, 1
     for begin in range(0, len(rows), _ROWS_AT_ONCE):
@@ -268,16 +268,16 @@ def measure_indexed(rows: FeatureRows, max_features: Optional[int], max_index: i
         largest_B = np.array([int(ids[:max_features].max()) if len(ids) else 0 for ids, _ in pairs])
         largest = max(largest, int(largest_B.max(initial=0)))
         if largest > max_index:
-            place = IndexedChecks(rows).place(begin + int(largest_B.argmax()))
+            location = IndexedChecks(rows).location(begin + int(largest_B.argmax()))
             raise DataError(
-                f"{place} has the index {largest:,}. The network has a vector for each index up to the largest, and "
+                f"{location} has the index {largest:,}. The network has a vector for each index up to the largest, and "
                 f"{max_index:,} is allowed: number the features anew without gaps, or type dataset.max_index={largest} "
                 "if there is memory for so many."
             )
-        if max_features is None and longest > LONGEST_ROW:
-            place = IndexedChecks(rows).place(begin + int(length_B.argmax()))
+        if max_features is None and longest > MAX_ROW:
+            location = IndexedChecks(rows).location(begin + int(length_B.argmax()))
             raise DataError(
-                f"{place} has {longest:,} features, and all rows of a batch take as much memory as the longest one. "
+                f"{location} has {longest:,} features, and all rows of a batch take as much memory as the longest one. "
                 f"Type dataset.max_features={longest} to read all of them, or fewer to read the first ones of each row."
             )
     return largest + 1, min(longest, max_features or longest)

@@ -113,10 +113,10 @@ class Libsvm(FeatureDataset):
         self, names: Sequence[str], signature: Signature, skip_unreadable: bool, unreadable: Dict[int, str]
     ) -> Tuple[Samples, Sequence[str]]:
         """Opens all rows of the files, with or without targets; a source location is `file:line`."""
-        stores, places = open_inputs(
+        stores, locations = open_inputs(
             names, lambda path: open_indexed(path, False, signature.class_names), skip_unreadable, unreadable
         )
-        return IndexedRows(stores), places  # type: ignore[arg-type]  # rows of their own
+        return IndexedRows(stores), locations  # type: ignore[arg-type]  # rows of their own
 
     def restored(self, signature: Signature, overrides: Collection[str], source: str) -> Tuple[BaseDataset, Signature]:
         if self.target_is_number:

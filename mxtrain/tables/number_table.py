@@ -16,12 +16,12 @@ import numpy as np
 from mxtrain.data.checking.problems import (
     NOT_A_NUMBER,
     STRICT,
-    DataPlace,
-    DataPlaces,
+    DataLocation,
+    DataLocations,
     Findings,
     NoUsableSamples,
     Problem,
-    attempt,
+    call_or_report,
 )
 from mxtrain.data.exported_data import DatasetExport
 from mxtrain.data.loading.dataset_files import refuse_shared
@@ -34,7 +34,7 @@ from mxtrain.data.predict_inputs import rows_from
 from mxtrain.data.signature import Signature
 from mxtrain.data.spec import BaseDataset, Samples, Splits
 from mxtrain.data.table.cells import (
-    LARGEST_NUMBER,
+    MAX_NUMBER,
     MISSING_CELLS,
     CellTexts,
     Decimal,
@@ -105,7 +105,7 @@ class NumberTable(BaseDataset):
             refuse_shared({name: [Path(path)] for name, path in files.items()}, findings)
             names = self._feature_names(self.train)
             tables = {
-                name: attempt(findings, DataPlace(path), partial(self._read, path, names, findings))
+                name: call_or_report(findings, DataLocation(path), partial(self._read, path, names, findings))
                 for name, path in files.items()
             }
             if None in tables.values():
@@ -128,9 +128,9 @@ class NumberTable(BaseDataset):
     def _groups(self, rows: Rows) -> Optional[np.ndarray]:
         if self.division.fold is None or self.division.fold.groups is None:
             return None
-        if rows.places is None:
+        if rows.locations is None:
             raise DataError(f"{SETTING}={self.division.fold.groups}: these rows come from no file with such a column.")
-        return read_groups(self.division.fold.groups, [rows.places])
+        return read_groups(self.division.fold.groups, [rows.locations])
 
     def _feature_names(self, path: str) -> List[str]:
         if self.features is not None:
@@ -169,15 +169,20 @@ class NumberTable(BaseDataset):
             refuse_unknown_columns(path, columns, names_of_columns(path), "dataset.features")
         null = self.missing[0] if self.missing else None
         decimal_in: Dict[Union[str, int], str] = dict.fromkeys(columns, self.decimal)
-        rows, places = read_columns(path, columns, header=True, findings=findings, null=null, decimal_in=decimal_in)
-        assert places is not None
-        number_RC, places = self._parse(path, columns, rows, places, findings)
+        rows, locations = read_columns(path, columns, header=True, findings=findings, null=null, decimal_in=decimal_in)
+        assert locations is not None
+        number_RC, locations = self._parse(path, columns, rows, locations, findings)
         target_N = number_RC[:, -1] if with_target else None
-        return Rows(number_RC[:, : len(names)], target_N, places, has_row_ids(path, columns))
+        return Rows(number_RC[:, : len(names)], target_N, locations, has_row_ids(path, columns))
 
     def _parse(
-        self, path: str, columns: Sequence[str], rows: Sequence[Row], places: DataPlaces, findings: Findings = STRICT
-    ) -> Tuple[np.ndarray, DataPlaces]:
+        self,
+        path: str,
+        columns: Sequence[str],
+        rows: Sequence[Row],
+        locations: DataLocations,
+        findings: Findings = STRICT,
+    ) -> Tuple[np.ndarray, DataLocations]:
         """Returns the numbers of rows (R, C) and their source locations, without unusable rows. The target is a column
         like others; `path` is empty for rows that come from no file."""
         number_RC = np.empty((len(rows), len(columns)))
@@ -187,24 +192,24 @@ class NumberTable(BaseDataset):
             texts = [row[number].strip() for row in rows]
             parsed = read_numbers(texts, self.missing, self.decimal)
             number_RC[:, number] = parsed.value_R
-            wrong_R = ~(np.abs(parsed.value_R) <= LARGEST_NUMBER)  # not `>`: NaN must count as wrong
+            wrong_R = ~(np.abs(parsed.value_R) <= MAX_NUMBER)  # not `>`: NaN must count as wrong
             if name != self.target:
                 wrong_R &= ~parsed.is_missing_R
             for row in np.flatnonzero(wrong_R).tolist():
                 is_empty = bool(parsed.is_missing_R[row])
                 cell = f"'{texts[row]}', a missing number" if is_empty else why_no_number(texts[row], self.decimal)
-                fact = f"{places[row]}: '{name}' is {cell}."
+                fact = f"{locations[row]}: '{name}' is {cell}."
                 remedy = "Give the number." if is_empty else "Correct the cell."
-                problems.append((row, Problem(NOT_A_NUMBER, places[row], fact, remedy)))
+                problems.append((row, Problem(NOT_A_NUMBER, locations[row], fact, remedy)))
             written = WrittenColumn(name, self.missing, self.decimal)
             for row, reason in written.add(texts, parsed):
                 remedy = "Write all cells of the column in one way."
-                problems.append((row, Problem(NOT_A_NUMBER, places[row], f"{places[row]}: {reason}", remedy)))
+                problems.append((row, Problem(NOT_A_NUMBER, locations[row], f"{locations[row]}: {reason}", remedy)))
             for sentence in written.sentences:
                 log.info("%s: %s", path, sentence)
             is_valid_R &= ~wrong_R
         findings.refuse(*(problem for _, problem in sorted(problems, key=lambda pair: pair[0])))
-        return number_RC[is_valid_R], places.take(np.flatnonzero(is_valid_R))
+        return number_RC[is_valid_R], locations.take(np.flatnonzero(is_valid_R))
 
     def infer_signature(self, splits: Splits, model: Model) -> Signature:
         assert isinstance(splits.train, Rows)
@@ -236,13 +241,13 @@ class NumberTable(BaseDataset):
         self, names: Sequence[str], signature: Signature, skip_unreadable: bool, unreadable: Dict[int, str]
     ) -> Tuple[Samples, Sequence[str]]:
         """Opens all rows of the files; a source location is `file:line`, or `file:record` for Parquet."""
-        parts, places = [], []
+        parts, locations = [], []
         read = partial(self._read, names=signature.class_names, with_target=False)
         for name, rows in read_each(names, read, skip_unreadable, unreadable):
             parts.append(rows.value_NF)
-            assert rows.places is not None
-            places += [f"{name}:{number}" for number in rows.places.number_N.tolist()]
-        return Rows(np.concatenate(parts) if parts else np.zeros((0, len(signature.class_names)))), places
+            assert rows.locations is not None
+            locations += [f"{name}:{number}" for number in rows.locations.number_N.tolist()]
+        return Rows(np.concatenate(parts) if parts else np.zeros((0, len(signature.class_names)))), locations
 
     def samples_from(self, value: Any, signature: Signature) -> Samples:
         """Returns rows to predict for, in memory: dicts from column to value, or a data frame of pandas. None and NaN
@@ -250,8 +255,8 @@ class NumberTable(BaseDataset):
         names = signature.class_names
         null = self.missing[0] if self.missing else None
         numbered = given_rows(rows_from(value, ROWS), names, null, dict.fromkeys(names, self.decimal))
-        places = DataPlaces([""], [number for number, _ in numbered], None, True)
-        return Rows(self._parse("", names, [row for _, row in numbered], places)[0])
+        locations = DataLocations([""], [number for number, _ in numbered], None, True)
+        return Rows(self._parse("", names, [row for _, row in numbered], locations)[0])
 
     def exported(self, signature: Signature) -> DatasetExport:
         """See `BaseDataset.exported`: how cells are read."""

@@ -68,14 +68,14 @@ class RowReader:
         # A new one for each body, because it counts the values that training has not seen.
         encoder = exported_rows.RowEncoder(self._signature)
         try:
-            for place, cells in self._rows(body, media_type, encoder.names):
+            for location, cells in self._rows(body, media_type, encoder.names):
                 if len(rows) == limits.max_rows:
                     raise RequestError(
                         413,
                         f"the body has too many rows: at most {limits.max_rows} are taken at once. "
                         "Send several requests.",
                     )
-                rows.append(encoder.inputs_of(cells, place))
+                rows.append(encoder.inputs_of(cells, location))
         except ValueError as error:
             raise RequestError(400, f"{str(error)[:1000]}.") from error
         if not rows:
@@ -92,8 +92,8 @@ class RowReader:
         rows = value.get(ROWS)
         if not isinstance(rows, list):
             return [(BODY, exported_rows.cells_of(value, names, BODY))]
-        places = (f"{ROWS}[{number}]" for number in range(len(rows)))
-        return ((place, exported_rows.cells_of(row, names, place)) for place, row in zip(places, rows))
+        locations = (f"{ROWS}[{number}]" for number in range(len(rows)))
+        return ((location, exported_rows.cells_of(row, names, location)) for location, row in zip(locations, rows))
 
     def describe(
         self, inputs: Mapping[str, np.ndarray], outputs: Mapping[str, np.ndarray], about: Any

@@ -94,19 +94,19 @@ class TabularClassification(Task):
     ) -> List[Artifact]:
         import numpy as np
 
-        places = [str(source.checks().place(index)) for index in range(len(source))]
+        locations = [str(source.checks().location(index)) for index in range(len(source))]
         names = signature.class_names
         true_names = [names[int(target)] for target in np.asarray(targets[0])]
         if len(names) == 2:
             rows = [
-                [place, name, f"{probability_of(score):.3f}"]
-                for place, name, score in zip(places, true_names, predictions)
+                [location, name, f"{probability_of(score):.3f}"]
+                for location, name, score in zip(locations, true_names, predictions)
             ]
             return [Table("samples", ["row", "class", f"probability of {names[-1]}"], rows)]
         shares = [probabilities_of(scores) for scores in predictions]
         rows = [
-            [place, name, names[int(share_K.argmax())], f"{share_K.max():.3f}"]
-            for place, name, share_K in zip(places, true_names, shares)
+            [location, name, names[int(share_K.argmax())], f"{share_K.max():.3f}"]
+            for location, name, share_K in zip(locations, true_names, shares)
         ]
         return [Table("samples", ["row", "class", "predicted", "probability"], rows)]
 

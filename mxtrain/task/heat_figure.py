@@ -26,7 +26,7 @@ from mxtrain.task.sample_figure import (
     font_for,
     images_of,
 )
-from mxtrain.task.sample_results import location
+from mxtrain.task.sample_results import location_text
 from mxtrain.types import Artifact, Figure, Table
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def show_explained(source: Samples, attributions: Sequence[Attribution], title: 
     """
     images = images_of(source)  # type: ignore[arg-type]  # of images, as `Task.check_explained` says
     checks = checks_of(source)
-    files = [location(checks.place(row), "sample", item.index) for row, item in enumerate(attributions)]
+    files = [location_text(checks.location(row), "sample", item.index) for row, item in enumerate(attributions)]
     return [heat_table(attributions, files), Figure("explain", lambda most: draw_heat(images, attributions, title))]
 
 

@@ -88,15 +88,15 @@ class KneserNey:
             has_context_N = number_N != UNKNOWN
             context_N = np.where(has_context_N, number_N, 0)
             key_N = context_N * self._vocab_size + token_N
-            place_N = np.minimum(np.searchsorted(order.key_U, key_N), len(order.key_U) - 1)
-            is_counted_N = has_context_N & (order.key_U[place_N] == key_N)
-            count_N = np.where(is_counted_N, order.count_U[place_N], 0)
+            position_N = np.minimum(np.searchsorted(order.key_U, key_N), len(order.key_U) - 1)
+            is_counted_N = has_context_N & (order.key_U[position_N] == key_N)
+            count_N = np.where(is_counted_N, order.count_U[position_N], 0)
             sum_N = np.where(has_context_N, order.sum_C[context_N], 0)
             backoff_N = order.discount * order.different_C[context_N]
             interpolated_N = (np.maximum(count_N - order.discount, 0) + backoff_N * result_N) / np.maximum(sum_N, 1)
             # After a context that training has not seen, the probability of the lower order stays.
             result_N = np.where(sum_N > 0, interpolated_N, result_N)
-            ngram_N = np.where(is_counted_N, place_N, UNKNOWN)
+            ngram_N = np.where(is_counted_N, position_N, UNKNOWN)
             number_N = np.concatenate([[UNKNOWN], ngram_N[:-1]])
         return np.log(result_N[1:])
 

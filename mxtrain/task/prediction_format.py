@@ -80,12 +80,12 @@ class PredictionFormat:
         """Describes the total length of the lists of all rows; see `list_field`."""
         return f"{count:,} {self.list_field[1]}"
 
-    def sample_ids(self, form: str, places: Sequence[str], dataset: BaseDataset) -> Mapping[str, Json]:
+    def sample_ids(self, form: str, locations: Sequence[str], dataset: BaseDataset) -> Mapping[str, Json]:
         """Returns the ids of samples in a prediction format, by place; empty if formats do not need ids.
 
         Args:
             form: "jsonl", "csv" or one of `formats`.
-            places: places of the samples, e.g. their files.
+            locations: places of the samples, e.g. their files.
             dataset: dataset of the run.
 
         Raises:

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from mxnet.ndarray import NDArray
 
     from mxtrain.config.description import Description
-    from mxtrain.data.checking.problems import DataPlace
+    from mxtrain.data.checking.problems import DataLocation
     from mxtrain.data.signature import Signature
     from mxtrain.data.spec import Samples
     from mxtrain.engine.predictions import Decode, Predictions
@@ -106,8 +106,8 @@ class ResultReader:
         for row, index in enumerate(batch.index_B.tolist()):
             meta = None if batch.meta is None else batch.meta[row]
             record = self.description.task.record_of(index, meta)
-            place = None if record is None or len(checks) != len(self.source) else checks.place(record)
-            cells: Cells = {FILE: location(place, self.split, index), SAMPLE: index}
+            location = None if record is None or len(checks) != len(self.source) else checks.location(record)
+            cells: Cells = {FILE: location_text(location, self.split, index), SAMPLE: index}
             if values is not None:
                 sample = EvaluatedSample(index, values[row], [target[row] for target in targets], meta)
                 cells.update(self.description.task.result(self.signature, self.source, sample))
@@ -128,13 +128,13 @@ class ResultReader:
                 yield name, metric.compute(collected)
 
 
-def location(place: Optional[DataPlace], split: str, index: int) -> str:
+def location_text(location: Optional[DataLocation], split: str, index: int) -> str:
     """Returns the source location of a sample, as `predict` names it: the file, or `file:line`; `split:index` for a
     sample that comes from no file."""
-    if place is None or not place.file:
+    if location is None or not location.file:
         return f"{split}:{index}"
-    number = place.line if place.line is not None else place.record
-    return place.file if number is None else f"{place.file}:{number}"
+    number = location.line if location.line is not None else location.record
+    return location.file if number is None else f"{location.file}:{number}"
 
 
 class SampleResults:

@@ -23,7 +23,7 @@ import pydantic
 from typing_extensions import Annotated
 
 from mxtrain.data.checking.data_checks import DataChecks
-from mxtrain.data.checking.problems import STRICT, UNKNOWN_CLASS, DataPlace, Findings, Problem, attempt
+from mxtrain.data.checking.problems import STRICT, UNKNOWN_CLASS, DataLocation, Findings, Problem, call_or_report
 from mxtrain.data.exported_data import DatasetExport
 from mxtrain.data.loading.dataset_files import read_text
 from mxtrain.data.loading.input_files import read_each
@@ -53,7 +53,7 @@ from mxtrain.text.tokenizing.kinds import (
     read_tokenizer,
     require_kind,
 )
-from mxtrain.text.tokenizing.library import LEAST_BPE
+from mxtrain.text.tokenizing.library import MIN_BPE
 from mxtrain.types import BatchSize, OpenFraction, PathText, Positive
 from mxtrain.types.kinds import ClassIndex, Gives
 
@@ -74,8 +74,8 @@ def _check_vocabularies(dataset: TextDataset, checks: Mapping[str, Checks], find
     for settings in dataset.vocabularies:
         if settings.vocab is None:
             return checks
-        place, read = DataPlace(settings.vocab), partial(read_tokenizer, settings, settings.vocab)
-        tokenizer = attempt(findings, place, read)
+        location, read = DataLocation(settings.vocab), partial(read_tokenizer, settings, settings.vocab)
+        tokenizer = call_or_report(findings, location, read)
         if tokenizer is None:
             return checks
         tokenizers.append((tokenizer, settings.vocab))
@@ -129,9 +129,9 @@ class TextDataset(BaseDataset):
             )
         if self.vocab and self.tokenizer == "characters":
             raise ValueError("tokenizer=characters takes its characters from the training texts: type vocab=null")
-        if self.tokenizer == "bpe" and not self.vocab and self.vocab_size < LEAST_BPE:
+        if self.tokenizer == "bpe" and not self.vocab and self.vocab_size < MIN_BPE:
             raise ValueError(
-                f"vocab_size={self.vocab_size} with tokenizer=bpe: 256 bytes and the special tokens need {LEAST_BPE}"
+                f"vocab_size={self.vocab_size} with tokenizer=bpe: 256 bytes and the special tokens need {MIN_BPE}"
             )
         return self
 
@@ -210,12 +210,12 @@ class TextDataset(BaseDataset):
     ) -> Tuple[Samples, Sequence[str]]:
         """Opens all texts of the files; a source location is `file:line`."""
         self.text_columns()  # raises for a run without classes, even if a file is missing
-        pairs, places = [], []
+        pairs, locations = [], []
         for name, rows in read_each(names, self.read_unlabelled, skip_unreadable, unreadable):
             for line, pair in rows:
                 pairs.append(pair)
-                places.append(f"{name}:{line}")
-        return LabelledTexts(pairs), places
+                locations.append(f"{name}:{line}")
+        return LabelledTexts(pairs), locations
 
     def samples_from(self, value: Any, signature: Signature) -> Samples:
         """Returns texts to predict for, in memory: strings of one line; or rows of a table with named columns, dicts
@@ -329,9 +329,9 @@ class TextDataset(BaseDataset):
     def _groups(self, train: TextTable, row_N: np.ndarray) -> Optional[np.ndarray]:
         if self.division.fold is None or self.division.fold.groups is None:
             return None
-        if train.places is None:
+        if train.locations is None:
             raise DataError(f"{SETTING}={self.division.fold.groups}: these texts come from no file with such a column.")
-        return read_groups(self.division.fold.groups, [train.places.take(row_N)], self.table_form)
+        return read_groups(self.division.fold.groups, [train.locations.take(row_N)], self.table_form)
 
 
 def _pair(row: Sequence[str]) -> Pair:
@@ -364,14 +364,14 @@ def open_lines(
     names: Sequence[str], skip_unreadable: bool, unreadable: Dict[int, str], keep_empty: bool = False
 ) -> Tuple[List[str], List[str]]:
     """Returns the lines of text files, and their source locations, `file:line`; see `BaseDataset.open_inputs`."""
-    texts, places = [], []
+    texts, locations = [], []
     for name, content in read_each(names, read_text, skip_unreadable, unreadable):
         lines = content.split("\n")
         lines = lines[:-1] if not lines[-1] else lines
-        numbered = [(line, place) for place, line in enumerate(lines, start=1) if keep_empty or line.strip()]
+        numbered = [(line, number) for number, line in enumerate(lines, start=1) if keep_empty or line.strip()]
         texts += [line.rstrip("\r") for line, _ in numbered]
-        places += [f"{name}:{place}" for _, place in numbered]
-    return texts, places
+        locations += [f"{name}:{number}" for _, number in numbered]
+    return texts, locations
 
 
 def _warn_of_classes(name: str, table: TextTable) -> None:
@@ -408,9 +408,11 @@ def _labels(table: TextTable, names: Sequence[str], name: str, findings: Finding
     class_list = ", ".join(names[:SHOWN_CLASSES]) + (", ..." if len(names) > SHOWN_CLASSES else "")
     for index in np.flatnonzero(label_N < 0).tolist():
         label = table.names[table.name_N[index]]
-        place = DataPlace(name, record=index) if table.places is None else table.places[index]
+        location = DataLocation(name, record=index) if table.locations is None else table.locations[index]
         remedy = f"{did_you_mean(label, names)} Classes: {class_list}.".lstrip()
         sentence = f"{name}: a row has the label '{label}'. {remedy}"
-        findings.refuse(Problem(UNKNOWN_CLASS, place, f"{place} has the label '{label}'.", remedy), sentence=sentence)
+        findings.refuse(
+            Problem(UNKNOWN_CLASS, location, f"{location} has the label '{label}'.", remedy), sentence=sentence
+        )
     known_rows = np.flatnonzero(label_N >= 0)
     return known_rows, label_N[known_rows]

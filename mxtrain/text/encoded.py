@@ -90,7 +90,7 @@ class EncodedPairs:
 
     def padded(self, index_B: np.ndarray, length: int) -> Tuple[np.ndarray, np.ndarray, np.ndarray]:
         """See `EncodedSamples`."""
-        place_T = np.arange(length)
+        position_T = np.arange(length)
         token_BT = np.full((len(index_B), length), self._pad, np.int32)
         type_BT = np.zeros_like(token_BT)
         row_B = index_B if self._row_N is None else self._row_N[index_B]
@@ -100,14 +100,14 @@ class EncodedPairs:
             begin_B1 = begin_B1 + 1
         for number, (rows, count_N) in enumerate(zip(self._texts, self._counts)):
             end_B1 = begin_B1 + count_N[index_B][:, None]
-            inside_BT = (place_T >= begin_B1) & (place_T < end_B1)
-            where_BT = np.where(inside_BT, rows.begin[row_B][:, None] + place_T - begin_B1, 0)
+            inside_BT = (position_T >= begin_B1) & (position_T < end_B1)
+            where_BT = np.where(inside_BT, rows.begin[row_B][:, None] + position_T - begin_B1, 0)
             if len(rows.value):
                 token_BT = np.where(inside_BT, rows.value[where_BT], token_BT).astype(np.int32)
             if self._last is not None:
-                token_BT[place_T == end_B1] = self._last
+                token_BT[position_T == end_B1] = self._last
                 end_B1 = end_B1 + 1
-            type_BT[(place_T >= begin_B1) & (place_T < end_B1)] = number
+            type_BT[(position_T >= begin_B1) & (position_T < end_B1)] = number
             begin_B1 = end_B1
         return token_BT, type_BT, self.length_N[index_B]
 
@@ -175,10 +175,10 @@ class EncodedPieces:
         """See `EncodedSamples`."""
         begin = int(self._first is not None)
         length_B = self.length_N[index_B]
-        place_T = np.arange(length)
+        position_T = np.arange(length)
         end_B1 = (length_B - (self._last is not None))[:, None]
-        inside_BT = (place_T >= begin) & (place_T < end_B1)
-        where = (self._begin_N[index_B][:, None] + place_T - begin)[inside_BT]
+        inside_BT = (position_T >= begin) & (position_T < end_B1)
+        where = (self._begin_N[index_B][:, None] + position_T - begin)[inside_BT]
         paragraph = np.searchsorted(self._begin_P1, where, side="right") - 1
         row = paragraph if self._row_P is None else self._row_P[paragraph]
         where += self._tokens.begin[row] - self._begin_P1[paragraph]
@@ -187,5 +187,5 @@ class EncodedPieces:
         if self._first is not None:
             token_BT[:, 0] = self._first
         if self._last is not None:
-            token_BT[place_T == end_B1] = self._last
+            token_BT[position_T == end_B1] = self._last
         return token_BT, np.zeros_like(token_BT), length_B

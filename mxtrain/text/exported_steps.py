@@ -40,16 +40,16 @@ def language_parts(network: Stepwise, token_BT: np.ndarray) -> Dict[str, Exporte
     for rows in (1, NUM_ROWS):
         sample_BT = token_BT[:rows]
         moving = network.initial_state(len(sample_BT), mx.cpu())
-        for place in range(min(NUM_STEPS, sample_BT.shape[1])):
+        for position in range(min(NUM_STEPS, sample_BT.shape[1])):
             with autograd.pause(train_mode=False):
-                score, after = network.step(nd.array(sample_BT[:, place], dtype="int32"), place, moving)
-            steps.append(_case(sample_BT[:, place], place, [], moving, score, after))
+                score, after = network.step(nd.array(sample_BT[:, position], dtype="int32"), position, moving)
+            steps.append(_case(sample_BT[:, position], position, [], moving, score, after))
             moving = after
     return {"step": step_part(network, steps, NUM_STEPS)}
 
 
 def translation_parts(
-    network: StepDecoder, source_BS: np.ndarray, length_B: np.ndarray, bos: int, num_places: int
+    network: StepDecoder, source_BS: np.ndarray, length_B: np.ndarray, bos: int, num_positions: int
 ) -> Dict[str, ExportedPart]:
     """Returns the encoder and the step of a translation network; empty if they cannot be traced.
 
@@ -58,7 +58,7 @@ def translation_parts(
         source_BS: tokens of real sources.
         length_B: lengths of the sources.
         bos: first input token of the decoder.
-        num_places: maximum number of input tokens of the decoder.
+        num_positions: maximum number of input tokens of the decoder.
     """
     if not isinstance(network, StepNetwork):
         return {}
@@ -73,21 +73,21 @@ def translation_parts(
             fixed, moving = network.initial_state(*arrays)
         starts.append((names, _named("fixed", fixed)))
         token_B = np.full(len(inputs[0]), bos, np.int32)
-        for place in range(min(NUM_STEPS, num_places)):
+        for position in range(min(NUM_STEPS, num_positions)):
             with autograd.pause(train_mode=False):
-                score, after = network.step(nd.array(token_B, dtype="int32"), place, fixed, moving)
-            steps.append(_case(token_B, place, fixed, moving, score, after))
+                score, after = network.step(nd.array(token_B, dtype="int32"), position, fixed, moving)
+            steps.append(_case(token_B, position, fixed, moving, score, after))
             token_B, moving = score.asnumpy().argmax(axis=1).astype(np.int32), after
     types = {"source": (("batch", "length"), source_BS.dtype.name), "lengths": (("batch",), length_B.dtype.name)}
     variables = [mx.sym.var(name) for name in types]
     symbol = mx.sym.Group(network.trace_start(mx.sym, *variables))
     return {
         "encoder": ExportedPart(symbol, _parameters(network), types, list(starts[0][1]), starts),
-        "step": step_part(network, steps, num_places),
+        "step": step_part(network, steps, num_positions),
     }
 
 
-def step_part(network: StepNetwork, steps: Steps, num_places: int) -> ExportedPart:
+def step_part(network: StepNetwork, steps: Steps, num_positions: int) -> ExportedPart:
     """Returns the step as a graph.
 
     The cases get empty arrays for the moving state that the network does not have before its first step.
@@ -95,7 +95,7 @@ def step_part(network: StepNetwork, steps: Steps, num_places: int) -> ExportedPa
     Args:
         network: network of the step.
         steps: inputs and outputs of steps that MXNet computed.
-        num_places: see `StepNetwork.trace_place`.
+        num_positions: see `StepNetwork.trace_position`.
     """
     last, later = steps[-2][0], steps[-1][0]
     first = steps[0][0]
@@ -108,8 +108,8 @@ def step_part(network: StepNetwork, steps: Steps, num_places: int) -> ExportedPa
             types[name] = (("batch", *dims[1:]), array.dtype.name)
     groups = {kind: [mx.sym.var(name) for name in types if name.startswith(kind)] for kind in ("fixed", "moving")}
     constants: Dict[str, np.ndarray] = {}
-    place = network.trace_place(mx.sym, mx.sym.var("place"), num_places, constants)
-    score, after = network.trace_step(mx.sym, mx.sym.var("token"), place, groups["fixed"], groups["moving"], 1)
+    position = network.trace_position(mx.sym, mx.sym.var("place"), num_positions, constants)
+    score, after = network.trace_step(mx.sym, mx.sym.var("token"), position, groups["fixed"], groups["moving"], 1)
     symbol: Symbol = mx.sym.Group([score, *after])
     read = symbol.list_inputs()
     types = {name: spec for name, spec in types.items() if name in read}
@@ -135,7 +135,7 @@ def _empty(spec: Tuple[Dims, str], rows: int) -> np.ndarray:
 
 def _case(
     token_B: np.ndarray,
-    place: int,
+    position: int,
     fixed: Sequence[NDArray],
     moving: Sequence[NDArray],
     score: NDArray,
@@ -143,7 +143,7 @@ def _case(
 ) -> PartCase:
     inputs = {
         "token": token_B.astype(np.int32),
-        "place": np.array([place], np.float32),
+        "place": np.array([position], np.float32),
         **_named("fixed", fixed),
         **_named("moving", moving),
     }

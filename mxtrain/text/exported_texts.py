@@ -88,7 +88,7 @@ class Vocabulary:
         return self.decode(kept).rstrip("\ufffd")
 
 
-MOST_TEXTS = 10_000
+MAX_TEXTS = 10_000
 """Largest number of texts of a file in which unknown tokens are counted."""
 
 
@@ -162,7 +162,7 @@ def _warn_unknown(folder: ExportedFolder, texts: Sequence[str], name: str) -> No
     if unknown is None:
         return
     words = Vocabulary(folder)
-    tokens = [token for text in texts[:MOST_TEXTS] for token in words.encode(text)]
+    tokens = [token for text in texts[:MAX_TEXTS] for token in words.encode(text)]
     count = tokens.count(unknown)
     if count:
         share = f"{count / len(tokens):.3g} of the tokens ({count:,} of {len(tokens):,})"
@@ -193,8 +193,8 @@ def numbered_texts(
     if form and columns and all(isinstance(column, str) for column in columns):
         rows = read_table(content, name, form, columns)
         return [
-            (int(place.rpartition(":")[2]), tuple(_text_in(cells, column, place) for column in columns))
-            for place, cells in rows
+            (int(location.rpartition(":")[2]), tuple(_text_in(cells, column, location) for column in columns))
+            for location, cells in rows
         ]
     # Not splitlines, which also cuts at U+2028, form feeds and other characters inside of texts.
     lines = decoded_text(content, name).split("\n")
@@ -208,10 +208,10 @@ def numbered_texts(
     ]
 
 
-def _text_in(cells: Mapping[str, Any], column: str, place: str) -> str:
+def _text_in(cells: Mapping[str, Any], column: str, location: str) -> str:
     text = text_of(cells[column])
     if text is None:
-        raise ValueError(f"{place}: '{column}' is null, which is no text")
+        raise ValueError(f"{location}: '{column}' is null, which is no text")
     return str(text)
 
 
@@ -342,11 +342,11 @@ def continue_tokens(
     tokens = list(prompt[-facts["max_prompt"] :]) or [0]
     moving = initial_moving_state(folder, 1)
     length = len(tokens)
-    for place in range(length + count - 1):
-        inputs = {"token": np.array([tokens[place]], np.int32), "place": np.array([place], np.float32), **moving}
+    for position in range(length + count - 1):
+        inputs = {"token": np.array([tokens[position]], np.int32), "place": np.array([position], np.float32), **moving}
         score_BV, moving = step(folder, inputs)
-        if place + 1 >= length:
-            token = int(sampling.choose(score_BV, np.array([number]), np.array([place + 1 - length]))[0])
+        if position + 1 >= length:
+            token = int(sampling.choose(score_BV, np.array([number]), np.array([position + 1 - length]))[0])
             if token == facts["tokenizer"]["eos"]:
                 return
             tokens.append(token)
@@ -442,18 +442,18 @@ def translate_tokens(
     beam = Beam(target["bos"], target["eos"], beam_size, facts["length_penalty"], forbidden)
     limits = LengthLimits(facts["max_length_ratio"], facts["max_length_offset"], max_tokens, facts["longest"])
     search = BeamSteps(limits.max_lengths(np.array([len(source)])), beam, min(facts["num_best"], beam_size))
-    token, moving, place, sent = np.array([beam.bos], np.int32), initial_moving_state(folder, 1), 0, 0
+    token, moving, position, sent = np.array([beam.bos], np.int32), initial_moving_state(folder, 1), 0, 0
     while True:
         # The graph of a step knows no beams: they are rows of a batch, for which the source's arrays are repeated.
         rows = {name: np.repeat(array, len(token) // len(array), axis=0) for name, array in fixed.items()}
-        log_p, moving = step(folder, {"token": token, "place": np.array([place], np.float32), **rows, **moving})
+        log_p, moving = step(folder, {"token": token, "place": np.array([position], np.float32), **rows, **moving})
         row = search.advance(log_p)
         if not len(row):
             break
         certain = search.certain_tokens()
         yield certain[sent:]
         sent = max(sent, len(certain))
-        token, place = search.last_tokens().astype(np.int32), place + 1
+        token, position = search.last_tokens().astype(np.int32), position + 1
         moving = {name: array[row] for name, array in moving.items()}
     hypotheses = search.found()
     results = [

@@ -70,11 +70,11 @@ class TextSignature(Signature):
 
     def unseen_values(self, source: Samples) -> Sequence[str]:
         from mxtrain.text.sources import LabelledTexts
-        from mxtrain.text.unknown_tokens import MOST_TEXTS, unknown_sentences
+        from mxtrain.text.unknown_tokens import MAX_TEXTS, unknown_sentences
 
         if not isinstance(source, LabelledTexts):
             return ()
-        texts = [text for pair in source.pairs[:MOST_TEXTS] for text in pair if text is not None]
+        texts = [text for pair in source.pairs[:MAX_TEXTS] for text in pair if text is not None]
         return unknown_sentences(self.tokenizer_config.tokenizer, texts)
 
     def exported_facts(self) -> Tuple[Dict[str, Json], Dict[str, bytes]]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Dict, List, Optional, Protocol, Sequence, Tupl
 import numpy as np
 
 from mxtrain.data.checking.checks import Checks
-from mxtrain.data.checking.problems import DataPlaces
+from mxtrain.data.checking.problems import DataLocations
 from mxtrain.data.loading.randomness import uniform
 from mxtrain.text.draws import TextDraw
 from mxtrain.text.encoded import EncodedPairs, EncodedPieces, EncodedSamples, encode_texts
@@ -42,13 +42,13 @@ class LabelledTexts:
     Args:
         pairs: one sample each.
         label_N: class indices, or the numbers to predict; None if unknown.
-        places: source location of each, for messages.
+        locations: source location of each, for messages.
     """
 
     def __init__(
-        self, pairs: Sequence[Pair], label_N: Optional[ArrayLike] = None, places: Optional[DataPlaces] = None
+        self, pairs: Sequence[Pair], label_N: Optional[ArrayLike] = None, locations: Optional[DataLocations] = None
     ) -> None:
-        self.pairs, self.places = pairs, places
+        self.pairs, self.locations = pairs, locations
         unknown = np.full(len(pairs), UNKNOWN_LABEL)
         label_N = np.asarray(unknown if label_N is None else label_N)
         self.label_N = label_N.astype(np.float32 if label_N.dtype.kind == "f" else np.int32)
@@ -59,12 +59,12 @@ class LabelledTexts:
     def take(self, indices: Sequence[int]) -> LabelledTexts:
         """Returns some of the samples; those beyond the end are left out."""
         kept = [index for index in indices if index < len(self)]
-        places = self.places and self.places.take(kept)
-        return LabelledTexts([self.pairs[index] for index in kept], self.label_N[kept], places)
+        locations = self.locations and self.locations.take(kept)
+        return LabelledTexts([self.pairs[index] for index in kept], self.label_N[kept], locations)
 
     def checks(self) -> Checks:
         """Returns the checks that `data check` runs on each sample."""
-        return TextChecks(self, self.places)
+        return TextChecks(self, self.locations)
 
     def read_labels(self) -> np.ndarray:
         """Returns the class of each text, or the number to predict."""
@@ -88,11 +88,11 @@ class PlainTexts:
 
     Args:
         documents: paragraphs of each document. A sample may span paragraphs, never documents.
-        places: source location of each paragraph, for messages.
+        locations: source location of each paragraph, for messages.
     """
 
-    def __init__(self, documents: Sequence[Sequence[str]], places: Optional[DataPlaces] = None) -> None:
-        self.documents, self.places = documents, places
+    def __init__(self, documents: Sequence[Sequence[str]], locations: Optional[DataLocations] = None) -> None:
+        self.documents, self.locations = documents, locations
 
     @property
     def num_paragraphs(self) -> int:
@@ -106,11 +106,11 @@ class PlainTexts:
         for index in kept:
             number, text = flat[index]
             parts.setdefault(number, []).append(text)
-        return PlainTexts(list(parts.values()), self.places and self.places.take(kept))
+        return PlainTexts(list(parts.values()), self.locations and self.locations.take(kept))
 
     def checks(self) -> Checks:
         """Returns the checks that `data check` runs on each paragraph."""
-        return ParagraphChecks([text for texts in self.documents for text in texts], self.places)
+        return ParagraphChecks([text for texts in self.documents for text in texts], self.locations)
 
     def __len__(self) -> int:
         return len(self.documents)
@@ -161,9 +161,9 @@ def mask_tokens(
     special, mask = np.array(tokenizer.special.ids), tokenizer.require("mask", "masked language modeling")
     num_positions = num_masked(length, tokenizer_config.mask_fraction)
     # A draw is a function of sample and place, so what is hidden does not depend on the batch.
-    place_BT = index_B[:, None] * (1 << 20) + np.arange(length)
+    position_BT = index_B[:, None] * (1 << 20) + np.arange(length)
     draw = [
-        uniform(seed, epoch, place_BT.ravel(), kind).reshape(batch, length)
+        uniform(seed, epoch, position_BT.ravel(), kind).reshape(batch, length)
         for kind in (TextDraw.MASK_CHOICE, TextDraw.MASK_KIND, TextDraw.MASK_TOKEN)
     ]
     can_hide_BT = ~np.isin(token_BT, special)

@@ -18,7 +18,7 @@ from mxtrain.text.text_checks import ParagraphChecks, TextChecks
 
 if TYPE_CHECKING:
     from mxtrain.data.checking.checks import Checks
-    from mxtrain.data.checking.problems import DataPlaces
+    from mxtrain.data.checking.problems import DataLocations
     from mxtrain.data.corpus.shards import Shards
     from mxtrain.text.sources import Pair
     from mxtrain.text.tokenizing.config import TokenizerConfig
@@ -53,7 +53,7 @@ class StoredTexts:
         what: name of the data, for progress messages.
         label_N: class indices, or numbers to predict.
         row_N: record of each sample; None = all in order.
-        record_places: source location of each record of the store.
+        record_locations: source location of each record of the store.
     """
 
     def __init__(
@@ -63,18 +63,18 @@ class StoredTexts:
         what: str,
         label_N: np.ndarray,
         row_N: Optional[np.ndarray],
-        record_places: DataPlaces,
+        record_locations: DataLocations,
     ) -> None:
         self.shards, self._num_columns, self._what, self._row_N = shards, num_columns, what, row_N
-        self.label_N, self._record_places = label_N, record_places
+        self.label_N, self._record_locations = label_N, record_locations
 
     def __len__(self) -> int:
         return len(self.label_N)
 
     @property
-    def places(self) -> DataPlaces:
+    def locations(self) -> DataLocations:
         """Returns the source location of each sample."""
-        return self._record_places if self._row_N is None else self._record_places.take(self._row_N)
+        return self._record_locations if self._row_N is None else self._record_locations.take(self._row_N)
 
     @property
     def pairs(self) -> StoredPairs:
@@ -89,11 +89,13 @@ class StoredTexts:
         kept = np.asarray(indices, np.int64)
         kept = kept[kept < len(self)]
         row_N = kept if self._row_N is None else self._row_N[kept]
-        return StoredTexts(self.shards, self._num_columns, self._what, self.label_N[kept], row_N, self._record_places)
+        return StoredTexts(
+            self.shards, self._num_columns, self._what, self.label_N[kept], row_N, self._record_locations
+        )
 
     def checks(self) -> Checks:
         """Returns the checks that `data check` runs on each sample."""
-        return TextChecks(self, self.places)
+        return TextChecks(self, self.locations)
 
     def read_labels(self) -> np.ndarray:
         """Returns the class of each text, or the number to predict."""
@@ -117,16 +119,16 @@ class StoredDocuments:
         shards: the store; `group` is the document of each paragraph.
         what: name of the data, for progress messages.
         row_P: records of these paragraphs, ascending; None = all.
-        record_places: source location of each record of the store.
+        record_locations: source location of each record of the store.
     """
 
-    def __init__(self, shards: Shards, what: str, row_P: Optional[np.ndarray], record_places: DataPlaces) -> None:
-        self.shards, self._what, self.row_P, self._record_places = shards, what, row_P, record_places
+    def __init__(self, shards: Shards, what: str, row_P: Optional[np.ndarray], record_locations: DataLocations) -> None:
+        self.shards, self._what, self.row_P, self._record_locations = shards, what, row_P, record_locations
 
     @property
-    def places(self) -> DataPlaces:
+    def locations(self) -> DataLocations:
         """Returns the source location of each paragraph."""
-        return self._record_places if self.row_P is None else self._record_places.take(self.row_P)
+        return self._record_locations if self.row_P is None else self._record_locations.take(self.row_P)
 
     @property
     def _document_P(self) -> np.ndarray:
@@ -165,11 +167,11 @@ class StoredDocuments:
         """Returns some of the paragraphs, ascending."""
         # int32, because a corpus has millions of paragraphs and int64 takes twice the memory.
         row_P = kept.astype(np.int32) if self.row_P is None else self.row_P[kept]
-        return StoredDocuments(self.shards, self._what, row_P, self._record_places)
+        return StoredDocuments(self.shards, self._what, row_P, self._record_locations)
 
     def checks(self) -> Checks:
         """Returns the checks that `data check` runs on each paragraph."""
-        return ParagraphChecks(self.paragraphs, self.places)
+        return ParagraphChecks(self.paragraphs, self.locations)
 
     def encode(self, tokenizer_config: TokenizerConfig) -> EncodedSamples:
         """See `TextSource`."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Optional, Sequence, Tuple
 
 from mxtrain.data.checking.checks import Checked, Checks, SourceChecks, digest_of, texts_of
-from mxtrain.data.checking.problems import EMPTY_TEXT, LOST_TEXT, DataPlace, DataPlaces, Problem
+from mxtrain.data.checking.problems import EMPTY_TEXT, LOST_TEXT, DataLocation, DataLocations, Problem
 from mxtrain.text.tokenizing.kinds import LOSES_NOTHING, name_lost
 from mxtrain.text.translation.reference_text import MIN_WORDS
 
@@ -18,8 +18,8 @@ REPLACED = "\N{REPLACEMENT CHARACTER}"
 class TextChecks(SourceChecks):
     """Checks of labelled texts or pairs of texts: of a source with `pairs` and `label_N`."""
 
-    def __init__(self, source: Any, places: Optional[DataPlaces]) -> None:
-        super().__init__(source, places)
+    def __init__(self, source: Any, locations: Optional[DataLocations]) -> None:
+        super().__init__(source, locations)
         self._pairs = source.pairs
 
     def texts(self, index: int) -> Sequence[str]:
@@ -28,10 +28,10 @@ class TextChecks(SourceChecks):
 
     def check(self, index: int) -> Checked:
         """See `Checks`."""
-        texts, place = self.texts(index), self.place(index)
+        texts, location = self.texts(index), self.location(index)
         names = ["the text"] if len(texts) == 1 else ["the first text", "the second text"]
         problems = [
-            Problem(EMPTY_TEXT, place, f"{place}: {name} is empty.", "Complete or remove it.")
+            Problem(EMPTY_TEXT, location, f"{location}: {name} is empty.", "Complete or remove it.")
             for name, text in zip(names, texts)
             if not text.strip()
         ]
@@ -54,20 +54,20 @@ class LostTextChecks:
     def __len__(self) -> int:
         return len(self._checks)
 
-    def place(self, index: int) -> DataPlace:
+    def location(self, index: int) -> DataLocation:
         """See `Checks`."""
-        return self._checks.place(index)
+        return self._checks.location(index)
 
     def check(self, index: int) -> Checked:
         """See `Checks`."""
-        checked, place = self._checks.check(index), self.place(index)
+        checked, location = self._checks.check(index), self.location(index)
         problems = list(checked.problems)
         for number, text in enumerate(texts_of(self._checks, index)):
             tokenizer, path = self._vocabularies[min(number, len(self._vocabularies) - 1)]
             lost = tokenizer.lost(text)
             if lost:
-                fact = f"{place}: the vocabulary {path} loses characters of the text, {name_lost(lost)}."
-                problems.append(Problem(LOST_TEXT, place, fact, LOSES_NOTHING))
+                fact = f"{location}: the vocabulary {path} loses characters of the text, {name_lost(lost)}."
+                problems.append(Problem(LOST_TEXT, location, fact, LOSES_NOTHING))
         return Checked(problems, checked.digest, checked.classes)
 
 

@@ -15,8 +15,8 @@ from mxtrain.data.checking.problems import (
     STRICT,
     UNKNOWN_CLASS,
     UNREADABLE_FILE,
-    DataPlace,
-    DataPlaces,
+    DataLocation,
+    DataLocations,
     Findings,
     Problem,
 )
@@ -25,7 +25,7 @@ from mxtrain.data.corpus.preparing import Advance, prepare, prepare_for_now
 from mxtrain.data.corpus.shards import Shards, ShardWriter
 from mxtrain.data.loading.dataset_files import FileId, exists, files_in, id_of, walk
 from mxtrain.data.loading.text_stream import GZIP, MAX_LINE, ending_of, open_text
-from mxtrain.data.table.columns import PARQUET, Row, place_of, require_table, stream_rows
+from mxtrain.data.table.columns import PARQUET, Row, location_of, require_table, stream_rows
 from mxtrain.data.table.text_rows import Column
 from mxtrain.errors import DataError, did_you_mean
 from mxtrain.text.sources import LabelledTexts
@@ -46,13 +46,13 @@ class TextTable:
     Attributes:
         names: all distinct names, in the order of their first rows.
         name_N: index into `names` of each row.
-        places: source location of each row; None = not from a file.
+        locations: source location of each row; None = not from a file.
         build: function (label of each sample, row of each sample) -> samples.
     """
 
     names: List[str]
     name_N: np.ndarray
-    places: Optional[DataPlaces]
+    locations: Optional[DataLocations]
     build: Callable[[np.ndarray, np.ndarray], AnyTexts]
 
     def __len__(self) -> int:
@@ -94,9 +94,9 @@ def read_table(
         for number, row in stream_rows(path, columns, header, skip_short, findings, form):
             name = row[-1].strip()
             if not name:
-                place = place_of(path, number)
-                fact = f"{place}: '{columns[-1]}' is empty."
-                findings.refuse(Problem(UNKNOWN_CLASS, place, fact, "Give the label, or remove the row."))
+                location = location_of(path, number)
+                fact = f"{location}: '{columns[-1]}' is empty."
+                findings.refuse(Problem(UNKNOWN_CLASS, location, fact, "Give the label, or remove the row."))
                 continue
             if not all(map(str.strip, row[:-1])):
                 empty.append(number)
@@ -118,15 +118,15 @@ def read_table(
             "%s: %d rows have an empty text, of which %s is the first, and are read as they are.",
             path,
             num_empty,
-            place_of(path, first_empty[0]),
+            location_of(path, first_empty[0]),
         )
-    places = DataPlaces([str(path)], shards.array("number"), None, ending == PARQUET)
+    locations = DataLocations([str(path)], shards.array("number"), None, ending == PARQUET)
 
     def build(label_N: np.ndarray, row_N: np.ndarray) -> AnyTexts:
         is_all = len(row_N) == len(shards)
-        return StoredTexts(shards, num_columns, str(path), label_N, None if is_all else row_N, places)
+        return StoredTexts(shards, num_columns, str(path), label_N, None if is_all else row_N, locations)
 
-    return TextTable(shards.facts["names"], shards.array("group"), places, build)
+    return TextTable(shards.facts["names"], shards.array("group"), locations, build)
 
 
 def read_documents(files: Sequence[Path], findings: Findings) -> StoredDocuments:
@@ -142,8 +142,8 @@ def read_documents(files: Sequence[Path], findings: Findings) -> StoredDocuments
                 yield TextRecord([text], line, number)
 
     shards = prepare_texts("documents", files, [], 1, records, findings)
-    places = DataPlaces(list(map(str, files)), shards.array("number"), shards.array("group"))
-    return StoredDocuments(shards, name_of(files), None, places)
+    locations = DataLocations(list(map(str, files)), shards.array("number"), shards.array("group"))
+    return StoredDocuments(shards, name_of(files), None, locations)
 
 
 def list_text_files(paths: Union[str, List[str]], endings: Tuple[str, ...], findings: Findings = STRICT) -> List[Path]:
@@ -165,13 +165,13 @@ def list_text_files(paths: Union[str, List[str]], endings: Tuple[str, ...], find
                 is_same_name = str(file) == str(first)
                 duplicate = f"'{file}' is named twice" if is_same_name else f"'{file}' and '{first}' are the same file"
                 fact = f"{duplicate}, and counts once."
-                findings.remark(Problem(LISTED_TWICE, DataPlace(str(file)), fact, "Name it once."))
+                findings.remark(Problem(LISTED_TWICE, DataLocation(str(file)), fact, "Name it once."))
     return list(file_of_id.values())
 
 
 def readable_records(file: Path, records: Iterator[Tuple[int, str]], findings: Findings) -> Iterator[Tuple[int, str]]:
     """Yields the records of a file until one cannot be read, which is added to the findings as a problem."""
-    place, is_empty = DataPlace(str(file)), True
+    location, is_empty = DataLocation(str(file)), True
     try:
         for record in records:
             is_empty = False
@@ -179,10 +179,10 @@ def readable_records(file: Path, records: Iterator[Tuple[int, str]], findings: F
     except DataError as error:
         if not findings.keeps_going:
             raise
-        findings.refuse(Problem(UNREADABLE_FILE, place, str(error)))
+        findings.refuse(Problem(UNREADABLE_FILE, location, str(error)))
         return
     if is_empty:
-        findings.remark(Problem(EMPTY_TEXT, place, f"{place} holds no text.", "Remove it."))
+        findings.remark(Problem(EMPTY_TEXT, location, f"{location} holds no text.", "Remove it."))
 
 
 def name_of(files: Sequence[Union[str, Path]]) -> str:

@@ -10,7 +10,7 @@ import numpy as np
 if TYPE_CHECKING:
     from mxtrain.text.tokenizing.base import BaseTokenizer
 
-MOST_TEXTS, MOST_EXAMPLES = 10_000, 3
+MAX_TEXTS, MAX_EXAMPLES = 10_000, 3
 """Largest number of texts to examine, and of words to show."""
 
 
@@ -19,12 +19,12 @@ def unknown_sentences(tokenizer: BaseTokenizer, texts: Sequence[str]) -> List[st
 
     Args:
         tokenizer: tokenizer of the network.
-        texts: texts to predict for; the first `MOST_TEXTS` are examined.
+        texts: texts to predict for; the first `MAX_TEXTS` are examined.
     """
     unknown = tokenizer.special.unknown
     if unknown is None:
         return []
-    some = list(islice(texts, MOST_TEXTS))
+    some = list(islice(texts, MAX_TEXTS))
     token_F, length_N = tokenizer.encode(some)
     count = int((token_F == unknown).sum())
     if not count:
@@ -36,7 +36,7 @@ def unknown_sentences(tokenizer: BaseTokenizer, texts: Sequence[str]) -> List[st
         for word in some[number].split()
         if (tokenizer.encode([word])[0] == unknown).any()
     )
-    examples = ", ".join(f"{word[:60]!r}" for word in islice(dict.fromkeys(islice(words, 100)), MOST_EXAMPLES))
+    examples = ", ".join(f"{word[:60]!r}" for word in islice(dict.fromkeys(islice(words, 100)), MAX_EXAMPLES))
     return [
         f"{count / len(token_F):.3g} of the tokens ({count:,} of {len(token_F):,}) are unknown from training, such as "
         f"those of {examples}. All unknown tokens enter the network alike."

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Callable, List, Optional, Sequence, Tuple
 import numpy as np
 
 from mxtrain.data.checking.checks import Checked, SourceChecks, digest_of
-from mxtrain.data.checking.problems import EMPTY_TEXT, DataPlace, Problem
+from mxtrain.data.checking.problems import EMPTY_TEXT, DataLocation, Problem
 from mxtrain.data.corpus.shards import Ragged
 from mxtrain.errors import DataError
 from mxtrain.text.loader import TextLoader
@@ -75,9 +75,9 @@ class QuestionSource:
 
 
 class _QuestionChecks(SourceChecks):
-    def place(self, index: int) -> DataPlace:
+    def location(self, index: int) -> DataLocation:
         question: Question = self._source.questions.questions[index]
-        return question.place if question.place.file else DataPlace(record=index)
+        return question.location if question.location.file else DataLocation(record=index)
 
     def texts(self, index: int) -> Sequence[str]:
         question = self._source.questions.questions[index]
@@ -89,9 +89,9 @@ class _QuestionChecks(SourceChecks):
         problems = []
         for name, text in zip(("question", "context"), texts):
             if not text.strip():
-                place = self.place(index)
-                fact = f"{place} (question '{question.id}'): the {name} is empty."
-                problems.append(Problem(EMPTY_TEXT, place, fact, "Complete or remove it."))
+                location = self.location(index)
+                fact = f"{location} (question '{question.id}'): the {name} is empty."
+                problems.append(Problem(EMPTY_TEXT, location, fact, "Complete or remove it."))
         return Checked(problems, digest_of(*(text.encode("utf-8", "surrogatepass") for text in texts)))
 
 

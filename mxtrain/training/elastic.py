@@ -10,7 +10,7 @@ from mxtrain.checkpoint import Checkpoint, Snapshot
 from mxtrain.checkpoint.contents import read_checkpoint, write_contents
 from mxtrain.checkpoint.sharing import receive_checkpoint, send_checkpoint
 from mxtrain.errors import PeersLost
-from mxtrain.files.temporary import temporary_place
+from mxtrain.files.temporary import temporary_root
 from mxtrain.kvstore.store import Store
 
 
@@ -48,7 +48,7 @@ def share_state(workers: Store, take: Callable[[], Snapshot]) -> Optional[Checkp
         checkpoint = receive_checkpoint(workers.broadcast)
         workers.broadcast(None)
         return checkpoint
-    with tempfile.TemporaryDirectory(prefix="mxtrain-", dir=temporary_place()) as folder:
+    with tempfile.TemporaryDirectory(prefix="mxtrain-", dir=temporary_root()) as folder:
         path = Path(folder) / "state"
         write_contents(take(), path)
         # This process has just written the files, so hashing them again would only delay the others.

@@ -23,7 +23,7 @@ DIVERGES_AT = 3.0
 """The test ends when the smoothed loss is above the lowest one by this many times its size, and above the first."""
 BEGINS_AT, ENDS_AT = 0.1, 0.9
 """Shares of the fall of the loss at which the range begins and ends."""
-FEWEST_STEPS = 10
+MIN_STEPS = 10
 """Losses that a range needs at least."""
 
 
@@ -57,7 +57,7 @@ class LearningRateCurve:
         """Returns the rates between which the loss falls from 10 % to 90 % of its whole fall; None if it never
         falls."""
         first, low = self.smoothed[0], self.smoothed[self.lowest]
-        if len(self.smoothed) < FEWEST_STEPS or first - low <= 0.02 * abs(first):
+        if len(self.smoothed) < MIN_STEPS or first - low <= 0.02 * abs(first):
             return None
         begin, end = (
             next(step for step, loss in enumerate(self.smoothed) if first - loss >= share * (first - low))
@@ -159,6 +159,6 @@ def read_curve(rates: Sequence[float], losses: Sequence[float]) -> LearningRateC
             return LearningRateCurve(rates[: step + 1], losses[: step + 1], smoothed, True)
         smoothed.append(value)
         low = min(low, value)
-        if step >= FEWEST_STEPS and value > low + DIVERGES_AT * abs(low) and value > smoothed[0]:
+        if step >= MIN_STEPS and value > low + DIVERGES_AT * abs(low) and value > smoothed[0]:
             return LearningRateCurve(rates[: step + 1], losses[: step + 1], smoothed, True)
     return LearningRateCurve(rates, losses, smoothed, False)

@@ -22,7 +22,7 @@ from mxtrain.types.batch import Shape as Shape
 from mxtrain.types.batch import Shapes as Shapes
 from mxtrain.types.batch import Stateful as Stateful
 from mxtrain.types.batch import shapes_of as shapes_of
-from mxtrain.types.fields import LARGEST_COUNT as LARGEST_COUNT
+from mxtrain.types.fields import MAX_COUNT as MAX_COUNT
 from mxtrain.types.fields import BatchSize as BatchSize
 from mxtrain.types.fields import Finite as Finite
 from mxtrain.types.fields import Fraction as Fraction

@@ -9,10 +9,10 @@ from typing import List, TypeVar, Union
 import pydantic
 from typing_extensions import Annotated, Literal
 
-LARGEST_COUNT = 2**31 - 1
+MAX_COUNT = 2**31 - 1
 """MXNet 1.9.1 counts in 32 bits: elements of an array, seeds, steps of a schedule."""
-Positive = Annotated[int, pydantic.Field(gt=0, le=LARGEST_COUNT)]
-NonNegative = Annotated[int, pydantic.Field(ge=0, le=LARGEST_COUNT)]
+Positive = Annotated[int, pydantic.Field(gt=0, le=MAX_COUNT)]
+NonNegative = Annotated[int, pydantic.Field(ge=0, le=MAX_COUNT)]
 Finite = Annotated[float, pydantic.Field(allow_inf_nan=False)]
 PositiveFloat = Annotated[float, pydantic.Field(gt=0, allow_inf_nan=False)]
 NonNegativeFloat = Annotated[float, pydantic.Field(ge=0, allow_inf_nan=False)]

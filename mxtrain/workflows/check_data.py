@@ -38,7 +38,7 @@ class DataCheck:
         name: the dataset, e.g. ``"dataset=digits"``.
         counts: ``num_samples`` of each split, ``class_names`` and ``class_counts``.
         num_problems: number of problems of each kind.
-        problems: the first 20 problems of each kind, with ``kind``, ``place``, ``fact`` and ``remedy``.
+        problems: the first 20 problems of each kind, with ``kind``, ``location``, ``fact`` and ``remedy``.
         num_ignored: number of problems of each ignored kind.
         duration_s: how long it took, in seconds.
         output: file with all problems; None if none was written.

@@ -15,7 +15,7 @@ from mxtrain.archive.written_files import ARTIFACT_ENDINGS
 from mxtrain.data.loading.dataset_files import explain
 from mxtrain.files.durable import HashedFile, replace_file, write_json_atomic
 from mxtrain.files.json_text import read_json
-from mxtrain.files.temporary import temporary_place
+from mxtrain.files.temporary import temporary_root
 from mxtrain.files.unused_folders import locked_folder
 from mxtrain.task.sample_report import sample_pages, worst_samples
 from mxtrain.task.sample_results import ResultReader, SampleResults
@@ -108,7 +108,7 @@ class SampleFiles:
 
     def __init__(self, trained: Trained, source: Samples, split: str) -> None:
         self._trained, self._source = trained, source
-        self._stream = tempfile.TemporaryFile(dir=temporary_place())
+        self._stream = tempfile.TemporaryFile(dir=temporary_root())
         reader = ResultReader(trained.description, trained.signature, source, split, trained.evaluator.decode)
         self.results = SampleResults(reader, self._stream, trained.evaluator.losses)
 

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from mxtrain.types.annotations import Json
 
 ALL = "all"
-LARGEST_NUM_EXPLAINED = 256
+MAX_EXPLAINED = 256
 EXPLAINED_AT_A_TIME = 8
 """Batch size of explanations. It is small because all activations are kept until gradients are computed."""
 
@@ -95,7 +95,7 @@ class EvalSettings(Spec):
     """Folder for the results; default: in the run directory eval/<split>, of an average eval/averaged/NAME/<split>."""
     explain: Optional[Literal["grad_cam", "integrated_gradients"]] = None
     """Draws what in a few samples decided, by this method; null: nothing."""
-    explain_samples: Annotated[int, pydantic.Field(gt=0, le=LARGEST_NUM_EXPLAINED)] = 16
+    explain_samples: Annotated[int, pydantic.Field(gt=0, le=MAX_EXPLAINED)] = 16
     """Number of samples to explain: those with the largest loss."""
     explain_layer: str = "auto"
     """For grad_cam: the layer whose output is looked at, by structural name; auto: see `find_layer`."""

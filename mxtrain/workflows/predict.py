@@ -37,7 +37,7 @@ from mxtrain.data.predict_inputs import open_given
 from mxtrain.data.spec import choose_split, open_splits, warn_unseen
 from mxtrain.errors import ConfigError, DataError, LoaderError, did_you_mean
 from mxtrain.files.durable import encode_json, replace_file
-from mxtrain.task.sample_results import location
+from mxtrain.task.sample_results import location_text
 from mxtrain.task.spec import Task
 from mxtrain.types import Positive, Spec
 from mxtrain.workflows.output_file import OutputFile, OutputFolder, require_writable
@@ -139,13 +139,13 @@ def predict_objects(trained: Trained, dataset: BaseDataset, value: Any, top_k: i
 
     if isinstance(value, (list, tuple)) and not value:
         return Predictions([], [])
-    source, places = open_given(dataset, value, trained.signature)
-    if not places:
+    source, locations = open_given(dataset, value, trained.signature)
+    if not locations:
         return Predictions([], [])
     warn_unseen(source, trained.signature)
     loader = build_loader(trained.description, source, trained.signature, trained.device, in_order=True)
     arrays: List[np.ndarray] = []
-    rows = list(predict_rows(trained, loader, source, places, top_k, arrays=arrays))
+    rows = list(predict_rows(trained, loader, source, locations, top_k, arrays=arrays))
     for row in rows:
         if not row["file"]:
             del row["file"]
@@ -223,9 +223,9 @@ def open_samples(dataset: BaseDataset, split: Optional[Split], count: Optional[i
     """
     name, source = choose_split(open_splits(dataset), split or "auto")
     checks = checks_of(source)
-    has_places = len(checks) == len(source)
+    has_locations = len(checks) == len(source)
     indices = range(len(source) if count is None else min(count, len(source)))
-    return source, [location(checks.place(index) if has_places else None, name, index) for index in indices]
+    return source, [location_text(checks.location(index) if has_locations else None, name, index) for index in indices]
 
 
 def refuse_streams(names: Sequence[str], skip_unreadable: bool) -> None:
@@ -302,8 +302,8 @@ def file_names(locations: Sequence[str], ending: str = ".png") -> List[str]:
     common = os.path.commonpath(folders) if folders else ""
     names: List[str] = []
     used: Set[str] = set()
-    for place in locations:
-        path = numbered_line(Path(os.path.relpath(os.path.abspath(place), common)))
+    for location in locations:
+        path = numbered_line(Path(os.path.relpath(os.path.abspath(location), common)))
         numbered = (path.with_name(f"{path.name}-{number}") for number in itertools.count(2))
         candidates = (str(candidate) for candidate in itertools.chain([path.with_suffix(""), path], numbered))
         name = next(name for name in candidates if name.lower() not in used)

@@ -185,10 +185,10 @@ def checkpoint_before(reference: StepReference) -> Path:
     Raises:
         ConfigError: there is none.
     """
-    places = scan(reference.run_dir / CHECKPOINTS)
-    earlier = [place for place in places if place.step < reference.step]
+    checkpoints = scan(reference.run_dir / CHECKPOINTS)
+    earlier = [checkpoint for checkpoint in checkpoints if checkpoint.step < reference.step]
     if not earlier:
-        available = f"the first is of step {places[0].step}" if places else "there is none"
+        available = f"the first is of step {checkpoints[0].step}" if checkpoints else "there is none"
         raise ConfigError(
             f"step {reference.step} is repeated with a checkpoint before it in {reference.run_dir / CHECKPOINTS}, and "
             f"{available}. checkpoint.keep_last=N keeps more of them."

@@ -19,7 +19,7 @@ from mxtrain.cluster.reported_cause import ReportedCause
 from mxtrain.config.libraries import EXTRAS, check_versions, missing_message
 from mxtrain.config.specs import validate_arguments
 from mxtrain.errors import ConfigError, DataError
-from mxtrain.files.temporary import temporary_place
+from mxtrain.files.temporary import temporary_root
 from mxtrain.files.unused_folders import locked_folder
 from mxtrain.serving.spec import ServeSettings
 from mxtrain.terminal.durations import format_seconds
@@ -33,11 +33,11 @@ TEMPORARY = "mxtrain-serve-"
 TOKEN = "MXTRAIN_SERVE_TOKEN"
 LOCAL = ("127.0.0.1", "localhost", "::1")
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}")
-LEAST_TOKEN = 16
+MIN_TOKEN = 16
 """Minimum number of characters of a token."""
 QUIET_S = 2.0
 """Work that takes longer than this, in seconds, is shown."""
-DEEPEST, MOST_NAMED = 2, 5
+DEEPEST, MAX_NAMED = 2, 5
 """Levels below a folder in which exports are searched, and exports that a message names."""
 
 Note = Callable[[str], object]
@@ -226,8 +226,8 @@ def check_token(token: str, name: str = "token") -> str:
     Raises:
         ConfigError: it is too short or cannot be sent.
     """
-    if token and not re.fullmatch(rf"[\x21-\x7e]{{{LEAST_TOKEN},1000}}", token):
-        raise ConfigError(f"{name} must have at least {LEAST_TOKEN} characters, without spaces, all of them ASCII.")
+    if token and not re.fullmatch(rf"[\x21-\x7e]{{{MIN_TOKEN},1000}}", token):
+        raise ConfigError(f"{name} must have at least {MIN_TOKEN} characters, without spaces, all of them ASCII.")
     return token
 
 
@@ -267,12 +267,12 @@ def exported(folder: str, opened: ExitStack, note: Note = lambda text: None, sho
         return folder
     from mxtrain.exporting.folder import exports_below
 
-    below = exports_below(folder, DEEPEST)[:MOST_NAMED]
+    below = exports_below(folder, DEEPEST)[:MAX_NAMED]
     if not holds_checkpoint(folder):
         noun = "folders" if len(below) > 1 else "folder"
         hint = f"; it contains the exported {noun} {', '.join(below)}" if below else ""
         raise DataError(f"serve: '{folder}' is neither an exported folder nor a run with a checkpoint{hint}.")
-    temporary = opened.enter_context(locked_folder(Path(temporary_place()), TEMPORARY))
+    temporary = opened.enter_context(locked_folder(Path(temporary_root()), TEMPORARY))
     out = os.path.join(temporary, "export")
     there = f"; {below[0]} is an export that can be served at once" if below else ""
     note(f"{folder} is a run and is exported first{there}")

@@ -327,7 +327,7 @@ def _sinusoids(length: int, units: int) -> np.ndarray:
     """Returns the position codes of `TransformerNetwork`: sines at even places, cosines of the same angles at odd
     ones."""
     even_U = np.arange(units) // 2 * 2
-    angle_TU = np.arange(length)[:, None] * ours.LONGEST_WAVE ** (-even_U / units)
+    angle_TU = np.arange(length)[:, None] * ours.MAX_WAVELENGTH ** (-even_U / units)
     return np.where(np.arange(units) % 2, np.cos(angle_TU), np.sin(angle_TU))
 
 

@@ -26,7 +26,7 @@ from fuzz_parts.file_formats import FORMATS
 TIMEOUT_S = 30.0
 MEMORY = 6 << 30
 """Bytes of address space of a process that reads."""
-MOST_GROWTH = 700 << 20
+MAX_GROWTH = 700 << 20
 """Bytes of memory that reading one small input may take at once."""
 
 
@@ -62,7 +62,7 @@ def run_one(seed: int, number: int, names: Sequence[str], work: Path) -> Tuple[s
             raise
         last = [line.strip() for line in traceback.format_exc().splitlines() if line.strip().startswith("File")][-3:]
         wrong = f"{type(error).__name__}: {str(error)[:200]} | {' | '.join(last)}"
-    if not wrong and _peak() - resource_before > MOST_GROWTH:
+    if not wrong and _peak() - resource_before > MAX_GROWTH:
         wrong = f"takes {(_peak() - resource_before) >> 20:,} MB"
     for path in sorted(folder.rglob("*")):
         if path.is_fifo():

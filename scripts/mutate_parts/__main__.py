@@ -94,7 +94,7 @@ FILES: Dict[str, Sequence[str]] = {
     "trackers": ("test_trackers", "test_tracker_clients", "test_tracker_names"),
 }
 """Area -> test files that `--whole` runs. Files that start processes come first: records do not contain their lines."""
-LONGEST_S = 60.0
+MAX_S = 60.0
 """Limit in seconds for all tests of one change."""
 
 
@@ -113,7 +113,7 @@ def faults(arguments: argparse.Namespace, copy: Copy) -> int:
             survivors += 1
             continue
         with copy.changed(fault.file, source.replace(fault.old, fault.new)):
-            outcome = copy.run(fault.tests, 5 * LONGEST_S)
+            outcome = copy.run(fault.tests, 5 * MAX_S)
         survivors += not outcome.died
         said = f"died in {outcome.seconds:4.0f} s" if outcome.died else "SURVIVED   "
         print(f"{number:3} {said}  {fault.name}  {outcome.last_line if outcome.died else ''}", flush=True)
@@ -241,7 +241,7 @@ def main() -> int:
     drawing.add_argument("--count", type=int, default=200)
     drawing.add_argument("--first", type=int, default=0)
     drawing.add_argument("--last", type=int, default=None)
-    drawing.add_argument("--longest", type=float, default=LONGEST_S, help="seconds of the tests of one change")
+    drawing.add_argument("--longest", type=float, default=MAX_S, help="seconds of the tests of one change")
     drawing.add_argument("--areas", nargs="*", choices=list(AREAS), help="only these of them")
     drawing.add_argument("--numbers", nargs="*", type=int, help="only these of them")
     drawing.add_argument("--whole", action="store_true", help="the test files of its area, not recorded tests")

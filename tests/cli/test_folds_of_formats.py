@@ -69,7 +69,7 @@ def images_of(source: Any) -> List[Tuple[int, int]]:
     found = []
     for index in range(len(source)):
         units = [unit_of_area(area) for area in source.boxes(index)[:, Column.AREA]]
-        image = int(Path(source.place(index).file).stem)
+        image = int(Path(source.location(index).file).stem)
         assert units == [(image, 0), (image, 1)]
         found.append(units[0])
     return found

@@ -19,7 +19,7 @@ from mxtrain.engine.backend import autograd, gluon
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = str(ROOT / "mxtrain")
-MOST_FRAMES = 15
+MAX_FRAMES = 15
 FRAMES: List[List[str]] = []
 """Our own frames on the stack when the network was called, once for each training step."""
 
@@ -58,7 +58,7 @@ def test_start_up_imports_few_modules(folder: Path, monkeypatch: pytest.MonkeyPa
         runpy.run_module("mxtrain", run_name="__main__", alter_sys=True)
     assert ended.value.code == 75  # trainer.max_steps is a budget
     assert len(FRAMES) == 2 and all(frames[0] == "__main__.py: <module>" for frames in FRAMES)
-    assert max(map(len, FRAMES)) <= MOST_FRAMES, FRAMES[0]
+    assert max(map(len, FRAMES)) <= MAX_FRAMES, FRAMES[0]
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from test_exported_readers import write_wav
 from test_one_reader_of_images import FILES, signature_of
 
 from mxtrain.data.checking.checks import SubsetChecks
-from mxtrain.data.checking.problems import DataPlace
+from mxtrain.data.checking.problems import DataLocation
 from mxtrain.data.corpus.shards import Ragged
 from mxtrain.data.features import exported_rows
 from mxtrain.data.features.feature_columns import FeatureColumns
@@ -76,7 +76,7 @@ def speech_case(folder: Path) -> Case:
     path, features = folder / "tone.wav", Features(sample_rate=8000, num_mels=16)
     write_wav(path, 8000, 1, 2)
     utterances = [
-        Utterance(file, "a", DataPlace(str(path), line), begin_s, duration_s)
+        Utterance(file, "a", DataLocation(str(path), line), begin_s, duration_s)
         for line, (file, begin_s, duration_s) in enumerate(
             ((str(path), 0.0, None), (str(path), 0.0, 0.5), (str(path), 0.5, None), ("", 0.0, None)), start=1
         )
@@ -150,19 +150,19 @@ def test_rows_of_tables_are_found(before: str, quote: str, tmp_path: Path) -> No
     path = tmp_path / "given.csv"
     path.write_text(f"{before}{quoted}\n")
     first = before.count("\n") + 2
-    places = [DataPlace(str(path), first + number) for number in range(3)]
-    given = SimpleNamespace(checks=lambda: SimpleNamespace(place=lambda index: places[index]))
+    places = [DataLocation(str(path), first + number) for number in range(3)]
+    given = SimpleNamespace(checks=lambda: SimpleNamespace(location=lambda index: places[index]))
     assert prove_files(reader, folder, given, sampled, entered) == (3, 0.0)
 
 
 def test_rows_of_several_lines_are_left_out(tmp_path: Path) -> None:
     reader, folder, source, sampled, entered = table_case(tmp_path, ".csv")
     (tmp_path / "rows.csv").write_text('town,vip,age\n"Ulm\n",True,1.5\n"Bo""nn",False,2\nUlm,True,-3\n')
-    places = [DataPlace(str(tmp_path / "rows.csv"), line) for line in (3, 5, 5)]
-    given = SimpleNamespace(checks=lambda: SimpleNamespace(place=lambda index: places[index]))
+    places = [DataLocation(str(tmp_path / "rows.csv"), line) for line in (3, 5, 5)]
+    given = SimpleNamespace(checks=lambda: SimpleNamespace(location=lambda index: places[index]))
     split = tmp_path / "split.csv"
     split.write_text('town,vip,"age\n"\nUlm,True,1.5\n')
-    header = SimpleNamespace(checks=lambda: SimpleNamespace(place=lambda index: DataPlace(str(split), 3)))
+    header = SimpleNamespace(checks=lambda: SimpleNamespace(location=lambda index: DataLocation(str(split), 3)))
     assert prove_files(reader, folder, header, sampled, entered) == (0, 0.0)
     index_B = np.array([0, 2])
     assert prove_files(reader, folder, given, Sampled([], [], index_B), {k: v[[0, 2]] for k, v in entered.items()}) == (
@@ -176,10 +176,10 @@ def test_rows_of_parquet_are_read_again(tmp_path: Path) -> None:
     path = tmp_path / "rows.parquet"
     rows = {"town": ["Ulm", "Bonn", "Ulm"], "vip": [True, False, True], "age": [1.5, 2.0, -3.0]}
     pyarrow.parquet.write_table(pyarrow.table(rows), path, row_group_size=2)
-    places = [DataPlace(str(path), record=number) for number in range(3)]
-    source = SimpleNamespace(checks=lambda: SimpleNamespace(place=lambda index: places[index]))
+    places = [DataLocation(str(path), record=number) for number in range(3)]
+    source = SimpleNamespace(checks=lambda: SimpleNamespace(location=lambda index: places[index]))
     assert prove_files(reader, folder, source, sampled, entered) == (3, 0.0)
-    places[1], places[2] = places[2], DataPlace(str(tmp_path / "rows.csv"), record=2)  # records of no table
+    places[1], places[2] = places[2], DataLocation(str(tmp_path / "rows.csv"), record=2)  # records of no table
     with pytest.raises(NotProven, match="record 2 of '.*rows.parquet' differently from the run: input0 by"):
         prove_files(reader, folder, source, sampled, entered)
     assert prove_files(reader, folder, source, Sampled([], [], np.array([0, 2])), entered)[0] == 1
@@ -295,7 +295,7 @@ def test_complete_recordings_of_a_manifest_are_read_again(tmp_path: Path) -> Non
     reader, signature, source, sampled, entered = speech_case(tmp_path)
     count, error = prove_files(reader, signature, source, sampled, entered)
     assert (count, error) == (1, 0.0)
-    assert [str(source.checks().place(index))[-6:] for index in range(4)] == ["line 4", "line 3", "line 2", "line 1"]
+    assert [str(source.checks().location(index))[-6:] for index in range(4)] == ["line 4", "line 3", "line 2", "line 1"]
     frame_TF = entered["input0"][3, :90]  # the rest is padding
     step, place = 2.0**-10 * np.abs(frame_TF).max(), np.unravel_index(np.abs(frame_TF).argmin(), frame_TF.shape)
     frame_TF[place] += step  # of float16
@@ -330,7 +330,7 @@ def test_files_that_are_too_large_are_left_out(tmp_path: Path, monkeypatch: pyte
 )
 def test_lines_are_read_with_the_first_one(tmp_path: Path, name: str, text: str, line: Any, expected: Any) -> None:
     (tmp_path / name).write_text(text)
-    assert file_proof._content(DataPlace(str(tmp_path / name), line)) == expected
+    assert file_proof._content(DataLocation(str(tmp_path / name), line)) == expected
 
 
 def test_samples_that_are_no_files_are_left_out(tmp_path: Path) -> None:
@@ -339,20 +339,20 @@ def test_samples_that_are_no_files_are_left_out(tmp_path: Path) -> None:
 
     (tmp_path / "a").touch()
     places: Dict[Any, bool] = {
-        DataPlace(str(tmp_path / "a")): True,
-        DataPlace(str(tmp_path / "a"), record=3): False,
-        DataPlace(str(tmp_path / "missing")): False,
-        DataPlace(str(tmp_path)): False,
-        DataPlace(""): False,
+        DataLocation(str(tmp_path / "a")): True,
+        DataLocation(str(tmp_path / "a"), record=3): False,
+        DataLocation(str(tmp_path / "missing")): False,
+        DataLocation(str(tmp_path)): False,
+        DataLocation(""): False,
     }
     for place, is_file in places.items():
         source: Any = SimpleNamespace(
-            checks=lambda place=place: SimpleNamespace(content_place=lambda index: place, place=lambda index: place)
+            checks=lambda place=place: SimpleNamespace(content_location=lambda index: place, location=lambda index: place)
         )
-        assert (file_proof._place(source, 0) == place) is is_file
-    assert file_proof._place(SimpleNamespace(), 0) is None  # type: ignore[arg-type]
-    source = SimpleNamespace(checks=lambda: SimpleNamespace(content_place=fail, place=fail))
-    assert file_proof._place(source, 0) is None
+        assert (file_proof._location(source, 0) == place) is is_file
+    assert file_proof._location(SimpleNamespace(), 0) is None  # type: ignore[arg-type]
+    source = SimpleNamespace(checks=lambda: SimpleNamespace(content_location=fail, location=fail))
+    assert file_proof._location(source, 0) is None
 
 
 def test_another_scale_of_the_decoder_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

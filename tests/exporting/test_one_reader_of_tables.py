@@ -185,7 +185,7 @@ def test_all_readers_return_the_same_inputs_for_all_files(trained: FeatureColumn
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             places = [row["file"] for row in predict(folder, path.read_bytes(), str(path))]  # predict.py
-        lines = rows.stores[0].places(np.arange(len(ROWS))).number_N.tolist()
+        lines = rows.stores[0].locations(np.arange(len(ROWS))).number_N.tolist()
         assert [int(place.rpartition(":")[2]) for place in places] == lines
         require_equal(joined(folder.runs), expected)
         if path.suffix == ".parquet":  # what clients send is not parsed by pyarrow

@@ -141,14 +141,16 @@ def _add(found: Dict[str, Rows], row: Dict[str, Any]) -> None:
     found.setdefault(name, []).append(row)  # type: ignore[union-attr]
 
 
-def require_same(found: Mapping[str, Rows], expected: Mapping[str, Rows], reader: str, has_places: bool = True) -> None:
+def require_same(
+    found: Mapping[str, Rows], expected: Mapping[str, Rows], reader: str, has_locations: bool = True
+) -> None:
     """The same files have rows, with the same keys, classes and texts, and numbers within `TOLERANCE`."""
     assert found.keys() == expected.keys(), (reader, found.keys() ^ expected.keys())
     for name, rows in expected.items():
         own = found[name]
         assert own is not None and rows is not None and len(own) == len(rows), (reader, name)
         for one, other in zip(own, rows):
-            other = other if has_places else {key: value for key, value in other.items() if key != "file"}
+            other = other if has_locations else {key: value for key, value in other.items() if key != "file"}
             _require_equal(one, other, f"{reader}, {name}")
 
 
@@ -197,7 +199,7 @@ def check(
     require_same(own.by_folder(everything), expected, "predict.py")
     sent = [file for file in everything if file not in not_sent]
     kept = {str(file): expected[str(file)] for file in sent if str(file) in expected}
-    require_same(own.by_server(sent), kept, "serve", has_places=False)
+    require_same(own.by_server(sent), kept, "serve", has_locations=False)
     return expected
 
 

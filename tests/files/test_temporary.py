@@ -13,7 +13,7 @@ import pytest
 from mxtrain.cli import main
 from mxtrain.cluster import launch_spec
 from mxtrain.errors import ConfigError
-from mxtrain.files.temporary import temporary_place
+from mxtrain.files.temporary import temporary_root
 
 PACKAGE = Path(__file__).parents[2] / "mxtrain"
 
@@ -30,7 +30,7 @@ def nothing_is_writable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
 def test_read_only_root_names_tmpdir(nothing_is_writable: None) -> None:
     said = "there is no folder for temporary files: /tmp, /var/tmp, /app cannot be written. Set TMPDIR to a writable"
     with pytest.raises(ConfigError, match=f"^{re.escape(said)} folder.$"):
-        temporary_place()
+        temporary_root()
 
 
 def test_folders_that_are_usually_tried_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -39,7 +39,7 @@ def test_folders_that_are_usually_tried_are_named(monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setattr(tempfile, "gettempdir", refuse)
     with pytest.raises(ConfigError, match="^there is no folder for temporary files: /tmp, /var/tmp cannot be written."):
-        temporary_place()
+        temporary_root()
 
 
 @pytest.mark.slow
@@ -55,7 +55,7 @@ def test_two_workers_are_refused_without_output(
 
 def test_the_folder_is_that_of_the_system(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    assert temporary_place() == str(tmp_path)
+    assert temporary_root() == str(tmp_path)
 
 
 @pytest.mark.slow

@@ -177,7 +177,10 @@ def test_users_of_few_items_only_train_and_are_listed(tmp_path: Path) -> None:
     findings = CollectedFindings()
     dataset.examine(findings)
     few_b, few_c = findings.shown["few_items"]
-    assert few_b.fact.endswith("user b has 2 items, and 3 are needed to hold any out.") and few_b.place.line in (7, 8)
+    assert few_b.fact.endswith("user b has 2 items, and 3 are needed to hold any out.") and few_b.location.line in (
+        7,
+        8,
+    )
     assert few_c.fact.endswith("line 9: user c has 1 items, and 3 are needed to hold any out.")
 
 
@@ -209,7 +212,7 @@ def test_mistakes_are_named_by_file_and_line(tmp_path: Path, name: str, content:
     findings = CollectedFindings()
     with pytest.raises(DataError):  # nothing is left
         MovieLens(root=str(tmp_path)).examine(findings)
-    lines = [problem.place.line for found in findings.shown.values() for problem in found]
+    lines = [problem.location.line for found in findings.shown.values() for problem in found]
     assert 2 in lines or "line 2" not in said
 
 
@@ -294,8 +297,8 @@ def test_second_start_uses_prepared_data(tmp_path: Path, form: str, monkeypatch:
     for name in ("train", "val", "test"):
         one, other = getattr(before, name), getattr(after, name)
         assert pairs_of(one) == pairs_of(other) == EXPECTED[name] and one.catalog == other.catalog
-        assert [str(one.places[index]) for index in range(len(one))] == [
-            str(other.places[index]) for index in range(len(other))
+        assert [str(one.locations[index]) for index in range(len(one))] == [
+            str(other.locations[index]) for index in range(len(other))
         ]
     assert len(kind(min_rating=2.0, **settings).open().train) < len(before.train) and len(read) == 1
     path.write_text(path.read_text().replace(f"{BIG}", "anna"))

@@ -7,7 +7,7 @@ from typing import Any, List, Optional
 import numpy as np
 import pytest
 
-from mxtrain.data.checking.problems import STRICT, DataPlaces
+from mxtrain.data.checking.problems import STRICT, DataLocations
 from mxtrain.data.loading.loader import LoaderOptions
 from mxtrain.kvstore.world import World
 from mxtrain.recommendation.catalog import Catalog
@@ -24,7 +24,7 @@ def splits() -> List[Interactions]:
     draw = np.random.RandomState(0)
     pairs = np.array([(user, item) for user in range(USERS) for item in draw.permutation(ITEMS)[: 3 + 2 * user]])
     rating_P = draw.randint(1, 6, len(pairs)).astype(np.float32)
-    places = DataPlaces(["x.csv"], np.arange(len(pairs)))
+    places = DataLocations(["x.csv"], np.arange(len(pairs)))
     rows = InteractionRows(CATALOG, pairs[:, 0], pairs[:, 1], rating_P, None, places)
     return leave_one_out(rows, 0, STRICT)
 

@@ -11,7 +11,7 @@ import pytest
 from mxtrain.runtime import Runtime, apply
 from mxtrain.runtime.spinning import (
     FIRST_PATIENCE_S,
-    LONGEST_PATIENCE_S,
+    MAX_PATIENCE_S,
     PERIOD_S,
     VARIABLE,
     ContentionMonitor,
@@ -59,7 +59,7 @@ def test_repeated_contention_waits_longer_each_time() -> None:
         monitor.may_spin(*SHARED, PERIOD_S)
     seconds = [wait * PERIOD_S for wait in waits]
     assert seconds[:3] == [FIRST_PATIENCE_S, 2 * FIRST_PATIENCE_S, 4 * FIRST_PATIENCE_S]
-    assert seconds[-2:] == [LONGEST_PATIENCE_S] * 2
+    assert seconds[-2:] == [MAX_PATIENCE_S] * 2
 
 
 def test_kernel_without_counters_is_detected(tmp_path: Path) -> None:

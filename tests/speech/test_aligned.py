@@ -18,7 +18,7 @@ from mxtrain.errors import DataError
 from mxtrain.speech.aligned import AlignedSource, fit_to_length
 from mxtrain.speech.aligned_loader import DECIBELS, AlignedLoader
 from mxtrain.speech.aligned_manifest import AlignedManifest
-from mxtrain.speech.aligned_rows import places_of
+from mxtrain.speech.aligned_rows import frame_positions
 from mxtrain.speech.espeak_library import joined
 from mxtrain.speech.features import Features
 from mxtrain.speech.formant_digits import FormantDigits
@@ -141,7 +141,7 @@ def test_all_mistakes_are_listed_and_can_be_left_out(tmp_path: Path, caplog: Any
     problems: List[Problem] = []
     findings = CollectedFindings(write=problems.append)
     splits = dataset(path, symbols=["a", "b", " "]).examine(findings)
-    assert sorted(problem.place.line or 0 for problem in problems) == list(range(13, 14 + len(WRONG)))
+    assert sorted(problem.location.line or 0 for problem in problems) == list(range(13, 14 + len(WRONG)))
     kinds = {problem.kind for problem in problems}
     assert kinds == {
         "unreadable_row",
@@ -190,7 +190,7 @@ def test_batches_hold_symbols_places_and_normalised_frames(tmp_path: Path) -> No
 
 
 def test_frame_positions_within_symbols() -> None:
-    place = places_of(np.array([2, 0, 1]))
+    place = frame_positions(np.array([2, 0, 1]))
     np.testing.assert_allclose(place[:, 0], [0.25, 0.75, 0.5])
     np.testing.assert_allclose(place[:, 1], np.log([3, 3, 2]) / 4, rtol=1e-6)
     np.testing.assert_allclose(place[:, 2:], [[0.005, 0.025], [0.015, 0.015], [0.025, 0.005]], rtol=1e-6)

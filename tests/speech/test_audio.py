@@ -181,7 +181,7 @@ def test_a_check_lists_all_that_is_wrong_by_file_and_line(tmp_path: Path) -> Non
     assert findings.counts == {**{kind: 1 for kind in KINDS}, "cut_audio": 2}
     for kind, (line, said) in KINDS.items():
         problem = findings.shown[kind][0]
-        assert (problem.place.file, problem.place.line) == (path, line) and said in problem.fact
+        assert (problem.location.file, problem.location.line) == (path, line) and said in problem.fact
         assert problem.fact.startswith(f"{path}, line {line}")
     assert "it has 1.00 s of 2.50 s" in findings.shown["cut_audio"][1].fact
 

@@ -129,7 +129,7 @@ def test_other_formats_of_libsndfile_are_refused(tmp_path: Path, monkeypatch, au
 
 def test_more_than_a_sample_may_take_is_refused_before_it_is_read(tmp_path: Path, monkeypatch) -> None:
     soundfile.write(tmp_path / "a.wav", TONE, 8000)
-    monkeypatch.setattr("mxtrain.speech.recording.MOST_SECONDS", 0.6)
+    monkeypatch.setattr("mxtrain.speech.recording.MAX_SECONDS", 0.6)
     with pytest.raises(RecordingError, match="is 1 seconds long; at most 1 are read as one utterance"):
         read_recording(tmp_path / "a.wav", 8000)
     assert len(read_recording(tmp_path / "a.wav", 8000, 0.5)) == 4000

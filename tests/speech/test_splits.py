@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import soundfile
 
-from mxtrain.data.checking.problems import DataPlace
+from mxtrain.data.checking.problems import DataLocation
 from mxtrain.data.spec import Splits
 from mxtrain.errors import DataError
 from mxtrain.speech.digit_lines import DigitLines
@@ -83,8 +83,8 @@ class Lengths:
     def __len__(self) -> int:
         return len(self.frame_N)
 
-    def place(self, index: int) -> DataPlace:
-        return DataPlace("a.jsonl", index + 1)
+    def location(self, index: int) -> DataLocation:
+        return DataLocation("a.jsonl", index + 1)
 
 
 @pytest.mark.parametrize("split, remedy", [("train", "batch_seconds=601"), ("val", "eval_batch_size=3")])

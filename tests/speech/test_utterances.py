@@ -37,7 +37,7 @@ def test_manifest_format_is_recognised_by_content(tmp_path: Path) -> None:
         0.0,
         None,
     )
-    assert (second.path, second.begin_s, second.duration_s, str(second.place)) == (
+    assert (second.path, second.begin_s, second.duration_s, str(second.location)) == (
         "/2.wav",
         2.0,
         0.5,
@@ -45,7 +45,7 @@ def test_manifest_format_is_recognised_by_content(tmp_path: Path) -> None:
     )
     assert [(one.path, one.text) for one in read_manifest(baidu, STRICT)] == [(str(tmp_path / "1.wav"), "one")]
     (only,) = read_manifest(mozilla, STRICT)
-    assert (only.text, only.place.line) == ("one, two", 2)
+    assert (only.text, only.location.line) == ("one, two", 2)
 
 
 def test_recordings_may_be_in_the_users_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -79,9 +79,9 @@ def test_wrong_lines_of_a_manifest_are_listed_by_their_numbers(tmp_path: Path) -
     findings = CollectedFindings()
     assert len(read_manifest(path, findings)) == len(WRONG)
     problems = findings.shown["unreadable_row"]
-    assert [one.place.line for one in problems] == list(range(2, 2 * len(WRONG) + 1, 2))
+    assert [one.location.line for one in problems] == list(range(2, 2 * len(WRONG) + 1, 2))
     for one, said in zip(problems, WRONG.values()):
-        assert said in one.fact and one.fact.startswith(f"{path}, line {one.place.line}")
+        assert said in one.fact and one.fact.startswith(f"{path}, line {one.location.line}")
     with pytest.raises(DataError, match="line 2 is not JSON"):
         read_manifest(path, STRICT)
     with pytest.raises(DataError, match="is no manifest: its first line is neither"):
@@ -94,7 +94,7 @@ def test_librispeech_lines_name_recordings_beside_them(tmp_path: Path) -> None:
     write(tmp_path / "84/1/84-1.trans.txt", "84-1-0000 ONE TWO", "84-1-0001 THREE", "84-1-0002 FOUR")
     findings = CollectedFindings()
     found = read_librispeech(str(tmp_path), findings)
-    assert [(Path(one.path).name, one.text, one.place.line) for one in found] == [
+    assert [(Path(one.path).name, one.text, one.location.line) for one in found] == [
         ("84-1-0000.flac", "ONE TWO", 1),
         ("84-1-0001.wav", "THREE", 2),
     ]
@@ -119,7 +119,7 @@ def test_only_spaces_tabs_and_line_ends_divide_lines(tmp_path: Path, space: str)
     if space >= " ":  # JSON has control characters as escapes
         assert [one.text for one in read_manifest(write(tmp_path / "a.jsonl", manifest), STRICT)] == [said]
     tsv = write(tmp_path / "a.csv", "wav_filename,transcript", f"1.wav,{said}", "2.wav,x")
-    assert [(one.text, one.place.line) for one in read_manifest(tsv, STRICT)] == [(said, 2), ("x", 3)]
+    assert [(one.text, one.location.line) for one in read_manifest(tsv, STRICT)] == [(said, 2), ("x", 3)]
 
 
 def kaldi(folder: Path, segments: List[str]) -> None:
@@ -174,11 +174,11 @@ def test_commands_in_kaldi_folders_are_refused_and_never_run(tmp_path: Path) -> 
     pipe, other = findings.shown["pipe"]
     assert "wav.scp, line 3 is a command" in other.fact
     assert "wav.scp, line 1 is a command ('touch " in pipe.fact and "never run" in pipe.fact
-    assert [one.place.line for one in findings.shown["unreadable_row"]] == [3, 5]
+    assert [one.location.line for one in findings.shown["unreadable_row"]] == [3, 5]
     assert [one.fact for one in findings.shown["missing_counterpart"]] == [
         f"{tmp_path}/segments, line 2 is of 'r9', which wav.scp does not have."
     ]
-    assert [one.place.line for one in findings.shown["listed_twice"]] == [4]
+    assert [one.location.line for one in findings.shown["listed_twice"]] == [4]
     with pytest.raises(DataError, match="is a command"):
         read_kaldi(str(tmp_path), STRICT)
 
@@ -196,7 +196,7 @@ def test_tables_of_common_voice(tmp_path: Path) -> None:
     rows = ["client_id\tpath\tsentence\tup_votes", 'a\tc1.mp3\t"quoted, once\t2', "a\tbeside.wav\tsay 'no'\t0"]
     (tmp_path / "train.tsv").write_bytes("\ufeff".encode() + "\r\n".join([*rows, ""]).encode())
     first, second = read_manifest(str(tmp_path / "train.tsv"), STRICT)
-    assert (first.path, first.text, first.place.line) == (str(tmp_path / "clips/c1.mp3"), '"quoted, once', 2)
+    assert (first.path, first.text, first.location.line) == (str(tmp_path / "clips/c1.mp3"), '"quoted, once', 2)
     assert (second.path, second.text) == (str(tmp_path / "beside.wav"), "say 'no'")
     with pytest.raises(DataError, match="path and sentence, with tabs, as in Common Voice"):
         read_manifest(write(tmp_path / "b.tsv", "file\tsaid", "a\tb"), STRICT)

@@ -73,8 +73,8 @@ def check(tmp_path):
         return [
             (
                 problem.kind,
-                problem.place.file.replace(f"{tmp_path}/", ""),
-                problem.place.record if problem.place.line is None else problem.place.line,
+                problem.location.file.replace(f"{tmp_path}/", ""),
+                problem.location.record if problem.location.line is None else problem.location.line,
             )
             for problem in problems
         ]

@@ -111,7 +111,7 @@ def test_several_files_are_as_one(tmp_path: Path) -> None:
         dataset = table(train=files, val=write_csv(tmp_path / "val.csv", val), test_fraction=0.2)
         splits = dataset.open()
         found.append([encoded(dataset, source) for source in (splits.train, splits.val, splits.test)])
-        assert str(splits.train.checks().place(0)).endswith("line 2")
+        assert str(splits.train.checks().location(0)).endswith("line 2")
     for (one, *arrays), (other, *others) in zip(*found):
         assert one.fields == other.fields and len(one.columns) == 4
         for array, same in zip(arrays, others):
@@ -315,7 +315,7 @@ def test_cells_that_are_numbers_may_be_typed_as_numbers(tmp_path: Path) -> None:
 
 
 def test_too_many_values_are_refused_with_the_setting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(feature_store, "MOST_VALUES", 5)
+    monkeypatch.setattr(feature_store, "MAX_VALUES", 5)
     with pytest.raises(DataError, match=r"are of 'town'. Hash that column: type dataset.columns=\{town: hashed\}"):
         table(train=write_csv(tmp_path / "t.csv", rows_of(60, 0))).open()
 

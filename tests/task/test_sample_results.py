@@ -15,9 +15,9 @@ from PIL import Image
 from small_runs import CASES, with_data, write_data
 
 from mxtrain.cli import main
-from mxtrain.data.checking.problems import DataPlace
+from mxtrain.data.checking.problems import DataLocation
 from mxtrain.task.confusion_page import render_confusion
-from mxtrain.task.sample_results import NUM_WORST, ResultReader, SampleResults, csv_line, location
+from mxtrain.task.sample_results import NUM_WORST, ResultReader, SampleResults, csv_line, location_text
 
 pytestmark = pytest.mark.usefixtures("own_cache")
 
@@ -205,10 +205,10 @@ def test_results_are_written_in_the_order_of_the_samples() -> None:
 
 
 def test_locations_match_those_of_predict() -> None:
-    assert location(DataPlace("a/b.csv", 7), "val", 3) == "a/b.csv:7"
-    assert location(DataPlace("x.parquet", record=0), "val", 3) == "x.parquet:0"
-    assert location(DataPlace("x.png"), "val", 3) == "x.png"
-    assert location(DataPlace(record=3), "val", 3) == location(None, "val", 3) == "val:3"
+    assert location_text(DataLocation("a/b.csv", 7), "val", 3) == "a/b.csv:7"
+    assert location_text(DataLocation("x.parquet", record=0), "val", 3) == "x.parquet:0"
+    assert location_text(DataLocation("x.png"), "val", 3) == "x.png"
+    assert location_text(DataLocation(record=3), "val", 3) == location_text(None, "val", 3) == "val:3"
     assert csv_line(["a\udcff", 'b"', 1.5]) == b'a\\udcff,"b""",1.5\n'
 
 

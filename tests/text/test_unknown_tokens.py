@@ -21,7 +21,7 @@ def test_share_and_examples() -> None:
 
 
 def test_only_the_first_texts_are_examined(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(unknown_tokens, "MOST_TEXTS", 1)
+    monkeypatch.setattr(unknown_tokens, "MAX_TEXTS", 1)
     assert unknown_sentences(WORDS, ["a film", "new"]) == []
     (sentence,) = unknown_sentences(WORDS, ["new film", "new"])
     assert sentence.startswith("0.5 of the tokens (1 of 2)")

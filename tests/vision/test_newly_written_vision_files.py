@@ -260,7 +260,7 @@ def test_coco_of_tools(tmp_path: Path, tool: Callable[[Dict[str, Any]], None]) -
     for index in range(3):
         found = splits.train.boxes(index)  # type: ignore[attr-defined]
         assert found[:, :7].tolist() == [[5, 8, 20, 24, 1, 0, 240]]
-        assert Path(splits.train.place(index).file).name in names  # type: ignore[attr-defined]
+        assert Path(splits.train.location(index).file).name in names  # type: ignore[attr-defined]
 
 
 def pixels(*parts: Box) -> np.ndarray:

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from mxtrain.types.annotations import Config, JsonObject
 
 OWN = ("hydra.run.dir", "trainer.fold")
-MOST_SHOWN = 10
+MAX_SHOWN = 10
 """Maximum number of folds that have a column of their own in the table."""
 
 
@@ -168,7 +168,7 @@ def print_folds(content: JsonObject, results: Sequence[FoldResult], folder: Path
     console = open_console(sys.stdout)
     console.print()
     if finished:
-        shown = finished if len(finished) <= MOST_SHOWN else []
+        shown = finished if len(finished) <= MAX_SHOWN else []
         titles = [f"of {len(finished)} folds", "mean", "std", *(one.run for one in shown)]
         rows = [
             [name, *map(format_value, (mean, content["std"][name], *(one.values[name] for one in shown)))]

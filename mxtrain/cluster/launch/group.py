@@ -33,7 +33,7 @@ from mxtrain.files.durable import append_to
 from mxtrain.kvstore.world import RING
 from mxtrain.terminal.program import program
 
-SHORTEST_S = 1.0
+MIN_S = 1.0
 """Smallest `trainer.max_time` of a restart, in seconds: after a late loss of a worker, it ends the run as usual."""
 LOGS = "workers"
 """The folder of a run directory with the output of all processes but rank 0."""
@@ -159,7 +159,7 @@ def arguments_of(
     if has_trained and description.checkpoint.resume == "never":
         changed.append("checkpoint.resume=auto")
     if seconds_passed and description.trainer.max_time is not None:
-        changed.append(f"trainer.max_time={max(description.trainer.max_time - seconds_passed, SHORTEST_S):.0f}")
+        changed.append(f"trainer.max_time={max(description.trainer.max_time - seconds_passed, MIN_S):.0f}")
     keys = {word.partition("=")[0] for word in changed}
     return [*(word for word in arguments if word.lstrip("+").partition("=")[0] not in keys), *changed]
 

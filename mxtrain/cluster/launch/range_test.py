@@ -15,7 +15,7 @@ from mxtrain.archive.run_records import read_rows
 from mxtrain.cluster.process import start_child
 from mxtrain.cluster.reported_cause import ReportedCause
 from mxtrain.errors import EXIT_BAD_INPUT, EXIT_FINISHED, EXIT_NON_FINITE, ConfigError, MxtrainError
-from mxtrain.files.temporary import temporary_place
+from mxtrain.files.temporary import temporary_root
 from mxtrain.workflows.lr_find import checked_curve, range_test
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ def _test_in_workers(settings: LrFindSettings, flags: Sequence[str], overrides: 
         "trainer.reference_batch_size=null",
     ]
     with (
-        tempfile.TemporaryDirectory(prefix="mxtrain-lr-find-", dir=temporary_place()) as folder,
+        tempfile.TemporaryDirectory(prefix="mxtrain-lr-find-", dir=temporary_root()) as folder,
         ReportedCause() as reported,
     ):
         run_dir = Path(folder) / "run"

@@ -11,7 +11,7 @@ from typing import Any, Optional, Protocol, Sequence, runtime_checkable
 
 import numpy as np
 
-from mxtrain.data.checking.problems import NOT_A_NUMBER, DataPlace, DataPlaces, Problem, problem_of
+from mxtrain.data.checking.problems import NOT_A_NUMBER, DataLocation, DataLocations, Problem, problem_of
 from mxtrain.data.loading.samples import Source
 from mxtrain.errors import LoaderError
 
@@ -42,7 +42,7 @@ class Checks(Protocol):
     def __len__(self) -> int:
         """Returns the number of samples."""
 
-    def place(self, index: int) -> DataPlace:
+    def location(self, index: int) -> DataLocation:
         """Returns the source location of a sample."""
 
     def check(self, index: int) -> Checked:
@@ -61,7 +61,7 @@ class ChecksWithTexts(Protocol):
 class ChecksWithContents(Protocol):
     """Checks of samples whose content is in another file, such as recordings that a manifest names."""
 
-    def content_place(self, index: int) -> DataPlace:
+    def content_location(self, index: int) -> DataLocation:
         """Returns the source location from which a sample is read; without a file if it is only a part of one."""
 
 
@@ -86,21 +86,21 @@ def digest_of(*contents: bytes) -> bytes:
 class SourceChecks:
     """Base of the checks of a source: number of samples, and their source locations."""
 
-    def __init__(self, source: Any, places: Optional[DataPlaces] = None) -> None:
+    def __init__(self, source: Any, locations: Optional[DataLocations] = None) -> None:
         """Keeps the source.
 
         Args:
             source: its length is the number of samples.
-            places: source locations of the samples, if known.
+            locations: source locations of the samples, if known.
         """
-        self._source, self._places = source, places
+        self._source, self._locations = source, locations
 
     def __len__(self) -> int:
         return len(self._source)
 
-    def place(self, index: int) -> DataPlace:
+    def location(self, index: int) -> DataLocation:
         """See `Checks`."""
-        return DataPlace(record=index) if self._places is None else self._places[index]
+        return DataLocation(record=index) if self._locations is None else self._locations[index]
 
     def texts(self, index: int) -> Sequence[str]:
         """Returns the texts of a sample that are tokenized; empty if it has none."""
@@ -112,18 +112,18 @@ class FetchedChecks(SourceChecks):
 
     def check(self, index: int) -> Checked:
         """See `Checks`."""
-        place = self.place(index)
+        location = self.location(index)
         if not isinstance(self._source, Source):
             return Checked()  # it is read as a whole, by a loader of its own
         try:
             arrays = self._source.fetch(np.array([index]), seed=0, epoch=0, train=False)
         except LoaderError as error:
-            return Checked((problem_of(error, place),))
+            return Checked((problem_of(error, location),))
         input_1, *targets = (np.asarray(array) for array in arrays)
         problems: Sequence[Problem] = ()
         if any(array.dtype.kind == "f" and not np.isfinite(array).all() for array in (input_1, *targets)):
-            fact = f"{place} holds values that are no finite numbers."
-            problems = (Problem(NOT_A_NUMBER, place, fact, "Replace or remove it."),)
+            fact = f"{location} holds values that are no finite numbers."
+            problems = (Problem(NOT_A_NUMBER, location, fact, "Replace or remove it."),)
         classes = targets[0] if targets and targets[0].dtype.kind in "iu" else np.empty(0, np.int64)
         # In a map of classes, -1 marks ignored positions; as the class of a whole sample it would be a mistake.
         class_values = np.unique(classes[classes >= 0] if classes.ndim > 1 else classes)
@@ -139,9 +139,9 @@ class SubsetChecks:
     def __len__(self) -> int:
         return len(self._index_N)
 
-    def place(self, index: int) -> DataPlace:
+    def location(self, index: int) -> DataLocation:
         """See `Checks`."""
-        return self._checks.place(int(self._index_N[index]))
+        return self._checks.location(int(self._index_N[index]))
 
     def check(self, index: int) -> Checked:
         """See `Checks`."""
@@ -151,9 +151,9 @@ class SubsetChecks:
         """See `SourceChecks`."""
         return texts_of(self._checks, int(self._index_N[index]))
 
-    def content_place(self, index: int) -> DataPlace:
+    def content_location(self, index: int) -> DataLocation:
         """See `ChecksWithContents`."""
-        return content_place_of(self._checks, int(self._index_N[index]))
+        return content_location_of(self._checks, int(self._index_N[index]))
 
 
 def texts_of(checks: Checks, index: int) -> Sequence[str]:
@@ -161,9 +161,9 @@ def texts_of(checks: Checks, index: int) -> Sequence[str]:
     return checks.texts(index) if isinstance(checks, ChecksWithTexts) else ()
 
 
-def content_place_of(checks: Checks, index: int) -> DataPlace:
+def content_location_of(checks: Checks, index: int) -> DataLocation:
     """Returns the source location from which a sample is read: its place, unless the checks provide another."""
-    return checks.content_place(index) if isinstance(checks, ChecksWithContents) else checks.place(index)
+    return checks.content_location(index) if isinstance(checks, ChecksWithContents) else checks.location(index)
 
 
 def checks_of(source: Any) -> Checks:

@@ -24,7 +24,7 @@ from mxtrain.data.checking.problems import (
     CANNOT_OPEN,
     DUPLICATE,
     DUPLICATE_ACROSS_SPLITS,
-    DataPlace,
+    DataLocation,
     Findings,
     NoUsableSamples,
     Problem,
@@ -36,11 +36,11 @@ from mxtrain.data.spec import BaseDataset, Splits, location_of
 from mxtrain.errors import MxtrainError
 from mxtrain.types import Table
 
-MOST_SHOWN = 20
+MAX_SHOWN = 20
 _SAMPLES_PER_TASK = 8
 _TASKS_AHEAD = 4
 """Number of pending tasks per thread, so that results can be returned in order."""
-_MOST_CLASSES = 20
+_MAX_CLASSES = 20
 """Largest number of classes in the table; of more, the most frequent and the rarest are shown."""
 
 
@@ -59,7 +59,7 @@ class CollectedFindings(Findings):
 
     Attributes:
         counts: how many of each kind there are, in the order in which the first of each came.
-        shown: the first `MOST_SHOWN` of each kind.
+        shown: the first `MAX_SHOWN` of each kind.
         ignored: how many there are of each kind that does not count.
     """
 
@@ -81,7 +81,7 @@ class CollectedFindings(Findings):
             counts[problem.kind] = counts.get(problem.kind, 0) + 1
             if counts is self.counts:
                 examples = self.shown.setdefault(problem.kind, [])
-                if len(examples) < MOST_SHOWN:
+                if len(examples) < MAX_SHOWN:
                     examples.append(problem)
                 self._write(problem)
 
@@ -115,9 +115,9 @@ class DatasetCounts:
         total_K = np.sum(list(counts.values()), axis=0)
         numbers = np.arange(len(total_K))
         head = "class"
-        if len(numbers) > _MOST_CLASSES:
+        if len(numbers) > _MAX_CLASSES:
             order = np.argsort(-total_K, kind="stable")
-            half = _MOST_CLASSES // 2
+            half = _MAX_CLASSES // 2
             head = f"most and least frequent of {len(numbers):,}"
             numbers = np.concatenate([order[:half], order[-half:]])
         rows = [
@@ -179,17 +179,17 @@ def check_dataset(
 
 
 def _open(dataset: BaseDataset, findings: Findings) -> Optional[Splits]:
-    place = DataPlace(location_of(dataset))
+    location = DataLocation(location_of(dataset))
     try:
         return dataset.examine(findings)
     except NoUsableSamples:
         return None
     except OSError as error:
-        reported: Exception = explain(error.filename or place.file, error)
+        reported: Exception = explain(error.filename or location.file, error)
     except Exception as error:  # a user's own dataset may raise anything; it is listed as a problem
         reported = error
     fact = str(reported) if isinstance(reported, MxtrainError) else f"{type(reported).__name__}: {reported}"
-    findings.refuse(Problem(CANNOT_OPEN, place, fact))
+    findings.refuse(Problem(CANNOT_OPEN, location, fact))
     return None
 
 
@@ -219,7 +219,7 @@ def _check_one(checks: Checks, index: int) -> Checked:
     try:
         return checks.check(index)
     except Exception as error:  # a dataset may raise anything; the other samples are still read
-        return Checked((problem_of(error, checks.place(index)),))
+        return Checked((problem_of(error, checks.location(index)),))
 
 
 def _count(checked: Checked, checks: Checks, index: int, count_K: np.ndarray, findings: Findings) -> None:
@@ -227,7 +227,7 @@ def _count(checked: Checked, checks: Checks, index: int, count_K: np.ndarray, fi
         if 0 <= number < len(count_K):
             count_K[number] += 1
             continue
-        findings.refuse(out_of_range(checks.place(index), number, len(count_K)))
+        findings.refuse(out_of_range(checks.location(index), number, len(count_K)))
 
 
 def _duplicates(checks: Mapping[str, Checks], digests: Mapping[str, np.ndarray]) -> Iterator[Problem]:
@@ -245,14 +245,14 @@ def _duplicates(checks: Mapping[str, Checks], digests: Mapping[str, np.ndarray])
     repeated = repeated[np.argsort(order[repeated])]
     starts, splits = _starts(digests)
     for later, earlier in zip(order[repeated], order[first[repeated]]):
-        split, place = _sample_at(int(later), starts, splits, checks)
+        split, location = _sample_at(int(later), starts, splits, checks)
         other, before = _sample_at(int(earlier), starts, splits, checks)
-        fact = f"{place} ({split}) has the same content as {before} ({other})."
+        fact = f"{location} ({split}) has the same content as {before} ({other})."
         if split != other:
-            yield Problem(DUPLICATE_ACROSS_SPLITS, place, fact, "Training samples must not be measured: remove one.")
+            yield Problem(DUPLICATE_ACROSS_SPLITS, location, fact, "Training samples must not be measured: remove one.")
         else:
             yield Problem(
-                DUPLICATE, place, fact, "Remove one, or type ignore=duplicate where it counts twice on purpose."
+                DUPLICATE, location, fact, "Remove one, or type ignore=duplicate where it counts twice on purpose."
             )
 
 
@@ -263,7 +263,7 @@ def _starts(digests: Mapping[str, np.ndarray]) -> Tuple[np.ndarray, List[str]]:
 
 def _sample_at(
     number: int, starts: np.ndarray, splits: Sequence[str], checks: Mapping[str, Checks]
-) -> Tuple[str, DataPlace]:
+) -> Tuple[str, DataLocation]:
     """Returns the split of a sample, and its source location."""
     part = int(np.searchsorted(starts, number, side="right")) - 1
-    return splits[part], checks[splits[part]].place(number - int(starts[part]))
+    return splits[part], checks[splits[part]].location(number - int(starts[part]))

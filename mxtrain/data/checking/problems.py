@@ -110,8 +110,8 @@ KINDS = (
 
 
 @dataclass(frozen=True)
-class DataPlace:
-    """Place in a file.
+class DataLocation:
+    """Location of a sample, a row or a problem in a file.
 
     Attributes:
         file: its path; empty where a sample comes from no file.
@@ -131,8 +131,8 @@ class DataPlace:
         return f"'{self.file}'" if self.record is None else f"record {self.record} of '{self.file}'"
 
 
-class DataPlaces:
-    """Places of the samples of a source: file, and line or record."""
+class DataLocations:
+    """Locations of the samples of a source: file, and line or record."""
 
     def __init__(
         self, files: Sequence[str], number_N: ArrayLike, file_N: Optional[ArrayLike] = None, are_records: bool = False
@@ -146,25 +146,25 @@ class DataPlaces:
             are_records: whether the numbers are records.
         """
         self._files, self._are_records = files, are_records
-        # Arrays and not a list of places: a corpus has millions of lines.
+        # Arrays and not a list of locations: a corpus has millions of lines.
         self._number_N = np.asarray(number_N, np.int64)
         self._file_N = None if file_N is None else np.asarray(file_N, np.int32)
 
-    def __getitem__(self, index: int) -> DataPlace:
+    def __getitem__(self, index: int) -> DataLocation:
         file = self._files[0 if self._file_N is None else int(self._file_N[index])]
         number = int(self._number_N[index])
-        return DataPlace(file, record=number) if self._are_records else DataPlace(file, number)
+        return DataLocation(file, record=number) if self._are_records else DataLocation(file, number)
 
     @property
     def number_N(self) -> np.ndarray:
         """Returns the line or the record of each sample."""
         return self._number_N
 
-    def take(self, index_N: ArrayLike) -> DataPlaces:
-        """Returns the places of some of the samples."""
+    def take(self, index_N: ArrayLike) -> DataLocations:
+        """Returns the locations of some of the samples."""
         index_N = np.asarray(index_N, np.int64)
         file_N = None if self._file_N is None else self._file_N[index_N]
-        return DataPlaces(self._files, self._number_N[index_N], file_N, self._are_records)
+        return DataLocations(self._files, self._number_N[index_N], file_N, self._are_records)
 
 
 PROBLEM_COLUMNS = ("kind", "file", "line", "record", "fact", "remedy")
@@ -176,13 +176,13 @@ class Problem:
 
     Attributes:
         kind: one of `KINDS`, or of the dataset's own.
-        place: source location, for messages.
-        fact: the problem in one sentence, including the place.
+        location: source location, for messages.
+        fact: the problem in one sentence, including the location.
         remedy: what to do, in a sentence; empty if the fact contains it.
     """
 
     kind: str
-    place: DataPlace
+    location: DataLocation
     fact: str
     remedy: str = ""
 
@@ -193,23 +193,23 @@ class Problem:
 
     def to_row(self) -> Dict[str, Json]:
         """Returns a row of a table of problems."""
-        place = self.place
-        values = (self.kind, place.file, place.line, place.record, self.fact, self.remedy)
+        location = self.location
+        values = (self.kind, location.file, location.line, location.record, self.fact, self.remedy)
         return dict(zip(PROBLEM_COLUMNS, values))
 
 
-def problem_of(error: Exception, place: DataPlace, kind: str = UNREADABLE) -> Problem:
+def problem_of(error: Exception, location: DataLocation, kind: str = UNREADABLE) -> Problem:
     """Converts an error to a problem.
 
     Args:
         error: what reading a sample raised; a `LoaderError` may say its kind itself.
-        place: source location, for messages.
+        location: source location, for messages.
         kind: used if the error does not name one.
     """
     if isinstance(error, LoaderError):
-        return Problem(error.kind or kind, place, error.fact, error.remedy)
-    fact = str(error) if isinstance(error, DataError) else f"{place} raises {type(error).__name__}: {error}"
-    return Problem(kind, place, fact)
+        return Problem(error.kind or kind, location, error.fact, error.remedy)
+    fact = str(error) if isinstance(error, DataError) else f"{location} raises {type(error).__name__}: {error}"
+    return Problem(kind, location, fact)
 
 
 class NoUsableSamples(DataError):
@@ -254,8 +254,8 @@ class Findings:
 STRICT = Findings()
 
 
-def attempt(
-    findings: Findings, place: DataPlace, read: Callable[[], Given], kind: str = CANNOT_OPEN
+def call_or_report(
+    findings: Findings, location: DataLocation, read: Callable[[], Given], kind: str = CANNOT_OPEN
 ) -> Optional[Given]:
     """Calls a function; returns None if it raises a `DataError`, which goes to the findings."""
     try:
@@ -263,18 +263,18 @@ def attempt(
     except NoUsableSamples:
         return None
     except DataError as error:
-        findings.refuse(Problem(kind, place, str(error)))
+        findings.refuse(Problem(kind, location, str(error)))
         return None
 
 
-def out_of_range(place: DataPlace, label: object, num_classes: int) -> Problem:
+def out_of_range(location: DataLocation, label: object, num_classes: int) -> Problem:
     """Returns the problem of a label that is the number of no class."""
-    fact = f"{place} has the label {label}; allowed is 0 to {num_classes - 1}."
-    return Problem(LABEL_RANGE, place, fact, "Give it the number of a class, or remove it.")
+    fact = f"{location} has the label {label}; allowed is 0 to {num_classes - 1}."
+    return Problem(LABEL_RANGE, location, fact, "Give it the number of a class, or remove it.")
 
 
 def refuse_labels(
-    findings: Findings, label_N: np.ndarray, num_classes: int, places: DataPlaces, sentence: str
+    findings: Findings, label_N: np.ndarray, num_classes: int, locations: DataLocations, sentence: str
 ) -> np.ndarray:
     """Refuses labels that are the number of no class.
 
@@ -282,7 +282,7 @@ def refuse_labels(
         findings: gets the problem of each.
         label_N: none is negative.
         num_classes: number of classes, which all must be below.
-        places: source location of each.
+        locations: source location of each.
         sentence: where training is refused; `{label}` in it is the highest.
 
     Returns:
@@ -292,5 +292,5 @@ def refuse_labels(
     if len(wrong_N):
         message = sentence.replace("{label}", str(label_N.max()))
         for index in wrong_N.tolist():
-            findings.refuse(out_of_range(places[index], label_N[index], num_classes), sentence=message)
+            findings.refuse(out_of_range(locations[index], label_N[index], num_classes), sentence=message)
     return np.flatnonzero(label_N < num_classes)

@@ -24,7 +24,7 @@ from mxtrain.data.corpus.shards import ArrayForm, DamagedShards, Shards, ShardWr
 from mxtrain.errors import DataError
 from mxtrain.files.cache import CACHE_VARIABLE, own_folder
 from mxtrain.files.durable import fsync_directory, open_file
-from mxtrain.files.temporary import temporary_place
+from mxtrain.files.temporary import temporary_root
 from mxtrain.terminal.durations import format_seconds
 from mxtrain.terminal.progress import ProgressDisplay
 
@@ -125,7 +125,7 @@ def _root() -> Path:
 def _temporary_root(reason: str) -> Path:
     global _temporary
     if _temporary is None:
-        _temporary = Path(tempfile.mkdtemp(prefix="mxtrain-corpora-", dir=temporary_place()))
+        _temporary = Path(tempfile.mkdtemp(prefix="mxtrain-corpora-", dir=temporary_root()))
         atexit.register(shutil.rmtree, _temporary, ignore_errors=True)
         log.warning(
             "The cache cannot be used (%s): data is prepared in %s, anew at each start. Set %s to a folder of yours.",

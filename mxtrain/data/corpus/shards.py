@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 MANIFEST, JOURNAL = "manifest.json", "journal.json"
-MOST_READ_AGAIN = 256 << 20
+MAX_READ_AGAIN = 256 << 20
 """Bytes of a file whose checksums are compared whenever it is opened; larger ones only if they were touched since."""
 
 
@@ -174,7 +174,7 @@ def _require_blocks(path: Path, blocks: List[Tuple[int, str]], stamp: Optional[L
             if status.st_size < size or stamp is not None and status.st_size > size:
                 raise DamagedShards(f"{path} has {status.st_size:,} bytes")
             # Hashing a large file at every start would take minutes: unchanged times and inode count as proof.
-            if stamp is not None and status.st_size > MOST_READ_AGAIN and _stamp(status) == stamp:
+            if stamp is not None and status.st_size > MAX_READ_AGAIN and _stamp(status) == stamp:
                 return
             for number, (size, sha256) in enumerate(blocks):
                 if _digest_of_next(file.fileno(), size) != sha256:

@@ -36,7 +36,7 @@ FORMS = (".csv", ".tsv", ".jsonl", PARQUET)
 
 MISSING_CELLS, MISSING_NUMBERS = frozenset(ALL_MISSING), frozenset(ALL_MISSING_NUMBERS)
 """Defaults of `dataset.missing`, and further cells without a value in columns of numbers."""
-LARGEST_NUMBER = float(np.finfo(np.float32).max)
+MAX_NUMBER = float(np.finfo(np.float32).max)
 MAX_COMPARED = 1000
 """Largest number of given names that are compared with one that is missing."""
 UNSEEN, FIRST_VALUE, FIRST_BUCKET = 1, 2, 1
@@ -97,9 +97,9 @@ def predict(folder: ExportedFolder, content: bytes, name: str) -> Iterator[Dict[
     form = next((ending for ending in FORMS if name.lower().endswith(ending)), "")
     if not form:
         form = ".jsonl" if content.lstrip(b"\xef\xbb\xbf \t\r\n")[:1] == b"{" else ".csv"
-    for place, cells in read_table(content, name, form, encoder.names):
-        outputs = folder.run(encoder.inputs_of(cells, place))
-        yield {"file": place, **predicted_row(folder.signature, outputs)}
+    for location, cells in read_table(content, name, form, encoder.names):
+        outputs = folder.run(encoder.inputs_of(cells, location))
+        yield {"file": location, **predicted_row(folder.signature, outputs)}
     for sentence in encoder.unseen.sentences():
         warnings.warn(f"{name}: {sentence}", UnseenWarning, stacklevel=2)
 
@@ -125,7 +125,7 @@ def inputs_of_file(folder: ExportedFolder, content: bytes, name: str) -> Optiona
     """Returns the inputs of the network for the first row of a table, (1, ...) each; arguments as in `predict`."""
     encoder = RowEncoder(folder.signature)
     rows = read_table(content, name, next(form for form in FORMS if name.lower().endswith(form)), encoder.names)
-    return next((encoder.inputs_of(cells, place) for place, cells in rows), None)
+    return next((encoder.inputs_of(cells, location) for location, cells in rows), None)
 
 
 def read_table(content: bytes, name: str, form: str, names: Sequence[str]) -> Iterator[Tuple[str, Dict[str, Any]]]:
@@ -192,32 +192,32 @@ def _parquet_rows(content: bytes, name: str, names: Sequence[str]) -> Iterator[T
         raise ValueError(str(error).rstrip(".")) from error
 
 
-def cells_of(value: Any, names: Sequence[str], place: str) -> Dict[str, Cell]:
+def cells_of(value: Any, names: Sequence[str], location: str) -> Dict[str, Cell]:
     """Returns the cells of a JSON object as texts.
 
     Args:
         value: the JSON value; keys of objects in it are columns such as `a.b`.
         names: columns that must be there.
-        place: source location of the object, for messages.
+        location: source location of the object, for messages.
 
     Raises:
         ValueError: it is no object, or lacks a column.
     """
     if not isinstance(value, dict):
-        raise ValueError(f"{place} is no JSON object with a value for each column")
+        raise ValueError(f"{location} is no JSON object with a value for each column")
     cells: Dict[Any, Any] = dict(value)
     add_inner(cells, value)
-    check_cells(cells, names, place, "column")
+    check_cells(cells, names, location, "column")
     return {name: cells[name] for name in names}
 
 
-def check_cells(cells: Mapping[str, Any], names: Sequence[str], place: str, noun: str) -> None:
+def check_cells(cells: Mapping[str, Any], names: Sequence[str], location: str, noun: str) -> None:
     """Rejects cells of a JSON object that `encode` does not take.
 
     Args:
         cells: members of the object.
         names: names that must be there.
-        place: source location of the object, for messages.
+        location: source location of the object, for messages.
         noun: name of a cell in messages, such as "column".
 
     Raises:
@@ -228,10 +228,10 @@ def check_cells(cells: Mapping[str, Any], names: Sequence[str], place: str, noun
             others = [other[:100] for other in itertools.islice(cells, MAX_COMPARED) if other not in names]
             near = nearest(name[:100], others)
             hint = f", and {near[0]!r} is no {noun} of the network" if near else ""
-            raise ValueError(f"{place}: the {noun} {name!r} is missing{hint}; null says that it is not known")
+            raise ValueError(f"{location}: the {noun} {name!r} is missing{hint}; null says that it is not known")
         value = cells[name]
         if value is not None and not isinstance(value, (str, int, float)):
-            raise ValueError(f"{place}: the {noun} {name!r} must be a text, a number, true, false or null")
+            raise ValueError(f"{location}: the {noun} {name!r} must be a text, a number, true, false or null")
 
 
 class RowEncoder:
@@ -260,17 +260,17 @@ class RowEncoder:
         self._ids = {name: ids_of_texts(values, FIRST_VALUE) for name, values in vocabularies.items()}
         self.unseen = UnseenValues(vocabularies)
 
-    def inputs_of(self, cells: Mapping[str, Cell], place: str) -> Dict[str, np.ndarray]:
+    def inputs_of(self, cells: Mapping[str, Cell], location: str) -> Dict[str, np.ndarray]:
         """Returns the inputs of the network for one row, (1, F) and (1, M); arguments as in `encode`."""
-        arrays = [np.array([row]) for row in self.encode(cells, place) if row]
+        arrays = [np.array([row]) for row in self.encode(cells, location) if row]
         return {spec["name"]: array.astype(spec["dtype"]) for spec, array in zip(self._specs, arrays)}
 
-    def encode(self, cells: Mapping[str, Cell], place: str) -> List[List[float]]:
+    def encode(self, cells: Mapping[str, Cell], location: str) -> List[List[float]]:
         """Returns ids and numbers of one row.
 
         Args:
             cells: texts, numbers or truth values by column name; None is a missing value.
-            place: source location of the row, for messages.
+            location: source location of the row, for messages.
 
         Raises:
             ValueError: a cell of a column of numbers is no number, or not finite in float32.
@@ -286,7 +286,7 @@ class RowEncoder:
             if column["kind"] == "number":
                 # A number of JSON has a point whatever the decimal sign of texts is.
                 is_text = isinstance(value, (str, bool)) or value is None
-                numbers += self._numbers(column, cell, is_missing, place, self._decimal if is_text else ".")
+                numbers += self._numbers(column, cell, is_missing, location, self._decimal if is_text else ".")
             elif column["kind"] == "hashed":
                 # Checkpoints of earlier versions hashed cells as they were written, and keep their buckets.
                 code = hash_code(cell, column.get("canonical", False))
@@ -299,19 +299,21 @@ class RowEncoder:
                 self.unseen.count(column["name"], cell if known is None and not is_missing else None)
         return [ids, numbers]
 
-    def _numbers(self, column: Mapping[str, Any], cell: str, is_missing: bool, place: str, decimal: str) -> List[float]:
+    def _numbers(
+        self, column: Mapping[str, Any], cell: str, is_missing: bool, location: str, decimal: str
+    ) -> List[float]:
         found = None if is_missing else read_number(cell, decimal)
         if found is None and not is_missing and cell not in MISSING_NUMBERS:
-            raise ValueError(f"{place}: '{cell:.100}' in column '{column['name']}' is no number")
+            raise ValueError(f"{location}: '{cell:.100}' in column '{column['name']}' is no number")
         value = math.nan if found is None else found.value
-        if found is not None and not abs(value) <= LARGEST_NUMBER:
-            raise ValueError(f"{place}: '{cell:.100}' in column '{column['name']}' is no finite number of 32 bits")
+        if found is not None and not abs(value) <= MAX_NUMBER:
+            raise ValueError(f"{location}: '{cell:.100}' in column '{column['name']}' is no finite number of 32 bits")
         value = value if math.isnan(value) or not column.get("log") else math.log1p(max(value, 0.0))
         is_missing = math.isnan(value)
         scaled = 0.0 if is_missing else (value - column.get("mean", 0.0)) / column.get("std", 1.0)
-        if not abs(scaled) <= LARGEST_NUMBER:
+        if not abs(scaled) <= MAX_NUMBER:
             raise ValueError(
-                f"{place}: '{cell:.100}' in column '{column['name']}' is too large for this network: "
+                f"{location}: '{cell:.100}' in column '{column['name']}' is too large for this network: "
                 "scaled as in training it is beyond 32 bits"
             )
         return [scaled, *([float(is_missing)] if column.get("indicator") else [])]

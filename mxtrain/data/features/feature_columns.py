@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Dict, Literal, Mapping, Optional, Tuple
 from mxtrain.data.table.cell_text import ids_of_texts
 from mxtrain.errors import DamagedCheckpoint
 from mxtrain.files.json_form import NUMBER
-from mxtrain.types import LARGEST_COUNT, Shape
+from mxtrain.types import MAX_COUNT, Shape
 
 if TYPE_CHECKING:
     from mxtrain.types.annotations import Json, JsonForm, JsonObject
@@ -165,7 +165,7 @@ class FeatureColumns:
         names = [column.name for column in columns.columns]
         # A checkpoint may come from anybody: ids beyond the limit of MXNet's arrays would only
         # fail in the middle of a run.
-        if not names or len(set(names)) < len(names) or sum(columns.field_sizes) > LARGEST_COUNT:
+        if not names or len(set(names)) < len(names) or sum(columns.field_sizes) > MAX_COUNT:
             raise DamagedCheckpoint("The checkpoint cannot be used: it has no columns, a name twice or too many ids.")
         return columns
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Dict, List, Optional, Sequence, Tuple, Un
 import numpy as np
 
 from mxtrain.data.checking.checks import Checked, Checks, SourceChecks, digest_of
-from mxtrain.data.checking.problems import DataPlace
+from mxtrain.data.checking.problems import DataLocation
 from mxtrain.data.features.feature_columns import FIRST_BUCKET, MISSING, UNSEEN, FeatureColumns
 from mxtrain.data.features.feature_statistics import as_logarithm
 from mxtrain.data.features.feature_store import MISSING_CODE, FeatureStore, iterate_rows
@@ -106,10 +106,10 @@ class FeatureRows:
 class FeatureChecks(SourceChecks):
     """Checks of `FeatureRows`: cells were looked at when the table was read, so rows are only compared and counted."""
 
-    def place(self, index: int) -> DataPlace:
+    def location(self, index: int) -> DataLocation:
         """See `Checks`."""
         ((store, _, row),) = self._source.by_store(np.array([index]))
-        return store.places(row)[0]
+        return store.locations(row)[0]
 
     def check(self, index: int) -> Checked:
         """See `Checks`. Codes differ between files, so hashes and texts are compared."""

@@ -35,7 +35,7 @@ from mxtrain.data.checking.problems import (
     LABEL_RANGE,
     NOT_A_NUMBER,
     STRICT,
-    DataPlaces,
+    DataLocations,
     Findings,
     Problem,
 )
@@ -46,14 +46,14 @@ from mxtrain.data.loading.input_files import read_each
 from mxtrain.data.loading.text_stream import ending_of
 from mxtrain.data.table.cell_text import canonical, hash_code, mixed_truth
 from mxtrain.data.table.cells import (
-    LARGEST_NUMBER,
+    MAX_NUMBER,
     WrittenColumn,
     read_numbers,
     spelled_alike,
     why_no_number,
 )
 from mxtrain.data.table.column_kinds import as_typed
-from mxtrain.data.table.columns import PARQUET, given_rows, place_of, stream_rows
+from mxtrain.data.table.columns import PARQUET, given_rows, location_of, stream_rows
 from mxtrain.data.table.target_classes import UNKNOWN, label_of_text, named_choices
 from mxtrain.data.table.text_rows import Column
 from mxtrain.errors import DataError
@@ -71,7 +71,7 @@ class PlacedRows(Protocol):
     def __len__(self) -> int:
         """Returns the number of rows."""
 
-    def places(self, row_N: np.ndarray) -> DataPlaces:
+    def locations(self, row_N: np.ndarray) -> DataLocations:
         """Returns the source locations of rows."""
 
 
@@ -79,12 +79,12 @@ Store = TypeVar("Store", bound=PlacedRows)
 MISSING_CODE = 0
 _TARGET = "\0target"
 """Key of the target among columns of numbers; no column can have this name."""
-MOST_VALUES = 4_000_000
+MAX_VALUES = 4_000_000
 """Maximum number of distinct values of all category columns together, because they are counted in memory."""
 _ROWS_AT_ONCE = 4096
 ROWS_VERSION = 2
 """Version of the reading of cells; rows of other versions in the cache are not used."""
-_MOST_COMPARED = 10_000
+_MAX_COMPARED = 10_000
 """Maximum number of values of a category whose spellings are compared; users and items have more."""
 _WORDS_FOR_MISSING = ("NA", "N/A", "n/a", "null", "NULL", "None")
 """Missing cells that may also be values of a category, such as the code of a country."""
@@ -164,10 +164,10 @@ class FeatureStore:
     def __len__(self) -> int:
         return len(self.label_R)
 
-    def places(self, row_N: np.ndarray) -> DataPlaces:
+    def locations(self, row_N: np.ndarray) -> DataLocations:
         """Returns the source locations of rows."""
         number_N = row_N if self.number_R is None else self.number_R[row_N]
-        return DataPlaces([self.file], number_N, None, ending_of(self.file) == PARQUET or not self.file)
+        return DataLocations([self.file], number_N, None, ending_of(self.file) == PARQUET or not self.file)
 
 
 def open_store(path: str, layout: FeatureLayout, findings: Findings = STRICT) -> FeatureStore:
@@ -316,14 +316,14 @@ class _Writing:
             advance(len(batch))
         texts = {name: list(code_of) for name, code_of in self._code_of.items()}
         for name, values in texts.items():
-            alike = spelled_alike(dict.fromkeys(map(canonical, values))) if len(values) <= _MOST_COMPARED else []
+            alike = spelled_alike(dict.fromkeys(map(canonical, values))) if len(values) <= _MAX_COMPARED else []
             if alike:
                 spellings = " and ".join(map(repr, alike[0][:4]))
                 self._messages[f"alike {name}"] = (
                     f"the values {spellings} of '{name}' differ in case, spaces, the encoding of accents or the digits "
                     "of a number alone, and are read as different ones."
                 )
-            mixed = mixed_truth(values) if len(values) <= _MOST_COMPARED else []
+            mixed = mixed_truth(values) if len(values) <= _MAX_COMPARED else []
             if mixed:
                 self._messages[f"truth {name}"] = (
                     f"'{name}' has the values {', '.join(map(repr, mixed))}: true and false seem to be written in "
@@ -354,7 +354,7 @@ class _Writing:
         """Parses the cells of a column, NaN if missing. Clears `kept_R` for rows whose cell is not a number."""
         parsed = read_numbers(texts, self._missing, self._layout.decimal)
         value_R = parsed.value_R
-        wrong_R = ~parsed.is_missing_R & ~(np.abs(value_R) <= LARGEST_NUMBER)
+        wrong_R = ~parsed.is_missing_R & ~(np.abs(value_R) <= MAX_NUMBER)
         for index in np.flatnonzero(wrong_R).tolist():
             setting = as_typed({column.name: "category"})
             alternative = f", name such cells in dataset.missing, or type dataset.columns={setting}"
@@ -392,11 +392,11 @@ class _Writing:
             )
         if code_of is not None:
             self._num_values += len(code_of) - num_before
-        if code_of is not None and self._num_values > MOST_VALUES:
+        if code_of is not None and self._num_values > MAX_VALUES:
             largest = max(self._code_of, key=lambda name: len(self._code_of[name]))
             setting = f"columns={as_typed({largest: 'hashed'})}" if self._layout.is_described else "categories=hashed"
             raise DataError(
-                f"{self._path}: its categories have more than {MOST_VALUES:,} different values, of which "
+                f"{self._path}: its categories have more than {MAX_VALUES:,} different values, of which "
                 f"{len(self._code_of[largest]):,} are of '{largest}'. Hash that column: type dataset.{setting}."
             )
         return np.array([codes[text] for text in texts], np.uint32)
@@ -417,7 +417,7 @@ class _Writing:
     def _targets(self, texts: List[str], lines: List[int], kept_R: np.ndarray) -> np.ndarray:
         """Parses targets that are numbers. Clears `kept_R` for rows without a finite one."""
         parsed = read_numbers(texts, self._missing, self._layout.decimal)
-        wrong_R = parsed.is_missing_R | ~(np.abs(parsed.value_R) <= LARGEST_NUMBER)
+        wrong_R = parsed.is_missing_R | ~(np.abs(parsed.value_R) <= MAX_NUMBER)
         for index in np.flatnonzero(wrong_R).tolist():
             text, is_missing = texts[index], bool(parsed.is_missing_R[index])
             reason = f"'{text}', a missing number" if is_missing else why_no_number(text, self._layout.decimal)
@@ -429,8 +429,8 @@ class _Writing:
         return np.where(wrong_R, math.nan, parsed.value_R)
 
     def _refuse(self, kind: str, line: int, fact: str, remedy: str) -> None:
-        place = place_of(self._path, line)
-        self._findings.refuse(Problem(kind, place, f"{place}: {fact}", remedy))
+        location = location_of(self._path, line)
+        self._findings.refuse(Problem(kind, location, f"{location}: {fact}", remedy))
 
 
 def iterate_rows(stores: Sequence[FeatureStore], row_N: Optional[np.ndarray], size: int = 65536) -> Iterator[Any]:
@@ -466,8 +466,8 @@ def open_inputs(
     Raises:
         DataError: a file cannot be read.
     """
-    stores, places = [], []
+    stores, locations = [], []
     for path, store in read_each(paths, open_one, skip_unreadable, unreadable):
         stores.append(store)
-        places += [f"{path}:{number}" for number in store.places(np.arange(len(store))).number_N.tolist()]
-    return stores, places
+        locations += [f"{path}:{number}" for number in store.locations(np.arange(len(store))).number_N.tolist()]
+    return stores, locations

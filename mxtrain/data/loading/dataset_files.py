@@ -35,7 +35,7 @@ from mxtrain.data.checking.problems import (
     STRICT,
     UNDECODABLE_TEXT,
     UNREADABLE_FILE,
-    DataPlace,
+    DataLocation,
     Findings,
     Problem,
 )
@@ -160,8 +160,8 @@ def undecodable_lines(path: AnyPath, lines: Iterable[bytes]) -> Iterator[Problem
     encoding = guess_encoding(line for _, _, line in first)
     remedy = f"It is probably {encoding}; convert it: iconv -f {encoding} -t UTF-8 FILE > NEW."
     for number, byte, _ in itertools.chain(first, wrong):
-        place = DataPlace(str(path), number)
-        yield Problem(UNDECODABLE_TEXT, place, f"{place} is no UTF-8: it holds the byte 0x{byte:02x}.", remedy)
+        location = DataLocation(str(path), number)
+        yield Problem(UNDECODABLE_TEXT, location, f"{location} is no UTF-8: it holds the byte 0x{byte:02x}.", remedy)
 
 
 def _wrong_lines(lines: Iterable[bytes]) -> Iterator[Tuple[int, int, bytes]]:
@@ -279,7 +279,7 @@ def refuse_shared(files: Mapping[str, Iterable[AnyPath]], findings: Findings = S
                     f"'{before[1]}' ({before[0]}) and '{path}' ({owner}) are the same file: training samples must not "
                     "be measured."
                 )
-                findings.refuse(Problem(LISTED_TWICE, DataPlace(str(path)), fact, "Give each its own."))
+                findings.refuse(Problem(LISTED_TWICE, DataLocation(str(path)), fact, "Give each its own."))
 
 
 def walk(
@@ -317,7 +317,7 @@ def walk(
                 before = path_of.setdefault(number, Path(path))
                 if str(before) != path:
                     fact = f"'{path}' and '{before}' are the same file, which counts once."
-                    findings.remark(Problem(LISTED_TWICE, DataPlace(path), fact, "Remove one of the two names."))
+                    findings.remark(Problem(LISTED_TWICE, DataLocation(path), fact, "Remove one of the two names."))
             elif number not in visited and number not in excluded:
                 visited.add(number)
                 waiting.append(path)
@@ -352,13 +352,13 @@ def _entries(
             status = entry.stat()
         except OSError as error:
             if is_wanted:  # a broken link without a matching extension does not matter
-                findings.refuse(Problem(UNREADABLE_FILE, DataPlace(entry.path), str(explain(entry.path, error))))
+                findings.refuse(Problem(UNREADABLE_FILE, DataLocation(entry.path), str(explain(entry.path, error))))
             continue
         is_folder = stat.S_ISDIR(status.st_mode)
         if is_wanted and not is_folder:
             refused = _why_irregular(entry.path, status)
             if refused:
-                findings.refuse(Problem(UNREADABLE_FILE, DataPlace(entry.path), refused))
+                findings.refuse(Problem(UNREADABLE_FILE, DataLocation(entry.path), refused))
                 continue
         is_wanted = is_wanted or matches is not None and stat.S_ISREG(status.st_mode) and matches(entry.path)
         if is_wanted or is_folder:

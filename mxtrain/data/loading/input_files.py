@@ -37,7 +37,7 @@ class MissingFileFindings(Findings):
 
     def refuse(self, *problems: Problem, sentence: str = "") -> None:
         """See `Findings.refuse`."""
-        self.facts.update({Path(problem.place.file): problem.fact for problem in problems})
+        self.facts.update({Path(problem.location.file): problem.fact for problem in problems})
 
     @property
     def keeps_going(self) -> bool:

@@ -18,7 +18,7 @@ from mxtrain.data.loading.randomness import Draw, bits, uniform
 from mxtrain.data.loading.samples import Labelled
 from mxtrain.errors import DataError
 
-MOST_SHOWN = 10
+MAX_SHOWN = 10
 """Classes whose numbers are shown; of more, the rarest and the most frequent ones."""
 
 
@@ -168,7 +168,7 @@ def build_class_sampler(
 def _summarize(size_K: np.ndarray, count_K: np.ndarray, class_names: Sequence[str]) -> str:
     """Describes the number of samples of each class in the data and in an epoch, rarest first."""
     texts = [f"{class_names[k]} {size_K[k]} -> {count_K[k]}" for k in np.argsort(size_K, kind="stable")]
-    if len(texts) > MOST_SHOWN:
-        half = MOST_SHOWN // 2
+    if len(texts) > MAX_SHOWN:
+        half = MAX_SHOWN // 2
         texts = [*texts[:half], f"({len(texts) - 2 * half} more)", *texts[-half:]]
     return f"an epoch has {size_K.sum()} samples; of each class, rarest first: {', '.join(texts)}"

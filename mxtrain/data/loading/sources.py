@@ -7,7 +7,7 @@ from typing import Optional, Tuple
 import numpy as np
 
 from mxtrain.data.checking.checks import Checks, FetchedChecks, SubsetChecks, checks_of
-from mxtrain.data.checking.problems import DataPlaces
+from mxtrain.data.checking.problems import DataLocations
 from mxtrain.data.loading.sampling import class_labels
 from mxtrain.data.spec import Source
 
@@ -17,20 +17,20 @@ class MemorySource:
 
     samples_per_task = 0
 
-    def __init__(self, image_NCHW: np.ndarray, label_N: np.ndarray, places: Optional[DataPlaces] = None) -> None:
+    def __init__(self, image_NCHW: np.ndarray, label_N: np.ndarray, locations: Optional[DataLocations] = None) -> None:
         """Keeps the arrays; nothing is copied.
 
         Args:
             image_NCHW: uint8, or float32 from 0 to 255.
             label_N: Integer class indices.
-            places: Where they were read, for messages.
+            locations: Where they were read, for messages.
         """
         if len(image_NCHW) != len(label_N):
             raise ValueError(f"{len(image_NCHW)} images but {len(label_N)} labels")
         self.image_NCHW = image_NCHW
         self.label_N = label_N.astype(np.int32)
         self.shape = tuple(image_NCHW.shape[1:])
-        self._places = places
+        self._locations = locations
 
     def __len__(self) -> int:
         return len(self.label_N)
@@ -45,7 +45,7 @@ class MemorySource:
 
     def checks(self) -> Checks:
         """Returns the checks that `data check` runs on each sample."""
-        return FetchedChecks(self, self._places)
+        return FetchedChecks(self, self._locations)
 
 
 class Subset:

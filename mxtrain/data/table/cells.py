@@ -20,7 +20,7 @@ from mxtrain.data.table.missing_cells import MISSING_NUMBERS
 from mxtrain.data.table.written_numbers import WrittenNumber, read_number
 from mxtrain.files.text_numbers import parse_finite, parse_number
 
-LARGEST_NUMBER = float(np.finfo(np.float32).max)
+MAX_NUMBER = float(np.finfo(np.float32).max)
 _WHOLE_IN_32_BITS = 1 << 24
 """Largest number up to which float32 represents each whole number exactly."""
 PERCENT = "%"
@@ -111,7 +111,7 @@ def why_no_number(text: str, decimal: str = ".") -> str:
         return f"'{text}', no number{hint}"
     if not math.isfinite(number.value):
         return f"{number.value}, no finite number"
-    return f"{number.value}, and the largest number that is read is {LARGEST_NUMBER:.1e}"
+    return f"{number.value}, and the largest number that is read is {MAX_NUMBER:.1e}"
 
 
 def spelled_alike(texts: Iterable[str]) -> List[List[str]]:

@@ -27,10 +27,10 @@ from mxtrain.types import Positive, Spec
 
 GUESSED_ROWS = 1000
 """Number of first rows of a file from which kinds are guessed."""
-MOST_CATEGORIES = 100
+MAX_CATEGORIES = 100
 """A column with more different texts in these rows is hashed."""
 SHARE_OF_NUMBERS = 0.9
-_FEWEST_NUMBERED = 5
+_MIN_NUMBERED = 5
 """Minimum number of rows for a guess of row numbers: fewer rows may be numbered by chance."""
 _ROW_NUMBERS = re.compile(r"Unnamed: 0(?:\.[0-9]+)?|__index_level_[0-9]+__")
 """Names that pandas gives columns without a name, which hold row numbers that it wrote."""
@@ -241,7 +241,7 @@ def _guess(path: str, name: str, texts: List[str], num_rows: int, decimal: str, 
     cells = [text for text in texts if text not in MISSING_NUMBERS]
     numbers = [read_number(text, decimal) for text in cells]
     share = sum(number is not None and math.isfinite(number.value) for number in numbers) / max(len(cells), 1)
-    kind: Guess = "category" if len(distinct) <= MOST_CATEGORIES else "hashed"
+    kind: Guess = "category" if len(distinct) <= MAX_CATEGORIES else "hashed"
     if share >= SHARE_OF_NUMBERS:
         reason = mixed_unit({number.unit for number in numbers if number is not None})
         if not reason and any(_CODE.fullmatch(text) for text in cells):
@@ -284,7 +284,7 @@ def _are_row_numbers(name: str, texts: Sequence[str]) -> bool:
     """Returns True if different cells of a column are row numbers by its name. Numbers may be missing in between, for
     a table may be a sample of another, unless many other columns have that name."""
     is_usual = name.lower() in _FOR_ROW_NUMBERS
-    if not (is_usual or name in _PERHAPS_ROW_NUMBERS) or len(texts) < _FEWEST_NUMBERED:
+    if not (is_usual or name in _PERHAPS_ROW_NUMBERS) or len(texts) < _MIN_NUMBERED:
         return False
     numbers = sorted(number for text in texts if (number := parse_integer(text, low=0)) is not None)
     is_complete = numbers in (list(range(len(texts))), list(range(1, len(texts) + 1)))

@@ -14,8 +14,8 @@ from mxtrain.data.checking.problems import (
     SHORT_ROW,
     STRICT,
     UNREADABLE_ROW,
-    DataPlace,
-    DataPlaces,
+    DataLocation,
+    DataLocations,
     Findings,
     Problem,
 )
@@ -87,7 +87,7 @@ class RowsOfText(NamedTuple):
     """Rows of a table, and their source locations."""
 
     rows: List[Row]
-    places: Optional[DataPlaces] = None
+    locations: Optional[DataLocations] = None
 
 
 def read_columns(
@@ -102,8 +102,8 @@ def read_columns(
     """Reads columns of all rows, and the line of each row. Arguments as in `stream_rows`."""
     numbered = list(stream_rows(path, columns, header, skip_short, findings, None, null, decimal_in))
     are_records = ending_of(path) == PARQUET
-    places = DataPlaces([str(path)], [line for line, _ in numbered], None, are_records)
-    return RowsOfText([row for _, row in numbered], places)
+    locations = DataLocations([str(path)], [line for line, _ in numbered], None, are_records)
+    return RowsOfText([row for _, row in numbered], locations)
 
 
 def numbered_rows(
@@ -260,34 +260,34 @@ def _usable(
         if missing and skip_short:
             continue
         if missing:
-            place = place_of(path, line)
-            fact = f"{place}: {_what_is_missing(missing[0], names, row)}"
+            location = location_of(path, line)
+            fact = f"{location}: {_what_is_missing(missing[0], names, row)}"
             if ending == PARQUET:
                 raise DataError(fact)
             if has_cells and missing[0] not in (names if isinstance(missing[0], str) else first):
                 if isinstance(missing[0], str) and header:
-                    place = DataPlace(str(path), _first_line(Path(path), ending))
-                    fact = f"{place}: {_what_is_missing(missing[0], names, row)}"
+                    location = DataLocation(str(path), _first_line(Path(path), ending))
+                    fact = f"{location}: {_what_is_missing(missing[0], names, row)}"
                 raise DataError(fact)  # the header, or the first row, lacks the column, so no row has it
             if not has_cells or not findings.keeps_going:  # otherwise `_remark_lengths` has reported the row
-                findings.refuse(Problem(SHORT_ROW, place, fact))
+                findings.refuse(Problem(SHORT_ROW, location, fact))
             continue
         cells: List[Any] = [null if row[column] is None else row[column] for column in columns]
         for column, cell in zip(columns, cells):
             reason = _no_text(cell)
             if reason:
-                place = place_of(path, line)
-                findings.refuse(Problem(UNREADABLE_ROW, place, f"{place}: '{column}' {reason}."))
+                location = location_of(path, line)
+                findings.refuse(Problem(UNREADABLE_ROW, location, f"{location}: '{column}' {reason}."))
                 break
         else:
             yield line, tuple(cells)
 
 
-def place_of(path: Union[str, Path], number: int) -> DataPlace:
+def location_of(path: Union[str, Path], number: int) -> DataLocation:
     """Returns the location of a row of `stream_rows`, or of `given_rows` if the path is empty, from its number."""
     if not str(path):
-        return DataPlace(record=number)
-    return DataPlace(str(path), record=number) if ending_of(path) == PARQUET else DataPlace(str(path), number)
+        return DataLocation(record=number)
+    return DataLocation(str(path), record=number) if ending_of(path) == PARQUET else DataLocation(str(path), number)
 
 
 def _first_line(path: Path, ending: str) -> int:
@@ -326,7 +326,7 @@ def _say_first_line(
             log.warning(
                 "%s: the first line, %s, looks like names of columns, and is read as a row. If it holds names, "
                 "type dataset.header=true.",
-                place_of(path, line),
+                location_of(path, line),
                 ", ".join(cells),
             )
         yield line, names, row
@@ -340,10 +340,10 @@ def _remark_lengths(path: str, rows: Iterator[NamedRow], findings: Findings) -> 
         length = num_cells(row)
         width = width or len(names) or length
         if length != width:
-            place = DataPlace(path, line)
-            fact = f"{place} has {length} columns, and the first row {width}."
+            location = DataLocation(path, line)
+            fact = f"{location} has {length} columns, and the first row {width}."
             remedy = "Complete or remove it." if length < width else "Quote or remove the surplus cells."
-            findings.remark(Problem(SHORT_ROW if length < width else LONG_ROW, place, fact, remedy))
+            findings.remark(Problem(SHORT_ROW if length < width else LONG_ROW, location, fact, remedy))
         yield line, names, row
 
 
@@ -419,8 +419,8 @@ def _read_jsonl(
         except (ValueError, RecursionError) as error:  # whose own text counts lines from this one
             reason = getattr(error, "msg", error)
         if reason:
-            place = DataPlace(str(path), line)
-            findings.refuse(Problem(UNREADABLE_ROW, place, f"{place} is no JSON object: {reason}."))
+            location = DataLocation(str(path), line)
+            findings.refuse(Problem(UNREADABLE_ROW, location, f"{location} is no JSON object: {reason}."))
             continue
         yield _named_row(line, row, decimal_in)
 

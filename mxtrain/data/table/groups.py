@@ -7,7 +7,7 @@ from typing import Dict, List, Optional, Sequence
 
 import numpy as np
 
-from mxtrain.data.checking.problems import DataPlaces
+from mxtrain.data.checking.problems import DataLocations
 from mxtrain.data.loading.folds import Fold
 from mxtrain.data.table.column_kinds import header_of, silent_rows
 from mxtrain.errors import DataError
@@ -34,12 +34,12 @@ def group_column(fold: Optional[Fold], path: str) -> Optional[str]:
     return fold.groups
 
 
-def read_groups(column: str, places: Sequence[DataPlaces], form: Optional[str] = None) -> np.ndarray:
+def read_groups(column: str, locations: Sequence[DataLocations], form: Optional[str] = None) -> np.ndarray:
     """Returns the number of the group of each row, (N,).
 
     Args:
         column: name of the column.
-        places: source locations of the rows, for each file.
+        locations: source locations of the rows, for each file.
         form: extension that replaces that of the files; see `stream_rows`.
 
     Raises:
@@ -47,17 +47,17 @@ def read_groups(column: str, places: Sequence[DataPlaces], form: Optional[str] =
     """
     numbers: Dict[str, int] = {}
     group_numbers: List[int] = []
-    for file_places in places:
-        if not len(file_places.number_N):
+    for file_locations in locations:
+        if not len(file_locations.number_N):
             continue
-        path = file_places[0].file
+        path = file_locations[0].file
         header_of(path, [column], SETTING)
         text_of = {line: cells[0].strip() for line, cells in silent_rows(path, [column], [""], form)}
-        for index, line in enumerate(file_places.number_N.tolist()):
+        for index, line in enumerate(file_locations.number_N.tolist()):
             text = text_of.get(line, "")
             if not text:
                 raise DataError(
-                    f"{file_places[index]}: '{column}' is empty, so the row is in no group ({SETTING}). Give it a "
+                    f"{file_locations[index]}: '{column}' is empty, so the row is in no group ({SETTING}). Give it a "
                     "value, or remove the row."
                 )
             group_numbers.append(numbers.setdefault(text, len(numbers)))

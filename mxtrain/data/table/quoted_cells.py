@@ -9,12 +9,12 @@ from __future__ import annotations
 import re
 from typing import Iterator, List, NamedTuple, Optional, Sequence
 
-_MOST_CHARACTERS = 1 << 20
+_MAX_CHARACTERS = 1 << 20
 """Number of characters of the first lines that are examined."""
 _QUOTED = re.compile(r'"((?:[^"]|"")*)"(?=[\t\n]|\r\n|\r?\Z)')
 _PLAIN = re.compile(r"[^\t\n]*")
 _DOUBLED = re.compile(r'"(?:[^"]|"")*""(?:[^"]|"")*"')
-_FEWEST_ROWS = 2
+_MIN_ROWS = 2
 """Minimum number of rows from which a column counts as quoted because all of its cells are."""
 
 
@@ -31,7 +31,7 @@ def first_lines(lines: Iterator[str]) -> List[str]:
     for line in lines:
         first.append(line)
         size += len(line)
-        if size >= _MOST_CHARACTERS:
+        if size >= _MAX_CHARACTERS:
             break
     return first
 
@@ -90,7 +90,7 @@ def _has_reason(rows: Sequence[Sequence[_Cell]]) -> bool:
     quoted = [cell.text for row in rows for cell in row if cell.is_quoted]
     if any('""' in text or "\t" in text or "\n" in text for text in quoted):
         return True
-    if len(rows) >= _FEWEST_ROWS and any(all(cell.is_quoted for cell in column) for column in zip(*rows)):
+    if len(rows) >= _MIN_ROWS and any(all(cell.is_quoted for cell in column) for column in zip(*rows)):
         return True
     is_excel = not any("," in cell.text for row in rows for cell in row if not cell.is_quoted)
     return bool(quoted) and is_excel and all("," in text for text in quoted)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Optional, Sequence, Tuple
 import numpy as np
 
 from mxtrain.data.checking.checks import Checked, Checks, SourceChecks, digest_of
-from mxtrain.data.checking.problems import DataPlaces
+from mxtrain.data.checking.problems import DataLocations
 from mxtrain.data.loading.loader import BatchLoader, LoaderOptions
 from mxtrain.data.signature import Signature
 
@@ -35,7 +35,7 @@ class Rows:
     Args:
         value_NF: features; NaN where missing.
         target_N: targets; None if unknown.
-        places: source location of each, for messages.
+        locations: source location of each, for messages.
         have_ids: whether each has an id of its own, so that rows of the same numbers are different ones.
     """
 
@@ -43,10 +43,10 @@ class Rows:
         self,
         value_NF: np.ndarray,
         target_N: Optional[np.ndarray] = None,
-        places: Optional[DataPlaces] = None,
+        locations: Optional[DataLocations] = None,
         have_ids: bool = False,
     ) -> None:
-        self.places, self.have_ids = places, have_ids
+        self.locations, self.have_ids = locations, have_ids
         self.value_NF = value_NF.astype(np.float32)
         self.target_N = np.full(len(value_NF), np.nan, np.float32) if target_N is None else target_N.astype(np.float32)
 
@@ -56,11 +56,13 @@ class Rows:
     def take(self, indices: Sequence[int]) -> Rows:
         """Returns some of the rows; those beyond the end are left out."""
         kept = np.array([index for index in indices if index < len(self)], np.int64)
-        return Rows(self.value_NF[kept], self.target_N[kept], self.places and self.places.take(kept), self.have_ids)
+        return Rows(
+            self.value_NF[kept], self.target_N[kept], self.locations and self.locations.take(kept), self.have_ids
+        )
 
     def checks(self) -> Checks:
         """Checks of each row for `data check`."""
-        return RowChecks(self, self.places)
+        return RowChecks(self, self.locations)
 
 
 class RowLoader(BatchLoader):

@@ -22,14 +22,14 @@ from mxtrain.errors import DataError, typed_list
 if TYPE_CHECKING:
     from mxtrain.types.annotations import Json, JsonObject
 
-MOST_NAMED = 6
+MAX_NAMED = 6
 SHARE_OF_CLASSES = 0.9
 """If frequent values make up this share of the rows, rows with rarer values are errors."""
 MIN_ROWS_OF_CLASS = 5
 """Smallest number of rows of a frequent value; a rarer value may be a misspelling."""
-MOST_CLASSES = 100
+MAX_CLASSES = 100
 """Largest number of classes that are taken from the data; a target with more values is probably not a class."""
-MOST_VALUES = 10 * MOST_CLASSES
+MAX_VALUES = 10 * MAX_CLASSES
 """Largest number of distinct values that are counted; each class may have several spellings."""
 UNKNOWN = -1
 """Label of a row without a known target."""
@@ -76,14 +76,14 @@ def choose_classes(counts: Counter, path: str, target: str) -> List[str]:
     count_of = _by_class(counts)
     names = _classes_of(count_of)
     total = sum(count_of.values())
-    described = ", ".join(f"'{name}' {count_of[name]:,}" for name in names[:MOST_NAMED])
-    described += ", ..." if len(names) > MOST_NAMED else ""
+    described = ", ".join(f"'{name}' {count_of[name]:,}" for name in names[:MAX_NAMED])
+    described += ", ..." if len(names) > MAX_NAMED else ""
     # Fractions are measured, and are no names of classes.
     numbers = [number_of(name) for name in names]
     is_numeric = all(number == number for number in numbers)
     is_measured = is_numeric and any(not float(number).is_integer() for number in numbers)
-    if len(names) < 2 or len(names) > MOST_CLASSES or (len(names) > 2 and is_measured):
-        few = f"{len(names):,}" if len(counts) <= MOST_VALUES else f"more than {MOST_VALUES:,}"
+    if len(names) < 2 or len(names) > MAX_CLASSES or (len(names) > 2 and is_measured):
+        few = f"{len(names):,}" if len(counts) <= MAX_VALUES else f"more than {MAX_VALUES:,}"
         raise DataError(
             f"{path}: {target} has {few} value{'s' * (len(names) != 1)}: {_named(names)}. {_advice(names, is_numeric)}"
         )
@@ -117,7 +117,7 @@ def _count(path: str, target: str, missing: Sequence[str], most_rows: Optional[i
     cells = (cell for _, (text,) in silent_rows(path, [target], missing) if (cell := text.strip()) not in missing)
     for cell in islice(cells, most_rows):
         counts[cell] += 1
-        if most_rows is None and len(counts) > MOST_VALUES:
+        if most_rows is None and len(counts) > MAX_VALUES:
             break
     return counts
 
@@ -151,7 +151,7 @@ def _advice(names: Sequence[str], is_numeric: bool) -> str:
         return "There is nothing to tell apart: name another column in dataset.target, or a file with all classes."
     if is_numeric:
         return "Type task=regression to predict a number, or list the values in dataset.classes if they are classes."
-    return f"At most {MOST_CLASSES} are taken for classes. List them in dataset.classes if each of them is a class."
+    return f"At most {MAX_CLASSES} are taken for classes. List them in dataset.classes if each of them is a class."
 
 
 def _require_known(path: str, target: str, counts: Counter, class_names: Sequence[str]) -> None:
@@ -159,8 +159,8 @@ def _require_known(path: str, target: str, counts: Counter, class_names: Sequenc
     if not counts or _share(counts, class_names):
         return
     names = _in_order(list(_by_spelling(counts)))
-    advice = f" Type {typed_list('dataset.classes', names)}." if len(names) <= MOST_NAMED else ""
-    given = " or ".join(f"'{name}'" for name in class_names[:MOST_NAMED])
+    advice = f" Type {typed_list('dataset.classes', names)}." if len(names) <= MAX_NAMED else ""
+    given = " or ".join(f"'{name}'" for name in class_names[:MAX_NAMED])
     raise DataError(
         f"{path}: no row has the target {given}, as dataset.classes says. '{target}' has {_named(names)}.{advice}"
     )
@@ -219,15 +219,15 @@ def _in_order(names: List[str]) -> List[str]:
 
 
 def _named(names: Sequence[str]) -> str:
-    listed = ", ".join(f"'{name}'" for name in names[:MOST_NAMED])
-    return f"{listed}, ..." if len(names) > MOST_NAMED else listed or "no value"
+    listed = ", ".join(f"'{name}'" for name in names[:MAX_NAMED])
+    return f"{listed}, ..." if len(names) > MAX_NAMED else listed or "no value"
 
 
 def named_choices(names: Iterable[str]) -> str:
     """Returns the classes as a part of a sentence: 'a', 'b' and 'c'."""
     quoted = [f"'{name}'" for name in names]
-    if len(quoted) > MOST_NAMED:
-        return f"{', '.join(quoted[:MOST_NAMED])}, ... ({len(quoted)} in all)"
+    if len(quoted) > MAX_NAMED:
+        return f"{', '.join(quoted[:MAX_NAMED])}, ... ({len(quoted)} in all)"
     return " and ".join([", ".join(quoted[:-1]), *quoted[-1:]] if len(quoted) > 1 else quoted)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 from typing import Dict, List, Mapping, Optional, Sequence
 
-MOST_EXAMPLES, MOST_COMPARED = 3, 10_000
+MAX_EXAMPLES, MAX_COMPARED = 3, 10_000
 
 
 class UnseenValues:
@@ -34,7 +34,7 @@ class UnseenValues:
         if unseen is not None and times:
             self.counts[column] += times
             examples = self._examples[column]
-            if len(examples) < MOST_EXAMPLES:
+            if len(examples) < MAX_EXAMPLES:
                 examples[unseen] = None
 
     def sentences(self) -> List[str]:
@@ -53,7 +53,7 @@ class UnseenValues:
 
 def _shown(text: str, vocabulary: Sequence[str]) -> str:
     """Returns a value in quotes, and the value of the vocabulary that differs in case or spelling, if there is one."""
-    values = vocabulary[:MOST_COMPARED]
+    values = vocabulary[:MAX_COMPARED]
     folded = text.casefold().strip()
     near = [value for value in values if value.casefold().strip() == folded]
     near = near or difflib.get_close_matches(text[:100], values, 1, 0.8)

@@ -45,22 +45,22 @@ def _joined(call: OperatorCall, context: str, units: int) -> str:
     return call.reshape(call.transpose(context, 2, 0, 1, 3), 0, 0, units)
 
 
-def _behind(call: OperatorCall, places: str, lengths: Optional[int]) -> List[str]:
+def _behind(call: OperatorCall, positions: str, lengths: Optional[int]) -> List[str]:
     """Returns the mask of the positions after the end of each sequence, (B, 1, 1, S); [] without lengths."""
     if lengths is None:
         return []
     length = call.reshape(call.as_ints(lengths), -1, 1, 1, 1)
-    return [call.add("GreaterOrEqual", [call.reshape(places, 1, 1, 1, -1), length])]
+    return [call.add("GreaterOrEqual", [call.reshape(positions, 1, 1, 1, -1), length])]
 
 
 @converts("_mxtrain_attention")
 def attention(call: OperatorCall) -> Sequence[str]:
     units = call.dims()[2][0] // 3
     query, key, value = _heads(call, 0, 3)
-    places = call.range_of(call.x(), 0)
-    hidden = _behind(call, places, 1 if call.integer("padded", 1) else None)
+    positions = call.range_of(call.x(), 0)
+    hidden = _behind(call, positions, 1 if call.integer("padded", 1) else None)
     if call.integer("causal"):
-        hidden.append(call.add("Greater", [call.reshape(places, 1, 1, 1, -1), call.reshape(places, 1, 1, -1, 1)]))
+        hidden.append(call.add("Greater", [call.reshape(positions, 1, 1, 1, -1), call.reshape(positions, 1, 1, -1, 1)]))
     context = _context(call, query, key, value, hidden, units // call.integer("num_heads", 1))
     return [_joined(call, context, units)]
 

@@ -85,11 +85,11 @@ def _suppressed(
     iou, least = (call.graph.constant(np.array([value], np.float32)) for value in thresholds)
     # Without a number of boxes ONNX selects none: its default is 0.
     chosen = call.add("NonMaxSuppression", [box_BC4, score_BKC, call.ints(2**31 - 1), iou, least])
-    place = call.add("Gather", [chosen, call.ints(0, 2)], axis=1)
+    position = call.add("Gather", [chosen, call.ints(0, 2)], axis=1)
     score_BC = call.squeeze(score_BC1, 2)
     nothing = call.add("Mul", [score_BC, call.constant(0, "float32")])
-    ones = call.add("Expand", [call.constant(1, "float32"), call.size(place, 0)])
-    kept_BC = call.add("ScatterND", [nothing, place, ones])
+    ones = call.add("Expand", [call.constant(1, "float32"), call.size(position, 0)])
+    kept_BC = call.add("ScatterND", [nothing, position, ones])
     order_BC = call.add("Where", [call.cast(kept_BC, "bool"), score_BC, call.constant(-1e30, "float32")])
     ordered, kept = (_ordered(call, one, order_BC, call.size(rows, 1)) for one in (rows, call.unsqueeze(kept_BC, 2)))
     return call.add("Where", [call.cast(kept, "bool"), ordered, call.constant(-1, "float32")])
@@ -111,8 +111,8 @@ def roi_align_of_maps(call: OperatorCall) -> str:
     count, side, rows = call.integer("count", 1), call.integer("side", 1), call.x(len(call) - 1)
     number = call.add("Div", [call.range_of(rows, 0), call.constant(count, "int64")])
     box = call.add("Slice", [rows, call.ints(1), call.ints(5), call.ints(1)])
-    place = call.add("Slice", [rows, call.ints(0), call.ints(1), call.ints(1)])
-    place = call.reshape(place, -1, 1, 1, 1)
+    position = call.add("Slice", [rows, call.ints(0), call.ints(1), call.ints(1)])
+    position = call.reshape(position, -1, 1, 1, 1)
     pooled = ""
     for level, (name, scale) in enumerate(zip(call.inputs[:-1], call.numbers("scales"))):
         # Each map pools all regions, because how many of them belong to it depends on the data.
@@ -125,7 +125,7 @@ def roi_align_of_maps(call: OperatorCall) -> str:
             spatial_scale=float(scale),
             coordinate_transformation_mode="output_half_pixel",
         )
-        is_here = call.add("GreaterOrEqual", [place, call.constant(level, "float32")])
+        is_here = call.add("GreaterOrEqual", [position, call.constant(level, "float32")])
         pooled = call.add("Where", [is_here, part, pooled]) if pooled else part
     return pooled
 

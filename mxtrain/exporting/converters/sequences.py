@@ -21,9 +21,9 @@ def sequence_mask(call: OperatorCall) -> str:
     axis, rank = call.axis(default=0), call.rank()
     time, row = [1] * rank, [1] * rank
     time[axis] = row[1 - axis] = -1
-    place = call.reshape(call.range_of(call.x(), axis), *time)
+    position = call.reshape(call.range_of(call.x(), axis), *time)
     length = call.reshape(call.as_ints(1), *row)
-    return call.add("Where", [call.add("Less", [place, length]), call.x(), call.constant(call.number_of("value"))])
+    return call.add("Where", [call.add("Less", [position, length]), call.x(), call.constant(call.number_of("value"))])
 
 
 @converts("SequenceReverse")
@@ -40,8 +40,8 @@ def sequence_last(call: OperatorCall) -> str:
         last = call.add("Slice", [call.x(), call.ints(-1), call.ints(2**31 - 1), call.ints(axis)])
         return call.squeeze(last, axis)
     x = call.x() if axis else call.transpose(call.x(), 1, 0, *range(2, call.rank()))
-    place = call.add("Sub", [call.as_ints(1), call.constant(1, "int64")])
-    return call.add("GatherND", [x, call.unsqueeze(place, 1)], batch_dims=1)
+    position = call.add("Sub", [call.as_ints(1), call.constant(1, "int64")])
+    return call.add("GatherND", [x, call.unsqueeze(position, 1)], batch_dims=1)
 
 
 @converts("_mxtrain_cross_entropy")
@@ -51,8 +51,8 @@ def cross_entropy(call: OperatorCall) -> Sequence[str]:
     label = call.as_ints(1)
     is_counted = call.cast(call.add("GreaterOrEqual", [label, call.constant(0, "int64")]), "float32")
     # GatherElements would count a negative class from the end; `weight` sets its loss to 0 afterwards.
-    place = call.unsqueeze(call.add("Max", [label, call.constant(0, "int64")]), -1)
-    label_log_p = call.squeeze(call.add("GatherElements", [log_p, place], axis=-1), -1)
+    position = call.unsqueeze(call.add("Max", [label, call.constant(0, "int64")]), -1)
+    label_log_p = call.squeeze(call.add("GatherElements", [log_p, position], axis=-1), -1)
     mean = call.add("ReduceMean", [log_p], axes=[-1], keepdims=0)
     weight = call.add("Neg", [is_counted])
     return [call.add("Mul", [one, weight]) for one in (label_log_p, mean)]
@@ -81,13 +81,13 @@ def unpack(flat: np.ndarray, mode: str, units: int, width: int, layers: int, dir
         width: of the input of the first layer.
         layers, directions: their numbers.
     """
-    order, place = list(GATES[mode]), 0
+    order, position = list(GATES[mode]), 0
     rows = len(order) * units
 
     def read(columns: int) -> np.ndarray:
-        nonlocal place
-        part = flat[place : place + rows * columns].reshape(len(order), units, columns)[order]
-        place += rows * columns
+        nonlocal position
+        part = flat[position : position + rows * columns].reshape(len(order), units, columns)[order]
+        position += rows * columns
         return part.reshape(rows, columns)
 
     inputs = [width if layer == 0 else units * directions for layer in range(layers)]

@@ -85,7 +85,7 @@ RECURRENT, TABLE = "RNN", "Embedding"
 OUTPUT = "outputs of the network"
 MAX_REASONS = 3
 """Number of reasons that a message lists at most."""
-Places = Dict[str, Dict[int, np.ndarray]]
+Positions = Dict[str, Dict[int, np.ndarray]]
 """Parameter -> axis -> number of each element along the axis."""
 
 
@@ -114,7 +114,7 @@ class Channels:
         sets: channel sets in the order of the layers.
         widths: structural name of a layer with removable channels -> its number of output channels.
         weights: structural name of the weight of each layer of `widths`.
-        places: parameter -> axis -> number of the channel set of each element along the axis; -1 if it must stay.
+        positions: parameter -> axis -> number of the channel set of each element along the axis; -1 if it must stay.
         groups: structural names of the layers of each group.
         obstacles: structural name of a layer that keeps all channels -> the reason.
         others: kinds of layers with channels that pruning does not know.
@@ -123,7 +123,7 @@ class Channels:
     sets: List[ChannelSet]
     widths: Mapping[str, int]
     weights: Mapping[str, str]
-    places: Places
+    positions: Positions
     groups: List[List[str]]
     obstacles: Mapping[str, str]
     others: Sequence[str]
@@ -171,13 +171,14 @@ class Channels:
         Returns:
             The smaller arrays, and the new width of each layer that lost channels.
         """
-        drop = np.zeros(len(self.sets) + 1, bool)  # -1 in `places` indexes the last element, which stays False
+        drop = np.zeros(len(self.sets) + 1, bool)  # -1 in `positions` indexes the last element, which stays False
         drop[list(removed)] = True
         widths = {
-            layer: width - int(drop[self.places[self.weights[layer]][0]].sum()) for layer, width in self.widths.items()
+            layer: width - int(drop[self.positions[self.weights[layer]][0]].sum())
+            for layer, width in self.widths.items()
         }
         smaller = dict(arrays)
-        for name, axes in self.places.items():
+        for name, axes in self.positions.items():
             for axis, set_N in axes.items():
                 smaller[name] = np.compress(~drop[set_N], smaller[name], axis=axis)
         return smaller, {layer: width for layer, width in widths.items() if width != self.widths[layer]}
@@ -215,7 +216,7 @@ class _Analysis:
         """Channel that cannot be removed -> the reason."""
         self._flows: Dict[int, Tuple[int, np.ndarray]] = {}
         """Node -> channel axis and channel numbers of its output."""
-        self.places: Places = {}
+        self.positions: Positions = {}
         self._produced_by: Dict[str, np.ndarray] = {}
         """Weight -> channel numbers along its first axis (output channels)."""
         self._readers: List[Tuple[str, int]] = []
@@ -256,7 +257,7 @@ class _Analysis:
             self._obstacles.setdefault(number, reason)
 
     def _assign(self, name: str, axis: int, channels: np.ndarray) -> None:
-        axes = self.places.setdefault(name, {})
+        axes = self.positions.setdefault(name, {})
         if axis in axes:
             self._join(axes[axis], channels)
         else:
@@ -285,7 +286,7 @@ class _Analysis:
     def _keep_parameters(self, node: Node, reason: str) -> None:
         """Marks all channels of the parameters that an unknown operator reads as not removable."""
         for source in node.inputs:
-            for channels in self.places.get(self._names.get(self._traced.nodes[source].name, ""), {}).values():
+            for channels in self.positions.get(self._names.get(self._traced.nodes[source].name, ""), {}).values():
                 self._keep_all(channels, reason)
 
     def _follow(self, node: Node) -> Optional[Tuple[int, np.ndarray]]:
@@ -361,7 +362,7 @@ class _Analysis:
         """
         weight = names[0]
         self._assign(weight, 0, self._fresh(width))
-        outputs = self.places[weight][0]
+        outputs = self.positions[weight][0]
         for bias in names[1:]:
             self._assign(bias, 0, outputs)
         self._produced_by[weight] = outputs
@@ -499,9 +500,9 @@ class _Analysis:
                 if root not in obstacle_of:
                     numbers.setdefault(root, len(numbers))
                     makers.setdefault(root, {}).setdefault(weight, []).append(position)
-        places = {
+        positions = {
             name: {axis: self._sets_of(channels, numbers) for axis, channels in axes.items()}
-            for name, axes in self.places.items()
+            for name, axes in self.positions.items()
         }
         groups: Dict[Tuple[str, ...], int] = {}
         sets = []
@@ -511,13 +512,13 @@ class _Analysis:
             read = [
                 (name, axis, index)
                 for name, axis in self._readers
-                for index in [np.flatnonzero(places[name][axis] == number)]
+                for index in [np.flatnonzero(positions[name][axis] == number)]
                 if len(index)
             ]
             scales = {
                 name: index
                 for name in self._scales
-                for index in [np.flatnonzero(places[name][0] == number)]
+                for index in [np.flatnonzero(positions[name][0] == number)]
                 if len(index)
             }
             sets.append(ChannelSet(group, made, read, scales))
@@ -532,7 +533,7 @@ class _Analysis:
         }
         ops = {node.op for node in self._traced.nodes}
         unsupported = [kind for op, kind in ((RECURRENT, "recurrent layers"), (TABLE, "embeddings")) if op in ops]
-        return Channels(sets, widths, weights, places, layers, obstacles, unsupported)
+        return Channels(sets, widths, weights, positions, layers, obstacles, unsupported)
 
     def _sets_of(self, channels: np.ndarray, numbers: Mapping[int, int]) -> np.ndarray:
         return np.array([numbers.get(self._root(number), -1) for number in channels.tolist()], np.int64)

@@ -115,7 +115,7 @@ class _Sources:
         self._other_uses: Dict[int, Tuple[str, str]] = {}
         for index, node in enumerate(nodes):
             unread = SHAPE_ALONE.get(node.op)
-            given = [holds.get(one, set()) for place, one in enumerate(node.inputs) if place != unread]
+            given = [holds.get(one, set()) for position, one in enumerate(node.inputs) if position != unread]
             numbers = set().union(*given)
             if not numbers:
                 continue

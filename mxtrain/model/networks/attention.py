@@ -68,8 +68,8 @@ class Attention(gluon.HybridBlock):
 
     def padding(self, F: OperatorModule, score: Array, length_B: Array) -> Array:
         """Returns a mask like the scores (B * N, T, S): 0 for tokens, `PADDING_SCORE` for padding."""
-        place_1S = F.reshape(F.contrib.arange_like(score, axis=2), shape=(1, -1))
-        is_padding_BS = F.broadcast_greater_equal(place_1S, F.reshape(length_B, shape=(-1, 1)))
+        position_1S = F.reshape(F.contrib.arange_like(score, axis=2), shape=(1, -1))
+        is_padding_BS = F.broadcast_greater_equal(position_1S, F.reshape(length_B, shape=(-1, 1)))
         score_HS = F.repeat(is_padding_BS * PADDING_SCORE, repeats=self._num_heads, axis=0)
         # Made as large as the scores: the gradient of a broadcast addition is a slow sum.
         return F.BlockGrad(F.broadcast_like(F.expand_dims(score_HS, axis=1), score, lhs_axes=(1,), rhs_axes=(1,)))
@@ -130,8 +130,8 @@ class CausalAttention(Attention):
         if native_operators().path:
             return fused.attention(F, qkv, None, self._num_heads, self._rate, causal=True)
         query, key, value = self.heads(F, qkv)
-        place_T = F.contrib.arange_like(qkv, axis=0)
-        is_ahead_TT = F.broadcast_greater(F.reshape(place_T, shape=(1, -1)), F.reshape(place_T, shape=(-1, 1)))
+        position_T = F.contrib.arange_like(qkv, axis=0)
+        is_ahead_TT = F.broadcast_greater(F.reshape(position_T, shape=(1, -1)), F.reshape(position_T, shape=(-1, 1)))
         mask_1TT = F.BlockGrad(F.expand_dims(is_ahead_TT * PADDING_SCORE, axis=0))
         return self.weighted(F, F.broadcast_add(self.scores(F, query, key), mask_1TT), value)
 

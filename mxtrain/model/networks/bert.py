@@ -344,8 +344,8 @@ class BertNetwork(gluon.HybridBlock):
             return self.pooler(F.reshape(F.slice_axis(encoded_TBU, axis=0, begin=0, end=1), shape=(-3, 0)))
         positions_BM = F.cast(positions_BM, "float32")  # `stack` needs one type, and `arange_like` returns float32
         number_B1 = F.reshape(F.contrib.arange_like(positions_BM, axis=0), shape=(-1, 1))
-        places = F.stack(positions_BM, F.broadcast_like(number_B1, positions_BM), axis=0)
-        hidden_BMU = F.LeakyReLU(self.decoder[0](F.gather_nd(encoded_TBU, places)), act_type="gelu")
+        positions = F.stack(positions_BM, F.broadcast_like(number_B1, positions_BM), axis=0)
+        hidden_BMU = F.LeakyReLU(self.decoder[0](F.gather_nd(encoded_TBU, positions)), act_type="gelu")
         return self.decoder[3](self.decoder[2](hidden_BMU), table_VU)
 
 

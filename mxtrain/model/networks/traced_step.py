@@ -25,30 +25,30 @@ class StepNetwork:
     """Base of networks whose steps can be traced, and so be exported."""
 
     def trace_step(
-        self, F: Any, token: Any, place: Any, fixed: List[Any], moving: List[Any], beams: int
+        self, F: Any, token: Any, position: Any, fixed: List[Any], moving: List[Any], beams: int
     ) -> Tuple[Any, List[Any]]:
         """Returns scores (R, V) of the next tokens and the new `moving`, as symbols or arrays.
 
         Args:
             F: MXNet's operators on symbols or arrays.
             token: last token of each row, (R,).
-            place: position, as returned by `trace_place`.
+            position: position, as returned by `trace_position`.
             fixed: arrays of the samples, see `trace_start`.
             moving: state of the rows; empty if the network has no state before its first step.
             beams: number of rows of each sample.
         """
         raise NotImplementedError
 
-    def trace_place(self, F: Any, place_1: Any, num_places: int, constants: Dict[str, np.ndarray]) -> Any:
+    def trace_position(self, F: Any, position_1: Any, num_positions: int, constants: Dict[str, np.ndarray]) -> Any:
         """Returns the input of a step that depends on the position.
 
         Args:
             F: MXNet's operators on symbols.
-            place_1: position of the token, from 0, (1,) float32.
-            num_places: number of positions.
+            position_1: position of the token, from 0, (1,) float32.
+            num_positions: number of positions.
             constants: name -> value of further variables; may be extended.
         """
-        return place_1
+        return position_1
 
     def trace_start(self, F: Any, *inputs: Any) -> List[Any]:
         """Returns the fixed arrays of samples; none for a network without a source."""
@@ -71,13 +71,13 @@ class TracedStep:
         self._operators: Dict[Tuple[int, int, int], Tuple[Any, List[str], Any]] = {}
 
     def __call__(
-        self, token_R: NDArray, place: NDArray, fixed: List[NDArray], moving: List[NDArray]
+        self, token_R: NDArray, position: NDArray, fixed: List[NDArray], moving: List[NDArray]
     ) -> Tuple[NDArray, List[NDArray]]:
         """Computes a step; returns the scores (R, V) of the next tokens, and the new `moving`.
 
         Args:
             token_R: last token of each row.
-            place: position, see `StepNetwork.trace_place`.
+            position: position, see `StepNetwork.trace_position`.
             fixed: arrays of the samples; all samples have the same number of rows.
             moving: state of the rows.
         """
@@ -87,7 +87,7 @@ class TracedStep:
             self._operators[key] = self._build(*key)
         operator, names, parameters = self._operators[key]
         device = token_R.context
-        arrays_by_name = {"token": token_R, "place": place}
+        arrays_by_name = {"token": token_R, "place": position}
         arrays_by_name.update((_name("fixed", number), array) for number, array in enumerate(fixed))
         arrays_by_name.update((_name("moving", number), array) for number, array in enumerate(moving))
         arrays = (arrays_by_name[name] if name in arrays_by_name else parameters[name].data(device) for name in names)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from mxtrain.types.annotations import Array, OperatorModule
 
 nn = gluon.nn
-LONGEST_WAVE = 10_000.0
+MAX_WAVELENGTH = 10_000.0
 """Period of the slowest rotation, in frames, divided by 2 pi."""
 
 
@@ -72,7 +72,7 @@ def apply_rotary(F: OperatorModule, qkv: Array, units: int, num_heads: int) -> A
     half = units // num_heads // 2
     pairs = F.reshape(F.slice_axis(qkv, axis=2, begin=0, end=2 * units), shape=(0, 0, 2 * num_heads, 2, half))
     place_T1 = F.reshape(F.contrib.arange_like(pairs, axis=0), shape=(-1, 1))
-    wave_1D = F.reshape(F.exp(F.contrib.arange_like(pairs, axis=4) * (-math.log(LONGEST_WAVE) / half)), shape=(1, -1))
+    wave_1D = F.reshape(F.exp(F.contrib.arange_like(pairs, axis=4) * (-math.log(MAX_WAVELENGTH) / half)), shape=(1, -1))
     angle_TD = F.broadcast_mul(place_T1, wave_1D)
     # Expanded to the size of the batch, because MXNet's broadcasting operators are slow, forward and backward.
     cosine, sine = (

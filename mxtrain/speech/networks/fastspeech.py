@@ -31,7 +31,7 @@ class FastSpeechNetwork(gluon.HybridBlock):
     Args:
         num_mels: F.
         num_symbols: number of symbols.
-        num_places: P.
+        num_positions: P.
         encoder, decoder: sizes of the blocks of encoder and decoder, with equal units.
         encoder_layers, decoder_layers: number of blocks.
     """
@@ -40,7 +40,7 @@ class FastSpeechNetwork(gluon.HybridBlock):
         self,
         num_mels: int,
         num_symbols: int,
-        num_places: int,
+        num_positions: int,
         encoder: ConformerSizes,
         decoder: ConformerSizes,
         encoder_layers: int,
@@ -54,7 +54,7 @@ class FastSpeechNetwork(gluon.HybridBlock):
             self.encoder, self.decoder = nn.HybridSequential(prefix=""), nn.HybridSequential(prefix="")
             for number in range(encoder_layers):
                 self.encoder.add(ConformerBlock(encoder, prefix=f"encoder{number}_"))
-            self.place = nn.Dense(units, flatten=False, in_units=num_places, prefix="place_")
+            self.place = nn.Dense(units, flatten=False, in_units=num_positions, prefix="place_")
             for number in range(decoder_layers):
                 self.decoder.add(ConformerBlock(decoder, prefix=f"decoder{number}_"))
             self.output = nn.Dense(num_mels, flatten=False, in_units=units)

@@ -16,11 +16,11 @@ from typing_extensions import Annotated
 from mxtrain.data.checking.problems import (
     NOT_A_NUMBER,
     STRICT,
-    DataPlace,
+    DataLocation,
     Findings,
     NoUsableSamples,
     Problem,
-    attempt,
+    call_or_report,
 )
 from mxtrain.data.loading.dataset_files import exists, refuse_shared
 from mxtrain.data.loading.splitting import refuse_empty
@@ -132,7 +132,7 @@ class Glue(TextDataset):
         files = {name: folder / f"{name}.tsv" for name in names if name}
         refuse_shared({name: [path] for name, path in files.items()}, findings)
         tables = {
-            name: attempt(findings, DataPlace(str(path)), partial(self._rows, path, layout, findings))
+            name: call_or_report(findings, DataLocation(str(path)), partial(self._rows, path, layout, findings))
             for name, path in files.items()
         }
         if None in tables.values():
@@ -171,14 +171,14 @@ def _targets_of(source: Samples) -> np.ndarray:
 
 def _scored(table: TextTable, name: str, findings: Findings) -> AnyTexts:
     """Builds texts with their scores, which are the labels of the table parsed as numbers."""
-    assert table.places is not None
+    assert table.locations is not None
     scores = [parse_finite(label) for label in table.names]
     score_V = np.array([0.0 if score is None else score for score in scores], np.float32)
     is_wrong_N = np.isin(table.name_N, [number for number, score in enumerate(scores) if score is None])
     for index in np.flatnonzero(is_wrong_N).tolist():
-        place, number = table.places[index], int(table.name_N[index])
-        fact = f"{place}: the score is '{table.names[number]}', no number."
-        problem = Problem(NOT_A_NUMBER, place, fact, "Correct or remove it.")
+        location, number = table.locations[index], int(table.name_N[index])
+        fact = f"{location}: the score is '{table.names[number]}', no number."
+        problem = Problem(NOT_A_NUMBER, location, fact, "Correct or remove it.")
         findings.refuse(problem, sentence=f"{name}: a score is no number: '{table.names[number]}'.")
     kept = np.flatnonzero(~is_wrong_N)
     return table.build(score_V[table.name_N[kept]], kept)

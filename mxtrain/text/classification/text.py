@@ -8,7 +8,7 @@ from typing import ClassVar, List, Literal, Optional, Sequence, Tuple, Union
 import numpy as np
 import pydantic
 
-from mxtrain.data.checking.problems import STRICT, DataPlace, Findings, NoUsableSamples, attempt
+from mxtrain.data.checking.problems import STRICT, DataLocation, Findings, NoUsableSamples, call_or_report
 from mxtrain.data.loading.dataset_files import refuse_shared
 from mxtrain.data.loading.randomness import Draw, bits
 from mxtrain.data.loading.splitting import count_held_out, refuse_empty
@@ -83,7 +83,7 @@ class Text(TextDataset):
         settings = {"train": self.train, "val": self.val, "test": self.test}
         paths = {name: path for name, path in settings.items() if path is not None}
         tables = {
-            name: attempt(findings, DataPlace(path), partial(self._rows, path, findings))
+            name: call_or_report(findings, DataLocation(path), partial(self._rows, path, findings))
             for name, path in paths.items()
         }
         if tables["train"] is None or None in tables.values():

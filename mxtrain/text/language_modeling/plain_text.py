@@ -186,8 +186,8 @@ class PlainText(TextDataset):
         self, names: Sequence[str], signature: Signature, skip_unreadable: bool, unreadable: Dict[int, str]
     ) -> Tuple[Samples, Sequence[str]]:
         """Opens the lines of the files as prompts; a source location is `file:line`."""
-        texts, places = open_lines(names, skip_unreadable, unreadable)
-        return InMemoryTexts(texts), places
+        texts, locations = open_lines(names, skip_unreadable, unreadable)
+        return InMemoryTexts(texts), locations
 
     def samples_from(self, value: Any, signature: Signature) -> Samples:
         """Returns prompts, in memory: strings of one line."""

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from mxtrain.text.language_modeling.running_text import RunningText
     from mxtrain.types import Batch
 
-MOST_COUNTED = 20_000_000
+MAX_COUNTED = 20_000_000
 """N-grams are counted in this number of tokens at the beginning of the training text."""
 HEADER = ("model", "perplexity", "bits per byte")
 
@@ -64,7 +64,7 @@ class LanguageReport(Report):
         measured: RunningText = self._source.encode(config)  # type: ignore[attr-defined]
         rows: List[Tuple[Union[str, float], ...]] = []
         for order in self._sizes:
-            model = KneserNey(trained.token_N[:MOST_COUNTED], order, config.size)
+            model = KneserNey(trained.token_N[:MAX_COUNTED], order, config.size)
             total = -float(model.log_probabilities(measured.token_N).sum())
             figures = _figures(total, len(measured.token_N) - 1, measured.num_bytes)
             rows.append((f"interpolated Kneser-Ney {order}-gram", *figures))

@@ -65,16 +65,16 @@ class RunningLoader(BatchLoader):
         if self._continues_previous:
             window_B, stream_B = np.divmod(index_B, self.batch_size)
         inside_BT = window_B[:, None] * self._length + np.arange(self._length)
-        place_BT = np.reshape(stream_B, (-1, 1)) * self._stream + inside_BT
-        is_target_BT = (inside_BT < self._stream) & (place_BT < self._num_targets)
+        position_BT = np.reshape(stream_B, (-1, 1)) * self._stream + inside_BT
+        is_target_BT = (inside_BT < self._stream) & (position_BT < self._num_targets)
         turn = 0
         if self.train:
             # Each epoch begins elsewhere in the text: windows get other bounds, and the order of tokens, on which the
             # recurrent state relies, stays.
             turn = int(integers(self.seed, epoch, np.zeros(1, np.int64), TextDraw.TEXT_BEGIN, self._num_targets)[0])
-        place_BT = (place_BT + turn) % self._num_targets
-        label_BT = np.where(is_target_BT, self._token_N[place_BT + 1].astype(np.float32), np.float32(IGNORED_LABEL))
-        return self._token_N[place_BT].astype(np.int32), label_BT
+        position_BT = (position_BT + turn) % self._num_targets
+        label_BT = np.where(is_target_BT, self._token_N[position_BT + 1].astype(np.float32), np.float32(IGNORED_LABEL))
+        return self._token_N[position_BT].astype(np.int32), label_BT
 
     def _read_share(self, share_B: np.ndarray, index_B: np.ndarray, epoch: int) -> Tuple[HostArrays, HostArrays]:
         token_BT, label_BT = self.windows(share_B, epoch)

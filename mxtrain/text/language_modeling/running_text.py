@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Dict, Iterator, List, NamedTuple, Optional, Se
 
 import numpy as np
 
-from mxtrain.data.checking.problems import DataPlaces, Findings
+from mxtrain.data.checking.problems import DataLocations, Findings
 from mxtrain.data.corpus.shards import Ragged, Shards
 from mxtrain.data.loading.text_stream import open_text
 from mxtrain.errors import DataError
@@ -28,9 +28,9 @@ PIECE_CHARACTERS = 1 << 11
 """After this number of characters, the next empty line ends a record."""
 SHOWN_TOKENS = 16
 """Length of the prompts whose continuations are shown."""
-LONGEST_PIECE = 1 << 14
+MAX_PIECE = 1 << 14
 """Number of characters after which the next line ends a record, in a document without empty lines."""
-FEWEST_PIECES = 50
+MIN_PIECES = 50
 """Minimum number of records: short texts have smaller records, so that some can be held out."""
 
 
@@ -146,8 +146,10 @@ class StoredText:
     def checks(self) -> Checks:
         """Returns the checks that `data check` runs on each record."""
         share = slice(self._first, self._end)
-        places = DataPlaces(list(self._files), self._shards.array("number")[share], self._shards.array("group")[share])
-        return ParagraphChecks(self.column, places)
+        locations = DataLocations(
+            list(self._files), self._shards.array("number")[share], self._shards.array("group")[share]
+        )
+        return ParagraphChecks(self.column, locations)
 
     def training_texts(self) -> TrainingTexts:
         """Returns the texts from which a vocabulary is built."""
@@ -174,7 +176,7 @@ def read_running_text(files: Sequence[Path], layout: TextLayout, findings: Findi
     Raises:
         DataError: a file is missing, no UTF-8, or there is no text.
     """
-    longest = max(min(LONGEST_PIECE, sum(map(_size_of, files)) // FEWEST_PIECES), 1)
+    longest = max(min(MAX_PIECE, sum(map(_size_of, files)) // MIN_PIECES), 1)
     usual = min(PIECE_CHARACTERS, longest)
 
     def records() -> Iterator[TextRecord]:

@@ -11,7 +11,7 @@ import numpy as np
 
 from mxtrain.data.loading.uniform_hash import uniform
 
-_PLACES = 1 << 20
+_MAX_POSITIONS = 1 << 20
 """Upper limit of the tokens added to a text, so that indices of random numbers never overlap."""
 NEXT_TOKEN = 704
 """The random stream, see `TextDraw`."""
@@ -63,8 +63,8 @@ class Sampling(NamedTuple):
         """
         total_BV = np.cumsum(self.probabilities(score_BV), axis=1)
         # A draw is a function of sample and place, so a text does not depend on the batch that it is in.
-        place_B = index_B * _PLACES + np.maximum(number_B, 0)
-        uniform_B = uniform(self.seed, 0, place_B, NEXT_TOKEN)
+        position_B = index_B * _MAX_POSITIONS + np.maximum(number_B, 0)
+        uniform_B = uniform(self.seed, 0, position_B, NEXT_TOKEN)
         # Scaled by the last sum, which rounding may have made less than 1.
         return np.argmax(total_BV > (uniform_B * total_BV[:, -1])[:, None], axis=1)
 

@@ -132,10 +132,10 @@ class GptNetwork(StepNetwork, gluon.HybridBlock):
 
     def hybrid_forward(self, F: OperatorModule, token_BT: Array, label_BT: Array) -> Array:
         x_TBU, table_VU = self.embedding(F.transpose(token_BT))
-        place_T1 = F.expand_dims(F.contrib.arange_like(x_TBU, axis=0), axis=1)
+        position_T1 = F.expand_dims(F.contrib.arange_like(x_TBU, axis=0), axis=1)
         # Looked up for each row, because the gradient of a broadcast addition is a slow reduction.
-        place_TB = F.broadcast_like(place_T1, x_TBU, lhs_axes=(1,), rhs_axes=(1,))
-        x_TBU = self.dropout(x_TBU + self.positions(place_TB))
+        position_TB = F.broadcast_like(position_T1, x_TBU, lhs_axes=(1,), rhs_axes=(1,))
+        x_TBU = self.dropout(x_TBU + self.positions(position_TB))
         for layer in self.layers:
             x_TBU = layer(x_TBU)
         return self.output(self.norm(x_TBU), label_BT, table_VU)
@@ -146,14 +146,16 @@ class GptNetwork(StepNetwork, gluon.HybridBlock):
         """See `Stepwise`."""
         return []
 
-    def step(self, token_B: NDArray, place: int, memory: List[NDArray]) -> Tuple[NDArray, List[NDArray]]:
+    def step(self, token_B: NDArray, position: int, memory: List[NDArray]) -> Tuple[NDArray, List[NDArray]]:
         """See `Stepwise`; the state is keys and values of all layers."""
-        return self._step(token_B, nd.full((1,), place, ctx=token_B.context), [], memory)
+        return self._step(token_B, nd.full((1,), position, ctx=token_B.context), [], memory)
 
-    def trace_step(self, F: OperatorModule, token_B: Array, place_1: Array, fixed: Any, memory: Any, beams: Any) -> Any:
+    def trace_step(
+        self, F: OperatorModule, token_B: Array, position_1: Array, fixed: Any, memory: Any, beams: Any
+    ) -> Any:
         """See `StepNetwork`."""
         x_1BU, table_VU = self.embedding(F.reshape(token_B, shape=(1, -1)))
-        x_1BU = F.broadcast_add(x_1BU, self.positions(F.reshape(place_1, shape=(1, 1))))
+        x_1BU = F.broadcast_add(x_1BU, self.positions(F.reshape(position_1, shape=(1, 1))))
         after = []
         for number, layer in enumerate(self.layers):
             x_1BU, layer_memory = layer.step(F, x_1BU, memory[2 * number : 2 * number + 2])

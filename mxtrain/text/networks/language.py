@@ -24,7 +24,7 @@ LARGE = 1 << 18
 LARGE_FOR_OWN = 1 << 25
 """The same for our own operator, which stores neither log probabilities nor their gradients. Chunks are not free: each
 computes a gradient of the whole table."""
-MOST_CHUNKS = 8
+MAX_CHUNKS = 8
 
 
 class Stepwise(Protocol):
@@ -33,12 +33,12 @@ class Stepwise(Protocol):
     def initial_state(self, batch_size: int, device: Context) -> List[NDArray]:
         """Returns the state before the first token."""
 
-    def step(self, token_B: NDArray, place: int, memory: List[NDArray]) -> Tuple[NDArray, List[NDArray]]:
+    def step(self, token_B: NDArray, position: int, memory: List[NDArray]) -> Tuple[NDArray, List[NDArray]]:
         """Returns the scores (B, V) of the next token, and the new state.
 
         Args:
             token_B: input tokens, int32.
-            place: position of the input tokens, from 0.
+            position: position of the input tokens, from 0.
             memory: state after the previous tokens.
         """
 
@@ -60,7 +60,7 @@ def num_chunks(setting: Union[str, int], length: int, vocab_size: int) -> int:
         vocab_size: number of tokens of the vocabulary.
     """
     if setting == "auto":
-        return min(MOST_CHUNKS, max(1, math.ceil(length * vocab_size / large())))
+        return min(MAX_CHUNKS, max(1, math.ceil(length * vocab_size / large())))
     return min(int(setting), length)
 
 
@@ -163,11 +163,11 @@ def generate(
         row[: len(prompt)] = prompt
     memory = network.initial_state(len(prompts), device)
     with autograd.pause(train_mode=False):
-        for place in range(token_BL.shape[1] - 1):
-            token_B = nd.array(token_BL[:, place], ctx=device, dtype="int32")
-            score_BV, memory = network.step(token_B, place, memory)
-            is_chosen_B = place + 1 >= length_B
+        for position in range(token_BL.shape[1] - 1):
+            token_B = nd.array(token_BL[:, position], ctx=device, dtype="int32")
+            score_BV, memory = network.step(token_B, position, memory)
+            is_chosen_B = position + 1 >= length_B
             if is_chosen_B.any():
-                chosen_B = choose(score_BV.asnumpy(), place + 1 - length_B)
-                token_BL[is_chosen_B, place + 1] = chosen_B[is_chosen_B]
+                chosen_B = choose(score_BV.asnumpy(), position + 1 - length_B)
+                token_BL[is_chosen_B, position + 1] = chosen_B[is_chosen_B]
     return [row[length : length + count] for row, length in zip(token_BL, length_B)]

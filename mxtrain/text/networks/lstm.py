@@ -190,11 +190,13 @@ class LstmNetwork(StepNetwork, gluon.HybridBlock):
         """See `Stepwise`."""
         return [nd.zeros((batch_size, size), ctx=device) for _, size in self._sizes.widths for _ in range(2)]
 
-    def step(self, token_B: NDArray, place: int, memory: List[NDArray]) -> Tuple[NDArray, List[NDArray]]:
+    def step(self, token_B: NDArray, position: int, memory: List[NDArray]) -> Tuple[NDArray, List[NDArray]]:
         """See `Stepwise`."""
         return self.trace_step(nd, token_B, None, [], memory, 1)
 
-    def trace_step(self, F: OperatorModule, token_B: Array, place: object, fixed: Any, memory: Any, beams: Any) -> Any:
+    def trace_step(
+        self, F: OperatorModule, token_B: Array, position: object, fixed: Any, memory: Any, beams: Any
+    ) -> Any:
         """See `StepNetwork`."""
         x_1BU, table_VE = self.embedding(F.reshape(token_B, shape=(1, -1)))
         after: List[Any] = []

@@ -48,10 +48,10 @@ class TokenizedContext:
         in_question_W = np.array([word in question_words for word in self._words], bool)
         begin_K, end_K = self._begin_W[in_question_W], self._end_W[in_question_W]
         # For each token, find the last matching word that begins before the end of the token.
-        place_C = np.searchsorted(begin_K, self.span_C2[:, 1], side="left") - 1
+        position_C = np.searchsorted(begin_K, self.span_C2[:, 1], side="left") - 1
         if not len(begin_K):
             return np.zeros(len(self.token_C), bool)
-        return (place_C >= 0) & (self.span_C2[:, 0] < end_K[np.maximum(place_C, 0)])
+        return (position_C >= 0) & (self.span_C2[:, 0] < end_K[np.maximum(position_C, 0)])
 
     def tokens_of(self, text: str, begin: int) -> Optional[Tuple[int, int]]:
         """Returns the first and the last token of a part of the text, from character `begin`; None without tokens."""

@@ -62,14 +62,14 @@ def predict(folder: ExportedFolder, content: bytes, name: str) -> Iterator[Dict[
     """
     words, settings = Vocabulary(folder), WindowSettings(**folder.signature["facts"]["windows"])
     asked = (_squad_questions if name.lower().endswith(".json") else _question_lines)(content, name)
-    for place, question, text in asked:
-        require_length(question.text, place, "the question")
-        require_length(text, place, "the context")
+    for location, question, text in asked:
+        require_length(question.text, location, "the question")
+        require_length(text, location, "the context")
     context = TokenizedContext("", *words.offsets(""))
-    for place, question, text in asked:
+    for location, question, text in asked:
         if not context.text or context.text != text:  # questions about one context follow each other
             context = TokenizedContext(text, *words.offsets(text))
-        yield {"file": place, **_answer(folder, words, settings, question, context)}
+        yield {"file": location, **_answer(folder, words, settings, question, context)}
 
 
 def _answer(
@@ -99,12 +99,12 @@ def _question_lines(content: bytes, name: str) -> List[Placed]:
     """Returns the questions of lines of JSON."""
     questions: List[Placed] = []
     for number, row in json_lines_of(content, name):
-        place = f"{name}:{number}"
+        location = f"{name}:{number}"
         try:
             question = AskedQuestion(id_of(row.get("id", number)), require_text(row["question"]))
-            questions.append((place, question, require_text(row["context"])))
+            questions.append((location, question, require_text(row["context"])))
         except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise ValueError(f"{place} is no line of JSON with question and context ({reason_of(error)})") from error
+            raise ValueError(f"{location} is no line of JSON with question and context ({reason_of(error)})") from error
     return questions
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, List, Mapping, NamedTuple, Optional, Sequence, Set
 
-from mxtrain.data.checking.problems import STRICT, UNREADABLE_ROW, DataPlace, Findings, Problem
+from mxtrain.data.checking.problems import STRICT, UNREADABLE_ROW, DataLocation, Findings, Problem
 from mxtrain.data.loading.dataset_files import read_text
 from mxtrain.errors import DataError
 from mxtrain.files.json_text import parse_json
@@ -48,14 +48,14 @@ class Question:
         text: text of the question.
         context: index of its context.
         answers: reference answers; empty if it has no answer, or if they are unknown.
-        place: source location, for messages.
+        location: source location, for messages.
     """
 
     id: str
     text: str
     context: int
     answers: Sequence[Answer] = ()
-    place: DataPlace = DataPlace()
+    location: DataLocation = DataLocation()
 
 
 @dataclass
@@ -92,11 +92,11 @@ def read_squad(path: str, findings: Findings = STRICT, with_answers: bool = True
         for number, (line, context, entry) in enumerate(question_entries(content)):
             if not questions.contexts or questions.contexts[-1] is not context:
                 questions.contexts.append(context)
-            place = DataPlace(path, record=number) if line is None else DataPlace(path, line)
-            question = _question(entry, len(questions.contexts) - 1, place)
+            location = DataLocation(path, record=number) if line is None else DataLocation(path, line)
+            question = _question(entry, len(questions.contexts) - 1, location)
             if question.id in ids:
-                fact = f"{place} has the id '{question.id}' of an earlier question."
-                findings.remark(Problem(REPEATED_ID, place, fact, "Give each question an id of its own."))
+                fact = f"{location} has the id '{question.id}' of an earlier question."
+                findings.remark(Problem(REPEATED_ID, location, fact, "Give each question an id of its own."))
             ids.add(question.id)
             if not with_answers or _is_right(question, context, _is_impossible(entry), findings):
                 questions.questions.append(question)
@@ -117,15 +117,15 @@ def _is_impossible(entry: Any) -> bool:
     return bool(entry.get("is_impossible")) or (isinstance(answers, dict) and not answers.get("text"))
 
 
-def _question(entry: Any, context: int, place: DataPlace) -> Question:
+def _question(entry: Any, context: int, location: DataLocation) -> Question:
     answers_json = entry.get("answers") or ()
     if isinstance(answers_json, dict):  # as Hugging Face writes them: a list of texts and a list of positions
-        texts, places = answers_json["text"], answers_json["answer_start"]
-        if not isinstance(texts, list) or not isinstance(places, list) or len(texts) != len(places):
+        texts, locations = answers_json["text"], answers_json["answer_start"]
+        if not isinstance(texts, list) or not isinstance(locations, list) or len(texts) != len(locations):
             raise ValueError("answers must have a list of texts and as long a list in answer_start")
-        answers_json = [{"text": text, "answer_start": begin} for text, begin in zip(texts, places)]
+        answers_json = [{"text": text, "answer_start": begin} for text, begin in zip(texts, locations)]
     answers = [Answer(require_text(answer["text"]), _whole(answer["answer_start"])) for answer in answers_json]
-    return Question(id_of(entry["id"]), require_text(entry["question"]), context, tuple(answers), place)
+    return Question(id_of(entry["id"]), require_text(entry["question"]), context, tuple(answers), location)
 
 
 def _whole(value: Any) -> int:
@@ -136,15 +136,17 @@ def _whole(value: Any) -> int:
 
 
 def _is_right(question: Question, context: str, is_impossible: bool, findings: Findings) -> bool:
-    subject, place = f"{question.place} (question '{question.id}')", question.place
+    subject, location = f"{question.location} (question '{question.id}')", question.location
     if is_impossible or not question.answers:
         if not is_impossible:
             fact = f"{subject} has no answer."
-            findings.refuse(Problem(NO_ANSWER, place, fact, 'Remove it, or mark it by "is_impossible": true.'))
+            findings.refuse(Problem(NO_ANSWER, location, fact, 'Remove it, or mark it by "is_impossible": true.'))
             return False
         if question.answers:
             fact = f"{subject} is marked as impossible, and has an answer."
-            findings.refuse(Problem(NO_ANSWER, place, fact, "Remove one of them; other answers are plausible_answers."))
+            findings.refuse(
+                Problem(NO_ANSWER, location, fact, "Remove one of them; other answers are plausible_answers.")
+            )
             return False
         return True
     for text, begin in question.answers:
@@ -153,7 +155,7 @@ def _is_right(question: Question, context: str, is_impossible: bool, findings: F
             position = context.find(text) if text.strip() else -1
             hint = f"It is at {position}." if position >= 0 else "The context does not contain it."
             fact = f"{subject}: the answer '{text:.60}' is not at {begin}; '{actual:.60}' is there."
-            findings.refuse(Problem(ANSWER_OFFSET, place, fact, hint))
+            findings.refuse(Problem(ANSWER_OFFSET, location, fact, hint))
             return False
     return True
 
@@ -171,12 +173,12 @@ def read_question_lines(path: str) -> Questions:
     for number, line in enumerate(split_lines(read_text(path)), start=1):
         if not line.strip():
             continue
-        place = DataPlace(path, number)
+        location = DataLocation(path, number)
         try:
-            _add(questions, parse_json(line, allow_nan=True), number, place)
+            _add(questions, parse_json(line, allow_nan=True), number, location)
         except (ValueError, KeyError, TypeError, RecursionError) as error:
-            fact = f"{place} is no line of JSON with question and context ({reason_of(error)})."
-            raise DataError(Problem(UNREADABLE_ROW, place, fact).sentence) from error
+            fact = f"{location} is no line of JSON with question and context ({reason_of(error)})."
+            raise DataError(Problem(UNREADABLE_ROW, location, fact).sentence) from error
     if not len(questions):
         raise DataError(f"{path}: there is no question.")
     return questions
@@ -191,21 +193,21 @@ def questions_from(rows: Sequence[Mapping[str, Any]]) -> Questions:
     questions = Questions()
     for number, row in enumerate(rows):
         try:
-            _add(questions, row, number + 1, DataPlace(record=number))
+            _add(questions, row, number + 1, DataLocation(record=number))
         except (ValueError, KeyError, TypeError) as error:
             raise DataError(f"predict: input {number} has no question and context ({reason_of(error)}).") from error
     return questions
 
 
-def _add(questions: Questions, row: Mapping[str, Any], number: int, place: DataPlace) -> None:
+def _add(questions: Questions, row: Mapping[str, Any], number: int, location: DataLocation) -> None:
     question, context = require_text(row["question"]), require_text(row["context"])
     question_id = id_of(row.get("id", number))
     if not questions.contexts or questions.contexts[-1] != context:
         questions.contexts.append(context)
-    questions.questions.append(Question(question_id, question, len(questions.contexts) - 1, (), place))
+    questions.questions.append(Question(question_id, question, len(questions.contexts) - 1, (), location))
 
 
-def find_place(question: Question) -> Optional[str]:
+def find_location(question: Question) -> Optional[str]:
     """Returns the location of a question, for a column of predictions."""
-    place = question.place
-    return f"{place.file}:{place.line}" if place.line is not None else place.file
+    location = question.location
+    return f"{location.file}:{location.line}" if location.line is not None else location.file

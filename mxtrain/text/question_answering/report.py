@@ -67,12 +67,14 @@ class AnswerReport(CollectingReport):
         row_NW = self._answers.samples()[:, 2:]
         order = np.argsort(scores.f1_M, kind="stable")
         rows: List[List[Any]] = []
-        for place in order[scores.exact_M[order] < 1][:MAX_SHOWN].tolist():
-            question = self._source.questions.questions[int(scores.number_M[place])]
-            begin, end = row_NW[scores.window_M[place], 8:10].astype(int).tolist()
-            predicted = "" if scores.is_null_M[place] else self._source.questions.contexts[question.context][begin:end]
+        for position in order[scores.exact_M[order] < 1][:MAX_SHOWN].tolist():
+            question = self._source.questions.questions[int(scores.number_M[position])]
+            begin, end = row_NW[scores.window_M[position], 8:10].astype(int).tolist()
+            predicted = (
+                "" if scores.is_null_M[position] else self._source.questions.contexts[question.context][begin:end]
+            )
             golds = " | ".join(dict.fromkeys(answer.text for answer in question.answers))
-            rows.append([question.text, golds, predicted, float(scores.f1_M[place])])
+            rows.append([question.text, golds, predicted, float(scores.f1_M[position])])
         return Table("mistakes", ["question", "right", "predicted", "f1"], rows)
 
 

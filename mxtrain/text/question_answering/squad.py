@@ -11,7 +11,7 @@ import pydantic
 from typing_extensions import Annotated
 
 from mxtrain.data.checking.data_checks import DataChecks
-from mxtrain.data.checking.problems import STRICT, DataPlace, Findings, NoUsableSamples, attempt
+from mxtrain.data.checking.problems import STRICT, DataLocation, Findings, NoUsableSamples, call_or_report
 from mxtrain.data.exported_data import DatasetExport
 from mxtrain.data.loading.dataset_files import exists, refuse_shared
 from mxtrain.data.loading.described_paths import with_current_folder
@@ -31,7 +31,7 @@ from mxtrain.text.question_answering.questions import (
     NO_ANSWER,
     REPEATED_ID,
     Questions,
-    find_place,
+    find_location,
     questions_from,
     read_question_lines,
     read_squad,
@@ -163,7 +163,7 @@ class Squad(TextDataset):
             others = len(empty) - 1
             verb = "has" if not others else f"and {others} other{'s' if others > 1 else ''} have"
             raise DataError(
-                f"{find_place(empty[0])}: the question '{empty[0].id}' {verb} no answer, as in SQuAD 2.0. Type "
+                f"{find_location(empty[0])}: the question '{empty[0].id}' {verb} no answer, as in SQuAD 2.0. Type "
                 "dataset.null_answers=true."
             )
 
@@ -179,7 +179,7 @@ class Squad(TextDataset):
                 )
         refuse_shared({name: [path] for name, path in paths.items()}, findings)
         splits = {
-            name: attempt(findings, DataPlace(str(path)), partial(read_squad, str(path), findings))
+            name: call_or_report(findings, DataLocation(str(path)), partial(read_squad, str(path), findings))
             for name, path in paths.items()
         }
         if None in splits.values():
@@ -208,16 +208,16 @@ class Squad(TextDataset):
     ) -> Tuple[Samples, Sequence[str]]:
         """Opens the questions of files, JSON Lines with question and context, or SQuAD's JSON; a source location is
         `file:line`, or the file."""
-        questions, places = Questions(), []
+        questions, locations = Questions(), []
         for name, file_questions in read_each(names, read_question_lines, skip_unreadable, unreadable):
             first_context = len(questions.contexts)
             questions.contexts += file_questions.contexts
             questions.questions += [
-                type(one)(one.id, one.text, one.context + first_context, (), one.place)
+                type(one)(one.id, one.text, one.context + first_context, (), one.location)
                 for one in file_questions.questions
             ]
-            places += [find_place(question) or name for question in file_questions.questions]
-        return QuestionSource(questions, self.window_settings), places
+            locations += [find_location(question) or name for question in file_questions.questions]
+        return QuestionSource(questions, self.window_settings), locations
 
     def samples_from(self, value: Any, signature: Signature) -> Samples:
         """Returns questions, in memory: dicts with question, context and optional id, or a data frame of pandas."""

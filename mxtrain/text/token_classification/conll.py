@@ -12,7 +12,7 @@ import numpy as np
 import pydantic
 
 from mxtrain.data.checking.data_checks import DataChecks
-from mxtrain.data.checking.problems import STRICT, DataPlace, Findings, NoUsableSamples, attempt
+from mxtrain.data.checking.problems import STRICT, DataLocation, Findings, NoUsableSamples, call_or_report
 from mxtrain.data.loading.dataset_files import exists, files_in, first_of, read_text, refuse_shared
 from mxtrain.data.loading.described_paths import with_current_folder
 from mxtrain.data.loading.input_files import read_each
@@ -148,8 +148,8 @@ class Conll(TextDataset):
         """Returns the lines of Python's standard library by split; all lines of a file are in one split."""
         parts = [TaggedWords() for _ in range(3)]
         for file, lines in python_lines():
-            place = part_of(file, self.split_seed)
-            number = 1 if place < self.val_fraction else 2 if place < self.val_fraction + self.test_fraction else 0
+            share = part_of(file, self.split_seed)
+            number = 1 if share < self.val_fraction else 2 if share < self.val_fraction + self.test_fraction else 0
             parts[number].sentences += lines.sentences
             parts[number].tags += lines.tags
         return "Python's standard library", dict(zip(("train", "val", "test"), parts))
@@ -167,7 +167,7 @@ class Conll(TextDataset):
         refuse_shared({name: [path] for name, path in paths.items()}, findings)
         layout = ColumnLayout(self.word, self.tag, self.comment)
         splits = {
-            name: attempt(findings, DataPlace(str(path)), partial(read_conll, str(path), layout, findings))
+            name: call_or_report(findings, DataLocation(str(path)), partial(read_conll, str(path), layout, findings))
             for name, path in paths.items()
         }
         readable = {name: words for name, words in splits.items() if words is not None}
@@ -188,11 +188,11 @@ class Conll(TextDataset):
     ) -> Tuple[Samples, Sequence[str]]:
         """Opens the sentences of files, one per line with white space between words, or in columns; a source location
         is `file:line`."""
-        words, places = TaggedWords(), []
+        words, locations = TaggedWords(), []
         for name, file_words in read_each(names, self._read_words, skip_unreadable, unreadable):
             words.sentences += file_words.sentences
-            places += [f"{name}:{lines[0]}" for lines in file_words.lines]
-        return TaggedSentences(words, signature.class_names), places
+            locations += [f"{name}:{lines[0]}" for lines in file_words.lines]
+        return TaggedSentences(words, signature.class_names), locations
 
     def samples_from(self, value: Any, signature: Signature) -> Samples:
         """Returns sentences, in memory: strings of one line with white space between words."""

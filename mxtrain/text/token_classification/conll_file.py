@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass, field
 from typing import Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
-from mxtrain.data.checking.problems import EMPTY_TEXT, SHORT_ROW, STRICT, DataPlace, Findings, Problem
+from mxtrain.data.checking.problems import EMPTY_TEXT, SHORT_ROW, STRICT, DataLocation, Findings, Problem
 from mxtrain.data.loading.text_stream import ending_of, open_text
 from mxtrain.data.table.quoted_cells import has_doubled_quotes
 from mxtrain.errors import DataError
@@ -17,7 +17,7 @@ log = logging.getLogger(__name__)
 
 ENDLESS_SENTENCE = "endless_sentence"
 """Kind of problem: all words of a file are in one sentence."""
-_MOST_WORDS = 200
+_MAX_WORDS = 200
 """Maximum number of words of a file with a single sentence; longer sentences are rare."""
 DOCUMENT = "-DOCSTART-"
 """The word of a line that begins a document, in the files of CoNLL 2003."""
@@ -98,14 +98,14 @@ def read_conll(path: str, layout: ColumnLayout, findings: Findings = STRICT) -> 
 
 def endless_sentence(words: TaggedWords) -> List[Problem]:
     """Returns a problem if a file is one long sentence because it has no empty lines, otherwise none."""
-    if not words.file or len(words) != 1 or len(words.sentences[0]) <= _MOST_WORDS:
+    if not words.file or len(words) != 1 or len(words.sentences[0]) <= _MAX_WORDS:
         return []
-    place = DataPlace(words.file)
-    fact = f"{place} has no empty line between words: its {len(words.sentences[0]):,} words are one sentence."
+    location = DataLocation(words.file)
+    fact = f"{location} has no empty line between words: its {len(words.sentences[0]):,} words are one sentence."
     return [
         Problem(
             ENDLESS_SENTENCE,
-            place,
+            location,
             fact,
             "It is divided wherever dataset.max_length tokens are full: put an empty line between sentences.",
         )
@@ -133,9 +133,9 @@ def _sentences(path: str, layout: ColumnLayout, findings: Findings) -> Iterator[
             row = split_columns(text)
             if not row:
                 if not follows_words:
-                    place = DataPlace(path, number)
-                    fact = f"{place} ends an empty sentence: no words precede it."
-                    findings.remark(Problem(EMPTY_TEXT, place, fact, "Leave one empty line between sentences."))
+                    location = DataLocation(path, number)
+                    fact = f"{location} ends an empty sentence: no words precede it."
+                    findings.remark(Problem(EMPTY_TEXT, location, fact, "Leave one empty line between sentences."))
                 if rows:
                     yield rows
                 rows, follows_words = [], False
@@ -153,19 +153,21 @@ def _sentences(path: str, layout: ColumnLayout, findings: Findings) -> Iterator[
             ):
                 continue
             if len(row) < least:
-                findings.refuse(_too_short(DataPlace(path, number), len(row), least, text.startswith("#")))
+                findings.refuse(_too_short(DataLocation(path, number), len(row), least, text.startswith("#")))
                 continue
             word = row[layout.word]
             if not word:
-                place = DataPlace(path, number)
-                findings.refuse(Problem(EMPTY_TEXT, place, f"{place}: the word is empty.", "Complete or remove it."))
+                location = DataLocation(path, number)
+                findings.refuse(
+                    Problem(EMPTY_TEXT, location, f"{location}: the word is empty.", "Complete or remove it.")
+                )
                 continue
             if not is_said and has_doubled_quotes(word):
                 is_said = True
                 log.warning(
                     "%s: the quotes of the word %.40s are read as characters, for these files have no quoting. "
                     "In pandas, type quoting=csv.QUOTE_NONE.",
-                    DataPlace(path, number),
+                    DataLocation(path, number),
                     word,
                 )
             if not rows and not least_is_enough(layout):
@@ -188,9 +190,9 @@ def split_columns(text: str) -> List[str]:
     return columns if any(columns) else []
 
 
-def _too_short(place: DataPlace, count: int, least: int, is_comment: bool) -> Problem:
+def _too_short(location: DataLocation, count: int, least: int, is_comment: bool) -> Problem:
     columns = "1 column" if count == 1 else f"{count} columns"
     remedy = "Spaces or tabs divide columns. Complete the line, or name them by dataset.word and dataset.tag."
     if is_comment:
         remedy = 'If it is a comment, type dataset.comment="#".'
-    return Problem(SHORT_ROW, place, f"{place} has {columns}, and there must be {least}.", remedy)
+    return Problem(SHORT_ROW, location, f"{location} has {columns}, and there must be {least}.", remedy)

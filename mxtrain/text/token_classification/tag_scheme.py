@@ -6,7 +6,7 @@ from typing import Iterator, List, Sequence, Tuple
 
 import numpy as np
 
-from mxtrain.data.checking.problems import UNKNOWN_CLASS, DataPlace, Findings, Problem
+from mxtrain.data.checking.problems import UNKNOWN_CLASS, DataLocation, Findings, Problem
 from mxtrain.errors import did_you_mean
 from mxtrain.text.token_classification.conll_file import TaggedWords
 from mxtrain.text.token_classification.tags import (
@@ -76,13 +76,13 @@ def _of_brackets(words: TaggedWords, findings: Findings) -> TaggedWords:
             kept.append(index)
             tags.append(bio)
             continue
-        place = place_of(words, index, wrong)
-        fact = f"{place} has the tag '{brackets[wrong]}', which does not fit into the brackets of its sentence."
+        location = location_of(words, index, wrong)
+        fact = f"{location} has the tag '{brackets[wrong]}', which does not fit into the brackets of its sentence."
         remedy = (
             "Spans are written (PER* * *), one word alone (PER), and none is inside of another. Correct it, name "
             "another column by dataset.tag, or type dataset.scheme=plain where tags are names of their own."
         )
-        findings.refuse(Problem(TAG_ORDER, place, fact, remedy))
+        findings.refuse(Problem(TAG_ORDER, location, fact, remedy))
     kept_words = words.take(kept)
     return TaggedWords(kept_words.sentences, tags, kept_words.lines, kept_words.file)
 
@@ -120,29 +120,29 @@ def _without_unknown_tags(
     """Returns the sentences whose tags are all among the names; adds a problem for each other tag."""
     kept: List[int] = []
     for index, tags in enumerate(words.tags):
-        wrong = [place for place, tag in enumerate(tags) if tag not in names]  # type: ignore[operator]
-        for place in wrong:
-            location = place_of(words, index, place)
-            hint = f"{did_you_mean(tags[place], list(names))} {remedy}".lstrip()  # type: ignore[call-overload]
-            fact = f"{location} has the tag '{tags[place]}', which is {reason}."
+        wrong = [word for word, tag in enumerate(tags) if tag not in names]  # type: ignore[operator]
+        for word in wrong:
+            location = location_of(words, index, word)
+            hint = f"{did_you_mean(tags[word], list(names))} {remedy}".lstrip()  # type: ignore[call-overload]
+            fact = f"{location} has the tag '{tags[word]}', which is {reason}."
             findings.refuse(Problem(UNKNOWN_CLASS, location, fact, hint))
         if not wrong:
             kept.append(index)
     return words if len(kept) == len(words) else words.take(kept)
 
 
-def place_of(words: TaggedWords, sentence: int, place: int) -> DataPlace:
+def location_of(words: TaggedWords, sentence: int, word: int) -> DataLocation:
     """Returns the source location of a word."""
-    return DataPlace(words.file, words.lines[sentence][place]) if words.lines else DataPlace(record=sentence)
+    return DataLocation(words.file, words.lines[sentence][word]) if words.lines else DataLocation(record=sentence)
 
 
 def _out_of_order(words: TaggedWords, wrong: np.ndarray, sentence_W: np.ndarray, scheme: str) -> Iterator[Problem]:
     for word in wrong.tolist():
         sentence = int(sentence_W[word])
-        place = word - int(np.searchsorted(sentence_W, sentence))
-        tags, location = words.tags[sentence], place_of(words, sentence, place)
-        context = f"follows '{tags[place - 1]}'" if place else "begins a sentence"
-        ends = " and ends it" if place == len(tags) - 1 and tags[place][0] in "BI" and scheme == "bioes" else ""
-        fact = f"{location}: the tag '{tags[place]}' {context}{ends}, which cannot be with dataset.scheme={scheme}."
+        position = word - int(np.searchsorted(sentence_W, sentence))
+        tags, location = words.tags[sentence], location_of(words, sentence, position)
+        context = f"follows '{tags[position - 1]}'" if position else "begins a sentence"
+        ends = " and ends it" if position == len(tags) - 1 and tags[position][0] in "BI" and scheme == "bioes" else ""
+        fact = f"{location}: the tag '{tags[position]}' {context}{ends}, which cannot be with dataset.scheme={scheme}."
         remedy = "Correct it, or type dataset.repair_tags=true to read it as conlleval."
         yield Problem(TAG_ORDER, location, fact, remedy)

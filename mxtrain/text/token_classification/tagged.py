@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, List, Optional, Sequence, Tuple
 import numpy as np
 
 from mxtrain.data.checking.checks import Checked, SourceChecks, digest_of
-from mxtrain.data.checking.problems import DataPlace
+from mxtrain.data.checking.problems import DataLocation
 from mxtrain.text.loader import TextLoader
 from mxtrain.text.token_classification.conll_file import TaggedWords
 from mxtrain.text.token_classification.tags import TagCodes, is_plain
@@ -68,9 +68,9 @@ class TaggedSentences:
 
 
 class _SentenceChecks(SourceChecks):
-    def place(self, index: int) -> DataPlace:
+    def location(self, index: int) -> DataLocation:
         words = self._source.words
-        return DataPlace(words.file, words.lines[index][0]) if words.lines else DataPlace(record=index)
+        return DataLocation(words.file, words.lines[index][0]) if words.lines else DataLocation(record=index)
 
     def texts(self, index: int) -> Sequence[str]:
         return [" ".join(self._source.words.sentences[index])]
@@ -80,7 +80,7 @@ class _SentenceChecks(SourceChecks):
         words, tags = self._source.words.sentences[index], self._source.words.tags[index]
         texts = [text.encode("utf-8", "surrogatepass") for text in (*words, *tags)]
         digest = b"" if len(words) < MIN_WORDS else digest_of(*texts)
-        number = {name: place for place, name in enumerate(self._source.names)}
+        number = {name: number for number, name in enumerate(self._source.names)}
         return Checked((), digest, sorted({number[tag] for tag in tags}))
 
 
@@ -135,10 +135,10 @@ class EncodedTags:
 
     def _inside(self, index_B: np.ndarray, length: int) -> Tuple[np.ndarray, np.ndarray]:
         """Returns a mask of the tokens of words, (B, T), and their indices."""
-        place_T, begin = np.arange(length), int(self._first is not None)
+        position_T, begin = np.arange(length), int(self._first is not None)
         end_B1 = (self.length_N[index_B] - (self._last is not None))[:, None]
-        inside_BT = (place_T >= begin) & (place_T < end_B1)
-        return inside_BT, (self._begin_N[index_B][:, None] + place_T - begin)[inside_BT]
+        inside_BT = (position_T >= begin) & (position_T < end_B1)
+        return inside_BT, (self._begin_N[index_B][:, None] + position_T - begin)[inside_BT]
 
 
 def encode_words(tokenizer: BaseTokenizer, words: Sequence[str], room: int) -> Tuple[np.ndarray, np.ndarray]:

@@ -66,13 +66,13 @@ def bio_of_brackets(tags: Sequence[str]) -> Tuple[List[str], Optional[int]]:
     another, an end without a beginning, or a span that does not end."""
     bio_tags: List[str] = []
     kind, begin = "", 0
-    for place, tag in enumerate(tags):
+    for position, tag in enumerate(tags):
         opened = tag.count("(")
         closed = tag.count(")")
         if opened > 1 or closed > 1 or (opened and kind) or (closed and not (kind or opened)) or not tag:
-            return bio_tags, place
+            return bio_tags, position
         if opened:
-            kind, begin = tag[1:].rstrip("*)"), place
+            kind, begin = tag[1:].rstrip("*)"), position
         bio_tags.append(write_tag((BEGIN if opened else INSIDE) if kind else OUT, kind))
         if closed:
             kind = ""
@@ -148,8 +148,8 @@ def find_entities(code_W: np.ndarray, sentence_W: np.ndarray) -> Entities:
     begin_E = np.flatnonzero(begins_W)
     # An entity ends at the next entity, at the next O, or at the end of its sentence.
     stops = np.flatnonzero(begins_W | ~inside_W | is_new_W)
-    place_E = np.searchsorted(stops, begin_E, side="right")
-    end_E = np.append(stops, len(code_W))[place_E]
+    position_E = np.searchsorted(stops, begin_E, side="right")
+    end_E = np.append(stops, len(code_W))[position_E]
     return Entities(type_W[begin_E], begin_E, end_E)
 
 
@@ -157,11 +157,11 @@ def write_entities(entities: Entities, num_words: int, types: Sequence[str], sch
     """Returns the tags of words in a scheme, bio or bioes."""
     tags = [OUTSIDE] * num_words
     for kind, begin, end in zip(entities.type_E.tolist(), entities.begin_E.tolist(), entities.end_E.tolist()):
-        for place in range(begin, end):
-            prefix = BEGIN if place == begin else INSIDE
-            if scheme == "bioes" and place == end - 1:
-                prefix = SINGLE if place == begin else END
-            tags[place] = write_tag(prefix, types[kind])
+        for position in range(begin, end):
+            prefix = BEGIN if position == begin else INSIDE
+            if scheme == "bioes" and position == end - 1:
+                prefix = SINGLE if position == begin else END
+            tags[position] = write_tag(prefix, types[kind])
     return tags
 
 

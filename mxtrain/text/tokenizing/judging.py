@@ -27,11 +27,11 @@ from mxtrain.files.json_text import JsonTextError, parse_json
 if TYPE_CHECKING:
     from mxtrain.types.annotations import JsonObject
 
-MOST_WORD = 1_000
+MAX_WORD_CHARACTERS = 1_000
 """Maximum number of characters of a word in WordPiece, whose time grows with their square."""
-MOST_GROWTH = 1_000
+MAX_GROWTH = 1_000
 """Maximum number of characters that a normalizer may produce from one."""
-MOST_GAPS = 1 << 16
+MAX_GAPS = 1 << 16
 """Maximum number of ids without a token, in addition to the number of tokens."""
 _TRIAL = "mxtrain.text.tokenizing.trial"
 _TRIAL_S = 120.0
@@ -75,14 +75,14 @@ def _require_model(model: JsonObject) -> None:
     if isinstance(vocab, dict):
         ids = [index for index in vocab.values() if isinstance(index, int)]
         # The size of a vocabulary is its highest id + 1, so a gap becomes rows of an embedding that nothing uses.
-        if ids and max(ids) > 2 * len(ids) + MOST_GAPS:
+        if ids and max(ids) > 2 * len(ids) + MAX_GAPS:
             raise DataError(f"its highest id is {max(ids):,}, and it has only {len(ids):,} tokens")
         unknown = model.get("unk_token", "[UNK]")
         if kind == "WordPiece" and unknown not in vocab:
             raise DataError(f"its unknown token, {unknown!r:.60}, is not in its vocabulary")
     longest = model.get("max_input_chars_per_word")
-    if isinstance(longest, (int, float)) and longest > MOST_WORD:
-        raise DataError(f"max_input_chars_per_word is {longest:,}; at most {MOST_WORD:,} are allowed")
+    if isinstance(longest, (int, float)) and longest > MAX_WORD_CHARACTERS:
+        raise DataError(f"max_input_chars_per_word is {longest:,}; at most {MAX_WORD_CHARACTERS:,} are allowed")
 
 
 def _require_growth(normalizer: Any) -> None:
@@ -94,8 +94,8 @@ def _require_growth(normalizer: Any) -> None:
             old = pattern.get("String")
             size = 1 + len(content) if not isinstance(old, str) else -(-len(content) // max(len(old), 1))
             growth *= max(size, 1)
-            if growth > MOST_GROWTH:
-                raise DataError(f"its normalizer makes more than {MOST_GROWTH:,} characters of one")
+            if growth > MAX_GROWTH:
+                raise DataError(f"its normalizer makes more than {MAX_GROWTH:,} characters of one")
 
 
 def _require_charsmap_text(text: Any) -> None:

@@ -29,17 +29,17 @@ from mxtrain.text.tokenizing.wordpiece import WordPiece, read_vocab, train_wordp
 if TYPE_CHECKING:
     from mxtrain.types.annotations import JsonObject
 
-MOST_NAMED = 8
+MAX_NAMED = 8
 """Maximum number of lost characters that a message lists."""
 log = logging.getLogger(__name__)
 
 TokenizerKind = Literal["auto", "wordpiece", "bpe", "unigram", "sentencepiece_bpe", "words", "characters"]
 WITH_DIGITS = ("bpe", "unigram", "sentencepiece_bpe")
 """Kinds that can be trained to make a token of each digit."""
-MOST_TRAINED_BYTES = 32 << 20
+MAX_TRAINED_BYTES = 32 << 20
 """Maximum size of the texts that subword vocabularies are trained on; larger data is sampled by a hash of text
 indices."""
-MOST_SENTENCEPIECE_BYTES = 8 << 20
+MAX_SENTENCEPIECE_BYTES = 8 << 20
 """The same for sentencepiece, whose training needs about 20 bytes of memory per byte of text."""
 
 
@@ -111,7 +111,7 @@ def build_tokenizer(settings: TokenizerSettings, texts: TrainingTexts) -> BaseTo
     # Another version of a library may train another vocabulary.
     versions = [getattr(library, "__version__", "") for library in _libraries(settings.kind)]
     parts = [texts.digest(), _own_kind(settings.kind), settings.size, settings.lowercase, settings.individual_digits]
-    cache_key = json.dumps([*parts, versions, MOST_TRAINED_BYTES, MOST_SENTENCEPIECE_BYTES])
+    cache_key = json.dumps([*parts, versions, MAX_TRAINED_BYTES, MAX_SENTENCEPIECE_BYTES])
     name = f"{hashlib.sha256(cache_key.encode()).hexdigest()[:32]}.json"
     cached = read_cached("vocabularies", name)
     if cached is not None:
@@ -145,8 +145,8 @@ def _warn_of_lost(tokenizer: BaseTokenizer, path: str, texts: TrainingTexts) -> 
 
 def name_lost(characters: str) -> str:
     """Describes distinct characters: their number, and the first few of them."""
-    examples = ", ".join(map(repr, characters[:MOST_NAMED]))
-    return f"{len(characters):,} different: {examples}{', ...' if len(characters) > MOST_NAMED else ''}"
+    examples = ", ".join(map(repr, characters[:MAX_NAMED]))
+    return f"{len(characters):,} different: {examples}{', ...' if len(characters) > MAX_NAMED else ''}"
 
 
 def require_kind(settings: TokenizerSettings) -> None:
@@ -172,7 +172,7 @@ def train_tokenizer(settings: TokenizerSettings, texts: TrainingTexts) -> BaseTo
     if kind == "characters":
         return train_characters(texts.texts(), size, lowercase)
     is_own = kind in ("wordpiece", "bpe")
-    sample = _sample_texts(texts, MOST_TRAINED_BYTES if is_own else MOST_SENTENCEPIECE_BYTES)
+    sample = _sample_texts(texts, MAX_TRAINED_BYTES if is_own else MAX_SENTENCEPIECE_BYTES)
     if kind == "wordpiece":
         return train_wordpiece(sample, size, lowercase)
     if kind == "bpe":

@@ -30,11 +30,11 @@ from mxtrain.text.tokenizing.judging import remember_tried, require_harmless, re
 if TYPE_CHECKING:
     from mxtrain.types.annotations import Json
 
-LEAST_BPE = 256 + len(OWN_SPECIAL)
+MIN_BPE = 256 + len(OWN_SPECIAL)
 """Tokens of the smallest byte-level vocabulary: all bytes, and special tokens."""
 _TEXTS_AT_ONCE = 1000
-_LONGEST_WORD = 1000
-_LONG_WORD = re.compile(rf"\S{{{_LONGEST_WORD}}}(?=\S)")
+_MAX_WORD = 1000
+_LONG_WORD = re.compile(rf"\S{{{_MAX_WORD}}}(?=\S)")
 
 
 class LibraryTokenizer(BaseTokenizer):
@@ -184,7 +184,7 @@ def train_bpe(texts: Sequence[str], size: int, lowercase: bool, individual_digit
 
     Args:
         texts: training texts.
-        size: maximum number of tokens, at least `LEAST_BPE`.
+        size: maximum number of tokens, at least `MIN_BPE`.
         lowercase: True to lowercase texts and remove accents.
         individual_digits: True to make each digit a token.
     """
@@ -229,9 +229,9 @@ def batches_of(texts: Sequence[str]) -> Iterator[List[str]]:
 
 
 def _divided(text: str) -> List[str]:
-    """Returns the text in pieces, so that no word has more than `_LONGEST_WORD` characters: the time that the library
+    """Returns the text in pieces, so that no word has more than `_MAX_WORD` characters: the time that the library
     needs to learn pairs of tokens grows with the square of the longest word."""
-    if len(text) <= _LONGEST_WORD or not _LONG_WORD.search(text):
+    if len(text) <= _MAX_WORD or not _LONG_WORD.search(text):
         return [text]
     pieces, end = [], 0
     for match in _LONG_WORD.finditer(text):

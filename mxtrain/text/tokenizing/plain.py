@@ -14,7 +14,7 @@ from mxtrain.text.tokenizing.base import OWN_SPECIAL, ListedVocab, flat_of
 if TYPE_CHECKING:
     from mxtrain.types.annotations import Json
 
-_MOST_COUNTED = 1_000_000
+_MAX_COUNTED = 1_000_000
 """Distinct words counted at a time; beyond that, words seen once are dropped."""
 
 
@@ -98,13 +98,13 @@ def _lowered(text: str, lowercase: bool) -> str:
 def _most_frequent(parts: Iterable[Iterable[str]], size: int) -> Tuple[str, ...]:
     """Returns special tokens and the most frequent words; ties are broken by code points."""
     counts: Counter = Counter()
-    max_counted = _MOST_COUNTED
+    max_counted = _MAX_COUNTED
     for parts_of_text in parts:
         counts.update(parts_of_text)
         if len(counts) > max_counted:
             # Forgetting what occurred once bounds the memory, at the price of inexact counts of rare parts.
             counts = Counter({part: count for part, count in counts.items() if count > 1})
-            max_counted = max(_MOST_COUNTED, 2 * len(counts))
+            max_counted = max(_MAX_COUNTED, 2 * len(counts))
     for name in OWN_SPECIAL:
         counts.pop(name, None)
     # Equal counts are ordered by the text, not by where it stood in the corpus.

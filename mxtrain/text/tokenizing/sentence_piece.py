@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 _TRAINING_THREADS = 8
 """Always as many: they divide the sums, so another number would be another vocabulary."""
-_LONGEST_BYTES = 1 << 20
+_MAX_BYTES = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -155,7 +155,7 @@ def train_sentencepiece(
             split_digits=individual_digits,
             num_threads=_TRAINING_THREADS,
             # sentencepiece skips longer texts without an error; its own limit is 4,192 bytes.
-            max_sentence_length=_LONGEST_BYTES,
+            max_sentence_length=_MAX_BYTES,
             # A shuffled or sampled input would make the vocabulary depend on a random generator.
             shuffle_input_sentence=False,
             input_sentence_size=0,

@@ -14,9 +14,9 @@ import time
 from typing import Any, Iterable, List
 
 MEMORY_BYTES = 8 << 30
-MOST_CPU_S = 60
+MAX_CPU_S = 60
 """Processor time of the whole trial, in seconds; a file of 64 MB takes a tenth of it."""
-MOST_ENCODING_S = 8.0
+MAX_ENCODING_S = 8.0
 """Time for encoding the sample texts, in seconds; usual tokenizers take less than 0.5 s."""
 # Long runs are the worst case of patterns that backtrack, and of WordPiece, whose time grows with their square.
 _RUN = 1_500
@@ -80,7 +80,7 @@ def try_sentencepiece(content: bytes) -> str:
 def _encode(encode: Any, began_s: float) -> str:
     for text in sample_texts():
         encode(text)
-        if time.process_time() - began_s > MOST_ENCODING_S:
+        if time.process_time() - began_s > MAX_ENCODING_S:
             return f"encoding {len(text):,} characters takes too long: it may never end"
     return ""
 
@@ -97,7 +97,7 @@ def main() -> int:
     """Reads a tokenizer file from standard input, tries it, and prints the result."""
     for limit, value in (
         (resource.RLIMIT_AS, MEMORY_BYTES),
-        (resource.RLIMIT_CPU, MOST_CPU_S),
+        (resource.RLIMIT_CPU, MAX_CPU_S),
         # A library that aborts must not write gigabytes of memory into a core file.
         (resource.RLIMIT_CORE, 0),
     ):

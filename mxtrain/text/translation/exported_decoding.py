@@ -50,7 +50,7 @@ class ExportedDecoder:
         return self._arrays(fixed), [] if is_empty else self._arrays(moving)
 
     def step(
-        self, token_R: NDArray, place: int, fixed: List[NDArray], moving: List[NDArray]
+        self, token_R: NDArray, position: int, fixed: List[NDArray], moving: List[NDArray]
     ) -> Tuple[NDArray, List[NDArray]]:
         """See `StepDecoder`."""
         rows = len(token_R)
@@ -65,7 +65,7 @@ class ExportedDecoder:
         )
         token = token_R.asnumpy().astype(np.int32)
         log_p_RV, after = step(
-            self._folder, {"token": token, "place": np.array([place], np.float32), **fixed_arrays, **before}
+            self._folder, {"token": token, "place": np.array([position], np.float32), **fixed_arrays, **before}
         )
         return nd.array(log_p_RV, ctx=self.device, dtype="float32"), self._arrays(after)
 

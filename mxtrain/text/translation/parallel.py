@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Callable, Dict, List, Optional, Sequence, Tupl
 import numpy as np
 
 from mxtrain.data.checking.checks import Checked
-from mxtrain.data.checking.problems import LONG_TEXT, DataPlaces, Problem
+from mxtrain.data.checking.problems import LONG_TEXT, DataLocations, Problem
 from mxtrain.data.corpus.shards import Ragged, Shards
 from mxtrain.text.encoded import encode_texts
 from mxtrain.text.sources import LabelledTexts, Pair
@@ -97,10 +97,10 @@ class ParallelTokens:
     def _padded(self, side: int, index_B: np.ndarray, length: int, padding: int, first: int) -> np.ndarray:
         rows, count_B1 = self._sides[side], self._counts[side][index_B][:, None]
         row_B = index_B if self._row_N is None else self._row_N[index_B]
-        place_T = np.arange(length) - first
-        inside_BT = (place_T >= 0) & (place_T < count_B1)
+        position_T = np.arange(length) - first
+        inside_BT = (position_T >= 0) & (position_T < count_B1)
         token_BT = np.full(inside_BT.shape, padding, np.int32)
-        token_BT[inside_BT] = rows.value[(rows.begin[row_B][:, None] + place_T)[inside_BT]]
+        token_BT[inside_BT] = rows.value[(rows.begin[row_B][:, None] + position_T)[inside_BT]]
         return token_BT
 
 
@@ -144,7 +144,7 @@ class StoredParallel(StoredTexts):
         shards: store with two columns.
         what: name of the data, for progress messages.
         row_N: record of each pair; None = all in order.
-        record_places: source location of each record of the store.
+        record_locations: source location of each record of the store.
         tokenizers: function that builds the tokenizers with which `data check` counts tokens; None = no count.
         max_length: maximum number of tokens of a text.
     """
@@ -154,12 +154,12 @@ class StoredParallel(StoredTexts):
         shards: Shards,
         what: str,
         row_N: Optional[np.ndarray],
-        record_places: DataPlaces,
+        record_locations: DataLocations,
         tokenizers: Optional[Callable[[], Tokenizers]] = None,
         max_length: int = 0,
     ) -> None:
         count = len(shards) if row_N is None else len(row_N)
-        super().__init__(shards, 2, what, np.broadcast_to(np.float32(0), count), row_N, record_places)
+        super().__init__(shards, 2, what, np.broadcast_to(np.float32(0), count), row_N, record_locations)
         self._tokenizers, self._max_length = tokenizers, max_length
         self._encoded: Dict[str, ParallelTokens] = {}
 
@@ -168,15 +168,17 @@ class StoredParallel(StoredTexts):
         kept = np.asarray(indices, np.int64)
         kept = kept[kept < len(self)]
         row_N = kept if self._row_N is None else self._row_N[kept]
-        return StoredParallel(self.shards, self._what, row_N, self._record_places, self._tokenizers, self._max_length)
+        return StoredParallel(
+            self.shards, self._what, row_N, self._record_locations, self._tokenizers, self._max_length
+        )
 
     def counted(self, tokenizers: Callable[[], Tokenizers], max_length: int) -> StoredParallel:
         """Returns the same pairs, with the tokenizers by which `data check` counts their tokens."""
-        return StoredParallel(self.shards, self._what, self._row_N, self._record_places, tokenizers, max_length)
+        return StoredParallel(self.shards, self._what, self._row_N, self._record_locations, tokenizers, max_length)
 
     def checks(self) -> Checks:
         """Returns the checks that `data check` runs on each pair."""
-        return ParallelChecks(self, self.places, self._tokenizers, self._max_length)
+        return ParallelChecks(self, self.locations, self._tokenizers, self._max_length)
 
     def side(self, number: int) -> StoredColumn:
         """Returns all sources, 0, or targets, 1."""
@@ -218,11 +220,11 @@ class ParallelChecks(TextChecks):
     def __init__(
         self,
         source: StoredParallel,
-        places: Optional[DataPlaces],
+        locations: Optional[DataLocations],
         tokenizers: Optional[Callable[[], Tokenizers]],
         max_length: int,
     ) -> None:
-        super().__init__(source, places)
+        super().__init__(source, locations)
         self._build, self._max_length = tokenizers, max_length
 
     @cached_property
@@ -232,11 +234,11 @@ class ParallelChecks(TextChecks):
     def check(self, index: int) -> Checked:
         """See `Checks`."""
         checked = super().check(index)
-        problems, place = list(checked.problems), self.place(index)
+        problems, location = list(checked.problems), self.location(index)
         for name, text, tokenizer in zip(("source", "target"), self._pairs[index], self._tokenizers):
             count = len(tokenizer.tokens(text)) + 1
             if count > self._max_length:
-                fact = f"{place}: the {name} has {count} tokens, and dataset.max_length={self._max_length}."
+                fact = f"{location}: the {name} has {count} tokens, and dataset.max_length={self._max_length}."
                 remedy = "Training leaves the pair out; evaluations cut it."
-                problems.append(Problem(LONG_TEXT, place, fact, remedy))
+                problems.append(Problem(LONG_TEXT, location, fact, remedy))
         return Checked(problems, checked.digest, checked.classes)

@@ -16,18 +16,18 @@ from mxtrain.data.checking.problems import (
     EMPTY_TEXT,
     MISSING_COUNTERPART,
     STRICT,
-    DataPlace,
-    DataPlaces,
+    DataLocation,
+    DataLocations,
     Findings,
     NoUsableSamples,
     Problem,
-    attempt,
+    call_or_report,
 )
 from mxtrain.data.loading.dataset_files import exists, files_in, first_of, refuse_shared
 from mxtrain.data.loading.splitting import refuse_empty
 from mxtrain.data.loading.text_stream import GZIP, ending_of, open_text
 from mxtrain.data.spec import Splits
-from mxtrain.data.table.columns import PARQUET, TABLES, place_of, stream_rows
+from mxtrain.data.table.columns import PARQUET, TABLES, location_of, stream_rows
 from mxtrain.data.table.text_rows import Column
 from mxtrain.errors import DataError, did_you_mean
 from mxtrain.text.signature import TextSplits
@@ -95,7 +95,7 @@ class ParallelText(TranslationDataset):
         files = {name: [self._files_of(path) for path in _listed(paths)] for name, paths in settings.items() if paths}
         refuse_shared({name: itertools.chain(*groups) for name, groups in files.items()}, findings)
         splits = {
-            name: attempt(findings, DataPlace(str(groups[0][0])), partial(self._read, groups, findings))
+            name: call_or_report(findings, DataLocation(str(groups[0][0])), partial(self._read, groups, findings))
             for name, groups in files.items()
         }
         train = splits["train"]
@@ -171,8 +171,8 @@ class ParallelText(TranslationDataset):
             raise DataError(f"{' and '.join(map(str, flat))}: there is no pair of texts.")
         firsts = [str(files[0]) for files in groups]
         are_records = all(ending_of(name) == PARQUET for name in firsts)
-        places = DataPlaces(firsts, shards.array("number"), shards.array("group"), are_records)
-        return StoredParallel(shards, name_of(flat), None, places)
+        locations = DataLocations(firsts, shards.array("number"), shards.array("group"), are_records)
+        return StoredParallel(shards, name_of(flat), None, locations)
 
     def _pairs_of(self, files: Sequence[Path], findings: Findings) -> Iterator[NumberedPair]:
         if len(files) == 1:
@@ -214,10 +214,10 @@ def _aligned(files: Sequence[Path], findings: Findings) -> Iterator[NumberedPair
                 continue
             # A line without a counterpart is no gap to skip: all pairs behind it may be wrong.
             shorter = lines.index(None)
-            place = DataPlace(str(files[1 - shorter]), number)
-            fact = f"{place} has no counterpart: {files[shorter]} has fewer lines."
+            location = DataLocation(str(files[1 - shorter]), number)
+            fact = f"{location} has no counterpart: {files[shorter]} has fewer lines."
             remedy = "Lines of the same number belong together: complete the file, or cut the other."
-            findings.refuse(Problem(MISSING_COUNTERPART, place, fact, remedy))
+            findings.refuse(Problem(MISSING_COUNTERPART, location, fact, remedy))
 
 
 def _are_filled(files: Sequence[Path], line: int, texts: Sequence[str], findings: Findings) -> bool:
@@ -225,8 +225,8 @@ def _are_filled(files: Sequence[Path], line: int, texts: Sequence[str], findings
     for side, (name, text) in enumerate(zip(("source", "target"), texts)):
         if not text.strip():
             file = files[side if len(files) > 1 else 0]
-            place = place_of(file, line)
-            fact = f"{place}: the {name} is empty, and the pair is left out."
-            findings.remark(Problem(EMPTY_TEXT, place, fact, "Complete it, or remove it on both sides."))
+            location = location_of(file, line)
+            fact = f"{location}: the {name} is empty, and the pair is left out."
+            findings.remark(Problem(EMPTY_TEXT, location, fact, "Complete it, or remove it on both sides."))
             return False
     return True

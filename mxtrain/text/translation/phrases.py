@@ -44,7 +44,7 @@ CURRENCIES = ("EUR", "USD", "GBP", "JPY", "CHF", "SEK", "INR", "AUD", "CAD", "MX
 DATE_FORMATS = ("short", "medium", "long", "full")
 PERIODS = {"second": 1, "minute": 60, "hour": 3600, "day": 86400, "week": 604800, "month": 2592000, "year": 31536000}
 """Seconds of each, as Babel counts them."""
-MOST_AGO = 120
+MAX_AGE = 120
 FIRST_DAY, NUM_DAYS = datetime.date(1900, 1, 1), 200 * 365
 SHARES = {"date": 0.3, "number": 0.25, "unit": 0.25, "money": 0.13, "relative": 0.07}
 """Number of phrases of each kind."""
@@ -99,7 +99,7 @@ def _make(source: str, target: str, count: int, seed: int) -> List[Phrase]:
                     texts.add(text)
     random_N = integers(seed, len(SHARES), np.arange(len(new_phrases)), TextDraw.PHRASE, 1 << 52)
     order = np.argsort(random_N, kind="stable")
-    return [new_phrases[place] for place in order.tolist()]
+    return [new_phrases[position] for position in order.tolist()]
 
 
 def _numbers(seed: int, kind: int, count: int) -> Iterator[List[int]]:
@@ -180,7 +180,7 @@ def _relative(language: str) -> Make:
 
     def make(random: List[int]) -> str:
         period = list(PERIODS)[random[0] % len(PERIODS)]
-        seconds = (1 + random[1] % MOST_AGO) * PERIODS[period] * (1 if random[2] % 2 else -1)
+        seconds = (1 + random[1] % MAX_AGE) * PERIODS[period] * (1 if random[2] % 2 else -1)
         text: str = format_timedelta(
             datetime.timedelta(seconds=seconds), granularity=period, threshold=1e9, add_direction=True, locale=language
         )

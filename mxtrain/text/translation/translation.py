@@ -154,8 +154,8 @@ class TranslationDataset(TextDataset):
         self, names: Sequence[str], signature: Signature, skip_unreadable: bool, unreadable: Dict[int, str]
     ) -> Tuple[Samples, Sequence[str]]:
         """Opens the lines of the files as sources, including empty ones; a source location is `file:line`."""
-        texts, places = open_lines(names, skip_unreadable, unreadable, keep_empty=True)
-        return InMemoryPairs([(text, None) for text in texts]), places
+        texts, locations = open_lines(names, skip_unreadable, unreadable, keep_empty=True)
+        return InMemoryPairs([(text, None) for text in texts]), locations
 
     def samples_from(self, value: Any, signature: Signature) -> Samples:
         """Returns texts to translate, in memory: strings of one line."""

@@ -12,11 +12,11 @@ from mxtrain.data.checking.problems import (
     CANNOT_OPEN,
     STRICT,
     WRONG_CHECKSUM,
-    DataPlace,
-    DataPlaces,
+    DataLocation,
+    DataLocations,
     Findings,
     Problem,
-    attempt,
+    call_or_report,
     refuse_labels,
 )
 from mxtrain.data.loading.dataset_files import exists, open_regular, read_text
@@ -68,9 +68,9 @@ class _Cifar(PublicDataset, Dataset):
         self.fetch()
         root = self._find()
         class_names = self._class_names(root)
-        images, labels, places = self._read_files(root, self.train_sha1, len(class_names), findings)
+        images, labels, locations = self._read_files(root, self.train_sha1, len(class_names), findings)
         test = self._read_files(root, self.test_sha1, len(class_names), findings)
-        return split_in_memory(self, images, labels, class_names, MemorySource(*test), places)
+        return split_in_memory(self, images, labels, class_names, MemorySource(*test), locations)
 
     def _find(self) -> Path:
         """Returns the folder that contains the files.
@@ -92,7 +92,7 @@ class _Cifar(PublicDataset, Dataset):
 
     def _read_files(
         self, root: Path, files: Dict[str, str], num_classes: int, findings: Findings
-    ) -> Tuple[np.ndarray, np.ndarray, DataPlaces]:
+    ) -> Tuple[np.ndarray, np.ndarray, DataLocations]:
         """Reads some files. Returns images (N, 3, 32, 32), labels (N,) and the source location of each image.
 
         Args:
@@ -105,15 +105,15 @@ class _Cifar(PublicDataset, Dataset):
         for name, checksum in files.items():
             path = str(root / name)
             table = self._read_table(Path(path), checksum, findings)
-            places = DataPlaces([path], np.arange(len(table)), are_records=True)
+            locations = DataLocations([path], np.arange(len(table)), are_records=True)
             sentence = f"'{path}' holds the label {{label}}; allowed are 0 to {num_classes - 1}."
-            valid.append(refuse_labels(findings, table[:, self._label_column()], num_classes, places, sentence))
+            valid.append(refuse_labels(findings, table[:, self._label_column()], num_classes, locations, sentence))
             tables.append(table if len(valid[-1]) == len(table) else table[valid[-1]])
         label_N = np.concatenate([table[:, self._label_column()] for table in tables])
         image_NCHW = np.concatenate([table[:, self.num_labels :] for table in tables]).reshape(-1, 3, 32, 32)
         file_N = np.repeat(np.arange(len(tables)), list(map(len, tables)))
         paths = [str(root / name) for name in files]
-        return image_NCHW, label_N, DataPlaces(paths, np.concatenate(valid), file_N, are_records=True)
+        return image_NCHW, label_N, DataLocations(paths, np.concatenate(valid), file_N, are_records=True)
 
     def _read_table(self, path: Path, checksum: str, findings: Findings) -> np.ndarray:
         """Returns the bytes of a file, with a row for each image. Of a truncated file, the complete images are
@@ -124,7 +124,7 @@ class _Cifar(PublicDataset, Dataset):
                 findings.refuse(
                     Problem(
                         CANNOT_OPEN,
-                        DataPlace(str(path)),
+                        DataLocation(str(path)),
                         f"'{path}' is truncated or damaged: {size} bytes are not a whole number of images of {row} "
                         f"bytes each. Fetch it again from {_HOME}.",
                     )
@@ -132,7 +132,9 @@ class _Cifar(PublicDataset, Dataset):
                 size = min(size, MAX_BYTES) // row * row
             content = file.read(size)
         if self.verify_checksum:
-            attempt(findings, DataPlace(str(path)), lambda: verify(path, content, checksum, _HOME), WRONG_CHECKSUM)
+            call_or_report(
+                findings, DataLocation(str(path)), lambda: verify(path, content, checksum, _HOME), WRONG_CHECKSUM
+            )
         return np.frombuffer(content, np.uint8).reshape(-1, row)
 
 

@@ -15,10 +15,10 @@ from mxtrain.data.checking.problems import (
     STRICT,
     UNDECODABLE_TEXT,
     UNKNOWN_CLASS,
-    DataPlace,
+    DataLocation,
     Findings,
     Problem,
-    attempt,
+    call_or_report,
 )
 from mxtrain.data.loading.dataset_files import FileId, composed, exists, files_in, id_of, is_hidden, nearest_there
 from mxtrain.data.loading.split_folders import find_splits
@@ -87,7 +87,7 @@ def _has_classes(folder: Path, findings: Findings) -> bool:
         return True
     fact = f"'{folder}' holds images, but no class folders, so the classes of the images are unknown."
     remedy = "Sort them into CLASS folders, or move the folder elsewhere: `predict` reads images without classes."
-    findings.refuse(Problem(EMPTY_CLASS, DataPlace(str(folder)), fact, remedy))
+    findings.refuse(Problem(EMPTY_CLASS, DataLocation(str(folder)), fact, remedy))
     return False
 
 
@@ -127,8 +127,10 @@ def _list_classes(folder: Path, findings: Findings) -> List[str]:
         )
     _refuse_folders_of_classes(folder, names)
     for name in names:
-        place = DataPlace(str(folder / name))
-        attempt(findings, place, partial(require_utf8, name, f"The class folder in '{folder}'"), UNDECODABLE_TEXT)
+        location = DataLocation(str(folder / name))
+        call_or_report(
+            findings, location, partial(require_utf8, name, f"The class folder in '{folder}'"), UNDECODABLE_TEXT
+        )
     return names
 
 
@@ -175,7 +177,7 @@ class _ClassFinder:
             *(
                 Problem(
                     UNKNOWN_CLASS,
-                    DataPlace(str(folder / name)),
+                    DataLocation(str(folder / name)),
                     f"'{folder}' holds the class '{name}', which the training images do not have.",
                     f"Theirs are: {', '.join(self._class_names[:20])}.",
                 )
@@ -185,11 +187,11 @@ class _ClassFinder:
         paths: List[Path] = []
         labels: List[int] = []
         for label, name in enumerate(folder_names):
-            place, has_folder = DataPlace(str(folder / name)), (folder / name).is_dir()
+            location, has_folder = DataLocation(str(folder / name)), (folder / name).is_dir()
             images = find_images(folder / name, self._known, self._findings) if has_folder else []
             if not images:
-                fact = f"The class folder {place} holds no images (files ending in {', '.join(EXTENSIONS)})."
-                self._findings.refuse(Problem(EMPTY_CLASS, place, fact, "Add some, or remove the folder."))
+                fact = f"The class folder {location} holds no images (files ending in {', '.join(EXTENSIONS)})."
+                self._findings.refuse(Problem(EMPTY_CLASS, location, fact, "Add some, or remove the folder."))
             for path, file_id in images:
                 earlier = self._seen.setdefault(file_id, path)
                 if earlier != path:
@@ -197,7 +199,9 @@ class _ClassFinder:
                         f"'{path}' and '{earlier}' are the same file, by a link: an image has one class, and is either "
                         "trained on or measured."
                     )
-                    self._findings.refuse(Problem(LISTED_TWICE, DataPlace(str(path)), fact, "Remove one of the two."))
+                    self._findings.refuse(
+                        Problem(LISTED_TWICE, DataLocation(str(path)), fact, "Remove one of the two.")
+                    )
                     continue
                 paths.append(path)
                 labels.append(label)

@@ -8,7 +8,7 @@ from typing import List, Optional
 
 import numpy as np
 
-from mxtrain.data.checking.problems import LABEL_RANGE, STRICT, DataPlace, Findings, Problem
+from mxtrain.data.checking.problems import LABEL_RANGE, STRICT, DataLocation, Findings, Problem
 from mxtrain.data.loading.dataset_files import read_text, refuse_shared
 from mxtrain.data.spec import Splits
 from mxtrain.errors import DataError
@@ -94,4 +94,4 @@ def _warn_of_first_label(path: Path, smallest: int, findings: Findings) -> None:
     if smallest:
         fact = f"'{path}': the smallest label is {smallest}, and classes count from 0: class 0 has no image."
         remedy = "Write the records with labels from 0, or name all classes in the file that ends in classes.txt."
-        findings.warn(Problem(LABEL_RANGE, DataPlace(str(path)), fact, remedy))
+        findings.warn(Problem(LABEL_RANGE, DataLocation(str(path)), fact, remedy))

@@ -15,12 +15,12 @@ from mxtrain.data.checking.problems import (
     MISSING_COUNTERPART,
     STRICT,
     WRONG_CHECKSUM,
-    DataPlace,
-    DataPlaces,
+    DataLocation,
+    DataLocations,
     Findings,
     NoUsableSamples,
     Problem,
-    attempt,
+    call_or_report,
     refuse_labels,
 )
 from mxtrain.data.loading.dataset_files import exists, open_regular
@@ -81,8 +81,8 @@ class Mnist(PublicDataset, Dataset):
             raise NoUsableSamples(f"'{self.root}' holds damaged files.")
         if train[0].shape[1:] != test[0].shape[1:]:
             raise DataError(f"'{paths[0]}' and '{paths[2]}' hold images of different sizes; they must agree.")
-        images, labels, places = train
-        return split_in_memory(self, images, labels, self.class_names, MemorySource(*test), places)
+        images, labels, locations = train
+        return split_in_memory(self, images, labels, self.class_names, MemorySource(*test), locations)
 
     def _find(self) -> List[Path]:
         """Returns the paths of the four files, in the order of `_FILES`.
@@ -99,7 +99,7 @@ class Mnist(PublicDataset, Dataset):
 
     def _read_pair(
         self, image_path: Path, label_path: Path, findings: Findings
-    ) -> Optional[Tuple[np.ndarray, np.ndarray, DataPlaces]]:
+    ) -> Optional[Tuple[np.ndarray, np.ndarray, DataLocations]]:
         """Reads images (N, 1, H, W) and their labels (N,), and the source location of each image; None if a file is
         damaged and `findings` continues."""
         image_NHW = self._read(image_path, _IMAGE_MAGIC, "images", findings)
@@ -111,18 +111,18 @@ class Mnist(PublicDataset, Dataset):
             findings.refuse(
                 Problem(
                     MISSING_COUNTERPART,
-                    DataPlace(str(image_path), record=count),
+                    DataLocation(str(image_path), record=count),
                     f"'{image_path}' holds {len(image_NHW)} images but '{label_path}' {len(label_N)} labels; "
                     "they must agree.",
                 )
             )
         num_classes = len(self.class_names)
         sentence = f"'{label_path}' holds the label {{label}}; allowed are 0 to {num_classes - 1}."
-        label_places = DataPlaces([str(label_path)], np.arange(count), are_records=True)
+        label_places = DataLocations([str(label_path)], np.arange(count), are_records=True)
         valid = refuse_labels(findings, label_N[:count], num_classes, label_places, sentence)
         if len(valid) < len(image_NHW):
             image_NHW, label_N = image_NHW[valid], label_N[valid]
-        return image_NHW[:, None], label_N, DataPlaces([str(image_path)], valid, are_records=True)
+        return image_NHW[:, None], label_N, DataLocations([str(image_path)], valid, are_records=True)
 
     def _read(self, path: Path, magic: int, kind: str, findings: Findings) -> Optional[np.ndarray]:
         """Reads a file and verifies its checksum; arguments as in `parse_idx`. None if it is damaged and `findings`
@@ -132,14 +132,14 @@ class Mnist(PublicDataset, Dataset):
             content = _read_content(path, magic, kind)
             return content, parse_idx(content, path, magic, kind)
 
-        place = DataPlace(str(path))
-        result = attempt(findings, place, read)
+        location = DataLocation(str(path))
+        result = call_or_report(findings, location, read)
         if result is None:
             return None
         content, array = result
         if self.verify_checksum:
             checksum = self.md5[path.name[:-3] if path.suffix == ".gz" else path.name]
-            attempt(findings, place, lambda: verify(path, content, checksum, self.home), WRONG_CHECKSUM)
+            call_or_report(findings, location, lambda: verify(path, content, checksum, self.home), WRONG_CHECKSUM)
         return array
 
 

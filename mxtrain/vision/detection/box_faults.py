@@ -19,7 +19,7 @@ from mxtrain.data.checking.problems import (
     INVERTED_BOX,
     NOT_A_NUMBER,
     NOTHING_TO_LEARN,
-    DataPlace,
+    DataLocation,
     Findings,
     Problem,
 )
@@ -38,7 +38,7 @@ REMEDY = (
 class BoxNotes(Protocol):
     """Protocol of objects that describe boxes in messages, in the terms of their file format."""
 
-    def place(self, index: int) -> DataPlace:
+    def location(self, index: int) -> DataLocation:
         """Returns the source location of a box."""
 
     def shown(self, index: int) -> str:
@@ -165,12 +165,12 @@ def refuse_wrong_boxes(
     for kind, has_fault_R in faults.items():
         is_mended = mends or kind == EMPTY_BOX
         for index in np.flatnonzero(has_fault_R).tolist():
-            place = notes.place(index)
-            fact = f"{place}: the box {notes.shown(index)} {fault_text(kind, edge_R4[index], size_R2[index])}."
+            location = notes.location(index)
+            fact = f"{location}: the box {notes.shown(index)} {fault_text(kind, edge_R4[index], size_R2[index])}."
             if is_mended:
-                findings.remark(Problem(kind, place, fact, "It is left out." if kind == EMPTY_BOX else REMEDY))
+                findings.remark(Problem(kind, location, fact, "It is left out." if kind == EMPTY_BOX else REMEDY))
             else:
-                refused.append(Problem(kind, place, fact, REMEDY))
+                refused.append(Problem(kind, location, fact, REMEDY))
         if not (mends and kind == BOX_OUTSIDE):
             is_kept_R &= ~has_fault_R
     refuse_all(findings, refused, "boxes")
@@ -196,7 +196,7 @@ def refuse_unusable_split(
     name: str,
     row_RD: np.ndarray,
     class_names: Sequence[str],
-    place: DataPlace,
+    location: DataLocation,
     option: str,
     crowd_remedy: str,
     findings: Findings,
@@ -208,7 +208,7 @@ def refuse_unusable_split(
         name: name of the split: train, val or test.
         row_RD: boxes, with the columns of `boxes.Column`.
         class_names: name of each class.
-        place: source location of the split, for messages.
+        location: source location of the split, for messages.
         option: option of the dataset, for messages.
         crowd_remedy: sentence that says what to type if crowd regions are objects.
         findings: collects the problems.
@@ -219,7 +219,7 @@ def refuse_unusable_split(
     if not len(row_RD):
         use = "learned" if name == "train" else "measured"
         fact = f"{option}: no image of the split {name} has a box, so nothing is {use}."
-        problem = Problem(NOTHING_TO_LEARN, place, fact, "Name annotations that have some.")
+        problem = Problem(NOTHING_TO_LEARN, location, fact, "Name annotations that have some.")
         (findings.refuse if name == "train" else findings.warn)(problem)
         return
     class_R, flag_R = row_RD[:, Column.CLASS].astype(np.int64), row_RD[:, Column.FLAGS].astype(np.int64)
@@ -234,7 +234,7 @@ def refuse_unusable_split(
             f"{option}: all {all_K[number]:,} boxes of the class '{class_names[number]}' in the split {name} are "
             f"{kind}, so nothing of it is {use}."
         )
-        problem = Problem(NOTHING_TO_LEARN, place, fact, remedy)
+        problem = Problem(NOTHING_TO_LEARN, location, fact, remedy)
         if name == "train" and not used_K.any():
             findings.refuse(problem)
         else:

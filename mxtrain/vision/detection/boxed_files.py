@@ -13,7 +13,7 @@ import numpy as np
 import pydantic
 from typing_extensions import Annotated
 
-from mxtrain.data.checking.problems import LISTED_TWICE, STRICT, DataPlace, Findings, NoUsableSamples, Problem
+from mxtrain.data.checking.problems import LISTED_TWICE, STRICT, DataLocation, Findings, NoUsableSamples, Problem
 from mxtrain.data.loading.dataset_files import FileId, composed, exists, id_of, walk
 from mxtrain.data.loading.splitting import refuse_empty
 from mxtrain.data.signature import Signature
@@ -63,7 +63,7 @@ class BoxedSplit:
     @property
     def images(self) -> Sequence[str]:
         """Returns the file of each image; empty for records."""
-        return [self.encoded.place(index).file for index in range(len(self.ids))]
+        return [self.encoded.location(index).file for index in range(len(self.ids))]
 
     def __len__(self) -> int:
         return len(self.encoded)
@@ -180,9 +180,9 @@ class BoxedFiles(BoxedDataset, AnnotatedImages):  # the order matters: BoxedData
         val = self.division.own_validation(val)
         for name, split in (("train", train), ("val", val), ("test", test)):
             if split is not None:
-                place = DataPlace(split.encoded.place(0).file if len(split) else "")
+                location = DataLocation(split.encoded.location(0).file if len(split) else "")
                 rows = split.table.row_RD
-                refuse_unusable_split(name, rows, class_names, place, self.option, self.crowd_remedy(), findings)
+                refuse_unusable_split(name, rows, class_names, location, self.option, self.crowd_remedy(), findings)
         parts, (mean, std) = self.hold_out(train, val, test, has_val, findings)
         sources: List[Optional[BoxedImages]] = [
             None if split is None else split.open(self.decoding(), mean, self.augment, self.mends, class_names)
@@ -264,7 +264,11 @@ def refuse_twice(split: Optional[BoxedSplit], findings: Findings) -> None:
         earlier = seen.setdefault(file_id, index)
         if earlier != index:
             assert split is not None
-            place, other = split.encoded.place(index), split.encoded.place(earlier)
-            same = f"{place} occurs twice" if str(place) == str(other) else f"{place} and {other} are the same file"
+            location, other = split.encoded.location(index), split.encoded.location(earlier)
+            same = (
+                f"{location} occurs twice"
+                if str(location) == str(other)
+                else f"{location} and {other} are the same file"
+            )
             fact = f"{same}, with different boxes each time: half of the objects would be evaluated as errors."
-            findings.refuse(Problem(LISTED_TWICE, place, fact, "Put all boxes of an image together."))
+            findings.refuse(Problem(LISTED_TWICE, location, fact, "Put all boxes of an image together."))

@@ -311,11 +311,11 @@ class BoxedChecks(AnnotatedImageChecks):
         digest, size = self._check_image(index, problems)
         if size is None:
             return Checked(problems, digest)
-        place, annotated_2 = self.place(index), source.declared_size(index)
-        fact = size_fact(place, size, annotated_2)
+        location, annotated_2 = self.location(index), source.declared_size(index)
+        fact = size_fact(location, size, annotated_2)
         if fact:
-            problems.append(Problem(SIZE_MISMATCH, place, fact, SIZE_REMEDY))
+            problems.append(Problem(SIZE_MISMATCH, location, fact, SIZE_REMEDY))
         row_MD = source.rows(index, size)
         for row_D in row_MD[source.is_outside(row_MD, size)]:
-            problems.append(Problem(BOX_OUTSIDE, place, source.outside_fact(index, row_D, size), REMEDY))
+            problems.append(Problem(BOX_OUTSIDE, location, source.outside_fact(index, row_D, size), REMEDY))
         return Checked(problems, digest, np.unique(row_MD[:, Column.CLASS]).astype(int).tolist())

@@ -16,10 +16,10 @@ import numpy as np
 from mxtrain.data.checking.problems import (
     STRICT,
     UNKNOWN_CLASS,
-    DataPlace,
+    DataLocation,
     Findings,
     Problem,
-    attempt,
+    call_or_report,
 )
 from mxtrain.data.loading.dataset_files import composed, exists
 from mxtrain.data.loading.public_files import PublicDataset
@@ -115,7 +115,9 @@ class Coco(PublicDataset, BoxedFiles):
             if file is None:
                 continue
             path, setting = root / file, f"dataset.{split}_annotations={file}"
-            contents = attempt(findings, DataPlace(str(path)), functools.partial(_read, path, root, setting, findings))
+            contents = call_or_report(
+                findings, DataLocation(str(path)), functools.partial(_read, path, root, setting, findings)
+            )
             if contents is None:
                 continue
             contents = self._interpreted(contents)
@@ -153,7 +155,7 @@ class Coco(PublicDataset, BoxedFiles):
             box_area_R = (contents.edge_R4[:, 2:] - contents.edge_R4[:, :2]).prod(axis=1)
         return replace(contents, area_R=np.where(np.isnan(contents.area_R), box_area_R, contents.area_R))
 
-    def sample_ids(self, places: Sequence[str]) -> Dict[str, Union[int, str]]:
+    def sample_ids(self, locations: Sequence[str]) -> Dict[str, Union[int, str]]:
         """Returns file -> image id in the existing annotation files; see `BaseDataset.sample_ids`.
 
         An image is matched by its path, otherwise by its file name if only one annotated image has that name.
@@ -174,14 +176,14 @@ class Coco(PublicDataset, BoxedFiles):
                 id_of_path.setdefault(composed(os.path.normpath(os.path.join(folder, name))), number)
                 ids_of_name.setdefault(composed(os.path.basename(name)), set()).add(number)
         ids: Dict[str, Union[int, str]] = {}
-        for place in places:
-            folder, name = os.path.split(os.path.abspath(place))
+        for location in locations:
+            folder, name = os.path.split(os.path.abspath(location))
             path = composed(os.path.join(os.path.realpath(folder), name))
             candidates = ids_of_name.get(composed(name), set())
             if path in id_of_path:
-                ids[place] = id_of_path[path]
+                ids[location] = id_of_path[path]
             elif len(candidates) == 1:
-                (ids[place],) = candidates
+                (ids[location],) = candidates
         return ids
 
     def _choose_classes(self, contents: CocoContents) -> Tuple[List[str], List[int]]:
@@ -210,7 +212,7 @@ class Coco(PublicDataset, BoxedFiles):
         paths, ids = find_named(folder, contents.names)
         missing = [number for number, file_id in enumerate(ids) if file_id is None]
         refuse_unpaired(
-            [DataPlace(str(contents.path), record=int(contents.record_P[number])) for number in missing],
+            [DataLocation(str(contents.path), record=int(contents.record_P[number])) for number in missing],
             [
                 f"'{contents.path}' names '{contents.names[number]}', and there is no file '{paths[number]}'"
                 for number in missing
@@ -269,10 +271,12 @@ class Coco(PublicDataset, BoxedFiles):
         unknown = np.flatnonzero(~np.isin(contents.category_R, allowed))
         problems = []
         for index in unknown.tolist():
-            place, number = contents.place(index), int(contents.category_R[index])
+            location, number = contents.location(index), int(contents.category_R[index])
             named = f", '{contents.categories[number]}'," if number in contents.categories else ""
-            fact = f"{place}: the annotation has the category {number}{named} which the training split does not have."
-            problems.append(Problem(UNKNOWN_CLASS, place, fact, "Add the category, or remove the annotation."))
+            fact = (
+                f"{location}: the annotation has the category {number}{named} which the training split does not have."
+            )
+            problems.append(Problem(UNKNOWN_CLASS, location, fact, "Add the category, or remove the annotation."))
         refuse_all(findings, problems, "annotations")
         size_R2 = contents.size_P2[contents.image_R].reshape(-1, 2)
         valid_R = refuse_wrong_boxes(contents.edge_R4, size_R2, contents, findings, self.mends)

@@ -21,7 +21,7 @@ from mxtrain.data.checking.problems import (
     MISSING_COUNTERPART,
     NOT_A_NUMBER,
     UNREADABLE_ROW,
-    DataPlace,
+    DataLocation,
     Findings,
     Problem,
 )
@@ -85,9 +85,9 @@ class CocoContents:
         """Reads all fields of some annotations from the file."""
         return JsonFile(self.path).elements_at(self.span_R2[indices].tolist())
 
-    def place(self, index: int) -> DataPlace:
+    def location(self, index: int) -> DataLocation:
         """Returns the source location of an annotation."""
-        return DataPlace(str(self.path), record=int(self.record_R[index]))
+        return DataLocation(str(self.path), record=int(self.record_R[index]))
 
     def shown(self, index: int) -> str:
         """Returns the box of an annotation as text, for messages."""
@@ -200,8 +200,8 @@ class _CocoReader:
                 self._points.pop(number, None)
 
     def _refuse(self, kind: str, element: Element, fact: str, remedy: str) -> None:
-        place = DataPlace(str(self._path), record=element.record)
-        self._problems.append(Problem(kind, place, f"{element.key}: {place} {fact}.", remedy))
+        location = DataLocation(str(self._path), record=element.record)
+        self._problems.append(Problem(kind, location, f"{element.key}: {location} {fact}.", remedy))
 
     def _add_image(self, element: Element) -> None:
         image = element.value
@@ -297,10 +297,10 @@ class _CocoReader:
         is_known_R = image_id_P[position_R] == image_id_R
         texts = list(self._text_ids)
         for number, record in integer_R7[~is_known_R][:, [0, 4]].tolist():
-            place = DataPlace(str(self._path), record=record)
+            location = DataLocation(str(self._path), record=record)
             image = number if number >= -_FIRST_TEXT_ID else repr(texts[-1 - _FIRST_TEXT_ID - number])
-            fact = f"annotations: {place} is of the image {image}, which the file does not contain."
-            self._problems.append(Problem(MISSING_COUNTERPART, place, fact, "Add the image, or remove it."))
+            fact = f"annotations: {location} is of the image {image}, which the file does not contain."
+            self._problems.append(Problem(MISSING_COUNTERPART, location, fact, "Add the image, or remove it."))
         integer_R7, float_R5 = integer_R7[is_known_R], float_R5[is_known_R]
         # Boxes may still hold inf and NaN, which are refused later, with their places.
         with np.errstate(invalid="ignore"):

@@ -15,13 +15,13 @@ if TYPE_CHECKING:
     from mxtrain.types.annotations import JsonObject
 
 
-def coco_id(place: str) -> Union[int, str]:
+def coco_id(location: str) -> Union[int, str]:
     """Returns an image id for COCO results by the file name without extension: as a number if it is one."""
-    name = PurePath(place).stem
+    name = PurePath(location).stem
     return int(name) if name.isdecimal() else name
 
 
-def coco_ids(places: Sequence[str], dataset: BaseDataset) -> Dict[str, Union[int, str]]:
+def coco_ids(locations: Sequence[str], dataset: BaseDataset) -> Dict[str, Union[int, str]]:
     """Returns file -> image id for COCO results: from the dataset's annotations, otherwise from `coco_id`. Warns if the
     annotations contain only some of the files.
 
@@ -29,17 +29,20 @@ def coco_ids(places: Sequence[str], dataset: BaseDataset) -> Dict[str, Union[int
         ConfigError: two files would have the same id; the message names the first two.
         DataError: the dataset's annotations cannot be read.
     """
-    known = dataset.sample_ids(places) if isinstance(dataset, Dataset) else {}
-    ids: Dict[str, Union[int, str]] = {place: known[place] if place in known else coco_id(place) for place in places}
+    known = dataset.sample_ids(locations) if isinstance(dataset, Dataset) else {}
+    ids: Dict[str, Union[int, str]] = {
+        location: known[location] if location in known else coco_id(location) for location in locations
+    }
     files: Dict[Union[int, str], str] = {}
-    for place, name in ids.items():
-        other = files.setdefault(name, place)
-        if other != place:
+    for location, name in ids.items():
+        other = files.setdefault(name, location)
+        if other != location:
             raise ConfigError(
-                f"predict: format=coco: '{other}' and '{place}' would both have the image_id {name}, which annotations "
-                "of dataset.root say, or else the file's name. Predict for them one after the other, or rename one."
+                f"predict: format=coco: '{other}' and '{location}' would both have the image_id {name}, which "
+                "annotations of dataset.root say, or else the file's name. Predict for them one after the other, or "
+                "rename one."
             )
-    unknown = [place for place in ids if place not in known]
+    unknown = [location for location in ids if location not in known]
     if known and unknown:
         print(
             f"image_id: annotations of dataset.root name {len(known):,} of the {len(ids):,} images; of the others "

@@ -11,7 +11,7 @@ from typing import ClassVar, Dict, List, Literal, Mapping, Optional, Union
 
 import numpy as np
 
-from mxtrain.data.checking.problems import STRICT, DataPlace, Findings, attempt
+from mxtrain.data.checking.problems import STRICT, DataLocation, Findings, call_or_report
 from mxtrain.data.loading.dataset_files import exists, refuse_shared
 from mxtrain.data.spec import Splits
 from mxtrain.errors import DataError, did_you_mean
@@ -69,7 +69,7 @@ class ImageList(BoxedFiles):
                 if path.suffix.lower() == ".rec"
                 else (functools.partial(read_list, path, root / self.images, findings))
             )
-            boxes = attempt(findings, DataPlace(str(path)), read)
+            boxes = call_or_report(findings, DataLocation(str(path)), read)
             if boxes is not None:
                 listed[split] = boxes
         refuse_shared({split: [boxes.path] for split, boxes in listed.items()}, findings)

@@ -21,7 +21,7 @@ from mxtrain.data.checking.problems import (
     MISSING_COUNTERPART,
     SHORT_ROW,
     UNREADABLE_ROW,
-    DataPlace,
+    DataLocation,
     Findings,
     Problem,
     problem_of,
@@ -58,9 +58,9 @@ class BoxRecords:
         """Returns the name of an image in messages."""
         return self._records.name(self._number_P[index])
 
-    def place(self, index: int) -> DataPlace:
+    def location(self, index: int) -> DataLocation:
         """Returns the source location of an image."""
-        return self._records.place(self._number_P[index])
+        return self._records.location(self._number_P[index])
 
     def read(self, index: int) -> Tuple[bytes, int]:
         """Returns the encoded image; it has no single label."""
@@ -85,11 +85,11 @@ class ListedBoxes:
     ids: Sequence[FileId]
     image_R: np.ndarray
     object_R6: np.ndarray
-    place_R: Sequence[DataPlace]
+    position_R: Sequence[DataLocation]
 
-    def place(self, index: int) -> DataPlace:
+    def location(self, index: int) -> DataLocation:
         """Returns the source location of a box."""
-        return self.place_R[index]
+        return self.position_R[index]
 
     def shown(self, index: int) -> str:
         """Returns a box as text, for messages."""
@@ -108,9 +108,9 @@ class ListedBoxes:
         allowed = f"0 to {num_classes - 1}" if num_classes else "a whole number from 0"
         problems = []
         for index in np.flatnonzero(~is_kept_R).tolist():
-            fact = f"{self.place(index)}: the box {self.shown(index)}: the class must be {allowed}."
+            fact = f"{self.location(index)}: the box {self.shown(index)}: the class must be {allowed}."
             remedy = "Give it the number of a class, or name all classes (dataset.classes, classes.txt)."
-            problems.append(Problem(LABEL_RANGE, self.place(index), fact, remedy))
+            problems.append(Problem(LABEL_RANGE, self.location(index), fact, remedy))
         refuse_all(findings, problems, "boxes")
         return is_kept_R
 
@@ -122,11 +122,11 @@ class ListedBoxes:
         problems = []
         for index in np.flatnonzero(is_normalized_R).tolist():
             fact = (
-                f"{self.place(index)}: the box {self.shown(index)} seems to be in shares of width and height, and "
+                f"{self.location(index)}: the box {self.shown(index)} seems to be in shares of width and height, and "
                 "others of the lists are in pixels."
             )
             remedy = "Write all in the same way, or type dataset.normalized=false if it is in pixels."
-            problems.append(Problem(LABEL_RANGE, self.place(index), fact, remedy))
+            problems.append(Problem(LABEL_RANGE, self.location(index), fact, remedy))
         refuse_all(findings, problems, "boxes")
         return ~is_normalized_R
 
@@ -138,51 +138,51 @@ class _ListCollector:
         self.problems: List[Problem] = []
         self._images: List[int] = []
         self._objects: List[np.ndarray] = []
-        self._places: List[DataPlace] = []
-        self._stray: List[Tuple[DataPlace, float]] = []
+        self._locations: List[DataLocation] = []
+        self._stray: List[Tuple[DataLocation, float]] = []
         """Flags of objects that are neither 0 nor 1."""
 
     def warn_of_bad_flags(self, findings: Findings) -> None:
         """Warns once that flags other than 0 and 1 are ignored."""
         if not self._stray:
             return
-        place, number = self._stray[0]
+        location, number = self._stray[0]
         fact = (
-            f"{place}: the sixth number of an object is {number:g} ({len(self._stray):,} such objects), and only 1 = "
-            "difficult and 0 are known: these are not taken for difficult."
+            f"{location}: the sixth number of an object is {number:g} ({len(self._stray):,} such objects), and only 1 "
+            "= difficult and 0 are known: these are not taken for difficult."
         )
-        problem = Problem(LABEL_RANGE, place, fact, "Write 0 or 1 if it is this flag.")
+        problem = Problem(LABEL_RANGE, location, fact, "Write 0 or 1 if it is this flag.")
         findings.remark(problem)
         if not findings.keeps_going:
             log.warning("%s", problem.sentence)
 
-    def add(self, image: int, label_N: np.ndarray, place: DataPlace) -> bool:
+    def add(self, image: int, label_N: np.ndarray, location: DataLocation) -> bool:
         """Adds the boxes of an image. Returns False, and adds a problem, if the label has no valid boxes.
 
         Args:
             image: index of the image.
             label_N: numbers of the label.
-            place: source location of the label.
+            location: source location of the label.
         """
         fault = _label_fault(label_N)
         if fault:
             remedy = "A label is 'A B ... class left top right bottom ...': see docs/data/detection-data.md."
-            self.problems.append(Problem(UNREADABLE_ROW, place, f"{place}: {fault}.", remedy))
+            self.problems.append(Problem(UNREADABLE_ROW, location, f"{location}: {fault}.", remedy))
             return False
         header, width = int(label_N[0]), int(label_N[1])
         object_MB = label_N[header:].reshape(-1, width)
         flag_M = object_MB[:, _DIFFICULT_COLUMN] if width > _DIFFICULT_COLUMN else np.zeros(len(object_MB))
         is_difficult_M = flag_M == 1
-        self._stray += [(place, float(number)) for number in flag_M[~np.isin(flag_M, (0, 1))].tolist()]
+        self._stray += [(location, float(number)) for number in flag_M[~np.isin(flag_M, (0, 1))].tolist()]
         self._objects.append(np.column_stack([object_MB[:, :_DIFFICULT_COLUMN], Flag.DIFFICULT * is_difficult_M]))
         self._images += [image] * len(object_MB)
-        self._places += [place] * len(object_MB)
+        self._locations += [location] * len(object_MB)
         return True
 
     def listed(self, path: Path, encoded: EncodedImages, ids: Sequence[FileId]) -> ListedBoxes:
         """Returns the collected boxes; arguments as in `ListedBoxes`."""
         object_R6 = np.concatenate(self._objects) if self._objects else np.zeros((0, 6))
-        return ListedBoxes(path, encoded, ids, np.array(self._images, np.int64), object_R6, self._places)
+        return ListedBoxes(path, encoded, ids, np.array(self._images, np.int64), object_R6, self._locations)
 
 
 def _label_fault(label_N: np.ndarray) -> str:
@@ -207,13 +207,13 @@ def read_records(path: Path, findings: Findings) -> ListedBoxes:
     records, collector = RecordFile(path, 0, findings), _ListCollector()
     indices: List[int] = []
     for record in range(len(records)):
-        place = records.place(record)
+        location = records.location(record)
         try:
             label_N = records.read_numbers(record)
         except LoaderError as error:
-            collector.problems.append(problem_of(error, place))
+            collector.problems.append(problem_of(error, location))
             continue
-        if collector.add(len(indices), label_N, place):
+        if collector.add(len(indices), label_N, location):
             indices.append(record)
     refuse_all(findings, collector.problems, "records")
     collector.warn_of_bad_flags(findings)
@@ -241,23 +241,23 @@ def read_list(path: Path, folder: Path, findings: Findings) -> ListedBoxes:
     if not rows:
         raise DataError(f"'{path}' names no image.")
     for (number, row), file, identity in zip(rows, *find_named(folder, [as_posix(row[-1].strip()) for _, row in rows])):
-        place = DataPlace(str(path), number)
+        location = DataLocation(str(path), number)
         if len(row) < 3:
-            fact = f"{place} has {len(row)} columns, and must have a number, a label and a path, with tabs between."
-            collector.problems.append(Problem(SHORT_ROW, place, fact))
+            fact = f"{location} has {len(row)} columns, and must have a number, a label and a path, with tabs between."
+            collector.problems.append(Problem(SHORT_ROW, location, fact))
             continue
         cells = [parse_number(cell, allow_special=True) for cell in row[1:-1]]
         label = [cell for cell in cells if cell is not None]
         if len(label) < len(cells):
-            fact = f"{place}: its label holds {row[1 + cells.index(None)]!r:.40}, which is no number."
-            collector.problems.append(Problem(UNREADABLE_ROW, place, fact, "Columns have tabs between them."))
+            fact = f"{location}: its label holds {row[1 + cells.index(None)]!r:.40}, which is no number."
+            collector.problems.append(Problem(UNREADABLE_ROW, location, fact, "Columns have tabs between them."))
             continue
         label_N = np.array(label)
         if identity is None:
-            fact = f"{place} names '{row[-1].strip()}', and there is no file '{file}'."
+            fact = f"{location} names '{row[-1].strip()}', and there is no file '{file}'."
             remedy = "Add it, or say with dataset.images=FOLDER where paths begin."
-            collector.problems.append(Problem(MISSING_COUNTERPART, place, fact, remedy))
-        elif collector.add(len(files), label_N, place):
+            collector.problems.append(Problem(MISSING_COUNTERPART, location, fact, remedy))
+        elif collector.add(len(files), label_N, location):
             files.append((file, identity))
     refuse_all(findings, collector.problems, "lines")
     collector.warn_of_bad_flags(findings)

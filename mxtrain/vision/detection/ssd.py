@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 CUSTOM = "ssd_custom"
 EXTRA_FILTERS = (512, 512, 256, 256)
 """Channels of the additional maps of custom networks. Source: GluonCV."""
-FIRST_SIZE, LEAST_SIZE, LARGEST_SIZE, BEYOND = 0.1, 0.2, 0.88, 0.96
+FIRST_SIZE, MIN_SIZE, MAX_SIZE, BEYOND = 0.1, 0.2, 0.88, 0.96
 """Sizes of anchors of custom networks relative to the side of the image: of the finest, the second and the coarsest
 map, and the additional last size. Source: GluonCV's networks for 512 pixels."""
 
@@ -182,8 +182,8 @@ class SSD(SuppressingDetector):
 def _spaced(num_maps: int) -> List[float]:
     """Returns evenly spaced sizes of anchors relative to the side of the image, one more than there are maps."""
     rest = num_maps - 1  # all maps but the finest one
-    step = (LARGEST_SIZE - LEAST_SIZE) / max(rest - 1, 1)
-    return [FIRST_SIZE, *(LEAST_SIZE + step * number for number in range(rest)), BEYOND]
+    step = (MAX_SIZE - MIN_SIZE) / max(rest - 1, 1)
+    return [FIRST_SIZE, *(MIN_SIZE + step * number for number in range(rest)), BEYOND]
 
 
 def _custom(backbone: str, features: Sequence[str], filters: Sequence[int]) -> SSDParts:

@@ -311,10 +311,10 @@ class DetectionFormat(PredictionFormat):
         edges = dict(zip(("left", "top", "right", "bottom"), first["box"]))
         return {"count": len(row["found"]), "class": first["class"], "score": first["score"], **edges}
 
-    def sample_ids(self, form: str, places: Sequence[str], dataset: BaseDataset) -> Mapping[str, Json]:
+    def sample_ids(self, form: str, locations: Sequence[str], dataset: BaseDataset) -> Mapping[str, Json]:
         """Returns image ids for COCO results: from the dataset's annotations, else the number in the file name, or the
         name."""
-        return coco_ids(places, dataset) if form == "coco" else {}
+        return coco_ids(locations, dataset) if form == "coco" else {}
 
     def write_as(self, form: str, signature: Signature, rows: Iterable[JsonObject]) -> Iterator[str]:
         """Yields COCO's format of results: a list of boxes [left, top, width, height]."""

@@ -20,10 +20,10 @@ from mxtrain.data.checking.problems import (
     STRICT,
     UNKNOWN_CLASS,
     UNREADABLE_FILE,
-    DataPlace,
+    DataLocation,
     Findings,
     Problem,
-    attempt,
+    call_or_report,
 )
 from mxtrain.data.loading.dataset_files import FileId, composed, exists, files_in, read_bytes, walk
 from mxtrain.data.loading.public_files import PublicDataset
@@ -175,7 +175,7 @@ class VocInstances(Voc):
         masks = [_mask_of(path) for path in sources.annotations]
         missing = [number for number, mask in enumerate(masks) if not exists(mask)]
         refuse_unpaired(
-            [DataPlace(str(sources.annotations[number])) for number in missing],
+            [DataLocation(str(sources.annotations[number])) for number in missing],
             [f"'{sources.annotations[number]}' has no mask '{masks[number]}'" for number in missing],
             f"({len(missing):,} of {len(masks):,} masks are missing)",
             "Add them, or name a split of images that have masks.",
@@ -223,7 +223,7 @@ class _SplitReader:
             for path, number, annotation in self._list(folder, part or None, setting_text):
                 if str(path) in entries:
                     fact = f"{setting_text} names '{path}', which {setting} has already."
-                    self._findings.remark(Problem(LISTED_TWICE, DataPlace(str(path)), fact, "Name it once."))
+                    self._findings.remark(Problem(LISTED_TWICE, DataLocation(str(path)), fact, "Name it once."))
                 entries.setdefault(str(path), (path, number, annotation))
         return self._build_split(list(entries.values()))
 
@@ -236,7 +236,7 @@ class _SplitReader:
         }
         unmatched = [name for name in annotations if name not in images]
         refuse_unpaired(
-            [DataPlace(str(annotations[name])) for name in unmatched],
+            [DataLocation(str(annotations[name])) for name in unmatched],
             [
                 f"'{annotations[name]}' is the annotation of no image: no image of the same name is beside it"
                 for name in unmatched
@@ -291,20 +291,22 @@ class _SplitReader:
                 raise DataError(f"{setting_text}: '{annotations}' holds no annotations: no file there ends in .xml.")
         else:
             read = functools.partial(self._names, lists, part, setting_text, {*images, *matched})
-            names = attempt(self._findings, DataPlace(str(lists)), read) or {}
+            names = call_or_report(self._findings, DataLocation(str(lists)), read) or {}
         for kind, files, parent in (("image", images, folder / "JPEGImages"), ("annotation", matched, annotations)):
             missing = [name for name in names if name not in files]
-            places = [
-                DataPlace(str(lists / f"{part}.txt"), names[name]) if part else DataPlace(str(matched[name]))
+            locations = [
+                DataLocation(str(lists / f"{part}.txt"), names[name]) if part else DataLocation(str(matched[name]))
                 for name in missing
             ]
             facts = [
-                f"'{place.file}'{f', line {place.line}' if part else ''} names '{name}', of which there is no "
+                f"'{location.file}'{f', line {location.line}' if part else ''} names '{name}', of which there is no "
                 f"{kind} in '{parent}'"
-                for name, place in zip(missing, places)
+                for name, location in zip(missing, locations)
             ]
             remedy = "Add them, or remove these lines." if part else "Add them, or remove these annotations."
-            refuse_unpaired(places, facts, f"({len(missing):,} of {len(names):,} are missing)", remedy, self._findings)
+            refuse_unpaired(
+                locations, facts, f"({len(missing):,} of {len(names):,} are missing)", remedy, self._findings
+            )
         return [(*images[name], matched[name]) for name in names if name in images and name in matched]
 
     def _names(self, lists: Path, part: str, setting_text: str, known: Collection[str]) -> Dict[str, int]:
@@ -336,16 +338,16 @@ class _VocBoxes:
             index: index of the image in the split.
             path: annotation file.
         """
-        content = attempt(
-            self._findings, DataPlace(str(path)), lambda: read_bytes(path, MAX_XML_BYTES), UNREADABLE_FILE
+        content = call_or_report(
+            self._findings, DataLocation(str(path)), lambda: read_bytes(path, MAX_XML_BYTES), UNREADABLE_FILE
         )
         if content is None:
             return
         try:
             size, objects = parse_annotation(content)
         except BadAnnotation as error:
-            place = DataPlace(str(path), error.line)
-            self._refused.append(Problem(UNREADABLE_FILE, place, f"'{path}' {error.fact}.", "Write it again."))
+            location = DataLocation(str(path), error.line)
+            self._refused.append(Problem(UNREADABLE_FILE, location, f"'{path}' {error.fact}.", "Write it again."))
             return
         if size is not None:
             self._sizes[index] = size
@@ -355,42 +357,42 @@ class _VocBoxes:
 
     def _add_object(self, index: int, path: Path, voc_object: VocObject) -> None:
         """Adds the box of an object, or the problem that it has."""
-        place, texts = DataPlace(str(path), voc_object.line), voc_object.texts
+        location, texts = DataLocation(str(path), voc_object.line), voc_object.texts
         number = self._classes.find(texts.get("name", ""))
         if number is None:
             if self._dataset.other_classes == "refuse":
-                self._refused.append(self._unknown(place, texts.get("name", "")))
+                self._refused.append(self._unknown(location, texts.get("name", "")))
             return
         left, top, right, bottom = (parse_number(texts.get(edge, ""), allow_special=True) for edge in EDGES)
         if left is None or top is None or right is None or bottom is None:
             text = ", ".join(f"{edge} {texts[edge]!r:.40}" if edge in texts else f"no {edge}" for edge in EDGES)
-            fact = f"{place}: the box of '{texts['name'][:40]}' has {text}."
-            self._refused.append(Problem(NOT_A_NUMBER, place, fact, "Give it four numbers."))
+            fact = f"{location}: the box of '{texts['name'][:40]}' has {text}."
+            self._refused.append(Problem(NOT_A_NUMBER, location, fact, "Give it four numbers."))
             return
         text = texts.get("difficult", "")
         is_difficult = parse_flag(text)
         if is_difficult is None:
-            fact = f"{place}: <difficult> of '{texts['name'][:40]}' is '{text[:40]}', which is neither yes nor no."
-            self._refused.append(Problem(NOT_A_NUMBER, place, fact, "Write 0 or 1."))
+            fact = f"{location}: <difficult> of '{texts['name'][:40]}' is '{text[:40]}', which is neither yes nor no."
+            self._refused.append(Problem(NOT_A_NUMBER, location, fact, "Write 0 or 1."))
             return
         flags = Flag.DIFFICULT * is_difficult
         # VOC counts pixels from 1, and the last pixel belongs to the box.
         self._rows.append((index, left - 1, top - 1, right, bottom, number, flags, voc_object.number))
         self._locations.append((str(path), voc_object.line))
 
-    def _unknown(self, place: DataPlace, name: str) -> Problem:
+    def _unknown(self, location: DataLocation, name: str) -> Problem:
         """Returns the problem of an object of an unknown class."""
         names = self._classes.names
         if not name:
-            return Problem(UNKNOWN_CLASS, place, f"{place}: the object there has no name.", "Name its class.")
+            return Problem(UNKNOWN_CLASS, location, f"{location}: the object there has no name.", "Name its class.")
         self._unknown_names.add(name)
-        fact = f"{place}: there is no class '{name[:60]}'."
+        fact = f"{location}: there is no class '{name[:60]}'."
         suggestion = did_you_mean(name, names).strip()
         remedy = (
             f"Classes are {', '.join(names[:20])}. Type dataset.classes=[NAME,...] for your own, or "
             "dataset.other_classes=leave_out."
         )
-        return Problem(UNKNOWN_CLASS, place, fact, f"{suggestion} {remedy}".strip())
+        return Problem(UNKNOWN_CLASS, location, fact, f"{suggestion} {remedy}".strip())
 
     def counts(self, num_images: int) -> np.ndarray:
         """Returns the number of objects in the annotation of each image, (P,), including unusable ones."""
@@ -414,7 +416,7 @@ class _VocBoxes:
         # The numbers as they are in the file, from which 1 was taken above.
         if are_normalized(edge_R4 + [1, 1, 0, 0]):
             raise DataError(
-                f"{DataPlace(*self._locations[0])}: the boxes of this file and of all others seem to be shares of "
+                f"{DataLocation(*self._locations[0])}: the boxes of this file and of all others seem to be shares of "
                 "width and height: their numbers lie between 0 and 1. VOC's are pixels. Multiply them by the width and "
                 "the height of their images."
             )
@@ -434,9 +436,9 @@ class _VocNotes:
     def __init__(self, locations: Sequence[Tuple[str, int]], edge_R4: np.ndarray) -> None:
         self._locations, self._edge_R4 = locations, edge_R4
 
-    def place(self, index: int) -> DataPlace:
+    def location(self, index: int) -> DataLocation:
         """Returns the source location of a box."""
-        return DataPlace(*self._locations[index])
+        return DataLocation(*self._locations[index])
 
     def shown(self, index: int) -> str:
         """Returns a box as text."""

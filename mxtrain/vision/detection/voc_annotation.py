@@ -158,8 +158,8 @@ class _AnnotationReader:
             self._parser.Parse(decoded, True)
         except expat.ExpatError as error:
             reason = expat.errors.messages.get(error.code, str(error.code))
-            place = f"line {error.lineno}, column {error.offset + 1}"
-            raise BadAnnotation(error.lineno, f"is no XML: {reason} ({place})") from error
+            location = f"line {error.lineno}, column {error.offset + 1}"
+            raise BadAnnotation(error.lineno, f"is no XML: {reason} ({location})") from error
         return self._annotated_size(), self._objects
 
     def _annotated_size(self) -> Optional[Tuple[float, float]]:

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 from typing import Collection, Dict, List
 
-from mxtrain.data.checking.problems import LISTED_TWICE, STRICT, DataPlace, Findings, Problem
+from mxtrain.data.checking.problems import LISTED_TWICE, STRICT, DataLocation, Findings, Problem
 from mxtrain.data.loading.dataset_files import as_posix, composed, exists, read_text
 from mxtrain.errors import DataError, did_you_mean
 from mxtrain.files.text_lines import BLANKS, split_lines
@@ -61,7 +61,7 @@ def read_names(
     for stem, number in stems:
         if stem in line_of:
             fact = f"'{path}', line {number} names '{stem}', which line {line_of[stem]} names, too."
-            findings.remark(Problem(LISTED_TWICE, DataPlace(str(path), number), fact, "Remove one of the lines."))
+            findings.remark(Problem(LISTED_TWICE, DataLocation(str(path), number), fact, "Remove one of the lines."))
         line_of.setdefault(stem, number)
     if not line_of:
         raise DataError(f"'{path}' names no image. Write one name a line, without an ending.")

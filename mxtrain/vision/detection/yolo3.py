@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from mxnet import gluon
 
 
-LARGEST_SIDE = 1024
+MAX_SIDE = 1024
 """Largest side of images in pixels if there are several sizes: GluonCV's files have the positions of so many cells, 8
 pixels apart."""
 
@@ -55,17 +55,17 @@ class YOLO3(SuppressingDetector):
         return 416
 
     def require_sizes(self, sizes: Sequence[Sequence[int]]) -> None:
-        """Rejects image sizes that are not multiples of the stride, or larger than `LARGEST_SIDE`.
+        """Rejects image sizes that are not multiples of the stride, or larger than `MAX_SIDE`.
 
         Raises:
             ConfigError: a size does not fit.
         """
         super().require_sizes(sizes)
         largest = max((max(size) for size in sizes), default=0)
-        if largest > LARGEST_SIDE:
+        if largest > MAX_SIDE:
             raise ConfigError(
                 f"dataset.image_sizes: files of model.name={self.name} have the places of maps, of images of up to "
-                f"{LARGEST_SIDE} pixels, and {largest} is more. Leave it out."
+                f"{MAX_SIDE} pixels, and {largest} is more. Leave it out."
             )
 
     def box_coding(self, num_classes: int, input_shape: Shape) -> BoxCoding:

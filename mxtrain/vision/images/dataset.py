@@ -138,12 +138,12 @@ class Dataset(BaseDataset):
         )
         return Loader(source, settings, options)
 
-    def sample_ids(self, places: Sequence[str]) -> Dict[str, Union[int, str]]:
+    def sample_ids(self, locations: Sequence[str]) -> Dict[str, Union[int, str]]:
         """Returns the ids that the dataset's own annotations give to input files, by path; files without an id are
         left out.
 
         Args:
-            places: paths of the input files.
+            locations: paths of the input files.
 
         Raises:
             DataError: an annotation file exists but cannot be read.

@@ -31,7 +31,7 @@ from mxtrain.vision.images.signature import ImageSplits
 from mxtrain.vision.images.transforms.base import AreaShare
 from mxtrain.vision.images.typical_size import typical_side
 
-_LARGEST_SIDE = 224
+_MAX_SIDE = 224
 """Largest side in pixels that `image_size=auto` chooses: that of networks for ImageNet."""
 
 
@@ -60,7 +60,7 @@ class DecodedDataset(Dataset):
     def decoded_shape(self) -> Shape:
         """Returns the (C, H, W) that images are decoded to. For auto, C is 3, and H and W are 224 until `make_splits`
         chooses them."""
-        height, width = (_LARGEST_SIDE, _LARGEST_SIDE) if self.image_size == "auto" else self.image_size
+        height, width = (_MAX_SIDE, _MAX_SIDE) if self.image_size == "auto" else self.image_size
         return (3 if self.channels == "auto" else self.channels, height, width)
 
     def decoding(self) -> Decoding:
@@ -90,7 +90,7 @@ class DecodedDataset(Dataset):
         """
         encoded, label_N = train
         if self.image_size == "auto":
-            side = typical_side(encoded, _LARGEST_SIDE, min)
+            side = typical_side(encoded, _MAX_SIDE, min)
             sized = self.model_copy(update={"image_size": [side, side]})
             return sized.make_splits(train, val, test, class_names, findings)
         has_val = val is not None

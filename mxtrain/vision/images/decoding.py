@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Callable, Iterable, Optional, Protocol, Sequen
 import numpy as np
 
 from mxtrain.data.checking.checks import Checks
-from mxtrain.data.checking.problems import DataPlace
+from mxtrain.data.checking.problems import DataLocation
 from mxtrain.data.loading.randomness import uniform
 from mxtrain.data.loading.sampling import class_labels
 from mxtrain.errors import DataError, LoaderError, MxtrainError
@@ -45,7 +45,7 @@ class EncodedImages(Protocol):
     def name(self, index: int) -> str:
         """Returns the name of an image in messages."""
 
-    def place(self, index: int) -> DataPlace:
+    def location(self, index: int) -> DataLocation:
         """Returns the source location of an image."""
 
     def read(self, index: int) -> Tuple[ImageContent, int]:
@@ -155,9 +155,9 @@ class DecodedSource:
             image_BCHW[row] = image_CHW
         return image_BCHW, label_B
 
-    def place(self, index: int) -> DataPlace:
+    def location(self, index: int) -> DataLocation:
         """Returns the source location of an image."""
-        return self.encoded.place(index)
+        return self.encoded.location(index)
 
     def read_labels(self) -> np.ndarray:
         """Returns the class of each image; raises as `class_labels`."""

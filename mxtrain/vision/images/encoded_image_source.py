@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, List, Sequence, Tuple
 
 import numpy as np
 
-from mxtrain.data.checking.problems import DataPlace
+from mxtrain.data.checking.problems import DataLocation
 from mxtrain.errors import LoaderError, MxtrainError
 from mxtrain.vision.images.decoding import EncodedImages
 from mxtrain.vision.images.fitting import fill_of
@@ -50,9 +50,9 @@ class EncodedImageSource:
         """Returns the index of a sample's image among the encoded images; by default that of the sample."""
         return index
 
-    def place(self, index: int) -> DataPlace:
+    def location(self, index: int) -> DataLocation:
         """Returns the source location of an image."""
-        return self._encoded.place(self.number(index))
+        return self._encoded.location(self.number(index))
 
     def name(self, index: int) -> str:
         """Returns the name of an image for messages."""
@@ -95,7 +95,7 @@ class EncodedImageSource:
             size: (width, height).
             annotated_2: width and height in the annotation; NaN if unknown.
         """
-        fact = "" if self._warned_of else size_fact(self.place(index), size, annotated_2)
+        fact = "" if self._warned_of else size_fact(self.location(index), size, annotated_2)
         if fact:
             self._warned_of.append(index)
             log.warning("%s %s `data check` lists all such images.", fact, SIZE_REMEDY)
@@ -126,9 +126,9 @@ def batch_of(images: Sequence[np.ndarray]) -> np.ndarray:
     return np.stack(images)
 
 
-def size_fact(place: DataPlace, size: Tuple[int, int], annotated_2: np.ndarray) -> str:
+def size_fact(location: DataLocation, size: Tuple[int, int], annotated_2: np.ndarray) -> str:
     """Returns a message if an image of that (width, height) has another size in its annotation; otherwise ""."""
     if not np.isfinite(annotated_2).all() or tuple(annotated_2) == tuple(size):
         return ""
     annotated = " x ".join(f"{side:g}" for side in annotated_2)
-    return f"{place} has {size[0]} x {size[1]} pixels, but its annotation says {annotated}."
+    return f"{location} has {size[0]} x {size[1]} pixels, but its annotation says {annotated}."

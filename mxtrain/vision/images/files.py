@@ -8,7 +8,7 @@ from typing import Any, Collection, Dict, Iterable, List, Optional, Protocol, Se
 
 import numpy as np
 
-from mxtrain.data.checking.problems import STRICT, UNREADABLE_IMAGE, DataPlace, Findings, Problem
+from mxtrain.data.checking.problems import STRICT, UNREADABLE_IMAGE, DataLocation, Findings, Problem
 from mxtrain.data.loading.dataset_files import FileId, open_regular, read_bytes, walk
 from mxtrain.data.loading.input_files import find_given
 from mxtrain.data.loading.opening import EXTENSIONS as IMAGE_EXTENSIONS
@@ -71,9 +71,9 @@ class ImageFiles:
         """Returns the path in quotes."""
         return f"'{self.paths[index]}'"
 
-    def place(self, index: int) -> DataPlace:
+    def location(self, index: int) -> DataLocation:
         """Returns the file."""
-        return DataPlace(self.paths[index])
+        return DataLocation(self.paths[index])
 
     def read_labels(self) -> np.ndarray:
         """Returns the class of each image."""
@@ -112,7 +112,7 @@ def find_images(
         fact = f"'{folder}' holds {len(unread):,} files ending in {', '.join(endings)}, such as '{min(unread)}': "
         fact += "these formats are not supported, and the files are left out."
         remedy = "Convert them, or the frames of videos, to JPEG or PNG, or remove them."
-        findings.warn(Problem(UNREADABLE_IMAGE, DataPlace(min(unread)), fact, remedy))
+        findings.warn(Problem(UNREADABLE_IMAGE, DataLocation(min(unread)), fact, remedy))
     return images
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, List, Sequence, Tuple
 
 import numpy as np
 
-from mxtrain.data.checking.problems import DataPlace
+from mxtrain.data.checking.problems import DataLocation
 from mxtrain.data.given_samples import as_array
 from mxtrain.data.predict_inputs import listed, unread
 from mxtrain.errors import ConfigError
@@ -48,9 +48,9 @@ class GivenImages:
         """Returns the number of the image."""
         return f"input {index}"
 
-    def place(self, index: int) -> DataPlace:
+    def location(self, index: int) -> DataLocation:
         """Returns the number of the image."""
-        return DataPlace(record=index)
+        return DataLocation(record=index)
 
     def read(self, index: int) -> Tuple[Image.Image, int]:
         """Returns a copy of the image, upright, and the label -1."""

@@ -8,7 +8,7 @@ from typing import List, Optional, Protocol, Sequence, Tuple
 import numpy as np
 
 from mxtrain.data.checking.checks import Checked, SourceChecks, digest_of
-from mxtrain.data.checking.problems import UNREADABLE_IMAGE, WRONG_FORMAT, DataPlace, Problem, problem_of
+from mxtrain.data.checking.problems import UNREADABLE_IMAGE, WRONG_FORMAT, DataLocation, Problem, problem_of
 from mxtrain.data.loading.opening import open_image
 from mxtrain.errors import MxtrainError
 from mxtrain.vision.images.dicom import is_dicom
@@ -38,7 +38,7 @@ _FORMATS = {
 class LabelledImages(Protocol):
     """Source of encoded images with labels, such as `DecodedSource`, which documents these methods."""
 
-    def place(self, index: int) -> DataPlace: ...
+    def location(self, index: int) -> DataLocation: ...
 
     def read(self, index: int) -> Tuple[bytes, int]: ...
 
@@ -48,7 +48,7 @@ class LabelledImages(Protocol):
 class AnnotatedImageSource(Protocol):
     """Source of images with annotations, such as `EncodedImageSource`, which documents these methods."""
 
-    def place(self, index: int) -> DataPlace: ...
+    def location(self, index: int) -> DataLocation: ...
 
     def read(self, index: int) -> bytes: ...
 
@@ -64,23 +64,23 @@ class ImageChecks(SourceChecks):
 
     _source: LabelledImages
 
-    def place(self, index: int) -> DataPlace:
+    def location(self, index: int) -> DataLocation:
         """Returns the source location of an image."""
-        return self._source.place(index)
+        return self._source.location(index)
 
     def check(self, index: int) -> Checked:
         """Decodes an image, and compares its format with its extension."""
-        place = self.place(index)
+        location = self.location(index)
         try:
             content, label = self._source.read(index)
         except MxtrainError as error:
-            return Checked((problem_of(error, place, UNREADABLE_IMAGE),))
+            return Checked((problem_of(error, location, UNREADABLE_IMAGE),))
         try:
             self._source.decode(index, content)
         except MxtrainError as error:
-            return Checked((problem_of(error, place, UNREADABLE_IMAGE),), classes=(label,))
+            return Checked((problem_of(error, location, UNREADABLE_IMAGE),), classes=(label,))
         assert isinstance(content, bytes)  # only predictions read decoded images
-        problem = wrong_format(place, content) if place.record is None else None
+        problem = wrong_format(location, content) if location.record is None else None
         return Checked(() if problem is None else (problem,), digest_of(content), (label,))
 
 
@@ -89,34 +89,34 @@ class AnnotatedImageChecks(SourceChecks):
 
     _source: AnnotatedImageSource
 
-    def place(self, index: int) -> DataPlace:
+    def location(self, index: int) -> DataLocation:
         """Returns the source location of an image."""
-        return self._source.place(index)
+        return self._source.location(index)
 
     def _check_image(self, index: int, problems: List[Problem]) -> Tuple[bytes, Optional[Tuple[int, int]]]:
         """Decodes an image, and adds its problems to the list. Returns its digest, empty if it is unreadable, and its
         (width, height), None if unknown."""
-        place, digest, size = self.place(index), b"", None
+        location, digest, size = self.location(index), b"", None
         try:
             content = self._source.read(index)
             assert isinstance(content, bytes)  # as above
             image = self._source.decode(index, content)
             size = image.size
             self._source.resize(index, image, (0.0, 0.0, *size), (1, 1))  # decodes all of it
-            problem, digest = wrong_format(place, content), digest_of(content)
+            problem, digest = wrong_format(location, content), digest_of(content)
         except MxtrainError as error:
-            problem = problem_of(error, place, UNREADABLE_IMAGE)
+            problem = problem_of(error, location, UNREADABLE_IMAGE)
         problems += [] if problem is None else [problem]
         return digest, size
 
 
-def wrong_format(place: DataPlace, content: bytes) -> Optional[Problem]:
+def wrong_format(location: DataLocation, content: bytes) -> Optional[Problem]:
     """Returns the problem of an image whose format does not fit its extension; None if there is none."""
-    ending = os.path.splitext(place.file)[1].lower()
+    ending = os.path.splitext(location.file)[1].lower()
     if ending not in _FORMATS:
         return None
     format_name = "DICOM" if is_dicom(content) else str(open_image(content).format)
     if format_name in _FORMATS[ending]:
         return None
-    fact = f"{place} is {format_name}, and its name says {_FORMATS[ending][0]}."
-    return Problem(WRONG_FORMAT, place, fact, "Rename it, or save it as what its name says.")
+    fact = f"{location} is {format_name}, and its name says {_FORMATS[ending][0]}."
+    return Problem(WRONG_FORMAT, location, fact, "Rename it, or save it as what its name says.")

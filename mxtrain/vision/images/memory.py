@@ -6,7 +6,7 @@ from typing import Optional, Sequence
 
 import numpy as np
 
-from mxtrain.data.checking.problems import DataPlaces
+from mxtrain.data.checking.problems import DataLocations
 from mxtrain.data.loading.sources import MemorySource
 from mxtrain.data.loading.splitting import choose_statistics, refuse_empty
 from mxtrain.data.spec import Splits
@@ -20,7 +20,7 @@ def split_in_memory(
     label_N: np.ndarray,
     class_names: Sequence[str],
     test: Optional[MemorySource] = None,
-    places: Optional[DataPlaces] = None,
+    locations: Optional[DataLocations] = None,
 ) -> Splits:
     """Holds out validation samples, and test samples if there is no test split. Measures the mean and the standard
     deviation of the remaining training samples.
@@ -31,7 +31,7 @@ def split_in_memory(
         label_N: class indices.
         class_names: name of each class.
         test: test split; None: `test_fraction` of the samples.
-        places: source locations of the samples, for messages.
+        locations: source locations of the samples, for messages.
 
     Raises:
         ConfigError: the array does not hold images.
@@ -47,7 +47,9 @@ def split_in_memory(
     refuse_empty(f"dataset {type(dataset).__name__}", len(train), len(val), dataset.val_fraction)
 
     def source(index_N: np.ndarray) -> MemorySource:
-        return MemorySource(image_NCHW[index_N], label_N[index_N], None if places is None else places.take(index_N))
+        return MemorySource(
+            image_NCHW[index_N], label_N[index_N], None if locations is None else locations.take(index_N)
+        )
 
     if test is None and len(held_out):
         test = source(held_out)

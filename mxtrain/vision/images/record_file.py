@@ -18,7 +18,7 @@ from typing import List, Optional, Tuple
 
 import numpy as np
 
-from mxtrain.data.checking.problems import DAMAGED_RECORD, LABEL_RANGE, STRICT, DataPlace, Findings, Problem
+from mxtrain.data.checking.problems import DAMAGED_RECORD, LABEL_RANGE, STRICT, DataLocation, Findings, Problem
 from mxtrain.data.loading.dataset_files import open_regular, read_text
 from mxtrain.errors import DataError, LoaderError
 from mxtrain.files.text_lines import split_lines
@@ -67,9 +67,9 @@ class RecordFile:
     def __len__(self) -> int:
         return len(self.offset_N)
 
-    def place(self, index: int) -> DataPlace:
+    def location(self, index: int) -> DataLocation:
         """Returns the file and the record's number."""
-        return DataPlace(str(self.path), record=index)
+        return DataLocation(str(self.path), record=index)
 
     def name(self, index: int) -> str:
         """Returns file and position of a record."""
@@ -180,7 +180,7 @@ class RecordFile:
         return offset_N[~is_behind_N]
 
     def _refuse_rest(self, record: int, fact: str, remedy: str = "") -> None:
-        self._findings.refuse(Problem(DAMAGED_RECORD, DataPlace(str(self.path), record=record), fact, remedy))
+        self._findings.refuse(Problem(DAMAGED_RECORD, DataLocation(str(self.path), record=record), fact, remedy))
 
     def _walk(self) -> np.ndarray:
         """Finds the byte position of each record by reading the frames of the file one after the other, (N,)."""

@@ -18,7 +18,7 @@ from mxtrain.data.checking.problems import (
     NOT_A_NUMBER,
     SHORT_POLYGON,
     UNREADABLE_MASK,
-    DataPlace,
+    DataLocation,
     Problem,
 )
 from mxtrain.data.loading.opening import MAX_PIXELS
@@ -225,8 +225,8 @@ def find_mask_problems(
         except BadMask as error:
             faults, is_valid[index] = [error], False
         for fault in faults:
-            place = contents.place(number)
-            problem = Problem(fault.kind, place, f"annotations: {place} {fault.fact}.", REMEDY)
+            location = contents.location(number)
+            problem = Problem(fault.kind, location, f"annotations: {location} {fault.fact}.", REMEDY)
             is_refused = not mends and (not is_valid[index] or fault.kind == MASK_OUTSIDE)
             (refused if is_refused else remarks).append(problem)
     return is_valid, refused, remarks
@@ -260,10 +260,10 @@ class CocoOutlines:
         outlines: List[Outline] = []
         try:
             for row, annotation in zip(row_M.tolist(), self.file.elements_at(self.span_R2[row_M].tolist())):
-                place = DataPlace(str(self.file.path), record=int(self.record_R[row]))
+                location = DataLocation(str(self.file.path), record=int(self.record_R[row]))
                 outlines.append(read_mask(annotation["segmentation"], size)[0])
         except BadMask as error:
-            raise LoaderError(f"annotations: {place} {error.fact}.", REMEDY, error.kind) from error
+            raise LoaderError(f"annotations: {location} {error.fact}.", REMEDY, error.kind) from error
         except (OSError, JsonTextError, KeyError, TypeError) as error:
             raise LoaderError(
                 f"'{self.file.path}' has changed since it was opened, or cannot be read any more: {error}.",

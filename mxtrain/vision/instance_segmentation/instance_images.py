@@ -153,7 +153,7 @@ class InstanceImages(BoxedImages):
             try:
                 self._outlines.read(number, range(count), size[::-1])
             except LoaderError as error:
-                problems = [problem_of(error, self.place(index))]
+                problems = [problem_of(error, self.location(index))]
         return problems
 
 

@@ -16,7 +16,7 @@ from mxtrain.data.checking.problems import (
     NOT_A_NUMBER,
     NOTHING_TO_LEARN,
     STRICT,
-    DataPlace,
+    DataLocation,
     Findings,
     NoUsableSamples,
     Problem,
@@ -172,18 +172,18 @@ class CocoKeyPoints(KeyPointDataset, Coco):  # the order matters: KeyPointDatase
             except (TypeError, ValueError):
                 point_J3 = np.full((count, 3), np.nan)
             if not np.isfinite(point_J3).all() or not np.isin(point_J3[:, 2], (0, 1, 2)).all():
-                place = contents.place(number)
-                fact = f"annotations: {place} has no {count} key points of x, y and 0, 1 or 2."
-                problems.append(Problem(NOT_A_NUMBER, place, fact, "Correct it, or remove it."))
+                location = contents.location(number)
+                fact = f"annotations: {location} has no {count} key points of x, y and 0, 1 or 2."
+                problems.append(Problem(NOT_A_NUMBER, location, fact, "Correct it, or remove it."))
                 continue
             marked.append(point_J3[point_J3[:, 2] > 0, :2].copy())
             point_J3[:, :2] += 0.5  # COCO's positions are pixel indices
             outside_J = _are_outside(point_J3, contents.size_P2[contents.image_R[number]])
             if outside_J.any() and not self.mends:
-                place = contents.place(number)
+                location = contents.location(number)
                 x, y = point_J3[outside_J][0, :2] - 0.5
-                fact = f"annotations: {place} has a marked key point at {x:g}, {y:g}, which is outside its image."
-                problems.append(Problem(BOX_OUTSIDE, place, fact, MEND_POINTS))
+                fact = f"annotations: {location} has a marked key point at {x:g}, {y:g}, which is outside its image."
+                problems.append(Problem(BOX_OUTSIDE, location, fact, MEND_POINTS))
                 continue
             point_J3[outside_J, 2] = 0
             if point_J3[:, 2].any():
@@ -271,7 +271,9 @@ def _warn_of_unmarked(
         f"'{contents.path}': none of the {len(point_NJ3):,} objects has the key point {' or '.join(absent[:5])}"
         f"{f' ({len(absent)} such key points)' if len(absent) > 5 else ''}, so nothing of it is learned or measured."
     )
-    problem = Problem(NOTHING_TO_LEARN, DataPlace(str(contents.path)), fact, "Mark it, or take it from the category.")
+    problem = Problem(
+        NOTHING_TO_LEARN, DataLocation(str(contents.path)), fact, "Mark it, or take it from the category."
+    )
     findings.warn(problem)
 
 

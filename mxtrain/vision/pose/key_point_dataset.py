@@ -85,8 +85,8 @@ class KeyPointDataset(Dataset):
         object_names = KeyPointSignature.cast(signature).key_points.object_names
         files, objects = read_detections(detections, object_names)
         source = self.source_of(ImageFiles(files), signature, objects)
-        places = [files[number] for number in objects.image_N]
-        return Readable(source, unreadable) if skip_unreadable else source, places
+        locations = [files[number] for number in objects.image_N]
+        return Readable(source, unreadable) if skip_unreadable else source, locations
 
     def source_of(
         self, encoded: EncodedImages, signature: Signature, objects: Optional[PosedObjects] = None
@@ -133,7 +133,7 @@ def read_detections(names: Sequence[str], object_names: Sequence[str]) -> Tuple[
     return list(index_of), PosedObjects.found(images, np.array(boxes), scores)
 
 
-def _parse(line: str, place: str) -> Tuple[str, List[Dict[str, Any]]]:
+def _parse(line: str, location: str) -> Tuple[str, List[Dict[str, Any]]]:
     """Parses a line of a file of detections. Returns the image file and the detections.
 
     Raises:
@@ -152,7 +152,7 @@ def _parse(line: str, place: str) -> Tuple[str, List[Dict[str, Any]]]:
             raise TypeError
     except (ValueError, TypeError, KeyError) as error:
         raise DataError(
-            f"{place}: this is no output row of `predict` of task=detection: an object with a file and its "
+            f"{location}: this is no output row of `predict` of task=detection: an object with a file and its "
             'detections, e.g. {"file": "a.jpg", "found": [{"class": "person", "score": 0.9, "box": [1, 2, 30, 40]}]}.'
         ) from error
     return file, detections

@@ -228,10 +228,10 @@ class PoseEstimationFormat(PredictionFormat):
             cells.update(zip((f"{name}_x", f"{name}_y", f"{name}_score"), point))
         return cells
 
-    def sample_ids(self, form: str, places: Sequence[str], dataset: BaseDataset) -> Mapping[str, Json]:
+    def sample_ids(self, form: str, locations: Sequence[str], dataset: BaseDataset) -> Mapping[str, Json]:
         """Returns image ids for COCO results: from the dataset's annotations, else the number in the file name, or the
         name."""
-        return coco_ids(places, dataset) if form == "coco" else {}
+        return coco_ids(locations, dataset) if form == "coco" else {}
 
     def write_as(self, form: str, signature: Signature, rows: Iterable[JsonObject]) -> Iterator[str]:
         """Yields COCO's format of results: a list of key points [x, y, score, ...] in pixels, from 0."""

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 _FACTOR_BY_RAW_MODE = {"L;2": 85, "L;4": 17}
 """Pillow's raw mode -> factor by which Pillow scales grey values of 2 and 4 bits to 0 to 255."""
-LARGEST_VALUE = 2**16 - 1
+MAX_VALUE = 2**16 - 1
 """Largest value of a mask; masks have 8 or 16 bits per pixel."""
 
 
@@ -46,8 +46,8 @@ def read_mask(content: bytes) -> Image.Image:
         return image
     value_HW = np.asarray(image).astype(np.int32) // factor
     low, high = int(value_HW.min()), int(value_HW.max())
-    if low < 0 or high > LARGEST_VALUE:
-        raise ValueError(f"its values go from {low} to {high}, and 0 to {LARGEST_VALUE} are read")
+    if low < 0 or high > MAX_VALUE:
+        raise ValueError(f"its values go from {low} to {high}, and 0 to {MAX_VALUE} are read")
     return Image.fromarray(value_HW.astype(np.uint8) if high < 256 else value_HW)
 
 

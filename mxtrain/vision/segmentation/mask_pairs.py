@@ -10,7 +10,7 @@ from mxtrain.data.checking.problems import (
     LISTED_TWICE,
     MISSING_COUNTERPART,
     STRICT,
-    DataPlace,
+    DataLocation,
     Findings,
     Problem,
 )
@@ -114,7 +114,7 @@ def _listed(
             continue
         if key in files_by_key:
             fact = f"'{files_by_key[key][0]}' and '{path}' are {kind} with the same name."
-            findings.refuse(Problem(LISTED_TWICE, DataPlace(str(path)), fact, "Remove one, or name it otherwise."))
+            findings.refuse(Problem(LISTED_TWICE, DataLocation(str(path)), fact, "Remove one, or name it otherwise."))
             continue
         files_by_key[key] = (path, file_id)
     return files_by_key
@@ -147,7 +147,7 @@ def pair(
     }
     unmatched = [name for name in images if name not in masks]
     refuse_unpaired(
-        [DataPlace(str(images[name][0])) for name in unmatched],
+        [DataLocation(str(images[name][0])) for name in unmatched],
         [f"'{images[name][0]}' has no mask: there is no '{mask_folder / name}{ending}'" for name in unmatched],
         f"({len(unmatched):,} of {len(images):,} images without)",
         "Add the masks, or move these images elsewhere.",
@@ -155,7 +155,7 @@ def pair(
     )
     masks_alone = [name for name in masks if name not in images]
     refuse_unpaired(
-        [DataPlace(str(masks[name][0])) for name in masks_alone],
+        [DataLocation(str(masks[name][0])) for name in masks_alone],
         [f"'{masks[name][0]}' is the mask of no image" for name in masks_alone],
         f"({len(masks_alone):,} of {len(masks):,} masks without)",
         "Add the images, or move these masks elsewhere.",
@@ -165,18 +165,18 @@ def pair(
 
 
 def refuse_unpaired(
-    places: Sequence[DataPlace], facts: Sequence[str], count: str, remedy: str, findings: Findings
+    locations: Sequence[DataLocation], facts: Sequence[str], count: str, remedy: str, findings: Findings
 ) -> None:
     """Rejects files without a counterpart.
 
     Args:
-        places: source location of each file.
+        locations: source location of each file.
         facts: message for each file, without a full stop.
         count: clause with the number of files, for the message in training.
         remedy: sentence that says what to do.
         findings: collects the problems.
     """
-    problems = [Problem(MISSING_COUNTERPART, place, f"{fact}.", remedy) for place, fact in zip(places, facts)]
+    problems = [Problem(MISSING_COUNTERPART, location, f"{fact}.", remedy) for location, fact in zip(locations, facts)]
     findings.refuse(*problems, sentence=f"{facts[0]} {count}. {remedy}" if facts else "")
 
 
@@ -224,7 +224,7 @@ def refuse_shared_images(
                 is_one = path == other
                 named = f"'{other}' belongs" if is_one else f"'{other}' and '{path}' are the same file, which belongs"
                 fact = f"{named} to {first} and to {split}: training samples must not be measured."
-                shared.append(Problem(LISTED_TWICE, DataPlace(path), fact, remedy))
+                shared.append(Problem(LISTED_TWICE, DataLocation(path), fact, remedy))
     if shared:
         more = f" ({len(shared):,} images)" if len(shared) > 1 else ""
         fact, _, rest = shared[0].sentence.partition(": training samples")

@@ -196,7 +196,7 @@ def refuse_ignored_class(
         f"In {len(shares)} training masks, no pixel is of the class {' or '.join(absent[:5])}, and "
         f"{np.mean(shares):.0%} of the pixels have an ignored value ({values})."
     )
-    problem = Problem(NOTHING_TO_LEARN, source.place(0), fact, remedy)
+    problem = Problem(NOTHING_TO_LEARN, source.location(0), fact, remedy)
     if len(classes) < 2:
         findings.refuse(problem)
     else:

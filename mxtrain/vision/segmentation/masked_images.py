@@ -14,7 +14,14 @@ from typing import TYPE_CHECKING, ClassVar, Dict, List, Mapping, Optional, Seque
 import numpy as np
 
 from mxtrain.data.checking.checks import Checked, Checks
-from mxtrain.data.checking.problems import MASK_SIZE, STRAY_MASK_VALUE, UNREADABLE_MASK, DataPlace, Problem, problem_of
+from mxtrain.data.checking.problems import (
+    MASK_SIZE,
+    STRAY_MASK_VALUE,
+    UNREADABLE_MASK,
+    DataLocation,
+    Problem,
+    problem_of,
+)
 from mxtrain.data.loading.dataset_files import read_bytes
 from mxtrain.data.loading.randomness import uniform
 from mxtrain.errors import LoaderError, MxtrainError
@@ -31,7 +38,7 @@ from mxtrain.vision.images.settings import Decoding
 from mxtrain.vision.images.transforms.base import DatasetTransform
 from mxtrain.vision.images.transforms.chain import Annotations, AugmentSettings
 from mxtrain.vision.images.transforms.lazy_image import GeometryStep
-from mxtrain.vision.segmentation.mask_file import LARGEST_VALUE, NoClassNumbers, read_mask, values_in
+from mxtrain.vision.segmentation.mask_file import MAX_VALUE, NoClassNumbers, read_mask, values_in
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -89,7 +96,7 @@ class MaskCoding:
 
     def table(self) -> np.ndarray:
         """Returns a lookup table from values 0 to 65,535 to classes, int16."""
-        class_of = np.full(LARGEST_VALUE + 1, IGNORED if self.rest_is_ignored else _STRAY, np.int16)
+        class_of = np.full(MAX_VALUE + 1, IGNORED if self.rest_is_ignored else _STRAY, np.int16)
         class_of[np.asarray(self.ignored, np.int64)] = IGNORED
         class_of[np.asarray(self.values, np.int64)] = np.arange(len(self.values))
         return class_of
@@ -277,7 +284,7 @@ class MaskedImages(EncodedImageSource):
         from PIL import Image
 
         crop_CHW = self.resize(index, image, crop.box, crop.size)
-        top, left = crop.place
+        top, left = crop.offset
         window = (slice(top, top + crop.size[1]), slice(left, left + crop.size[0]))
         image_CHW = np.empty((self.shape[0], *size), crop_CHW.dtype)
         image_CHW[:] = self._fill_C[:, None, None]
@@ -295,12 +302,12 @@ class _Crop:
     Attributes:
         box: left, top, right and bottom in pixels of the image.
         size: (width, height) in the output.
-        place: (top, left) in the output.
+        offset: (top, left) in the output.
     """
 
     box: Tuple[float, float, float, float]
     size: Tuple[int, int]
-    place: Tuple[int, int]
+    offset: Tuple[int, int]
 
 
 def choose_crop(
@@ -348,19 +355,19 @@ class MaskedChecks(AnnotatedImageChecks):
         source = self._source
         if source.masks is None:
             return []
-        place = DataPlace(source.masks[index])
+        location = DataLocation(source.masks[index])
         try:
             mask = source.open_mask(index)
         except MxtrainError as error:
-            problems.append(problem_of(error, place))
+            problems.append(problem_of(error, location))
             return []
         try:
             if size is not None:
                 source.require_size(index, mask, size)
         except MxtrainError as error:
-            problems.append(problem_of(error, place))
+            problems.append(problem_of(error, location))
         try:
             source.require_known(index, mask)
         except MxtrainError as error:
-            problems.append(problem_of(error, place))
+            problems.append(problem_of(error, location))
         return source.classes_in(mask)

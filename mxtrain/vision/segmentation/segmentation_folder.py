@@ -18,12 +18,12 @@ from mxtrain.files.text_lines import split_lines
 from mxtrain.files.text_numbers import parse_integer
 from mxtrain.types import Names, PathText
 from mxtrain.vision.detection.boxed_classes import first_twice
-from mxtrain.vision.segmentation.mask_file import LARGEST_VALUE
+from mxtrain.vision.segmentation.mask_file import MAX_VALUE
 from mxtrain.vision.segmentation.mask_pairs import MaskPairs, list_images, list_masks, pair, stem_key, suffix_remover
 from mxtrain.vision.segmentation.masked_files import MaskedFiles
 from mxtrain.vision.segmentation.masked_images import MaskCoding
 
-MaskValue = Annotated[int, pydantic.Field(ge=0, le=LARGEST_VALUE)]
+MaskValue = Annotated[int, pydantic.Field(ge=0, le=MAX_VALUE)]
 IMAGE_FOLDERS = ("images", "image", "imgs", "img")
 MASK_FOLDERS = ("masks", "mask", "labels", "label", "annotations")
 """Accepted names of the folders of images and of masks, in lower case."""

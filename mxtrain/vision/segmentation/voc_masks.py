@@ -16,7 +16,7 @@ from mxtrain.data.checking.problems import (
     MASK_SIZE,
     STRAY_MASK_VALUE,
     UNREADABLE_MASK,
-    DataPlace,
+    DataLocation,
     Problem,
     problem_of,
 )
@@ -94,17 +94,17 @@ class VocOutlines:
 
     def problems(self, image: int, count: int, size: Tuple[int, int]) -> List[Problem]:
         """Returns the problems of the mask file of an image; see `Outlines.problems`."""
-        place = DataPlace(self.masks[image])
+        location = DataLocation(self.masks[image])
         try:
             values = set(np.unique(self._values(image, size)).tolist())
         except LoaderError as error:
-            return [problem_of(error, place)]
+            return [problem_of(error, location)]
         num_objects = int(self.count_P[image])
         problems = [
             Problem(
                 STRAY_MASK_VALUE,
-                place,
-                f"{place} holds the value {value}; its annotation has {num_objects} objects.",
+                location,
+                f"{location} holds the value {value}; its annotation has {num_objects} objects.",
                 _REMEDY,
             )
             for value in sorted(values - {0, OUTLINE_VALUE})
@@ -113,6 +113,6 @@ class VocOutlines:
         begin = int(self.begin_P1[image])
         for number in self.object_R[begin : begin + count].tolist():
             if number + 1 not in values:
-                fact = f"{place} has no pixel of object {number + 1} of its annotation."
-                problems.append(Problem(EMPTY_MASK, place, fact, "Draw it, or remove it from the annotation."))
+                fact = f"{location} has no pixel of object {number + 1} of its annotation."
+                problems.append(Problem(EMPTY_MASK, location, fact, "Draw it, or remove it from the annotation."))
         return problems

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import ClassVar, Optional
 
-from mxtrain.data.checking.problems import STRICT, DataPlace, Findings
+from mxtrain.data.checking.problems import STRICT, DataLocation, Findings
 from mxtrain.data.loading.public_files import PublicDataset
 from mxtrain.data.spec import Splits
 from mxtrain.errors import DataError
@@ -106,7 +106,7 @@ def read_split(
         missing = [stem for stem in stems if stem not in files]
         parent = folder.parents[1] / "JPEGImages" if kind == "image" else next(iter(masks.values()))[0].parent
         refuse_unpaired(
-            [DataPlace(str(path), line_of[stem]) for stem in missing],
+            [DataLocation(str(path), line_of[stem]) for stem in missing],
             [
                 f"'{path}', line {line_of[stem]} names '{stem}', of which there is no {kind} in '{parent}'"
                 for stem in missing

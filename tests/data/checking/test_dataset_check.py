@@ -12,8 +12,8 @@ import pytest
 from mxtrain.data.checking import dataset_check
 from mxtrain.data.checking.checks import Checked, digest_of
 from mxtrain.data.checking.data_checks import DataChecks
-from mxtrain.data.checking.dataset_check import MOST_SHOWN, DatasetCounts
-from mxtrain.data.checking.problems import EMPTY_BOX, INVERTED_BOX, KINDS, DataPlace, Problem
+from mxtrain.data.checking.dataset_check import MAX_SHOWN, DatasetCounts
+from mxtrain.data.checking.problems import EMPTY_BOX, INVERTED_BOX, KINDS, DataLocation, Problem
 from mxtrain.data.spec import BaseDataset, Splits
 from mxtrain.errors import DataError, LoaderError
 
@@ -31,13 +31,13 @@ class Boxes:
     def checks(self) -> Boxes:
         return self
 
-    def place(self, index: int) -> DataPlace:
-        return DataPlace(self.file, line=index + 1)
+    def location(self, index: int) -> DataLocation:
+        return DataLocation(self.file, line=index + 1)
 
     def check(self, index: int) -> Checked:
         self.threads.add(threading.current_thread().name)
         time.sleep(0.002 * (index % 3))
-        place, problems = self.place(index), []
+        place, problems = self.location(index), []
         for left, top, right, bottom in self.boxes_N[index]:
             kind = INVERTED_BOX if right < left or bottom < top else EMPTY_BOX if right == left else ""
             kind = "tiny_box" if not kind and right - left < 2 else kind
@@ -161,12 +161,10 @@ def test_error_on_opening_is_the_only_problem(check, error, said):
 
 
 def test_few_of_each_kind_are_kept(check):
-    samples = [LoaderError(f"{n} broke.") for n in range(MOST_SHOWN + 7)]
-    assert len(check(Boxed(train=Fetched(samples), val=Fetched([(0, 0)])))) == MOST_SHOWN + 7
-    assert check.findings.counts == {"unreadable": MOST_SHOWN + 7}
-    assert [problem.fact for problem in check.findings.shown["unreadable"]] == [
-        f"{n} broke." for n in range(MOST_SHOWN)
-    ]
+    samples = [LoaderError(f"{n} broke.") for n in range(MAX_SHOWN + 7)]
+    assert len(check(Boxed(train=Fetched(samples), val=Fetched([(0, 0)])))) == MAX_SHOWN + 7
+    assert check.findings.counts == {"unreadable": MAX_SHOWN + 7}
+    assert [problem.fact for problem in check.findings.shown["unreadable"]] == [f"{n} broke." for n in range(MAX_SHOWN)]
 
 
 def test_samples_are_not_read_far_ahead(check):

@@ -152,12 +152,12 @@ def test_standardisation_is_of_the_training_folds(tmp_path: Path) -> None:
     held = []
     for number in range(1, 5):
         splits = opened(dataset, number, groups="patient").open()
-        rows = splits.train.places.number_N - 2  # the header is line 1
+        rows = splits.train.locations.number_N - 2  # the header is line 1
         assert splits.class_names == ["a", "b"]  # not the patient
         np.testing.assert_allclose(splits.mean, value_N2[rows].mean(axis=0), rtol=1e-5)
         np.testing.assert_allclose(splits.std, value_N2[rows].std(axis=0), rtol=1e-5)
         assert np.abs(np.array(splits.mean) - value_N2.mean(axis=0)).max() > 1e-3  # it would differ if it leaked
-        own = splits.val.places.number_N - 2
+        own = splits.val.locations.number_N - 2
         assert not set(own // 4) & set(rows // 4)  # patients
         held += own.tolist()
     assert sorted(held) == list(range(80))

@@ -34,7 +34,7 @@ def test_bytes_that_are_no_text(tmp_path):
         lines_of(path)
     findings = CollectedFindings()
     assert lines_of(path, findings=findings)[5000] == "caf\ufffd\n"
-    assert [problem.place.line for problem in findings.shown["undecodable_text"]] == [5001, 5007]
+    assert [problem.location.line for problem in findings.shown["undecodable_text"]] == [5001, 5007]
     path.write_bytes("x".encode("utf-16"))
     with pytest.raises(DataError, match="is in UTF-16, not UTF-8"):
         lines_of(path)

@@ -11,7 +11,7 @@ from mxtrain.engine.backend import autograd, nd
 from mxtrain.metric.meter import LossWeights, Meter
 from mxtrain.model.prepare import prepare_network
 from mxtrain.speech.aligned_dataset import input_shapes
-from mxtrain.speech.aligned_rows import places_of
+from mxtrain.speech.aligned_rows import frame_positions
 from mxtrain.speech.fastspeech import FastSpeech
 from mxtrain.speech.frames import MelCepstralDistortion, MelError
 from mxtrain.speech.losses import FrameL1, FrameL2
@@ -43,7 +43,7 @@ def batch(rows: List[List[int]], length: int, frames: int) -> List[nd.NDArray]:
     for row, durations in enumerate(rows):
         symbols[row, : len(durations)] = np.arange(len(durations)) + len(durations) % 3
         index[row, : sum(durations)] = np.repeat(np.arange(len(durations)), durations)
-        place[row, : sum(durations)] = places_of(np.array(durations))
+        place[row, : sum(durations)] = frame_positions(np.array(durations))
     lengths = nd.array([len(durations) for durations in rows])
     return [nd.array(symbols, dtype="int32"), lengths, nd.array(index), nd.array(place)]
 

@@ -32,7 +32,7 @@ def shown(config: TokenizerConfig, token_N: np.ndarray) -> str:
 
 def test_documents_keep_their_white_space_and_end_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(running_text, "PIECE_CHARACTERS", 10)
-    monkeypatch.setattr(running_text, "FEWEST_PIECES", 1)
+    monkeypatch.setattr(running_text, "MIN_PIECES", 1)
     texts = ["a  b\n\n\tc of some length\n\nthe\n  rest", "another file\n"]
     files = [tmp_path / "a.txt", tmp_path / "b.txt"]
     for file, text in zip(files, texts):

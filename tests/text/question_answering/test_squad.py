@@ -178,7 +178,7 @@ def test_questions_as_hugging_face_writes_them(tmp_path: Path, form: str) -> Non
     assert [one.id for one in found.questions] == [row["id"] for row in rows]
     assert [(one.text, one.begin) for one in found.questions[0].answers] == [("box 3", 32)]
     if form == "lines":
-        assert [one.place.line for one in found.questions] == [1, 2, 3] and found.questions[1].answers == ()
+        assert [one.location.line for one in found.questions] == [1, 2, 3] and found.questions[1].answers == ()
 
 
 @pytest.mark.parametrize(

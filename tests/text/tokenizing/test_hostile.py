@@ -207,7 +207,7 @@ def test_limits_of_the_child_process(monkeypatch):
 
 
 def test_encoding_that_takes_too_long_is_noticed(monkeypatch):
-    monkeypatch.setattr(trial, "MOST_ENCODING_S", -1.0)
+    monkeypatch.setattr(trial, "MAX_ENCODING_S", -1.0)
     assert "takes too long" in trial.try_tokenizers(file_of().encode())
 
 

@@ -69,7 +69,7 @@ def test_tables_give_the_samples_that_texts_in_memory_give(tmp_path, name):
     for part in (*parts, splits.train.take([5, 2, 99])):
         assert samples(part) == samples(LabelledTexts(list(part.pairs), part.label_N))
     row = ROWS.index((*splits.val.pairs[3], splits.class_names[splits.val.label_N[3]]))
-    assert splits.val.places[3].line == row + (1 if "jsonl" in name else 2)
+    assert splits.val.locations[3].line == row + (1 if "jsonl" in name else 2)
 
 
 def paragraphs(path):
@@ -116,7 +116,7 @@ def test_documents_give_the_samples_that_texts_in_memory_give(folder):
     assert whole.num_paragraphs == 69 and len(whole) == 4
     assert samples(whole) == samples(PlainTexts(whole.documents))
     assert sum(part.num_paragraphs for part in (splits.train, splits.val, splits.test)) == 69
-    assert str(whole.places[21]).endswith("b.txt, line 3")
+    assert str(whole.locations[21]).endswith("b.txt, line 3")
 
 
 def test_second_start_uses_prepared_data(folder, monkeypatch):

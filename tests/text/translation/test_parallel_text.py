@@ -133,7 +133,7 @@ def test_data_check_names_the_file_and_the_line_of_each_problem(write: Any, tmp_
     found: List[Any] = []
     findings = CollectedFindings((), found.append)
     census = check_dataset(described(name, max_length=20, val_fraction=0.2), findings, CheckProgress(), 2)
-    lines = {(one.kind, one.place.file[-4:], one.place.line) for one in found}
+    lines = {(one.kind, one.location.file[-4:], one.location.line) for one in found}
     assert {
         ("undecodable_text", "t.de", 2),
         ("empty_text", "t.en", 7),

@@ -195,10 +195,10 @@ def test_backslashes_of_a_list_part_folders(tmp_path: Path) -> None:
 
 
 def test_backslashes_of_a_manifest_part_folders() -> None:
-    from mxtrain.data.checking.problems import DataPlace
+    from mxtrain.data.checking.problems import DataLocation
     from mxtrain.speech.utterances import utterance_of
 
-    found = utterance_of({"audio_filepath": "clips\\a.wav", "text": "yes"}, "data", DataPlace("m.jsonl", 1))
+    found = utterance_of({"audio_filepath": "clips\\a.wav", "text": "yes"}, "data", DataLocation("m.jsonl", 1))
     assert found.path == "data/clips/a.wav"
 
 

@@ -230,7 +230,7 @@ def test_annotations_in_folders_below(tmp_path, lists):
     splits = opened(tmp_path, **options)
     boxes = {}
     for source in (splits.train, splits.val):
-        boxes.update({source.place(index).file: source.boxes(index)[0, 0] for index in range(len(source))})
+        boxes.update({source.location(index).file: source.boxes(index)[0, 0] for index in range(len(source))})
     assert boxes == {str(tmp_path / f"JPEGImages/{name}.jpg"): number for number, name in enumerate(names)}
 
 

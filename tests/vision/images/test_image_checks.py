@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from mxtrain.data.checking.problems import DataPlace
+from mxtrain.data.checking.problems import DataLocation
 from mxtrain.data.loading import opening
 from mxtrain.vision.classification.image_folder import ImageFolder
 from mxtrain.vision.classification.image_record import ImageRecord
@@ -80,8 +80,8 @@ def test_endings_that_mean_the_same_are_right(folder, check):
 
 def test_dicom_is_known_by_its_content():
     content = bytes(128) + b"DICM"
-    assert wrong_format(DataPlace("a.dcm"), content) is wrong_format(DataPlace("1.2.840"), content) is None
-    problem = wrong_format(DataPlace("a.PNG"), content)
+    assert wrong_format(DataLocation("a.dcm"), content) is wrong_format(DataLocation("1.2.840"), content) is None
+    problem = wrong_format(DataLocation("a.PNG"), content)
     assert problem.fact == "'a.PNG' is DICOM, and its name says PNG."
 
 

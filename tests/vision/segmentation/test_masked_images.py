@@ -152,8 +152,8 @@ def test_factors_places_and_flips_span_their_range(tmp_path, monkeypatch):
         # The part is resized by the factor that was drawn, in both directions.
         assert part.size[1] / (bottom - top) == pytest.approx(whole[0] / size[0])
         assert part.size[0] / (right - left) == pytest.approx(whole[1] / size[1])
-        assert part.place[0] + part.size[1] <= cut[0] and part.place[1] + part.size[0] <= cut[1]
-    small = [part.place[0] for values, part in drawn if values[1][0] < 40]
+        assert part.offset[0] + part.size[1] <= cut[0] and part.offset[1] + part.size[0] <= cut[1]
+    small = [part.offset[0] for values, part in drawn if values[1][0] < 40]
     large = [part.box[1] for values, part in drawn if values[1][0] > 90]
     assert min(small) == 0 and max(small) > 20 and min(large) < 1 and max(large) > 15
     flips = [uniform(0, epoch, np.array([0]), VisionDraw.FLIP)[0] < 0.5 for epoch in epochs]

@@ -142,7 +142,7 @@ def test_a_folder_is_split_by_fraction_or_by_its_own_folders(tmp_path):
             write_folder(root, names, images.format(split), masks.format(split))
         splits = opened(root).open()
         assert [len(part) for part in (splits.train, splits.val, splits.test)] == [3, 2, 1]
-        assert Path(splits.val.place(0).file).stem == "d" and Path(splits.val.masks[1]).stem == "e"
+        assert Path(splits.val.location(0).file).stem == "d" and Path(splits.val.masks[1]).stem == "e"
         shutil.rmtree(root / images.format("val"))
         with pytest.raises(DataError, match="no folder '.*val.*' of images"):
             opened(root).open()
@@ -350,7 +350,7 @@ def test_voc_is_found_in_each_folder_level(tmp_path, inner):
     write_voc(tmp_path / inner)
     splits = opened(tmp_path, "voc").open()
     assert (len(splits.train), len(splits.val), splits.test) == (3, 2, None)
-    assert [Path(splits.val.place(index).file).stem for index in range(len(splits.val))] == ["d", "e"]
+    assert [Path(splits.val.location(index).file).stem for index in range(len(splits.val))] == ["d", "e"]
 
 
 def test_voc_splits_are_read_from_their_lists(tmp_path):
@@ -392,7 +392,7 @@ def test_several_years_of_voc_need_a_choice(tmp_path):
     with pytest.raises(DataError, match="Several are there: VOC2007, VOC2010"):
         opened(tmp_path, "voc").open()
     write_voc(tmp_path / "VOC2012")
-    assert "VOC2012" in opened(tmp_path, "voc").open().train.place(0).file
+    assert "VOC2012" in opened(tmp_path, "voc").open().train.location(0).file
 
 
 def test_cityscapes_test_split_is_used_if_its_masks_have_classes(tmp_path):

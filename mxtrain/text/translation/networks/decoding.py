@@ -23,7 +23,7 @@ import numpy as np
 if TYPE_CHECKING:
     from mxnet.ndarray import NDArray
 
-MOST_ROUNDS = 64
+MAX_ROUNDS = 64
 """Up to this number, repeated argmax is faster than sorting."""
 
 
@@ -43,13 +43,13 @@ class StepDecoder(Protocol):
         """
 
     def step(
-        self, token_R: NDArray, place: int, fixed: List[NDArray], moving: List[NDArray]
+        self, token_R: NDArray, position: int, fixed: List[NDArray], moving: List[NDArray]
     ) -> Tuple[NDArray, List[NDArray]]:
         """Decodes one token.
 
         Args:
             token_R: last token of each row, int32; `Beam.bos` in the first step.
-            place: position of the tokens, from 0.
+            position: position of the tokens, from 0.
             fixed: fixed state of A sentences. Each has R / A consecutive rows: 1 in the first step, then K.
             moving: moving state of each row.
 
@@ -154,8 +154,8 @@ def beam_search(
         fixed, moving = decoder.initial_state(*inputs)
         num_sentences = len(limit_S)
         token = nd.array(np.full(num_sentences, beam.bos), ctx=device, dtype="int32")
-        for place in itertools.count():
-            log_p, moving = decoder.step(token, place, fixed, moving)
+        for position in itertools.count():
+            log_p, moving = decoder.step(token, position, fixed, moving)
             row_R, before = search.advance(log_p.asnumpy()), len(token)
             if not len(row_R):
                 return search.found()
@@ -328,10 +328,10 @@ def best_candidates(score_AK: np.ndarray, log_p_AKV: np.ndarray, count: int) -> 
     index_AM = (beam_AN[:, :, None] * vocab_size + np.where(counts_ANM, token_ANM, 0)).reshape(num, -1)
     log_p_AM = np.take_along_axis(log_p_AKV.reshape(num, -1), index_AM, axis=1)
     sum_AM = np.take_along_axis(score_AK, np.repeat(beam_AN, size, axis=1), axis=1) + log_p_AM
-    sum_AN, place_AN = first_largest(np.where(counts_ANM.reshape(num, -1), sum_AM, -np.inf), count)
+    sum_AN, position_AN = first_largest(np.where(counts_ANM.reshape(num, -1), sum_AM, -np.inf), count)
     padding = ((0, 0), (0, count - sum_AN.shape[1]))
     sum_AN = np.pad(sum_AN, padding, constant_values=-np.inf)
-    return sum_AN, np.pad(np.take_along_axis(index_AM, place_AN, axis=1), padding)
+    return sum_AN, np.pad(np.take_along_axis(index_AM, position_AN, axis=1), padding)
 
 
 def first_largest(value_AM: np.ndarray, count: int) -> Tuple[np.ndarray, np.ndarray]:
@@ -340,7 +340,7 @@ def first_largest(value_AM: np.ndarray, count: int) -> Tuple[np.ndarray, np.ndar
     Among values of -inf, an index may be repeated.
     """
     count = min(count, value_AM.shape[1])
-    if count > MOST_ROUNDS:
+    if count > MAX_ROUNDS:
         index_AN = np.argsort(-value_AM, axis=1, kind="stable")[:, :count]
         return np.take_along_axis(value_AM, index_AN, axis=1), index_AN
     value_AM, row_A = value_AM.copy(), np.arange(len(value_AM))

@@ -92,8 +92,8 @@ class SourceAttention(gluon.HybridBlock):
         self, F: OperatorModule, query_BTH: Array, key_BSH: Array, value_BSH: Array, length_B: Array, scale: Any = None
     ) -> Array:
         score_BTS = self._score(F, query_BTH, key_BSH, scale)
-        place_1S = F.reshape(F.contrib.arange_like(score_BTS, axis=2), shape=(1, -1))
-        is_padding_BS = F.broadcast_greater_equal(place_1S, F.reshape(length_B, shape=(-1, 1)))
+        position_1S = F.reshape(F.contrib.arange_like(score_BTS, axis=2), shape=(1, -1))
+        is_padding_BS = F.broadcast_greater_equal(position_1S, F.reshape(length_B, shape=(-1, 1)))
         padding_B1S = F.expand_dims(is_padding_BS * PADDING_SCORE, axis=1)
         padding_BTS = F.BlockGrad(F.broadcast_like(padding_B1S, score_BTS, lhs_axes=(1,), rhs_axes=(1,)))
         return F.batch_dot(F.softmax(score_BTS + padding_BTS, axis=-1), value_BSH)
@@ -205,12 +205,14 @@ class GnmtNetwork(StepNetwork, gluon.HybridBlock):
         return [*self._encode(F, source_BS, length_B, read(F, self.source_table, source_BS)), length_B]
 
     def step(
-        self, token_R: NDArray, place: int, fixed: List[NDArray], moving: List[NDArray]
+        self, token_R: NDArray, position: int, fixed: List[NDArray], moving: List[NDArray]
     ) -> Tuple[NDArray, List[NDArray]]:
         """See `StepDecoder`."""
-        return self._step(token_R, nd.full((1,), place, ctx=token_R.context), fixed, moving)
+        return self._step(token_R, nd.full((1,), position, ctx=token_R.context), fixed, moving)
 
-    def trace_step(self, F: OperatorModule, token_R: Array, place_1: Array, fixed: Any, moving: Any, beams: Any) -> Any:
+    def trace_step(
+        self, F: OperatorModule, token_R: Array, position_1: Array, fixed: Any, moving: Any, beams: Any
+    ) -> Any:
         """See `StepNetwork`."""
         tables = [
             read(F, table, token_R)

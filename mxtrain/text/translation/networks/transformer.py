@@ -30,7 +30,7 @@ nn = gluon.nn
 
 EPSILON = 1e-6
 """The epsilon of layer norms, as in the authors' code."""
-LONGEST_WAVE = 10000.0
+MAX_WAVELENGTH = 10000.0
 
 
 class TransformerSizes(NamedTuple):
@@ -222,11 +222,11 @@ class TransformerNetwork(StepNetwork, gluon.HybridBlock):
     def _positioned(self, F: OperatorModule, x_TBU: Array) -> Any:
         """Multiplies embeddings by sqrt(U) and adds sinusoidal positions."""
         units = self._sizes.units
-        place_T1 = F.reshape(F.contrib.arange_like(x_TBU, axis=0), shape=(-1, 1))
+        position_T1 = F.reshape(F.contrib.arange_like(x_TBU, axis=0), shape=(-1, 1))
         number_U = F.contrib.arange_like(x_TBU, axis=2)
         is_odd_U = number_U - 2 * F.floor(number_U / 2)
-        wave_1U = F.reshape(F.exp((number_U - is_odd_U) * (-math.log(LONGEST_WAVE) / units)), shape=(1, -1))
-        angle_TU = F.broadcast_mul(place_T1, wave_1U)
+        wave_1U = F.reshape(F.exp((number_U - is_odd_U) * (-math.log(MAX_WAVELENGTH) / units)), shape=(1, -1))
+        angle_TU = F.broadcast_mul(position_T1, wave_1U)
         is_odd_1U = F.reshape(is_odd_U, shape=(1, -1))
         sinusoid_TU = F.broadcast_mul(F.sin(angle_TU), 1 - is_odd_1U) + F.broadcast_mul(F.cos(angle_TU), is_odd_1U)
         # Expanded to the size of the batch, because the gradient of a broadcast addition is a slow reduction.
@@ -247,20 +247,22 @@ class TransformerNetwork(StepNetwork, gluon.HybridBlock):
         return [length_B, *(array for layer in self.decoder for array in layer.initial_state(F, x_SBU))]
 
     def step(
-        self, token_R: NDArray, place: int, fixed: List[NDArray], moving: List[NDArray]
+        self, token_R: NDArray, position: int, fixed: List[NDArray], moving: List[NDArray]
     ) -> Tuple[NDArray, List[NDArray]]:
         """See `StepDecoder`."""
-        key = (place, token_R.context)
+        key = (position, token_R.context)
         if key not in self._sinusoids:  # cached, because copying to the device waits for all pending operations
-            values_11U = sinusoid(place, self._sizes.units)[None, None]
+            values_11U = sinusoid(position, self._sizes.units)[None, None]
             self._sinusoids[key] = nd.array(values_11U, ctx=token_R.context, dtype="float32")
         return self._step(token_R, self._sinusoids[key], fixed, moving)
 
-    def trace_place(self, F: OperatorModule, place_1: Array, num_places: Any, constants: Any) -> Any:
+    def trace_position(self, F: OperatorModule, position_1: Array, num_positions: Any, constants: Any) -> Any:
         """See `StepNetwork`. Looks up the position's sinusoid in a table, (1, 1, U)."""
         units = self._sizes.units
-        constants["sinusoids"] = np.stack([sinusoid(place, units) for place in range(num_places)]).astype(np.float32)
-        return F.reshape(F.take(F.var("sinusoids"), place_1), shape=(1, 1, units))
+        constants["sinusoids"] = np.stack([sinusoid(position, units) for position in range(num_positions)]).astype(
+            np.float32
+        )
+        return F.reshape(F.take(F.var("sinusoids"), position_1), shape=(1, 1, units))
 
     def trace_step(
         self, F: OperatorModule, token_R: Array, sinusoid_11U: Array, fixed: Any, moving: Any, beams: Any
@@ -279,8 +281,8 @@ class TransformerNetwork(StepNetwork, gluon.HybridBlock):
         return F.log_softmax(self.output.scores(F, F.reshape(y_1RU, shape=(-3, 0)), table_VU)), after
 
 
-def sinusoid(place: int, units: int) -> np.ndarray:
+def sinusoid(position: int, units: int) -> np.ndarray:
     """Returns the sinusoidal position encoding of a position, (units,)."""
     number_U = np.arange(units)
-    angle_U = place * np.exp((number_U - number_U % 2) * (-math.log(LONGEST_WAVE) / units))
+    angle_U = position * np.exp((number_U - number_U % 2) * (-math.log(MAX_WAVELENGTH) / units))
     return np.where(number_U % 2, np.cos(angle_U), np.sin(angle_U))
