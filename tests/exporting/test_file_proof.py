@@ -347,7 +347,9 @@ def test_samples_that_are_no_files_are_left_out(tmp_path: Path) -> None:
     }
     for place, is_file in places.items():
         source: Any = SimpleNamespace(
-            checks=lambda place=place: SimpleNamespace(content_location=lambda index: place, location=lambda index: place)
+            checks=lambda place=place: SimpleNamespace(
+                content_location=lambda index: place, location=lambda index: place
+            )
         )
         assert (file_proof._location(source, 0) == place) is is_file
     assert file_proof._location(SimpleNamespace(), 0) is None  # type: ignore[arg-type]
