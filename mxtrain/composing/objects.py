@@ -21,31 +21,18 @@ from typing import (
 from omegaconf import open_dict
 
 from mxtrain.callback import Action
-from mxtrain.callback.given import GivenAction, GivenCallback
+from mxtrain.callback.spec import GivenAction
 from mxtrain.composing.composer import Composed, Composer
 from mxtrain.config.groups import GROUPS, NAMED_GROUPS, PRESET_GROUPS
 from mxtrain.config.override_text import key_of, written
-from mxtrain.config.placeholders import Given, placeholders_in
-from mxtrain.config.specs import name_of
+from mxtrain.config.placeholders import PLACEHOLDERS, Given, placeholders_in
+from mxtrain.config.specs import import_target, name_of
 from mxtrain.data.given import TASK_OF, GivenDataset
 from mxtrain.errors import ConfigError, did_you_mean
 from mxtrain.logger.config_tree import object_name
-from mxtrain.loss.given import GivenLoss
-from mxtrain.metric.given import GivenMetric
-from mxtrain.model.given import GivenModel
-from mxtrain.optimizer.given import GivenOptimizer
 
 if TYPE_CHECKING:
     from mxtrain.types.annotations import Config
-
-PLACEHOLDERS: Dict[str, Type[Given]] = {
-    "model": GivenModel,
-    "dataset": GivenDataset,
-    "loss": GivenLoss,
-    "optimizer": GivenOptimizer,
-    "metric": GivenMetric,
-    "callback": GivenCallback,
-}
 
 
 @dataclass(frozen=True)
@@ -142,13 +129,20 @@ def is_of_objects(value: Mapping[str, Any]) -> bool:
     return any(not isinstance(one, (str, bool, int, float, list, dict, type(None))) for one in value.values())
 
 
+def placeholder_of(path: str) -> Type[Given]:
+    """Returns the class of the placeholders of a group, or of the group of a member such as "metric.f1"."""
+    group = path.partition(".")[0]
+    placeholder: Type[Given] = import_target(PLACEHOLDERS[group], group)
+    return placeholder
+
+
 def describe_object(path: str, value: Any) -> Config:
     """Returns the placeholder of an object as plain values.
 
     Raises:
         ConfigError: the group does not accept objects of this kind.
     """
-    placeholder = GivenAction if isinstance(value, Action) else PLACEHOLDERS[path.partition(".")[0]]
+    placeholder = GivenAction if isinstance(value, Action) else placeholder_of(path)
     return placeholder.node_of(path, value, placeholder.describe_object(value))
 
 
@@ -254,7 +248,7 @@ class ObjectComposer(Composer):
         Raises:
             ConfigError: an override selects another option of the group, or a setting that the placeholder lacks.
         """
-        placeholder = PLACEHOLDERS[path.partition(".")[0]]
+        placeholder = placeholder_of(path)
         described = {name for name in node if name != "better"}  # the direction of a class may be overridden
         allowed = [name for name in placeholder.model_fields if name not in {*Given.model_fields, *described, "target"}]
         allowed += ["lr", "wd"] if path == "optimizer" else []

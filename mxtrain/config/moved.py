@@ -19,6 +19,10 @@ UNTIL = "0.3.0"
 forever."""
 
 MOVED: Dict[str, str] = {
+    "mxtrain.callback.given": "mxtrain.callback.spec",
+    "mxtrain.loss.given": "mxtrain.loss.custom",
+    "mxtrain.model.given": "mxtrain.model.custom",
+    "mxtrain.optimizer.given": "mxtrain.optimizer.spec",
     "mxtrain.vision.detection.heads.scores": "mxtrain.vision.detection.heads.operators",
     "mxtrain.engine.device_limits": "mxtrain.engine.limits",
     "mxtrain.archive.settings_file": "mxtrain.archive.registry",

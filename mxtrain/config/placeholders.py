@@ -23,6 +23,47 @@ if TYPE_CHECKING:
 
 AnySpec = TypeVar("AnySpec", bound=Spec)
 
+PLACEHOLDERS: Mapping[str, str] = {
+    "model": "mxtrain.model.custom.GivenModel",
+    "dataset": "mxtrain.data.given.GivenDataset",
+    "loss": "mxtrain.loss.custom.GivenLoss",
+    "optimizer": "mxtrain.optimizer.spec.GivenOptimizer",
+    "metric": "mxtrain.metric.given.GivenMetric",
+    "callback": "mxtrain.callback.spec.GivenCallback",
+}
+"""Group -> class of its placeholders."""
+GLUON_ATTRIBUTES = frozenset(
+    (
+        "_empty_prefix",
+        "_prefix",
+        "_name",
+        "_active",
+        "_backend",
+        "_backend_opts",
+        "_flags",
+        "_v2",
+        "_children",
+        "_forward_hooks",
+        "_forward_pre_hooks",
+        "_cached_graph",
+        "_cached_op",
+        "_cached_op_args",
+        "_callback",
+        "_monitor_all",
+        "_in_format",
+        "_out_format",
+        "_partition_if_dynamic",
+        "_first_forward",
+        "_called_infer_shape_already",
+        "_reg_params",
+        "_in_units",
+        "_in_channels",
+        "_input_size",
+        "skip_states",
+    )
+)
+"""Attributes that Gluon itself sets or changes, which say nothing about the computation of a block."""
+
 
 class Given(Spec):
     """Base of placeholders for objects."""
@@ -45,6 +86,21 @@ class Given(Spec):
             ConfigError: the group does not accept objects of this kind.
         """
         raise NotImplementedError
+
+    @classmethod
+    def refusal(cls, value: Any, kind: str, override: str, more: str = "") -> ConfigError:
+        """Returns the error about an object that the group does not accept.
+
+        Args:
+            value: the object.
+            kind: kinds of objects that it accepts.
+            override: example of an override that chooses one by its name.
+            more: further sentence, with a blank before it.
+        """
+        return ConfigError(
+            f"{cls.argument}={value!r:.60}: must be {kind}, and is a {type(value).__name__}. To choose one by its "
+            f'name, give an override: "{override}".{more}'
+        )
 
     @classmethod
     def node_of(cls, path: str, value: Any, facts: Config) -> Config:

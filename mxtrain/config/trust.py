@@ -22,6 +22,7 @@ from mxtrain.cluster.spec import Cluster
 from mxtrain.config.groups import GROUPS, NAMED_GROUPS
 from mxtrain.config.locations import conf_dir
 from mxtrain.config.moved import current_path
+from mxtrain.config.placeholders import PLACEHOLDERS
 from mxtrain.config.plugins import plugin_of
 from mxtrain.errors import ConfigError, raise_interruption
 from mxtrain.files.regular_files import read_regular_text
@@ -39,11 +40,12 @@ TUNING = re.compile(r"(MXNET|OMP|GOMP|KMP|MKL|OPENBLAS|DNNL|ONEDNN|NCCL|CUDA)_[A
 """Names of environment variables that choose how to compute."""
 LEADS_TO_FILES = re.compile(r"LIB|PATH|DIR|FILE|HOME|TOOL|PLUGIN|CONF|REPO|ROOT|LOG|DUMP")
 """Words in the name of a variable that may choose a library to load or a file to write: such variables are rejected."""
-PLACEHOLDER_MODULES = (
-    "mxtrain.task.custom_loop",
-    *(f"mxtrain.{package}.given" for package in ("callback", "data", "loss", "metric", "model", "optimizer")),
-)
-"""Modules of the placeholders for Python objects, and of the task of custom loops, which no YAML file names."""
+WITHOUT_FILE = {
+    *PLACEHOLDERS.values(),
+    "mxtrain.callback.spec.GivenAction",
+    "mxtrain.task.custom_loop.CustomLoop",
+}
+"""Placeholders for Python objects, and the task of custom loops, which no YAML file names."""
 STARTS_PROGRAMS = ("launcher", "hostfile", "python", "directory", "launcher_options", "environment", "interface")
 """Settings of the group `cluster` that name hosts, programs or their arguments."""
 ADDRESSES: Dict[str, Tuple[Optional[str], ...]] = {"uri": (None,)}
@@ -123,7 +125,7 @@ def is_own(target: str, group: str) -> bool:
     if base is None or not re.fullmatch(r"mxtrain(\.\w+)+", target, re.ASCII):
         return False
     # Importing a module runs its code, so only those that our own YAML files name are imported for the judgement.
-    if module_name not in {*modules_of(group), *PLACEHOLDER_MODULES}:
+    if module_name not in modules_of(group) and target not in WITHOUT_FILE:
         return not _is_module(module_name)  # a missing module is harmless; validation suggests the nearest name
     attribute = getattr(importlib.import_module(module_name), name, None)
     if attribute is None:

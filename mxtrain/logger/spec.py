@@ -14,6 +14,8 @@ class Logger(Spec):
 
     shows_end: ClassVar[bool] = False
     """True if it tells the person who started a run how it ended."""
+    writes_events: ClassVar[bool] = False
+    """True if it writes files into the run directory that TensorBoard shows."""
     shown_once: ClassVar[Mapping[str, bool]] = {}
     """Settings for the runs of a sweep, or of a cross validation after the first, which show the same as another."""
 

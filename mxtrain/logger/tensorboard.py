@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from pathlib import Path
-from typing import List, Tuple
+from typing import ClassVar, List, Tuple
 
 import pydantic
 
@@ -16,6 +16,8 @@ from mxtrain.types import NonNegative, Positive
 
 class TensorBoard(Logger):
     """Writes events for TensorBoard into the run directory itself, so that runs and sweeps compare by their folders."""
+
+    writes_events: ClassVar[bool] = True
 
     histograms: NonNegative = 0
     """Histograms of the parameters at every n-th validation; 0: never."""

@@ -1,12 +1,13 @@
-"""Wraps a user's own loss, which the configuration names by `_target_`."""
+"""A user's own loss, which the configuration names by `_target_`, or which was passed to the Python API."""
 
 from __future__ import annotations
 
 import os
 import sys
 import traceback
-from typing import TYPE_CHECKING, Optional, Tuple, Type
+from typing import TYPE_CHECKING, Any, ClassVar, Dict, Optional, Tuple, Type
 
+from mxtrain.config.placeholders import GLUON_ATTRIBUTES, Given, plain_attributes
 from mxtrain.config.specs import call_target
 from mxtrain.config.wrapped import Wrapped
 from mxtrain.errors import ConfigError
@@ -159,6 +160,56 @@ class CustomLoss(Wrapped, UserLoss):
                 "and pick."
             )
         return weighted
+
+
+class GivenLoss(Given, CustomLoss):
+    """Wraps a Gluon loss block; see `CustomLoss` for its arguments and result."""
+
+    argument: ClassVar[str] = "loss"
+
+    target: Any = None
+    """Not used: the block itself was passed."""
+
+    @classmethod
+    def describe_object(cls, block: Any) -> Dict[str, Any]:
+        """Returns the attributes that identify a loss in addition to its class: numbers, texts and lists of these.
+
+        Raises:
+            ConfigError: the object is not a Gluon block.
+        """
+        from mxtrain.engine.backend import gluon
+
+        if not isinstance(block, gluon.Block):
+            kind = "a gluon.loss.Loss or another gluon.Block of (scores, labels) -> (B,)"
+            raise cls.refusal(block, kind, "loss=hinge", " mxtrain.session takes functions.")
+        # `_monitor_all` says nothing, either, but runs have recorded it.
+        return {"arguments": plain_attributes(block, without=GLUON_ATTRIBUTES - {"_monitor_all"})}
+
+    @property
+    def name(self) -> str:
+        return self.object
+
+    def block(self) -> gluon.Block:
+        if self.is_given:
+            return without_further_gradients(self.require())
+        from mxtrain.engine.backend import gluon
+
+        class MissingLoss(gluon.Block):
+            """Stands in for the loss of a network that only predicts; raises if it is called."""
+
+            def forward(block, *arrays: object) -> None:
+                self.require()
+
+        return MissingLoss()
+
+    def check(
+        self,
+        block: LossBlock,
+        score_shape: Tuple[int, ...],
+        target_shape: Optional[Tuple[int, ...]] = None,
+        num_outputs: int = 1,
+    ) -> bool:
+        return self.is_given and super().check(block, score_shape, target_shape, num_outputs)
 
 
 def without_further_gradients(block: gluon.Block) -> gluon.Block:

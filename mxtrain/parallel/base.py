@@ -34,6 +34,23 @@ class IdLimits:
     fixed: Mapping[int, int] = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
+class TableUpdates:
+    """How servers initialise and update embedding tables.
+
+    Attributes:
+        optimizer: optimizer of the description, as plain values.
+        multipliers: structural name -> (lr_mult, wd_mult).
+        steps_per_epoch: number of steps of an epoch, of each worker.
+        seed: seed of the run, for initial values.
+    """
+
+    optimizer: Config
+    multipliers: Mapping[str, Tuple[float, float]]
+    steps_per_epoch: int
+    seed: int
+
+
 class RemoteTables:
     """Embedding tables on servers: one copy that all workers read and update. This base class has no tables."""
 
@@ -41,22 +58,12 @@ class RemoteTables:
     """Structural names of the tables. They are not in `Strategy.trainable` or `Strategy.reductions`; `Strategy.values`
     holds proxies that read and write a few rows at a time. Only worker 0 writes."""
 
-    def connect(
-        self,
-        store: Store,
-        optimizer: Config,
-        multipliers: Mapping[str, Tuple[float, float]],
-        steps_per_epoch: int,
-        seed: int,
-    ) -> None:
+    def connect(self, store: Store, updates: TableUpdates) -> None:
         """Creates the tables on the servers, which draw their initial values. Collective; waits.
 
         Args:
             store: store that connects this worker to the servers.
-            optimizer: optimizer of the description, as plain values.
-            multipliers: structural name -> (lr_mult, wd_mult).
-            steps_per_epoch: number of steps of an epoch, of each worker.
-            seed: seed of the run.
+            updates: how the servers initialise and update the tables.
         """
 
     def gradients(self) -> List[NDArray]:

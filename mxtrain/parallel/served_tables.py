@@ -24,13 +24,13 @@ from mxtrain.kvstore.table_client import PulledRows, ServedArray, TableClient
 from mxtrain.kvstore.table_wire import TableGroup, TableShare, columns_of
 from mxtrain.model.graph.id_inputs import tables_of
 from mxtrain.model.prepare import parameter_seed
-from mxtrain.parallel.base import RemoteTables
+from mxtrain.parallel.base import RemoteTables, TableUpdates
 from mxtrain.parallel.row_tables import IdInput, RowTables
 from mxtrain.types import Batch, Shapes, Stateful
 
 if TYPE_CHECKING:
     from mxtrain.kvstore.store import Store
-    from mxtrain.types.annotations import Config, Json, JsonObject
+    from mxtrain.types.annotations import Json, JsonObject
 
 
 class ServedInput(IdInput):
@@ -117,25 +117,18 @@ class ServedTables(RowTables, RemoteTables):
     def _build_input(self, *arguments: Any) -> IdInput:
         return ServedInput(*arguments)
 
-    def connect(
-        self,
-        store: Store,
-        optimizer: Config,
-        multipliers: Mapping[str, Tuple[float, float]],
-        steps_per_epoch: int,
-        seed: int,
-    ) -> None:
+    def connect(self, store: Store, updates: TableUpdates) -> None:
         self.client, self._store = store.connect_tables(), store
         self.wait_for_all()  # `set_up` discards earlier tables, for which no worker may have pending requests
-        groups = [id_input.describe(multipliers, seed) for id_input in self.inputs]
+        groups = [id_input.describe(updates.multipliers, updates.seed) for id_input in self.inputs]
         for number, id_input in enumerate(self.inputs):
             id_input.bind(self.client, number)
         self.client.set_up(
             {
-                "optimizer": dict(optimizer),
+                "optimizer": dict(updates.optimizer),
                 "workers": store.world.size,
                 "waits": not store.updates,
-                "steps_per_epoch": steps_per_epoch,
+                "steps_per_epoch": updates.steps_per_epoch,
                 "dtype": self.inputs[0].dtype,
                 "groups": groups,
             },

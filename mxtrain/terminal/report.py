@@ -20,6 +20,7 @@ from rich.text import Text
 from mxtrain.callback.protocol import CommandLine, Result
 from mxtrain.config.override_text import code_arguments, quote
 from mxtrain.config.placeholders import placeholders_in
+from mxtrain.config.specs import own_spec
 from mxtrain.errors import EXIT_BUDGET, EXIT_FINISHED, EXIT_NON_FINITE
 from mxtrain.terminal.durations import format_seconds
 
@@ -158,7 +159,7 @@ def next_commands(
     # The checkpoint of step 0 has the initial weights, which nobody evaluates.
     is_trained = result.checkpoint is not None and Path(result.checkpoint).name != "step-00000000"
     commands: List[Tuple[str, str]] = []
-    if any(str(logger.get("_target_", "")).endswith(".TensorBoard") for logger in loggers):
+    if any(getattr(own_spec(logger.get("_target_")), "writes_events", False) for logger in loggers):
         commands.append(("watch", f"{command.tensorboard} --logdir {run_path}"))
     named = [path.partition(".")[0] for path, _ in placeholders_in(config)]
     api_groups = [group for group in dict.fromkeys(named) if group != "callback"]

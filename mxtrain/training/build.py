@@ -28,7 +28,7 @@ from mxtrain.model.parameters import parameter_multipliers
 from mxtrain.model.published import find_weights
 from mxtrain.optimizer.ema import build_average
 from mxtrain.optimizer.updater import Updater
-from mxtrain.parallel.base import Strategy
+from mxtrain.parallel.base import Strategy, TableUpdates
 from mxtrain.parallel.objective import Objective
 from mxtrain.parallel.planner import placement_table
 from mxtrain.runtime.gpu_memory import GpuMemoryMeter
@@ -110,7 +110,8 @@ def build_step(
         updater = Updater(
             description.optimizer.build(steps_per_epoch), weights, multipliers, strategy.rows, is_lazy(description)
         )
-    strategy.remote.connect(store, description.config["optimizer"], multipliers, steps_per_epoch, trainer.seed)
+    table_updates = TableUpdates(description.config["optimizer"], multipliers, steps_per_epoch, trainer.seed)
+    strategy.remote.connect(store, table_updates)
     draws = description.optimizer.draws_random or has_random_layers(network, signature.shape)
     return TrainingStep(
         strategy,

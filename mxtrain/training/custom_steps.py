@@ -15,7 +15,7 @@ from mxtrain.config.sparse_tables import is_lazy
 from mxtrain.errors import ConfigError, did_you_mean
 from mxtrain.model.parameters import parameter_multipliers
 from mxtrain.optimizer.ema import build_average
-from mxtrain.optimizer.given import GivenOptimizer
+from mxtrain.optimizer.spec import GivenOptimizer
 from mxtrain.optimizer.updater import Updater
 from mxtrain.parallel.base import Strategy, StrategyView
 from mxtrain.training.step import TrainingStep

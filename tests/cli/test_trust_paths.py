@@ -11,7 +11,9 @@ import pytest
 
 import mxtrain
 from mxtrain.config.groups import GROUPS
-from mxtrain.config.trust import ADDRESSES
+from mxtrain.config.placeholders import PLACEHOLDERS, Given
+from mxtrain.config.specs import import_target
+from mxtrain.config.trust import ADDRESSES, is_own
 from mxtrain.logger.tracker import Tracker
 
 PACKAGE = Path(mxtrain.__file__).parent
@@ -42,7 +44,7 @@ INNER = {
     "composing/recorded.py",
     "config/groups.py",
     "config/specs.py",
-    "model/given.py",
+    "model/custom.py",
     "composing/config_files.py",
 }
 """Modules that define these functions, or pass on what their callers have checked."""
@@ -133,3 +135,15 @@ def test_every_tracker_text_is_an_address_or_a_name() -> None:
             found |= {name for name, field in tracker.model_fields.items() if "str" in str(field.annotation)}
     assert found - names == set(ADDRESSES) - {"repo"}  # of examples/trackers
     assert "logger" in GROUPS
+
+
+def test_placeholders_of_objects_are_trusted_by_their_names_alone() -> None:
+    """Their modules hold wrappers of a user's classes, too, which call any function."""
+    for group, target in PLACEHOLDERS.items():
+        assert is_own(target, group) and issubclass(import_target(target, group), (Given, GROUPS[group]))
+    assert is_own("mxtrain.callback.spec.GivenAction", "callback")
+    assert is_own("mxtrain.task.custom_loop.CustomLoop", "task")
+    assert is_own("mxtrain.loss.given.GivenLoss", "loss"), "of runs from before the class moved"
+    for target in ("mxtrain.loss.custom.CustomLoss", "mxtrain.loss.custom.Given", "mxtrain.loss.given.CustomLoss"):
+        assert not is_own(target, "loss")
+    assert not is_own(PLACEHOLDERS["loss"], "model")

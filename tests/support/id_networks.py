@@ -16,6 +16,7 @@ from mxtrain.model.networks.embedding_table import EmbeddingTable
 from mxtrain.model.prepare import initialize
 from mxtrain.optimizer.ema import build_average
 from mxtrain.optimizer.updater import Updater
+from mxtrain.parallel.base import TableUpdates
 from mxtrain.parallel.objective import Objective
 from mxtrain.parallel.spec import Single
 from mxtrain.training.network import hybridize
@@ -81,7 +82,7 @@ def build_step(
         network = strategy.objective.network
         rates = dict(zip(TABLES, (network.first.weight.lr_mult, network.second.weight.lr_mult)))
         multipliers = {name: (float(rate), 1.0) for name, rate in rates.items()}
-        strategy.remote.connect(store, optimizer.model_dump(), multipliers, 1, 0)
+        strategy.remote.connect(store, TableUpdates(optimizer.model_dump(), multipliers, 1, 0))
     updater = Updater(optimizer.build(1), weights, dict.fromkeys(weights, (1.0, 1.0)), strategy.rows, lazy)
     average = build_average(None, strategy.values, strategy.publish)
     return TrainingStep(strategy, store, updater, average, clip, None)
