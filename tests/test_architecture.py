@@ -217,3 +217,48 @@ def test_composing_does_not_import_mxnet() -> None:
     )
     done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+SLOW = pytest.mark.slow
+
+
+@pytest.mark.parametrize(
+    "code, packages",
+    [
+        ("import mxtrain; print(mxtrain.__version__)", "mxnet hydra pydantic"),
+        ("import mxtrain.checkpoint, mxtrain.config.cadence", "mxnet numpy sklearn gluoncv matplotlib tensorboardX"),
+        ("import mxtrain.parallel.planner", "mxnet"),
+        ("import mxtrain.runtime", "mxnet numpy"),
+        (
+            "from mxtrain.logger import console, csv, jsonl, tensorboard, mlflow, wandb",
+            "mxnet tensorboardX PIL rich numpy mlflow wandb",
+        ),
+        pytest.param("import mxtrain.training.build", "tokenizers pydoc_data.topics", marks=SLOW),
+        pytest.param(
+            "from mxtrain.model import mlp, prepare, spec, weights; from mxtrain.model.graph import summary\n"
+            "from mxtrain.text import bert; from mxtrain.vision.pose import pose_fpn, simple_pose\n"
+            "from mxtrain.vision.classification import gluoncv, lenet, resnet\n"
+            "gluoncv.GluonCV(name='densenet121').input_shape((1, 8, 8))",
+            "mxnet gluoncv matplotlib sklearn rich tensorboardX",
+            marks=SLOW,
+        ),
+        pytest.param(
+            "from mxtrain.vision.detection import faster_rcnn, gluoncv_centernet, ssd, yolo3\n"
+            "from mxtrain.vision.segmentation.gluoncv_segmentation import GluonCVSegmentation\n"
+            "faster_rcnn.FasterRCNN(name='faster_rcnn_resnet50_v1b_voc'), gluoncv_centernet.GluonCVCenterNet()\n"
+            "ssd.SSD(name='ssd_512_mobilenet1.0_voc'), yolo3.YOLO3().box_coding(3, (3, 64, 64))\n"
+            "names = 'faster_rcnn_x', 'ssd_512_mobilnet', 'yolov3', 'center_net_x', 'resnet18_v1'\n"
+            "found = [GluonCVSegmentation.option_of(name, '') for name in names]\n"
+            "assert found == ['faster_rcnn', 'ssd', 'yolo3', 'gluoncv_centernet', 'gluoncv'], found",
+            "mxnet gluoncv",
+            marks=SLOW,
+        ),
+    ],
+    ids=["api", "checkpoint", "planner", "runtime", "loggers", "training", "networks", "detectors"],
+)
+def test_import_loads_no_heavy_packages(code: str, packages: str) -> None:
+    code = f"import sys\n{code}\nsys.exit(', '.join({set(packages.split())} & set(sys.modules)) or 0)"
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", code], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr

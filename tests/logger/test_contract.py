@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
-import sys
 import threading
 from pathlib import Path
 
@@ -61,17 +59,6 @@ def test_default_is_tensorboard_jsonl_and_console(tmp_path):
 )
 def test_selection_on_the_command_line(tmp_path, override, kinds):
     assert sorted(compose_logger(tmp_path, override)) == kinds
-
-
-def test_describing_loads_no_heavy_packages():
-    code = (
-        "import sys, mxtrain.logger.console, mxtrain.logger.csv, mxtrain.logger.jsonl, mxtrain.logger.tensorboard;"
-        "import mxtrain.logger.mlflow, mxtrain.logger.wandb;"
-        "print([name for name in ('mxnet', 'tensorboardX', 'PIL', 'rich', 'numpy', 'mlflow', 'wandb')"
-        " if name in sys.modules])"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"
 
 
 def test_complete_run_leaves_no_thread_and_no_open_file(callback, fake_run, capsys):

@@ -1,7 +1,5 @@
 """Wrong values of networks are refused, and describing a network imports no MXNet."""
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pydantic
@@ -52,21 +50,3 @@ def test_pretrained_is_refused_with_an_alternative():
     with pytest.raises(pydantic.ValidationError, match="model.weights=PATH"):
         GluonCV(options={"pretrained": True})
     assert GluonCV(options={"pretrained": False}).options == {"pretrained": False}
-
-
-@pytest.mark.slow
-def test_describing_loads_no_heavy_packages():
-    program = (
-        "import sys\n"
-        "from mxtrain.model import base, mlp, prepare, weights\n"
-        "from mxtrain.text import bert\n"
-        "from mxtrain.vision.classification import gluoncv, lenet, resnet\n"
-        "from mxtrain.vision.pose import pose_fpn, simple_pose\n"
-        "from mxtrain.vision.segmentation import gluoncv_segmentation\n"
-        "from mxtrain.model.graph import summary\n"
-        "gluoncv.GluonCV(name='densenet121').input_shape((1, 8, 8))\n"
-        "heavy = {'mxnet', 'gluoncv', 'matplotlib', 'sklearn', 'rich', 'tensorboardX'} & set(sys.modules)\n"
-        "sys.exit(', '.join(heavy) or 0)\n"
-    )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=CONF.parents[1])
-    assert done.returncode == 0, done.stderr

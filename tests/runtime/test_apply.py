@@ -155,11 +155,6 @@ def test_remark_on_bfloat16_without_amx_depends_on_avx512(monkeypatch: pytest.Mo
     assert any("no faster than float32" in line for line in report.lines()) is not fast
 
 
-def test_import_loads_neither_mxnet_nor_numpy() -> None:
-    code = "import sys, mxtrain.runtime; print(sorted({'mxnet', 'numpy'} & set(sys.modules)))"
-    assert _python(code) == "[]"
-
-
 @pytest.mark.slow
 def test_mxnet_really_gets_the_threads() -> None:
     """MXNet's own OpenMP pool has as many threads as were asked for, which is not its default."""
