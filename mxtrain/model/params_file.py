@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Dict, Union
 
 from mxtrain.errors import WeightsError
+from mxtrain.files.download.archives import read_members
+from mxtrain.files.download.transfer import WrongContent
 from mxtrain.files.params_format import Damaged, parse_arrays
 from mxtrain.files.regular_files import read_regular
 
@@ -13,11 +15,28 @@ if TYPE_CHECKING:
     import numpy as np
 
 
+ARCHIVES = (".tar.gz", ".tgz", ".tar", ".zip")
+"""Ends of the names of archives."""
+
+
+def is_archive(path: Union[str, Path]) -> bool:
+    """Returns True for the name of an archive."""
+    return str(path).endswith(ARCHIVES)
+
+
+def _last_epoch(archive: Path) -> bytes:
+    contents = read_members(archive, r".*\.params")
+    if not contents:
+        raise WrongContent("is an archive without a .params file")
+    return contents[max(contents)]  # the number of the epoch has four digits
+
+
 def read_params(path: Union[str, Path]) -> Dict[str, np.ndarray]:
     """Returns the arrays of a `.params` file by name, in the file's order.
 
     Args:
-        path: a file written by `save_parameters`, `mx.nd.save`, `Module.save_params` or `export`.
+        path: a file written by `save_parameters`, `mx.nd.save`, `Module.save_params` or `export`; or a `model.tar.gz`
+            of SageMaker, of whose `.params` files the one of the last epoch is read.
 
     Returns:
         Arrays on the host; bfloat16 as float32, all others as they were saved. Names are as in the file.
@@ -27,7 +46,9 @@ def read_params(path: Union[str, Path]) -> Dict[str, np.ndarray]:
     """
     path = Path(path)
     try:
-        content = read_regular(path)
+        content = _last_epoch(path) if is_archive(path) else read_regular(path)
+    except WrongContent as damage:
+        raise WeightsError(f"The weights file {path} {damage}.") from damage
     except OSError as error:
         raise WeightsError(
             f"The weights file {path} cannot be read: {error.strerror}. Give the path of a .params file, "

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, Collection, Dict, List, Literal, Optional, Sequence
+from typing import TYPE_CHECKING, ClassVar, Collection, Dict, List, Literal, Mapping, Optional, Sequence
 
 import pydantic
 
@@ -99,6 +99,17 @@ class Model(Spec):
     def classes_in_weights(self) -> Sequence[str]:
         """Returns the classes of the file in `weights`, in the order of its scores; empty if unknown."""
         return ()
+
+    @property
+    def recorded(self) -> Mapping[str, object]:
+        """Returns settings with the contents of files that the network is built from. A checkpoint keeps them, so that
+        it needs no other file."""
+        return {}
+
+    @property
+    def takes_pixels(self) -> bool:
+        """Returns True if the network itself normalises images: it takes pixels from 0 to 255."""
+        return False
 
     @classmethod
     def option_of(cls, name: str, task: str) -> str:

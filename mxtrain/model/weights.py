@@ -204,7 +204,7 @@ def _adapted(
     """
     adapted: Dict[str, Rows] = {}
     for layer, rows in getattr(network, "class_heads", {}).items():
-        for name in (f"{layer}.weight", f"{layer}.bias"):
+        for name in (f"{layer}{dot}{role}" for dot in "._" for role in ("weight", "bias")):
             if name not in file_names:
                 continue
             shape, file_shape = parameters[name].shape, arrays[file_names[name]].shape

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path, PurePosixPath
-from typing import IO, BinaryIO, Callable, Iterable, Iterator, Optional
+from typing import IO, BinaryIO, Callable, Dict, Iterable, Iterator, Optional
 
 from mxtrain.files.download.transfer import CHUNK_BYTES, WrongContent
 from mxtrain.files.durable import open_file
@@ -76,6 +76,36 @@ def unpacked(archive: Path, member: str, at_most: int = 4 * MAX_BYTES) -> Iterat
         yield unpacked_path
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
+
+
+def read_members(archive: Path, pattern: str, at_most: int = MAX_BYTES) -> Dict[str, bytes]:
+    """Reads the files of an archive whose names match a pattern, into memory.
+
+    Args:
+        archive: a ZIP file, or a tar file with or without compression.
+        pattern: regular expression that the whole last part of a path matches.
+        at_most: largest allowed size of the files together, in bytes.
+
+    Returns:
+        Content by path in the archive, in its order.
+
+    Raises:
+        WrongContent: the archive is damaged, or the files are larger.
+        OSError: it cannot be read.
+    """
+    contents: Dict[str, bytes] = {}
+    with open_regular(archive, at_most) as (file, _):
+        try:
+            for entry in _entries(file):
+                if entry.open is not None and re.fullmatch(pattern, PurePosixPath(entry.name).name):
+                    with entry.open() as source:
+                        contents[entry.name] = source.read(at_most + 1)
+                    at_most -= len(contents[entry.name])
+                    if at_most < 0:
+                        raise WrongContent("is an archive that unpacks to more bytes than it may")
+        except _DAMAGED as error:
+            raise WrongContent(_damage(error)) from error
+    return contents
 
 
 def _damage(error: BaseException) -> str:

@@ -62,9 +62,10 @@ def infer_shapes(network: gluon.Block, input_shape: Shapes, required_shapes: Opt
         meaning = "one value per sample" if list(required_shapes) == [(1,)] else "a score per class"
         number = "one tensor" if len(required_shapes) == 1 else f"{len(required_shapes)} tensors"
         last = f", or end it with a layer of {required_shapes[0][-1]} units" if len(required_shapes[0]) < 3 else ""
+        advice = getattr(network, "output_advice", f"Switch auxiliary outputs off{last}.")
         raise WrongOutputs(
             f"The network must return {number} of {required}, {meaning}, but for one sample it returns "
-            f"{len(output_shapes)}: {shown}. Switch auxiliary outputs off{last}."
+            f"{len(output_shapes)}: {shown}. {advice}"
         )
 
 

@@ -132,9 +132,11 @@ class BoxedFiles(BoxedDataset, AnnotatedImages):  # the order matters: BoxedData
         """Returns this dataset with `image_size=auto` replaced by the size that the model was published for, if
         known."""
         side = None if model is None else model.usual_side
+        dataset = super().for_run(target, model, loss)
+        assert isinstance(dataset, BoxedFiles)
         if self.image_size != "auto" or side is None:
-            return self
-        return self.model_copy(update={"image_size": [side, side]})
+            return dataset
+        return dataset.model_copy(update={"image_size": [side, side]})
 
     def scaled(self, source: Samples, signature: Signature) -> Sequence[Tuple[Samples, Signature]]:
         """Returns the source and the signature for each of `image_sizes`; see `BaseDataset.scaled`."""

@@ -84,7 +84,7 @@ class DigitScenes(MaskedDataset):
     ) -> BaseDataset:
         if issubclass(target, Masks):
             return self.as_class(InstanceDigitScenes)
-        return self.as_class(BoxedDigitScenes) if issubclass(target, Boxes) else self
+        return self.as_class(BoxedDigitScenes) if issubclass(target, Boxes) else super().for_run(target, model, loss)
 
     def open(self) -> Splits:
         """Finds, checks and splits the data."""

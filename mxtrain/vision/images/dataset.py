@@ -6,7 +6,7 @@ Shapes are suffixes: C channels, H height, W width.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, ClassVar, Collection, Dict, Mapping, Sequence, Tuple, Type, TypeVar, Union
+from typing import TYPE_CHECKING, Any, ClassVar, Collection, Dict, Mapping, Optional, Sequence, Tuple, Type, TypeVar, Union
 
 import pydantic
 from typing_extensions import Annotated, Literal, Self
@@ -17,7 +17,7 @@ from mxtrain.data.loading.samples import Samples, Source, Splits
 from mxtrain.data.spec import BaseDataset, samples_per_step
 from mxtrain.errors import CheckpointError, ConfigError
 from mxtrain.types import Positive, Shape, shapes_of
-from mxtrain.types.kinds import ClassIndex, Gives, Images
+from mxtrain.types.kinds import ClassIndex, Gives, Images, TargetKind
 from mxtrain.vision.images.settings import Augment, Decoding, as_window
 from mxtrain.vision.images.signature import ImageSignature, ImageSplits
 from mxtrain.vision.images.sizes import ChannelMean, ChannelStd, ImageSize, refuse_large_batch, square
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from mxtrain.data.loading.loader import BatchLoader, LoaderOptions
     from mxtrain.data.signature import Signature
     from mxtrain.data.spec import Splits
+    from mxtrain.loss.spec import Loss
     from mxtrain.model.spec import Model
     from mxtrain.vision.images.decoding import EncodedImages
     from mxtrain.vision.images.files import Unlabelled
@@ -79,6 +80,14 @@ class Dataset(BaseDataset):
     @property
     def mixes(self) -> bool:
         return self.augment.mixes
+
+    def for_run(
+        self, target: Type[TargetKind], model: Optional[Model] = None, loss: Optional[Loss] = None
+    ) -> BaseDataset:
+        """See `BaseDataset.for_run`: a network that takes pixels from 0 to 255 gets them, if mean and std are auto."""
+        if model is None or not model.takes_pixels or (self.mean, self.std) != ("auto", "auto"):
+            return self
+        return self.model_copy(update={"mean": [0.0] * 3, "std": [1 / 255] * 3})
 
     def decoded_as(self, decoding: Decoding) -> Dataset:
         """Returns this dataset with another decoding of its image files; itself if images are not read from files."""

@@ -1,0 +1,195 @@
+"""A network from a file: the graph that MXNet's Module API, Gluon's `export` or SageMaker has written."""
+
+from __future__ import annotations
+
+import base64
+import functools
+import glob
+import re
+import zlib
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Dict, List, Mapping, Optional, Sequence
+
+import pydantic
+
+from mxtrain.files.download.archives import read_members
+from mxtrain.files.download.transfer import WrongContent
+from mxtrain.files.regular_files import MAX_TEXT_BYTES, read_regular_text
+from mxtrain.model.params_file import is_archive
+from mxtrain.model.spec import Model
+from mxtrain.model.symbol.graph_file import DamagedGraph, parse_graph
+from mxtrain.model.symbol.heads import find_prediction
+from mxtrain.model.symbol.scaling import takes_pixels
+from mxtrain.types import NonNegative, PathText, Shape, Spec
+from mxtrain.types.fields import expand_path
+from mxtrain.types.kinds import Takes
+
+if TYPE_CHECKING:
+    from mxnet import gluon
+
+    from mxtrain.types.annotations import SymbolGraph
+
+SYMBOL_END = "-symbol.json"
+_EXAMPLE = "model.symbol=old-symbol.json model.weights=old-0003.params"
+
+
+class StoredGraph(Spec):
+    """The graph itself, as checkpoints keep it: they need no other file."""
+
+    file: str
+    """The file that it was read from."""
+    content: str
+    """Its JSON, compressed by zlib, in base64."""
+
+    @classmethod
+    def of(cls, file: str, text: str) -> Dict[str, str]:
+        """Returns the fields for a file and its text."""
+        return {"file": file, "content": base64.b64encode(zlib.compress(text.encode(), 9)).decode()}
+
+    @property
+    def text(self) -> str:
+        """Returns the JSON.
+
+        Raises:
+            ValueError: the content is damaged.
+        """
+        try:
+            unpacked = zlib.decompressobj().decompress(base64.b64decode(self.content, validate=True), MAX_TEXT_BYTES)
+            return unpacked.decode()
+        except (ValueError, zlib.error) as error:
+            raise ValueError(f"graph.content is damaged ({error}). Leave model.graph out") from error
+
+
+class SymbolModel(Model):
+    """A network that is known by its graph and its weights.
+
+    The graph is cut in front of losses and probabilities, and labels are no inputs any more. A last layer with another
+    number of units than the data have classes gets that number, and starts from `init`.
+    """
+
+    takes: ClassVar[Takes] = Takes()
+
+    symbol: Optional[PathText] = None
+    """The graph: a file `PREFIX-symbol.json`, or a `model.tar.gz` of SageMaker, which has weights, too."""
+    prefix: Optional[PathText] = None
+    """In place of `symbol` and `weights`: the start of their names, e.g. models/old for models/old-symbol.json and
+    models/old-0003.params."""
+    epoch: Optional[NonNegative] = None
+    """Number in the name of the weights of `prefix`; None = the largest one there."""
+    output: str = ""
+    """The layer whose output the network returns, by its name in the graph; empty = the prediction in front of the
+    loss. `mxtrain inspect FILE` lists names."""
+    new_layer: bool = False
+    """Put a new dense layer with the number of classes behind `output`."""
+    weights_classes: List[str] = []
+    """Names of the classes of the file in their order: the scores of classes that the data have too are kept."""
+    graph: Optional[StoredGraph] = None
+    """The content of `symbol`, which a checkpoint keeps. Leave it out."""
+
+    @pydantic.model_validator(mode="before")
+    @classmethod
+    def _find_files(cls, values: Any) -> Any:
+        values = dict(values)
+        prefix, symbol = values.get("prefix"), values.get("symbol")
+        if prefix is not None and symbol is not None:
+            raise ValueError(f"symbol={symbol} and prefix={prefix} name two graphs. Give one of them")
+        if prefix is None and values.get("epoch") is not None:
+            raise ValueError(f"epoch={values['epoch']} belongs to prefix=. Type e.g. model.prefix=old model.epoch=3")
+        stored = values.get("graph")
+        if isinstance(prefix, str):
+            symbol = expand_path(prefix) + SYMBOL_END
+            if values.get("weights") is None and stored is None:
+                values["weights"] = _weights_of(expand_path(prefix), values.get("epoch"))
+        elif symbol is None and stored is None:
+            raise ValueError(f"a network in a file needs its name. Type {_EXAMPLE}, or model.prefix=old model.epoch=3")
+        if isinstance(symbol, str):
+            symbol = expand_path(symbol)
+            if is_archive(symbol) and values.get("weights") is None and stored is None:
+                values["weights"] = symbol
+            if not isinstance(stored, Mapping) or stored.get("file") != symbol:
+                values["graph"] = StoredGraph.of(symbol, read_graph_text(symbol))
+        return values
+
+    @pydantic.model_validator(mode="after")
+    def _check_graph(self) -> SymbolModel:
+        find_prediction(self.parsed, self.output)
+        return self
+
+    @functools.cached_property
+    def parsed(self) -> SymbolGraph:
+        """Returns the graph as in its file."""
+        assert self.graph is not None
+        try:
+            return parse_graph(self.graph.text)
+        except DamagedGraph as error:
+            raise ValueError(f"{self.graph.file} is damaged, or no graph of a symbol: {error}") from error
+
+    @property
+    def recorded(self) -> Mapping[str, object]:
+        assert self.graph is not None
+        return {"graph": self.graph.model_dump()}
+
+    @property
+    def takes_pixels(self) -> bool:
+        return takes_pixels(self.parsed)
+
+    @property
+    def classes_in_weights(self) -> Sequence[str]:
+        return self.weights_classes
+
+    def build(self, num_classes: int, input_shape: Shape) -> gluon.HybridBlock:
+        """Returns the network, uninitialized.
+
+        Raises:
+            ConfigError: an operator is unknown to MXNet, or has arguments that it refuses.
+        """
+        from mxtrain.model.symbol.network import build_network
+
+        assert self.graph is not None
+        return build_network(self.graph.text, self.output, num_classes if self.new_layer else None, num_classes)
+
+    def build_filled(self, num_classes: int, **known: object) -> gluon.HybridBlock:
+        return self.build(num_classes, ())
+
+
+def read_graph_text(path: str) -> str:
+    """Returns the JSON of a graph, of a file or of the only one in an archive.
+
+    Raises:
+        ValueError: it cannot be read; the message says why.
+    """
+    try:
+        if not is_archive(path):
+            return read_regular_text(path)
+        contents = read_members(Path(path), rf".*{SYMBOL_END}", MAX_TEXT_BYTES)
+    except WrongContent as damage:
+        raise ValueError(f"symbol={path} {damage}") from damage
+    except UnicodeDecodeError as error:
+        raise ValueError(
+            f"symbol={path} is no text, so it is no graph. Weights belong into model.weights: {_EXAMPLE}"
+        ) from error
+    except OSError as error:
+        there = sorted(glob.glob(str(Path(path).parent / f"*{SYMBOL_END}")))
+        near = f" In its folder are {', '.join(there[:4])}." if there else ""
+        raise ValueError(f"symbol={path} cannot be read: {error.strerror}.{near} Type e.g. {_EXAMPLE}") from error
+    if len(contents) != 1:
+        raise ValueError(
+            f"symbol={path} holds {len(contents)} files *{SYMBOL_END}: {', '.join(contents) or 'none'}. One is needed; "
+            f"unpack the archive, and type {_EXAMPLE}"
+        )
+    return next(iter(contents.values())).decode("utf-8-sig", "replace")
+
+
+def _weights_of(prefix: str, epoch: Any) -> str:
+    """Returns the weights of a prefix: those of an epoch, or of the last one.
+
+    Raises:
+        ValueError: there are none.
+    """
+    if isinstance(epoch, int):
+        return f"{prefix}-{epoch:04d}.params"
+    pattern = re.compile(re.escape(prefix) + r"-(\d{4,})\.params")
+    found = {int(match[1]): path for path in glob.glob(f"{glob.escape(prefix)}-*.params") if (match := pattern.fullmatch(path))}
+    if not found:
+        raise ValueError(f"prefix={prefix}: there is no file {prefix}-0000.params, or of another epoch. Type {_EXAMPLE}")
+    return found[max(found)]

@@ -1,0 +1,153 @@
+"""Builds the Gluon block of a graph."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from typing import TYPE_CHECKING, Dict, List, Optional
+
+from mxtrain.engine.backend import gluon, mx
+from mxtrain.engine.parameter_names import ROLES, role_of
+from mxtrain.errors import ConfigError, did_you_mean, reason_of
+from mxtrain.model.symbol.graph_file import VARIABLE, Output, attributes_of, cut_at, inputs_of, parse_graph
+from mxtrain.model.symbol.heads import WEIGHTED, Prediction, class_layer, find_prediction, units_of, weight_names
+from mxtrain.model.weights import ClassRows
+
+if TYPE_CHECKING:
+    from mxtrain.types.annotations import GraphNode, SymbolGraph
+
+NEW_LAYER = "new_output"
+"""Name of the layer that `model.new_layer` adds."""
+_FLOAT16 = ("float16", "2")
+_HALF = "2"
+"""MXNet's number of float16."""
+
+
+def build_network(text: str, output: str, new_units: Optional[int], num_classes: int) -> gluon.SymbolBlock:
+    """Returns the network of a graph, uninitialized, in float32.
+
+    Args:
+        text: JSON of the graph, of any version of MXNet.
+        output: see `SymbolModel.output`.
+        new_units: units of a new dense layer behind the output; None = no such layer.
+        num_classes: number of units that the layer of the output gets.
+
+    Raises:
+        ConfigError: MXNet does not know an operator, or refuses its arguments; the message names the layer.
+    """
+    _require_known_operators(parse_graph(text))
+    # MXNet's own reader brings graphs of older versions up to date, e.g. with the statistics of batch norms as inputs.
+    graph = parse_graph(_load(text).tojson(remove_amp_cast=False))
+    _make_float32(graph)
+    prediction = find_prediction(graph, output)
+    part = cut_at(graph, [prediction.output])
+    head: Output = (part["heads"][0][0], part["heads"][0][1])
+    class_heads: Dict[str, ClassRows] = {}
+    if new_units is not None:
+        _add_layer(part, head, new_units)
+    else:
+        layer = class_layer(part, head)
+        if layer is not None:
+            attributes = {**attributes_of(layer)}
+            attributes["num_hidden" if "num_hidden" in attributes else "num_filter"] = str(num_classes)
+            layer["attrs"] = attributes
+            class_heads[layer["name"]] = ClassRows(groups=1, leading=0)
+    with warnings.catch_warnings():
+        # That an input has no known type: it is float32.
+        warnings.simplefilter("ignore")
+        network = gluon.SymbolBlock(_load(json.dumps(part)), [mx.sym.var(name) for name in input_names(part)])
+    for parameter in network.collect_params().values():
+        parameter.dtype = "float32"
+    _set_multipliers(network, part)
+    network.class_heads = class_heads
+    network.output_advice = _advice(prediction)
+    return network
+
+
+def _advice(prediction: Prediction) -> str:
+    return (
+        f"The output is that of {prediction}. Name another one by model.output=, or type model.new_layer=true for a new "
+        "dense layer behind it."
+    )
+
+
+def _load(text: str) -> mx.sym.Symbol:
+    try:
+        return mx.sym.load_json(text)
+    except mx.MXNetError as error:
+        raise ConfigError(f"model.symbol: MXNet refuses the graph: {reason_of(error)}.") from error
+
+
+def _require_known_operators(graph: SymbolGraph) -> None:
+    known = set(mx.operator.get_all_registered_operators())
+    for node in graph["nodes"]:
+        if node["op"] != VARIABLE and node["op"] not in known:
+            raise ConfigError(
+                f"model.symbol: the layer '{node['name']}' has the operator '{node['op']}', which MXNet "
+                f"{mx.__version__} does not have.{did_you_mean(node['op'], known)} Operators of other packages cannot "
+                "be read; name an output before this layer by model.output=."
+            )
+
+
+def _make_float32(graph: SymbolGraph) -> None:
+    """Makes a graph compute in float32 where it was saved in float16: `amp` chooses the precision of a run."""
+    for node in graph["nodes"]:
+        attributes = dict(attributes_of(node))
+        if attributes.get("dtype") == "float16":
+            attributes["dtype"] = "float32"
+        attributes.pop("__dtype__", None)
+        if attributes:
+            node["attrs"] = attributes
+        else:
+            node.pop("attrs", None)
+
+
+def input_names(graph: SymbolGraph) -> List[str]:
+    """Returns the names of the variables that are inputs, in the graph's order.
+
+    Parameters are variables with a role in their name (`conv0_weight`), and those that a layer takes beside its input.
+    """
+    nodes = graph["nodes"]
+    parameters = {
+        source
+        for node in nodes
+        if node["op"] in WEIGHTED or node["op"] == "BatchNorm"
+        for source, _ in inputs_of(node)[1:2 if node["op"] == "RNN" else None]
+    }
+    return [
+        node["name"]
+        for position, node in enumerate(nodes)
+        if node["op"] == VARIABLE and position not in parameters and role_of(node["name"]) not in ROLES.values()
+    ]
+
+
+def _add_layer(graph: SymbolGraph, head: Output, units: int) -> None:
+    """Puts a dense layer behind an output."""
+    nodes = graph["nodes"]
+    first = len(nodes)
+    nodes += [
+        {"op": VARIABLE, "name": f"{NEW_LAYER}_weight", "inputs": []},
+        {"op": VARIABLE, "name": f"{NEW_LAYER}_bias", "inputs": []},
+        {
+            "op": "FullyConnected",
+            "name": NEW_LAYER,
+            "attrs": {"num_hidden": str(units), "no_bias": "False", "flatten": "True"},
+            "inputs": [[*head, 0], [first, 0, 0], [first + 1, 0, 0]],
+        },
+    ]
+    graph["arg_nodes"] += [first, first + 1]
+    graph["heads"] = [[first + 2, 0, 0]]
+
+
+def _set_multipliers(network: gluon.SymbolBlock, graph: SymbolGraph) -> None:
+    """Sets what a graph says on the training of its variables, as Module does: rate and decay of a variable, and that a
+    batch norm with `fix_gamma` has a scale of 1."""
+    parameters = network.collect_params()
+    for node in graph["nodes"]:
+        attributes = attributes_of(node)
+        if node["op"] == VARIABLE and node["name"] in parameters:
+            parameter = parameters[node["name"]]
+            parameter.lr_mult = float(attributes.get("__lr_mult__", 1.0))
+            parameter.wd_mult = float(attributes.get("__wd_mult__", 1.0))
+        elif node["op"] == "BatchNorm" and attributes.get("fix_gamma", "True") in ("True", "1"):
+            parameters[weight_names(graph, node)[0]].grad_req = "null"
