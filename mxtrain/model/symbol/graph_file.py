@@ -56,7 +56,7 @@ def parse_graph(text: str) -> SymbolGraph:
             attributes.update(node.pop(key, None) or {})
         if attributes:
             node["attrs"] = attributes
-        _check_references(node.get("inputs"), position, f"node '{node['name']}'")
+        _check_references(node.get("inputs") or [], position, f"node '{node['name']}'")
     _check_references(outputs, len(nodes), "the list 'heads'")
     if not outputs:
         raise DamagedGraph("it names no outputs ('heads')")

@@ -189,7 +189,13 @@ def _weights_of(prefix: str, epoch: Any) -> str:
     if isinstance(epoch, int):
         return f"{prefix}-{epoch:04d}.params"
     pattern = re.compile(re.escape(prefix) + r"-(\d{4,})\.params")
-    found = {int(match[1]): path for path in glob.glob(f"{glob.escape(prefix)}-*.params") if (match := pattern.fullmatch(path))}
+    found = {
+        int(match[1]): path
+        for path in glob.glob(f"{glob.escape(prefix)}-*.params")
+        if (match := pattern.fullmatch(path))
+    }
     if not found:
-        raise ValueError(f"prefix={prefix}: there is no file {prefix}-0000.params, or of another epoch. Type {_EXAMPLE}")
+        raise ValueError(
+            f"prefix={prefix}: there is no file {prefix}-0000.params, or of another epoch. Type {_EXAMPLE}"
+        )
     return found[max(found)]

@@ -112,7 +112,7 @@ def input_names(graph: SymbolGraph) -> List[str]:
         source
         for node in nodes
         if node["op"] in WEIGHTED or node["op"] == "BatchNorm"
-        for source, _ in inputs_of(node)[1:2 if node["op"] == "RNN" else None]
+        for source, _ in inputs_of(node)[1 : 2 if node["op"] == "RNN" else None]
     }
     return [
         node["name"]
