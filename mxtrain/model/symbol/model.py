@@ -8,7 +8,7 @@ import glob
 import re
 import zlib
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Dict, List, Mapping, Optional, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Dict, List, Mapping, Optional, Sequence, Tuple
 
 import pydantic
 
@@ -188,14 +188,16 @@ def _weights_of(prefix: str, epoch: Any) -> str:
     """
     if isinstance(epoch, int):
         return f"{prefix}-{epoch:04d}.params"
-    pattern = re.compile(re.escape(prefix) + r"-(\d{4,})\.params")
-    found = {
-        int(match[1]): path
-        for path in glob.glob(f"{glob.escape(prefix)}-*.params")
-        if (match := pattern.fullmatch(path))
-    }
-    if not found:
+    found = last_epoch(prefix)
+    if found is None:
         raise ValueError(
             f"prefix={prefix}: there is no file {prefix}-0000.params, or of another epoch. Type {_EXAMPLE}"
         )
-    return found[max(found)]
+    return found[1]
+
+
+def last_epoch(prefix: str) -> Optional[Tuple[int, str]]:
+    """Returns the largest epoch of the weights with a prefix, and their file; None if there are none."""
+    pattern = re.compile(re.escape(prefix) + r"-(\d{4,})\.params")
+    matches = map(pattern.fullmatch, glob.glob(f"{glob.escape(prefix)}-*.params"))
+    return max(((int(match[1]), match[0]) for match in matches if match), default=None)

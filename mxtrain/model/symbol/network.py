@@ -4,23 +4,20 @@ from __future__ import annotations
 
 import json
 import warnings
-from typing import TYPE_CHECKING, Dict, List, Optional
+from typing import TYPE_CHECKING, Dict, Optional
 
 from mxtrain.engine.backend import gluon, mx
-from mxtrain.engine.parameter_names import ROLES, role_of
 from mxtrain.errors import ConfigError, did_you_mean, reason_of
-from mxtrain.model.symbol.graph_file import VARIABLE, Output, attributes_of, cut_at, inputs_of, parse_graph
-from mxtrain.model.symbol.heads import WEIGHTED, Prediction, class_layer, find_prediction, units_of, weight_names
+from mxtrain.model.symbol.graph_file import VARIABLE, Output, attributes_of, cut_at, parse_graph
+from mxtrain.model.symbol.heads import Prediction, class_layer, find_prediction, weight_names
+from mxtrain.model.symbol.inputs import input_names
 from mxtrain.model.weights import ClassRows
 
 if TYPE_CHECKING:
-    from mxtrain.types.annotations import GraphNode, SymbolGraph
+    from mxtrain.types.annotations import SymbolGraph
 
 NEW_LAYER = "new_output"
 """Name of the layer that `model.new_layer` adds."""
-_FLOAT16 = ("float16", "2")
-_HALF = "2"
-"""MXNet's number of float16."""
 
 
 def build_network(text: str, output: str, new_units: Optional[int], num_classes: int) -> gluon.SymbolBlock:
@@ -100,25 +97,6 @@ def _make_float32(graph: SymbolGraph) -> None:
             node["attrs"] = attributes
         else:
             node.pop("attrs", None)
-
-
-def input_names(graph: SymbolGraph) -> List[str]:
-    """Returns the names of the variables that are inputs, in the graph's order.
-
-    Parameters are variables with a role in their name (`conv0_weight`), and those that a layer takes beside its input.
-    """
-    nodes = graph["nodes"]
-    parameters = {
-        source
-        for node in nodes
-        if node["op"] in WEIGHTED or node["op"] == "BatchNorm"
-        for source, _ in inputs_of(node)[1 : 2 if node["op"] == "RNN" else None]
-    }
-    return [
-        node["name"]
-        for position, node in enumerate(nodes)
-        if node["op"] == VARIABLE and position not in parameters and role_of(node["name"]) not in ROLES.values()
-    ]
 
 
 def _add_layer(graph: SymbolGraph, head: Output, units: int) -> None:

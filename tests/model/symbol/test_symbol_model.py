@@ -10,7 +10,6 @@ from mxtrain.config.groups import build_group
 from mxtrain.engine.backend import mx
 from mxtrain.errors import ConfigError, WeightsError
 from mxtrain.model.prepare import prepare_network
-from mxtrain.model.symbol.model import SymbolModel
 
 
 def features(data=None):
@@ -283,7 +282,7 @@ WRONG = [
 ]
 
 
-@pytest.mark.parametrize(("settings", "content", "message"), WRONG)
+@pytest.mark.parametrize("settings, content, message", WRONG)
 def test_damaged_graphs_and_settings_are_refused(tmp_path, monkeypatch, settings, content, message):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "a-symbol.json").write_text(content)
