@@ -46,7 +46,7 @@ _MODULES: Dict[str, str] = {
     ),
     **dict.fromkeys(("Session", "session"), "mxtrain.custom_loop"),
     "Predictions": "mxtrain.workflows.predict",
-    **{name: f"mxtrain.workflows.{name}" for name in ("clean", "doctor", "report", "runs", "serve")},
+    **{name: f"mxtrain.workflows.{name}" for name in ("clean", "doctor", "inspect", "report", "runs", "serve")},
     **dict.fromkeys(
         (
             "MxtrainError",

@@ -40,6 +40,7 @@ from mxtrain.errors import WeightsError as WeightsError
 from mxtrain.errors import WorseThanAllowed as WorseThanAllowed
 from mxtrain.workflows.clean import clean as clean
 from mxtrain.workflows.doctor import doctor as doctor
+from mxtrain.workflows.inspect import inspect as inspect
 from mxtrain.workflows.predict import Predictions as Predictions
 from mxtrain.workflows.report import report as report
 from mxtrain.workflows.runs import runs as runs

@@ -16,7 +16,6 @@ from mxtrain.model.symbol.graph_file import (
     DamagedGraph,
     attributes_of,
     heads_of,
-    inputs_of,
     nodes_before,
     parse_graph,
 )

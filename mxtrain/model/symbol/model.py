@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Dict, List, Mapping, Optional, 
 
 import pydantic
 
+from mxtrain.errors import ConfigError
 from mxtrain.files.download.archives import read_members
 from mxtrain.files.download.transfer import WrongContent
 from mxtrain.files.regular_files import MAX_TEXT_BYTES, read_regular_text
@@ -100,8 +101,6 @@ class SymbolModel(Model):
             symbol = expand_path(prefix) + SYMBOL_END
             if values.get("weights") is None and stored is None:
                 values["weights"] = _weights_of(expand_path(prefix), values.get("epoch"))
-        elif symbol is None and stored is None:
-            raise ValueError(f"a network in a file needs its name. Type {_EXAMPLE}, or model.prefix=old model.epoch=3")
         if isinstance(symbol, str):
             symbol = expand_path(symbol)
             if is_archive(symbol) and values.get("weights") is None and stored is None:
@@ -112,7 +111,8 @@ class SymbolModel(Model):
 
     @pydantic.model_validator(mode="after")
     def _check_graph(self) -> SymbolModel:
-        find_prediction(self.parsed, self.output)
+        if self.graph is not None:
+            find_prediction(self.parsed, self.output)
         return self
 
     @functools.cached_property
@@ -126,12 +126,11 @@ class SymbolModel(Model):
 
     @property
     def recorded(self) -> Mapping[str, object]:
-        assert self.graph is not None
-        return {"graph": self.graph.model_dump()}
+        return {} if self.graph is None else {"graph": self.graph.model_dump()}
 
     @property
     def takes_pixels(self) -> bool:
-        return takes_pixels(self.parsed)
+        return self.graph is not None and takes_pixels(self.parsed)
 
     @property
     def classes_in_weights(self) -> Sequence[str]:
@@ -147,6 +146,17 @@ class SymbolModel(Model):
 
         assert self.graph is not None
         return build_network(self.graph.text, self.output, num_classes if self.new_layer else None, num_classes)
+
+    def require_known(self, names: Sequence[str]) -> None:
+        """Checks that a file is named.
+
+        Raises:
+            ConfigError: none is.
+        """
+        if self.graph is None:
+            raise ConfigError(
+                f"model=symbol needs the name of a file. Type {_EXAMPLE}, or model.prefix=old model.epoch=3."
+            )
 
     def build_filled(self, num_classes: int, **known: object) -> gluon.HybridBlock:
         return self.build(num_classes, ())

@@ -63,8 +63,8 @@ def build_network(text: str, output: str, new_units: Optional[int], num_classes:
 
 def _advice(prediction: Prediction) -> str:
     return (
-        f"The output is that of {prediction}. Name another one by model.output=, or type model.new_layer=true for a new "
-        "dense layer behind it."
+        f"The output is that of {prediction}. Name another one by model.output=, or type model.new_layer=true for a "
+        "new dense layer behind it."
     )
 
 

@@ -6,6 +6,7 @@ import tarfile
 import numpy as np
 import pytest
 
+import mxtrain
 from mxtrain.config.groups import build_group
 from mxtrain.engine.backend import mx
 from mxtrain.errors import ConfigError, WeightsError
@@ -277,7 +278,6 @@ WRONG = [
     ),
     ({"symbol": "a-symbol.json", "prefix": "a"}, "{}", "name two graphs"),
     ({"symbol": "a-symbol.json", "epoch": 3}, "{}", "belongs to prefix"),
-    ({}, "{}", "needs its name"),
     ({"prefix": "a"}, "{}", "there is no file a-0000.params"),
 ]
 
@@ -288,6 +288,11 @@ def test_damaged_graphs_and_settings_are_refused(tmp_path, monkeypatch, settings
     (tmp_path / "a-symbol.json").write_text(content)
     with pytest.raises(ConfigError, match=message):
         described(**settings)
+
+
+def test_file_must_be_named_before_work_starts():
+    with pytest.raises(ConfigError, match="model=symbol needs the name of a file. Type model.symbol=old"):
+        mxtrain.compose("model=symbol")
 
 
 def test_unknown_operators_are_named_with_their_layer(tmp_path):
