@@ -112,7 +112,7 @@ def describe(
     # Without a target, `check_task_fits` rejects the dataset.
     dataset = specs["dataset"].for_run(target or TargetKind, specs["model"], specs["loss"])
     specs["dataset"] = with_fold(dataset, specs["trainer"].held_out)
-    complete = _complete(config)
+    complete = dict(_complete(config))
     complete["model"] = {**complete["model"], **specs["model"].recorded}
     description = Description(config=complete, **specs)
     collect([functools.partial(rule, description) for rule in RULES if check_rules])

@@ -108,7 +108,7 @@ def cut_at(graph: SymbolGraph, outputs: Sequence[Output]) -> SymbolGraph:
     moved = {position: number for number, position in enumerate(kept)}
     nodes: List[GraphNode] = []
     for position in kept:
-        node: GraphNode = {**graph["nodes"][position]}  # type: ignore[misc]  # a copy
+        node: GraphNode = {**graph["nodes"][position]}
         references = node.get("inputs") or []
         node["inputs"] = [[moved[reference[0]], *reference[1:]] for reference in references]
         nodes.append(node)

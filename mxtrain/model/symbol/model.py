@@ -61,7 +61,7 @@ class StoredGraph(Spec):
             raise ValueError(f"graph.content is damaged ({error}). Leave model.graph out") from error
 
 
-class SymbolModel(Model):
+class SymbolFile(Model):
     """A network that is known by its graph and its weights.
 
     The graph is cut in front of losses and probabilities, and labels are no inputs any more. A last layer with another
@@ -110,7 +110,7 @@ class SymbolModel(Model):
         return values
 
     @pydantic.model_validator(mode="after")
-    def _check_graph(self) -> SymbolModel:
+    def _check_graph(self) -> SymbolFile:
         if self.graph is not None:
             find_prediction(self.parsed, self.output)
         return self

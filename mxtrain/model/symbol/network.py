@@ -25,7 +25,7 @@ def build_network(text: str, output: str, new_units: Optional[int], num_classes:
 
     Args:
         text: JSON of the graph, of any version of MXNet.
-        output: see `SymbolModel.output`.
+        output: see `SymbolFile.output`.
         new_units: units of a new dense layer behind the output; None = no such layer.
         num_classes: number of units that the layer of the output gets.
 

@@ -47,7 +47,7 @@ def write(folder, output, epoch=3, name="old", change=lambda arrays: arrays):
 
 
 def described(**settings):
-    return build_group("model", {"_target_": "mxtrain.model.symbol.model.SymbolModel", **settings}, lambda path: "test")
+    return build_group("model", {"_target_": "mxtrain.model.symbol.model.SymbolFile", **settings}, lambda path: "test")
 
 
 def prepared(num_classes=3, **settings):
