@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import runpy
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,19 @@ from lint_parts.rules import check_call, check_package
         "np.load(p)",
         "OmegaConf.load(p)",
         "Image.open(p)",
+        "io.open(p)",
+        "wave.open(p)",
+        "gzip.open(p)",
+        "codecs.open(p)",
+        "tarfile.open(p)",
+        "np.fromfile(p)",
+        "np.memmap(p)",
+        "np.genfromtxt(p)",
+        "np.loadtxt(p)",
+        "nd.load(p)",
+        "sqlite3.connect(p)",
+        "soundfile.read(p)",
+        "zipfile.ZipFile(p)",
         "text.splitlines()",
     ],
 )
@@ -42,6 +56,19 @@ def test_call_breaks_a_rule(line: str) -> None:
 )
 def test_call_keeps_the_rules(line: str) -> None:
     assert list(check_call(ast.parse(line, mode="eval").body)) == []  # type: ignore[arg-type]
+
+
+def test_the_command_prints_the_problems_and_ends_with_1(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for problems, code, printed in (
+        ([], 0, ""),
+        (["a.py:3: wrong", "b.py:4: wrong"], 1, "a.py:3: wrong\nb.py:4: wrong\n"),
+    ):
+        monkeypatch.setattr("lint_parts.rules.check_package", lambda package, found=problems: found)
+        with pytest.raises(SystemExit) as ended:
+            runpy.run_module("lint_parts", run_name="__main__")
+        assert int(ended.value.code or 0) == code and capsys.readouterr().out == printed
 
 
 def test_problems_have_file_and_line(tmp_path: Path) -> None:

@@ -10,7 +10,23 @@ import pytest
 import mxtrain
 from mxtrain.config.groups import GROUPS, PRESET_GROUPS
 from mxtrain.errors import ConfigError
+from mxtrain.workflows.average import AverageSettings
+from mxtrain.workflows.clean import CleanSettings
+from mxtrain.workflows.diff import DiffSettings
+from mxtrain.workflows.lr_find import LrFindSettings
+from mxtrain.workflows.predict import PredictSettings
+from mxtrain.workflows.reproduce import ReproduceSettings
+from mxtrain.workflows.verify import VerifySettings
 
+SETTINGS = {
+    "average": AverageSettings,
+    "clean": CleanSettings,
+    "diff": DiffSettings,
+    "lr_find": LrFindSettings,
+    "predict": PredictSettings,
+    "reproduce": ReproduceSettings,
+    "verify": VerifySettings,
+}
 FUNCTIONS = ("compose", "dry_run", "train", "verify", "lr_find", "session")
 
 
@@ -48,6 +64,16 @@ def test_keywords_match_those_of_the_command_line() -> None:
         "debug=fast",
     )
     assert given == typed
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_defaults_are_those_of_the_command(name: str) -> None:
+    """Python takes sequences for texts that the command splits, and None where nothing is written."""
+    fields, parameters = SETTINGS[name].model_fields, inspect.signature(getattr(mxtrain, name)).parameters
+    shared = [
+        key for key in parameters if key in fields and not isinstance(parameters[key].default, (tuple, type(None)))
+    ]
+    assert shared and {key: parameters[key].default for key in shared} == {key: fields[key].default for key in shared}
 
 
 @pytest.mark.parametrize("name", ["compose", "dry_run", "train", "verify", "lr_find"])

@@ -106,3 +106,5 @@ def test_explain_lists_the_settings_and_options_of_a_group() -> None:
     assert "model.freeze" in paths and all(path.startswith("model.") for path in paths)
     assert "model._target_" not in paths
     assert str(found).startswith("model=lenet (")
+    (channels,) = (setting for setting in found.settings if setting.path == "model.channels")
+    assert channels.meaning.startswith("Output channels of each stage")

@@ -189,6 +189,7 @@ def test_confusion_leads_to_samples(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 def test_names_of_trials_hold_their_study() -> None:
     assert short_names(["studies/s1/0", "studies/s1/12"]) == ["s1/0", "s1/12"]
     assert short_names(["outputs/a", "outputs/b"]) == ["a", "b"]
+    assert [short_names([path]) for path in ("/home/x/studies/s1", "a", "/")] == [["studies/s1"], ["a"], ["/"]]
 
 
 def test_foreign_text_is_escaped(page: str) -> None:

@@ -12,6 +12,7 @@ from mxtrain.archive.score import Score, read_score, refuse_unmeasured
 from mxtrain.cli import main
 from mxtrain.composing.composer import Composer
 from mxtrain.composing.environment import compose_and_check
+from mxtrain.composing.scores import find_score, scores_of
 from mxtrain.errors import ConfigError
 from mxtrain.workflows.score import ScoreResult, read_value
 
@@ -26,6 +27,15 @@ def test_page_is_generated_from_the_presets() -> None:
     page = runpy.run_path(str(ROOT / "scripts/scores"))["text"]()
     assert (ROOT / "docs/reference/scores.md").read_text(encoding="utf-8") == page, "scripts/scores writes it anew"
     assert all((f"| `{name}` |" in page) == (score is not None) for name, score in SCORES.items())
+
+
+def test_a_preset_without_a_score_is_answered_by_those_with_one() -> None:
+    scored = [name for name, score in SCORES.items() if score is not None]
+    with Composer() as composer:
+        assert list(scores_of(composer)) == scored
+        with pytest.raises(ConfigError, match="experiment=fine_tune has no score") as error:
+            find_score(["fine_tune"], composer)
+    assert str(error.value).endswith(f"Presets with a score: {', '.join(scored)}.")
 
 
 @pytest.mark.slow

@@ -249,6 +249,13 @@ def test_variables_that_hang_or_abort_mxnet_are_refused(
         check()
 
 
+@pytest.mark.parametrize("name, lowest", [("MXNET_CPU_WORKER_NTHREADS", 1), ("MXNET_OMP_MAX_THREADS", 0)])
+def test_lowest_numbers_of_variables_of_mxnet(name: str, lowest: int) -> None:
+    rules.check_mxnet_variables(SimpleNamespace(runtime=Runtime(env={name: lowest})))  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match=f"from {lowest} on"):
+        rules.check_mxnet_variables(SimpleNamespace(runtime=Runtime(env={name: lowest - 1})))  # type: ignore[arg-type]
+
+
 @pytest.mark.slow
 def test_variable_that_hangs_mxnet_is_refused_by_the_command_line(refused, monkeypatch) -> None:
     monkeypatch.setenv("MXNET_CPU_PRIORITY_NTHREADS", "0")

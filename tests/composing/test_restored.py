@@ -7,7 +7,7 @@ from typing import Any, Callable, Dict
 
 import pytest
 
-from mxtrain.composing.restored import restore
+from mxtrain.composing.restored import on_this_machine, restore
 from mxtrain.config import rules
 from mxtrain.errors import ConfigError
 from mxtrain.runtime import MACHINE_FIELDS, Runtime
@@ -33,6 +33,10 @@ def restored(description: Dict[str, Any], write_run: Callable, monkeypatch: pyte
         return restore(run_dir, overrides=overrides).description.runtime
 
     return runtime_of
+
+
+def test_a_runtime_that_is_no_mapping_is_left_to_the_validation() -> None:
+    assert on_this_machine("auto", {}) == "auto"
 
 
 @pytest.mark.slow

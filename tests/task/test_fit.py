@@ -9,8 +9,8 @@ from typing import Any, Dict, List, Tuple
 import pytest
 
 from mxtrain.config.options import option_classes, remember_folders, task_for, usual_options
-from mxtrain.errors import ConfigError
-from mxtrain.task.fit import check_fit, target_of
+from mxtrain.errors import CheckpointError, ConfigError
+from mxtrain.task.fit import check_fit, require_same_learned_names, target_of
 from mxtrain.task.spec import Task
 from mxtrain.text.classification.glue import Glue
 from mxtrain.types.kinds import Arrays, ClassIndex, Gives, Images, Number, SampleKind, Takes, TargetKind
@@ -270,6 +270,22 @@ def test_task_without_kinds_makes_its_own_targets() -> None:
 def test_message_names_all_options_that_fit(chosen: Dict[str, str], said: str) -> None:
     with pytest.raises(ConfigError, match=re.escape(said)):
         check_fit(*described("detection", **chosen))
+
+
+def test_message_names_the_only_dataset_that_fits() -> None:
+    said = "a dataset for task=question_answering: dataset=squad."
+    with pytest.raises(ConfigError, match=re.escape(said)):
+        check_fit(*described("question_answering", dataset="digits"))
+
+
+def test_resumed_classes_have_the_same_names_in_the_same_order() -> None:
+    def learned(*names: str) -> Any:
+        return SimpleNamespace(learned_names=names)
+
+    require_same_learned_names(learned("cat", "dog"), learned("cat", "dog"), "run")
+    require_same_learned_names(learned("cat", "dog"), learned("cat"), "run")  # the weights do not fit
+    with pytest.raises(CheckpointError, match="class 1 was 'dog', and now it is 'owl'"):
+        require_same_learned_names(learned("cat", "dog"), learned("cat", "owl"), "run")
 
 
 def test_message_names_the_loss_that_a_model_needs() -> None:
