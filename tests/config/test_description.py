@@ -292,6 +292,17 @@ def test_rules_between_settings(describe_run, overrides: list, part: str) -> Non
     assert part in str(caught.value)
 
 
+def test_the_beginning_of_a_name_is_a_suggestion_behind_nearer_spellings(describe_run) -> None:
+    with pytest.raises(ConfigError, match="trainer.monitor=val/a: this run does not measure it. Did you mean 'val/acc"):
+        describe_run("metric=[accuracy,f1]", "trainer.monitor=val/a")
+
+
+def test_replicas_may_differ_in_size_and_microbatches_may_not(describe_run) -> None:
+    describe_run("parallel=data", "dataset.batch_size=7")
+    with pytest.raises(ConfigError, match="microbatches must be equal. Type dataset.batch_size=8 or 16"):
+        describe_run("parallel=pipeline", "dataset.batch_size=12")
+
+
 @pytest.mark.parametrize("group", [group for group in GROUPS if group not in NAMED_GROUPS])
 def test_a_class_of_another_group_is_refused(describe_run, group: str) -> None:
     other = "mxtrain.training.spec.Trainer" if group != "trainer" else "mxtrain.amp.spec.FullPrecision"

@@ -76,6 +76,7 @@ def mxtrain(tmp_path: Path) -> Shell:
 def refused(tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch):
     """Returns the message for a mistake: exit code 2, no standard output, nothing written, MXNet not imported."""
     from mxtrain.cli import main
+    from mxtrain.cluster.launch.preserved import preserved_process
 
     folder = tmp_path / "cwd"
     folder.mkdir()
@@ -85,7 +86,8 @@ def refused(tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.M
 
     def refuse(*arguments: str) -> str:
         before = files_in(folder)
-        assert main(list(arguments)) == 2
+        with preserved_process():  # the command sets variables if MXNet is not imported yet
+            assert main(list(arguments)) == 2
         said = capsys.readouterr()
         assert said.err.startswith("error: ") and "Traceback" not in said.err and said.out == ""
         assert "append to your config" not in said.err and files_in(folder) == before

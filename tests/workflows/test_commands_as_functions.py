@@ -13,10 +13,11 @@ import pytest
 import mxtrain
 from mxtrain.cli.dispatch import run as run_command
 from mxtrain.composing.restored import restore
-from mxtrain.errors import ConfigError, DataError
+from mxtrain.errors import ConfigError, DataError, LoaderError
 from mxtrain.terminal.progress import WorkProgress
 from mxtrain.workflows.average import AverageSettings, average_last, average_runs
 from mxtrain.workflows.evaluate import EvalSettings, evaluate
+from mxtrain.workflows.lr_find import LrFindSettings, range_test
 from mxtrain.workflows.predict import PredictSettings, write_predictions
 
 pytestmark = pytest.mark.slow
@@ -68,6 +69,21 @@ def test_evaluation_equals_the_command(run_dir: Path, tmp_path: Path, capfd: Any
         assert one == two, name
     values = mxtrain.evaluate(run_dir, split="val", limit_batches=1)
     assert {**values, "samples_per_s": 0} == {**result.values, "samples_per_s": 0}
+
+
+def test_unreadable_samples_are_an_error_of_the_data(run_dir: Path, tmp_path: Path, monkeypatch: Any) -> None:
+    def fail(*arguments: Any) -> None:
+        raise LoaderError("3.png is damaged.")
+
+    monkeypatch.setattr("mxtrain.workflows.evaluate.measure", fail)
+    with pytest.raises(DataError, match=r"^3.png is damaged\.$"):
+        evaluate(restore(run_dir), EvalSettings(split="val", output=str(tmp_path / "out")))
+
+
+def test_lr_find_counts_its_steps(describe_run: Any) -> None:
+    seen = Seen()
+    curve = range_test(describe_run(*WORDS), LrFindSettings(end=1e-4, steps=10), seen)
+    assert seen.parts["steps of rising learning rate:"] == [10, 10] and len(curve.rates) == 10
 
 
 def test_predictions_are_those_of_the_command(run_dir: Path, tmp_path: Path, capfd: Any) -> None:
