@@ -243,3 +243,10 @@ def pytest_collection_finish():
     gc.collect()
     gc.freeze()
     gc.set_threshold(20_000, 20, 20)
+
+
+@pytest.fixture(scope="session")
+def mx():
+    import mxnet
+
+    return mxnet

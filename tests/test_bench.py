@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from low_precision import needs_bfloat16
+from waiting import wait_until
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "scripts"))
@@ -487,10 +488,7 @@ def test_a_process_that_is_measured_does_not_outlive_an_interrupt(tmp_path):
         time.sleep(0.01)
     process.send_signal(signal.SIGINT)
     process.wait(10)
-    deadline = time.monotonic() + 5
-    while is_running(int(pid.read_text())):
-        assert time.monotonic() < deadline, "it still runs"
-        time.sleep(0.01)
+    wait_until(lambda: not is_running(int(pid.read_text())), 5)
 
 
 def is_running(pid):

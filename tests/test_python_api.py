@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 import warnings
 from pathlib import Path
 
@@ -17,6 +16,7 @@ from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.version import getbase
 from running import ROOT
+from waiting import wait_until
 
 import mxtrain
 from mxtrain.checkpoint import lock_run_directory
@@ -351,17 +351,12 @@ def test_a_new_process_ends_with_the_one_that_started_it(tmp_path, number):
         "print('state', run.state, run.status['exit_code'])\n"
     )
     process = subprocess.Popen([sys.executable, "-c", code, str(tmp_path)], stdout=subprocess.PIPE, cwd=ROOT)
-    deadline = time.monotonic() + 120
-    while not (tmp_path / "metrics.jsonl").is_file() and time.monotonic() < deadline:
-        time.sleep(0.05)
+    wait_until((tmp_path / "metrics.jsonl").is_file, 120)
     process.send_signal(number)
     said, _ = process.communicate(timeout=60)
     if number == signal.SIGINT:
         assert said.decode().splitlines()[-1] == "state interrupted 130"
-    deadline = time.monotonic() + 10
-    while time.monotonic() < deadline and is_locked(tmp_path):
-        time.sleep(0.1)
-    assert not is_locked(tmp_path)
+    wait_until(lambda: not is_locked(tmp_path), 10)
 
 
 def is_locked(path):

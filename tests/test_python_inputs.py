@@ -18,13 +18,6 @@ RIGHT = RNG.integers(0, 256, (80, 2, 3), dtype=np.uint8)
 Y = (LEFT[:, 0] + (RIGHT.mean(axis=(1, 2)) - 127) / 60 > 0).astype(int)
 
 
-@pytest.fixture(scope="module")
-def mx() -> Any:
-    import mxnet
-
-    return mxnet
-
-
 def network(mx: Any) -> Any:
     class Two(mx.gluon.HybridBlock):
         def __init__(self) -> None:

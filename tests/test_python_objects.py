@@ -15,13 +15,6 @@ QUICK = ("trainer.max_epochs=3", "logger=jsonl", "lr_scheduler=constant")
 
 
 @pytest.fixture(scope="module")
-def mx():
-    import mxnet
-
-    return mxnet
-
-
-@pytest.fixture(scope="module")
 def data():
     """(x (N, 6), y (N,)) of two classes that a line tells apart."""
     x = np.random.default_rng(0).normal(size=(320, 6)).astype(np.float32)

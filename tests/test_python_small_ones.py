@@ -20,13 +20,6 @@ X = RNG.normal(size=(60, 4)).astype(np.float32)
 Y = (X.sum(axis=1) > 0).astype(int)
 
 
-@pytest.fixture(scope="module")
-def mx() -> Any:
-    import mxnet
-
-    return mxnet
-
-
 def network(mx: Any, units: int = 2) -> Any:
     made = mx.gluon.nn.HybridSequential()
     made.add(mx.gluon.nn.Dense(8, activation="relu"), mx.gluon.nn.Dense(units))

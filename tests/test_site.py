@@ -8,10 +8,9 @@ import re
 import subprocess
 import sys
 from pathlib import Path
-from typing import Iterator
 
 import pytest
-from browser import CHROMIUM, Browser
+from browser import Browser, browser  # noqa: F401
 
 import mxtrain
 
@@ -55,14 +54,6 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
     assert done.returncode == 0, done.stderr[-3000:]
     return folder
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    if CHROMIUM is None:
-        pytest.skip("there is no Chromium: apt install chromium")
-    with Browser(tmp_path_factory.mktemp("browser")) as opened:
-        yield opened
 
 
 @pytest.mark.slow

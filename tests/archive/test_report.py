@@ -10,10 +10,10 @@ import os
 import re
 from html.parser import HTMLParser
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, Tuple
+from typing import Any, Dict, List, Tuple
 
 import pytest
-from browser import CHROMIUM, Browser
+from browser import Browser, browser  # noqa: F401
 from PIL import Image
 from run_directories import write_run
 
@@ -249,14 +249,6 @@ def test_curves_have_the_values_of_the_rows(page: str) -> None:
     drops = [steep[i][1] - steep[0][1] for i in (10, 39)]
     expected = [1 * (math.exp(-0.05) - math.exp(-0.05 * (i + 1))) for i in (10, 39)]
     assert drops[0] / drops[1] == pytest.approx(expected[0] / expected[1], abs=0.01)
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    if CHROMIUM is None:
-        pytest.skip("no Chromium is installed")
-    with Browser(tmp_path_factory.mktemp("browser")) as opened:
-        yield opened
 
 
 @pytest.mark.slow

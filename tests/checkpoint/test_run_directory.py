@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
+from waiting import wait_until
 
 import mxtrain
 from mxtrain.checkpoint import lock_run_directory
@@ -104,9 +105,7 @@ def test_a_child_that_ends_does_not_free_its_parents_directory(tmp_path):
 def test_concurrent_claims_have_one_winner(tmp_path):
     processes = [hold(tmp_path) for _ in range(4)]
     time.sleep(0.1)
-    deadline = time.monotonic() + 30
-    while sum(process.poll() is None for process in processes) > 1 and time.monotonic() < deadline:
-        time.sleep(0.02)
+    wait_until(lambda: sum(process.poll() is None for process in processes) <= 1, 30)
     winners = [process for process in processes if process.poll() is None]
     assert len(winners) == 1
     for process in processes:

@@ -15,6 +15,7 @@ from typing import Dict, List
 
 import pytest
 from running import ROOT, SMALL, status
+from waiting import free_port
 
 from mxtrain.cluster import joining
 from mxtrain.cluster.joining import JoinWatch, NotJoined, Wait, connect_store, count_connections, find_scheduler
@@ -33,11 +34,6 @@ def environment(port: int, host: str = "localhost", **more: str) -> Dict[str, st
 def listener():
     with socket.create_server(("127.0.0.1", 0)) as opened:
         yield opened
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as opened:
-        return int(opened.getsockname()[1])
 
 
 def test_names_become_addresses(listener: socket.socket) -> None:

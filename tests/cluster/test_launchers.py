@@ -18,6 +18,7 @@ import pytest
 from bench_parts.network import Network, hostfile
 from bench_parts.network import unsupported_reason as reason_against_hosts
 from running import SMALL, Process, assert_same, checkpoints, has_steps, role_of, rows, running_processes, status
+from waiting import wait_until
 
 from mxtrain.cluster.ranked import MPILauncher
 from mxtrain.cluster.spec import Cluster
@@ -58,10 +59,7 @@ def started(
 
 
 def nobody_is_left(run_dir: Path) -> None:
-    deadline = time.monotonic() + ENDED_S
-    while pids(run_dir) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert pids(run_dir) == []
+    wait_until(lambda: not pids(run_dir), ENDED_S)
 
 
 # ssh.

@@ -13,6 +13,7 @@ from typing import Any, Callable, ClassVar, Iterator, List, Mapping, Optional, T
 import numpy as np
 import pytest
 from running import ROOT, SMALL, Process, assert_same, checkpoints, has_steps, status, train_here
+from waiting import wait_until
 
 from mxtrain.callback.protocol import Callback
 from mxtrain.cli import main
@@ -79,13 +80,6 @@ def unbroken(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return run_dir
 
 
-def wait_for(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 10
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
-
-
 @pytest.mark.slow
 def test_a_warning_ends_the_run_as_a_budget_does_and_the_same_command_continues(tmp_path: Path, unbroken: Path) -> None:
     signalled(tmp_path / "run", signal.SIGUSR1, exit_code=75)
@@ -147,7 +141,7 @@ def test_warning_does_not_start_the_grace_time(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr("mxtrain.cluster.stopping.DUPLICATE_S", 0.0)
     with startup_signals(), SignalStop(grace_s=0.05) as signals:
         signal.raise_signal(signal.SIGUSR1)
-        wait_for(lambda: signals.stop)
+        wait_until(lambda: signals.stop)
         signal.raise_signal(signal.SIGUSR2)  # and a second one
         time.sleep(0.2)
         assert killed == [] and signals.stop is not None and signals.stop.exit_code == 75
@@ -157,7 +151,7 @@ def test_warning_does_not_start_the_grace_time(monkeypatch: pytest.MonkeyPatch) 
             time.sleep(0.1)
         assert killed == [] and signals.stop is not None and signals.stop.exit_code == 75
         signal.raise_signal(signal.SIGHUP)
-        wait_for(lambda: killed)
+        wait_until(lambda: killed)
     assert killed == [143]
 
 
@@ -174,7 +168,7 @@ def test_the_grace_time_begins_with_the_first_signal(monkeypatch: pytest.MonkeyP
         signal.raise_signal(signal.SIGTERM)
         time.sleep(0.15)
         signal.raise_signal(signal.SIGINT)
-        wait_for(lambda: killed)
+        wait_until(lambda: killed)
     assert killed[0] == 143
 
 
@@ -212,7 +206,7 @@ def test_a_handler_of_the_program_gets_the_warning_after_the_run_has_saved() -> 
     try:
         with SignalStop() as signals:
             signal.raise_signal(signal.SIGUSR2)
-            wait_for(lambda: signals.stop)
+            wait_until(lambda: signals.stop)
             assert received == []
         assert received == [signal.SIGUSR2]
         with SignalStop(stops_when_warned=False) as signals:
@@ -280,7 +274,7 @@ PRINT = "import signal, sys; sys.exit([signal.getsignal(n) for n in (10, 12)] !=
 
 def test_processes_of_a_run_survive_warnings_until_they_handle_them() -> None:
     process = LocalProcess(LaunchSpec("worker 0", [sys.executable, "-c", PRINT], os.environ))
-    wait_for(lambda: process.exit_code is not None)
+    wait_until(lambda: process.exit_code is not None)
     assert process.exit_code == 0
     process.close()
 
@@ -294,7 +288,7 @@ def test_the_process_of_a_tracker_ignores_warnings() -> None:
             fields = Path(f"/proc/{process.pid}/status").read_text().split()
             return int(fields[fields.index("SigIgn:") + 1], 16)
 
-        wait_for(lambda: ignored() & wanted == wanted)
+        wait_until(lambda: ignored() & wanted == wanted)
         process.kill()
 
 

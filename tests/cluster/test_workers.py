@@ -32,6 +32,7 @@ from running import (
     steps,
     verify,
 )
+from waiting import free_port, wait_until
 
 from mxtrain.cli.train import description_of
 from mxtrain.cluster.launch.group import arguments_of
@@ -65,17 +66,8 @@ def processes(run_dir: Path) -> Dict[str, List[int]]:
     return found
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 def nobody_is_left(run_dir: Path) -> None:
-    deadline = time.monotonic() + 10
-    while processes(run_dir) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert processes(run_dir) == {}
+    wait_until(lambda: not processes(run_dir), 10)
 
 
 @pytest.fixture(scope="module")
@@ -210,9 +202,7 @@ def test_sigterm_saves_and_another_number_of_workers_continues(
 def test_sigterm_to_a_worker_before_training_ends_all(tmp_path: Path, wait_s: float) -> None:
     """At once, the signal may end a worker that does not handle signals yet."""
     run = Process(tmp_path / "run", *TWO, *SLOW)
-    deadline = time.monotonic() + 30
-    while "worker1" not in processes(tmp_path / "run") and time.monotonic() < deadline:
-        time.sleep(0.02)
+    wait_until(lambda: "worker1" in processes(tmp_path / "run"), 30)
     time.sleep(wait_s)
     os.kill(processes(tmp_path / "run")["worker1"][0], signal.SIGTERM)
     begun = time.monotonic()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -13,12 +12,13 @@ import time
 import urllib.error
 import urllib.request
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterator, List
+from typing import Any, Dict, Iterator, List
 
 import numpy as np
 import pytest
 import running
 import yaml
+from waiting import free_port, wait_until
 
 from mxtrain.cli.dispatch import run
 
@@ -26,12 +26,6 @@ pytest.importorskip("ray", reason="ray is not installed: pip install 'mxtrain[ra
 pytestmark = [pytest.mark.slow, pytest.mark.zoo, pytest.mark.timeout(400), pytest.mark.usefixtures("own_cache")]
 NAME = f"digits-{os.getpid()}"
 CLIENTS = 4
-
-
-def free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
 
 
 def replicas() -> List[int]:
@@ -45,13 +39,6 @@ def replicas() -> List[int]:
             except OSError:
                 continue
     return found
-
-
-def wait_for(condition: Callable[[], bool], seconds: float) -> None:
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "it did not happen in time"
-        time.sleep(0.2)
 
 
 class Server:
@@ -112,12 +99,12 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def server(exported: Path) -> Iterator[Server]:
     found = Server(exported)
     try:
-        wait_for(found.is_ready, 180)
-        wait_for(lambda: len(replicas()) == 2, 60)
+        wait_until(found.is_ready, 180)
+        wait_until(lambda: len(replicas()) == 2, 60)
         yield found
     finally:
         found.close()
-        wait_for(lambda: not replicas(), 30)
+        wait_until(lambda: not replicas(), 30)
 
 
 def test_killed_replica_is_replaced_and_no_answer_is_wrong(server: Server, exported: Path) -> None:
@@ -143,12 +130,12 @@ def test_killed_replica_is_replaced_and_no_answer_is_wrong(server: Server, expor
     for client in clients:
         client.start()
     try:
-        wait_for(lambda: min(right) >= 5, 60)
+        wait_until(lambda: min(right) >= 5, 60)
         before = replicas()
         os.kill(before[0], signal.SIGKILL)
         counted = list(right)
-        wait_for(lambda: all(now > then + 5 for now, then in zip(right, counted)), 60)  # the other one answers
-        wait_for(lambda: len(replicas()) == 2 and before[0] not in replicas(), 90)
+        wait_until(lambda: all(now > then + 5 for now, then in zip(right, counted)), 60)  # the other one answers
+        wait_until(lambda: len(replicas()) == 2 and before[0] not in replicas(), 90)
     finally:
         ends.set()
         for client in clients:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import io
 import re
-import time
-from typing import Callable
+
+from waiting import wait_until
 
 from mxtrain.terminal.progress import SILENT, ProgressDisplay
 
@@ -13,13 +13,6 @@ from mxtrain.terminal.progress import SILENT, ProgressDisplay
 class Terminal(io.StringIO):
     def isatty(self) -> bool:
         return True
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 10
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
 
 
 def test_quick_work_shows_no_progress() -> None:

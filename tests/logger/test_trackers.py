@@ -10,13 +10,13 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
 from running import ROOT, rows, status, train_here
 from tracker_server import EXAMPLE, HttpTracker, tracking
+from waiting import wait_until
 
 import mxtrain
 from mxtrain.cli import main
@@ -62,13 +62,6 @@ def expected(fake_run, last):
 
 def warnings_in(caplog):
     return [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
-
-
-def wait_for(condition):
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline, "it never came to that"
-        time.sleep(0.01)
 
 
 def test_a_run_is_sent_with_its_settings_and_its_end(fake_run, tracker, server, caplog):
@@ -117,11 +110,11 @@ def test_a_killed_run_continues_without_gaps_and_repeated_points(fake_run, track
             process.stdin.flush()
             assert process.stdout.readline()
             if last == 10 or ahead:
-                wait_for(lambda: len(server.runs.get("run1", ())) == len(expected(fake_run, last)))  # noqa: B023
+                wait_until(lambda: len(server.runs.get("run1", ())) == len(expected(fake_run, last)))  # noqa: B023
         process.kill()
-    wait_for(lambda: server.closed["run1"])
+    wait_until(lambda: server.closed["run1"])
     assert server.closed["run1"][0]["state"] == "interrupted", "nobody else could say so"
-    wait_for(lambda: not tracker_processes())
+    wait_until(lambda: not tracker_processes())
     for one in (JsonlLogger("metrics.jsonl"), tracker.build()):
         fake_run.drive(one, 21, 30)
     # `FakeRun` gives no values of whole epochs, which those from metrics.jsonl include.
@@ -169,7 +162,7 @@ def test_a_server_that_hangs_is_given_up_at_the_end(fake_run, server, caplog, pa
     (warning,) = warnings_in(caplog)
     assert "http has not received everything of this run: no answer for 0.3 s" in warning
     assert f"push {fake_run.run_dir} tracker=http logger.http.uri=" in warning and "` sends the rest" in warning
-    wait_for(lambda: not tracker_processes())
+    wait_until(lambda: not tracker_processes())
 
 
 @pytest.mark.slow
@@ -183,10 +176,10 @@ def test_a_server_that_fails_for_a_while_gets_everything_and_no_key_is_shown(
     with caplog.at_level(logging.INFO):
         logger.on_start(fake_run.info())
         fake_run.five_steps(logger, 5)
-        wait_for(lambda: server.runs.get("run1"))
+        wait_until(lambda: server.runs.get("run1"))
         server.fails = 2
         fake_run.five_steps(logger, 10)
-        wait_for(lambda: ("val/loss", 10) in {point[:2] for point in server.runs["run1"]})
+        wait_until(lambda: ("val/loss", 10) in {point[:2] for point in server.runs["run1"]})
         logger.on_end(fake_run.result(10))
     assert server.points() == expected(fake_run, 10)
     warnings = warnings_in(caplog)
@@ -209,7 +202,7 @@ def test_a_process_that_dies_is_started_again(fake_run, tracker, server, caplog,
     logger = tracker.build()
     logger.on_start(fake_run.info())
     fake_run.five_steps(logger, 5)
-    wait_for(lambda: server.runs.get("run1"))
+    wait_until(lambda: server.runs.get("run1"))
     (process,) = tracker_processes()
     os.kill(int(process.parent.name), signal.SIGKILL)
     fake_run.five_steps(logger, 10)

@@ -13,9 +13,8 @@ import subprocess
 import sys
 import tempfile
 import threading
-import time
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterator, List, Tuple
+from typing import Any, Dict, Iterator, List, Tuple
 
 import pytest
 import running
@@ -23,6 +22,7 @@ import served_folders
 from browser import CHROMIUM, Browser
 from operator_files import copy_operators
 from served_folders import Served
+from waiting import wait_until
 
 import mxtrain
 from mxtrain.exporting import standalone
@@ -308,14 +308,6 @@ def figure(served: Served, name: str) -> float:
     return float(found[len(line) :])
 
 
-def wait_for(condition: Callable[[], Any]) -> Any:
-    until = time.monotonic() + 30
-    while not (found := condition()):
-        assert time.monotonic() < until
-        time.sleep(0.02)
-    return found
-
-
 def test_texts_at_the_same_time_are_limited_and_end_when_their_client_leaves(served: Served) -> None:
     with contextlib.ExitStack() as stack:
         connections = [open_stream(served, stack)[0] for _ in range(2)]
@@ -327,7 +319,7 @@ def test_texts_at_the_same_time_are_limited_and_end_when_their_client_leaves(ser
         for connection in connections:
             assert connection.sock is not None
             connection.sock.shutdown(socket.SHUT_RDWR)
-        wait_for(lambda: figure(served, "mxtrain_generations") == 0)
+        wait_until(lambda: figure(served, "mxtrain_generations") == 0)
     tokens = figure(served, "mxtrain_generated_tokens_total")
     assert served.ask("/v2/models/lstm/generate", {"text_input": "a", "parameters": {"max_tokens": 3}})[0] == 200
     assert figure(served, "mxtrain_generated_tokens_total") == tokens + 3, "nothing else writes any more"
@@ -340,9 +332,9 @@ def test_unstreamed_texts_end_when_their_client_leaves(served: Served) -> None:
     client = http.client.HTTPConnection("127.0.0.1", served.port)
     body = {"text_input": "one", "parameters": ENDLESS}
     client.request("POST", "/v2/models/lstm/generate", json.dumps(body))
-    wait_for(lambda: figure(served, "mxtrain_generations") == 1)
+    wait_until(lambda: figure(served, "mxtrain_generations") == 1)
     client.close()
-    wait_for(lambda: figure(served, "mxtrain_generations") == 0)
+    wait_until(lambda: figure(served, "mxtrain_generations") == 0)
 
 
 def test_openapi_and_metadata_describe_texts(served: Served) -> None:
@@ -387,7 +379,7 @@ def test_late_texts_and_the_end_of_the_server(impatient: Served) -> None:
     reader = threading.Thread(target=read)
     reader.start()
     page = "/metrics"
-    wait_for(lambda: 'mxtrain_generations{model="lstm"} 1.0' in impatient.ask(page, headers=token)[1].decode())
+    wait_until(lambda: 'mxtrain_generations{model="lstm"} 1.0' in impatient.ask(page, headers=token)[1].decode())
     impatient.process.send_signal(signal.SIGTERM)
     reader.join(30)
     assert b"longer than 1 s" in ended[0], "a stream that has begun is sent to its end"

@@ -10,7 +10,9 @@ import subprocess
 import time
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Dict, List, Optional, Type
+from typing import Any, Dict, Iterator, List, Optional, Type
+
+import pytest
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 
@@ -132,3 +134,11 @@ class Browser:
             self._rest += part
         message, _, self._rest = self._rest.partition(b"\0")
         return json.loads(message)
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    if CHROMIUM is None:
+        pytest.skip("there is no Chromium: apt install chromium")
+    with Browser(tmp_path_factory.mktemp("browser")) as opened:
+        yield opened

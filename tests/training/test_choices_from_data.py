@@ -9,6 +9,7 @@ from typing import Any, Sequence, Tuple
 import numpy as np
 import pytest
 from PIL import Image
+from waiting import wait_until
 
 from mxtrain.data.spec import BaseDataset, choose_batch_size, open_splits, samples_per_step
 from mxtrain.errors import CheckpointError
@@ -181,7 +182,6 @@ def test_estimates_are_shown_only_for_large_runs() -> None:
 @pytest.mark.slow
 def test_plain_output_announces_the_first_step(tmp_path: Path) -> None:
     import io
-    import time
 
     from mxtrain.callback.protocol import RunInfo
     from mxtrain.logger.progress import RunProgress
@@ -191,11 +191,8 @@ def test_plain_output_announces_the_first_step(tmp_path: Path) -> None:
     stream = io.StringIO()
     info = RunInfo(tmp_path, {}, 0, 10, 5, (1,), None, [])  # type: ignore[arg-type]  # no network
     view = PlainView(open_console(stream), RunProgress(info), interval_s=0.0)
-    deadline = time.monotonic() + 10
-    while "working on the first steps for 1 s" not in stream.getvalue() and time.monotonic() < deadline:
-        time.sleep(0.05)
+    wait_until(lambda: "working on the first steps for 1 s" in stream.getvalue(), 10)
     view.close()
-    assert "working on the first steps for 1 s" in stream.getvalue()
 
 
 @pytest.mark.slow

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import io
 import json
-import time
 from pathlib import Path
 
 import pytest
+from waiting import wait_until
 
 from mxtrain.tuning import trial_display
 from mxtrain.tuning.folder import StudyDescription
@@ -57,7 +57,5 @@ def test_damaged_files_are_ignored_and_plain_lines_are_periodic(tmp_path: Path, 
     for name in ("meta.json", "status.json"):
         (run / name).write_text("{")
     with TrialDisplay("trial 0 (1 of 4)", run, description_of(), None, stream):
-        deadline = time.monotonic() + 60
-        while "\n" not in stream.getvalue() and time.monotonic() < deadline:
-            time.sleep(0.01)
+        wait_until(lambda: "\n" in stream.getvalue())
     assert stream.getvalue().startswith("trial 0 (1 of 4): epoch 3 of 9, step 1,055, val/accuracy=0.5000, ")
