@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from contextlib import contextmanager
 from dataclasses import dataclass
+from numbers import Integral
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Callable, Iterator, List, Literal, Mapping, Optional, Sequence, Union
 
@@ -80,8 +81,17 @@ def read_call(
 
 
 def folders_of(config_dir: Optional[AnyPath]) -> List[str]:
-    """Returns the folders with further groups and options: one, or none."""
-    return [] if config_dir is None else [expand_path(text_of_path(config_dir, "config_dir"))]
+    """Returns the folders with further groups and options: one, or none.
+
+    Raises:
+        ConfigError: there is no such folder.
+    """
+    if config_dir is None:
+        return []
+    folder = expand_path(text_of_path(config_dir, "config_dir"))
+    if not os.path.isdir(folder):
+        raise ConfigError(f"config_dir={folder}: there is no such folder.")
+    return [folder]
 
 
 def absolute_path(path: AnyPath, argument: str) -> str:
@@ -90,10 +100,28 @@ def absolute_path(path: AnyPath, argument: str) -> str:
 
 
 def text_of_path(path: AnyPath, argument: str) -> str:
-    """Returns a path as a string. Raises a `ConfigError` for other types."""
+    """Returns a path as a string. Raises a `ConfigError` for other types and for text that names nothing."""
     if not isinstance(path, (str, os.PathLike)):
         raise ConfigError(f"{argument}={path!r:.60}: must be a path, and is a {type(path).__name__}.")
-    return os.fspath(path)
+    text = os.fspath(path)
+    if not text or "\0" in text:
+        # An empty path would be the current folder, and fill it with the files of a run.
+        raise ConfigError(f"{argument}={text!r:.60}: must be a path, and names no file. The current folder is '.'.")
+    return text
+
+
+def require_count(value: object, argument: str, or_none: bool = False) -> None:
+    """Raises a `ConfigError` unless an argument is a positive integer, also one of NumPy, or None if it may be."""
+    if value is None and or_none:
+        return
+    if isinstance(value, bool) or not isinstance(value, Integral) or value < 1:
+        raise ConfigError(f"{argument}={value!r:.60}: it must be a positive integer{', or None' * or_none}.")
+
+
+def require_flag(value: object, argument: str) -> None:
+    """Raises a `ConfigError` unless an argument is True or False: a text such as "false" would count as True."""
+    if not isinstance(value, bool):
+        raise ConfigError(f"{argument}={value!r:.60}: it may be True or False.")
 
 
 def words_of_dir(folder: Optional[AnyPath], function: str, setting: str = "hydra.run.dir") -> List[str]:

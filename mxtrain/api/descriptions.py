@@ -11,6 +11,7 @@ from mxtrain.composing import explain as explanation
 from mxtrain.composing.environment import compose_and_check, prepare_environment
 from mxtrain.composing.parts import Parts, with_parts
 from mxtrain.config.specs import validate_arguments
+from mxtrain.errors import ConfigError
 
 if TYPE_CHECKING:
     from mxtrain.composing.explain import Explanation
@@ -57,6 +58,8 @@ def explain(key: str, *overrides: str, config_dir: Optional[AnyPath] = None) -> 
     >>> print(mxtrain.explain("optimizer.lr", "model=resnet"))
     >>> mxtrain.explain("trainer.max_epochs").settings[0].value
     """
+    if not isinstance(key, str):
+        raise ConfigError(f'explain: key={key!r:.60}: it must be the name of a setting, such as "optimizer.lr".')
     call = read_call(explain, overrides, config_dir)
     with call.composer() as composer:
         return explanation.explain(key, composer.compose(call.words))
@@ -120,7 +123,10 @@ def check_data(
     from mxtrain.workflows.check_data import CheckDataSettings, check_data_of
 
     call = read_call(check_data, overrides, config_dir)
-    kinds = ignore if isinstance(ignore, str) else ",".join(ignore)
+    listed = [ignore] if isinstance(ignore, str) else ignore
+    if not isinstance(listed, Sequence) or not all(isinstance(kind, str) for kind in listed):
+        raise ConfigError(f"check_data: ignore={ignore!r:.60}: give a kind of problem, or a list of kinds.")
+    kinds = ",".join(listed)
     values = {"ignore": kinds, **({} if output is None else {"output": absolute_path(output, "check_data: output")})}
     settings = validate_arguments(CheckDataSettings, values, "check_data")
     with call.composer() as composer:

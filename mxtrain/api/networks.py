@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any, Dict, Optional, Sequence, Union
 
 from typing_extensions import Unpack
 
-from mxtrain.api.arguments import AnyPath, Split, Which, absolute_path, read_call
+from mxtrain.api.arguments import AnyPath, Split, Which, absolute_path, read_call, require_flag
 from mxtrain.api.run import Run, load, prepared
+from mxtrain.archive.run_folders import paths_in
 from mxtrain.cluster.launch.preserved import preserved_process
 from mxtrain.composing.parts import MeasuredParts, with_parts
 from mxtrain.composing.restored import restore
 from mxtrain.config.specs import validate_arguments
-from mxtrain.errors import ConfigError
+from mxtrain.errors import ConfigError, did_you_mean
 
 if TYPE_CHECKING:
     from mxtrain.exporting.run import ExportReport
@@ -48,7 +49,7 @@ def predict(run: Union[AnyPath, Run], inputs: Any, *, top_k: int = 3) -> Predict
 
 
 def average(
-    runs: Union[AnyPath, Sequence[AnyPath]],
+    runs: Union[AnyPath, Run, Sequence[Union[AnyPath, Run]]],
     *overrides: str,
     method: Optional[str] = None,
     last: int = 5,
@@ -63,7 +64,7 @@ def average(
     Several runs must have the same network, and are measured on the validation split of the first one.
 
     Args:
-        runs: a run directory; or two or more run directories or checkpoints.
+        runs: a run or its directory; or two or more of these, or of checkpoints, in a list.
         overrides: of several runs: settings of the evaluation, e.g. ``"dataset.eval_batch_size=256"``.
         method: of several runs: ``"greedy"``, the default, adds a run, best first, if the mean is at least as good;
             ``"uniform"`` averages all.
@@ -86,10 +87,15 @@ def average(
     """
     from mxtrain.workflows.average import AverageSettings, average_last, average_runs
 
-    given: Sequence[AnyPath] = [runs] if isinstance(runs, (str, os.PathLike)) else runs
-    is_one = given is not runs
-    paths = [absolute_path(path, "average: runs") for path in given]
+    is_one = isinstance(runs, (str, os.PathLike, Run))
+    paths = [absolute_path(path, "average: runs") for path in paths_in([runs], "average")]
     call = read_call(average, overrides, config_dir)
+    require_flag(trust_code, "average: trust_code")
+    if method not in (None, "greedy", "uniform"):
+        near = did_you_mean(str(method), ("greedy", "uniform"))
+        raise ConfigError(f"average: method={method!r:.60}: it may be 'greedy' or 'uniform'.{near}")
+    if not is_one and len(paths) < 2:
+        raise ConfigError("average: a list has two runs at least. To average the last checkpoints of one run, give it.")
     several = {"soup": "greedy" if method is None else method, "which": which}
     values: Dict[str, Any] = {"last": last} if is_one else several
     values.update({} if out is None else {"out": absolute_path(out, "average: out")})
@@ -119,7 +125,7 @@ def average(
 
 
 def soup(
-    runs: Sequence[AnyPath],
+    runs: Sequence[Union[AnyPath, Run]],
     *overrides: str,
     method: str = "greedy",
     which: Which = "best",
@@ -131,7 +137,7 @@ def soup(
 
     >>> soup = mxtrain.soup(["outputs/mlp", "outputs/other"], out="outputs/soup2")
     """
-    paths = [runs] if isinstance(runs, (str, os.PathLike)) else runs
+    paths = [runs] if isinstance(runs, (str, os.PathLike, Run)) else runs
     return average(paths, *overrides, method=method, which=which, out=out, trust_code=trust_code, config_dir=config_dir)
 
 

@@ -6,9 +6,9 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Optional
 
-from mxtrain.api.arguments import AnyPath, folders_of, read_call, words_of_dir
+from mxtrain.api.arguments import AnyPath, folders_of, read_call, require_flag, words_of_dir
 from mxtrain.archive.meta import read_recorded_run
-from mxtrain.archive.run_folders import paths_in
+from mxtrain.archive.run_folders import path_in
 from mxtrain.cluster.launch.preserved import preserved_process
 from mxtrain.composing.recorded import compose_recorded
 from mxtrain.composing.restored import restore
@@ -56,7 +56,8 @@ def diff(
     from mxtrain.workflows.diff import DiffSettings, diff_runs
 
     settings = validate_arguments(DiffSettings, {"replay": replay, "all": all}, "diff")
-    paths = paths_in([first, second], "diff")
+    require_flag(trust_code, "diff: trust_code")
+    paths = [path_in(run, "diff") for run in (first, second)]
 
     def opened(path: Path) -> RestoredRun:
         return restore(path, which="last", config_dirs=folders_of(config_dir), trust_code=trust_code, command="diff")
@@ -100,9 +101,10 @@ def reproduce(
     from mxtrain.workflows.reproduce import ReproduceSettings, reproduce_run
 
     call = read_call(reproduce, overrides, config_dir)
+    require_flag(trust_code, "reproduce: trust_code")
     values = {"strict": strict, "tolerance": tolerance}
     settings = validate_arguments(ReproduceSettings, values, "reproduce")
-    recorded = read_recorded_run(Path(os.path.abspath(paths_in([run], "reproduce")[0])))
+    recorded = read_recorded_run(Path(os.path.abspath(path_in(run, "reproduce"))))
     words = [*call.words, *words_of_dir(dir, "reproduce")]
     with call.composer() as composer:
         from mxtrain.cluster.launch.run import prepare_run
@@ -143,8 +145,9 @@ def replay(
     from mxtrain.workflows.replay import ReplaySettings, find_step, replay_step
 
     call = read_call(replay, overrides, config_dir)
+    require_flag(trust_code, "replay: trust_code")
     settings = validate_arguments(ReplaySettings, {"step": step}, "replay")
-    _, source = find_step(Path(paths_in([bundle], "replay")[0]), settings.step)
+    _, source = find_step(Path(path_in(bundle, "replay")), settings.step)
     with preserved_process():
         return replay_step(source, StepRestorer(call.words, call.folders, trust_code))
 
@@ -172,6 +175,6 @@ def push(run: Any, *overrides: str, tracker: str, config_dir: Optional[AnyPath] 
     from mxtrain.workflows.push import push_run
 
     call = read_call(push, overrides, config_dir)
-    path = Path(paths_in([run], "push")[0])
+    path = Path(path_in(run, "push"))
     with call.composer() as composer:
         return push_run(path, tracker_of(tracker, call.words, composer))

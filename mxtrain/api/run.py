@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Mapping, Optional, 
 import numpy as np
 from typing_extensions import Unpack
 
-from mxtrain.api.arguments import AnyPath, Split, Which, absolute_path, folders_of
-from mxtrain.archive.run_files import ROWS_FILE
+from mxtrain.api.arguments import AnyPath, Split, Which, absolute_path, folders_of, require_count, require_flag
+from mxtrain.archive.registry import KILLED
+from mxtrain.archive.run_files import ROWS_FILE, STATUS_FILE
 from mxtrain.archive.run_records import read_rows
 from mxtrain.archive.status import read_status_object
+from mxtrain.checkpoint.run_directory import is_locked
 from mxtrain.cluster.launch.preserved import preserved_process
 from mxtrain.composing.environment import set_environment
 from mxtrain.composing.objects import Objects, objects_again, read_arguments, require_overrides
@@ -101,6 +103,7 @@ class Run:
     ):
         if which not in ("best", "last"):
             raise ConfigError(f"which={which!r}: there is no such checkpoint. It may be 'best' or 'last'.")
+        require_flag(trust_code, "trust_code")
         self.path = path
         self._which, self._trusts_code, self._config_dir = which, trust_code, config_dir
         self._objects = objects
@@ -132,9 +135,12 @@ class Run:
 
     @property
     def state(self) -> str:
-        """``"finished"``, ``"stopped_early"``, ``"interrupted"``, ``"pruned"``, ``"failed"`` or ``"running"``; empty if
-        unknown."""
-        return str(self.status.get("state", ""))
+        """``"finished"``, ``"stopped_early"``, ``"interrupted"``, ``"pruned"``, ``"failed"``, ``"running"`` or
+        ``"killed"``, if its process has ended without a word; empty if unknown."""
+        state = str(self.status.get("state", ""))
+        if state == "running" and (self.path / STATUS_FILE).is_file() and not is_locked(self.path):
+            return KILLED
+        return state
 
     @property
     def cause(self) -> str:
@@ -241,8 +247,7 @@ class Run:
             ConfigError: an override is wrong.
             DataError: there is no such split, or its files cannot be read.
         """
-        if limit_batches is not None and (not isinstance(limit_batches, int) or limit_batches < 1):
-            raise ConfigError(f"evaluate: limit_batches={limit_batches!r}: it must be a positive integer, or None.")
+        require_count(limit_batches, "evaluate: limit_batches", or_none=True)
         typed, objects = read_arguments(parts, Run.evaluate)
         if objects:
             raise ConfigError(
@@ -268,6 +273,7 @@ class Run:
 
         >>> worst = sorted(run.results(split="val"), key=lambda row: -row["loss"])[:10]
         """
+        require_count(limit_batches, "results: limit_batches", or_none=True)
         with prepared(self, "eval", overrides) as restored:
             from mxtrain.training.loaders import build_loader
 
@@ -334,8 +340,7 @@ class Run:
         """
         if not self.description.task.predicts:
             raise ConfigError(f"predict: a run of task={self.description.task.name} predicts nothing. Use evaluate().")
-        if not isinstance(top_k, int) or top_k < 1:
-            raise ConfigError(f"predict: top_k={top_k!r}: it must be a positive integer.")
+        require_count(top_k, "predict: top_k")
         trained = self._trained()
         with prepared(self, "predict") as restored:
             return predict_objects(trained, restored.dataset, inputs, top_k)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Sequence
 
 from typing_extensions import Unpack
 
-from mxtrain.api.arguments import AnyPath, absolute_path, read_call, words_of_dir
+from mxtrain.api.arguments import AnyPath, absolute_path, read_call, require_flag, words_of_dir
 from mxtrain.api.run import Run
 from mxtrain.cluster.launch.preserved import preserved_process
 from mxtrain.composing.parts import Parts, with_parts
@@ -158,6 +158,9 @@ def tune(
     from mxtrain.workflows.tune import resume_study, train_study
 
     call = read_call(tune, overrides, config_dir)
+    require_flag(trust_code, "tune: trust_code")
+    if not callable(report):
+        raise ConfigError(f"tune: report={report!r:.60}: it must be a function of one line of text, such as print.")
     typed = {**settings, **({} if n_trials is None else {"n_trials": n_trials})}
     chosen = validate_arguments(TuneSettings, typed, "tune")
     require_optuna()

@@ -10,11 +10,12 @@ from typing_extensions import Unpack
 
 from mxtrain.api.arguments import AnyPath, absolute_path, read_call, words_of_dir
 from mxtrain.api.run import Run
+from mxtrain.archive.run_files import STATUS_FILE
 from mxtrain.composing.environment import compose_and_check, set_environment
 from mxtrain.composing.objects import Objects
 from mxtrain.composing.parts import Parts, with_parts
 from mxtrain.config.specs import validate_arguments
-from mxtrain.errors import EXIT_BAD_INPUT, ConfigError
+from mxtrain.errors import EXIT_BAD_INPUT, ConfigError, MxtrainError
 
 if TYPE_CHECKING:
     from mxtrain.config.groups import Description
@@ -57,6 +58,7 @@ def train(
         ConfigError: the description, an object or the data are wrong; no file of the run directory was changed.
         RunDirectoryError: another process trains there.
         CheckpointError: the directory holds a run of another description.
+        MxtrainError: the process of its own was killed before the run began.
 
     >>> run = mxtrain.train("model=mlp", "trainer.max_epochs=3", dir="outputs/mlp")
     >>> run.state, run.best["value"]
@@ -85,6 +87,8 @@ def train(
             code, cause, step = end.exit_code, end.cause, end.step
         if code == EXIT_BAD_INPUT and step == 0:
             raise ConfigError(cause)
+        if code < 0 and not (run_dir / STATUS_FILE).exists():
+            raise MxtrainError(f"train: {cause}, before the run began.")
     return Run(run_dir, config_dir=config_dir, trust_code=True, objects=call.objects)  # the caller named the classes
 
 
@@ -132,6 +136,8 @@ def score(
     from mxtrain.cluster.launch.scored import prepare_score
     from mxtrain.workflows.score import score_run
 
+    if not isinstance(experiment, str):
+        raise ConfigError(f"score: experiment={experiment!r:.60}: it must be the name of a preset.")
     call = read_call(score, overrides, config_dir)
     run_dir = None if dir is None else absolute_path(dir, "score: dir")
     with call.composer() as composer:

@@ -13,7 +13,7 @@ DEFAULT_FOLDER = "outputs"
 FILTER_WORDS = ("and", "or", "not")
 
 
-def paths_in(given: Iterable[Any], command: str) -> List[str]:
+def paths_in(given: Sequence[Any], command: str) -> List[str]:
     """Returns the paths of folders and runs.
 
     Args:
@@ -21,9 +21,25 @@ def paths_in(given: Iterable[Any], command: str) -> List[str]:
         command: name of the command, for messages.
 
     Raises:
-        ConfigError: one has another type.
+        ConfigError: one has another type, or there are only empty lists.
     """
-    return list(_paths(given, command))
+    paths = list(_paths(given, command))
+    if given and not paths:
+        # No path means the default folder: `clean(found, delete=True)` of an empty list would delete from all runs.
+        raise ConfigError(f"{command}: the list of runs is empty.")
+    return paths
+
+
+def path_in(given: Any, command: str) -> str:
+    """Returns the path of a folder or a run.
+
+    Raises:
+        ConfigError: it has another type, or is a list of several.
+    """
+    path, *others = paths_in([given], command)
+    if others:
+        raise ConfigError(f"{command}: {given!r:.60} are {len(others) + 1} runs: give one.")
+    return path
 
 
 def _paths(given: Iterable[Any], command: str) -> Iterator[str]:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import copy
+import inspect
 from typing import TYPE_CHECKING, Any, Callable, ClassVar, Dict, Mapping, Optional, Sequence
 
 from mxtrain.callback.action import Action as Action
@@ -111,11 +112,32 @@ class GivenCallback(Given, CallbackSpec):
                 f"callbacks: {value!r:.60} is neither an mxtrain.types.Callback nor a function of one argument, the "
                 f"row of metrics.jsonl.{advice}"
             )
+        else:
+            require_one_argument(value)
         return {}
 
     def build(self) -> Callback:
         value = self.require()
         return value if isinstance(value, Callback) else RowCallback(value)
+
+
+def require_one_argument(function: Callable[..., object]) -> None:
+    """Checks that a function can be called with a row. Otherwise the run would fail after its first steps.
+
+    Raises:
+        ConfigError: it takes no argument, or needs several.
+    """
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):  # some built-in functions have none
+        return
+    try:
+        signature.bind({})
+    except TypeError as error:
+        raise ConfigError(
+            f"callbacks: {getattr(function, '__qualname__', function)!s:.60}{signature} cannot be called with one "
+            f"argument, the row of metrics.jsonl: {error}."
+        ) from None
 
 
 class RowCallback(Callback):

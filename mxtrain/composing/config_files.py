@@ -33,6 +33,7 @@ from mxtrain.composing.yaml_numbers import refused_in_files
 from mxtrain.config.options import remember_folders
 from mxtrain.config.override_text import expand_home
 from mxtrain.config.plugins import conf_dirs, require_usable_plugins
+from mxtrain.config.search_path import current_folder
 from mxtrain.config.specs import default_settings, import_target, own_spec
 from mxtrain.errors import ConfigError, raise_interruption
 from mxtrain.model.spec import Model
@@ -100,10 +101,13 @@ class ConfigFiles:
         check_plugins: False to leave out plug-ins that cannot be used instead of raising an error.
 
     Raises:
-        ConfigError: there is no such folder, a file in it has the name of one of ours, or a plug-in cannot be used.
+        ConfigError: there is no such folder, a file in it has the name of one of ours, a plug-in cannot be used, or the
+            current folder was deleted.
     """
 
     def __init__(self, config_dirs: Sequence[str] = (), check_plugins: bool = True):
+        if not current_folder():
+            raise ConfigError("the current folder was deleted. Change to another one: cd FOLDER.")
         register_resolvers()
         self._all_groups: Tuple[str, ...] = ()
         self._defaults: Dict[Tuple[str, ...], Sequence[Any]] = {}

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import inspect
+import os
 from dataclasses import dataclass, field
+from numbers import Real
 from typing import (
     TYPE_CHECKING,
     Any,
@@ -125,8 +127,16 @@ def require_overrides(words: Sequence[Any], function: str) -> None:
 
 def is_of_objects(value: Mapping[str, Any]) -> bool:
     """Returns True if a dict contains objects by name, such as networks, instead of settings."""
-    # A setting is what JSON holds; anything else is an object.
-    return any(not isinstance(one, (str, bool, int, float, list, dict, type(None))) for one in value.values())
+    return not all(map(is_setting, value.values()))
+
+
+def is_setting(value: object) -> bool:
+    """Returns True for values that an override can write: what JSON holds, numbers of NumPy and paths."""
+    if isinstance(value, (list, tuple)):
+        return all(map(is_setting, value))
+    if isinstance(value, Mapping):
+        return all(map(is_setting, value.values()))
+    return value is None or isinstance(value, (str, Real, os.PathLike))
 
 
 def placeholder_of(path: str) -> Type[Given]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from numbers import Integral, Real
 from typing import List, Mapping, Sequence
 
 NOT_FOR_EVAL = r"\+*(callback|logger|hydra)\."
@@ -71,4 +72,7 @@ def written(value: object) -> str:
         return f"[{','.join(map(written, value))}]"
     if isinstance(value, Mapping):
         return f"{{{','.join(f'{key}:{written(one)}' for key, one in value.items())}}}"
-    return repr(value)
+    if isinstance(value, os.PathLike):
+        return quote(os.fspath(value))
+    # NumPy's numbers are shown as np.float64(0.1) by later versions.
+    return repr(int(value) if isinstance(value, Integral) else float(value) if isinstance(value, Real) else value)

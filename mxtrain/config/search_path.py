@@ -37,7 +37,7 @@ def leave_out_current_folder() -> None:
     """Removes the current folder that `python -m` has added, unless mxtrain itself was imported from there."""
     # A checkout that is used from its own folder needs that folder on the path.
     own = os.path.abspath(os.path.join(os.path.dirname(__file__), os.pardir, os.pardir))
-    here = _current_folder()
+    here = current_folder()
     is_isolated = sys.flags.isolated or getattr(sys.flags, "safe_path", False)
     if not is_isolated and sys.path[:1] in ([""], [here]) and own != here:
         del sys.path[0]
@@ -52,14 +52,14 @@ def admit_current_folder(module: str = "") -> None:
     Args:
         module: import path of the module of the class.
     """
-    here = _current_folder()
+    here = current_folder()
     if not here or here in sys.path or "" in sys.path:
         return
     first = os.path.join(here, module.partition(".")[0])
     sys.path.insert(0 if module and (os.path.isdir(first) or os.path.exists(f"{first}.py")) else len(sys.path), here)
 
 
-def _current_folder() -> str:
+def current_folder() -> str:
     """Returns the path of the current folder; empty if it was deleted."""
     try:
         return os.getcwd()

@@ -9,6 +9,7 @@ import shutil
 import sys
 from dataclasses import dataclass
 from importlib import metadata
+from numbers import Real
 from pathlib import Path
 from types import MappingProxyType
 from typing import Dict, List, Literal, Mapping, Optional, Sequence, Tuple
@@ -16,6 +17,7 @@ from typing import Dict, List, Literal, Mapping, Optional, Sequence, Tuple
 from mxtrain.config.libraries import EXTRAS, NUMPY, installing, wrong_versions
 from mxtrain.config.plugins import find_plugins
 from mxtrain.engine.native import NO_COMPILER
+from mxtrain.errors import ConfigError
 from mxtrain.model.published import cached_weights, models_folder
 from mxtrain.runtime.amx import computes_bfloat16, cpu_flags, has_amx, has_fast_bfloat16
 from mxtrain.runtime.cores import cgroup_quota, usable_cores
@@ -84,10 +86,15 @@ def doctor(*, timeout: float = 120.0) -> DoctorResult:
         ``usable``, and ``findings`` with ``what``, ``state`` (``"ok"``, ``"missing"``: a feature cannot be used,
         ``"problem"``: training cannot work), ``value`` and ``remedy``.
 
+    Raises:
+        ConfigError: the limit is no positive number.
+
     >>> found = mxtrain.doctor()
     >>> found.usable, [(one.what, one.remedy) for one in found.findings if one.state == "missing"]
     """
-    probe = run_probe(timeout)
+    if isinstance(timeout, bool) or not isinstance(timeout, Real) or not timeout > 0:
+        raise ConfigError(f"doctor: timeout={timeout!r:.60}: it must be a positive number of seconds.")
+    probe = run_probe(float(timeout))
     return DoctorResult(
         [*_machine(), *_packages(), *_mxnet(probe), *_environment(probe), *_features(probe), _weights(), *_plugins()]
     )

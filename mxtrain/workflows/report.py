@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from dataclasses import dataclass
 from typing import Any, Optional, Sequence, Union
@@ -77,7 +78,7 @@ def report(
 
     >>> mxtrain.report("outputs", out="report.html").size
     """
-    values = {"out": str(out), "title": title, "sort": sort}
+    values = {"out": os.fspath(out) if isinstance(out, os.PathLike) else out, "title": title, "sort": sort}
     settings = validate_arguments(ReportSettings, values, "report")
     return write_report(paths_in(runs, "report"), filters_of(where), settings)
 

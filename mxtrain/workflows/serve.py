@@ -128,12 +128,12 @@ def serve(*folders: Any, token: str = "", **settings: Any) -> RunningServer:
     >>> with mxtrain.serve("outputs/mlp", port=0) as server:
     ...     print(server.url, server.models)
     """
-    from mxtrain.archive.run_folders import paths_in  # the command does not need what this imports
+    from mxtrain.archive.run_folders import path_in, paths_in  # the command does not need what this imports
 
     named: List[Tuple[str, str]] = []
     for one in folders:
         if isinstance(one, Mapping):
-            named += [(str(name), paths_in([folder], "serve")[0]) for name, folder in one.items()]
+            named += [(str(name), path_in(folder, "serve")) for name, folder in one.items()]
         else:
             named += [(name_of(path), path) for path in paths_in([one], "serve")]
     chosen = validate_arguments(ServeSettings, settings, "serve")
@@ -226,7 +226,7 @@ def check_token(token: str, name: str = "token") -> str:
     Raises:
         ConfigError: it is too short or cannot be sent.
     """
-    if token and not re.fullmatch(rf"[\x21-\x7e]{{{MIN_TOKEN},1000}}", token):
+    if not isinstance(token, str) or token and not re.fullmatch(rf"[\x21-\x7e]{{{MIN_TOKEN},1000}}", token):
         raise ConfigError(f"{name} must have at least {MIN_TOKEN} characters, without spaces, all of them ASCII.")
     return token
 

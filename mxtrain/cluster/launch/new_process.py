@@ -57,7 +57,13 @@ def train_in_new_process(words: Sequence[str], run_dir: Path, names_dir: bool) -
             for reader in readers:
                 reader.join()
             process.wait()
-    cause = reported.cause or f"the process ended with exit code {process.returncode}; its output says why"
+    code = process.returncode
+    ended = (
+        f"was ended by {signal.Signals(-code).name}"
+        if code < 0
+        else f"ended with exit code {code}; its output says why"
+    )
+    cause = reported.cause or f"the process {ended}"
     return process.returncode, cause, _steps(run_dir) if reported.step is None else reported.step
 
 

@@ -20,6 +20,7 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.version import VersionBase
 
 from mxtrain.cluster.stopping import EXIT_CODES, WARNINGS
+from mxtrain.config.search_path import current_folder
 from mxtrain.errors import NUMPY_SEMANTICS, ConfigError
 
 _SIGNALS = (*EXIT_CODES, *WARNINGS)
@@ -32,7 +33,7 @@ class _State:
 
     def __init__(self) -> None:
         self._had_mxnet = "mxnet" in sys.modules
-        self._environment, self._path, self._folder = dict(os.environ), list(sys.path), os.getcwd()
+        self._environment, self._path, self._folder = dict(os.environ), list(sys.path), current_folder()
         if self._had_mxnet:
             os.environ.update({name: value for name, value in _at_import.items() if name not in self._environment})
         self._loggers = _logger_states()
@@ -51,7 +52,8 @@ class _State:
             del os.environ[name]
         os.environ.update(self._environment)
         sys.path[:] = self._path
-        os.chdir(self._folder)
+        if self._folder:
+            os.chdir(self._folder)
         for logger, level, old_handlers, disabled, propagates in self._loggers:
             for handler in logger.handlers:
                 if handler not in old_handlers:
