@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-import tempfile
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Optional
 
@@ -12,6 +11,7 @@ from mxtrain.files.durable import encode_json
 from mxtrain.files.json_form import problems_of
 from mxtrain.files.json_text import read_json
 from mxtrain.files.temporary import temporary_root
+from mxtrain.files.unused_folders import locked_folder
 
 CAUSE_FILE = "MXTRAIN_CAUSE_FILE"
 """Environment variable with the file to which a process writes the cause of its end."""
@@ -39,8 +39,9 @@ class ReportedCause:
     """Steps that the run had taken; None if the process reported none."""
 
     def __enter__(self) -> ReportedCause:
-        self._folder = tempfile.TemporaryDirectory(prefix="mxtrain-cause-", dir=temporary_root())
-        self._file = Path(self._folder.name, "cause.json")
+        self._opened = ExitStack()
+        folder = self._opened.enter_context(locked_folder(Path(temporary_root()), "mxtrain-cause-"))
+        self._file = folder / "cause.json"
         self.environment = {CAUSE_FILE: str(self._file)}
         return self
 
@@ -49,4 +50,4 @@ class ReportedCause:
             content = read_json(self._file)
             if not any(problems_of(content, {"cause": str, "step": int})):
                 self.cause, self.step = content["cause"], content["step"]
-        self._folder.cleanup()
+        self._opened.close()

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Dict, Iterator, List, Optional, Tuple
 
 from mxtrain.config.locations import conf_dir
+from mxtrain.config.search_path import current_folder
 from mxtrain.errors import ConfigError
 
 GROUP = "mxtrain.plugins"
@@ -97,12 +98,14 @@ def _installed() -> Iterator[Plugin]:
     `importlib.metadata.entry_points` would parse those of all packages, which takes longer than the rest of `--help`.
     The current folder is left out: what lies in it was not installed.
     """
-    names = set()
+    names, here = set(), current_folder()
     # An empty entry is the current folder, in which anybody's files may lie.
-    for folder in dict.fromkeys(map(os.path.abspath, filter(None, sys.path))):
-        if folder == os.path.abspath(os.curdir) or not os.path.isdir(folder):
+    for folder in dict.fromkeys(os.path.normpath(os.path.join(here, path)) for path in sys.path if path):
+        try:
+            entries = [] if folder == here else os.listdir(folder)
+        except OSError:  # an archive, or a folder that is missing or cannot be read
             continue
-        for name in os.listdir(folder):
+        for name in entries:
             if not name.endswith(DISTRIBUTIONS) or name in names:
                 continue
             names.add(name)  # the first folder on the path wins, as for imports

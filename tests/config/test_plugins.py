@@ -191,6 +191,24 @@ def test_current_folder_installs_no_plugins(install: Callable[..., Path], monkey
     assert find_plugins() == ()
 
 
+def test_unreadable_folder_of_the_search_path_is_left_out(
+    install: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install("one", "model/wide")
+    listdir = os.listdir
+
+    def list_folder(path: str) -> list[str]:
+        if path == str(tmp_path / "locked"):
+            raise PermissionError(13, "Permission denied")
+        return listdir(path)
+
+    (tmp_path / "locked").mkdir()
+    monkeypatch.setattr(os, "listdir", list_folder)
+    monkeypatch.syspath_prepend(str(tmp_path / "locked"))
+    clear_caches()
+    assert [plugin.name for plugin in find_plugins()] == ["one"]
+
+
 def test_first_of_two_installed_versions_is_used(
     install: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
