@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Dict, Mapping, Optional, Tuple, Union
+from typing import TYPE_CHECKING, Mapping, Optional, Tuple, Union
 
 from mxtrain.archive.run_files import STATUS_FILE
 from mxtrain.archive.run_records import MAX_STATUS_BYTES
@@ -80,7 +80,7 @@ def _read(run_dir: Union[str, Path]) -> Tuple[Optional[JsonObject], float]:
     return parsed if isinstance(parsed, dict) else None, file.st_mtime
 
 
-def _status_of(content: Dict[str, Json], written_at: float) -> RunStatus:
+def _status_of(content: JsonObject, written_at: float) -> RunStatus:
     best = content.get("best")
     best = best if isinstance(best, dict) else {}
     metrics = content.get("metrics")
