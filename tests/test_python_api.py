@@ -86,7 +86,7 @@ def test_arguments_of_a_wrong_kind_are_refused(trained, tmp_path):
         mxtrain.train("debug=fast", "model=lenet", "logger=jsonl", dir=trained.path)
 
 
-def test_a_run_is_that_of_the_command_line(trained, tmp_path):
+def test_python_run_equals_the_command_line(trained, tmp_path):
     run_command(*FAST, f"hydra.run.dir={tmp_path / 'run'}")
     files = {str(path.relative_to(tmp_path / "run")) for path in (tmp_path / "run").rglob("*") if path.is_file()}
     assert files == {str(path.relative_to(trained.path)) for path in trained.path.rglob("*") if path.is_file()}
@@ -100,7 +100,7 @@ def test_a_run_is_that_of_the_command_line(trained, tmp_path):
     assert trained.state == theirs.state == "finished" and trained.metrics == theirs.metrics
 
 
-def test_metrics_and_history_match_those_of_the_files(trained):
+def test_metrics_and_history_match_files(trained):
     status = json.loads((trained.path / "status.json").read_text())
     assert trained.metrics["test/loss"] == status["metrics"]["test/loss"]
     rows = [json.loads(line) for line in (trained.path / "metrics.jsonl").read_text().splitlines()]
@@ -108,7 +108,7 @@ def test_metrics_and_history_match_those_of_the_files(trained):
     assert trained.best["metric"] == "val/accuracy" and trained.cause == ""
 
 
-def test_evaluation_is_that_of_training_and_of_numpy(trained):
+def test_evaluation_equals_training_and_numpy(trained):
     measured = trained.evaluate(split="test", limit_batches=2)
     probabilities, labels = [], []
     network = trained.network
@@ -143,7 +143,7 @@ def test_evaluation_is_that_of_training_and_of_numpy(trained):
         trained.evaluate(limit_batches=0)
 
 
-def test_predictions_of_arrays_images_and_files_match_those_of_the_command(trained, tmp_path):
+def test_predictions_of_arrays_images_and_files_match_the_command(trained, tmp_path):
     from PIL import Image
 
     paths = [tmp_path / f"{seed}.png" for seed in range(3)]
@@ -293,7 +293,7 @@ def test_workers_are_started_as_processes(tmp_path):
     assert (Path(run.path) / "workers").is_dir()
 
 
-def test_functions_match_those_of_a_run(trained):
+def test_functions_match_a_run(trained):
     expected = {**trained.evaluate(split="val"), "samples_per_s": 0}
     for run in (trained, trained.path, str(trained.path)):
         assert {**mxtrain.evaluate(run, split="val"), "samples_per_s": 0} == expected

@@ -44,7 +44,7 @@ def test_keywords_of_loading_and_measuring() -> None:
         assert set(inspect.signature(function).parameters) >= {"dataset", "loss", "metric", "parallel", "amp"}
 
 
-def test_keywords_match_those_of_the_command_line() -> None:
+def test_keywords_match_the_command_line() -> None:
     given = mxtrain.compose(
         model="lenet",
         optimizer={"lr": 0.5},

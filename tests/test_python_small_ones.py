@@ -149,7 +149,7 @@ def mape(target_N: np.ndarray, prediction_N: np.ndarray) -> float:
     return float((abs(target_N - prediction_N.ravel()) / abs(target_N)).mean())
 
 
-def test_the_best_checkpoint_is_that_of_the_lowest_error(mx: Any, tmp_path: Any) -> None:
+def test_best_checkpoint_has_the_lowest_error(mx: Any, tmp_path: Any) -> None:
     run = mxtrain.train(
         *QUICK,
         "trainer.monitor=val/mape",

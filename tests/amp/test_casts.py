@@ -283,7 +283,7 @@ def test_a_network_that_cannot_be_traced_is_refused():
 @pytest.mark.parametrize("convention", ["valid", "full"])
 @pytest.mark.parametrize("kernel, pad", [(2, 0), (3, 1), (3, 0)])
 @pytest.mark.parametrize("sizes", [(8,), (7, 8), (5, 4, 6)], ids=str)
-def test_max_pooling_between_casts_is_that_of_float32(convention, kernel, pad, sizes) -> None:
+def test_max_pooling_between_casts_equals_float32(convention, kernel, pad, sizes) -> None:
     """On numbers that bfloat16 represents exactly; the table of operators calls it with arrays in bfloat16."""
     rng, places = np.random.default_rng(0), int(np.prod(sizes))
     data = np.array([rng.permutation(places) - places // 2 for _ in range(6)]).reshape(2, 3, *sizes)

@@ -12,7 +12,7 @@ from mxtrain.archive.meta import read_recorded_run
 from mxtrain.archive.run_records import MAX_META_BYTES, MAX_ROW_BYTES, last_step, read_rows
 
 
-def test_last_step_is_that_of_the_last_complete_row(tmp_path: Path) -> None:
+def test_last_step_is_read_from_the_last_complete_row(tmp_path: Path) -> None:
     file = tmp_path / "metrics.jsonl"
     assert last_step(tmp_path) == 0
     file.write_text('{"step": 3, "a": "' + "x" * 100_000 + '"}\n{"step": 4}\n{"step": 5')

@@ -270,7 +270,7 @@ def unbroken(tmp_path_factory):
 
 @pytest.mark.zoo
 @pytest.mark.slow
-def test_resumed_run_has_the_same_bits(unbroken, tmp_path) -> None:
+def test_resumed_run_is_bit_exact(unbroken, tmp_path) -> None:
     for stop in (10, 16, 29, 45):  # in the middle of an update, before a group trains, while weights are averaged
         train_here(tmp_path / "run", *ALL, f"trainer.max_steps={stop}", exit_code=75)
     train_here(tmp_path / "run", *ALL)
@@ -281,7 +281,7 @@ def test_resumed_run_has_the_same_bits(unbroken, tmp_path) -> None:
 
 
 @pytest.mark.slow
-def test_killed_run_has_the_same_bits(unbroken, tmp_path) -> None:
+def test_killed_run_is_bit_exact(unbroken, tmp_path) -> None:
     run = Process(tmp_path / "run", *ALL, "trainer.log_interval=1")
     run.wait_until(has_steps(tmp_path / "run", 30)).kill(signal.SIGKILL).end(-signal.SIGKILL)
     assert checkpoints(tmp_path / "run")

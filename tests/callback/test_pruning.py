@@ -258,7 +258,7 @@ def test_weights_are_zero_in_every_copy(pruned) -> None:
         ("cut", CUT),
     ],
 )
-def test_resumed_run_has_the_same_bits(name, settings, request, tmp_path) -> None:
+def test_resumed_run_is_bit_exact(name, settings, request, tmp_path) -> None:
     for stop in (9, 24, 40):
         train_here(tmp_path / "run", *settings, f"trainer.max_steps={stop}", exit_code=75)
     train_here(tmp_path / "run", *settings)

@@ -30,7 +30,7 @@ def assert_same(left, right) -> None:
         assert left[name].tobytes() == right[name].tobytes()
 
 
-def test_bytes_match_those_of_mxnet(tmp_path):
+def test_bytes_match_mxnet(tmp_path):
     from mxtrain.engine.backend import nd
 
     arrays = example()

@@ -29,7 +29,7 @@ def in_pieces(array: np.ndarray, read: Any = None) -> ArrayInPieces:
     return ArrayInPieces(array.shape, array.dtype, read or (lambda begin, end: array[begin:end].copy()))
 
 
-def test_the_bytes_of_the_file_and_the_hash_match_those_of_a_copy(tmp_path: Path) -> None:
+def test_the_bytes_of_the_file_and_the_hash_match_a_copy(tmp_path: Path) -> None:
     asked: List[int] = []
     array = table()
 

@@ -52,7 +52,7 @@ def greedy_by_hand(points: List[np.ndarray]) -> List[int]:
 
 
 @pytest.mark.parametrize("monitor, direction", [("val/loss", "min"), ("val/accuracy", "max")])
-def test_greedy_soups_match_those_of_the_paper(monitor: str, direction: str) -> None:
+def test_greedy_soups_match_the_paper(monitor: str, direction: str) -> None:
     sizes = set()
     for seed in range(30):
         rng = np.random.RandomState(seed)

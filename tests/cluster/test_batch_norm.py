@@ -50,7 +50,7 @@ SMALL_RESNET = ("model=resnet", "model.depth=8", "parallel=hybrid", "parallel.mi
     ],
     ids=["dist_device_sync", "horovod"],
 )
-def test_joint_batch_norms_match_those_of_one_device(given: List[str]) -> None:
+def test_joint_batch_norms_match_one_device(given: List[str]) -> None:
     done = verify("tolerance=1e-10", *given)
     assert done.returncode == 0 and "the same as on one device" in done.stdout, done.stdout + done.stderr
 

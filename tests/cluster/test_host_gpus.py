@@ -130,7 +130,7 @@ def test_each_worker_of_a_host_takes_the_next_gpu(starter: str, gpus_of: Any, mo
     assert gpus_of(environs(monkeypatch), Single(), 4) == wanted  # auto
 
 
-def test_devices_match_those_of_each_worker(gpus_of: Any) -> None:
+def test_devices_match_each_worker(gpus_of: Any) -> None:
     two = own_launchers(2)
     assert gpus_of(two, Data(devices="gpu:2"), 4) == ["0 1", "2 3"]
     assert gpus_of(two, Hybrid(devices="gpu:4", replicas=2, stages=2), 8) == ["0 1 2 3", "4 5 6 7"]

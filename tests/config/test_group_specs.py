@@ -22,7 +22,7 @@ def test_base_class_of_the_options_is_in_spec(group: str) -> None:
     assert GROUPS[group].__module__ == f"mxtrain.{PACKAGES.get(group, group)}.spec"
 
 
-def test_documented_imports_of_callbacks_match_those_of_the_protocol() -> None:
+def test_documented_imports_of_callbacks_match_the_protocol() -> None:
     from mxtrain import types
     from mxtrain.callback import protocol
 

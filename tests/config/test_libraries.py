@@ -26,7 +26,7 @@ except ImportError:  # before Python 3.11
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def test_extras_match_those_of_the_project() -> None:
+def test_extras_match_the_project() -> None:
     declared = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     extras = {name: list(packages) for name, packages in EXTRAS.items()}
     for name in ("gymnasium", "tokenizers", "babel", "num2words"):

@@ -20,7 +20,7 @@ def read_all(source):
     return source.fetch(np.arange(len(source)), seed=0, epoch=0, train=False)
 
 
-def test_digits_match_those_of_scikit_learn():
+def test_digits_match_scikit_learn():
     from sklearn.datasets import load_digits
 
     splits = Digits().open()

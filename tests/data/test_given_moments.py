@@ -10,7 +10,7 @@ from mxtrain.data.given_samples import splits_of
 
 
 @pytest.mark.parametrize("count", [1, 1024, 1025, 2049])
-def test_moments_of_given_images_match_those_of_all_samples(count: int) -> None:
+def test_moments_of_given_images_match_all_samples(count: int) -> None:
     image_NHW = np.random.default_rng(count).integers(0, 256, (count, 3, 2), dtype=np.uint8)
     image_NHW[-1], image_NHW[0, 0, 0] = 255, 0
     (mean,), (std,) = _moments(splits_of((image_NHW, np.arange(count) % 2))["all"])

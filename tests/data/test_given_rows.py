@@ -55,7 +55,7 @@ def write_lines(path: Path, rows: List[Dict[str, Any]]) -> str:
 
 
 @pytest.mark.parametrize("decimal, text, number", [(".", "1.5", 1.5), (",", "1,5", 1.5), (",", "1.500", 1500)])
-def test_numbers_match_those_of_a_file_of_json_lines(tmp_path: Path, decimal: str, text: str, number: float) -> None:
+def test_numbers_match_a_file_of_json_lines(tmp_path: Path, decimal: str, text: str, number: float) -> None:
     dataset = NumberTable(train="none.csv", decimal=decimal, missing=["-", ""])
     rows = [{"age": text, "o": {"b": 1.125}}, {"o": {"b": "-"}, "age": 0.25}, {"age": float("nan"), "o": {"b": None}}]
     expected, _ = dataset.open_inputs([write_lines(tmp_path / "rows.jsonl", rows)], NAMES, False, {})
@@ -67,7 +67,7 @@ def test_numbers_match_those_of_a_file_of_json_lines(tmp_path: Path, decimal: st
 
 
 @pytest.mark.parametrize("canonical", [False, True])
-def test_features_match_those_of_a_file_of_json_lines(tmp_path: Path, canonical: bool) -> None:
+def test_features_match_a_file_of_json_lines(tmp_path: Path, canonical: bool) -> None:
     signature = signature_of(canonical)
     dataset, _ = FeatureTable(train="none.csv", missing=["-"], decimal=",").restored(signature, [], "here")
     rows = [
@@ -114,7 +114,7 @@ def test_rows_without_names_are_refused() -> None:
         BaseDataset().samples_from([3], NAMES)
 
 
-def test_texts_match_those_of_a_file(tmp_path: Path) -> None:
+def test_texts_match_a_file(tmp_path: Path) -> None:
     (tmp_path / "in.txt").write_text("\ufeffone  two\tthree\n 4 five\t6\n")
     lines, rows = ["\ufeffone  two\tthree", " 4 five\t6"], [{"b": "three", "a": "one  two"}, {"a": " 4 five", "b": 6}]
     alone, pair = Text(train="x.csv", sentence="a"), Text(train="x.csv", sentence="a", sentence2="b")
@@ -152,7 +152,7 @@ def test_wrong_texts_are_refused(given: Any, said: str) -> None:
             open_given(dataset, given, NAMES)
 
 
-def test_sentences_prompts_and_questions_match_those_of_files(tmp_path: Path) -> None:
+def test_sentences_prompts_and_questions_match_files(tmp_path: Path) -> None:
     (tmp_path / "in.txt").write_text("one  two\tthree\n 4 five\n")
     path, lines = str(tmp_path / "in.txt"), ["one  two\tthree", " 4 five"]
     for dataset, words in ((ParallelText(train="x"), "pairs"), (PlainText(train="x"), "texts")):
@@ -175,7 +175,7 @@ def test_sentences_prompts_and_questions_match_those_of_files(tmp_path: Path) ->
         open_given(Squad(root="x"), "who", NAMES)
 
 
-def test_users_match_those_of_a_file(tmp_path: Path) -> None:
+def test_users_match_a_file(tmp_path: Path) -> None:
     lines = "".join(f"u{user},i{item}\n" for user in range(4) for item in range(user, user + 4))
     (tmp_path / "bought.csv").write_text(f"user,item\n{lines}")
     (tmp_path / "ids.txt").write_text("u2\nu0\n")

@@ -23,7 +23,7 @@ def test_each_call_reads_and_writes_the_arrays_as_they_are() -> None:
     assert elsewhere.asnumpy().tolist() == [6, 6] and out.asnumpy().tolist() == [15, 25]
 
 
-def test_attributes_match_those_of_the_call() -> None:
+def test_attributes_match_the_call() -> None:
     array = nd.array([1.0, -4.0, 9.0])
     call = BoundCall("clip", [array], [array])
     call(a_min=-2.0, a_max=5.0)

@@ -60,7 +60,7 @@ def test_statistics_and_gradients_after_a_step(make, hybrid) -> None:
 
 
 @pytest.mark.parametrize("training", [False, True])
-def test_the_bits_match_those_of_the_fused_operator(training) -> None:
+def test_the_bits_match_the_fused_operator(training) -> None:
     arrays = [nd.array(BATCH), *(nd.array(row) for row in np.random.default_rng(1).uniform(0.5, 2, (4, 4)))]
     outputs = []
     for function in (FUSED_IN[mx.nd], mx.nd.contrib.BatchNormWithReLU):

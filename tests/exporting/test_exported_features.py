@@ -160,7 +160,7 @@ def test_unreadable_tables_are_refused_before_the_export(
     assert not (folder / "out").exists()
 
 
-def test_sizes_of_columns_match_those_of_training() -> None:
+def test_sizes_of_columns_match_training() -> None:
     values = [
         {"name": "town", "kind": "category", "vocabulary": ["a", "b"]},
         {"name": "age", "kind": "number"},

@@ -281,7 +281,7 @@ def test_files_read_differently_by_predict_are_found(tmp_path: Path, monkeypatch
     assert file_proof.prove_examples("mxtrain.recommendation.exported_users", folder, nothing, nothing) == []  # type: ignore
 
 
-def test_first_inputs_match_those_of_the_network_itself() -> None:
+def test_first_inputs_match_the_network_itself() -> None:
     def predict(folder: Any, content: bytes, name: str) -> Any:
         yield folder.run({"x": np.ones(1)}, content.decode())
 
@@ -333,7 +333,7 @@ def test_lines_are_read_with_the_first_one(tmp_path: Path, name: str, text: str,
     assert file_proof._content(DataLocation(str(tmp_path / name), line)) == expected
 
 
-def test_samples_that_are_no_files_are_left_out(tmp_path: Path) -> None:
+def test_samples_that_are_not_files_are_left_out(tmp_path: Path) -> None:
     def fail(index: int) -> Any:
         raise NotImplementedError
 

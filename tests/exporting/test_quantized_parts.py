@@ -141,7 +141,7 @@ def words_of_pairs() -> List[str]:
     return [word for word in CASES["transformer"] if "val_fraction" not in word and "dataset.train" not in word]
 
 
-def test_bleu_is_that_of_the_quantized_encoder_and_step(
+def test_bleu_uses_the_quantized_encoder_and_step(
     trained: Callable[..., Path],
     tmp_path: Path,
     data: Path,

@@ -53,7 +53,7 @@ def test_two_workers_are_refused_without_output(
     assert not (tmp_path / "outputs").exists()
 
 
-def test_the_folder_is_that_of_the_system(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_temporary_folder_is_the_system_default(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     assert temporary_root() == str(tmp_path)
 

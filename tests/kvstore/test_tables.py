@@ -39,7 +39,7 @@ def _closed() -> Iterator[None]:
 
 @pytest.mark.parametrize("shape", [(5, 3), (70_001, 3), (66_000, 1), (100_000, 16)])
 @pytest.mark.parametrize("piece", [64, 1 << 11])
-def test_rows_match_those_of_mxnets_initializer(shape: Any, piece: int) -> None:
+def test_rows_match_mxnets_initializer(shape: Any, piece: int) -> None:
     whole = nd.zeros(shape)
     mx.random.seed(7, ctx=mx.cpu(0))
     mx.init.Normal(0.3)(mx.init.InitDesc("weight"), whole)
@@ -165,7 +165,7 @@ def test_no_worker_holds_a_table_and_a_frozen_one_stays() -> None:
     assert set(step.strategy.trainable).isdisjoint(TABLES)
 
 
-def test_predictions_match_those_of_a_table_at_the_worker() -> None:
+def test_predictions_match_a_table_at_the_worker() -> None:
     spec = optimizers.SGD()
     inputs = batch(3, 11).inputs
     found, wanted = (

@@ -67,13 +67,13 @@ def test_the_forward_algorithm_sums_over_all_alignments() -> None:
 
 
 @pytest.mark.parametrize("dtype, digits", [("float32", 1e-5), ("float64", 1e-12)])
-def test_the_loss_is_that_of_the_forward_algorithm(dtype: str, digits: float) -> None:
+def test_the_loss_equals_the_forward_algorithm(dtype: str, digits: float) -> None:
     loss, _ = loss_and_gradient(SCORE, dtype)
     np.testing.assert_allclose(loss, wanted(SCORE), rtol=digits)
 
 
 @pytest.mark.parametrize("dtype, digits", [("float32", 2e-4), ("float64", 1e-7)])
-def test_the_gradient_is_that_of_finite_differences(dtype: str, digits: float) -> None:
+def test_the_gradient_equals_finite_differences(dtype: str, digits: float) -> None:
     _, gradient = loss_and_gradient(SCORE, dtype)
     assert not gradient[2, 4:].any(), "scores that do not count have no gradient"
     for place in np.ndindex(2, 7, 4):

@@ -180,7 +180,7 @@ def test_first_loss_of_a_run(teacher, tmp_path) -> None:
 
 @pytest.mark.zoo
 @pytest.mark.slow
-def test_resumed_run_has_the_same_bits(unbroken, teacher, tmp_path) -> None:
+def test_resumed_run_is_bit_exact(unbroken, teacher, tmp_path) -> None:
     for stop in (5, 16, 30):
         train_here(tmp_path / "run", *taught(teacher), f"trainer.max_steps={stop}", exit_code=75)
     train_here(tmp_path / "run", *taught(teacher))

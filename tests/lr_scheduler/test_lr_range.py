@@ -96,7 +96,7 @@ def test_range_test_ends_at_the_step_that_diverges(describe_run) -> None:
 
 
 @pytest.mark.slow
-def test_losses_match_those_of_a_run_with_these_rates(tmp_path) -> None:
+def test_losses_match_a_run_with_these_rates(tmp_path) -> None:
     """Of several epochs, with two devices and a batch size that does not divide the samples."""
     words = ("debug=fast", "model=lenet", "optimizer=adam", "parallel=data", "parallel.devices=cpu:2")
     words = (*words, "trainer.limit_train_batches=null", "dataset.batch_size=400", "dataset.eval_batch_size=400")

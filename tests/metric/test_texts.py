@@ -156,7 +156,7 @@ def bleu_of(given: List[Tuple[str, str]]) -> float:
         [("a b c d", "a b c d"), ("x y", "x y z")],  # long enough: the usual BLEU
     ],
 )
-def test_bleu_of_short_texts_is_that_of_the_orders_they_have(given: List[Tuple[str, str]]) -> None:
+def test_bleu_of_short_texts_uses_existing_orders(given: List[Tuple[str, str]]) -> None:
     (value,) = collect([Bleu(tokenize="none")], given, range(len(given)))
     assert value == pytest.approx(bleu_of(given), rel=1e-9)
     assert (value == pytest.approx(100)) == all(found == right for found, right in given)

@@ -230,7 +230,7 @@ def test_a_checkpoint_sets_no_attribute_but_the_optimizers_numbers(name):
 
 @pytest.mark.parametrize("kind", [optimizers.Adam, optimizers.AdamW])
 @pytest.mark.parametrize("clip", [None, 0.5])
-def test_a_factor_is_that_of_the_gradients(kind, clip):
+def test_factor_scales_gradients(kind, clip):
     """Multiplied within the update, or before it: the same bits."""
     found = []
     for within in (False, True):

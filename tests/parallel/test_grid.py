@@ -162,7 +162,7 @@ def assert_close(found, wanted):
 @pytest.mark.parametrize("size", [12, 7, 2, 1])
 @pytest.mark.parametrize("kind", ["mlp", "skips", "imperative"])
 @pytest.mark.parametrize("name", PLACEMENTS)
-def test_gradients_and_sums_match_those_of_one_device(name, kind, size):
+def test_gradients_and_sums_match_one_device(name, kind, size):
     one, grid = build(kind, Single()), build(kind, PLACEMENTS[name])
     assert [r.name for r in one.reductions] == [r.name for r in grid.reductions]
     for seed in range(2):  # a second step must not see the first one's gradients
@@ -172,7 +172,7 @@ def test_gradients_and_sums_match_those_of_one_device(name, kind, size):
 
 
 @pytest.mark.parametrize("name", PLACEMENTS)
-def test_scores_match_those_of_one_device(name):
+def test_scores_match_one_device(name):
     one, grid = build("resnet", Single()), build("resnet", PLACEMENTS[name])
     for size in (12, 5, 1):
         (found,), (expected,) = (made.predict(batch(size).inputs) for made in (grid, one))
@@ -192,7 +192,7 @@ def test_scores_match_those_of_one_device(name):
         ("hybrid2x2", "sync_norm"),
     ],
 )
-def test_global_batch_norm_is_that_of_one_device(name, kind):
+def test_global_batch_norm_equals_one_device(name, kind):
     one = build(kind, Single())
     grid = build(kind, PLACEMENTS[name].model_copy(update={"batch_norm": "global"}))
     for size in (12, 7):

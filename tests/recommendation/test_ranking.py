@@ -92,7 +92,7 @@ def test_ranks_among_all_items_on_any_worker(k: int) -> None:
     assert rendezvous.run(work) == [alone] * 2
 
 
-def test_ties_and_scores_that_are_no_numbers_are_not_in_favour_of_the_item() -> None:
+def test_ties_and_scores_that_are_not_numbers_are_not_in_favour_of_the_item() -> None:
     scores = np.array([[2.0, 2, 1], [3, 2, 1], [np.nan, 1, 2], [1, np.nan, 0], [-np.inf, -np.inf, -np.inf]])
     assert ranks_in(scores, np.zeros(5, int)).tolist() == [1, 0, 2, 1, 2]
 

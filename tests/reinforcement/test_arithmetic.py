@@ -50,7 +50,7 @@ def test_discounted_sums_continue_from_roll_out_to_roll_out_and_start_again_behi
     np.testing.assert_array_equal(np.concatenate([first, second]), whole)
 
 
-def test_running_moments_match_those_of_all_rows_of_all_workers() -> None:
+def test_running_moments_match_all_rows_of_all_workers() -> None:
     rng = np.random.RandomState(0)
     parts = [[1e4 + rng.randn(size, 2) * 3 for size in sizes] for sizes in ((5, 1, 7), (2, 4, 0))]
     moments = RunningMoments((2,))
@@ -130,7 +130,7 @@ def losses_by_hand(actions: Actions, output: np.ndarray, facts: np.ndarray, clip
 
 @both
 @pytest.mark.parametrize("clip", [None, 0.3], ids=["a2c", "ppo"])
-def test_losses_and_their_gradients_are_the_formulas(actions: Actions, clip: Any) -> None:
+def test_losses_and_their_gradients_equal_the_formulas(actions: Actions, clip: Any) -> None:
     output, facts = example(actions)
     facts[:, 0] = log_p_by_hand(actions, output, facts[:, NUM_FACTS:]) + 0.4 * np.random.RandomState(2).randn(40)
     options: Any = {"value_coefficient": 0.4, "entropy_coefficient": 0.1}
@@ -159,7 +159,7 @@ def test_the_loss_of_an_episode_is_minus_its_return() -> None:
 
 
 @both
-def test_metrics_are_the_formulas(actions: Actions) -> None:
+def test_metrics_equal_the_formulas(actions: Actions) -> None:
     output, facts = example(actions)
     facts[:, 0] = log_p_by_hand(actions, output, facts[:, NUM_FACTS:]) + 0.1
     ended = np.arange(40) % 8 == 0

@@ -72,7 +72,7 @@ def test_a_policy_by_numpy_is_the_network(options: Dict[str, Any]) -> None:
         np.testing.assert_allclose(output, network(nd.array(observation)).asnumpy(), rtol=2e-5, atol=2e-6)
 
 
-def test_extremes_match_those_of_the_network() -> None:
+def test_extremes_match_the_network() -> None:
     for name in ("sigmoid", "softrelu", "swish"):
         network = policy(name)
         observation = np.full((2, 5), 300, np.float32) * np.array([[1], [-1]], np.float32)

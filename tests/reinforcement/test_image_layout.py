@@ -67,7 +67,7 @@ def test_axes_of_images(space: Box, channels: Any, shape: Any, order: Any) -> No
         box(2, 3, 40, 40, 3),
     ],
 )
-def test_numbers_that_are_no_images(space: Box) -> None:
+def test_numbers_that_are_not_images(space: Box) -> None:
     assert find_images(space, "auto", "E-v0") is None
 
 

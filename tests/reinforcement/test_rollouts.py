@@ -147,7 +147,7 @@ def test_rollouts_do_not_depend_on_the_assignment_of_environments() -> None:
 
 @pytest.mark.parametrize("stop", [2, 6, 7, 11])
 @pytest.mark.parametrize("name", ["CartPole-v1", "Pendulum-v1", "Looking-v0"])
-def test_resumed_rollouts_have_the_same_bits(stop: int, name: str) -> None:
+def test_resumed_rollouts_are_bit_exact(stop: int, name: str) -> None:
     settings = Gymnasium(**SMALL, id=name, normalize_rewards=True)
     whole = batches(loader_of(settings), count=13)
     first = loader_of(settings)

@@ -303,7 +303,7 @@ def test_bodies_in_memory_are_limited_together() -> None:
     assert shown == [60, 100, 60, 61]
 
 
-def test_inputs_of_parts_match_those_of_the_signature_and_have_a_largest_size() -> None:
+def test_inputs_of_parts_match_the_signature_and_have_a_largest_size() -> None:
     session = SimpleNamespace(get_inputs=lambda: [SimpleNamespace(name="x")])
 
     def check(name: str, *shape: Any) -> None:

@@ -60,7 +60,7 @@ def test_images_of_more_pixels_than_rows_of_a_table_are_read(models: List[Served
     assert status == 200 and json.loads(answer)["class"] in served_folders.CLASSES
 
 
-def test_outputs_match_those_of_the_network(models: List[ServedModel]) -> None:
+def test_outputs_match_the_network(models: List[ServedModel]) -> None:
     tensor = {"name": "input", "shape": [2, 1, 4, 4], "datatype": "UINT8", "data": X.ravel().tolist()}
     ((status, answer, _),) = ask(models, post("infer", {"inputs": [tensor], "outputs": [{"name": "probabilities"}]}))
     (output,) = json.loads(answer)["outputs"]

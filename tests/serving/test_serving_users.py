@@ -89,7 +89,7 @@ def expected_scores(user: int, town: int, age: float) -> np.ndarray:
 
 
 @pytest.mark.parametrize("batch, rows", [("batch", [4]), (1, [1] * 4)])
-def test_scores_match_those_of_numpy(batch: Any, rows: List[int]) -> None:
+def test_scores_match_numpy(batch: Any, rows: List[int]) -> None:
     folder = Folder(batch)
     network = ExportedRecommender(folder)
     request = network.request({"user": "u2", "history": ["i7"]}, "here")

@@ -185,7 +185,7 @@ def test_characters_of_a_file_are_scored_one_by_one(tmp_path) -> None:
     assert scorer.end(scorer.follow(state, 1)) == pytest.approx(-0.2 * LN10)
 
 
-def test_next_probabilities_match_those_of_the_last_token() -> None:
+def test_next_probabilities_match_the_last_token() -> None:
     token_N = np.random.RandomState(0).randint(0, 5, 400)
     model = KneserNey(token_N, 4, 6)
     for context in ([], [1], [2, 3], [1, 2, 3], [0, 1, 2, 3, 4], [5, 1], [5]):

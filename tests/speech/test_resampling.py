@@ -16,7 +16,7 @@ RATES = [(8000, 16000), (44100, 16000), (48000, 16000), (16000, 44100), (22050, 
 
 @pytest.mark.parametrize("length", [1, 2, 50, 2000])
 @pytest.mark.parametrize("rates", RATES)
-def test_sound_is_that_of_scipy(rates: Tuple[int, int], length: int) -> None:
+def test_sound_equals_scipy(rates: Tuple[int, int], length: int) -> None:
     source_rate, rate = rates
     sound_S = np.random.default_rng(length).normal(0, 0.2, length).astype(np.float32)
     common = math.gcd(*rates)

@@ -46,7 +46,7 @@ def test_an_epoch_continues_in_its_middle() -> None:
             np.testing.assert_array_equal(found, wanted)
 
 
-def test_scores_and_characters_match_those_of_their_lines() -> None:
+def test_scores_and_characters_match_their_lines() -> None:
     given = loader(train=False)
     for batch in given.epoch():
         frames, lengths, labels, scores = arrays(batch)

@@ -488,7 +488,7 @@ def test_formatted_numbers_are_read_and_reported(tmp_path: Path, text: str, valu
         (["0x1F", "0x2A"], "category"),
     ],
 )
-def test_texts_that_only_python_takes_for_numbers_are_no_numbers(tmp_path: Path, texts: List[str], kind: str) -> None:
+def test_texts_that_only_python_takes_for_numbers_are_not_numeric(tmp_path: Path, texts: List[str], kind: str) -> None:
     rows = [f"{texts[number % len(texts)]},{number % 2}" for number in range(24)]
     found = FeatureTable(train=small_table(tmp_path, "code,target", rows)).kinds(str(tmp_path / "t.csv"))
     assert found["code"].kind == kind

@@ -42,7 +42,7 @@ def write_table(path: Path, size: int, seed: int = 0) -> None:
 
 
 @pytest.mark.slow
-def test_each_step_is_that_of_least_squares(describe_run: Any, tmp_path: Path) -> None:
+def test_each_step_equals_least_squares(describe_run: Any, tmp_path: Path) -> None:
     """Weights and rows of five steps of gradient descent on half the mean squared difference, in NumPy. Targets are
     standardised; the root mean squared error is in their own unit."""
     from mxtrain.training.build import build_run
@@ -188,7 +188,7 @@ def test_missing_features_are_the_mean_of_their_column(tmp_path: Path) -> None:
         ("age,target", '"3,5",{}', "'age' has numbers with the decimal sign ','"),
     ],
 )
-def test_columns_and_cells_that_are_no_numbers_are_refused(tmp_path: Path, header: str, cell: str, words: str) -> None:
+def test_columns_and_cells_that_are_not_numbers_are_refused(tmp_path: Path, header: str, cell: str, words: str) -> None:
     with pytest.raises(DataError, match=words):
         NumberTable(train=small_table(tmp_path, header, [cell.format(number) for number in range(30)])).open()
 

@@ -48,7 +48,7 @@ def softmax(score_NK: np.ndarray) -> np.ndarray:
     return exponential_NK / exponential_NK.sum(axis=1, keepdims=True)
 
 
-def test_metrics_of_several_classes_match_those_of_scikit_learn() -> None:
+def test_metrics_of_several_classes_match_scikit_learn() -> None:
     draw = np.random.RandomState(1)
     score_NK, label_N = 2 * draw.randn(90, 4), draw.randint(0, 4, 90)
     share_NK, target_NK = softmax(score_NK), np.eye(4)[label_N]
@@ -256,7 +256,7 @@ def test_losses_of_two_classes_are_refused_for_more(train_run: Any, tmp_path: Pa
         (["1%", "2"], "line 3: .*Write all cells of the column in one way"),
     ],
 )
-def test_targets_that_are_no_numbers_are_refused(tmp_path: Path, cells: List[str], message: str) -> None:
+def test_targets_that_are_not_numbers_are_refused(tmp_path: Path, cells: List[str], message: str) -> None:
     (tmp_path / "t.csv").write_text("age,target\n" + "".join(f"{n},{cells[n % 2]}\n" for n in range(30)))
     with pytest.raises(DataError, match=message):
         FeatureTable(train=str(tmp_path / "t.csv")).for_run(Number).open()

@@ -56,7 +56,7 @@ def read_rows(path: Path) -> List[Dict[str, str]]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("pos_weight", [1.0, 3.0])
-def test_each_step_is_that_of_a_logistic_regression(describe_run: Any, tmp_path: Path, pos_weight: float) -> None:
+def test_each_step_equals_a_logistic_regression(describe_run: Any, tmp_path: Path, pos_weight: float) -> None:
     """Weights and losses of five steps of gradient descent on the weighted cross entropy, in NumPy."""
     from mxtrain.training.build import build_run
 

@@ -326,6 +326,6 @@ class Known(Task):
 
 
 @pytest.mark.parametrize("make, kinds", [(Takes, ["classification"]), (Gives, [ClassIndex]), (Gives, [Images, Images])])
-def test_values_that_are_no_kinds_are_refused(make: Any, kinds: Any) -> None:
+def test_values_that_are_not_kinds_are_refused(make: Any, kinds: Any) -> None:
     with pytest.raises(TypeError, match="is no kind. Give subclasses of"):
         make(*kinds)

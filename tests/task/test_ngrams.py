@@ -45,7 +45,7 @@ def probability(counts: List[Counts], context: Tuple[int, ...], token: int) -> f
 
 
 @pytest.mark.parametrize("order", [1, 2, 3, 5])
-def test_probabilities_match_those_of_the_formula(order: int) -> None:
+def test_probabilities_match_the_formula(order: int) -> None:
     counts = counts_of(order)
     found = KneserNey(TRAINED, order, V).log_probabilities(MEASURED)
     tokens = [int(token) for token in MEASURED]

@@ -45,7 +45,7 @@ def weights(run: Any) -> Any:
 
 
 @pytest.mark.slow
-def test_loss_and_psnr_match_those_of_numpy(describe: Any, tmp_path: Path) -> None:
+def test_loss_and_psnr_match_numpy(describe: Any, tmp_path: Path) -> None:
     from mxtrain.training.build import build_run
 
     run = build_run(describe(), tmp_path / "run")

@@ -204,7 +204,7 @@ def test_results_are_written_in_the_order_of_the_samples() -> None:
     assert len(results.worst) == 5 and [len(rows) for rows in results.listed.values()] == [2, 3]
 
 
-def test_locations_match_those_of_predict() -> None:
+def test_locations_match_predict() -> None:
     assert location_text(DataLocation("a/b.csv", 7), "val", 3) == "a/b.csv:7"
     assert location_text(DataLocation("x.parquet", record=0), "val", 3) == "x.parquet:0"
     assert location_text(DataLocation("x.png"), "val", 3) == "x.png"

@@ -68,7 +68,7 @@ def test_replay_equals_numpy(exploded: Path, tmp_path: Path, capfd: pytest.Captu
 
 
 @pytest.mark.slow
-def test_dropout_is_that_of_the_step(
+def test_replay_draws_the_dropout_of_the_step(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """A step that raises an error is kept, too; its loss is that which the run would have had."""

@@ -86,7 +86,7 @@ def test_lr_find_counts_its_steps(describe_run: Any) -> None:
     assert seen.parts["steps of rising learning rate:"] == [10, 10] and len(curve.rates) == 10
 
 
-def test_predictions_are_those_of_the_command(run_dir: Path, tmp_path: Path, capfd: Any) -> None:
+def test_predictions_match_the_command(run_dir: Path, tmp_path: Path, capfd: Any) -> None:
     with open(tmp_path / "here.jsonl", "w") as stream:
         result = write_predictions(restore(run_dir, command="predict"), [], PredictSettings(sample=3), stream)
     assert (result.count, result.listed, result.folder, result.unreadable) == (3, 0, None, [])

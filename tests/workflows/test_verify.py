@@ -99,7 +99,7 @@ def test_every_placement_is_one_device(describe_run, placement, model):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("batch_norm", ["replicas", "global"])
-def test_joint_batch_norm_is_that_of_one_device(describe_run, batch_norm):
+def test_joint_batch_norm_equals_one_device(describe_run, batch_norm):
     placement = ("parallel=hybrid", "parallel.microbatches=2", f"parallel.batch_norm={batch_norm}")
     found = verify(describe_run("model=resnet", "model.depth=8", "dataset.batch_size=32", *placement), 3, 1e-6)
     assert found.passed and not found.bits, found

@@ -58,7 +58,7 @@ class Boxed(BaseDataset):
 
 
 @pytest.mark.slow
-def test_a_dataset_brings_its_own_checks_and_the_order_is_that_of_the_samples(check):
+def test_dataset_has_own_checks_in_sample_order(check):
     good = [[(0, 0, 5 + n, 5)] for n in range(90)]
     boxes = list(good)
     for index, box in ((3, (4, 0, 1, 5)), (40, (2, 2, 2, 5)), (41, (2, 2, 3, 5)), (77, (9, 9, 1, 1))):

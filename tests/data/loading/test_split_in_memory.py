@@ -16,7 +16,7 @@ from mxtrain.vision.images.memory import split_in_memory
         ((40, 1, 8, 8), "float32", "float32 of shape"),
     ],
 )
-def test_arrays_that_are_no_images_are_refused(shape, dtype, why):
+def test_arrays_that_are_not_images_are_refused(shape, dtype, why):
     with pytest.raises(ConfigError, match=why):
         split_in_memory(Synthetic(), np.zeros(shape, dtype), np.arange(40) % 2, ["a", "b"])
 

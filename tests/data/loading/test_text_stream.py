@@ -27,7 +27,7 @@ def test_plain_and_packed_are_the_same(tmp_path):
     assert [ending_of(name) for name in ("a.csv", "a.csv.gz", "a.b.gz", "gz")] == [".csv", ".csv", ".b", ""]
 
 
-def test_bytes_that_are_no_text(tmp_path):
+def test_bytes_that_are_not_text(tmp_path):
     path = tmp_path / "a.txt"
     path.write_bytes(b"one\n" * 5000 + b"caf\xe9\n" + b"two\n" * 5 + b"\xff\n")
     with pytest.raises(DataError, match="line 5001 is no UTF-8: it holds the byte 0xe9.*iconv -f WINDOWS-1252"):

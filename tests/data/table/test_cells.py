@@ -55,7 +55,7 @@ def test_numbers_are_read(text: str, decimal: str, value: float) -> None:
         ("1" * 500, "."),
     ],
 )
-def test_other_texts_are_no_numbers(text: str, decimal: str) -> None:
+def test_other_texts_are_not_numeric(text: str, decimal: str) -> None:
     assert read_number(text, decimal) is None
 
 

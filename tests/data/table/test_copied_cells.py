@@ -22,7 +22,7 @@ def test_rows_without_an_id_are_left_out_unless_ids_are_asked_for(tmp_path: Path
         copied_cells([path], ["id"], ["x"])
 
 
-def test_files_that_are_no_tables_are_not_copied_by_default(tmp_path: Path) -> None:
+def test_files_that_are_not_tables_are_not_copied_by_default(tmp_path: Path) -> None:
     paths = [write(tmp_path / "a.csv", "id,text\n7,good\n"), write(tmp_path / "b.txt", "bad\n")]
     assert copied_cells(paths, None, ["text"]) == {}
     with pytest.raises(DataError, match="keep: only tables have columns"):

@@ -481,7 +481,7 @@ def plain_roi_align(row_Q5, number, one_map):
 
 
 @pytest.mark.parametrize("dtype", TOLERANCE)
-def test_roi_align_is_that_of_the_map_of_each_region(dtype):
+def test_roi_align_reads_the_map_of_each_region(dtype):
     maps, row_Q5 = arrays(dtype, *((2, CHANNELS, *size) for size in SIZES)), regions(dtype)
     (head,) = arrays(dtype, (2 * COUNT, CHANNELS, SIDE, SIDE))
 
@@ -618,7 +618,7 @@ def numpy_cross_entropy(score, label, of_loss, of_mean):
 
 
 @pytest.mark.parametrize("dtype", [*TOLERANCE, "bfloat16"])
-def test_cross_entropy_is_that_of_a_softmax(dtype):
+def test_cross_entropy_equals_log_softmax(dtype):
     rng = np.random.RandomState(0)
     label = np.array([0, -1, CLASSES - 1, 1024, 5, 1023])
     score = rng.randn(len(label), CLASSES).astype("float32")
@@ -642,7 +642,7 @@ def test_cross_entropy_is_that_of_a_softmax(dtype):
     np.testing.assert_allclose(given.grad.asnumpy(), wanted[2], rtol=rounding, atol=limits)
 
 
-def test_causal_attention_without_lengths_is_that_of_full_texts():
+def test_causal_attention_without_lengths_equals_full_texts():
     (qkv,), (head,) = arrays("float32", (40, TEXTS, 96)), arrays("float32", (40, TEXTS, 32))
     full = nd.full((TEXTS,), 40)
     wanted, found = (

@@ -75,7 +75,7 @@ def dense(weights: Dict[str, np.ndarray], x: np.ndarray, layers: int) -> np.ndar
 
 
 @pytest.mark.parametrize("sizes, numbers", INPUTS)
-def test_a_factorization_machine_is_its_formula(sizes: Tuple[int, ...], numbers: int) -> None:
+def test_a_factorization_machine_equals_its_formula(sizes: Tuple[int, ...], numbers: int) -> None:
     network, weights = prepared(FactorizationMachine(units=3), sizes, numbers)
     inputs = drawn(sizes, numbers)
     wanted = [linear(weights, inputs, row, sizes) + pairs(vectors(weights, inputs, row, sizes)) for row in range(BATCH)]
@@ -83,7 +83,7 @@ def test_a_factorization_machine_is_its_formula(sizes: Tuple[int, ...], numbers:
 
 
 @pytest.mark.parametrize("sizes, numbers", INPUTS)
-def test_deepfm_is_its_formula(sizes: Tuple[int, ...], numbers: int) -> None:
+def test_deepfm_equals_its_formula(sizes: Tuple[int, ...], numbers: int) -> None:
     network, weights = prepared(DeepFM(units=3, hidden=[5, 4]), sizes, numbers)
     inputs = drawn(sizes, numbers)
     wanted = []
@@ -95,7 +95,7 @@ def test_deepfm_is_its_formula(sizes: Tuple[int, ...], numbers: int) -> None:
 
 @pytest.mark.parametrize("sizes, numbers", INPUTS)
 @pytest.mark.parametrize("outputs", [1, 3])
-def test_wide_and_deep_is_its_formula(sizes: Tuple[int, ...], numbers: int, outputs: int) -> None:
+def test_wide_and_deep_equals_its_formula(sizes: Tuple[int, ...], numbers: int, outputs: int) -> None:
     network, weights = prepared(WideDeep(units=3, hidden=[5, 4]), sizes, numbers, outputs)
     inputs = drawn(sizes, numbers)
     wanted = []

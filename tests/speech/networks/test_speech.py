@@ -26,7 +26,7 @@ def built(model: Any) -> Any:
 
 @pytest.mark.parametrize("model", [RECURRENT, ATTENDING], ids=["deep_speech2", "conformer"])
 @pytest.mark.parametrize("is_hybrid", [False, True])
-def test_scores_and_gradients_match_those_of_the_sample_alone(model: Any, is_hybrid: bool) -> None:
+def test_scores_and_gradients_match_the_sample_alone(model: Any, is_hybrid: bool) -> None:
     network = built(model)
     if is_hybrid:
         network.hybridize(static_alloc=True)

@@ -98,7 +98,7 @@ def test_tables(tmp_path):
         read_columns(csv_file, [5], False)
 
 
-def test_classes_are_those_of_training_rows(tmp_path):
+def test_classes_are_read_from_training_rows(tmp_path):
     (tmp_path / "train.tsv").write_text("sentence\tlabel\n" + "the cat\tpet\nthe mat\tthing\n" * 10)
     (tmp_path / "val.tsv").write_text("sentence\tlabel\nthe dog\tpets\n")
     splits = Text(train=str(tmp_path / "train.tsv"), test_fraction=0.0).open()

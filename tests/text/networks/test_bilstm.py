@@ -35,7 +35,7 @@ def by_numpy(block: OneWayLSTM, x_TBI: np.ndarray) -> np.ndarray:
     return np.stack(found)
 
 
-def test_a_layer_is_that_of_the_equations_in_both_directions() -> None:
+def test_a_layer_equals_the_equations_in_both_directions() -> None:
     layer = BiLSTMLayer(3, 4)
     layer.initialize(mx.init.Normal(0.5))
     x_TBI = np.random.RandomState(0).randn(6, 2, 3).astype(np.float32)
@@ -85,7 +85,7 @@ def test_dropout_acts_between_layers() -> None:
     assert 0.3 < (seen[0] == 0).mean() < 0.7 and not (seen[1] == 0).any()
 
 
-def test_gradients_match_those_of_finite_differences() -> None:
+def test_gradients_match_finite_differences() -> None:
     layer = BiLSTMLayer(2, 3)
     layer.initialize(mx.init.Normal(0.5))
     layer.cast("float64")

@@ -61,7 +61,7 @@ def by_numpy(network: Any, token_BT: np.ndarray, label_BT: np.ndarray, *states: 
 
 @pytest.mark.parametrize("tied", [True, False])
 @pytest.mark.parametrize("chunks", [1, 4])
-def test_loss_and_states_match_those_of_numpy(tied: bool, chunks: int) -> None:
+def test_loss_and_states_match_numpy(tied: bool, chunks: int) -> None:
     network = build("float64", chunks, tied=tied)
     inputs = build_batch(network, "float64")
     wanted = by_numpy(network, *(one.asnumpy() for one in inputs))

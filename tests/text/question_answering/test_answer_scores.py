@@ -30,7 +30,7 @@ def by_the_rules(answer: str, gold: str) -> tuple:
     return float(left == right), 2 * precision * recall / (precision + recall)
 
 
-def test_scores_match_those_of_the_rules() -> None:
+def test_scores_match_the_rules() -> None:
     draw = random.Random(1)
     parts = ["The", "cat", "cat's", "a", "dog,", "an", "Theme", "--", "sat"]
     for _ in range(500):

@@ -45,7 +45,7 @@ def collected(*samples: Any) -> CollectedAnswers:
     return made
 
 
-def test_the_loss_is_that_of_numpy_and_padding_has_none() -> None:
+def test_loss_equals_numpy_and_ignores_padding() -> None:
     rng = np.random.RandomState(0)
     score_BT2, length_B = rng.randn(3, 6, 2).astype(np.float32), np.array([6, 4, 2])
     span_B2 = np.array([[1, 5], [0, 0], [1, 1]], np.float32)

@@ -56,7 +56,7 @@ def test_a_tokenizer_needs_a_beginning() -> None:
 
 
 @pytest.mark.parametrize("most", [1, 2, 3, 50])
-def test_the_best_answer_is_that_of_all_pairs(most: int) -> None:
+def test_best_answer_is_the_best_of_all_pairs(most: int) -> None:
     rng = np.random.RandomState(most)
     span_C2 = np.stack([np.arange(8) * 2, np.arange(8) * 2 + 1], axis=1)
     window = Window(0, Question("q", "", 0), CONTEXT_TEXT, span_C2, 3, SETTINGS._replace(max_answer=most))

@@ -161,7 +161,7 @@ def random_sentences() -> Tuple[List[List[str]], List[List[str]]]:
     return true, [[tag if draw.random() < 0.8 else draw.choice(NAMES) for tag in tags] for tags in true]
 
 
-def test_scores_match_those_of_seqeval() -> None:
+def test_scores_match_seqeval() -> None:
     cases = [
         ([some.split() for some in true.split(" | ")], [some.split() for some in guess.split(" | ")], expected)
         for true, guess, *expected in OF_SEQEVAL

@@ -150,10 +150,13 @@ def test_character_maps_that_lead_out_of_their_array_are_refused():
         require_charsmap(charsmap(usual, b"no end"))
 
 
-def test_own_character_map_is_read():
+def test_own_character_map_is_read(monkeypatch):
     pytest.importorskip("sentencepiece")
+    checked = []
+    monkeypatch.setattr(judging, "require_charsmap", lambda content: checked.append(require_charsmap(content)))
     texts = TextsInMemory([f"The {n} quick brown foxes jump over {n * 7} lazy dogs." for n in range(400)])
     require_harmless_model(train_tokenizer(TokenizerSettings("unigram", size=300), texts).model)
+    assert checked == [None]
 
 
 # The trial.

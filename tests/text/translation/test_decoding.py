@@ -228,7 +228,7 @@ def test_search_ends_for_nan_scores() -> None:
 
 @pytest.mark.parametrize("vocab_size", [1, 2, 3, 7, 50, 1000])
 @pytest.mark.parametrize("count", [1, 5, 70])
-def test_candidates_match_those_of_a_stable_sort(vocab_size: int, count: int) -> None:
+def test_candidates_match_a_stable_sort(vocab_size: int, count: int) -> None:
     rng = np.random.RandomState(vocab_size + count)
     log_p = np.round(rng.normal(0, 2, (6, 3, vocab_size)) * 2).astype(np.float32) / 2
     log_p[rng.rand(*log_p.shape) < 0.2] = -np.inf

@@ -120,7 +120,7 @@ def test_missing_files_name_the_setting(write: Any, tmp_path: Path) -> None:
         ParallelText().open()
 
 
-def test_bytes_that_are_no_utf_8_are_refused_by_their_line(write: Any, tmp_path: Path) -> None:
+def test_invalid_utf_8_is_refused_with_its_line(write: Any, tmp_path: Path) -> None:
     name = write("t", ENGLISH, GERMAN)
     (tmp_path / "t.de").write_bytes("zwei Häuser\n".encode() + "H\xe4user\n".encode("latin-1") * 5)
     with pytest.raises(DataError, match="t.de, line 2 is no UTF-8"):
@@ -175,7 +175,7 @@ def test_vocabularies_are_one_or_two_and_a_checkpoint_carries_both(write: Any, j
 
 
 @pytest.mark.parametrize("joint", [True, False])
-def test_tokens_in_files_match_those_of_the_texts(write: Any, joint: bool) -> None:
+def test_tokens_in_files_match_the_texts(write: Any, joint: bool) -> None:
     """Reads a part of the records, in their order."""
     dataset = described(write("t", ENGLISH, GERMAN), joint_vocabulary=joint)
     splits = dataset.open()

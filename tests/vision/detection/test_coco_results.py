@@ -25,7 +25,7 @@ class Numbered(Dataset):
         return {place: self.known[place] for place in places if place in self.known}
 
 
-def test_ids_match_those_of_annotations_else_names(capsys: Any) -> None:
+def test_ids_match_annotations_else_names(capsys: Any) -> None:
     places = ["x/a.jpg", "x/000012.jpg", "x/b.jpg"]
     assert coco_ids(places, Numbered()) == {"x/a.jpg": "a", "x/000012.jpg": 12, "x/b.jpg": "b"}
     assert capsys.readouterr().err == ""

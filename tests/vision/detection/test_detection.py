@@ -101,7 +101,7 @@ def loss_of(logit: np.ndarray, size: np.ndarray, targets: Tuple[np.ndarray, ...]
     )
 
 
-def test_loss_weights_and_gradients_match_those_of_numpy() -> None:
+def test_loss_weights_and_gradients_match_numpy() -> None:
     rng, targets = np.random.RandomState(0), CODING.encode(boxes())
     logit, size = rng.randn(4, 3, 8, 10).astype(np.float32), rng.rand(4, 4, 8, 10).astype(np.float32) * 5
     block = HeatmapFocal().build_detection(3)

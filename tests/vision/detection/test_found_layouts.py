@@ -245,7 +245,9 @@ def test_marked_key_point_outside_its_image_is_refused_or_taken_for_unmarked(
 
 def test_unmarked_key_point_may_be_outside(tmp_path: Path) -> None:
     write_coco(tmp_path, [-100, 4, 0, 5, 6, 1])
-    CocoKeyPoints(root=str(tmp_path), **COCO).open()
+    splits = CocoKeyPoints(root=str(tmp_path), **COCO).open()
+    parts = [part.fetch(np.arange(len(part)), seed=0, epoch=0, train=False)[1] for part in (splits.train, splits.val)]
+    assert sorted((np.concatenate(parts)[..., 2] > 0).sum(axis=1).tolist()) == [1, 2, 2, 2]
 
 
 def test_header_of_criteo_is_answered_once(tmp_path: Path) -> None:

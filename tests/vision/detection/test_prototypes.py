@@ -102,7 +102,7 @@ def test_targets_match_centres_and_masks() -> None:
     assert (encoded[3][1, 1, 3:] - encoded[3][1, 1, 1:3] >= 0.0099).all()  # ROIAlign ends the process else
 
 
-def test_loss_and_gradients_match_those_of_numpy() -> None:
+def test_loss_and_gradients_match_numpy() -> None:
     values, row_BMR, head = outputs(), objects(), np.array([1.0, 2.0, 1.0, 3.0])
     loss_B, gradients = computed(values, row_BMR, head)
     plain_B, _ = HeatmapFocal().build_detection(3)(

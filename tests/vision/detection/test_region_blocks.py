@@ -106,7 +106,7 @@ def test_values_are_numpys_and_gradients_those_of_the_value(quota, shares):
     assert not gradients[2].any()  # where a region is, is no matter of this loss
 
 
-def test_values_match_those_of_gluoncvs_modules():
+def test_values_match_gluoncvs_modules():
     """The losses are divided as in GluonCV's training script, for one image."""
     from mxtrain.engine.backend import nd
     from mxtrain.vision.networks import gluoncv  # noqa: F401  imports gluoncv without its warnings

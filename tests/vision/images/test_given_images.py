@@ -83,7 +83,7 @@ def fetch(source: Any) -> Sequence[np.ndarray]:
 
 @pytest.mark.parametrize("name", DECODINGS)
 @pytest.mark.parametrize("mode", MODES)
-def test_given_images_match_those_of_lossless_files(name: str, mode: str, tmp_path: Path) -> None:
+def test_given_images_match_lossless_files(name: str, mode: str, tmp_path: Path) -> None:
     dataset, signature = signed(name)
     image = MODES[mode]
     assert image.mode == mode

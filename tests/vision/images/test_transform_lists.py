@@ -180,5 +180,5 @@ def test_wrong_lists_are_refused(kind, given, said):
 
 
 @pytest.mark.slow
-def test_fixed_settings_match_those_of_the_class_without_a_line_in_yaml(describe_run):
+def test_fixed_settings_match_the_class_without_a_line_in_yaml(describe_run):
     assert describe_run("dataset=synthetic", "dataset.augment.flip=true").dataset.augment == Augment(flip=True)

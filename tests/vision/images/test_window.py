@@ -46,7 +46,7 @@ STANDARD = {"LINEAR": linear, "LINEAR_EXACT": linear_exact, "SIGMOID": sigmoid}
 
 @pytest.mark.parametrize("centre, width", [(40, 400), (0, 1), (2048, 4096), (-600.5, 1500.25), (10, 2)])
 @pytest.mark.parametrize("name", FUNCTIONS)
-def test_windows_match_those_of_the_standard(name, centre, width):
+def test_windows_match_the_standard(name, centre, width):
     value = np.unique(np.r_[np.arange(-1500, 4000, 7), centre + np.arange(-3, 4) / 2, centre - width / 2, centre])
     expected = [
         STANDARD[name](float(x), centre, width) if abs(x - centre) < 150 * width else 255 * (x > centre) for x in value

@@ -60,7 +60,7 @@ def predicted() -> np.ndarray:
 
 
 @pytest.mark.slow
-def test_masks_of_scenes_match_those_of_segmentation_digit_by_digit(describe_run: Any) -> None:
+def test_masks_of_scenes_match_segmentation_digit_by_digit(describe_run: Any) -> None:
     words = ("dataset.digits=[3,4]", "dataset.num_val=30")
     described = [describe_run(f"task={task}", *words) for task in ("segmentation", "instance_segmentation")]
     masks, objects = (open_splits(description.dataset).val for description in described)

@@ -171,7 +171,7 @@ def found_row(name: str, score: float, box: List[int]) -> str:
         (found_row("chair", 1, [5, 5, 8, 9]), "no box of person was found"),
     ],
 )
-def test_files_that_are_no_detections_are_refused(tmp_path: Path, line: str, said: str) -> None:
+def test_files_that_are_not_detections_are_refused(tmp_path: Path, line: str, said: str) -> None:
     from mxtrain.vision.pose.key_point_dataset import read_detections
 
     (tmp_path / "found.jsonl").write_text(line)

@@ -57,7 +57,7 @@ def targets() -> Any:
     return encode(point_BJ3.astype(np.float32))
 
 
-def test_loss_weights_and_gradients_match_those_of_numpy() -> None:
+def test_loss_weights_and_gradients_match_numpy() -> None:
     point_BJ3, true_BJhw, weight_BJ = targets()
     rng = np.random.RandomState(1)
     found_BJhw = rng.randn(4, 3, 16, 12).astype(np.float32)

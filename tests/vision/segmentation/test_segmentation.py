@@ -66,7 +66,7 @@ def loss_and_gradient(logits_BKHW: Any, mask_BHW: Any, weight_K: Any, smoothing:
 
 @pytest.mark.parametrize("weights", [{}, {"background": 0.25, "dog": 3.0, "cow": 0.0}], ids=str)
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
-def test_loss_weights_and_gradients_match_those_of_numpy(weights: Any, smoothing: float) -> None:
+def test_loss_weights_and_gradients_match_numpy(weights: Any, smoothing: float) -> None:
     main, aux = draw((3, 4, 4, 6)), draw((3, 4, 4, 6), 1)
     mask = np.random.RandomState(2).randint(-1, 4, (3, 4, 6))
     mask[1] = -1  # nothing in it counts
@@ -106,7 +106,7 @@ def test_weights_of_classes_that_cannot_be_are_refused(weights: Any, said: str) 
     assert said in str(caught.value)
 
 
-def test_metrics_match_those_of_counted_pixels() -> None:
+def test_metrics_match_counted_pixels() -> None:
     """Over two batches, with ignored pixels and a class that is nowhere."""
     metrics = {"left_out": MeanIoU(), "zero": MeanIoU(absent_classes="zero"), "accuracy": PixelAccuracy()}
     meter = Meter(metrics, 4, LossWeights(True))
