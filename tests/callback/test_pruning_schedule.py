@@ -196,7 +196,7 @@ def test_channels_are_pruned_to_the_scheduled_sparsity() -> None:
     layer = np.arange(4)
     sets = [ChannelSet(0, {"w": layer[n : n + 1]}, (), {}) for n in layer]
     action, weights = ChannelPruning(PruneChannels(share=0.5)), Weights(w=[[2], [1], [4], [3]])
-    action._channels = SimpleNamespace(sets=sets, places={"w": {0: layer}})  # type: ignore[assignment]
+    action._channels = SimpleNamespace(sets=sets, positions={"w": {0: layer}})  # type: ignore[assignment]
     action._numbers = [*range(4)]
     for progress, mask in ((0.0, None), (0.5, [[1], [0], [1], [1]]), (1.0, [[0], [0], [1], [1]])):
         said = action.prune(run_of(weights, []), progress)
