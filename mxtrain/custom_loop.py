@@ -34,7 +34,7 @@ from typing import (
 import numpy as np
 from typing_extensions import Unpack
 
-from mxtrain.api.arguments import AnyPath, read_call, words_of_dir
+from mxtrain.api.arguments import AnyPath, override_of_dir, read_call
 from mxtrain.api.run import Run
 from mxtrain.callback.action import learning_rate
 from mxtrain.callback.protocol import BY_HAND, Progress, Result, Validation
@@ -122,7 +122,7 @@ def session(
         words = ["trainer.monitor=val/loss", "early_stopping=off", "trainer.test=false", *words]
     elif isinstance(objects.values.get("model"), Mapping):
         raise ConfigError('session: several networks have no loss that a task knows. Give task="custom".')
-    words += words_of_dir(dir, "session")
+    words += override_of_dir(dir, "session")
     worker = worker_script.running
     if worker is not None:
         words = worker.take_overrides()

@@ -225,14 +225,14 @@ _PLAIN_NAME = re.compile(r"(?!(?:true|false|null|nan|inf)$)[a-z_][a-z0-9_]*", re
 """Name that needs no quotes in an override, because Hydra reads it neither as a number nor as a boolean or null."""
 
 
-def typed_name(setting: str, name: str) -> str:
+def name_override(setting: str, name: str) -> str:
     """Returns `setting=name`, quoted for Hydra and the shell if necessary."""
     if _PLAIN_NAME.fullmatch(name):
         return f"{setting}={name}"
     return shlex.quote(f"{setting}={json.dumps(name, ensure_ascii=False)}")
 
 
-def typed_list(setting: str, names: Iterable[str]) -> str:
+def list_override(setting: str, names: Iterable[str]) -> str:
     """Returns `setting=[name,...]`, quoted for Hydra and the shell if necessary."""
     names = list(names)
     if all(_PLAIN_NAME.fullmatch(name) for name in names):

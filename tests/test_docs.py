@@ -18,13 +18,13 @@ import yaml
 from mxtrain.archive.filter import parse_filter
 from mxtrain.cli import arguments as command_line
 from mxtrain.cli.clean import CleanOptions
-from mxtrain.cli.data import DataSettings, refuse_unknown_words
+from mxtrain.cli.data import DataSettings, refuse_unknown_arguments
 from mxtrain.cli.diff import DiffOptions
 from mxtrain.cli.dispatch import find_command
 from mxtrain.cli.lr_find import LrFindSettings
 from mxtrain.cli.push import PushSettings
 from mxtrain.cli.report import ReportOptions
-from mxtrain.cli.run_words import parse_words
+from mxtrain.cli.run_arguments import parse_run_arguments
 from mxtrain.cli.runs import RunsOptions
 from mxtrain.cli.serve import ServeSettings
 from mxtrain.cli.settings import split_settings
@@ -135,14 +135,14 @@ def check(composer_of: Callable[[tuple], Composer], arguments: List[str]) -> Non
         tracker_of(settings.tracker, words, composer_of(folders))
         return
     if name in READERS:
-        _, _, wheres = parse_words(arguments, READERS[name], name)
+        _, _, wheres = parse_run_arguments(arguments, READERS[name], name)
         parse_filter(wheres)
         return
     reads_checkpoint = name in ("eval", "export", "predict", "slim")
     given = command_line.parse(arguments, reads_checkpoint=reads_checkpoint, trains=name == "train")
     overrides = split_settings(given, SETTINGS[name], name)[1] if name in SETTINGS else given.overrides
     if name == "data":
-        refuse_unknown_words(given.positionals)
+        refuse_unknown_arguments(given.positionals)
     if name == "average":
         assert not overrides and (len(given.positionals) > 1) == any("soup=" in word for word in given.overrides)
     if name == "tune":

@@ -124,6 +124,6 @@ def require_flag(value: object, argument: str) -> None:
         raise ConfigError(f"{argument}={value!r:.60}: it may be True or False.")
 
 
-def words_of_dir(folder: Optional[AnyPath], function: str, setting: str = "hydra.run.dir") -> List[str]:
+def override_of_dir(folder: Optional[AnyPath], function: str, setting: str = "hydra.run.dir") -> List[str]:
     """Returns the override that sets the folder of a run, or of a sweep; none by default."""
     return [] if folder is None else [f"{setting}={quote(absolute_path(folder, f'{function}: dir'))}"]

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Optional
 
-from mxtrain.api.arguments import AnyPath, folders_of, read_call, require_flag, words_of_dir
+from mxtrain.api.arguments import AnyPath, folders_of, read_call, require_flag, override_of_dir
 from mxtrain.archive.meta import read_recorded_run
 from mxtrain.archive.run_folders import path_in
 from mxtrain.cluster.launch.preserved import preserved_process
@@ -105,7 +105,7 @@ def reproduce(
     values = {"strict": strict, "tolerance": tolerance}
     settings = validate_arguments(ReproduceSettings, values, "reproduce")
     recorded = read_recorded_run(Path(os.path.abspath(path_in(run, "reproduce"))))
-    words = [*call.words, *words_of_dir(dir, "reproduce")]
+    words = [*call.words, *override_of_dir(dir, "reproduce")]
     with call.composer() as composer:
         from mxtrain.cluster.launch.run import prepare_run
 

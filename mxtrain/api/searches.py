@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Sequence
 
 from typing_extensions import Unpack
 
-from mxtrain.api.arguments import AnyPath, absolute_path, read_call, require_flag, words_of_dir
+from mxtrain.api.arguments import AnyPath, absolute_path, read_call, require_flag, override_of_dir
 from mxtrain.api.run import Run
 from mxtrain.cluster.launch.preserved import preserved_process
 from mxtrain.composing.parts import Parts, with_parts
@@ -58,7 +58,7 @@ def sweep(
             f"sweep: {next(iter(call.objects.values))} is an object, and Hydra composes jobs from names. Name its "
             'class, e.g. "model._target_=package.Class", or call train() for each value.'
         )
-    words = [*call.words, *words_of_dir(dir, "sweep", "hydra.sweep.dir")]
+    words = [*call.words, *override_of_dir(dir, "sweep", "hydra.sweep.dir")]
     with call.composer() as composer:
         end = train_sweep(composer, words)
     return Sweep(Path(os.path.abspath(end.folder)), end.exit_code, end.outcomes, config_dir)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Dict, Literal, Optional
 
 from typing_extensions import Unpack
 
-from mxtrain.api.arguments import AnyPath, absolute_path, read_call, words_of_dir
+from mxtrain.api.arguments import AnyPath, absolute_path, override_of_dir, read_call
 from mxtrain.api.run import Run
 from mxtrain.archive.run_files import STATUS_FILE
 from mxtrain.composing.environment import compose_and_check, set_environment
@@ -67,7 +67,7 @@ def train(
     if process not in ("same", "new"):
         raise ConfigError(f"train: process={process!r}: it may be 'same' or 'new'.")
     call = read_call(train, overrides, config_dir, {**parts, "callbacks": callbacks})
-    words = [*call.words, *words_of_dir(dir, "train")]
+    words = [*call.words, *override_of_dir(dir, "train")]
     with call.composer() as composer:
         composed, description = compose_and_check(composer, words)
         run_dir = Path(os.path.abspath(composed.run_dir))

@@ -44,10 +44,10 @@ class Meta:
         if not self.argv:
             return ""
         # The new run must not be written into the directory of the old one.
-        first, words = self.argv[0], [word for word in self.argv[1:] if not word.startswith(_PLACE)]
+        first, arguments = self.argv[0], [word for word in self.argv[1:] if not word.startswith(_PLACE)]
         is_own = os.path.basename(first) in ("mxtrain", "__main__.py", "train")
         program = ["python", "-m", "mxtrain"] if is_own else ["python", first]
-        return " ".join(map(shlex.quote, [*program, *words]))
+        return " ".join(map(shlex.quote, [*program, *arguments]))
 
 
 def read_meta(run_dir: str) -> Meta:

@@ -154,10 +154,10 @@ def git_state(folder: str, *paths: str) -> Optional[Mapping[str, Json]]:
     }
 
 
-def _git_output(folder: str, *words: str) -> Optional[str]:
+def _git_output(folder: str, *arguments: str) -> Optional[str]:
     try:
         result = subprocess.run(
-            [*GIT, "-C", folder, *words], capture_output=True, text=True, timeout=GIT_TIMEOUT_S, check=True
+            [*GIT, "-C", folder, *arguments], capture_output=True, text=True, timeout=GIT_TIMEOUT_S, check=True
         )
     except (OSError, subprocess.SubprocessError):
         return None

@@ -71,7 +71,7 @@ class CommandLine:
     """In a sweep: the settings in which its jobs differ, e.g. ["optimizer.lr"]."""
 
     @property
-    def words(self) -> Sequence[str]:
+    def arguments(self) -> Sequence[str]:
         """Returns the arguments that follow `program` to make the same run again."""
         return [*self.flags, *self.overrides]
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal, Sequence
 
 from mxtrain.archive.cleanup import Removable
 from mxtrain.cli.commands import Command
-from mxtrain.cli.run_words import is_table, parse_words, print_json, print_line
+from mxtrain.cli.run_arguments import is_table, parse_run_arguments, print_json, print_line
 from mxtrain.errors import EXIT_CRASHED, EXIT_FINISHED
 from mxtrain.terminal.console import open_console
 from mxtrain.terminal.tables import format_size, on_one_line, print_rows
@@ -45,7 +45,7 @@ COMMAND = Command(
 
 def run(arguments: Sequence[str]) -> int:
     """Lists or deletes; returns the exit code."""
-    parsed, settings, wheres = parse_words(arguments, CleanOptions, "clean")
+    parsed, settings, wheres = parse_run_arguments(arguments, CleanOptions, "clean")
     found = clean_runs(list(map(expand_path, parsed.positionals)), wheres, settings)
     as_table = is_table(settings.format)
     if settings.format == "json":

@@ -83,7 +83,7 @@ def command_lines() -> List[str]:
 def help_of(name: str) -> str:
     """Returns the usage text of a command."""
     from mxtrain.config.specs import shown, spec_help
-    from mxtrain.terminal.program import as_typed
+    from mxtrain.terminal.program import with_program_name
 
     command = COMMANDS[name]
     module = importlib.import_module(command.module)
@@ -95,4 +95,4 @@ def help_of(name: str) -> str:
         width = max(map(len, settings.values()))
         lines += [f"  {text:<{width}}  {spec_help(spec, [field])}".rstrip() for field, text in settings.items()]
     lines += ["", "Examples", *(f"  python -m mxtrain {example}" for example in command.examples)]
-    return as_typed("\n".join(lines))
+    return with_program_name("\n".join(lines))

@@ -49,7 +49,7 @@ def run(arguments: Sequence[str]) -> int:
         DataError: something is wrong with the data; it was printed.
     """
     parsed = command_line.parse(arguments)
-    refuse_unknown_words(parsed.positionals)
+    refuse_unknown_arguments(parsed.positionals)
     settings, overrides = split_settings(parsed, DataSettings, "data")
     if parsed.positionals[0] == "cache":
         return show_cache(settings, overrides)
@@ -89,7 +89,7 @@ def show_cache(settings: DataSettings, overrides: Sequence[str]) -> int:
     return EXIT_FINISHED
 
 
-def refuse_unknown_words(words: Sequence[str]) -> None:
+def refuse_unknown_arguments(words: Sequence[str]) -> None:
     """Checks that exactly one sub-command was typed.
 
     Raises:

@@ -14,7 +14,7 @@ from typing import Literal, Sequence, Tuple
 
 from mxtrain.cli.arguments import Arguments
 from mxtrain.cli.commands import Command
-from mxtrain.cli.run_words import is_table, parse_words, print_json
+from mxtrain.cli.run_arguments import is_table, parse_run_arguments, print_json
 from mxtrain.composing.restored import restore
 from mxtrain.errors import EXIT_FINISHED, ConfigError
 from mxtrain.terminal.tables import on_one_line, print_rows
@@ -43,7 +43,7 @@ COMMAND = Command(
 
 def run(arguments: Sequence[str]) -> int:
     """Compares and prints; returns the exit code."""
-    parsed, settings, _ = parse_words(arguments, DiffOptions, "diff", reads_checkpoint=True)
+    parsed, settings, _ = parse_run_arguments(arguments, DiffOptions, "diff", reads_checkpoint=True)
     logging.basicConfig(level=logging.WARNING, format="%(message)s")
     opened = partial(
         restore, which="last", config_dirs=parsed.config_dirs, trust_code=parsed.trusts_code, command="diff"
@@ -59,11 +59,15 @@ def run(arguments: Sequence[str]) -> int:
 
 def two_runs(parsed: Arguments) -> Tuple[str, str]:
     """Returns the two paths. Raises: ConfigError: there are not two."""
-    words = parsed.positionals
-    if len(words) != 2:
-        count = f"{len(words)} {'was' if len(words) == 1 else 'were'} given" if words else "none was given"
+    positionals = parsed.positionals
+    if len(positionals) != 2:
+        count = (
+            f"{len(positionals)} {'was' if len(positionals) == 1 else 'were'} given"
+            if positionals
+            else "none was given"
+        )
         raise ConfigError(f"diff takes two run directories, and {count}. `mxtrain runs` lists those that there are.")
-    return words[0], words[1]
+    return positionals[0], positionals[1]
 
 
 def _print(found: DiffResult, as_table: bool) -> None:

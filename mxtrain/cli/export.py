@@ -53,15 +53,15 @@ def run(arguments: Sequence[str]) -> int:
     return EXIT_FINISHED
 
 
-def check(words: Sequence[str], overrides: Sequence[str]) -> int:
+def check(positionals: Sequence[str], overrides: Sequence[str]) -> int:
     """Repeats the proof of a folder; returns the exit code."""
     from mxtrain.exporting.folder import check_folder
 
-    if len(words) != 1 or overrides:
+    if len(positionals) != 1 or overrides:
         raise ConfigError("export check takes one exported folder, e.g. `mxtrain export check FOLDER`.")
-    for name, error in check_folder(words[0]).items():
+    for name, error in check_folder(positionals[0]).items():
         print(f"{name}: relative error {error:.1e}")
-    print(f"{words[0]}: proven")
+    print(f"{positionals[0]}: proven")
     return EXIT_FINISHED
 
 

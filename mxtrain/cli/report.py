@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Literal, Sequence
 
 from mxtrain.cli.commands import Command
-from mxtrain.cli.run_words import parse_words, print_json
+from mxtrain.cli.run_arguments import parse_run_arguments, print_json
 from mxtrain.errors import EXIT_FINISHED
 from mxtrain.types import expand_path
 from mxtrain.workflows.report import ReportSettings, write_report
@@ -38,7 +38,7 @@ COMMAND = Command(
 
 def run(arguments: Sequence[str]) -> int:
     """Writes the page; returns the exit code."""
-    parsed, settings, wheres = parse_words(arguments, ReportOptions, "report")
+    parsed, settings, wheres = parse_run_arguments(arguments, ReportOptions, "report")
     written = write_report(list(map(expand_path, parsed.positionals)), wheres, settings)
     if settings.format == "json":
         print_json({"file": written.file, "bytes": written.size, "runs": [one.path for one in written.runs]})

@@ -18,7 +18,7 @@ from rich.cells import cell_len
 from mxtrain.archive.fields import value_of
 from mxtrain.archive.registry import CHOSEN, ListedRun
 from mxtrain.cli.commands import Command
-from mxtrain.cli.run_words import is_table, parse_words, print_json, print_line
+from mxtrain.cli.run_arguments import is_table, parse_run_arguments, print_json, print_line
 from mxtrain.errors import EXIT_FINISHED
 from mxtrain.terminal.console import open_console
 from mxtrain.terminal.program import program
@@ -58,7 +58,7 @@ COMMAND = Command(
 
 def run(arguments: Sequence[str]) -> int:
     """Lists runs; returns the exit code."""
-    parsed, settings, wheres = parse_words(arguments, RunsOptions, "runs")
+    parsed, settings, wheres = parse_run_arguments(arguments, RunsOptions, "runs")
     as_table = is_table(settings.format)
     # Lines have no size unless it is a column, because reading it takes as long as all else.
     shown = [*CHOSEN, *(["size"] if settings.format == "json" else [])]
@@ -70,12 +70,12 @@ def run(arguments: Sequence[str]) -> int:
         _print_table(found)
     else:
         for one in found:
-            words = {**_words(one), **_extra(one, found.columns)}
+            words = {**_cells(one), **_extra(one, found.columns)}
             print_line(shlex.quote(on_one_line(os.path.normpath(one.path))), words)
     return EXIT_FINISHED
 
 
-def _words(one: ListedRun) -> Dict[str, str]:
+def _cells(one: ListedRun) -> Dict[str, str]:
     """Returns the cells of a run as words without spaces, by name."""
     best = f"{one.status.monitor}:{format_value(one.status.best)}" if one.status.best is not None else ""
     words = {
@@ -167,15 +167,15 @@ def _summary(kept: Sequence[ListedRun], shown: Sequence[ListedRun], total: int) 
 def _next_steps(kept: Sequence[ListedRun], best: Optional[ListedRun]) -> List[Tuple[str, str]]:
     steps: List[Tuple[str, str]] = []
     if best is not None:
-        steps.append(("evaluate the best", f"{program()} eval {_place(best)}"))
+        steps.append(("evaluate the best", f"{program()} eval {_quoted_path(best)}"))
     if len(kept) > 1:
-        steps.append(("what differs between two", f"{program()} diff {_place(kept[0])} {_place(kept[1])}"))
-        places = " ".join(map(_place, kept[:5]))
-        steps.append(("a page with all curves", f"{program()} report {places} out=report.html"))
+        steps.append(("what differs between two", f"{program()} diff {_quoted_path(kept[0])} {_quoted_path(kept[1])}"))
+        paths = " ".join(map(_quoted_path, kept[:5]))
+        steps.append(("a page with all curves", f"{program()} report {paths} out=report.html"))
     return steps
 
 
-def _place(one: ListedRun) -> str:
+def _quoted_path(one: ListedRun) -> str:
     # A path with `=`, or that begins so, would be taken for an override or a flag.
     path = os.path.relpath(one.path) if not os.path.isabs(one.path) else one.path
     return shlex.quote(on_one_line(f"./{path}" if "=" in path or path.startswith(("+", "~", "-")) else path))

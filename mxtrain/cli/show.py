@@ -19,7 +19,7 @@ from mxtrain.composing.config_files import CONFIG_NAME
 from mxtrain.composing.mistakes import did_you_mean_any, nearest_settings, settings_of
 from mxtrain.config.plugins import find_plugins
 from mxtrain.errors import EXIT_FINISHED, ConfigError
-from mxtrain.terminal.program import STARTED_BY, as_typed
+from mxtrain.terminal.program import STARTED_BY, with_program_name
 
 WIDTH = 110
 SHELLS = ("bash", "zsh", "fish")
@@ -76,7 +76,7 @@ def help_text(composed: Composed) -> str:
     """Returns the help, from its template in conf/hydra/help/mxtrain.yaml."""
     HydraConfig.instance().cfg = None
     template = string.Template(composed.hydra.help.template)
-    return as_typed(
+    return with_program_name(
         template.safe_substitute(
             COMMANDS="\n".join(command_lines()), APP_CONFIG_GROUPS="\n".join(group_lines(composed))
         )

@@ -63,18 +63,18 @@ def print_report(report: SlimReport, run_dir: Path) -> None:
         "The network of this size, trained from scratch, is what to compare it with. It is often as good after as many "
         "epochs:"
     )
-    print("  " + scratch_command(report.widths, _typed(run_dir)))
+    print("  " + scratch_command(report.widths, _recorded_arguments(run_dir)))
 
 
-def _typed(run_dir: Path) -> List[str]:
+def _recorded_arguments(run_dir: Path) -> List[str]:
     """Returns the overrides that the run was started with; empty if they are not known."""
     try:
         argv = read_meta(run_dir).get("argv")
     except (OSError, ValueError):
         return []
-    words = argv if isinstance(argv, list) else []
+    kept = argv if isinstance(argv, list) else []
     # The command is printed, and meta.json may be a stranger's: words must not control the terminal.
-    return [word for word in words if isinstance(word, str) and word.isprintable()]
+    return [word for word in kept if isinstance(word, str) and word.isprintable()]
 
 
 def scratch_command(widths: Mapping[str, int], typed: Sequence[str]) -> str:
@@ -84,7 +84,7 @@ def scratch_command(widths: Mapping[str, int], typed: Sequence[str]) -> str:
         widths: `model.widths`.
         typed: the command line of the run.
     """
-    words: Dict[str, None] = {}
+    kept: Dict[str, None] = {}
     for word in typed:
         key, is_override, value = word.partition("=")
         if not is_override or key.startswith(LEFT_OUT):
@@ -94,7 +94,7 @@ def scratch_command(widths: Mapping[str, int], typed: Sequence[str]) -> str:
             if not names:
                 continue
             word = f"callback=[{','.join(names)}]"
-        words[word] = None
+        kept[word] = None
     listed = ",".join(f"{name}: {width}" for name, width in widths.items())
-    words[f"model.widths={{{listed}}}"] = None
-    return " ".join([program(), *map(shlex.quote, words)])
+    kept[f"model.widths={{{listed}}}"] = None
+    return " ".join([program(), *map(shlex.quote, kept)])

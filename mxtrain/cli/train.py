@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
+import shlex
+import sys
 from typing import Sequence
 
 from mxtrain.cli import arguments as given_arguments
 from mxtrain.cli.commands import Command
 from mxtrain.cluster.launch.worker_script import SCRIPT, run_script
 from mxtrain.composing.composer import Composer
-from mxtrain.composing.environment import compose_and_check
+from mxtrain.composing.environment import compose_and_check, prepare_environment
 from mxtrain.config.groups import Description, describe
-from mxtrain.errors import ConfigError
+from mxtrain.errors import EXIT_FINISHED, ConfigError
+from mxtrain.terminal.program import program
 
 COMMAND = Command(
     "train",
@@ -43,8 +47,6 @@ def run(arguments: Sequence[str]) -> int:
             return run_sweep(composer, parsed.overrides)
         composed, description = compose_and_check(composer, parsed.overrides)
         if parsed.shows == "dry_run":
-            from mxtrain.cli.dry_run import show_dry_run
-
             return show_dry_run(description, [*given_arguments.config_flags(parsed.config_dirs), *composed.overrides])
         if composed.hydra.mode is not None and composed.hydra.mode.name == "MULTIRUN":
             return run_sweep(composer, parsed.overrides)
@@ -78,3 +80,27 @@ def run_sweep(composer: Composer, overrides: Sequence[str]) -> int:
     from mxtrain.cluster.launch.job import train_sweep
 
     return train_sweep(composer, overrides).exit_code
+
+
+def show_dry_run(description: Description, arguments: Sequence[str]) -> int:
+    """Prints the table and the command that starts the run; returns the exit code.
+
+    Args:
+        description: of the run.
+        arguments: flags and overrides that describe it.
+
+    Raises:
+        MxtrainError: the run could not begin.
+    """
+    logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(message)s")
+    prepare_environment(description)
+    from mxtrain.terminal.console import open_console
+    from mxtrain.terminal.report import print_commands
+    from mxtrain.workflows.dry_run import dry_run  # imports MXNet: only from here on
+
+    result = dry_run(description)
+    console = open_console(sys.stdout)
+    console.print(str(result), soft_wrap=True, markup=False, highlight=False)
+    console.print("nothing was trained or written", markup=False, highlight=False)
+    print_commands(console, [("train", " ".join([program(), *map(shlex.quote, arguments)]))])
+    return EXIT_FINISHED

@@ -105,7 +105,7 @@ class Channel:
     ):
         self.name, self._heartbeats = name, heartbeats
         self.processes: Dict[int, RelayedProcess] = {}
-        self.words: List[str] = []
+        self.last_lines: List[str] = []
         """Output of the command itself: its first and last lines."""
         self.heartbeat_at: Dict[Optional[int], float] = {}
         """Rank of a relay (None if there is only one) -> time of its last message."""
@@ -136,8 +136,8 @@ class Channel:
         code = self._popen.poll()
         if code is None or not self._at_end:
             return None
-        words = "; ".join(self.words)
-        return f"{self.name} ended with exit code {code}" + (f": {words}" if words else "")
+        last_lines = "; ".join(self.last_lines)
+        return f"{self.name} ended with exit code {code}" + (f": {last_lines}" if last_lines else "")
 
     def exchange_messages(self) -> None:
         """Reads all messages that have arrived, and sends a heartbeat if one is due."""
@@ -219,9 +219,9 @@ class Channel:
 
     def _remember(self, line: str) -> None:
         if any(letter.isalnum() for letter in line):  # mpirun frames its messages with lines of dashes
-            self.words.append(line)
-        if len(self.words) > 2 * KEPT_LINES:
-            del self.words[KEPT_LINES]
+            self.last_lines.append(line)
+        if len(self.last_lines) > 2 * KEPT_LINES:
+            del self.last_lines[KEPT_LINES]
 
     def _handle(self, message: Message) -> None:
         if "hello" in message:

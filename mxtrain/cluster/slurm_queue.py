@@ -37,7 +37,7 @@ class SlurmChannel(Channel):
             self.job = ""
             self._display.close()
             return
-        self.job = self.job or next((found[1] for found in map(_QUEUED.match, self.words) if found), "")
+        self.job = self.job or next((found[1] for found in map(_QUEUED.match, self.last_lines) if found), "")
         if self.job:
             self._display.update()
 

@@ -168,9 +168,9 @@ def check_hosts(
                 problems.append(f"{host.line}: {host.name} did not answer in {patience_s + CHECK_S:.0f} s")
                 continue
             answers = [message for message in map(decode, output.splitlines()) if message and "check" in message]
-            words = errors.decode(errors="replace").strip().splitlines()[-2:]
+            stderr_text = errors.decode(errors="replace").strip().splitlines()[-2:]
             answer = answers[0]["check"] if answers else None
-            problem = _problem(host, popen.returncode, answer, "; ".join(words))
+            problem = _problem(host, popen.returncode, answer, "; ".join(stderr_text))
             if problem:
                 problems.append(problem)
             elif answer is not None:
@@ -178,13 +178,13 @@ def check_hosts(
     return descriptions, problems
 
 
-def _problem(host: Host, code: int, answer: Optional[Message], words: str) -> str:
+def _problem(host: Host, code: int, answer: Optional[Message], stderr_text: str) -> str:
     if answer is None and code == 255:
-        return f"{host.line}: {host.name} cannot be reached: {words or 'ssh gave no reason'}"
+        return f"{host.line}: {host.name} cannot be reached: {stderr_text or 'ssh gave no reason'}"
     if answer is None:
         return (
-            f"{host.line}: mxtrain does not start on {host.name} ({words or f'exit code {code}'}). Python, mxtrain and "
-            "the working directory must lie there as here, or set cluster.python and cluster.directory."
+            f"{host.line}: mxtrain does not start on {host.name} ({stderr_text or f'exit code {code}'}). Python, mxtrain "
+            "and the working directory must lie there as here, or set cluster.python and cluster.directory."
         )
     if answer["version"] != mxtrain.__version__:
         return f"{host.line}: {host.name} has mxtrain {answer['version']}, this machine {mxtrain.__version__}"

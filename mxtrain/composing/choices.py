@@ -18,7 +18,7 @@ from hydra.core.override_parser.types import Override
 from mxtrain.composing.config_files import ConfigFiles, short
 from mxtrain.config.groups import NAMED_GROUPS, PRESET_GROUPS
 from mxtrain.config.specs import shown
-from mxtrain.errors import did_you_mean, typed_name
+from mxtrain.errors import did_you_mean, name_override
 from mxtrain.types import expand_path
 
 READS_PATHS = re.compile(r"^# For paths (\S+): (.+)$", re.MULTILINE)
@@ -50,25 +50,25 @@ def hint_for_path(group: str, option: str, files: ConfigFiles) -> str:
     else:
         within = {f"folder/{name}" for name in os.listdir(path)} if is_folder else set()
         kind = "folder" if is_folder or not ending else ending
-        found = [words for kinds, words in known if within & set(kinds)] or [
-            words for kinds, words in known if kind in kinds
+        found = [command for kinds, command in known if within & set(kinds)] or [
+            command for kinds, command in known if kind in kinds
         ]
-        commands = [re.sub(r"(\S+)=PATH", lambda word: _typed(word[1], option), words) for words in found]
+        commands = [re.sub(r"(\S+)=PATH", lambda word: _override(word[1], option), command) for command in found]
     if not commands:
         return f" It is a path, and {group} takes the name of an option: see `mxtrain explain {group}`."
     return f" It is a path: type {', or '.join(commands)}."
 
 
-def _typed(setting: str, path: str) -> str:
-    return f"{setting}={path}" if re.fullmatch(r"[\w./~-]*[/a-zA-Z_]", path) else typed_name(setting, path)
+def _override(setting: str, path: str) -> str:
+    return f"{setting}={path}" if re.fullmatch(r"[\w./~-]*[/a-zA-Z_]", path) else name_override(setting, path)
 
 
 def _lines(group: str, files: ConfigFiles) -> Iterator[Tuple[List[str], str]]:
     """Yields the kinds of paths and the arguments to type for them, for all options of a group."""
     for option in files.options(group):
         file = files.find_file(f"{group}/{option}")
-        for kinds, words in READS_PATHS.findall(file.read_text(encoding="utf-8", errors="replace")) if file else ():
-            yield kinds.split(","), words
+        for kinds, command in READS_PATHS.findall(file.read_text(encoding="utf-8", errors="replace")) if file else ():
+            yield kinds.split(","), command
 
 
 ALSO_CALLED = re.compile(r"^# Also called: (.+)\.$", re.MULTILINE)

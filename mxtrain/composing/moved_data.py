@@ -15,7 +15,7 @@ from mxtrain.config.groups import Description
 from mxtrain.data.loading.described_paths import lost_paths, path_exists, with_paths
 
 
-def find_data(run_dir: Path, description: Description, typed: Collection[str], needs_data: bool) -> Description:
+def find_data(run_dir: Path, description: Description, given_keys: Collection[str], needs_data: bool) -> Description:
     """Returns the description of a run, with relative paths of its dataset resolved against the folder of its start.
 
     Only paths that do not exist in the current folder, but exist in that folder, are changed; a line tells the user.
@@ -23,13 +23,13 @@ def find_data(run_dir: Path, description: Description, typed: Collection[str], n
     Args:
         run_dir: run directory, whose meta.json has the folder of the start; copied checkpoints have no meta.json.
         description: description of the run, with the overrides of this command.
-        typed: settings of this command, whose paths are relative to the current folder.
+        given_keys: settings of this command, whose paths are relative to the current folder.
         needs_data: True to print a note about paths that exist in neither folder.
     """
     # The paths of a typed dataset are relative to the current folder.
-    if "dataset" in typed:
+    if "dataset" in given_keys:
         return description
-    excluded = {*(f"dataset.{name}" for name in description.dataset.signature_class.held_settings), *typed}
+    excluded = {*(f"dataset.{name}" for name in description.dataset.signature_class.held_settings), *given_keys}
     lost = {
         name: paths
         for name, paths in lost_paths(description.dataset).items()

@@ -238,16 +238,18 @@ class ObjectComposer(Composer):
         if dataset is not None and not self._replaced and not {"task", "experiment"} & set(map(key_of, words)):
             words.append(f"task={TASK_OF[dataset['target']]}")
         # Hydra does not know the placeholders, so overrides of their settings are applied here.
-        object_words = [word for word in words if _path_in(objects.nodes, key_of(word))]
-        composed = super().compose([word for word in words if word not in object_words])
-        nodes = {path: {**node, **self._typed(path, node, object_words)} for path, node in objects.nodes.items()}
+        object_overrides = [word for word in words if _path_in(objects.nodes, key_of(word))]
+        composed = super().compose([word for word in words if word not in object_overrides])
+        nodes = {
+            path: {**node, **self._given_settings(path, node, object_overrides)} for path, node in objects.nodes.items()
+        }
         composed = composed.with_nodes({**self._replaced, **nodes}, objects.values)
         with open_dict(composed.hydra):  # the choice names the object, which has replaced the option
             for group in {"model", "dataset"} & set(nodes):
                 composed.hydra.runtime.choices[group] = object_name(nodes[group]).strip("()")
         return composed
 
-    def _typed(self, path: str, node: Config, words: Sequence[str]) -> Dict[str, Any]:
+    def _given_settings(self, path: str, node: Config, words: Sequence[str]) -> Dict[str, Any]:
         """Returns the settings that overrides give to a placeholder.
 
         Args:

@@ -107,8 +107,8 @@ def parameter_of(override: Override) -> TunedSetting:
     """
     value, key = override.value(), override.get_key_element()
     if isinstance(value, ChoiceSweep):
-        words = map(str, override.sweep_string_iterator())
-        return TunedSetting(key, "choice", tuple(_BOOLEANS.get(text, text) for text in words))
+        texts = map(str, override.sweep_string_iterator())
+        return TunedSetting(key, "choice", tuple(_BOOLEANS.get(text, text) for text in texts))
     if isinstance(value, IntervalSweep):
         if set(value.tags) - {"log"}:
             tags = ", ".join(sorted(value.tags))
@@ -194,10 +194,10 @@ def _from_file(composer: Composer, file: str, key: str, value: Any) -> TunedSett
         needed = value.get("when") or {}
         if not isinstance(needed, Mapping):
             raise ConfigError(f"space={file}: {key}.when={shown(needed)} should be such as {{model: mlp}}.")
-        when = {str(name): _typed(allowed) for name, allowed in needed.items()}
+        when = {str(name): _value_texts(allowed) for name, allowed in needed.items()}
         value = value.get("values")
     if isinstance(value, list):
-        return TunedSetting(key, "choice", _typed(value), when=when)
+        return TunedSetting(key, "choice", _value_texts(value), when=when)
     if not isinstance(value, str):
         raise ConfigError(f"space={file}: {key}={shown(value)} is no range. Use {FORMS}.")
     try:
@@ -210,10 +210,12 @@ def _from_file(composer: Composer, file: str, key: str, value: Any) -> TunedSett
     return replace(parameter_of(override), when=when)
 
 
-def _typed(value: Any) -> Tuple[str, ...]:
+def _value_texts(value: Any) -> Tuple[str, ...]:
     """Returns values of YAML as they are typed in an override."""
     if isinstance(value, list):
-        return tuple(_typed(one)[0] if not isinstance(one, list) else f"[{','.join(_typed(one))}]" for one in value)
+        return tuple(
+            _value_texts(one)[0] if not isinstance(one, list) else f"[{','.join(_value_texts(one))}]" for one in value
+        )
     if value is None or isinstance(value, bool):
         return ({True: "true", False: "false", None: "null"}[value],)
     return (str(value),)

@@ -46,21 +46,23 @@ def compose_recorded(
             declared trusted.
     """
     if not trust_code:
-        typed = [o.key_or_group for o in composer.parse(overrides) if not isinstance(o.value(), dict)]
+        given = [o.key_or_group for o in composer.parse(overrides) if not isinstance(o.value(), dict)]
         # Before anything in it is looked up in the environment, imported or set.
-        require_trusted(recorded.description, str(recorded.path), "reproduce", typed, config_dirs)
+        require_trusted(recorded.description, str(recorded.path), "reproduce", given, config_dirs)
     if any(placeholders_in(recorded.description)):
         raise ConfigError(
             f"{recorded.path} was started from Python with objects, which meta.json does not contain. Run the program "
             "again."
         )
     groups = [group for group in composer.groups() if group in GROUPS]
-    words = with_overrides(words_of(recorded.description, recorded.choices, composer), overrides, groups)
-    composed, description = compose_and_check(composer, words)
+    recorded_overrides = with_overrides(
+        overrides_of(recorded.description, recorded.choices, composer), overrides, groups
+    )
+    composed, description = compose_and_check(composer, recorded_overrides)
     data = find_data(recorded.path, description, {key_of(word) for word in overrides}, needs_data=True)
-    moved_words = moved_paths(description, data)
-    if moved_words:
-        composed, description = compose_and_check(composer, with_overrides(words, moved_words, groups))
+    moved_overrides = moved_paths(description, data)
+    if moved_overrides:
+        composed, description = compose_and_check(composer, with_overrides(recorded_overrides, moved_overrides, groups))
     return composed, description
 
 
@@ -71,7 +73,7 @@ def moved_paths(recorded: Description, current: Description) -> List[str]:
     return [f"dataset.{name}={written(getattr(current.dataset, name))}" for name in names]
 
 
-def words_of(config: Config, choices: Mapping[str, str], composer: Composer) -> List[str]:
+def overrides_of(config: Config, choices: Mapping[str, str], composer: Composer) -> List[str]:
     """Returns overrides that compose a recorded configuration.
 
     Args:
@@ -85,17 +87,17 @@ def words_of(config: Config, choices: Mapping[str, str], composer: Composer) -> 
     unknown = [group for group in config if group not in GROUPS]
     if unknown:
         raise ConfigError(f"the run's description has the group '{unknown[0]}', which this version does not know.")
-    words = []
+    recorded_overrides = []
     for group in GROUPS:
         options = composer.options(group)
         if group in NAMED_GROUPS:
             chosen = (_option_of(group, str(name), node, composer) for name, node in (config.get(group) or {}).items())
-            words.append(f"{group}=[{','.join(filter(None, chosen))}]")
+            recorded_overrides.append(f"{group}=[{','.join(filter(None, chosen))}]")
         elif choices.get(group) in options:
-            words.append(f"{group}={choices[group]}")
+            recorded_overrides.append(f"{group}={choices[group]}")
     # Only settings that differ become overrides, so that the new run's overrides show the changes and not all defaults.
-    base = composer.compose(words).config
-    return [*words, *_changes(base, config)]
+    base = composer.compose(recorded_overrides).config
+    return [*recorded_overrides, *_changes(base, config)]
 
 
 def _option_of(group: str, member: str, node: object, composer: Composer) -> str:
@@ -139,12 +141,12 @@ def _settings(node: Mapping[str, object], path: Tuple[str, ...]) -> Iterator[Tup
             yield (*path, str(name)), value
 
 
-def with_overrides(words: Sequence[str], typed: Sequence[str], groups: Sequence[str]) -> List[str]:
+def with_overrides(recorded_overrides: Sequence[str], given: Sequence[str], groups: Sequence[str]) -> List[str]:
     """Returns recorded overrides with typed ones, which replace the same settings; a typed option replaces its whole
     group."""
-    chosen = {key_of(word) for word in typed}
+    chosen = {key_of(word) for word in given}
     replaced: Dict[str, bool] = {
         word: key_of(word) in chosen or any(key in groups and key_of(word).startswith(f"{key}.") for key in chosen)
-        for word in words
+        for word in recorded_overrides
     }
-    return [*(word for word in words if not replaced[word]), *typed]
+    return [*(word for word in recorded_overrides if not replaced[word]), *given]

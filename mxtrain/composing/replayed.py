@@ -55,9 +55,9 @@ class StepRestorer:
         with Composer(self.config_dirs) as composer:
             config = for_one_device(bundle.facts["run"]["description"], composer)
             if not self.trust_code:
-                typed = [o.key_or_group for o in composer.parse(self.overrides) if not isinstance(o.value(), dict)]
+                given = [o.key_or_group for o in composer.parse(self.overrides) if not isinstance(o.value(), dict)]
                 # Before anything in it is looked up in the environment, imported or set.
-                require_trusted(config, str(bundle.path / BUNDLE), "replay", typed, self.config_dirs)
+                require_trusted(config, str(bundle.path / BUNDLE), "replay", given, self.config_dirs)
             config = amend(config, self.overrides, composer, self.settings)
         description = describe_here(config, lambda path: f"the bundle's own {path.split('.')[0]}")
         set_environment(description)

@@ -103,9 +103,9 @@ def restore(
         config = for_one_device(config, composer)
         if not trust_code:
             # A typed mapping is merged into the checkpoint's, whose other keys must still be checked.
-            typed = [o.key_or_group for o in composer.parse(overrides) if not isinstance(o.value(), dict)]
+            given = [o.key_or_group for o in composer.parse(overrides) if not isinstance(o.value(), dict)]
             # Before anything in it is looked up in the environment, imported or set.
-            require_trusted(config, str(checkpoint.path), command, typed, config_dirs)
+            require_trusted(config, str(checkpoint.path), command, given, config_dirs)
         config = amend({**config, **replace(config)}, overrides, composer, settings)
         if any(o.key_or_group.split(".")[0] == "metric" for o in composer.parse(overrides)):
             config = monitor_loss(config)

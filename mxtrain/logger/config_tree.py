@@ -42,7 +42,7 @@ def render_config(config: Config, command: CommandLine, full: bool = False, plai
     if not full:
         title.append(f"  {HIDDEN_DEFAULTS}", style="not bold dim")
     overrides_label = Text("overrides", style="bold cyan").append(
-        f" {shlex.join(command.words) or 'none'}", style="not bold default"
+        f" {shlex.join(command.arguments) or 'none'}", style="not bold default"
     )
     branches = [(overrides_label, []), *_branches(config, command.choices, full)]
     if plain:

@@ -242,7 +242,7 @@ def layout_summary(run: RunInfo) -> Summary:
 
 def command_text(run: RunInfo) -> str:
     """Returns the command and the settings that differ from the defaults, as Markdown."""
-    lines = [as_code(" ".join([run.command.program, *map(shlex.quote, run.command.words)]))]
+    lines = [as_code(" ".join([run.command.program, *map(shlex.quote, run.command.arguments)]))]
     typed = [word for word in run.command.overrides if not key_of(word).startswith("hydra.")]
     lines += ["differs from the defaults:\n", as_code("\n".join(typed))] if typed else ["all settings are defaults"]
     return "\n".join(lines)

@@ -49,7 +49,7 @@ def python() -> str:
     return shlex.quote(relative if os.sep in relative else f"./{relative}")
 
 
-def as_typed(text: str) -> str:
+def with_program_name(text: str) -> str:
     """Returns a text that names `python -m mxtrain`, with the script's name for it where that was called; else as it
     is."""
     if not os.environ.get(STARTED_BY) or _is_active():

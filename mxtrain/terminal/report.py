@@ -154,7 +154,7 @@ def next_commands(
     run_path = _relative(run_dir)
     # A path with `=`, or with one of these prefixes, would be parsed as an override or a flag.
     run_path = shlex.quote(f"./{run_path}" if "=" in run_path or run_path.startswith(("+", "~", "-")) else run_path)
-    code_options = "".join(f" {shlex.quote(word)}" for word in code_arguments(command.words))
+    code_options = "".join(f" {shlex.quote(word)}" for word in code_arguments(command.arguments))
     loggers = (config.get("logger") or {}).values()
     # The checkpoint of step 0 has the initial weights, which nobody evaluates.
     is_trained = result.checkpoint is not None and Path(result.checkpoint).name != "step-00000000"
@@ -216,8 +216,8 @@ def _edited_command(command: CommandLine, omitted: Sequence[str], *overrides: st
         overrides: overrides to append.
     """
     prefixes = ("hydra.run.", "hydra.sweep.", *omitted)
-    kept_words = [word for word in command.words if not word.lstrip("+").startswith(prefixes)]
-    return " ".join([command.program, *(shlex.quote(word) for word in (*kept_words, *overrides))])
+    kept_arguments = [word for word in command.arguments if not word.lstrip("+").startswith(prefixes)]
+    return " ".join([command.program, *(shlex.quote(word) for word in (*kept_arguments, *overrides))])
 
 
 def print_end(

@@ -16,7 +16,7 @@ from mxtrain.files.durable import write_json_atomic
 from mxtrain.files.json_form import problems_of, unknown_keys
 from mxtrain.files.json_text import read_json
 from mxtrain.tuning.file_lock import FileLock
-from mxtrain.tuning.space import Space, Value, override_words
+from mxtrain.tuning.space import Space, Value, overrides_of_trial
 from mxtrain.tuning.spec import TuneSettings, budget_text, rung_budget
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ class StudyDescription:
         return [
             *self.flags,
             *self.overrides,
-            *override_words(values),
+            *overrides_of_trial(values),
             *([limit] if limit else []),
             f"hydra.run.dir={plain}",
         ]

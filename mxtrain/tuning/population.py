@@ -151,7 +151,7 @@ def take_over(folder: StudyFolder, members: Sequence[PopulationMember], previous
         os.replace(partial, target)
 
 
-def words_of(folder: StudyFolder, member: PopulationMember) -> List[str]:
+def overrides_of(folder: StudyFolder, member: PopulationMember) -> List[str]:
     """Returns the overrides that start a member's run from the checkpoint that it took over; empty if it took none."""
     if member.run == str(member.number):
         return []

@@ -235,7 +235,7 @@ class Space:
         return cls(parameters)
 
 
-def override_words(values: Mapping[str, Value]) -> List[str]:
+def overrides_of_trial(values: Mapping[str, Value]) -> List[str]:
     """Returns the overrides that set the values of a trial."""
     return [f"{setting_of(key)}={value}" for key, value in values.items()]
 

@@ -36,7 +36,7 @@ from mxtrain.tuning import population
 from mxtrain.tuning.file_lock import FileLock
 from mxtrain.tuning.folder import StudyDescription, StudyFolder
 from mxtrain.tuning.samplers import draw
-from mxtrain.tuning.space import Values, override_words
+from mxtrain.tuning.space import Values, overrides_of_trial
 from mxtrain.tuning.trials import Study, TrialProgress, note_pruned, read_progress, recorded_values
 
 POLL_S = 0.5
@@ -264,7 +264,7 @@ class Worker:
                 dict(member.values),
                 sorted(fresh.intermediate_values),
                 run_dir,
-                population.words_of(self._folder, member),
+                population.overrides_of(self._folder, member),
             )
         return None
 
@@ -294,7 +294,7 @@ class Worker:
     def _train(self, job: Job) -> None:
         """Trains a trial from its current state to its end, or until it is pruned."""
         refuse_links(self._folder.path, (job.run_dir.name,))  # the folder may be untrusted
-        settings_text = " ".join(override_words(job.values)) or "no settings differ"
+        settings_text = " ".join(overrides_of_trial(job.values)) or "no settings differ"
         self._say(f"{self._title(job)}: {settings_text}")
         rung = 0
         while True:

@@ -289,8 +289,8 @@ def speed(bench: Bench) -> Answer:
         if bench.torch_python:
             kind = "cuda" if bench.on_gpus else "cpu"
             given = [f"{kind}:{bench.devices[0].number}" if bench.on_gpus else kind, str(size), str(batch_size)]
-            words_of = ["gpu_check_parts.torch_resnet", *given, str(min(steps, 20)), dtype]
-            theirs = bench.ask(*words_of, python=bench.torch_python)["samples_per_s"]
+            overrides_of = ["gpu_check_parts.torch_resnet", *given, str(min(steps, 20)), dtype]
+            theirs = bench.ask(*overrides_of, python=bench.torch_python)["samples_per_s"]
             text += f" (PyTorch {theirs:.0f}, ratio {ours / theirs:.2f})"
         words.append(text)
     return Answer("ok", f"{size} px, batch {batch_size}: {', '.join(words)}")

@@ -11,7 +11,7 @@ import pytest
 
 from mxtrain.callback.protocol import Result
 from mxtrain.cluster.launch import folds
-from mxtrain.cluster.launch.folds import report_end, train_folds, words_of_fold
+from mxtrain.cluster.launch.folds import overrides_of_fold, report_end, train_folds
 from mxtrain.cluster.launch.outcome import Outcome
 from mxtrain.errors import EXIT_BAD_INPUT, EXIT_CRASHED, EXIT_FINISHED, ConfigError
 from mxtrain.logger.console import Console
@@ -153,10 +153,10 @@ def test_refused_later_fold_ends_the_group_and_keeps_earlier_folds(group: Group)
 def test_settings_and_network_are_shown_by_the_first_fold(number: int, words: List[str], expected: Any) -> None:
     description: Any = SimpleNamespace(logger={"console": Console()})
     own = [f"trainer.fold={number}", 'hydra.run.dir="run"']
-    assert words_of_fold(description, words, number, Path("run")) == [*expected, *own]
+    assert overrides_of_fold(description, words, number, Path("run")) == [*expected, *own]
     description.logger = {"jsonl": Jsonl()}
     kept = [word for word in words if word.partition("=")[0] not in folds.OWN]
-    assert words_of_fold(description, words, number, Path("run")) == [*kept, *own]
+    assert overrides_of_fold(description, words, number, Path("run")) == [*kept, *own]
 
 
 @pytest.mark.parametrize(

@@ -387,7 +387,7 @@ FORMATS = {
 }
 
 
-def words_of(form: Format, folder: Path, *more: str) -> List[str]:
+def overrides_of(form: Format, folder: Path, *more: str) -> List[str]:
     groups = [] if form.groups is None else [f"trainer.fold_groups={form.groups}"]
     words = [*form.words, *form.network, f"trainer.folds={FOLDS}", *groups, *more]
     return [word.replace("FOLDER", str(folder)) for word in words]
@@ -431,7 +431,7 @@ def require_folds(form: Format, opened: Sequence[Any], kept: Sequence[int], test
 def test_each_sample_is_held_out_once_and_the_test_split_never(name: str, tmp_path: Path) -> None:
     form = FORMATS[name]
     form.write(tmp_path)
-    dataset = dataset_of(words_of(form, tmp_path, *form.official))
+    dataset = dataset_of(overrides_of(form, tmp_path, *form.official))
     # An official test split replaces test_fraction. GLUE's test labels are secret, so its tasks but MNLI have none.
     has_test = name != "GLUE"
     given = dataset.model_copy(update={"test_fraction": 0.4}) if has_test else dataset
@@ -462,7 +462,7 @@ def test_each_sample_is_held_out_once_and_the_test_split_never(name: str, tmp_pa
 def test_tag_of_held_out_sentences_is_a_class_of_every_fold(tmp_path: Path) -> None:
     form = FORMATS["CoNLL"]
     form.write(tmp_path)
-    opened = folds_of(dataset_of(words_of(form, tmp_path)), form)
+    opened = folds_of(dataset_of(overrides_of(form, tmp_path)), form)
     assert all(splits.class_names == ["O", "B-LOC", "B-PER"] for splits in opened)
     assert sorted(any("B-LOC" in tags for tags in splits.train.words.tags) for splits in opened) == [False, True, True]
 
@@ -472,7 +472,7 @@ def test_groups_of_formats_without_names_of_columns_are_refused(tmp_path: Path) 
     write_glue(tmp_path)
     glue = FORMATS["GLUE, groups"]
     with pytest.raises(DataError, match="trainer.fold_groups.*has no column 'promptId'.*Did you mean 'promptID'"):
-        folds_of(dataset_of(words_of(glue, tmp_path)), Format(**{**vars(glue), "groups": "promptId"}))
+        folds_of(dataset_of(overrides_of(glue, tmp_path)), Format(**{**vars(glue), "groups": "promptId"}))
     for words in (["dataset=glue", "dataset.task=cola", "model=bert"], ["task=translation", "dataset=parallel_text"]):
         with pytest.raises(ConfigError, match="trainer.fold_groups=document: .* cannot group samples by a column"):
             dataset_of([*words, "trainer.folds=3", "trainer.fold_groups=document"])
@@ -481,7 +481,7 @@ def test_groups_of_formats_without_names_of_columns_are_refused(tmp_path: Path) 
 def require_run(form: Format, folder: Path) -> None:
     """Trains a step of fold 2, and compares the batches of the trained run with the fold."""
     form.write(folder)
-    words = words_of(
+    words = overrides_of(
         form,
         folder,
         *form.official,

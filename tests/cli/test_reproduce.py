@@ -19,7 +19,7 @@ from mxtrain.archive.provenance import git_state
 from mxtrain.cli import main
 from mxtrain.composing.composer import Composer
 from mxtrain.composing.environment import compose_and_check
-from mxtrain.composing.recorded import words_of
+from mxtrain.composing.recorded import overrides_of
 from mxtrain.workflows.reproduce import Conditions, ReproduceResult
 
 SMALL = ("model=mlp", "model.hidden=[8]", "model.dropout=0.2", "trainer.max_epochs=2")
@@ -172,7 +172,7 @@ def test_recorded_arguments_compose_the_same_description(overrides: List[str]) -
     with Composer() as composer:
         composed, description = compose_and_check(composer, overrides)
         choices = {str(group): str(option) for group, option in composed.hydra.runtime.choices.items()}
-        again, same = compose_and_check(composer, words_of(description.config, choices, composer))
+        again, same = compose_and_check(composer, overrides_of(description.config, choices, composer))
         assert same.config == description.config
         assert again.config["metric"].keys() == composed.config["metric"].keys()
 

@@ -80,14 +80,16 @@ def calls_of(module: str) -> Set[str]:
 def test_every_composing_module_checks_recorded_words() -> None:
     found = {name: calls for name in nodes() for calls in [calls_of(name)] if calls & DESCRIBES}
     unlisted = {name for name, calls in found.items() if not calls & CHECKS} - TYPED - INNER - set(OTHER)
-    assert unlisted == set(), "take the words through composing/foreign_words.py, or list the module with its reason"
+    assert unlisted == set(), (
+        "take the overrides through composing/untrusted_overrides.py, or list the module with its reason"
+    )
     checked = {name for name, calls in found.items() if calls & CHECKS}
     assert checked == {
         "composing/restored.py",
         "composing/replayed.py",
         "composing/recorded.py",
         "cluster/launch/study.py",
-        "composing/foreign_words.py",
+        "composing/untrusted_overrides.py",
         "training/teacher.py",
     }
 

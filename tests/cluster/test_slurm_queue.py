@@ -54,7 +54,7 @@ def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Slurm]:
 def exchange(channel: SlurmChannel, until: Callable[[], Any]) -> None:
     deadline = time.monotonic() + 20
     while not until():
-        assert time.monotonic() < deadline, channel.words
+        assert time.monotonic() < deadline, channel.last_lines
         channel.exchange_messages()
         time.sleep(0.01)
 
@@ -66,7 +66,7 @@ def test_a_waiting_job_is_shown_and_cancelled(slurm: Slurm, capsys: pytest.Captu
     line = "Slurm's job 41: PENDING, reason Resources, expected start N/A (Ctrl-C cancels it)\n"
     assert capsys.readouterr().err == line and slurm.calls("asked")[0].startswith("-h -j 41 -o ")
     (slurm.folder / "go").touch()
-    exchange(channel, lambda: "five" in channel.words)  # the line about the job is not among the last ones
+    exchange(channel, lambda: "five" in channel.last_lines)  # the line about the job is not among the last ones
     assert channel.job == "41" and len(slurm.calls("asked")) == 1
     channel.close()
     channel.close()
@@ -97,9 +97,9 @@ def test_the_launcher_watches_the_queue(slurm: Slurm) -> None:
 def test_a_job_that_does_not_wait_is_not_cancelled(slurm: Slurm, capsys: pytest.CaptureFixture[str], text: str) -> None:
     (slurm.folder / "hello").write_bytes(encode({"hello": "host", "rank": 0}))
     channel = slurm.start(text.replace("{folder}", str(slurm.folder)))
-    exchange(channel, lambda: channel.words)
+    exchange(channel, lambda: channel.last_lines)
     if "queued" in text:
-        exchange(channel, lambda: channel.job or not channel.words)
+        exchange(channel, lambda: channel.job or not channel.last_lines)
         exchange(channel, lambda: not channel.job)
     channel.exchange_messages()
     channel.close()

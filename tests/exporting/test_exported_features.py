@@ -72,7 +72,7 @@ RUNS: Dict[str, Tuple[str, ...]] = {
 }
 
 
-def words_of(name: str, tables: Path) -> List[str]:
+def overrides_of(name: str, tables: Path) -> List[str]:
     return [word.replace("TABLES", str(tables)) for word in (*BOUGHT[:-2], *RUNS[name], *FOUR)]
 
 
@@ -90,7 +90,7 @@ def without_places(rows: List[Dict[str, Any]]) -> List[Dict[str, Any]]:
 
 @pytest.mark.parametrize("name", [pytest.param(name, marks=() if name == "both" else pytest.mark.zoo) for name in RUNS])
 def test_folders_and_the_server_recommend_as_the_run(export: Export, name: str, tables: Path) -> None:
-    exported = export(*words_of(name, tables))
+    exported = export(*overrides_of(name, tables))
     users = ["u3", "u11", "u4", "u39"]
     lines, ids = write_lines(tables, users), tables / "users.txt"
     ids.write_text("\n".join(users))
@@ -117,7 +117,7 @@ def test_folders_and_the_server_recommend_as_the_run(export: Export, name: str, 
 
 
 def test_a_line_has_newer_features_than_the_folder(export: Export, tables: Path) -> None:
-    exported = export(*words_of("both", tables))
+    exported = export(*overrides_of("both", tables))
     (tables / "newer.csv").write_text(users_table(shift=2))
     (tables / "users.txt").write_text("u5\n")
     newer = [f"dataset.user_features={tables}/newer.csv", f"output={tables}/right.jsonl"]
@@ -152,7 +152,7 @@ def test_unreadable_tables_are_refused_before_the_export(
 
     import mxtrain
 
-    running.train_here(folder / "run", *SHORT, *with_data(words_of("items", tables), folder))
+    running.train_here(folder / "run", *SHORT, *with_data(overrides_of("items", tables), folder))
     trained = mxtrain.load(folder / "run")
     monkeypatch.setattr(standalone, "MAX_ARRAY_BYTES", 50)
     with pytest.raises(DataError, match=r"item_features.npz would hold \d+ bytes, and predict.py reads .* at most 50"):

@@ -53,7 +53,7 @@ def table(tmp_path_factory: Any) -> Path:
     return path
 
 
-def words_of(table: Path) -> Tuple[str, ...]:
+def overrides_of(table: Path) -> Tuple[str, ...]:
     return ("task=recommendation", "dataset=interactions", f"dataset.path={table}", *SMALL)
 
 
@@ -126,7 +126,7 @@ def test_means_of_ratings_are_damped_as_a_loop_damps_them(table: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("model", ["fism", "matrix_factorization", "neumf"])
 def test_model_learns_common_items_of_users(train_run: Any, table: Path, model: str) -> None:
-    _, result = train_run(*words_of(table), f"model={model}", "model.units=8")
+    _, result = train_run(*overrides_of(table), f"model={model}", "model.units=8")
     assert result.metrics["test/hr_at_k_sampled"] > 0.9 and result.metrics["test/ndcg_at_k"] > 0.4
 
 
@@ -134,7 +134,7 @@ def test_model_learns_common_items_of_users(train_run: Any, table: Path, model: 
 def test_all_items_are_scored_like_candidates_without_the_items_of_the_user(
     train_run: Any, describe_run: Any, table: Path, splits: Any, monkeypatch: Any
 ) -> None:
-    words = words_of(table)
+    words = overrides_of(table)
     made, _ = train_run(*words)
     strategy = made.runner._evaluator._strategy
     description = describe_run(*words)
@@ -156,7 +156,7 @@ def test_all_items_are_scored_like_candidates_without_the_items_of_the_user(
 
 @pytest.mark.slow
 def test_eval_shows_the_network_beside_simple_rules(train_run: Any, table: Path, splits: Any, tmp_path: Path) -> None:
-    made, result = train_run(*words_of(table))
+    made, result = train_run(*overrides_of(table))
     assert run(["eval", str(tmp_path / "run"), "split=test"]) == 0
     folder = tmp_path / "run" / "eval" / "test"
     with open(folder / "recommenders.csv", encoding="utf-8") as file:
@@ -180,7 +180,7 @@ def test_eval_shows_the_network_beside_simple_rules(train_run: Any, table: Path,
 def test_predict_names_the_best_items_that_a_user_has_not(
     train_run: Any, table: Path, splits: Any, tmp_path: Path, capsys: Any
 ) -> None:
-    made, result = train_run(*words_of(table))
+    made, result = train_run(*overrides_of(table))
     typed = dict(next_commands(result, tmp_path / "run", {}, CommandLine(), predict_inputs=made.info.predict_inputs))
     assert typed["predict"].endswith("/run all")
     (tmp_path / "users.txt").write_text("user7\n\nuser3\n")
@@ -206,7 +206,7 @@ def test_predict_names_the_best_items_that_a_user_has_not(
 
 @pytest.mark.slow
 def test_unknown_users_are_named_by_line(train_run: Any, table: Path, tmp_path: Path, capsys: Any) -> None:
-    train_run(*words_of(table))
+    train_run(*overrides_of(table))
     users = tmp_path / "users.txt"
     users.write_text("user7\nuser777\n")
     assert run(["predict", str(tmp_path / "run"), str(users)]) == 2
@@ -222,7 +222,7 @@ def test_unknown_users_are_named_by_line(train_run: Any, table: Path, tmp_path: 
 def test_other_data_are_refused(train_run: Any, table: Path, tmp_path: Path, capsys: Any) -> None:
     copied = tmp_path / "x.csv"
     copied.write_text(table.read_text())
-    train_run(*words_of(copied))
+    train_run(*overrides_of(copied))
     copied.write_text(table.read_text() + "user7,new,3,5000\n")
     assert run(["eval", str(tmp_path / "run")]) == 2
     assert "41 items instead of 40, 1 of them new: new." in capsys.readouterr().err
@@ -233,7 +233,7 @@ def test_other_data_are_refused(train_run: Any, table: Path, tmp_path: Path, cap
 @pytest.mark.parametrize("model", ["svd_pp", "neumf", "deepfm"])
 def test_gradients_of_the_rows_of_a_batch_alone_give_the_same_bits(describe_run: Any, table: Path, model: str) -> None:
     words = ("trainer.sparse_grad=true", "optimizer.lazy_update=false", "dataset.batch_size=8", "parallel=data")
-    found = verify(describe_run(*words_of(table), f"model={model}", "model.units=4", *words), 2, 1e-6)
+    found = verify(describe_run(*overrides_of(table), f"model={model}", "model.units=4", *words), 2, 1e-6)
     assert found.passed, found
 
 
@@ -243,7 +243,7 @@ def test_gradients_of_the_rows_of_a_batch_alone_give_the_same_bits(describe_run:
 def test_bfloat16_learns_as_much_and_is_the_same_under_a_placement(
     train_run: Any, describe_run: Any, table: Path, model: str
 ) -> None:
-    words = (*words_of(table), f"model={model}", "amp=bfloat16")
+    words = (*overrides_of(table), f"model={model}", "amp=bfloat16")
     _, result = train_run(*words)
     assert result.metrics["test/hr_at_k_sampled"] > 0.9
     form = "true" if model == "deepfm" else "false"
@@ -261,7 +261,7 @@ def test_all_items_are_scored_in_parts_that_the_rows_of_a_batch_have_room_for(
     for model in ("neumf", "deepfm"):
         found = []
         for form in ("true", "false"):
-            given = (*words_of(table), *words, f"model={model}", f"trainer.sparse_grad={form}")
+            given = (*overrides_of(table), *words, f"model={model}", f"trainer.sparse_grad={form}")
             made, result = train_run(*given, "optimizer.lazy_update=false", run_dir=table.parent / f"{model}-{form}")
             found.append(result.metrics)
             room = made.runner._evaluator._strategy.id_limits.distinct
@@ -282,7 +282,7 @@ RATED = (
 @pytest.mark.slow
 @pytest.mark.parametrize("model", ["matrix_factorization", "svd_pp"])
 def test_ratings_are_predicted(train_run: Any, table: Path, tmp_path: Path, capsys: Any, model: str) -> None:
-    made, result = train_run(*words_of(table), *RATED, f"model={model}", "model.units=4")
+    made, result = train_run(*overrides_of(table), *RATED, f"model={model}", "model.units=4")
     assert result.metrics["test/root_mean_squared_error"] < 0.6, "of 2 and 4"
     assert run(["eval", str(tmp_path / "run")]) == 0
     folder = tmp_path / "run" / "eval" / "test"
@@ -321,7 +321,7 @@ def test_ratings_are_predicted(train_run: Any, table: Path, tmp_path: Path, caps
 
 @pytest.mark.slow
 def test_table_for_tensorboard_has_known_and_highest_ranked_items(train_run: Any, table: Path, splits: Any) -> None:
-    made, _ = train_run(*words_of(table))
+    made, _ = train_run(*overrides_of(table))
     samples = made.runner._data.samples
     (shown,) = samples.artifacts(made.runner._evaluator)
     assert shown.header == ("user", "has", "held out (rank)", "first 10") and len(shown.rows) == 16
@@ -337,7 +337,7 @@ def test_table_for_tensorboard_has_known_and_highest_ranked_items(train_run: Any
 
 @pytest.mark.slow
 def test_a_hit_rate_among_fewer_items_than_its_k_is_warned_of(table: Path, describe_run: Any) -> None:
-    description = describe_run(*words_of(table), "dataset.sampled_negatives=4")
+    description = describe_run(*overrides_of(table), "dataset.sampled_negatives=4")
     splits = description.dataset.open()
     signature = description.dataset.infer_signature(splits, description.model)
     (said,) = constant_metrics(description, signature)

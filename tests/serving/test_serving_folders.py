@@ -87,7 +87,7 @@ def test_damaged_text_and_sound_signatures_are_refused(tmp_path: Path) -> None:
         ("frames", sound, {"signature": {"audio": {"sample_rate": "x"}}}),
     ):
         signature = {"samples": kind, "task": "speech_recognition", **given}
-        folder: Any = SimpleNamespace(signature=signature, read=lambda name: words_of(["a"]))
+        folder: Any = SimpleNamespace(signature=signature, read=lambda name: overrides_of(["a"]))
         with pytest.raises(UnusableFolder, match="is damaged"):
             find_reader(folder, specs)
 
@@ -100,7 +100,7 @@ def test_reader_follows_the_kinds_of_samples_and_targets(tmp_path: Path) -> None
     assert load(given).reader is None  # trained on arrays: there is no way to decode files
 
 
-def words_of(vocabulary: List[str]) -> bytes:
+def overrides_of(vocabulary: List[str]) -> bytes:
     """The content of a tokenizer.json of words."""
     model = {"type": "WordLevel", "vocab": {word: number for number, word in enumerate(vocabulary)}, "unk_token": "a"}
     return json.dumps({"version": "1.0", "added_tokens": [], "model": model}).encode()

@@ -354,7 +354,7 @@ def test_a_task_is_the_same_under_every_placement(describe_run: Any, small: Any,
         assert found.passed, (placement, found)
 
 
-def words_of(small: Any, name: str) -> Tuple[str, ...]:
+def overrides_of(small: Any, name: str) -> Tuple[str, ...]:
     """The words of a small run of a task, or of a network, which means its task."""
     return (*(() if name in TWO_STAGES else (f"task={name}",)), *small.get(name, ()))
 
@@ -363,7 +363,7 @@ def words_of(small: Any, name: str) -> Tuple[str, ...]:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", rest_in_zoo([*TASKS, *TWO_STAGES], "recommendation", "translation"))
 def test_a_task_is_the_same_with_two_workers(small: Any, name: str) -> None:
-    words = (*words_of(small, name), "dataset.batch_size=8", "kvstore=dist_sync", "cluster.workers=2")
+    words = (*overrides_of(small, name), "dataset.batch_size=8", "kvstore=dist_sync", "cluster.workers=2")
     found = running.verify(*words, "steps=2")
     assert found.returncode == 0, found.stdout + found.stderr
 
@@ -376,7 +376,7 @@ def test_a_task_is_the_same_with_two_workers(small: Any, name: str) -> None:
 )
 def test_a_killed_task_continues_with_the_same_bits(train_run: Any, small: Any, tmp_path: Path, name: str) -> None:
     words = (
-        *words_of(small, name),
+        *overrides_of(small, name),
         "dataset.batch_size=8",
         "trainer.max_epochs=2",
         "trainer.log_interval=1",

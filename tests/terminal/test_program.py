@@ -102,8 +102,8 @@ def test_help_and_causes_name_the_program(environment: Path, monkeypatch: pytest
 
 def test_texts_stay_where_no_script_was_called(environment: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     text = "see `python -m mxtrain doctor`"
-    assert started.as_typed(text) == text
+    assert started.with_program_name(text) == text
     monkeypatch.setenv(started.STARTED_BY, "scripts/train")
-    assert started.as_typed(text) == "see `scripts/train doctor`"
+    assert started.with_program_name(text) == "see `scripts/train doctor`"
     monkeypatch.setenv("PATH", str(environment), prepend=os.pathsep)
-    assert started.as_typed(text) == text
+    assert started.with_program_name(text) == text

@@ -16,7 +16,7 @@ from mxtrain.cluster.launch.study import val_interval_of
 from mxtrain.errors import ConfigError
 from mxtrain.tuning.folder import StudyDescription, StudyFolder
 from mxtrain.tuning.samplers import draw
-from mxtrain.tuning.space import Space, TunedSetting, override_words
+from mxtrain.tuning.space import Space, TunedSetting, overrides_of_trial
 from mxtrain.tuning.spec import TuneSettings, rung_budget
 from mxtrain.tuning.trials import Study, TrialProgress, build_pruner, recorded_values
 from mxtrain.tuning.worker import Worker
@@ -124,7 +124,7 @@ def description_of(space: Space, tmp_path: Path) -> StudyDescription:
 def test_a_setting_may_have_a_range_for_each_value_of_another(tmp_path: Path) -> None:
     space = Space([MLP, LENET, CHOICE])
     assert space.settings == ["model", "optimizer.lr"]
-    words = sorted(tuple(override_words(values)) for values in space.edges())
+    words = sorted(tuple(overrides_of_trial(values)) for values in space.edges())
     assert words == [
         ("model=lenet", "optimizer.lr=0.001"),
         ("model=lenet", "optimizer.lr=0.1"),
@@ -140,7 +140,7 @@ def test_a_setting_may_have_a_range_for_each_value_of_another(tmp_path: Path) ->
         seen.add(values["model"])
         (rate,) = (float(value) for key, value in values.items() if key != "model")
         low = lows[str(values["model"])]
-        assert low <= rate <= 100 * low and len(override_words(values)) == 2
+        assert low <= rate <= 100 * low and len(overrides_of_trial(values)) == 2
     assert seen == {"mlp", "lenet"}
 
 

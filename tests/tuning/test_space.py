@@ -12,7 +12,7 @@ import pytest
 from mxtrain.composing.composer import Composer
 from mxtrain.composing.ranges import long_form, split_space
 from mxtrain.errors import ConfigError
-from mxtrain.tuning.space import Space, TunedSetting, override_words
+from mxtrain.tuning.space import Space, TunedSetting, overrides_of_trial
 from mxtrain.tuning.spec import TuneSettings, budget_text, rung_budget
 
 
@@ -57,7 +57,7 @@ def test_ranges(composer, text, kind, low, high, step, log) -> None:
 def test_choices_are_typed_again_as_they_were(composer, text, choices) -> None:
     (found,) = space_of(composer, text).parameters
     assert (found.kind, found.choices) == ("choice", choices)
-    assert composer.parse(override_words({found.key: found.choices[0]}))[0].is_sweep_override() is False
+    assert composer.parse(overrides_of_trial({found.key: found.choices[0]}))[0].is_sweep_override() is False
 
 
 def test_long_ranges_are_not_listed(composer) -> None:

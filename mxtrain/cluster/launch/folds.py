@@ -44,7 +44,7 @@ MAX_SHOWN = 10
 
 
 def train_folds(
-    composer: Composer, composed: Composed, description: Description, words: Sequence[str], flags: Sequence[str]
+    composer: Composer, composed: Composed, description: Description, overrides: Sequence[str], flags: Sequence[str]
 ) -> Outcome:
     """Trains all folds in `hydra.run.dir`, and prints a table of their values.
 
@@ -52,7 +52,7 @@ def train_folds(
         composer: composes the configuration of each fold.
         composed: the configuration of the cross validation.
         description: its description.
-        words: overrides of the command line.
+        overrides: overrides of the command line.
         flags: flags that bring in the user's own configuration.
 
     Raises:
@@ -78,7 +78,7 @@ def train_folds(
             if (folder / name).is_dir():  # fails now, not after hours of other folds
                 find_resume_point(folder / name, description.checkpoint, _config_of(description, number))
         with lock_run_directory(folder):
-            outcome = _train(composer, description, words, flags, folder, results)
+            outcome = _train(composer, description, overrides, flags, folder, results)
     except MxtrainError:
         if not results:
             before.restore()
@@ -91,7 +91,7 @@ def train_folds(
 def _train(
     composer: Composer,
     description: Description,
-    words: Sequence[str],
+    overrides: Sequence[str],
     flags: Sequence[str],
     folder: Path,
     results: List[FoldResult],
@@ -102,13 +102,13 @@ def _train(
         run_dir = folder / fold_folder(number)
         # The group has no state of its own: a fold is finished if its run is, wherever it was trained.
         outcome = _finished_before(run_dir, description, number)
-        fold_words = words_of_fold(description, words, number, run_dir)
+        fold_overrides = overrides_of_fold(description, overrides, number, run_dir)
         if outcome is None:
             print(f"\nfold {number} of {trainer.num_folds}: {run_dir}", flush=True)
-            outcome = train_once(*compose_and_check(composer, fold_words), flags)
+            outcome = train_once(*compose_and_check(composer, fold_overrides), flags)
         else:
             if number == 1:  # all folds have the same data
-                _, of_fold = compose_and_check(composer, fold_words)
+                _, of_fold = compose_and_check(composer, fold_overrides)
                 checkpoint = find_resume_point(run_dir, of_fold.checkpoint, of_fold.config).own_checkpoint
                 require_finished_on_same_data(checkpoint, of_fold)
             print(f"fold {number} of {trainer.num_folds} is finished: {run_dir}", flush=True)
@@ -125,7 +125,7 @@ def _train(
     code = exit_code_of(outcomes)
     return Outcome(
         None,
-        list(words),
+        list(overrides),
         str(folder),
         content["state"],
         code,
@@ -148,18 +148,18 @@ def _finished_before(run_dir: Path, description: Description, number: int) -> Op
     return None if result is None else Outcome.from_result(None, [], run_dir, result, before=True)
 
 
-def words_of_fold(description: Description, words: Sequence[str], number: int, run_dir: Path) -> List[str]:
+def overrides_of_fold(description: Description, overrides: Sequence[str], number: int, run_dir: Path) -> List[str]:
     """Returns the overrides of a fold's run."""
-    fold_words = [word for word in words if key_of(word) not in OWN]
+    fold_overrides = [word for word in overrides if key_of(word) not in OWN]
     if number > 1:  # the loggers of the first fold have shown these
         shown = {
             f"logger.{name}.{setting}": value
             for name, logger in description.logger.items()
             for setting, value in logger.shown_once.items()
         }
-        typed = set(map(key_of, words))
-        fold_words += [f"{key}={str(value).lower()}" for key, value in shown.items() if key not in typed]
-    return [*fold_words, f"trainer.fold={number}", f"hydra.run.dir={quote(str(run_dir))}"]
+        given_keys = set(map(key_of, overrides))
+        fold_overrides += [f"{key}={str(value).lower()}" for key, value in shown.items() if key not in given_keys]
+    return [*fold_overrides, f"trainer.fold={number}", f"hydra.run.dir={quote(str(run_dir))}"]
 
 
 def print_folds(content: JsonObject, results: Sequence[FoldResult], folder: Path) -> None:

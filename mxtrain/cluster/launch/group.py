@@ -97,7 +97,7 @@ def _supervise(
 
     started = time.time()
 
-    def words_of(attempt: int) -> List[str]:
+    def overrides_of(attempt: int) -> List[str]:
         passed = time.time() - started if attempt else 0.0
         return ["train", *arguments_of(arguments, description, supervisor.has_trained, passed), *run_dir_overrides]
 
@@ -115,7 +115,7 @@ def _supervise(
     with ring_of(description, launcher) as ring:
         supervisor = Supervisor(
             description.cluster,
-            _starter(launcher, words_of, logs),
+            _starter(launcher, overrides_of, logs),
             lambda: steps_of(run_dir / CHECKPOINTS),
             print_and_log,
             launcher.obstacle,

@@ -139,7 +139,7 @@ def sweep_job(config: Dict[str, Any], settings: DictConfig, run_dir: Path, comma
                 result = train_safely(description, run_dir, command)
         if result is None:  # rank 0 takes the lock
             with sweep.exported_job(command):
-                result = train_as_group(description, run_dir, command.words)
+                result = train_as_group(description, run_dir, command.arguments)
     except MxtrainError as error:
         result = failure(error)
     outcome = Outcome.from_result(number, overrides, run_dir, result, earlier_result is not None, command.swept)
@@ -167,10 +167,10 @@ def limit_concurrent_job(config: Dict[str, Any], settings: DictConfig) -> None:
 
 def shown_once(description: Description, overrides: Sequence[str]) -> Description:
     """Returns the description of a job whose loggers omit the output that all jobs of the sweep share."""
-    typed = set(map(key_of, overrides))
+    given_keys = set(map(key_of, overrides))
     loggers = {
         name: logger
-        if typed.intersection(f"logger.{name}.{setting}" for setting in logger.shown_once)
+        if given_keys.intersection(f"logger.{name}.{setting}" for setting in logger.shown_once)
         else logger.model_copy(update=dict(logger.shown_once))
         for name, logger in description.logger.items()
     }

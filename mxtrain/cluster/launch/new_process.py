@@ -17,21 +17,21 @@ from mxtrain.config.override_text import quote
 from mxtrain.errors import RUN_DIR_SETTING, run_dir_setting
 
 
-def train_in_new_process(words: Sequence[str], run_dir: Path, names_dir: bool) -> Tuple[int, str, int]:
+def train_in_new_process(given: Sequence[str], run_dir: Path, names_dir: bool) -> Tuple[int, str, int]:
     """Runs ``python -m mxtrain train`` with these arguments, and waits for its end.
 
     A KeyboardInterrupt here is passed on, so that it saves a checkpoint and ends; a second one ends it at once. If this
     process dies, the kernel kills the training process, and the same call continues the run.
 
     Args:
-        words: flags and overrides.
+        given: flags and overrides.
         run_dir: directory of the run.
-        names_dir: True to add an override with the run directory, because `words` do not contain one.
+        names_dir: True to add an override with the run directory, because `given` do not contain one.
 
     Returns:
         Exit code, cause of the end, and number of steps.
     """
-    arguments = [*words, *([f"hydra.run.dir={quote(str(run_dir))}"] if names_dir else [])]
+    arguments = [*given, *([f"hydra.run.dir={quote(str(run_dir))}"] if names_dir else [])]
     with ReportedCause() as reported:
         # In a session of its own: a terminal's Ctrl-C is passed on once.
         process = start_child(

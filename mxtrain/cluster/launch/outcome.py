@@ -16,7 +16,7 @@ from mxtrain.files.durable import encode_json, open_file
 from mxtrain.files.json_form import NUMBER, problems_of
 from mxtrain.files.json_text import parse_json
 from mxtrain.files.regular_files import MAX_TEXT_BYTES, open_regular
-from mxtrain.terminal.program import as_typed
+from mxtrain.terminal.program import with_program_name
 
 if TYPE_CHECKING:
     from mxtrain.types.annotations import Best, JsonForm
@@ -105,7 +105,7 @@ def print_cause(text: str, exit_code: int, step: int = 0) -> None:
     """
     report_cause(text, step)
     word = "stopped" if exit_code in STOPS else "error"
-    first, *more = as_typed(text).splitlines() or [""]
+    first, *more = with_program_name(text).splitlines() or [""]
     indent = " " * len(f"{word}: ")
     sys.stdout.flush()
     print("\n".join([f"{word}: {first}", *(indent + line for line in more)]), file=sys.stderr, flush=True)

@@ -71,7 +71,7 @@ def run_range_test(
 def _test_in_workers(settings: LrFindSettings, flags: Sequence[str], overrides: Sequence[str]) -> LearningRateCurve:
     """Trains all steps: workers that agree on each step do not stop where the loss diverges, unless it is not finite.
     The curve is cut there."""
-    words = [
+    arguments = [
         *flags,
         *(word for word in overrides if not word.lstrip("+~").startswith(REPLACED)),
         "lr_scheduler=range_test",
@@ -98,7 +98,7 @@ def _test_in_workers(settings: LrFindSettings, flags: Sequence[str], overrides: 
     ):
         run_dir = Path(folder) / "run"
         process = start_child(
-            [sys.executable, "-m", "mxtrain", "train", *words, f"hydra.run.dir={run_dir}"],
+            [sys.executable, "-m", "mxtrain", "train", *arguments, f"hydra.run.dir={run_dir}"],
             env={**os.environ, **reported.environment},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,

@@ -62,12 +62,12 @@ def _train(composed: Composed, description: Description, flags: Sequence[str], m
     run_dir = composed.run_dir
     before = RunDirRollback(run_dir, str(composed.hydra.output_subdir))
     if member is None and description.kvstore.distributed:
-        words = [*flags, *composed.overrides]
-        result = train_as_group(description, run_dir, words)
+        arguments = [*flags, *composed.overrides]
+        result = train_as_group(description, run_dir, arguments)
         if result.exit_code == EXIT_BAD_INPUT and before.holds_settings:
             # Another worker may have refused first, and ended the one that writes there.
             before.put_back_settings()
-        return Outcome.from_result(None, words, run_dir, result)
+        return Outcome.from_result(None, arguments, run_dir, result)
     command = sweep.with_exported_job(command_of(composed.hydra))
     output_dir = Path(os.path.abspath(run_dir))
     try:
@@ -93,7 +93,7 @@ def show_end(result: Result, run_dir: Path, description: Description, command: C
         task = description.task
         console = open_console(sys.stdout)
         print_end(console, result, run_dir, description.config, command, task.predicts, task.prediction_format().inputs)
-    outcome = Outcome.from_result(None, command.words, run_dir, result)
+    outcome = Outcome.from_result(None, command.arguments, run_dir, result)
     print_outcome(outcome)
     return outcome
 

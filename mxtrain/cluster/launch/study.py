@@ -11,9 +11,9 @@ from typing import Callable, ContextManager, Dict, Iterator, List, Sequence, Tup
 from mxtrain.cluster.launch.sweep import direction_of, refuse_missing_data, refuse_other_task
 from mxtrain.composing.composer import Composer
 from mxtrain.composing.environment import compose_and_check
-from mxtrain.composing.foreign_words import refuse_words, require_trusted_words
 from mxtrain.composing.mistakes import WrongOverrides
 from mxtrain.composing.ranges import split_space
+from mxtrain.composing.untrusted_overrides import refuse_overrides, require_trusted_overrides
 from mxtrain.config.groups import Description
 from mxtrain.config.override_text import config_flags, key_of
 from mxtrain.config.secret_values import hide_secrets
@@ -24,7 +24,7 @@ from mxtrain.terminal.progress import SILENT, WorkProgress
 from mxtrain.tuning.folder import STUDY_FILE, StudyDescription, StudyFolder
 from mxtrain.tuning.population import check_population
 from mxtrain.tuning.samplers import check_sampler
-from mxtrain.tuning.space import Space, Value, Values, override_words, setting_of
+from mxtrain.tuning.space import Space, Value, Values, overrides_of_trial, setting_of
 from mxtrain.tuning.spec import TuneSettings, first_rung
 from mxtrain.tuning.trials import SPEED, open_storage, require_sampler_libraries
 
@@ -52,7 +52,7 @@ NEED_WHOLE_LENGTH = ("trainer.max_epochs", "trainer.max_steps", "trainer.val_int
 def open_study(
     folder: StudyFolder,
     settings: TuneSettings,
-    typed: Sequence[str],
+    given_keys: Sequence[str],
     config_dirs: Sequence[str] = (),
     trust_code: bool = False,
 ) -> StudyDescription:
@@ -61,14 +61,14 @@ def open_study(
     Args:
         folder: folder of the study.
         settings: settings of the command.
-        typed: names of the settings that were given.
+        given_keys: names of the settings that were given.
         config_dirs: folders of the user's own groups and options.
         trust_code: whether code that only the study names may run.
 
     Raises:
         ConfigError: settings differ from those of the study, or it is not trusted.
     """
-    refuse_other_settings(folder, settings, typed)
+    refuse_other_settings(folder, settings, given_keys)
     return read_trusted_study(folder, settings, config_dirs, trust_code)
 
 
@@ -97,20 +97,20 @@ def read_trusted_study(
     place = description.working_folder
     flags = config_flags([os.path.abspath(path) for path in config_dirs])
     if [*description.flags[:1], *(os.path.join(place, path) for path in description.flags[1:])] != flags:
-        refuse_words([shlex.join(description.flags)] if description.flags else [], file)
+        refuse_overrides([shlex.join(description.flags)] if description.flags else [], file)
         raise ConfigError(f"--config-dir {config_dirs[0]}: the study in {folder.path} has none. Leave it out.")
     space = description.space
-    first = override_words(space.edges()[0])
+    first = overrides_of_trial(space.edges()[0])
     alternatives = [
         word
         for one in space.parameters
         for value in one.choices or (one.low, one.high)
-        for word in override_words({one.key: value})
+        for word in overrides_of_trial({one.key: value})
     ]
     with Composer(config_dirs) as composer:
         words = [*description.overrides, *first]
         # Values of the ranges are checked, too, because a choice can name a class just as a fixed override can.
-        require_trusted_words(composer, words, alternatives, file, "tune", config_dirs)
+        require_trusted_overrides(composer, words, alternatives, file, "tune", config_dirs)
     return description
 
 
@@ -133,19 +133,19 @@ def require_trusted_storage(
         )
 
 
-def refuse_other_settings(folder: StudyFolder, settings: TuneSettings, typed: Sequence[str]) -> None:
+def refuse_other_settings(folder: StudyFolder, settings: TuneSettings, given_keys: Sequence[str]) -> None:
     """Rejects settings that differ from those of an existing study.
 
     Args:
         folder: folder of the study.
         settings: settings of the command.
-        typed: names of the settings that were given.
+        given_keys: names of the settings that were given.
 
     Raises:
         ConfigError: some differ; the message lists them.
     """
     kept = folder.read().settings
-    names = [name for name in typed if name != "n_trials" and getattr(settings, name) != getattr(kept, name)]
+    names = [name for name in given_keys if name != "n_trials" and getattr(settings, name) != getattr(kept, name)]
     if names:
         has = ", ".join(f"{name}={shown(getattr(kept, name))}" for name in names)
         given = ", ".join(f"{name}={shown(getattr(settings, name))}" for name in names)
@@ -260,18 +260,18 @@ def refuse_unknown_length(settings: TuneSettings, description: Description, spac
     """
     if settings.pruner == "none" and settings.sampler != "pbt":
         return
-    typed = f"pruner={settings.pruner}" if settings.pruner != "none" else "sampler=pbt"
+    given_keys = f"pruner={settings.pruner}" if settings.pruner != "none" else "sampler=pbt"
     if description.trainer.max_epochs is None:
-        raise ConfigError(f"{typed}: the rungs are parts of trainer.max_epochs, which is null. Give it a number.")
+        raise ConfigError(f"{given_keys}: the rungs are parts of trainer.max_epochs, which is null. Give it a number.")
     if description.trainer.max_steps is not None:
         raise ConfigError(
-            f"trainer.max_steps={description.trainer.max_steps}: with {typed} the whole length is "
+            f"trainer.max_steps={description.trainer.max_steps}: with {given_keys} the whole length is "
             "trainer.max_epochs. Leave it out."
         )
     for parameter in space.parameters:
         if setting_of(parameter.key) in NEED_WHOLE_LENGTH:
             raise ConfigError(
-                f"{setting_of(parameter.key)}: with {typed} all trials have the same length and validations. "
+                f"{setting_of(parameter.key)}: with {given_keys} all trials have the same length and validations. "
                 "Give it one value."
             )
     first = first_rung(settings, description.trainer.max_epochs, val_interval_of(settings, description))
@@ -306,7 +306,7 @@ def check_space(composer: Composer, fixed: Sequence[str], space: Space, display:
             # Other values of the ranges lead to the same message, and to find the nearest names takes seconds.
             options = {key: value for key, value in values.items() if "." not in key}
             if options not in misnamed:
-                problems, is_misnamed = check_values(composer, [*fixed, *override_words(values)], descriptions)
+                problems, is_misnamed = check_values(composer, [*fixed, *overrides_of_trial(values)], descriptions)
                 tried.append((values, problems))
                 wrong.update(dict.fromkeys(problems))
                 misnamed += [options] if is_misnamed else []

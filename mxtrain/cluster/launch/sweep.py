@@ -256,8 +256,8 @@ def sweeper_params(first: Composed, composer: Composer, overrides: Sequence[str]
 def fit(first: Composed, composer: Composer, overrides: Sequence[str]) -> List[str]:
     """Returns the overrides for Hydra, with the additions and `++` that composing the first job has found necessary."""
     parsed, ready = composer.parse(overrides), composer.parse(first.overrides)
-    typed_keys = {override.key_or_group for override in parsed}
-    defaults = [override.input_line for override in ready if override.key_or_group not in typed_keys]
+    given_keys = {override.key_or_group for override in parsed}
+    defaults = [override.input_line for override in ready if override.key_or_group not in given_keys]
     open_keys = {override.key_or_group for override in ready if override.input_line.startswith("++")}
     return [*defaults, *(_open(o.input_line) if o.key_or_group in open_keys else o.input_line for o in parsed)]
 

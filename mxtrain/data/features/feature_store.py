@@ -52,7 +52,7 @@ from mxtrain.data.table.cells import (
     spelled_alike,
     why_no_number,
 )
-from mxtrain.data.table.column_kinds import as_typed
+from mxtrain.data.table.column_kinds import as_override
 from mxtrain.data.table.columns import PARQUET, given_rows, location_of, stream_rows
 from mxtrain.data.table.target_classes import UNKNOWN, label_of_text, named_choices
 from mxtrain.data.table.text_rows import Column
@@ -356,7 +356,7 @@ class _Writing:
         value_R = parsed.value_R
         wrong_R = ~parsed.is_missing_R & ~(np.abs(value_R) <= MAX_NUMBER)
         for index in np.flatnonzero(wrong_R).tolist():
-            setting = as_typed({column.name: "category"})
+            setting = as_override({column.name: "category"})
             alternative = f", name such cells in dataset.missing, or type dataset.columns={setting}"
             reason_of_cell = why_no_number(texts[index], self._layout.decimal)
             self._refuse(
@@ -394,7 +394,9 @@ class _Writing:
             self._num_values += len(code_of) - num_before
         if code_of is not None and self._num_values > MAX_VALUES:
             largest = max(self._code_of, key=lambda name: len(self._code_of[name]))
-            setting = f"columns={as_typed({largest: 'hashed'})}" if self._layout.is_described else "categories=hashed"
+            setting = (
+                f"columns={as_override({largest: 'hashed'})}" if self._layout.is_described else "categories=hashed"
+            )
             raise DataError(
                 f"{self._path}: its categories have more than {MAX_VALUES:,} different values, of which "
                 f"{len(self._code_of[largest]):,} are of '{largest}'. Hash that column: type dataset.{setting}."

@@ -89,7 +89,7 @@ def as_column_specs(specs: Any) -> Any:
     return {name: {"kind": value} if isinstance(value, str) else value for name, value in specs.items()}
 
 
-def as_typed(kinds: Mapping[str, str]) -> str:
+def as_override(kinds: Mapping[str, str]) -> str:
     """Formats columns and their kinds as typed behind `dataset.columns=`; columns without a name are left out."""
     named_kinds = {name: kind for name, kind in kinds.items() if name}
     if all(_PLAIN.fullmatch(name) and name.lower() not in _WORDS for name in named_kinds):
@@ -159,7 +159,7 @@ def kinds_of(
         kinds = guess_kinds(path, open_names, missing, decimal, setting)
         guessed = {name: ColumnSpec(kind=kind) for name, kind in kinds.items()}
         rows = f"{GUESSED_ROWS:,}"
-        log.info("%s, guessed from the first %s rows of %s: %s", setting, rows, path, as_typed(kinds))
+        log.info("%s, guessed from the first %s rows of %s: %s", setting, rows, path, as_override(kinds))
     all_specs = {**specs, **guessed}
     return {name: all_specs[name] for name in names if name in all_specs and all_specs[name].kind != "ignore"}
 
@@ -256,7 +256,7 @@ def _guess(path: str, name: str, texts: List[str], num_rows: int, decimal: str, 
         example = next(text for text in cells if read_number(text, decimal) is None)
         value = read_number(example, other)
         if value is not None:
-            as_texts = f", or {setting}={as_typed({name: 'category'})} to read it as texts" if setting else ""
+            as_texts = f", or {setting}={as_override({name: 'category'})} to read it as texts" if setting else ""
             raise DataError(
                 f"{path}: '{name}' has numbers with the decimal sign '{other}', such as '{example}' for "
                 f"{value.value:g}. Type \"dataset.decimal='{other}'\"{as_texts}."
@@ -292,4 +292,4 @@ def _are_row_numbers(name: str, texts: Sequence[str]) -> bool:
 
 
 def _instead(name: str, setting: str) -> str:
-    return f"Type {setting}={as_typed({name: 'number'})} to read it as numbers." if setting else ""
+    return f"Type {setting}={as_override({name: 'number'})} to read it as numbers." if setting else ""

@@ -34,7 +34,7 @@ from mxtrain.data.table.text_rows import (
     read_cells,
     refuse_long_rows,
 )
-from mxtrain.errors import DataError, did_you_mean, nearest, typed_name
+from mxtrain.errors import DataError, did_you_mean, name_override, nearest
 from mxtrain.files.json_text import JsonTextError, decoder_options
 
 Row = Tuple[str, ...]
@@ -380,7 +380,7 @@ def require_column(setting: str, column: str, path: str, names: Sequence[str]) -
     if column not in names:
         nearest_names = nearest(column, names)
         hint = f" Did you mean '{nearest_names[0]}'?" if nearest_names else ""
-        advice = f" Type {typed_name(setting, (nearest_names or names)[0])}, or another of {', '.join(names)}."
+        advice = f" Type {name_override(setting, (nearest_names or names)[0])}, or another of {', '.join(names)}."
         raise DataError(
             f"{setting}={column}: {path}, line 1: there is no column '{column}'.{hint}"
             f"{hint_at_separator(names) or advice}"

@@ -17,7 +17,7 @@ from mxtrain.data.corpus.shards import ShardWriter
 from mxtrain.data.loading.text_stream import ending_of
 from mxtrain.data.table.cells import number_of
 from mxtrain.data.table.column_kinds import GUESSED_ROWS, silent_rows
-from mxtrain.errors import DataError, typed_list
+from mxtrain.errors import DataError, list_override
 
 if TYPE_CHECKING:
     from mxtrain.types.annotations import Json, JsonObject
@@ -92,10 +92,10 @@ def choose_classes(counts: Counter, path: str, target: str) -> List[str]:
     if len(names) == 2:
         log.info(
             "%s, by %s: '%s' is the positive class, whose probability is predicted. Type %s for the other class.",
-            typed_list("dataset.classes", names),
+            list_override("dataset.classes", names),
             path,
             names[1],
-            typed_list("dataset.classes", names[::-1]),
+            list_override("dataset.classes", names[::-1]),
         )
     else:
         log.info("%s: %s has %s classes, by number of rows: %s", path, target, len(names), described)
@@ -159,7 +159,7 @@ def _require_known(path: str, target: str, counts: Counter, class_names: Sequenc
     if not counts or _share(counts, class_names):
         return
     names = _in_order(list(_by_spelling(counts)))
-    advice = f" Type {typed_list('dataset.classes', names)}." if len(names) <= MAX_NAMED else ""
+    advice = f" Type {list_override('dataset.classes', names)}." if len(names) <= MAX_NAMED else ""
     given = " or ".join(f"'{name}'" for name in class_names[:MAX_NAMED])
     raise DataError(
         f"{path}: no row has the target {given}, as dataset.classes says. '{target}' has {_named(names)}.{advice}"

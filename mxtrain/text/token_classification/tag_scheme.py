@@ -83,8 +83,8 @@ def _of_brackets(words: TaggedWords, findings: Findings) -> TaggedWords:
             "another column by dataset.tag, or type dataset.scheme=plain where tags are names of their own."
         )
         findings.refuse(Problem(TAG_ORDER, location, fact, remedy))
-    kept_words = words.take(kept)
-    return TaggedWords(kept_words.sentences, tags, kept_words.lines, kept_words.file)
+    kept_arguments = words.take(kept)
+    return TaggedWords(kept_arguments.sentences, tags, kept_arguments.lines, kept_arguments.file)
 
 
 def _parsed(words: TaggedWords, findings: Findings) -> TaggedWords:

@@ -29,7 +29,7 @@ from mxtrain.data.loading.dataset_files import FileId, composed, exists, files_i
 from mxtrain.data.loading.public_files import PublicDataset
 from mxtrain.data.loading.split_folders import find_splits
 from mxtrain.data.spec import Splits
-from mxtrain.errors import DataError, did_you_mean, typed_list
+from mxtrain.errors import DataError, did_you_mean, list_override
 from mxtrain.files.text_numbers import parse_flag, parse_number
 from mxtrain.types import PathText
 from mxtrain.types.kinds import Gives, Images, TargetKind
@@ -402,7 +402,7 @@ class _VocBoxes:
         """Returns all valid boxes, and the index of the object of each box in its annotation, (R,)."""
         names = self._unknown_names
         if names and not self._rows and len(names) <= MAX_TYPED_NAMES:  # no object has one of the expected classes
-            remedy = f"Type {typed_list('dataset.classes', sorted(names))}, which are all names in the annotations."
+            remedy = f"Type {list_override('dataset.classes', sorted(names))}, which are all names in the annotations."
             self._refused = [
                 problem if problem.kind != UNKNOWN_CLASS else replace(problem, remedy=remedy)
                 for problem in self._refused

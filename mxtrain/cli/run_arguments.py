@@ -17,7 +17,7 @@ from mxtrain.types import Spec, expand_path
 S = TypeVar("S", bound=Spec)
 
 
-def parse_words(
+def parse_run_arguments(
     arguments: Sequence[str], spec: Type[S], command: str, reads_checkpoint: bool = False
 ) -> Tuple[Arguments, S, List[str]]:
     """Returns the command line, the settings of the command, and the filters of all `where=`.

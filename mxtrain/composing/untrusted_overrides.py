@@ -19,7 +19,7 @@ from mxtrain.files.text_lines import printable_line
 REMEDY = "If you trust it, add --trust-code, or type the whole command again"
 
 
-def require_trusted_words(
+def require_trusted_overrides(
     composer: Composer,
     words: Sequence[str],
     alternatives: Sequence[str],
@@ -45,14 +45,14 @@ def require_trusted_words(
     """
     every = list(dict.fromkeys([*words, *alternatives]))
     # A list of forbidden spellings missed 9 of 24 forms, so only what looks like a plain setting is parsed at all.
-    refuse_words([word for word in every if not _is_plain(word)], path)
+    refuse_overrides([word for word in every if not _is_plain(word)], path)
     try:
         parsed = composer.parse(every)
     except ConfigError as error:
         raise ConfigError(f"{path}: {error}") from None
     groups = composer.groups()
     # Judged after parsing by Hydra itself: a parser of our own could read a word in another way.
-    refuse_words([one.input_line for one in parsed if _leaves_groups(one, groups)], path)
+    refuse_overrides([one.input_line for one in parsed if _leaves_groups(one, groups)], path)
     for override in parsed:  # values of ranges need not be composed: they add nothing else to mxtrain's own files
         require_trusted(_as_config(override), path, command, [], config_dirs, REMEDY)
     try:
@@ -62,7 +62,7 @@ def require_trusted_words(
     require_trusted(config, path, command, [], config_dirs, REMEDY)
 
 
-def refuse_words(words: Sequence[str], path: str) -> None:
+def refuse_overrides(words: Sequence[str], path: str) -> None:
     """Raises a `ConfigError` that lists these words of a file, if there are any."""
     if words:
         lines = "\n".join(f"  {printable_line(word, MAX_SHOWN)}" for word in words)
