@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Optional
 
-from mxtrain.api.arguments import AnyPath, folders_of, read_call, require_flag, override_of_dir
+from mxtrain.api.arguments import AnyPath, folders_of, override_of_dir, read_call, require_flag
 from mxtrain.archive.meta import read_recorded_run
 from mxtrain.archive.run_folders import path_in
 from mxtrain.cluster.launch.preserved import preserved_process

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Sequence
 
 from typing_extensions import Unpack
 
-from mxtrain.api.arguments import AnyPath, absolute_path, read_call, require_flag, override_of_dir
+from mxtrain.api.arguments import AnyPath, absolute_path, override_of_dir, read_call, require_flag
 from mxtrain.api.run import Run
 from mxtrain.cluster.launch.preserved import preserved_process
 from mxtrain.composing.parts import Parts, with_parts

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import Literal, Sequence
 
 from mxtrain.cli.commands import Command
-from mxtrain.cli.run_words import is_table, parse_words, print_json
+from mxtrain.cli.run_arguments import is_table, parse_run_arguments, print_json
 from mxtrain.errors import EXIT_FINISHED, ConfigError
 from mxtrain.terminal.program import program
 from mxtrain.terminal.tables import format_size, print_rows
@@ -37,7 +37,7 @@ COMMAND = Command(
 
 def run(arguments: Sequence[str]) -> int:
     """Reads the file and prints what is in it; returns the exit code."""
-    parsed, settings, _ = parse_words(arguments, InspectOptions, "inspect")
+    parsed, settings, _ = parse_run_arguments(arguments, InspectOptions, "inspect")
     if len(parsed.positionals) != 1:
         raise ConfigError(f"inspect takes one file, and {len(parsed.positionals)} were given.")
     found = inspect(expand_path(parsed.positionals[0]))

@@ -183,8 +183,8 @@ def _problem(host: Host, code: int, answer: Optional[Message], stderr_text: str)
         return f"{host.line}: {host.name} cannot be reached: {stderr_text or 'ssh gave no reason'}"
     if answer is None:
         return (
-            f"{host.line}: mxtrain does not start on {host.name} ({stderr_text or f'exit code {code}'}). Python, mxtrain "
-            "and the working directory must lie there as here, or set cluster.python and cluster.directory."
+            f"{host.line}: mxtrain does not start on {host.name} ({stderr_text or f'exit code {code}'}). Python, "
+            "mxtrain and the working directory must lie there as here, or set cluster.python and cluster.directory."
         )
     if answer["version"] != mxtrain.__version__:
         return f"{host.line}: {host.name} has mxtrain {answer['version']}, this machine {mxtrain.__version__}"

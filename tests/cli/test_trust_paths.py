@@ -19,7 +19,7 @@ from mxtrain.logger.tracker import Tracker
 PACKAGE = Path(mxtrain.__file__).parent
 DESCRIBES = {"describe", "describe_here", "compose_and_check", "amend", "build_spec", "build_group", "compose"}
 """Functions that turn words or plain settings into objects, and so import the classes that these name."""
-CHECKS = {"require_trusted", "require_trusted_words", "read_trusted_study"}
+CHECKS = {"require_trusted", "require_trusted_overrides", "read_trusted_study"}
 TYPED = {
     "api/descriptions.py",
     "api/training.py",
