@@ -409,7 +409,10 @@ def test_the_wheel_carries_conf_and_the_console_script(tmp_path: Path) -> None:
         ("CHANGELOG.md", "## Unreleased\n", "## Unreleased\n\n", "version 1.2.3 can be released"),
         ("CHANGELOG.md", "## 1.2.3", "## 1.2.4", "CHANGELOG.md has no section '## 1.2.3'"),
         ("CHANGELOG.md", "## Unreleased\n", "## Unreleased\n\n- New.\n", "changes below '## Unreleased'"),
+        ("CHANGELOG.md", "## 1.2.3", "## 1.2.3, soon", "CHANGELOG.md has no section '## 1.2.3'"),
         ("mxtrain/__init__.py", "1.2.3", "1.2", "__version__ = '1.2' is not of the form 1.2.3"),
+        ("mxtrain/__init__.py", "1.2.3", "1.2.3rc1", "__version__ = '1.2.3rc1' is not of the form 1.2.3"),
+        ("mxtrain/__init__.py", "1.2.3", "v1.2.3", "__version__ = 'v1.2.3' is not of the form 1.2.3"),
         ("mxtrain/__init__.py", "1.2.3", "1.2.2", "the tag v1.2.2 exists"),
     ],
 )
@@ -428,6 +431,14 @@ def test_release_requires_agreement_of_version_changes_and_tags(
     done = subprocess.run(["scripts/release", "--check"], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert words in done.stdout + done.stderr
     assert done.returncode == (0 if "can be released" in words else 2)
+
+
+def test_release_refuses_a_misspelled_option(tmp_path: Path) -> None:
+    (tmp_path / "scripts").mkdir()
+    release = shutil.copy(ROOT / "scripts/release", tmp_path / "scripts/release")
+    done = subprocess.run([release, "--chek"], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "error: scripts/release takes --dry-run or --check, not '--chek'\n"
 
 
 def test_release_requires_a_clean_tree(tmp_path: Path) -> None:
