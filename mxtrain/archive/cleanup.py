@@ -23,7 +23,7 @@ from mxtrain.archive.registry import KILLED, NO_STATUS, STARTING, ListedRun, siz
 from mxtrain.archive.run_files import PRUNED
 from mxtrain.archive.status import DAMAGED, RunStatus, read_status
 from mxtrain.archive.written_files import foreign_files
-from mxtrain.checkpoint.folder import CHECKPOINTS, TEMPORARY, Place, read_named, scan
+from mxtrain.checkpoint.folder import CHECKPOINTS, TEMPORARY, CheckpointFolder, read_named, scan
 from mxtrain.checkpoint.run_directory import LOCK_FILE, is_locked, lock_run_directory
 from mxtrain.checkpoint.store import choose_kept
 from mxtrain.errors import EXIT_FINISHED, CheckpointError, RunDirectoryError
@@ -191,7 +191,7 @@ def _has_content(path: str) -> bool:
     return any(os.path.lexists(os.path.join(path, name)) for name in ("previous", "averaged"))
 
 
-def _checkpoint_entries(path: str) -> List[Place]:
+def _checkpoint_entries(path: str) -> List[CheckpointFolder]:
     try:
         return scan(Path(path, CHECKPOINTS))
     except CheckpointError:
@@ -226,7 +226,7 @@ def _children(folder: str) -> List[str]:
         return []
 
 
-def _superfluous(run: ListedRun) -> List[Place]:
+def _superfluous(run: ListedRun) -> List[CheckpointFolder]:
     """Returns all checkpoints but the best and the last; empty if one cannot be read, as it may be the best."""
     entries = _checkpoint_entries(run.path)
     if len(entries) < 2:

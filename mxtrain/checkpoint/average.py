@@ -38,7 +38,7 @@ def last_checkpoints(run_dir: Path, count: int) -> List[Checkpoint]:
         CheckpointError: one of them cannot be used. It is not skipped, since the mean would silently be another one.
         ConfigError: the run has kept fewer successive checkpoints.
     """
-    newest = {place.step: place.path for place in scan(run_dir / CHECKPOINTS)}  # of each step the newest copy
+    newest = {folder.step: folder.path for folder in scan(run_dir / CHECKPOINTS)}  # of each step the newest copy
     if not newest:
         raise CheckpointError(f"{run_dir} holds no checkpoints. Give a run directory.")
     last = read_named(newest[max(newest)])

@@ -27,7 +27,7 @@ AVERAGED = "averaged"
 NAME = re.compile(r"step-(\d{8,})(?:-(\d+))?\Z")
 
 
-class Place(NamedTuple):
+class CheckpointFolder(NamedTuple):
     """A `step-...` directory. Tuples sort by step and copy, so by age."""
 
     step: int
@@ -41,7 +41,7 @@ def run_dir_of(path: Path) -> Path:
     return folder.parent if folder.name in (CHECKPOINTS, AVERAGED) else Path.cwd()
 
 
-def scan(directory: Path) -> List[Place]:
+def scan(directory: Path) -> List[CheckpointFolder]:
     """Returns the `step-...` directories, oldest first; an empty list if the folder does not exist.
 
     Raises:
@@ -55,7 +55,7 @@ def scan(directory: Path) -> List[Place]:
         raise UnreadableCheckpoint(f"The checkpoints in {directory} cannot be read: {error.strerror}.") from error
     # The names are the index: there is no pointer to the newest that could be wrong.
     matches = [(NAME.match(name), directory / name) for name in names]
-    return sorted(Place(int(match[1]), int(match[2] or 1), path) for match, path in matches if match)
+    return sorted(CheckpointFolder(int(match[1]), int(match[2] or 1), path) for match, path in matches if match)
 
 
 def read_named(path: Path, *, verify_arrays: bool = True) -> Checkpoint:

@@ -70,7 +70,7 @@ def ranks_here(environ: Mapping[str, str]) -> List[int]:
     return list(range(sum(counts[:node]), sum(counts[: node + 1])))
 
 
-def place_among(workers: Sequence[int], environ: Mapping[str, str]) -> Dict[str, str]:
+def local_rank_variables(workers: Sequence[int], environ: Mapping[str, str]) -> Dict[str, str]:
     """Returns the variables that say how many workers share this host, and which of them this process is.
 
     Args:
@@ -137,7 +137,7 @@ def launched_environment(
     role, number = members[rank]
     root = find_root(environ, van, len(ranks_here(environ)) == size, starter)
     variables = {**common_environment(cluster, van, root), "DMLC_ROLE": role}
-    variables.update(place_among(range(size - cluster.workers, size), environ))
+    variables.update(local_rank_variables(range(size - cluster.workers, size), environ))
     if role == "worker":
         variables[WORKER] = str(number)
     if root.is_local:

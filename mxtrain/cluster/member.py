@@ -33,16 +33,16 @@ class Member:
 
 
 @dataclass(frozen=True)
-class HostPlace:
-    """A worker and its position among the workers on its host."""
+class LocalRank:
+    """The rank of a worker among the workers of its host."""
 
     rank: int = 0
-    """From 0, another one for each worker of the host: its local rank."""
+    """Local rank, from 0."""
     size: int = 1
-    """Number of members."""
+    """Number of workers on the host."""
 
 
-def find_host_place(environ: Mapping[str, str] = os.environ) -> HostPlace:
+def find_local_rank(environ: Mapping[str, str] = os.environ) -> LocalRank:
     """Reads this worker's local rank from the environment, as our launchers, horovodrun, mpirun, srun or dmlc's local
     tracker set it; the first of one worker if it runs alone, or its local rank is unknown.
 
@@ -51,7 +51,7 @@ def find_host_place(environ: Mapping[str, str] = os.environ) -> HostPlace:
     """
     member = find_member(environ)
     if member is None or member.role != "worker":
-        return HostPlace()
+        return LocalRank()
     names = [HOST_RANK, "HOROVOD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "SLURM_LOCALID"]
     if environ.get("DMLC_JOB_CLUSTER") == "local":
         # dmlc's local tracker numbers tasks on one host, so the task's number is the local rank only there.
@@ -60,7 +60,7 @@ def find_host_place(environ: Mapping[str, str] = os.environ) -> HostPlace:
     sizes = (HOST_WORKERS, "HOROVOD_LOCAL_SIZE")
     size = next((_number(environ, name) for name in sizes if name in environ), 1)
     # A local rank without a size still shows how many workers there are at least.
-    return HostPlace(rank, max(size, rank + 1))
+    return LocalRank(rank, max(size, rank + 1))
 
 
 def find_member(environ: Mapping[str, str] = os.environ) -> Optional[Member]:

@@ -33,7 +33,7 @@ from typing import TYPE_CHECKING, Callable, Deque, Dict, Mapping, Optional, Sequ
 import mxtrain
 from mxtrain.cluster.frames import Message, decode, encode, pieces, split
 from mxtrain.cluster.hosts import interface_address
-from mxtrain.cluster.launched import OWN_GPUS, own_address, place_among, rank_of
+from mxtrain.cluster.launched import OWN_GPUS, local_rank_variables, own_address, rank_of
 from mxtrain.cluster.member import HEARTBEAT_FD
 from mxtrain.cluster.process import kill_group, signal_parents_death, start_child, state_of
 from mxtrain.cluster.relayed import SIGNALS
@@ -258,7 +258,7 @@ class Relay:
         if "DMLC_LOCAL" not in environment:
             environment["DMLC_NODE_HOST"] = own_address(message["interface"], environment["DMLC_PS_ROOT_URI"])
         if self._rank is not None:  # only mpirun and srun know which workers share this host and its GPUs
-            environment.update(place_among(range(int(environment["DMLC_NUM_WORKER"])), os.environ))
+            environment.update(local_rank_variables(range(int(environment["DMLC_NUM_WORKER"])), os.environ))
             # srun assigns GPUs to each task; with the supervisor's values all workers would take the same GPUs.
             environment.update({name: os.environ[name] for name in GPU_VARIABLES if name in os.environ})
         return environment

@@ -19,7 +19,7 @@ import pydantic
 from typing_extensions import Annotated
 
 from mxtrain.cluster.launched import OWN_GPUS, has_own_gpus
-from mxtrain.cluster.member import HostPlace, find_host_place
+from mxtrain.cluster.member import LocalRank, find_local_rank
 from mxtrain.errors import ConfigError
 from mxtrain.parallel.base import Strategy
 from mxtrain.parallel.layout import Layout
@@ -88,15 +88,15 @@ class Parallel(Spec):
         from mxtrain.engine.backend import mx
 
         num_gpus = mx.context.num_gpus()
-        host_place = place_among_gpus(num_gpus)
-        replicas, stages = self.axes(share_of(host_place, num_gpus))
+        local_rank = local_rank_among_gpus(num_gpus)
+        replicas, stages = self.axes(share_of(local_rank, num_gpus))
         kind = "gpu" if self.devices.startswith("gpu") or (self.devices == "auto" and num_gpus) else "cpu"
         first = 0
         if kind == "gpu":
             self._require_gpus(replicas * stages, num_gpus)
             # Contexts get numbers instead of hiding GPUs, which must happen before the import of MXNet, when nobody has
             # counted them.
-            first = first_of(host_place, replicas * stages, num_gpus, self.devices)
+            first = first_of(local_rank, replicas * stages, num_gpus, self.devices)
         # The stages of a replica are neighbours, because they exchange activations in each microbatch.
         first_ids = range(first, first + replicas * stages, stages)
         return [[mx.Context(kind, begin + stage) for stage in range(stages)] for begin in first_ids]
@@ -255,28 +255,28 @@ def _misfit(parallel: Parallel, requested: Dict[str, Union[int, Auto]], total: i
     )
 
 
-def place_among_gpus(num_gpus: int) -> HostPlace:
+def local_rank_among_gpus(num_gpus: int) -> LocalRank:
     """Returns the position of this worker among the workers that see the same GPUs.
 
     Args:
         num_gpus: number of GPUs that this process sees.
     """
-    return HostPlace() if has_own_gpus(num_gpus) else find_host_place()
+    return LocalRank() if has_own_gpus(num_gpus) else find_local_rank()
 
 
-def share_of(place: HostPlace, num_gpus: int) -> int:
+def share_of(worker: LocalRank, num_gpus: int) -> int:
     """Returns the number of GPUs of one worker on a host.
 
     The result is 1 if there are fewer GPUs than workers; `first_of` then raises a helpful error.
     """
-    return max(num_gpus // place.size, min(num_gpus, 1))
+    return max(num_gpus // worker.size, min(num_gpus, 1))
 
 
-def first_of(place: HostPlace, count: int, num_gpus: int, devices: str) -> int:
+def first_of(worker: LocalRank, count: int, num_gpus: int, devices: str) -> int:
     """Returns the index of a worker's first GPU; workers of a host take consecutive GPUs.
 
     Args:
-        place: position of the worker on its host.
+        worker: rank of the worker on its host.
         count: number of GPUs that each worker needs.
         num_gpus: number of GPUs that this process sees.
         devices: `parallel.devices`, for the message.
@@ -284,20 +284,20 @@ def first_of(place: HostPlace, count: int, num_gpus: int, devices: str) -> int:
     Raises:
         ConfigError: not enough GPUs are left for this worker.
     """
-    first = place.rank * count
+    first = worker.rank * count
     if first + count <= num_gpus:
         return first
-    num_others = min(place.rank, num_gpus // count)
+    num_others = min(worker.rank, num_gpus // count)
     other_workers = [f"worker {rank} {_names(rank * count, count)}" for rank in range(num_others)]
     remaining = range(len(other_workers) * count, num_gpus)
     is_or_are = "is" if len(remaining) == 1 else "are"
     remaining_text = f"{_names(remaining.start, len(remaining))} {is_or_are}" if remaining else "none is"
-    fitting = num_gpus // place.size
+    fitting = num_gpus // worker.size
     advice = f"parallel.devices=gpu:{fitting}, or " if fitting else ""
     raise ConfigError(
-        f"parallel.devices={devices}: each worker computes on {_count(count)} of its own, and the {place.size} "
+        f"parallel.devices={devices}: each worker computes on {_count(count)} of its own, and the {worker.size} "
         f"workers of this host see {_count(num_gpus)}: {', '.join(other_workers)} (counted on this host), and for "
-        f"worker {place.rank} {remaining_text} left. Type {advice}a smaller cluster.workers. If what starts them sets "
+        f"worker {worker.rank} {remaining_text} left. Type {advice}a smaller cluster.workers. If what starts them sets "
         f"CUDA_VISIBLE_DEVICES to other GPUs for each, let it set {OWN_GPUS}=1, too."
     )
 

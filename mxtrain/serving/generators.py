@@ -7,7 +7,7 @@ end. Incomplete bytes (U+FFFD) are held back.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Callable, ClassVar, Dict, Iterator, Optional, Protocol
+from typing import Any, ClassVar, Dict, Iterator, Optional, Protocol
 
 import numpy as np
 import pydantic
@@ -109,9 +109,6 @@ def _require_described(part: str, described: Any, session: Any) -> None:
         # Python's integers: sizes of a stranger's signature could overflow int64 to a small product.
         if np.prod([size for size in shape if type(size) is int], dtype=object) > MAX_STATE:
             raise UnusableFolder(f"{standalone.SIGNATURE}: the inputs of {part} have the shape {str(shape)[:100]}")
-
-
-MakeGenerator = Callable[[ServedParts], TextGenerator]
 
 
 def make_generator(parts: ServedParts) -> Optional[TextGenerator]:

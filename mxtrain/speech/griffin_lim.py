@@ -88,12 +88,6 @@ def griffin_lim(magnitude_TP: np.ndarray, features: FrameNumbers, iterations: in
     return istft(estimate_TP, features)
 
 
-def spectral_convergence(sound_S: np.ndarray, magnitude_TP: np.ndarray, features: FrameNumbers) -> float:
-    """Returns the relative distance between the magnitudes of a sound and the target magnitudes; 0 is exact."""
-    actual_TP = np.abs(stft(sound_S, features))
-    return float(np.linalg.norm(actual_TP - magnitude_TP)) / max(float(np.linalg.norm(magnitude_TP)), _TINY)
-
-
 def frames_to_sound(frames_TF: np.ndarray, features: FrameNumbers, iterations: int) -> np.ndarray:
     """Returns the sound (S,) of frames that are `features.centred`, float32 at `features.sample_rate`: step samples a
     frame.

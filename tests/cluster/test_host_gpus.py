@@ -10,7 +10,7 @@ import pytest
 import mxtrain
 from mxtrain.cluster.launch_spec import launch_specs, local_root
 from mxtrain.cluster.launched import has_own_gpus, launched_environment, ranks_here
-from mxtrain.cluster.member import HostPlace, find_host_place
+from mxtrain.cluster.member import LocalRank, find_local_rank
 from mxtrain.cluster.remote import Relay
 from mxtrain.cluster.spec import Cluster
 from mxtrain.engine.backend import mx
@@ -180,10 +180,10 @@ def test_own_gpus_can_be_declared_by_a_variable(gpus_of: Any) -> None:
 
 def test_a_wrong_number_is_refused() -> None:
     worker = {"DMLC_ROLE": "worker", "DMLC_NUM_WORKER": "2", "DMLC_WORKER_ID": "1"}
-    assert find_host_place(worker) == HostPlace(0, 1)  # perhaps alone on its host: nobody says
-    assert find_host_place({**worker, "DMLC_ROLE": "server"}) == HostPlace(0, 1)
+    assert find_local_rank(worker) == LocalRank(0, 1)  # perhaps alone on its host: nobody says
+    assert find_local_rank({**worker, "DMLC_ROLE": "server"}) == LocalRank(0, 1)
     with pytest.raises(ConfigError, match="MXTRAIN_HOST_RANK=first: must be a whole number"):
-        find_host_place({**worker, "MXTRAIN_HOST_RANK": "first"})
+        find_local_rank({**worker, "MXTRAIN_HOST_RANK": "first"})
 
 
 def test_hosts_are_read_from_numbers_of_tasks_per_node() -> None:
