@@ -94,6 +94,7 @@ MOVED: Dict[str, str] = {
     "mxtrain.cli.yaml_numbers": "mxtrain.composing.yaml_numbers",
     "mxtrain.cluster.Cluster": "mxtrain.cluster.spec.Cluster",
     "mxtrain.data.base": "mxtrain.data.spec",
+    "mxtrain.data.binary_row": "mxtrain.data.class_rows",
     "mxtrain.data.loading.regular_files": "mxtrain.data.loading.dataset_files",
     "mxtrain.description.groups": "mxtrain.config.groups",
     "mxtrain.description.provenance": "mxtrain.archive.provenance",

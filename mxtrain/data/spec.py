@@ -20,6 +20,7 @@ import pydantic
 from typing_extensions import Literal
 
 from mxtrain.data.checking.data_checks import DataChecks
+from mxtrain.data.checking.problems import STRICT, Findings
 from mxtrain.data.corruption import Corruption
 from mxtrain.data.exported_data import DatasetExport
 from mxtrain.data.loading.dataset_files import explain
@@ -35,7 +36,6 @@ from mxtrain.types import BatchSize, NonNegative, OpenFraction, Positive, Positi
 from mxtrain.types.kinds import ClassIndex, Gives, SampleKind, TargetKind
 
 if TYPE_CHECKING:
-    from mxtrain.data.checking.problems import Findings
     from mxtrain.data.loading.loader import BatchLoader, LoaderOptions
     from mxtrain.data.loading.sampling import Sampler
     from mxtrain.loss.spec import Loss
@@ -256,7 +256,7 @@ class BaseDataset(Spec):
         return {}
 
     def open(self) -> Splits:
-        """Finds, checks and splits the data. Imports no MXNet.
+        """Finds, checks and splits the data. Imports no MXNet. Datasets override this method or `examine`.
 
         Returns:
             The splits.
@@ -264,12 +264,15 @@ class BaseDataset(Spec):
         Raises:
             DataError: Files are missing, damaged or not what the description says.
         """
-        raise NotImplementedError
+        if type(self).examine is BaseDataset.examine:
+            raise NotImplementedError
+        return self.examine(STRICT)
 
     def examine(self, findings: Findings) -> Splits:
         """Opens the data for `data check`, which reads each sample afterwards by the `checks()` of its source.
 
-        A dataset that overrides it skips wrong samples and continues; its `open` is then `self.examine(STRICT)`.
+        A dataset that overrides it skips wrong samples and continues; `open` then calls it with `STRICT`, which raises
+        the first problem.
 
         Args:
             findings: gets each problem.

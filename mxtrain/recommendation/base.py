@@ -12,7 +12,7 @@ import pydantic
 from typing_extensions import Annotated
 
 from mxtrain.data.checking.data_checks import DataChecks
-from mxtrain.data.checking.problems import STRICT, DataLocation, Findings, call_or_report
+from mxtrain.data.checking.problems import DataLocation, Findings, call_or_report
 from mxtrain.data.exported_data import DatasetExport
 from mxtrain.data.loading.dataset_files import exists
 from mxtrain.data.loading.text_stream import open_text
@@ -103,10 +103,6 @@ class InteractionDataset(BaseDataset):
     def data_name(self) -> str:
         """Returns the name of the data, for messages."""
         raise NotImplementedError
-
-    def open(self) -> Splits:
-        """See `BaseDataset.open`."""
-        return self.examine(STRICT)
 
     def examine(self, findings: Findings) -> Splits:
         """See `BaseDataset.examine`."""

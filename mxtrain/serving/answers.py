@@ -7,6 +7,7 @@ from typing import Any, Dict, Mapping
 
 import numpy as np
 
+from mxtrain.data.class_rows import ranked_classes
 from mxtrain.data.exported_folder import targets_in
 from mxtrain.exporting import standalone
 from mxtrain.serving.models import ServedModel
@@ -38,11 +39,7 @@ def describe_sample(
         }
     names = model.class_names
     if "probabilities" in outputs and outputs["probabilities"].shape == (1, len(names)):
-        share_K = outputs["probabilities"][0]
-        # Classes with equal probabilities keep their order on every machine.
-        order = np.argsort(-share_K, kind="stable")[:TOP]
-        top = [{"class": names[index], "probability": round(float(share_K[index]), 6)} for index in order]
-        return {**top[0], "top": top}
+        return ranked_classes(names, outputs["probabilities"][0], TOP)
     rows = outputs.get(standalone.RANKED)
     if rows is not None and rows.ndim == 3 and rows.shape[2] >= 6:
         # Suppressed rows are filled with -1.

@@ -146,10 +146,6 @@ class AlignedDataset(BaseDataset):
         """See `BaseDataset.batch_unit`."""
         return super().batch_unit if self.batch_seconds is None else ("batch_seconds", math.ceil(self.batch_seconds))
 
-    def open(self) -> Splits:
-        """See `BaseDataset.open`."""
-        return self.examine(STRICT)
-
     def examine(self, findings: Findings) -> Splits:
         """See `BaseDataset.examine`."""
         require_soundfile()

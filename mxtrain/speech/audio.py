@@ -29,7 +29,6 @@ import pydantic
 from mxtrain.data.checking.data_checks import DataChecks
 from mxtrain.data.checking.problems import (
     EMPTY_TEXT,
-    STRICT,
     DataLocation,
     Findings,
     Problem,
@@ -173,10 +172,6 @@ class AudioDataset(TranscribedDataset):
     def infer_signature(self, splits: Splits, model: Model) -> Signature:
         signature = super().infer_signature(splits, model)
         return AudioSignature(signature.shape, class_names=signature.class_names, audio=self.features)
-
-    def open(self) -> Splits:
-        """See `BaseDataset.open`."""
-        return self.examine(STRICT)
 
     def examine(self, findings: Findings) -> Splits:
         """See `BaseDataset.examine`."""

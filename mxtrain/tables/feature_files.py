@@ -7,7 +7,7 @@ from typing import Callable, ClassVar, Collection, Dict, List, Mapping, Sequence
 
 import pydantic
 
-from mxtrain.data.checking.problems import STRICT, DataLocation, Findings, NoUsableSamples, call_or_report
+from mxtrain.data.checking.problems import DataLocation, Findings, NoUsableSamples, call_or_report
 from mxtrain.data.features.feature_columns import Kind
 from mxtrain.data.features.feature_rows import FeatureRows
 from mxtrain.data.features.feature_statistics import ColumnSettings, build_columns
@@ -85,10 +85,6 @@ class FeatureFiles(FeatureDataset):
     def class_names(self) -> Tuple[str, ...]:
         """Returns the names of the targets from 0 on; empty if the target is a number."""
         return ("0", "1")
-
-    def open(self) -> Splits:
-        """See `BaseDataset.open`."""
-        return self.examine(STRICT)
 
     def examine(self, findings: Findings) -> Splits:
         """See `BaseDataset.examine`."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, ClassVar, Collection, Dict, Literal, Optional,
 import pydantic
 from typing_extensions import Annotated
 
-from mxtrain.data.checking.problems import STRICT, Findings
+from mxtrain.data.checking.problems import Findings
 from mxtrain.data.exported_data import DatasetExport
 from mxtrain.data.features.feature_columns import FeatureColumn, FeatureColumns
 from mxtrain.data.features.feature_rows import FeatureRows
@@ -92,10 +92,6 @@ class Libsvm(FeatureDataset):
             return tuple(self.classes)
         first = self.train[0] if isinstance(self.train, list) else self.train
         return tuple(find_indexed_classes(str(first)))
-
-    def open(self) -> Splits:
-        """See `BaseDataset.open`."""
-        return self.examine(STRICT)
 
     def examine(self, findings: Findings) -> Splits:
         """See `BaseDataset.examine`."""

@@ -90,10 +90,6 @@ class NumberTable(BaseDataset):
     test_fraction: OpenFraction = 0.15
     """Share of the training samples held out for testing where there is no file of them."""
 
-    def open(self) -> Splits:
-        """See `BaseDataset.open`."""
-        return self.examine(STRICT)
-
     def examine(self, findings: Findings) -> Splits:
         """See `BaseDataset.examine`."""
         if self.train is None:

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar, Dict, List, Mapping, Sequence, Tuple
 
-from mxtrain.data.binary_row import binary_row
-from mxtrain.task.classification import class_result, ranked_cells, ranked_classes
+from mxtrain.data.class_rows import binary_row, ranked_classes
+from mxtrain.task.classification import class_result, ranked_cells
 from mxtrain.task.prediction_format import PredictionFormat
 from mxtrain.task.spec import Report, Task
 from mxtrain.task.task_export import TaskExport

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar, Dict, List, Mapping, Sequence, Tuple
 
+from mxtrain.data.class_rows import ranked_classes
 from mxtrain.data.loading.samples import TextPairs
 from mxtrain.errors import ConfigError
 from mxtrain.loss.custom import CustomLoss
@@ -153,13 +154,6 @@ class ClassificationExport(TaskExport):
         self, F: OperatorModule, outputs: Sequence[Array], description: RunParts, signature: Signature
     ) -> Dict[str, Array]:
         return {"probabilities": F.softmax(outputs[0])}
-
-
-def ranked_classes(names: Sequence[str], probability_K: np.ndarray, top_k: int) -> Dict[str, Json]:
-    """Returns the row of the most probable class, its probability, and up to `top_k` classes with theirs."""
-    order = (-probability_K).argsort(kind="stable")[: min(top_k, len(names))]
-    top = [{"class": names[k], "probability": round(float(probability_K[k]), 6)} for k in order]
-    return {**top[0], "top": top}
 
 
 def class_result(names: Sequence[str], label: np.ndarray, probability_K: np.ndarray) -> Dict[str, Json]:

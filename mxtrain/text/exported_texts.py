@@ -14,7 +14,7 @@ from typing import Any, Dict, Generator, Iterator, List, Mapping, Optional, Sequ
 import numpy as np
 
 from mxtrain.data.exported_folder import ExportedFolder, UnseenWarning, decoded_text, require_length, targets_in
-from mxtrain.data.features.exported_rows import FORMS, read_table
+from mxtrain.data.features.exported_rows import FORMS, predicted_row, read_table
 from mxtrain.data.table.cell_text import text_of
 from mxtrain.text.language_modeling.sampling import Sampling
 from mxtrain.text.token_classification.tags import TagCodes, find_entities, is_plain
@@ -217,18 +217,9 @@ def _text_in(cells: Mapping[str, Any], column: str, location: str) -> str:
 
 def predict_classes(folder: ExportedFolder, samples: Sequence[Tuple[str, ...]]) -> Iterator[Dict[str, Any]]:
     """Yields the predicted classes of texts, or the predicted numbers of a regression."""
-    words, settings = Vocabulary(folder), folder.signature["signature"]
-    names = folder.signature["class_names"]
+    words = Vocabulary(folder)
     for texts in samples:
-        outputs = folder.run(named_inputs(folder, *encode_sample(words, texts)))
-        if not names:
-            value = float(np.ravel(outputs["output"])[0])
-            yield {"value": round(value * settings.get("target_std", 1.0) + settings.get("target_mean", 0.0), 6)}
-            continue
-        probability_K = outputs["probabilities"][0]
-        order = (-probability_K).argsort(kind="stable")[:3]
-        top = [{"class": names[k], "probability": round(float(probability_K[k]), 6)} for k in order]
-        yield {**top[0], "top": top}
+        yield predicted_row(folder.signature, folder.run(named_inputs(folder, *encode_sample(words, texts))))
 
 
 def predict_tags(folder: ExportedFolder, samples: Sequence[Tuple[str, ...]]) -> Iterator[Dict[str, Any]]:

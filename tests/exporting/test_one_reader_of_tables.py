@@ -18,7 +18,7 @@ import pyarrow.parquet
 import pytest
 from served_folders import write_rows
 
-from mxtrain.data.binary_row import binary_row
+from mxtrain.data.class_rows import binary_row, ranked_classes
 from mxtrain.data.exported_folder import UnseenWarning
 from mxtrain.data.features.exported_rows import predict, read_table
 from mxtrain.data.features.feature_columns import FeatureColumns
@@ -378,6 +378,13 @@ def test_numbers_of_json_have_a_point_for_any_decimal_sign_of_texts(tmp_path: Pa
     body = json.dumps({"rows": rows}).encode()
     read_body = RowReader(folder).read(body, "application/json", LIMITS)
     np.testing.assert_allclose(read_body.inputs["input1"], expected[:, :2], rtol=1e-6)
+
+
+def test_classes_are_ranked_and_equal_ones_keep_their_order() -> None:
+    row = ranked_classes(["a", "b", "c", "d"], np.array([0.1, 0.4, 0.1, 0.4]))
+    assert row["top"] == [{"class": name, "probability": share} for name, share in (("b", 0.4), ("d", 0.4), ("a", 0.1))]
+    assert (row["class"], row["probability"]) == ("b", 0.4)
+    assert len(ranked_classes(["a", "b"], np.array([0.1, 0.9]), 5)["top"]) == 2
 
 
 @pytest.mark.parametrize("probability, name, own", [(0.03, "no", 0.97), (0.5, "yes", 0.5), (0.8, "yes", 0.8)])

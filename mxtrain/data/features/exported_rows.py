@@ -16,7 +16,7 @@ from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 import numpy as np
 
-from mxtrain.data.binary_row import binary_row
+from mxtrain.data.class_rows import binary_row, ranked_classes
 from mxtrain.data.exported_folder import ExportedFolder, UnseenWarning, decoded_text, json_lines_of, targets_in
 from mxtrain.data.table.cell_text import find_id, hash_code, ids_of_texts, text_of
 from mxtrain.data.table.missing_cells import MISSING_CELLS as ALL_MISSING
@@ -320,14 +320,11 @@ class RowEncoder:
 
 
 def predicted_row(signature: Dict[str, Any], outputs: Dict[str, np.ndarray]) -> Dict[str, Any]:
-    """Returns the prediction for one row of a table, in the format of its task."""
+    """Returns the prediction for one row of a table or one text, in the format of its task."""
     values, names = signature["signature"], signature["class_names"]
     if "Number" in targets_in(signature):
         value = float(np.ravel(outputs["output"])[0])
         return {"value": round(value * values.get("target_std", 1.0) + values.get("target_mean", 0.0), 6)}
     if "probabilities" in outputs:
-        probability_K = outputs["probabilities"][0]
-        order = (-probability_K).argsort(kind="stable")[:3]
-        top = [{"class": names[k], "probability": round(float(probability_K[k]), 6)} for k in order]
-        return {**top[0], "top": top}
+        return ranked_classes(names, outputs["probabilities"][0])
     return binary_row(names, 0.5 * (1 + math.tanh(float(np.ravel(outputs["output"])[0]) / 2)))

@@ -15,7 +15,6 @@ from typing_extensions import Annotated
 
 from mxtrain.data.checking.problems import (
     NOT_A_NUMBER,
-    STRICT,
     DataLocation,
     Findings,
     NoUsableSamples,
@@ -113,10 +112,6 @@ class Glue(TextDataset):
 
     def text_columns(self) -> Tuple[List[Column], bool]:
         return LAYOUTS[self.task].columns[:-1], self.task != "cola"
-
-    def open(self) -> Splits:
-        """See `BaseDataset.open`."""
-        return self.examine(STRICT)
 
     def examine(self, findings: Findings) -> Splits:
         """See `BaseDataset.examine`."""

@@ -8,7 +8,7 @@ from typing import ClassVar, List, Literal, Optional, Sequence, Tuple, Union
 import numpy as np
 import pydantic
 
-from mxtrain.data.checking.problems import STRICT, DataLocation, Findings, NoUsableSamples, call_or_report
+from mxtrain.data.checking.problems import DataLocation, Findings, NoUsableSamples, call_or_report
 from mxtrain.data.loading.dataset_files import refuse_shared
 from mxtrain.data.loading.randomness import Draw, bits
 from mxtrain.data.loading.splitting import count_held_out, refuse_empty
@@ -71,10 +71,6 @@ class Text(TextDataset):
     def text_columns(self) -> Tuple[List[Column], bool]:
         return [column for column in (self.sentence, self.sentence2) if column is not None], self.header
 
-    def open(self) -> Splits:
-        """See `BaseDataset.open`."""
-        return self.examine(STRICT)
-
     def examine(self, findings: Findings) -> Splits:
         """See `BaseDataset.examine`."""
         if self.train is None:
@@ -126,10 +122,6 @@ class MaskedText(TextDataset):
     batch_size: BatchSize = 32
     mask_fraction: ProperFraction = 0.15
     """Share of a sample's tokens that are masked and must be predicted."""
-
-    def open(self) -> Splits:
-        """See `BaseDataset.open`."""
-        return self.examine(STRICT)
 
     def examine(self, findings: Findings) -> Splits:
         """See `BaseDataset.examine`."""

@@ -10,7 +10,7 @@ import numpy as np
 import pydantic
 from typing_extensions import Annotated
 
-from mxtrain.data.checking.problems import STRICT, Findings
+from mxtrain.data.checking.problems import Findings
 from mxtrain.data.loading.dataset_files import refuse_shared
 from mxtrain.data.loading.randomness import Draw, bits
 from mxtrain.data.loading.splitting import count_held_out, refuse_empty
@@ -105,10 +105,6 @@ class PlainText(TextDataset):
             )
         continues_previous = carries if self.rows == "auto" else self.rows == "go_on"
         return self.model_copy(update={"rows": "go_on" if continues_previous else "shuffled"})
-
-    def open(self) -> Splits:
-        """See `BaseDataset.open`."""
-        return self.examine(STRICT)
 
     def examine(self, findings: Findings) -> Splits:
         """See `BaseDataset.examine`."""

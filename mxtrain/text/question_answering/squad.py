@@ -11,7 +11,7 @@ import pydantic
 from typing_extensions import Annotated
 
 from mxtrain.data.checking.data_checks import DataChecks
-from mxtrain.data.checking.problems import STRICT, DataLocation, Findings, NoUsableSamples, call_or_report
+from mxtrain.data.checking.problems import DataLocation, Findings, NoUsableSamples, call_or_report
 from mxtrain.data.exported_data import DatasetExport
 from mxtrain.data.loading.dataset_files import exists, refuse_shared
 from mxtrain.data.loading.described_paths import with_current_folder
@@ -129,10 +129,6 @@ class Squad(TextDataset):
     @classmethod
     def _take_files_without_root(cls, values: Any) -> Any:
         return with_current_folder(cls.model_fields, values)
-
-    def open(self) -> Splits:
-        """See `BaseDataset.open`."""
-        return self.examine(STRICT)
 
     def examine(self, findings: Findings) -> Splits:
         """See `BaseDataset.examine`."""

@@ -12,7 +12,7 @@ import numpy as np
 import pydantic
 
 from mxtrain.data.checking.data_checks import DataChecks
-from mxtrain.data.checking.problems import STRICT, DataLocation, Findings, NoUsableSamples, call_or_report
+from mxtrain.data.checking.problems import DataLocation, Findings, NoUsableSamples, call_or_report
 from mxtrain.data.loading.dataset_files import exists, files_in, first_of, read_text, refuse_shared
 from mxtrain.data.loading.described_paths import with_current_folder
 from mxtrain.data.loading.input_files import read_each
@@ -90,10 +90,6 @@ class Conll(TextDataset):
     @classmethod
     def _take_files_without_root(cls, values: Any) -> Any:
         return with_current_folder(cls.model_fields, values)
-
-    def open(self) -> Splits:
-        """See `BaseDataset.open`."""
-        return self.examine(STRICT)
 
     def examine(self, findings: Findings) -> Splits:
         """See `BaseDataset.examine`."""

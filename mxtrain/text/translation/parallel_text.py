@@ -15,7 +15,6 @@ from typing_extensions import Annotated
 from mxtrain.data.checking.problems import (
     EMPTY_TEXT,
     MISSING_COUNTERPART,
-    STRICT,
     DataLocation,
     DataLocations,
     Findings,
@@ -78,10 +77,6 @@ class ParallelText(TranslationDataset):
         if self.source == self.target:
             raise ValueError(f"source={self.source} and target={self.target} must differ")
         return self
-
-    def open(self) -> Splits:
-        """See `BaseDataset.open`."""
-        return self.examine(STRICT)
 
     def examine(self, findings: Findings) -> Splits:
         """See `BaseDataset.examine`."""

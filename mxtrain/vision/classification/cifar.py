@@ -10,7 +10,6 @@ from typing_extensions import Literal
 
 from mxtrain.data.checking.problems import (
     CANNOT_OPEN,
-    STRICT,
     WRONG_CHECKSUM,
     DataLocation,
     DataLocations,
@@ -58,10 +57,6 @@ class _Cifar(PublicDataset, Dataset):
     def _class_names(self, root: Path) -> List[str]:
         """Returns the names of the classes."""
         raise NotImplementedError
-
-    def open(self) -> Splits:
-        """Finds, checks and splits the data."""
-        return self.examine(STRICT)
 
     def examine(self, findings: Findings) -> Splits:
         """Finds, checks and splits the data; `findings` collects the problems."""

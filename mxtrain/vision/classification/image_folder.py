@@ -12,7 +12,6 @@ import numpy as np
 from mxtrain.data.checking.problems import (
     EMPTY_CLASS,
     LISTED_TWICE,
-    STRICT,
     UNDECODABLE_TEXT,
     UNKNOWN_CLASS,
     DataLocation,
@@ -39,10 +38,6 @@ class ImageFolder(DecodedDataset):
 
     root: PathText = "data/image_folder"
     """Folder of the files; by default in the folder that MXTRAIN_DATA names, else in data/."""
-
-    def open(self) -> Splits:
-        """Finds, checks and splits the data."""
-        return self.examine(STRICT)
 
     def examine(self, findings: Findings) -> Splits:
         """Finds, checks and splits the data; `findings` collects the problems."""

@@ -8,7 +8,7 @@ from typing import List, Optional
 
 import numpy as np
 
-from mxtrain.data.checking.problems import LABEL_RANGE, STRICT, DataLocation, Findings, Problem
+from mxtrain.data.checking.problems import LABEL_RANGE, DataLocation, Findings, Problem
 from mxtrain.data.loading.dataset_files import read_text, refuse_shared
 from mxtrain.data.spec import Splits
 from mxtrain.errors import DataError
@@ -31,10 +31,6 @@ class ImageRecord(DecodedDataset):
     """Folder of the files; by default in the folder that MXTRAIN_DATA names, else in data/."""
     prefix: str = "images"
     """Beginning of the file names; '' = train.rec, val.rec, test.rec and classes.txt."""
-
-    def open(self) -> Splits:
-        """Finds, checks and splits the data."""
-        return self.examine(STRICT)
 
     def examine(self, findings: Findings) -> Splits:
         """Finds, checks and splits the data; `findings` collects the problems."""

@@ -13,7 +13,6 @@ import numpy as np
 
 from mxtrain.data.checking.problems import (
     MISSING_COUNTERPART,
-    STRICT,
     WRONG_CHECKSUM,
     DataLocation,
     DataLocations,
@@ -66,10 +65,6 @@ class Mnist(PublicDataset, Dataset):
         "t10k-images-idx3-ubyte": "2646ac647ad5339dbf082846283269ea",
         "t10k-labels-idx1-ubyte": "27ae3e4e09519cfbb04c329615203637",
     }
-
-    def open(self) -> Splits:
-        """Finds, checks and splits the data."""
-        return self.examine(STRICT)
 
     def examine(self, findings: Findings) -> Splits:
         """Finds, checks and splits the data; `findings` collects the problems."""

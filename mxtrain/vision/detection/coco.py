@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, ClassVar, Dict, List, Literal, Optional, Seque
 import numpy as np
 
 from mxtrain.data.checking.problems import (
-    STRICT,
     UNKNOWN_CLASS,
     DataLocation,
     Findings,
@@ -94,10 +93,6 @@ class Coco(PublicDataset, BoxedFiles):
     ) -> BoxedFiles:
         dataset = super().for_run(target, model, loss)
         return dataset.as_class(CocoInstances) if issubclass(target, Masks) else dataset
-
-    def open(self) -> Splits:
-        """Finds, checks and splits the data."""
-        return self.examine(STRICT)
 
     def examine(self, findings: Findings) -> Splits:
         """Finds, checks and splits the data; `findings` collects the problems."""

@@ -11,7 +11,7 @@ from typing import ClassVar, Dict, List, Literal, Mapping, Optional, Union
 
 import numpy as np
 
-from mxtrain.data.checking.problems import STRICT, DataLocation, Findings, call_or_report
+from mxtrain.data.checking.problems import DataLocation, Findings, call_or_report
 from mxtrain.data.loading.dataset_files import exists, refuse_shared
 from mxtrain.data.spec import Splits
 from mxtrain.errors import DataError, did_you_mean
@@ -50,10 +50,6 @@ class ImageList(BoxedFiles):
     """If true, coordinates are shares of width and height, otherwise pixels; auto = shares if none is above 1.5."""
     classes: ClassNames = []
     """Names in the order of their numbers; empty = the lines of `root/classes.txt`, or else the numbers."""
-
-    def open(self) -> Splits:
-        """Finds, checks and splits the data."""
-        return self.examine(STRICT)
 
     def examine(self, findings: Findings) -> Splits:
         """Finds, checks and splits the data; `findings` collects the problems."""

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
 IMAGE, TRUE, DETECTED = 0, 1, 2
 """Kinds of rows: images, true boxes and detections. Each image has a row, so that images without boxes are known."""
-AREAS = {"all": (0.0, 1e10), "small": (0.0, 32.0**2), "medium": (32.0**2, 96.0**2), "large": (96.0**2, 1e10)}
-"""Ranges of object areas in pixels, as COCO defines them."""
 
 
 def _require_threshold(iou: float) -> float:

@@ -17,7 +17,6 @@ import numpy as np
 from mxtrain.data.checking.problems import (
     LISTED_TWICE,
     NOT_A_NUMBER,
-    STRICT,
     UNKNOWN_CLASS,
     UNREADABLE_FILE,
     DataLocation,
@@ -124,10 +123,6 @@ class Voc(PublicDataset, BoxedFiles):
             findings: collects problems.
         """
         return split
-
-    def open(self) -> Splits:
-        """Finds, checks and splits the data."""
-        return self.examine(STRICT)
 
     def examine(self, findings: Findings) -> Splits:
         """Finds, checks and splits the data; `findings` collects the problems."""

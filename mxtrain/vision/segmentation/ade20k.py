@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import ClassVar, List
 
-from mxtrain.data.checking.problems import STRICT, Findings
+from mxtrain.data.checking.problems import Findings
 from mxtrain.data.loading.dataset_files import exists, read_text
 from mxtrain.data.loading.public_files import PublicDataset
 from mxtrain.data.spec import Splits
@@ -31,10 +31,6 @@ class Ade20k(PublicDataset, MaskedFiles):
     published_as: ClassVar[str] = "ade20k"
 
     root: PathText = "data/ade20k"
-
-    def open(self) -> Splits:
-        """Finds, checks and splits the data."""
-        return self.examine(STRICT)
 
     def examine(self, findings: Findings) -> Splits:
         """Finds, checks and splits the data; `findings` collects the problems."""

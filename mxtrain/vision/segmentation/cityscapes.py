@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import ClassVar, Optional
 
-from mxtrain.data.checking.problems import STRICT, Findings
+from mxtrain.data.checking.problems import Findings
 from mxtrain.data.loading.dataset_files import read_bytes, walk
 from mxtrain.data.spec import Splits
 from mxtrain.errors import DataError
@@ -54,10 +54,6 @@ class Cityscapes(MaskedFiles):
     option: ClassVar[str] = "dataset=cityscapes"
 
     root: PathText = "data/cityscapes"
-
-    def open(self) -> Splits:
-        """Finds, checks and splits the data."""
-        return self.examine(STRICT)
 
     def examine(self, findings: Findings) -> Splits:
         """Finds, checks and splits the data; `findings` collects the problems."""

@@ -9,7 +9,7 @@ from typing import ClassVar, Dict, List, Optional, Sequence, Tuple, Union
 import pydantic
 from typing_extensions import Annotated, Literal
 
-from mxtrain.data.checking.problems import STRICT, Findings
+from mxtrain.data.checking.problems import Findings
 from mxtrain.data.loading.dataset_files import exists, files_in, read_text
 from mxtrain.data.loading.split_folders import find_splits
 from mxtrain.data.spec import Splits
@@ -69,10 +69,6 @@ class SegmentationFolder(MaskedFiles):
                     "for each"
                 )
         return self
-
-    def open(self) -> Splits:
-        """Finds, checks and splits the data."""
-        return self.examine(STRICT)
 
     def examine(self, findings: Findings) -> Splits:
         """Finds, checks and splits the data; `findings` collects the problems."""

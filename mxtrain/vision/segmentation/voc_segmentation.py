@@ -40,10 +40,6 @@ class VocSegmentation(PublicDataset, MaskedFiles):
     mask_folder: str = "SegmentationClass"
     """Folder of the masks; the 10,582 of train_aug are usually in SegmentationClassAug."""
 
-    def open(self) -> Splits:
-        """Finds, checks and splits the data."""
-        return self.examine(STRICT)
-
     def examine(self, findings: Findings) -> Splits:
         """Finds, checks and splits the data; `findings` collects the problems."""
         self.fetch()

@@ -160,6 +160,24 @@ def test_error_on_opening_is_the_only_problem(check, error, said):
     assert check.problems[0].fact == said and check.census == DatasetCounts()
 
 
+def test_open_raises_the_first_problem_that_examine_finds():
+    class Examined(BaseDataset):
+        def examine(self, findings):
+            findings.refuse(Problem(INVERTED_BOX, DataLocation("a"), "the first.", "Mend it."))
+            raise AssertionError("not reached")
+
+    with pytest.raises(DataError, match="the first"):
+        Examined().open()
+
+
+def test_a_dataset_without_open_and_examine_says_so():
+    class Neither(BaseDataset):
+        pass
+
+    with pytest.raises(NotImplementedError):
+        Neither().open()
+
+
 def test_few_of_each_kind_are_kept(check):
     samples = [LoaderError(f"{n} broke.") for n in range(MAX_SHOWN + 7)]
     assert len(check(Boxed(train=Fetched(samples), val=Fetched([(0, 0)])))) == MAX_SHOWN + 7
