@@ -17,7 +17,7 @@ from hydra.core.override_parser.types import Override
 from omegaconf import DictConfig, OmegaConf, open_dict
 
 from mxtrain.composing import choices, mistakes
-from mxtrain.composing.config_files import ConfigFiles
+from mxtrain.composing.config_files import ConfigFiles, read_option
 from mxtrain.composing.hydra_errors import first_line
 from mxtrain.composing.hydra_settings import folder_of
 from mxtrain.composing.origins import file_with_target, find_origins
@@ -195,7 +195,7 @@ class Composer(ConfigFiles):
     def _content_of(self, group: str, option: object) -> Any:
         """Returns the content of an option's YAML file; empty if there is no such file."""
         file = self.find_file(f"{group}/{option}")
-        content: Any = OmegaConf.load(file) if file is not None else {}
+        content: Any = read_option(file) if file is not None else {}
         return content if group == "task" else content.get(group, content)
 
     def _task_of(self, group: str, option: object) -> Optional[str]:

@@ -12,6 +12,7 @@ from importlib.abc import InspectLoader
 from pathlib import Path
 from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple, Type, Union
 
+import yaml
 from hydra import version
 from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra._internal.config_repository import IConfigRepository
@@ -27,9 +28,9 @@ from omegaconf import DictConfig, OmegaConf, flag_override, open_dict
 from typing_extensions import Self
 
 from mxtrain.archive.score import SCORE
-from mxtrain.composing.hydra_errors import malformed
+from mxtrain.composing.hydra_errors import first_line, malformed
 from mxtrain.composing.hydra_settings import is_folder
-from mxtrain.composing.yaml_numbers import refused_in_files
+from mxtrain.composing.yaml_numbers import OtherBase, refused_in_files
 from mxtrain.config.options import remember_folders
 from mxtrain.config.override_text import expand_home
 from mxtrain.config.plugins import conf_dirs, require_usable_plugins
@@ -85,12 +86,37 @@ def short(path: Path) -> str:
     return relative if len(relative) < len(str(path)) else str(path)
 
 
+def short_name(name: str) -> str:
+    """Shortens a file name of a YAML error, which may also be a description such as "<unicode string>"."""
+    return short(Path(name)) if Path(name).is_absolute() else name
+
+
 def _declares_name(target: str) -> bool:
     """Returns True if the source of a model of mxtrain, which is not imported, declares a setting `name`."""
     spec = importlib.util.find_spec(target.rpartition(".")[0])
     loader = None if spec is None else spec.loader
     source = loader.get_source(target.rpartition(".")[0]) if isinstance(loader, InspectLoader) else None
     return source is None or re.search(r"(?m)^    name: ", source) is not None
+
+
+def not_yaml(error: yaml.YAMLError) -> ConfigError:
+    """Returns the error about a file that is not YAML, with its line."""
+    mark: Optional[yaml.Mark] = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
+    location = f"{short_name(mark.name)}:{mark.line + 1}" if mark else "a file"
+    problem = getattr(error, "problem", None) or first_line(error)
+    return ConfigError(f"{location}: {problem if isinstance(error, OtherBase) else f'this is not YAML: {problem}'}.")
+
+
+def read_option(file: Path) -> Any:
+    """Reads the YAML file of an option.
+
+    Raises:
+        ConfigError: it is not YAML.
+    """
+    try:
+        return OmegaConf.load(file)
+    except yaml.YAMLError as error:
+        raise not_yaml(error) from None
 
 
 class ConfigFiles:
@@ -177,7 +203,7 @@ class ConfigFiles:
         file = next(filter(Path.is_file, files), None)
         if not isinstance(option, str) or file is None:
             return None
-        content: Any = OmegaConf.load(file)
+        content = read_option(file)
         return str(content.get("_target_") or (content.get(group) or {}).get("_target_", ""))  # in `@package _global_`
 
     def named_models(self) -> Iterator[Type[Model]]:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import difflib
 import inspect
 import re
-from pathlib import Path
 from typing import Dict, Iterable, Iterator, List, Mapping, NoReturn, Optional, Sequence, Tuple
 
 import yaml
@@ -18,10 +17,9 @@ from hydra.core.override_parser.types import IntervalSweep, Override
 from omegaconf import DictConfig, OmegaConf
 
 from mxtrain.composing.choices import renamed, wrong_choice
-from mxtrain.composing.config_files import ConfigFiles, is_change, short
-from mxtrain.composing.hydra_errors import first_line, range_outside_tune, reasons_of
+from mxtrain.composing.config_files import ConfigFiles, is_change, not_yaml, short
+from mxtrain.composing.hydra_errors import range_outside_tune, reasons_of
 from mxtrain.composing.setting_names import OTHER_NAMES
-from mxtrain.composing.yaml_numbers import OtherBase
 from mxtrain.config.groups import GROUPS, NAMED_GROUPS, PRESET_GROUPS, WRAPPERS
 from mxtrain.config.specs import accepted_names, default_settings, flatten, import_target, own_spec
 from mxtrain.errors import ConfigError, did_you_mean
@@ -374,12 +372,7 @@ def _reword(error: Exception, files: ConfigFiles, overrides: Sequence[Override])
         ConfigError: always.
     """
     if isinstance(error, yaml.YAMLError):
-        mark: Optional[yaml.Mark] = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
-        location = f"{short_name(mark.name)}:{mark.line + 1}" if mark else "a file"
-        problem = getattr(error, "problem", None) or first_line(error)
-        if isinstance(error, OtherBase):
-            raise ConfigError(f"{location}: {problem}.") from None
-        raise ConfigError(f"{location}: this is not YAML: {problem}.") from None
+        raise not_yaml(error) from None
     text = str(error)
     missing = re.search(r"In '([^']+)': Could not find '([^']+)/([^'/]+)'", text)
     if missing:
@@ -423,8 +416,3 @@ def place_of(config_path: str, files: ConfigFiles) -> str:
     """Returns the path of a configuration such as `model/lenet` for messages."""
     file = files.find_file(config_path)
     return short(file) if file else config_path
-
-
-def short_name(name: str) -> str:
-    """Shortens a file name of a YAML error, which may also be a description such as "<unicode string>"."""
-    return short(Path(name)) if Path(name).is_absolute() else name

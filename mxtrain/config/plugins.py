@@ -11,13 +11,18 @@ import functools
 import importlib.util
 import os
 import sys
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Dict, Iterator, List, Optional, Tuple
+from typing import TYPE_CHECKING, Dict, Iterator, List, Optional, Tuple
 
+from mxtrain import __version__
 from mxtrain.config.locations import conf_dir
 from mxtrain.config.search_path import current_folder
 from mxtrain.errors import ConfigError
+
+if TYPE_CHECKING:
+    from importlib.metadata import Distribution
 
 GROUP = "mxtrain.plugins"
 OWN = "mxtrain"
@@ -125,11 +130,24 @@ def _plugins_of(folder: Path) -> Iterator[Plugin]:
     package = f"{distribution.metadata['Name']} {distribution.version}"
     for entry in distribution.entry_points:
         if entry.group == GROUP:
-            plugin = Plugin(entry.name, package, entry.value)
+            plugin = Plugin(entry.name, package, entry.value, problem=_unmet_requirement(distribution))
             try:
                 yield replace(plugin, conf=_folder_of(entry.value))
             except (ImportError, ValueError) as error:
                 yield replace(plugin, problem=str(error))
+
+
+def _unmet_requirement(distribution: Distribution) -> str:
+    """Returns the requirement of another version of mxtrain, which `pip --no-deps` installs against; or ""."""
+    from packaging.requirements import InvalidRequirement, Requirement
+
+    for text in distribution.requires or ():
+        with suppress(InvalidRequirement):
+            needed = Requirement(text)
+            applies = needed.marker is None or needed.marker.evaluate({"extra": ""})
+            if needed.name == OWN and applies and not needed.specifier.contains(__version__, prereleases=True):
+                return f"needs {OWN}{needed.specifier}, and this is version {__version__}"
+    return ""
 
 
 def _folder_of(module: str) -> Path:

@@ -100,7 +100,7 @@ def import_target(target: str, path: str) -> Any:
             f"{path}._target_={target}: '{field} = {value}' in module {module_name} has no type. Write "
             f"`{field}: TYPE = {value}` for a setting, or `{field}: ClassVar[TYPE] = {value}` for a constant."
         ) from error
-    except Exception as error:
+    except (Exception, SystemExit) as error:  # a script that ends itself would end this process without a word
         raise_interruption(error)
         raise ConfigError(f"{path}._target_={target}: importing it failed: {type(error).__name__}: {error}") from error
     if not hasattr(module, name):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import importlib
+import importlib.util
 import os
 import re
 import shlex
@@ -89,6 +90,7 @@ def require_trusted(
         f"the description in {path} names code, or ways to it, that are not mxtrain's own:\n{lines}\n"
         f"`{command}` runs such code only if you say that you trust it: add --trust-code for all of it, or --config-dir"
         f" FOLDER whose YAML names the class (the one that the run was given{note}){_override_hint(foreign)}."
+        f"{_plugin_hint(foreign)}"
     )
 
 
@@ -230,6 +232,26 @@ def _only_tunes(name: str, value: object) -> bool:
     # CXX, PATH, LD_PRELOAD or MXNET_LIBRARY_PATH lead to code as surely as a class does.
     tunes = TUNING.fullmatch(name) is not None and LEADS_TO_FILES.search(name) is None
     return tunes and PLAIN_WORD.fullmatch(str(value)) is not None
+
+
+def _plugin_hint(foreign: Mapping[str, object]) -> str:
+    """Returns a hint for classes whose package is not installed, as after a plug-in was removed."""
+    targets = (str(value) for setting, value in foreign.items() if setting.rpartition(".")[2] == TARGET)
+    missing = [name for name in dict.fromkeys(target.partition(".")[0] for target in targets) if _is_missing(name)]
+    if not missing:
+        return ""
+    return f" If they belong to a plug-in, install its package: {', '.join(missing)} is not installed here."
+
+
+def _is_missing(name: str) -> bool:
+    try:
+        return name.isidentifier() and importlib.util.find_spec(name) is None and not _is_module_here(name)
+    except (ImportError, ValueError):
+        return False
+
+
+def _is_module_here(name: str) -> bool:
+    return os.path.isdir(name) or os.path.exists(f"{name}.py")
 
 
 def _override_hint(foreign: Collection[str]) -> str:

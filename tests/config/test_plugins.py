@@ -17,7 +17,7 @@ from mxtrain.composing.composer import Composer
 from mxtrain.config import options
 from mxtrain.config.plugins import Plugin, conf_dirs, find_plugins, is_installed, plugin_of, require_usable_plugins
 from mxtrain.config.specs import own_spec
-from mxtrain.config.trust import foreign_targets
+from mxtrain.config.trust import foreign_targets, require_trusted
 from mxtrain.errors import ConfigError
 from mxtrain.workflows import doctor
 
@@ -189,6 +189,55 @@ def test_current_folder_installs_no_plugins(install: Callable[..., Path], monkey
     monkeypatch.syspath_prepend("")
     clear_caches()
     assert find_plugins() == ()
+
+
+def test_option_of_a_plugin_that_is_not_yaml_is_named_with_its_line(install: Callable[..., Path]) -> None:
+    file = install("one", "model/wide", content="_target_: [\n") / "conf" / "model" / "wide.yaml"
+    with Composer() as composer, pytest.raises(ConfigError, match=r"^(.*):2: this is not YAML: ") as raised:
+        composer.compose(["model=wide"])
+    assert Path(str(raised.value).partition(":2:")[0]).resolve() == file
+
+
+def test_module_that_ends_the_process_is_an_error(install: Callable[..., Path]) -> None:
+    folder = install("one", "model/wide")
+    (folder / "__init__.py").write_text("raise SystemExit(3)\n")
+    with Composer() as composer, pytest.raises(ConfigError, match="importing it failed: SystemExit: 3"):
+        composer.compose(["model=wide"])
+
+
+def test_run_of_a_plugin_that_was_removed_names_its_package(
+    install: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    hint = " If they belong to a plug-in, install its package: unplugged is not installed here."
+    config = {"model": {"_target_": "unplugged.Wide"}}
+    with pytest.raises(ConfigError) as raised:
+        require_trusted(config, "run", "eval", [], [])
+    assert str(raised.value).endswith(hint)
+    install("two", value="absent")
+    for target in ("plugged_two.Wide", "here.Wide", "a b.Wide"):
+        (tmp_path / "here.py").touch()
+        with pytest.raises(ConfigError) as raised:
+            require_trusted({"model": {"_target_": target}}, "run", "eval", [], [])
+        assert "plug-in" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    "requirement, problem",
+    [
+        ("mxtrain>=9", "needs mxtrain>=9, and this is version 0.1.0"),
+        ("mxtrain>=0.1", ""),
+        ("mxtrain>=9; extra == 'x'", ""),
+        ("other>=9", ""),
+        ("mxtrain >> 9", ""),
+    ],
+)
+def test_plugin_that_needs_another_version(install: Callable[..., Path], requirement: str, problem: str) -> None:
+    folder = install("one", "model/wide")
+    with (folder.parent / "mxtrain_one-1.2.dist-info" / "METADATA").open("a") as file:
+        file.write(f"Requires-Dist: {requirement}\n")
+    assert [plugin.problem for plugin in find_plugins()] == [problem]
+    assert is_installed("plugged_one.Wide") == (not problem)
 
 
 def test_unreadable_folder_of_the_search_path_is_left_out(
