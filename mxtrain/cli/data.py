@@ -89,7 +89,7 @@ def show_cache(settings: DataSettings, overrides: Sequence[str]) -> int:
     return EXIT_FINISHED
 
 
-def refuse_unknown_arguments(words: Sequence[str]) -> None:
+def refuse_unknown_arguments(arguments: Sequence[str]) -> None:
     """Checks that exactly one sub-command was typed.
 
     Raises:
@@ -97,11 +97,13 @@ def refuse_unknown_arguments(words: Sequence[str]) -> None:
     """
     names = COMMANDS["data"].subcommands
     allowed = f"Sub-commands: {', '.join(names)}, e.g. `python -m mxtrain data check dataset=digits`."
-    if not words:
+    if not arguments:
         raise ConfigError(f"data takes a sub-command. {allowed}")
-    if words[0] not in names:
-        raise ConfigError(f"data: there is no sub-command '{words[0]}'.{did_you_mean(words[0], names)} {allowed}")
-    if len(words) > 1:
+    if arguments[0] not in names:
         raise ConfigError(
-            f"data {words[0]} takes only overrides, not '{words[1]}'. Name a folder with dataset.root=FOLDER."
+            f"data: there is no sub-command '{arguments[0]}'.{did_you_mean(arguments[0], names)} {allowed}"
+        )
+    if len(arguments) > 1:
+        raise ConfigError(
+            f"data {arguments[0]} takes only overrides, not '{arguments[1]}'. Name a folder with dataset.root=FOLDER."
         )

@@ -78,7 +78,7 @@ def run(arguments: Sequence[str]) -> int:
 def _cells(one: ListedRun) -> Dict[str, str]:
     """Returns the cells of a run as words without spaces, by name."""
     best = f"{one.status.monitor}:{format_value(one.status.best)}" if one.status.best is not None else ""
-    words = {
+    cells = {
         "state": one.state,
         "task": one.choices.get("task", ""),
         "model": one.choices.get("model", ""),
@@ -87,7 +87,7 @@ def _cells(one: ListedRun) -> Dict[str, str]:
         "samples_per_s": _speed(one),
         "age_s": f"{one.age_s:.0f}",
     }
-    return {name: on_one_line(value).replace(" ", "_") for name, value in words.items()}
+    return {name: on_one_line(value).replace(" ", "_") for name, value in cells.items()}
 
 
 def _extra(one: ListedRun, columns: Sequence[str]) -> Dict[str, str]:

@@ -77,15 +77,15 @@ def _recorded_arguments(run_dir: Path) -> List[str]:
     return [word for word in kept if isinstance(word, str) and word.isprintable()]
 
 
-def scratch_command(widths: Mapping[str, int], typed: Sequence[str]) -> str:
+def scratch_command(widths: Mapping[str, int], arguments: Sequence[str]) -> str:
     """Returns the command that trains a network of these widths from scratch.
 
     Args:
         widths: `model.widths`.
-        typed: the command line of the run.
+        arguments: the command line of the run.
     """
     kept: Dict[str, None] = {}
-    for word in typed:
+    for word in arguments:
         key, is_override, value = word.partition("=")
         if not is_override or key.startswith(LEFT_OUT):
             continue

@@ -158,23 +158,23 @@ class Composer(ConfigFiles):
         `task=` implies its task. A dataset that only some models read implies one of these models.
         """
         chosen = {override.key_or_group: override.value() for override in parsed}
-        words = []
+        implied = []
         if "model.name" in chosen and not {"model", "experiment"} & set(chosen):
             typed = str(chosen["model.name"]), str(chosen.get("task", ""))
             named_model = next(filter(None, (kind.option_of(*typed) for kind in self.named_models())), "")
             if named_model:
                 chosen["model"] = named_model
-                words.append(f"model={named_model}")
+                implied.append(f"model={named_model}")
         if not {"model", "experiment"} & set(chosen):
             model = getattr(getattr(self.class_of("dataset", chosen.get("dataset")), "gives", None), "usual_model", "")
-            words += [f"model={model}"] if model else []
+            implied += [f"model={model}"] if model else []
         if not {"task", "experiment"} & set(chosen):
             tasks = (self._task_of(group, chosen[group]) for group in ("dataset", "model") if group in chosen)
             task = next(tasks, None)
             if task is not None and task != DEFAULT_TASK:
-                words.append(f"task={task}")
+                implied.append(f"task={task}")
         # Put first, so that the user's overrides are applied after the overrides that they imply.
-        return [*self.parse(words), *parsed]
+        return [*self.parse(implied), *parsed]
 
     def _leftovers(self, parsed: Sequence[Override], options: Mapping[str, Any]) -> List[str]:
         """Returns overrides that delete the settings which a task makes for its default option of a group, such as the

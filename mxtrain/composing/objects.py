@@ -66,7 +66,7 @@ def read_arguments(
     Raises:
         ConfigError: an argument is none of a group, or its object is of a wrong kind.
     """
-    words: List[str] = []
+    overrides: List[str] = []
     values: Dict[str, Any] = {}
     allowed = inspect.signature(function).parameters
     for name, value in parts.items():
@@ -83,36 +83,36 @@ def read_arguments(
         if group in PRESET_GROUPS and not isinstance(value, str):
             raise ConfigError(f"{name}={value!r:.60}: must be the name of an option.")
         if isinstance(value, (str, bool, int, float)):
-            words.append(f"{group}={value}")
+            overrides.append(f"{group}={value}")
         elif group in ("callback", "metric") and isinstance(value, Mapping) and not is_of_objects(value):
-            words += _options_of(group, value)
+            overrides += _options_of(group, value)
         elif group in NAMED_GROUPS and isinstance(value, (list, tuple)) and all(isinstance(one, str) for one in value):
-            words.append(f"{group}=[{','.join(value)}]")
+            overrides.append(f"{group}=[{','.join(value)}]")
         elif group in NAMED_GROUPS and group in PLACEHOLDERS:
             objects = _named(group, value)
             values.update({path: _without_direction(one)[0] for path, one in objects.items()})
             if not only_objects:  # the directions of a restored run are known
-                words += [
+                overrides += [
                     f"{path}.better={direction}"
                     for path, one in objects.items()
                     if (direction := _without_direction(one)[1])
                 ]
         elif isinstance(value, Mapping) and not is_of_objects(value):
-            words += [f"{group}.{setting}={written(one)}" for setting, one in value.items()]
+            overrides += [f"{group}.{setting}={written(one)}" for setting, one in value.items()]
         elif group in PLACEHOLDERS:
             values[group] = value
         else:
             raise ConfigError(f"{name}={value!r:.60}: must be the name of an option or a dict of settings.")
-    return words, Objects(values, {path: describe_object(path, value) for path, value in values.items()})
+    return overrides, Objects(values, {path: describe_object(path, value) for path, value in values.items()})
 
 
-def require_overrides(words: Sequence[Any], function: str) -> None:
+def require_overrides(arguments: Sequence[Any], function: str) -> None:
     """Checks the positional arguments of an API function.
 
     Raises:
         ConfigError: an argument is not a string.
     """
-    for word in words:
+    for word in arguments:
         if not isinstance(word, str):
             instead = (
                 "Give samples as dataset=(x, y)."
@@ -249,13 +249,13 @@ class ObjectComposer(Composer):
                 composed.hydra.runtime.choices[group] = object_name(nodes[group]).strip("()")
         return composed
 
-    def _given_settings(self, path: str, node: Config, words: Sequence[str]) -> Dict[str, Any]:
+    def _given_settings(self, path: str, node: Config, overrides: Sequence[str]) -> Dict[str, Any]:
         """Returns the settings that overrides give to a placeholder.
 
         Args:
             path: path of the placeholder.
             node: the placeholder as plain values.
-            words: overrides of all groups with an object.
+            overrides: overrides of all groups with an object.
 
         Raises:
             ConfigError: an override selects another option of the group, or a setting that the placeholder lacks.
@@ -264,8 +264,8 @@ class ObjectComposer(Composer):
         described = {name for name in node if name != "better"}  # the direction of a class may be overridden
         allowed = [name for name in placeholder.model_fields if name not in {*Given.model_fields, *described, "target"}]
         allowed += ["lr", "wd"] if path == "optimizer" else []
-        typed = {}
-        for word in words:
+        given = {}
+        for word in overrides:
             if _path_in((path,), key_of(word)) != path:
                 continue
             setting = key_of(word)[len(path) + 1 :]
@@ -277,8 +277,8 @@ class ObjectComposer(Composer):
                     f"{did_you_mean(setting, allowed)} Allowed: {', '.join(allowed)}."
                 )
             (parsed,) = self.parse([word])
-            typed[setting] = parsed.value()
-        return typed
+            given[setting] = parsed.value()
+        return given
 
 
 def objects_again(config: Config, objects: Objects, dataset: Any, source: str) -> Dict[str, Config]:

@@ -21,7 +21,7 @@ REMEDY = "If you trust it, add --trust-code, or type the whole command again"
 
 def require_trusted_overrides(
     composer: Composer,
-    words: Sequence[str],
+    overrides: Sequence[str],
     alternatives: Sequence[str],
     path: str,
     command: str,
@@ -34,8 +34,8 @@ def require_trusted_overrides(
 
     Args:
         composer: the user's own configuration files.
-        words: overrides that are composed together.
-        alternatives: further values of settings, each of which replaces one of `words`.
+        overrides: overrides that are composed together.
+        alternatives: further values of settings, each of which replaces one of `overrides`.
         path: path of the file, for messages.
         command: command that reads it.
         config_dirs: folders that the user has typed (`--config-dir`).
@@ -43,7 +43,7 @@ def require_trusted_overrides(
     Raises:
         ConfigError: some are not trusted; the message lists all of them. Nothing was imported or looked up.
     """
-    every = list(dict.fromkeys([*words, *alternatives]))
+    every = list(dict.fromkeys([*overrides, *alternatives]))
     # A list of forbidden spellings missed 9 of 24 forms, so only what looks like a plain setting is parsed at all.
     refuse_overrides([word for word in every if not _is_plain(word)], path)
     try:
@@ -51,21 +51,23 @@ def require_trusted_overrides(
     except ConfigError as error:
         raise ConfigError(f"{path}: {error}") from None
     groups = composer.groups()
-    # Judged after parsing by Hydra itself: a parser of our own could read a word in another way.
+    # Judged after parsing by Hydra itself: a parser of our own could read an override in another way.
     refuse_overrides([one.input_line for one in parsed if _leaves_groups(one, groups)], path)
     for override in parsed:  # values of ranges need not be composed: they add nothing else to mxtrain's own files
         require_trusted(_as_config(override), path, command, [], config_dirs, REMEDY)
     try:
-        config = composer.compose(words).config  # no word holds an interpolation: all are those of trusted files
+        config = composer.compose(
+            overrides
+        ).config  # no override holds an interpolation: all are those of trusted files
     except ConfigError as error:
         raise ConfigError(f"{path} cannot be composed here: {error}") from None
     require_trusted(config, path, command, [], config_dirs, REMEDY)
 
 
-def refuse_overrides(words: Sequence[str], path: str) -> None:
+def refuse_overrides(overrides: Sequence[str], path: str) -> None:
     """Raises a `ConfigError` that lists these words of a file, if there are any."""
-    if words:
-        lines = "\n".join(f"  {printable_line(word, MAX_SHOWN)}" for word in words)
+    if overrides:
+        lines = "\n".join(f"  {printable_line(word, MAX_SHOWN)}" for word in overrides)
         raise ConfigError(
             f"{path} contains overrides that can run code or write files outside of the run directory:\n{lines}\n"
             f"{REMEDY}."

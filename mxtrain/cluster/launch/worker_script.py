@@ -102,13 +102,13 @@ def main_script() -> List[str]:
     return [os.path.abspath(main["__file__"]), *sys.argv[1:]]
 
 
-def run_in_workers(composed: Composed, description: Description, words: Sequence[str]) -> int:
+def run_in_workers(composed: Composed, description: Description, arguments: Sequence[str]) -> int:
     """Starts this process's script in each worker, watches them to the end, and returns the exit code.
 
     Args:
         composed: composition of the session.
         description: of the session.
-        words: flags and overrides that give it.
+        arguments: flags and overrides that give it.
 
     Raises:
         ConfigError: this process runs no script, or the launcher cannot work; nothing was written.
@@ -120,7 +120,7 @@ def run_in_workers(composed: Composed, description: Description, words: Sequence
     # As JSON, because arguments may contain spaces and any other character.
     os.environ[SCRIPT] = json.dumps(script)
     try:
-        result = train_as_group(description, composed.run_dir, words)
+        result = train_as_group(description, composed.run_dir, arguments)
     finally:
         del os.environ[SCRIPT]
     if result.exit_code == EXIT_BAD_INPUT and before.holds_settings:
