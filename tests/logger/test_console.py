@@ -249,6 +249,7 @@ OWN = "predict for its own data"
         ("finished", TENSORBOARD, True, ["watch", "evaluate", OWN, "predict"]),
         ("finished", {}, True, ["evaluate", OWN, "predict"]),
         ("finished", {}, False, ["evaluate"]),
+        ("finished", {"logger": {"jsonl": {"_target_": "mxtrain.logger.jsonl.Jsonl"}}}, False, ["evaluate"]),
         ("interrupted", {}, True, ["go on with this run", "evaluate", OWN, "predict"]),
         ("crashed at once", TENSORBOARD, True, ["go on with this run", "watch"]),
         ("crashed with nothing", {}, True, ["try again"]),

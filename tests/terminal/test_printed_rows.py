@@ -8,7 +8,7 @@ from typing import Any, List
 import pytest
 from rich.text import Text
 
-from mxtrain.terminal.tables import BEST, print_rows
+from mxtrain.terminal.tables import BEST, format_cell, print_rows
 
 LONG = "a path that is longer than any line " * 5
 ROWS = [
@@ -59,3 +59,14 @@ def test_cells_are_wrapped_to_the_width_of_a_terminal(monkeypatch: pytest.Monkey
     styled = [line for line in shown if "\x1b[1;32m" in line]
     assert styled and all("outputs/a" not in line for line in styled)
     assert "\x1b[31m" not in "".join(shown)
+
+
+def test_cells_of_any_value() -> None:
+    assert [format_cell(one) for one in (1 / 3, 1234567.0, 1234567, "a", None, True)] == [
+        "0.333333",
+        "1.23457e+06",
+        "1234567",
+        "a",
+        "",
+        "True",
+    ]
