@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from mxtrain.cli import main
+from mxtrain.training.estimate import Estimate
 from mxtrain.workflows.dry_run import dry_run
 
 TASKS = sorted(path.stem for path in (Path(__file__).resolve().parents[2] / "conf/task").glob("*.yaml"))
@@ -47,6 +48,22 @@ def test_table_and_next_command(capsys, tmp_path, monkeypatch) -> None:
         "mxtrain model=mlp hydra.run.dir=run dataset.batch_size=50 trainer.max_epochs=3"
     )
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "estimate, warned, said",
+    [
+        (Estimate(1 << 50, None, 0, True), True, "about 1e+06 GiB"),
+        (Estimate(1 << 20, None, 0, True), False, "about 1 MiB"),
+        (None, False, "none: the network cannot be traced"),
+    ],
+)
+def test_too_much_memory_is_warned_of(describe_run, monkeypatch, estimate, warned, said) -> None:
+    monkeypatch.setattr("mxtrain.workflows.dry_run.estimate_training", lambda *parts, **options: estimate)
+    found = dry_run(describe_run("model=mlp"))
+    assert any("training needs more memory than there is. " in text for text in found.warnings) is warned
+    assert said in dict(found.rows).values()
 
 
 @pytest.mark.slow
