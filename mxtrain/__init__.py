@@ -80,7 +80,9 @@ def __getattr__(name: str) -> Any:
         function = getattr(importlib.import_module(workflow), name, None)
         if function is not None:
             return function
-    raise AttributeError(f"module 'mxtrain' has no attribute '{name}'")
+    from mxtrain.errors import did_you_mean
+
+    raise AttributeError(f"module 'mxtrain' has no attribute '{name}'.{did_you_mean(name, _MODULES)}")
 
 
 def __dir__() -> List[str]:

@@ -100,6 +100,7 @@ def test_explain_equals_the_command(capsys: Any) -> None:
 
 
 def test_explain_lists_the_settings_and_options_of_a_group() -> None:
+    assert mxtrain.explain("optimizer.lr", optimizer={"lr": 0.25}).settings[0].value == 0.25
     found = mxtrain.explain("model", "model=lenet")
     assert found.chosen == ["lenet"] and "mlp" in found.options and found.place.endswith("lenet.yaml")
     paths = [setting.path for setting in found.settings]

@@ -13,13 +13,14 @@ from typing import Dict
 
 import numpy as np
 import pytest
+from boxed_files import draw
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "internals" / "where.md"
 BLOCK = re.compile(r"^```\w+\n# ([\w/]+\.(?:yaml|py))\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 FAST = ("model=mlp", "model.hidden=[4]", "trainer.max_epochs=1", "trainer.limit_train_batches=3", "hydra.run.dir=run")
 DIGITS = (*FAST, "dataset.batch_size=16", "trainer.limit_val_batches=1", "trainer.limit_test_batches=1")
-EXTENSIONS = ("Logger", "Dataset format", "Metric", "Task in a field", "Command", "Gradient store")
+EXTENSIONS = ("Logger", "Dataset format", "Format of boxes", "Metric", "Task in a field", "Command", "Gradient store")
 
 
 def files_of(extension: str) -> Dict[str, str]:
@@ -43,8 +44,8 @@ class Copy:
         self.folder.mkdir()
         self.environment = {**os.environ, "PYTHONPATH": str(folder / "source"), "PYTHONDONTWRITEBYTECODE": "1"}
 
-    def python(self, *arguments: str) -> str:
-        """Runs Python with the copy; returns what it printed."""
+    def python(self, *arguments: str, code: int = 0) -> str:
+        """Runs Python with the copy; returns what it printed, with errors if another exit code is expected."""
         done = subprocess.run(
             [sys.executable, *arguments],
             cwd=self.folder,
@@ -54,12 +55,16 @@ class Copy:
             timeout=120,
             check=False,
         )
-        assert done.returncode == 0, done.stdout + done.stderr
-        return done.stdout
+        assert done.returncode == code, done.stdout + done.stderr
+        return done.stdout + (done.stderr if code else "")
 
     def run(self, *words: str) -> str:
         """Runs the command line of the copy."""
         return self.python("-m", "mxtrain", *words)
+
+    def fail(self, *words: str, code: int = 2) -> str:
+        """Returns what a command prints that ends with another exit code than 0."""
+        return self.python("-m", "mxtrain", *words, code=code)
 
 
 def copy_with(folder: Path, extension: str) -> Copy:
@@ -93,6 +98,20 @@ def test_a_dataset_format(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_a_format_of_boxes(tmp_path: Path) -> None:
+    copy = copy_with(tmp_path, "Format of boxes")
+    lines = ["image,class,left,top,right,bottom"]
+    for name in "abcdefghij":
+        draw(copy.folder / "data" / f"{name}.png", (64, 48), [("x", 10, 10, 40, 40)], seed=ord(name))
+        lines.append(f"{name}.png,cat,10,10,40,40")
+    (copy.folder / "data" / "train.csv").write_text("\n".join(lines))
+    words = ("task=detection", "dataset=csv_boxes", "dataset.root=data")
+    assert "train 8, val 2 samples" in copy.run("data", "check", *words, "dataset.val_fraction=0.2")
+    copy.run(*words, "dataset.image_size=32", "trainer.max_epochs=1", "dataset.val_fraction=0.2", "hydra.run.dir=run")
+    assert json.loads((copy.folder / "run" / "status.json").read_text())["state"] == "finished"
+
+
+@pytest.mark.slow
 def test_a_metric(tmp_path: Path) -> None:
     copy = copy_with(tmp_path, "Metric")
     assert "val/bias" in copy.run("task=regression", "metric=bias", "trainer.monitor=val/bias", *FAST)
@@ -101,8 +120,10 @@ def test_a_metric(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_a_task(tmp_path: Path) -> None:
     copy = copy_with(tmp_path, "Task in a field")
-    assert "val/distance" in copy.run("task=brightness", *DIGITS)
+    assert "val/mean_absolute_error" in copy.run("task=brightness", *DIGITS)
     assert '"brightness": ' in copy.run("predict", "run", "sample=1")
+    assert "Accuracy is for classification" in copy.fail("task=brightness", "metric=accuracy")
+    assert "SoftmaxCrossEntropy is for classification" in copy.fail("task=brightness", "loss=softmax_cross_entropy")
 
 
 @pytest.mark.slow
@@ -112,6 +133,7 @@ def test_a_command(tmp_path: Path) -> None:
     (copy.folder / "a" / "status.json").write_text(json.dumps({"state": "failed"}))
     assert copy.run("count_runs").strip() == "0" and copy.run("count_runs", "a", "state=failed").strip() == "1"
     assert re.search(r"^  count_runs \[FOLDER\] +the number of runs below a folder$", copy.run("--help"), re.MULTILINE)
+    assert "count_runs: there is no place for 'b'. Type `count_runs [FOLDER]`." in copy.fail("count_runs", "a", "b")
     assert "state=finished  State of the runs" in copy.run("count_runs", "--help")
     assert copy.python("-c", "import mxtrain; print(mxtrain.count_runs('a', state='failed').num_runs)").strip() == "1"
 
@@ -119,4 +141,6 @@ def test_a_command(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_a_store(tmp_path: Path) -> None:
     copy = copy_with(tmp_path, "Gradient store")
-    assert "finished" in copy.run(*DIGITS, "kvstore=plain", "parallel=data", "parallel.devices=cpu:2")
+    assert "finished" in copy.run(*DIGITS, "kvstore=halves", "parallel=data", "parallel.devices=cpu:2")
+    words = ("model=mlp", "model.hidden=[4]", "kvstore=halves", "parallel=data", "parallel.devices=cpu:2")
+    assert "the same as on one device" in copy.fail("verify", *words, "tolerance=0.01", code=1)  # not in every bit

@@ -40,13 +40,15 @@ def compose(*overrides: str, config_dir: Optional[AnyPath] = None, **parts: Unpa
         return compose_and_check(composer, call.words)[0].config
 
 
-def explain(key: str, *overrides: str, config_dir: Optional[AnyPath] = None) -> Explanation:
+@with_parts(Parts)
+def explain(key: str, *overrides: str, config_dir: Optional[AnyPath] = None, **parts: Unpack[Parts]) -> Explanation:
     """Explains a setting: its value, where this came from, what it overrode, and what it means.
 
     Args:
         key: a setting, e.g. ``"optimizer.lr"``, or a group, e.g. ``"model"``, with all of its settings.
         overrides: as on the command line, e.g. ``"model=resnet"``.
         config_dir: folder with further groups and options.
+        parts: as for `train`.
 
     Returns:
         ``settings``, each with ``path``, ``value``, ``meaning``, ``used`` and ``origins``; of a group also ``chosen``
@@ -60,7 +62,7 @@ def explain(key: str, *overrides: str, config_dir: Optional[AnyPath] = None) -> 
     """
     if not isinstance(key, str):
         raise ConfigError(f'explain: key={key!r:.60}: it must be the name of a setting, such as "optimizer.lr".')
-    call = read_call(explain, overrides, config_dir)
+    call = read_call(explain, overrides, config_dir, parts)
     with call.composer() as composer:
         return explanation.explain(key, composer.compose(call.words))
 
@@ -92,11 +94,13 @@ def dry_run(*overrides: str, config_dir: Optional[AnyPath] = None, **parts: Unpa
         return workflow.dry_run(description)
 
 
+@with_parts(Parts)
 def check_data(
     *overrides: str,
     ignore: Union[str, Sequence[str]] = (),
     output: Optional[AnyPath] = None,
     config_dir: Optional[AnyPath] = None,
+    **parts: Unpack[Parts],
 ) -> DataCheck:
     """Reads everything of a dataset once, and collects all that is wrong with it, as ``mxtrain data check``.
 
@@ -107,6 +111,7 @@ def check_data(
         ignore: kinds of problems that do not count, e.g. ``["duplicate", "empty_text"]``.
         output: file for all problems: CSV if its name ends so, else a JSON object a line.
         config_dir: folder with further groups and options.
+        parts: as for `train`, e.g. ``dataset=(x, y)``.
 
     Returns:
         ``passed``, ``num_problems`` of each kind, the first 20 ``problems`` of each kind, with ``kind``, ``location``,
@@ -122,7 +127,7 @@ def check_data(
     from mxtrain.composing.environment import compose_dataset
     from mxtrain.workflows.check_data import CheckDataSettings, check_data_of
 
-    call = read_call(check_data, overrides, config_dir)
+    call = read_call(check_data, overrides, config_dir, parts)
     listed = [ignore] if isinstance(ignore, str) else ignore
     if not isinstance(listed, Sequence) or not all(isinstance(kind, str) for kind in listed):
         raise ConfigError(f"check_data: ignore={ignore!r:.60}: give a kind of problem, or a list of kinds.")

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Callable, Dict, Mapping, NamedTuple, Optional, Sequence
 
+from mxtrain.errors import ConfigError, did_you_mean
 from mxtrain.types.artifacts import Artifact
 from mxtrain.types.batch import Shapes
 
@@ -207,3 +208,22 @@ class Callback:
 
     def on_end(self, result: Result) -> None:
         """Called at the end of the run, also after a failure or an interrupt."""
+
+
+def require_known_events(kind: type, path: str) -> None:
+    """Rejects a callback's class with a misspelled event, which would never be called.
+
+    Args:
+        kind: subclass of `Callback`.
+        path: what gave it, for messages.
+
+    Raises:
+        ConfigError: a method has the prefix of an event, but is none.
+    """
+    events = [name for name in dir(Callback) if name.startswith("on_")]
+    for name in dir(kind):
+        if name.startswith("on_") and name not in events:
+            raise ConfigError(
+                f"{path}: nothing calls {kind.__name__}.{name}.{did_you_mean(name, events)} A callback may have "
+                f"{', '.join(events)}; begin the names of other methods with something else."
+            )

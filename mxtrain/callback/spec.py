@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, Callable, ClassVar, Dict, Mapping, Option
 from mxtrain.callback.action import Action as Action
 from mxtrain.callback.action import Control as Control
 from mxtrain.callback.action import require_known_hooks
-from mxtrain.callback.protocol import Callback, Progress, Validation
+from mxtrain.callback.protocol import Callback, Progress, Validation, require_known_events
 from mxtrain.config.placeholders import Given, plain_attributes
 from mxtrain.config.specs import call_target
-from mxtrain.errors import ConfigError, did_you_mean
+from mxtrain.errors import ConfigError
 from mxtrain.types import Spec
 
 if TYPE_CHECKING:
@@ -59,14 +59,7 @@ class CallbackSpec(Spec):
                 f"{path}._target_: {target!r} must be a subclass of mxtrain.types.Callback, which watches, or of "
                 "mxtrain.callback.Action, which changes the run."
             )
-        hooks = [name for name in dir(Callback) if name.startswith("on_")]
-        for name in dir(target):
-            if name.startswith("on_") and name not in hooks:
-                near = did_you_mean(name, hooks)
-                raise ConfigError(
-                    f"{path}._target_: nothing calls {target.__name__}.{name}.{near} A callback may have "
-                    f"{', '.join(hooks)}; begin the names of other methods with something else."
-                )
+        require_known_events(target, f"{path}._target_")
         return CustomCallback(target=target, arguments=dict(arguments))
 
 

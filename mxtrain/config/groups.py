@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from contextlib import suppress
+from pathlib import PurePath
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Callable, Dict, Mapping, Optional, Type
 
@@ -100,6 +101,7 @@ def describe(
         if group not in NAMED_GROUPS:
             return with_object(build_group(group, config[group], where), objects)
         named = config[group] or {}
+        _require_names(group, named, where)
         builders = [_spec_builder(f"{group}.{name}", node, where) for name, node in named.items()]
         return {name: with_object(spec, objects) for name, spec in zip(named, collect(builders))}
 
@@ -152,6 +154,21 @@ def _require_groups(config: Config, where: Where) -> None:
     invalid = [name for name in NAMED_GROUPS if config[name] and not isinstance(config[name], Mapping)]
     if invalid:
         raise ConfigError("\n".join(f"{name}={config[name]}: a group of named options is needed." for name in invalid))
+
+
+def _require_names(group: str, named: Mapping[str, Any], where: Where) -> None:
+    """Rejects the settings of one option where there should be options by name.
+
+    Raises:
+        ConfigError: a file of `conf/GROUP/` gives no name to its option.
+    """
+    if isinstance(named.get("_target_"), str):
+        file = where(f"{group}._target_").partition(":")[0]
+        name = PurePath(file).stem
+        remedy = f"Begin it with `# @package {group}.{name}`"
+        if group == "metric":
+            remedy = f"Write `{name}:` above it, and indent it"
+        raise ConfigError(f"{group}._target_={named['_target_']}: {file} gives its option no name. {remedy}.")
 
 
 def build_group(path: str, node: object, where: Where) -> Spec:

@@ -16,7 +16,7 @@ from mxtrain.errors import ConfigError, did_you_mean, nearest
 from mxtrain.kvstore.world import WORKER
 from mxtrain.logger.tracker import Tracker
 from mxtrain.runtime.cores import usable_cores
-from mxtrain.task.fit import target_of, title_of
+from mxtrain.task.fit import learned_target_of, title_of
 from mxtrain.task.needs import (
     CARRIED_ROWS,
     CARRIED_STATE,
@@ -111,7 +111,7 @@ def check_monitors(description: Description) -> None:
     monitors += [
         (f"callback.{name}.monitor", spec.monitored) for name, spec in description.callback.items() if spec.monitored
     ]
-    target = target_of(description.task, description.dataset)
+    target = learned_target_of(description.task, description.dataset)
     if target is None or not all(metric.takes.takes_target(target) for metric in description.metric.values()):
         return  # `check_task_fits` rejects the metric; the monitor may belong to the right one
     for path, monitor in monitors:

@@ -13,7 +13,9 @@ import functools
 import importlib
 import inspect
 import math
+import pkgutil
 import re
+import sys
 import textwrap
 import traceback
 from dataclasses import dataclass
@@ -37,6 +39,7 @@ from typing import (
 
 import pydantic
 
+from mxtrain.config.class_faults import class_fault
 from mxtrain.config.moved import current_path
 from mxtrain.config.plugins import is_installed
 from mxtrain.config.search_path import admit_current_folder
@@ -83,6 +86,12 @@ def import_target(target: str, path: str) -> Any:
         # The missing module is one that the target imports, not the target's own module or package.
         if error.name and not (module_name + ".").startswith(error.name + "."):
             raise ConfigError(f"{path}._target_={target}: importing it failed: {error}") from error
+        package, _, missing = (error.name or "").rpartition(".")
+        if package:
+            known = [module.name for module in pkgutil.iter_modules(getattr(sys.modules.get(package), "__path__", []))]
+            near = did_you_mean(missing, known)
+            fact = f"there is no module '{missing}' in '{package}'.{near}"
+            raise ConfigError(f"{path}._target_={target}: {fact}") from None
         raise ConfigError(
             f"{path}._target_={target}: there is no module '{error.name}', neither in the current folder nor on "
             f"Python's path. Type PYTHONPATH=FOLDER before the command, with the folder that holds "
@@ -137,6 +146,9 @@ def build_spec(node: object, path: str, base: Type[Spec], where: Where, wrapper:
     if inspect.isclass(target) and issubclass(target, Spec):
         if not issubclass(target, base):
             raise ConfigError(f"{path}._target_={node['_target_']}: is no {base.__name__}.")
+        fault = class_fault(target, base)
+        if fault:
+            raise ConfigError(f"{path}._target_={node['_target_']}: {fault}")
         return validate(target, _over_nested_defaults(target, fields), path, where)
     if not callable(target):
         raise ConfigError(f"{path}._target_={node['_target_']}: is no class or function, but {target!r:.100}.")

@@ -34,7 +34,7 @@ from mxtrain.exporting.proof import (
 )
 from mxtrain.exporting.refused_layer import refused_layer
 from mxtrain.exporting.standalone import UnrunExport, UnusableFolder, load_session
-from mxtrain.task.fit import target_of
+from mxtrain.task.fit import learned_target_of
 from mxtrain.training.loaders import build_loader
 from mxtrain.types.kinds import kind_names
 
@@ -280,7 +280,7 @@ def _signature(trained: Trained, network: TracedNetwork, inputs: Mapping[str, In
     return {
         "task": trained.description.task.name,
         "samples": network.kind,
-        "targets": kind_names(target_of(trained.description.task, trained.description.dataset)),
+        "targets": kind_names(learned_target_of(trained.description.task, trained.description.dataset)),
         "inputs": [{"name": name, "dtype": spec.dtype, "shape": list(spec.dims)} for name, spec in inputs.items()],
         "outputs": [{"name": node.name, "shape": list(node.shape)} for node in session.get_outputs()],
         "class_names": list(signature.class_names),

@@ -92,7 +92,7 @@ class KVStore(Spec):
         Raises:
             ConfigError: MXNet or the machine does not support the store.
         """
-        raise NotImplementedError(f"{type(self).__name__} does not say how to build its store.")
+        raise NotImplementedError
 
 
 class Local(KVStore):

@@ -34,4 +34,4 @@ class Logger(Spec):
         Returns:
             A callback that does not raise if it cannot write while a run goes on: it logs one warning.
         """
-        raise NotImplementedError(f"{type(self).__name__} does not say how to build its callback.")
+        raise NotImplementedError

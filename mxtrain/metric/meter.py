@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Dict, List, Mapping, NamedTuple, Optional
 import numpy as np
 
 from mxtrain.engine.backend import gluon, nd
-from mxtrain.errors import LossWeightError
+from mxtrain.errors import ConfigError, LossWeightError
 from mxtrain.metric.spec import Metric
 
 if TYPE_CHECKING:
@@ -144,6 +144,21 @@ class Meter(gluon.HybridBlock):
         if not self.weighted:
             return None
         return nd.maximum(sums[1:2], self.least_weight) if self.least_weight else sums[1:2]
+
+    def require_width(self, sums: nd.NDArray) -> nd.NDArray:
+        """Returns an output of this block, (width,). Does not wait for the device.
+
+        Raises:
+            ConfigError: a metric returns another number of sums than its `size` says.
+        """
+        if sums.shape != (self.width,):
+            sizes = ", ".join(f"{name}={size}" for name, size in zip(self._metrics, self._sizes))
+            raise ConfigError(
+                f"metric: together, sums and measure return {sums.size - self._num_losses} numbers for a batch, and "
+                f"the sizes of the metrics are {sizes}. Return an array of shape (size,), and override "
+                "size(num_classes) for more than one number."
+            )
+        return sums
 
     def direction(self, name: str) -> str:
         """Returns "max" or "min": the better direction of "loss" or of a metric, by name."""

@@ -39,6 +39,18 @@ def target_of(task: FittedTask, dataset: BaseDataset) -> Optional[Type[TargetKin
     return targets[0] if targets else None
 
 
+def learned_target_of(task: FittedTask, dataset: BaseDataset) -> Optional[Type[TargetKind]]:
+    """Returns the kind of target that model, loss and metrics get: `Takes.makes`, or that of the dataset. None if task
+    and dataset do not fit."""
+    target = target_of(task, dataset)
+    return target and (task.takes.makes or target)
+
+
+def _learned_kinds(task: Any) -> Targets:
+    """Returns the kinds of targets that models, losses and metrics of a task may get; empty: any."""
+    return [task.takes.makes] if task.takes.makes else task.takes.targets
+
+
 def has_one_class(task: FittedTask, dataset: BaseDataset) -> bool:
     """Returns True if each sample has one class, of those in `Splits.class_names`."""
     target = target_of(task, dataset)
@@ -57,7 +69,8 @@ def check_fit(task: FittedTask, description: RunParts) -> None:
     target = target_of(task, dataset)
     if target is None:
         raise ConfigError(_unfit_dataset(task, dataset, model))
-    if task.takes.targets and not model.takes.takes_target(target):
+    target = task.takes.makes or target
+    if _learned_kinds(task) and not model.takes.takes_target(target):
         raise ConfigError(_unfit_model(task, dataset, model, target))
     if dataset.sampler != "shuffle" and not has_one_class(task, dataset):
         raise ConfigError(
@@ -152,7 +165,7 @@ def _tasks_for(gives: Gives) -> List[str]:
 
 def _tasks_with(targets: Targets) -> List[str]:
     """Returns the options of conf/task/ for kinds of targets; the names of the kinds if there are none."""
-    options = _options("task", lambda task: any(issubclass(kind, tuple(targets)) for kind in task.takes.targets))
+    options = _options("task", lambda task: any(issubclass(kind, tuple(targets)) for kind in _learned_kinds(task)))
     return options or [kind.__name__ for kind in targets]
 
 
@@ -160,7 +173,7 @@ def _models_for(task: FittedTask, dataset: BaseDataset, target: Type[TargetKind]
     """Returns the override of a model that fits a task and a dataset, and all options that do."""
 
     def fits(model: Any) -> bool:
-        predicts = not task.takes.targets or model.takes.takes_target(target)
+        predicts = not _learned_kinds(task) or model.takes.takes_target(target)
         return bool(predicts and model.takes.takes_sample(dataset.gives.sample))
 
     options = _usual_first(task, "model", _options("model", fits))
@@ -173,7 +186,9 @@ def _datasets_for(task: FittedTask, model: Optional[Model]) -> Dict[str, str]:
 
     def fits(gives: Gives) -> bool:
         targets = _targets_for(task, gives)
-        if model is None or not task.takes.targets:
+        if targets and task.takes.makes:
+            targets = [task.takes.makes]
+        if model is None or not _learned_kinds(task):
             return bool(targets) and (model is None or model.takes.takes_sample(gives.sample))
         return model.takes.takes_sample(gives.sample) and any(model.takes.takes_target(kind) for kind in targets)
 

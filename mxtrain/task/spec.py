@@ -14,7 +14,7 @@ from mxtrain.task.prediction_format import PredictionFormat
 from mxtrain.task.report import Report as Report  # imported so that authors of tasks find both here
 from mxtrain.task.task_export import TaskExport
 from mxtrain.types import Artifact, Spec, Stateful
-from mxtrain.types.kinds import Images, Takes
+from mxtrain.types.kinds import Images, Number, Takes
 
 if TYPE_CHECKING:
     import numpy as np
@@ -140,6 +140,10 @@ class Task(Spec):
         Raises:
             ConfigError: a user's loss does not return one value for each sample.
         """
+        if self.takes.makes is not None and issubclass(self.takes.makes, Number):
+            from mxtrain.loss.blocks import RegressionLoss
+
+            return validate_loss_output(RegressionLoss(description.loss.block()), description, [(1,)])
         loss = description.loss.build(self.num_classes(signature), training)
         return validate_loss_output(loss, description, self.output_shapes(description, signature))
 

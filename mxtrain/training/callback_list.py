@@ -10,11 +10,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import List, Mapping, Optional, Sequence, Set
 
-from mxtrain.callback.protocol import Callback, Progress, Result, RunInfo, Validation
+from mxtrain.callback.protocol import Callback, Progress, Result, RunInfo, Validation, require_known_events
 from mxtrain.callback.status import StatusFile
 from mxtrain.checkpoint.run_directory import held_lock
 from mxtrain.config.groups import Description
-from mxtrain.errors import EXIT_CRASHED, EXIT_FINISHED, LESS_MEMORY, out_of_memory
+from mxtrain.errors import EXIT_CRASHED, EXIT_FINISHED, LESS_MEMORY, ConfigError, out_of_memory
+from mxtrain.logger.spec import Logger
 
 _LOG = logging.getLogger(__name__)
 
@@ -109,10 +110,22 @@ def build_callbacks(description: Description, run_dir: Path) -> List[Callback]:
     """Builds the callbacks, in the order in which they are notified."""
     # The status after the user's own callbacks: if one of them fails at the end, it can say so.
     configured = [spec.build() for spec in description.callback.values() if not spec.acts]
-    loggers = [spec.build() for spec in description.logger.values()]
+    loggers = [_build_logger(name, spec) for name, spec in description.logger.items()]
     lock = held_lock(run_dir)
     status = StatusFile(run_dir, lock.is_in_place) if lock else StatusFile(run_dir)
     return [*configured, status, RunRecord(), *loggers]
+
+
+def _build_logger(name: str, spec: Logger) -> Callback:
+    callback = spec.build()
+    path = f"logger.{name}"
+    if not isinstance(callback, Callback):
+        raise ConfigError(
+            f"{path}: {type(spec).__name__}.build returned {callback!r:.100}, and must return an object of a subclass "
+            "of mxtrain.types.Callback."
+        )
+    require_known_events(type(callback), path)
+    return callback
 
 
 _RECORD = logging.getLogger("mxtrain.record")

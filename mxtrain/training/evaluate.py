@@ -99,7 +99,7 @@ class Evaluator:
         try:
             for batch, outputs in self.predict(loader):
                 losses = self.losses(batch, outputs)
-                vectors.append(self._meter(*losses, *outputs, *batch.targets))
+                vectors.append(self._meter.require_width(self._meter(*losses, *outputs, *batch.targets)))
                 count += batch.size
                 collector.add(batch, outputs)
                 if on_batch is not None:

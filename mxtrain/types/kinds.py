@@ -126,13 +126,18 @@ class Takes:
     Attributes:
         samples: kinds of samples; empty: any.
         targets: kinds of targets; empty: any.
+        makes: of a task, the kind of the targets that its `build_collate` makes in place of those of the dataset:
+            models, losses and metrics must take it. None: those of the dataset stay, or the kind has no name.
     """
 
     samples: Tuple[Type[SampleKind], ...]
     targets: Tuple[Type[TargetKind], ...]
+    makes: Optional[Type[TargetKind]] = None
 
-    def __init__(self, *kinds: Kind) -> None:
+    def __init__(self, *kinds: Kind, makes: Optional[Type[TargetKind]] = None) -> None:
         _require_kinds(kinds, (SampleKind, TargetKind))
+        _require_kinds((makes,) * (makes is not None), (TargetKind,))
+        object.__setattr__(self, "makes", makes)
         object.__setattr__(self, "samples", tuple(kind for kind in kinds if issubclass(kind, SampleKind)))
         object.__setattr__(self, "targets", tuple(kind for kind in kinds if issubclass(kind, TargetKind)))
 

@@ -88,3 +88,19 @@ def test_pairs_of_many_classes_are_counted_to_the_last_and_more_are_refused():
     np.testing.assert_array_equal(counted, np.bincount(number, minlength=cells))
     with pytest.raises(ConfigError, match="of which 2,001 classes have 4,004,001"):
         metrics.F1().size(2001)
+
+
+def test_sums_of_another_size_name_the_sizes():
+    class Pair(metrics.Accuracy):
+        def sums(self, F, scores_BK, label_B, num_classes):
+            return F.array([1.0, 2.0])
+
+    def sums_of(**measured):
+        meter = Meter(measured, num_classes=2)
+        meter.hybridize(False)
+        return meter.require_width(meter(nd.ones((4,)), nd.ones((4, 2)), nd.zeros((4,)))).asnumpy().tolist()
+
+    assert sums_of(accuracy=metrics.Accuracy()) == [4.0, 4.0]
+    said = "sums and measure return 3 numbers for a batch, and the sizes of the metrics are accuracy=1, pair=1. Return"
+    with pytest.raises(ConfigError, match=said):
+        sums_of(accuracy=metrics.Accuracy(), pair=Pair())

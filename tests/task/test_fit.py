@@ -10,7 +10,7 @@ import pytest
 
 from mxtrain.config.options import option_classes, remember_folders, task_for, usual_options
 from mxtrain.errors import CheckpointError, ConfigError
-from mxtrain.task.fit import check_fit, require_same_learned_names, target_of
+from mxtrain.task.fit import check_fit, learned_target_of, require_same_learned_names, target_of
 from mxtrain.task.spec import Task
 from mxtrain.text.classification.glue import Glue
 from mxtrain.types.kinds import Arrays, ClassIndex, Gives, Images, Number, SampleKind, Takes, TargetKind
@@ -245,6 +245,34 @@ def test_task_without_kinds_makes_its_own_targets() -> None:
         ConfigError, match="Type a model of your own, or a dataset of images, e.g. dataset=digits. Other d"
     ):
         check_fit(Anything(), description)
+
+
+class Angle(Task):
+    """Makes a number of the images of any dataset of classes."""
+
+    name = "angle"
+    takes = Takes(Images, ClassIndex, makes=Number)
+
+
+def test_parts_of_a_task_that_makes_targets_take_what_it_makes() -> None:
+    _, description = described("classification", loss="l2", metric="mean_absolute_error")
+    check_fit(Angle(), description)
+    assert target_of(Angle(), description.dataset) is ClassIndex
+    assert learned_target_of(Angle(), description.dataset) is Number
+    description.metric = {"m": SimpleNamespace(takes=Takes(ClassIndex))}
+    with pytest.raises(ConfigError, match="metric.m: .* is for classification.* Type metric=.mean_absolute_error"):
+        check_fit(Angle(), description)
+    description.metric, description.model.takes = {}, Takes(Images, ClassIndex)
+    with pytest.raises(ConfigError, match="task=angle and the model .* do not fit: it is for classification"):
+        check_fit(Angle(), description)
+    description.model.takes = Takes(Arrays, Number)
+    description.loss = SimpleNamespace(takes=Takes(ClassIndex))
+    with pytest.raises(ConfigError, match="loss: .* is for classification, not for task=angle. Type loss="):
+        check_fit(Angle(), description)
+    description.dataset.gives = Gives(Images, Number)
+    assert learned_target_of(Angle(), description.dataset) is None
+    with pytest.raises(ConfigError, match="task=angle and the dataset do not fit: .* Or a dataset for task=angle: da"):
+        check_fit(Angle(), description)
 
 
 @pytest.mark.parametrize(

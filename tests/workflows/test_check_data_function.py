@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import mxtrain
@@ -48,3 +49,14 @@ def test_wrong_arguments(words: tuple) -> None:
         mxtrain.check_data("dataset=digits", ignore="duplicates")
     with pytest.raises(ConfigError, match=r"check_data.output=.*should be a file"):
         mxtrain.check_data("dataset=digits", output=Path.cwd())
+
+
+@pytest.mark.slow
+def test_arrays_and_options_are_given_by_their_group() -> None:
+    x, y = np.random.RandomState(0).randn(40, 3).astype("float32"), np.arange(40) % 2
+    assert mxtrain.check_data(dataset=(x, y)).counts.num_samples == {"train": 36, "val": 4}
+    x[3] = np.nan
+    found = mxtrain.check_data(dataset=(x, y))
+    assert not found.passed and "x of sample 3 is not finite" in str(found)
+    with pytest.raises(mxtrain.ConfigError, match="dataset=digts: there is no such option. Did you mean 'digits'"):
+        mxtrain.check_data(dataset="digts")

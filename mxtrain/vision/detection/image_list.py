@@ -17,7 +17,6 @@ from mxtrain.data.spec import Splits
 from mxtrain.errors import DataError, did_you_mean
 from mxtrain.types import PathText
 from mxtrain.vision.detection.box_faults import NORMALIZED_TOLERANCE, TOLERANCE, refuse_wrong_boxes
-from mxtrain.vision.detection.box_table import BoxTable
 from mxtrain.vision.detection.boxed_classes import ClassNames, choose_class_names
 from mxtrain.vision.detection.boxed_files import BoxedFiles, BoxedSplit
 from mxtrain.vision.detection.list_file import ListedBoxes, read_list, read_records
@@ -115,11 +114,7 @@ class ImageList(BoxedFiles):
         is_kept_R &= refuse_wrong_boxes(edge_R4, size_R2, listed, findings, self.mends, tolerance)
         if self.normalized == "auto" and not is_normalized:
             is_kept_R &= listed.refuse_normalized(findings)
-        kept_R6 = listed.object_R6[is_kept_R]
-        area_R = (kept_R6[:, 3:5] - kept_R6[:, 1:3]).prod(axis=1)
-        row_RD = np.column_stack([kept_R6[:, 1:5], kept_R6[:, 0], kept_R6[:, 5], area_R])
-        table = BoxTable.grouped(listed.image_R[is_kept_R], row_RD, len(listed.encoded), is_normalized=is_normalized)
-        return BoxedSplit(listed.encoded, listed.ids, table) if len(listed.encoded) else None
+        return listed.split(is_kept_R, is_normalized)
 
 
 def _numbered_names(listed: Mapping[str, ListedBoxes]) -> List[str]:

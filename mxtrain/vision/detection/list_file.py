@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass
 from pathlib import Path
-from typing import List, Sequence, Tuple
+from typing import List, Optional, Sequence, Tuple
 
 import numpy as np
 
@@ -31,7 +31,8 @@ from mxtrain.errors import DataError, LoaderError
 from mxtrain.files.text_lines import split_lines
 from mxtrain.files.text_numbers import parse_number
 from mxtrain.vision.detection.box_faults import in_unit_square, refuse_all
-from mxtrain.vision.detection.boxed_files import find_named
+from mxtrain.vision.detection.box_table import BoxTable
+from mxtrain.vision.detection.boxed_files import BoxedSplit, find_named
 from mxtrain.vision.detection.boxes import Flag
 from mxtrain.vision.images.decoding import EncodedImages
 from mxtrain.vision.images.files import ImageFiles
@@ -95,6 +96,19 @@ class ListedBoxes:
         """Returns a box as text, for messages."""
         edges = ", ".join(f"{edge:.6g}" for edge in self.object_R6[index, 1:5])
         return f"{edges} (left, top, right, bottom) of the class {self.object_R6[index, 0]:g}"
+
+    def split(self, is_kept_R: np.ndarray, is_normalized: bool = False) -> Optional[BoxedSplit]:
+        """Returns the split of all images and of some of the boxes; None without images.
+
+        Args:
+            is_kept_R: mask of these boxes.
+            is_normalized: True if coordinates are relative to width and height.
+        """
+        kept_R6 = self.object_R6[is_kept_R]
+        area_R = (kept_R6[:, 3:5] - kept_R6[:, 1:3]).prod(axis=1)
+        row_RD = np.column_stack([kept_R6[:, 1:5], kept_R6[:, 0], kept_R6[:, 5], area_R])
+        table = BoxTable.grouped(self.image_R[is_kept_R], row_RD, len(self.encoded), is_normalized=is_normalized)
+        return BoxedSplit(self.encoded, self.ids, table) if len(self.encoded) else None
 
     def refuse_classes(self, num_classes: int, findings: Findings) -> np.ndarray:
         """Rejects boxes whose class is not a valid number. Returns a mask of the remaining boxes, (R,).
