@@ -222,7 +222,7 @@ def test_subclass_of_a_kind_is_no_substitute_for_the_special_kind() -> None:
     class Dosing(Task):
         takes = Takes(Dose)
 
-    with pytest.raises(ConfigError, match="is for detection. Type a model of your own. Or derive Dose from one of Bo"):
+    with pytest.raises(ConfigError, match="is for detection. Type model=symbol. Or derive Dose from one of Bo"):
         check_fit(Dosing(), description)
 
 
@@ -241,9 +241,7 @@ def test_task_without_kinds_makes_its_own_targets() -> None:
     with pytest.raises(ConfigError, match="is for classification, not for the task Anything. Type another loss."):
         check_fit(Anything(), description)
     description.dataset.gives = Gives(SampleKind)
-    with pytest.raises(
-        ConfigError, match="Type a model of your own, or a dataset of images, e.g. dataset=digits. Other d"
-    ):
+    with pytest.raises(ConfigError, match="Type model=symbol, or a dataset of images, e.g. dataset=digits. Other d"):
         check_fit(Anything(), description)
 
 
@@ -285,7 +283,7 @@ def test_parts_of_a_task_that_makes_targets_take_what_it_makes() -> None:
         ({"dataset": "text", "model": "bert"}, "or dataset=voc with model=centernet_fpn."),
         (
             {"model": "bert"},
-            "Type model=centernet_fpn. Other options that fit: faster_rcnn, gluoncv_centernet, ssd, yolo3.",
+            "Type model=centernet_fpn. Other options that fit: faster_rcnn, gluoncv_centernet, ssd, symbol, yolo3.",
         ),
         ({"model": "yolact"}, "Type task=instance_segmentation, or model=centernet_fpn."),
         (
