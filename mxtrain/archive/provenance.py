@@ -71,7 +71,7 @@ def collect_meta(description: Description, runtime_report: RuntimeReport) -> Dic
         "mxtrain_git": git_state(str(PACKAGE_FOLDER), *OWN_FOLDERS) if _is_checkout() else None,
         "code": own_code(description.config),
         "host": {"name": platform.node(), "system": platform.platform(), "processor": processor_name()},
-        "devices": [str(device) for stages in description.parallel.place() for device in stages],
+        "devices": [str(device) for stages in description.parallel.resolve_devices() for device in stages],
         "precision": {"dtype": description.amp.dtype, "amx": runtime_report.amx},
         "own_operators": operators_in_use(),
         "asks_for_operators": has_asked_for_operators(),

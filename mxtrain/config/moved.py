@@ -19,6 +19,12 @@ UNTIL = "0.3.0"
 forever."""
 
 MOVED: Dict[str, str] = {
+    "mxtrain.model.networks.embedded_mlp": "mxtrain.model.networks.embedding_table",
+    "mxtrain.lr_scheduler.range_test": "mxtrain.lr_scheduler.schedules",
+    "mxtrain.text.unknown_tokens": "mxtrain.text.signature",
+    "mxtrain.task.sample_report": "mxtrain.task.sample_results",
+    "mxtrain.speech.speech_report": "mxtrain.speech.transcripts",
+    "mxtrain.reinforcement.actor_critic": "mxtrain.reinforcement.model",
     "mxtrain.callback.given": "mxtrain.callback.spec",
     "mxtrain.loss.given": "mxtrain.loss.custom",
     "mxtrain.model.given": "mxtrain.model.custom",

@@ -59,7 +59,7 @@ def obstacle(description: Description) -> Tuple[str, str]:
     """Returns the setting that needs dense gradients, as a clause, and what to type instead; or two empty strings."""
     optimizer, store = description.optimizer, description.kvstore
     if not optimizer.rowwise:
-        return f"optimizer={optimizer.mxnet_name or 'your own'} {optimizer.whole_because}", "optimizer=adam or sgd"
+        return f"optimizer={optimizer.mxnet_name or 'your own'} {optimizer.dense_reason}", "optimizer=adam or sgd"
     return store.needs_whole_gradients
 
 

@@ -199,7 +199,7 @@ def export_network(
     # Files that would be too large are refused before the network is traced and measured, which can take minutes.
     check_arrays(arrays)
     with new_folder(folder) as root:
-        draft = deployment.place(root)
+        draft = deployment.folder_in(root)
         stage("reading samples")
         sampled = read_samples(trained, data.source)
         stage("tracing and converting the network")

@@ -80,10 +80,10 @@ class GivenModel(Given, CustomFields):
     takes: ClassVar[Takes] = Takes()
 
     networks: Dict[str, str] = {}
-    """Of several networks of a custom loop: the class of each."""
+    """Class of each network, for a custom loop with several networks."""
     structure: Dict[str, str] = {}
-    """The class and a hash of the block itself and of each child, or of each network: of its layers, their settings and
-    the shapes of parameters."""
+    """Class of the block, of each child or of each network, and a hash of its layers, their settings and the shapes of
+    parameters."""
 
     @classmethod
     def describe_object(cls, block: Any) -> Dict[str, Any]:

@@ -38,6 +38,6 @@ class MLP(FeatureModel):
         mlp = self.build(num_classes, (num_numbers,))
         if not field_sizes:
             return mlp
-        from mxtrain.model.networks.embedded_mlp import EmbeddedMLP
+        from mxtrain.model.networks.embedding_table import EmbeddedMLP
 
         return EmbeddedMLP(mlp, field_sizes, self.units, prefix="")

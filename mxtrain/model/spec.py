@@ -18,7 +18,8 @@ Init = Literal["xavier", "msra", "orthogonal", "normal", "default"]
 
 
 class ParamGroup(Spec):
-    """Parameters that learn at another pace. A multiplier of 0 for the rate stops learning but not the gradient."""
+    """Parameters with their own learning rate and weight decay. With `lr_mult` 0 they stay fixed, but their gradients
+    are still computed."""
 
     pattern: str
     """A glob over structural parameter names, e.g. `output.*` or `features.0.weight`."""
@@ -70,10 +71,7 @@ class Model(Spec):
 
     @property
     def published_name(self) -> str:
-        """Returns the name of the weights for `weights=pretrained`, e.g.
-
-        gluoncv:resnet18_v1; empty if there are none.
-        """
+        """Returns the name of the weights for `weights=pretrained`, e.g. gluoncv:resnet18_v1; empty if none exist."""
         return ""
 
     @property
@@ -116,8 +114,8 @@ class Model(Spec):
         """Returns the option of conf/model/ for `model.name=NAME` without a model; empty if this class has none.
 
         Args:
-            name: name as typed, possibly misspelled.
-            task: option of conf/task/ that was typed; empty if none.
+            name: name as the user gave it, possibly misspelled.
+            task: option of conf/task/ that the user gave; empty if none.
         """
         return ""
 

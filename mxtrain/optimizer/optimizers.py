@@ -148,7 +148,7 @@ class AdaDelta(RowwiseOptimizer):
     """
 
     lr: PositiveFloat = 1.0
-    """Changes nothing, nor do schedules and lr_mult: only what has a rate of 0 does not move."""
+    """Has no effect, nor do schedules and lr_mult, except that parameters with a rate of 0 are not updated."""
     rho: OpenFraction = 0.9
     """Decay of the squared averages."""
     epsilon: PositiveFloat = 1e-5
@@ -218,7 +218,7 @@ class SGLD(Optimizer):
 
     lr: PositiveFloat = 0.001
     mxnet_name: ClassVar[str] = "sgld"
-    whole_because: ClassVar[str] = "draws noise for all rows of a table"
+    dense_reason: ClassVar[str] = "draws noise for all rows of a table"
     draws_random: ClassVar[bool] = True
 
 
@@ -255,7 +255,7 @@ class LAMB(Optimizer):
     bias_correction: bool = True
     """Correct the moments' bias towards 0."""
     mxnet_name: ClassVar[str] = "lamb"
-    whole_because: ClassVar[str] = "looks at the norm of a whole table"
+    dense_reason: ClassVar[str] = "looks at the norm of a whole table"
     lr_scaling: ClassVar[Optional[str]] = "sqrt"
 
 
@@ -274,7 +274,7 @@ class LARS(Optimizer):
     momentum_correction: bool = True
     """Rescale the momentum of all parameters when the learning rate changes."""
     mxnet_name: ClassVar[str] = "lars"
-    whole_because: ClassVar[str] = "looks at the norm of a whole table"
+    dense_reason: ClassVar[str] = "looks at the norm of a whole table"
     lr_scaling: ClassVar[Optional[str]] = "sqrt"
     workaround_class: ClassVar[str] = "LARSOptimizer"
     mxnet_names: ClassVar[Dict[str, str]] = {"lr": "learning_rate", "epsilon": "eps"}
@@ -295,7 +295,7 @@ class LBSGD(Optimizer):
     batch_scale: Positive = 1
     """Steps whose mean gradient makes one update."""
     mxnet_name: ClassVar[str] = "lbsgd"
-    whole_because: ClassVar[str] = "gathers the gradients of several steps"
+    dense_reason: ClassVar[str] = "gathers the gradients of several steps"
     lr_scaling: ClassVar[Optional[str]] = "linear"
     workaround_class: ClassVar[str] = "LBSGDOptimizer"
 

@@ -36,7 +36,7 @@ class Optimizer(Spec):
     """True if an update draws random numbers, so that the generator must be seeded in each step."""
     rowwise: ClassVar[bool] = False
     """True if the update of a row does not depend on other rows, so that rows can be updated separately."""
-    whole_because: ClassVar[str] = "may look at all rows of a table at once"
+    dense_reason: ClassVar[str] = "may look at all rows of a table at once"
     """Reason why it is not `rowwise`, as part of a sentence."""
 
     @property

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Callable, List, Mapping, Sequence, Tuple
 from mxtrain.errors import ConfigError
 from mxtrain.model.graph.work import FLOAT_BYTES
 from mxtrain.parallel.cost import piece_costs, rates_of
-from mxtrain.parallel.cut import MARK, Cuttable, Tensor
+from mxtrain.parallel.cut import STAGE_ATTRIBUTE, Cuttable, Tensor
 from mxtrain.parallel.layout import Cut, Layout, StageCost
 from mxtrain.parallel.objective import Objective
 from mxtrain.parallel.schedule import held, timetable
@@ -22,7 +22,7 @@ from mxtrain.types import Shape
 if TYPE_CHECKING:
     from mxnet import gluon
 
-WISHED_CANDIDATES = 8
+MIN_CANDIDATES = 8
 SLACK = 1.03
 """If the slowest stages of two cuts differ by less, the cut that needs less memory is chosen."""
 
@@ -90,18 +90,19 @@ def find_candidates(graph: Cuttable, num_stages: int) -> List[int]:
     """Returns the positions where the network may be cut.
 
     If blocks are marked with `begins_stage`, these are the positions. Otherwise they are beginnings of layers that few
-    tensors cross; the limit is raised until there are at least `WISHED_CANDIDATES`, or all, positions.
+    tensors cross; the limit is raised until there are at least `MIN_CANDIDATES`, or all, positions.
 
     Raises:
         ConfigError: there are fewer than `num_stages` - 1 positions.
     """
     if graph.marked:
-        marked = sorted({graph.begin_of(layer, f"{MARK}=True") for layer in graph.marked})
+        marked = sorted({graph.begin_of(layer, f"{STAGE_ATTRIBUTE}=True") for layer in graph.marked})
         if len(marked) < num_stages - 1:
             raise ConfigError(
-                f"parallel.stages={num_stages}: the network marks {len(marked)} of its layers with {MARK}=True "
-                f"({', '.join(graph.marked)}), which makes {len(marked) + 1} stages at most. Mark more, or type "
-                f"parallel.stages={len(marked) + 1}, or name {num_stages - 1} layers in parallel.cut_before."
+                f"parallel.stages={num_stages}: the network marks {len(marked)} of its layers with "
+                f"{STAGE_ATTRIBUTE}=True ({', '.join(graph.marked)}), which makes {len(marked) + 1} stages at most. "
+                f"Mark more, or type parallel.stages={len(marked) + 1}, or name {num_stages - 1} layers in "
+                "parallel.cut_before."
             )
         return marked
     crossing = {p: len(graph.crossing(p)) for p in graph.beginnings() if graph.can_cut(p)}
@@ -110,7 +111,7 @@ def find_candidates(graph: Cuttable, num_stages: int) -> List[int]:
             f"parallel.stages={num_stages}: the network can be cut before {len(crossing)} of its layers, so into "
             f"{len(crossing) + 1} stages at most. Type parallel.stages={len(crossing) + 1} or fewer."
         )
-    num_needed = min(len(crossing), max(num_stages - 1, WISHED_CANDIDATES))
+    num_needed = min(len(crossing), max(num_stages - 1, MIN_CANDIDATES))
     positions: List[int] = []
     # Positions with few crossing tensors come first, since these are transferred for each microbatch, in both
     # directions.

@@ -16,7 +16,7 @@ from mxtrain.amp.spec import FULL, Precision
 from mxtrain.engine.backend import autograd, nd
 from mxtrain.errors import ConfigError
 from mxtrain.model.graph.trace import NotTraceable, blocks_by_path
-from mxtrain.parallel.cut import BlockRow, Cuttable, Graph, Tensor, marked_layers
+from mxtrain.parallel.cut import BlockSequence, Cuttable, Graph, Tensor, marked_layers
 from mxtrain.types import Shape, Shapes, shapes_of
 
 if TYPE_CHECKING:
@@ -84,8 +84,8 @@ class Chain(Cuttable):
         shape_of = {(n, 0): (first * batch_size, *rest) for n, (first, *rest) in enumerate(self._sizes)}
         return {self.inputs[0]: (batch_size, *shapes_of(input_shape)[0]), **shape_of}
 
-    def _piece(self, begin: int, end: int, outputs: List[Tensor]) -> BlockRow:
-        return BlockRow(self._blocks[begin:end], [(begin - 1, 0)], [(end - 1, 0)])
+    def _piece(self, begin: int, end: int, outputs: List[Tensor]) -> BlockSequence:
+        return BlockSequence(self._blocks[begin:end], [(begin - 1, 0)], [(end - 1, 0)])
 
     def _find_shared(self) -> List[Tuple[int, int]]:
         reads: Dict[str, List[int]] = {}

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Dict, List, Mapping, Optional, Tuple, Union
 
 from mxtrain.model.graph.trace import Node, NotTraceable, Trace, trace, trace_symbol
 from mxtrain.model.graph.work import FLOAT_BYTES, learns, node_flops
-from mxtrain.parallel.cut import BlockRow, Piece, Tensor, variable
+from mxtrain.parallel.cut import BlockSequence, Piece, Tensor, variable
 from mxtrain.types import Shape
 
 if TYPE_CHECKING:
@@ -62,7 +62,9 @@ def rates_of(device_type: str) -> Rates:
     return RATES["cpu" if device_type.startswith("cpu") else "gpu"]
 
 
-def piece_costs(piece: Union[Piece, BlockRow], shapes: Mapping[Tensor, Shape], device_type: str) -> Tuple[float, float]:
+def piece_costs(
+    piece: Union[Piece, BlockSequence], shapes: Mapping[Tensor, Shape], device_type: str
+) -> Tuple[float, float]:
     """Returns the seconds of the forward and the backward pass of a piece or block row for one microbatch.
 
     Args:
@@ -71,7 +73,7 @@ def piece_costs(piece: Union[Piece, BlockRow], shapes: Mapping[Tensor, Shape], d
         device_type: "cpu" or "gpu".
     """
     rates = rates_of(device_type)
-    if isinstance(piece, BlockRow):
+    if isinstance(piece, BlockSequence):
         traces = _traces_of_row(piece, shapes)
     else:
         input_shapes = {variable(tensor): shapes[tensor] for tensor in piece.inputs}
@@ -116,7 +118,7 @@ def _window(node: Node) -> int:
     return math.prod(int(size) for size in re.findall(r"\d+", node.attrs.get("kernel", "")))
 
 
-def _traces_of_row(row: BlockRow, shapes: Mapping[Tensor, Shape]) -> List[Trace]:
+def _traces_of_row(row: BlockSequence, shapes: Mapping[Tensor, Shape]) -> List[Trace]:
     """Returns a trace of each block. One that cannot be traced counts as one matrix product with all its parameters."""
     traces = []
     begin = row.inputs[0][0]

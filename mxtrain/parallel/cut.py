@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from mxtrain.types.annotations import GraphNode, SymbolGraph
 
-MARK = "begins_stage"
+STAGE_ATTRIBUTE = "begins_stage"
 """Attribute that marks blocks where a stage may begin. If any block has it, no other block may begin a stage."""
 
 Tensor = Tuple[int, int]
@@ -59,7 +59,7 @@ class Piece:
 
 
 @dataclass(frozen=True)
-class BlockRow:
+class BlockSequence:
     """Neighbouring blocks, each of which is given what the one before returned."""
 
     blocks: List[gluon.Block]
@@ -80,7 +80,7 @@ def variable(tensor: Tensor) -> str:
 
 def marked_layers(network: gluon.Block) -> List[str]:
     """Returns the structural names of the blocks whose attribute `begins_stage` is true."""
-    return [path for path, block in blocks_by_path(network) if path and getattr(block, MARK, False)]
+    return [path for path, block in blocks_by_path(network) if path and getattr(block, STAGE_ATTRIBUTE, False)]
 
 
 class Cuttable:
@@ -136,7 +136,7 @@ class Cuttable:
         """Returns the shape of every tensor that `crossing` may return for some position."""
         raise NotImplementedError
 
-    def _piece(self, begin: int, end: int, outputs: List[Tensor]) -> Union[Piece, BlockRow]:
+    def _piece(self, begin: int, end: int, outputs: List[Tensor]) -> Union[Piece, BlockSequence]:
         """Returns the operators from `begin` up to `end`."""
         raise NotImplementedError
 
@@ -178,7 +178,7 @@ class Cuttable:
             raise ConfigError(f"{asked_by}: the network cannot be cut before '{layer}': {reason}.")
         return inside[0]
 
-    def cut(self, positions: Sequence[int]) -> List[Union[Piece, BlockRow]]:
+    def cut(self, positions: Sequence[int]) -> List[Union[Piece, BlockSequence]]:
         """Returns the pieces between the given positions, in order."""
         bounds = [0, *sorted(set(positions) - {0, len(self)}), len(self)]
         pieces = []

@@ -5,6 +5,7 @@ The other executor is `SyncBatchNormExecutor`, for batch norms over several shar
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Callable, Collection, Dict, List, Optional, Sequence
 
@@ -23,34 +24,46 @@ if TYPE_CHECKING:
     from mxnet import Context
 
 
+@dataclass(frozen=True)
+class StagedNetwork:
+    """Executors of a network.
+
+    Attributes:
+        stages: stages in order.
+        inputs: input tensors of the network.
+        heads: output tensors of the network; empty = all outputs of the last stage.
+    """
+
+    stages: List[Stage]
+    inputs: List[Tensor]
+    heads: List[Tensor]
+
+
 class Pipelined:
     """Runs each replica's microbatches through its stages in the schedule's order, all replicas in step.
 
     Args:
         objective: loss and meter.
-        devices: [replica][stage].
-        stages: what runs on them.
-        order: number of microbatches -> the actions of one replica.
-        inputs, heads: tensors that enter and leave the network; without heads, all that the last stage returns leaves.
-        without_gradient: tensors that none is computed for.
-        dependencies: one for each replica.
-        guards: likewise, where forward passes write statistics; else none.
+        devices: devices as [replica][stage].
+        staged: stages of the network.
+        order: function (number of microbatches) -> the actions of one replica.
+        without_gradient: tensors for which no gradient is computed.
+        dependencies: engine dependency of each replica, for which readers of its statistics wait.
+        guards: engine dependency of each replica, for which its forward passes wait; empty if they write no statistics.
     """
 
     def __init__(
         self,
         objective: Objective,
         devices: List[List[Context]],
-        stages: List[Stage],
+        staged: StagedNetwork,
         order: Callable[[int], List[StageAction]],
-        inputs: List[Tensor],
-        heads: List[Tensor],
         without_gradient: Collection[Tensor],
         dependencies: Sequence[EngineDependency],
         guards: Sequence[EngineDependency] = (),
     ):
-        self.inputs, self.heads, self.without_gradient = inputs, heads, without_gradient
-        self.objective, self.devices, self.stages = objective, devices, stages
+        self.stages, self.inputs, self.heads = staged.stages, staged.inputs, staged.heads
+        self.objective, self.devices, self.without_gradient = objective, devices, without_gradient
         self.head_gradient = HeadGradients()
         self._order, self._dependencies, self.guards = order, dependencies, guards
         self._schedules: Dict[int, List[StageAction]] = {}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Dict, List, Optional, Sequence, Union
 
 from mxtrain.amp.spec import FULL
@@ -10,9 +9,9 @@ from mxtrain.engine.backend import nd
 from mxtrain.errors import ConfigError
 from mxtrain.kvstore.store import Store
 from mxtrain.parallel.chain import open_to_cut
-from mxtrain.parallel.cut import BlockRow, Cuttable, Graph, Piece, Tensor
+from mxtrain.parallel.cut import BlockSequence, Cuttable, Graph, Piece, Tensor
 from mxtrain.parallel.engine_dependency import EngineDependency, written_together
-from mxtrain.parallel.executor import Pipelined
+from mxtrain.parallel.executor import Pipelined, StagedNetwork
 from mxtrain.parallel.fused_graph import FusedGraph
 from mxtrain.parallel.fused_inference import FusedInference
 from mxtrain.parallel.layout import Layout
@@ -26,41 +25,26 @@ from mxtrain.parallel.sync_batchnorm_executor import GroupPiece, NormGroups, Rec
 from mxtrain.types import Batch, Shapes, shapes_of
 
 
-@dataclass(frozen=True)
-class Form:
-    """Executors of a network.
-
-    Attributes:
-        stages: stages in order.
-        inputs: input tensors of the network.
-        heads: output tensors of the network; empty = all outputs of the last stage.
-    """
-
-    stages: List[Stage]
-    inputs: List[Tensor]
-    heads: List[Tensor]
-
-
 class Predictor:
     """Computes a network in inference mode, stage after stage.
 
     Args:
-        form: executors of the network.
+        staged: executors of the network.
         layout: devices of the stages.
     """
 
-    def __init__(self, form: Form, layout: Layout):
-        self._form, self._devices = form, layout.devices
+    def __init__(self, staged: StagedNetwork, layout: Layout):
+        self._staged, self._devices = staged, layout.devices
 
     def __call__(self, replica: int, batch: Batch) -> List[nd.NDArray]:
         """Returns the network's outputs for `Batch.inputs`, on the last device of a replica. Asynchronous."""
-        form = self._form
-        values: Dict[Tensor, nd.NDArray] = dict(zip(form.inputs, batch.inputs))
-        for stage in form.stages:
+        staged = self._staged
+        values: Dict[Tensor, nd.NDArray] = dict(zip(staged.inputs, batch.inputs))
+        for stage in staged.stages:
             device = self._devices[replica][stage.number]
             outputs = stage(replica, [bring(values[tensor], device) for tensor in stage.inputs])
             values.update(zip(stage.outputs, outputs))
-        return [values[head] for head in form.heads] or outputs
+        return [values[head] for head in staged.heads] or outputs
 
 
 class Executors:
@@ -91,7 +75,7 @@ class Executors:
         objective: Objective,
         layout: Layout,
         graph: Optional[Cuttable],
-        pieces: Sequence[Union[Piece, BlockRow]],
+        pieces: Sequence[Union[Piece, BlockSequence]],
         parameters: PlacedParameters,
         workers: Store,
         has_rows: bool,
@@ -100,31 +84,33 @@ class Executors:
         self._objective, self._layout, self._parameters = objective, layout, parameters
         # This form evaluates the network. It also trains it, unless batch norms are synchronised over shards.
         self.runs_graph = layout.num_stages > 1 or objective.precision.dtype != FULL.dtype
-        form = self._form(graph, pieces, objective.input_shape)
-        self.predict = Predictor(self._prediction_form(form), layout)
+        staged = self._build_stages(graph, pieces, objective.input_shape)
+        self.predict = Predictor(self._build_prediction_stages(staged), layout)
         self.train: Union[SyncBatchNormExecutor, Pipelined]
-        self._form_of_training, self._has_rows = form, has_rows
+        self._trained_stages, self._has_rows = staged, has_rows
         self.joins_norms = graph is not None and layout.batch_norm != "per_device" and bool(graph.norms())
         if graph is not None and self.joins_norms:
             self.train = self._sync_batchnorm(graph, workers)
         else:
-            self.train = self._pipelined(graph, form)
-            if isinstance(form.stages[0], WholeNetwork) and not has_rows:
+            self.train = self._pipelined(graph, staged)
+            if isinstance(staged.stages[0], WholeNetwork) and not has_rows:
                 self.train.fused = self._fuse(has_one_copy)
 
-    def _form(self, graph: Optional[Cuttable], pieces: Sequence[Union[Piece, BlockRow]], shape: Shapes) -> Form:
+    def _build_stages(
+        self, graph: Optional[Cuttable], pieces: Sequence[Union[Piece, BlockSequence]], shape: Shapes
+    ) -> StagedNetwork:
         """Returns the executors of the network for inputs of that shape."""
         if graph is None or not self.runs_graph:
             kind = FusedInference if self._objective.fuse else WholeNetwork
             network = kind(self._objective.network, len(shapes_of(shape)))
-            return Form([network], network.inputs, [])
+            return StagedNetwork([network], network.inputs, [])
         stages: List[Stage] = [
             on_devices(piece, self._objective.network, stage, self._layout.devices)
             for stage, piece in enumerate(pieces)
         ]
-        return Form(stages, graph.inputs, graph.heads if isinstance(graph, Graph) else [])
+        return StagedNetwork(stages, graph.inputs, graph.heads if isinstance(graph, Graph) else [])
 
-    def _prediction_form(self, trained: Form) -> Form:
+    def _build_prediction_stages(self, trained: StagedNetwork) -> StagedNetwork:
         """Returns the executors for prediction: the trained ones, or others with the same parameters and cuts."""
         shape = self._objective.predict_shape
         if shape is None:
@@ -133,7 +119,7 @@ class Executors:
         if self.runs_graph:
             graph = open_to_cut(self._objective.network, shape, "prediction", True, self._objective.precision)
         positions = [graph.begin_of(layer) for layer in self._layout.cut_before] if graph else []
-        return self._form(graph, graph.cut(positions) if graph else [], shape)
+        return self._build_stages(graph, graph.cut(positions) if graph else [], shape)
 
     def _sync_batchnorm(self, graph: Cuttable, workers: Store) -> SyncBatchNormExecutor:
         """Returns the executor for synchronised batch norms, each of which is a separate piece."""
@@ -158,26 +144,16 @@ class Executors:
         )
         return SyncBatchNormExecutor(objective, layout.devices, pieces, graph, division, workers, self.dependencies())
 
-    def _pipelined(self, graph: Optional[Cuttable], form: Form) -> Pipelined:
+    def _pipelined(self, graph: Optional[Cuttable], staged: StagedNetwork) -> Pipelined:
         objective, layout = self._objective, self._layout
-        without_gradient = set(graph.without_gradient if graph and self.runs_graph else form.inputs)
-        read = {tensor for stage in form.stages for tensor in stage.inputs}
+        without_gradient = set(graph.without_gradient if graph and self.runs_graph else staged.inputs)
+        read = {tensor for stage in staged.stages for tensor in stage.inputs}
         # The last heads are the recurrent state for the next batch, which loss and meter do not read.
-        num_outputs = len(form.heads) - len(objective.state_shapes)
-        without_gradient.update(head for head in form.heads[num_outputs:] if head not in read)
+        num_outputs = len(staged.heads) - len(objective.state_shapes)
+        without_gradient.update(head for head in staged.heads[num_outputs:] if head not in read)
         # On a CPU, backward passes update the statistics, and one thread computes them in order: no guards are needed.
         guards = self.dependencies(of_readers=True) if layout.devices[0][0].device_type == "gpu" else ()
-        return Pipelined(
-            objective,
-            layout.devices,
-            form.stages,
-            layout.order,
-            form.inputs,
-            form.heads,
-            without_gradient,
-            self.dependencies(),
-            guards,
-        )
+        return Pipelined(objective, layout.devices, staged, layout.order, without_gradient, self.dependencies(), guards)
 
     def _fuse(self, has_one_copy: bool) -> Optional[FusedGraph]:
         """Returns network, loss and meter as one graph; None on GPUs or for networks with recurrent state."""
@@ -211,7 +187,7 @@ class Executors:
 
     def network_on(self, replica: int) -> Network:
         """Returns the network on a replica, in training precision."""
-        stage, heads = self._form_of_training.stages[0], self._form_of_training.heads
+        stage, heads = self._trained_stages.stages[0], self._trained_stages.heads
         if isinstance(stage, WholeNetwork):
             return self._objective.network  # it finds its parameters by the device of its input
 

@@ -112,7 +112,7 @@ class Grid(Strategy):
             self.layout.accumulates,
             self.rows,
         )
-        self._tables.place(parameters.copies, parameters.reductions)
+        self._tables.bind(parameters.copies, parameters.reductions)
         self.reductions = [entry for entry in parameters.reductions if entry.name not in self.remote.names]
         self.trainable = [reduction.name for reduction in self.reductions]
         self.values = {**parameters.values, **self._tables.tables}

@@ -155,7 +155,7 @@ class JointNorm:
         """Returns mean and variance of one shard, (2 C,)."""
         like = self._moving[0][0]
         ones, zeros = (nd.full(like.shape, value, ctx=shard.context, dtype=like.dtype) for value in (1, 0))
-        # In training mode it computes statistics; the moving ones that it writes are thrown away (see `_move`).
+        # In training mode it computes statistics; the moving ones that it writes are discarded (see `_update_moving`).
         with autograd.train_mode():
             _, mean, inverse = nd.BatchNorm(
                 shard,

@@ -29,7 +29,7 @@ from mxtrain.optimizer.rows import TouchedRows, lazy_update
 from mxtrain.optimizer.updater import create_state
 from mxtrain.parallel.base import Strategy
 from mxtrain.parallel.chain import open_to_cut
-from mxtrain.parallel.cut import BlockRow, Graph, Piece, Tensor, variable
+from mxtrain.parallel.cut import BlockSequence, Graph, Piece, Tensor, variable
 from mxtrain.parallel.objective import Objective
 from mxtrain.types import Batch
 
@@ -312,7 +312,7 @@ class Pieces:
         return [{**self._values, **entering}[head] for head in graph.heads] if isinstance(graph, Graph) else outputs
 
     def _run(
-        self, piece: Union[Piece, BlockRow], operator: Any, entering: Mapping[Tensor, nd.NDArray]
+        self, piece: Union[Piece, BlockSequence], operator: Any, entering: Mapping[Tensor, nd.NDArray]
     ) -> List[nd.NDArray]:
         if isinstance(piece, Piece):
             assert operator is not None

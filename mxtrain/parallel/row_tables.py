@@ -48,7 +48,7 @@ class IdInput:
         tables: structural name -> block of each table.
         width: F, the number of ids of a sample.
         num_samples: number of samples of a batch of all workers.
-        least: lower bound of C: a sample in prediction may have more ids than one in training.
+        min_capacity: lower bound of C: a sample in prediction may have more ids than one in training.
     """
 
     def __init__(self, number: int, tables: Dict[str, EmbeddingTable], width: int, num_samples: int, min_capacity: int):
@@ -157,7 +157,7 @@ class RowTables:
         """Returns structural name -> rows of the gradient of the last batch."""
         return {name: rows for id_input in self.inputs for name, rows in id_input.rows.items()}
 
-    def place(self, copies: Dict[str, Sequence[nd.NDArray]], reductions: Sequence[Reduction]) -> None:
+    def bind(self, copies: Dict[str, Sequence[nd.NDArray]], reductions: Sequence[Reduction]) -> None:
         """Sets the copies of the parameters on each replica, by structural name, and the gradients to reduce."""
         self._copies = copies
 

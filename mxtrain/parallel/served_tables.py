@@ -105,8 +105,8 @@ class ServedTables(RowTables, RemoteTables):
     def names(self) -> Collection[str]:  # type: ignore[override]  # read only
         return self.tables
 
-    def place(self, copies: Dict[str, Sequence[nd.NDArray]], reductions: Sequence[Reduction]) -> None:
-        super().place(copies, reductions)
+    def bind(self, copies: Dict[str, Sequence[nd.NDArray]], reductions: Sequence[Reduction]) -> None:
+        super().bind(copies, reductions)
         self._reductions = [reduction for reduction in reductions if reduction.name in self.tables]
         if len(self._reductions) == len(reductions):
             raise ConfigError(

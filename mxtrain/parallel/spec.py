@@ -42,8 +42,8 @@ class Parallel(Spec):
     """Placement of the computation on replicas x stages devices, with each replica's share in microbatches."""
 
     devices: Devices = "auto"
-    """`auto`, or a kind and how many of it: cpu:2, gpu:4. Which GPUs these are is said by CUDA_VISIBLE_DEVICES=1,3.
-    Each worker has as many of its own: the first worker of a host the first ones, the second the next."""
+    """`auto`, or a kind and a number of devices, e.g. cpu:2 or gpu:4. CUDA_VISIBLE_DEVICES=1,3 selects GPUs. Each
+    worker takes this number: the first worker of a host the first devices, the second worker the next ones."""
     batch_norm: Literal["per_device", "replicas", "global"] = "per_device"
     """Samples over which batch normalization computes mean and variance: `per_device`: those processed together on a
     device, as in MXNet; `replicas`: samples of the microbatches with the same number on all replicas and workers;
@@ -79,7 +79,7 @@ class Parallel(Spec):
         replicas, stages = self.axes()
         return replicas * stages
 
-    def place(self) -> List[List[Context]]:
+    def resolve_devices(self) -> List[List[Context]]:
         """Returns the devices of this worker as [replica][stage]; consecutive stages have consecutive device ids.
 
         Raises:
@@ -144,7 +144,7 @@ class Parallel(Spec):
         """
         from mxtrain.parallel.grid import Grid
 
-        return Grid(objective, self.place(), self, grad_accumulation, workers)
+        return Grid(objective, self.resolve_devices(), self, grad_accumulation, workers)
 
 
 class Replicated(Parallel):
@@ -160,8 +160,8 @@ class Staged(Parallel):
     stages: Union[Auto, Positive] = "auto"
     """Devices that one copy of the network is spread over; auto: as many as there are, 2 on a CPU."""
     cut_before: List[str] = []
-    """Layers that begin a stage, by structural name, e.g. [features.4], one fewer than stages; []: balanced by what
-    operators have to do, the same on every machine."""
+    """Layers that begin a stage, by structural name, e.g. [features.4], one fewer than stages; [] balances
+    the estimated costs of operators, which are the same on every machine."""
 
     @property
     def stage_layers(self) -> List[str]:

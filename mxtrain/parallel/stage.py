@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Container, Dict, List, Protocol, Sequence, Tuple, Union
 
 from mxtrain.engine.backend import autograd, mx, nd
-from mxtrain.parallel.cut import BlockRow, Piece, Tensor, variable
+from mxtrain.parallel.cut import BlockSequence, Piece, Tensor, variable
 from mxtrain.parallel.engine_dependency import written_together
 
 if TYPE_CHECKING:
@@ -116,7 +116,7 @@ class RowOnDevices:
         number: its stage.
     """
 
-    def __init__(self, piece: BlockRow, number: int):
+    def __init__(self, piece: BlockSequence, number: int):
         self.number, self.inputs, self.outputs = number, piece.inputs, piece.outputs
         self._blocks = piece.blocks
         parameters = [parameter for block in piece.blocks for parameter in block.collect_params().values()]
@@ -133,11 +133,13 @@ class RowOnDevices:
 
 
 def on_devices(
-    piece: Union[Piece, BlockRow], network: gluon.Block, number: int, devices: List[List[mx.Context]]
+    piece: Union[Piece, BlockSequence], network: gluon.Block, number: int, devices: List[List[mx.Context]]
 ) -> Union[RowOnDevices, PieceOnDevices]:
     """Builds the stage that runs a piece, on its device of each replica."""
     return (
-        RowOnDevices(piece, number) if isinstance(piece, BlockRow) else PieceOnDevices(piece, network, number, devices)
+        RowOnDevices(piece, number)
+        if isinstance(piece, BlockSequence)
+        else PieceOnDevices(piece, network, number, devices)
     )
 
 

@@ -30,7 +30,7 @@ from mxtrain.recommendation.side_features import SideFile, whole_number
 from mxtrain.recommendation.signature import RecommendationSignature
 from mxtrain.recommendation.source import (
     FEW_ITEMS,
-    FEWEST,
+    MIN_INTERACTIONS,
     InteractionRows,
     Interactions,
     keep_last_of_each,
@@ -115,7 +115,8 @@ class InteractionDataset(BaseDataset):
         train, val, test = leave_one_out(pairs, self.split_seed, findings)
         if not len(val):
             raise DataError(
-                f"{self.data_name}: no user has {FEWEST} items, so none can be held out. Give more interactions."
+                f"{self.data_name}: no user has {MIN_INTERACTIONS} items, so none can be held out. Give more "
+                "interactions."
             )
         if not is_rated:
             self._check_num_sampled(train)

@@ -31,7 +31,7 @@ FeatureSpecs = Annotated[Dict[str, ColumnSpec], pydantic.BeforeValidator(as_colu
 
 
 class InteractionTable(InteractionDataset):
-    """A table with a row for each interaction: user, item, and where there are, rating and time."""
+    """A table with a row for each interaction: user, item and, optionally, rating and time."""
 
     path: PathText = "data/interactions.csv"
     """The file: .csv, .tsv, .jsonl (also with .gz behind) or .parquet."""
@@ -40,7 +40,7 @@ class InteractionTable(InteractionDataset):
     user: Column = "user"
     """Column of the user's id, which may be any text."""
     item: Column = "item"
-    """Column of the item's id, likewise."""
+    """Column of the item's id, which may be any text."""
     rating: Optional[Column] = None
     """Column of ratings; null = there is none."""
     timestamp: Optional[Column] = None
@@ -63,11 +63,12 @@ class InteractionTable(InteractionDataset):
     item_columns: FeatureSpecs = {}
     """Kinds of the columns of `item_features`; see `user_columns`."""
     others: Literal["guess", "ignore"] = "guess"
-    """Columns of both that are not named: guessed from the first rows, which is said, or ignored."""
+    """Feature columns that are not named: guess = guess their kinds from the first rows, and log them; ignore = ignore
+    them."""
     missing: CellTexts = list(MISSING_CELLS)
-    """Cells that mean that there is no value, in both, and of users and items in the interactions."""
+    """Cells that mean a missing value, in feature tables and in the columns of users and items."""
     decimal: Decimal = "."
-    """Decimal sign of the numbers in both, "." or ","."""
+    """Decimal sign of the numbers in feature tables, "." or ","."""
     buckets: Positive = 1000
     """Number of ids of a hashed column of users or items: each value has the id crc32(value) modulo this."""
     min_count: Positive = 1

@@ -16,7 +16,7 @@ from mxtrain.data.loading.randomness import Draw, bits
 from mxtrain.recommendation.catalog import Catalog
 from mxtrain.recommendation.user_items import NO_ITEM, UserItems
 
-FEWEST = 3
+MIN_INTERACTIONS = 3
 """Minimum number of interactions of a user with held-out interactions: one each for training, validation and test."""
 FEW_ITEMS = "few_items"
 """Kind of problem: a user has too few interactions to hold any out, so metrics do not include this user."""
@@ -144,7 +144,7 @@ def leave_one_out(pairs: InteractionRows, split_seed: int, findings: Findings) -
     """Splits interactions into training, validation and test.
 
     The last interaction of each user is for testing, the one before it for validation; without times, two random ones
-    are. Users with fewer than `FEWEST` interactions are only in the training split.
+    are. Users with fewer than `MIN_INTERACTIONS` interactions are only in the training split.
 
     Args:
         pairs: interactions, each pair of user and item once.
@@ -158,12 +158,12 @@ def leave_one_out(pairs: InteractionRows, split_seed: int, findings: Findings) -
     count_U = np.bincount(pairs.user_P, minlength=num_users)
     end_U = np.cumsum(count_U)
     from_end_P = end_U[pairs.user_P] - 1 - np.arange(len(pairs.user_P))
-    is_measured_P = count_U[pairs.user_P] >= FEWEST
+    is_measured_P = count_U[pairs.user_P] >= MIN_INTERACTIONS
     if findings.keeps_going:
-        for user in np.flatnonzero((count_U < FEWEST) & (count_U > 0)).tolist():
+        for user in np.flatnonzero((count_U < MIN_INTERACTIONS) & (count_U > 0)).tolist():
             location = pairs.locations[int(end_U[user]) - 1]
             name, count = pairs.catalog.users[user], count_U[user]
-            fact = f"{location}: user {name} has {count} items, and {FEWEST} are needed to hold any out."
+            fact = f"{location}: user {name} has {count} items, and {MIN_INTERACTIONS} are needed to hold any out."
             findings.remark(Problem(FEW_ITEMS, location, fact, "Nothing is measured for this user."))
     is_test, is_val = is_measured_P & (from_end_P == 0), is_measured_P & (from_end_P == 1)
     parts = [np.flatnonzero(~is_test & ~is_val), np.flatnonzero(is_val), np.flatnonzero(is_test)]

@@ -39,9 +39,9 @@ if TYPE_CHECKING:
     from mxtrain.types import Batch, Shape
     from mxtrain.types.annotations import Json, JsonObject, LossBlock
 
-_SHOWN_ITEMS = 10
+_MAX_SHOWN_ITEMS = 10
 _ITEMS = ", "
-_OF_RATINGS, _OF_RANKS = "root_mean_squared_error,mean_absolute_error", "ndcg_at_k_sampled,hr_at_k_sampled"
+_RATING_METRICS, _RANKING_METRICS = "root_mean_squared_error,mean_absolute_error", "ndcg_at_k_sampled,hr_at_k_sampled"
 
 
 class Recommendation(Task):
@@ -170,13 +170,15 @@ class Recommendation(Task):
         rows = []
         for user, item, score_I in zip(samples.user_N.tolist(), samples.item_N.tolist(), predictions):
             names = samples.catalog.items
-            owned = _ITEMS.join(names[index] for index in samples.train_items.items_of(user)[:_SHOWN_ITEMS].tolist())
+            owned = _ITEMS.join(
+                names[index] for index in samples.train_items.items_of(user)[:_MAX_SHOWN_ITEMS].tolist()
+            )
             # Not `>=`: comparisons with NaN are False, and NaN must count against the item.
             rank = int((~(score_I < score_I[item])).sum())
-            first = _ITEMS.join(name for name, _ in _first(signature, score_I, _SHOWN_ITEMS))
+            first = _ITEMS.join(name for name, _ in _first(signature, score_I, _MAX_SHOWN_ITEMS))
             rows.append((samples.catalog.users[user], owned, f"{names[item]} ({rank})", first))
         # TensorBoard would make a separate column of ranks so narrow that it wraps numbers.
-        return [Table("recommendations", ("user", "has", "held out (rank)", f"first {_SHOWN_ITEMS}"), rows)]
+        return [Table("recommendations", ("user", "has", "held out (rank)", f"first {_MAX_SHOWN_ITEMS}"), rows)]
 
     def build_report(self, description: RunParts, signature: Signature, source: Samples) -> Report:
         from mxtrain.recommendation.report import RankReport, RatingReport
@@ -221,7 +223,7 @@ def _unfitting(metrics: Mapping[str, Metric], is_rated: bool) -> List[str]:
 
 
 def _fitting_metrics(is_rated: bool) -> str:
-    names = _OF_RATINGS if is_rated else _OF_RANKS
+    names = _RATING_METRICS if is_rated else _RANKING_METRICS
     return f"metric=[{names}] trainer.monitor=val/{names.partition(',')[0]}"
 
 

@@ -50,11 +50,11 @@ class Gymnasium(BaseDataset):
     max_episode_steps: Optional[Positive] = None
     """Maximum number of steps of an episode; null = as registered."""
     num_envs: Positive = 8
-    """Environments that are played side by side, over all workers together."""
+    """Number of parallel environments, over all workers together."""
     rollout_steps: Positive = 32
     """Steps of each environment in a roll-out."""
     passes: Union[Literal["auto"], Positive] = "auto"
-    """Passes over a roll-out; auto = as the loss says: 1 for a2c, 10 for ppo."""
+    """Passes over a roll-out; auto = the default of the loss: 1 for a2c, 10 for ppo."""
     rollouts_per_epoch: Positive = 40
     """Roll-outs of an epoch, after which there is a validation."""
     gamma: Fraction = 0.98
@@ -74,7 +74,7 @@ class Gymnasium(BaseDataset):
     batch_size: Positive = 256  # a part of a roll-out, which no number of samples gives
     """Samples per optimizer step, over all devices and workers together: as many steps of each environment."""
     eval_batch_size: Positive = 100
-    """Episodes that are played side by side in an evaluation."""
+    """Number of parallel episodes in an evaluation."""
     val_fraction: OpenFraction = 0.0
     """Not used: validation plays episodes of its own."""
     prefetch: Literal[0] = 0

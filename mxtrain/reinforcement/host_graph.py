@@ -29,7 +29,7 @@ Arrays = Sequence[np.ndarray]
 Compute = Callable[[Arrays], np.ndarray]
 
 
-class NotForHost(Exception):
+class UnsupportedOnHost(Exception):
     """The graph cannot be computed by `HostGraph`. Callers then use MXNet."""
 
 
@@ -41,27 +41,27 @@ class HostGraph:
         data: name of the input variable.
 
     Raises:
-        NotForHost: the graph has unsupported operators, no variable `data`, or several outputs.
+        UnsupportedOnHost: the graph has unsupported operators, no variable `data`, or several outputs.
     """
 
     def __init__(self, graph: SymbolGraph, data: str):
         nodes, heads = graph["nodes"], graph["heads"]
         if len(heads) != 1:
-            raise NotForHost
+            raise UnsupportedOnHost
         variables = {index: node["name"] for index, node in enumerate(nodes) if node["op"] == "null"}
         self.parameters = [name for name in variables.values() if name != data]
         """Names of the variables of the graph other than the input."""
         self._indices = {name: index for index, name in variables.items()}
         self._data, self._head = self._indices.get(data, -1), heads[0][0]
         if self._data < 0:
-            raise NotForHost
+            raise UnsupportedOnHost
         self._steps: List[Tuple[int, Compute, List[int]]] = []
         for index, node in enumerate(nodes):
             if node["op"] != "null":
                 inputs = [source for source, output, *_ in node["inputs"]]
                 # Values are stored by node, so only the first output of an operator can be read.
                 if any(output for _, output, *_ in node["inputs"]):
-                    raise NotForHost
+                    raise UnsupportedOnHost
                 self._steps.append((index, _operator(node), inputs))
         self._values: List[Optional[np.ndarray]] = [None] * len(nodes)
 
@@ -86,12 +86,12 @@ def _operator(node: GraphNode) -> Compute:
     """Returns the NumPy function of a node, from its input arrays to its output.
 
     Raises:
-        NotForHost: the operator, or one of its attributes, has no NumPy version here.
+        UnsupportedOnHost: the operator, or one of its attributes, has no NumPy version here.
     """
     attributes = {name: value for name, value in node.get("attrs", {}).items() if not name.startswith("__")}
     make = _MAKERS.get(node["op"])
     if make is None:
-        raise NotForHost
+        raise UnsupportedOnHost
     return make(attributes)
 
 
@@ -106,14 +106,14 @@ def _dense(attributes: Mapping[str, str]) -> Compute:
         return output
 
     if attributes.get("flatten", "True") not in ("True", "1"):
-        raise NotForHost
+        raise UnsupportedOnHost
     return compute
 
 
 def _activation(attributes: Mapping[str, str]) -> Compute:
     _require(attributes, {"act_type"})
     if attributes["act_type"] not in _ACTIVATIONS:
-        raise NotForHost
+        raise UnsupportedOnHost
     return _unary(_ACTIVATIONS[attributes["act_type"]])(attributes)
 
 
@@ -181,10 +181,10 @@ def _require(attributes: Mapping[str, str], known: Set[str]) -> None:
     """Checks that an operator has only known attributes. Ignoring another one would compute something else.
 
     Raises:
-        NotForHost: it has another attribute.
+        UnsupportedOnHost: it has another attribute.
     """
     if set(attributes) - known:
-        raise NotForHost
+        raise UnsupportedOnHost
 
 
 _ACTIVATIONS: Dict[str, Callable[[np.ndarray], np.ndarray]] = {
@@ -253,5 +253,5 @@ def trace_host_graph(network: gluon.Block, names: Mapping[str, str]) -> Optional
         for node in graph["nodes"]:
             node["name"] = names.get(node["name"], node["name"])
         return HostGraph(graph, *input_names(1))
-    except (NotTraceable, NotForHost):
+    except (NotTraceable, UnsupportedOnHost):
         return None

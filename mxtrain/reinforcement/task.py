@@ -11,12 +11,11 @@ from typing import TYPE_CHECKING, ClassVar, List, Mapping, Sequence, Tuple, Unio
 import numpy as np
 
 from mxtrain.errors import ConfigError, LoaderError, MxtrainError
-from mxtrain.reinforcement.actor_critic import ActorCritic
 from mxtrain.reinforcement.gymnasium import Gymnasium
 from mxtrain.reinforcement.kinds import Returns
 from mxtrain.reinforcement.losses import PolicyLoss, episode_loss
 from mxtrain.reinforcement.metrics import ApproximateDivergence, ExplainedVariance, PolicyEntropy
-from mxtrain.reinforcement.model import PolicyModel
+from mxtrain.reinforcement.model import ActorCritic, PolicyModel
 from mxtrain.reinforcement.policy import FACTS, Actions
 from mxtrain.reinforcement.signature import ActionSignature
 from mxtrain.task.needs import EQUAL_SHARES, FULL_PRECISION

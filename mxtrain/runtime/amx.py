@@ -1,7 +1,7 @@
 """Requests permission to use AMX, the matrix instructions of newer Intel CPUs.
 
 Linux grants the large tile registers only on request. A process that uses them without permission dies of an illegal
-instruction, so oneDNN may be allowed to use AMX only after `request_amx` has returned True (notes: Speed, AMX).
+instruction, so oneDNN may be allowed to use AMX only after `request_amx` has returned True.
 """
 
 from __future__ import annotations

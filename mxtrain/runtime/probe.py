@@ -1,4 +1,4 @@
-"""Import MXNet in a process of its own and report what it can do, one JSON object a line.
+"""Imports MXNet in a separate process and reports what it can do, one JSON object per line.
 
     python -m mxtrain.runtime.probe FILE
 
@@ -80,7 +80,7 @@ def bfloat16() -> Mapping[str, Json]:
         ones = nd.amp_cast(nd.ones((64, 64)), dtype=short)
         product = nd.FullyConnected(ones, ones, num_hidden=64, no_bias=True)
         return {"bfloat16": float(nd.amp_cast(product, dtype="float32").asnumpy()[0, 0]) == 64.0}
-    except mx.MXNetError as error:  # oneDNN has no kernel for this processor: the rest is looked at all the same
+    except mx.MXNetError as error:  # oneDNN has no kernel for this processor; the remaining steps still run
         return {"bfloat16": False, "bfloat16_error": str(error).splitlines()[-1]}
 
 

@@ -33,9 +33,9 @@ PERIOD_S = 0.5
 CONTENDED, CALM = 0.4, 0.3
 """Fraction of waiting in the time in which threads ran or waited for a core: cores are contended above the first value
 and free below the second. Two equal runs measure 0.5; one run of a very small network measures up to 0.3."""
-FIRST_PATIENCE_S, MAX_PATIENCE_S = 1.0, 64.0
+MIN_CALM_S, MAX_PATIENCE_S = 1.0, 64.0
 """Seconds without contention before threads may spin: at first, and after repeated contention."""
-LONG_S = 30.0
+WARN_AFTER_S = 30.0
 """Seconds of uninterrupted contention after which a warning is logged."""
 
 _LOG = logging.getLogger(__name__)
@@ -77,7 +77,7 @@ def _watch(limiter: SpinLimiter) -> None:
             limiter.release()
         elif not may_spin and not limiter.is_engaged:
             limiter.engage()
-        if monitor.contended_s >= LONG_S and not has_warned:
+        if monitor.contended_s >= WARN_AFTER_S and not has_warned:
             has_warned = True
             _LOG.warning(
                 "This run's threads wait for a core about as long as they compute: something else wants the same "
@@ -109,7 +109,7 @@ class ContentionMonitor:
         self.contended_s = 0.0
         self._spin = False
         self._calm_s = 0.0
-        self._patience_s = FIRST_PATIENCE_S
+        self._patience_s = MIN_CALM_S
 
     def may_spin(self, ran_s: float, waited_s: float, period_s: float) -> bool:
         """Returns True if threads may spin from now on.

@@ -79,7 +79,7 @@ def build_app(service: Service, token: str) -> Any:
     _describe_names(app, list(service.batchers))
     app.add_exception_handler(HTTPException, _refuse_http)
     app.add_exception_handler(RequestError, _refuse)
-    return Edge(app, service, token)
+    return RequestMiddleware(app, service, token)
 
 
 def _describe_names(app: FastAPI, names: Sequence[str]) -> None:
@@ -258,7 +258,7 @@ def page_policy(page: bytes) -> str:
     )
 
 
-class Edge:
+class RequestMiddleware:
     """ASGI middleware of all routes: checks the token, adds headers, logs requests and records metrics.
 
     Args:

@@ -242,7 +242,7 @@ class ServedModel:
         return self.reader.media_types if self.reader else ()
 
     @property
-    def most_rows(self) -> int:
+    def max_joint_rows(self) -> int:
         """Returns the largest number of rows of one sample that are computed together; 1 if the rows of a batch
         influence each other."""
         return self.max_rows if self.is_batched else 1

@@ -22,7 +22,7 @@ from mxtrain.serving.models import ServedModel
 from mxtrain.serving.service import MB, Service
 from mxtrain.serving.spec import ServeSettings
 
-OTHER_FILES = 200
+RESERVED_FILES = 200
 """Number of open files that are not connections."""
 
 
@@ -207,7 +207,7 @@ class ReportingServer(uvicorn.Server):
 def _allow_connections(count: int) -> None:
     """Raises the limit of open files as far as the system allows."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    needed = count + OTHER_FILES
+    needed = count + RESERVED_FILES
     if soft < needed and soft != resource.RLIM_INFINITY:
         allowed = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
         resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))

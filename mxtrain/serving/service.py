@@ -136,7 +136,7 @@ class Service:
                     self.metrics.unseen.labels(model.name, column).inc(count)
                 inputs, rows = read.inputs, 1
                 outputs = await self._compute_all(batcher, read, request)
-                if read.about is None and model.max_rows > 1:
+                if read.about is None and model.max_joint_rows > 1:
                     rows = next(iter(inputs.values())).shape[0]
                 samples = (
                     [(inputs, outputs)]
@@ -375,7 +375,7 @@ def read_sample(body: bytes, header: str, model: ServedModel, max_pixels: int) -
     if upload.media_type in model.read_types and not has_arrays:
         assert model.reader is not None
         try:
-            return model.reader.read(*upload, BodyLimits(max_pixels, model.most_rows))
+            return model.reader.read(*upload, BodyLimits(max_pixels, model.max_joint_rows))
         except RequestError as error:
             raise RequestError(error.status, error.message + hint_for(header), error.closes) from error
     return ReadBody(_named_arrays(values, model))

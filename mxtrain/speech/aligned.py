@@ -71,11 +71,11 @@ class AlignedSource:
         store: the stored arrays, if they are deleted together with this object.
 
     Args:
-        given: utterances.
-        symbol: numbers of the symbols of each.
+        utterances: utterances.
+        symbol: numbers of the symbols of each utterance.
         duration: frames of each symbol.
-        feature: frames of all utterances of the store; None if there is no sound, but something to be spoken.
-        row_N: which of these each utterance is.
+        feature: frames of all utterances of the store; None if there is no sound, for synthesis.
+        row_N: index into `feature` of each utterance.
         width: F.
     """
 

@@ -48,7 +48,7 @@ from mxtrain.speech.loader import padded_frames
 from mxtrain.speech.prepared import FEATURE, SECONDS, features_of, problems_of
 from mxtrain.speech.recording import CUT_AUDIO, SILENT_AUDIO, require_soundfile
 from mxtrain.speech.signature import SymbolSignature
-from mxtrain.speech.usable import Skipping, can_open, divide, frames_of, is_complete
+from mxtrain.speech.usable import SkippedUtterances, can_open, divide, frames_of, is_complete
 from mxtrain.speech.utterances import Utterance
 from mxtrain.types import BatchSize, Names, NonNegative, Positive, PositiveFloat
 from mxtrain.types.kinds import Gives
@@ -149,7 +149,7 @@ class AlignedDataset(BaseDataset):
     def examine(self, findings: Findings) -> Splits:
         """See `BaseDataset.examine`."""
         require_soundfile()
-        skipping = Skipping()
+        skipping = SkippedUtterances()
         utterance_findings = skipping if self.skip_unreadable and not findings.keeps_going else findings
         name, *parts = self.utterances(utterance_findings)
         symbols = self._symbols(parts)
@@ -288,7 +288,7 @@ class Unreadable(Findings):
     """Collects the problems of lines that `predict` skips.
 
     Args:
-        said: dict for the reasons; keys are negative, because skipped lines are no samples.
+        reasons: dict that receives the reasons; keys are negative, because skipped lines are no samples.
     """
 
     def __init__(self, reasons: Dict[int, str]) -> None:

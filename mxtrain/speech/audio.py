@@ -48,7 +48,7 @@ from mxtrain.speech.recording import CUT_AUDIO, ENDINGS, SILENT_AUDIO, require_s
 from mxtrain.speech.signature import AudioSignature
 from mxtrain.speech.source import SHORT_AUDIO, short_problem
 from mxtrain.speech.spec_augment import SpecAugment
-from mxtrain.speech.usable import Skipping, can_open, divide, frames_of, is_complete
+from mxtrain.speech.usable import SkippedUtterances, can_open, divide, frames_of, is_complete
 from mxtrain.speech.utterances import PIPE, Utterance
 from mxtrain.types import BatchSize, Positive, PositiveFloat
 from mxtrain.types.kinds import TargetKind
@@ -176,7 +176,7 @@ class AudioDataset(TranscribedDataset):
     def examine(self, findings: Findings) -> Splits:
         """See `BaseDataset.examine`."""
         require_soundfile()
-        skipping = Skipping()
+        skipping = SkippedUtterances()
         utterance_findings = skipping if self.skip_unreadable and not findings.keeps_going else findings
         name, train, val, test = self.utterances(utterance_findings)
         parts = [

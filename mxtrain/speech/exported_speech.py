@@ -46,7 +46,7 @@ def predict(folder: ExportedFolder, content: bytes, name: str) -> Iterator[Dict[
         name: name of the file.
 
     Raises:
-        ValueError: it is none, or the network cannot take its length.
+        ValueError: the content is not a recording, or is too long for the network.
     """
     inputs, share = _inputs_of(folder.signature, content, name)
     score_TK = folder.run(inputs)["output"][0]

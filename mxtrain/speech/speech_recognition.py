@@ -214,7 +214,7 @@ class SpeechRecognition(Task):
         ]
 
     def build_report(self, description: RunParts, signature: Signature, source: Samples) -> Report:
-        from mxtrain.speech.speech_report import SpeechReport
+        from mxtrain.speech.transcripts import SpeechReport
 
         return SpeechReport(self.build_decode(description, signature), source)  # type: ignore[arg-type]
 

@@ -1,4 +1,4 @@
-"""SynthesisRequest digits, synthesised by an installed eSpeak NG: nothing to download.
+"""Spoken digits, synthesised by an installed eSpeak NG: nothing to download.
 
 Voices of validation and test differ from the training voices.
 """
@@ -88,7 +88,7 @@ class SpokenDigits(AudioDataset):
     batch_size: BatchSize = 16
     features: Features = Features(num_mels=40)
     characters: str = " efghinorstuvwxz"
-    """All that transcripts may hold; auto = the characters of the ten words."""
+    """Alphabet of transcripts; auto = the characters of the ten words."""
     length: Range[Positive] = [1, 5]
     """Minimum and maximum number of digits of an utterance."""
     num_train: Positive = 1200

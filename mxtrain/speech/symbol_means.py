@@ -29,7 +29,7 @@ class SymbolMeans:
     Args:
         source: training samples.
         num_symbols: V.
-        most: utterances that are read, evenly chosen.
+        max_utterances: utterances that are read, evenly chosen.
     """
 
     def __init__(self, source: AlignedSource, num_symbols: int, max_utterances: int) -> None:

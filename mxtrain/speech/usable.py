@@ -56,7 +56,7 @@ class UsableUtterances(Protocol):
 Source = TypeVar("Source", bound=UsableUtterances)
 
 
-class Skipping(Findings):
+class SkippedUtterances(Findings):
     """Leaves out utterances with problems, and logs their number by kind."""
 
     def __init__(self) -> None:

@@ -21,7 +21,7 @@ from mxtrain.errors import ConfigError, DataError
 from mxtrain.tables.feature_dataset import FeatureDataset
 from mxtrain.types import BatchSize, OpenFraction, PathText, Positive
 
-OF_THE_COLUMNS = ("columns", "others", "buckets", "min_count", "categories")
+COLUMN_SETTINGS = ("columns", "others", "buckets", "min_count", "categories")
 """Settings that determine the columns of a network; the checkpoint stores the result."""
 Store = TypeVar("Store")
 Names = Union[None, PathText, List[PathText]]
@@ -108,7 +108,7 @@ class FeatureFiles(FeatureDataset):
 
     def restored(self, signature: Signature, overrides: Collection[str], source: str) -> Tuple[BaseDataset, Signature]:
         for setting in overrides:
-            if setting.split(".")[:2] in (["dataset", name] for name in OF_THE_COLUMNS):
+            if setting.split(".")[:2] in (["dataset", name] for name in COLUMN_SETTINGS):
                 raise ConfigError(f"{setting}: {source} keeps its columns as it was trained with them. Leave it out.")
         restored = self.model_copy()
         hashed = [one for one in FeatureSignature.cast(signature).columns.columns if one.kind == "hashed"]

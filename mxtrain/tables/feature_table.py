@@ -75,7 +75,8 @@ class FeatureTable(FeatureFiles):
     """Kinds of the columns, by name: number, count (enters as log(1 + x)), category, hashed or ignore, e.g. {age:
     number, town: hashed}; or with settings, {town: {kind: hashed, buckets: 5000}}."""
     others: Literal["guess", "ignore"] = "guess"
-    """Columns that `columns` does not name: guessed from the first rows, which is said, or ignored."""
+    """Columns that `columns` does not name: guess = guess their kinds from the first rows, and log them; ignore =
+    ignore them."""
     missing: CellTexts = list(MISSING_CELLS)
     """Values of cells that mean a missing value."""
     decimal: Decimal = "."

@@ -81,7 +81,7 @@ class NumberTable(BaseDataset):
     features: Optional[Names] = None
     """Numeric columns that the network reads; null = all except the target, ids and row numbers."""
     missing: CellTexts = list(MISSING_CELLS)
-    """Cells that mean that there is no value; a missing feature enters as its mean."""
+    """Cells that mean a missing value; a missing feature is replaced by its mean."""
     decimal: Decimal = "."
     """Decimal sign of numbers: "." or ","; the other one groups digits."""
     batch_size: BatchSize = 32

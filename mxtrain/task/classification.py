@@ -106,7 +106,7 @@ class Classification(Task):
             ]
             return [Table("samples", ["text", "class", "predicted", "probability"], rows)]
         shown = PredictedImages(images_of(source), label_B, np.stack(predictions))
-        return [Figure("samples", lambda most: draw_samples(shown, names, most))]
+        return [Figure("samples", lambda max_samples: draw_samples(shown, names, max_samples))]
 
     def build_report(self, description: RunParts, signature: Signature, source: Samples) -> Report:
         return ConfusionReport(signature.class_names)

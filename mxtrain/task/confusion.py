@@ -39,7 +39,7 @@ def confusion_artifacts(
         Table("per_class", ["class", "samples", "precision", "recall", "f1"], class_rows),
         TextLines("confusions", [f"{count} x {true} taken for {predicted}" for true, predicted, count in worst]),
         Table("confusion", ["true \\ predicted", *class_names], rows, is_shown=False),
-        Figure("confusion", lambda most: draw_confusion(confusion_KK, class_names, title)),
+        Figure("confusion", lambda max_samples: draw_confusion(confusion_KK, class_names, title)),
     ]
 
 

@@ -50,16 +50,16 @@ def matrix_with_samples(
     listed: Mapping[Key, Rows],
     class_names: Sequence[str] = (),
     anchor: str = "cell",
-    most: int = MAX_CLASSES,
+    max_classes: int = MAX_CLASSES,
 ) -> str:
     """Returns the matrix as a part of a page with the style `SHOW_CHOSEN`.
 
     Args:
         count_of, listed, class_names: see `render_confusion`; classes that have samples need not be named.
         anchor: beginning of the ids of its elements, unique on the page.
-        most: maximum number of classes.
+        max_classes: maximum number of classes.
     """
-    names = _shown_names(count_of, class_names, most)
+    names = _shown_names(count_of, class_names, max_classes)
     anchor_of = {
         (true, predicted): f"{anchor}-{row}-{column}"
         for row, true in enumerate(names)
@@ -83,17 +83,17 @@ def matrix_with_samples(
     return "\n".join(parts)
 
 
-def _shown_names(count_of: Mapping[Key, int], class_names: Sequence[str], most: int) -> List[str]:
+def _shown_names(count_of: Mapping[Key, int], class_names: Sequence[str], max_classes: int) -> List[str]:
     """Returns the names of the classes to show, in order."""
     names = list(dict.fromkeys([*class_names, *(name for key in sorted(count_of) for name in key)]))
-    if len(names) <= most:
+    if len(names) <= max_classes:
         return names
     wrong: Dict[str, int] = dict.fromkeys(names, 0)
     for (true, predicted), count in count_of.items():
         if true != predicted:
             wrong[true] += count
             wrong[predicted] += count
-    kept = set(sorted(names, key=lambda name: -wrong[name])[:most])
+    kept = set(sorted(names, key=lambda name: -wrong[name])[:max_classes])
     return [name for name in names if name in kept]
 
 

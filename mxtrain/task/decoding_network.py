@@ -24,7 +24,7 @@ class DecodingNetwork:
 
     Attributes:
         device: device of the network.
-        longest: number of positions of the network; None = unlimited.
+        max_positions: number of positions of the network; None = unlimited.
     """
 
     def __init__(self, build: Callable[[], Any], widths: Mapping[str, int], strategy: Strategy) -> None:
@@ -38,7 +38,7 @@ class DecodingNetwork:
             set_widths(self._network, widths)
         self._parameters = distinct_parameters(self._network)
         self._read: Dict[str, NDArray] = {}
-        self.longest: Optional[int] = getattr(self._network, "longest", None)
+        self.max_positions: Optional[int] = getattr(self._network, "max_positions", None)
 
     def current(self) -> Any:
         """Returns the network with the current weights. Training must not run while it is used."""

@@ -58,7 +58,10 @@ def show_explained(source: Samples, attributions: Sequence[Attribution], title: 
     images = images_of(source)  # type: ignore[arg-type]  # of images, as `Task.check_explained` says
     checks = checks_of(source)
     files = [location_text(checks.location(row), "sample", item.index) for row, item in enumerate(attributions)]
-    return [heat_table(attributions, files), Figure("explain", lambda most: draw_heat(images, attributions, title))]
+    return [
+        heat_table(attributions, files),
+        Figure("explain", lambda max_samples: draw_heat(images, attributions, title)),
+    ]
 
 
 def heat_table(attributions: Sequence[Attribution], files: Sequence[str]) -> Table:
@@ -152,9 +155,7 @@ def _heated(tile: Image.Image, heat_hw: np.ndarray, shape: Tuple[int, ...]) -> I
     strongest = float(np.percentile(np.abs(heat_HW), _BRIGHTEST)) or float(np.abs(heat_HW).max()) or 1.0
     share_HW1 = np.clip(heat_HW / strongest, -1, 1)[..., None]
     size_HW1 = np.abs(share_HW1)
-    hot_HW3, cold_HW3 = (
-        np.array(little) + size_HW1 * (np.array(most) - np.array(little)) for little, most in (_FOR, _AGAINST)
-    )
+    hot_HW3, cold_HW3 = (np.array(low) + size_HW1 * (np.array(high) - np.array(low)) for low, high in (_FOR, _AGAINST))
     grey_HW1 = _DARKEST + (_LIGHTEST - _DARKEST) / 255 * np.asarray(tile.convert("L"), np.float64)[..., None]
     opacity_HW1 = _OPACITY * size_HW1**0.8
     mixed_HW3 = grey_HW1 * (1 - opacity_HW1) + np.where(share_HW1 >= 0, hot_HW3, cold_HW3) * opacity_HW1

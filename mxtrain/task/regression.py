@@ -132,7 +132,7 @@ class ScatterReport(Report):
                 ("model", "root mean squared error", "mean absolute error"),
                 [[name, *errors_of(value_N, target_N)] for name, value_N in compared],
             ),
-            Figure("scatter", lambda most: draw_scatter(target_N, predicted_N, title)),
+            Figure("scatter", lambda max_samples: draw_scatter(target_N, predicted_N, title)),
         ]
 
 

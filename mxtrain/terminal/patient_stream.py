@@ -40,27 +40,27 @@ class PatientStream(io.TextIOBase):
 
     def write(self, text: str) -> int:
         try:
-            self._attempt(lambda: self._stream.write(text))
+            self._try(lambda: self._stream.write(text))
         except UnicodeEncodeError:  # e.g. a file name with letters that this encoding lacks
             readable = text.encode(self.encoding, "backslashreplace").decode(self.encoding)
-            self._attempt(lambda: self._stream.write(readable))
+            self._try(lambda: self._stream.write(readable))
         return len(text)
 
     def flush(self) -> None:
-        self._attempt(self._stream.flush)
+        self._try(self._stream.flush)
 
     def reconfigure(self, **options: Any) -> None:
         """Changes the encoding and other options, if the stream supports that."""
         change = getattr(self._stream, "reconfigure", None)
         if change is not None:
-            self._attempt(lambda: change(**options))
+            self._try(lambda: change(**options))
 
     def flush_or_discard(self) -> None:
         """Flushes the stream, or discards its buffer. If Python's flush at exit failed, the exit code would be 120."""
-        if not self._attempt(self._stream.flush):
+        if not self._try(self._stream.flush):
             self._discard()
 
-    def _attempt(self, action: Callable[[], object]) -> bool:
+    def _try(self, action: Callable[[], object]) -> bool:
         try:
             action()
             return True

@@ -161,8 +161,8 @@ def _warn_unknown(folder: ExportedFolder, texts: Sequence[str], name: str) -> No
     unknown = (folder.signature["facts"].get("tokenizer") or {}).get("unknown_token")
     if unknown is None:
         return
-    words = Vocabulary(folder)
-    tokens = [token for text in texts[:MAX_TEXTS] for token in words.encode(text)]
+    vocabulary = Vocabulary(folder)
+    tokens = [token for text in texts[:MAX_TEXTS] for token in vocabulary.encode(text)]
     count = tokens.count(unknown)
     if count:
         share = f"{count / len(tokens):.3g} of the tokens ({count:,} of {len(tokens):,})"
@@ -217,18 +217,18 @@ def _text_in(cells: Mapping[str, Any], column: str, location: str) -> str:
 
 def predict_classes(folder: ExportedFolder, samples: Sequence[Tuple[str, ...]]) -> Iterator[Dict[str, Any]]:
     """Yields the predicted classes of texts, or the predicted numbers of a regression."""
-    words = Vocabulary(folder)
+    vocabulary = Vocabulary(folder)
     for texts in samples:
-        yield predicted_row(folder.signature, folder.run(named_inputs(folder, *encode_sample(words, texts))))
+        yield predicted_row(folder.signature, folder.run(named_inputs(folder, *encode_sample(vocabulary, texts))))
 
 
 def predict_tags(folder: ExportedFolder, samples: Sequence[Tuple[str, ...]]) -> Iterator[Dict[str, Any]]:
     """Yields words and their predicted tags. Sentences that are too long are split into several samples."""
-    words, names = Vocabulary(folder), folder.signature["class_names"]
+    vocabulary, names = Vocabulary(folder), folder.signature["class_names"]
     for (text,) in samples:
         sentence = text.split()
-        pieces = [words.encode(word) or [words.facts["unknown"]] for word in sentence]
-        room = words.facts["max_length"] - _num_special(words.facts, 1)
+        pieces = [vocabulary.encode(word) or [vocabulary.facts["unknown"]] for word in sentence]
+        room = vocabulary.facts["max_length"] - _num_special(vocabulary.facts, 1)
         tags: List[str] = []
         while len(tags) < len(sentence):  # one iteration per sample
             count, size = 0, 0
@@ -237,8 +237,8 @@ def predict_tags(folder: ExportedFolder, samples: Sequence[Tuple[str, ...]]) -> 
                 count += 1
             sample = pieces[len(tags) : len(tags) + count]
             token_T = [token for word in sample for token in word][:room]
-            begins = np.cumsum([0, *map(len, sample)])[:-1] + (words.facts["first"] is not None)
-            score_TK = folder.run(named_inputs(folder, *joined_sample(words.facts, [token_T])))["output"][0]
+            begins = np.cumsum([0, *map(len, sample)])[:-1] + (vocabulary.facts["first"] is not None)
+            score_TK = folder.run(named_inputs(folder, *joined_sample(vocabulary.facts, [token_T])))["output"][0]
             tags += [names[int(score_TK[min(begin, len(score_TK) - 1)].argmax())] for begin in begins]
         entities = {} if is_plain(names) else {"entities": _entities(names, sentence, tags)}
         yield {"words": sentence, "tags": tags, **entities}
@@ -259,9 +259,9 @@ def _num_special(facts: Dict[str, Any], num_texts: int) -> int:
     return (facts["first"] is not None) + num_texts * (facts["last"] is not None)
 
 
-def encode_sample(words: Vocabulary, texts: Sequence[str]) -> Tuple[List[int], List[int]]:
+def encode_sample(vocabulary: Vocabulary, texts: Sequence[str]) -> Tuple[List[int], List[int]]:
     """Returns tokens and token types of a text or of a pair of texts, see `joined_sample`."""
-    return joined_sample(words.facts, [words.encode(text) for text in texts])
+    return joined_sample(vocabulary.facts, [vocabulary.encode(text) for text in texts])
 
 
 def joined_sample(facts: Dict[str, Any], texts: Sequence[List[int]]) -> Tuple[List[int], List[int]]:
@@ -310,11 +310,11 @@ def named_inputs(
 
 def predict_continuations(folder: ExportedFolder, samples: Sequence[Tuple[str, ...]]) -> Iterator[Dict[str, Any]]:
     """Yields the continuation of each text by a language model."""
-    words, facts = Vocabulary(folder), folder.signature["facts"]
+    vocabulary, facts = Vocabulary(folder), folder.signature["facts"]
     sampling = Sampling(*(facts[name] for name in ("temperature", "top_k", "top_p", "sampling_seed")))
     for number, (text,) in enumerate(samples):
-        token_N = list(continue_tokens(folder, words.encode(text), sampling, number, facts["new_tokens"]))
-        yield {"continuation": words.decode(token_N)}
+        token_N = list(continue_tokens(folder, vocabulary.encode(text), sampling, number, facts["new_tokens"]))
+        yield {"continuation": vocabulary.decode(token_N)}
 
 
 def continue_tokens(

@@ -97,8 +97,8 @@ class ContinuationGenerator:
 
     def __init__(self, parts: ServedParts) -> None:
         facts = checked_facts(parts, CONTINUATION)
-        self._words = Vocabulary(parts)
-        self._is_local = _decodes_locally(parts, self._words)
+        self._vocabulary = Vocabulary(parts)
+        self._is_local = _decodes_locally(parts, self._vocabulary)
         self._max_prompt = require_between("max_prompt", facts["max_prompt"], 1, MAX_LENGTH)
         self._longest: Optional[int] = facts.get("longest")
         # Earlier exports do not tell how many positions the network has: never more than they write themselves.
@@ -116,10 +116,10 @@ class ContinuationGenerator:
         """See `TextGenerator.generate`."""
         options, count = parameters, parameters.max_tokens
         room = self._max_prompt if self._longest is None else min(self._max_prompt, self._longest - count)
-        prompt = self._words.encode(text)[-room:]
+        prompt = self._vocabulary.encode(text)[-room:]
         sampling = Sampling(options.temperature, options.top_k, options.top_p, options.seed)
         written = ([token] for token in continue_tokens(folder, prompt, sampling, 0, count))
-        return pieces_of(self._words, written, count, self._is_local)
+        return pieces_of(self._vocabulary, written, count, self._is_local)
 
 
 class TranslationGenerator:
@@ -157,25 +157,25 @@ class TranslationGenerator:
 
 
 def pieces_of(
-    words: Vocabulary, written: Iterator[List[int]], max_tokens: int, is_local: bool = False
+    vocabulary: Vocabulary, written: Iterator[List[int]], max_tokens: int, is_local: bool = False
 ) -> Generator[TextPiece, None, None]:
     """Yields the text of generated tokens piece by piece. Concatenated, the pieces are the text of all tokens.
 
     Args:
-        words: decodes tokens.
+        vocabulary: decodes tokens.
         written: tokens, as they are written.
         max_tokens: number of tokens at which writing ends.
         is_local: see `PieceDecoder`.
     """
     tokens: List[int] = []
     sent: List[str] = []
-    decoder = PieceDecoder(words, is_local)
+    decoder = PieceDecoder(vocabulary, is_local)
     for new_tokens in written:
         if new_tokens:
             tokens += new_tokens
             sent.append(decoder.add(new_tokens))
             yield TextPiece(sent[-1], len(new_tokens))
-    text, sent_text = words.decode(tokens), "".join(sent)
+    text, sent_text = vocabulary.decode(tokens), "".join(sent)
     if not text.startswith(sent_text):
         raise ValueError("the tokenizer has changed text that was sent already")
     yield TextPiece(text[len(sent_text) :], 0, "length" if len(tokens) >= max_tokens else "stop")
@@ -188,12 +188,12 @@ class PieceDecoder:
     for a character. So each token is decoded behind the tokens of the last piece that was complete and visible.
 
     Args:
-        words: decodes tokens.
+        vocabulary: decodes tokens.
         is_local: True if a token depends on no more than that (`decodes_locally`); else all tokens are decoded again.
     """
 
-    def __init__(self, words: Vocabulary, is_local: bool) -> None:
-        self._words, self._is_local = words, is_local
+    def __init__(self, vocabulary: Vocabulary, is_local: bool) -> None:
+        self._vocabulary, self._is_local = vocabulary, is_local
         self._tokens: List[int] = []
         self._num_known = 0  # tokens at the beginning that belong to the last complete piece
         self._sent = ""  # text of the tokens that was sent
@@ -201,15 +201,15 @@ class PieceDecoder:
     def add(self, tokens: Sequence[int]) -> str:
         """Returns the text that the next tokens make certain; may be empty."""
         self._tokens += tokens
-        text = self._words.decode_certain(self._tokens)
+        text = self._vocabulary.decode_certain(self._tokens)
         if not text.startswith(self._sent):
             return ""
         new, self._sent = text[len(self._sent) :], text
         # A piece of spaces is no beginning: decoders drop spaces at the beginning of a text.
-        if self._is_local and new.strip() and text == self._words.decode(self._tokens):
+        if self._is_local and new.strip() and text == self._vocabulary.decode(self._tokens):
             # Tokens are decoded again from the last visible piece on only, so that time grows linearly with the text.
             pending = self._tokens[self._num_known :]
-            pending_text = self._words.decode(pending)
+            pending_text = self._vocabulary.decode(pending)
             if pending_text.strip() and text.endswith(pending_text):
                 self._tokens, self._num_known, self._sent = pending, len(pending), pending_text
         return new
@@ -260,14 +260,14 @@ def checked_facts(parts: ExportedFolder, form: Dict[str, JsonForm]) -> Dict[str,
     return facts
 
 
-def _decodes_locally(parts: ServedParts, words: Vocabulary) -> bool:
-    file = str(words.facts["file"])
+def _decodes_locally(parts: ServedParts, vocabulary: Vocabulary) -> bool:
+    file = str(vocabulary.facts["file"])
     return decodes_locally(parts.read(file), file)
 
 
-def require_between(name: str, value: Any, least: int, most: int) -> Any:
-    if not least <= value <= most:
-        raise ValueError(f"'{name}' is {value}; it must be from {least} to {most}")
+def require_between(name: str, value: Any, low: int, high: int) -> Any:
+    if not low <= value <= high:
+        raise ValueError(f"'{name}' is {value}; it must be from {low} to {high}")
     return value
 
 

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Callable, ClassVar, Dict, Sequence, Tuple
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Callable, ClassVar, Dict, List, Sequence, Tuple
+
+import numpy as np
 
 from mxtrain.data.loading.samples import Splits
 from mxtrain.data.signature import REQUIRED, Signature
@@ -18,6 +21,7 @@ if TYPE_CHECKING:
 
     from mxtrain.data.loading.samples import Samples
     from mxtrain.model.spec import Model
+    from mxtrain.text.tokenizing.base import BaseTokenizer
     from mxtrain.types.annotations import Json, JsonForm
 
 TOKENIZER_CONFIG: JsonForm = {**TOKENIZER_STATE, "max_length": int, "mask_fraction?": NUMBER}
@@ -70,7 +74,6 @@ class TextSignature(Signature):
 
     def unseen_values(self, source: Samples) -> Sequence[str]:
         from mxtrain.text.sources import LabelledTexts
-        from mxtrain.text.unknown_tokens import MAX_TEXTS, unknown_sentences
 
         if not isinstance(source, LabelledTexts):
             return ()
@@ -89,3 +92,36 @@ class TextSignature(Signature):
     @classmethod
     def _arguments(cls, values: Dict[str, Any]) -> Dict[str, Any]:
         return {**super()._arguments(values), "tokenizer_config": TokenizerConfig.from_json(values["tokenizer_config"])}
+
+
+MAX_TEXTS, MAX_EXAMPLES = 10_000, 3
+"""Largest number of texts to examine, and of words to show."""
+
+
+def unknown_sentences(tokenizer: BaseTokenizer, texts: Sequence[str]) -> List[str]:
+    """Returns a sentence on the share of unknown tokens, with words as examples; none if all tokens are known.
+
+    Args:
+        tokenizer: tokenizer of the network.
+        texts: texts to predict for; the first `MAX_TEXTS` are examined.
+    """
+    unknown = tokenizer.special.unknown
+    if unknown is None:
+        return []
+    some = list(islice(texts, MAX_TEXTS))
+    token_F, length_N = tokenizer.encode(some)
+    count = int((token_F == unknown).sum())
+    if not count:
+        return []
+    text_F = np.repeat(np.arange(len(some)), length_N)
+    words = (
+        word
+        for number in np.unique(text_F[token_F == unknown]).tolist()
+        for word in some[number].split()
+        if (tokenizer.encode([word])[0] == unknown).any()
+    )
+    examples = ", ".join(f"{word[:60]!r}" for word in islice(dict.fromkeys(islice(words, 100)), MAX_EXAMPLES))
+    return [
+        f"{count / len(token_F):.3g} of the tokens ({count:,} of {len(token_F):,}) are unknown from training, such as "
+        f"those of {examples}. All unknown tokens enter the network alike."
+    ]

@@ -155,10 +155,7 @@ class ActionList:
 
     @property
     def ranks_validations(self) -> bool:
-        """Returns False while an action gradually changes the network, e.g.
-
-        prunes it: validations are not ranked then.
-        """
+        """Returns False while an action slowly changes the network, e.g. prunes it; validations are not ranked then."""
         return not self._decisions.unranked
 
     @property

@@ -270,13 +270,13 @@ def find_layer(network: gluon.Block, layer: str, input_shape: Shapes) -> str:
     maps, is_dense, other_layers = map_shapes(network, input_shape)
     if not maps:
         raise ConfigError(
-            "explain=grad_cam: no layer of this network returns a map of more than one place. Type "
+            "explain=grad_cam: no layer of this network returns a map of more than one position. Type "
             "explain=integrated_gradients, which looks at no layer."
         )
     if layer != AUTO and layer not in maps:
         all_layers = [*maps, *other_layers]
         near = nearest(layer, maps, NUM_SUGGESTED) or list(maps)[-NUM_SUGGESTED:]
-        problem = "its output is no map of more than one place" if layer in all_layers else "there is no such layer"
+        problem = "its output is no map of more than one position" if layer in all_layers else "there is no such layer"
         raise ConfigError(f"explain_layer={layer}: {problem}. Type auto, or e.g. {', '.join(near)}.")
     if layer != AUTO:
         return layer
@@ -327,7 +327,7 @@ def is_map(shape: Sequence[int]) -> bool:
 
 @contextlib.contextmanager
 def watched(blocks: Mapping[str, gluon.Block], hook: Callable[[str, Any], object]) -> Iterator[None]:
-    """Calls `see(name, output)` after each call of one of the blocks, within the context."""
+    """Calls `hook(name, output)` after each call of one of the blocks, within the context."""
     wrapped: Dict[int, gluon.Block] = {}  # a block that occurs under several names is wrapped only once
 
     def wrap(name: str, forward: Callable[..., Any]) -> Callable[..., Any]:

@@ -265,7 +265,7 @@ def open_inputs(description: Description, world: World) -> RunInputs:
     chooses_batch = is_automatic(description)
     # An automatic batch size depends on the opened splits, and must be known before the learning rate is scaled by it.
     description = with_batch_size(description, len(splits.train))
-    devices = place(description)
+    devices = resolve_devices(description)
     device = devices[0][0]
     network = build_network(description, signature, device, description.kvstore.serves_tables)
     if chooses_batch:
@@ -356,14 +356,14 @@ def require_compatible(
     resume.require_same_batch(checkpoint, *description.dataset.batch_unit, description.config)
 
 
-def place(description: Description) -> List[List[Context]]:
+def resolve_devices(description: Description) -> List[List[Context]]:
     """Returns the devices, [replica][stage].
 
     Raises:
         ConfigError: there are too few devices, or they do not support the precision. With `parallel.devices=auto` this
             is not known earlier.
     """
-    devices = description.parallel.place()
+    devices = description.parallel.resolve_devices()
     reason = description.amp.unsupported_reason(devices[0][0].device_type)
     if reason:
         raise ConfigError(reason)

@@ -1,4 +1,4 @@
-"""Lets a ring of workers go on after some were lost or have joined: all of them agree on one state."""
+"""Continues a ring after workers were lost or have joined: all workers get the state of rank 0."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ def remark(lost: PeersLost, before: int, now: int, step: int) -> str:
     """Returns the message for a ring that was formed anew.
 
     Args:
-        lost: why.
-        before: workers of the last ring.
-        now: of this one.
-        step: the last whole one.
+        lost: the reason.
+        before: number of workers of the previous ring.
+        now: number of workers of the new ring.
+        step: last completed step.
     """
     return (
         f"{lost}: {now} worker{'s' * (now > 1)} (before: {before}) go on after step {step}. No step is lost or repeated"
@@ -34,11 +34,11 @@ def share_state(workers: Store, take: Callable[[], Snapshot]) -> Optional[Checkp
     """Sends rank 0's state to all others. Collective.
 
     Args:
-        workers: of the new ring.
-        take: returns the state; called by rank 0.
+        workers: store of the new ring.
+        take: function that returns the state; called by rank 0.
 
     Returns:
-        The state that this worker continues from; None for rank 0 and for a worker alone, which have it.
+        The state that this worker continues from; None for rank 0 and for a single worker, which already have it.
     """
     world = workers.world
     if world.size == 1:

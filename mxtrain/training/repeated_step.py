@@ -78,7 +78,7 @@ def repeat_step(
         remarks.append(f"the run computed in {description.amp.dtype}, and this step in {FULL.dtype}")
     model = description.model.model_copy(update={"weights": None})
     description = replace(description, model=model, amp=FULL)
-    ((device, *_), *_) = description.parallel.place()
+    ((device, *_), *_) = description.parallel.resolve_devices()
     network = build_network(description, signature, device)
     objective = build_objective(description, network, signature)
     set_weights(distinct_parameters(network), weights, str(bundle.path))
@@ -122,7 +122,7 @@ def batch_of_step(
         ConfigError: samples depend on the weights.
         DataError, LoaderError: the data cannot be read.
     """
-    ((device, *_), *_) = description.parallel.place()
+    ((device, *_), *_) = description.parallel.resolve_devices()
     # As batch_size=auto was fixed when the run began.
     description = with_fixed_batch_size(description, checkpoint.state["run"]["batch_size"])
     splits = open_splits(description.dataset)

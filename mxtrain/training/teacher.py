@@ -50,7 +50,7 @@ class Teacher:
         description: description of the teacher's run.
         signature: signature of the checkpoint.
         run: description of the student's run.
-        own: signature of the student's run.
+        student: signature of the student's run.
         device: device of the batches.
 
     Raises:

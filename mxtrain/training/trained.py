@@ -49,7 +49,7 @@ def load_trained(checkpoint: Checkpoint, description: Description, signature: Si
         ConfigError: with `fuse`: the network is not in float32 on one CPU.
     """
     description = replace(description, model=description.model.model_copy(update={"weights": None, "freeze": []}))
-    placed = description.parallel.place()
+    placed = description.parallel.resolve_devices()
     ((device, *_), *_) = placed
     is_one_cpu = sum(map(len, placed)) == 1 and device.device_type == "cpu"
     if fuse and not (is_one_cpu and description.amp.dtype == FULL.dtype):
@@ -79,6 +79,6 @@ def load_network(checkpoint: Checkpoint, description: Description, signature: Si
     Raises:
         CheckpointError: the checkpoint does not fit the description.
     """
-    ((device, *_), *_) = description.parallel.place()
+    ((device, *_), *_) = description.parallel.resolve_devices()
     alone = replace(description, parallel=Single(devices=f"{device.device_type}:1"), amp=FULL)
     return load_trained(checkpoint, alone, signature).strategy.gather()

@@ -154,7 +154,7 @@ def verify(
     refuse_incomparable(description)
     splits = open_splits(description.dataset)
     signature = description.dataset.infer_signature(splits, description.model)
-    devices = description.parallel.place()
+    devices = description.parallel.resolve_devices()
     teacher = teachers_of(description, signature, devices[0][0]).get("distillation")
     data = build_data(description, splits, signature, devices[0][0], teacher=teacher)
     joined: Optional[Store] = None

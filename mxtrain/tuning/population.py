@@ -31,9 +31,10 @@ from mxtrain.tuning.spec import TuneSettings
 
 CHANGEABLE = ("optimizer.", "lr_scheduler.", "loss.", "dataset.augment.", "trainer.clip_global_norm")
 """Prefixes of settings that may change when a run continues from a checkpoint."""
-QUARTER = 4
+NUM_QUARTERS = 4
+"""The best and the worst quarter of the members exchange checkpoints."""
 FACTORS = (0.8, 1.25)
-RESAMPLED = 0.25
+RESAMPLE_PROBABILITY = 0.25
 """Probability with which a choice is drawn anew."""
 
 
@@ -64,8 +65,8 @@ def check_population(settings: TuneSettings, space: Space) -> None:
         )
     if settings.pruner != "none":
         raise ConfigError(f"pruner={settings.pruner}: sampler=pbt replaces bad members itself. Type pruner=none.")
-    if settings.n_trials is not None and settings.n_trials < QUARTER:
-        raise ConfigError(f"n_trials={settings.n_trials}: a population has at least {QUARTER} members.")
+    if settings.n_trials is not None and settings.n_trials < NUM_QUARTERS:
+        raise ConfigError(f"n_trials={settings.n_trials}: a population has at least {NUM_QUARTERS} members.")
 
 
 def members_at(
@@ -83,8 +84,8 @@ def members_at(
     for earlier_rung in range(rung):
         budget = description.budget(earlier_rung)
         assert budget is not None
-        ranked = sorted(range(len(members)), key=lambda i: _badness(reported[i][budget], description, i))
-        count = max(1, len(members) // QUARTER)
+        ranked = sorted(range(len(members)), key=lambda i: _sort_key(reported[i][budget], description, i))
+        count = max(1, len(members) // NUM_QUARTERS)
         best, worst = ranked[:count], ranked[-count:]
         # A source counts for one rung: members that continue their own checkpoint must not take one over again.
         before_members = [replace(member, source=None) for member in members]
@@ -98,7 +99,7 @@ def members_at(
     return members
 
 
-def _badness(value: float, description: StudyDescription, number: int) -> tuple:
+def _sort_key(value: float, description: StudyDescription, number: int) -> tuple:
     sign = -1.0 if description.directions[0] == "max" else 1.0
     # NaN has no order, so failed members come last by a flag; the number makes ties the same for every worker.
     return (1, 0.0, number) if math.isnan(value) else (0, sign * value, number)
@@ -113,7 +114,7 @@ def mutate(space: Space, values: Mapping[str, Value], random: np.random.RandomSt
 def _mutated(parameter: TunedSetting, value: Value, random: np.random.RandomState) -> Value:
     if parameter.kind == "choice":
         choice = parameter.choices[random.randint(len(parameter.choices))]
-        return choice if random.random_sample() < RESAMPLED else value
+        return choice if random.random_sample() < RESAMPLE_PROBABILITY else value
     up = int(random.randint(2))
     number = float(value)
     if parameter.step is not None:

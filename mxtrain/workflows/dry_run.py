@@ -49,13 +49,13 @@ def dry_run(description: Description) -> DryRun:
     Raises:
         ConfigError, DataError, WeightsError: the run could not start.
     """
-    from mxtrain.training.build import place
+    from mxtrain.training.build import resolve_devices
 
     splits, signature = open_data(description)
     description = with_batch_size(description, len(splits.train))
     # Only a distributed store shares batches among workers.
     cluster = description.cluster.workers if description.kvstore.distributed else 1
-    devices = place(description)
+    devices = resolve_devices(description)
     network = build_network(description, signature, devices[0][0])
     world = World(0, cluster)
     teacher = teachers_of(description, signature, devices[0][0]).get("distillation")

@@ -17,8 +17,7 @@ from mxtrain.files.durable import HashedFile, replace_file, write_json_atomic
 from mxtrain.files.json_text import read_json
 from mxtrain.files.temporary import temporary_root
 from mxtrain.files.unused_folders import locked_folder
-from mxtrain.task.sample_report import sample_pages, worst_samples
-from mxtrain.task.sample_results import ResultReader, SampleResults
+from mxtrain.task.sample_results import ResultReader, SampleResults, sample_pages, worst_samples
 from mxtrain.types import Artifact, Audio, Figure, Table
 
 if TYPE_CHECKING:

@@ -86,24 +86,24 @@ class EvalSettings(Spec):
     """Settings of `eval` besides overrides."""
 
     split: Literal["auto", "train", "val", "test"] = "auto"
-    """auto: test where there is one, else val."""
+    """Split to measure; auto = test if there is one, else val."""
     which: Literal["best", "last"] = "best"
     """The checkpoint of a run to use: its last or its best one."""
     limit_batches: Optional[Positive] = None
-    """Batches to measure, for quick trials; null: all."""
+    """Number of batches to measure, for quick trials; null = all."""
     output: Optional[OutputFolder] = None
     """Folder for the results; default: in the run directory eval/<split>, of an average eval/averaged/NAME/<split>."""
     explain: Optional[Literal["grad_cam", "integrated_gradients"]] = None
-    """Draws what in a few samples decided, by this method; null: nothing."""
+    """Attribution method, which draws the parts of a few samples that determine their predictions; null = none."""
     explain_samples: Annotated[int, pydantic.Field(gt=0, le=MAX_EXPLAINED)] = 16
     """Number of samples to explain: those with the largest loss."""
     explain_layer: str = "auto"
-    """For grad_cam: the layer whose output is looked at, by structural name; auto: see `find_layer`."""
+    """Layer whose output grad_cam uses, by structural name; auto = the last layer with a map, see `find_layer`."""
     fuse: bool = False
     """Join operators on a CPU (oneDNN): faster for most convolutional networks, and equal but for the last bits. The
     first batch of each shape is computed both ways; where they differ by more than 1e-5, nothing is joined."""
     corrupt: Annotated[Optional[List[str]], pydantic.BeforeValidator(read_names)] = None
-    """Measures anew with samples corrupted in these ways, at severities 1 to 5; all: in all ways; null: not."""
+    """Corruptions with which the split is measured again, at severities 1 to 5; all = every corruption; null = none."""
 
     @pydantic.model_validator(mode="after")
     def _check_used(self) -> EvalSettings:

@@ -16,7 +16,7 @@ from typing_extensions import Annotated
 from mxtrain.config.groups import Description
 from mxtrain.errors import ConfigError, DataError, LoaderError, MxtrainError
 from mxtrain.kvstore.world import ALONE
-from mxtrain.lr_scheduler.range_test import RangeTest
+from mxtrain.lr_scheduler.schedules import RangeTest
 from mxtrain.terminal.progress import SILENT, WorkProgress
 from mxtrain.training.lr_range import LearningRateCurve, read_curve
 from mxtrain.types import PositiveFloat, Spec

@@ -74,9 +74,10 @@ class PredictSettings(Spec):
     folder: Optional[OutputFolder] = None
     """Folder for files that a task predicts; default: predict in the run directory."""
     format: str = "auto"
-    """jsonl, csv, or one that a task has of its own; auto: csv where the output's name ends so, else jsonl."""
+    """Output format: jsonl, csv, or one of the task's own formats; auto = csv if the name of the output ends in .csv,
+    else jsonl."""
     top_k: Positive = 3
-    """Number of alternatives to name for each sample, where a task has several."""
+    """Number of alternatives per sample, for tasks that have several."""
     keep: Annotated[Optional[List[str]], pydantic.BeforeValidator(read_columns)] = None
     """Columns of tables to copy beside the predictions, e.g. [id,name]; default: columns with names of ids that are no
     inputs."""
@@ -84,7 +85,7 @@ class PredictSettings(Spec):
     """Join operators on a CPU (oneDNN): faster for most convolutional networks, and equal but for the last bits. The
     first batch of each shape is computed both ways; where they differ by more than 1e-5, nothing is joined."""
     skip_unreadable: bool = False
-    """Go on where a file cannot be read, and list these at the end."""
+    """Skip files that cannot be read, and list them at the end."""
     sample: Optional[Positive] = None
     """Number of samples of a split of the run's own data to predict for, instead of files; null: all, if split is
     given."""
@@ -145,7 +146,8 @@ def predict_objects(trained: Trained, dataset: BaseDataset, value: Any, top_k: i
     warn_unseen(source, trained.signature)
     loader = build_loader(trained.description, source, trained.signature, trained.device, in_order=True)
     arrays: List[np.ndarray] = []
-    rows = list(predict_rows(trained, loader, source, locations, top_k, arrays=arrays))
+    predictions = _noted(predict_samples(trained, loader, source), arrays)
+    rows = list(predict_rows(trained, source, locations, predictions, top_k))
     for row in rows:
         if not row["file"]:
             del row["file"]
@@ -194,7 +196,8 @@ def write_predictions(
 
     trained = load_trained(run.checkpoint, run.description, signature, settings.fuse)
     loader = build_loader(run.description, source, signature, trained.device, in_order=True)
-    predicted = predict_rows(trained, loader, source, locations, settings.top_k, unreadable, files, copied)
+    predictions = predict_samples(trained, loader, source, unreadable, files)
+    predicted = predict_rows(trained, source, locations, predictions, settings.top_k, files, copied)
     predicted = itertools.islice(predicted, len(locations))  # a split has more samples than are asked for
     rows = CountingIterator(predicted, written.list_field[0])
     try:
@@ -336,36 +339,29 @@ def refuse_overwriting(outputs: Iterable[Path], locations: Sequence[str]) -> Non
 
 def predict_rows(
     trained: Trained,
-    loader: EpochLoader,
     source: Samples,
     locations: Sequence[str],
+    predictions: Iterator[Tuple[int, np.ndarray]],
     top_k: int,
-    unreadable: Collection[int] = (),
     files: Sequence[Path] = (),
     copied: Mapping[str, Mapping[str, str]] = MappingProxyType({}),
-    arrays: Optional[List[np.ndarray]] = None,
 ) -> Iterator[Dict[str, Json]]:
     """Yields the output row of each readable sample: source location, copied cells, prediction, path of its file.
 
     Args:
         trained: the network.
-        loader: batches of `source`, in order.
         source: samples to predict for.
         locations: location of each sample.
+        predictions: result of `predict_samples`.
         top_k: number of alternatives for each sample.
-        unreadable: indices of samples without a prediction.
         files: paths of the files that the task writes, one for each sample; empty if it writes none.
         copied: location -> column -> cell to copy.
-        arrays: if not None, decoded predictions are appended to it.
 
     Raises:
         ConfigError: a column of `copied` has the name of a column of the predictions.
     """
     written = trained.description.task.prediction_format()
     empty = dict.fromkeys(next(iter(copied.values()), ()), "")
-    predictions = predict_samples(trained, loader, source, unreadable, files)
-    if arrays is not None:
-        predictions = _noted(predictions, arrays)
     for number, prediction in written.rows(trained.signature, source, predictions, top_k):
         cells = copied.get(locations[number], empty)
         for name in cells:
@@ -378,13 +374,18 @@ def predict_rows(
 
 
 def _noted(predictions: Iterator[Tuple[int, np.ndarray]], arrays: List[np.ndarray]) -> Iterator[Tuple[int, np.ndarray]]:
+    """Yields the predictions, and appends their arrays to a list."""
     for number, prediction in predictions:
         arrays.append(prediction)
         yield number, prediction
 
 
 def predict_samples(
-    trained: Trained, loader: EpochLoader, source: Samples, unreadable: Collection[int], files: Sequence[Path]
+    trained: Trained,
+    loader: EpochLoader,
+    source: Samples,
+    unreadable: Collection[int] = (),
+    files: Sequence[Path] = (),
 ) -> Iterator[Tuple[int, np.ndarray]]:
     """Yields the index and decoded prediction of each readable sample, and writes its file if `files` has a path."""
     from mxtrain.engine.predictions import to_host

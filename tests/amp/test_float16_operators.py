@@ -12,7 +12,7 @@ from mxtrain.amp.operators import BFLOAT16, FLOAT16, SPLITS
 from mxtrain.engine.backend import gluon, mx
 from mxtrain.model.mlp import MLP
 from mxtrain.recommendation.recommenders import ItemFactors, MatrixFactorization, NeuMF, SVDPlusPlus
-from mxtrain.reinforcement.actor_critic import ActorCritic
+from mxtrain.reinforcement.model import ActorCritic
 from mxtrain.reinforcement.policy import Actions
 from mxtrain.speech.conformer import Conformer
 from mxtrain.speech.deep_speech2 import DeepSpeech2

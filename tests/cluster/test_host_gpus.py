@@ -92,7 +92,7 @@ def gpus_of(monkeypatch: pytest.MonkeyPatch) -> Callable[..., List[str]]:
             patch.setattr(mx.context, "num_gpus", lambda: num_gpus)
             for name, value in environ.items():
                 patch.setenv(name, value)
-            devices = [device for stages in parallel.place() for device in stages]
+            devices = [device for stages in parallel.resolve_devices() for device in stages]
         assert {device.device_type for device in devices} == {"gpu"}
         return " ".join(str(device.device_id) for device in devices)
 

@@ -18,7 +18,7 @@ from mxtrain.config.specs import import_target
 from mxtrain.data.spec import Splits
 from mxtrain.errors import ConfigError
 from mxtrain.kvstore.world import ALONE
-from mxtrain.training.build import place
+from mxtrain.training.build import resolve_devices
 from mxtrain.training.loaders import build_loader, take
 from mxtrain.training.network import build_network
 from mxtrain.training.objective import build_evaluator, build_objective
@@ -133,7 +133,7 @@ def test_a_declared_combination_builds_and_is_measured(
         opened[key] = description.dataset.open()
     splits = opened[key]
     signature = description.dataset.infer_signature(splits, description.model)
-    device = place(description)[0][0]
+    device = resolve_devices(description)[0][0]
     network = build_network(description, signature, device)
     objective = build_objective(description, network, signature)
     strategy = description.parallel.build(objective, 1, description.kvstore.build(ALONE))

@@ -247,7 +247,7 @@ def test_deployments_name_the_folder_that_holds_the_network(folder: Path, tmp_pa
     ):
         out = tmp_path / deployment.server
         out.mkdir()
-        assert deployment.place(out) == out / place
+        assert deployment.folder_in(out) == out / place
         deployment.write(out, session, ["a", "b"])
         config = out / place / ".." / "config.pbtxt"
         assert config.exists() == (deployment.server != "folder")

@@ -12,7 +12,7 @@ import pytest
 import mxtrain
 from mxtrain.cluster.launch import range_test as launch
 from mxtrain.errors import ConfigError, MxtrainError
-from mxtrain.lr_scheduler.range_test import RangeTest
+from mxtrain.lr_scheduler.schedules import RangeTest
 from mxtrain.terminal.progress import WorkProgress
 from mxtrain.training.lr_range import read_curve
 from mxtrain.workflows.lr_find import LrFindSettings, checked_curve, range_test

@@ -191,7 +191,7 @@ def test_same_description_is_always_cut_alike(describe_run, monkeypatch, overrid
     description = describe_run(*overrides)
     given = description.dataset.infer_signature(description.dataset.open(), description.model)
     network = build_network(description, given, mx.cpu(0))
-    layout = description.parallel.plan(description.parallel.place(), 1, True)
+    layout = description.parallel.plan(description.parallel.resolve_devices(), 1, True)
     objective = Objective(network, None, None, given.shape, description.dataset.batch_size)
 
     def choose(cut_before):

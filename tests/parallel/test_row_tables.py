@@ -335,16 +335,16 @@ def test_ids_may_be_moved_about() -> None:
 
 
 @pytest.mark.parametrize(
-    "least_size, num_samples, is_sparse",
+    "min_size, num_samples, is_sparse",
     [(ROWS * 7, 0, True), (ROWS * 7 + 1, 0, False), (1, 1, True), (1, 2, False)],
 )
 def test_tables_much_larger_than_a_batch_are_sparse(
-    least_size: int, num_samples: int, is_sparse: bool, monkeypatch: Any
+    min_size: int, num_samples: int, is_sparse: bool, monkeypatch: Any
 ) -> None:
     """Tables of the same ids count together: none is sparse without the others."""
     monkeypatch.setattr("mxtrain.model.graph.id_inputs.ROWS_PER_ID", 13)  # times 3 ids of a sample: 39 of 40 rows
     network = Scorer()
-    assert make_sparse(network, SHAPES, least_size, num_samples) == []
+    assert make_sparse(network, SHAPES, min_size, num_samples) == []
     assert [table.ids_from for table in (network.first, network.second)] == [0 if is_sparse else None] * 2
 
 

@@ -125,7 +125,7 @@ def test_devices_that_do_not_fit_are_refused(devices):
     if devices.startswith("gpu") and mx.context.num_gpus():
         pytest.skip("there is a GPU")
     with pytest.raises(ConfigError, match="Type parallel.devices=cpu:1"):
-        Single(devices=devices).place()
+        Single(devices=devices).resolve_devices()
 
 
 @pytest.mark.parametrize(

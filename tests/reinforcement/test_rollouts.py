@@ -16,8 +16,8 @@ from mxtrain.data.loading.loader import Consumer, LoaderOptions
 from mxtrain.engine.backend import nd
 from mxtrain.errors import CheckpointError, DataError, LoaderError
 from mxtrain.kvstore.world import World
-from mxtrain.reinforcement.actor_critic import ActorCritic
 from mxtrain.reinforcement.gymnasium import Gymnasium
+from mxtrain.reinforcement.model import ActorCritic
 from mxtrain.reinforcement.policy import FACTS, NUM_FACTS
 from mxtrain.reinforcement.policy_client import PolicyClient
 from mxtrain.reinforcement.rollout_loader import RolloutLoader

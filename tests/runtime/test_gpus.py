@@ -50,10 +50,10 @@ def test_parallel_refuses_hopper_with_reason_and_remedy(driver) -> None:
     with pytest.raises(
         ConfigError, match=r"gpu:1: GPU 0 \(NVIDIA H100.*9\.0\).*up to 8\.6 and no PTX.*parallel.devices=cpu:1"
     ):
-        Single(devices="gpu:1").place()
+        Single(devices="gpu:1").resolve_devices()
     driver(AMPERE)  # MXNet's CPU build sees none: another reason
     with pytest.raises(ConfigError, match="MXNet sees no GPU here"):
-        Single(devices="gpu:1").place()
+        Single(devices="gpu:1").resolve_devices()
 
 
 @pytest.mark.parametrize("devices", ["gpu:1", "auto"])
@@ -64,9 +64,9 @@ def test_published_build_is_refused_for_unsupported_gpus(driver, monkeypatch, de
     monkeypatch.setattr(mx.context, "num_gpus", lambda: 2)
     monkeypatch.setattr(strategies, "is_published_build", lambda: True)
     with pytest.raises(ConfigError, match="CUDA_VISIBLE_DEVICES=1"):
-        Single(devices=devices).place()
+        Single(devices=devices).resolve_devices()
     monkeypatch.setattr(strategies, "is_published_build", lambda: False)  # one's own, for that architecture
-    assert str(Single(devices=devices).place()[0][0]) == "gpu(0)"
+    assert str(Single(devices=devices).resolve_devices()[0][0]) == "gpu(0)"
 
 
 def test_doctor_reports_unsupported_gpus(driver) -> None:

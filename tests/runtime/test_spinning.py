@@ -10,8 +10,8 @@ import pytest
 
 from mxtrain.runtime import Runtime, apply
 from mxtrain.runtime.spinning import (
-    FIRST_PATIENCE_S,
     MAX_PATIENCE_S,
+    MIN_CALM_S,
     PERIOD_S,
     VARIABLE,
     ContentionMonitor,
@@ -30,7 +30,7 @@ def _verdicts(*periods: tuple[float, float]) -> list[bool]:
 
 
 def test_threads_spin_after_calm_until_contention() -> None:
-    patience = int(FIRST_PATIENCE_S / PERIOD_S)
+    patience = int(MIN_CALM_S / PERIOD_S)
     assert _verdicts(*[ALONE] * 4) == [False] * (patience - 1) + [True] * (5 - patience)
     assert _verdicts(*[SHARED] * 9) == [False] * 9
     assert _verdicts(ALONE, SHARED, ALONE, ALONE, ALONE)[-2:] == [True, True]
@@ -58,7 +58,7 @@ def test_repeated_contention_waits_longer_each_time() -> None:
             waits[-1] += 1
         monitor.may_spin(*SHARED, PERIOD_S)
     seconds = [wait * PERIOD_S for wait in waits]
-    assert seconds[:3] == [FIRST_PATIENCE_S, 2 * FIRST_PATIENCE_S, 4 * FIRST_PATIENCE_S]
+    assert seconds[:3] == [MIN_CALM_S, 2 * MIN_CALM_S, 4 * MIN_CALM_S]
     assert seconds[-2:] == [MAX_PATIENCE_S] * 2
 
 

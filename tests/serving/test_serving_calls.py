@@ -54,7 +54,7 @@ def test_rows_of_arrays_are_predicted_one_by_one(models: List[ServedModel]) -> N
 def test_images_of_more_pixels_than_rows_of_a_table_are_read(models: List[ServedModel]) -> None:
     content = io.BytesIO()
     Image.fromarray(np.tile(X[0, 0], (32, 32))).save(content, "PNG")
-    assert models[0].most_rows < 128 * 128
+    assert models[0].max_rows < 128 * 128
     sent = "POST", "/v2/models/pixels/predict", {"content-type": "image/png"}, content.getvalue()
     ((status, answer, _),) = ask(models, sent)
     assert status == 200 and json.loads(answer)["class"] in served_folders.CLASSES

@@ -18,7 +18,7 @@ from mxtrain.engine.backend import gluon, nd
 from mxtrain.errors import ConfigError, DataError
 from mxtrain.speech.digit_lines import DigitLines
 from mxtrain.speech.speech_recognition import SpeechRecognition
-from mxtrain.speech.speech_report import SpeechReport
+from mxtrain.speech.transcripts import SpeechReport
 from mxtrain.task.sample_figure import RIGHT, WRONG
 from mxtrain.training.verification import verify
 from mxtrain.types import Batch

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from mxtrain.task.sample_figure import PredictedImages, draw_samples
-from mxtrain.task.sample_report import draw_worst
+from mxtrain.task.sample_results import draw_worst
 
 
 def test_wrong_predictions_are_red():

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from mxtrain.text import unknown_tokens
+from mxtrain.text import signature
+from mxtrain.text.signature import unknown_sentences
 from mxtrain.text.tokenizing.plain import Words
-from mxtrain.text.unknown_tokens import unknown_sentences
 
 WORDS = Words(["<unk>", "a", "film", "to"], True)
 
@@ -21,7 +21,7 @@ def test_share_and_examples() -> None:
 
 
 def test_only_the_first_texts_are_examined(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(unknown_tokens, "MAX_TEXTS", 1)
+    monkeypatch.setattr(signature, "MAX_TEXTS", 1)
     assert unknown_sentences(WORDS, ["a film", "new"]) == []
     (sentence,) = unknown_sentences(WORDS, ["new film", "new"])
     assert sentence.startswith("0.5 of the tokens (1 of 2)")

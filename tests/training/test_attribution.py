@@ -293,7 +293,7 @@ def test_a_network_names_the_maps_that_it_scores() -> None:
     "asked, said",
     [
         ("6", "explain_layer=6: there is no such layer. Type auto, or e.g. 0, 1, 2, 3."),
-        ("5", "explain_layer=5: its output is no map of more than one place. Type auto, or e.g. 0, 1, 2, 3."),
+        ("5", "explain_layer=5: its output is no map of more than one position. Type auto, or e.g. 0, 1, 2, 3."),
         ("1.", "explain_layer=1.: there is no such layer. Type auto, or e.g. 1."),
     ],
 )

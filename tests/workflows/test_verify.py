@@ -186,7 +186,7 @@ def train_reference(description: Any) -> Dict[str, np.ndarray]:
     """Parameters and gradients of the reference after two steps."""
     splits = open_splits(description.dataset)
     signature = description.dataset.infer_signature(splits, description.model)
-    devices = description.parallel.place()
+    devices = description.parallel.resolve_devices()
     sides = Sides(description, signature, devices, description.parallel, ALONE, None, 5, [])
     reference = sides.reference("float64")
     data = build_data(description, splits, signature, devices[0][0])

@@ -27,7 +27,7 @@ class Deployment:
     name: str = "model"
     storage: Optional[str] = None
 
-    def place(self, folder: Path) -> Path:
+    def folder_in(self, folder: Path) -> Path:
         """Creates and returns the subfolder for the network and its proof."""
         # Triton's repositories hold a folder for each model, and in it a folder for each version, named by a number.
         inside = {"triton": (self.name, "1"), "kserve": (REPOSITORY, self.name, "1")}.get(self.server, ())
@@ -45,7 +45,7 @@ class Deployment:
         """
         inputs = [Tensor.from_node(node) for node in session.get_inputs()]
         outputs = [Tensor.from_node(node) for node in session.get_outputs()]
-        place = self.place(folder)
+        place = self.folder_in(folder)
         if self.server in ("triton", "kserve"):
             triton.write(place.parent, self.name, inputs, outputs, class_names)
         if self.server == "kserve" and self.storage is not None:

@@ -1,7 +1,7 @@
-"""Finds the tables of embeddings that a strategy may compute by the rows of a batch alone.
+"""Finds the embedding tables that a strategy may train with only the rows of a batch (sparse gradients).
 
-In that form the ids of a batch are exchanged for positions among its rows. So an input of the network qualifies where
-nothing is done with it but moving ids about and looking them up in tables.
+Such a network gets positions among these rows instead of ids. An input qualifies if the network only moves its ids and
+looks them up in tables.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ MOVING = frozenset(
     )
 )
 """Operators that take ids from one place to another and look at none."""
-SHAPE_ALONE = {"reshape_like": 1, "broadcast_like": 1, "slice_like": 1, "zeros_like": 0, "ones_like": 0}
-"""Operators that read only the shape of an input, and which one: positions have the shape of the ids."""
-LOOK_UP = "Embedding"
+SHAPE_ONLY = {"reshape_like": 1, "broadcast_like": 1, "slice_like": 1, "zeros_like": 0, "ones_like": 0}
+"""Operator -> input of which it reads only the shape; positions have the same shape as ids."""
+LOOKUP = "Embedding"
 ROWS_PER_ID = 16
-"""Rows of a table for each id of a batch from which on sparse gradients pay: measured."""
+"""Minimum number of rows of a table per id of a batch for which sparse gradients are faster. Measured."""
 
 
 def tables_of(network: gluon.Block) -> List[EmbeddingTable]:
@@ -56,21 +56,21 @@ def tables_of(network: gluon.Block) -> List[EmbeddingTable]:
     return [block for _, block in blocks_by_path(network) if isinstance(block, EmbeddingTable)]
 
 
-def make_sparse(network: gluon.Block, input_shape: Shapes, least_size: int, num_samples: int = 0) -> List[str]:
-    """Marks the tables that may be computed by the rows of a batch alone; before the network is initialised.
+def make_sparse(network: gluon.Block, input_shape: Shapes, min_size: int, num_samples: int = 0) -> List[str]:
+    """Marks the tables that get sparse gradients. Must be called before the network is initialised.
 
     Args:
-        network: uninitialised.
-        input_shape: of one sample, or of each of several inputs.
-        least_size: numbers that the tables of an input must have together.
-        num_samples: of a batch: each table must have `ROWS_PER_ID` rows for each of its ids; 0: it need not.
+        network: uninitialised network.
+        input_shape: shape of one sample, or of each of several inputs.
+        min_size: minimum number of elements that the tables of an input have together.
+        num_samples: number of samples of a batch, each of whose ids needs `ROWS_PER_ID` rows; 0 = no such condition.
 
     Returns:
-        Why each table that is as large is not, a clause each.
+        For each large table with a dense gradient, a clause with the reason.
     """
     tables = tables_of(network)
     # Checked before tracing, which networks without large tables are then spared.
-    if sum(table.num_rows * table.units for table in tables) < max(least_size, 1):
+    if sum(table.num_rows * table.units for table in tables) < max(min_size, 1):
         return []
     try:
         traced = trace(network, input_shape)
@@ -83,7 +83,7 @@ def make_sparse(network: gluon.Block, input_shape: Shapes, least_size: int, num_
         # Tables with the same ids are sparse together or not at all: the ids are exchanged once for all of them.
         sharing = sources.tables_sharing_ids(table, tables)
         num_ids = num_samples * sources.width_of(table, widths)
-        is_large = sum(other.num_rows * other.units for other in sharing) >= least_size
+        is_large = sum(other.num_rows * other.units for other in sharing) >= min_size
         if is_large and min(other.num_rows for other in sharing) >= ROWS_PER_ID * num_ids:
             large.append(table)
     reasons: List[str] = []
@@ -114,12 +114,12 @@ class _Sources:
         self._looks_up: Dict[int, Set[str]] = {}
         self._other_uses: Dict[int, Tuple[str, str]] = {}
         for index, node in enumerate(nodes):
-            unread = SHAPE_ALONE.get(node.op)
+            unread = SHAPE_ONLY.get(node.op)
             given = [holds.get(one, set()) for position, one in enumerate(node.inputs) if position != unread]
             numbers = set().union(*given)
             if not numbers:
                 continue
-            if node.op == LOOK_UP and given[0] and not given[1]:
+            if node.op == LOOKUP and given[0] and not given[1]:
                 parameter = nodes[node.inputs[1]].name
                 self.inputs_of.setdefault(parameter, set()).update(numbers)
                 for number in numbers:
@@ -133,7 +133,7 @@ class _Sources:
         readers: Dict[str, List[str]] = {}
         for node in nodes:
             for position, one in enumerate(node.inputs):
-                if nodes[one].op == "null" and not (node.op == LOOK_UP and position == 1):
+                if nodes[one].op == "null" and not (node.op == LOOKUP and position == 1):
                     readers.setdefault(nodes[one].name, []).append(node.op)
         self._readers = readers
 

@@ -295,7 +295,7 @@ def _infer_until_failure(
 ) -> Tuple[Dict[int, Shape], int]:
     from mxtrain.engine.backend import mx
 
-    def attempt(count: int) -> Tuple[Dict[int, Shape], Optional[str]]:
+    def infer_prefix(count: int) -> Tuple[Dict[int, Shape], Optional[str]]:
         end = first_output[count] if count < len(first_output) else len(internals.list_outputs())
         return _infer_all(mx.sym.Group([internals[index] for index in range(end)]), feed)
 
@@ -304,12 +304,12 @@ def _infer_until_failure(
     low, high = -1, len(ops) - 1  # the graph up to operator `low` can be inferred, the one up to `high` cannot
     while high - low > 1:
         middle = (low + high) // 2
-        if attempt(ops[middle] + 1)[1] is None:
+        if infer_prefix(ops[middle] + 1)[1] is None:
             low = middle
         else:
             high = middle
     if low >= 0:
-        return attempt(ops[low] + 1)[0], ops[high]
+        return infer_prefix(ops[low] + 1)[0], ops[high]
     return dict(zip(first_output[:1], feed.values())), ops[high]
 
 

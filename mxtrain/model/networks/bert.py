@@ -3,9 +3,8 @@
 Structural parameter names equal those of GluonNLP 0.10 (`encoder.transformer_cells.0.proj.weight`), so `.params` files
 can be exchanged in both directions. Inside the encoder the time axis comes first, (T, B, U).
 
-The table of embeddings goes through an identity,
-because a parameter that two stages read cannot be cut between. The vocabulary that is trained by default names all
-letters sorted, because the library numbers them in the order of a hash table.
+The embedding table reaches the output layer as a tensor, because a pipeline cannot be cut between two stages that read
+the same parameter; see `Embed`.
 
 Legend: B batch, T tokens, U units, N heads, M masked positions, V vocabulary, K classes, R rows (T * B), H = B * N.
 
@@ -60,7 +59,7 @@ class LayerNorm(gluon.HybridBlock):
     """
 
     drops = True
-    """The block draws a dropout of its own, with the probability `_rate`; `verify` sets that to 0."""
+    """Marks a block that applies dropout itself, with the probability `_rate`; `verify` sets that to 0."""
 
     def __init__(self, units: int, dropout: float = 0.0, epsilon: float = EPSILON, **kwargs: Any):
         super().__init__(**kwargs)
@@ -79,7 +78,7 @@ class LayerNorm(gluon.HybridBlock):
         # Vectors of ones have no gradient; without BlockGrad the backward pass would compute one.
         ones_U = F.BlockGrad(F.ones_like(gamma))
         ones_1U, mean_U1 = F.reshape(ones_U, shape=(1, -1)), F.reshape(ones_U * (1.0 / self._units), shape=(-1, 1))
-        # A sum instead of a difference, whose gradient is one pass more over the array.
+        # The negated mean is added: the gradient of a difference would need one more pass over the array.
         centred_RU = x_RU + F.dot(F.dot(x_RU, -mean_U1), ones_1U)
         scale_R1 = F.rsqrt(F.dot(F.square(centred_RU), mean_U1) + self._epsilon)
         ones_R1 = F.BlockGrad(F.ones_like(scale_R1))

@@ -1,14 +1,14 @@
-"""One vector for each id: the table of a network for recommendation or for categorical columns.
+"""Embedding tables of ids, for recommendation and categorical columns, and an MLP on them.
 
-A table computes in one of two forms. In the compact form (`compact`) the network holds a few rows only, those of a
-batch, and ids are positions among them: mxtrain/parallel/row_tables.py.
+A table has two forms. In the compact form (`compact`) the network holds only the rows of a batch, and ids are positions
+among them; see mxtrain/parallel/row_tables.py.
 
-Legend: B batch, F fields, R rows, C rows of the compact form, U units.
+Legend: B batch, F fields, N numbers, R rows, C rows of the compact form, U units, K outputs.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Optional
+from typing import TYPE_CHECKING, Any, Optional, Sequence
 
 from mxtrain.engine.backend import gluon, mx, nd
 from mxtrain.engine.gluon_parameters import exchange
@@ -18,18 +18,18 @@ if TYPE_CHECKING:
 
 
 class EmbeddingTable(gluon.HybridBlock):
-    """Ids (B, F) int32 to vectors (B, F, U).
+    """Looks up ids (B, F) int32; returns vectors (B, F, U).
 
     Args:
-        num_rows: R; ids are from 0 to this.
+        num_rows: R; ids are below it.
         units: U.
-        scale: standard deviation of the normal distribution that vectors are drawn from.
+        scale: standard deviation of the initial values, which are normally distributed.
 
     Attributes:
-        ids_from: the number of the network's input that holds its ids, where the table may be computed in the compact
-            form; None: it is a dense parameter like any other.
-        scale: as given.
-        remote_rows: whether its rows are held by others, and never all here.
+        ids_from: index of the network's input with the ids, if the table supports the compact form; None = the table
+            is an ordinary dense parameter.
+        scale: see the argument.
+        remote_rows: True if servers hold the rows, so that the whole table is never in this process.
     """
 
     def __init__(self, num_rows: int, units: int, scale: float = 0.01, **kwargs: Any):
@@ -53,14 +53,15 @@ class EmbeddingTable(gluon.HybridBlock):
         self.weight.whole_shape = (self.num_rows, self.units)
 
     def compact(self, capacity: int) -> nd.NDArray:
-        """Takes the table (R, U) out of the network, which gets (C, U) of zeros, with a gradient unless it is frozen.
-        Whoever holds the network must forget its cached graph.
+        """Replaces the table (R, U) in the network by zeros (C, U), which get a gradient unless the table is frozen.
+
+        The caller must clear the cached graph of the network.
 
         Args:
             capacity: C.
 
         Returns:
-            The table, on its device: the very array; its placeholder if the rows are remote.
+            The array of the table itself, on its device; a placeholder if the rows are remote.
         """
         table = self.weight.list_data()[0]
         self._rows_held, self.weight.whole_shape = capacity, (self.num_rows, self.units)
@@ -70,9 +71,30 @@ class EmbeddingTable(gluon.HybridBlock):
         return table
 
     def restore(self, table: nd.NDArray) -> None:
-        """Puts the table back, the very array; the network can compute with it, and not train it."""
+        """Puts the array of the table back into the network, which can then compute but not train."""
         self._rows_held = self.num_rows
         exchange(self.weight, table, "null")
 
     def hybrid_forward(self, F: OperatorModule, id_BF: Array, weight: Array) -> Array:
         return F.Embedding(id_BF, weight, self._rows_held, self.units)
+
+
+class EmbeddedMLP(gluon.HybridBlock):
+    """Applies dense layers to the concatenated embeddings of ids (B, F), and to numbers (B, N) if the table has any.
+    Returns (B, K).
+
+    Args:
+        mlp: network of inputs (B, F * U + N).
+        field_sizes: number of ids of each field.
+        units: U.
+    """
+
+    def __init__(self, mlp: gluon.Block, field_sizes: Sequence[int], units: int, **kwargs: Any):
+        super().__init__(**kwargs)
+        with self.name_scope():
+            self.table = EmbeddingTable(sum(field_sizes), units)
+        self.mlp = mlp
+
+    def hybrid_forward(self, F: OperatorModule, id_BF: Array, *numbers: Array) -> Array:
+        vector_BD = F.flatten(self.table(id_BF))
+        return self.mlp(F.concat(vector_BD, *numbers, dim=1) if numbers else vector_BD)

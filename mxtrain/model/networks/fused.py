@@ -1,12 +1,14 @@
 """Calls of mxtrain's native operators (mxtrain/engine/native) in networks. Imports MXNet.
 
-MXNet does not tell an operator of a library whether it trains: dropout is told by its seed, which MXNet's own Dropout
-draws.
+MXNet does not tell an operator of a library whether the network trains. The operators read it from the seed of their
+dropout, which MXNet's own Dropout draws.
 
-Nor does it tell one that its gradient is to be added to what is there, and then loses a part. It asks for that where a
-parameter's gradients are summed over several calls (grad_req), so parameters go through an identity, which can add. And
-where a sum of gradients has as many parts as MXNET_EXEC_INPLACE_GRAD_SUM_CAP (8) or more, of all but the part that is
-made first. That is the residual's here: `x` is made of the residual, so the gradient by way of `x` comes after it.
+Nor does MXNet tell such an operator that its gradient must be added to an existing array: the operator overwrites the
+array, and a part of the sum is lost. MXNet asks for an addition in two cases. First, if the gradients of a parameter
+are summed over several calls (grad_req); parameters therefore pass through an identity, which can add. Second, if a sum
+of gradients has at least MXNET_EXEC_INPLACE_GRAD_SUM_CAP (8) parts; the first part is written, and all others are
+added. In `norm` the residual's part is the first one, because the gradient through `x`, which is computed from the
+residual, comes later.
 Source: MXNet 1.9.1, src/executor/graph_executor.cc (AggregateGradient), inplace_addto_detect_pass.cc.
 """
 
@@ -129,10 +131,10 @@ def cross_entropy(F: OperatorModule, score: Array, label: Array, num_classes: in
 
     Args:
         score: (..., num_classes).
-        label: (...), -1 where none counts: both are 0 there.
+        label: (...); both results are 0 where it is -1.
 
     Returns:
-        (...) both, float32 where scores are bfloat16.
+        (...) each; float32 for bfloat16 scores.
     """
     loss, mean, _ = F._internal._mxtrain_cross_entropy(score, F.BlockGrad(label), classes=num_classes)
     return loss, mean
@@ -148,13 +150,13 @@ def roi_align(
     strides: Sequence[int],
 ) -> Array:
     """Computes RoIAlign (B count, C, side, side), with 2x2 samples per cell; each region is read from one map.
-    At most six other operators may read a map, see above.
+    At most six other operators may read a map, see the module docstring.
 
     Args:
         maps: (B, C, h, w) each.
         row_Q5: of regions, those of an image one after the other: place of a map in `maps`, left, top, right, bottom.
-        count: regions of each image.
-        side: cells along each side of a region.
+        count: number of regions per image.
+        side: number of cells along each side of a region.
         sizes: height and width of each map.
         strides: pixels from one place of each map to the next.
     """
@@ -171,14 +173,17 @@ def roi_align(
     )
 
 
-def suppression(F: OperatorModule, row_BT5: Array, candidates: int, keep: int, iou: float, least: float) -> Array:
-    """Returns the first `keep` boxes of each image that none of these before them covers, (B, keep, 5): non-maximum
-    suppression. Where there are fewer, the rest is -1. It has no gradient.
+def non_max_suppression(
+    F: OperatorModule, row_BT5: Array, candidates: int, keep: int, iou: float, min_score: float
+) -> Array:
+    """Applies non-maximum suppression; returns the first `keep` remaining boxes of each image, (B, keep, 5).
+
+    Missing rows are -1. There is no gradient.
 
     Args:
         row_BT5: score, left, top, right, bottom; the highest scores first.
         candidates: T.
-        iou: intersection over union that is covered.
-        least: what scores up to this is no box.
+        iou: a box is suppressed if its intersection over union with a kept box is larger.
+        min_score: boxes whose score is not above this are dropped.
     """
-    return F._internal._mxtrain_suppression(row_BT5, candidates=candidates, keep=keep, iou=iou, least=least)
+    return F._internal._mxtrain_suppression(row_BT5, candidates=candidates, keep=keep, iou=iou, least=min_score)

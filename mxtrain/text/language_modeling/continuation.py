@@ -49,12 +49,12 @@ class ContinuationDecoder:
 
     def __init__(self, network: DecodingNetwork, sampling: Sampling, count: Optional[int]) -> None:
         self._network, self._sampling = network, sampling
-        self._longest = self._network.longest
-        self._count = count = usual_count(self._longest) if count is None else count
-        if self._longest is not None and count >= self._longest:
+        self._max_positions = self._network.max_positions
+        self._count = count = usual_count(self._max_positions) if count is None else count
+        if self._max_positions is not None and count >= self._max_positions:
             raise ConfigError(
-                f"task.new_tokens={count}: the network sees at most {self._longest} tokens, including the ones "
-                f"that are continued. Type task.new_tokens={self._longest // 2}."
+                f"task.new_tokens={count}: the network sees at most {self._max_positions} tokens, including the ones "
+                f"that are continued. Type task.new_tokens={self._max_positions // 2}."
             )
 
     def __call__(self, outputs: Tuple[NDArray, ...], batch: Batch) -> NDArray:
@@ -66,7 +66,7 @@ class ContinuationDecoder:
         index_B = batch.index_B
         assert index_B is not None
         length_B = np.full(batch.size, token_BT.shape[1]) if batch.meta is None else batch.meta[:, 0]
-        max_prompt = token_BT.shape[1] if self._longest is None else self._longest - self._count
+        max_prompt = token_BT.shape[1] if self._max_positions is None else self._max_positions - self._count
         prompts = [row[max(length - max_prompt, 0) : max(length, 1)] for row, length in zip(token_BT, length_B)]
 
         def choose(score_BV: np.ndarray, number_B: np.ndarray) -> np.ndarray:

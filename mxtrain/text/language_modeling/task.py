@@ -138,11 +138,16 @@ class LanguageModelingExport(TaskExport):
     task: LanguageModeling
 
     def facts(self, description: RunParts, signature: Signature, strategy: Strategy) -> Dict[str, Json]:
-        longest = self._network(description, signature, strategy).longest
-        count = usual_count(longest) if self.task.new_tokens == "auto" else self.task.new_tokens
+        max_positions = self._network(description, signature, strategy).max_positions
+        count = usual_count(max_positions) if self.task.new_tokens == "auto" else self.task.new_tokens
         length = shapes_of(signature.shape)[0][0]
-        max_prompt = length if longest is None else min(length, longest - count)
-        return {**self.task.model_dump(mode="json"), "new_tokens": count, "max_prompt": max_prompt, "longest": longest}
+        max_prompt = length if max_positions is None else min(length, max_positions - count)
+        return {
+            **self.task.model_dump(mode="json"),
+            "new_tokens": count,
+            "max_prompt": max_prompt,
+            "longest": max_positions,
+        }
 
     def parts(
         self, description: RunParts, signature: Signature, strategy: Strategy, inputs: Sequence[np.ndarray]

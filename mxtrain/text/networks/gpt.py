@@ -118,7 +118,7 @@ class GptNetwork(StepNetwork, gluon.HybridBlock):
 
     def __init__(self, vocab_size: int, length: int, sizes: GptSizes, chunks: int, **kwargs: Any):
         super().__init__(**kwargs)
-        self._sizes, self.longest = sizes, sizes.max_length
+        self._sizes, self.max_positions = sizes, sizes.max_length
         with self.name_scope():
             self.embedding = Embed(vocab_size, sizes.units, is_shared=True, prefix="embedding_")
             self.positions = Embed(sizes.max_length, sizes.units, prefix="positions_")

@@ -60,27 +60,27 @@ def predict(folder: ExportedFolder, content: bytes, name: str) -> Iterator[Dict[
     Raises:
         ValueError: the file cannot be read, or a text is too long.
     """
-    words, settings = Vocabulary(folder), WindowSettings(**folder.signature["facts"]["windows"])
+    vocabulary, settings = Vocabulary(folder), WindowSettings(**folder.signature["facts"]["windows"])
     asked = (_squad_questions if name.lower().endswith(".json") else _question_lines)(content, name)
     for location, question, text in asked:
         require_length(question.text, location, "the question")
         require_length(text, location, "the context")
-    context = TokenizedContext("", *words.offsets(""))
+    context = TokenizedContext("", *vocabulary.offsets(""))
     for location, question, text in asked:
         if not context.text or context.text != text:  # questions about one context follow each other
-            context = TokenizedContext(text, *words.offsets(text))
-        yield {"file": location, **_answer(folder, words, settings, question, context)}
+            context = TokenizedContext(text, *vocabulary.offsets(text))
+        yield {"file": location, **_answer(folder, vocabulary, settings, question, context)}
 
 
 def _answer(
     folder: ExportedFolder,
-    words: Vocabulary,
+    vocabulary: Vocabulary,
     settings: WindowSettings,
     question: AskedQuestion,
     context: TokenizedContext,
 ) -> Dict[str, Any]:
     """Returns the best answer over all windows of the context."""
-    question_Q, facts = np.array(words.encode(question.text), np.int32), words.facts
+    question_Q, facts = np.array(vocabulary.encode(question.text), np.int32), vocabulary.facts
     special = (facts["first"], facts["last"])
     scored_windows: List[Tuple[Window, np.ndarray]] = []
     samples = sample_windows(question_Q, question.text, context, special, settings, facts["max_length"])

@@ -78,7 +78,7 @@ class BeamSearchTask(Task):
             beam: settings of the search.
             read: function that returns the network inputs and source lengths of a batch.
         """
-        limits = LengthLimits(self.max_length_ratio, self.max_length_offset, self.max_tokens, network.longest)
+        limits = LengthLimits(self.max_length_ratio, self.max_length_offset, self.max_tokens, network.max_positions)
         return BeamSearching(network, beam, limits, read, self.num_best)
 
 

@@ -28,7 +28,7 @@ class ExportedDecoder:
     """
 
     def __init__(self, folder: ExportedFolder, network: DecodingNetwork) -> None:
-        self.device, self.longest = network.device, network.longest
+        self.device, self.max_positions = network.device, network.max_positions
         self._folder = folder
         self._fixed: List[str] = []
         self._moving: List[str] = []

@@ -236,8 +236,8 @@ class TranslationExport(TaskExport):
     task: Translation
 
     def facts(self, description: RunParts, signature: Signature, strategy: Strategy) -> Dict[str, Json]:
-        longest = _decoding_network(description, signature, strategy).longest
-        return {**self.task.model_dump(mode="json"), "longest": longest}
+        max_positions = _decoding_network(description, signature, strategy).max_positions
+        return {**self.task.model_dump(mode="json"), "longest": max_positions}
 
     def parts(
         self, description: RunParts, signature: Signature, strategy: Strategy, inputs: Sequence[np.ndarray]
@@ -248,7 +248,11 @@ class TranslationExport(TaskExport):
         network = _decoding_network(description, signature, strategy)
         bos = TranslationSignature.cast(signature).target_tokenizer_config.tokenizer.special.bos
         assert bos is not None
-        max_tokens = self.task.max_tokens if network.longest is None else min(self.task.max_tokens, network.longest - 1)
+        max_tokens = (
+            self.task.max_tokens
+            if network.max_positions is None
+            else min(self.task.max_tokens, network.max_positions - 1)
+        )
         return translation_parts(network.current(), inputs[0], inputs[1], bos, max_tokens + 1)
 
     def build_decode(

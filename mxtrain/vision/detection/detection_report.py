@@ -72,7 +72,7 @@ class DetectionReport(CollectingReport):
                 self._rows(true_G8, detection_N8, by_class),
             ),
             Table("coco", ["figure", "value"], self._figures()),
-            Figure("curves", lambda most: draw_curves(by_class, self._names, title)),
+            Figure("curves", lambda max_samples: draw_curves(by_class, self._names, title)),
             *([Figure("mistakes", mistakes)] if mistakes is not None else []),
         ]
 
@@ -129,7 +129,7 @@ class DetectionReport(CollectingReport):
             iou_g = overlap(number, candidates) if len(candidates) else np.zeros(0)
             best.append((int(candidates[iou_g.argmax()]), float(iou_g.max())) if len(candidates) else None)
         captions = captions_of(detection_N8[wrong], true_G8, self._names, best)
-        return lambda most: draw_mistakes(self.samples(detection_N8, wrong[:most]), captions, self._names)
+        return lambda max_samples: draw_mistakes(self.samples(detection_N8, wrong[:max_samples]), captions, self._names)
 
 
 def coco_figures(coco: CocoResult) -> List[Any]:

@@ -276,7 +276,7 @@ class Detection(Task):
         from mxtrain.vision.detection.box_figure import boxed_samples, draw_gallery
 
         samples = boxed_samples(source, range(len(source)), [self.shown(prediction) for prediction in predictions])
-        return [Figure("samples", lambda most: draw_gallery(samples[:most], signature.class_names))]
+        return [Figure("samples", lambda max_samples: draw_gallery(samples[:max_samples], signature.class_names))]
 
     def build_report(self, description: RunParts, signature: Signature, source: Samples) -> Report:
         from mxtrain.vision.detection.detection_report import DetectionReport

@@ -89,7 +89,7 @@ class MaskedRegionCoding(RegionCoding):
 
     Args:
         side: S.
-        others: see `RegionCoding`.
+        num_classes, input_shape, maps, settings, suppression: see `RegionCoding`.
     """
 
     def __init__(

@@ -45,7 +45,7 @@ class InstanceReport(DetectionReport):
                 self._mask_rows(true_G8, detection_N8, masks, boxes),
             ),
             Table("coco", ["figure", "masks", "boxes"], figures),
-            Figure("curves", lambda most: draw_curves(curves, self._names, title)),
+            Figure("curves", lambda max_samples: draw_curves(curves, self._names, title)),
             *([Figure("mistakes", mistakes)] if mistakes is not None else []),
         ]
 

@@ -104,8 +104,8 @@ class PoseReport(CollectingReport):
         if not order:
             return []
 
-        def draw(most: int) -> Image.Image:
-            selected = order[:most]
+        def draw(max_samples: int) -> Image.Image:
+            selected = order[:max_samples]
             samples = posed_samples(
                 self._source,
                 [int(poses.index_N[number]) for number in selected],

@@ -169,7 +169,9 @@ class PoseEstimation(Task):
 
         poses = [Pose.from_prediction(prediction) for prediction in predictions]
         samples = posed_samples(source, range(len(source)), [pose.point_J3 for pose in poses])
-        return [Figure("samples", lambda most: draw_gallery(samples[:most], signature, self.score_threshold))]
+        return [
+            Figure("samples", lambda max_samples: draw_gallery(samples[:max_samples], signature, self.score_threshold))
+        ]
 
     def build_report(self, description: RunParts, signature: Signature, source: Samples) -> Report:
         from mxtrain.vision.pose.report import PoseReport

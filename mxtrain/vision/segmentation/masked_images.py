@@ -333,9 +333,9 @@ def choose_crop(
     return _Crop((begins[1], begins[0], ends[1], ends[0]), (lengths[1], lengths[0]), (positions[0], positions[1]))
 
 
-def _listed(values: Sequence[int], most: int) -> str:
-    """Returns at most that many values as text."""
-    return ", ".join(map(str, values[:most])) + (", ..." if len(values) > most else "")
+def _listed(values: Sequence[int], max_values: int) -> str:
+    """Returns the first `max_values` values as text."""
+    return ", ".join(map(str, values[:max_values])) + (", ..." if len(values) > max_values else "")
 
 
 class MaskedChecks(AnnotatedImageChecks):

@@ -137,7 +137,7 @@ class Segmentation(Task):
         from mxtrain.vision.segmentation.mask_figure import draw_masks, masked_samples
 
         samples = masked_samples(source, range(len(source)), predictions)
-        return [Figure("samples", lambda most: draw_masks(samples[:most], signature.class_names))]
+        return [Figure("samples", lambda max_samples: draw_masks(samples[:max_samples], signature.class_names))]
 
     def build_report(self, description: RunParts, signature: Signature, source: Samples) -> Report:
         return MaskReport(self, signature, source)
@@ -319,5 +319,5 @@ class MaskReport(Report):
                 [[name, *map(int, row)] for name, row in zip(names, self._confusion_KK)],
                 is_shown=False,
             ),
-            Figure("worst", lambda most: draw_masks(samples[:most], names)),
+            Figure("worst", lambda max_samples: draw_masks(samples[:max_samples], names)),
         ]

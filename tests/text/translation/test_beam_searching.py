@@ -29,7 +29,7 @@ V, BOS, EOS = 7, 1, 2
 class Bigrams(gluon.Block):
     """Log p of a token from the one before it and from the source."""
 
-    longest = 6
+    max_positions = 6
 
     def __init__(self) -> None:
         super().__init__()
@@ -41,7 +41,7 @@ class Bigrams(gluon.Block):
         return [self.of_source(inputs[0].reshape((-1, 1)))], []
 
     def step(self, token_R: Any, place: int, fixed: List[Any], moving: List[Any]) -> Tuple[Any, List[Any]]:
-        assert place < self.longest
+        assert place < self.max_positions
         of_source = nd.repeat(fixed[0], len(token_R) // len(fixed[0]), axis=0)
         return nd.log_softmax(self.after(token_R) + of_source), []
 
@@ -126,14 +126,16 @@ def test_hypotheses_are_sorted_by_score() -> None:
         best = hypotheses_of(prediction)
         assert [one.score for one in best] == sorted((one.score for one in best), reverse=True) and len(best) == 3
         assert len({tuple(one.tokens) for one in best}) == 3
-        assert all(len(one.tokens) <= Bigrams.longest - 1 and not {0, EOS} & {*one.tokens.tolist()} for one in best)
+        assert all(
+            len(one.tokens) <= Bigrams.max_positions - 1 and not {0, EOS} & {*one.tokens.tolist()} for one in best
+        )
 
 
 def test_length_limits_follow_the_source_up_to_a_maximum() -> None:
     length = np.array([0, 3, 100])
     assert LengthLimits(1.5, 2, 50).max_lengths(length).tolist() == [2, 6, 50]
     assert LengthLimits(0.0, 7, 50).max_lengths(length).tolist() == [7, 7, 7]
-    assert LengthLimits(1.0, 50, 256, longest=40).max_lengths(length).tolist() == [39, 39, 39]
+    assert LengthLimits(1.0, 50, 256, max_positions=40).max_lengths(length).tolist() == [39, 39, 39]
 
 
 def test_predictions_that_hold_fewer_sequences() -> None:

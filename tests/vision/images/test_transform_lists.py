@@ -1,6 +1,9 @@
 """Lists of transforms in the description: what a list means, what is refused, and what stays as it was."""
 
 import hashlib
+import sys
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -9,10 +12,11 @@ from mxtrain.errors import ConfigError
 from mxtrain.vision.classification.digits import Digits
 from mxtrain.vision.detection.box_augment import BoxAugment
 from mxtrain.vision.detection.coco import Coco
+from mxtrain.vision.images import transforms
 from mxtrain.vision.images.sample_reader import SampleReader
 from mxtrain.vision.images.settings import Augment, FileAugment
 from mxtrain.vision.images.transforms.base import Transform
-from mxtrain.vision.images.transforms.chain import TransformChain
+from mxtrain.vision.images.transforms.chain import TRANSFORMS, TransformChain, find_transforms
 from mxtrain.vision.images.transforms.geometry import Flip, ResizedCrop, Rotation
 from mxtrain.vision.pose.key_point_augment import KeyPointAugment
 from mxtrain.vision.segmentation.masked_images import JointAugment
@@ -23,6 +27,31 @@ class Inverted(Transform):
 
     def __call__(self, image, draw):
         return image.with_pixels(255 - image.pixels)
+
+
+MODULE = """
+from typing import ClassVar
+
+from mxtrain.vision.images.transforms.geometry import Flip
+
+
+class Sepia(Flip):
+    name: ClassVar[str] = "sepia"
+
+
+class Helper(Flip):
+    name: ClassVar[str] = ""
+"""
+
+
+def test_transforms_of_all_modules_are_found_by_name(tmp_path: Path, monkeypatch: Any) -> None:
+    assert {TRANSFORMS["crop"].__name__, TRANSFORMS["auto_augment"].__name__} == {"PaddedCrop", "AutoAugment"}
+    assert len(TRANSFORMS) == 13 and find_transforms() == TRANSFORMS
+    (tmp_path / "sepia.py").write_text(MODULE)
+    monkeypatch.setattr(transforms, "__path__", [*transforms.__path__, str(tmp_path)])
+    monkeypatch.setitem(sys.modules, f"{transforms.__name__}.sepia", None)  # removed again after the test
+    del sys.modules[f"{transforms.__name__}.sepia"]
+    assert find_transforms().keys() - TRANSFORMS.keys() == {"sepia"}
 
 
 OWN = f"{__name__}.Inverted"

@@ -88,19 +88,19 @@ class LengthLimits(NamedTuple):
     Attributes:
         ratio: number of tokens per token (or frame) of the source.
         offset: number of tokens that is added.
-        most: upper limit of tokens.
-        longest: number of positions of the network, including that of `bos`; None = unlimited.
+        max_tokens: upper limit of tokens.
+        max_positions: number of positions of the network, including that of `bos`; None = unlimited.
     """
 
     ratio: float
     offset: int
-    most: int
-    longest: Optional[int] = None
+    max_tokens: int
+    max_positions: Optional[int] = None
 
     def max_lengths(self, length_B: np.ndarray) -> np.ndarray:
         """Returns the largest number of tokens of each sequence, for sources of these lengths."""
         limit_B = np.floor(self.ratio * length_B.astype(np.float64)).astype(np.int64) + self.offset
-        max_tokens = self.most if self.longest is None else min(self.most, self.longest - 1)
+        max_tokens = self.max_tokens if self.max_positions is None else min(self.max_tokens, self.max_positions - 1)
         return np.minimum(limit_B, max_tokens)
 
 
@@ -185,18 +185,18 @@ class BeamSteps:
     def __init__(self, limit_S: np.ndarray, beam: Beam, num_best: int) -> None:
         self._beam, self._num_best = beam, num_best
         self._limit_S = np.asarray(limit_S, np.int64)
-        num, longest = len(self._limit_S), int(self._limit_S.max(initial=0))
+        num, max_tokens = len(self._limit_S), int(self._limit_S.max(initial=0))
         assert self._limit_S.min(initial=0) >= 0
         # At most K sequences are finished before a step, which may finish K more.
         slots = 2 * beam.size
-        self._done_token = np.full((num, slots, longest), beam.eos, np.int32)
+        self._done_token = np.full((num, slots, max_tokens), beam.eos, np.int32)
         self._done_length = np.zeros((num, slots), np.int64)
         self._done_score = np.full((num, slots), -np.inf)
         self._done_count_S = np.zeros(num, np.int64)
         # Active sentences. Before the first step each has a single row.
         self._sentence_A = np.arange(num)
         self._score_AK = np.zeros((num, 1))
-        self._token_AKT = np.full((num, 1, longest), beam.eos, np.int32)
+        self._token_AKT = np.full((num, 1, max_tokens), beam.eos, np.int32)
         self._length = 0
 
     def advance(self, log_p_RV: np.ndarray) -> np.ndarray:

@@ -43,7 +43,7 @@ def suppress(
         min_score: boxes with at most this score are removed.
     """
     if native_operators().path:
-        return fused.suppression(F, row_BT5, num_candidates, min(max_kept, num_candidates), iou, min_score)
+        return fused.non_max_suppression(F, row_BT5, num_candidates, min(max_kept, num_candidates), iou, min_score)
     # box_nms moves the kept boxes to the front and fills the other rows with -1.
     kept_BT5 = F.contrib.box_nms(
         row_BT5,

@@ -66,6 +66,9 @@ class Transform(Spec, abc.ABC):
     """Base class of random changes of a training image. A subclass has its settings as fields, and implements
     `__call__`."""
 
+    name: ClassVar[str] = ""
+    """Name in lists of transforms, for classes of this package; your own classes are given by `_target_`."""
+
     share: Fraction = 1.0
     """Share of the samples that are changed."""
 

@@ -10,7 +10,9 @@ Legend: B batch, C channels, H height, W width, T transforms.
 
 from __future__ import annotations
 
+import importlib
 import inspect
+import pkgutil
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Dict, List, Mapping, Optional, Sequence, Tuple, Type, Union
 
@@ -20,30 +22,27 @@ import pydantic
 from mxtrain.config.specs import import_target, name_of, shown, validate
 from mxtrain.errors import ConfigError, LoaderError, did_you_mean
 from mxtrain.types import Spec
+from mxtrain.vision.images import transforms
 from mxtrain.vision.images.transforms.base import MAX_TRANSFORMS, DatasetTransform, RandomStream, Transform
-from mxtrain.vision.images.transforms.colors import Blur, ColorJitter, Erasing, Grayscale, Lighting
-from mxtrain.vision.images.transforms.geometry import Affine, Flip, PaddedCrop, Resize, ResizedCrop, Rotation, resized
+from mxtrain.vision.images.transforms.geometry import resized
 from mxtrain.vision.images.transforms.lazy_image import GeometryStep, LazyImage
-from mxtrain.vision.images.transforms.policies import AutoAugment, RandAugment
 
 PATH = "dataset.augment.transforms"
-TRANSFORMS: Mapping[str, Type[Transform]] = {
-    "flip": Flip,
-    "crop": PaddedCrop,
-    "resized_crop": ResizedCrop,
-    "resize": Resize,
-    "rotation": Rotation,
-    "affine": Affine,
-    "color_jitter": ColorJitter,
-    "grayscale": Grayscale,
-    "lighting": Lighting,
-    "blur": Blur,
-    "erasing": Erasing,
-    "rand_augment": RandAugment,
-    "auto_augment": AutoAugment,
-}
-"""Transforms of all image datasets, by the names that users type."""
 Entry = Union[Transform, DatasetTransform]
+
+
+def find_transforms() -> Dict[str, Type[Transform]]:
+    """Returns the transforms of all image datasets by name: the classes with a name in the modules of this package."""
+    found = {}
+    for info in pkgutil.iter_modules(transforms.__path__, f"{transforms.__name__}."):
+        if info.name != __name__:
+            classes = [kind for kind in vars(importlib.import_module(info.name)).values() if inspect.isclass(kind)]
+            found.update({kind.name: kind for kind in classes if issubclass(kind, Transform) and kind.name})
+    return found
+
+
+TRANSFORMS: Mapping[str, Type[Transform]] = find_transforms()
+"""Transforms of all image datasets, by the names that users type."""
 
 
 class AugmentSettings(Spec):

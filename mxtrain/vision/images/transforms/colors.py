@@ -6,7 +6,7 @@ Legend: C channels, H height, W width.
 from __future__ import annotations
 
 import math
-from typing import Callable
+from typing import Callable, ClassVar
 
 import numpy as np
 import pydantic
@@ -28,6 +28,8 @@ _EIGENVECTORS = np.array([[-0.5675, 0.7192, 0.4009], [-0.5808, -0.0045, -0.8140]
 
 class ColorJitter(Transform):
     """Changes brightness, contrast, saturation and hue, in this order. Values are cut off at black and white once."""
+
+    name: ClassVar[str] = "color_jitter"
 
     brightness: NonNegativeFloat = 0.4
     """Values are multiplied by a factor from 1 - this (at least 0) to 1 + this."""
@@ -51,6 +53,8 @@ class ColorJitter(Transform):
 class Grayscale(Transform):
     """Converts the image to grey, in all of its channels."""
 
+    name: ClassVar[str] = "grayscale"
+
     share: Fraction = 0.1
 
     def __call__(self, image: LazyImage, draw: RandomStream) -> LazyImage:
@@ -62,6 +66,8 @@ class Lighting(Transform):
 
     Source: Krizhevsky et al., "ImageNet Classification with Deep Convolutional Neural Networks" (2012), section 4.1.
     """
+
+    name: ClassVar[str] = "lighting"
 
     std: NonNegativeFloat = 0.1
     """Standard deviation of the multiples."""
@@ -76,6 +82,8 @@ class Lighting(Transform):
 
 class Blur(Transform):
     """Blurs an image with a Gaussian, which is cut off at three deviations."""
+
+    name: ClassVar[str] = "blur"
 
     share: Fraction = 0.5
     sigma: Range[PositiveFloat] = [0.1, 2.0]
@@ -95,6 +103,8 @@ class Erasing(Transform):
 
     Source: Zhong et al., "Random Erasing Data Augmentation" (2017); a rectangle that does not fit is clipped.
     """
+
+    name: ClassVar[str] = "erasing"
 
     share: Fraction = 0.5
     scale: Range[AreaShare] = [0.02, 0.33]

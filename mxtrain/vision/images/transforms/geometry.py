@@ -6,7 +6,7 @@ A map is a matrix (2, 3), see `images.affine`.
 from __future__ import annotations
 
 import math
-from typing import List, Optional, Sequence, Tuple
+from typing import ClassVar, List, Optional, Sequence, Tuple
 
 import numpy as np
 import pydantic
@@ -27,6 +27,8 @@ _MIN_ASPECT, _MAX_ASPECT = 3 / 4, 4 / 3
 class Flip(Transform):
     """Mirrors the image."""
 
+    name: ClassVar[str] = "flip"
+
     horizontal: Fraction = 0.5
     """Share of the samples that are mirrored left-right. Left and right key points change places."""
     vertical: Fraction = 0.0
@@ -43,6 +45,8 @@ class Flip(Transform):
 
 class PaddedCrop(Transform):
     """Crops a part of a fixed size at a random position of the padded image."""
+
+    name: ClassVar[str] = "crop"
 
     padding: NonNegative = 4
     """Pixels of the mean colour that are added on each side first."""
@@ -65,6 +69,8 @@ class ResizedCrop(Transform):
     clipped instead of drawn again, so that each sample takes four numbers. The aspect changes by 3/4 to 4/3.
     """
 
+    name: ClassVar[str] = "resized_crop"
+
     scale: Range[AreaShare] = [0.25, 1.0]
     """Smallest and largest share of the area."""
 
@@ -78,6 +84,8 @@ class ResizedCrop(Transform):
 class Resize(Transform):
     """Resizes the image. At the end of a list, images are resized to their original size."""
 
+    name: ClassVar[str] = "resize"
+
     size: Size
     """[height, width] in pixels; one number = both."""
 
@@ -88,6 +96,8 @@ class Resize(Transform):
 class Rotation(Transform):
     """Rotates the image around its centre."""
 
+    name: ClassVar[str] = "rotation"
+
     degrees: Degrees = 10.0
     """The largest angle, in both directions."""
 
@@ -97,6 +107,8 @@ class Rotation(Transform):
 
 class Affine(Transform):
     """Shears, rotates, scales and shifts the image, around its centre."""
+
+    name: ClassVar[str] = "affine"
 
     degrees: Degrees = 0.0
     """The largest angle, in both directions."""

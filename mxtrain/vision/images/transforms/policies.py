@@ -8,7 +8,7 @@ Legend: C channels, H height, W width, V = 256 values.
 
 from __future__ import annotations
 
-from typing import Callable, Dict, List, Mapping, Tuple
+from typing import Callable, ClassVar, Dict, List, Mapping, Tuple
 
 import numpy as np
 import pydantic
@@ -33,6 +33,8 @@ class RandAugment(Transform):
     the ranges of torchvision's.
     """
 
+    name: ClassVar[str] = "rand_augment"
+
     num_ops: Positive = 2
     """Operations a sample."""
     magnitude: Annotated[int, pydantic.Field(ge=0, le=30)] = 9
@@ -52,6 +54,8 @@ class AutoAugment(Transform):
     Source: Cubuk et al., "AutoAugment: Learning Augmentation Policies from Data" (2019), tables 7 to 9, with the ranges
     of torchvision's.
     """
+
+    name: ClassVar[str] = "auto_augment"
 
     policy: Literal["imagenet", "cifar10", "svhn"] = "imagenet"
     """The dataset on which they were found."""
