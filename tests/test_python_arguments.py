@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any, Callable
+from typing import Any, Callable, NoReturn
 
 import numpy as np
 import pytest
@@ -169,3 +170,12 @@ def test_deleted_current_folder_is_reported(tmp_path: Path, monkeypatch: pytest.
         mxtrain.ConfigError, match="^the current folder was deleted. Change to another one: cd FOLDER.$"
     ):
         mxtrain.compose("model=mlp")
+
+
+def test_report_on_a_full_disk_is_a_data_error(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fill(path: str) -> NoReturn:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
+
+    monkeypatch.setattr("mxtrain.workflows.report.open_output_file", fill)
+    with pytest.raises(mxtrain.DataError, match="^report: r.html cannot be written: No space left on device.$"):
+        mxtrain.report("outputs", out="r.html")
