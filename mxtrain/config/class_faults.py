@@ -7,7 +7,7 @@ from typing import Dict, Tuple
 from mxtrain.errors import nearest
 
 NEEDED: Dict[str, Tuple[Tuple[str, ...], ...]] = {
-    "BaseDataset": (("open",), ("infer_signature",), ("build_loader",)),
+    "BaseDataset": (("open", "examine"), ("infer_signature",), ("build_loader",)),
     "KVStore": (("build",),),
     "Logger": (("build",),),
     "Metric": (("sums", "measure", "compute"),),
