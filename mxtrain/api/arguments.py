@@ -24,7 +24,7 @@ Split = Literal["auto", "train", "val", "test"]
 
 
 @dataclass(frozen=True)
-class Call:
+class CallArguments:
     """Arguments of a call that composes a description; see `read_call`.
 
     Attributes:
@@ -62,7 +62,7 @@ def read_call(
     overrides: Sequence[str],
     config_dir: Optional[AnyPath],
     parts: Mapping[str, Any] = MappingProxyType({}),
-) -> Call:
+) -> CallArguments:
     """Checks the arguments of a function of the Python API.
 
     Args:
@@ -77,7 +77,7 @@ def read_call(
     require_overrides(overrides, function.__name__)
     with preserved_process():  # describing an object may import MXNet, which changes environment variables
         typed, objects = read_arguments(parts, function)
-    return Call([*overrides, *typed], objects, folders_of(config_dir))
+    return CallArguments([*overrides, *typed], objects, folders_of(config_dir))
 
 
 def folders_of(config_dir: Optional[AnyPath]) -> List[str]:

@@ -203,7 +203,8 @@ def moved_targets(node: object, path: str = "") -> Iterator[Tuple[str, str]]:
 
 
 class MovedModule:
-    """Loader that serves a module by the path that it had before."""
+    """Loader that serves a module by the path that it had before. A package whose modules have moved to several others
+    is empty itself."""
 
     def create_module(self, spec: ModuleSpec) -> Optional[ModuleType]:
         """Lets Python create an empty module."""
@@ -214,7 +215,11 @@ class MovedModule:
         A package is not replaced but delegated to: Python would find its modules by their old paths, too, and import
         each a second time, with classes that are not those of mxtrain.
         """
-        moved = importlib.import_module(current_path(module.__name__))
+        new = current_path(module.__name__)
+        if new == module.__name__:
+            module.__path__ = []
+            return
+        moved = importlib.import_module(new)
         if hasattr(moved, "__path__"):
             # An empty path: Python then asks the finder for each submodule by its old name, which leads here again.
             module.__dict__.update(__path__=[], __getattr__=functools.partial(getattr, moved))
@@ -226,7 +231,9 @@ def find_moved_module(name: str) -> Optional[ModuleSpec]:
     """Returns the spec of a module that has moved, and warns; None if there is no such module."""
     new = current_path(name)
     if new == name:
-        return None
+        # Python imports the package first; the module in it warns.
+        is_package = any(old.startswith(f"{name}.") for old in MOVED)
+        return ModuleSpec(name, MovedModule()) if is_package else None  # type: ignore[arg-type]
     _warn(name, new, 4)
     return ModuleSpec(name, MovedModule())  # type: ignore[arg-type]
 

@@ -102,6 +102,8 @@ IMPORTS: List[Tuple[str, str]] = [
     ("from mxtrain.download.transfer import WrongContent as found", "mxtrain.files.download.transfer.WrongContent"),
     ("from mxtrain.amp import Float16 as found", "mxtrain.amp.spec.Float16"),
     ("from mxtrain.callback import CustomCallback as found", "mxtrain.callback.spec.CustomCallback"),
+    ("from mxtrain.description.groups import GROUPS as found", "mxtrain.config.groups.GROUPS"),
+    ("import mxtrain.process.heartbeat as old; found = old.Heartbeat", "mxtrain.cluster.heartbeat.Heartbeat"),
     ("from mxtrain.kvstore import Local as found", "mxtrain.kvstore.spec.Local"),
     ("from mxtrain.early_stopping import EarlyStopping as found", "mxtrain.early_stopping.spec.EarlyStopping"),
 ]
@@ -109,7 +111,11 @@ IMPORTS: List[Tuple[str, str]] = [
 
 @pytest.mark.parametrize("statement, path", IMPORTS)
 def test_import_statements_with_old_paths_warn(statement: str, path: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in [name for name in sys.modules if name in MOVED or name.startswith("mxtrain.download")]:
+    for name in [
+        name
+        for name in sys.modules
+        if name in MOVED or name.startswith(("mxtrain.download", "mxtrain.description", "mxtrain.process"))
+    ]:
         monkeypatch.delitem(sys.modules, name)
     namespace = {"__name__": "own"}
     with pytest.warns(DeprecationWarning, match="has moved to") as warned:

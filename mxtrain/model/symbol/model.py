@@ -23,7 +23,7 @@ from mxtrain.model.symbol.heads import find_prediction
 from mxtrain.model.symbol.scaling import takes_pixels
 from mxtrain.types import NonNegative, PathText, Shape, Spec
 from mxtrain.types.fields import expand_path
-from mxtrain.types.kinds import Takes
+from mxtrain.types.kinds import Arrays, ClassIndex, Number, Takes
 
 if TYPE_CHECKING:
     from mxnet import gluon
@@ -68,7 +68,7 @@ class SymbolFile(Model):
     number of units than the data have classes gets that number, and starts from `init`.
     """
 
-    takes: ClassVar[Takes] = Takes()
+    takes: ClassVar[Takes] = Takes(Arrays, ClassIndex, Number)
 
     symbol: Optional[PathText] = None
     """The graph: a file `PREFIX-symbol.json`, or a `model.tar.gz` of SageMaker, which has weights, too."""
