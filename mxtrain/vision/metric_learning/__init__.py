@@ -1,0 +1,1 @@
+"""Metric learning: networks that embed images, such as those of face recognition."""
