@@ -377,7 +377,7 @@ def test_mentioned_settings_exist(page: Path) -> None:
     for code, is_block in pieces(page):
         for word in () if is_block else code.split():
             match = re.fullmatch(r"([a-z_]+)(?:\.([a-z_0-9]+)(?:[.=].*)?|=([a-z_0-9]+))", word)
-            if match and match[1] in known and match[2] not in ("py", "onnx"):
+            if match and match[1] in known and match[2] not in ("py", "onnx", "safetensors"):
                 name = match[2] or match[3]
                 if name not in known[match[1]]:
                     wrong.append(word)

@@ -6,7 +6,7 @@ import math
 import warnings
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Mapping, Optional, Sequence
+from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Mapping, Optional, Sequence, Union
 
 import numpy as np
 from typing_extensions import Unpack
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from mxtrain.checkpoint import Checkpoint
     from mxtrain.config.groups import Description
     from mxtrain.data.signature import Signature
+    from mxtrain.exporting.pytorch.weights import WeightsReport
     from mxtrain.exporting.run import ExportReport
     from mxtrain.training.restored_run import RestoredRun
     from mxtrain.training.trained import Trained
@@ -290,12 +291,13 @@ class Run:
                 for _, row in reader.rows(batch, reader.predictions(batch, outputs), losses):
                     yield row
 
-    def export(self, out: Optional[AnyPath] = None, **settings: Any) -> ExportReport:
-        """Writes the network as ONNX into a new folder, with a proof that onnxruntime computes the same.
+    def export(self, out: Optional[AnyPath] = None, **settings: Any) -> Union[ExportReport, WeightsReport]:
+        """Writes the network as ONNX into a new folder, with a proof that onnxruntime computes the same; or weights.
 
         Args:
             out: the folder; default: ``export`` in the run directory.
-            settings: further ones of ``mxtrain export``, e.g. ``quantize="int8"`` or ``for_="triton"``.
+            settings: further ones of ``mxtrain export``, e.g. ``quantize="int8"`` or ``for_="triton"``;
+                ``for_="safetensors"`` writes the weights alone.
 
         Raises:
             ConfigError: a setting is wrong, onnxruntime is not installed, or an operator has no conversion.

@@ -12,6 +12,7 @@ from mxtrain.cli.restored import restore_run
 from mxtrain.cli.settings import refuse_misspelled_groups, split_settings
 from mxtrain.errors import EXIT_FINISHED, ConfigError
 from mxtrain.exporting.compression_report import remarks_of, table_of
+from mxtrain.exporting.pytorch.weights import WeightsReport
 from mxtrain.terminal.progress import ProgressDisplay
 from mxtrain.terminal.tables import print_rows
 from mxtrain.workflows.export import ExportSettings, check_settings, export
@@ -32,6 +33,7 @@ COMMAND = Command(
         "export RUN",
         "export RUN quantize=int8 max_loss=0.005",
         "export RUN for=triton name=digits",
+        "export RUN for=safetensors",
         "export check FOLDER",
     ),
 )
@@ -49,7 +51,11 @@ def run(arguments: Sequence[str]) -> int:
         raise ConfigError(f"export takes one run or checkpoint, not also '{parsed.positionals[1]}'.")
     restored = restore_run(parsed, settings, overrides, "export")
     logging.basicConfig(level=logging.WARNING, format="%(message)s")
-    print_report(export(restored, settings, ProgressDisplay()))
+    report = export(restored, settings, ProgressDisplay())
+    if isinstance(report, WeightsReport):
+        print_remarks(report)
+    else:
+        print_report(report)
     return EXIT_FINISHED
 
 
@@ -78,4 +84,11 @@ def print_report(report: ExportReport) -> None:
             print(remark)
         titles, *rows = table_of(report.compressed)
         print_rows(titles, rows, unbroken=titles)
+    print(f"written to {report.folder}")
+
+
+def print_remarks(report: WeightsReport) -> None:
+    """Prints the result of an export for PyTorch."""
+    for remark in report.remarks:
+        print(remark)
     print(f"written to {report.folder}")

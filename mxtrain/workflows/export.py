@@ -1,15 +1,16 @@
-"""Writes a trained network as ONNX, with a proof that onnxruntime computes the same."""
+"""Writes a trained network as ONNX, with a proof that onnxruntime computes the same; or for PyTorch."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Callable, Literal, Mapping, Optional
+from typing import TYPE_CHECKING, Any, Callable, Dict, Literal, Mapping, Optional, Union
 
 import pydantic
 from typing_extensions import Annotated
 
 from mxtrain.amp.spec import FULL
+from mxtrain.checkpoint.average import weights_to_use
 from mxtrain.checkpoint.ndarray_file import canonical_sha256
 from mxtrain.config.libraries import require_library
 from mxtrain.config.specs import validate
@@ -23,6 +24,7 @@ from mxtrain.types import NonNegativeFloat, Positive, Spec
 from mxtrain.workflows.output_file import OutputFolder
 
 if TYPE_CHECKING:
+    from mxtrain.exporting.pytorch.weights import WeightsReport
     from mxtrain.exporting.run import ExportReport
     from mxtrain.training.restored_run import RestoredRun
 
@@ -30,6 +32,9 @@ ServedName = Annotated[str, pydantic.StringConstraints(pattern=r"^[a-z]([a-z0-9-
 """A name that Kubernetes and folders allow."""
 StorageUri = Annotated[str, pydantic.StringConstraints(pattern=r"^[a-z][a-z0-9+.-]*://\S+$")]
 EXPORTED = "export"
+SERVERS = ("triton", "kserve", "ray")
+PYTORCH = ("safetensors",)
+"""Values of `for` that do not write ONNX."""
 
 
 class ExportSettings(Spec):
@@ -58,16 +63,18 @@ class ExportSettings(Spec):
     value."""
     calibration_samples: Positive = 200
     """Training samples of which int8 takes the ranges of activations, in convolutional networks."""
-    for_: Literal["folder", "triton", "kserve", "ray"] = pydantic.Field("folder", alias="for")
-    """Server that reads the folder: triton = a model repository, kserve = a manifest beside one, ray = a Ray Serve
-    application; folder = none of them."""
+    for_: Literal["folder", "triton", "kserve", "ray", "safetensors"] = pydantic.Field("folder", alias="for")
+    """Reader of the folder: triton = a model repository, kserve = a manifest beside one, ray = a Ray Serve application;
+    safetensors = only the weights, under PyTorch's names; folder = none of them."""
     name: Optional[ServedName] = None
     """Name of the network for a server, of small letters, digits and hyphens; default: that of the task."""
     storage: Optional[StorageUri] = None
     """URI from which a cluster reads the model repository, with for=kserve, e.g. s3://bucket/digits."""
 
 
-def export(run: RestoredRun, settings: ExportSettings, progress: WorkProgress = SILENT) -> ExportReport:
+def export(
+    run: RestoredRun, settings: ExportSettings, progress: WorkProgress = SILENT
+) -> Union[ExportReport, WeightsReport]:
     """Exports the network of a checkpoint into a new folder.
 
     Args:
@@ -83,6 +90,10 @@ def export(run: RestoredRun, settings: ExportSettings, progress: WorkProgress = 
     """
     # Refused before the data are opened; `new_folder` looks again.
     require_new(folder_of(run, settings))
+    if settings.for_ == "safetensors":
+        from mxtrain.exporting.pytorch.weights import export_weights
+
+        return export_weights(weights_to_use(run.checkpoint), folder_of(run, settings), facts_of(run))
     for module in ("onnx", "onnxruntime"):
         require_library(module, "export", "export", ConfigError)
     with progress:
@@ -123,7 +134,12 @@ def check_settings(settings: ExportSettings) -> None:
             f"export.calibration_samples={settings.calibration_samples}: only quantize=int8 takes ranges from samples. "
             "Leave it out."
         )
-    if settings.name is not None and settings.for_ == "folder":
+    if settings.for_ in PYTORCH:
+        for name in sorted(given & {"format", "quantize", "dynamic", "split", "limit_batches"}):
+            raise ConfigError(
+                f"export.{name}={getattr(settings, name)}: for={settings.for_} writes the weights alone. Leave it out."
+            )
+    if settings.name is not None and settings.for_ not in SERVERS:
         raise ConfigError(
             f"export.name={settings.name}: it names the network for a server. Leave it out, or type for=triton, "
             "for=kserve or for=ray."
@@ -137,11 +153,20 @@ def folder_of(run: RestoredRun, settings: ExportSettings) -> Path:
     return Path(settings.out) if settings.out else run.run_dir / EXPORTED
 
 
+def facts_of(run: RestoredRun) -> Dict[str, Any]:
+    """Returns what an exported folder says about the checkpoint."""
+    return {
+        "model": type(run.description.model).__name__,
+        "dataset": type(run.dataset).__name__,
+        "step": run.checkpoint.step,
+        "weights_sha256": canonical_sha256(weights_to_use(run.checkpoint)),
+    }
+
+
 def _export(run: RestoredRun, settings: ExportSettings, stage: Callable[[str], None]) -> ExportReport:
     stage("reading the data")
     splits = open_splits(run.dataset)
     split, source = choose_split(splits, settings.split)
-    from mxtrain.checkpoint.average import weights_to_use
     from mxtrain.exporting.compression import Compression
     from mxtrain.exporting.deploy import Deployment
     from mxtrain.exporting.run import EvaluationData, export_network
@@ -150,12 +175,7 @@ def _export(run: RestoredRun, settings: ExportSettings, stage: Callable[[str], N
     require_same_names(run.signature, splits)
     # The proof compares with onnxruntime on a CPU in float32, whatever the run was trained on.
     alone = replace(run.description, parallel=Single(devices="cpu:1"), amp=FULL)
-    facts = {
-        "model": type(run.description.model).__name__,
-        "dataset": type(run.dataset).__name__,
-        "step": run.checkpoint.step,
-        "weights_sha256": canonical_sha256(weights_to_use(run.checkpoint)),
-    }
+    facts = facts_of(run)
     smaller = None
     if settings.quantize != "none":
         smaller = Compression(settings.quantize, settings.max_loss, splits.train, settings.calibration_samples)
