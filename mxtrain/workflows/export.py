@@ -179,6 +179,7 @@ def _export(run: RestoredRun, settings: ExportSettings, stage: Callable[[str], N
     smaller = None
     if settings.quantize != "none":
         smaller = Compression(settings.quantize, settings.max_loss, splits.train, settings.calibration_samples)
+    assert settings.for_ != "safetensors", "`export` has written it"
     name = settings.name or (run.description.task.name or "model").replace("_", "-")
     deployment = Deployment(settings.for_, name, settings.storage)
     try:
