@@ -54,10 +54,12 @@ _require_writable() {
     "belongs to somebody else. Clone it into a folder of yours, or have its owner type scripts/train --version once."
 }
 
-# The locks of everything but the documentation, whose environment holds nothing else and has a hash of its own.
+# The locks of everything but the documentation, whose environment holds nothing else, and PyTorch, which scripts/torch adds:
+# these have hashes of their own.
 _hash_locks() {
   local name hash
-  hash="$(cd "$mxtrain_root/requirements" && for name in *.txt; do [[ "$name" == docs.txt ]] || cat -- "$name"; done | sha256sum)"
+  hash="$(cd "$mxtrain_root/requirements" && for name in *.txt; do
+    [[ "$name" == docs.txt || "$name" == torch.txt ]] || cat -- "$name"; done | sha256sum)"
   printf '%s' "${hash:0:12}"
 }
 

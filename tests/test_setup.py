@@ -68,7 +68,7 @@ def test_the_lock_serves_every_python_and_agrees_with_the_wheel(python: str) -> 
     environment = {"python_version": python.rpartition(".")[0], "python_full_version": python, "sys_platform": "linux"}
     environment["platform_machine"] = "x86_64"
     chosen: dict[str, str] = {}
-    for lock in ("base", "test"):
+    for lock in ("base", "test", "torch"):
         for item in _locked(ROOT / f"requirements/{lock}.txt"):
             if item.marker is None or item.marker.evaluate(environment):
                 version = str(item.specifier).removeprefix("==")
@@ -77,6 +77,53 @@ def test_the_lock_serves_every_python_and_agrees_with_the_wheel(python: str) -> 
         # The lock takes the same module from the package that needs no libGL.
         name = {"opencv-python": "opencv-python-headless"}.get(wanted.name, wanted.name.lower().replace("_", "-"))
         assert wanted.specifier.contains(chosen[name], prereleases=True), f"{wanted} but {chosen[name]} is locked"
+    for extra in ("torch", "safetensors"):
+        for wanted in map(Requirement, PROJECT["optional-dependencies"][extra]):
+            assert wanted.specifier.contains(chosen[wanted.name]), f"{wanted} but {chosen[wanted.name]} is locked"
+
+
+def test_torch_layer_leaves_out_what_only_gpus_need() -> None:
+    """PyPI has PyTorch for CUDA only, and these are a third of its size."""
+    locked = {item.name for item in _locked(ROOT / "requirements/torch.txt")}
+    left_out = {item.name for item in _locked(ROOT / "requirements/torch-overrides.in")}
+    assert {"torch", "torchvision", "timm", "transformers", "safetensors", "onnx2torch"} <= locked
+    assert "triton" in left_out and not left_out & locked
+
+
+def test_torch_layer_does_not_change_the_environment_of_others(checkout: Path) -> None:
+    def hash_locks() -> str:
+        command = ["bash", "-euc", 'source "$1/scripts/_env.sh"; _hash_locks', "-", str(checkout)]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+    before = hash_locks()
+    with (checkout / "requirements/torch.txt").open("a") as lock:
+        lock.write("# changed\n")
+    assert hash_locks() == before
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("ready", [True, False])
+def test_torch_is_installed_from_its_lock_once(checkout: Path, tmp_path: Path, ready: bool) -> None:
+    folder = _complete(checkout)
+    path = _tools(tmp_path / "bin")
+    for tool in ("rm", "sleep", "env", "mkdir", "cut"):
+        (path / tool).unlink(missing_ok=True)
+        (path / tool).symlink_to(shutil.which(tool))
+    _program(folder / "bin/python", f'#!/bin/sh\nprintf "%s " "$@" >> "{tmp_path}/log"\n')
+    if ready:
+        assert _run(checkout, "torch", path=path).returncode == 0
+        (tmp_path / "log").unlink()
+    done = _run(checkout, "torch", path=path)
+    assert done.returncode == 0, done.stderr
+    if ready:
+        assert "PyTorch is there" in done.stderr and not (tmp_path / "log").exists()
+        with (checkout / "requirements/torch.txt").open("a") as lock:
+            lock.write("# changed\n")
+        assert "adding PyTorch" in _run(checkout, "torch", path=path).stderr
+    else:
+        log = (tmp_path / "log").read_text()
+        assert "--require-hashes --no-deps" in log and f"-r {checkout}/requirements/torch.txt" in log
+        assert "import torch, torchvision, timm" in log
 
 
 def test_uv_is_locked_for_every_python() -> None:
@@ -463,7 +510,7 @@ def ci_checkout(tmp_path: Path) -> Path:
     _program(copy / ".ci/run", CI.read_text())
     for tool in BUILDS:
         _program(tmp_path / "tools" / tool, "#!/bin/sh\n")
-    for script in ("train", "test", "horovod", "lint"):
+    for script in ("train", "test", "horovod", "lint", "torch"):
         _program(
             copy / "scripts" / script,
             f"""#!/usr/bin/env bash
@@ -512,6 +559,22 @@ def test_ci_runs_readme_commands_in_a_fresh_checkout(ci_checkout: Path) -> None:
     assert calls[2] == f"horovod , {len(BUILDS)} tools, 1 cached"
     assert calls[3].startswith("lint ,")
     assert re.match(r"test --all --omit=\S+/passed -n 2 .*", calls[4]) and len(calls) == 5
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("fails", ["", "torch"])
+def test_ci_runs_tests_that_need_torch_after_the_others(ci_checkout: Path, fails: str) -> None:
+    for name, line in (("a", 'pytest.importorskip("torch")'), ("b", 'pytest.importorskip("timm.models")'), ("c", "")):
+        (ci_checkout / "tests").mkdir(exist_ok=True)
+        (ci_checkout / f"tests/test_{name}.py").write_text(f"{line}\n")
+    code, calls = _run_ci(ci_checkout, FAILS=fails)
+    assert code == bool(fails) and calls[5].startswith("torch ,")
+    if fails:
+        assert len(calls) == 6
+    else:
+        words = calls[6].partition(",")[0].split()
+        assert words[:2] == ["test", "--all"] and re.fullmatch(r"--omit=\S+/passed", words[2])
+        assert sorted(words[-2:]) == ["tests/test_a.py", "tests/test_b.py"] and len(calls) == 7
 
 
 @pytest.mark.slow

@@ -19,6 +19,8 @@ EXTRAS: Dict[str, Tuple[str, ...]] = {
     "tune": ("optuna>=4.4,<6", "cmaes>=0.12,<1"),
     "gp": ("torch>=2", "scipy>=1.9"),
     "export": ("onnx>=1.16", "onnxruntime>=1.19", "ml_dtypes<0.6"),
+    "safetensors": ("safetensors>=0.4.5,<1",),
+    "torch": ("torch>=2", "onnx2torch>=1.5.15,<2"),
     "serve": (
         "fastapi>=0.115,<1",
         "uvicorn>=0.39,<1",
