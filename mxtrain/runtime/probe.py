@@ -14,6 +14,7 @@ import warnings
 from typing import TYPE_CHECKING, Callable, List, Mapping
 
 from mxtrain.runtime.apply import apply
+from mxtrain.runtime.hidden_torch import hidden_torch
 from mxtrain.runtime.spec import Runtime
 
 if TYPE_CHECKING:
@@ -111,7 +112,8 @@ def _try_gpu(index: int) -> str:
 @_step
 def gluoncv() -> Mapping[str, Json]:
     """Imports GluonCV."""
-    import gluoncv
+    with hidden_torch():
+        import gluoncv
 
     return {"gluoncv": gluoncv.__version__}
 

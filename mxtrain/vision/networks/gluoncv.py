@@ -7,11 +7,12 @@ import warnings
 from typing import TYPE_CHECKING, Any, Dict, Iterator
 
 from mxtrain.engine.backend import gluon
+from mxtrain.runtime.hidden_torch import hidden_torch
 
 if TYPE_CHECKING:
     from mxtrain.types.annotations import Array, OperatorModule
 
-with warnings.catch_warnings():
+with warnings.catch_warnings(), hidden_torch():
     # GluonCV uses the deprecated distutils, and warns of missing optional packages.
     warnings.simplefilter("ignore")
     import gluoncv.nn
