@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from mxnet import gluon
 
 MAX_NAMES = 4
+MODULE_PREFIX = r"^(arg|aux):"
+"""Begin of names in files of Module and `export`."""
 
 
 @dataclass(frozen=True)
@@ -178,10 +180,11 @@ def _with_network_names(network: gluon.Block, arrays: Mapping[str, np.ndarray]) 
     """
     file_names: Mapping[str, str] = getattr(network, "backbone_names", {})
     network_names = {file_name: name for name, file_name in file_names.items()}
-    num_known = sum(name in network_names for name in arrays)
+    plain = {name: re.sub(MODULE_PREFIX, "", name) for name in arrays}
+    num_known = sum(name in network_names for name in plain.values())
     if not network_names or num_known < len(network_names) * MIN_MATCHED:
         return arrays
-    return {network_names.get(name, name): array for name, array in arrays.items()}
+    return {network_names.get(plain[name], name): array for name, array in arrays.items()}
 
 
 Rows = Tuple[List[int], List[int]]
@@ -268,7 +271,7 @@ def _brief(names: List[str]) -> str:
 
 def _match_names(parameters: Mapping[str, gluon.Parameter], arrays: Mapping[str, np.ndarray]) -> Dict[str, str]:
     """Returns structural name -> name in the file, for all names that match."""
-    plain: Mapping[str, str] = {re.sub(r"^(arg|aux):", "", name): name for name in arrays}
+    plain: Mapping[str, str] = {re.sub(MODULE_PREFIX, "", name): name for name in arrays}
     if len(plain) != len(arrays):  # an argument and an auxiliary state have the same name: keep the prefixes
         plain = {name: name for name in arrays}
     plain = _as_part(parameters, plain)
