@@ -10,7 +10,7 @@ from typing_extensions import Annotated
 from mxtrain.errors import ConfigError
 from mxtrain.model.spec import Model
 from mxtrain.types import OpenFraction, Positive, Shape
-from mxtrain.types.kinds import Images, Takes
+from mxtrain.types.kinds import ClassIndex, Images, Takes
 from mxtrain.vision.kinds import Identity
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ class FaceNetworkModel(Model):
     network.
     """
 
-    takes: ClassVar[Takes] = Takes(Images, Identity)
+    takes: ClassVar[Takes] = Takes(Images, Identity, ClassIndex)
 
     output: Output = "E"
     """Layers behind the last map, by insightface's name: E = norm, dropout, dense, norm; FC = E without dropout; GDC =
