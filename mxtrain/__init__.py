@@ -5,7 +5,7 @@ The functions, classes and errors of the Python API are in other modules, and ar
 
 from __future__ import annotations
 
-import importlib.util
+import importlib
 import sys
 from typing import TYPE_CHECKING, Any, Dict, List, Optional
 
@@ -76,7 +76,7 @@ def __getattr__(name: str) -> Any:
     if name in _MODULES:
         return getattr(importlib.import_module(_MODULES[name]), name)
     workflow = f"mxtrain.workflows.{name}"
-    if not name.startswith("_") and importlib.util.find_spec(workflow) is not None:
+    if not name.startswith("_") and importlib.import_module("importlib.util").find_spec(workflow) is not None:
         function = getattr(importlib.import_module(workflow), name, None)
         if function is not None:
             return function

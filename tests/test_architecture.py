@@ -226,6 +226,7 @@ SLOW = pytest.mark.slow
     "code, packages",
     [
         ("import mxtrain; print(mxtrain.__version__)", "mxnet hydra pydantic"),
+        ("import mxtrain.cli.dispatch", "mxnet hydra pydantic yaml rich pathlib"),
         ("import mxtrain.checkpoint, mxtrain.config.cadence", "mxnet numpy sklearn gluoncv matplotlib tensorboardX"),
         ("import mxtrain.parallel.planner", "mxnet"),
         ("import mxtrain.runtime", "mxnet numpy"),
@@ -254,7 +255,7 @@ SLOW = pytest.mark.slow
             marks=SLOW,
         ),
     ],
-    ids=["api", "checkpoint", "planner", "runtime", "loggers", "training", "networks", "detectors"],
+    ids=["api", "commands", "checkpoint", "planner", "runtime", "loggers", "training", "networks", "detectors"],
 )
 def test_import_loads_no_heavy_packages(code: str, packages: str) -> None:
     code = f"import sys\n{code}\nsys.exit(', '.join({set(packages.split())} & set(sys.modules)) or 0)"

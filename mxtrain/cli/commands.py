@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import ast
 import importlib
+import os
 import re
 import textwrap
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Dict, List
 
 DECLARED = re.compile(r"^COMMAND = (Command\(.*?^\))$", re.MULTILINE | re.DOTALL)
@@ -49,24 +49,28 @@ class Command:
     module: str = ""
 
 
-def find_commands(folder: Path) -> Dict[str, Command]:
+def find_commands(folder: str) -> Dict[str, Command]:
     """Returns the commands that the modules of a folder declare, by name, in the order of `--help`.
 
     Their source is read instead of importing them, which takes 0.5 s.
     """
     found = []
-    for path in folder.glob("*.py"):
-        declared = DECLARED.search(path.read_text(encoding="utf-8"))
+    # Not through pathlib, whose import takes longer than all else here, before the first line of any command.
+    for name, end in map(os.path.splitext, os.listdir(folder)):
+        if end != ".py":
+            continue
+        with open(os.path.join(folder, name + end), encoding="utf-8") as file:
+            declared = DECLARED.search(file.read())
         if declared is not None:
             call = ast.parse(declared[1], mode="eval").body
             assert isinstance(call, ast.Call)
             settings = {str(keyword.arg): ast.literal_eval(keyword.value) for keyword in call.keywords}
-            settings.update(name=ast.literal_eval(call.args[0]), module=f"{__package__}.{path.stem}")
+            settings.update(name=ast.literal_eval(call.args[0]), module=f"{__package__}.{name}")
             found.append(Command(**settings))
     return {command.name: command for command in sorted(found, key=lambda one: (one.position, one.name))}
 
 
-COMMANDS = find_commands(Path(__file__).parent)
+COMMANDS = find_commands(os.path.dirname(__file__))
 
 
 def command_lines() -> List[str]:

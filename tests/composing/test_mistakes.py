@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from mxtrain.cluster import Cluster
+from mxtrain.cluster.spec import Cluster
 from mxtrain.config import rules
 from mxtrain.errors import ConfigError
 from mxtrain.runtime import Runtime
