@@ -40,11 +40,16 @@ def file_name(structural: str) -> str:
     return f"{path.replace('.', '_')}_{FILE_NAMES.get(name, name)}"
 
 
-class _Chain(nn.HybridSequential):
-    """Layers in order, with names instead of numbers."""
+class _Chain(gluon.HybridBlock):
+    """Layers in order, with names."""
 
     def add_as(self, name: str, layer: gluon.HybridBlock) -> None:
         setattr(self, name, layer)
+
+    def hybrid_forward(self, F: OperatorModule, x: Array) -> Array:
+        for layer in self._children.values():
+            x = layer(x)
+        return x
 
 
 class FaceNetwork(_Chain):
@@ -71,7 +76,7 @@ def _activation(kind: str, channels: int) -> gluon.HybridBlock:
     return nn.PReLU(in_channels=channels) if kind == "prelu" else nn.Activation(kind)
 
 
-def _convolution(in_channels: int, channels: int, kernel: int, stride: int = 1, **options: Any) -> nn.Conv2D:
+def _convolution(in_channels: int, channels: int, kernel: int, stride: int = 1, **options: Any) -> gluon.HybridBlock:
     options = {"padding": kernel // 2, "use_bias": False, **options}
     return nn.Conv2D(channels, kernel, stride, in_channels=in_channels, **options)
 

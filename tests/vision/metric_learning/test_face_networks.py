@@ -26,14 +26,14 @@ class Graph:
 
     def __init__(self, act: str) -> None:
         self.act_type = act
-        self.eps: Dict[str, float] = {"eps": 2e-5}
+        self.eps: Dict[str, Any] = {"eps": 2e-5}
 
     def conv(self, x: Any, name: str, filters: int, kernel: int, stride: int, pad: int, **options: Any) -> Any:
         options = {"no_bias": True, **options}
         sizes = {"kernel": (kernel,) * 2, "stride": (stride,) * 2, "pad": (pad,) * 2}
         return sym.Convolution(x, num_filter=filters, name=name, **sizes, **options)
 
-    def norm(self, x: Any, name: str, fix: bool = False, **eps: float) -> Any:
+    def norm(self, x: Any, name: str, fix: bool = False, **eps: Any) -> Any:
         return sym.BatchNorm(x, name=name, fix_gamma=fix, momentum=0.9, **(eps or self.eps))
 
     def act(self, x: Any, name: str) -> Any:
@@ -42,7 +42,7 @@ class Graph:
         return sym.Activation(x, act_type=self.act_type, name=name)
 
     def end(self, x: Any, kind: str, size: int) -> Any:
-        eps = {"eps": 2e-5}
+        eps: Dict[str, Any] = {"eps": 2e-5}
         if kind in ("E", "FC", "GAP", "F", "G"):
             x = self.norm(x, "bn1", **eps)
         if kind in ("E", "F"):
@@ -147,7 +147,7 @@ SMALL = 32
     [(False, "prelu", "E"), (True, "prelu", "GAP"), (True, "relu", "FC")]
     + [(False, "relu", kind) for kind in ("J", "F", "G", "H")],
 )
-def test_iresnet_equals_insightfaces_graph(prepare: Any, tmp_path: Path, se: bool, act: str, kind: str) -> None:
+def test_iresnet_equals_insightfaces_graph(prepare: Any, tmp_path: Path, se: bool, act: Any, kind: Any) -> None:
     file, pixels, expected = written(fresnet(UNITS[18], kind, se, act), SMALL, tmp_path)
     model = IResNet(depth=18, output=kind, se=se, activation=act)
     assert_equal(prepare(model, SIZE, (3, SMALL, SMALL)), file, pixels, expected)
@@ -155,7 +155,7 @@ def test_iresnet_equals_insightfaces_graph(prepare: Any, tmp_path: Path, se: boo
 
 @pytest.mark.slow
 @pytest.mark.parametrize("depth", [34, 50, 100])
-def test_deep_iresnets_equal_insightfaces_graphs(prepare: Any, tmp_path: Path, depth: int) -> None:
+def test_deep_iresnets_equal_insightfaces_graphs(prepare: Any, tmp_path: Path, depth: Any) -> None:
     units = {34: (3, 4, 6, 3), 50: (3, 4, 14, 3), 100: (3, 13, 30, 3)}[depth]
     file, pixels, expected = written(fresnet(units, "E", False, "prelu"), SMALL, tmp_path)
     assert_equal(prepare(IResNet(depth=depth), SIZE, (3, SMALL, SMALL)), file, pixels, expected)
@@ -166,7 +166,7 @@ def test_deep_iresnets_equal_insightfaces_graphs(prepare: Any, tmp_path: Path, d
     "blocks,kind,side", [((1, 4, 6, 2), "GDC", 112), ((2, 8, 16, 4), "GDC", 97), ((1, 1, 1, 1), "E", 16)]
 )
 def test_mobilefacenet_equals_insightfaces_graph(
-    prepare: Any, tmp_path: Path, blocks: Tuple[int, ...], kind: str, side: int
+    prepare: Any, tmp_path: Path, blocks: Tuple[int, ...], kind: Any, side: int
 ) -> None:
     file, pixels, expected = written(fmobilefacenet(blocks, kind, "prelu"), side, tmp_path)
     network = prepare(MobileFaceNet(blocks=list(blocks), output=kind), SIZE, (3, side, side))
