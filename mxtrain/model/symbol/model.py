@@ -21,6 +21,7 @@ from mxtrain.model.spec import Model
 from mxtrain.model.symbol.graph_file import DamagedGraph, parse_graph
 from mxtrain.model.symbol.heads import find_prediction
 from mxtrain.model.symbol.scaling import takes_pixels
+from mxtrain.model.symbol.ssd_graph import is_ssd
 from mxtrain.types import NonNegative, PathText, Shape, Spec
 from mxtrain.types.fields import expand_path
 from mxtrain.types.kinds import Arrays, ClassIndex, Number, Takes
@@ -61,14 +62,8 @@ class StoredGraph(Spec):
             raise ValueError(f"graph.content is damaged ({error}). Leave model.graph out") from error
 
 
-class SymbolFile(Model):
-    """A network that is known by its graph and its weights.
-
-    The graph is cut in front of losses and probabilities, and labels are no inputs any more. A last layer with another
-    number of units than the data have classes gets that number, and starts from `init`.
-    """
-
-    takes: ClassVar[Takes] = Takes(Arrays, ClassIndex, Number)
+class GraphFile(Model):
+    """Base class of networks that are known by their graph and their weights: finds the files, and keeps the graph."""
 
     symbol: Optional[PathText] = None
     """The graph: a file `PREFIX-symbol.json`, or a `model.tar.gz` of SageMaker, which has weights, too."""
@@ -77,15 +72,13 @@ class SymbolFile(Model):
     models/old-0003.params."""
     epoch: Optional[NonNegative] = None
     """Number in the name of the weights of `prefix`; None = the largest one there."""
-    output: str = ""
-    """The layer whose output the network returns, by its name in the graph; empty = the prediction in front of the
-    loss. `mxtrain inspect FILE` lists names."""
-    new_layer: bool = False
-    """Put a new dense layer with the number of classes behind `output`."""
     weights_classes: List[str] = []
     """Names of the classes of the file in their order: the scores of classes that the data have too are kept."""
     graph: Optional[StoredGraph] = None
     """The content of `symbol`, which a checkpoint keeps. Leave it out."""
+
+    option: ClassVar[str] = "symbol"
+    """Its name in conf/model/, for messages."""
 
     @pydantic.model_validator(mode="before")
     @classmethod
@@ -106,14 +99,36 @@ class SymbolFile(Model):
             if is_archive(symbol) and values.get("weights") is None and stored is None:
                 values["weights"] = symbol
             if not isinstance(stored, Mapping) or stored.get("file") != symbol:
-                values["graph"] = StoredGraph.of(symbol, read_graph_text(symbol))
+                text = read_graph_text(symbol)
+                values["graph"] = StoredGraph.of(symbol, text)
+                values.update(cls.read_further(text, values))
         return values
 
+    @classmethod
+    def read_further(cls, text: str, values: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Returns further fields that follow from the files, which are read once; by default none.
+
+        Args:
+            text: JSON of the graph.
+            values: fields that are known, among them `weights`.
+
+        Raises:
+            ValueError: the files do not fit; the message says what to type.
+        """
+        return {}
+
     @pydantic.model_validator(mode="after")
-    def _check_graph(self) -> SymbolFile:
+    def _check_graph(self) -> GraphFile:
         if self.graph is not None:
-            find_prediction(self.parsed, self.output)
+            self.check_graph()
         return self
+
+    def check_graph(self) -> None:
+        """Checks the graph, if there is one.
+
+        Raises:
+            ValueError: it does not fit; the message says what to type.
+        """
 
     @functools.cached_property
     def parsed(self) -> SymbolGraph:
@@ -136,6 +151,41 @@ class SymbolFile(Model):
     def classes_in_weights(self) -> Sequence[str]:
         return self.weights_classes
 
+    def require_known(self, names: Sequence[str]) -> None:
+        """Checks that a file is named.
+
+        Raises:
+            ConfigError: none is.
+        """
+        if self.graph is None:
+            raise ConfigError(
+                f"model={self.option} needs the name of a file. Type {_EXAMPLE}, or model.prefix=old model.epoch=3."
+            )
+
+
+class SymbolFile(GraphFile):
+    """A network that is known by its graph and its weights.
+
+    The graph is cut in front of losses and probabilities, and labels are no inputs any more. A last layer with another
+    number of units than the data have classes gets that number, and starts from `init`.
+    """
+
+    takes: ClassVar[Takes] = Takes(Arrays, ClassIndex, Number)
+
+    output: str = ""
+    """The layer whose output the network returns, by its name in the graph; empty = the prediction in front of the
+    loss. `mxtrain inspect FILE` lists names."""
+    new_layer: bool = False
+    """Put a new dense layer with the number of classes behind `output`."""
+
+    def check_graph(self) -> None:
+        if not self.output and is_ssd(self.parsed):
+            raise ValueError(
+                f"{self.graph.file if self.graph else ''} is the graph of an SSD detector. Type model=symbol_ssd "
+                "task=detection in place of model=symbol, or name another output by model.output="
+            )
+        find_prediction(self.parsed, self.output)
+
     def build(self, num_classes: int, input_shape: Shape) -> gluon.HybridBlock:
         """Returns the network, uninitialized.
 
@@ -146,17 +196,6 @@ class SymbolFile(Model):
 
         assert self.graph is not None
         return build_network(self.graph.text, self.output, num_classes if self.new_layer else None, num_classes)
-
-    def require_known(self, names: Sequence[str]) -> None:
-        """Checks that a file is named.
-
-        Raises:
-            ConfigError: none is.
-        """
-        if self.graph is None:
-            raise ConfigError(
-                f"model=symbol needs the name of a file. Type {_EXAMPLE}, or model.prefix=old model.epoch=3."
-            )
 
     def build_filled(self, num_classes: int, **known: object) -> gluon.HybridBlock:
         return self.build(num_classes, ())

@@ -32,10 +32,7 @@ def build_network(text: str, output: str, new_units: Optional[int], num_classes:
     Raises:
         ConfigError: MXNet does not know an operator, or refuses its arguments; the message names the layer.
     """
-    _require_known_operators(parse_graph(text))
-    # MXNet's own reader brings graphs of older versions up to date, e.g. with the statistics of batch norms as inputs.
-    graph = parse_graph(_load(text).tojson(remove_amp_cast=False))
-    _make_float32(graph)
+    graph = read_known(text)
     prediction = find_prediction(graph, output)
     part = cut_at(graph, [prediction.output])
     head: Output = (part["heads"][0][0], part["heads"][0][1])
@@ -49,15 +46,37 @@ def build_network(text: str, output: str, new_units: Optional[int], num_classes:
             attributes["num_hidden" if "num_hidden" in attributes else "num_filter"] = str(num_classes)
             layer["attrs"] = attributes
             class_heads[layer["name"]] = ClassRows(groups=1, leading=0)
+    network = block_of(part)
+    network.class_heads = class_heads
+    network.output_advice = _advice(prediction)
+    return network
+
+
+def read_known(text: str) -> SymbolGraph:
+    """Returns a graph as this version of MXNet writes it, in float32.
+
+    Args:
+        text: JSON of the graph, of any version of MXNet.
+
+    Raises:
+        ConfigError: MXNet does not know an operator, or refuses its arguments; the message names the layer.
+    """
+    _require_known_operators(parse_graph(text))
+    # MXNet's own reader brings graphs of older versions up to date, e.g. with the statistics of batch norms as inputs.
+    graph = parse_graph(load_json(text).tojson(remove_amp_cast=False))
+    _make_float32(graph)
+    return graph
+
+
+def block_of(part: SymbolGraph) -> gluon.SymbolBlock:
+    """Returns the block of a graph, uninitialized."""
     with warnings.catch_warnings():
         # That an input has no known type: it is float32.
         warnings.simplefilter("ignore")
-        network = gluon.SymbolBlock(_load(json.dumps(part)), [mx.sym.var(name) for name in input_names(part)])
+        network = gluon.SymbolBlock(load_json(json.dumps(part)), [mx.sym.var(name) for name in input_names(part)])
     for parameter in network.collect_params().values():
         parameter.dtype = "float32"
     _set_multipliers(network, part)
-    network.class_heads = class_heads
-    network.output_advice = _advice(prediction)
     return network
 
 
@@ -68,7 +87,12 @@ def _advice(prediction: Prediction) -> str:
     )
 
 
-def _load(text: str) -> mx.sym.Symbol:
+def load_json(text: str) -> mx.sym.Symbol:
+    """Returns the symbol of a graph.
+
+    Raises:
+        ConfigError: MXNet refuses it.
+    """
     try:
         return mx.sym.load_json(text)
     except mx.MXNetError as error:

@@ -44,9 +44,23 @@ class MultiBoxCoding:
         num_classes: K.
         anchor_N4: centre x and y, width and height of the anchors, in pixels.
         suppression: non-maximum suppression of detections.
+        variances: factors of the network's offsets x, y, width and height.
+        image_size: (width, height) in pixels to which boxes are clipped before they are suppressed; None = they are
+            not clipped.
+        one_class: True if a box is a detection of its highest-scoring class only.
     """
 
-    def __init__(self, num_classes: int, anchor_N4: np.ndarray, suppression: Suppression):
+    def __init__(
+        self,
+        num_classes: int,
+        anchor_N4: np.ndarray,
+        suppression: Suppression,
+        variances: Sequence[float] = VARIANCES,
+        image_size: Optional[Tuple[int, int]] = None,
+        one_class: bool = False,
+    ):
+        self._variance_4 = np.array(variances, np.float32)
+        self._image_size, self._one_class = image_size, one_class
         self.anchor_N4 = anchor_N4.astype(np.float32)
         half_N2 = self.anchor_N4[:, 2:] * 0.5
         self._edge_N4 = np.concatenate([self.anchor_N4[:, :2] - half_N2, self.anchor_N4[:, :2] + half_N2], axis=1)
@@ -73,7 +87,7 @@ class MultiBoxCoding:
                 matched_PD = true_MD[match_N[matched_P]]
                 class_BN[row, matched_P] = matched_PD[:, Column.CLASS] + 1
                 offset_P4 = offsets_from(self.anchor_N4[matched_P], matched_PD[:, :4])
-                offset_BN4[row, matched_P] = offset_P4 / np.array(VARIANCES)
+                offset_BN4[row, matched_P] = offset_P4 / self._variance_4
                 if true_weight_BM is not None:
                     weight_BN[row, matched_P] = matched_PD[:, Column.WEIGHT]
         return (class_BN, offset_BN4) if true_weight_BM is None else (class_BN, offset_BN4, weight_BN)
@@ -130,13 +144,19 @@ class MultiBoxCoding:
         """Decodes outputs to detections (B, N, 6), see `BoxCoding.decode`."""
         F = operators(F)
         logit_BNK, offset_BN4 = (F.cast(output, dtype="float32") for output in outputs[:2])
+        num_boxes, num_scores = self.output_shapes[0]
         score_BNK = F.slice_axis(F.softmax(logit_BNK, axis=-1), axis=2, begin=1, end=None)
+        if self._one_class:
+            score_BNK = score_BNK * F.one_hot(F.argmax(score_BNK, axis=2), num_scores - 1)
         # The anchors follow from the description; nothing reads those in GluonCV's files.
         anchor_1N4 = constant(F, self.anchor_N4[None], logit_BNK)
         centre_1N2, size_1N2 = F.split(anchor_1N4, num_outputs=2, axis=2)
+        offset_BN4 = F.broadcast_mul(offset_BN4, constant(F, self._variance_4[None, None], logit_BNK))
         shift_BN2, log_scale_BN2 = F.split(offset_BN4, num_outputs=2, axis=2)
-        centre_BN2 = F.broadcast_add(F.broadcast_mul(shift_BN2 * VARIANCES[0], size_1N2), centre_1N2)
-        half_BN2 = F.broadcast_mul(F.exp(log_scale_BN2 * VARIANCES[2]), size_1N2) * 0.5
+        centre_BN2 = F.broadcast_add(F.broadcast_mul(shift_BN2, size_1N2), centre_1N2)
+        half_BN2 = F.broadcast_mul(F.exp(log_scale_BN2), size_1N2) * 0.5
         box_BN4 = F.concat(centre_BN2 - half_BN2, centre_BN2 + half_BN2, dim=2)
-        num_boxes, num_scores = self.output_shapes[0]
+        if self._image_size is not None:
+            limit_4 = np.array(self._image_size * 2, np.float32)
+            box_BN4 = F.broadcast_minimum(F.relu(box_BN4), constant(F, limit_4[None, None], logit_BNK))
         return self._suppression(F, F.transpose(score_BNK, axes=(0, 2, 1)), box_BN4, num_scores - 1, num_boxes)

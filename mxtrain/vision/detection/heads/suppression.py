@@ -19,7 +19,7 @@ MIN_SCORE = 0.01
 
 @dataclass(frozen=True)
 class Suppression:
-    """Non-maximum suppression, separately for each class.
+    """Non-maximum suppression, by default separately for each class.
 
     Attributes:
         iou: threshold: intersection over union with a higher-scoring box of the same class.
@@ -27,12 +27,14 @@ class Suppression:
             limit the operator takes 70 times as long.
         max_detections: largest number of detections per image.
         min_score: smallest score of a detection.
+        across_classes: True if a box suppresses those of other classes, too.
     """
 
     iou: float = 0.45
     num_candidates: int = 400
     max_detections: int = 100
     min_score: float = MIN_SCORE
+    across_classes: bool = False
 
     def count(self, num_classes: int, num_boxes: int) -> int:
         """Returns the number of rows of detections of a sample, M."""
@@ -92,5 +94,6 @@ class Suppression:
             coord_start=2,
             score_index=1,
             id_index=0,
+            force_suppress=self.across_classes,
         )
         return F.slice_axis(detection_BC6, axis=1, begin=0, end=min(self.max_detections, count))
