@@ -14,6 +14,7 @@ from mxtrain.model.params_file import ARCHIVES, is_archive, read_params
 from mxtrain.model.symbol.graph_file import (
     VARIABLE,
     DamagedGraph,
+    Output,
     attributes_of,
     heads_of,
     nodes_before,
@@ -32,6 +33,7 @@ from mxtrain.model.symbol.heads import (
 from mxtrain.model.symbol.inputs import input_names
 from mxtrain.model.symbol.model import SYMBOL_END, last_epoch, read_graph_text
 from mxtrain.model.symbol.scaling import scaling_of, takes_pixels
+from mxtrain.model.symbol.ssd_graph import SSDGraph, find_ssd, is_ssd
 
 if TYPE_CHECKING:
     import numpy as np
@@ -167,12 +169,20 @@ def _describe(
 ) -> InspectResult:
     nodes = graph["nodes"]
     prediction: Optional[Prediction] = None
+    cut_at: List[Output] = []
     try:
-        prediction = find_prediction(graph)
+        if is_ssd(graph):
+            ssd = find_ssd(graph)
+            cut_at = [ssd.scores, ssd.offsets]
+            command = command.replace("model=symbol ", "model=symbol_ssd task=detection ", 1)
+            remarks += _ssd_remarks(ssd)
+        else:
+            prediction = find_prediction(graph)
+            cut_at = [prediction.output]
     except NoSuchOutput as error:
         remarks.append(f"{error}."[0].upper() + f"{error}."[1:])
-        command += " model.output=NAME"
-    kept = nodes_before(graph, [prediction.output[0]]) if prediction else range(len(nodes))
+        command = "" if is_ssd(graph) else f"{command} model.output=NAME"
+    kept = nodes_before(graph, [position for position, _ in cut_at]) if cut_at else range(len(nodes))
     layers = [(nodes[n]["name"], nodes[n]["op"], _units(graph, n)) for n in kept if nodes[n]["op"] in WEIGHTED]
     if prediction is not None:
         remarks += _task_remarks(graph, prediction)
@@ -192,7 +202,7 @@ def _describe(
         seems=_family([*(node["op"] for node in nodes), *(node["name"] for node in nodes)]),
         inputs=input_names(graph, [_plain(name) for name in arrays]),
         outputs=[f"{nodes[position]['name']} ({nodes[position]['op']})" for position, _ in heads_of(graph)],
-        prediction=str(prediction or ""),
+        prediction=str(prediction or " and ".join(f"'{nodes[n]['name']}' ({nodes[n]['op']})" for n, _ in cut_at)),
         choices=[name for name, *_ in layers[:-7:-1]],
         operators=dict(Counter(nodes[n]["op"] for n in kept if nodes[n]["op"] != VARIABLE).most_common()),
         layers=layers,
@@ -222,6 +232,15 @@ def _task_remarks(graph: SymbolGraph, prediction: Prediction) -> List[str]:
     if loss in LOSSES or loss in ("softmax", "log_softmax", "SoftmaxActivation"):
         return [f"It scores {units_of(layer)} classes; with data of another number, '{layer['name']}' starts anew."]
     return []
+
+
+def _ssd_remarks(ssd: SSDGraph) -> List[str]:
+    candidates = ssd.candidates or "all"
+    return [
+        f"It is a detector of {ssd.num_classes} classes and the background, with {len(ssd.layers)} maps; with data of "
+        "another number of classes, layers of scores keep the background only.",
+        f"Boxes of an IoU above {ssd.iou:g} are suppressed, of the {candidates} with the highest scores.",
+    ]
 
 
 def _scaling_remarks(graph: SymbolGraph) -> List[str]:

@@ -287,7 +287,7 @@ def test_parts_of_a_task_that_makes_targets_take_what_it_makes() -> None:
         ({"dataset": "text", "model": "bert"}, "or dataset=voc with model=centernet_fpn."),
         (
             {"model": "bert"},
-            "Type model=centernet_fpn. Other options that fit: faster_rcnn, gluoncv_centernet, ssd, yolo3.",
+            "Type model=centernet_fpn. Other options that fit: faster_rcnn, gluoncv_centernet, ssd, symbol_ssd, yolo3.",
         ),
         ({"model": "yolact"}, "Type task=instance_segmentation, or model=centernet_fpn."),
         (

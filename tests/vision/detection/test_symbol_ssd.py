@@ -380,3 +380,17 @@ def test_classifiers_are_told_from_detectors(tmp_path):
 def test_file_must_be_named():
     with pytest.raises(ConfigError, match="model=symbol_ssd needs the name of a file. Type model.symbol=old"):
         mxtrain.compose("model=symbol_ssd", "task=detection")
+
+
+def test_detectors_are_inspected(tmp_path):
+    prefix = write(tmp_path, training_graph())
+    found = mxtrain.inspect(f"{prefix}-symbol.json")
+    assert found.seems == "an SSD detector" and found.inputs == ["data"]
+    assert found.command == f"model=symbol_ssd task=detection model.prefix={prefix} model.epoch=0"
+    assert found.prediction.count("(Concat)") == 2
+    assert [name for name, *_ in found.layers][-1] == "offsets1_conv"
+    assert "3 classes and the background, with 2 maps" in found.remarks[0] and "not in the weights" not in found.remarks
+    assert found.remarks[1] == "Boxes of an IoU above 0.4 are suppressed, of the 60 with the highest scores."
+    wrong_graphs()[1][0].save(f"{prefix}-symbol.json")
+    found = mxtrain.inspect(f"{prefix}-symbol.json")
+    assert not found.command and not found.prediction and "come from 'a'" in found.remarks[0]
