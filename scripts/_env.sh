@@ -138,7 +138,8 @@ _gpus_are_too_new() {
   fi
   _say "every published wheel of MXNet 1.9.1 holds code up to compute capability 8.6 and no PTX, so it can't run on" \
     "this machine's GPUs:$too_new. Taking the CPU wheel."
-  _say "For the GPUs build MXNet 1.9.1 for that architecture under a version of its own, such as 1.9.1+sm90, and install" \
+  _say "GPUs of compute capability 9.0 run in NVIDIA's MXNet container 24.05 or 24.06: examples/container/Dockerfile.ngc."
+  _say "Otherwise build MXNet 1.9.1 for their architecture under a version of its own, such as 1.9.1+sm90, and install" \
     "it in place of the wheel: .venv/bin/python -m pip uninstall -y mxnet; .venv/bin/python -m pip install YOUR.whl"
 }
 

@@ -444,6 +444,12 @@ def test_the_wheel_carries_conf_and_the_console_script(tmp_path: Path) -> None:
         metadata = archive.read(next(name for name in names if name.endswith("METADATA"))).decode()
     wanted = {f"mxtrain/{path.relative_to(ROOT)}" for path in (ROOT / "conf").rglob("*.yaml")}
     assert wanted and wanted <= names and "mxtrain/py.typed" in names
+    # What is compiled, and what default runs read: everything of the package that is not Python.
+    tracked = subprocess.run(
+        ["git", "ls-files", "mxtrain"], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout
+    others = {name for name in tracked.splitlines() if not name.endswith(".py")}
+    assert "mxtrain/engine/native/operators.cc" in others and others <= names
     assert "mxtrain = mxtrain.cli:main" in scripts
     lines = [line for line in metadata.splitlines() if line.startswith("Requires-Dist")]
     required = [Requirement(line.partition(": ")[2]) for line in lines]

@@ -16,8 +16,9 @@ FIRST_UNSUPPORTED = (9, 0)
 PUBLISHED = re.compile(r"mxnet-cu(102|11[02-7]) 1\.9\.1")
 QUERY = ("nvidia-smi", "--query-gpu=index,compute_cap,name", "--format=csv,noheader")
 REMEDY = (
-    "train on the CPU (parallel.devices=cpu:1), or build MXNet 1.9.1 for that architecture (-DMXNET_CUDA_ARCH, a CUDA "
-    "toolkit that knows it) under a version of its own, such as 1.9.1+sm90, and install that in place of the wheel"
+    "train on the CPU (parallel.devices=cpu:1); take NVIDIA's MXNet container 24.05 or 24.06, whose MXNet 1.9.1 was "
+    "built for 9.0 (examples/container/Dockerfile.ngc); or build MXNet 1.9.1 for that architecture (-DMXNET_CUDA_ARCH, "
+    "a CUDA toolkit that knows it) under a version of its own, such as 1.9.1+sm90, and install it in place of the wheel"
 )
 
 
@@ -32,7 +33,7 @@ class Gpu(NamedTuple):
 
     @property
     def is_too_new(self) -> bool:
-        """Returns True if no published build of MXNet runs on it."""
+        """Returns True if no published wheel of MXNet runs on it."""
         return self.capability >= FIRST_UNSUPPORTED
 
     def __str__(self) -> str:

@@ -11,9 +11,11 @@ from __future__ import annotations
 import json
 import sys
 import warnings
+from pathlib import Path
 from typing import TYPE_CHECKING, Callable, List, Mapping
 
 from mxtrain.runtime.apply import apply
+from mxtrain.runtime.given_mxnet import loaded_versions, reads_s3
 from mxtrain.runtime.hidden_torch import hidden_torch
 from mxtrain.runtime.spec import Runtime
 
@@ -43,6 +45,15 @@ def mxnet() -> Mapping[str, Json]:
 
     features = {feature.name: bool(feature.enabled) for feature in mx.runtime.feature_list()}
     return {"mxnet": mx.__version__, "path": mx.__file__, "features": features}
+
+
+@_step
+def libraries() -> Mapping[str, Json]:
+    """Asks the libraries that MXNet has loaded for their versions, and MXNet's own for a flag that it does not list."""
+    from mxtrain.engine.backend import mx
+
+    versions = loaded_versions(Path("/proc/self/maps").read_text("utf-8", "replace"))
+    return {"libraries": versions, "s3": reads_s3(Path(mx.libinfo.find_lib_path()[0]))}
 
 
 @_step

@@ -21,6 +21,7 @@ from mxtrain.errors import ConfigError
 from mxtrain.model.published import cached_weights, models_folder
 from mxtrain.runtime.amx import computes_bfloat16, cpu_flags, has_amx, has_fast_bfloat16
 from mxtrain.runtime.cores import cgroup_quota, usable_cores
+from mxtrain.runtime.given_mxnet import SUPPORTED_MXNET, NvidiaContainer, find_container
 from mxtrain.runtime.gpus import REMEDY, find_gpus, is_published_build, unsupported_reason
 from mxtrain.runtime.probing import ProbeResult, run_probe
 from mxtrain.terminal.program import tensorboard
@@ -96,7 +97,16 @@ def doctor(*, timeout: float = 120.0) -> DoctorResult:
         raise ConfigError(f"doctor: timeout={timeout!r:.60}: it must be a positive number of seconds.")
     probe = run_probe(float(timeout))
     return DoctorResult(
-        [*_machine(), *_packages(), *_mxnet(probe), *_environment(probe), *_features(probe), _weights(), *_plugins()]
+        [
+            *_machine(),
+            *_container(probe),
+            *_packages(probe),
+            *_mxnet(probe),
+            *_environment(probe),
+            *_features(probe),
+            _weights(),
+            *_plugins(),
+        ]
     )
 
 
@@ -190,18 +200,46 @@ def mxnet_packages() -> List[str]:
     return sorted(name for name in packages if re.match(r"mxnet(-cu\d+|-mkl|-native)* ", name))
 
 
-def _packages() -> List[Finding]:
+def _container(probe: ProbeResult) -> List[Finding]:
+    """Returns what is known of NVIDIA's MXNet container, if this is one."""
+    container = find_container()
+    return [] if container is None else [judge_container(container, probe.found.get("features", {}))]
+
+
+def judge_container(container: NvidiaContainer, features: Mapping[str, bool]) -> Finding:
+    """Judges NVIDIA's MXNet container: its MXNet must still be there, which a package of MXNet replaces.
+
+    Args:
+        container: the container.
+        features: flag of the installed MXNet -> True if it was built in; empty if MXNet cannot be imported.
+    """
+    if features and not features.get("CUDA"):
+        remedy = "install mxtrain without an extra in a fresh container, as examples/container/Dockerfile.ngc does"
+        return Finding("container", "missing", f"{container}, but its MXNet was replaced by one for CPUs", remedy)
+    if container.is_known:
+        gpus = "its MXNet runs on GPUs of compute capability 6.0 to 9.0, with NCCL and Horovod"
+        return Finding("container", "ok", f"{container}: {gpus}, by its release notes")
+    return Finding("container", "ok", f"{container}: its release notes say for which GPUs it was built")
+
+
+def _packages(probe: ProbeResult) -> List[Finding]:
     packages = mxnet_packages()
     numpy = installed_version("numpy")
-    return [judge_mxnet_packages(packages), judge_numpy(numpy)]
+    return [judge_mxnet_packages(packages, str(probe.found.get("path", ""))), judge_numpy(numpy)]
 
 
-def judge_mxnet_packages(packages: List[str]) -> Finding:
-    """Judges the installed packages of MXNet: exactly one may be there, for all of them install the same module."""
+def judge_mxnet_packages(packages: List[str], path: str = "") -> Finding:
+    """Judges the installed packages of MXNet: exactly one may be there, for all of them install the same module.
+
+    Args:
+        packages: names and versions of the packages.
+        path: file of the module `mxnet`; empty if it cannot be imported.
+    """
     if len(packages) == 1:
         return Finding("MXNet package", "ok", packages[0])
+    if not packages and path:
+        return Finding("MXNet package", "ok", f"none: MXNet comes from {Path(path).parent}, and needs none")
     if not packages:
-        # A build of one's own has no package; whether it works is what the probe tells.
         return Finding(
             "MXNet package", "missing", "none installed", "scripts/train installs it, or pip install mxnet==1.9.1"
         )
@@ -229,7 +267,7 @@ def judge_numpy(version: str) -> Finding:
 def _mxnet(probe: ProbeResult) -> List[Finding]:
     if "mxnet" not in probe.found:
         return [Finding("MXNet", "problem", probe.cause, remedy_for(probe.cause))]
-    findings = [Finding("MXNet", "ok", f"{probe.found['mxnet']} ({probe.found['path']})")]
+    findings = [judge_mxnet(str(probe.found["mxnet"]), str(probe.found["path"]))]
     if "gradient" in probe.found:
         findings.append(Finding("computing", "ok", "a convolution and its gradient"))
     else:
@@ -241,6 +279,19 @@ def _mxnet(probe: ProbeResult) -> List[Finding]:
     else:
         findings.append(Finding("GluonCV", "ok", version))
     return findings
+
+
+def judge_mxnet(version: str, path: str) -> Finding:
+    """Judges the version of MXNet: mxtrain is tested with one only.
+
+    Args:
+        version: `mxnet.__version__`; a build of one's own may add `+sm90`.
+        path: file of the module.
+    """
+    if re.match(rf"{re.escape(SUPPORTED_MXNET)}(\D|$)", version):
+        return Finding("MXNet", "ok", f"{version} ({path})")
+    value = f"{version} ({path}); mxtrain is tested with {SUPPORTED_MXNET} only"
+    return Finding("MXNet", "missing", value, f"pip install mxnet=={SUPPORTED_MXNET}")
 
 
 # The first pattern that matches decides, so special causes come before general ones.
@@ -295,16 +346,19 @@ def _gpus(count: int, failures: Mapping[str, str] = MappingProxyType({})) -> Fin
 def _features(probe: ProbeResult) -> List[Finding]:
     flags: Dict[str, bool] = probe.found.get("features", {})
 
+    versions: Dict[str, str] = probe.found.get("libraries", {})
+
     def flag(what: str, name: str, remedy: str) -> Finding:
         if flags.get(name):
-            return Finding(what, "ok", "built in")
+            version = versions.get(name.lower(), "")
+            return Finding(what, "ok", f"built in, {version} is loaded" if version else "built in")
         return Finding(what, "missing", "not in this build" if flags else "not examined", remedy)
 
     gpus = int(probe.found.get("gpus", 0))
     cuda = flag("CUDA", "CUDA", GPU_REMEDY)
     if flags.get("CUDA") and not gpus:
         why = str(probe.found.get("gpu_error", "no GPU found"))
-        cuda = Finding("CUDA", "missing", f"built in, but {why}", "check nvidia-smi and CUDA_VISIBLE_DEVICES")
+        cuda = Finding("CUDA", "missing", f"{cuda.value}, but {why}", "check nvidia-smi and CUDA_VISIBLE_DEVICES")
     return [
         cuda,
         _gpus(gpus, probe.found.get("gpu_failures", {})),
@@ -313,6 +367,7 @@ def _features(probe: ProbeResult) -> List[Finding]:
         flag("oneDNN", "MKLDNN", "take one of the published wheels: without it the CPU is many times slower"),
         flag("image decoding", "OPENCV", "take one of the published wheels: dataset=image_record needs it"),
         flag("distributed stores", "DIST_KVSTORE", "take one of the published wheels: kvstore=dist_* need it"),
+        _s3(probe),
         _operators(probe),
         _bfloat16(probe),
         Finding("float16", "ok" if gpus else "missing", "on GPUs only", "" if gpus else "on CPUs: amp=bfloat16 or off"),
@@ -331,6 +386,13 @@ def _other_versions() -> List[Finding]:
         Finding(name, "missing", f"{version}; mxtrain needs {text}", installing(text))
         for text, name, version in wrong_versions(requirements)
     ]
+
+
+def _s3(probe: ProbeResult) -> Finding:
+    if probe.found.get("s3"):
+        return Finding("s3:// in MXNet", "ok", "built in (DMLC_USE_S3)")
+    value = "not in this build" if "s3" in probe.found else "not examined"
+    return Finding("s3:// in MXNet", "missing", value, "no published wheel has it: copy or mount the data")
 
 
 def _operators(probe: ProbeResult) -> Finding:

@@ -73,6 +73,7 @@ def test_doctor_reports_unsupported_gpus(driver) -> None:
     driver(HOPPER)
     finding = diagnosis._gpus(0)
     assert finding.state == "missing" and "9.0" in finding.value and "1.9.1+sm90" in finding.remedy
+    assert "container 24.05 or 24.06" in finding.remedy
     driver("NVIDIA L4, 8.9")
     assert diagnosis._gpus(1) == diagnosis.Finding("GPUs", "ok", "1 (NVIDIA L4); each multiplied")
 

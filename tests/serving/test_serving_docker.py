@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import fnmatch
 import json
 import re
-import shutil
 import subprocess
 import sys
 import urllib.request
@@ -14,14 +12,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import served_folders
+from docker_files import copy_context, ignored, steps
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLE = ROOT / "examples/serving"
-
-
-def steps(word: str) -> list:
-    text = (EXAMPLE / "Dockerfile").read_text(encoding="utf-8")
-    return re.findall(rf"^{word} (.*)$", text, re.MULTILINE)
+DOCKERFILE = EXAMPLE / "Dockerfile"
 
 
 def test_dockerfile_versions_match_the_extra() -> None:
@@ -31,24 +26,6 @@ def test_dockerfile_versions_match_the_extra() -> None:
     for line in extra:
         name, version = re.fullmatch(r"([\w-]+)(.*)", line).groups()  # type: ignore[union-attr]
         assert given[name] == version
-
-
-def ignored(name: str, is_top: bool) -> bool:
-    """True for a file or folder that .dockerignore leaves out of `COPY .`."""
-    patterns = [line for line in (ROOT / ".dockerignore").read_text("utf-8").splitlines() if line and line[0] != "#"]
-    assert all("/" not in pattern.replace("**/", "", 1) and pattern[0] != "!" for pattern in patterns)
-    return any(
-        fnmatch.fnmatch(name, pattern.replace("**/", "", 1))
-        for pattern in patterns
-        if is_top or pattern.startswith("**/")
-    )
-
-
-def copy_context(source: Path, target: Path) -> None:
-    """Copies what `COPY .` copies."""
-    shutil.copytree(
-        source, target, ignore=lambda place, names: [name for name in names if ignored(name, Path(place) == source)]
-    )
 
 
 def test_environments_and_outputs_are_not_copied(tmp_path: Path) -> None:
@@ -72,7 +49,7 @@ def test_environments_and_outputs_are_not_copied(tmp_path: Path) -> None:
         "examples/serving/requirements.txt",
         "README.md",
     }
-    for step in steps("COPY"):
+    for step in steps(DOCKERFILE, "COPY"):
         first = step.split()[0].split("/")[0]
         assert first == "." or not ignored(first, True)
 
@@ -84,7 +61,7 @@ def test_dockerfile_steps_start_a_server(tmp_path: Path) -> None:
     python = environment / "bin/python"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(environment)], check=True, timeout=120)
     pip = f"{sys.executable} -m pip --python {python}"
-    for step in steps("RUN"):
+    for step in steps(DOCKERFILE, "RUN"):
         if step.startswith("pip "):
             command = step.replace("/src", str(tmp_path / "src"), 1).replace("pip ", f"{pip} ", 1) + " --no-compile"
             done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, timeout=900, check=False)
@@ -92,7 +69,7 @@ def test_dockerfile_steps_start_a_server(tmp_path: Path) -> None:
                 pytest.skip("there is no package index here")
             assert done.returncode == 0, done.stderr[-2000:]
     folder = served_folders.write_pixels(tmp_path / "digits")
-    program, command, _, host = json.loads(steps("CMD")[0])
+    program, command, _, host = json.loads(steps(DOCKERFILE, "CMD")[0])
     assert (command, host) == ("serve", "host=0.0.0.0")
     process = subprocess.Popen(
         [str(environment / "bin" / program), command, str(folder), "port=0"],

@@ -11,9 +11,17 @@ from mxtrain.archive.provenance import package_version
 from mxtrain.cli.doctor import run
 from mxtrain.engine.backend import mx
 from mxtrain.runtime import probe
+from mxtrain.runtime.given_mxnet import NvidiaContainer
 from mxtrain.runtime.probing import ProbeResult, run_probe
 from mxtrain.workflows import doctor as diagnosis
-from mxtrain.workflows.doctor import judge_mxnet_packages, judge_numpy, remedy_for
+from mxtrain.workflows.doctor import (
+    DoctorResult,
+    judge_container,
+    judge_mxnet,
+    judge_mxnet_packages,
+    judge_numpy,
+    remedy_for,
+)
 
 
 @pytest.mark.slow
@@ -122,6 +130,62 @@ def test_two_mxnets_at_once_are_a_problem() -> None:
     assert "pip uninstall -y mxnet mxnet-cu117" in finding.remedy
     assert judge_mxnet_packages(["mxnet 1.9.1"]).state == "ok"
     assert judge_mxnet_packages([]).state == "missing"
+    built = judge_mxnet_packages([], "/opt/mxnet/python/mxnet/__init__.py")
+    assert (built.state, built.remedy) == ("ok", "") and "comes from /opt/mxnet/python/mxnet" in built.value
+
+
+@pytest.mark.parametrize(
+    "version, state",
+    [("1.9.1", "ok"), ("1.9.1+sm90", "ok"), ("1.9.0", "missing"), ("1.9.10", "missing"), ("2.0.0", "missing")],
+)
+def test_versions_of_mxnet(version: str, state: str) -> None:
+    finding = judge_mxnet(version, "/x/mxnet/__init__.py")
+    assert finding.state == state and finding.value.startswith(f"{version} (/x/mxnet/__init__.py)")
+    assert ("tested with 1.9.1 only" in finding.value) == (state == "missing")
+
+
+def test_nvidia_container_keeps_its_mxnet() -> None:
+    known, other = NvidiaContainer("24.05"), NvidiaContainer("22.05")
+    good = judge_container(known, {"CUDA": True})
+    assert good.state == "ok" and "6.0 to 9.0, with NCCL and Horovod, by its release notes" in good.value
+    assert judge_container(known, {}) == good  # MXNet's own line says that it cannot be imported
+    assert "9.0" not in judge_container(other, {"CUDA": True}).value
+    replaced = judge_container(known, {"CUDA": False})
+    assert replaced.state == "missing" and "replaced by one for CPUs" in replaced.value
+    assert "Dockerfile.ngc" in replaced.remedy
+
+
+def test_report_of_nvidia_container(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The findings of a probe on an H100 in the container, as far as they differ from a wheel for CPUs."""
+    found = {
+        "mxnet": "1.9.1",
+        "path": "/opt/mxnet/python/mxnet/__init__.py",
+        "features": {"CUDA": True, "CUDNN": True, "NCCL": True, "MKLDNN": True, "DIST_KVSTORE": True},
+        "libraries": {"cuda": "12.4", "cudnn": "9.1.0", "nccl": "2.21.5"},
+        "s3": False,
+        "gradient": 1.0,
+        "gpus": 1,
+        "gpu_failures": {},
+        "horovod": "0.28.1",
+        "horovod_with": "MPI, NCCL",
+    }
+    monkeypatch.setenv("NVIDIA_MXNET_VERSION", "24.05")
+    monkeypatch.setattr(diagnosis, "run_probe", lambda timeout: ProbeResult(found))
+    monkeypatch.setattr(diagnosis, "mxnet_packages", lambda: [])
+    report: DoctorResult = diagnosis.doctor()
+    by_name = {finding.what: finding for finding in report.findings}
+    assert report.usable and by_name["container"].state == "ok"
+    assert by_name["MXNet package"].value == "none: MXNet comes from /opt/mxnet/python/mxnet, and needs none"
+    assert by_name["CUDA"].value == "built in, 12.4 is loaded"
+    assert by_name["cuDNN"].value == "built in, 9.1.0 is loaded"
+    assert by_name["NCCL"].value == "built in, 2.21.5 is loaded"
+    assert by_name["oneDNN"].value == "built in"
+    assert by_name["s3:// in MXNet"].value == "not in this build" and by_name["s3:// in MXNet"].state == "missing"
+    assert by_name["Horovod"].value == "0.28.1, MPI, NCCL: summed with itself"
+    monkeypatch.setattr(diagnosis, "run_probe", lambda timeout: ProbeResult({**found, "s3": True, "gpus": 0}))
+    by_name = {finding.what: finding for finding in diagnosis.doctor().findings}
+    assert by_name["s3:// in MXNet"].state == "ok"
+    assert by_name["CUDA"].value == "built in, 12.4 is loaded, but no GPU found"
 
 
 @pytest.mark.parametrize(
