@@ -50,8 +50,10 @@ GLUONNLP_SHA1: Mapping[str, str] = {
     "bert_12_768_12_kobert_news_wiki_ko_cased": "ccf0593e03b91b73be90c191d885446df935eb64",
     "bert_24_1024_16_book_corpus_wiki_en_cased": "4e685a966f8bf07d533bd6b0e06c04136f23f620",
     "bert_24_1024_16_book_corpus_wiki_en_uncased": "24551e1446180e045019a87fc4ffbf714d99c0b5",
+    "transformer_en_de_512_WMT2014": "e25287c5a924b7025e08d626f02626d5fa3af2d1",
 }
-"""SHA-1 of its networks that mxtrain can build. Source: gluonnlp 0.10.0, model/bert.py. The package is not needed."""
+"""SHA-1 of its networks that mxtrain can build. Source: gluonnlp 0.10.0, model/bert.py and transformer.py. The package
+is not needed."""
 
 
 def published_sha1(library: str) -> Mapping[str, str]:

@@ -176,8 +176,11 @@ def load_weights(
 def _with_network_names(network: gluon.Block, arrays: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
     """Renames the arrays of a backbone file to names in the network, by the network's `backbone_names`.
 
-    Returns the arrays unchanged if the file is not a backbone.
+    Returns the arrays unchanged if the file is not a backbone. A network that reads files of another form has
+    `convert_arrays`, which returns their arrays under its own names.
     """
+    if hasattr(network, "convert_arrays"):
+        arrays = network.convert_arrays(arrays)
     file_names: Mapping[str, str] = getattr(network, "backbone_names", {})
     network_names = {file_name: name for name, file_name in file_names.items()}
     plain = {name: re.sub(MODULE_PREFIX, "", name) for name in arrays}

@@ -39,6 +39,8 @@ SIZES: Dict[str, Dict[str, Any]] = {
     },
 }
 """`base` and `big` are the models of table 3 of the paper."""
+PUBLISHED = "gluonnlp:transformer_en_de_512_WMT2014"
+"""Name of GluonNLP's weights, from English to German with one vocabulary."""
 
 
 class Transformer(TranslatingModel):
@@ -66,9 +68,22 @@ class Transformer(TranslatingModel):
     """True for layer norms before each part (pre-norm: small), False after its sum (post-norm: base and big, as in the
     paper)."""
 
+    variant: Literal["paper", "gluonnlp"] = "paper"
+    """Details of the layers: those of the paper, or of GluonNLP's `transformer_en_de_512`, whose `.params` files
+    `weights` then reads: a layer norm of embedded texts, other wavelengths of the positions, a bias for each token."""
+
+    @property
+    def published_name(self) -> str:
+        """See `Model.published_name`."""
+        return PUBLISHED if self.variant == "gluonnlp" and self.sizes == SIZES["base"] else ""
+
     @pydantic.model_validator(mode="after")
     def _check_heads(self) -> Transformer:
         sizes = self.sizes
+        if self.variant == "gluonnlp" and sizes["norm_first"]:
+            raise ValueError(
+                "variant=gluonnlp: its layer norms come after each sum. Type size=base, or norm_first=false"
+            )
         if sizes["units"] % sizes["num_heads"] or sizes["units"] % 2:
             raise ValueError(
                 f"num_heads={sizes['num_heads']} and 2 must divide units={sizes['units']}: choose other ones"
@@ -87,5 +102,5 @@ class Transformer(TranslatingModel):
         from mxtrain.text.translation.networks.transformer import TransformerNetwork, TransformerSizes
 
         chunks = self.chunks(input_shape, num_classes)
-        sizes = TransformerSizes(**self.sizes)
+        sizes = TransformerSizes(**self.sizes, is_gluonnlp=self.variant == "gluonnlp")
         return TransformerNetwork(vocab_size, num_classes, sizes, self.tie(is_joint), chunks, prefix="")

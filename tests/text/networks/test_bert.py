@@ -240,7 +240,16 @@ def test_gluonnlp_computes_the_same_from_the_same_file(tmp_path, masked):
     wanted = scores(one)
     one.save_parameters(str(tmp_path / "theirs.params"))
     network = build(masked, weights=str(tmp_path / "theirs.params"))
+    layers = {"theirs": [], "ours": []}
+    for block, found in ((one, layers["theirs"]), (network, layers["ours"])):
+        for cell in (block if masked else block.bert).encoder.transformer_cells:
+            cell.register_forward_hook(lambda _, given, output, found=found: found.append(output))
     np.testing.assert_allclose(scores(network), wanted, atol=1e-4)
+    scores(one)
+    assert len(layers["theirs"]) == len(layers["ours"]) == SIZES["num_layers"]
+    for wanted_TBU, found_TBU in zip(layers["theirs"], layers["ours"]):
+        wanted_TBU = wanted_TBU[0] if isinstance(wanted_TBU, (list, tuple)) else wanted_TBU
+        np.testing.assert_allclose(found_TBU.asnumpy(), wanted_TBU.asnumpy(), atol=1e-5)
     network.save_parameters(str(tmp_path / "ours.params"))
     other = theirs()
     other.load_parameters(str(tmp_path / "ours.params"))

@@ -10,7 +10,7 @@ https://arxiv.org/abs/2002.04745.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, Dict, List, NamedTuple, Optional, Tuple
+from typing import TYPE_CHECKING, Any, Dict, List, Mapping, NamedTuple, Optional, Tuple
 
 import numpy as np
 
@@ -18,6 +18,7 @@ from mxtrain.engine.backend import gluon, mx, nd
 from mxtrain.model.networks.attention import CausalAttention, CrossAttention, PaddedAttention
 from mxtrain.model.networks.bert import DropoutSum, Embed, LayerNorm
 from mxtrain.model.networks.traced_step import StepNetwork, TracedStep, read
+from mxtrain.text.translation.networks.gluonnlp_arrays import arrays_of_gluonnlp
 from mxtrain.text.translation.networks.translation import TargetScores
 
 if TYPE_CHECKING:
@@ -30,6 +31,8 @@ nn = gluon.nn
 
 EPSILON = 1e-6
 """The epsilon of layer norms, as in the authors' code."""
+GLUONNLP_EPSILON = 1e-5
+"""The epsilon of GluonNLP's layer norms."""
 MAX_WAVELENGTH = 10000.0
 
 
@@ -38,6 +41,7 @@ class TransformerSizes(NamedTuple):
 
     Attributes:
         norm_first: True for layer norms before each part (pre-norm), False after its sum (post-norm).
+        is_gluonnlp: True for the details of GluonNLP's networks, see `TransformerNetwork`.
     """
 
     num_layers: int
@@ -46,6 +50,12 @@ class TransformerSizes(NamedTuple):
     num_heads: int
     dropout: float
     norm_first: bool
+    is_gluonnlp: bool = False
+
+    @property
+    def epsilon(self) -> float:
+        """The epsilon of layer norms."""
+        return GLUONNLP_EPSILON if self.is_gluonnlp else EPSILON
 
 
 class TransformerLayer(gluon.HybridBlock):
@@ -59,7 +69,8 @@ class TransformerLayer(gluon.HybridBlock):
         units, hidden_size = sizes.units, sizes.hidden_size
         with self.name_scope():
             for part in parts:
-                norm = LayerNorm(units, 0.0 if sizes.norm_first else sizes.dropout, EPSILON, prefix=f"{part}_norm_")
+                norm_dropout = 0.0 if sizes.norm_first else sizes.dropout
+                norm = LayerNorm(units, norm_dropout, sizes.epsilon, prefix=f"{part}_norm_")
                 setattr(self, f"{part}_norm", norm)
                 if part != "ffn":
                     projection = nn.Dense(units, flatten=False, in_units=units, prefix=f"{part}_projection_")
@@ -157,6 +168,9 @@ class TransformerNetwork(StepNetwork, gluon.HybridBlock):
     padding. Outputs are -log p of each next token, and the mean of -log p over the vocabulary (for label smoothing),
     (B, T) each.
 
+    GluonNLP's networks differ in four details: a layer norm of the embedded texts, other wavelengths of the sinusoids,
+    a bias for each token of the output, and the epsilon of layer norms. Their `.params` files are then converted.
+
     Args:
         source_size: size of the source vocabulary.
         target_size: size of the target vocabulary.
@@ -181,13 +195,20 @@ class TransformerNetwork(StepNetwork, gluon.HybridBlock):
                 self.encoder.add(TransformerEncoderLayer(sizes, prefix=f"encoder{number}_"))
                 self.decoder.add(TransformerDecoderLayer(sizes, prefix=f"decoder{number}_"))
             if sizes.norm_first:
-                self.encoder_norm = LayerNorm(units, epsilon=EPSILON, prefix="encoder_norm_")
-                self.decoder_norm = LayerNorm(units, epsilon=EPSILON, prefix="decoder_norm_")
+                self.encoder_norm = LayerNorm(units, epsilon=sizes.epsilon, prefix="encoder_norm_")
+                self.decoder_norm = LayerNorm(units, epsilon=sizes.epsilon, prefix="decoder_norm_")
+            if sizes.is_gluonnlp:
+                self.encoder_input_norm = LayerNorm(units, epsilon=sizes.epsilon, prefix="encoder_input_norm_")
+                self.decoder_input_norm = LayerNorm(units, epsilon=sizes.epsilon, prefix="decoder_input_norm_")
             if tied == "none":
                 self.table = self.params.get("table", shape=(target_size, units), init=mx.init.Normal(std))
-            self.output = TargetScores(target_size, chunks, prefix="output_")
+            self.output = TargetScores(target_size, chunks, has_bias=sizes.is_gluonnlp, prefix="output_")
         self._step = TracedStep(self, self.trace_step)
         self._sinusoids: Dict[Tuple[int, Context], NDArray] = {}
+
+    def convert_arrays(self, arrays: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
+        """Returns the arrays of GluonNLP's file under the names of this network; others as they are."""
+        return arrays_of_gluonnlp(arrays) if self._sizes.is_gluonnlp else arrays
 
     def hybrid_forward(
         self, F: OperatorModule, source_BS: Array, length_B: Array, token_BT: Array, label_BT: Array, table: Any = None
@@ -195,6 +216,7 @@ class TransformerNetwork(StepNetwork, gluon.HybridBlock):
         x_SBU, table_VU = self._encode(F, source_BS, length_B)
         y_TBU, table_VU = self._embed_target(F, token_BT, table_VU)
         y_TBU = self.dropout(self._positioned(F, y_TBU))
+        y_TBU = self.decoder_input_norm(y_TBU) if self._sizes.is_gluonnlp else y_TBU
         for layer in self.decoder:
             y_TBU = layer(y_TBU, x_SBU, length_B)
         y_TBU = self.decoder_norm(y_TBU) if self._sizes.norm_first else y_TBU
@@ -206,6 +228,7 @@ class TransformerNetwork(StepNetwork, gluon.HybridBlock):
         if self._tied == "all":
             x_SBU, table_VU = x_SBU
         x_SBU = self.dropout(self._positioned(F, x_SBU))
+        x_SBU = self.encoder_input_norm(x_SBU) if self._sizes.is_gluonnlp else x_SBU
         for layer in self.encoder:
             x_SBU = layer(x_SBU, length_B)
         return self.encoder_norm(x_SBU) if self._sizes.norm_first else x_SBU, table_VU
@@ -225,7 +248,8 @@ class TransformerNetwork(StepNetwork, gluon.HybridBlock):
         position_T1 = F.reshape(F.contrib.arange_like(x_TBU, axis=0), shape=(-1, 1))
         number_U = F.contrib.arange_like(x_TBU, axis=2)
         is_odd_U = number_U - 2 * F.floor(number_U / 2)
-        wave_1U = F.reshape(F.exp((number_U - is_odd_U) * (-math.log(MAX_WAVELENGTH) / units)), shape=(1, -1))
+        exponent_U = 2 * number_U if self._sizes.is_gluonnlp else number_U - is_odd_U
+        wave_1U = F.reshape(F.exp(exponent_U * (-math.log(MAX_WAVELENGTH) / units)), shape=(1, -1))
         angle_TU = F.broadcast_mul(position_T1, wave_1U)
         is_odd_1U = F.reshape(is_odd_U, shape=(1, -1))
         sinusoid_TU = F.broadcast_mul(F.sin(angle_TU), 1 - is_odd_1U) + F.broadcast_mul(F.cos(angle_TU), is_odd_1U)
@@ -252,16 +276,15 @@ class TransformerNetwork(StepNetwork, gluon.HybridBlock):
         """See `StepDecoder`."""
         key = (position, token_R.context)
         if key not in self._sinusoids:  # cached, because copying to the device waits for all pending operations
-            values_11U = sinusoid(position, self._sizes.units)[None, None]
+            values_11U = sinusoid(position, self._sizes)[None, None]
             self._sinusoids[key] = nd.array(values_11U, ctx=token_R.context, dtype="float32")
         return self._step(token_R, self._sinusoids[key], fixed, moving)
 
     def trace_position(self, F: OperatorModule, position_1: Array, num_positions: Any, constants: Any) -> Any:
         """See `StepNetwork`. Looks up the position's sinusoid in a table, (1, 1, U)."""
         units = self._sizes.units
-        constants["sinusoids"] = np.stack([sinusoid(position, units) for position in range(num_positions)]).astype(
-            np.float32
-        )
+        sinusoids = [sinusoid(position, self._sizes) for position in range(num_positions)]
+        constants["sinusoids"] = np.stack(sinusoids).astype(np.float32)
         return F.reshape(F.take(F.var("sinusoids"), position_1), shape=(1, 1, units))
 
     def trace_step(
@@ -271,6 +294,7 @@ class TransformerNetwork(StepNetwork, gluon.HybridBlock):
         table_VU = read(F, self.embedding.weight, token_R) if self._tied == "all" else None
         y_1RU, table_VU = self._embed_target(F, F.reshape(token_R, shape=(-1, 1)), table_VU)
         y_1RU = F.broadcast_add(y_1RU * self._sizes.units**0.5, sinusoid_11U)
+        y_1RU = self.decoder_input_norm(y_1RU) if self._sizes.is_gluonnlp else y_1RU
         (length_A, *sources), after = fixed, []
         for number, layer in enumerate(self.decoder):
             arrays = slice(2 * number, 2 * number + 2)
@@ -281,8 +305,9 @@ class TransformerNetwork(StepNetwork, gluon.HybridBlock):
         return F.log_softmax(self.output.scores(F, F.reshape(y_1RU, shape=(-3, 0)), table_VU)), after
 
 
-def sinusoid(position: int, units: int) -> np.ndarray:
+def sinusoid(position: int, sizes: TransformerSizes) -> np.ndarray:
     """Returns the sinusoidal position encoding of a position, (units,)."""
-    number_U = np.arange(units)
-    angle_U = position * np.exp((number_U - number_U % 2) * (-math.log(MAX_WAVELENGTH) / units))
+    number_U = np.arange(sizes.units)
+    exponent_U = 2 * number_U if sizes.is_gluonnlp else number_U - number_U % 2
+    angle_U = position * np.exp(exponent_U * (-math.log(MAX_WAVELENGTH) / sizes.units))
     return np.where(number_U % 2, np.cos(angle_U), np.sin(angle_U))
