@@ -60,6 +60,9 @@ MAX_FLOAT, MIN_FLOAT = 3.4028e38, 1.1755e-38
 """Range of normal 32-bit floats. MXNet rejects larger numbers only during the run, and treats smaller ones as 0."""
 MAX_NAMES = 30
 """Maximum number of names that a message lists."""
+_OLD_FILES = "model=symbol model.symbol=old-symbol.json model.weights=old-0000.params"
+REPLACES_METHOD = {"SymbolBlock.imports": _OLD_FILES, "Module.load": _OLD_FILES}
+"""Methods of MXNet that read networks from files -> what to type in their place."""
 SHOULD_BE = "Input should be "
 """Start of most messages of pydantic."""
 
@@ -87,6 +90,9 @@ def import_target(target: str, path: str) -> Any:
         if error.name and not (module_name + ".").startswith(error.name + "."):
             raise ConfigError(f"{path}._target_={target}: importing it failed: {error}") from error
         package, _, missing = (error.name or "").rpartition(".")
+        holder = getattr(sys.modules.get(package), missing, None)
+        if inspect.isclass(holder):
+            raise ConfigError(f"{path}._target_={target}: {_instead_of_method(f'{missing}.{name}', path)}") from None
         if package:
             known = [module.name for module in pkgutil.iter_modules(getattr(sys.modules.get(package), "__path__", []))]
             near = did_you_mean(missing, known)
@@ -116,6 +122,18 @@ def import_target(target: str, path: str) -> Any:
         names = [n for n in vars(module) if not n.startswith("_")]
         raise ConfigError(f"{path}._target_={target}: '{module_name}' has no '{name}'.{did_you_mean(name, names)}")
     return getattr(module, name)
+
+
+def _instead_of_method(method: str, path: str) -> str:
+    """Returns what to type in place of a method of a class, CLASS.METHOD."""
+    instead = REPLACES_METHOD.get(method) if path == "model" else None
+    if instead is not None:
+        return f"a graph in a file is a model of its own. Type {instead} in its place."
+    holder, _, name = method.partition(".")
+    return (
+        f"'{holder}' is a class, and a _target_ names a class or a function of a module, not the method '{name}'. "
+        f"Write a function that calls it, e.g. in own.py, and type {path}._target_=own.FUNCTION."
+    )
 
 
 def build_spec(node: object, path: str, base: Type[Spec], where: Where, wrapper: Optional[Type[Spec]] = None) -> Spec:

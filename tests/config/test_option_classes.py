@@ -102,12 +102,19 @@ def test_no_option_of_mxtrain_has_a_fault(group: str) -> None:
         ("mxtrain.logger.cvs.CSV", "there is no module 'cvs' in 'mxtrain.logger'. Did you mean 'csv'?"),
         ("mxtrain.logger.csv.writer.CSV", "there is no module 'writer' in 'mxtrain.logger.csv'."),
         ("no_such_package_here.x.CSV", "there is no module 'no_such_package_here', neither in the current folder"),
+        ("json.JSONDecoder.decode", "'JSONDecoder' is a class, and a _target_ names a class or a function of a module"),
     ],
 )
 def test_a_missing_module_is_told_from_a_missing_package(target: str, message: str) -> None:
     with pytest.raises(ConfigError) as caught:
         build_group("logger.own", {"_target_": target}, str)
     assert str(caught.value).startswith(f"logger.own._target_={target}: {message}")
+
+
+@pytest.mark.parametrize("target", ["mxnet.gluon.SymbolBlock.imports", "mxnet.module.Module.load"])
+def test_methods_that_read_graphs_are_replaced_by_a_model(mx, target: str) -> None:
+    with pytest.raises(ConfigError, match=r"Type model=symbol model.symbol=old-symbol.json model.weights=old-0000.par"):
+        build_group("model", {"_target_": target}, str)
 
 
 @pytest.mark.parametrize(
