@@ -2,7 +2,7 @@
 # mxnet 1.9.1
 # Guess: clip_gradient limits the gradient in all optimizers at the same point, before weight decay is added.
 # What happened: SGD, NAG, AdaGrad and AdaDelta clip first. Adam, RMSProp and FTML add decay, then clip the sum: with a
-# gradient of 0.5, a weight of 100, wd=0.1 and clip_gradient=1 they see 1, and the others 0.5 + 10. So the decay of large
+# gradient of 0.5, a weight of 100, wd=0.1 and clip_gradient=1 they see 1, the others 0.5 + 10. So the decay of large
 # weights is limited, and their gradient does not count. Exit code 0 as long as this is so.
 set -euo pipefail
 folder="$(mktemp -d)"

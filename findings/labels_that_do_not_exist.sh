@@ -2,8 +2,8 @@
 # mxnet 1.9.1
 # Guess: a class index out of range is an error, and -100, which PyTorch leaves out, is one, too.
 # What happened: SoftmaxCELoss (pick) and Embedding take the nearest index without a message: -100 trains class 0, and
-# 255 (the ignored pixels of many masks) the last class. one_hot gives a row of zeros, so the same loss with dense labels
-# is 0 there. Exit code 0 as long as this is so.
+# 255 (the ignored pixels of many masks) the last class. one_hot gives a row of zeros, so that the same loss of dense
+# labels is 0 there. Exit code 0 as long as this is so.
 set -euo pipefail
 folder="$(mktemp -d)"
 trap 'rm -rf "$folder"' EXIT
