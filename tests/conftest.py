@@ -39,9 +39,7 @@ kept = {"bytes": 1 << 29}
 """Memory after it was looked for last what nobody needs."""
 
 
-SET_BY_LIBRARIES = frozenset(
-    {"KMP_INIT_AT_FORK", "KMP_DUPLICATE_LIB_OK", "CRC32C_SW_MODE", "TORCHINDUCTOR_CACHE_DIR"}
-)
+SET_BY_LIBRARIES = frozenset({"KMP_INIT_AT_FORK", "KMP_DUPLICATE_LIB_OK", "CRC32C_SW_MODE", "TORCHINDUCTOR_CACHE_DIR"})
 """Environment variables that scikit-learn, TensorBoard and PyTorch set where they are imported or first used."""
 
 
