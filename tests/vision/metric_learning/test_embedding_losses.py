@@ -133,6 +133,12 @@ def test_triplet_takes_the_hardest_pairs_of_the_batch(squared: bool) -> None:
     np.testing.assert_allclose(tangent(gradient), tangent(differences(mean, UNIT)), atol=1e-4)
 
 
+def test_positives_may_be_closer_than_all_negatives() -> None:
+    close = np.array([[1.0, 0, 0], [0.8, 0.6, 0], [0, 0, 1.0], [0, 0.6, 0.8]])
+    found, _ = computed(Triplet(margin=1.0, squared=True), close, np.array([0, 0, 1, 1]))
+    np.testing.assert_allclose(found, [0.0, 1 + 0.4 - 1.28, 0.0, 1 + 0.4 - 1.28], atol=1e-5)
+
+
 @pytest.mark.parametrize("identity,weight", [([0, 0, 0], [0, 0, 0]), ([0, 1, 2], [0, 0, 0]), ([0, 0, 1], [1, 1, 0])])
 def test_samples_without_a_pair_have_no_weight(identity: Any, weight: Any) -> None:
     loss_B, weight_B = Triplet().build(K, True)(nd.array(UNIT[:3]), nd.array(identity))
