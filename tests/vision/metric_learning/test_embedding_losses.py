@@ -8,10 +8,19 @@ from typing import Any, Callable, Tuple
 import numpy as np
 import pydantic
 import pytest
+from low_precision import needs_bfloat16
 
-from mxtrain.engine.backend import autograd, nd
+from mxtrain.amp.spec import FULL, BFloat16
+from mxtrain.engine.backend import autograd, gluon, mx, nd
 from mxtrain.errors import ConfigError
+from mxtrain.metric.meter import Meter
+from mxtrain.model.prepare import initialize
+from mxtrain.parallel.objective import Objective
+from mxtrain.parallel.spec import Single
+from mxtrain.training.network import hybridize
+from mxtrain.types import Batch
 from mxtrain.vision.metric_learning.losses import ArcFace, CosFace, SubCentreArcFace, Triplet
+from mxtrain.vision.networks.insightface import build_iresnet
 
 B, K, D = 6, 5, 4
 CLASS = np.array([0, 1, 2, 3, 4, 1])
@@ -198,3 +207,38 @@ def test_losses_equal_insightfaces_in_pytorch(name: str) -> None:
     np.testing.assert_allclose(gradient, true_gradient.numpy(), rtol=1e-4, atol=1e-4)
     if name == "arcface":
         assert (straight - true_gradient).abs().max() > 1  # the docstring tells users of it
+
+
+class Normalised(gluon.HybridBlock):
+    """Embeddings of length 1 of a network."""
+
+    def __init__(self, network: Any) -> None:
+        super().__init__()
+        self.network = network
+
+    def hybrid_forward(self, F: Any, x: Any) -> Any:
+        return F.L2Normalization(self.network(x))
+
+
+@needs_bfloat16
+@pytest.mark.slow
+@pytest.mark.parametrize("loss", [ArcFace(), Triplet()])
+def test_losses_and_gradients_in_bfloat16(loss: Any) -> None:
+    """A small iresnet whose embeddings are taken for cosines: the losses themselves are computed in float32."""
+    data = np.random.RandomState(0)
+    pixels, classes = nd.array(data.randint(0, 256, (16, 3, 16, 16))), nd.array(data.randint(0, K, 16))
+    found = {}
+    for name, precision in (("full", FULL), ("low", BFloat16())):
+        embedding = build_iresnet(32, (1, 1, 1, 1), "FC", False, "relu", 0.0)
+        made = Normalised(embedding)
+        made.initialize()
+        made(pixels)
+        initialize(made, "xavier", 0, mx.cpu(0))
+        objective = Objective(hybridize(made), loss.build(K, True), Meter({}, K), (3, 16, 16), 16, precision)
+        strategy = Single().build(objective, 1)
+        strategy.forward_backward(Batch((pixels,), (classes,), 16))
+        arrays = [sum(one.asnumpy() for one in each.replicas) for each in strategy.reductions]
+        found[name] = np.concatenate([array.ravel() for array in arrays])
+    full, low = found["full"], found["low"]
+    assert np.isfinite(low).all() and np.linalg.norm(full) > 0
+    assert (full * low).sum() / np.linalg.norm(full) / np.linalg.norm(low) > 0.95
