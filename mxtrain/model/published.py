@@ -21,6 +21,7 @@ from mxtrain.errors import DownloadError, WeightsError, did_you_mean
 from mxtrain.files.download.archives import unpacked
 from mxtrain.files.download.transfer import WrongContent, fetch, verify_checksum
 from mxtrain.files.regular_files import read_regular_text
+from mxtrain.model.foreign.hub import HUB, find_on_hub, parse_hub_name, weights_of_folder
 
 log = logging.getLogger("mxtrain")
 
@@ -91,7 +92,7 @@ def split_name(weights: str) -> Tuple[str, str]:
 
 
 def require_published(weights: str, network_weights: str) -> str:
-    """Resolves `model.weights` to `gluoncv:NAME`, `gluonnlp:NAME` or a path.
+    """Resolves `model.weights` to `gluoncv:NAME`, `gluonnlp:NAME`, `hf:ORG/NAME` or a path.
 
     Args:
         weights: `model.weights`.
@@ -100,6 +101,9 @@ def require_published(weights: str, network_weights: str) -> str:
     Raises:
         ValueError: there are no such published weights; the message lists those that exist.
     """
+    if weights.startswith(HUB):
+        parse_hub_name(weights)
+        return weights
     if weights == PRETRAINED and not network_weights:
         raise ValueError(
             "weights=pretrained: GluonCV and GluonNLP publish no weights of this network. Type model.weights=PATH, "
@@ -120,7 +124,8 @@ def require_published(weights: str, network_weights: str) -> str:
 
 
 def find_weights(weights: str, network_weights: str) -> Path:
-    """Returns the file of `model.weights`; downloads published weights that are not in the cache.
+    """Returns the file of `model.weights`; downloads published weights that are not in the cache. A folder stands for
+    the file that transformers and timm save in it.
 
     Args:
         weights, network_weights: see `require_published`.
@@ -129,8 +134,11 @@ def find_weights(weights: str, network_weights: str) -> Path:
         WeightsError: the weights cannot be downloaded; the message says where to put them.
     """
     library, name = split_name(require_published(weights, network_weights))
+    if weights.startswith(HUB):
+        return find_on_hub(weights)
     if not library:
-        return Path(weights)
+        path = Path(weights)
+        return weights_of_folder(path, weights) if path.is_dir() else path
     sha1 = published_sha1(library)[name]
     path = models_folder() / f"{name}-{sha1[:8]}.params"
     if _is_right(path, sha1):
@@ -152,8 +160,24 @@ def find_weights(weights: str, network_weights: str) -> Path:
             f"model.weights={weights}: {path.name} is not in '{path.parent}', and cannot be downloaded: {error}. "
             f"Download gluon/models/{path.stem}.zip elsewhere, unpack it, and put {path.name} (SHA-1 {sha1}) into "
             f"that folder; or name another server by {REPOSITORY}=URL, or another file by model.weights=PATH."
+            f"{_in_timm(library, name)}"
         ) from error
     return path
+
+
+def _in_timm(library: str, name: str) -> str:
+    """Returns a sentence, after a space, that names the network of timm with the same weights; empty if none is known.
+
+    Source: `pretrained_cfg` in timm 1.0.31, models/resnet.py, whose files are called after GluonCV's networks.
+    """
+    match = re.fullmatch(r"resnet(?:(18|34)_v1(b)|(50|101|152)_v1([bcds]))", name)
+    if library != "gluoncv" or match is None:
+        return ""
+    depth, letter = filter(None, match.groups())
+    return (
+        f" timm has the same weights, converted for PyTorch: type model.name={name} "
+        f"model.weights={HUB}timm/resnet{depth}{letter.replace('b', '')}.gluon_in1k."
+    )
 
 
 def models_folder() -> Path:

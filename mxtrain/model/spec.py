@@ -44,10 +44,11 @@ class Model(Spec):
     """Option of conf/loss/ with the loss for its outputs, if only one fits; empty: any for its targets."""
 
     weights: Optional[PathText] = None
-    """Initial weights: path of a `.params` file (Gluon, GluonCV, or exported by Module); pretrained = the weights that
-    GluonCV or GluonNLP publishes for this network; gluoncv:NAME or gluonnlp:NAME = published weights of another
-    network. Published files are read from $MXNET_HOME/models (default: ~/.mxnet/models), or downloaded into it. None
-    starts from `init`."""
+    """Initial weights: path of a `.params` file (Gluon, GluonCV, or exported by Module), or of a `.safetensors` file of
+    transformers, timm or torchvision, or its folder; hf:ORG/NAME = such a file of the Hugging Face Hub; pretrained =
+    the weights that GluonCV or GluonNLP publishes for this network; gluoncv:NAME or gluonnlp:NAME = published weights
+    of another network. Published files are read from $MXNET_HOME/models (default: ~/.mxnet/models), or downloaded into
+    it. None starts from `init`."""
     freeze: List[str] = []
     """Patterns of parameters that stay as they are, e.g. ["features.*"]; a BatchNorm whose statistics are matched keeps
     them too."""

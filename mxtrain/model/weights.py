@@ -1,4 +1,4 @@
-"""Loads weights from a `.params` file into a network and reports which arrays matched."""
+"""Loads weights from a file into a network and reports which arrays matched."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Collection, Dict, List, Mapping, Optional, Sequence, Tuple, Union
 
 from mxtrain.errors import WeightsError
+from mxtrain.model.foreign.importing import Imported, import_foreign
+from mxtrain.model.foreign.safetensors_file import is_safetensors
 from mxtrain.model.params_file import read_params
 
 if TYPE_CHECKING:
@@ -59,6 +61,8 @@ class WeightsReport:
         reused: names of classes that are both in the file and in the data.
         unused: arrays of the file that the network does not have.
         names_classes: True if the class names of the file were given.
+        remarks: findings on weights of other libraries.
+        dropped: arrays of the file that the network computes itself, such as positions.
     """
 
     path: str = ""
@@ -69,15 +73,19 @@ class WeightsReport:
     adapted: List[str] = field(default_factory=list)
     reused: List[str] = field(default_factory=list)
     names_classes: bool = False
+    remarks: Sequence[str] = ()
+    dropped: Sequence[str] = ()
 
     def __str__(self) -> str:
         if not self.path:
             return "weights: freshly initialised"
         lines = [f"weights: {len(self.matched)} arrays loaded from {self.path}"]
+        lines += [f"  {remark}" for remark in self.remarks]
         for names, meaning in (
             (self.replaced, "replaced by fresh ones, for another number of classes"),
             (self.left, "not in the file, freshly initialised"),
             (self.unused, "in the file but not in the network, not used"),
+            (list(self.dropped), "in the file, which the network needs no array for"),
         ):
             if names:
                 lines.append(f"  {len(names)} {meaning}: {_brief(names)}")
@@ -93,6 +101,7 @@ class WeightsReport:
         return "\n".join(lines)
 
 
+OF_THE_FILE = "Check that model= and model.name= are the ones of the file."
 MIN_MATCHED = 0.5
 """Smallest fraction of the network's arrays that must be in the file. With fewer, names only match by chance."""
 
@@ -100,18 +109,19 @@ MIN_MATCHED = 0.5
 def load_weights(
     network: gluon.Block, path: Union[str, Path], classes_in_file: Sequence[str] = (), classes: Sequence[str] = ()
 ) -> WeightsReport:
-    """Loads the arrays of a `.params` file into the network.
+    """Loads the arrays of a file into the network: a `.params` file, or safetensors of a library of PyTorch.
 
     Structural names (`features.0.weight`) are matched exactly, or within a part of the network. Full names of older
     files (`resnetv10_conv0_weight`) and of Module and `export` (`arg:...`, `aux:...`) are matched by prefix, or by
     layer numbers if that is unambiguous. Layers for another number of classes keep their current values; layers in the
     network's `class_heads` load the outputs without a class and those of classes with equal names. Parameters listed
     in the network's `computed` follow from its description and are not loaded. The network's `backbone_names`
-    translates the names of files that contain only the backbone.
+    translates the names of files that contain only the backbone. Names of PyTorch's libraries are translated by the
+    tables in `foreign/families`; such a file must hold all of the network but its head.
 
     Args:
         network: initialised block with known shapes.
-        path: path of the `.params` file.
+        path: path of the file.
         classes_in_file: names of the classes in the file, in the order of their scores; empty if unknown.
         classes: class names of the network.
 
@@ -122,14 +132,15 @@ def load_weights(
         WeightsError: the file is damaged, a shape does not fit, or nothing in it fits.
     """
     # Read by our own parser: MXNet's reader trusts the lengths in a file, and a damaged one ends the process.
-    arrays = _with_network_names(network, read_params(path))
+    imported = import_foreign(path, network) if is_safetensors(path) else Imported(read_params(path))
+    arrays = _with_network_names(network, imported.arrays)
     parameters = network._collect_params_with_prefix()
     computed = {name: parameters.pop(name) for name in getattr(network, "computed", ())}
     file_names = _match_names(parameters, arrays)
     if not file_names:
         raise WeightsError(
             f"Nothing in the weights file {path} fits the network: the file has {_brief(list(arrays))}; the network "
-            f"has {_brief(list(parameters))}. Check that model= and model.name= are the ones of the file."
+            f"has {_brief(list(parameters))}. {OF_THE_FILE}{imported.hint}"
         )
     rows = _adapted(network, path, parameters, file_names, arrays, classes_in_file, classes)
     names = list(file_names)
@@ -142,15 +153,22 @@ def load_weights(
                 f"The weights file {path} does not fit the network: '{name}' has the shape "
                 f"{tuple(parameters[name].shape)}, but '{file_names[name]}' in the file has "
                 f"{tuple(arrays[file_names[name]].shape)}. Only the number of classes of the last layer may differ."
+                f"{imported.hint}"
             )
     # A few equal names are chance, and the network would train from nearly random weights without a word.
     if len(names) < len(parameters) * MIN_MATCHED:
         raise WeightsError(
             f"Only {len(names)} of the network's {len(parameters)} arrays are in the weights file {path}, which has "
-            f"{len(arrays)}: {_brief(names)}. Check that model= and model.name= are the ones of the file."
+            f"{len(arrays)}: {_brief(names)}. {OF_THE_FILE}{imported.hint}"
         )
     matched = [name for name in names if name not in replaced and name not in rows]
+    loaded = {id(parameters[name]) for name in names}
+    used = set(file_names.values())
+    shared_paths = {*parameters, *computed}  # a shared array is in the file under each of its names
+    left = [name for name in parameters if id(parameters[name]) not in loaded]
+    unused = [*imported.unused, *(name for name in arrays if name not in used and name not in shared_paths)]
     # All checks precede the first write, so that an error leaves the network unchanged.
+    imported.require_whole(path, left, unused)
     _check_finite(path, {file_names[name]: arrays[file_names[name]] for name in (*matched, *rows)})
     for name in matched:
         _set(parameters[name], arrays[file_names[name]])
@@ -158,18 +176,17 @@ def load_weights(
         array = parameters[name].list_data()[0].asnumpy()
         array[network_rows] = arrays[file_names[name]][file_rows]
         _set(parameters[name], array)
-    loaded = {id(parameters[name]) for name in names}
-    used = set(file_names.values())
-    shared_paths = {*parameters, *computed}  # a shared array is in the file under each of its names
     return WeightsReport(
         path=str(path),
         matched=matched,
         replaced=replaced,
-        left=[name for name in parameters if id(parameters[name]) not in loaded],
-        unused=[name for name in arrays if name not in used and name not in shared_paths],
+        left=left,
+        unused=unused,
         adapted=list(rows),
         reused=[name for name in classes if name in classes_in_file] if rows else [],
         names_classes=bool(classes_in_file),
+        remarks=imported.remarks,
+        dropped=imported.dropped,
     )
 
 

@@ -9,7 +9,7 @@ import pydantic
 from mxtrain.errors import ConfigError
 from mxtrain.text.kinds import AnswerSpan, MaskedTokens, Texts, TokenTags
 from mxtrain.text.model import TextModel
-from mxtrain.types import OpenFraction, Positive, Shapes, shapes_of
+from mxtrain.types import OpenFraction, Positive, PositiveFloat, Shapes, shapes_of
 from mxtrain.types.kinds import ClassIndex, Number, Takes
 
 if TYPE_CHECKING:
@@ -57,6 +57,8 @@ class Bert(TextModel):
     or dataset.max_length if that is more."""
     dropout: OpenFraction = 0.1
     """Dropout probability of embeddings, attention and the output of each sublayer."""
+    layer_norm_eps: PositiveFloat = 1e-12
+    """Epsilon of layer norms: 1e-12 as in BERT and DistilBERT; RoBERTa's weights need 1e-5."""
 
     @property
     def published_name(self) -> str:
@@ -107,4 +109,4 @@ class Bert(TextModel):
                 f"dataset.max_length={longest}: the network takes texts of at most {sizes['max_length']} tokens. Type "
                 f"dataset.max_length={sizes['max_length']}, or model.max_length={longest}."
             )
-        return BertSizes(**sizes, dropout=self.dropout)
+        return BertSizes(**sizes, dropout=self.dropout, epsilon=self.layer_norm_eps)

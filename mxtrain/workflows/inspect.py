@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Callable, Dict, List, Mapping, Optional, Sequence, Tuple, Union
 
 from mxtrain.errors import ConfigError, WeightsError
+from mxtrain.model.foreign.importing import describe
+from mxtrain.model.foreign.safetensors_file import INDEX, SAFETENSORS, read_safetensors
 from mxtrain.model.params_file import ARCHIVES, is_archive, read_params
 from mxtrain.model.symbol.graph_file import (
     VARIABLE,
@@ -120,7 +122,8 @@ def inspect(file: Union[str, os.PathLike[str]]) -> InspectResult:
     """Reads the file of a network, and reports what it holds and how to train it.
 
     Args:
-        file: a `-symbol.json`, beside which weights are looked for, a `.params`, or a `model.tar.gz` of SageMaker.
+        file: a `-symbol.json`, beside which weights are looked for, a `.params`, a `.safetensors`, or a
+            `model.tar.gz` of SageMaker.
 
     Returns:
         The findings.
@@ -307,7 +310,22 @@ def _read_weights(path: str) -> InspectResult:
     )
 
 
+def _read_safetensors(path: str) -> InspectResult:
+    arrays = read_safetensors(path)
+    family, settings, remarks = describe(path, arrays)
+    return InspectResult(
+        path,
+        f"safetensors, {len(arrays)} arrays",
+        family,
+        arrays=_infos(arrays),
+        remarks=remarks,
+        command=f"{settings} model.weights={path}",
+    )
+
+
 READERS: Dict[str, Callable[[str], InspectResult]] = {
+    INDEX: _read_safetensors,
+    SAFETENSORS: _read_safetensors,
     ".json": _read_graph,
     ".params": _read_weights,
     **dict.fromkeys(ARCHIVES, _read_graph),

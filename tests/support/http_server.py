@@ -17,6 +17,7 @@ class FaultyServer(ThreadingHTTPServer):
         files: path -> content.
         faults: path -> names of faults.
         requests: path and Range of each request.
+        head: path -> status and headers of the answers to HEAD, if they are others than 200 with none, or 404.
         released: stalled responses end when it is set.
     """
 
@@ -27,6 +28,7 @@ class FaultyServer(ThreadingHTTPServer):
         self.files: Dict[str, bytes] = {}
         self.faults: DefaultDict[str, List[str]] = defaultdict(list)
         self.requests: List[Tuple[str, str]] = []
+        self.head: Dict[str, Tuple[int, Dict[str, str]]] = {}
         self.released, self.stalled = threading.Event(), threading.Event()
 
     @property
@@ -42,6 +44,14 @@ class _Handler(BaseHTTPRequestHandler):
 
     def log_message(self, *args: Any) -> None:
         pass
+
+    def do_HEAD(self) -> None:
+        there = self.path in self.server.files
+        status, headers = self.server.head.get(self.path, (200 if there else 404, {}))
+        self.send_response(status)
+        for name, value in headers.items():
+            self.send_header(name, value)
+        self.end_headers()
 
     def do_GET(self) -> None:
         server, path = self.server, self.path

@@ -204,7 +204,7 @@ def _request(url: str, start: int, etag: str, limits: DownloadLimits) -> request
             raise _Interrupted(f"no answer in {limits.timeout_s:g} s") from error
         if isinstance(error, requests.ConnectionError) and not isinstance(cause, MaxRetryError):
             raise _Interrupted("the server closed the connection without an answer") from error
-        raise DownloadError(f"{url}: {_no_connection(error)}") from error
+        raise DownloadError(f"{url}: {no_connection(error)}") from error
     status = response.status_code
     answer = f"the server answered {status} {response.reason}"
     if status == 429 or status >= 500:
@@ -216,7 +216,7 @@ def _request(url: str, start: int, etag: str, limits: DownloadLimits) -> request
     return response
 
 
-def _no_connection(error: Exception) -> str:
+def no_connection(error: Exception) -> str:
     """Returns a clause with the cause of a request that did not reach a server."""
     text = str(error)
     reasons = {

@@ -43,6 +43,8 @@ class BertSizes(NamedTuple):
     num_heads: int
     max_length: int
     dropout: float
+    epsilon: float = EPSILON
+    """Of layer norms."""
 
 
 def normal() -> mx.init.Initializer:
@@ -159,12 +161,12 @@ class SelfAttention(gluon.HybridBlock):
 class FeedForward(gluon.HybridBlock):
     """Two dense layers with GELU between them, a residual connection and layer norm: (T, B, U) to (T, B, U)."""
 
-    def __init__(self, units: int, hidden_size: int, dropout: float, **kwargs: Any):
+    def __init__(self, units: int, hidden_size: int, dropout: float, epsilon: float, **kwargs: Any):
         super().__init__(**kwargs)
         with self.name_scope():
             self.ffn_1 = nn.Dense(hidden_size, flatten=False, in_units=units, weight_initializer=normal())
             self.ffn_2 = nn.Dense(units, flatten=False, in_units=hidden_size, weight_initializer=normal())
-            self.layer_norm = LayerNorm(units, dropout, prefix="layer_norm_")
+            self.layer_norm = LayerNorm(units, dropout, epsilon, prefix="layer_norm_")
 
     def hybrid_forward(self, F: OperatorModule, x_TBU: Array) -> Array:
         # The GELU of `LeakyReLU` is a single operator, 7 times as fast as a GELU composed of elementwise erf or tanh.
@@ -182,8 +184,8 @@ class EncoderLayer(gluon.HybridBlock):
         with self.name_scope():
             self.attention_cell = SelfAttention(sizes.units, sizes.num_heads, sizes.dropout, prefix="attention_")
             self.proj = nn.Dense(sizes.units, flatten=False, in_units=sizes.units, weight_initializer=normal())
-            self.layer_norm = LayerNorm(sizes.units, sizes.dropout, prefix="layer_norm_")
-            self.ffn = FeedForward(sizes.units, sizes.hidden_size, sizes.dropout, prefix="ffn_")
+            self.layer_norm = LayerNorm(sizes.units, sizes.dropout, sizes.epsilon, prefix="layer_norm_")
+            self.ffn = FeedForward(sizes.units, sizes.hidden_size, sizes.dropout, sizes.epsilon, prefix="ffn_")
 
     def hybrid_forward(self, F: OperatorModule, x_TBU: Array, mask: Array) -> Array:
         return self.ffn(self.layer_norm(self.proj(self.attention_cell(x_TBU, mask)), x_TBU))
@@ -198,7 +200,7 @@ class Encoder(gluon.HybridBlock):
         with self.name_scope():
             shape = (sizes.max_length, sizes.units)
             self.position_weight = self.params.get("position_weight", shape=shape, init=normal())
-            self.layer_norm = LayerNorm(sizes.units, sizes.dropout, prefix="layer_norm_")
+            self.layer_norm = LayerNorm(sizes.units, sizes.dropout, sizes.epsilon, prefix="layer_norm_")
             self.transformer_cells = nn.HybridSequential(prefix="")
             for number in range(sizes.num_layers):
                 self.transformer_cells.add(EncoderLayer(sizes, prefix=f"transformer{number}_"))
@@ -318,7 +320,7 @@ class BertNetwork(gluon.HybridBlock):
                 dense = nn.Dense(
                     units, flatten=False, in_units=units, weight_initializer=normal(), prefix="decoder_dense_"
                 )
-                norm = LayerNorm(units, prefix="decoder_norm_")
+                norm = LayerNorm(units, epsilon=sizes.epsilon, prefix="decoder_norm_")
                 self.decoder = NumberedBlocks({0: dense, 2: norm, 3: TiedProjection(vocab_size, prefix="decoder_")})
             elif head is Head.POOLED:
                 self.pooler = nn.Dense(

@@ -1,0 +1,223 @@
+"""Weights of the Hugging Face Hub by name: found in its cache or in a folder, or downloaded into the cache.
+
+The cache is that of huggingface_hub, which is not needed: `HF_HUB_CACHE`, by default `~/.cache/huggingface/hub`, with
+`models--ORG--NAME/refs/REVISION` and `models--ORG--NAME/snapshots/COMMIT/FILE`. `HF_ENDPOINT` names a mirror, or a
+folder with `ORG/NAME/FILE`.
+
+Source: https://huggingface.co/docs/huggingface_hub/guides/manage-cache.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, List, Mapping, NamedTuple, Optional
+
+from mxtrain.errors import DownloadError, WeightsError
+from mxtrain.files.download.transfer import fetch, no_connection, verify_checksum
+from mxtrain.files.durable import replace_file
+from mxtrain.files.json_text import JsonTextError, read_json
+from mxtrain.files.regular_files import read_regular_text
+from mxtrain.model.foreign.importing import CONFIG
+
+if TYPE_CHECKING:
+    import requests
+
+log = logging.getLogger("mxtrain")
+
+HUB = "hf:"
+"""Beginning of `model.weights` for names of the Hub."""
+ENDPOINT = "HF_ENDPOINT"
+OFFICIAL = "https://huggingface.co"
+WEIGHTS = "model.safetensors"
+INDEX = f"{WEIGHTS}.index.json"
+PICKLES = ("pytorch_model.bin", "pytorch_model.bin.index.json")
+NAME = re.compile(r"(?:[A-Za-z0-9][\w.-]*/)?[A-Za-z0-9][\w.-]*(?:@[A-Za-z0-9][\w./-]*)?")
+MAX_REDIRECTS = 5
+TIMEOUT_S = 30.0
+
+
+class HubName(NamedTuple):
+    """A repository of the Hub at a revision."""
+
+    repository: str
+    revision: str
+
+    @property
+    def folder(self) -> Path:
+        """Returns its folder in the cache."""
+        return cache_folder() / f"models--{self.repository.replace('/', '--')}"
+
+
+def parse_hub_name(weights: str) -> HubName:
+    """Splits `hf:ORG/NAME` or `hf:ORG/NAME@REVISION`.
+
+    Raises:
+        ValueError: it is no such name.
+    """
+    name = weights[len(HUB) :]
+    if not NAME.fullmatch(name) or ".." in name:
+        raise ValueError(
+            f"weights={weights} is no name of the Hugging Face Hub. Type model.weights=hf:ORG/NAME, e.g. "
+            "hf:timm/resnet50.gluon_in1k, with @REVISION behind it if it is not the latest"
+        )
+    repository, _, revision = name.partition("@")
+    return HubName(repository, revision or "main")
+
+
+def cache_folder() -> Path:
+    """Returns the folder in which huggingface_hub keeps files."""
+    home = os.environ.get("HF_HOME") or os.path.join(os.environ.get("XDG_CACHE_HOME") or "~/.cache", "huggingface")
+    folder = os.environ.get("HF_HUB_CACHE") or os.environ.get("HUGGINGFACE_HUB_CACHE") or os.path.join(home, "hub")
+    return Path(os.path.expanduser(os.path.expandvars(folder)))
+
+
+def weights_in(folder: Path) -> Optional[Path]:
+    """Returns the weights file in a folder, as transformers and timm save it; None if there is none."""
+    index = folder / INDEX
+    if (folder / WEIGHTS).exists():
+        return folder / WEIGHTS
+    # A folder with an index is whole only with all of its files: a download may have been interrupted.
+    return index if index.exists() and all((folder / name).exists() for name in _shards(index)) else None
+
+
+def weights_of_folder(folder: Path, weights: str) -> Path:
+    """Returns the weights file in a folder.
+
+    Args:
+        folder: an existing folder.
+        weights: `model.weights`, for the message.
+
+    Raises:
+        WeightsError: there is none.
+    """
+    found = weights_in(folder)
+    if found is not None:
+        return found
+    pickles = [name for name in PICKLES if (folder / name).exists()]
+    reason = (
+        f"has {pickles[0]}, a pickle, which is never loaded because loading can run code. Save it as {WEIGHTS}: with "
+        "transformers, Model.from_pretrained(FOLDER).save_pretrained(FOLDER)"
+        if pickles
+        else f"has no {WEIGHTS}"
+    )
+    raise WeightsError(f"model.weights={weights}: the folder '{folder}' {reason}.")
+
+
+def find_on_hub(weights: str) -> Path:
+    """Returns the weights file of `model.weights=hf:ORG/NAME`; downloads it if it is not in the cache.
+
+    Raises:
+        ValueError: see `parse_hub_name`.
+        WeightsError: the file cannot be downloaded; the message says where to put it.
+    """
+    name = parse_hub_name(weights)
+    endpoint = (os.environ.get(ENDPOINT) or OFFICIAL).rstrip("/")
+    if "://" not in endpoint:
+        folder = Path(os.path.expanduser(endpoint)) / name.repository
+        if not folder.is_dir():
+            raise WeightsError(
+                f"model.weights={weights}: {ENDPOINT}={endpoint} is a folder, and '{folder}' does not exist in it."
+            )
+        return weights_of_folder(folder, weights)
+    found = _in_cache(name)
+    if found is not None:
+        return found
+    try:
+        if os.environ.get("HF_HUB_OFFLINE", "").upper() in ("1", "ON", "YES", "TRUE"):
+            raise DownloadError("HF_HUB_OFFLINE forbids downloads")
+        return _download(name, f"{endpoint}/{name.repository}/resolve/{name.revision}")
+    except DownloadError as error:
+        raise WeightsError(
+            f"model.weights={weights}: {WEIGHTS} is not in '{name.folder}', and cannot be downloaded: {error}. "
+            f"Download {CONFIG} and {WEIGHTS} of {name.repository} elsewhere, put both into a folder, and type "
+            f"model.weights=FOLDER; or name a mirror by {ENDPOINT}=URL."
+        ) from error
+
+
+def _in_cache(name: HubName) -> Optional[Path]:
+    try:
+        commit = read_regular_text(name.folder / "refs" / name.revision).strip()
+    except (OSError, UnicodeDecodeError):
+        commit = name.revision  # a commit is named by itself
+    if not re.fullmatch(r"[\w.-]+", commit) or commit in (".", ".."):
+        return None
+    return weights_in(name.folder / "snapshots" / commit)
+
+
+def _shards(index: Path) -> List[str]:
+    """Returns the names of the files of an index; empty if it is damaged, which its reader reports."""
+    try:
+        names = {str(name) for name in read_json(index)["weight_map"].values()}
+    except (OSError, JsonTextError, KeyError, TypeError, AttributeError):
+        return []
+    return sorted(name for name in names if re.fullmatch(r"[\w.-]+", name) and not name.startswith("."))
+
+
+def _download(name: HubName, url: str) -> Path:
+    weights = _headers(f"{url}/{WEIGHTS}")
+    headers = weights if weights is not None else _headers(f"{url}/{INDEX}")
+    if headers is None:
+        pickle = next((one for one in PICKLES if _headers(f"{url}/{one}") is not None), "")
+        raise DownloadError(
+            f"{url}: it has no {WEIGHTS}" + (f", only {pickle}, a pickle, which is never loaded" if pickle else "")
+        )
+    # A mirror that serves plain files names no commit: the snapshot is then called as the revision.
+    commit = headers.get("X-Repo-Commit", "")
+    commit = commit if re.fullmatch(r"[0-9a-f]{40}", commit) else name.revision.replace("/", "--")
+    snapshot = name.folder / "snapshots" / commit
+    if _headers(f"{url}/{CONFIG}") is not None:
+        _fetch(f"{url}/{CONFIG}", snapshot / CONFIG, {})
+    if weights is not None:
+        _fetch(f"{url}/{WEIGHTS}", snapshot / WEIGHTS, weights)
+    else:
+        _fetch(f"{url}/{INDEX}", snapshot / INDEX, {})
+        for shard in _shards(snapshot / INDEX):
+            _fetch(f"{url}/{shard}", snapshot / shard, _headers(f"{url}/{shard}") or {})
+    # Last: a snapshot counts as the revision only when it is whole.
+    reference = name.folder / "refs" / name.revision
+    reference.parent.mkdir(parents=True, exist_ok=True)
+    replace_file(reference, commit.encode())
+    return weights_of_folder(snapshot, f"{HUB}{name.repository}")
+
+
+def _fetch(url: str, path: Path, headers: Mapping[str, str]) -> None:
+    # The Hub gives the SHA-256 of large files; mirrors need not.
+    sha256 = headers.get("X-Linked-ETag", "").strip('"')
+
+    def install(part: Path) -> None:
+        if re.fullmatch(r"[0-9a-f]{64}", sha256):
+            verify_checksum(part, sha256)
+        os.replace(part, path)
+
+    fetch(url, path, path.exists, install)
+
+
+def _headers(url: str) -> Optional[Mapping[str, str]]:
+    """Returns the headers of a file of the Hub, which are those of its first answer; None if there is no such file.
+
+    Raises:
+        DownloadError: the server does not answer, or refuses.
+    """
+    import requests
+
+    for _ in range(MAX_REDIRECTS):
+        try:
+            response: requests.Response = requests.head(
+                url, allow_redirects=False, timeout=TIMEOUT_S, headers={"Accept-Encoding": "identity"}
+            )
+        except requests.RequestException as error:
+            raise DownloadError(f"{url}: no connection ({no_connection(error)})") from error
+        location = response.headers.get("Location", "")
+        if response.status_code in (301, 302, 303, 307, 308) and location.startswith("/"):
+            url = "/".join(url.split("/")[:3]) + location  # a repository that was renamed
+            continue
+        if response.status_code == 404:
+            return None
+        if response.status_code >= 400:
+            gated = ": it does not exist, or only with a token" if response.status_code in (401, 403) else ""
+            raise DownloadError(f"{url}: the server answered {response.status_code} {response.reason}{gated}")
+        return response.headers
+    raise DownloadError(f"{url}: {MAX_REDIRECTS} redirections in a row")

@@ -1,0 +1,220 @@
+"""Recognises the family of a weights file by its names, and renames and converts its arrays for our network."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import pkgutil
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Collection, Dict, List, Mapping, Optional, Sequence, Tuple, Union
+
+from mxtrain.errors import WeightsError
+from mxtrain.files.json_text import JsonTextError, parse_json
+from mxtrain.files.regular_files import MAX_TEXT_BYTES, read_regular
+from mxtrain.model.foreign import families
+from mxtrain.model.foreign.safetensors_file import read_safetensors
+from mxtrain.model.foreign.table import Config, DoesNotFit, Family, Table
+
+if TYPE_CHECKING:
+    import numpy as np
+    from mxnet import gluon
+
+CONFIG = "config.json"
+"""File beside the weights that describes their network."""
+MAX_NAMES = 4
+
+
+@dataclass(frozen=True)
+class Imported:
+    """Weights under the names of our network.
+
+    Attributes:
+        arrays: name in our network -> converted array.
+        names: name in our network -> name in the file; empty if they are the same.
+        family: family of the file; None if its names are not translated.
+        unused: names in the file that no table gives a place in our network.
+        dropped: names in the file that our network needs no array for.
+        remarks: findings for the report.
+        hint: further sentence, after a space, for errors of names and shapes.
+    """
+
+    arrays: Mapping[str, np.ndarray]
+    names: Mapping[str, str] = field(default_factory=dict)
+    family: Optional[Family] = None
+    unused: Sequence[str] = ()
+    dropped: Sequence[str] = ()
+    remarks: Sequence[str] = field(default_factory=tuple)
+    hint: str = ""
+
+    def require_whole(self, path: Union[str, Path], left: Collection[str], unused: Collection[str]) -> None:
+        """Checks that the file and our network differ in their heads only.
+
+        Raises:
+            WeightsError: other arrays are in one of them alone, so that the network would compute something else.
+        """
+        if self.family is None:
+            return
+        own_heads = re.compile(rf"(.*\.)?({self.family.own_heads})")
+        in_file = self.family.without_prefix(self.names.get(name, name) for name in unused)
+        for names, what in (
+            ([name for name in left if not own_heads.fullmatch(name)], "the network needs, and are not in the file"),
+            (
+                [name for plain, name in in_file.items() if not re.fullmatch(self.family.heads, plain)],
+                "are in the file, and have no place in the network",
+            ),
+        ):
+            if names:
+                raise WeightsError(
+                    f"The weights file {path} is of {self.family.name}, and does not fit the network: {len(names)} "
+                    f"arrays {what}, such as {', '.join(names[:MAX_NAMES])}.{self.hint}"
+                )
+
+
+@functools.cache
+def known_families() -> Tuple[Family, ...]:
+    """Returns the families of all modules in `families/`."""
+    modules = sorted(module.name for module in pkgutil.iter_modules(families.__path__))
+    return tuple(importlib.import_module(f"{families.__name__}.{name}").FAMILY for name in modules)
+
+
+def read_config(path: Union[str, Path]) -> Config:
+    """Returns config.json beside a weights file; empty if there is none.
+
+    Raises:
+        WeightsError: it is damaged.
+    """
+    beside = Path(path).with_name(CONFIG)
+    try:
+        config = parse_json(read_regular(beside, MAX_TEXT_BYTES), allow_nan=True)
+    except FileNotFoundError:
+        return {}
+    except (OSError, JsonTextError) as error:
+        raise WeightsError(f"{beside}, which describes the weights, cannot be read: {error}.") from error
+    if not isinstance(config, dict):
+        raise WeightsError(f"{beside}, which describes the weights, holds no object.")
+    return config
+
+
+def family_of(arrays: Mapping[str, np.ndarray], config: Config) -> Optional[Family]:
+    """Returns the family whose tables name most of the arrays; None if none has a name that is its alone."""
+    marked = [family for family in known_families() if family.is_marked(arrays)]
+    model_type = config.get("model_type")
+    alike = [family for family in marked if model_type in family.model_types] or [
+        family for family in marked if family.looks_like(_plain(family, arrays))
+    ]
+    return max(alike or marked, key=lambda family: family.share_of_known(arrays), default=None)
+
+
+def nearest_family(arrays: Mapping[str, np.ndarray]) -> Family:
+    """Returns the family that names most of the arrays, be it few."""
+    return max(known_families(), key=lambda family: family.share_of_known(arrays))
+
+
+def import_foreign(path: Union[str, Path], network: gluon.Block) -> Imported:
+    """Reads a safetensors file for a network of ours.
+
+    Args:
+        path: see `read_safetensors`.
+        network: initialised block with known shapes.
+
+    Returns:
+        The arrays under our names; those of no known family under their own.
+
+    Raises:
+        WeightsError: the file is damaged, or the network computes something else than that of the file.
+    """
+    arrays, config = read_safetensors(path), read_config(path)
+    family = family_of(arrays, config)
+    if family is None:
+        return Imported(arrays, hint=_unknown(arrays))
+    shapes = {name: tuple(parameter.shape) for name, parameter in network._collect_params_with_prefix().items()}
+    # The one whose names the network has; a file for another one is refused with its name.
+    candidates = [(_translate(family, table, arrays, shapes), table) for table in family.tables]
+    (renamed, names, dropped), table = max(candidates, key=lambda one: sum(name in shapes for name in one[0][0]))
+    hint = f" The network of the file is {family.settings(_plain(family, arrays), config)}."
+    if not any(name in shapes for name in renamed):
+        others = "; ".join(table.network for table in family.tables)
+        raise WeightsError(
+            f"The weights file {path} is of {family.name}, and the network is none that takes them ({others}).{hint}"
+        )
+    try:
+        remarks = table.check(_plain(family, arrays), network, config)
+    except DoesNotFit as error:
+        raise WeightsError(f"The weights file {path} does not fit the network: {error}") from error
+    table.complete(renamed, shapes)
+    used = {*names.values(), *dropped}
+    return Imported(
+        arrays=renamed,
+        names=names,
+        family=family,
+        unused=[name for name in arrays if name not in used],
+        dropped=dropped,
+        remarks=[f"of {family.name}, names translated for {table.network}", *remarks],
+        hint=hint,
+    )
+
+
+def describe(path: Union[str, Path], arrays: Mapping[str, np.ndarray]) -> Tuple[str, str, List[str]]:
+    """Returns the family of a file in words, the overrides for a network that takes it, and remarks.
+
+    Raises:
+        WeightsError: config.json beside it is damaged.
+    """
+    config = read_config(path)
+    family = family_of(arrays, config)
+    if family is None:
+        return "", "model=OPTION", [f"{_unknown(arrays)} If its names are ours, name its network.".strip()]
+    table = family.tables[0]
+    _, names, dropped = _translate(family, table, arrays, {})
+    unknown = [name for name in arrays if name not in (*names.values(), *dropped)]
+    remarks = [] if config else [f"No {CONFIG} is beside it, so what names do not tell is not compared."]
+    if unknown:
+        remarks.append(f"{len(unknown)} arrays have no place in our network, such as '{unknown[0]}'.")
+    return family.name, family.settings(_plain(family, arrays), config), remarks
+
+
+def _plain(family: Family, arrays: Mapping[str, np.ndarray]) -> Dict[str, np.ndarray]:
+    return {plain: arrays[name] for plain, name in family.without_prefix(arrays).items()}
+
+
+Translated = Tuple[Dict[str, "np.ndarray"], Dict[str, str], List[str]]
+"""Arrays under our names; our name -> name in the file; names in the file without a place."""
+
+
+def _translate(
+    family: Family, table: Table, arrays: Mapping[str, np.ndarray], shapes: Mapping[str, Tuple[int, ...]]
+) -> Translated:
+    renamed: Dict[str, np.ndarray] = {}
+    names: Dict[str, str] = {}
+    dropped: List[str] = []
+    plain_names = family.without_prefix(arrays)
+    for plain, name in plain_names.items():
+        for rule in table.rules:
+            ours = rule.match(plain, plain_names)
+            if ours is None:
+                continue
+            if ours:
+                renamed[ours] = rule.convert(arrays[name])
+                names[ours] = name
+            else:
+                dropped.append(name)
+            break
+    # The network of the table may be a part of ours, as `bert.` is of a classifier, whose head is beside it.
+    parts = ["", *sorted({name.split(".")[0] + "." for name in shapes})]
+    part = max(parts, key=lambda one: sum(one + name in shapes for name in renamed))
+    placed = {name: part + name if name not in shapes and part + name in shapes else name for name in renamed}
+    return (
+        {placed[name]: array for name, array in renamed.items()},
+        {placed[name]: file_name for name, file_name in names.items()},
+        dropped,
+    )
+
+
+def _unknown(arrays: Mapping[str, np.ndarray]) -> str:
+    nearest = nearest_family(arrays)
+    share = nearest.share_of_known(arrays)
+    near = f" The nearest is {nearest.name}, which has {share:.0%} of its names." if share else ""
+    known = "; ".join(family.name for family in known_families())
+    return f" It is not of an architecture whose names can be translated ({known}).{near}"

@@ -1,0 +1,217 @@
+"""`model.weights=hf:ORG/NAME`: in the cache, in a folder, downloaded from a mirror; and folders of weights."""
+
+import hashlib
+import json
+import re
+
+import pytest
+from http_server import serving
+
+from mxtrain.errors import WeightsError
+from mxtrain.model import published
+from mxtrain.model.foreign.hub import cache_folder, find_on_hub, parse_hub_name
+from mxtrain.model.mlp import MLP
+from mxtrain.model.published import find_weights, require_published
+
+NAME = "hf:org/net"
+CONTENT = b"weights"
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
+URL = "/org/net/resolve/main"
+
+
+@pytest.fixture
+def cache(tmp_path, monkeypatch):
+    """The folder of a repository in an empty cache; without another endpoint than one that refuses."""
+    for name in ("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "HF_HUB_OFFLINE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HF_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
+    return tmp_path / "home" / "hub" / "models--org--net"
+
+
+@pytest.fixture
+def server(cache, monkeypatch):
+    with serving() as server:
+        monkeypatch.setenv("HF_ENDPOINT", f"{server.url}/")
+        yield server
+
+
+def laid_out(cache, files, revision="main"):
+    """Files in a snapshot as huggingface_hub lays them out: links to blobs."""
+    (cache / "blobs").mkdir(parents=True)
+    snapshot = cache / "snapshots" / COMMIT
+    snapshot.mkdir(parents=True)
+    for number, (name, content) in enumerate(files.items()):
+        (cache / "blobs" / f"b{number}").write_bytes(content)
+        (snapshot / name).symlink_to(f"../../blobs/b{number}")
+    (cache / "refs").mkdir()
+    (cache / "refs" / revision).write_text(COMMIT)
+    return snapshot
+
+
+@pytest.mark.parametrize("weights, revision", [(NAME, "main"), (f"{NAME}@v1", "v1"), (f"{NAME}@{COMMIT}", "main")])
+def test_cache_of_huggingface_hub_is_read(cache, weights, revision):
+    snapshot = laid_out(cache, {"model.safetensors": CONTENT, "config.json": b"{}"}, revision)
+    assert find_weights(weights, "") == snapshot / "model.safetensors"
+    with pytest.raises(WeightsError, match=f"model.safetensors is not in '{cache}'"):
+        find_weights(f"{NAME}@other", "")
+
+
+def test_folders_of_the_cache(monkeypatch):
+    for name in ("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "HF_HOME", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", "/home/me")
+    for name, value, folder in (
+        ("", "", "/home/me/.cache/huggingface/hub"),
+        ("XDG_CACHE_HOME", "/xdg", "/xdg/huggingface/hub"),
+        ("HF_HOME", "~/hf", "/home/me/hf/hub"),
+        ("HUGGINGFACE_HUB_CACHE", "/old", "/old"),
+        ("HF_HUB_CACHE", "/cache", "/cache"),
+    ):
+        if name:
+            monkeypatch.setenv(name, value)
+        assert str(cache_folder()) == folder
+
+
+def test_files_of_an_index_must_all_be_there(cache):
+    index = json.dumps({"weight_map": {"a": "one.safetensors", "b": "two.safetensors"}}).encode()
+    snapshot = laid_out(cache, {"model.safetensors.index.json": index, "one.safetensors": CONTENT})
+    with pytest.raises(WeightsError, match="is not in"):
+        find_on_hub(NAME)
+    (snapshot / "two.safetensors").write_bytes(CONTENT)
+    assert find_on_hub(NAME) == snapshot / "model.safetensors.index.json"
+
+
+def test_endpoint_may_be_a_folder(cache, tmp_path, monkeypatch):
+    monkeypatch.setenv("HF_ENDPOINT", str(tmp_path / "mirror"))
+    with pytest.raises(WeightsError, match=r"is a folder, and '.*mirror/org/net' does not exist in it"):
+        find_on_hub(NAME)
+    folder = tmp_path / "mirror" / "org" / "net"
+    folder.mkdir(parents=True)
+    (folder / "model.safetensors").write_bytes(CONTENT)
+    assert find_on_hub(NAME) == folder / "model.safetensors"
+
+
+def test_a_folder_of_weights(tmp_path):
+    with pytest.raises(WeightsError, match=f"the folder '{tmp_path}' has no model.safetensors"):
+        find_weights(str(tmp_path), "")
+    (tmp_path / "pytorch_model.bin").write_bytes(b"")
+    with pytest.raises(WeightsError, match="has pytorch_model.bin, a pickle, which is never loaded"):
+        find_weights(str(tmp_path), "")
+    (tmp_path / "model.safetensors").write_bytes(CONTENT)
+    assert find_weights(str(tmp_path), "") == tmp_path / "model.safetensors"
+
+
+@pytest.mark.slow
+def test_a_mirror_is_downloaded_once(server, cache):
+    sha256 = hashlib.sha256(CONTENT).hexdigest()
+    server.files = {f"{URL}/model.safetensors": CONTENT, f"{URL}/config.json": b"{}"}
+    server.head[f"{URL}/model.safetensors"] = (302, {"X-Repo-Commit": COMMIT, "X-Linked-ETag": f'"{sha256}"'})
+    server.faults[f"{URL}/model.safetensors"].append("break")
+    path = find_weights(NAME, "")
+    assert path == cache / "snapshots" / COMMIT / "model.safetensors" and path.read_bytes() == CONTENT
+    assert path.with_name("config.json").read_bytes() == b"{}"
+    assert (cache / "refs" / "main").read_text() == COMMIT
+    requests = len(server.requests)
+    assert find_weights(NAME, "") == path and len(server.requests) == requests == 3
+
+
+def test_other_bytes_than_the_hub_names_are_removed(server, cache):
+    server.files[f"{URL}/model.safetensors"] = CONTENT
+    server.head[f"{URL}/model.safetensors"] = (200, {"X-Repo-Commit": COMMIT, "X-Linked-ETag": f'"{"0" * 64}"'})
+    with pytest.raises(WeightsError, match="the file has the sha256 .* It was removed"):
+        find_on_hub(NAME)
+    assert [path.name for path in (cache / "snapshots" / COMMIT).iterdir()] == ["model.safetensors.lock"]
+    assert not (cache / "refs").exists()
+
+
+def test_a_mirror_of_plain_files_and_an_index(server, cache):
+    index = json.dumps({"weight_map": {"a": "one.safetensors", "b": "two.safetensors", "c": "../x"}}).encode()
+    names = {"model.safetensors.index.json": index, "one.safetensors": CONTENT, "two.safetensors": CONTENT}
+    server.files = {f"{URL}/{name}": content for name, content in names.items()}
+    path = find_on_hub(NAME)
+    assert path == cache / "snapshots" / "main" / "model.safetensors.index.json"
+    assert path.with_name("two.safetensors").read_bytes() == CONTENT and not path.with_name("config.json").exists()
+    assert [path for path, _ in server.requests] == [f"{URL}/{name}" for name in names]
+
+
+def test_renamed_repositories_are_followed(server, cache):
+    server.files = {f"{URL}/model.safetensors": CONTENT}
+    server.head["/old/net/resolve/main/model.safetensors"] = (307, {"Location": f"{URL}/model.safetensors"})
+    server.files["/old/net/resolve/main/model.safetensors"] = CONTENT
+    assert find_on_hub("hf:old/net").read_bytes() == CONTENT
+    server.head["/old/net/resolve/v/model.safetensors"] = (307, {"Location": "/old/net/resolve/v/model.safetensors"})
+    with pytest.raises(WeightsError, match="5 redirections in a row"):
+        find_on_hub("hf:old/net@v")
+
+
+@pytest.mark.parametrize(
+    "head, said",
+    [
+        ({}, r"it has no model.safetensors\."),
+        ({f"{URL}/pytorch_model.bin": (200, {})}, "only pytorch_model.bin, a pickle, which is never loaded"),
+        ({f"{URL}/model.safetensors": (401, {})}, "401 Unauthorized: it does not exist, or only with a token"),
+        ({f"{URL}/model.safetensors": (503, {})}, "503 Service Unavailable"),
+    ],
+)
+def test_refusals_say_where_to_put_the_files(server, cache, head, said):
+    server.head = head
+    with pytest.raises(WeightsError, match=said) as raised:
+        find_on_hub(NAME)
+    for part in (
+        str(cache),
+        "Download config.json and model.safetensors of org/net",
+        "model.weights=FOLDER",
+        "HF_ENDPOINT=URL",
+    ):
+        assert part in str(raised.value)
+    assert raised.value.exit_code == 2 and not cache.exists()
+
+
+def test_without_a_network(cache, monkeypatch):
+    with pytest.raises(WeightsError, match="no connection"):
+        find_on_hub(NAME)
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    with pytest.raises(WeightsError, match="HF_HUB_OFFLINE forbids downloads"):
+        find_on_hub(NAME)
+
+
+@pytest.mark.parametrize(
+    "weights", ["hf:", "hf:a/b/c", "hf:../x", "hf:a b/c", "hf:org/net@", "hf:org/..", "hf:org/net@../x"]
+)
+def test_other_names_are_refused(weights):
+    with pytest.raises(ValueError, match=re.escape(f"weights={weights} is no name of the Hugging Face Hub")):
+        MLP(weights=weights)
+
+
+def test_names_are_split():
+    assert parse_hub_name("hf:gpt2") == ("gpt2", "main") and require_published("hf:gpt2", "") == "hf:gpt2"
+    assert parse_hub_name("hf:timm/resnet50.gluon_in1k@refs/pr/1") == ("timm/resnet50.gluon_in1k", "refs/pr/1")
+
+
+def test_a_failing_server_of_gluon_names_the_same_weights_of_timm(tmp_path, monkeypatch):
+    monkeypatch.setenv("MXNET_HOME", str(tmp_path))
+    monkeypatch.setenv("MXNET_GLUON_REPO", "http://127.0.0.1:9")
+    monkeypatch.setattr(
+        published, "published_sha1", lambda library: dict.fromkeys(("resnet50_v1d", "resnet50_v1"), "0" * 40)
+    )
+    with pytest.raises(WeightsError, match="type model.name=resnet50_v1d model.weights=hf:timm/resnet50d.gluon_in1k"):
+        find_weights("pretrained", "gluoncv:resnet50_v1d")
+    with pytest.raises(WeightsError) as raised:
+        find_weights("pretrained", "gluoncv:resnet50_v1")
+    assert "timm" not in str(raised.value)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("depth", [18, 34, 50, 101, 152])
+@pytest.mark.parametrize("letter", "bcds")
+def test_timm_calls_these_files_after_networks_of_gluoncv(depth, letter):
+    """Its weights cannot be downloaded here; the file that they came from has the name of GluonCV's network."""
+    models = pytest.importorskip("timm").models
+    sentence = published._in_timm("gluoncv", f"resnet{depth}_v1{letter}")
+    name = sentence.rpartition("timm/")[2].rstrip(".")
+    found = models.get_pretrained_cfg(name)
+    if depth < 50 and letter != "b":
+        assert not sentence and found is None
+    else:
+        assert f"/gluon_resnet{depth}_v1{letter}-" in found.url and found.hf_hub_id == f"timm/{name}"
