@@ -110,9 +110,9 @@ def test_every_section_of_the_documentation_has_a_tab() -> None:
     hooks = (ROOT / "scripts/docs_parts/hooks.py").read_text(encoding="utf-8")
     declared = re.search(r"^SECTIONS = \{(.*?)^\}", hooks, re.DOTALL | re.MULTILINE)
     assert declared is not None
-    tabs = re.findall(r'"(\w+)": "', declared[1])
+    tabs = re.findall(r'"([\w-]+)": "', declared[1])
     page = (ROOT / "docs/README.md").read_text(encoding="utf-8")
-    folders = [re.findall(r"\]\((?:\.\./examples/)?([a-z]+)/", text) for text in page.split("\n## ")[1:]]
+    folders = [re.findall(r"\]\((?:\.\./examples/)?([a-z-]+)/", text) for text in page.split("\n## ")[1:]]
     assert all(folders), "each heading of docs/README.md has a page"
     first = [found[0] for found in folders]
     assert first == [name for name in tabs if name in first], "the order of docs/README.md"

@@ -15,6 +15,7 @@ from mkdocs.structure.files import File, Files
 ROOT = Path(__file__).resolve().parents[2]
 SECTIONS = {
     "start": "Start",
+    "coming-from": "Coming from",
     "notebooks": "Notebooks",
     "tasks": "Tasks",
     "data": "Data",

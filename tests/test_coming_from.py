@@ -1,0 +1,128 @@
+"""The pages for users of other libraries: their commands run with small files of the same form."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, List
+
+import pytest
+from old_files import write_old_files, write_photos
+
+from mxtrain.engine.backend import mx
+from mxtrain.files.params_format import parse_arrays
+from mxtrain.vision.classification.gluoncv import GluonCV
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGES = ROOT / "docs/coming-from"
+TRAINING = re.compile(r"python -m mxtrain (?!inspect|eval|predict|export)")
+
+
+def blocks(page: str, language: str) -> List[str]:
+    """Returns the fenced blocks of a page in a language; "" = commands."""
+    text = (PAGES / f"{page}.md").read_text("utf-8")
+    return [code for found, code in re.findall(r"^```(\w*)\n(.*?)^```", text, re.M | re.S) if found == language]
+
+
+def new_commands(page: str) -> List[str]:
+    return [line for block in blocks(page, "") for line in block.splitlines() if line.startswith("python -m mxtrain")]
+
+
+def run(folder: Path, command: str) -> str:
+    """Runs a command as it is typed; training for a few steps only."""
+    words = shlex.split(command)
+    assert words[0] == "python"
+    shortened = ["debug=fast"] if TRAINING.match(command) else []
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", *words[1:], *shortened],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+    assert done.returncode == 0, f"{command}\n{done.stdout[-1500:]}\n{done.stderr[-1500:]}"
+    return done.stdout + done.stderr
+
+
+@pytest.fixture(scope="module")
+def old_files(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("old")
+    write_old_files(folder)
+    write_photos(folder / "data/photos")
+    return folder
+
+
+@pytest.fixture
+def workplace(old_files: Path, tmp_path: Path) -> Path:
+    """A folder with what the pages name; nothing that a test writes is seen by another."""
+    for path in old_files.iterdir():
+        if path.name != "data":
+            (tmp_path / path.name).symlink_to(path)
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data/photos").symlink_to(old_files / "data/photos")
+    return tmp_path
+
+
+@pytest.mark.slow
+def test_module_api(workplace: Path) -> None:
+    said = [run(workplace, command) for command in new_commands("module-api")]
+    assert len(said) == 7
+    assert "model=symbol model.prefix=old" in said[0] and "fc1" in said[0]
+    assert "weights: 8 arrays loaded from old-0003.params" in said[1]
+    (params,) = (workplace / "outputs/photos/checkpoints").glob("step-*/model.params")
+    _, names = parse_arrays(params.read_bytes())
+    assert "arg:fc1_weight" in names or "fc1_weight" in names
+    assert (workplace / "exported/photos/model.onnx").is_file()
+    assert (workplace / "data/records/photos_train.rec").is_file()
+
+
+@pytest.mark.slow
+def test_gluoncv(workplace: Path) -> None:
+    run(workplace, "python -m mxtrain.vision.images.make_record data/photos data/records/photos")
+    network = GluonCV(name="resnet18_v1").build(1000, (3, 64, 64))
+    network.initialize()
+    network(mx.nd.ones((1, 3, 64, 64)))
+    network.save_parameters(str(workplace / "resnet18_v1.params"))
+    said = [run(workplace, command) for command in new_commands("gluoncv")]
+    assert len(said) == 3 and "arrays loaded from resnet18_v1.params" in said[1]
+    assert re.search(r"cat|dog", said[2])
+
+
+@pytest.mark.slow
+def test_sagemaker(workplace: Path) -> None:
+    said = [run(workplace, command) for command in new_commands("sagemaker")]
+    assert len(said) == 4 and "model.symbol=model.tar.gz" in said[0]
+    assert "weights: 8 arrays loaded from model.tar.gz" in said[1]
+
+
+@pytest.mark.slow
+def test_leaving_for_pytorch(workplace: Path) -> None:
+    said = [run(workplace, command) for command in new_commands("leaving-for-pytorch")]
+    assert len(said) >= 3
+    assert (workplace / "exported/weights/model.safetensors").is_file()
+    assert (workplace / "exported/photos/model.onnx").is_file()
+
+
+@pytest.mark.slow
+def test_estimator(workplace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(workplace)
+    old, new = blocks("estimator", "python")
+    found: dict[str, Any] = {}
+    exec(compile(new, "estimator.md", "exec"), found)
+    assert found["run"].state == "finished" and found["run"].metrics["val/accuracy"] > 0.6
+    compile(old, "estimator.md", "exec")
+
+
+def test_every_page_is_listed_and_tested() -> None:
+    index = (PAGES / "README.md").read_text("utf-8")
+    pages = {path.stem for path in PAGES.glob("*.md")} - {"README"}
+    assert pages == set(re.findall(r"\]\(([a-z-]+)\.md\)", index))
+    tests = Path(__file__).read_text("utf-8")
+    needs_download = {"gluonnlp"}  # tests/test_docs.py validates its commands
+    assert {
+        page for page in pages if f'new_commands("{page}")' in tests or f'blocks("{page}"' in tests
+    } | needs_download == pages
