@@ -424,7 +424,7 @@ def check_task_needs(description: Description) -> None:
     """Rejects a strategy, store or precision that a declared need of the task excludes."""
     task = description.task
     name = title_of(task)
-    for need in needs_of(task.needs, description.model):
+    for need in needs_of([*task.needs, *description.loss.needs], description.model):
         if need not in NEEDS:
             raise ConfigError(
                 f"{name} needs '{need}', which is no known requirement.{did_you_mean(need, NEEDS)} Allowed: "

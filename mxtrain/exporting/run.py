@@ -192,6 +192,7 @@ def export_network(
         WorseThanAllowed: the metric of the quantized network is too bad.
         DataError: the folder exists already or cannot be written; data of the run are missing or too large.
     """
+    trained = trained.description.task.export_form().exported(trained)
     description, signature = trained.description, trained.signature
     task = description.task
     exported = description.dataset.exported(signature) if task.predicts else DatasetExport("")

@@ -5,7 +5,7 @@ Legend: B batch, K classes.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Callable, ClassVar, Dict, Literal, Optional, Sequence
+from typing import TYPE_CHECKING, Any, Callable, ClassVar, Dict, Literal, Optional, Sequence, Tuple
 
 import pydantic
 
@@ -35,6 +35,8 @@ class Loss(Spec):
     """If true, targets are -1 and 1 instead of 0 and 1."""
     takes: ClassVar[Takes] = Takes(ClassIndex)
     """Kinds of targets that the loss compares outputs with; empty: any."""
+    needs: ClassVar[Tuple[str, ...]] = ()
+    """Requirements of `mxtrain.task.needs` beside those of the task."""
     passes: ClassVar[int] = 1
     """Number of passes over the samples that were collected with the current weights, before new ones are collected."""
 

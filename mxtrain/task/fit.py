@@ -53,8 +53,7 @@ def _learned_kinds(task: Any) -> Targets:
 
 def has_one_class(task: FittedTask, dataset: BaseDataset) -> bool:
     """Returns True if each sample has one class, of those in `Splits.class_names`."""
-    target = target_of(task, dataset)
-    return target is not None and issubclass(target, (ClassIndex, RowClass))
+    return any(issubclass(target, (ClassIndex, RowClass)) for target in _targets_for(task, dataset.gives))
 
 
 def check_fit(task: FittedTask, description: RunParts) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, Dict, Iterable, Iterator, Mapping, Protocol, Sequence, Tuple
+from typing import TYPE_CHECKING, Any, ClassVar, Dict, Iterable, Iterator, Mapping, Protocol, Sequence, Tuple
 
 if TYPE_CHECKING:
     import numpy as np
@@ -44,6 +44,13 @@ class PredictionFormat:
 
     def __init__(self, task: RowTask) -> None:
         self.task = task
+
+    def prepare(self, trained: Any) -> None:
+        """Prepares rows that need the network or the data of its run; called before `rows` where both are at hand.
+
+        Args:
+            trained: the `Trained` that predicts.
+        """
 
     def rows(
         self, signature: Signature, source: Samples, predictions: Iterable[Tuple[int, np.ndarray]], top_k: int

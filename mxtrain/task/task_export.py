@@ -38,8 +38,20 @@ class TaskExport:
     any_size: ClassVar[bool] = True
     """True if an exported network may take samples of other sizes: false if predictions depend on the trained one."""
 
+    open_set: ClassVar[bool] = False
+    """True if `eval` may measure data of other classes than those of the training. It then uses the network that
+    `exported` returns."""
+
     def __init__(self, task: ExportedTask) -> None:
         self.task = task
+
+    def exported(self, trained: Any) -> Any:
+        """Returns the network to export, by default all of it: tasks leave parts out that only training needs.
+
+        Args:
+            trained: a `Trained`.
+        """
+        return trained
 
     def outputs(
         self, F: OperatorModule, outputs: Sequence[Array], description: RunParts, signature: Signature

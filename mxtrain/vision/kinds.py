@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mxtrain.types.kinds import ClassIndex, TargetKind
+from mxtrain.types.kinds import TargetKind
 
 
 class ClassMap(TargetKind):
@@ -21,6 +21,6 @@ class KeyPoints(TargetKind):
     """Positions of the key points of an object, (B, J, 3)."""
 
 
-class Identity(ClassIndex):
+class Identity(TargetKind):
     """The identity that an image shows, such as a person, (B,). Networks embed images, (B, D); those of one identity
     are close."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Callable, Dict, List, Literal, Mapping, Optional, Sequence, Tuple
@@ -26,7 +26,7 @@ from mxtrain.workflows.output_file import OutputFolder, require_writable
 if TYPE_CHECKING:
     from mxnet.ndarray import NDArray
 
-    from mxtrain.data.spec import BaseDataset, Samples
+    from mxtrain.data.spec import BaseDataset, Samples, Splits
     from mxtrain.task.explained import Attribution
     from mxtrain.task.sample_results import SampleResults
     from mxtrain.training.attribution import LargestLosses, Method
@@ -187,10 +187,11 @@ def evaluate(
     # Imports MXNet: only from here on.
     from mxtrain.training.attribution import LargestLosses
 
-    require_same_names(run.signature, splits)
+    if not run.description.task.export_form().open_set:
+        require_same_names(run.signature, splits)
     warn_unseen(source, run.signature)
     method = None if settings.explain is None else load_method(settings, run)
-    trained = run.load(settings.fuse)
+    trained = load_for(run, splits, settings.fuse)
     hardest = None if method is None else LargestLosses(trained.evaluator)
     title = f"{split}, step {run.checkpoint.step}"
     parts: List[EvalPart] = []
@@ -259,9 +260,26 @@ def measure_run(
             part.require()
     splits = open_splits(run.dataset)
     _, source = choose_split(splits, split)
-    (require_known_names if is_other_data else require_same_names)(run.signature, splits)
+    if not run.description.task.export_form().open_set:
+        (require_known_names if is_other_data else require_same_names)(run.signature, splits)
     warn_unseen(source, run.signature)
-    return measure(run.load(), source, source, limit_batches).values
+    return measure(load_for(run, splits), source, source, limit_batches).values
+
+
+def load_for(run: RestoredRun, splits: Splits, fuse: bool = False) -> Trained:
+    """Loads the network of a run for an evaluation. For other classes than those of the training, which only some tasks
+    measure, it is the part that does not depend on classes, see `Task.open_set`.
+
+    Args:
+        run: the run.
+        splits: the data.
+        fuse: see `load_trained`.
+    """
+    trained = run.load(fuse)
+    if not run.description.task.export_form().open_set or list(run.signature.learned_names) == list(splits.class_names):
+        return trained
+    part = run.description.task.export_form().exported(trained)
+    return replace(part, signature=replace(part.signature, class_names=list(splits.class_names)))
 
 
 def own_folder(checkpoint: Checkpoint, split: str) -> Path:

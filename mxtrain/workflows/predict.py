@@ -361,6 +361,7 @@ def predict_rows(
         ConfigError: a column of `copied` has the name of a column of the predictions.
     """
     written = trained.description.task.prediction_format()
+    written.prepare(trained)
     empty = dict.fromkeys(next(iter(copied.values()), ()), "")
     for number, prediction in written.rows(trained.signature, source, predictions, top_k):
         cells = copied.get(locations[number], empty)

@@ -23,7 +23,7 @@ from mxtrain.data.spec import open_splits
 from mxtrain.engine.predictions import to_host
 from mxtrain.errors import ConfigError
 from mxtrain.parallel.stage import as_list
-from mxtrain.task.fit import target_of
+from mxtrain.task.fit import learned_target_of
 from mxtrain.task.spec import Task
 from mxtrain.training.loaders import build_loader
 from mxtrain.training.restored_run import RestoredRun
@@ -221,7 +221,7 @@ def test_task_alone_is_a_complete_description(describe_run: Any, name: str) -> N
     description = describe_run(f"task={name}")
     task = description.task
     assert isinstance(task, Task) and task.name == name
-    target = target_of(task, description.dataset)
+    target = learned_target_of(task, description.dataset)
     assert target is not None and description.model.takes.takes_sample(description.dataset.gives.sample)
     for part in (description.model, description.loss, *description.metric.values()):
         assert part.takes.takes_target(target)
@@ -459,6 +459,8 @@ def strip(line: str) -> Any:
         ),
         pytest.param("task=pose_estimation", "pose_estimation", "DigitKeyPoints", marks=pytest.mark.zoo),
         ("dataset=digit_key_points", "pose_estimation", "DigitKeyPoints"),
+        ("dataset=face_record", "metric_learning", "FaceRecord"),
+        pytest.param("task=metric_learning", "metric_learning", "Digits", marks=pytest.mark.zoo),
         pytest.param("task=language_modeling", "language_modeling", "PlainText", marks=pytest.mark.zoo),
         ("dataset=plain_text", "language_modeling", "PlainText"),
         pytest.param("model=lstm", "language_modeling", "PlainText", marks=pytest.mark.zoo),
@@ -484,7 +486,10 @@ def test_dataset_or_model_alone_selects_its_task(describe_run: Any, words: str, 
     [
         ("dataset=libsvm dataset.train=x model=wide_deep", "Type model=factorization_machine, or a dataset of feat"),
         ("task=classification dataset=masked_text", "its samples are for task=masked_language_modeling. Type that."),
-        ("task=masked_language_modeling dataset=digits", "its samples are for task=classification. Type that."),
+        (
+            "task=masked_language_modeling dataset=digits",
+            "its samples are for task=classification or task=metric_learning. Type that.",
+        ),
         ("task=masked_language_modeling model=bert dataset=text", "task=classification. Type that."),
         (
             "task=tabular dataset=number_table dataset.train=t.csv dataset.target=y",
@@ -494,8 +499,11 @@ def test_dataset_or_model_alone_selects_its_task(describe_run: Any, words: str, 
             "task=translation dataset=text",
             ": dataset=number_and_date_phrases or dataset=parallel_text.",
         ),
-        ("task=masked_language_modeling model=lenet", "it is for classification, regression. Type model=bert."),
-        ("model=lenet dataset=masked_text", "it is for classification, regression. Type model=bert."),
+        (
+            "task=masked_language_modeling model=lenet",
+            "it is for classification, metric_learning, regression. Type model=bert.",
+        ),
+        ("model=lenet dataset=masked_text", "it is for classification, metric_learning, regression. Type model=bert."),
         (
             "model=bert dataset=digits",
             "Type model=lenet, or a dataset of text, e.g. dataset=glue. Other models that f",
@@ -505,7 +513,7 @@ def test_dataset_or_model_alone_selects_its_task(describe_run: Any, words: str, 
         ("loss=masked_softmax_cross_entropy", "not for task=classification. Type loss=softmax_cross_entropy."),
         ("metric=[masked_accuracy]", "not for task=classification. Type metric=[accuracy]."),
         ("task=recommendation loss=l2", "implicit means items without ratings: type loss=sampled_bce."),
-        ("task=recommendation model=lenet", "it is for classification, regression. Type model=fism."),
+        ("task=recommendation model=lenet", "it is for classification, metric_learning, regression. Type model=fism."),
         (
             "task=recommendation metric=[root_mean_squared_error] trainer.monitor=val/root_mean_squared_error",
             "Type metric=[ndcg_at_k_sampled,hr_at_k_sampled] trainer.monitor=val/ndcg_at_k_sampled.",

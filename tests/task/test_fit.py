@@ -218,7 +218,7 @@ def test_subclass_of_a_kind_is_no_substitute_for_the_special_kind() -> None:
         takes = Takes(Severity)
 
     _, description = described("classification")
-    with pytest.raises(ConfigError, match="classification. Type that. Or a dataset of your own that gives Severity"):
+    with pytest.raises(ConfigError, match="metric_learning. Type that. Or a dataset of your own that gives Severity"):
         check_fit(Grading(), description)
     description.dataset.gives = Gives(Images, Dose)
     description.model.takes = Takes(Images, Boxes)

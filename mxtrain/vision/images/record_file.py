@@ -34,6 +34,8 @@ _WHOLE, _FIRST, _MIDDLE, _LAST = range(4)
 _MAX_CLASSES = 1 << 20
 """Limit on the number of classes if it is not given: a damaged label must not lead to a network with a billion
 outputs."""
+_LEAST_BOX_LABELS = 7
+"""Numbers of a label with one box: two lengths, class, and four edges."""
 
 
 class RecordFile:
@@ -268,7 +270,14 @@ class RecordFile:
         length = _HEADER.size
         if flag > 1:
             fact = f"{self.name(index)} has {flag} labels; one class index is allowed."
-            raise LoaderError(fact, "For boxes in records type task=detection dataset=image_list.", LABEL_RANGE)
+            faces = f"dataset=face_record dataset.root={self.path.parent}"
+            # insightface's header and identity records have two labels; boxes have at least seven.
+            remedy = f"insightface's files of faces have such records: type {faces}."
+            if flag >= _LEAST_BOX_LABELS:
+                remedy = (
+                    f"For boxes in records type task=detection dataset=image_list; for insightface's faces {faces}."
+                )
+            raise LoaderError(fact, remedy, LABEL_RANGE)
         if flag == 1:
             # A label array with one element, which follows the header.
             length += 4

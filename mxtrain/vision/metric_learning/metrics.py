@@ -1,0 +1,145 @@
+"""Metrics of embeddings: verification and retrieval. A split needs not have the identities of the training.
+
+Legend: N samples, P pairs, D embedding size.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal, Optional, Sequence, Tuple, Type
+
+import numpy as np
+import pydantic
+
+from mxtrain.metric.host import Collected, HostMetric, HostPredictions
+from mxtrain.types import OpenFraction, Positive
+from mxtrain.types.kinds import Takes
+from mxtrain.vision.kinds import Identity
+from mxtrain.vision.metric_learning.retrieval import mean_average_precision, recall_at
+from mxtrain.vision.metric_learning.verification import (
+    all_pairs,
+    fold_accuracy,
+    given_pairs,
+    has_pairs,
+    pairs_of,
+    true_accept_rate,
+)
+
+PAIRS_AT_A_TIME = 65_536
+"""Pairs whose embeddings are copied at once."""
+
+
+class Embeddings(Collected):
+    """Collector of embeddings and labels: a row holds the label, then the embedding."""
+
+    width: ClassVar[int] = 0
+
+    def __init__(self, size: int = 0) -> None:
+        self._size = size
+        super().__init__()
+
+    @classmethod
+    def from_metrics(cls, metrics: Sequence[HostMetric]) -> Embeddings:
+        return cls(max(metric.embedding_size for metric in metrics if isinstance(metric, EmbeddingMetric)))
+
+    def update(
+        self, index_B: np.ndarray, prediction_B: HostPredictions, target_B: np.ndarray, meta_B: Optional[np.ndarray]
+    ) -> None:
+        columns = [index_B[:, None], np.zeros((len(index_B), 1)), target_B[:, None], np.asarray(prediction_B)]
+        self._parts.append(np.concatenate(columns, axis=1).astype(np.float64))
+
+    def rows(self) -> np.ndarray:
+        # A worker without samples sends no rows, but of the width of the others.
+        return np.concatenate(self._parts) if self._parts else np.zeros((0, 3 + self._size))
+
+    def arrays(self) -> Tuple[np.ndarray, np.ndarray]:
+        """Returns the embeddings (N, D), float32, and the labels (N,), in the order of the samples."""
+        rows = self.samples()
+        return rows[:, 3:].astype(np.float32), rows[:, 2].astype(np.int64)
+
+
+class EmbeddingMetric(HostMetric):
+    """Base class of metrics of embeddings."""
+
+    direction: ClassVar[Literal["max", "min"]] = "max"
+    collects: ClassVar[Type[Collected]] = Embeddings
+    takes: ClassVar[Takes] = Takes(Identity)
+
+    _embedding_size: int = pydantic.PrivateAttr(default=0)
+
+    @property
+    def embedding_size(self) -> int:
+        """Returns D; 0 if it is not known yet."""
+        return self._embedding_size
+
+    def for_size(self, embedding_size: int) -> EmbeddingMetric:
+        """Returns the metric of embeddings of D numbers."""
+        copy = self.model_copy()
+        copy._embedding_size = embedding_size
+        return copy
+
+    def compute(self, collected: Collected) -> float:
+        assert isinstance(collected, Embeddings)
+        return self.of_embeddings(*collected.arrays())
+
+    def of_embeddings(self, embedding_ND: np.ndarray, label_N: np.ndarray) -> float:
+        """Computes the metric.
+
+        Args:
+            embedding_ND: embeddings of length 1.
+            label_N: identities from 0, or labels of given pairs, see `pair_label`.
+        """
+        raise NotImplementedError
+
+
+class VerificationAccuracy(EmbeddingMetric):
+    """Accuracy of deciding whether two images show the same identity, the mean of ten folds, from 0 to 1.
+
+    Pairs are those of the data, or otherwise up to 6,000 of the split's own images, half of them of one identity.
+    """
+
+    def of_embeddings(self, embedding_ND: np.ndarray, label_N: np.ndarray) -> float:
+        first, second, is_same_P = pairs_of(label_N)
+        return fold_accuracy(np.square(embedding_ND[first] - embedding_ND[second]).sum(axis=1), is_same_P)
+
+
+class TrueAcceptRate(EmbeddingMetric):
+    """Share of pairs of one identity that are accepted where at most the share `far` of pairs of two identities is.
+
+    Pairs are those of the data, or otherwise all pairs of the split's images (of at most 3,162 images, evenly chosen).
+    """
+
+    far: OpenFraction = 0.001
+    """False accept rate: largest share of pairs of two identities that are accepted."""
+
+    @property
+    def signature(self) -> str:
+        return f"far={self.far:g}"
+
+    def of_embeddings(self, embedding_ND: np.ndarray, label_N: np.ndarray) -> float:
+        first, second, is_same_P = given_pairs(label_N) if has_pairs(label_N) else all_pairs(label_N)
+        similarity_P = np.empty(len(first), np.float32)
+        for begin in range(0, len(first), PAIRS_AT_A_TIME):
+            part = slice(begin, begin + PAIRS_AT_A_TIME)
+            similarity_P[part] = (embedding_ND[first[part]] * embedding_ND[second[part]]).sum(axis=1)
+        return true_accept_rate(similarity_P, is_same_P, self.far)
+
+
+class RecallAtK(EmbeddingMetric):
+    """Share of samples with another one of their identity among the `k` nearest of the split, from 0 to 1."""
+
+    k: Positive = 1
+    """Number of nearest samples."""
+
+    @property
+    def signature(self) -> str:
+        return f"k={self.k},ties=worst"
+
+    def of_embeddings(self, embedding_ND: np.ndarray, label_N: np.ndarray) -> float:
+        return recall_at(embedding_ND, label_N, self.k)
+
+
+class RetrievalMap(EmbeddingMetric):
+    """Mean average precision of the samples of the same identity among all others of the split, from 0 to 1."""
+
+    def of_embeddings(self, embedding_ND: np.ndarray, label_N: np.ndarray) -> float:
+        return mean_average_precision(embedding_ND, label_N)
