@@ -137,6 +137,13 @@ def load_weights(
     parameters = network._collect_params_with_prefix()
     computed = {name: parameters.pop(name) for name in getattr(network, "computed", ())}
     file_names = _match_names(parameters, arrays)
+    if not file_names and any("." in name for name in arrays) and not any("." in name for name in parameters):
+        raise WeightsError(
+            f"The weights file {path} names its arrays by the structure of a Gluon network ({_brief(list(arrays))}), "
+            f"and the graph by its layers ({_brief(list(parameters))}), so that which belong together is unknown. Load "
+            "them into the Gluon network, and write both files by network.export('old'); or type the model=OPTION that "
+            "made them."
+        )
     if not file_names:
         raise WeightsError(
             f"Nothing in the weights file {path} fits the network: the file has {_brief(list(arrays))}; the network "

@@ -1,0 +1,100 @@
+"""Damaged and swapped files of networks: one sentence with what to type, exit code 2, and no run."""
+
+import tarfile
+
+import numpy as np
+import pytest
+from test_symbol_model import features, outputs, prepared, write
+
+from mxtrain.cli.dispatch import run
+from mxtrain.engine.backend import gluon, mx
+from mxtrain.errors import ConfigError, WeightsError
+
+
+@pytest.fixture
+def prefix(tmp_path):
+    return write(tmp_path, mx.sym.SoftmaxOutput(features(), name="softmax"))
+
+
+@pytest.mark.parametrize("tenth", range(10))
+def test_graphs_that_end_early_are_refused(tmp_path, prefix, tenth):
+    graph = tmp_path / "old-symbol.json"
+    text = graph.read_text()
+    graph.write_text(text[: len(text) * tenth // 10])
+    with pytest.raises(ConfigError, match="old-symbol.json is damaged, or no graph of a symbol: it is (empty|no JSON)"):
+        prepared(prefix=prefix)
+
+
+@pytest.mark.parametrize("tenth", range(10))
+def test_weights_that_end_early_are_refused(tmp_path, prefix, tenth):
+    weights = tmp_path / "old-0003.params"
+    content = weights.read_bytes()
+    weights.write_bytes(content[: len(content) * tenth // 10])
+    with pytest.raises(WeightsError, match="old-0003.params is damaged or no MXNet .params file: it (is empty|ends)"):
+        prepared(prefix=prefix)
+
+
+def test_swapped_files_are_refused(prefix):
+    graph, weights = f"{prefix}-symbol.json", f"{prefix}-0003.params"
+    with pytest.raises(ConfigError, match="0003.params is no text, so it is no graph. Weights belong into model.weig"):
+        prepared(symbol=weights, weights=graph)
+    with pytest.raises(WeightsError, match="symbol.json is damaged or no MXNet .params file"):
+        prepared(symbol=graph, weights=graph)
+
+
+ARCHIVES = [
+    ([".json"], "is an archive without a .params file"),
+    ([".params"], "holds 0 files *-symbol.json: none. One is needed"),
+    ([".json", ".params", "more"], "holds 2 files *-symbol.json: old-symbol.json, more-symbol.json. One is needed"),
+]
+
+
+@pytest.mark.parametrize("names, message", ARCHIVES)
+def test_archives_without_one_network_are_refused(tmp_path, prefix, names, message):
+    archive = tmp_path / "model.tar.gz"
+    members = {".json": "old-symbol.json", ".params": "old-0003.params"}
+    with tarfile.open(archive, "w:gz") as tar:
+        for name in names:
+            tar.add(tmp_path / members.get(name, "old-symbol.json"), members.get(name, f"{name}-symbol.json"))
+    with pytest.raises((ConfigError, WeightsError)) as caught:
+        prepared(symbol=str(archive))
+    assert message in str(caught.value)
+
+
+@pytest.mark.parametrize("tenth", range(10))
+def test_archives_that_end_early_are_refused(tmp_path, prefix, tenth):
+    archive = tmp_path / "model.tar.gz"
+    with tarfile.open(archive, "w:gz") as tar:
+        for name in ("old-symbol.json", "old-0003.params"):
+            tar.add(tmp_path / name, name)
+    content = archive.read_bytes()
+    archive.write_bytes(content[: len(content) * tenth // 10])
+    with pytest.raises(ConfigError, match="is no archive: |is an archive that ends early"):
+        prepared(symbol=str(archive))
+
+
+def test_weights_by_structure_are_told_from_those_of_a_graph(tmp_path):
+    network = gluon.nn.HybridSequential(prefix="old_")
+    with network.name_scope():
+        network.add(gluon.nn.Conv2D(4, 3), gluon.nn.BatchNorm(), gluon.nn.Flatten(), gluon.nn.Dense(3))
+    network.initialize()
+    network.hybridize()
+    image = mx.nd.array(np.random.RandomState(1).randn(2, 1, 6, 6))
+    expected = network(image).asnumpy()
+    network.export(str(tmp_path / "old"))
+    network.save_parameters(str(tmp_path / "by_structure.params"))
+    np.testing.assert_allclose(outputs(prepared(prefix=str(tmp_path / "old")).network), expected, rtol=1e-5, atol=1e-6)
+    with pytest.raises(
+        WeightsError, match="by the structure of a Gluon network .0.weight.*write both files by network.e"
+    ):
+        prepared(symbol=str(tmp_path / "old-symbol.json"), weights=str(tmp_path / "by_structure.params"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["old-symbol.json", "old-0003.params"])
+def test_nothing_is_written_for_a_damaged_file(tmp_path, prefix, capsys, name):
+    (tmp_path / name).write_bytes((tmp_path / name).read_bytes()[:100])
+    words = [f"hydra.run.dir={tmp_path}/run", "model=symbol", f"model.prefix={prefix}"]
+    assert run(words) == 2
+    assert len(capsys.readouterr().err.strip().splitlines()) == 1
+    assert not (tmp_path / "run").exists() or not list((tmp_path / "run").rglob("*.params"))
