@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, List
 
 import pytest
-from old_files import write_old_files, write_photos
+from old_files import write_faces, write_old_files, write_photos
 
 from mxtrain.engine.backend import mx
 from mxtrain.files.params_format import parse_arrays
@@ -90,6 +90,14 @@ def test_gluoncv(workplace: Path) -> None:
     said = [run(workplace, command) for command in new_commands("gluoncv")]
     assert len(said) == 3 and "arrays loaded from resnet18_v1.params" in said[1]
     assert re.search(r"cat|dog", said[2])
+
+
+@pytest.mark.slow
+def test_insightface(workplace: Path) -> None:
+    write_faces(workplace / "faces_emore")
+    said = [run(workplace, command) for command in new_commands("insightface")]
+    assert len(said) == 3 and "verification_accuracy" in said[1]
+    assert (workplace / "embeddings.jsonl").is_file()
 
 
 @pytest.mark.slow

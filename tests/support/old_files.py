@@ -1,6 +1,9 @@
-"""Files that users of the Module API, GluonCV and SageMaker have, written by MXNet and GluonCV themselves."""
+"""Files that users of the Module API, SageMaker and insightface have, written by MXNet itself."""
 
+import io
+import pickle
 import tarfile
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -36,3 +39,31 @@ def write_photos(folder: Path, count: int = 12) -> None:
         for number in range(count):
             pixels = rng.randint(shade - 50, shade + 50, (48, 64, 3)).astype(np.uint8)
             Image.fromarray(pixels).save(folder / name / f"{number}.png")
+
+
+def write_faces(folder: Path, side: int = 112, identities: int = 4, count: int = 6) -> None:
+    """Writes train.rec, train.idx, property and lfw.bin in the layout of insightface's face2rec2.py and lfw2pack.py."""
+    folder.mkdir(parents=True)
+    rng = np.random.RandomState(0)
+
+    def encode(shade: int) -> bytes:
+        stream = io.BytesIO()
+        Image.fromarray(rng.randint(shade, shade + 60, (side, side, 3)).astype(np.uint8)).save(stream, "JPEG")
+        return stream.getvalue()
+
+    pack, end = mx.recordio.pack, identities * count + 1
+    writer = mx.recordio.MXIndexedRecordIO(str(folder / "train.idx"), str(folder / "train.rec"), "w")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # `pack` calls `tostring`
+        for key in range(1, end):
+            identity = (key - 1) // count
+            writer.write_idx(key, pack(mx.recordio.IRHeader(0, float(identity), key, 0), encode(40 * identity)))
+        for identity in range(identities):
+            bounds = [1 + identity * count, 1 + (identity + 1) * count]
+            writer.write_idx(end + identity, pack(mx.recordio.IRHeader(2, bounds, end + identity, 0), b""))
+        writer.write_idx(0, pack(mx.recordio.IRHeader(2, [end, end + identities], 0, 0), b""))
+    writer.close()
+    (folder / "property").write_text(f"{identities},{side},{side}\n")
+    pairs = [(number % identities, (number + number % 2) % identities) for number in range(20)]
+    images = [encode(40 * identity) for pair in pairs for identity in pair]
+    (folder / "lfw.bin").write_bytes(pickle.dumps((images, [first == second for first, second in pairs])))
