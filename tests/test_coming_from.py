@@ -81,6 +81,15 @@ def test_module_api(workplace: Path) -> None:
 
 
 @pytest.mark.slow
+def test_networks_in_files(workplace: Path) -> None:
+    said = [run(workplace, command) for command in new_commands("../start/old-networks")]
+    assert len(said) == 6
+    assert "model=symbol model.prefix=old model.epoch=3" in said[0]
+    assert "weights: 8 arrays loaded from old-0003.params" in said[1]
+    assert (workplace / "exported/old/model.onnx").is_file()
+
+
+@pytest.mark.slow
 def test_gluoncv(workplace: Path) -> None:
     run(workplace, "python -m mxtrain.vision.images.make_record data/photos data/records/photos")
     network = GluonCV(name="resnet18_v1").build(1000, (3, 64, 64))

@@ -23,6 +23,8 @@ ORDER = ("dataset", "model", "loss", "metric", "optimizer", "lr_scheduler", "tra
 """Groups shown first: task, data, network and training. The remaining groups follow."""
 ALWAYS_SHOWN = {"dataset": ("batch_size",), "optimizer": ("lr",), "trainer": ("max_epochs", "seed")}
 """Settings that are shown even where they have their defaults."""
+MAX_CHARACTERS, NUM_SHOWN = 2000, 40
+"""A longer value is shown by its first characters."""
 HIDDEN_DEFAULTS = "defaults are hidden (logger.console.show_config=full)"
 
 
@@ -158,7 +160,10 @@ def _label(head: str, values: Config) -> Text:
             continue
         label.append(" " if label else "", style="not bold default")
         label.append(f"{key}=", style="not bold default dim")
-        label.append(as_typed_value(value), style="not bold default")
+        typed = as_typed_value(value)
+        if len(typed) > MAX_CHARACTERS:  # the content of a file, such as the graph of model=symbol
+            typed = f"{typed[:NUM_SHOWN]}... ({len(typed):,} characters)"
+        label.append(typed, style="not bold default")
     return label
 
 

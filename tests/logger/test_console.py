@@ -388,6 +388,14 @@ def test_configuration_shows_typed_settings_first_and_hides_defaults():
     ]
 
 
+@pytest.mark.parametrize("length, end", [(2000, "x" * 2000), (2001, "x" * 40 + "... (2,001 characters)")])
+def test_contents_of_files_are_cut(length, end):
+    """The graph of a network in a file is a setting of it."""
+    config = {**DESCRIBED, "model": {"graph": {"content": "x" * length}}}
+    lines = shown(render_config(config, TYPED, full=True, plain=True), width=10_000)
+    assert any(line.endswith(f"graph content={end}") for line in lines)
+
+
 def test_all_settings_are_shown_on_request_and_branches_only_on_a_terminal():
     lines = shown(render_config(DESCRIBED, TYPED, full=True, plain=True))
     assert any(line.strip() == "model=lenet channels=[16,32] hidden=128" for line in lines)
