@@ -189,7 +189,7 @@ FAULTS = [
     Fault(
         "an evaluation is a mean over unequal batches",
         "mxtrain/training/evaluate.py",
-        "vectors.append(self._meter(*losses, *outputs, *batch.targets))",
+        "vectors.append(self._meter.require_width(self._meter(*losses, *outputs, *batch.targets)))",
         "vectors.append(self._meter(*losses, *outputs, *batch.targets) * (256 / batch.size))",
     ),
     Fault(

@@ -95,6 +95,11 @@ MISSING = {
     "kvstore/horovod": "" if has_horovod() else "Horovod is not installed",
     "amp/bfloat16": "" if computes_bfloat16(cpu_flags()) else "this processor has no bfloat16",
     **{
+        f"model/{path.stem}": "it needs a file; tests of networks from files compose it"
+        for path in (CONF / "model").glob("*.yaml")
+        if path.stem in ("symbol", "symbol_ssd", "onnx")
+    },
+    **{
         f"logger/{name}": "" if importlib.util.find_spec(package) else f"{package} is not installed"
         for name, package in TRACKER_PACKAGES.items()
     },

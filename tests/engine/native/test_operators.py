@@ -522,7 +522,7 @@ def test_suppression_equals_mxnet(dtype, keep):
     wanted = nd.contrib.box_nms(
         box_BT5, overlap_thresh=0.4, valid_thresh=-0.5, coord_start=1, score_index=0, id_index=-1, force_suppress=True
     )[:, :keep].asnumpy()
-    found = fused.suppression(nd, box_BT5, 90, keep, 0.4, -0.5).asnumpy()
+    found = fused.non_max_suppression(nd, box_BT5, 90, keep, 0.4, -0.5).asnumpy()
     np.testing.assert_array_equal(found, wanted)
     assert keep == 7 or 10 < (found[:, :, 1] >= 0).sum() / 3 < 60
 
@@ -531,7 +531,7 @@ def test_suppression_gives_no_gradient():
     box_BT5 = scored_boxes("float32")
     box_BT5.attach_grad()
     with autograd.record():
-        made = fused.suppression(nd, box_BT5, 90, 20, 0.4, 0.0).sum() + box_BT5.sum()
+        made = fused.non_max_suppression(nd, box_BT5, 90, 20, 0.4, 0.0).sum() + box_BT5.sum()
     made.backward()
     assert (box_BT5.grad == 1).asnumpy().all()
 
@@ -593,7 +593,7 @@ with autograd.record():
     other = fused.norm(nd, x, x, gamma, gamma, 0.2, 1e-5)
     loss = one.square().sum() + other.square().sum() + seen.square().sum()
 loss.backward()
-kept = fused.suppression(nd, nd.array(-np.sort(-rng.rand(4, 50, 5), axis=1)), 50, 20, 0.3, 0.0)
+kept = fused.non_max_suppression(nd, nd.array(-np.sort(-rng.rand(4, 50, 5), axis=1)), 50, 20, 0.3, 0.0)
 made = [one, other, seen, kept, *(one.grad for one in given)]
 print(hashlib.sha256(b"".join(one.asnumpy().tobytes() for one in made)).hexdigest())
 """
