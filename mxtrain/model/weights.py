@@ -115,9 +115,10 @@ def load_weights(
     files (`resnetv10_conv0_weight`) and of Module and `export` (`arg:...`, `aux:...`) are matched by prefix, or by
     layer numbers if that is unambiguous. Layers for another number of classes keep their current values; layers in the
     network's `class_heads` load the outputs without a class and those of classes with equal names. Parameters listed
-    in the network's `computed` follow from its description and are not loaded. The network's `backbone_names`
-    translates the names of files that contain only the backbone. Names of PyTorch's libraries are translated by the
-    tables in `foreign/families`; such a file must hold all of the network but its head.
+    in the network's `computed` follow from its description and are not loaded; those in `ones` are 1, whatever the
+    file holds. The network's `backbone_names` translates the names of files that contain only the backbone. Names of
+    PyTorch's libraries are translated by the tables in `foreign/families`; such a file must hold all of the network but
+    its head.
 
     Args:
         network: initialised block with known shapes.
@@ -179,6 +180,8 @@ def load_weights(
     _check_finite(path, {file_names[name]: arrays[file_names[name]] for name in (*matched, *rows)})
     for name in matched:
         _set(parameters[name], arrays[file_names[name]])
+    for name in getattr(network, "ones", ()):
+        parameters[name].set_data(parameters[name].list_data()[0].ones_like())
     for name, (network_rows, file_rows) in rows.items():
         array = parameters[name].list_data()[0].asnumpy()
         array[network_rows] = arrays[file_names[name]][file_rows]

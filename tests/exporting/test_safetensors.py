@@ -94,11 +94,21 @@ def test_the_package_reads_the_same(tmp_path: Path) -> None:
 
 
 def test_names_are_those_of_torch_unless_two_would_be_equal() -> None:
-    names = ["a.0.gamma", "a.0.beta", "a.0.running_var", "rnn.l0_i2h_weight", "rnn.r12_h2h_bias", "c.gamma", "c.weight"]
+    names = [
+        "a.0.gamma",
+        "a.0.beta",
+        "a.0.running_var",
+        "a.1.alpha",
+        "rnn.l0_i2h_weight",
+        "rnn.r12_h2h_bias",
+        "c.gamma",
+        "c.weight",
+    ]
     assert torch_names(names) == {
         "a.0.gamma": "a.0.weight",
         "a.0.beta": "a.0.bias",
         "a.0.running_var": "a.0.running_var",
+        "a.1.alpha": "a.1.weight",
         "rnn.l0_i2h_weight": "rnn.weight_ih_l0",
         "rnn.r12_h2h_bias": "rnn.bias_hh_l12_reverse",
         "c.gamma": "c.gamma",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Dict, Iterable
 
-RENAMED = {"gamma": "weight", "beta": "bias"}
+RENAMED = {"gamma": "weight", "beta": "bias", "alpha": "weight"}
 _RECURRENT = re.compile(r"^([lr])(\d+)_(i2h|h2h)_(weight|bias)$")
 _SIDES = {"i2h": "ih", "h2h": "hh"}
 

@@ -145,11 +145,19 @@ def _set_multipliers(network: gluon.SymbolBlock, graph: SymbolGraph) -> None:
     """Sets what a graph says on the training of its variables, as Module does: rate and decay of a variable, and that a
     batch norm with `fix_gamma` has a scale of 1."""
     parameters = network.collect_params()
+    fixed, trained = set(), set()
     for node in graph["nodes"]:
         attributes = attributes_of(node)
         if node["op"] == VARIABLE and node["name"] in parameters:
             parameter = parameters[node["name"]]
             parameter.lr_mult = float(attributes.get("__lr_mult__", 1.0))
             parameter.wd_mult = float(attributes.get("__wd_mult__", 1.0))
-        elif node["op"] == "BatchNorm" and attributes.get("fix_gamma", "True") in ("True", "1"):
-            parameters[weight_names(graph, node)[0]].grad_req = "null"
+        elif node["op"] == "BatchNorm":
+            if attributes.get("fix_gamma", "True") in ("True", "1"):
+                scale = weight_names(graph, node)[0]
+                parameters[scale].grad_req = "null"
+                fixed.add(scale)
+            else:
+                trained.update(weight_names(graph, node)[:1])
+    # Such an array may hold anything in a file, and would be read where the weights go without the graph.
+    network.ones = tuple(sorted(fixed - trained))

@@ -313,3 +313,25 @@ def test_missing_and_misshapen_parameters_are_refused(tmp_path):
     write(tmp_path, symbol, change=lambda arrays: {"arg:fc1_bias": arrays["arg:fc1_bias"]})
     with pytest.raises(WeightsError, match="Only 1 of the network's 8 arrays"):
         prepared(prefix=prefix)
+
+
+@pytest.mark.parametrize("fix_gamma", [True, False])
+def test_scales_that_a_graph_fixes_are_1_whatever_the_file_holds(tmp_path, fix_gamma):
+    x = mx.sym.Convolution(mx.sym.var("data"), num_filter=4, kernel=(3, 3), name="conv1")
+    x = mx.sym.BatchNorm(x, fix_gamma=fix_gamma, name="bn1")
+    prefix = write(tmp_path, mx.sym.FullyConnected(x, num_hidden=3, name="fc1"))
+    network = prepared(prefix=prefix).network
+    gamma = network.collect_params()["bn1_gamma"].data().asnumpy()
+    in_file = mx.nd.load(f"{prefix}-0003.params")["arg:bn1_gamma"].asnumpy()
+    np.testing.assert_array_equal(gamma, np.ones(4) if fix_gamma else in_file)
+    assert not np.array_equal(in_file, np.ones(4))
+
+
+def test_a_scale_that_another_layer_trains_stays_as_in_the_file(tmp_path):
+    gamma = mx.sym.var("gamma")
+    x = mx.sym.Convolution(mx.sym.var("data"), num_filter=4, kernel=(3, 3), name="conv1")
+    for number, fix_gamma in enumerate((True, False)):
+        x = mx.sym.BatchNorm(x, gamma, fix_gamma=fix_gamma, name=f"bn{number}")
+    prefix = write(tmp_path, mx.sym.FullyConnected(x, num_hidden=3, name="fc1"))
+    in_file = mx.nd.load(f"{prefix}-0003.params")["arg:gamma"].asnumpy()
+    np.testing.assert_array_equal(prepared(prefix=prefix).network.collect_params()["gamma"].data().asnumpy(), in_file)
