@@ -53,7 +53,7 @@ class GeluTanh(Line):
     title = "GELU in its tanh form (GPT-2)"
     in_mxnet = "has none: erf form"
     in_pytorch = '`approximate="tanh"`'
-    mxtrain = "converted: the tanh form is written out, `_mxtrain_gelu`"
+    mxtrain = "converted: `model.gelu=tanh` of `model=gpt`, written out by `export`; `model=bert` refuses such weights"
     converters = ("_mxtrain_gelu",)
     mxnet, numpy = Gelu.mxnet, Gelu.numpy
 

@@ -78,7 +78,7 @@ class BatchNormMomentum(Line):
     title = "Batch norm: momentum"
     in_mxnet = "share of the old statistics that is kept: 0.9"
     in_pytorch = "share of the new ones: 0.1"
-    mxtrain = "converted: 1 - momentum"
+    mxtrain = "said: files of weights hold none; networks of Gluon and torchvision keep 0.9 of the old ones"
     x_BC = values(4, 3) + 2
 
     def mxnet(self) -> Any:
@@ -173,7 +173,10 @@ class GroupNorm(Line):
     title = "Group norm: gamma and beta"
     in_mxnet = "one for each group"
     in_pytorch = "one for each channel"
-    mxtrain = "converted: repeated for the channels of a group; the way back needs equal ones within each group"
+    mxtrain = (
+        "converted by `export`; `for=safetensors` keeps one for each group, and says so. The way back needs equal ones "
+        "within each group"
+    )
     raises = "RuntimeError"
     converters = ("GroupNorm",)
     x_BCT, gamma_G, beta_G = values(2, 6, 5), np.array([1, 10], np.float32), np.array([0, 3], np.float32)
@@ -462,7 +465,7 @@ class SamePadding(Line):
     title = 'Convolution: padding "same", even kernel'
     in_mxnet = "has none: `pad` is the same on both sides, and the result is longer by one"
     in_pytorch = "one element more at the end"
-    mxtrain = "converted: padded by an operator first"
+    mxtrain = "said: pad by an operator first, which `export` keeps"
     converters = ("Convolution", "Pad")
     x_BCT, kernel = values(2, 3, 5), values(4, 3, 2, seed=1)
 
@@ -731,7 +734,10 @@ class Attention(Line):
     title = "Self attention: order of queries, keys, values"
     in_mxnet = "`interleaved_matmul_selfatt`: rows (head, q k v, size of a head)"
     in_pytorch = "`in_proj`: rows (q k v, head, size of a head)"
-    mxtrain = "converted: rows of the weight and the bias are reordered"
+    mxtrain = (
+        "converted: `export` splits the rows by head; weights of transformers go into mxtrain's own blocks of queries, "
+        "keys and values"
+    )
     converters = ("_contrib_interleaved_matmul_selfatt_qk", "_contrib_interleaved_matmul_selfatt_valatt")
     heads, size = 2, 3
     x_TBC, weight, bias = values(4, 2, 6), values(18, 6, seed=1), values(18, seed=2)

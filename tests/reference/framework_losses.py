@@ -244,7 +244,7 @@ class Ctc(Line):
         "`gluon.loss.CTCLoss`: blank is the last class (operator: the first); a sum for each sample; takes scores"
     )
     in_pytorch = "blank is 0; each loss is divided by the length of its label; takes log probabilities"
-    mxtrain = 'converted: `log_softmax`, `blank=K - 1`, `reduction="none"`'
+    mxtrain = 'said: `loss=ctc` is MXNet\'s; in PyTorch `log_softmax`, `blank=K - 1` and `reduction="none"`'
     rounding = 1e-4
     x_BTK = values(2, 6, 4) * 2
     labels, lengths = np.array([[0, 1, 1], [2, 0, -1]]), (3, 2)

@@ -102,6 +102,7 @@ def test_lines_are_complete_and_their_converters_exist() -> None:
         assert line.mxtrain.split()[0].rstrip(":;,") in ("same", "converted", "said", "refused", "corrected")
         assert line.title and line.in_mxnet and line.in_pytorch
         assert set(line.converters) <= set(CONVERTERS)
+        assert line.converters or not line.mxtrain.startswith("converted"), line
         assert not set(line.refused) & set(CONVERTERS)
 
 
