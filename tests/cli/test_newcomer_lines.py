@@ -22,7 +22,7 @@ LINES = [
     ("task=detection model=lenet", ["LeNet do not fit", "Type model=centernet_fpn."], []),
     (
         "task=detection dataset=digits",
-        ["task=classification. Type that.", "dataset=digit_scenes, dataset=coco, dataset=image_list or dataset=voc"],
+        ["task=metric_learning. Type that.", "dataset=digit_scenes, dataset=coco, dataset=image_list or dataset=voc"],
         [],
     ),
     ("task=translation dataset=text", ["task=classification. Type that.", "dataset=parallel_text"], ["dataset=text"]),

@@ -43,6 +43,7 @@ def test_data_folder_can_be_moved(monkeypatch):
         "squad",
         "synthetic",
         "text",
+        "verification_pairs",
     ]
 
 

@@ -193,7 +193,7 @@ def test_statistics_of_observations_enter_the_network_and_stay_with_its_weights(
         ("loss._target_=mxnet.gluon.loss.L2Loss", "Type loss=ppo or loss=a2c."),
         ("metric=[accuracy]", "Type metric=[return]."),
         ("model=mlp", "Type model=actor_critic."),
-        ("dataset=digits", "its samples are for task=classification. Type that."),
+        ("dataset=digits", "its samples are for task=classification or task=metric_learning. Type that."),
         ("trainer.overfit_batches=1", "samples come from the weights, so no batch is the same again"),
         ("kvstore=dist_sync cluster.workers=9", "there are only dataset.num_envs=8 environments to share"),
         (
