@@ -14,6 +14,7 @@ from PIL import Image
 from mxtrain.cli.dispatch import run
 from mxtrain.engine.backend import mx
 from mxtrain.errors import DataError, LoaderError
+from mxtrain.vision.images.record_file import RecordFile
 from mxtrain.vision.metric_learning.face_record import FaceRecord, FaceRecordFile
 from mxtrain.vision.metric_learning.verification_pairs import VerificationPairs
 
@@ -168,6 +169,15 @@ def test_image_record_names_the_dataset_of_faces(faces: Path, capsys: Any, monke
     said = capsys.readouterr().err
     assert "has 3 labels; one class index is allowed. " in said
     assert f"type dataset=face_record dataset.root={faces}.\n" in said
+
+
+@pytest.mark.parametrize("length, names_boxes", [(2, False), (6, False), (7, True), (12, True)])
+def test_boxes_in_records_have_seven_labels_or_more(tmp_path: Path, length: int, names_boxes: bool) -> None:
+    path = write_faces(tmp_path, [[0.0] * length], header=False)
+    with pytest.raises(LoaderError) as caught:
+        RecordFile(path).read(0)
+    assert ("For boxes in records type task=detection dataset=image_list" in str(caught.value)) == names_boxes
+    assert f"dataset=face_record dataset.root={tmp_path}." in str(caught.value)
 
 
 def test_pairs_cannot_be_trained_on(faces: Path, capsys: Any, monkeypatch: Any) -> None:

@@ -73,11 +73,12 @@ def test_true_accept_rate_equals_roc_curve(noisy_pairs: tuple[np.ndarray, np.nda
     assert true_accept_rate(similarity_P, is_same_P, far) == pytest.approx(true_rate[false_rate <= far].max())
 
 
-def test_rate_of_a_tenth_of_thirty_accepts_three() -> None:
-    similarity_P = np.concatenate([np.linspace(0, 0.29, 30), [0.255, 0.265]])
-    is_same_P = np.arange(32) >= 30
-    # 0.27, 0.28 and 0.29 may be accepted: the threshold is 0.26.
-    assert true_accept_rate(similarity_P, is_same_P, 0.1) == 0.5
+def test_rate_of_29_percent_of_100_accepts_29() -> None:
+    """0.29 * 100 is 28.999999999999996."""
+    similarity_P = np.concatenate([np.arange(100) / 100, [0.705, 0.715]])
+    is_same_P = np.arange(102) >= 100
+    assert true_accept_rate(similarity_P, is_same_P, 0.29) == 1.0
+    assert true_accept_rate(similarity_P, is_same_P, 0.28) == 0.5
 
 
 def test_true_accept_rate_without_pairs_of_either_kind() -> None:
