@@ -34,6 +34,7 @@ from mxtrain.model.symbol.heads import (
 )
 from mxtrain.model.symbol.inputs import input_names
 from mxtrain.model.symbol.model import SYMBOL_END, last_epoch, read_graph_text
+from mxtrain.model.symbol.sagemaker import trained_with
 from mxtrain.model.symbol.scaling import scaling_of, takes_pixels
 from mxtrain.model.symbol.ssd_graph import SSDGraph, find_ssd, is_ssd
 
@@ -157,7 +158,13 @@ def _read_graph(path: str) -> InspectResult:
     weights: Optional[str] = path if is_archive(path) else None
     command = f"model=symbol model.symbol={path}"
     remarks: List[str] = []
-    if not is_archive(path):
+    if is_archive(path):
+        facts = trained_with(Path(path))
+        if facts.side:
+            remarks.append(f"It was trained with images of {facts.side}x{facts.side}, the size for image_size=auto.")
+        if facts.num_classes:
+            remarks.append(f"Its settings name {facts.num_classes} classes.")
+    else:
         epochs = last_epoch(prefix) if prefix else None
         if epochs is None:
             remarks.append("No weights are beside it: name them by model.weights=FILE.params.")

@@ -20,9 +20,10 @@ from mxtrain.model.params_file import is_archive
 from mxtrain.model.spec import Model
 from mxtrain.model.symbol.graph_file import DamagedGraph, parse_graph
 from mxtrain.model.symbol.heads import find_prediction
+from mxtrain.model.symbol.sagemaker import trained_with
 from mxtrain.model.symbol.scaling import takes_pixels
 from mxtrain.model.symbol.ssd_graph import is_ssd
-from mxtrain.types import NonNegative, PathText, Shape, Spec
+from mxtrain.types import NonNegative, PathText, Positive, Shape, Spec
 from mxtrain.types.fields import expand_path
 from mxtrain.types.kinds import Arrays, ClassIndex, Number, Takes
 
@@ -77,6 +78,9 @@ class GraphFile(Model):
     graph: Optional[StoredGraph] = None
     """The content of `symbol`, which a checkpoint keeps. Leave it out."""
 
+    trained_side: Optional[Positive] = None
+    """Side of the images in pixels for `dataset.image_size=auto`; None = as a `model.tar.gz` of SageMaker says."""
+
     option: ClassVar[str] = "symbol"
     """Its name in conf/model/, for messages."""
 
@@ -102,6 +106,8 @@ class GraphFile(Model):
                 text = read_graph_text(symbol)
                 values["graph"] = StoredGraph.of(symbol, text)
                 values.update(cls.read_further(text, values))
+                if is_archive(symbol) and values.get("trained_side") is None:
+                    values["trained_side"] = trained_with(Path(symbol)).side
         return values
 
     @classmethod
@@ -141,7 +147,14 @@ class GraphFile(Model):
 
     @property
     def recorded(self) -> Mapping[str, object]:
-        return {} if self.graph is None else {"graph": self.graph.model_dump()}
+        if self.graph is None:
+            return {}
+        return {"graph": self.graph.model_dump(), "trained_side": self.trained_side}
+
+    @property
+    def usual_side(self) -> Optional[int]:
+        """Returns the side of the images that an archive was trained with, or `trained_side`."""
+        return self.trained_side
 
     @property
     def takes_pixels(self) -> bool:
