@@ -79,19 +79,23 @@ class Input:
         return tuple(sizes[dim] if isinstance(dim, str) else dim for dim in self.dims)
 
 
-class OperatorCall:
-    """One operator of the network: the interface of its converter.
-
-    Methods that return a tensor add ONNX nodes to the graph, and return the name of the resulting tensor.
+class Operator:
+    """One operator of the network: its arguments, inputs and outputs.
 
     Args:
-        graph: graph to which nodes are added.
+        graph: the traced network.
         number: number of the node in the symbol.
     """
 
-    def __init__(self, graph: OnnxGraph, number: int):
+    target = "ONNX"
+    """Format to which the operator is converted, for messages."""
+    converters = "mxtrain/exporting/converters/ (docs/deploy/export.md)"
+    """Location of the converters, for messages."""
+
+    def __init__(self, graph: ProbedGraph, number: int):
         node = graph.nodes[number]
-        self.graph, self.number = graph, number
+        self.graph: Any = graph
+        self.number = number
         self.op, self.name = node["op"], node["name"]
         attrs = node.get("attrs", {})
         self.layer = attrs.get(LAYER_ATTRIBUTE, "")
@@ -105,21 +109,12 @@ class OperatorCall:
         """Returns the error for this operator: its layer, the reason `reason` as a clause, and what to do."""
         location = f"layer '{self.layer}'" if self.layer else "the network itself"
         return Unsupported(
-            f"export: the operator {self.op} ({self.name}, in {location}) has no conversion to ONNX"
-            f"{f' {reason}' if reason else ''}. Replace the layer by one of supported operators, or add a converter to "
-            "mxtrain/exporting/converters/ (docs/deploy/export.md)."
+            f"export: the operator {self.op} ({self.name}, in {location}) has no conversion to "
+            f"{self.target}{f' {reason}' if reason else ''}. Replace the layer by one of supported operators, or add a "
+            f"converter to {self.converters}."
         )
 
     # Inputs and outputs.
-
-    def x(self, index: int = 0) -> str:
-        """Returns the name of an input."""
-        return self.graph.names[self.entries[index]]
-
-    @property
-    def inputs(self) -> List[str]:
-        """Returns the names of all inputs."""
-        return [self.graph.names[entry] for entry in self.entries]
 
     def dims(self, index: int = 0) -> List[Size]:
         """Returns the dimensions of an input."""
@@ -140,17 +135,6 @@ class OperatorCall:
     def out_dtype(self, index: int = 0) -> str:
         """Returns the dtype of an output."""
         return self.graph.dtype((self.number, index))
-
-    def value(self, index: int) -> np.ndarray:
-        """Returns the value of a constant input.
-
-        Raises:
-            Unsupported: the input is computed from an input of the network.
-        """
-        name = self.x(index)
-        if name not in self.graph.initializers:
-            raise self.unsupported("where this input is computed")
-        return numpy_helper.to_array(self.graph.initializers[name])
 
     # Arguments.
 
@@ -181,6 +165,39 @@ class OperatorCall:
     def axis(self, name: str = "axis", default: int = -1, index: int = 0) -> int:
         """Returns an axis argument as a non-negative number, for input `index`."""
         return self.integer(name, default) % self.rank(index)
+
+
+class OperatorCall(Operator):
+    """One operator of the network: the interface of its converter.
+
+    Methods that return a tensor add ONNX nodes to the graph, and return the name of the resulting tensor.
+
+    Args:
+        graph: graph to which nodes are added.
+        number: number of the node in the symbol.
+    """
+
+    graph: OnnxGraph
+
+    def x(self, index: int = 0) -> str:
+        """Returns the name of an input."""
+        return self.graph.names[self.entries[index]]
+
+    @property
+    def inputs(self) -> List[str]:
+        """Returns the names of all inputs."""
+        return [self.graph.names[entry] for entry in self.entries]
+
+    def value(self, index: int) -> np.ndarray:
+        """Returns the value of a constant input.
+
+        Raises:
+            Unsupported: the input is computed from an input of the network.
+        """
+        name = self.x(index)
+        if name not in self.graph.initializers:
+            raise self.unsupported("where this input is computed")
+        return numpy_helper.to_array(self.graph.initializers[name])
 
     # Nodes.
 
@@ -316,8 +333,8 @@ def _ratio(target: Size, size: Size) -> Optional[int]:
     return ratios.pop() if len(ratios) == 1 else None
 
 
-class OnnxGraph:
-    """Converts a symbol to an ONNX graph.
+class ProbedGraph:
+    """A traced network whose shapes are inferred for several sizes of its open dimensions.
 
     Args:
         symbol: the traced network.
@@ -325,10 +342,8 @@ class OnnxGraph:
         inputs: the inputs by name.
         probes: several sets of sizes of the open dimensions. Sizes must not be multiples of each other, or a wrong
             formula could be right by chance.
-        converters: `mxtrain.exporting.converters.CONVERTERS`.
 
     Raises:
-        Unsupported: an operator has no conversion.
         ShapeNotExpressible: the network depends on the value of an open dimension.
     """
 
@@ -338,7 +353,6 @@ class OnnxGraph:
         parameters: Mapping[str, np.ndarray],
         inputs: Mapping[str, Input],
         probes: Sequence[Mapping[str, int]],
-        converters: Mapping[str, Converter],
     ):
         used_names = set(symbol.list_inputs())
         self.inputs = {name: entry for name, entry in inputs.items() if name in used_names}
@@ -355,13 +369,6 @@ class OnnxGraph:
         types = {name: np.dtype(entry.dtype) for name, entry in self.inputs.items()}
         types.update((name, value.dtype) for name, value in self.parameters.items())
         self._types = self._internals.infer_type(**types)[1]
-        self.names: Dict[Entry, str] = {}
-        self.initializers: Dict[str, TensorProto] = {}
-        self._onnx_nodes: List[Any] = []
-        self._shared: Dict[Tuple[str, Tuple[int, ...], bytes], str] = {}
-        self._count = 0
-        self._ends: Dict[int, int] = {}  # node of the symbol -> number of ONNX nodes up to its last one
-        self._convert(converters)
 
     def _shapes_for(self, sizes: Mapping[str, int]) -> List[Tuple[int, ...]]:
         from mxtrain.engine.backend import mx
@@ -407,6 +414,36 @@ class OnnxGraph:
     def num_users(self, entry: Entry) -> int:
         """Returns the number of inputs of operators that read a tensor."""
         return sum(tuple(used[:2]) == entry for node in self.nodes for used in node["inputs"])
+
+
+class OnnxGraph(ProbedGraph):
+    """Converts a symbol to an ONNX graph.
+
+    Args:
+        symbol, parameters, inputs, probes: see `ProbedGraph`.
+        converters: `mxtrain.exporting.converters.CONVERTERS`.
+
+    Raises:
+        Unsupported: an operator has no conversion.
+        ShapeNotExpressible: the network depends on the value of an open dimension.
+    """
+
+    def __init__(
+        self,
+        symbol: Symbol,
+        parameters: Mapping[str, np.ndarray],
+        inputs: Mapping[str, Input],
+        probes: Sequence[Mapping[str, int]],
+        converters: Mapping[str, Converter],
+    ):
+        super().__init__(symbol, parameters, inputs, probes)
+        self.names: Dict[Entry, str] = {}
+        self.initializers: Dict[str, TensorProto] = {}
+        self._onnx_nodes: List[Any] = []
+        self._shared: Dict[Tuple[str, Tuple[int, ...], bytes], str] = {}
+        self._count = 0
+        self._ends: Dict[int, int] = {}  # node of the symbol -> number of ONNX nodes up to its last one
+        self._convert(converters)
 
     # Nodes and constants of the ONNX graph.
 
