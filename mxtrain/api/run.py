@@ -297,7 +297,7 @@ class Run:
         Args:
             out: the folder; default: ``export`` in the run directory.
             settings: further ones of ``mxtrain export``, e.g. ``quantize="int8"`` or ``for_="triton"``;
-                ``for_="safetensors"`` writes the weights alone.
+                ``for_="pytorch"`` writes code and weights for PyTorch, ``for_="safetensors"`` the weights alone.
 
         Raises:
             ConfigError: a setting is wrong, onnxruntime is not installed, or an operator has no conversion.

@@ -33,7 +33,7 @@ COMMAND = Command(
         "export RUN",
         "export RUN quantize=int8 max_loss=0.005",
         "export RUN for=triton name=digits",
-        "export RUN for=safetensors",
+        "export RUN for=pytorch",
         "export check FOLDER",
     ),
 )

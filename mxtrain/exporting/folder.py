@@ -282,6 +282,12 @@ def check_folder(folder: str) -> Dict[str, float]:
     """
     if not os.path.lexists(os.path.join(folder, standalone.SIGNATURE)):
         raise DataError(_why_no_export(folder))
+    if all(os.path.lexists(os.path.join(folder, name)) for name in ("model.py", "model.safetensors")):
+        # Its network is Python code, which is not executed here.
+        raise DataError(
+            f"{folder} is for PyTorch, and its network is code. If you trust it: python "
+            f"{os.path.join(folder, PREDICT)} --check"
+        )
     require_library("onnxruntime", "onnxruntime", "export check")
     try:
         # mxtrain's own reader is called, not its copy in the folder, which a stranger may have changed.

@@ -20,13 +20,13 @@ from mxtrain.exporting.standalone import MAX_ERROR, relative_error, rows_error
 if TYPE_CHECKING:
     from onnx import ModelProto
 
-    from mxtrain.exporting.graph import OnnxGraph
+    from mxtrain.exporting.graph import OnnxGraph, ProbedGraph
 
 ORDERING = frozenset(("topk", "argsort", "argmax", "_contrib_box_nms", "_mxtrain_suppression"))
 """Operators whose results jump where numbers are nearly equal."""
 
 
-def order_dependent(graph: OnnxGraph, outputs: Sequence[str]) -> List[str]:
+def order_dependent(graph: ProbedGraph, outputs: Sequence[str]) -> List[str]:
     """Returns the names of the outputs that depend on an operator of `ORDERING`."""
     reached: Set[int] = set()
     for number, node in enumerate(graph.nodes):

@@ -205,7 +205,7 @@ def export_network(
         sampled = read_samples(trained, data.source)
         stage("tracing and converting the network")
         network = TracedNetwork(trained, sampled.arrays)
-        metadata = _metadata(task.name, facts)
+        metadata = model_metadata(task.name, facts)
         candidate, fixed = choose_sizes(network, sampled, dynamic, draft, metadata)
         graph, model, session = candidate.graph, candidate.model, candidate.session
         stage("proof: comparing onnxruntime with MXNet")
@@ -233,11 +233,11 @@ def export_network(
         if smaller is not None:
             compressed, proven = compress(draft, smaller, subject, stage)
         write_proof(draft, proven)
-        signature_json = _signature(trained, network, candidate.inputs, session)
+        signature_json = describe_network(trained, network, candidate.inputs, session.get_outputs())
         signature_json["fixed"] = fixed
         signature_json["order_dependent"] = order_dependent(graph, network.output_names)
         signature_json["parts"] = {name: part.signature for name, part in parts.items()}
-        signature_json["facts"], files = _facts(trained, exported)
+        signature_json["facts"], files = reader_facts(trained, exported)
         num_files = 0
         if reader:
             stage("proof: reading files")
@@ -259,43 +259,69 @@ def export_network(
         }
         report.update({} if smaller is None else {"compression": compressed, "tolerance": TOLERANCES[smaller.form]})
         modules = bundled(reader) if reader else {}
-        signature_json["reader"] = reader.rpartition(".")[2]
-        signature_json["predicts"] = task.predicts
-        form = task.prediction_format()
-        signature_json["writes"] = {form.writes: form.writes_ending} if form.writes else {}
-        if reader:
-            module = importlib.import_module(reader)
-            signature_json["input"] = module.describe_input(signature_json)
-            signature_json["reads_json"] = getattr(module, "READS_JSON", False)
+        signature_json.update(reader_fields(trained, reader, signature_json))
         write_texts(draft, signature_json, report, files, arrays, modules)
         deployment.write(root, session, signature.class_names)
     return ExportReport(folder, errors, metrics, fixed, compressed)
 
 
-def _metadata(task: str, facts: Mapping[str, Any]) -> Dict[str, str]:
+def model_metadata(task: str, facts: Mapping[str, Any]) -> Dict[str, str]:
+    """Returns the properties of a model file: the task, and the facts about the checkpoint as texts."""
     return {"task": task, **{name: str(value) for name, value in facts.items()}}
 
 
-def _signature(trained: Trained, network: TracedNetwork, inputs: Mapping[str, Input], session: Any) -> Dict[str, Any]:
+def describe_network(
+    trained: Trained, network: TracedNetwork, inputs: Mapping[str, Input], outputs: Sequence[Any]
+) -> Dict[str, Any]:
+    """Returns the fields of signature.json about the network.
+
+    Args:
+        trained: the trained network.
+        network: the traced network.
+        inputs: inputs with their open dimensions.
+        outputs: objects with name and shape.
+    """
     signature = trained.signature
     return {
         "task": trained.description.task.name,
         "samples": network.kind,
         "targets": kind_names(learned_target_of(trained.description.task, trained.description.dataset)),
         "inputs": [{"name": name, "dtype": spec.dtype, "shape": list(spec.dims)} for name, spec in inputs.items()],
-        "outputs": [{"name": node.name, "shape": list(node.shape)} for node in session.get_outputs()],
+        "outputs": [{"name": node.name, "shape": list(node.shape)} for node in outputs],
         "class_names": list(signature.class_names),
         "signature": signature.to_json(),
         "signature_class": type(signature).__name__,
     }
 
 
-def _facts(trained: Trained, exported: DatasetExport) -> Tuple[Dict[str, Any], Dict[str, bytes]]:
+def reader_facts(trained: Trained, exported: DatasetExport) -> Tuple[Dict[str, Any], Dict[str, bytes]]:
     """Returns the facts that the folder's reader of samples needs, and further files by name."""
     description, signature = trained.description, trained.signature
     facts, files = signature.exported_facts()
     of_task = description.task.export_form().facts(description, signature, trained.strategy)
     return {**of_task, **exported.facts, **facts}, files
+
+
+def reader_fields(trained: Trained, reader: str, described: Mapping[str, Any]) -> Dict[str, Any]:
+    """Returns the fields of signature.json about reading samples and writing predictions.
+
+    Args:
+        trained: the trained network.
+        reader: module that reads samples; "" if there is none.
+        described: the other fields.
+    """
+    task = trained.description.task
+    form = task.prediction_format()
+    fields: Dict[str, Any] = {
+        "reader": reader.rpartition(".")[2],
+        "predicts": task.predicts,
+        "writes": {form.writes: form.writes_ending} if form.writes else {},
+    }
+    if reader:
+        module = importlib.import_module(reader)
+        fields["input"] = module.describe_input({**described, **fields})
+        fields["reads_json"] = getattr(module, "READS_JSON", False)
+    return fields
 
 
 def versions() -> Dict[str, str]:

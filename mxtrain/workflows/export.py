@@ -33,8 +33,11 @@ ServedName = Annotated[str, pydantic.StringConstraints(pattern=r"^[a-z]([a-z0-9-
 StorageUri = Annotated[str, pydantic.StringConstraints(pattern=r"^[a-z][a-z0-9+.-]*://\S+$")]
 EXPORTED = "export"
 SERVERS = ("triton", "kserve", "ray")
-PYTORCH = ("safetensors",)
-"""Values of `for` that do not write ONNX."""
+IGNORED = {
+    "safetensors": ("format", "quantize", "dynamic", "split", "limit_batches"),
+    "pytorch": ("format", "quantize", "limit_batches"),
+}
+"""Value of `for` that does not write ONNX -> settings that have no effect with it."""
 
 
 class ExportSettings(Spec):
@@ -63,9 +66,10 @@ class ExportSettings(Spec):
     value."""
     calibration_samples: Positive = 200
     """Training samples of which int8 takes the ranges of activations, in convolutional networks."""
-    for_: Literal["folder", "triton", "kserve", "ray", "safetensors"] = pydantic.Field("folder", alias="for")
+    for_: Literal["folder", "triton", "kserve", "ray", "pytorch", "safetensors"] = pydantic.Field("folder", alias="for")
     """Reader of the folder: triton = a model repository, kserve = a manifest beside one, ray = a Ray Serve application;
-    safetensors = only the weights, under PyTorch's names; folder = none of them."""
+    pytorch = code of torch.nn and weights, proven in PyTorch; safetensors = only the weights, under PyTorch's names;
+    folder = none of them."""
     name: Optional[ServedName] = None
     """Name of the network for a server, of small letters, digits and hyphens; default: that of the task."""
     storage: Optional[StorageUri] = None
@@ -115,7 +119,7 @@ def check_settings(settings: ExportSettings) -> None:
     """Rejects settings that contradict each other or have no effect, and an existing folder.
 
     Raises:
-        ConfigError: there is such a setting.
+        ConfigError: there is such a setting, or PyTorch is missing for for=pytorch.
         DataError: the folder exists.
     """
     given = settings.model_fields_set
@@ -134,11 +138,14 @@ def check_settings(settings: ExportSettings) -> None:
             f"export.calibration_samples={settings.calibration_samples}: only quantize=int8 takes ranges from samples. "
             "Leave it out."
         )
-    if settings.for_ in PYTORCH:
-        for name in sorted(given & {"format", "quantize", "dynamic", "split", "limit_batches"}):
+    for name in IGNORED.get(settings.for_, ()):
+        if name in given:
             raise ConfigError(
-                f"export.{name}={getattr(settings, name)}: for={settings.for_} writes the weights alone. Leave it out."
+                f"export.{name}={getattr(settings, name)}: for={settings.for_} writes no ONNX, and it has no effect. "
+                "Leave it out."
             )
+    if settings.for_ == "pytorch":  # the proof is computed in it
+        require_library("torch", "torch", "export for=pytorch", ConfigError)
     if settings.name is not None and settings.for_ not in SERVERS:
         raise ConfigError(
             f"export.name={settings.name}: it names the network for a server. Leave it out, or type for=triton, "
@@ -163,7 +170,9 @@ def facts_of(run: RestoredRun) -> Dict[str, Any]:
     }
 
 
-def _export(run: RestoredRun, settings: ExportSettings, stage: Callable[[str], None]) -> ExportReport:
+def _export(
+    run: RestoredRun, settings: ExportSettings, stage: Callable[[str], None]
+) -> Union[ExportReport, WeightsReport]:
     stage("reading the data")
     splits = open_splits(run.dataset)
     split, source = choose_split(splits, settings.split)
@@ -179,14 +188,18 @@ def _export(run: RestoredRun, settings: ExportSettings, stage: Callable[[str], N
     smaller = None
     if settings.quantize != "none":
         smaller = Compression(settings.quantize, settings.max_loss, splits.train, settings.calibration_samples)
-    assert settings.for_ != "safetensors", "`export` has written it"
-    name = settings.name or (run.description.task.name or "model").replace("_", "-")
-    deployment = Deployment(settings.for_, name, settings.storage)
     try:
         stage("loading the weights")
         trained = load_trained(run.checkpoint, alone, run.signature)
         data = EvaluationData(source, split, settings.limit_batches)
         folder = folder_of(run, settings)
+        if settings.for_ == "pytorch":
+            from mxtrain.exporting.pytorch.run import export_pytorch
+
+            return export_pytorch(trained, source, splits.train, folder, facts, settings.dynamic, stage)
+        assert settings.for_ != "safetensors", "`export` has written it"
+        name = settings.name or (run.description.task.name or "model").replace("_", "-")
+        deployment = Deployment(settings.for_, name, settings.storage)
         return export_network(trained, data, folder, facts, settings.dynamic, smaller, deployment, stage)
     except LoaderError as error:
         raise DataError(str(error)) from error

@@ -127,7 +127,7 @@ def test_nothing_is_left_if_the_written_file_differs(tmp_path: Path, monkeypatch
 @pytest.mark.parametrize("words", [["quantize=int8"], ["dynamic=batch"], ["split=val"], ["limit_batches=2"]])
 def test_settings_of_onnx_have_no_effect_and_are_refused(words: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["export", "no_such_run", "for=safetensors", *words]) == 2
-    assert f"export.{words[0]}: for=safetensors writes the weights alone" in capsys.readouterr().err
+    assert f"export.{words[0]}: for=safetensors writes no ONNX, and it has no effect" in capsys.readouterr().err
 
 
 def test_a_name_is_refused(capsys: pytest.CaptureFixture[str]) -> None:

@@ -119,6 +119,10 @@ class TorchCall(Operator):
         self._scope.source.helpers[name] = None
         return name
 
+    def remark(self, text: str) -> None:
+        """Adds a sentence about something that the code leaves out."""
+        self._scope.source.remarks[text] = None
+
     def array(self, name: str, value: Any) -> str:
         """Returns the attribute of a constant array that is kept as a buffer."""
         return self._scope.add_buffer(name, value)

@@ -28,6 +28,29 @@ class GroupNorm(nn.Module):
         normal = F.group_norm(x, self.num_groups, eps=self.eps).reshape(x.shape[0], self.num_groups, -1)
         return (normal * self.weight[:, None] + self.bias[:, None]).reshape(x.shape)
 ''',
+    "mean_pool": '''
+def mean_pool(x, kernel, stride, padding, rest, count_padding):
+    """Means over windows, of which some may hold nothing but padding: MXNet has more windows than PyTorch.
+
+    `padding` is on both sides; `rest` is behind it, and never counted.
+    """
+    pool = (F.avg_pool1d, F.avg_pool2d, F.avg_pool3d)[len(kernel) - 1]
+    sides = [side for pad in reversed(padding) for side in (pad, pad)]
+    behind = [side for end in reversed(rest) for side in (0, end)]
+    ones = F.pad(torch.ones_like(x[:1, :1]), sides, value=float(count_padding))
+    share = pool(F.pad(ones, behind), kernel, stride)
+    if len(kernel) < 3:  # an empty mean is 0, and NaN in three dimensions
+        share = share.clamp(min=1 / math.prod(kernel))
+    return pool(F.pad(F.pad(x, sides), behind), kernel, stride) / share
+''',
+    "cross_entropy_of_tokens": '''
+def cross_entropy_of_tokens(score, label):
+    """Returns -log p of each label, and its mean over all classes; 0 for negative labels."""
+    log_p, label = torch.log_softmax(score, dim=-1), label.long()
+    counted = (label >= 0).to(score.dtype)
+    own = log_p.gather(-1, label.clamp(min=0).unsqueeze(-1)).squeeze(-1)
+    return -own * counted, -log_p.mean(dim=-1) * counted
+''',
     "depth_to_space": '''
 def depth_to_space(x, block):
     """Moves channels into blocks of pixels; the position in a block comes before the channel, unlike pixel_shuffle."""

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Dict, List, Mapping, Sequence, Tuple
+from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Sequence, Tuple, Union
 
 import numpy as np
 
-from mxtrain.engine.backend import mx
+from mxtrain.engine.backend import gluon, mx
 from mxtrain.errors import ConfigError
 from mxtrain.exporting.graph import Input, ProbedGraph, ShapeNotExpressible
 from mxtrain.exporting.network import Dynamic, SymbolOperators, TracedNetwork
@@ -71,7 +71,11 @@ def generate(trained: Trained, traced: TracedNetwork, dynamic: Dynamic) -> Tuple
     except NotTraceable as error:
         raise ConfigError(f"export: the network cannot be traced: {error}.") from error
     variables = input_names(count)
-    full_names = {parameter.name: name for name, parameter in network._collect_params_with_prefix().items()}
+    full_names = {
+        parameter.name: name
+        for name, parameter in network._collect_params_with_prefix().items()
+        if not isinstance(parameter, gluon.Constant)
+    }
     parameters = {name: parameter.data().asnumpy() for name, parameter in network.collect_params().items()}
     kinds = {path: type(block).__name__ for path, block in recorder.called.items()}
     read = symbol.list_inputs()
@@ -105,29 +109,29 @@ def _as_number(one: Input, traced: TracedNetwork, position: int) -> Input:
     return Input(one.dims, "float32") if is_image else one
 
 
-def decoding(trained: Trained, traced: TracedNetwork, network: TorchNetwork, choice: Choice) -> Tuple[Symbol, Dict]:
-    """Returns the part of the graph that makes predictions of the network's outputs, with the values of its constants.
+def decoding_symbol(trained: Trained, traced: TracedNetwork) -> Tuple[List[str], Any, Dict[str, np.ndarray]]:
+    """Returns the graph from outputs of the network to predictions: their names, the symbol, and its constants.
 
     Args:
         trained: the trained network.
         traced: the traced network.
-        network: its code.
-        choice: sizes of its inputs.
     """
-    del network, choice
-    F = SymbolOperators()
+    F: Any = SymbolOperators()
     outputs = [mx.sym.var(name) for name in traced.output_names[: traced.num_raw]]
-    decoded = trained.description.task.export_form().outputs(F, outputs, trained.description, trained.signature)  # type: ignore[arg-type]
-    return (mx.sym.Group(list(decoded.values())) if decoded else None), F.constants
+    task = trained.description.task
+    decoded = task.export_form().outputs(F, outputs, trained.description, trained.signature)
+    return [*decoded], mx.sym.Group([*decoded.values()]) if decoded else None, F.constants
 
 
-def raw_inputs(traced: TracedNetwork, network: TorchNetwork, choice: Choice) -> Tuple[Dict[str, Input], List[Dict]]:
+def raw_inputs(
+    traced: TracedNetwork, network: TorchNetwork, choice: Choice
+) -> Tuple[Dict[str, Input], List[Dict[str, int]]]:
     """Returns the outputs of the network as inputs of the decoding, and sizes of their open dimensions."""
     graph = network.source.graph
     inputs: Dict[str, Input] = {}
     probes: List[Dict[str, int]] = [dict(probe) for probe in choice.probes]
     for name, head in zip(traced.output_names[: traced.num_raw], graph.heads):
-        dims = []
+        dims: List[Union[int, str]] = []
         for axis, size in enumerate(graph.dims(head)):
             same = [key for key in probes[0] if all(probe[key] == one for probe, one in zip(probes, size))]
             if len(set(size)) == 1:

@@ -22,6 +22,11 @@ from mxtrain.exporting.pytorch.operators.table import Converter
 
 WIDTH = 110
 NETWORK = "Network"
+ABOUT = {
+    NETWORK: "The network, from normalised inputs to its outputs.",
+    "Decoding": "From the outputs of the network to predictions.",
+}
+"""Name of the outermost class -> its docstring."""
 VARIABLES = ("x", "y", "z", "u", "v", "w", "p", "q", "r", "s", "t")
 RESERVED = frozenset(
     ("self", "nn", "F", "torch", "forward", "training", "lambda", "in", "is", "for", "if", "or", "and")
@@ -113,6 +118,7 @@ class Source:
         names: structural name of a parameter -> name in the state_dict.
         extra: name in the state_dict -> array that MXNet does not have.
         fixed: names in the state_dict of parameters that are not trained.
+        remarks: sentences about what the code leaves out.
 
     Raises:
         Unsupported: an operator has no conversion.
@@ -138,6 +144,7 @@ class Source:
             if node["op"] == "null" and node["name"] in graph.parameters and node["name"] not in structural
         }
         self.helpers: Dict[str, None] = {}
+        self.remarks: Dict[str, None] = {}
         self.templates: Dict[Any, Template] = {}
         self.buffers: Dict[str, np.ndarray] = {}
         self.layers = [self._layer_of(node) for node in graph.nodes]
@@ -218,12 +225,14 @@ class Source:
             taken.add(name)
             template.kept = _arguments(template.instances)
         parts = [
-            "import torch\nimport torch.nn.functional as F\nfrom torch import nn",
+            "",
             *helper_sources(self.helpers),
             *(self._class(template) for template in self.templates.values()),
         ]
-        head = f"import torch\n{'import torch.nn.functional as F' if any('F.' in part for part in parts[1:]) else ''}"
-        parts[0] = f"{head.rstrip()}\nfrom torch import nn"
+        text = "\n".join(parts)
+        head = ["import math\n"] * ("math." in text) + ["import torch"]
+        head += ["import torch.nn.functional as F"] * ("F." in text) + ["from torch import nn"]
+        parts[0] = "\n".join(head)
         return "\n\n\n".join(parts) + "\n"
 
     def _class(self, template: Template) -> str:
@@ -233,9 +242,7 @@ class Source:
         more = f", and {count - 1} more" if count > 1 else ""
         lines = [
             f"class {template.written}(nn.Module):",
-            f'    """{where}{more}."""'
-            if template.path
-            else '    """The network, from normalised inputs to outputs."""',
+            f'    """{where}{more}."""' if template.path else f'    """{ABOUT[template.written]}"""',
             "",
             f"    def __init__({', '.join(['self', *arguments])}):",
             "        super().__init__()",

@@ -136,7 +136,7 @@ def logical_not(call: TorchCall) -> Converted:
 
 @converts("_copy", "identity", "amp_cast", "MakeLoss")
 def same(call: TorchCall) -> Converted:
-    return call.x()
+    return Layer(("nn.Identity()",), plain=call.x())
 
 
 @converts("BlockGrad", "stop_gradient")

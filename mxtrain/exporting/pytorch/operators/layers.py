@@ -49,13 +49,16 @@ def convolution(call: TorchCall) -> Converted:
             f"groups={groups})"
         )
     channels_in, channels_out = call.dims()[1][0], call.integer("num_filter")
-    options = optional(
-        stride=(numbers("stride", stride), 1),
-        padding=(numbers("padding", padding), 0),
-        output_padding=(numbers("output_padding", adjust), 0),
-        dilation=(numbers("dilation", dilation), 1),
-        groups=(Number("groups", groups), 1),
-        bias=(has_bias, True),
+    # Written even if it is 1, so that blocks with and without a stride share a class.
+    options = {"stride": numbers("stride", stride)}
+    options.update(
+        optional(
+            padding=(numbers("padding", padding), 0),
+            output_padding=(numbers("output_padding", adjust), 0),
+            dilation=(numbers("dilation", dilation), 1),
+            groups=(Number("groups", groups), 1),
+            bias=(has_bias, True),
+        )
     )
     code = call.construct(
         f"nn.Conv{'Transpose' if transposed else ''}{count}d",

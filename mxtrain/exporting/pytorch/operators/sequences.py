@@ -11,7 +11,7 @@ from mxtrain.exporting.pytorch.names import torch_name
 from mxtrain.exporting.pytorch.operators.table import converts
 
 RECURRENT = {"lstm": "nn.LSTM", "gru": "nn.GRU", "rnn_tanh": "nn.RNN", "rnn_relu": "nn.RNN"}
-PACKED = ("_rnn_param_concat", "Concat", "concat", "Reshape", "reshape")
+PACKED = ("_rnn_param_concat", "Concat", "concat", "Reshape", "reshape", "Dropout")
 """Operators that make MXNet's flat vector of parameters of its arrays."""
 
 
@@ -43,6 +43,12 @@ def sequence_last(call: TorchCall) -> Converted:
     return f"{x}[{call.ints(1)} - 1, torch.arange({x}.shape[1], device={call.x()}.device)]"
 
 
+@converts("_mxtrain_cross_entropy")
+def cross_entropy(call: TorchCall) -> Converted:
+    made = f"{call.helper('cross_entropy_of_tokens')}({call.x()}, {call.x(1)})"
+    return [f"{made}[0]", f"{made}[1]"]
+
+
 @converts("RNN")
 def recurrent(call: TorchCall) -> Converted:
     """Gates, their order and both biases are those of PyTorch."""
@@ -56,8 +62,9 @@ def recurrent(call: TorchCall) -> Converted:
         raise call.unsupported("with a projection, lengths or clipped states")
     parameters: Dict[str, Entry] = {}
     for entry, name in packed_parameters(call, call.entries[1]).items():
-        own = torch_name(name.rpartition(".")[2])
-        parameters[own] = entry
+        own = name.rpartition(".")[2]
+        # Layers of mxtrain have one layer and direction, and do not number them.
+        parameters[torch_name(own if own[:1] in "lr" else f"l0_{own}")] = entry
     per_layer = (2 if call.flag("bidirectional") else 1) * 4
     if len(parameters) != per_layer * layers or not all(
         re.match(r"(weight|bias)_[ih]h_l\d", one) for one in parameters
@@ -85,6 +92,8 @@ def packed_parameters(call: TorchCall, entry: Entry) -> Dict[Entry, str]:
         return {entry: source.structural[entry]}
     if node["op"] not in PACKED:
         raise call.unsupported("whose parameters are computed")
+    if node["op"] == "Dropout":
+        call.remark("PyTorch's recurrent layers have no dropout of their weights, which the run had")
     found: Dict[Entry, str] = {}
     for inner in node["inputs"]:
         found.update(packed_parameters(call, (inner[0], inner[1])))

@@ -125,8 +125,6 @@ def depth_to_space(call: TorchCall) -> Converted:
 @converts("take")
 def take(call: TorchCall) -> Converted:
     axis, x, index = call.axis(default=0), call.x(), call.ints(1)
-    if axis and call.rank(1) > 1:
-        raise call.unsupported("along another axis than the first")
     if call.text("mode", "clip") == "wrap":
         index = f"{index} % {x}.shape[{axis}]"
     else:
@@ -168,12 +166,32 @@ def argmax(call: TorchCall) -> Converted:
     return f"{call.x()}.argmax(dim={call.axis()}{keep}).to(torch.{call.out_dtype()})"
 
 
+@converts("topk")
+def top_k(call: TorchCall) -> Converted:
+    kind, count, axis = call.text("ret_typ", "indices"), call.integer("k", 1), call.axis()
+    if kind == "mask":
+        raise call.unsupported("with ret_typ=mask")
+    # Equal numbers keep their order, which `topk` of PyTorch does not promise.
+    found = f"torch.sort({call.x()}, dim={axis}, descending={not call.flag('is_ascend')}, stable=True)"
+    values, indices = (_cut(f"{found}.{one}", axis, 0, count if count > 0 else None) for one in ("values", "indices"))
+    # MXNet returns indices as float32 unless told otherwise.
+    indices = f"{indices}.to(torch.{call.text('dtype', 'float32')})"
+    return {"indices": indices, "value": values, "both": [values, indices]}[kind]
+
+
+@converts("argsort")
+def argsort(call: TorchCall) -> Converted:
+    descending = not call.flag("is_ascend", True)
+    return f"{call.x()}.argsort(dim={call.axis()}, descending={descending}, stable=True).to(torch.{call.out_dtype()})"
+
+
 @converts("_contrib_arange_like")
 def arange_like(call: TorchCall) -> Converted:
-    if call.integer("repeat", 1) != 1 or not call.text("axis"):
-        raise call.unsupported("of all elements")
-    size = f"{call.x()}.shape[{call.axis()}]"
+    if call.integer("repeat", 1) != 1:
+        raise call.unsupported("with repeat")
+    size = f"{call.x()}.shape[{call.axis()}]" if call.text("axis") else f"{call.x()}.numel()"
     values = f"torch.arange({size}, dtype=torch.{call.out_dtype()}, device={call.x()}.device)"
+    values = values if call.text("axis") else f"{values}.reshape({call.x()}.shape)"
     step, start = call.number_of("step", 1.0), call.number_of("start", 0.0)
     return f"{values}{f' * {step}' if step != 1 else ''}{f' + {start}' if start else ''}"
 

@@ -1,0 +1,137 @@
+"""`export for=pytorch`: the folder, its proof, and what a wrong conversion does."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import running
+from small_runs import CASES, SHORT, with_data, write_data
+
+import mxtrain
+from mxtrain.cli.dispatch import run
+from mxtrain.errors import NotProven
+from mxtrain.exporting.pytorch.operators import CONVERTERS
+from mxtrain.exporting.pytorch.safetensors_file import read_safetensors
+
+pytestmark = pytest.mark.usefixtures("own_cache")
+FILES = {
+    "README.md",
+    "decoding.py",
+    "export.json",
+    "exported.py",
+    "model.py",
+    "model.safetensors",
+    "names.json",
+    "predict.py",
+    "proof.json",
+    "proof.npz",
+    "proof_files.npz",
+    "reading",
+    "signature.json",
+}
+
+
+def test_without_pytorch_nothing_is_done(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setitem(sys.modules, "torch", None)
+    assert run(["export", "no_such_run", "for=pytorch"]) == 2
+    said = capsys.readouterr().err
+    assert "export for=pytorch needs the package torch" in said and "pip install 'torch>=2'" in said
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of a small network for images."""
+    pytest.importorskip("torch")
+    folder = tmp_path_factory.mktemp("pytorch") / "run"
+    running.train_here(folder, *SHORT, *CASES["lenet"], "dataset.batch_size=8")
+    return folder
+
+
+@pytest.mark.slow
+def test_the_folder_proves_itself_and_predicts_as_mxtrain(trained: Path, tmp_path: Path) -> None:
+    report = mxtrain.export(trained, tmp_path / "out", for_="pytorch")
+    out = tmp_path / "out"
+    assert {path.name for path in out.iterdir()} == FILES
+    proof = json.loads((out / "proof.json").read_text())
+    assert proof == report.proof
+    assert proof["batch_sizes"] == [1, 4] and max(proof["outputs"].values()) < 1e-5
+    assert proof["gradients"]["precision"] == "float64" and proof["gradients"]["largest_error"] < 1e-9
+    assert proof["gradients"]["compared"] == proof["trained"] == 16
+    tuned = proof["fine_tuning"]
+    assert tuned["steps"] == len(tuned["mxnet"]) == 20
+    np.testing.assert_allclose(tuned["pytorch"], tuned["mxnet"], rtol=1e-3)
+    assert len({*tuned["pytorch"]}) == 20
+    assert proof["torch_export"] is True and proof["loss"] == "cross entropy with the labels"
+    names, weights = json.loads((out / "names.json").read_text()), read_safetensors(out / "model.safetensors")
+    network = mxtrain.load(trained).network
+    for name, parameter in network._collect_params_with_prefix().items():
+        np.testing.assert_array_equal(weights[names[name]], parameter.data().asnumpy())
+    image = np.random.default_rng(0).integers(0, 256, (1, 1, 8, 8)).astype(np.uint8)
+    np.savez(tmp_path / "a.npz", input=image)
+    done = subprocess.run(
+        [sys.executable, str(out / "predict.py"), str(tmp_path / "a.npz")], capture_output=True, text=True, check=True
+    )
+    found = json.loads(done.stdout)
+    (expected,) = mxtrain.load(trained).predict([image[0, 0]])
+    assert found["class"] == expected["class"]
+    assert found["probability"] == pytest.approx(expected["probability"], abs=1e-5)
+
+
+@pytest.mark.slow
+def test_export_check_executes_no_code_of_the_folder(trained: Path, tmp_path: Path, capsys: Any) -> None:
+    mxtrain.export(trained, tmp_path / "out", for_="pytorch")
+    (tmp_path / "out" / "model.py").write_text("raise SystemExit(7)")
+    assert run(["export", "check", str(tmp_path / "out")]) == 2
+    assert "is for PyTorch, and its network is code" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "operator, old, new, said",
+    [
+        ("BatchNorm", "nn.BatchNorm2d(", "nn.BatchNorm2d(eps=0.1, num_features=", "PyTorch's outputs differ"),
+        ("Convolution", "nn.Conv2d(", "nn.ConvTranspose2d(", "Error"),
+    ],
+)
+def test_a_wrong_conversion_is_refused_and_leaves_nothing(
+    trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, operator: str, old: str, new: str, said: str
+) -> None:
+    from dataclasses import replace
+
+    convert = CONVERTERS[operator]
+
+    def wrong(call: Any) -> Any:
+        layer = convert(call)
+        return replace(layer, code=tuple(one.replace(old, new) if isinstance(one, str) else one for one in layer.code))
+
+    monkeypatch.setitem(CONVERTERS, operator, wrong)
+    with pytest.raises((NotProven, RuntimeError), match=said):
+        mxtrain.export(trained, tmp_path / "out", for_="pytorch")
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.slow
+def test_a_wrong_gradient_is_refused(trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The outputs are right, and the gradient does not reach the layers before."""
+    monkeypatch.setitem(CONVERTERS, "Flatten", lambda call: f"{call.x()}.flatten(1).detach()")
+    with pytest.raises(NotProven, match="the gradient of features.* differs between PyTorch and MXNet"):
+        mxtrain.export(trained, tmp_path / "out", for_="pytorch")
+
+
+@pytest.mark.slow
+@pytest.mark.zoo
+@pytest.mark.zoo_cases("mlp")
+@pytest.mark.parametrize("name", CASES)
+def test_every_task_exports(name: str, tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    write_data(tmp_path)
+    running.train_here(tmp_path / "run", *SHORT, *with_data(CASES[name], tmp_path))
+    proof = mxtrain.export(tmp_path / "run", tmp_path / "out", for_="pytorch").proof
+    assert max(proof["outputs"].values()) < 1e-5 and proof["gradients"]["largest_error"] < 1e-4
+    assert proof["torch_export"] is True
