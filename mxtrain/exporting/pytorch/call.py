@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional, Sequence, Tuple, Union
+from typing import Any, Dict, List, Mapping, Optional, Protocol, Sequence, Tuple, Union
 
-from mxtrain.exporting.graph import STRIDES, Entry, Operator, ShapeNotExpressible, Size
+import numpy as np
 
-if TYPE_CHECKING:
-    from mxtrain.exporting.pytorch.source import Scope
+from mxtrain.exporting.graph import STRIDES, Entry, Operator, ProbedGraph, ShapeNotExpressible, Size
 
 
 @dataclass(frozen=True)
@@ -67,6 +66,28 @@ class Layer:
 Converted = Union[Layer, str, Sequence[str]]
 
 
+class Module(Protocol):
+    """The file that is being written, see `Source`."""
+
+    graph: ProbedGraph
+    structural: Dict[Entry, str]
+    helpers: Dict[str, None]
+    remarks: Dict[str, None]
+
+
+class Writer(Protocol):
+    """The class whose method `forward` is being written, see `Scope`."""
+
+    source: Module
+    first_input: str
+
+    def name_of(self, entry: Entry) -> str: ...
+
+    def add_buffer(self, name: str, value: np.ndarray) -> str: ...
+
+    def known_sizes(self) -> List[Tuple[str, Size]]: ...
+
+
 class TorchCall(Operator):
     """One operator of the network, whose converter returns a `Layer`, or an expression for each of its outputs.
 
@@ -78,7 +99,7 @@ class TorchCall(Operator):
     target = "PyTorch"
     converters = "mxtrain/exporting/pytorch/operators/ (docs/deploy/pytorch.md)"
 
-    def __init__(self, scope: Scope, number: int):
+    def __init__(self, scope: Writer, number: int):
         super().__init__(scope.source.graph, number)
         self._scope = scope
 

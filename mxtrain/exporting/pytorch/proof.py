@@ -104,16 +104,17 @@ def training_batches(trained: Trained, source: Samples, network: TorchNetwork) -
     """
     loader = build_loader(trained.description, source, trained.signature, trained.device, limit_batches=NUM_STEPS)
     objective = trained.strategy.objective
-    state = RecurrentState(objective.state_shapes, objective.network)
     draw = np.random.default_rng(0)
     found: List[Batch] = []
     kind = ""
     with closing(loader.epoch(consumer=Consumer([trained.strategy]))) as batches:
         for batch in islice(batches, NUM_STEPS):
-            arrays = [array.asnumpy() for array in state.enter(batch).inputs]
+            # Each batch starts with states of 0, so that batches are independent.
+            inputs = RecurrentState(objective.state_shapes, objective.network).enter(batch).inputs
+            arrays = [array.asnumpy() for array in inputs]
             if found and len(arrays[0]) != len(found[0][0][0]):  # a last batch with fewer samples
                 break
-            (output, *_) = trained.strategy.predict(state.enter(batch).inputs)
+            (output, *_) = trained.strategy.predict(inputs)
             score = output.asnumpy()
             labels = batch.targets[0].asnumpy() if batch.targets else None
             if labels is not None and _are_labels(labels, score):

@@ -10,12 +10,12 @@ from __future__ import annotations
 import re
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import Any, Dict, List, Mapping, Optional, Sequence, Set, Tuple
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Set, Tuple, cast
 
 import numpy as np
 
 from mxtrain.exporting.graph import Entry, ProbedGraph, Size
-from mxtrain.exporting.pytorch.call import Code, Construction, Layer, Number, Token, TorchCall
+from mxtrain.exporting.pytorch.call import Code, Construction, Layer, Number, Token, TorchCall, Writer
 from mxtrain.exporting.pytorch.helpers import helper_sources
 from mxtrain.exporting.pytorch.operators import CONVERTERS
 from mxtrain.exporting.pytorch.operators.table import Converter
@@ -572,7 +572,7 @@ class Scope:
         return self._operator(item, reads, current)
 
     def _operator(self, number: int, reads: Sequence[Entry], current: Optional[Entry]) -> Optional[Entry]:
-        call = TorchCall(self, number)
+        call = TorchCall(cast(Writer, self), number)
         converter = self.source.converters.get(call.op)
         if converter is None:
             raise call.unsupported()
