@@ -452,6 +452,16 @@ def _weights(folder: Path) -> Read:
     return lambda: read_ndarrays(folder / "w.params") and None
 
 
+@fmt("safetensors")
+def _safetensors(folder: Path) -> Read:
+    from mxtrain.exporting.pytorch.safetensors_file import write_safetensors
+    from mxtrain.model.foreign.safetensors_file import read_safetensors
+
+    arrays = {"a": np.ones((3, 4), "float32"), "b": np.zeros(5, "float16"), "c": np.array(True)}
+    write_safetensors(folder / "w.safetensors", arrays, {"format": "pt"})
+    return lambda: read_safetensors(folder / "w.safetensors") and None
+
+
 @fmt("checkpoint")
 def _checkpoint(folder: Path) -> Read:
     from mxtrain.checkpoint import Snapshot, open_checkpoint

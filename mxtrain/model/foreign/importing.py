@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 CONFIG = "config.json"
 """File beside the weights that describes their network."""
+NAMES = "names.json"
+"""File beside weights that `mxtrain export RUN for=safetensors` wrote: our name -> name in the file."""
 MAX_NAMES = 4
 
 
@@ -79,13 +81,13 @@ def known_families() -> Tuple[Family, ...]:
     return tuple(importlib.import_module(f"{families.__name__}.{name}").FAMILY for name in modules)
 
 
-def read_config(path: Union[str, Path]) -> Config:
-    """Returns config.json beside a weights file; empty if there is none.
+def read_config(path: Union[str, Path], name: str = CONFIG) -> Config:
+    """Returns config.json, or a file of another name, beside a weights file; empty if there is none.
 
     Raises:
         WeightsError: it is damaged.
     """
-    beside = Path(path).with_name(CONFIG)
+    beside = Path(path).with_name(name)
     try:
         config = parse_json(read_regular(beside, MAX_TEXT_BYTES), allow_nan=True)
     except FileNotFoundError:
@@ -120,12 +122,14 @@ def import_foreign(path: Union[str, Path], network: gluon.Block) -> Imported:
         network: initialised block with known shapes.
 
     Returns:
-        The arrays under our names; those of no known family under their own.
+        The arrays under our names; those of no known family under their own, or those of names.json.
 
     Raises:
         WeightsError: the file is damaged, or the network computes something else than that of the file.
     """
-    arrays, config = read_safetensors(path), read_config(path)
+    arrays, config, names = read_safetensors(path), read_config(path), read_config(path, NAMES)
+    if names and all(isinstance(name, str) and name in arrays for name in names.values()):
+        return Imported({ours: arrays[name] for ours, name in names.items()})
     family = family_of(arrays, config)
     if family is None:
         return Imported(arrays, hint=_unknown(arrays))

@@ -39,18 +39,24 @@ def differences(theirs, network, path, inputs, call, more=None, skip=(), keep_BT
         keep_BT: positions to compare; padding is computed in other ways.
 
     Returns:
-        Their layer -> largest difference relative to the largest value (1 at least), with "output" of the network; and
-        the report.
+        Their layer -> largest difference relative to the largest value (1 at least), with "output" of the network; for
+        images also "NAME alone", of the layer with their input, relative to the largest value of its output; and the
+        report.
     """
     import torch
 
     report = load_weights(network, path)
     pairs = {**pairs_of_layers(network, path), **(more or {})}
     modules, blocks = dict(theirs.named_modules()), dict(blocks_by_path(network))
-    found = {"theirs": {}, "ours": {}}
+    found = {"theirs": {}, "ours": {}, "input": {}}
 
     def keep(side, name):
-        return lambda _, __, output: found[side].update({name: as_numpy(output)})
+        def hook(_, given, output):
+            found[side][name] = as_numpy(output)
+            if side == "theirs" and given and given[0].ndim == 4:
+                found["input"][name] = as_numpy(given[0])
+
+        return hook
 
     for their_path, our_path in pairs.items():
         if their_path not in skip:
@@ -58,21 +64,32 @@ def differences(theirs, network, path, inputs, call, more=None, skip=(), keep_BT
             blocks[our_path].register_forward_hook(keep("ours", their_path))
     found["theirs"]["output"] = as_numpy(call(theirs))
     found["ours"]["output"] = as_numpy(network(*(nd.array(array) for array in inputs)))
-    for name, output in found["ours"].items():
+    for name, given in found["input"].items():
+        block = blocks[pairs[name]]
+        if list(block._reg_params) and isinstance(found["ours"][name], np.ndarray) and found["ours"][name].ndim == 4:
+            found["ours"][f"{name} alone"] = as_numpy(block(nd.array(given)))
+    for key, output in found["ours"].items():
+        name = key.replace(" alone", "")
         if type(modules.get(name)).__name__ == "BatchNormAct2d":  # of timm, which holds the activation, too
-            found["ours"][name] = modules[name].act(torch.tensor(output)).numpy()
-    assert set(found["ours"]) == set(found["theirs"]) >= set(pairs) - set(skip)
-    return {name: distance(found["ours"][name], value, keep_BT) for name, value in found["theirs"].items()}, report
+            found["ours"][key] = modules[name].act(torch.tensor(output)).numpy()
+    assert {name for name in found["ours"] if not name.endswith(" alone")} == set(found["theirs"])
+    assert set(found["theirs"]) >= set(pairs) - set(skip)
+    result = {}
+    for key, value in found["ours"].items():
+        alone = key.endswith(" alone")
+        expected = found["theirs"][key.replace(" alone", "")]
+        result[key] = distance(value, expected, keep_BT, 1e-30 if alone else 1.0)
+    return result, report
 
 
-def distance(ours, theirs, keep_BT=None):
+def distance(ours, theirs, keep_BT=None, at_least=1.0):
     if ours.ndim == 3 and (ours.shape != theirs.shape):
         ours = ours.transpose(1, 0, 2)  # our encoders have time first
         theirs = np.broadcast_to(theirs, ours.shape)
     if keep_BT is not None and ours.ndim == 3:
         ours, theirs = ours * keep_BT[..., None], theirs * keep_BT[..., None]
     assert ours.size == theirs.size, (ours.shape, theirs.shape)
-    return float(np.abs(ours.reshape(theirs.shape) - theirs).max() / max(1.0, np.abs(theirs).max()))
+    return float(np.abs(ours.reshape(theirs.shape) - theirs).max() / max(at_least, np.abs(theirs).max()))
 
 
 def randomised(network, seed=0):

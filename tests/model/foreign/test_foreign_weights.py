@@ -9,12 +9,14 @@ from foreign_files import BERT_CONFIG, bert_shapes, random_arrays, write
 import mxtrain
 from mxtrain.engine.backend import mx
 from mxtrain.errors import ConfigError, WeightsError
+from mxtrain.exporting.pytorch.weights import export_weights
 from mxtrain.model.foreign.importing import family_of, known_families
 from mxtrain.model.foreign.table import DoesNotFit
 from mxtrain.model.mlp import MLP
 from mxtrain.model.networks.bert import BertClassifier, BertSizes
 from mxtrain.model.weights import load_weights
 from mxtrain.text.networks.gpt import GptNetwork, GptSizes
+from mxtrain.vision.classification.lenet import LeNet
 
 SIZES = BertSizes(1, 8, 16, 2, 6, 0.0)
 
@@ -367,3 +369,12 @@ class SymbolLike:
     def __init__(self, *names):
         self.features = self
         self.collect_params = lambda: dict.fromkeys(names)
+
+
+def test_exported_safetensors_come_back(tmp_path, prepare):
+    model = LeNet(channels=[4], hidden=8, batch_norm=True)
+    source, other = prepare(model, seed=1), prepare(model, seed=2)
+    export_weights(values(source), tmp_path / "out", {"model": "lenet", "step": 1, "dataset": "x"})
+    report = load_weights(other, tmp_path / "out" / "model.safetensors")
+    assert not report.left and not report.unused and "running_mean" in "".join(report.matched)
+    assert all(np.array_equal(values(source)[name], value) for name, value in values(other).items())
