@@ -126,7 +126,8 @@ def test_other_bytes_than_the_hub_names_are_removed(server, cache):
 
 
 def test_a_mirror_of_plain_files_and_an_index(server, cache):
-    index = json.dumps({"weight_map": {"a": "one.safetensors", "b": "two.safetensors", "c": "../x"}}).encode()
+    shards = {"a": "one.safetensors", "b": "two.safetensors", "c": "../x", "d": ".."}
+    index = json.dumps({"weight_map": shards}).encode()
     names = {"model.safetensors.index.json": index, "one.safetensors": CONTENT, "two.safetensors": CONTENT}
     server.files = {f"{URL}/{name}": content for name, content in names.items()}
     path = find_on_hub(NAME)
