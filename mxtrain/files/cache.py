@@ -36,7 +36,16 @@ def cache_folder() -> Path:
     Raises:
         RuntimeError, KeyError: this user has no home directory.
     """
-    return Path(os.environ.get(CACHE_VARIABLE) or Path.home() / ".cache").expanduser() / "mxtrain"
+    return caches_of_user() / "mxtrain"
+
+
+def caches_of_user() -> Path:
+    """Returns the folder in which each program has its cache: $XDG_CACHE_HOME, or ~/.cache.
+
+    Raises:
+        RuntimeError, KeyError: this user has no home directory.
+    """
+    return Path(os.environ.get(CACHE_VARIABLE) or Path.home() / ".cache").expanduser()
 
 
 def read_cached(kind: str, name: str) -> Optional[bytes]:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, List, Mapping, NamedTuple, Optional
 
 from mxtrain.errors import DownloadError, WeightsError
+from mxtrain.files.cache import caches_of_user
 from mxtrain.files.download.transfer import fetch, no_connection, verify_checksum
 from mxtrain.files.durable import replace_file
 from mxtrain.files.json_text import JsonTextError, read_json
@@ -69,7 +70,7 @@ def parse_hub_name(weights: str) -> HubName:
 
 def cache_folder() -> Path:
     """Returns the folder in which huggingface_hub keeps files."""
-    home = os.environ.get("HF_HOME") or os.path.join(os.environ.get("XDG_CACHE_HOME") or "~/.cache", "huggingface")
+    home = os.environ.get("HF_HOME") or str(caches_of_user() / "huggingface")
     folder = os.environ.get("HF_HUB_CACHE") or os.environ.get("HUGGINGFACE_HUB_CACHE") or os.path.join(home, "hub")
     return Path(os.path.expanduser(os.path.expandvars(folder)))
 

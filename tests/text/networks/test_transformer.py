@@ -193,7 +193,7 @@ def test_one_token_after_the_other_gives_the_same(
 def test_positions_have_sinusoids() -> None:
     network = build()
     found = network._positioned(nd, nd.zeros((300, 1, U))).asnumpy()[:, 0]
-    np.testing.assert_allclose([sinusoid(place, U) for place in range(300)], found, atol=1e-4)
+    np.testing.assert_allclose([sinusoid(position, network._sizes) for position in range(300)], found, atol=1e-4)
 
 
 @pytest.mark.parametrize("norm_first", [True, False])
