@@ -36,7 +36,8 @@ def read_params(path: Union[str, Path]) -> Dict[str, np.ndarray]:
 
     Args:
         path: a file written by `save_parameters`, `mx.nd.save`, `Module.save_params` or `export`; or a `model.tar.gz`
-            of SageMaker, of whose `.params` files the one of the last epoch is read.
+            of SageMaker, of whose `.params` files the one of the last epoch is read; or an ONNX file, whose arrays
+            have the names of `model=onnx`.
 
     Returns:
         Arrays on the host; bfloat16 as float32, all others as they were saved. Names are as in the file.
@@ -45,6 +46,10 @@ def read_params(path: Union[str, Path]) -> Dict[str, np.ndarray]:
         WeightsError: the file is missing, damaged, truncated, or no such file; the message says which.
     """
     path = Path(path)
+    if path.suffix == ".onnx":
+        from mxtrain.model.onnx.reading import read_onnx_arrays
+
+        return dict(read_onnx_arrays(str(path)))
     try:
         content = _last_epoch(path) if is_archive(path) else read_regular(path)
     except WrongContent as damage:

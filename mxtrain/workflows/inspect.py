@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Callable, Dict, List, Mapping, Optional, Sequence, Tuple, Union
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Callable, Dict, List, Mapping, Optional, Seque
 from mxtrain.errors import ConfigError, WeightsError
 from mxtrain.model.foreign.importing import describe
 from mxtrain.model.foreign.safetensors_file import INDEX, SAFETENSORS, read_safetensors
+from mxtrain.model.onnx.convert import FIXED_KEY, PIXELS_KEY, is_flagged
 from mxtrain.model.params_file import ARCHIVES, is_archive, read_params
 from mxtrain.model.symbol.graph_file import (
     VARIABLE,
@@ -123,8 +124,8 @@ def inspect(file: Union[str, os.PathLike[str]]) -> InspectResult:
     """Reads the file of a network, and reports what it holds and how to train it.
 
     Args:
-        file: a `-symbol.json`, beside which weights are looked for, a `.params`, a `.safetensors`, or a
-            `model.tar.gz` of SageMaker.
+        file: a `-symbol.json`, beside which weights are looked for, a `.params`, a `.safetensors`, an ONNX file, or
+            a `model.tar.gz` of SageMaker.
 
     Returns:
         The findings.
@@ -219,6 +220,29 @@ def _describe(
         arrays=_infos(arrays),
         remarks=remarks,
         command=command,
+    )
+
+
+def _read_onnx(path: str) -> InspectResult:
+    from mxtrain.model.onnx.reading import convert
+
+    converted = convert(path)
+    shape = "x".join(map(str, converted.file.input_shape))
+    found = _describe(path, converted.graph, converted.arrays, f"model=onnx model.file={path}", [])
+    scaling = "The network itself scales pixels from 0 to 255: mean and std stay at auto, and do nothing."
+    if not is_flagged(converted.graph, PIXELS_KEY):
+        scaling = (
+            "Images are scaled outside of the network. torchvision and timm used ImageNet's mean and std, the default "
+            "for files, or 0.5 for both; dataset.mean and dataset.std set them."
+        )
+    remarks = [remark for remark in found.remarks if remark not in _scaling_remarks(converted.graph)] + [scaling]
+    if is_flagged(converted.graph, FIXED_KEY):
+        remarks.append(f"It computes right for images of {'x'.join(map(str, converted.file.input_shape[2:]))} only.")
+    return replace(
+        found,
+        kind=f"ONNX file, opset {converted.file.opset}",
+        inputs=[f"{converted.file.input} ({shape})"],
+        remarks=remarks,
     )
 
 
@@ -335,6 +359,7 @@ READERS: Dict[str, Callable[[str], InspectResult]] = {
     SAFETENSORS: _read_safetensors,
     ".json": _read_graph,
     ".params": _read_weights,
+    ".onnx": _read_onnx,
     **dict.fromkeys(ARCHIVES, _read_graph),
 }
 """End of a file's name -> function that reads it."""

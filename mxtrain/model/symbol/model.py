@@ -63,8 +63,51 @@ class StoredGraph(Spec):
             raise ValueError(f"graph.content is damaged ({error}). Leave model.graph out") from error
 
 
-class GraphFile(Model):
-    """Base class of networks that are known by their graph and their weights: finds the files, and keeps the graph."""
+class GraphModel(Model):
+    """Base class of networks that are known by their graph and their weights: keeps the graph."""
+
+    weights_classes: List[str] = []
+    """Names of the classes of the file in their order: the scores of classes that the data have too are kept."""
+    graph: Optional[StoredGraph] = None
+    """The graph of the file, which a checkpoint keeps. Leave it out."""
+
+    @pydantic.model_validator(mode="after")
+    def _check_graph(self) -> GraphModel:
+        if self.graph is not None:
+            self.check_graph()
+        return self
+
+    def check_graph(self) -> None:
+        """Checks the graph, if there is one.
+
+        Raises:
+            ValueError: it does not fit; the message says what to type.
+        """
+
+    @functools.cached_property
+    def parsed(self) -> SymbolGraph:
+        """Returns the graph as in its file."""
+        assert self.graph is not None
+        try:
+            return parse_graph(self.graph.text)
+        except DamagedGraph as error:
+            raise ValueError(f"{self.graph.file} is damaged, or no graph of a symbol: {error}") from error
+
+    @property
+    def recorded(self) -> Mapping[str, object]:
+        return {} if self.graph is None else {"graph": self.graph.model_dump()}
+
+    @property
+    def takes_pixels(self) -> bool:
+        return self.graph is not None and takes_pixels(self.parsed)
+
+    @property
+    def classes_in_weights(self) -> Sequence[str]:
+        return self.weights_classes
+
+
+class GraphFile(GraphModel):
+    """Base class of networks in MXNet's own files: finds the files."""
 
     symbol: Optional[PathText] = None
     """The graph: a file `PREFIX-symbol.json`, or a `model.tar.gz` of SageMaker, which has weights, too."""
@@ -73,10 +116,6 @@ class GraphFile(Model):
     models/old-0003.params."""
     epoch: Optional[NonNegative] = None
     """Number in the name of the weights of `prefix`; None = the largest one there."""
-    weights_classes: List[str] = []
-    """Names of the classes of the file in their order: the scores of classes that the data have too are kept."""
-    graph: Optional[StoredGraph] = None
-    """The content of `symbol`, which a checkpoint keeps. Leave it out."""
 
     trained_side: Optional[Positive] = None
     """Side of the images in pixels for `dataset.image_size=auto`; None = as a `model.tar.gz` of SageMaker says."""
@@ -123,46 +162,14 @@ class GraphFile(Model):
         """
         return {}
 
-    @pydantic.model_validator(mode="after")
-    def _check_graph(self) -> GraphFile:
-        if self.graph is not None:
-            self.check_graph()
-        return self
-
-    def check_graph(self) -> None:
-        """Checks the graph, if there is one.
-
-        Raises:
-            ValueError: it does not fit; the message says what to type.
-        """
-
-    @functools.cached_property
-    def parsed(self) -> SymbolGraph:
-        """Returns the graph as in its file."""
-        assert self.graph is not None
-        try:
-            return parse_graph(self.graph.text)
-        except DamagedGraph as error:
-            raise ValueError(f"{self.graph.file} is damaged, or no graph of a symbol: {error}") from error
-
     @property
     def recorded(self) -> Mapping[str, object]:
-        if self.graph is None:
-            return {}
-        return {"graph": self.graph.model_dump(), "trained_side": self.trained_side}
+        return {**super().recorded, "trained_side": self.trained_side} if self.graph is not None else {}
 
     @property
     def usual_side(self) -> Optional[int]:
         """Returns the side of the images that an archive was trained with, or `trained_side`."""
         return self.trained_side
-
-    @property
-    def takes_pixels(self) -> bool:
-        return self.graph is not None and takes_pixels(self.parsed)
-
-    @property
-    def classes_in_weights(self) -> Sequence[str]:
-        return self.weights_classes
 
     def require_known(self, names: Sequence[str]) -> None:
         """Checks that a file is named.

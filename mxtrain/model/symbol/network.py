@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import warnings
-from typing import TYPE_CHECKING, Dict, Optional
+from typing import TYPE_CHECKING, Optional
 
 from mxtrain.engine.backend import gluon, mx
 from mxtrain.errors import ConfigError, did_you_mean, reason_of
-from mxtrain.model.symbol.graph_file import VARIABLE, Output, attributes_of, cut_at, parse_graph
+from mxtrain.model.symbol.graph_file import VARIABLE, Output, attributes_of, cut_at, inputs_of, parse_graph
 from mxtrain.model.symbol.heads import Prediction, class_layer, find_prediction, weight_names
 from mxtrain.model.symbol.inputs import input_names
 from mxtrain.model.weights import ClassRows
@@ -36,7 +36,7 @@ def build_network(text: str, output: str, new_units: Optional[int], num_classes:
     prediction = find_prediction(graph, output)
     part = cut_at(graph, [prediction.output])
     head: Output = (part["heads"][0][0], part["heads"][0][1])
-    class_heads: Dict[str, ClassRows] = {}
+    class_weight = ""
     if new_units is not None:
         _add_layer(part, head, new_units)
     else:
@@ -45,9 +45,16 @@ def build_network(text: str, output: str, new_units: Optional[int], num_classes:
             attributes = {**attributes_of(layer)}
             attributes["num_hidden" if "num_hidden" in attributes else "num_filter"] = str(num_classes)
             layer["attrs"] = attributes
-            class_heads[layer["name"]] = ClassRows(groups=1, leading=0)
+            for source, _ in inputs_of(layer)[1:]:  # Gluon writes down the shapes of its variables
+                attributes_of(part["nodes"][source]).pop("__shape__", None)
+            class_weight = next((name for name in weight_names(part, layer) if name.endswith("_weight")), "")
     network = block_of(part)
-    network.class_heads = class_heads
+    # Paths of parameters lack the start that all names have in common.
+    network.class_heads = {
+        path[: -len("_weight")]: ClassRows(groups=1, leading=0)
+        for path, parameter in network._collect_params_with_prefix().items()
+        if parameter.name == class_weight
+    }
     network.output_advice = _advice(prediction)
     return network
 

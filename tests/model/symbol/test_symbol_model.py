@@ -335,3 +335,16 @@ def test_a_scale_that_another_layer_trains_stays_as_in_the_file(tmp_path):
     prefix = write(tmp_path, mx.sym.FullyConnected(x, num_hidden=3, name="fc1"))
     in_file = mx.nd.load(f"{prefix}-0003.params")["arg:gamma"].asnumpy()
     np.testing.assert_array_equal(prepared(prefix=prefix).network.collect_params()["gamma"].data().asnumpy(), in_file)
+
+
+def test_gluon_export_takes_other_numbers_of_classes(tmp_path):
+    """In files of Gluon's `export` all names begin alike, and layers are called otherwise than their weights."""
+    network = mx.gluon.nn.HybridSequential(prefix="net0_")
+    with network.name_scope():
+        network.add(mx.gluon.nn.Conv2D(4, 3), mx.gluon.nn.Dense(3))
+    network.initialize()
+    network.hybridize()
+    network(mx.nd.zeros((1, 1, 6, 6)))
+    network.export(str(tmp_path / "net"))
+    report = prepared(7, prefix=str(tmp_path / "net")).weights_report
+    assert report.adapted == ["dense0_weight", "dense0_bias"] and len(report.matched) == 2

@@ -1,0 +1,83 @@
+"""Files that PyTorch writes for torchvision's networks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from mxtrain.config.groups import build_group
+from mxtrain.engine.backend import autograd, gluon, mx
+from mxtrain.exporting.standalone import relative_error
+from mxtrain.model.prepare import prepare_network
+
+torch = pytest.importorskip("torch")
+torchvision = pytest.importorskip("torchvision")
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
+
+SIDE = 64
+
+
+def network_of(name: str) -> Any:
+    """A network with random weights and statistics of batch norms."""
+    torch.manual_seed(0)
+    network = getattr(torchvision.models, name)(weights=None, num_classes=7)
+    network.train()
+    with torch.no_grad():
+        for _ in range(2):
+            network(torch.randn(8, 3, SIDE, SIDE))
+    return network.eval()
+
+
+def write(network: Any, path: Path, form: str) -> str:
+    """Writes a file: `folded` batch norms, an `open` batch size, or the form for `training`."""
+    settings: Any = {"training": {"training": torch.onnx.TrainingMode.TRAINING, "do_constant_folding": False}}
+    settings["open"] = {"dynamic_axes": {"input": {0: "batch"}}}
+    torch.onnx.export(
+        network,
+        torch.zeros(1, 3, SIDE, SIDE),
+        str(path),
+        dynamo=False,
+        input_names=["input"],
+        **settings.get(form, {}),
+    )
+    return str(path)
+
+
+def imported(path: str, classes: int = 7) -> Any:
+    model = build_group("model", {"_target_": "mxtrain.model.onnx.model.OnnxFile", "file": path}, lambda path: "test")
+    return prepare_network(model, num_classes=classes, input_shape=(3, SIDE, SIDE), seed=0)
+
+
+@pytest.mark.parametrize("form", ["folded", "open", "training"])
+@pytest.mark.parametrize("name", ["resnet18", "mobilenet_v2", "mobilenet_v3_small", "densenet121", "efficientnet_b0"])
+def test_network_of_torchvision_computes_the_same_and_trains(tmp_path: Path, name: str, form: str) -> None:
+    network = network_of(name)
+    path = write(network, tmp_path / "x.onnx", form)
+    network.eval()
+    prepared = imported(path)
+    assert not prepared.weights_report.left and not prepared.weights_report.unused
+    has_norms = any(parameter.endswith("gamma") for parameter in prepared.network.collect_params())
+    assert has_norms == (form == "training")
+    x = np.random.RandomState(1).uniform(-1, 1, (4, 3, SIDE, SIDE)).astype(np.float32)
+    with torch.no_grad():
+        expected = network(torch.from_numpy(x)).numpy()
+    assert relative_error(prepared.network(mx.nd.array(x)).asnumpy(), expected) < 1e-5
+    losses = train(imported(path, classes=3).network, x)
+    # Without batch norms random weights learn slowly.
+    assert losses[-1] < (0.5 if has_norms else 0.98) * losses[0]
+
+
+def train(network: Any, x: np.ndarray) -> Any:
+    trainer = gluon.Trainer(network.collect_params(), "adam", {"learning_rate": 1e-3})
+    target = mx.nd.array([0, 1, 2, 0])
+    losses = []
+    for _ in range(12):
+        with autograd.record():
+            loss = gluon.loss.SoftmaxCrossEntropyLoss()(network(mx.nd.array(x)), target)
+        loss.backward()
+        trainer.step(len(x))
+        losses.append(float(loss.mean().asscalar()))
+    return losses
