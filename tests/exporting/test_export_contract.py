@@ -26,6 +26,12 @@ from mxtrain.types.kinds import kind_names
 
 CONF = Path(__file__).resolve().parents[2] / "conf"
 ELSEWHERE = {"gluoncv": "its families are below"}
+FACE = ("task=metric_learning", "task.embedding_size=8")
+FACES: Dict[str, Tuple[str, ...]] = {
+    "iresnet": (*FACE, "model=iresnet", "model.depth=18"),
+    "mobilefacenet": (*FACE, "model=mobilefacenet", "model.output=E", "model.blocks=[1,1,1,1]"),
+}
+"""Networks whose channels cannot be pruned, so that they are not among the cases of all commands."""
 SLOW = ("lenet", "bert", "lstm", "yolo3")
 """Cases of all test runs but the quick one; the others are in the zoo."""
 
@@ -67,9 +73,11 @@ def require_proven(exported: Path) -> Dict[str, Any]:
 
 @pytest.mark.zoo_cases("yolo3")
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [pytest.param(name, marks=() if name in SLOW else pytest.mark.zoo) for name in CASES])
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=() if name in SLOW else pytest.mark.zoo) for name in (*CASES, *FACES)]
+)
 def test_export_proves_itself(export: Callable[..., Path], name: str) -> None:
-    require_proven(export(*CASES[name]))
+    require_proven(export(*{**CASES, **FACES}[name]))
 
 
 @pytest.mark.slow
@@ -81,7 +89,7 @@ def test_gluoncv_families_prove_themselves(export: Callable[..., Path], name: st
 
 def test_every_model_option_is_in_a_list() -> None:
     options = {path.stem for path in (CONF / "model").glob("*.yaml")}
-    assert options == {name.partition(",")[0] for name in CASES} - {"regression"} | {*ELSEWHERE}
+    assert options == {name.partition(",")[0] for name in (*CASES, *FACES)} - {"regression"} | {*ELSEWHERE}
 
 
 @pytest.mark.slow
