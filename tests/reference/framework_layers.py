@@ -78,7 +78,8 @@ class BatchNormMomentum(Line):
     title = "Batch norm: momentum"
     in_mxnet = "share of the old statistics that is kept: 0.9"
     in_pytorch = "share of the new ones: 0.1"
-    mxtrain = "said: files of weights hold none; networks of Gluon and torchvision keep 0.9 of the old ones"
+    mxtrain = "converted: `for=pytorch` writes 1 - momentum; files of weights hold none"
+    converters = ("BatchNorm",)
     x_BC = values(4, 3) + 2
 
     def mxnet(self) -> Any:
@@ -465,7 +466,7 @@ class SamePadding(Line):
     title = 'Convolution: padding "same", even kernel'
     in_mxnet = "has none: `pad` is the same on both sides, and the result is longer by one"
     in_pytorch = "one element more at the end"
-    mxtrain = "said: pad by an operator first, which `export` keeps"
+    mxtrain = "converted: `model=onnx` pads by an operator first, which `export` keeps"
     converters = ("Convolution", "Pad")
     x_BCT, kernel = values(2, 3, 5), values(4, 3, 2, seed=1)
 
