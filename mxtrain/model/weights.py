@@ -180,8 +180,11 @@ def load_weights(
     _check_finite(path, {file_names[name]: arrays[file_names[name]] for name in (*matched, *rows)})
     for name in matched:
         _set(parameters[name], arrays[file_names[name]])
-    for name in getattr(network, "ones", ()):
-        parameters[name].set_data(parameters[name].list_data()[0].ones_like())
+    # By full names: structural ones of a graph lack the prefix that all of its parameters share.
+    ones = getattr(network, "ones", ())
+    for parameter in parameters.values():
+        if parameter.name in ones:
+            parameter.set_data(parameter.list_data()[0].ones_like())
     for name, (network_rows, file_rows) in rows.items():
         array = parameters[name].list_data()[0].asnumpy()
         array[network_rows] = arrays[file_names[name]][file_rows]

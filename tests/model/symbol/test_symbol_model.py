@@ -160,6 +160,15 @@ def test_scale_of_fixed_norms_is_one(tmp_path):
     assert network.collect_params()["bn1_beta"].grad_req == "write"
 
 
+def test_fixed_scales_of_networks_with_a_prefix_are_one(tmp_path):
+    """All names of a graph of Gluon begin alike, and structural names lack that part."""
+    sym = mx.sym
+    x = sym.BatchNorm(sym.Convolution(sym.var("data"), num_filter=4, kernel=(3, 3), name="net0_conv"), name="net0_bn")
+    prefix = write(tmp_path, sym.SoftmaxOutput(sym.FullyConnected(x, num_hidden=3, name="net0_fc"), name="softmax"))
+    gamma = next(p for n, p in prepared(prefix=prefix).network.collect_params().items() if n.endswith("bn_gamma"))
+    assert gamma.data().asnumpy().tolist() == [1] * 4
+
+
 def test_float16_becomes_float32(tmp_path):
     """A network that was saved in half precision: casts in the graph, and arrays in the file."""
     sym = mx.sym
