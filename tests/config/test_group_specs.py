@@ -26,7 +26,8 @@ def test_documented_imports_of_callbacks_match_the_protocol() -> None:
     from mxtrain import types
     from mxtrain.callback import protocol
 
-    names = [name for name in vars(protocol) if getattr(getattr(protocol, name), "__module__", "") == protocol.__name__]
+    kinds = {name: value for name, value in vars(protocol).items() if isinstance(value, type)}
+    names = [name for name, kind in kinds.items() if kind.__module__ == protocol.__name__]
     assert {"Callback", "RunInfo", "Progress", "Validation", "Result"} < set(names)
     assert all(getattr(types, name) is getattr(protocol, name) for name in [*names, "BY_HAND", "OF_EPOCH"])
     with pytest.raises(AttributeError, match="no attribute 'Callbacks'"):

@@ -14,7 +14,8 @@ from mxtrain.config import options
 from mxtrain.custom_loop import require_one_update
 from mxtrain.errors import ConfigError
 from mxtrain.kvstore.spec import DistAsync, DistSync, Horovod, Joined
-from mxtrain.kvstore.world import World
+from mxtrain.kvstore.store import Store
+from mxtrain.kvstore.world import ALONE, World
 from mxtrain.task.classification import Classification
 from mxtrain.training.remarks import warnings_of
 
@@ -24,6 +25,9 @@ class Hasty(Joined):
 
     van: ClassVar[str] = "zmq"
     updates: ClassVar[bool] = True
+
+    def build(self, world: World = ALONE) -> Store:
+        return Store()
 
 
 class Demanding(Classification):

@@ -25,7 +25,10 @@ from mxtrain.errors import DataError
 from mxtrain.types.kinds import kind_names
 
 CONF = Path(__file__).resolve().parents[2] / "conf"
-ELSEWHERE = {"gluoncv": "its families are below"}
+ELSEWHERE = {
+    "gluoncv": "its families are below",
+    **dict.fromkeys(("symbol", "symbol_ssd", "onnx"), "networks from files have tests of their own"),
+}
 FACE = ("task=metric_learning", "task.embedding_size=8")
 FACES: Dict[str, Tuple[str, ...]] = {
     "iresnet": (*FACE, "model=iresnet", "model.depth=18"),

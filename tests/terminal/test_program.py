@@ -86,7 +86,7 @@ def test_path_parsed_as_a_setting_is_reported(tmp_path, monkeypatch: pytest.Monk
 
 def test_help_separates_settings_from_descriptions() -> None:
     said = help_of("predict")
-    assert "  skip_unreadable=false  Go on" in said and "  top_k=3                Number" in said
+    assert "  skip_unreadable=false  Skip" in said and "  top_k=3                Number" in said
 
 
 def test_help_and_causes_name_the_program(environment: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:

@@ -14,7 +14,7 @@ from mxtrain.workflows.predict import PredictSettings, predict_rows, refuse_over
 
 
 def test_copied_columns_must_not_have_the_names_of_predictions(monkeypatch: pytest.MonkeyPatch) -> None:
-    written = SimpleNamespace(rows=lambda *given: [(0, {"value": 1.0})])
+    written = SimpleNamespace(prepare=lambda trained: None, rows=lambda *given: [(0, {"value": 1.0})])
     task = SimpleNamespace(prediction_format=lambda: written)
     trained: Any = SimpleNamespace(description=SimpleNamespace(task=task), signature=None)
     given: Any = (trained, None, None, ["table:2"], 1)
