@@ -9,16 +9,14 @@ from typing import Any
 import pytest
 
 from mxtrain.errors import ConfigError
-from mxtrain.workflows import predict
 from mxtrain.workflows.predict import PredictSettings, predict_rows, refuse_overwriting, refuse_streams
 
 
-def test_copied_columns_must_not_have_the_names_of_predictions(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_copied_columns_must_not_have_the_names_of_predictions() -> None:
     written = SimpleNamespace(prepare=lambda trained: None, rows=lambda *given: [(0, {"value": 1.0})])
     task = SimpleNamespace(prediction_format=lambda: written)
     trained: Any = SimpleNamespace(description=SimpleNamespace(task=task), signature=None)
-    given: Any = (trained, None, None, ["table:2"], 1)
-    monkeypatch.setattr(predict, "predict_samples", lambda *arguments: iter(()))
+    given: Any = (trained, None, ["table:2"], iter(()), 1)
     (row,) = predict_rows(*given, copied={"table:2": {"id": "a"}})
     assert row == {"file": "table:2", "id": "a", "value": 1.0}
     for name in ("value", "file"):
