@@ -19,7 +19,7 @@ from mxtrain.config.specs import validate_arguments
 from mxtrain.errors import ConfigError, did_you_mean
 
 if TYPE_CHECKING:
-    from mxtrain.exporting.pytorch.weights import WeightsReport
+    from mxtrain.exporting.pytorch.weights import WrittenWeights
     from mxtrain.exporting.run import ExportReport
     from mxtrain.training.slimming import SlimReport
     from mxtrain.workflows.predict import Predictions
@@ -144,7 +144,7 @@ def soup(
 
 def export(
     run: Union[AnyPath, Run], out: Optional[AnyPath] = None, **settings: Any
-) -> Union[ExportReport, WeightsReport]:
+) -> Union[ExportReport, WrittenWeights]:
     """Exports a run, or loads and exports the run at a path; see `Run.export` and `load`.
 
     >>> mxtrain.export("outputs/mlp", "exported_mlp").errors

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from mxtrain.checkpoint import Checkpoint
     from mxtrain.config.groups import Description
     from mxtrain.data.signature import Signature
-    from mxtrain.exporting.pytorch.weights import WeightsReport
+    from mxtrain.exporting.pytorch.weights import WrittenWeights
     from mxtrain.exporting.run import ExportReport
     from mxtrain.training.restored_run import RestoredRun
     from mxtrain.training.trained import Trained
@@ -291,7 +291,7 @@ class Run:
                 for _, row in reader.rows(batch, reader.predictions(batch, outputs), losses):
                     yield row
 
-    def export(self, out: Optional[AnyPath] = None, **settings: Any) -> Union[ExportReport, WeightsReport]:
+    def export(self, out: Optional[AnyPath] = None, **settings: Any) -> Union[ExportReport, WrittenWeights]:
         """Writes the network as ONNX into a new folder, with a proof that onnxruntime computes the same; or weights.
 
         Args:

@@ -12,7 +12,7 @@ from mxtrain.cli.restored import restore_run
 from mxtrain.cli.settings import refuse_misspelled_groups, split_settings
 from mxtrain.errors import EXIT_FINISHED, ConfigError
 from mxtrain.exporting.compression_report import remarks_of, table_of
-from mxtrain.exporting.pytorch.weights import WeightsReport
+from mxtrain.exporting.pytorch.weights import WrittenWeights
 from mxtrain.terminal.progress import ProgressDisplay
 from mxtrain.terminal.tables import print_rows
 from mxtrain.workflows.export import ExportSettings, check_settings, export
@@ -52,7 +52,7 @@ def run(arguments: Sequence[str]) -> int:
     restored = restore_run(parsed, settings, overrides, "export")
     logging.basicConfig(level=logging.WARNING, format="%(message)s")
     report = export(restored, settings, ProgressDisplay())
-    if isinstance(report, WeightsReport):
+    if isinstance(report, WrittenWeights):
         print_remarks(report)
     else:
         print_report(report)
@@ -87,7 +87,7 @@ def print_report(report: ExportReport) -> None:
     print(f"written to {report.folder}")
 
 
-def print_remarks(report: WeightsReport) -> None:
+def print_remarks(report: WrittenWeights) -> None:
     """Prints the result of an export for PyTorch."""
     for remark in report.remarks:
         print(remark)

@@ -24,7 +24,7 @@ from mxtrain.types import NonNegativeFloat, Positive, Spec
 from mxtrain.workflows.output_file import OutputFolder
 
 if TYPE_CHECKING:
-    from mxtrain.exporting.pytorch.weights import WeightsReport
+    from mxtrain.exporting.pytorch.weights import WrittenWeights
     from mxtrain.exporting.run import ExportReport
     from mxtrain.training.restored_run import RestoredRun
 
@@ -78,7 +78,7 @@ class ExportSettings(Spec):
 
 def export(
     run: RestoredRun, settings: ExportSettings, progress: WorkProgress = SILENT
-) -> Union[ExportReport, WeightsReport]:
+) -> Union[ExportReport, WrittenWeights]:
     """Exports the network of a checkpoint into a new folder.
 
     Args:
@@ -172,7 +172,7 @@ def facts_of(run: RestoredRun) -> Dict[str, Any]:
 
 def _export(
     run: RestoredRun, settings: ExportSettings, stage: Callable[[str], None]
-) -> Union[ExportReport, WeightsReport]:
+) -> Union[ExportReport, WrittenWeights]:
     stage("reading the data")
     splits = open_splits(run.dataset)
     split, source = choose_split(splits, settings.split)

@@ -10,14 +10,14 @@ from mxnet.gluon import nn
 
 from mxtrain.engine.backend import mx
 from mxtrain.exporting.graph import Input, ProbedGraph, Unsupported
-from mxtrain.exporting.pytorch.source import Source
+from mxtrain.exporting.pytorch.source import ModuleSource
 from mxtrain.model.graph.trace import symbol_of
 
 PROBES = [{"batch": 5, "height": 17}, {"batch": 11, "height": 28}, {"batch": 23, "height": 21}]
 BCHW = ("batch", 3, 8, 8)
 
 
-def source_of(network: Any, dims: Any = BCHW) -> Source:
+def source_of(network: Any, dims: Any = BCHW) -> ModuleSource:
     """The code of a network with weights of MXNet's initializer."""
     network.initialize()
     network(mx.nd.zeros([{"batch": 2, "height": 17}.get(dim, dim) for dim in dims]))
@@ -25,12 +25,12 @@ def source_of(network: Any, dims: Any = BCHW) -> Source:
     names = {one.name: name for name, one in network._collect_params_with_prefix().items()}
     parameters = {name: one.data().asnumpy() for name, one in network.collect_params().items()}
     graph = ProbedGraph(symbol, parameters, {"data": Input(dims)}, PROBES)
-    return Source(graph, names, {path: type(one).__name__ for path, one in recorder.called.items()})
+    return ModuleSource(graph, names, {path: type(one).__name__ for path, one in recorder.called.items()})
 
 
 def of_symbol(symbol: Any, dims: Any, parameters: Mapping[str, np.ndarray]) -> str:
     """The body of `forward`, or the layers, of a graph without blocks."""
-    source = Source(
+    source = ModuleSource(
         ProbedGraph(symbol, parameters, {"x": Input(dims)}, PROBES), {name: name for name in parameters}, {}
     )
     return source.code.partition("super().__init__()\n")[2]
@@ -216,7 +216,7 @@ def test_sizes_are_computed_from_those_of_the_inputs() -> None:
 def test_a_fixed_gamma_is_one_and_never_trained() -> None:
     symbol = mx.sym.BatchNorm(X, fix_gamma=True, name="n")
     parameters = {f"n_{name}": np.full(4, 7, np.float32) for name in ("gamma", "beta", "moving_mean", "moving_var")}
-    source = Source(
+    source = ModuleSource(
         ProbedGraph(symbol, parameters, {"x": Input(("batch", 4, 3, 3))}, PROBES),
         {name: name for name in parameters},
         {},
@@ -231,7 +231,7 @@ def test_frozen_statistics_stay_frozen_in_training() -> None:
     symbol = mx.sym.BatchNorm(X, use_global_stats=True, fix_gamma=False, eps=1e-5, name="n")
     parameters = {f"n_{name}": np.ones(4, np.float32) for name in ("gamma", "beta", "moving_mean", "moving_var")}
     graph = ProbedGraph(symbol, parameters, {"x": Input(("batch", 4))}, PROBES)
-    source = Source(graph, {name: name for name in parameters}, {})
+    source = ModuleSource(graph, {name: name for name in parameters}, {})
     assert "self.n = FrozenBatchNorm1d(4)" in source.code
     assert "class FrozenBatchNorm1d(nn.BatchNorm1d):" in source.code
 

@@ -11,7 +11,7 @@ from mxtrain.exporting.graph import STRIDES, Entry, Operator, ProbedGraph, Shape
 
 
 @dataclass(frozen=True)
-class Number:
+class LayerSize:
     """An integer in the constructor of a layer, which may become an argument of a class that several blocks share.
 
     Attributes:
@@ -33,10 +33,10 @@ class Construction:
     """
 
     template: Any
-    numbers: Tuple[Number, ...]
+    numbers: Tuple[LayerSize, ...]
 
 
-Token = Union[str, Number, Construction]
+Token = Union[str, LayerSize, Construction]
 Code = Tuple[Token, ...]
 
 
@@ -67,7 +67,7 @@ Converted = Union[Layer, str, Sequence[str]]
 
 
 class Module(Protocol):
-    """The file that is being written, see `Source`."""
+    """The file that is being written, see `ModuleSource`."""
 
     graph: ProbedGraph
     structural: Dict[Entry, str]
@@ -120,13 +120,13 @@ class TorchCall(Operator):
             for index in indices
         )
 
-    def construct(self, name: str, *sizes: Number, **options: Any) -> Code:
+    def construct(self, name: str, *sizes: LayerSize, **options: Any) -> Code:
         """Returns the constructor of a layer.
 
         Args:
             name: its class.
             sizes: positional arguments.
-            options: further arguments, as `Number`, tuples of them or other values.
+            options: further arguments, as `LayerSize`, tuples of them or other values.
         """
         tokens: List[Token] = [f"{name}("]
         arguments: List[List[Token]] = [[size] for size in sizes]
@@ -224,9 +224,9 @@ def _expression(name: str, size: Size, target: Size) -> str:
 
 
 def _tokens(value: Any) -> List[Token]:
-    if isinstance(value, Number):
+    if isinstance(value, LayerSize):
         return [value]
-    if isinstance(value, tuple) and value and all(isinstance(one, Number) for one in value):
+    if isinstance(value, tuple) and value and all(isinstance(one, LayerSize) for one in value):
         if len({one.value for one in value}) == 1:
             return [value[0]]
         inner: List[Token] = []
@@ -236,9 +236,9 @@ def _tokens(value: Any) -> List[Token]:
     return [repr(value)]
 
 
-def numbers(name: str, values: Sequence[int]) -> Tuple[Number, ...]:
+def numbers(name: str, values: Sequence[int]) -> Tuple[LayerSize, ...]:
     """Returns integers as arguments of a layer; equal ones are written as one."""
-    return tuple(Number(name, int(value)) for value in values)
+    return tuple(LayerSize(name, int(value)) for value in values)
 
 
 def optional(**options: Tuple[Any, Any]) -> Dict[str, Any]:
@@ -259,4 +259,4 @@ def plain_text(code: Code) -> Optional[str]:
     """Returns a constructor as text; None if it calls a generated class."""
     if any(isinstance(token, Construction) for token in code):
         return None
-    return "".join(str(token.value) if isinstance(token, Number) else str(token) for token in code)
+    return "".join(str(token.value) if isinstance(token, LayerSize) else str(token) for token in code)

@@ -11,7 +11,7 @@ from mxtrain.engine.backend import gluon, mx
 from mxtrain.errors import ConfigError
 from mxtrain.exporting.graph import Input, ProbedGraph, ShapeNotExpressible
 from mxtrain.exporting.network import Dynamic, SymbolOperators, TracedNetwork
-from mxtrain.exporting.pytorch.source import Source
+from mxtrain.exporting.pytorch.source import ModuleSource
 from mxtrain.model.graph.trace import NotTraceable, input_names, symbol_of
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ class TorchNetwork:
     inputs: Sequence[str]
     given: Sequence[int]
     parameters: Mapping[str, np.ndarray]
-    source: Source
+    source: ModuleSource
     state: Mapping[str, np.ndarray]
     names: Mapping[str, str]
     """Structural name of a parameter -> its variable in the symbol."""
@@ -90,7 +90,7 @@ def generate(trained: Trained, traced: TracedNetwork, dynamic: Dynamic) -> Tuple
         }
         try:
             graph = ProbedGraph(symbol, parameters, own, probes)
-            source = Source(graph, full_names, kinds)
+            source = ModuleSource(graph, full_names, kinds)
         except (ShapeNotExpressible, mx.MXNetError) as error:
             failure = error
             continue

@@ -27,7 +27,7 @@ import torch
 WEIGHTS, DECODING, DECODING_WEIGHTS = "model.safetensors", "decoding.onnx", "decoding.safetensors"
 
 
-class Node:
+class Described:
     """Name and shape of an input or output."""
 
     def __init__(self, described: Dict[str, Any]):
@@ -62,13 +62,13 @@ class TorchSession:
             if os.path.exists(os.path.join(folder, DECODING_WEIGHTS)):
                 self._decoder.load_state_dict(load_file(os.path.join(folder, DECODING_WEIGHTS)))
 
-    def get_inputs(self) -> List[Node]:
+    def get_inputs(self) -> List[Described]:
         """Returns names and shapes of the inputs."""
-        return [Node(one) for one in self._signature["inputs"]]
+        return [Described(one) for one in self._signature["inputs"]]
 
-    def get_outputs(self) -> List[Node]:
+    def get_outputs(self) -> List[Described]:
         """Returns names and shapes of the outputs."""
-        return [Node(one) for one in self._signature["outputs"]]
+        return [Described(one) for one in self._signature["outputs"]]
 
     def enter(self, inputs: Dict[str, np.ndarray]) -> List[torch.Tensor]:
         """Returns the inputs of the network: images are normalised."""

@@ -41,8 +41,8 @@ from mxtrain.exporting.pytorch.proof import (
     prove_training,
 )
 from mxtrain.exporting.pytorch.safetensors_file import write_safetensors
-from mxtrain.exporting.pytorch.source import Source
-from mxtrain.exporting.pytorch.weights import WEIGHTS, WeightsReport, write_names
+from mxtrain.exporting.pytorch.source import ModuleSource
+from mxtrain.exporting.pytorch.weights import WEIGHTS, WrittenWeights, write_names
 from mxtrain.exporting.run import describe_network, model_metadata, reader_facts, reader_fields, versions
 from mxtrain.exporting.standalone import UnrunExport
 from mxtrain.files.durable import encode_json, replace_file
@@ -67,7 +67,7 @@ def export_pytorch(
     facts: Mapping[str, Any],
     dynamic: Dynamic = "auto",
     stage: Stage = lambda what: None,
-) -> WeightsReport:
+) -> WrittenWeights:
     """Writes a network as code and weights of PyTorch into a new folder, with a proof that PyTorch has computed.
 
     Args:
@@ -154,7 +154,7 @@ def export_pytorch(
         replace_file(root / CARD, card(described, facts, proof).encode())
         stage("proof: predict.py --check")
         _check(root)
-    return WeightsReport(folder, [*_said(proof), *remarks], proof)
+    return WrittenWeights(folder, [*_said(proof), *remarks], proof)
 
 
 def _head(facts: Mapping[str, Any]) -> str:
@@ -191,7 +191,7 @@ def _write_decoding(
     inputs, probes = raw_inputs(traced, network, choice)
     inputs = {name: one for name, one in inputs.items() if name in symbol.list_inputs()}
     try:
-        source = Source(ProbedGraph(symbol, constants, inputs, probes), {}, {}, name=DECODING)
+        source = ModuleSource(ProbedGraph(symbol, constants, inputs, probes), {}, {}, name=DECODING)
     except Unsupported as error:
         graph = OnnxGraph(symbol, constants, inputs, probes, CONVERTERS)
         write_model(root, graph.model(names, {}), DECODING_ONNX)

@@ -15,7 +15,7 @@ from typing import Any, Dict, List, Mapping, Optional, Sequence, Set, Tuple, cas
 import numpy as np
 
 from mxtrain.exporting.graph import Entry, ProbedGraph, Size
-from mxtrain.exporting.pytorch.call import Code, Construction, Layer, Number, Token, TorchCall, Writer
+from mxtrain.exporting.pytorch.call import Code, Construction, Layer, LayerSize, Token, TorchCall, Writer
 from mxtrain.exporting.pytorch.helpers import helper_sources
 from mxtrain.exporting.pytorch.operators import CONVERTERS
 from mxtrain.exporting.pytorch.operators.table import Converter
@@ -74,17 +74,17 @@ class Template:
     arguments: List[str]
     body: List[str]
     path: str
-    instances: List[Tuple[Number, ...]] = field(default_factory=list)
+    instances: List[Tuple[LayerSize, ...]] = field(default_factory=list)
     written: str = ""
     kept: List[Tuple[str, List[int]]] = field(default_factory=list)
     """Arguments of the class, each with the positions of the integers that it stands for."""
 
 
-def numbers_in(code: Code) -> List[Number]:
+def numbers_in(code: Code) -> List[LayerSize]:
     """Returns the integers of a constructor, also those of classes that it calls."""
-    found: List[Number] = []
+    found: List[LayerSize] = []
     for token in code:
-        if isinstance(token, Number):
+        if isinstance(token, LayerSize):
             found.append(token)
         elif isinstance(token, Construction):
             found += token.numbers
@@ -95,7 +95,7 @@ def _form(code: Code) -> Tuple[Any, ...]:
     """Returns a constructor without the values of its integers."""
     return tuple(
         ("number", token.name)
-        if isinstance(token, Number)
+        if isinstance(token, LayerSize)
         else ("class", token.template, tuple(one.name for one in token.numbers))
         if isinstance(token, Construction)
         else token
@@ -103,7 +103,7 @@ def _form(code: Code) -> Tuple[Any, ...]:
     )
 
 
-class Source:
+class ModuleSource:
     """The code of a traced network.
 
     Args:
@@ -267,7 +267,7 @@ class Source:
         """
         words: List[str] = []
         for token in code:
-            if isinstance(token, Number):
+            if isinstance(token, LayerSize):
                 words.append(_value(template, position, token))
                 position += 1
             elif isinstance(token, Construction):
@@ -280,11 +280,11 @@ class Source:
         return "".join(words)
 
 
-def _value(template: Template, position: int, number: Number) -> str:
+def _value(template: Template, position: int, number: LayerSize) -> str:
     return next((name for name, at in template.kept if position in at), str(number.value))
 
 
-def _arguments(instances: Sequence[Tuple[Number, ...]]) -> List[Tuple[str, List[int]]]:
+def _arguments(instances: Sequence[Tuple[LayerSize, ...]]) -> List[Tuple[str, List[int]]]:
     """Returns the integers that differ between blocks, as arguments: equal columns are one."""
     columns: Dict[Tuple[int, ...], List[int]] = {}
     for position in range(len(instances[0])):
@@ -347,7 +347,7 @@ class Scope:
     """
 
     def __init__(
-        self, source: Source, path: str, numbers: Sequence[int], inputs: Sequence[Entry], outputs: Sequence[Entry]
+        self, source: ModuleSource, path: str, numbers: Sequence[int], inputs: Sequence[Entry], outputs: Sequence[Entry]
     ):
         self.source, self.path = source, path
         self._numbers, self._inputs, self._outputs = list(numbers), list(inputs), list(outputs)

@@ -17,7 +17,7 @@ WEIGHTS, NAMES = "model.safetensors", "names.json"
 
 
 @dataclass(frozen=True)
-class WeightsReport:
+class WrittenWeights:
     """Result of an export for PyTorch.
 
     Attributes:
@@ -31,7 +31,7 @@ class WeightsReport:
     proof: Mapping[str, Any] = field(default_factory=dict)
 
 
-def export_weights(arrays: Mapping[str, np.ndarray], folder: Path, facts: Mapping[str, Any]) -> WeightsReport:
+def export_weights(arrays: Mapping[str, np.ndarray], folder: Path, facts: Mapping[str, Any]) -> WrittenWeights:
     """Writes the weights into a new folder: model.safetensors, names.json and README.md.
 
     Args:
@@ -49,7 +49,7 @@ def export_weights(arrays: Mapping[str, np.ndarray], folder: Path, facts: Mappin
         write_names(root, names)
         replace_file(root / CARD, _card(facts, arrays).encode())
     count = sum(array.size for array in arrays.values())
-    return WeightsReport(folder, [f"{len(arrays)} arrays with {count:,} numbers, read again and the same"])
+    return WrittenWeights(folder, [f"{len(arrays)} arrays with {count:,} numbers, read again and the same"])
 
 
 def write_names(folder: Path, names: Dict[str, str]) -> None:

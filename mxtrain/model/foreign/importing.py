@@ -15,7 +15,7 @@ from mxtrain.files.json_text import JsonTextError, parse_json
 from mxtrain.files.regular_files import MAX_TEXT_BYTES, read_regular
 from mxtrain.model.foreign import families
 from mxtrain.model.foreign.safetensors_file import read_safetensors
-from mxtrain.model.foreign.table import Config, DoesNotFit, Family, Table
+from mxtrain.model.foreign.table import Config, DoesNotFit, Family, FamilyTable
 
 if TYPE_CHECKING:
     import numpy as np
@@ -188,7 +188,7 @@ Translated = Tuple[Dict[str, "np.ndarray"], Dict[str, str], List[str]]
 
 
 def _translate(
-    family: Family, table: Table, arrays: Mapping[str, np.ndarray], shapes: Mapping[str, Tuple[int, ...]]
+    family: Family, table: FamilyTable, arrays: Mapping[str, np.ndarray], shapes: Mapping[str, Tuple[int, ...]]
 ) -> Translated:
     renamed: Dict[str, np.ndarray] = {}
     names: Dict[str, str] = {}

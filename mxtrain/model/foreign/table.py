@@ -133,7 +133,7 @@ def nothing_to_check(arrays: Mapping[str, np.ndarray], network: gluon.Block, con
 
 
 @dataclass(frozen=True)
-class Table:
+class FamilyTable:
     """Names of a foreign network in one of our networks.
 
     Attributes:
@@ -170,7 +170,7 @@ class Family:
 
     name: str
     mark: str
-    tables: Sequence[Table]
+    tables: Sequence[FamilyTable]
     settings: Callable[[Mapping[str, np.ndarray], Config], str]
     prefixes: Sequence[str] = ()
     heads: str = ""

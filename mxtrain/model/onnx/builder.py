@@ -27,7 +27,7 @@ ARITHMETIC = {"Sub": "offset", "Add": "offset", "Div": "divisor", "Mul": "factor
 
 
 @dataclass(frozen=True)
-class Constant:
+class KnownTensor:
     """A tensor that is known before the network runs.
 
     Attributes:
@@ -39,7 +39,7 @@ class Constant:
     source: str = ""
 
 
-Value = Union[Output, Constant]
+Value = Union[Output, KnownTensor]
 """A tensor of the file: an output of a node of the symbol, or a constant."""
 Attribute = Union[int, float, str, bool, Sequence[int], Sequence[Optional[int]]]
 """An argument of an operator of MXNet."""
@@ -59,7 +59,7 @@ class SymbolBuilder:
         self.file = file
         self.nodes: List[GraphNode] = []
         self.values: Dict[str, Value] = {
-            name: Constant(array, source=name) for name, array in file.initializers.items()
+            name: KnownTensor(array, source=name) for name, array in file.initializers.items()
         }
         self.size_matters = False
         self._arrays: Dict[str, np.ndarray] = {}
@@ -77,7 +77,7 @@ class SymbolBuilder:
 
     def scales_images(self, node: NodeProto) -> bool:
         """Returns True for arithmetic of the input with constants, before any layer: it does not train."""
-        tensors = [name for name in node.input if not isinstance(self.values[name], Constant)]
+        tensors = [name for name in node.input if not isinstance(self.values[name], KnownTensor)]
         return node.op_type in ARITHMETIC and len(tensors) == 1 and tensors[0] in self.scaled
 
     # Nodes and variables.

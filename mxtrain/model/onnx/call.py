@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Dict, List, Optional, Sequence, Set, Tupl
 
 import numpy as np
 
-from mxtrain.model.onnx.builder import Attribute, Constant, SymbolBuilder, Value
+from mxtrain.model.onnx.builder import Attribute, KnownTensor, SymbolBuilder, Value
 from mxtrain.model.onnx.refusals import RefusedOnnx
 from mxtrain.model.symbol.graph_file import Output
 
@@ -73,7 +73,7 @@ class OnnxCall:
 
     def is_constant(self, index: int) -> bool:
         """Returns True if an input is given and known before the network runs."""
-        return self.has(index) and isinstance(self.graph.values[self.node.input[index]], Constant)
+        return self.has(index) and isinstance(self.graph.values[self.node.input[index]], KnownTensor)
 
     def x(self, index: int = 0, role: str = "beta") -> Output:
         """Returns an input as a tensor of the symbol; a constant becomes a parameter.
@@ -83,7 +83,7 @@ class OnnxCall:
             role: end of the name of such a parameter.
         """
         value = self.value(index)
-        if not isinstance(value, Constant):
+        if not isinstance(value, KnownTensor):
             return value
         return self.parameter(index, role, self.array(index), fixed_shape=True)
 
@@ -96,7 +96,7 @@ class OnnxCall:
         if default is not None and not self.has(index):
             return default
         value = self.value(index)
-        if not isinstance(value, Constant) or value.array.dtype == object:
+        if not isinstance(value, KnownTensor) or value.array.dtype == object:
             raise self.refused(f"has an input '{self.node.input[index]}' that depends on the images or their size")
         return value.array
 
@@ -111,7 +111,7 @@ class OnnxCall:
             RefusedOnnx: see `array`.
         """
         value = self.value(index)
-        if isinstance(value, Constant) and value.array.dtype == object:
+        if isinstance(value, KnownTensor) and value.array.dtype == object:
             return [size if isinstance(size, str) else int(size) for size in value.array.reshape(-1)]
         return [int(number) for number in self.array(index).reshape(-1)]
 
@@ -122,7 +122,7 @@ class OnnxCall:
             RefusedOnnx: it is not known.
         """
         value = self.value(index)
-        if isinstance(value, Constant):
+        if isinstance(value, KnownTensor):
             return tuple(value.array.shape)
         found = self.graph.file.shapes.get(self.node.input[index])
         if found is None:
@@ -227,7 +227,7 @@ class OnnxCall:
             fixed_shape: True if MXNet cannot infer its shape from its operator.
         """
         value = self.value(index)
-        source = value.source if isinstance(value, Constant) and not self.graph.scales_images(self.node) else ""
+        source = value.source if isinstance(value, KnownTensor) and not self.graph.scales_images(self.node) else ""
         values = self.array(index) if array is None else array
         return self.graph.parameter(f"{self.layer}_{role}", values, source, fixed_shape=fixed_shape)
 
@@ -238,6 +238,6 @@ class OnnxCall:
     def producer(self, index: int) -> Optional[Tuple[GraphNode, int]]:
         """Returns the node that computes an input that nothing else reads, and its position; else None."""
         value = self.value(index)
-        if isinstance(value, Constant) or self.graph.num_readers(self.node.input[index]) != 1:
+        if isinstance(value, KnownTensor) or self.graph.num_readers(self.node.input[index]) != 1:
             return None
         return self.graph.nodes[value[0]], value[0]

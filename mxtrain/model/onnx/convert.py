@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, List, Mapping, Optional, Sequence
 import numpy as np
 
 from mxtrain.errors import did_you_mean
-from mxtrain.model.onnx.builder import ARITHMETIC, DATA, Constant, SymbolBuilder, Value
+from mxtrain.model.onnx.builder import ARITHMETIC, DATA, KnownTensor, SymbolBuilder, Value
 from mxtrain.model.onnx.call import OnnxCall
 from mxtrain.model.onnx.file import DOMAINS, OnnxContent, Shape, load_onnx
 from mxtrain.model.onnx.operators import CONVERTERS, FOLDED
@@ -77,7 +77,7 @@ class _Conversion(SymbolBuilder):
                     raise
                 skipped.append(refusal)
         heads = [self.values[name] for name in self.file.outputs if name in self.values]
-        outputs = [head for head in heads if not isinstance(head, Constant)]
+        outputs = [head for head in heads if not isinstance(head, KnownTensor)]
         if not outputs:
             # All outputs were left out: the network is cut at a node in front of that.
             outputs = [(len(self.nodes) - 1, 0)] if skipped else []
@@ -120,8 +120,8 @@ class _Conversion(SymbolBuilder):
             )
         _check_schema(node, self.file)
         inputs = [self.values[name] for name in node.input if name]
-        if fold is not None and (node.op_type == "Shape" or all(isinstance(value, Constant) for value in inputs)):
-            results: Sequence[Value] = [Constant(_plain(fold(call)))]
+        if fold is not None and (node.op_type == "Shape" or all(isinstance(value, KnownTensor) for value in inputs)):
+            results: Sequence[Value] = [KnownTensor(_plain(fold(call)))]
         elif converter is not None:
             converted = converter(call)
             results = converted if isinstance(converted, list) else [converted]

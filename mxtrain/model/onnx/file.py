@@ -183,7 +183,7 @@ def _shapes(model: ModelProto, image: ValueInfoProto) -> Dict[str, Shape]:
     light = _light(model)
     probes = [_inferred(light, image, probe) for probe in range(len(PROBES[0]))]
     declared = _shape(image)
-    names = {
+    names: Dict[Tuple[Union[int, str], ...], str] = {
         tuple(_probe(axis, probe) for probe in range(len(PROBES[0]))): size
         for axis, size in enumerate(declared)
         if isinstance(size, str)

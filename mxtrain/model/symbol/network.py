@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import warnings
-from typing import TYPE_CHECKING, Optional
+from typing import TYPE_CHECKING, Optional, Set
 
 from mxtrain.engine.backend import gluon, mx
 from mxtrain.errors import ConfigError, did_you_mean, reason_of
@@ -46,7 +46,7 @@ def build_network(text: str, output: str, new_units: Optional[int], num_classes:
             attributes["num_hidden" if "num_hidden" in attributes else "num_filter"] = str(num_classes)
             layer["attrs"] = attributes
             for source, _ in inputs_of(layer)[1:]:  # Gluon writes down the shapes of its variables
-                attributes_of(part["nodes"][source]).pop("__shape__", None)
+                part["nodes"][source].get("attrs", {}).pop("__shape__", None)
             class_weight = next((name for name in weight_names(part, layer) if name.endswith("_weight")), "")
     network = block_of(part)
     # Paths of parameters lack the start that all names have in common.
@@ -152,7 +152,8 @@ def _set_multipliers(network: gluon.SymbolBlock, graph: SymbolGraph) -> None:
     """Sets what a graph says on the training of its variables, as Module does: rate and decay of a variable, and that a
     batch norm with `fix_gamma` has a scale of 1."""
     parameters = network.collect_params()
-    fixed, trained = set(), set()
+    fixed: Set[str] = set()
+    trained: Set[str] = set()
     for node in graph["nodes"]:
         attributes = attributes_of(node)
         if node["op"] == VARIABLE and node["name"] in parameters:

@@ -39,7 +39,9 @@ def trained_with(archive: Path) -> TrainedWith:
     named = {Path(name).name: _parsed(content) for name, content in contents.items()}
     settings, inputs = named.get("hyperparams.json"), named.get("model-shapes.json")
     settings = settings if isinstance(settings, dict) else {}
-    shapes = [each.get("shape") for each in inputs if isinstance(each, dict)] if isinstance(inputs, list) else []
+    shapes: List[Any] = (
+        [each.get("shape") for each in inputs if isinstance(each, dict)] if isinstance(inputs, list) else []
+    )
     side = next((_side([str(size) for size in shape]) for shape in shapes if _is_of_images(shape)), None)
     typed = re.findall(r"\d+", str(settings.get("image_shape", "")))
     classes = str(settings.get("num_classes", ""))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mxtrain.exporting.pytorch.call import Converted, Layer, Number, TorchCall
+from mxtrain.exporting.pytorch.call import Converted, Layer, LayerSize, TorchCall
 from mxtrain.exporting.pytorch.operators.table import CONVERTERS, converts
 
 UNARY = {
@@ -204,7 +204,7 @@ def leaky_relu(call: TorchCall) -> Converted:
     if kind == "prelu":
         if not call.owns(1):
             return f"F.prelu({x}, {call.x(1)})"
-        code = call.construct("nn.PReLU", Number("num_parameters", call.dims(1)[0][0]))
+        code = call.construct("nn.PReLU", LayerSize("num_parameters", call.dims(1)[0][0]))
         return Layer(code, {"weight": call.entries[1]})
     raise call.unsupported(f"with act_type={kind}")
 

@@ -6,7 +6,7 @@ from typing import List, Sequence
 
 import numpy as np
 
-from mxtrain.exporting.pytorch.call import Converted, Layer, Number, TorchCall, numbers, optional
+from mxtrain.exporting.pytorch.call import Converted, Layer, LayerSize, TorchCall, numbers, optional
 from mxtrain.exporting.pytorch.operators.table import converts
 
 REDUCTIONS = {
@@ -56,14 +56,14 @@ def convolution(call: TorchCall) -> Converted:
             padding=(numbers("padding", padding), 0),
             output_padding=(numbers("output_padding", adjust), 0),
             dilation=(numbers("dilation", dilation), 1),
-            groups=(Number("groups", groups), 1),
+            groups=(LayerSize("groups", groups), 1),
             bias=(has_bias, True),
         )
     )
     code = call.construct(
         f"nn.Conv{'Transpose' if transposed else ''}{count}d",
-        Number("in_channels", channels_in),
-        Number("out_channels", channels_out),
+        LayerSize("in_channels", channels_in),
+        LayerSize("out_channels", channels_out),
         kernel_size=numbers("kernel_size", kernel),
         **options,
     )
@@ -87,7 +87,7 @@ def batch_norm(call: TorchCall) -> Converted:
     momentum = round(1 - call.number_of("momentum", 0.9), 9)
     code = call.construct(
         name,
-        Number("num_features", size),
+        LayerSize("num_features", size),
         **optional(eps=(call.number_of("eps", 1e-3), 1e-5), momentum=(momentum, 0.1)),
     )
     parameters = dict(zip(("weight", "bias", "running_mean", "running_var"), call.entries[1:]))
@@ -119,7 +119,7 @@ def _norm(call: TorchCall, gamma: int, eps: float, argument: str) -> Converted:
     if not call.owns(gamma, gamma + 1):
         x = argument or call.x()
         return f"F.layer_norm({x}, ({size},), {call.x(gamma)}, {call.x(gamma + 1)}, eps={eps})"
-    code = call.construct("nn.LayerNorm", Number("size", size), **optional(eps=(eps, 1e-5)))
+    code = call.construct("nn.LayerNorm", LayerSize("size", size), **optional(eps=(eps, 1e-5)))
     return Layer(code, dict(zip(("weight", "bias"), call.entries[gamma : gamma + 2])), argument=argument)
 
 
@@ -136,7 +136,9 @@ def group_norm(call: TorchCall) -> Converted:
     if not call.owns(1, 2):
         raise call.unsupported("with parameters that another layer reads")
     code = call.construct(
-        call.helper("GroupNorm"), Number("num_groups", call.integer("num_groups", 1)), eps=call.number_of("eps", 1e-5)
+        call.helper("GroupNorm"),
+        LayerSize("num_groups", call.integer("num_groups", 1)),
+        eps=call.number_of("eps", 1e-5),
     )
     return Layer(code, {"weight": call.entries[1], "bias": call.entries[2]})
 
@@ -147,7 +149,7 @@ def instance_norm(call: TorchCall) -> Converted:
         raise call.unsupported("with parameters that another layer reads")
     code = call.construct(
         f"nn.InstanceNorm{call.rank() - 2}d",
-        Number("num_features", call.dims()[1][0]),
+        LayerSize("num_features", call.dims()[1][0]),
         eps=call.number_of("eps", 1e-3),
         affine=True,
     )
@@ -184,8 +186,8 @@ def fully_connected(call: TorchCall) -> Converted:
     rows, columns = (size[0] for size in call.dims(1))
     code = call.construct(
         "nn.Linear",
-        Number("in_features", columns),
-        Number("out_features", rows),
+        LayerSize("in_features", columns),
+        LayerSize("out_features", rows),
         **optional(bias=(len(call) > 2, True)),
     )
     return Layer(code, _parameters(call), argument=argument)
@@ -196,7 +198,7 @@ def embedding(call: TorchCall) -> Converted:
     if not call.owns(1):
         return f"F.embedding({call.ints(0)}, {call.x(1)})"
     rows, columns = (size[0] for size in call.dims(1))
-    code = call.construct("nn.Embedding", Number("num_embeddings", rows), Number("embedding_dim", columns))
+    code = call.construct("nn.Embedding", LayerSize("num_embeddings", rows), LayerSize("embedding_dim", columns))
     argument = call.ints(0)
     return Layer(code, {"weight": call.entries[1]}, argument="" if argument == call.x() else argument)
 

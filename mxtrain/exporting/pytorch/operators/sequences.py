@@ -6,7 +6,7 @@ import re
 from typing import Dict
 
 from mxtrain.exporting.graph import Entry
-from mxtrain.exporting.pytorch.call import Converted, Layer, Number, TorchCall, optional
+from mxtrain.exporting.pytorch.call import Converted, Layer, LayerSize, TorchCall, optional
 from mxtrain.exporting.pytorch.names import torch_name
 from mxtrain.exporting.pytorch.operators.table import converts
 
@@ -71,13 +71,13 @@ def recurrent(call: TorchCall) -> Converted:
     ):
         raise call.unsupported("whose parameters are one vector")
     options = optional(
-        num_layers=(Number("num_layers", layers), 1),
+        num_layers=(LayerSize("num_layers", layers), 1),
         bidirectional=(call.flag("bidirectional"), False),
         nonlinearity=("relu" if mode == "rnn_relu" else "tanh", "tanh"),
         dropout=(call.number_of("p") if layers > 1 else 0.0, 0.0),
     )
     width = call.dims()[2][0]
-    code = call.construct(RECURRENT[mode], Number("input_size", width), Number("hidden_size", units), **options)
+    code = call.construct(RECURRENT[mode], LayerSize("input_size", width), LayerSize("hidden_size", units), **options)
     states = [call.x(index) for index in (2, 3)[: 2 if mode == "lstm" else 1]]
     state = f"({', '.join(states)})" if len(states) > 1 else states[0]
     results = "{0}, ({1}, {2})" if len(states) > 1 else "{0}, {1}"

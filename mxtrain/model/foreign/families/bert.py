@@ -8,11 +8,11 @@ Source: transformers 5.24.0, models/bert/modeling_bert.py.
 from __future__ import annotations
 
 from mxtrain.model.foreign.encoders import CELL, check_encoder, encoder_settings
-from mxtrain.model.foreign.table import Family, Rule, Table, layer, norm, rules
+from mxtrain.model.foreign.table import Family, FamilyTable, Rule, layer, norm, rules
 
 LAYER = r"encoder\.layer\.(\d+)"
 
-TABLE = Table(
+TABLE = FamilyTable(
     "model=bert",
     rules(
         Rule(r"embeddings\.word_embeddings\.weight", "word_embed.0.weight"),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Callable, List, Mapping, Tuple
 
-from mxtrain.model.foreign.table import Config, DoesNotFit, Family, Table, batch_norm, layer, rules
+from mxtrain.model.foreign.table import Config, DoesNotFit, Family, FamilyTable, batch_norm, layer, rules
 
 if TYPE_CHECKING:
     import numpy as np
@@ -51,7 +51,7 @@ FAMILY = Family(
     name="DenseNet of torchvision and timm",
     mark=r"features\.denseblock1\.denselayer1\.conv1\.weight",
     tables=(
-        Table(
+        FamilyTable(
             "Gluon's densenet121 to densenet201",
             rules(
                 layer(r"features\.conv0", "features.0"),

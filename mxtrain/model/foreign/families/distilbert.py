@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Mapping, Tuple
 
 from mxtrain.model.foreign.encoders import CELL, check_encoder, encoder_settings
-from mxtrain.model.foreign.table import Arrays, Family, Rule, Table, layer, norm, rules
+from mxtrain.model.foreign.table import Arrays, Family, FamilyTable, Rule, layer, norm, rules
 
 LAYER = r"transformer\.layer\.(\d+)"
 PROJECTIONS = {"q": "query", "k": "key", "v": "value"}
@@ -29,7 +29,7 @@ FAMILY = Family(
     name="DistilBERT of transformers",
     mark=r"transformer\.layer\.0\.attention\.q_lin\.weight",
     tables=(
-        Table(
+        FamilyTable(
             "model=bert",
             rules(
                 Rule(r"embeddings\.word_embeddings\.weight", "word_embed.0.weight"),

@@ -14,7 +14,7 @@ import re
 from typing import TYPE_CHECKING, List, Mapping
 
 from mxtrain.model.foreign.encoders import HEAD_WIDTH, require_tied
-from mxtrain.model.foreign.table import Config, DoesNotFit, Family, Rule, Table, layer, norm, rules, transposed
+from mxtrain.model.foreign.table import Config, DoesNotFit, Family, FamilyTable, Rule, layer, norm, rules, transposed
 from mxtrain.model.graph.trace import blocks_by_path
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ FAMILY = Family(
     name="GPT-2 of transformers",
     mark=r"h\.0\.attn\.c_attn\.weight",
     tables=(
-        Table(
+        FamilyTable(
             "model=gpt",
             rules(
                 Rule(r"wte\.weight", "embedding.weight"),

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Callable, List, Mapping, Tuple
 
-from mxtrain.model.foreign.table import Config, DoesNotFit, Family, Rule, Table, batch_norm, layer, rules
+from mxtrain.model.foreign.table import Config, DoesNotFit, Family, FamilyTable, Rule, batch_norm, layer, rules
 
 if TYPE_CHECKING:
     import numpy as np
@@ -52,7 +52,7 @@ FAMILY = Family(
     name="insightface's iresnet of PyTorch",
     mark=r"layer1\.0\.prelu\.weight",
     tables=(
-        Table(
+        FamilyTable(
             "model=iresnet model.layout=pytorch",
             rules(
                 layer(r"conv1", "conv0"),

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Callable, List, Mapping
 
-from mxtrain.model.foreign.table import Config, DoesNotFit, Family, Table, batch_norm, layer, rules
+from mxtrain.model.foreign.table import Config, DoesNotFit, Family, FamilyTable, batch_norm, layer, rules
 
 if TYPE_CHECKING:
     import numpy as np
@@ -61,7 +61,7 @@ FAMILY = Family(
     name="MobileNetV2 of torchvision and timm",
     mark=r"(features\.1\.conv\.1|blocks\.1\.0\.conv_pwl)\.weight",
     tables=(
-        Table(
+        FamilyTable(
             "GluonCV's mobilenetv2_1.0",
             rules(
                 batch_norm(r"(?:features\.0\.1|bn1)", "features.1"),

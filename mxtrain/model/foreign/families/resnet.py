@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, List, Mapping, Sequence, Tuple
 
-from mxtrain.model.foreign.table import Config, DoesNotFit, Family, Rule, Table, batch_norm, layer, rules
+from mxtrain.model.foreign.table import Config, DoesNotFit, Family, FamilyTable, Rule, batch_norm, layer, rules
 
 if TYPE_CHECKING:
     import numpy as np
@@ -83,9 +83,9 @@ FAMILY = Family(
     name="ResNet of torchvision and timm",
     mark=r"layer1\.0\.conv1\.weight",
     tables=(
-        Table("GluonCV's resnet*_v1b to v1s", GLUONCV, check=_check),
-        Table("Gluon's resnet18_v1 and resnet34_v1", _numbered("downsample"), check=_check_v1),
-        Table("model=resnet with a large stem", _numbered("shortcut"), check=_check),
+        FamilyTable("GluonCV's resnet*_v1b to v1s", GLUONCV, check=_check),
+        FamilyTable("Gluon's resnet18_v1 and resnet34_v1", _numbered("downsample"), check=_check_v1),
+        FamilyTable("model=resnet with a large stem", _numbered("shortcut"), check=_check),
     ),
     settings=_settings,
     heads=r"fc\..*",

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from mxtrain.model.foreign.encoders import check_encoder, encoder_settings
 from mxtrain.model.foreign.families.bert import LAYER, TABLE
-from mxtrain.model.foreign.table import Family, Rule, Table, layer, norm, rules
+from mxtrain.model.foreign.table import Family, FamilyTable, Rule, layer, norm, rules
 
 if TYPE_CHECKING:
     import numpy as np
@@ -32,7 +32,7 @@ FAMILY = Family(
     name="RoBERTa of transformers",
     mark=r"embeddings\.token_type_embeddings\.weight",
     tables=(
-        Table(
+        FamilyTable(
             "model=bert",
             rules(
                 Rule(r"embeddings\.position_embeddings\.weight", "encoder.position_weight", _used_positions),

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, List, Mapping
 
-from mxtrain.model.foreign.table import Config, DoesNotFit, Family, Table, batch_norm, layer, rules
+from mxtrain.model.foreign.table import Config, DoesNotFit, Family, FamilyTable, batch_norm, layer, rules
 
 if TYPE_CHECKING:
     import numpy as np
@@ -48,9 +48,9 @@ def _check(arrays: Mapping[str, np.ndarray], network: gluon.Block, config: Confi
     return []
 
 
-def _table(first_dense: int) -> Table:
+def _table(first_dense: int) -> FamilyTable:
     """Returns the table for a network whose dense layers begin at a number in `features`."""
-    return Table(
+    return FamilyTable(
         "Gluon's vgg11 to vgg19_bn",
         rules(
             batch_norm(r"features\.(\d+)", "features.{0}"),

@@ -9,7 +9,7 @@ from typing import Any, Callable, Mapping, Union
 
 import numpy as np
 
-from mxtrain.model.onnx.builder import Constant
+from mxtrain.model.onnx.builder import KnownTensor
 from mxtrain.model.onnx.call import OnnxCall, shortest
 from mxtrain.model.onnx.file import as_float32
 from mxtrain.model.onnx.operators.shapes import axes_of, slices_of
@@ -30,7 +30,7 @@ _ARITHMETIC: Mapping[str, Callable[[Any, Any], Any]] = {
 def _any(call: OnnxCall, index: int = 0) -> np.ndarray:
     """Returns a constant input, which may have open sizes."""
     value = call.value(index)
-    assert isinstance(value, Constant)
+    assert isinstance(value, KnownTensor)
     return value.array
 
 

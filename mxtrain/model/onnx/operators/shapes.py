@@ -134,7 +134,7 @@ def slice_(call: OnnxCall) -> Value:
             # MXNet refuses ends beyond the size, and counts a begin from the end in another way when it is too small.
             begin, end, _ = slice(begin, end, step).indices(size)
             if step > 0 and end >= size:
-                end = None  # type: ignore[assignment]
+                end = None
         if step == 1:
             x = call.add("slice_axis", [x], axis=axis, begin=begin or 0, end=str(end))
         elif step > 0:

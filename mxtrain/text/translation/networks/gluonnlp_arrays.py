@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from typing import Dict, Mapping
+from typing import Dict, Mapping, Tuple
 
 import numpy as np
 
-PROJECTIONS = {
+PROJECTIONS: Dict[str, Dict[str, Tuple[str, ...]]] = {
     "attention_cell": {"qkv": ("query", "key", "value")},
     "attention_cell_in": {"qkv": ("query", "key", "value")},
     "attention_cell_inter": {"query": ("query",), "key_value": ("key", "value")},
