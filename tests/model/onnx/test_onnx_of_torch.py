@@ -51,8 +51,13 @@ def imported(path: str, classes: int = 7) -> Any:
     return prepare_network(model, num_classes=classes, input_shape=(3, SIDE, SIDE), seed=0)
 
 
-@pytest.mark.parametrize("form", ["folded", "open", "training"])
-@pytest.mark.parametrize("name", ["resnet18", "mobilenet_v2", "mobilenet_v3_small", "densenet121", "efficientnet_b0"])
+NETWORKS = ("resnet18", "mobilenet_v2", "mobilenet_v3_small", "densenet121", "efficientnet_b0")
+CASES = [(name, form) for name in NETWORKS for form in ("folded", "open", "training")]
+# Its form for training draws random numbers (stochastic depth), which is refused.
+CASES.remove(("efficientnet_b0", "training"))
+
+
+@pytest.mark.parametrize("name, form", CASES)
 def test_network_of_torchvision_computes_the_same_and_trains(tmp_path: Path, name: str, form: str) -> None:
     network = network_of(name)
     path = write(network, tmp_path / "x.onnx", form)
@@ -60,14 +65,15 @@ def test_network_of_torchvision_computes_the_same_and_trains(tmp_path: Path, nam
     prepared = imported(path)
     assert not prepared.weights_report.left and not prepared.weights_report.unused
     has_norms = any(parameter.endswith("gamma") for parameter in prepared.network.collect_params())
-    assert has_norms == (form == "training")
+    # Only norms behind a convolution are merged into it; those of DenseNet stand before one.
+    assert has_norms == (form == "training" or name == "densenet121")
     x = np.random.RandomState(1).uniform(-1, 1, (4, 3, SIDE, SIDE)).astype(np.float32)
     with torch.no_grad():
         expected = network(torch.from_numpy(x)).numpy()
     assert relative_error(prepared.network(mx.nd.array(x)).asnumpy(), expected) < 1e-5
     losses = train(imported(path, classes=3).network, x)
     # Without batch norms random weights learn slowly.
-    assert losses[-1] < (0.5 if has_norms else 0.98) * losses[0]
+    assert losses[-1] < (0.5 if form == "training" else 0.98) * losses[0]
 
 
 def train(network: Any, x: np.ndarray) -> Any:
