@@ -141,7 +141,7 @@ MISTAKES = [
     ("--num-train-epochs=3", ["trainer.max_epochs=3"]),
     ("--accumulate-grad-batches=2", ["trainer.grad_accumulation=2"]),
     ("model.pretrained=true", ["'model.weights'"]),
-    ("parallel.devices=gpu:0", ["parallel.devices=gpu:0", "how many of it", "CUDA_VISIBLE_DEVICES"]),
+    ("parallel.devices=gpu:0", ["parallel.devices=gpu:0", "a kind and a number of devices", "CUDA_VISIBLE_DEVICES"]),
     ("dataset.image_size=[0,3]", ["dataset.image_size.0=0: should be greater than 0"]),
     ("model.channels.x=1", ["no 'model.channels.x'"]),
     ("optimizer.lr=int(x)", ["optimizer.lr=int(x) is no override"]),

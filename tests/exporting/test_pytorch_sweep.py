@@ -10,7 +10,7 @@ from test_converter_sweep import PROBES, SIZES, TABLE, array_for, operator_of, s
 
 from mxtrain.engine.backend import mx
 from mxtrain.exporting.graph import Input, ProbedGraph, Unsupported, evaluate
-from mxtrain.exporting.pytorch.source import Source
+from mxtrain.exporting.pytorch.source import ModuleSource
 from mxtrain.exporting.standalone import relative_error
 
 torch = pytest.importorskip("torch")
@@ -28,7 +28,7 @@ NOT_IN_TORCH = {
 def network_of(symbol: Any, parameters: Dict[str, np.ndarray], inputs: Dict[str, Input], probes: Sequence[Any]) -> Any:
     """The network in PyTorch, with its weights."""
     graph = ProbedGraph(symbol, parameters, inputs, probes)
-    source = Source(graph, {name: name for name in parameters}, {})
+    source = ModuleSource(graph, {name: name for name in parameters}, {})
     scope: Dict[str, Any] = {}
     exec(source.code, scope)
     network = scope["Network"]()
