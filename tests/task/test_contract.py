@@ -8,7 +8,7 @@ import math
 import os
 import signal
 from pathlib import Path
-from typing import Any, Dict, Tuple
+from typing import Any, ClassVar, Dict, Tuple
 
 import numpy as np
 import pytest
@@ -523,7 +523,7 @@ def test_dataset_or_model_alone_selects_its_task(describe_run: Any, words: str, 
         ("task=clasification", "Did you mean 'classification'?"),
         ("task.x=1", "there is no 'task.x'"),
         ("task._target_=mxtrain.model.mlp.MLP", "task._target_=mxtrain.model.mlp.MLP"),
-        ("task._target_=mxtrain.task.spec.Task", "not for the task Task. Type another loss."),
+        ("task._target_=mxtrain.task.spec.Task", "Task must define the method decode or build_decode."),
     ],
 )
 def test_misfits_are_refused_with_the_command_to_type(capsys: Any, words: str, said: str) -> None:
@@ -562,6 +562,8 @@ def test_the_task_of_a_swept_dataset_is_that_of_every_job(monkeypatch: Any) -> N
 
 class Learned(Task):
     """Somebody's own task, for all that a dataset gives."""
+
+    predicts: ClassVar[bool] = False
 
 
 @pytest.mark.slow
