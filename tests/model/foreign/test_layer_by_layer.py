@@ -21,6 +21,7 @@ LARGEST = 1e-5
 GROWN = 3e-5
 """For timm's MobileNetV2, whose rounding grows steadily over 53 layers, to 5e-6 before the last batch norm."""
 
+ZOO = pytest.mark.zoo
 IMAGES = [
     ("timm", "resnet18", GluonCV(name="resnet18_v1"), 64),
     ("timm", "resnet34", GluonCV(name="resnet34_v1b"), 64),
@@ -30,15 +31,15 @@ IMAGES = [
     ("timm", "resnet50d", GluonCV(name="resnet50_v1d"), 65),
     ("timm", "resnet50s", GluonCV(name="resnet50_v1s"), 64),
     ("torchvision", "resnet18", ResNet(depth=18, stem="large"), 64),
-    ("torchvision", "resnet101", GluonCV(name="resnet101_v1b"), 64),
+    pytest.param("torchvision", "resnet101", GluonCV(name="resnet101_v1b"), 64, marks=ZOO),
     ("torchvision", "vgg11", GluonCV(name="vgg11"), 224),
-    ("torchvision", "vgg16_bn", GluonCV(name="vgg16_bn"), 224),
-    ("timm", "vgg11_bn", GluonCV(name="vgg11_bn"), 224),
-    ("timm", "vgg13", GluonCV(name="vgg13"), 224),
+    pytest.param("torchvision", "vgg16_bn", GluonCV(name="vgg16_bn"), 224, marks=ZOO),
+    pytest.param("timm", "vgg11_bn", GluonCV(name="vgg11_bn"), 224, marks=ZOO),
+    pytest.param("timm", "vgg13", GluonCV(name="vgg13"), 224, marks=ZOO),
     ("torchvision", "densenet121", GluonCV(name="densenet121"), 224),
     ("torchvision", "mobilenet_v2", GluonCV(name="mobilenetv2_1.0"), 64),
     ("timm", "mobilenetv2_100", GluonCV(name="mobilenetv2_1.0"), 64),
-    ("timm", "densenet169", GluonCV(name="densenet169"), 224),
+    pytest.param("timm", "densenet169", GluonCV(name="densenet169"), 224, marks=ZOO),
 ]
 
 
