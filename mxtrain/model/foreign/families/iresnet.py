@@ -21,6 +21,8 @@ DEPTHS: Mapping[Tuple[int, ...], int] = {(2, 2, 2, 2): 18, (3, 4, 6, 3): 34, (3,
 """Units of the stages -> depth."""
 UNIT = r"layer(\d)\.(\d+)"
 FIXED_SCALE = "features.weight"
+EPSILON = 1e-5
+"""Epsilon of its batch norms."""
 
 
 def _in_unit(name: str) -> Callable[..., str]:
@@ -35,10 +37,8 @@ def _settings(arrays: Mapping[str, np.ndarray], config: Config) -> str:
 
 
 def _check(arrays: Mapping[str, np.ndarray], network: gluon.Block, config: Config) -> List[str]:
-    from mxtrain.vision.networks.insightface import PYTORCH_EPSILON
-
     norm = getattr(getattr(network, "embedding", network), "bn0", None)
-    if norm is None or norm._kwargs["eps"] != PYTORCH_EPSILON:
+    if norm is None or norm._kwargs["eps"] != EPSILON:
         raise DoesNotFit(
             "insightface's PyTorch code has another epsilon and scale of pixels than its MXNet code. Type "
             f"{_settings(arrays, config)}."
