@@ -123,7 +123,7 @@ def test_average_of_checkpoints_and_soup_of_runs(run_dir: Path, tmp_path: Path, 
     for arguments, said in (
         ({"runs": other, "method": "greedy"}, "average: method is for averages of several runs"),
         ({"runs": other, "out": tmp_path / "x"}, "average: out is for averages of several runs"),
-        ({"runs": [other]}, "name two runs at least"),
+        ({"runs": [other]}, "a list has two runs at least"),
         ({"runs": [other, other]}, "are the same checkpoint"),
         ({"runs": paths, "method": "mean"}, "'greedy' or 'uniform'"),
     ):
