@@ -96,7 +96,9 @@ def test_gluoncv(workplace: Path) -> None:
     network.initialize()
     network(mx.nd.ones((1, 3, 64, 64)))
     network.save_parameters(str(workplace / "resnet18_v1.params"))
-    said = [run(workplace, command) for command in new_commands("gluoncv")]
+    # Weights of the Hugging Face Hub need a network; their commands are composed in test_docs.
+    commands = [command for command in new_commands("gluoncv") if "=hf:" not in command]
+    said = [run(workplace, command) for command in commands]
     assert len(said) == 3 and "arrays loaded from resnet18_v1.params" in said[1]
     assert re.search(r"cat|dog", said[2])
 
