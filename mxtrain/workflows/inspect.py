@@ -132,13 +132,6 @@ def inspect(file: Union[str, os.PathLike[str]]) -> InspectResult:
 
     Raises:
         ConfigError: the file cannot be read, or is of another kind.
-
-    Example:
-        >>> found = mxtrain.inspect("old-symbol.json")
-        >>> print(found.prediction, found.num_parameters)
-        'fc1' (FullyConnected), in front of SoftmaxOutput 'softmax' 850
-        >>> found.command
-        'model=symbol model.prefix=old model.epoch=0'
     """
     path = os.fspath(file)
     for end, read in READERS.items():
