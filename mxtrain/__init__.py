@@ -75,8 +75,10 @@ def __getattr__(name: str) -> Any:
     # Not imported at once: `mxtrain --help` imports this package, and the API needs Hydra and pydantic.
     if name in _MODULES:
         return getattr(importlib.import_module(_MODULES[name]), name)
+    from importlib.util import find_spec  # its import would delay the first line of each command
+
     workflow = f"mxtrain.workflows.{name}"
-    if not name.startswith("_") and importlib.import_module("importlib.util").find_spec(workflow) is not None:
+    if not name.startswith("_") and find_spec(workflow) is not None:
         function = getattr(importlib.import_module(workflow), name, None)
         if function is not None:
             return function

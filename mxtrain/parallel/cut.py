@@ -202,6 +202,8 @@ class Graph(Cuttable):
     """
 
     def __init__(self, network: gluon.Block, precision: Precision = FULL, input_shape: Optional[Shapes] = None):
+        from mxtrain.engine.backend import gluon
+
         names = input_names(1 if input_shape is None else len(shapes_of(input_shape)))
         symbol, _ = symbol_of(network, training=True, num_inputs=len(names))
         self._precision = precision
@@ -218,7 +220,10 @@ class Graph(Cuttable):
         self._states = frozenset(symbol.list_auxiliary_states())
         self._format = raw["attrs"]
         self.operators = [index for index, node in enumerate(self._nodes) if node["op"] != "null"]
-        self.layers = [self._layer_of(self._nodes[index], network) for index in self.operators]
+        # In a network that is known by its graph alone, each operator is a layer.
+        is_graph = isinstance(network, gluon.SymbolBlock)
+        nodes = [self._nodes[index] for index in self.operators]
+        self.layers = [node.get("attrs", {}).get(LAYER_ATTRIBUTE, node["name"] if is_graph else "") for node in nodes]
         self.heads = [(entry[0], entry[1]) for entry in raw["heads"]]
         index_of = {node["name"]: index for index, node in enumerate(self._nodes)}
         # An unused input has no node in the graph. It gets a negative index, which no node has.
@@ -232,15 +237,6 @@ class Graph(Cuttable):
         self.without_gradient = self._find_without_gradient(variables)
         self._last_read = self._find_last_reads()
         self._shared = self._find_shared_parameters()
-
-    @staticmethod
-    def _layer_of(node: GraphNode, network: gluon.Block) -> str:
-        """Returns the structural name of the block that called an operator. In a network that is known by its graph
-        alone, each operator is a layer."""
-        from mxtrain.engine.backend import gluon
-
-        own = node["name"] if isinstance(network, gluon.SymbolBlock) else ""
-        return node.get("attrs", {}).get(LAYER_ATTRIBUTE, own)
 
     def norms(self) -> List[int]:
         """Returns the positions of the batch norms that compute statistics.

@@ -16,7 +16,6 @@ from mxtrain.model.onnx.convert import FIXED_KEY, PIXELS_KEY, is_flagged
 from mxtrain.model.params_file import ARCHIVES, is_archive, read_params
 from mxtrain.model.symbol.graph_file import (
     VARIABLE,
-    DamagedGraph,
     Output,
     attributes_of,
     heads_of,
@@ -144,10 +143,7 @@ def inspect(file: Union[str, os.PathLike[str]]) -> InspectResult:
 
 
 def _read_graph(path: str) -> InspectResult:
-    try:
-        graph = parse_graph(read_graph_text(path))
-    except DamagedGraph as error:
-        raise ValueError(f"{path} is damaged, or no graph of a symbol: {error}") from error
+    graph = parse_graph(read_graph_text(path), path)
     prefix = path[: -len(SYMBOL_END)] if path.endswith(SYMBOL_END) else ""
     weights: Optional[str] = path if is_archive(path) else None
     command = f"model=symbol model.symbol={path}"
@@ -165,11 +161,17 @@ def _read_graph(path: str) -> InspectResult:
         else:
             number, weights = epochs
             command = f"model=symbol model.prefix={prefix} model.epoch={number}"
-    return _describe(path, graph, read_params(weights) if weights else {}, command, remarks)
+    arrays = read_params(weights) if weights else {}
+    return _describe(path, graph, arrays, command, remarks, _scaling_remarks(graph))
 
 
 def _describe(
-    path: str, graph: SymbolGraph, arrays: Mapping[str, np.ndarray], command: str, remarks: List[str]
+    path: str,
+    graph: SymbolGraph,
+    arrays: Mapping[str, np.ndarray],
+    command: str,
+    remarks: List[str],
+    scaling: Sequence[str],
 ) -> InspectResult:
     nodes = graph["nodes"]
     prediction: Optional[Prediction] = None
@@ -190,12 +192,11 @@ def _describe(
     layers = [(nodes[n]["name"], nodes[n]["op"], _units(graph, n)) for n in kept if nodes[n]["op"] in WEIGHTED]
     if prediction is not None:
         remarks += _task_remarks(graph, prediction)
-    remarks += _scaling_remarks(graph)
+    remarks += scaling
     if any(attributes_of(node).get("use_global_stats") in ("True", "1") for node in nodes):
         remarks.append("Batch norms with use_global_stats keep their statistics in training.")
-    if any("float16" in (attributes_of(node).get("dtype"),) for node in nodes) or any(
-        array.dtype == "float16" for array in arrays.values()
-    ):
+    types = [*(attributes_of(node).get("dtype") for node in nodes), *(str(array.dtype) for array in arrays.values())]
+    if "float16" in types:
         remarks.append("It was saved in float16, and is trained in float32 unless amp says otherwise.")
     missing = _missing(graph, kept, arrays) if arrays else []
     if missing:
@@ -220,33 +221,29 @@ def _read_onnx(path: str) -> InspectResult:
     from mxtrain.model.onnx.reading import convert
 
     converted = convert(path)
-    shape = "x".join(map(str, converted.file.input_shape))
-    found = _describe(path, converted.graph, converted.arrays, f"model=onnx model.file={path}", [])
+    file, graph = converted.file, converted.graph
     scaling = "The network itself scales pixels from 0 to 255: mean and std stay at auto, and do nothing."
-    if not is_flagged(converted.graph, PIXELS_KEY):
+    if not is_flagged(graph, PIXELS_KEY):
         scaling = (
             "Images are scaled outside of the network. torchvision and timm used ImageNet's mean and std, the default "
             "for files, or 0.5 for both; dataset.mean and dataset.std set them."
         )
-    remarks = [remark for remark in found.remarks if remark not in _scaling_remarks(converted.graph)] + [scaling]
-    if is_flagged(converted.graph, FIXED_KEY):
-        remarks.append(f"It computes right for images of {'x'.join(map(str, converted.file.input_shape[2:]))} only.")
+    found = _describe(path, graph, converted.arrays, f"model=onnx model.file={path}", [], ())
+    remarks = [*found.remarks, scaling]
+    if is_flagged(graph, FIXED_KEY):
+        remarks.append(f"It computes right for images of {'x'.join(map(str, file.input_shape[2:]))} only.")
     return replace(
         found,
-        kind=f"ONNX file, opset {converted.file.opset}",
-        inputs=[f"{converted.file.input} ({shape})"],
+        kind=f"ONNX file, opset {file.opset}",
+        inputs=[f"{file.input} ({'x'.join(map(str, file.input_shape))})"],
         remarks=remarks,
     )
 
 
 def _units(graph: SymbolGraph, position: int) -> int:
     attributes = attributes_of(graph["nodes"][position])
-    return int(
-        next(
-            (attributes[key] for key in ("num_hidden", "num_filter", "state_size", "output_dim") if key in attributes),
-            0,
-        )
-    )
+    keys = ("num_hidden", "num_filter", "state_size", "output_dim")
+    return next((int(attributes[key]) for key in keys if key in attributes), 0)
 
 
 def _task_remarks(graph: SymbolGraph, prediction: Prediction) -> List[str]:
@@ -314,15 +311,11 @@ def _infos(arrays: Mapping[str, np.ndarray]) -> List[ArrayInfo]:
 def _read_weights(path: str) -> InspectResult:
     arrays = read_params(path)
     names = list(arrays)
-    structural = any("." in name for name in names)
-    by_module = all(name.startswith(("arg:", "aux:")) for name in names)
-    kind = (
-        "weights by the structure of a Gluon network"
-        if structural
-        else "weights of Module"
-        if by_module
-        else "weights by full names"
-    )
+    kind = "weights by full names"
+    if any("." in name for name in names):
+        kind = "weights by the structure of a Gluon network"
+    elif all(name.startswith(("arg:", "aux:")) for name in names):
+        kind = "weights of Module"
     graph = Path(path[: path.rfind("-")] + SYMBOL_END) if "-" in Path(path).name else None
     command = f"model=OPTION model.weights={path}"
     remarks = ["They need their network: model=symbol with its graph, or the model=OPTION that made them."]

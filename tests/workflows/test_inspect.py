@@ -4,6 +4,7 @@ import json
 import tarfile
 
 import pytest
+import symbol_files
 
 import mxtrain
 from mxtrain.cli import dispatch
@@ -11,15 +12,9 @@ from mxtrain.engine.backend import gluon, mx
 from mxtrain.errors import ConfigError
 
 
-def write(folder, output, channels=3):
+def write(folder, output):
     """Saves a graph and random weights as Module does; returns the path of the graph."""
-    shapes, _, states = output.infer_shape_partial(data=(1, channels, 8, 8))
-    named = [*zip(output.list_arguments(), shapes)]
-    arrays = {f"arg:{n}": mx.nd.ones(s) for n, s in named if n != "data" and not n.endswith("label")}
-    arrays.update({f"aux:{n}": mx.nd.ones(s) for n, s in zip(output.list_auxiliary_states(), states)})
-    output.save(str(folder / "old-symbol.json"))
-    mx.nd.save(str(folder / "old-0012.params"), arrays)
-    return str(folder / "old-symbol.json")
+    return symbol_files.write(folder, output, epoch=12, image_shape=(3, 8, 8)) + "-symbol.json"
 
 
 def scores(data=None, **norm):

@@ -18,7 +18,7 @@ def graph_of(block: gluon.SymbolBlock) -> SymbolGraph:
     return json.loads(symbol.tojson(remove_amp_cast=False))
 
 
-def _norms(graph: SymbolGraph) -> Iterator[Tuple[GraphNode, List[str]]]:
+def norms_of_graph(graph: SymbolGraph) -> Iterator[Tuple[GraphNode, List[str]]]:
     """Yields (batch norm, names of its scale, shift, moving mean and moving variance)."""
     for node in graph["nodes"]:
         if node["op"] == "BatchNorm":
@@ -37,7 +37,7 @@ def replace_graph(block: gluon.SymbolBlock, graph: SymbolGraph) -> None:
 
 def norms_in(block: gluon.SymbolBlock) -> Dict[str, Tuple[Mapping[str, str], List[str]]]:
     """Returns, for each batch norm, its options and the names of scale, shift, moving mean and variance."""
-    return {node["name"]: (node.get("attrs", {}), names) for node, names in _norms(graph_of(block))}
+    return {node["name"]: (node.get("attrs", {}), names) for node, names in norms_of_graph(graph_of(block))}
 
 
 def norms_of(block: gluon.SymbolBlock) -> List[List[str]]:
@@ -53,7 +53,7 @@ def keep_statistics(block: gluon.SymbolBlock, frozen: Collection[str]) -> None:
     """
     graph = graph_of(block)
     changed: Dict[str, GraphNode] = {}
-    for node, (*_, mean, variance) in _norms(graph):
+    for node, (*_, mean, variance) in norms_of_graph(graph):
         if mean in frozen and variance in frozen:
             node.setdefault("attrs", {})["use_global_stats"] = "True"
             changed[node["name"]] = node

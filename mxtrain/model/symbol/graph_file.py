@@ -22,14 +22,19 @@ Output = Tuple[int, int]
 
 
 class DamagedGraph(ValueError):
-    """The content is no graph of a symbol. The message is a clause, such as "it is empty"."""
+    """The content of a file is no graph of a symbol."""
 
 
-def parse_graph(text: str) -> SymbolGraph:
+class _Damage(Exception):
+    """What is wrong with a graph, as a clause such as "it is empty"."""
+
+
+def parse_graph(text: str, file: str = "The graph") -> SymbolGraph:
     """Parses the JSON of a symbol of any version of MXNet.
 
     Args:
         text: the content of a `-symbol.json` file.
+        file: name of the file, for messages.
 
     Returns:
         The graph. The arguments of each node are in `attrs`, whatever the version calls them; all else is as in the
@@ -38,19 +43,26 @@ def parse_graph(text: str) -> SymbolGraph:
     Raises:
         DamagedGraph: the text is not JSON, is truncated, or a node refers to a node that is not before it.
     """
+    try:
+        return _parsed(text)
+    except _Damage as damage:
+        raise DamagedGraph(f"{file} is damaged, or no graph of a symbol: {damage}") from damage
+
+
+def _parsed(text: str) -> SymbolGraph:
     if not text.strip():
-        raise DamagedGraph("it is empty")
+        raise _Damage("it is empty")
     try:
         graph = json.loads(text)
     except ValueError as error:
-        raise DamagedGraph(f"it is no JSON, or is truncated ({error})") from error
+        raise _Damage(f"it is no JSON, or is truncated ({error})") from error
     nodes = graph.get("nodes") if isinstance(graph, dict) else None
     if not isinstance(nodes, list) or not nodes:
-        raise DamagedGraph("it has no list 'nodes', so it is no graph of a symbol")
+        raise _Damage("it has no list 'nodes', so it is no graph of a symbol")
     outputs: List[List[int]] = graph.get("heads") or []
     for position, node in enumerate(nodes):
         if not isinstance(node, dict) or not all(isinstance(node.get(key), str) for key in ("op", "name")):
-            raise DamagedGraph(f"node {position} has no operator or no name")
+            raise _Damage(f"node {position} has no operator or no name")
         attributes: Dict[str, str] = {}
         for key in _ATTRIBUTE_KEYS:
             attributes.update(node.pop(key, None) or {})
@@ -59,7 +71,7 @@ def parse_graph(text: str) -> SymbolGraph:
         _check_references(node.get("inputs") or [], position, f"node '{node['name']}'")
     _check_references(outputs, len(nodes), "the list 'heads'")
     if not outputs:
-        raise DamagedGraph("it names no outputs ('heads')")
+        raise _Damage("it names no outputs ('heads')")
     return graph
 
 
@@ -67,12 +79,12 @@ def _check_references(references: Any, limit: int, subject: str) -> None:
     """Checks that references are (node, output, ...) with a node before `limit`.
 
     Raises:
-        DamagedGraph: one is not.
+        _Damage: one is not.
     """
     for reference in references if isinstance(references, list) else [references]:
         is_pair = isinstance(reference, list) and len(reference) >= 2 and all(type(part) is int for part in reference)
         if not is_pair or not 0 <= reference[0] < limit or reference[1] < 0:
-            raise DamagedGraph(f"{subject} refers to {reference!r:.40}, which is no node before it")
+            raise _Damage(f"{subject} refers to {reference!r:.40}, which is no node before it")
 
 
 def attributes_of(node: GraphNode) -> Mapping[str, str]:

@@ -18,7 +18,7 @@ from mxtrain.files.download.transfer import WrongContent
 from mxtrain.files.regular_files import MAX_TEXT_BYTES, read_regular_text
 from mxtrain.model.params_file import is_archive
 from mxtrain.model.spec import Model
-from mxtrain.model.symbol.graph_file import DamagedGraph, parse_graph
+from mxtrain.model.symbol.graph_file import parse_graph
 from mxtrain.model.symbol.heads import find_prediction
 from mxtrain.model.symbol.sagemaker import trained_with
 from mxtrain.model.symbol.scaling import takes_pixels
@@ -88,10 +88,7 @@ class GraphModel(Model):
     def parsed(self) -> SymbolGraph:
         """Returns the graph as in its file."""
         assert self.graph is not None
-        try:
-            return parse_graph(self.graph.text)
-        except DamagedGraph as error:
-            raise ValueError(f"{self.graph.file} is damaged, or no graph of a symbol: {error}") from error
+        return parse_graph(self.graph.text, self.graph.file)
 
     @property
     def recorded(self) -> Mapping[str, object]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Optional, Set
 
 from mxtrain.engine.backend import gluon, mx
 from mxtrain.errors import ConfigError, did_you_mean, reason_of
+from mxtrain.model.graph.symbol_block import norms_of_graph
 from mxtrain.model.symbol.graph_file import VARIABLE, Output, attributes_of, cut_at, inputs_of, parse_graph
 from mxtrain.model.symbol.heads import Prediction, class_layer, find_prediction, weight_names
 from mxtrain.model.symbol.inputs import input_names
@@ -152,20 +153,17 @@ def _set_multipliers(network: gluon.SymbolBlock, graph: SymbolGraph) -> None:
     """Sets what a graph says on the training of its variables, as Module does: rate and decay of a variable, and that a
     batch norm with `fix_gamma` has a scale of 1."""
     parameters = network.collect_params()
-    fixed: Set[str] = set()
-    trained: Set[str] = set()
     for node in graph["nodes"]:
-        attributes = attributes_of(node)
         if node["op"] == VARIABLE and node["name"] in parameters:
-            parameter = parameters[node["name"]]
+            attributes, parameter = attributes_of(node), parameters[node["name"]]
             parameter.lr_mult = float(attributes.get("__lr_mult__", 1.0))
             parameter.wd_mult = float(attributes.get("__wd_mult__", 1.0))
-        elif node["op"] == "BatchNorm":
-            if attributes.get("fix_gamma", "True") in ("True", "1"):
-                scale = weight_names(graph, node)[0]
-                parameters[scale].grad_req = "null"
-                fixed.add(scale)
-            else:
-                trained.update(weight_names(graph, node)[:1])
+    fixed: Set[str] = set()
+    trained: Set[str] = set()
+    for node, (scale, *_) in norms_of_graph(graph):
+        is_fixed = attributes_of(node).get("fix_gamma", "True") in ("True", "1")
+        (fixed if is_fixed else trained).add(scale)
+    for scale in fixed:
+        parameters[scale].grad_req = "null"
     # Such an array may hold anything in a file, and would be read where the weights go without the graph.
     network.ones = tuple(sorted(fixed - trained))

@@ -92,7 +92,7 @@ class SymbolSSD(GraphFile, Detector):
 
     @classmethod
     def read_further(cls, text: str, values: Mapping[str, Any]) -> Mapping[str, Any]:
-        graph = parse_graph(text)
+        graph = parse_graph(text, values["graph"]["file"])
         weights = values.get("weights")
         if not isinstance(weights, str) or values.get("anchors") or not is_ssd(graph):
             return {}

@@ -4,7 +4,7 @@ import tarfile
 
 import numpy as np
 import pytest
-from test_symbol_model import features, outputs, prepared, write
+from symbol_files import features, outputs, prepared, write
 
 from mxtrain.cli.dispatch import run
 from mxtrain.engine.backend import gluon, mx

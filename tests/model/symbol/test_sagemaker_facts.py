@@ -5,7 +5,7 @@ import json
 import tarfile
 
 import pytest
-from test_symbol_model import described, features, write
+from symbol_files import described, features, write
 
 import mxtrain
 from mxtrain.engine.backend import mx

@@ -6,6 +6,7 @@ from typing import Callable, Dict, List, Union
 
 import numpy as np
 
+from mxtrain.model.graph.converter_table import entering
 from mxtrain.model.onnx.builder import Value
 from mxtrain.model.onnx.call import OnnxCall
 
@@ -14,29 +15,9 @@ Fold = Callable[[OnnxCall], np.ndarray]
 
 CONVERTERS: Dict[str, Converter] = {}
 """ONNX's name of an operator -> the function that adds its nodes and returns its outputs."""
+converts = entering(CONVERTERS)
+"""Decorator that enters a function under the operators that it converts."""
 FOLDED: Dict[str, Fold] = {}
 """ONNX's name of an operator -> the function that computes it for constants."""
-
-
-def converts(*names: str) -> Callable[[Converter], Converter]:
-    """Enters a function into the table of converters.
-
-    Args:
-        names: of the operators that it converts.
-    """
-
-    def enter(converter: Converter) -> Converter:
-        CONVERTERS.update(dict.fromkeys(names, converter))
-        return converter
-
-    return enter
-
-
-def folds(*names: str) -> Callable[[Fold], Fold]:
-    """Enters a function into the table of operators that are computed for constants."""
-
-    def enter(fold: Fold) -> Fold:
-        FOLDED.update(dict.fromkeys(names, fold))
-        return fold
-
-    return enter
+folds = entering(FOLDED)
+"""Decorator that enters a function under the operators that it computes for constants."""
