@@ -17,7 +17,7 @@ import mxtrain
 from mxtrain.cli.dispatch import run
 from mxtrain.errors import NotProven
 from mxtrain.exporting.pytorch.operators import CONVERTERS
-from mxtrain.exporting.pytorch.safetensors_file import read_safetensors
+from mxtrain.model.foreign.safetensors_file import read_safetensors
 
 pytestmark = pytest.mark.usefixtures("own_cache")
 FILES = {

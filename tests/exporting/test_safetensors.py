@@ -16,8 +16,9 @@ from mxtrain.cli.dispatch import run
 from mxtrain.errors import DataError
 from mxtrain.exporting.pytorch import safetensors_file
 from mxtrain.exporting.pytorch.names import torch_names
-from mxtrain.exporting.pytorch.safetensors_file import read_safetensors, require_written, write_safetensors
+from mxtrain.exporting.pytorch.safetensors_file import require_written, write_safetensors
 from mxtrain.exporting.pytorch.weights import export_weights
+from mxtrain.model.foreign.safetensors_file import read_safetensors
 
 FACTS = {"model": "MLP", "dataset": "Digits", "step": 3, "weights_sha256": "0"}
 

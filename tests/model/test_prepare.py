@@ -9,7 +9,7 @@ import pytest
 
 from mxtrain.engine.backend import autograd, gluon, mx, nd
 from mxtrain.errors import ConfigError
-from mxtrain.model.custom import CustomModel
+from mxtrain.model.custom import CustomModel, GivenModel
 from mxtrain.model.graph.shapes import infer_shapes
 from mxtrain.model.graph.trace import trace
 from mxtrain.model.mlp import MLP
@@ -129,6 +129,19 @@ def test_a_network_that_cannot_take_its_input_names_layer_shape_and_remedy(prepa
 def test_network_that_shrinks_its_input_to_zero_is_refused(prepare):
     with pytest.raises(ConfigError, match=r"layer 'features.\d+' \((Convolution|Pooling)\) is the first that fails"):
         prepare(GluonCV(name="alexnet"))
+
+
+def test_a_block_given_in_python_keeps_its_values():
+    """On several devices, too; parameters without values start from `init`."""
+    block = gluon.nn.HybridSequential()
+    block.add(gluon.nn.Dense(3, in_units=4), gluon.nn.Dense(2))
+    block[0].initialize(mx.init.Normal(1.0), ctx=[mx.cpu(0), mx.cpu(1)])
+    block[1].initialize()
+    before = {name: p.list_data()[0].asnumpy() for name, p in block[0]._collect_params_with_prefix("0").items()}
+    model = GivenModel(given_as="model", object="Block", init="xavier").with_object(block)
+    found = values(prepare_network(model, num_classes=2, input_shape=(4,), seed=0).network)
+    assert all(np.array_equal(found[name], value) for name, value in before.items()) and before["0.weight"].any()
+    assert np.abs(found["1.weight"]).max() > 0.1 and block[1].weight._data is None
 
 
 class OnArrays(Model):

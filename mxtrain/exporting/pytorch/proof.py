@@ -50,8 +50,8 @@ def load_network(folder: Path, name: str = "Network") -> Any:
     """Returns the network of a folder with its weights, as PyTorch has read them."""
     import torch
 
-    from mxtrain.exporting.pytorch.safetensors_file import read_safetensors
     from mxtrain.exporting.pytorch.weights import WEIGHTS
+    from mxtrain.model.foreign.safetensors_file import read_safetensors
 
     network = getattr(load_module(folder / "model.py"), name)()
     arrays = read_safetensors(folder / WEIGHTS)

@@ -1,4 +1,4 @@
-"""Writes and reads files of safetensors with NumPy alone.
+"""Writes files of safetensors with NumPy alone.
 
     8 bytes: length of the header, little-endian | header: JSON, padded with spaces | the arrays, without gaps
 
@@ -10,7 +10,6 @@ read again and compared.
 from __future__ import annotations
 
 import json
-import math
 from pathlib import Path
 from typing import Any, Dict, List, Mapping
 
@@ -18,19 +17,20 @@ import numpy as np
 
 from mxtrain.errors import DataError
 from mxtrain.files.durable import replace_file
+from mxtrain.model.foreign.safetensors_file import METADATA, read_safetensors
 
-TYPES = {
-    "F64": "float64",
-    "F32": "float32",
-    "F16": "float16",
-    "I64": "int64",
-    "I32": "int32",
-    "I16": "int16",
-    "I8": "int8",
-    "U8": "uint8",
-    "BOOL": "bool",
+NAMES = {
+    "float64": "F64",
+    "float32": "F32",
+    "float16": "F16",
+    "int64": "I64",
+    "int32": "I32",
+    "int16": "I16",
+    "int8": "I8",
+    "uint8": "U8",
+    "bool": "BOOL",
 }
-NAMES = {dtype: name for name, dtype in TYPES.items()}
+"""Type in NumPy -> in the file."""
 ALIGNMENT, LENGTH_BYTES = 8, 8
 
 
@@ -45,7 +45,7 @@ def write_safetensors(path: Path, arrays: Mapping[str, np.ndarray], metadata: Ma
     Raises:
         DataError: an array has a type that the format has not, or the file does not hold the arrays that were written.
     """
-    header: Dict[str, Any] = {"__metadata__": dict(metadata)}
+    header: Dict[str, Any] = {METADATA: dict(metadata)}
     contents: List[bytes] = []
     position = 0
     # The order of the package: types with larger elements first, so that every array is aligned; then by name.
@@ -78,18 +78,3 @@ def require_written(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
             raise DataError(f"export: {path} does not hold {name} as it was written. Is the disk damaged?")
     if set(found) != set(arrays):
         raise DataError(f"export: {path} holds other arrays than were written.")
-
-
-def read_safetensors(path: Path) -> Dict[str, np.ndarray]:
-    """Reads the arrays of a file that `write_safetensors` has written. Files of strangers are not for this function."""
-    content = path.read_bytes()
-    begin = LENGTH_BYTES + int.from_bytes(content[:LENGTH_BYTES], "little")
-    header = json.loads(content[LENGTH_BYTES:begin])
-    header.pop("__metadata__", None)
-    found = {}
-    for name, entry in header.items():
-        dtype = np.dtype(TYPES[entry["dtype"]]).newbyteorder("<")
-        offset = begin + entry["data_offsets"][0]
-        array = np.frombuffer(content, dtype, math.prod(entry["shape"]), offset)
-        found[name] = array.reshape(entry["shape"])
-    return found

@@ -43,13 +43,7 @@ def check_encoder(epsilon: float, activation: str, heads: str, tied: Optional[Tu
                     f"its layer norms have the epsilon {wanted:g}, and those of the network {own:g}. Type "
                     f"model.layer_norm_eps={wanted:g}."
                 )
-            own_heads = getattr(block, "_num_heads", None)
-            wanted_heads = config.get(heads, DEFAULT_HEADS) if config else own_heads
-            if own_heads is not None and own_heads != wanted_heads:
-                raise DoesNotFit(
-                    f"config.json says {heads}={wanted_heads}, and the network has {own_heads} heads. Type "
-                    f"model.num_heads={wanted_heads}."
-                )
+            require_heads(block, config, heads)
         if config.get(activation, "gelu") not in ERF_GELU:
             raise DoesNotFit(
                 f"config.json says {activation}={config[activation]}; the network computes gelu in the erf form only."
@@ -70,6 +64,41 @@ def check_encoder(epsilon: float, activation: str, heads: str, tied: Optional[Tu
 def layer_norm_epsilon(config: Config, published: float) -> float:
     """Returns the epsilon of layer norms: that of config.json, or without one the published one."""
     return float(config.get("layer_norm_eps", DEFAULT_EPSILON if config else published))
+
+
+def require_heads(block: gluon.Block, config: Config, name: str) -> None:
+    """Checks the number of heads of a block, if it has heads.
+
+    Args:
+        block: a block of our network.
+        config: see `Config`.
+        name: name of the number in config.json.
+
+    Raises:
+        DoesNotFit: config.json has another one.
+    """
+    own = getattr(block, "_num_heads", None)
+    wanted = config.get(name, DEFAULT_HEADS) if config else own
+    if own is not None and own != wanted:
+        raise DoesNotFit(
+            f"config.json says {name}={wanted}, and the network has {own} heads. Type model.num_heads={wanted}."
+        )
+
+
+def count_layers(arrays: Mapping[str, np.ndarray], pattern: str) -> int:
+    """Returns the number of layers; 1 if there is none.
+
+    Args:
+        arrays: the arrays of the file.
+        pattern: regular expression for the beginning of the names in a layer, with its number as group.
+    """
+    numbers = [int(match[1]) for match in (re.match(pattern, name) for name in arrays) if match]
+    return 1 + max(numbers, default=0)
+
+
+def overrides(model: str, settings: Mapping[str, object]) -> str:
+    """Returns the overrides for a model with these settings."""
+    return " ".join([f"model={model}", *(f"model.{name}={value}" for name, value in settings.items())])
 
 
 def require_tied(arrays: Mapping[str, np.ndarray], tied: Optional[Tuple[str, str]]) -> None:
@@ -101,22 +130,20 @@ def encoder_settings(
     """
 
     def settings(arrays: Mapping[str, np.ndarray], config: Config) -> str:
-        numbers = [match for match in (re.match(layers, name) for name in arrays) if match]
         words = arrays["embeddings.word_embeddings.weight"]
         positions = arrays.get("embeddings.position_embeddings.weight", words)
         width = next((array.shape[0] for name, array in arrays.items() if name.endswith(f"{hidden}.weight")), 0)
         heads = config.get("num_attention_heads", config.get("n_heads", max(1, words.shape[1] // HEAD_WIDTH)))
         found = {
-            "num_layers": 1 + max((int(match[1]) for match in numbers), default=0),
+            "num_layers": count_layers(arrays, layers),
             "units": words.shape[1],
             "hidden_size": width,
             "num_heads": heads,
             "max_length": positions.shape[0] - num_special,
         }
-
         eps = layer_norm_epsilon(config, epsilon)
         if eps != DEFAULT_EPSILON:
             found["layer_norm_eps"] = f"{eps:g}"
-        return " ".join(["model=bert", *(f"model.{name}={value}" for name, value in found.items())])
+        return overrides("bert", found)
 
     return settings

@@ -123,6 +123,39 @@ def rules(*lines: Union[Rule, Sequence[Rule]]) -> Sequence[Rule]:
     return tuple(table)
 
 
+def count_units(arrays: Mapping[str, np.ndarray], stage: str) -> Tuple[int, ...]:
+    """Returns the numbers of units in stages 1 to 4.
+
+    Args:
+        arrays: the arrays of the file.
+        stage: beginning of the names in a stage, with its number as {0}; the number of the unit follows.
+    """
+    begins = [stage.format(number) for number in range(1, 5)]
+    return tuple(len({name[len(b) :].split(".")[0] for name in arrays if name.startswith(b)}) for b in begins)
+
+
+def require_architecture(config: Config, known: str, more: str = "") -> str:
+    """Checks the architecture in config.json, as timm writes it.
+
+    Args:
+        config: see `Config`.
+        known: regular expression for the architectures that compute what our networks do.
+        more: further sentence for the error, with a blank before it.
+
+    Returns:
+        The architecture; empty if it is not named.
+
+    Raises:
+        DoesNotFit: it is another one.
+    """
+    name = str(config.get("architecture", ""))
+    if name and not re.fullmatch(known, name):
+        raise DoesNotFit(
+            f"config.json says architecture={name}, which computes more than the names of its arrays tell.{more}"
+        )
+    return name
+
+
 def nothing_to_add(arrays: Arrays, network: Mapping[str, Tuple[int, ...]]) -> None:
     """Leaves the arrays as they are."""
 

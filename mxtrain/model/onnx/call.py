@@ -85,7 +85,7 @@ class OnnxCall:
         value = self.value(index)
         if not isinstance(value, KnownTensor):
             return value
-        return self.parameter(index, role, self.array(index), fixed_shape=True)
+        return self.parameter(index, role, fixed_shape=True)
 
     def array(self, index: int, default: Optional[np.ndarray] = None) -> np.ndarray:
         """Returns the value of a constant input; the default if it is not given.

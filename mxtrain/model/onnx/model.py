@@ -10,12 +10,7 @@ import pydantic
 
 from mxtrain.errors import ConfigError
 from mxtrain.model.onnx.builder import DATA
-from mxtrain.model.onnx.convert import (
-    FIXED_KEY,
-    PIXELS_KEY,
-    input_shape_of,
-    is_flagged,
-)
+from mxtrain.model.onnx.convert import FIXED_KEY, PIXELS_KEY, input_shape_of, is_flagged
 from mxtrain.model.onnx.reading import EXAMPLE, convert
 from mxtrain.model.symbol.heads import find_prediction
 from mxtrain.model.symbol.model import GraphModel, StoredGraph

@@ -10,6 +10,7 @@ import mxtrain
 from mxtrain.engine.backend import mx
 from mxtrain.errors import ConfigError, WeightsError
 from mxtrain.exporting.pytorch.weights import export_weights
+from mxtrain.model.foreign.families import densenet, mobilenet
 from mxtrain.model.foreign.importing import family_of, known_families
 from mxtrain.model.foreign.table import DoesNotFit
 from mxtrain.model.mlp import MLP
@@ -361,6 +362,29 @@ def test_strides_and_architectures_of_resnets_are_compared():
             own.check(bottleneck, network, {"architecture": name})
     for name in ("resnet50", "resnet101d", "resnet50.gluon_in1k"):
         assert gluoncv.check(bottleneck, network, {"architecture": name}) == []
+
+
+@pytest.mark.parametrize(
+    "module, known, others",
+    [
+        (densenet, ("", "densenet121.ra_in1k", "tv_densenet121"), ("densenetblur121d", "my_densenet121")),
+        (mobilenet, ("", "mobilenetv2_100.ra_in1k"), ("efficientnet_b0", "my_mobilenetv2_100")),
+    ],
+)
+def test_architectures_of_other_families_are_compared(module, known, others):
+    check = module.FAMILY.tables[0].check
+    for name in known:
+        check({}, SymbolLike(), {"architecture": name})
+    for name in others:
+        with pytest.raises(DoesNotFit, match=f"config.json says architecture={name}, which computes more"):
+            check({}, SymbolLike(), {"architecture": name})
+
+
+@pytest.mark.parametrize("counts, depth", [((6, 12, 24, 16), 121), ((6, 12, 48, 32), 201), ((1, 1, 1, 1), 121)])
+def test_settings_of_densenets(counts, depth):
+    names = [f"features.denseblock{b}.denselayer{n + 1}" for b, count in enumerate(counts, 1) for n in range(count)]
+    arrays = {f"{name}.conv{number}.weight": np.zeros(1) for name in names for number in (1, 2)}
+    assert family_of(arrays, {}).settings(arrays, {}) == f"model.name=densenet{depth}"
 
 
 class SymbolLike:

@@ -178,7 +178,14 @@ def test_without_a_network(cache, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "weights", ["hf:", "hf:a/b/c", "hf:../x", "hf:a b/c", "hf:org/net@", "hf:org/..", "hf:org/net@../x"]
+    "weights",
+    [
+        *("hf:", "hf:a/b/c", "hf:../x", "hf:a b/c", "hf:org/net@", "hf:org/..", "hf:org/net@../x"),
+        *(f"hf:{first}org/net" for first in "._-"),
+        *(f"hf:org/{first}net" for first in "._-"),
+        *(f"hf:org/net@{first}v1" for first in "._-/"),
+        *("hf:o..g/net", "hf:org/n..t", "hf:org/net@v/../x"),
+    ],
 )
 def test_other_names_are_refused(weights):
     with pytest.raises(ValueError, match=re.escape(f"weights={weights} is no name of the Hugging Face Hub")):
@@ -188,6 +195,9 @@ def test_other_names_are_refused(weights):
 def test_names_are_split():
     assert parse_hub_name("hf:gpt2") == ("gpt2", "main") and require_published("hf:gpt2", "") == "hf:gpt2"
     assert parse_hub_name("hf:timm/resnet50.gluon_in1k@refs/pr/1") == ("timm/resnet50.gluon_in1k", "refs/pr/1")
+    for repository in ("o/N", "1.o-g_2/3.N-e_t"):
+        for revision in ("V", "1.0-rc_2"):
+            assert parse_hub_name(f"hf:{repository}@{revision}") == (repository, revision)
 
 
 def test_a_failing_server_of_gluon_names_the_same_weights_of_timm(tmp_path, monkeypatch):

@@ -11,6 +11,7 @@ from layerwise import differences, randomised
 
 from mxtrain.engine.backend import nd
 from mxtrain.errors import WeightsError
+from mxtrain.model.foreign.families.iresnet import FAMILY
 from mxtrain.model.foreign.importing import describe, family_of
 from mxtrain.model.weights import load_weights
 from mxtrain.vision.metric_learning.face_networks import IResNet, MobileFaceNet
@@ -53,11 +54,18 @@ def arrays_of(units: Any) -> Any:
 
 
 def test_the_family_is_told_from_resnet_and_its_settings_are_named(tmp_path: Any) -> None:
-    arrays = arrays_of(UNITS[50])
+    arrays = {**dict.fromkeys(shapes(UNITS[50]), np.zeros(1)), "features.weight": np.ones(SIZE)}
     found = family_of(arrays, {})
     assert found is not None and found.name == "insightface's iresnet of PyTorch"
     _, settings, _ = describe(tmp_path / "model.safetensors", arrays)
     assert settings == "model=iresnet model.depth=50 model.layout=pytorch task.embedding_size=16"
+
+
+def test_every_array_has_its_name_in_the_network() -> None:
+    network = IResNet(depth=18, layout="pytorch").build(SIZE, (3, SIDE, SIDE))
+    theirs = shapes(UNITS[18])
+    found = [next(filter(None, (rule.match(name, theirs) for rule in FAMILY.tables[0].rules)), name) for name in theirs]
+    assert sorted(found) == sorted(network._collect_params_with_prefix())
 
 
 @pytest.mark.slow

@@ -88,6 +88,20 @@ SHUFFLE: List[Node] = [
     ("Transpose", ["t0"], {"perm": [0, 2, 1, 3, 4]}),
     ("Reshape", ["t1", "join"], {}),
 ]
+SPLIT_AGAIN: List[Node] = [
+    ("Reshape", ["x", "joined"], {}),
+    ("Shape", ["x"], {}),
+    ("Gather", ["t1", "two"], {"axis": 0}),
+    ("Concat", ["front", "t2", "back"], {"axis": 0}),
+    ("Reshape", ["t0", "t3"], {}),
+]
+"""Joins channels and height (n, 4, h, 5), which is open, and splits them."""
+SPLIT_CHANNELS: List[Node] = [
+    ("Shape", ["x"], {}),
+    ("Gather", ["t0", "sides"], {"axis": 0}),
+    ("Concat", ["front", "t1"], {"axis": 0}),
+    ("Reshape", ["x", "t2"], {}),
+]
 RESIZE = {"mode": "nearest", "coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
 LINEAR = {"mode": "linear", "coordinate_transformation_mode": "half_pixel"}
 
@@ -241,6 +255,20 @@ CASES = {
     "Reshape open sizes": (SHAPE_OPS, {"zero": np.array(0), "axes": ints(0), "rest": ints(-1)}, IMAGE, 17),
     "Reshape open batch": (SHAPE_OPS, {"zero": np.array(0), "axes": ints(0), "rest": ints(60)}, ("n", 4, 3, 5), 17),
     "Reshape shuffle": (SHUFFLE, {"split": ints(1, 2, 2, 5, 7), "join": ints(1, 4, 5, 7)}, (1, 4, 5, 7), 17),
+    "Reshape two sizes": case("Reshape", "x,s", (1, 2, 6, 5), constants={"s": ints(1, 3, 4, 5)}),
+    "Reshape open split": (
+        SPLIT_AGAIN,
+        {"joined": ints(0, -1, 5), "two": ints(2), "front": ints(0, 4), "back": ints(5)},
+        ("n", 4, "h", 5),
+        17,
+    ),
+    "Reshape open split in three": (
+        SPLIT_AGAIN,
+        {"joined": ints(0, -1, 5), "two": ints(2), "front": ints(0, 2, 2), "back": ints(5)},
+        ("n", 4, "h", 5),
+        17,
+    ),
+    "Reshape split channels": (SPLIT_CHANNELS, {"sides": ints(2, 3), "front": ints(0, 2, 2)}, IMAGE, 17),
     "Squeeze": ([("GlobalAveragePool", ["x"], {}), ("Squeeze", ["t0", "a"], {})], {"a": ints(2, -1)}, IMAGE, 17),
     "Squeeze 11": ([("GlobalAveragePool", ["x"], {}), ("Squeeze", ["t0"], {"axes": [2, 3]})], {}, IMAGE, 11),
     "Unsqueeze": case("Unsqueeze", "x,a", MATRIX, constants={"a": ints(-1, 1)}),

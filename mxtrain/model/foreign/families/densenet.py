@@ -8,7 +8,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Callable, List, Mapping, Tuple
 
-from mxtrain.model.foreign.table import Config, DoesNotFit, Family, FamilyTable, batch_norm, layer, rules
+from mxtrain.model.foreign.table import (
+    Config,
+    Family,
+    FamilyTable,
+    batch_norm,
+    count_units,
+    layer,
+    require_architecture,
+    rules,
+)
 
 if TYPE_CHECKING:
     import numpy as np
@@ -31,19 +40,11 @@ def _dense_layer(first: int) -> Callable[[int, int, int], str]:
 
 
 def _settings(arrays: Mapping[str, np.ndarray], config: Config) -> str:
-    counts = tuple(
-        len({name.split(".")[2] for name in arrays if name.startswith(f"features.denseblock{number}.")})
-        for number in range(1, 5)
-    )
-    return f"model.name=densenet{BLOCKS.get(counts, 121)}"
+    return f"model.name=densenet{BLOCKS.get(count_units(arrays, 'features.denseblock{0}.'), 121)}"
 
 
 def _check(arrays: Mapping[str, np.ndarray], network: gluon.Block, config: Config) -> List[str]:
-    name = str(config.get("architecture", "densenet"))
-    if not name.startswith(("densenet", "tv_densenet")) or "blur" in name:
-        raise DoesNotFit(
-            f"config.json says architecture={name}, which computes more than the names of its arrays tell."
-        )
+    require_architecture(config, r"(tv_)?densenet(?!.*blur).*")
     return []
 
 

@@ -10,10 +10,9 @@ Source: transformers 5.24.0, models/gpt2/modeling_gpt2.py.
 from __future__ import annotations
 
 import math
-import re
 from typing import TYPE_CHECKING, List, Mapping
 
-from mxtrain.model.foreign.encoders import HEAD_WIDTH, require_tied
+from mxtrain.model.foreign.encoders import HEAD_WIDTH, count_layers, overrides, require_heads, require_tied
 from mxtrain.model.foreign.table import Config, DoesNotFit, Family, FamilyTable, Rule, layer, norm, rules, transposed
 from mxtrain.model.graph.trace import blocks_by_path
 
@@ -41,12 +40,7 @@ def _check(arrays: Mapping[str, np.ndarray], network: gluon.Block, config: Confi
         if config.get(name, value) != value:
             raise DoesNotFit(f"config.json says {name}={config[name]}; the network computes {value} only.")
     for _, block in blocks_by_path(network):
-        heads = getattr(block, "_num_heads", None)
-        if heads is not None and heads != (config.get("n_head", 12) if config else heads):
-            raise DoesNotFit(
-                f"config.json says n_head={config.get('n_head', 12)}, and the network has {heads} heads. Type "
-                f"model.num_heads={config.get('n_head', 12)}."
-            )
+        require_heads(block, config, "n_head")
         own = getattr(block, "_gelu", form)
         if own != form:
             raise DoesNotFit(
@@ -60,19 +54,17 @@ def _check(arrays: Mapping[str, np.ndarray], network: gluon.Block, config: Confi
 
 def _settings(arrays: Mapping[str, np.ndarray], config: Config) -> str:
     length, units = arrays["wpe.weight"].shape if "wpe.weight" in arrays else (1024, arrays["wte.weight"].shape[1])
-    numbers = [int(match[1]) for match in (re.match(LAYER, name) for name in arrays) if match]
     heads = config.get("n_head", max(1, units // HEAD_WIDTH))
     found = {
-        "num_layers": 1 + max(numbers, default=0),
+        "num_layers": count_layers(arrays, LAYER),
         "units": units,
         "num_heads": heads,
         "max_length": length,
     }
-
     form = FORMS.get(config.get("activation_function", "gelu_new"), "tanh")
     if form != "tanh":
         found["gelu"] = form
-    return " ".join(["model=gpt", *(f"model.{name}={value}" for name, value in found.items())])
+    return overrides("gpt", found)
 
 
 FAMILY = Family(

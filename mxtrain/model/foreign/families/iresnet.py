@@ -11,7 +11,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Callable, List, Mapping, Tuple
 
-from mxtrain.model.foreign.table import Config, DoesNotFit, Family, FamilyTable, Rule, batch_norm, layer, rules
+from mxtrain.model.foreign.table import (
+    Config,
+    DoesNotFit,
+    Family,
+    FamilyTable,
+    Rule,
+    batch_norm,
+    count_units,
+    layer,
+    rules,
+)
 
 if TYPE_CHECKING:
     import numpy as np
@@ -31,9 +41,9 @@ def _in_unit(name: str) -> Callable[..., str]:
 
 
 def _settings(arrays: Mapping[str, np.ndarray], config: Config) -> str:
-    counts = tuple(len({n.split(".")[1] for n in arrays if n.startswith(f"layer{stage}.")}) for stage in range(1, 5))
     size = f" task.embedding_size={len(arrays[FIXED_SCALE])}" if FIXED_SCALE in arrays else ""
-    return f"model=iresnet model.depth={DEPTHS.get(counts, 50)} model.layout=pytorch{size}"
+    depth = DEPTHS.get(count_units(arrays, "layer{0}."), 50)
+    return f"model=iresnet model.depth={depth} model.layout=pytorch{size}"
 
 
 def _check(arrays: Mapping[str, np.ndarray], network: gluon.Block, config: Config) -> List[str]:

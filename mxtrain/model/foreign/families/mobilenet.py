@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Callable, List, Mapping
 
-from mxtrain.model.foreign.table import Config, DoesNotFit, Family, FamilyTable, batch_norm, layer, rules
+from mxtrain.model.foreign.table import Config, Family, FamilyTable, batch_norm, layer, require_architecture, rules
 
 if TYPE_CHECKING:
     import numpy as np
@@ -42,11 +42,7 @@ def _of_timm(is_norm: bool) -> Callable[[int, int, str], str]:
 
 
 def _check(arrays: Mapping[str, np.ndarray], network: gluon.Block, config: Config) -> List[str]:
-    name = str(config.get("architecture", "mobilenetv2"))
-    if not name.startswith("mobilenetv2"):
-        raise DoesNotFit(
-            f"config.json says architecture={name}, which computes more than the names of its arrays tell."
-        )
+    require_architecture(config, r"mobilenetv2.*")
     return [REMARK]
 
 

@@ -8,10 +8,20 @@ Sources: torchvision 0.29.1, models/resnet.py; timm 1.0.31, models/resnet.py; gl
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, List, Mapping, Sequence, Tuple
 
-from mxtrain.model.foreign.table import Config, DoesNotFit, Family, FamilyTable, Rule, batch_norm, layer, rules
+from mxtrain.model.foreign.table import (
+    Config,
+    DoesNotFit,
+    Family,
+    FamilyTable,
+    Rule,
+    batch_norm,
+    count_units,
+    layer,
+    require_architecture,
+    rules,
+)
 
 if TYPE_CHECKING:
     import numpy as np
@@ -49,8 +59,7 @@ def _numbered(shortcut: str) -> Sequence[Rule]:
 
 
 def _settings(arrays: Mapping[str, np.ndarray], config: Config) -> str:
-    counts = tuple(len({n.split(".")[1] for n in arrays if n.startswith(f"layer{stage}.")}) for stage in range(1, 5))
-    depth = BLOCKS.get(counts, {}).get("layer1.0.conv3.weight" in arrays)
+    depth = BLOCKS.get(count_units(arrays, "layer{0}."), {}).get("layer1.0.conv3.weight" in arrays)
     if depth is None:
         return "model.name=resnet50_v1b"
     letter = "b"
@@ -61,12 +70,8 @@ def _settings(arrays: Mapping[str, np.ndarray], config: Config) -> str:
 
 
 def _check(arrays: Mapping[str, np.ndarray], network: gluon.Block, config: Config) -> List[str]:
-    name = str(config.get("architecture", ""))
-    if name and not re.fullmatch(ARCHITECTURES, name):
-        raise DoesNotFit(
-            f"config.json says architecture={name}, which computes more than the names of its arrays tell. Networks "
-            "that are known to agree are resnet18, 34, 50, 101 and 152, also with c, d or s at the end."
-        )
+    known = " Networks that are known to agree are resnet18, 34, 50, 101 and 152, also with c, d or s at the end."
+    name = require_architecture(config, ARCHITECTURES, known)
     return [] if name else ["no config.json beside it names the architecture: names and shapes alone were compared"]
 
 

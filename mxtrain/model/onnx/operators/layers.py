@@ -10,7 +10,7 @@ from mxtrain.model.onnx.builder import ROLE_END, Value
 from mxtrain.model.onnx.call import OnnxCall
 from mxtrain.model.onnx.operators.shapes import cropped, padded
 from mxtrain.model.onnx.operators.table import converts
-from mxtrain.model.onnx.operators.windows import Sizes, padding_of
+from mxtrain.model.onnx.operators.windows import Sizes, halved, padding_of
 from mxtrain.model.symbol.graph_file import Output
 
 REDUCTIONS = {"ReduceMean": "mean", "ReduceSum": "sum", "ReduceMax": "max", "ReduceMin": "min", "ReduceProd": "prod"}
@@ -100,8 +100,7 @@ def _transposed_padding(
     totals = [(size - 1) * each + 1 + extra - step for size, step, each, extra in zip(kernel, stride, dilate, more)]
     if min(totals) < 0:
         raise call.refused(f"has auto_pad={same} with strides={list(stride)} beyond its kernel")
-    small, large = tuple(total // 2 for total in totals), tuple(total - total // 2 for total in totals)
-    return (small, large) if same == "SAME_UPPER" else (large, small)
+    return halved(totals, same)
 
 
 @converts("Gemm")

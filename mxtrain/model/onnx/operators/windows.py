@@ -42,5 +42,10 @@ def padding_of(call: OnnxCall, kernel: Sizes, stride: Sizes, dilate: Sizes) -> T
             )
         call.graph.size_matters = True
         totals.append(max((-(-length // step) - 1) * step + reach - length, 0))
+    return halved(totals, mode)
+
+
+def halved(totals: Sizes, mode: str) -> Tuple[Tuple[int, ...], Tuple[int, ...]]:
+    """Returns the widths before and behind each axis; SAME_UPPER has the larger half behind, SAME_LOWER before it."""
     small, large = tuple(total // 2 for total in totals), tuple(total - total // 2 for total in totals)
     return (small, large) if mode == "SAME_UPPER" else (large, small)
