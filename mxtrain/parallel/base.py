@@ -36,7 +36,7 @@ class IdLimits:
 
 @dataclass(frozen=True)
 class TableUpdates:
-    """How servers initialise and update embedding tables.
+    """Settings with which servers initialize and update embedding tables.
 
     Attributes:
         optimizer: optimizer of the description, as plain values.
@@ -63,7 +63,7 @@ class RemoteTables:
 
         Args:
             store: store that connects this worker to the servers.
-            updates: how the servers initialise and update the tables.
+            updates: settings with which the servers initialize and update the tables.
         """
 
     def gradients(self) -> List[NDArray]:
