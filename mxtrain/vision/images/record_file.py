@@ -14,7 +14,7 @@ import os
 import struct
 import weakref
 from pathlib import Path
-from typing import List, Optional, Tuple
+from typing import List, Optional, Sequence, Tuple
 
 import numpy as np
 
@@ -95,8 +95,7 @@ class RecordFile:
         end = self._image_begin(index, begin, length if kind == _WHOLE else _LENGTH_MASK)
         is_in_first_part = end <= length  # otherwise the label contains the magic number, and the record is split there
         content = self._read_bytes(index, position + _FRAME.size, end) if is_in_first_part else self._read_record(index)
-        flag, value, _, _ = _HEADER.unpack_from(content)
-        return np.frombuffer(content[_HEADER.size : end], "<f4").astype(np.float64) if flag else np.array([value])
+        return _label_numbers(content, end)
 
     def read_image(self, index: int) -> bytes:
         """Returns the encoded image of a record, for any label.
@@ -104,8 +103,17 @@ class RecordFile:
         Raises:
             LoaderError: the record is damaged.
         """
+        return self.read_image_and_numbers(index)[0]
+
+    def read_image_and_numbers(self, index: int) -> Tuple[bytes, np.ndarray]:
+        """Returns the encoded image of a record, and all numbers of its label.
+
+        Raises:
+            LoaderError: the record is damaged.
+        """
         content = self._read_record(index)
-        return content[self._image_begin(index, content, len(content)) :]
+        begin = self._image_begin(index, content, len(content))
+        return content[begin:], _label_numbers(content, begin)
 
     def _image_begin(self, index: int, content: bytes, length: int) -> int:
         """Returns the position of the image in a record.
@@ -144,20 +152,25 @@ class RecordFile:
 
     def _find_labels(self) -> np.ndarray:
         """Reads the label of each record; see `read_labels`."""
-        label_N = np.empty(len(self), np.int32)
-        try:
-            for index, offset in enumerate(self.offset_N.tolist()):
-                try:
-                    _, length = self._read_frame(index, offset)
-                    content = self._read_bytes(index, offset + _FRAME.size, min(length, _HEADER.size))
-                    label_N[index], _ = self._read_label(index, content)
-                except LoaderError:
-                    if not self._findings.keeps_going:
-                        raise
-                    label_N[index] = 0
-        except LoaderError as error:
-            raise DataError(str(error)) from error
+        label_N = np.zeros(len(self), np.int32)
+        for index in range(len(self)):
+            try:
+                label_N[index] = self._find_label(index)
+            except LoaderError as error:
+                if not self._findings.keeps_going:
+                    raise DataError(str(error)) from error
         return label_N
+
+    def _find_label(self, index: int) -> int:
+        """Returns the label of a record. Reads only its header.
+
+        Raises:
+            LoaderError: the record is damaged, or its label is not allowed.
+        """
+        position = int(self.offset_N[index])
+        _, length = self._read_frame(index, position)
+        content = self._read_bytes(index, position + _FRAME.size, min(length, _HEADER.size))
+        return self._read_label(index, content)[0]
 
     def _read_index(self, index_path: Path) -> np.ndarray:
         """Reads the byte position of each record from the .idx file, (N,)."""
@@ -179,7 +192,11 @@ class RecordFile:
                 f"has {self._size}."
             )
             self._refuse_rest(int((~is_behind_N).sum()), fact, "Copy or make it again.")
+        self._use_keys([key for (key, _), is_behind in zip(pairs, is_behind_N.tolist()) if not is_behind])
         return offset_N[~is_behind_N]
+
+    def _use_keys(self, keys: Sequence[str]) -> None:
+        """Receives the number of each record, as text of the .idx file."""
 
     def _refuse_rest(self, record: int, fact: str, remedy: str = "") -> None:
         self._findings.refuse(Problem(DAMAGED_RECORD, DataLocation(str(self.path), record=record), fact, remedy))
@@ -289,3 +306,9 @@ class RecordFile:
             allowed = f"0 to {(self.num_classes or _MAX_CLASSES) - 1}"
             raise LoaderError(f"{self.name(index)} has the label {value:g}; allowed is {allowed}.", "", LABEL_RANGE)
         return int(value), length
+
+
+def _label_numbers(content: bytes, image_begin: int) -> np.ndarray:
+    """Returns the numbers of a label from the bytes of its record up to the image, float64."""
+    flag, value, _, _ = _HEADER.unpack_from(content)
+    return np.frombuffer(content[_HEADER.size : image_begin], "<f4").astype(np.float64) if flag else np.array([value])

@@ -15,7 +15,6 @@ from mxtrain.data.checking.problems import LABEL_RANGE, STRICT, DataLocation, Fi
 from mxtrain.data.loading.dataset_files import nearest_there, read_text
 from mxtrain.data.spec import Splits
 from mxtrain.errors import DataError, LoaderError
-from mxtrain.files.text_lines import split_lines
 from mxtrain.files.text_numbers import parse_integer
 from mxtrain.types import PathText
 from mxtrain.types.kinds import ClassIndex, Gives, Images
@@ -43,16 +42,13 @@ class FaceRecordFile(RecordFile):
 
     def __init__(self, path: Path, num_classes: int = 0, findings: Findings = STRICT) -> None:
         super().__init__(path, num_classes, findings)
-        self._key_N = self._read_keys()
         self._choose_images()
 
-    def _read_keys(self) -> np.ndarray:
-        """Returns the key of each record, (N,)."""
-        lines = [line for line in split_lines(read_text(self.path.with_suffix(".idx"))) if line.strip()]
-        keys = [parse_integer(line.split("\t")[0]) for line in lines]
-        if None in keys:
-            raise DataError(f"'{self.path.with_suffix('.idx')}': the key '{lines[keys.index(None)]}' is no number.")
-        return np.array(keys, np.int64)[: len(self.offset_N)]
+    def _use_keys(self, keys: Sequence[str]) -> None:
+        numbers = [parse_integer(key) for key in keys]
+        if None in numbers:
+            raise DataError(f"'{self.path.with_suffix('.idx')}': the key '{keys[numbers.index(None)]}' is no number.")
+        self._key_N = np.array(numbers, np.int64)
 
     def _choose_images(self) -> None:
         """Leaves the header and the records of identities out, and sorts images by key."""
@@ -82,18 +78,12 @@ class FaceRecordFile(RecordFile):
         """Returns file and position of a record."""
         return f"Record {self._key_N[index]} of '{self.path}' (byte {self.offset_N[index]})"
 
-    def _find_labels(self) -> np.ndarray:
-        label_N = np.zeros(len(self), np.int32)
-        for index in range(len(self)):
-            try:
-                label_N[index] = self._identity(index, self.read_numbers(index))
-            except LoaderError as error:
-                if not self._findings.keeps_going:
-                    raise DataError(str(error)) from error
-        return label_N
+    def _find_label(self, index: int) -> int:
+        return self._identity(index, self.read_numbers(index))
 
     def read(self, index: int) -> Tuple[bytes, int]:
-        return self.read_image(index), self._identity(index, self.read_numbers(index))
+        image, numbers = self.read_image_and_numbers(index)
+        return image, self._identity(index, numbers)
 
     def _identity(self, index: int, numbers: np.ndarray) -> int:
         """Returns the first number of a label, which is the identity.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import pickle
 from pathlib import Path
 from typing import Any, Sequence
@@ -12,6 +13,7 @@ import pytest
 from PIL import Image
 
 from mxtrain.cli.dispatch import run
+from mxtrain.data.checking.dataset_check import CollectedFindings
 from mxtrain.engine.backend import mx
 from mxtrain.errors import DataError, LoaderError
 from mxtrain.vision.images.record_file import RecordFile
@@ -100,6 +102,33 @@ def test_keys_that_are_no_numbers(tmp_path: Path) -> None:
     index.write_text(index.read_text().replace("3\t", "x\t", 1))
     with pytest.raises(DataError, match=r"train\.idx': the key 'x"):
         FaceRecordFile(path)
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_images_are_read_once_with_their_labels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int) -> None:
+    """Record 1 has one number as label, and record 2 three."""
+    records = FaceRecordFile(write_faces(tmp_path, usual_labels()))
+    positions: list[int] = []
+    read = os.pread
+
+    def counted(file: int, length: int, position: int) -> bytes:
+        positions.append(position)
+        return read(file, length, position)
+
+    monkeypatch.setattr(os, "pread", counted)
+    assert records.read(number) == (encoded(10 * (number + 1)), 0)
+    assert len(positions) == len(set(positions)) == 2, "the frame and the record"
+
+
+def test_truncated_file_keeps_the_numbers_of_its_records(tmp_path: Path) -> None:
+    path = write_faces(tmp_path, [0.0, 1.0, 2.0], header=False)
+    index = path.with_suffix(".idx")
+    lines = index.read_text().splitlines()
+    index.write_text("\n".join(lines[::-1]))  # the record that is cut off comes first
+    path.write_bytes(path.read_bytes()[: int(lines[-1].split("\t")[1])])
+    records = FaceRecordFile(path, findings=CollectedFindings())
+    assert [records.location(position).record for position in range(len(records))] == [1, 2]
+    assert records.read_labels().tolist() == [0, 1]
 
 
 @pytest.fixture
