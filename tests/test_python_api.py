@@ -59,6 +59,15 @@ def test_compose_returns_the_checked_configuration():
     assert mxtrain.compose(experiment="fine_tune") == mxtrain.compose("experiment=fine_tune")
 
 
+def test_config_dir_adds_options(tmp_path):
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "narrow.yaml").write_text("defaults: [mlp]\nhidden: [7]\n")
+    assert mxtrain.compose("model=narrow", config_dir=tmp_path)["model"]["hidden"] == [7]
+    assert mxtrain.explain("model.hidden", model="narrow", config_dir=tmp_path).settings[0].value == [7]
+    with pytest.raises(ConfigError, match="narrow"):
+        mxtrain.compose("model=narrow")
+
+
 def test_arguments_of_a_wrong_kind_are_refused(trained, tmp_path):
     x = np.zeros((4, 2))
     groups = "groups: task, model, .*experiment, debug"
