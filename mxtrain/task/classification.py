@@ -12,7 +12,7 @@ from mxtrain.data.loading.samples import TextPairs
 from mxtrain.errors import ConfigError
 from mxtrain.loss.custom import CustomLoss
 from mxtrain.task.own_loss import validate_loss_output
-from mxtrain.task.prediction_format import PredictionFormat
+from mxtrain.task.prediction_format import PredictionFormat, class_name
 from mxtrain.task.spec import Report, Task
 from mxtrain.task.task_export import TaskExport
 from mxtrain.types import Artifact, Figure, Table
@@ -126,7 +126,7 @@ class Classification(Task):
         names = signature.class_names
         return Explained(
             lambda outputs: nd.pick(outputs[0].astype("float32"), best_B),
-            [names[label] if 0 <= label < len(names) else str(label) for label in label_B],
+            [class_name(names, label) for label in label_B],
             [names[predicted] for predicted in predicted_B],
             self.decode(outputs, batch).asnumpy()[np.arange(batch.size), predicted_B],
             predicted_B == label_B,
@@ -160,7 +160,7 @@ def class_result(names: Sequence[str], label: np.ndarray, probability_K: np.ndar
     """Returns the columns of a sample with a true class and class probabilities."""
     true, best = int(label), int(probability_K.argmax())
     return {
-        "true": names[true] if 0 <= true < len(names) else str(true),
+        "true": class_name(names, true),
         "predicted": names[best],
         "probability": float(probability_K[best]),
     }

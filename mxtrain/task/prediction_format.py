@@ -12,6 +12,11 @@ if TYPE_CHECKING:
     from mxtrain.types.annotations import Json, JsonObject
 
 
+def class_name(names: Sequence[str], number: int) -> str:
+    """Returns the name of a class; its number if the class has no name, as for labels of other data."""
+    return str(names[number]) if 0 <= number < len(names) else str(number)
+
+
 class RowTask(Protocol):
     """Task whose predictions are written, see `Task.row`."""
 

@@ -11,6 +11,7 @@ import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
 from mxtrain.task.figure_fonts import drawable, font_of
+from mxtrain.task.prediction_format import class_name
 
 if TYPE_CHECKING:
     from mxtrain.data.spec import Source
@@ -71,7 +72,7 @@ def draw_samples(samples: PredictedImages, class_names: Sequence[str], max_image
         figure.paste(tile, (x, y))
         if predicted != label:
             draw.rectangle((x - 3, y - 3, x + tile.width + 2, y + tile.height + 2), outline=WRONG, width=3)
-        names = (_name(drawable_names, label), _name(drawable_names, predicted))
+        names = (class_name(drawable_names, label), class_name(drawable_names, predicted))
         probability = float(samples.probability_BK[index][predicted])
         draw_caption(draw, (x, y + tile.height + 4), cell_w - _GAP, names, probability, predicted == label)
     return figure
@@ -132,10 +133,6 @@ def as_tile(image_HWC: np.ndarray, longer_side: int) -> Image.Image:
         scale = max(1, round(scale))
     size = (max(1, round(tile.width * scale)), max(1, round(tile.height * scale)))
     return tile.resize(size, Image.Resampling.NEAREST if scale >= 1 else Image.Resampling.LANCZOS)
-
-
-def _name(class_names: Sequence[str], index: int) -> str:
-    return str(class_names[index]) if 0 <= index < len(class_names) else str(index)
 
 
 def fit_text(text: str, width: float, font: ImageFont.FreeTypeFont) -> str:

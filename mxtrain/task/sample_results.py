@@ -20,6 +20,7 @@ from typing import (
     BinaryIO,
     Callable,
     Dict,
+    Iterable,
     Iterator,
     List,
     Optional,
@@ -142,6 +143,13 @@ def location_text(location: Optional[DataLocation], split: str, index: int) -> s
         return f"{split}:{index}"
     number = location.line if location.line is not None else location.record
     return location.file if number is None else f"{location.file}:{number}"
+
+
+def location_texts(source: Samples, split: str, indices: Iterable[int]) -> List[str]:
+    """Returns `location_text` of samples of a split; `split:index` for all if the source has no location of each."""
+    checks = checks_of(source)
+    has_locations = len(checks) == len(source)
+    return [location_text(checks.location(index) if has_locations else None, split, index) for index in indices]
 
 
 class SampleResults:

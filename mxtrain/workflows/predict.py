@@ -31,13 +31,12 @@ from typing_extensions import Annotated
 
 from mxtrain.checkpoint import Checkpoint, refuse_links
 from mxtrain.checkpoint.folder import run_dir_of
-from mxtrain.data.checking.checks import checks_of
 from mxtrain.data.loading.dataset_files import explain, why_stream
 from mxtrain.data.predict_inputs import open_given
 from mxtrain.data.spec import choose_split, open_splits, warn_unseen
 from mxtrain.errors import ConfigError, DataError, LoaderError, did_you_mean
 from mxtrain.files.durable import encode_json, replace_file
-from mxtrain.task.sample_results import location_text
+from mxtrain.task.sample_results import location_texts
 from mxtrain.task.spec import Task
 from mxtrain.types import Positive, Spec
 from mxtrain.workflows.output_file import OutputFile, OutputFolder, require_writable
@@ -225,10 +224,7 @@ def open_samples(dataset: BaseDataset, split: Optional[Split], count: Optional[i
         DataError: the dataset has no such split.
     """
     name, source = choose_split(open_splits(dataset), split or "auto")
-    checks = checks_of(source)
-    has_locations = len(checks) == len(source)
-    indices = range(len(source) if count is None else min(count, len(source)))
-    return source, [location_text(checks.location(index) if has_locations else None, name, index) for index in indices]
+    return source, location_texts(source, name, range(len(source) if count is None else min(count, len(source))))
 
 
 def refuse_streams(names: Sequence[str], skip_unreadable: bool) -> None:

@@ -11,10 +11,10 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from mxtrain.data.checking.checks import checks_of
 from mxtrain.data.spec import open_splits
 from mxtrain.errors import MxtrainError
-from mxtrain.task.sample_results import location_text
+from mxtrain.task.prediction_format import class_name
+from mxtrain.task.sample_results import location_texts
 
 if TYPE_CHECKING:
     from mxtrain.parallel.base import Strategy
@@ -72,16 +72,13 @@ def _embed_gallery(trained: Trained, size: int) -> Gallery:
 
     source = open_splits(trained.description.dataset).train
     chosen = np.linspace(0, len(source) - 1, min(len(source), size)).astype(np.int64).tolist()
-    checks = checks_of(source)
-    has_locations = len(checks) == len(source)
     loader = build_loader(trained.description, take(source, chosen), trained.signature, trained.device, in_order=True)
     embeddings, labels = [], []
     for batch, outputs in trained.evaluator.predict(loader):
         embeddings.append(trained.description.task.decode(outputs, batch).asnumpy())  # type: ignore[union-attr]  # one array
         labels += batch.targets[0].asnumpy().astype(int).tolist()
-    names = trained.signature.class_names
     return Gallery(
         np.concatenate(embeddings),
-        [names[label] if 0 <= label < len(names) else str(label) for label in labels],
-        [location_text(checks.location(index) if has_locations else None, "train", index) for index in chosen],
+        [class_name(trained.signature.class_names, label) for label in labels],
+        location_texts(source, "train", chosen),
     )

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, List, Sequence, Tuple, Union
 
 import numpy as np
 
-from mxtrain.data.checking.checks import checks_of
 from mxtrain.engine.predictions import to_host
+from mxtrain.task.prediction_format import class_name
 from mxtrain.task.report import Report
-from mxtrain.task.sample_results import location_text
+from mxtrain.task.sample_results import location_texts
 from mxtrain.types import Artifact, Table
 from mxtrain.vision.metric_learning.verification import fold_accuracy, pairs_of, true_accept_rate
 
@@ -70,21 +70,17 @@ class EmbeddingReport(Report):
         # Pairs of one identity that are far apart, and pairs of two that are close.
         error_P = np.where(is_same_P, 1 - similarity_P, similarity_P)
         worst = np.argsort(-error_P, kind="stable")[:MAX_SHOWN]
-        checks = checks_of(self._source)
-        has_locations = len(checks) == len(self._source)
-
-        def place(sample: int) -> str:
-            index = int(index_N[sample])
-            return location_text(checks.location(index) if has_locations else None, "sample", index)
-
+        first_files, second_files = (
+            location_texts(self._source, "sample", index_N[side[worst]].tolist()) for side in (first, second)
+        )
         pairs = [
             [
-                place(first[pair]),
-                place(second[pair]),
+                first_file,
+                second_file,
                 "one" if is_same_P[pair] else "two",
                 round(float(similarity_P[pair]), 4),
             ]
-            for pair in worst.tolist()
+            for first_file, second_file, pair in zip(first_files, second_files, worst.tolist())
         ]
         return [
             Table("verification", ("pairs", "value"), rows),
@@ -98,8 +94,7 @@ def _shown(value: float) -> Cell:
 
 def nearest_table(signature: Signature, predictions: Sequence[np.ndarray], label_N: np.ndarray) -> Table:
     """Returns a table of samples with the nearest other one among them."""
-    names = signature.class_names
-    identities = [names[int(label)] if 0 <= label < len(names) else str(int(label)) for label in label_N]
+    identities = [class_name(signature.class_names, int(label)) for label in label_N]
     embedding_ND = np.stack(predictions)
     similarity_NN = embedding_ND @ embedding_ND.T
     np.fill_diagonal(similarity_NN, -2)

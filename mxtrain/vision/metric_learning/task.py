@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, ClassVar, Dict, Iterable, Iterator, List, Mapp
 import pydantic
 
 from mxtrain.errors import ConfigError
-from mxtrain.task.prediction_format import PredictionFormat
+from mxtrain.task.prediction_format import PredictionFormat, class_name
 from mxtrain.task.spec import Report, Task
 from mxtrain.task.task_export import TaskExport
 from mxtrain.types import Artifact, NonNegative, Positive
@@ -118,11 +118,11 @@ class MetricLearning(Task):
 
     def result(self, signature: Signature, source: Samples, sample: EvaluatedSample) -> Mapping[str, Json]:
         """Returns the identity of the sample; for pairs the number of the pair, and whether it is of one identity."""
-        names, label = signature.class_names, int(sample.targets[0])
+        label = int(sample.targets[0])
         if label <= FIRST_PAIR:
             number, is_other = divmod(FIRST_PAIR - label, 2)
             return {"identity": f"pair {number}, {'two identities' if is_other else 'one identity'}"}
-        return {"identity": names[label] if 0 <= label < len(names) else str(label)}
+        return {"identity": class_name(signature.class_names, label)}
 
     def can_show(self, description: RunParts) -> bool:
         return True
@@ -148,7 +148,7 @@ class MetricLearning(Task):
         from mxtrain.task.explained import Explained
 
         names, label_B = signature.class_names, batch.targets[0].asnumpy().astype(int)
-        true = [names[label] if 0 <= label < len(names) else str(label) for label in label_B]
+        true = [class_name(names, label) for label in label_B]
         if len(outputs) == 1:
             fixed_BD = outputs[0].astype("float32").detach()
             similarity_B = (fixed_BD * fixed_BD).sum(axis=1).asnumpy()
