@@ -444,7 +444,7 @@ def test_the_wheel_carries_conf_and_the_console_script(tmp_path: Path) -> None:
         metadata = archive.read(next(name for name in names if name.endswith("METADATA"))).decode()
     wanted = {f"mxtrain/{path.relative_to(ROOT)}" for path in (ROOT / "conf").rglob("*.yaml")}
     assert wanted and wanted <= names and "mxtrain/py.typed" in names
-    # What is compiled, and what default runs read: everything of the package that is not Python.
+    # The wheel has all files of the package that are not Python: C++ sources to compile, and the data of default runs.
     tracked = subprocess.run(
         ["git", "ls-files", "mxtrain"], cwd=ROOT, capture_output=True, text=True, check=True
     ).stdout

@@ -88,7 +88,7 @@ class InspectResult:
         outputs: outputs of the graph as in the file, as `name (operator)`.
         prediction: where the graph is cut for training; empty without a graph.
         choices: names of the last layers, for `model.output`.
-        operators: operator -> number of nodes of the prediction.
+        operators: operator -> number of nodes of the prediction, the most frequent one first.
         layers: the layers with weights, as (name, operator, units).
         arrays: arrays of the weights, in the file's order.
         remarks: sentences on what to know before training.

@@ -1,7 +1,7 @@
 """`mxtrain.inspect` and `mxtrain inspect`: files of networks that MXNet has written."""
 
 import json
-import tarfile
+import shutil
 
 import pytest
 import symbol_files
@@ -76,12 +76,24 @@ def test_graph_without_weights_asks_for_them(tmp_path):
     assert found.command == f"model=symbol model.symbol={path}"
 
 
-def test_archives_are_described(tmp_path):
-    write(tmp_path, mx.sym.SoftmaxOutput(scores(), name="softmax"))
-    archive = tmp_path / "model.tar.gz"
-    with tarfile.open(archive, "w:gz") as tar:
-        for path in tmp_path.glob("old-*"):
-            tar.add(path, path.name)
+def test_most_frequent_operators_come_first(tmp_path):
+    x = mx.sym.Convolution(mx.sym.Activation(mx.sym.var("data"), act_type="relu"), num_filter=2, kernel=(1, 1))
+    found = mxtrain.inspect(write(tmp_path, mx.sym.softmax(scores(x))))
+    assert list(found.operators.items()) == [
+        ("Convolution", 2),
+        ("Activation", 1),
+        ("BatchNorm", 1),
+        ("FullyConnected", 1),
+    ]
+
+
+@pytest.mark.parametrize("end, kind", [("tar.gz", "gztar"), ("tgz", "gztar"), ("tar", "tar"), ("zip", "zip")])
+def test_archives_are_described(tmp_path, end, kind):
+    files = tmp_path / "files"
+    files.mkdir()
+    write(files, mx.sym.SoftmaxOutput(scores(), name="softmax"))
+    archive = tmp_path / f"model.{end}"
+    shutil.move(shutil.make_archive(str(tmp_path / "packed"), kind, files), archive)
     found = mxtrain.inspect(archive)
     assert len(found.arrays) == 8 and found.command == f"model=symbol model.symbol={archive}"
 

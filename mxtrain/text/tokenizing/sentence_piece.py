@@ -106,7 +106,8 @@ class SentencePiece(BaseTokenizer):
 def require_sentencepiece() -> Any:
     """Returns the library; raises a DataError if it is not installed."""
     with warnings.catch_warnings():
-        # Where warnings are errors, its types are missing after a successful import, and the first model crashes.
+        # Its import creates SWIG types with a DeprecationWarning. If warnings are errors, these types stay NULL, the
+        # import succeeds, and the first model crashes.
         warnings.filterwarnings("ignore", "builtin type [sS]wig", DeprecationWarning)
         return require_library("sentencepiece", "sentencepiece", "A tokenizer of sentencepiece")
 
