@@ -232,6 +232,11 @@ def name_override(setting: str, name: str) -> str:
     return shlex.quote(f"{setting}={json.dumps(name, ensure_ascii=False)}")
 
 
+def path_override(setting: str, path: str) -> str:
+    """Returns `setting=path`, quoted for Hydra and the shell if necessary."""
+    return f"{setting}={path}" if re.fullmatch(r"[\w./~-]*[/a-zA-Z_]", path) else name_override(setting, path)
+
+
 def list_override(setting: str, names: Iterable[str]) -> str:
     """Returns `setting=[name,...]`, quoted for Hydra and the shell if necessary."""
     names = list(names)

@@ -95,10 +95,10 @@ def study_of(parsed: Arguments) -> Tuple[str, StudyFolder]:
     subcommand = positionals.pop(0) if positionals and positionals[0] in names else ""
     if len(positionals) != 1:
         count = f"{len(positionals)} were given ({', '.join(positionals)})" if positionals else "none was given"
-        given_keys = f"{subcommand} STUDY" if subcommand else "STUDY RANGES n_trials=20"
+        usage = f"{subcommand} STUDY" if subcommand else "STUDY RANGES n_trials=20"
         near = did_you_mean(positionals[0], names) if len(positionals) > 1 else ""
         raise ConfigError(
-            f"tune takes the folder of one study, and {count}. Type `tune {given_keys}`, where STUDY is a folder.{near}"
+            f"tune takes the folder of one study, and {count}. Type `tune {usage}`, where STUDY is a folder.{near}"
         )
     return subcommand, StudyFolder(Path(expand_path(positionals[0])))
 

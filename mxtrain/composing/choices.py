@@ -18,7 +18,7 @@ from hydra.core.override_parser.types import Override
 from mxtrain.composing.config_files import ConfigFiles, short
 from mxtrain.config.groups import NAMED_GROUPS, PRESET_GROUPS
 from mxtrain.config.specs import shown
-from mxtrain.errors import did_you_mean, name_override
+from mxtrain.errors import did_you_mean, path_override
 from mxtrain.types import expand_path
 
 READS_PATHS = re.compile(r"^# For paths (\S+): (.+)$", re.MULTILINE)
@@ -53,14 +53,10 @@ def hint_for_path(group: str, option: str, files: ConfigFiles) -> str:
         found = [command for kinds, command in known if within & set(kinds)] or [
             command for kinds, command in known if kind in kinds
         ]
-        commands = [re.sub(r"(\S+)=PATH", lambda word: _override(word[1], option), command) for command in found]
+        commands = [re.sub(r"(\S+)=PATH", lambda word: path_override(word[1], option), command) for command in found]
     if not commands:
         return f" It is a path, and {group} takes the name of an option: see `mxtrain explain {group}`."
     return f" It is a path: type {', or '.join(commands)}."
-
-
-def _override(setting: str, path: str) -> str:
-    return f"{setting}={path}" if re.fullmatch(r"[\w./~-]*[/a-zA-Z_]", path) else name_override(setting, path)
 
 
 def _lines(group: str, files: ConfigFiles) -> Iterator[Tuple[List[str], str]]:

@@ -275,10 +275,10 @@ def load_for(run: RestoredRun, splits: Splits, fuse: bool = False) -> Trained:
         splits: the data.
         fuse: see `load_trained`.
     """
-    trained = run.load(fuse)
-    if not run.description.task.export_form().open_set or list(run.signature.learned_names) == list(splits.class_names):
+    trained, form = run.load(fuse), run.description.task.export_form()
+    if not form.open_set or list(run.signature.learned_names) == list(splits.class_names):
         return trained
-    part = run.description.task.export_form().exported(trained)
+    part = form.exported(trained)
     return replace(part, signature=replace(part.signature, class_names=list(splits.class_names)))
 
 

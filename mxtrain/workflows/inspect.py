@@ -9,7 +9,7 @@ from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Callable, Dict, List, Mapping, Optional, Sequence, Tuple, Union
 
-from mxtrain.errors import ConfigError, WeightsError
+from mxtrain.errors import ConfigError, WeightsError, path_override
 from mxtrain.model.foreign.importing import describe
 from mxtrain.model.foreign.safetensors_file import INDEX, SAFETENSORS, read_safetensors
 from mxtrain.model.onnx.convert import FIXED_KEY, PIXELS_KEY, is_flagged
@@ -146,7 +146,7 @@ def _read_graph(path: str) -> InspectResult:
     graph = parse_graph(read_graph_text(path), path)
     prefix = path[: -len(SYMBOL_END)] if path.endswith(SYMBOL_END) else ""
     weights: Optional[str] = path if is_archive(path) else None
-    command = f"model=symbol model.symbol={path}"
+    command = f"model=symbol {path_override('model.symbol', path)}"
     remarks: List[str] = []
     if is_archive(path):
         facts = trained_with(Path(path))
@@ -160,7 +160,7 @@ def _read_graph(path: str) -> InspectResult:
             remarks.append("No weights are beside it: name them by model.weights=FILE.params.")
         else:
             number, weights = epochs
-            command = f"model=symbol model.prefix={prefix} model.epoch={number}"
+            command = f"model=symbol {path_override('model.prefix', prefix)} model.epoch={number}"
     arrays = read_params(weights) if weights else {}
     return _describe(path, graph, arrays, command, remarks, _scaling_remarks(graph))
 
@@ -228,7 +228,7 @@ def _read_onnx(path: str) -> InspectResult:
             "Images are scaled outside of the network. torchvision and timm used ImageNet's mean and std, the default "
             "for files, or 0.5 for both; dataset.mean and dataset.std set them."
         )
-    found = _describe(path, graph, converted.arrays, f"model=onnx model.file={path}", [], ())
+    found = _describe(path, graph, converted.arrays, f"model=onnx {path_override('model.file', path)}", [], ())
     remarks = [*found.remarks, scaling]
     if is_flagged(graph, FIXED_KEY):
         remarks.append(f"It computes right for images of {'x'.join(map(str, file.input_shape[2:]))} only.")
@@ -317,10 +317,11 @@ def _read_weights(path: str) -> InspectResult:
     elif all(name.startswith(("arg:", "aux:")) for name in names):
         kind = "weights of Module"
     graph = Path(path[: path.rfind("-")] + SYMBOL_END) if "-" in Path(path).name else None
-    command = f"model=OPTION model.weights={path}"
+    weights = path_override("model.weights", path)
+    command = f"model=OPTION {weights}"
     remarks = ["They need their network: model=symbol with its graph, or the model=OPTION that made them."]
     if graph is not None and graph.exists():
-        command = f"model=symbol model.symbol={graph} model.weights={path}"
+        command = f"model=symbol {path_override('model.symbol', str(graph))} {weights}"
         remarks = [f"Its graph is {graph}: `mxtrain inspect {graph}` describes the network."]
     return InspectResult(
         path, f"{kind}, {len(names)} arrays", _family(names), arrays=_infos(arrays), remarks=remarks, command=command
@@ -336,7 +337,7 @@ def _read_safetensors(path: str) -> InspectResult:
         family,
         arrays=_infos(arrays),
         remarks=remarks,
-        command=f"{settings} model.weights={path}",
+        command=f"{settings} {path_override('model.weights', path)}",
     )
 
 

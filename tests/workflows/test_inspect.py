@@ -1,6 +1,7 @@
 """`mxtrain.inspect` and `mxtrain inspect`: files of networks that MXNet has written."""
 
 import json
+import shlex
 import shutil
 
 import pytest
@@ -41,6 +42,13 @@ def test_command_of_a_graph_trains(tmp_path):
     """The command that is shown is a description that composes."""
     path = write(tmp_path, mx.sym.SoftmaxOutput(scores(), name="softmax"))
     assert mxtrain.compose(*mxtrain.inspect(path).command.split())["model"]["epoch"] == 12
+
+
+def test_command_can_be_pasted_where_a_path_needs_quotes(tmp_path):
+    folder = tmp_path / "my networks, old"
+    folder.mkdir()
+    found = mxtrain.inspect(write(folder, mx.sym.SoftmaxOutput(scores(), name="softmax")))
+    assert mxtrain.compose(*shlex.split(found.command))["model"]["prefix"] == str(folder / "old")
 
 
 REMARKS = [

@@ -260,18 +260,18 @@ def refuse_unknown_length(settings: TuneSettings, description: Description, spac
     """
     if settings.pruner == "none" and settings.sampler != "pbt":
         return
-    given_keys = f"pruner={settings.pruner}" if settings.pruner != "none" else "sampler=pbt"
+    chosen = f"pruner={settings.pruner}" if settings.pruner != "none" else "sampler=pbt"
     if description.trainer.max_epochs is None:
-        raise ConfigError(f"{given_keys}: the rungs are parts of trainer.max_epochs, which is null. Give it a number.")
+        raise ConfigError(f"{chosen}: the rungs are parts of trainer.max_epochs, which is null. Give it a number.")
     if description.trainer.max_steps is not None:
         raise ConfigError(
-            f"trainer.max_steps={description.trainer.max_steps}: with {given_keys} the whole length is "
+            f"trainer.max_steps={description.trainer.max_steps}: with {chosen} the whole length is "
             "trainer.max_epochs. Leave it out."
         )
     for parameter in space.parameters:
         if setting_of(parameter.key) in NEED_WHOLE_LENGTH:
             raise ConfigError(
-                f"{setting_of(parameter.key)}: with {given_keys} all trials have the same length and validations. "
+                f"{setting_of(parameter.key)}: with {chosen} all trials have the same length and validations. "
                 "Give it one value."
             )
     first = first_rung(settings, description.trainer.max_epochs, val_interval_of(settings, description))
