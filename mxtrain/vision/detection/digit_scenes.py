@@ -82,9 +82,11 @@ class DigitScenes(MaskedDataset):
     def for_run(
         self, target: Type[TargetKind], model: Optional[Model] = None, loss: Optional[Loss] = None
     ) -> BaseDataset:
+        dataset = super().for_run(target, model, loss)
+        assert isinstance(dataset, DigitScenes)
         if issubclass(target, Masks):
-            return self.as_class(InstanceDigitScenes)
-        return self.as_class(BoxedDigitScenes) if issubclass(target, Boxes) else super().for_run(target, model, loss)
+            return dataset.as_class(InstanceDigitScenes)
+        return dataset.as_class(BoxedDigitScenes) if issubclass(target, Boxes) else dataset
 
     def open(self) -> Splits:
         """Finds, checks and splits the data."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import ClassVar, Type
 
 import pytest
 from boxed_files import NAMES, write_voc
@@ -16,7 +17,7 @@ from mxtrain.vision.detection.ssd import SSD
 from mxtrain.vision.detection.voc import Voc
 from mxtrain.vision.detection.yolo3 import YOLO3
 from mxtrain.vision.images.settings import Decoding
-from mxtrain.vision.kinds import Boxes
+from mxtrain.vision.kinds import Boxes, ClassMap, Masks
 
 
 class LargeInput(CenterNetFPN):
@@ -97,3 +98,15 @@ def test_samples_in_several_sizes(tmp_path):
     assert [(source.shape, sign.shape) for source, sign in found] == [((3, 64, 64),) * 2, ((3, 32, 96),) * 2]
     assert all(sign.decoding == signature.decoding for _, sign in found) and signature.shape == (3, 32, 32)
     assert not voc(tmp_path / "one").scaled(splits.train, signature)
+
+
+@pytest.mark.parametrize("target", [ClassMap, Boxes, Masks])
+def test_digit_scenes_are_not_scaled_for_networks_that_scale_pixels_themselves(target: Type[TargetKind]) -> None:
+    class ScalingModel(CenterNetFPN):
+        takes_pixels: ClassVar[bool] = True  # type: ignore[misc]  # a property of the base class
+
+    dataset = DigitScenes(num_train=7).for_run(target, ScalingModel())
+    assert isinstance(dataset, DigitScenes) and dataset.num_train == 7
+    assert dataset.mean == [0.0] * 3 and dataset.std == [1 / 255] * 3
+    fitted = DigitScenes().for_run(target, CenterNetFPN())
+    assert isinstance(fitted, DigitScenes) and fitted.mean == "auto"
