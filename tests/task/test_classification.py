@@ -15,6 +15,7 @@ from mxtrain.engine.backend import nd
 from mxtrain.errors import DataError
 from mxtrain.task.classification import Classification, ConfusionReport, texts_of
 from mxtrain.task.fit import require_same_names
+from mxtrain.task.prediction_format import class_name
 from mxtrain.text.signature import TextSignature
 from mxtrain.text.tokenizing.config import TokenizerConfig
 from mxtrain.text.tokenizing.wordpiece import WordPiece
@@ -92,6 +93,11 @@ def test_the_score_of_the_likeliest_class_is_explained() -> None:
     np.testing.assert_allclose(found.probability_B, expected_BK.max(axis=1), rtol=1e-5)
     assert found.score((nd.array(score_BK),)).asnumpy().tolist() == [3.0, 5.0]
     assert found.score((nd.array(-score_BK),)).asnumpy().tolist() == [-3.0, -5.0]
+
+
+@pytest.mark.parametrize("number, name", [(-1, "-1"), (0, "cat"), (1, "dog"), (2, "2")])
+def test_names_of_classes(number: int, name: str) -> None:
+    assert class_name(["cat", "dog"], number) == name
 
 
 def test_a_class_that_has_no_name_is_a_number() -> None:

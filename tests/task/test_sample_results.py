@@ -15,9 +15,10 @@ from PIL import Image
 from small_runs import CASES, with_data, write_data
 
 from mxtrain.cli import main
-from mxtrain.data.checking.problems import DataLocation
+from mxtrain.data.checking.checks import SourceChecks
+from mxtrain.data.checking.problems import DataLocation, DataLocations
 from mxtrain.task.confusion_page import render_confusion
-from mxtrain.task.sample_results import NUM_WORST, ResultReader, SampleResults, csv_line, location_text
+from mxtrain.task.sample_results import NUM_WORST, ResultReader, SampleResults, csv_line, location_text, location_texts
 
 pytestmark = pytest.mark.usefixtures("own_cache")
 
@@ -226,3 +227,21 @@ def test_a_page_of_many_classes_shows_those_with_wrong_samples() -> None:
     page = render_confusion(count_of, {("class299", "class298"): rows}, names, "val, step 3")
     assert "100 classes with fewer wrong samples are left out" in page
     assert "true class299, predicted class298: 7" in page and "The first 2 of 7 samples" in page
+
+
+def test_locations_are_those_of_the_source_if_it_has_one_for_each_sample() -> None:
+    lines = DataLocations(["a.csv"], [5, 6, 7])
+    for num_samples, expected in ((3, ["a.csv:7", "a.csv:5"]), (2, ["val:2", "val:0"])):
+        source: Any = SourceWithChecks(SourceChecks(range(num_samples), lines))
+        assert location_texts(source, "val", [2, 0]) == expected
+
+
+class SourceWithChecks(list[int]):
+    """Three samples."""
+
+    def __init__(self, checks: SourceChecks) -> None:
+        super().__init__(range(3))
+        self._checks = checks
+
+    def checks(self) -> SourceChecks:
+        return self._checks

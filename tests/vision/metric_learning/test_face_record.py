@@ -120,6 +120,12 @@ def test_images_are_read_once_with_their_labels(tmp_path: Path, monkeypatch: pyt
     assert len(positions) == len(set(positions)) == 2, "the frame and the record"
 
 
+@pytest.mark.parametrize("kind", [RecordFile, FaceRecordFile])
+def test_wrong_labels_are_0_while_all_problems_are_collected(tmp_path: Path, kind: type[RecordFile]) -> None:
+    records = kind(write_faces(tmp_path, [1.0, -1.0, 2.0], header=False), 3, CollectedFindings())
+    assert records.read_labels().tolist() == [1, 0, 2]
+
+
 def test_truncated_file_keeps_the_numbers_of_its_records(tmp_path: Path) -> None:
     path = write_faces(tmp_path, [0.0, 1.0, 2.0], header=False)
     index = path.with_suffix(".idx")
