@@ -49,7 +49,7 @@ def test_each_command_shows_its_usage(mxtrain, command: str) -> None:
 @pytest.mark.slow
 def test_help_of_eval_lists_its_settings(mxtrain) -> None:
     text = shows(mxtrain, "eval", "--help")
-    assert "split=auto" in text and "which=best" in text and "test where there is one" in text
+    assert "split=auto" in text and "which=best" in text and "test if there is one" in text
 
 
 def test_version(mxtrain) -> None:

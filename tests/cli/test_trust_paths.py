@@ -52,6 +52,7 @@ OTHER = {
     "parallel/served_tables.py": "describe of an input of ids",
     "serving/answers.py": "describe of an answer",
     "composing/origins.py": "compose of PyYAML, a tree of nodes",
+    "workflows/inspect.py": "describe of weights by their names",
     "workflows/replay.py": "describe of `StepRestorer`, which checks",
     "vision/images/affine.py": "compose of matrices",
     "vision/images/transforms/lazy_image.py": "compose of matrices",

@@ -122,10 +122,11 @@ from mxtrain.metric.spec import Metric
 
 
 class Own(Metric):
-    pass
+    def measure(self, scores, targets):
+        return scores
 
 
-class Errors(Metric):
+class Errors(Own):
     direction: ClassVar[str] = "min"
 """
 
