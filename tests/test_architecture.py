@@ -230,6 +230,7 @@ SLOW = pytest.mark.slow
         ("import mxtrain.checkpoint, mxtrain.config.cadence", "mxnet numpy sklearn gluoncv matplotlib tensorboardX"),
         ("import mxtrain.parallel.planner", "mxnet"),
         ("import mxtrain.runtime", "mxnet numpy"),
+        ("import mxtrain.model.weights", "mxnet numpy onnx safetensors requests torch"),
         (
             "from mxtrain.logger import console, csv, jsonl, tensorboard, mlflow, wandb",
             "mxnet tensorboardX PIL rich numpy mlflow wandb",
@@ -255,7 +256,18 @@ SLOW = pytest.mark.slow
             marks=SLOW,
         ),
     ],
-    ids=["api", "commands", "checkpoint", "planner", "runtime", "loggers", "training", "networks", "detectors"],
+    ids=[
+        "api",
+        "commands",
+        "checkpoint",
+        "planner",
+        "runtime",
+        "weights",
+        "loggers",
+        "training",
+        "networks",
+        "detectors",
+    ],
 )
 def test_import_loads_no_heavy_packages(code: str, packages: str) -> None:
     code = f"import sys\n{code}\nsys.exit(', '.join({set(packages.split())} & set(sys.modules)) or 0)"

@@ -135,7 +135,7 @@ def test_a_block_given_in_python_keeps_its_values():
     """On several devices, too; parameters without values start from `init`."""
     block = gluon.nn.HybridSequential()
     block.add(gluon.nn.Dense(3, in_units=4), gluon.nn.Dense(2))
-    block[0].initialize(mx.init.Normal(1.0), ctx=[mx.cpu(0), mx.cpu(1)])
+    block[0].initialize(mx.init.Normal(1.0), ctx=[mx.cpu(1), mx.cpu(2)])
     block[1].initialize()
     before = {name: p.list_data()[0].asnumpy() for name, p in block[0]._collect_params_with_prefix("0").items()}
     model = GivenModel(given_as="model", object="Block", init="xavier").with_object(block)

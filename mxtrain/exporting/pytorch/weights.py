@@ -12,8 +12,9 @@ from mxtrain.exporting.folder import CARD, new_folder
 from mxtrain.exporting.pytorch.names import torch_names
 from mxtrain.exporting.pytorch.safetensors_file import write_safetensors
 from mxtrain.files.durable import encode_json, replace_file
+from mxtrain.model.foreign.importing import NAMES
 
-WEIGHTS, NAMES = "model.safetensors", "names.json"
+WEIGHTS = "model.safetensors"
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, List, Mapping, NamedTuple, Optional
 
 from mxtrain.errors import DownloadError, WeightsError
 from mxtrain.files.cache import caches_of_user
-from mxtrain.files.download.transfer import fetch, no_connection, verify_checksum
+from mxtrain.files.download.transfer import DownloadLimits, fetch, no_connection, verify_checksum
 from mxtrain.files.durable import replace_file
 from mxtrain.files.json_text import JsonTextError, read_json
 from mxtrain.files.regular_files import read_regular_text
@@ -37,7 +37,6 @@ INDEX = f"{WEIGHTS}.index.json"
 PICKLES = ("pytorch_model.bin", "pytorch_model.bin.index.json")
 NAME = re.compile(r"(?:[A-Za-z0-9][\w.-]*/)?[A-Za-z0-9][\w.-]*(?:@[A-Za-z0-9][\w./-]*)?")
 MAX_REDIRECTS = 5
-TIMEOUT_S = 30.0
 
 
 class HubName(NamedTuple):
@@ -207,10 +206,10 @@ def _headers(url: str) -> Optional[Mapping[str, str]]:
     for _ in range(MAX_REDIRECTS):
         try:
             response: requests.Response = requests.head(
-                url, allow_redirects=False, timeout=TIMEOUT_S, headers={"Accept-Encoding": "identity"}
+                url, allow_redirects=False, timeout=DownloadLimits.timeout_s, headers={"Accept-Encoding": "identity"}
             )
         except requests.RequestException as error:
-            raise DownloadError(f"{url}: no connection ({no_connection(error)})") from error
+            raise DownloadError(f"{url}: {no_connection(error)}") from error
         location = response.headers.get("Location", "")
         if response.status_code in (301, 302, 303, 307, 308) and location.startswith("/"):
             url = "/".join(url.split("/")[:3]) + location  # a repository that was renamed

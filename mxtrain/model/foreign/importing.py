@@ -137,14 +137,15 @@ def import_foreign(path: Union[str, Path], network: gluon.Block) -> Imported:
     # The one whose names the network has; a file for another one is refused with its name.
     candidates = [(_translate(family, table, arrays, shapes), table) for table in family.tables]
     (renamed, names, dropped), table = max(candidates, key=lambda one: sum(name in shapes for name in one[0][0]))
-    hint = f" The network of the file is {family.settings(_plain(family, arrays), config)}."
+    plain = _plain(family, arrays)
+    hint = f" The network of the file is {family.settings(plain, config)}."
     if not any(name in shapes for name in renamed):
         others = "; ".join(table.network for table in family.tables)
         raise WeightsError(
             f"The weights file {path} is of {family.name}, and the network is none that takes them ({others}).{hint}"
         )
     try:
-        remarks = table.check(_plain(family, arrays), network, config)
+        remarks = table.check(plain, network, config)
     except DoesNotFit as error:
         raise WeightsError(f"The weights file {path} does not fit the network: {error}") from error
     table.complete(renamed, shapes)

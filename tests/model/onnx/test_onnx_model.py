@@ -310,6 +310,17 @@ def test_size_of_images_is_checked_where_it_matters(tmp_path: Path) -> None:
         prepared(path, shape=(3, 31, 32))
 
 
+def test_reshaping_of_other_sizes_than_the_file_has_is_refused(tmp_path: Path) -> None:
+    first = [
+        helper.make_node("Reshape", ["x", "s"], ["r"], name="split"),
+        helper.make_node("ReduceMean", ["r"], ["t"], axes=[3], keepdims=0),
+    ]
+    path = saved(tmp_path, graph_model(layers(first), arrays(s=np.array([1, 3, 32, 2, 16])), (1, 3, 32, 32)))
+    assert prepared(path).network(image()).shape == (2, 5)
+    with pytest.raises(ConfigError, match="'split' of .* 2x3x32x2x16 of 2x3x32x40: .* another batch size or image"):
+        prepared(path, shape=(3, 32, 40))
+
+
 def external(model: Any) -> Any:
     tensor = model.graph.initializer[0]
     tensor.ClearField("raw_data")
