@@ -181,7 +181,7 @@ def write_texts(
     Args:
         folder: the folder to write to.
         signature, report: content of signature.json and export.json.
-        files: name -> content of further files, such as a tokenizer.
+        files: name -> content of further files, such as a tokenizer; a model card or program among them replaces ours.
         arrays: file name -> arrays by name that samples are read with, see `check_arrays`.
         modules: file name -> source of the Python modules that read samples.
 
@@ -191,11 +191,10 @@ def write_texts(
     try:
         replace_file(folder / standalone.SIGNATURE, encode_json(signature, 2) + b"\n")
         replace_file(folder / standalone.REPORT, encode_json(report, 2) + b"\n")
-        replace_file(folder / CARD, model_card(signature, report).encode())
         # The folder's program and `export check` are the same file, so there is one implementation of the check.
-        replace_file(folder / PREDICT, read_regular(standalone.__file__), mode=0o755)
-        for name, content in files.items():
-            replace_file(folder / name, content)
+        own = {CARD: model_card(signature, report).encode(), PREDICT: read_regular(standalone.__file__)}
+        for name, content in {**own, **files}.items():
+            replace_file(folder / name, content, mode=0o755 if name == PREDICT else 0o666)
         for name, named in arrays.items():
             _write_arrays(folder, name, {key: np.ascontiguousarray(array) for key, array in named.items()})
         if modules:

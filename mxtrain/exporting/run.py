@@ -177,7 +177,7 @@ def export_network(
     """Exports a network into a new folder.
 
     Args:
-        trained: network on a CPU in float32.
+        trained: network to export, see `TaskExport.exported`, on a CPU in float32.
         data: samples for the proof and the evaluation.
         folder: folder to create.
         facts: facts about the checkpoint, for the report.
@@ -192,7 +192,6 @@ def export_network(
         WorseThanAllowed: the metric of the quantized network is too bad.
         DataError: the folder exists already or cannot be written; data of the run are missing or too large.
     """
-    trained = trained.description.task.export_form().exported(trained)
     description, signature = trained.description, trained.signature
     task = description.task
     exported = description.dataset.exported(signature) if task.predicts else DatasetExport("")

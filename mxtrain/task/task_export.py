@@ -53,6 +53,14 @@ class TaskExport:
         """
         return trained
 
+    def exported_weights(self, arrays: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
+        """Returns the weights of the network that `exported` returns, without building it.
+
+        Args:
+            arrays: weights of the trained network by structural name.
+        """
+        return arrays
+
     def outputs(
         self, F: OperatorModule, outputs: Sequence[Array], description: RunParts, signature: Signature
     ) -> Dict[str, Array]:

@@ -97,7 +97,8 @@ def export(
     if settings.for_ == "safetensors":
         from mxtrain.exporting.pytorch.weights import export_weights
 
-        return export_weights(weights_to_use(run.checkpoint), folder_of(run, settings), facts_of(run))
+        arrays = run.description.task.export_form().exported_weights(weights_to_use(run.checkpoint))
+        return export_weights(arrays, folder_of(run, settings), facts_of(run))
     for module in ("onnx", "onnxruntime"):
         require_library(module, "export", "export", ConfigError)
     with progress:
@@ -190,7 +191,7 @@ def _export(
         smaller = Compression(settings.quantize, settings.max_loss, splits.train, settings.calibration_samples)
     try:
         stage("loading the weights")
-        trained = load_trained(run.checkpoint, alone, run.signature)
+        trained = run.description.task.export_form().exported(load_trained(run.checkpoint, alone, run.signature))
         data = EvaluationData(source, split, settings.limit_batches)
         folder = folder_of(run, settings)
         if settings.for_ == "pytorch":

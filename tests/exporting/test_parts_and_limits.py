@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import os
 import shutil
 from pathlib import Path
 from typing import Any, Callable
@@ -110,6 +111,13 @@ def test_full_disk_is_reported_with_advice(monkeypatch: pytest.MonkeyPatch, tmp_
     monkeypatch.setattr(export_folder, "replace_file", full)
     with pytest.raises(DataError, match=r"No space left on device\. .* bytes left\. Name a folder on another disk"):
         export_folder.write_texts(tmp_path, {"task": "", "inputs": []}, _REPORT, {}, {}, {})
+
+
+def test_given_card_and_program_replace_ours(tmp_path: Path) -> None:
+    given = {"README.md": b"card", "predict.py": b"program", "words.json": b"{}"}
+    export_folder.write_texts(tmp_path, {"task": "", "inputs": []}, _REPORT, given, {}, {})
+    assert {name: (tmp_path / name).read_bytes() for name in given} == given
+    assert [name for name in given if os.access(tmp_path / name, os.X_OK)] == ["predict.py"]
 
 
 _REPORT = {

@@ -125,6 +125,17 @@ def test_a_wrong_gradient_is_refused(trained: Path, tmp_path: Path, monkeypatch:
 
 
 @pytest.mark.slow
+def test_embedding_network_is_exported_without_centres(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    running.train_here(tmp_path / "run", *SHORT, "task=metric_learning", "task.embedding_size=16", "model.hidden=8")
+    proof = mxtrain.export(tmp_path / "run", tmp_path / "out", for_="pytorch").proof
+    assert [*proof["outputs"]] == ["output"] and proof["torch_export"] is True
+    assert proof["loss"] == "squared distance to disturbed outputs"
+    names = json.loads((tmp_path / "out" / "names.json").read_text())
+    assert names and all(name.startswith("embedding.") for name in names)
+
+
+@pytest.mark.slow
 @pytest.mark.zoo
 @pytest.mark.zoo_cases("mlp")
 @pytest.mark.parametrize("name", CASES)

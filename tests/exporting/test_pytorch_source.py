@@ -143,6 +143,32 @@ def test_layers_with_one_weight_have_it_once() -> None:
     assert len(source.names) == 1
 
 
+class Halves(nn.HybridBlock):
+    """Returns an output of an operator that another operator of the block reads as well."""
+
+    def hybrid_forward(self, F: Any, x: Any) -> Any:
+        first, second = F.split(x, num_outputs=2)
+        return second, F.tanh(second) + first
+
+
+class Product(nn.HybridBlock):
+    """Reads both outputs of a block."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.halves = Halves()
+
+    def hybrid_forward(self, F: Any, x: Any) -> Any:
+        second, total = self.halves(x)
+        return second * total
+
+
+def test_a_block_returns_each_tensor_that_is_read_outside_of_it() -> None:
+    code = source_of(Product(), ("batch", 4)).code
+    assert "z = torch.tanh(y)\n        z = z + x\n        return y, z\n" in code
+    assert "x, y = self.halves(x)\n        return x * y\n" in code
+
+
 def test_an_operator_without_conversion_is_named_with_its_layer() -> None:
     with mx.AttrScope(__layer__="features.3"):
         symbol = mx.sym.space_to_depth(mx.sym.var("x"), block_size=2)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Dict, List, Mapping, Optional, Protocol, Sequence, Tuple, Union
+from typing import Any, Dict, List, Mapping, Protocol, Sequence, Tuple, Union
 
 import numpy as np
 
@@ -253,10 +253,3 @@ def optional(**options: Tuple[Any, Any]) -> Dict[str, Any]:
         if any(one != default for one in plain):
             found[name] = value
     return found
-
-
-def plain_text(code: Code) -> Optional[str]:
-    """Returns a constructor as text; None if it calls a generated class."""
-    if any(isinstance(token, Construction) for token in code):
-        return None
-    return "".join(str(token.value) if isinstance(token, LayerSize) else str(token) for token in code)

@@ -130,7 +130,7 @@ NEEDS = {
 
 
 def helper_sources(names: Iterable[str]) -> List[str]:
-    """Returns the source code of helpers and of those that they call, in the order of `HELPERS`."""
+    """Returns the source code of the named helpers and of every helper they call, in the order of `HELPERS`."""
     wanted = {*names}
     wanted.update(needed for name in names for needed in NEEDS.get(name, ()))
     return [text.strip("\n") for name, text in HELPERS.items() if name in wanted]

@@ -77,6 +77,7 @@ def generate(trained: Trained, traced: TracedNetwork, dynamic: Dynamic) -> Tuple
         if not isinstance(parameter, gluon.Constant)
     }
     parameters = {name: parameter.data().asnumpy() for name, parameter in network.collect_params().items()}
+    by_structure = {name: variable for variable, name in full_names.items()}
     kinds = {path: type(block).__name__ for path, block in recorder.called.items()}
     read = symbol.list_inputs()
     failure: Exception = ConfigError("export: the network computes batches of one size only.")
@@ -95,7 +96,6 @@ def generate(trained: Trained, traced: TracedNetwork, dynamic: Dynamic) -> Tuple
             failure = error
             continue
         given = [position for position, variable in enumerate(variables) if variable in own]
-        by_structure = {name: variable for variable, name in full_names.items()}
         state = {new: parameters[by_structure[name]] for name, new in source.names.items()}
         state.update(source.extra)
         found = TorchNetwork(symbol, variables, given, parameters, source, state, by_structure)

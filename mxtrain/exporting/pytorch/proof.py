@@ -10,7 +10,7 @@ import json
 from contextlib import closing, contextmanager
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Mapping, Sequence, Tuple
+from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 import numpy as np
 
@@ -104,35 +104,33 @@ def training_batches(trained: Trained, source: Samples, network: TorchNetwork) -
     """
     loader = build_loader(trained.description, source, trained.signature, trained.device, limit_batches=NUM_STEPS)
     objective = trained.strategy.objective
-    draw = np.random.default_rng(0)
-    found: List[Batch] = []
-    kind = ""
+    draw, size = np.random.default_rng(0), 0
+    found: List[Tuple[List[np.ndarray], np.ndarray, Optional[np.ndarray]]] = []
     with closing(loader.epoch(consumer=Consumer([trained.strategy]))) as batches:
         for batch in islice(batches, NUM_STEPS):
             # Each batch starts with states of 0, so that batches are independent.
             inputs = RecurrentState(objective.state_shapes, objective.network).enter(batch).inputs
             arrays = [array.asnumpy() for array in inputs]
-            if found and len(arrays[0]) != len(found[0][0][0]):  # a last batch with fewer samples
+            given = [arrays[position] for position in network.given]
+            if found and len(arrays[0]) != size:  # a last batch with fewer samples
                 break
+            size = len(arrays[0])
             (output, *_) = trained.strategy.predict(inputs)
-            score = output.asnumpy()
-            labels = batch.targets[0].asnumpy() if batch.targets else None
-            if labels is not None and _are_labels(labels, score):
-                kind, target = CROSS_ENTROPY, labels.astype(np.int64)
-            else:
-                kind, target = SQUARES, score + draw.normal(0, score.std() or 1.0, score.shape)
-            found.append(([arrays[position] for position in network.given], target.astype(_type_of(kind))))
-    return kind, found
+            found.append((given, output.asnumpy(), batch.targets[0].asnumpy() if batch.targets else None))
+    # Embeddings have no score of each class, even if there are as many numbers. One loss serves all batches: labels of
+    # some batches may be small by chance.
+    has_scores = not trained.description.task.export_form().open_set
+    if has_scores and all(_are_labels(labels, score) for _, score, labels in found):
+        return CROSS_ENTROPY, [(given, labels.astype(np.int64)) for given, _, labels in found if labels is not None]
+    disturbed = (score + draw.normal(0, score.std() or 1.0, score.shape) for _, score, _ in found)
+    return SQUARES, [(given, target.astype(np.float32)) for (given, *_), target in zip(found, disturbed)]
 
 
-def _type_of(kind: str) -> str:
-    return "int64" if kind == CROSS_ENTROPY else "float32"
-
-
-def _are_labels(labels: np.ndarray, score: np.ndarray) -> bool:
+def _are_labels(labels: Optional[np.ndarray], score: np.ndarray) -> bool:
     """Returns True if targets are a class of each row of scores."""
     return (
-        score.ndim == 2
+        labels is not None
+        and score.ndim == 2
         and score.shape[1] > 1
         and labels.shape == score.shape[:1]
         and np.array_equal(labels, np.rint(labels))

@@ -71,7 +71,7 @@ def export_pytorch(
     """Writes a network as code and weights of PyTorch into a new folder, with a proof that PyTorch has computed.
 
     Args:
-        trained: network on a CPU in float32.
+        trained: network to export, see `TaskExport.exported`, on a CPU in float32.
         source: held-out samples for the outputs.
         training: training samples for gradients and steps of fine-tuning.
         folder: folder to create.
@@ -147,11 +147,13 @@ def export_pytorch(
         proof.update(facts=dict(facts), versions=_versions(), remarks=remarks)
         report = {**facts, "errors": errors, "metrics": {}, "evaluated": "", "versions": versions()}
         modules = bundled(exported.reader) if exported.reader else {}
-        write_texts(root, described, report, files, exported.arrays, modules)
-        replace_file(root / PROOF, encode_json(proof, 2) + b"\n")
-        replace_file(root / EXPORTED, read_regular(standalone.__file__))
-        replace_file(root / PREDICT, read_regular(str(PROGRAM)), mode=0o755)
-        replace_file(root / CARD, card(described, facts, proof).encode())
+        own = {
+            PROOF: encode_json(proof, 2) + b"\n",
+            EXPORTED: read_regular(standalone.__file__),
+            PREDICT: read_regular(str(PROGRAM)),
+            CARD: card(described, facts, proof).encode(),
+        }
+        write_texts(root, described, report, {**files, **own}, exported.arrays, modules)
         stage("proof: predict.py --check")
         _check(root)
     return WrittenWeights(folder, [*_said(proof), *remarks], proof)

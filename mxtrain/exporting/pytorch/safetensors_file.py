@@ -1,4 +1,4 @@
-"""Writes files of safetensors with NumPy alone.
+"""Writes safetensors files with NumPy alone.
 
     8 bytes: length of the header, little-endian | header: JSON, padded with spaces | the arrays, without gaps
 
@@ -17,20 +17,10 @@ import numpy as np
 
 from mxtrain.errors import DataError
 from mxtrain.files.durable import replace_file
-from mxtrain.model.foreign.safetensors_file import METADATA, read_safetensors
+from mxtrain.model.foreign.safetensors_file import DTYPES, METADATA, read_safetensors
 
-NAMES = {
-    "float64": "F64",
-    "float32": "F32",
-    "float16": "F16",
-    "int64": "I64",
-    "int32": "I32",
-    "int16": "I16",
-    "int8": "I8",
-    "uint8": "U8",
-    "bool": "BOOL",
-}
-"""Type in NumPy -> in the file."""
+NAMES = {np.dtype(dtype).name: name for name, dtype in DTYPES.items() if name != "BF16"}
+"""Type in NumPy, which has no bfloat16 -> type in the file."""
 ALIGNMENT, LENGTH_BYTES = 8, 8
 
 

@@ -43,7 +43,6 @@ class Block:
         names: structural name of MXNet -> name in the state_dict of the block.
         extra: name in the state_dict -> array that MXNet does not have.
         fixed: names in the state_dict of parameters that are not trained.
-        is_chain: True if it has one input and one output, so that nn.Sequential can hold it.
     """
 
     code: Code
@@ -157,7 +156,7 @@ class ModuleSource:
         used = self._used()
         operators = [number for number in used if graph.nodes[number]["op"] != "null"]
         inputs = [(number, 0) for number in used if graph.nodes[number]["name"] in graph.inputs]
-        order = [name for name in graph.inputs]
+        order = [*graph.inputs]
         inputs.sort(key=lambda entry: order.index(graph.nodes[entry[0]]["name"]))
         self.home = self._homes(operators)
         root = Scope(self, "", operators, inputs, list(graph.heads))
@@ -321,9 +320,8 @@ def _pretty(begin: str, text: str, indent: int) -> List[str]:
     opening = text.find("(")
     if len(space + begin + text) <= WIDTH or opening < 0 or not text.endswith(")"):
         return [f"{space}{begin}{text}"]
-    lines, depth, last = [f"{space}{begin}{text[: opening + 1]}"], 0, opening + 1
+    lines, depth, last = [f"{space}{begin}{text[: opening + 1]}"], 0, 0
     inside = text[opening + 1 : -1]
-    last = 0
     for position, letter in enumerate(inside + ","):
         depth += {"(": 1, "[": 1, ")": -1, "]": -1}.get(letter, 0)
         if letter == "," and not depth:

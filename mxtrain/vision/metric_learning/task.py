@@ -35,6 +35,9 @@ if TYPE_CHECKING:
     from mxtrain.types import Batch, Shape
     from mxtrain.types.annotations import Json, JsonObject, LossBlock
 
+CENTRES = "centres"
+"""Structural name of the class centres in `EmbeddingNetwork`, whose module imports MXNet."""
+
 
 class MetricLearning(Task):
     """Embeddings of images, (B, D), of length 1.
@@ -218,3 +221,6 @@ class EmbeddingExport(TaskExport):
         from mxtrain.vision.metric_learning.embedding_only import embedding_only
 
         return embedding_only(trained, self.task.without_centres())
+
+    def exported_weights(self, arrays: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
+        return {name: array for name, array in arrays.items() if name != CENTRES}

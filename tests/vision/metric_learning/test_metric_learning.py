@@ -62,6 +62,14 @@ def test_network_without_centres_shares_parameters() -> None:
     assert list(alone._collect_params_with_prefix()) == ["embedding.weight"]
 
 
+def test_exported_weights_are_those_of_the_network_without_centres() -> None:
+    network = built()
+    arrays = {name: parameter.data().asnumpy() for name, parameter in network._collect_params_with_prefix().items()}
+    found = MetricLearning().export_form().exported_weights(arrays)
+    assert list(found) == list(network.without_centres()._collect_params_with_prefix())
+    assert all(found[name] is arrays[name] for name in found)
+
+
 def test_weights_of_the_embedding_network_alone_have_its_names() -> None:
     network = built()
     assert network.backbone_names == {}
@@ -238,3 +246,6 @@ def test_exported_network_has_no_centres(train_run: Any, tmp_path: Path, loss: s
     assert [output.name for output in model.graph.output] == ["output"]
     assert not any("centres" in array.name for array in model.graph.initializer)
     assert model.graph.output[0].type.tensor_type.shape.dim[1].dim_value == 6
+    assert run(["export", str(tmp_path / "run"), "for=safetensors", f"out={tmp_path / 'weights'}"]) == 0
+    names = json.loads((tmp_path / "weights" / "names.json").read_text())
+    assert names and all(name.startswith("embedding.") for name in names)
