@@ -7,6 +7,7 @@ Blocks whose classes differ in integers only share one class, which takes them a
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections import Counter
 from dataclasses import dataclass, field
@@ -644,7 +645,7 @@ class Scope:
         """Returns the variable of a new tensor: that of an input that nobody reads any more, or a free one."""
         used = {name for other, name in self._names.items() if self._left[other] > 0 and not name.startswith("self.")}
         before = [self._names[one] for one in reads if one in self._names]
-        free = (name for name in [*before, *VARIABLES, *(f"x{k}" for k in range(len(used) + 20, 10**6))])
+        free = itertools.chain(before, VARIABLES, (f"x{k}" for k in itertools.count(len(used) + 20)))
         name = next(one for one in free if one not in used and not one.startswith("self."))
         self._names[entry] = name
         return name
