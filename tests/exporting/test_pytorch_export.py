@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -53,10 +54,15 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.fixture(scope="module")
+def report(trained: Path) -> Any:
+    """An export that the tests share, and do not change."""
+    return mxtrain.export(trained, trained.parent / "out", for_="pytorch")
+
+
 @pytest.mark.slow
-def test_the_folder_proves_itself_and_predicts_as_mxtrain(trained: Path, tmp_path: Path) -> None:
-    report = mxtrain.export(trained, tmp_path / "out", for_="pytorch")
-    out = tmp_path / "out"
+def test_the_folder_proves_itself_and_predicts_as_mxtrain(trained: Path, report: Any, tmp_path: Path) -> None:
+    out = report.folder
     assert {path.name for path in out.iterdir()} == FILES
     proof = json.loads((out / "proof.json").read_text())
     assert proof == report.proof
@@ -84,8 +90,8 @@ def test_the_folder_proves_itself_and_predicts_as_mxtrain(trained: Path, tmp_pat
 
 
 @pytest.mark.slow
-def test_export_check_executes_no_code_of_the_folder(trained: Path, tmp_path: Path, capsys: Any) -> None:
-    mxtrain.export(trained, tmp_path / "out", for_="pytorch")
+def test_export_check_executes_no_code_of_the_folder(report: Any, tmp_path: Path, capsys: Any) -> None:
+    shutil.copytree(report.folder, tmp_path / "out")
     (tmp_path / "out" / "model.py").write_text("raise SystemExit(7)")
     assert run(["export", "check", str(tmp_path / "out")]) == 2
     assert "is for PyTorch, and its network is code" in capsys.readouterr().err
