@@ -243,6 +243,18 @@ def start_child(command: Sequence[str], **options: Any) -> subprocess.Popen[byte
     return subprocess.Popen([*prefix, *command], start_new_session=True, **options)
 
 
+def run_child(command: Sequence[str], **options: Any) -> int:
+    """Runs a command as `start_child` does, and returns its exit code. If the wait is interrupted, e.g. by a
+    KeyboardInterrupt, the command and the processes of its group are killed."""
+    process = start_child(command, **options)
+    try:
+        return process.wait()
+    finally:
+        if process.poll() is None:
+            kill_group(process.pid)
+            process.wait()
+
+
 def kill_group(pid: int) -> None:
     """Kills all processes of the group of a child."""
     with suppress(ProcessLookupError, PermissionError):

@@ -15,6 +15,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Callable, ContextManager, Dict, Iterable, List, Mapping, Optional, Tuple, Type
 
 from mxtrain.checkpoint import holds_checkpoint
+from mxtrain.cluster.process import run_child
 from mxtrain.cluster.reported_cause import ReportedCause
 from mxtrain.config.libraries import EXTRAS, check_versions, missing_message
 from mxtrain.config.specs import validate_arguments
@@ -279,15 +280,15 @@ def exported(folder: str, opened: ExitStack, note: Note = lambda text: None, sho
     # In a process of its own: MXNet and the run's data are not needed afterwards.
     command: List[str] = [sys.executable, "-m", "mxtrain", "export", folder, f"out={out}"]
     with shown(f"exporting {folder}"), ReportedCause() as reported:
-        done = subprocess.run(
+        code = run_child(
             command,
             env={**os.environ, **reported.environment},
+            stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
-            check=False,
         )
-    if done.returncode:
-        reason = " ".join(reported.cause.split()) or f"exit code {done.returncode}"
+    if code:
+        reason = " ".join(reported.cause.split()) or f"exit code {code}"
         raise DataError(f"serve: the run '{folder}' cannot be exported: {reason}")
     return out
 

@@ -6,10 +6,14 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
-from mxtrain.cluster.process import start_child, state_of
+import pytest
+from waiting import wait_until
+
+from mxtrain.cluster.process import run_child, start_child, state_of
 
 
 def test_a_child_leads_a_group_and_heeds_signals_that_python_ignores() -> None:
@@ -51,3 +55,19 @@ def test_failed_start_gives_a_reason() -> None:
     with start_child(["./no-such-command"], stderr=subprocess.PIPE) as child:
         _, said = child.communicate(timeout=20)
     assert child.returncode == 1 and b"./no-such-command cannot be started: No such file" in said
+
+
+def test_an_interrupted_wait_kills_the_command_and_its_processes(tmp_path: Path) -> None:
+    assert run_child(["sh", "-c", "exit 3"]) == 3
+    pids = tmp_path / "pids"
+
+    def interrupt() -> None:
+        wait_until(lambda: pids.exists() and "\n" in pids.read_text(), 20)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    with pytest.raises(KeyboardInterrupt):
+        run_child(["sh", "-c", f"sleep 60 & echo $$ $! > {pids}; wait"])
+    thread.join()
+    wait_until(lambda: all(state_of(int(pid)) in ("", "Z") for pid in pids.read_text().split()), 5)

@@ -377,7 +377,7 @@ def test_a_run_is_exported_into_a_folder_that_the_next_server_removes(
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     monkeypatch.setattr(serve, "holds_checkpoint", lambda folder: True)
-    monkeypatch.setattr(serve.subprocess, "run", lambda command, **options: SimpleNamespace(returncode=0))
+    monkeypatch.setattr(serve, "run_child", lambda command, **options: 0)
     (tmp_path / f"{serve.TEMPORARY}old").mkdir()
     (tmp_path / "run").mkdir()
     with ExitStack() as stack:

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import socket
 import subprocess
+import sys
 import threading
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
+from typing import Any, List
 from urllib.error import HTTPError, URLError
 from urllib.request import Request, urlopen
 
 import numpy as np
 import pytest
 import served_folders
+from waiting import wait_until
 
 import mxtrain
+from mxtrain.cluster.process import state_of
 from mxtrain.cluster.reported_cause import CAUSE_FILE
 from mxtrain.errors import ConfigError, DataError
 
@@ -106,14 +110,41 @@ def test_the_address_is_free_after_an_error(tmp_path: Path) -> None:
 def test_reason_of_a_failed_export_is_read_from_its_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Not from what the process has printed."""
 
-    def run(command: Any, env: Any, **options: Any) -> Any:
+    def run_child(command: Any, env: Any, **options: Any) -> int:
         Path(env[CAUSE_FILE]).write_text(json.dumps({"cause": "an operator\n has no conversion", "step": 0}))
-        return SimpleNamespace(returncode=2)
+        return 2
 
-    monkeypatch.setattr(subprocess, "run", run)
+    monkeypatch.setattr("mxtrain.workflows.serve.run_child", run_child)
     monkeypatch.setattr("mxtrain.workflows.serve.holds_checkpoint", lambda folder: True)
     with pytest.raises(DataError, match="cannot be exported: an operator has no conversion$"):
         mxtrain.serve(tmp_path, port=0)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "arguments, ending",
+    [
+        (["-m", "mxtrain", "serve", "run", "port=0"], signal.SIGKILL),
+        (["-c", "import mxtrain; mxtrain.serve('run', port=0)"], signal.SIGTERM),
+    ],
+)
+def test_the_export_of_a_run_ends_with_the_server(arguments: List[str], ending: int, tmp_path: Path) -> None:
+    """The export is a stand-in that never ends; Python runs it before `mxtrain export`."""
+    (tmp_path / "run" / "checkpoints" / "step-00000001").mkdir(parents=True)
+    (tmp_path / "sitecustomize.py").write_text(
+        "import os, time\n"
+        "if b'export' in open('/proc/self/cmdline', 'rb').read().split(b'\\0'):\n"
+        "    open('pid', 'w').write(str(os.getpid()) + '\\n')\n"
+        "    time.sleep(60)\n"
+    )
+    path = os.pathsep.join([str(tmp_path), str(Path(mxtrain.__file__).parents[1])])
+    with subprocess.Popen([sys.executable, *arguments], cwd=tmp_path, env={**os.environ, "PYTHONPATH": path}) as server:
+        try:
+            wait_until(lambda: (tmp_path / "pid").exists() and "\n" in (tmp_path / "pid").read_text(), 30)
+        finally:
+            server.send_signal(ending)
+    export = int((tmp_path / "pid").read_text())
+    wait_until(lambda: state_of(export) in ("", "Z"), 5)
 
 
 def test_a_server_for_every_network_without_a_token_is_warned_of(tmp_path: Path) -> None:
