@@ -176,16 +176,22 @@ _DISK_REMEDIES = {
 }
 
 
+def disk_advice(error: OSError) -> str:
+    """Returns a sentence with advice, with a blank before it, if the disk is full, the quota is exceeded or the file is
+    too large; an empty string for other errors."""
+    remedy = _DISK_REMEDIES.get(error.errno or 0)
+    return f" {remedy}" if remedy else ""
+
+
 def unforeseen(error: Exception) -> str:
     """Returns the message for an unexpected error. Prints its traceback, unless disk or memory is full, or a file
     exceeds the largest size."""
     said = out_of_memory(error)
     if said:
         return said
-    remedy = _DISK_REMEDIES.get(error.errno or 0, "") if isinstance(error, OSError) else ""
-    if isinstance(error, OSError) and remedy:
+    if isinstance(error, OSError) and disk_advice(error):
         where = f" ({error.filename})" if error.filename else ""
-        return f"{error.strerror}{where}. {remedy}"
+        return f"{error.strerror}{where}.{disk_advice(error)}"
     traceback.print_exc()
     return f"{type(error).__name__}: {error}"
 

@@ -174,7 +174,7 @@ def lr_find(
 
     Raises:
         ConfigError: an override, a setting or an object is wrong.
-        DataError: the data cannot be read.
+        DataError: the data cannot be read, or the files cannot be written.
         MxtrainError: the loss of the first step is not finite.
 
     >>> curve = mxtrain.lr_find("model=mlp", "optimizer=sgd")

@@ -14,7 +14,7 @@ import numpy as np
 
 import mxtrain
 from mxtrain.config.libraries import missing_message, require_library
-from mxtrain.errors import DataError, LoaderError
+from mxtrain.errors import DataError, LoaderError, disk_advice
 from mxtrain.exporting import standalone
 from mxtrain.exporting.compression_report import remarks_of, table_of
 from mxtrain.exporting.standalone import UnusableFolder
@@ -48,7 +48,13 @@ def new_folder(path: Path) -> Iterator[Path]:
         raise DataError(f"out={path}: it cannot be written: {error.strerror}.") from error
     try:
         draft.chmod(0o755)
-        yield draft
+        try:
+            yield draft
+        except OSError as error:
+            is_ours = error.filename is None or Path(os.fsdecode(error.filename)).is_relative_to(draft)
+            if is_ours and disk_advice(error):
+                raise _unwritable(draft, error) from error
+            raise
         try:
             fsync_directory(draft)
             # An empty folder that was made meanwhile would be replaced; one with files is an error.

@@ -7,12 +7,14 @@ loss is about to rise there.
 from __future__ import annotations
 
 import csv
+import io
 import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Dict, List, Optional, Sequence, Tuple
 
-from mxtrain.files.durable import create_file, encode_json
+from mxtrain.data.loading.dataset_files import explain
+from mxtrain.files.durable import encode_json, replace_file
 
 if TYPE_CHECKING:
     from mxtrain.types.annotations import Json
@@ -101,22 +103,33 @@ class LearningRateCurve:
         }
 
     def write(self, folder: Path) -> List[Path]:
-        """Writes curve.png, curve.csv and curve.json, and returns their paths."""
-        folder.mkdir(parents=True, exist_ok=True)
-        paths = [folder / f"curve.{ending}" for ending in ("png", "csv", "json")]
-        for path in paths:
-            # All old files go first, so that a failure leaves no picture beside the numbers of another test.
-            path.unlink(missing_ok=True)
-        with open(create_file(paths[0]), "wb") as stream:
-            self._draw().savefig(stream, format="png")
-        with open(create_file(paths[1]), "w", newline="", encoding="utf-8") as text:
-            writer = csv.writer(text)
-            writer.writerow(["step", "lr", "loss", "smoothed"])
-            smoothed = [*map(str, self.smoothed), *[""] * (len(self.rates) - len(self.smoothed))]
-            writer.writerows(zip(range(1, len(self.rates) + 1), self.rates, self.losses, smoothed))
-        with open(create_file(paths[2]), "wb") as stream:
-            stream.write(encode_json(self.to_json(), indent=2) + b"\n")
-        return paths
+        """Writes curve.png, curve.csv and curve.json, and returns their paths.
+
+        Raises:
+            DataError: the files cannot be written, for example because the disk is full.
+        """
+        figure = io.BytesIO()
+        self._draw().savefig(figure, format="png")
+        table = io.StringIO(newline="")
+        writer = csv.writer(table)
+        writer.writerow(["step", "lr", "loss", "smoothed"])
+        smoothed = [*map(str, self.smoothed), *[""] * (len(self.rates) - len(self.smoothed))]
+        writer.writerows(zip(range(1, len(self.rates) + 1), self.rates, self.losses, smoothed))
+        contents = {
+            folder / "curve.png": figure.getvalue(),
+            folder / "curve.csv": table.getvalue().encode(),
+            folder / "curve.json": encode_json(self.to_json(), indent=2) + b"\n",
+        }
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            for path in contents:
+                # All old files go first, so that a failure leaves no figure beside the numbers of another test.
+                path.unlink(missing_ok=True)
+            for path, content in contents.items():
+                replace_file(path, content)
+        except OSError as error:
+            raise explain(folder, error, "written") from error
+        return list(contents)
 
     def _draw(self) -> Any:
         from matplotlib.backends.backend_agg import FigureCanvasAgg

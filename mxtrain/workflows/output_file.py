@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,7 +11,7 @@ import pydantic
 from typing_extensions import Annotated
 
 from mxtrain.data.loading.dataset_files import explain
-from mxtrain.errors import ConfigError
+from mxtrain.errors import ConfigError, disk_advice
 from mxtrain.files.durable import create_file
 from mxtrain.types import PathText
 
@@ -81,33 +80,49 @@ def open_output_file(name: str) -> Iterator[TextIO]:
     Devices and pipes, such as /dev/stdout, are written directly.
 
     Raises:
-        DataError: the file cannot be written.
+        DataError: the file cannot be written, for example because the disk is full.
     """
     path = Path(name)
     if _stays(path):
-        try:
+        with _explained(name):
             device = path.open("w", newline="", encoding="utf-8", errors="backslashreplace")
-        except OSError as error:
-            raise explain(name, error, "written") from error
-        with device:
+        with _explained_full_disk(name), device:
             yield device
         return
     partial = path.with_name(path.name + ".partial")
-    try:
+    with _explained(name):
         path.parent.mkdir(parents=True, exist_ok=True)
         stream = open(create_file(partial), "w", newline="", encoding="utf-8", errors="backslashreplace")
-    except OSError as error:
-        raise explain(name, error, "written") from error
     try:
-        with stream:
+        with _explained_full_disk(name), stream:
             yield stream
-        partial.replace(path)
-    except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG) and error.filename is None:
-            error.filename = str(path)  # the error of a write has no file name
-        raise
+        with _explained(name):
+            partial.replace(path)
     finally:
         partial.unlink(missing_ok=True)
+
+
+@contextmanager
+def _explained(name: str) -> Iterator[None]:
+    """Converts each `OSError` into a `DataError` that names the file."""
+    try:
+        yield
+    except OSError as error:
+        raise explain(name, error, "written") from error
+
+
+@contextmanager
+def _explained_full_disk(name: str) -> Iterator[None]:
+    """Converts the error of a write to a full disk into a `DataError` that names the file.
+
+    The `with` block of a caller also reads files. Errors of these keep their class, and have a file name.
+    """
+    try:
+        yield
+    except OSError as error:
+        if error.filename is None and disk_advice(error):
+            raise explain(name, error, "written") from error
+        raise
 
 
 def _stays(path: Path) -> bool:

@@ -13,7 +13,7 @@ from mxtrain.archive.filter import filters_of, parse_filter
 from mxtrain.archive.registry import ListedRun
 from mxtrain.archive.run_folders import folders_of, paths_in, runs_below
 from mxtrain.config.specs import validate_arguments
-from mxtrain.errors import ConfigError, DataError, reason_of
+from mxtrain.errors import ConfigError
 from mxtrain.types import Spec
 from mxtrain.workflows.output_file import OutputFile, open_output_file
 
@@ -80,10 +80,7 @@ def report(
     """
     values = {"out": os.fspath(out) if isinstance(out, os.PathLike) else out, "title": title, "sort": sort}
     settings = validate_arguments(ReportSettings, values, "report")
-    try:
-        return write_report(paths_in(runs, "report"), filters_of(where), settings)
-    except OSError as error:  # a full disk, which is seen only while writing
-        raise DataError(f"report: {settings.out} cannot be written: {reason_of(error)}.") from error
+    return write_report(paths_in(runs, "report"), filters_of(where), settings)
 
 
 def write_report(folders: Sequence[str], wheres: Sequence[str], settings: ReportSettings) -> WrittenReport:

@@ -174,3 +174,12 @@ def test_bundled_modules_do_not_import_mxtrain(entry: str) -> None:
                 raise AssertionError(f"{name}: {line}")
             if line.startswith("from ") and not line.startswith("from ."):
                 assert line.split()[1].partition(".")[0] in allowed, f"{name}: {line}"
+    with pytest.raises(DataError, match=r"cannot be written: No space left on device\. .* bytes left"):
+        with export_folder.new_folder(tmp_path / "out"):
+            full()
+    elsewhere = OSError(errno.ENOSPC, "No space left on device", "/elsewhere")
+    for other in (elsewhere, OSError(errno.EIO, "Input/output error")):
+        with pytest.raises(OSError) as caught, export_folder.new_folder(tmp_path / "out"):
+            raise other
+        assert caught.value is other
+    assert list(tmp_path.iterdir()) == []

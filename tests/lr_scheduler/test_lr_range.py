@@ -5,13 +5,14 @@ from __future__ import annotations
 import csv
 import json
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 import mxtrain
 from mxtrain.cluster.launch import range_test as launch
-from mxtrain.errors import ConfigError, MxtrainError
+from mxtrain.errors import ConfigError, DataError, MxtrainError
 from mxtrain.lr_scheduler.schedules import RangeTest
 from mxtrain.terminal.progress import WorkProgress
 from mxtrain.training.lr_range import read_curve
@@ -136,3 +137,16 @@ def test_several_workers_are_processes(describe_run) -> None:
         range_test(describe_run(*words), LrFindSettings())
     with pytest.raises(ConfigError, match="none.csv: there is no such file"):
         mxtrain.lr_find(*words[-3:], "task=tabular", "dataset=feature_table", "dataset.train=none.csv")
+
+
+def test_a_full_disk_leaves_no_part_of_a_file(tmp_path, small_disk, monkeypatch) -> None:
+    curve = read_curve([0.1 * step for step in range(1, 13)], [3.0 - 0.1 * step for step in range(12)])
+    picture = SimpleNamespace(savefig=lambda stream, format: stream.write(b"x" * 20_000))
+    monkeypatch.setattr(type(curve), "_draw", lambda self: picture)
+    assert [path.name for path in curve.write(tmp_path / "new")] == ["curve.png", "curve.csv", "curve.json"]
+    folder = small_disk("8k")
+    (folder / "curve.csv").write_text("of an earlier test")
+    said = f"^'{folder}' cannot be written: No space left on device. Free some space, then repeat the same command.$"
+    with pytest.raises(DataError, match=said):
+        curve.write(folder)
+    assert list(folder.iterdir()) == []

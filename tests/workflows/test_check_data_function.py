@@ -44,6 +44,15 @@ def test_a_good_dataset(capfd: pytest.CaptureFixture[str]) -> None:
     assert found.duration_s > 0 and capfd.readouterr().out == ""
 
 
+@pytest.mark.slow
+def test_a_full_disk(words: tuple, capfd: pytest.CaptureFixture[str]) -> None:
+    full = "'/dev/full' cannot be written: No space left on device. Free some space, then repeat the same command."
+    with pytest.raises(mxtrain.DataError, match=full):
+        mxtrain.check_data(*words, output="/dev/full")
+    assert main(["data", "check", *words, "output=/dev/full"]) == 2
+    assert capfd.readouterr().err.endswith(f"error: {full}\n")
+
+
 def test_wrong_arguments(words: tuple) -> None:
     with pytest.raises(ConfigError, match="Did you mean 'duplicate'"):
         mxtrain.check_data("dataset=digits", ignore="duplicates")

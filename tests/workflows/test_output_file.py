@@ -12,8 +12,10 @@ from pathlib import Path
 import pytest
 
 from mxtrain.cli.dispatch import run
-from mxtrain.errors import ConfigError, unforeseen
+from mxtrain.errors import ConfigError, DataError, unforeseen
 from mxtrain.workflows.output_file import check_output_file, check_output_folder, open_output_file, require_writable
+
+FULL = "cannot be written: No space left on device. Free some space, then repeat the same command."
 
 
 def write(path):
@@ -32,11 +34,27 @@ def test_output_file_is_created_when_complete(tmp_path):
 
 
 def test_a_full_disk_is_named(tmp_path):
-    with pytest.raises(OSError) as caught, open_output_file(str(tmp_path / "out.csv")) as stream:
-        os.dup2(os.open("/dev/full", os.O_WRONLY), stream.fileno())
-        stream.write("half")
-    assert caught.value.errno == errno.ENOSPC and caught.value.filename == str(tmp_path / "out.csv")
+    with pytest.raises(DataError, match=f"^'{tmp_path}/out.csv' {FULL}$"), open_output_file(f"{tmp_path}/out.csv") as file:
+        os.dup2(os.open("/dev/full", os.O_WRONLY), file.fileno())
+        file.write("half")
     assert os.listdir(tmp_path) == []
+    with pytest.raises(DataError, match=f"^'/dev/full' {FULL}$"):
+        write("/dev/full")
+
+
+def test_errors_of_files_that_are_read_keep_their_class(tmp_path):
+    error = OSError(errno.ENOSPC, "No space left on device", "/elsewhere")
+    for other in (error, OSError(errno.EIO, "Input/output error")):
+        with pytest.raises(OSError) as caught, open_output_file(str(tmp_path / "out.csv")):
+            raise other
+        assert caught.value is other
+
+
+def test_a_file_that_cannot_take_its_name_is_named(tmp_path):
+    path = tmp_path / "out.csv"
+    with pytest.raises(DataError, match=f"^'{path}' cannot be written: Is a directory.$"), open_output_file(str(path)):
+        path.mkdir()
+    assert os.listdir(tmp_path) == ["out.csv"]
 
 
 def test_the_limit_of_the_size_of_files_is_named(tmp_path, capsys):
@@ -44,14 +62,15 @@ def test_the_limit_of_the_size_of_files_is_named(tmp_path, capsys):
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     try:
         resource.setrlimit(resource.RLIMIT_FSIZE, (100, limits[1]))
-        with pytest.raises(OSError) as caught, open_output_file(str(tmp_path / "out.csv")) as stream:
+        with pytest.raises(DataError) as caught, open_output_file(str(tmp_path / "out.csv")) as stream:
             stream.write("x" * 200)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-    said = unforeseen(caught.value)
     remedy = "Raise the limit (`ulimit -f`), or write to another file system."
-    assert said == f"File too large ({tmp_path / 'out.csv'}). {remedy}"
-    assert os.listdir(tmp_path) == [] and not capsys.readouterr().err
+    assert str(caught.value) == f"'{tmp_path / 'out.csv'}' cannot be written: File too large. {remedy}"
+    assert os.listdir(tmp_path) == []
+    error = OSError(errno.EFBIG, "File too large", "log.txt")  # of another file
+    assert unforeseen(error) == f"File too large (log.txt). {remedy}" and not capsys.readouterr().err
 
 
 def test_devices_and_pipes_are_written_in_place(tmp_path, device):

@@ -39,7 +39,7 @@ from mxtrain.data.checking.problems import (
     Findings,
     Problem,
 )
-from mxtrain.errors import DataError, did_you_mean
+from mxtrain.errors import DataError, did_you_mean, disk_advice
 from mxtrain.files import regular_files
 from mxtrain.files.regular_files import MAX_BYTES, AnyPath, UnsuitableFile
 from mxtrain.files.text_encoding import guess_encoding
@@ -64,7 +64,8 @@ def explain(path: object, error: OSError, verb: str = "read") -> DataError:
         return DataError(f"'{name}' is a link to nothing.")
     if isinstance(error, UnsuitableFile):
         return DataError(f"'{name}' {str(error.strerror).removeprefix('it ')}.")
-    return DataError(f"'{name}' cannot be {verb}: {error.strerror or error}.")
+    advice = disk_advice(error) if verb == "written" else ""
+    return DataError(f"'{name}' cannot be {verb}: {error.strerror or error}.{advice}")
 
 
 def read_bytes(path: AnyPath, at_most: int = MAX_BYTES) -> bytes:
