@@ -106,7 +106,7 @@ def session(
             block or a pair of a block and the shape of one sample of its input; then ``optimizer`` a dict of such.
 
     Raises:
-        ConfigError: the description, an object or the data are wrong, or a placement that the loop cannot have.
+        ConfigError: the description, an object or the data are wrong, or the store does not support custom steps.
 
     >>> with mxtrain.session("model=mlp", dir="outputs/own") as s:
     ...     for batch in s.train_batches():
@@ -133,12 +133,12 @@ def session(
         composed, description = compose_and_check(composer, words)
         member = find_role(description)
         if description.kvstore.distributed:
-            require_one_update(description, objects)
+            require_custom_steps(description, objects)
             if member is None:
                 raise SystemExit(run_in_workers(composed, description, [*call.flags, *words]))
             if member.role != "worker":
                 raise SystemExit(serve(member.role, lambda: description, description.cluster.start_timeout))
-        made = _begin(
+        opened = _open_session(
             stack,
             composed,
             description,
@@ -148,14 +148,14 @@ def session(
             ),
         )
         try:
-            with made.run_loop():
-                yield made
+            with opened.run_loop():
+                yield opened
         finally:
-            if worker is not None and made.result is not None:
-                worker.exit_code = made.result.exit_code
+            if worker is not None and opened.result is not None:
+                worker.exit_code = opened.result.exit_code
 
 
-def require_one_update(description: Description, objects: Objects) -> None:
+def require_custom_steps(description: Description, objects: Objects) -> None:
     """Raises a `ConfigError` if the store of several workers does not support custom steps."""
     if description.kvstore.updates:
         raise ConfigError(
@@ -171,8 +171,8 @@ def require_one_update(description: Description, objects: Objects) -> None:
         )
 
 
-def _begin(stack: ExitStack, composed: Composed, description: Description, is_custom: bool, run: Run) -> Session:
-    """Builds the session. The run directory is locked until `stack` is closed."""
+def _open_session(stack: ExitStack, composed: Composed, description: Description, is_custom: bool, run: Run) -> Session:
+    """Builds the run and its session. The run directory is locked until `stack` is closed."""
     from mxtrain.cluster.launch.hydra_run import run_composed
     from mxtrain.cluster.launch.job import begin_run, command_of
     from mxtrain.cluster.launch.run import claim
@@ -184,7 +184,7 @@ def _begin(stack: ExitStack, composed: Composed, description: Description, is_cu
     if find_world().rank > 0:  # only the first worker uses the run directory
         logging.basicConfig(level=logging.INFO, format="%(levelname)s %(message)s")
         return Session(run, description, begin_run(description, run_dir, BY_HAND, loop=steps), steps)  # type: ignore[arg-type]  # it is built
-    before = RunDirRollback(composed.run_dir, str(composed.hydra.output_subdir))
+    rollback = RunDirRollback(composed.run_dir, str(composed.hydra.output_subdir))
     command = command_of(composed.hydra)
     if is_custom:
         chosen = {name: option for name, option in command.choices.items() if name not in CUSTOM}
@@ -192,14 +192,14 @@ def _begin(stack: ExitStack, composed: Composed, description: Description, is_cu
     built: List[BuiltRun] = []
 
     def build(config: object) -> Result:
-        built.append(begin_run(description, run_dir, command, beginning, steps))  # type: ignore[arg-type]  # it is built
+        built.append(begin_run(description, run_dir, command, resume_point, steps))  # type: ignore[arg-type]  # it is built
         return Result("running", 0, "", step=0, epoch=0)
 
     try:
-        beginning = stack.enter_context(claim(composed.run_dir, description))
+        resume_point = stack.enter_context(claim(composed.run_dir, description))
         run_composed(composed, composed.run_dir, build)
     except MxtrainError:
-        before.restore()
+        rollback.restore()
         raise
     return Session(run, description, built[0], steps)
 
@@ -211,7 +211,7 @@ class Session:
         self.path, self.description, self._run = run.path, description, run
         self._built, self._loop = built, steps
         self._steps: Steps = built.runner.steps(built.info)
-        self._due: Optional[NextStep] = None
+        self._current: Optional[NextStep] = None
         self._sums: Dict[str, List[NDArray]] = {}
         self._lr: Optional[float] = None
         self._saves = False
@@ -270,8 +270,8 @@ class Session:
             KeyboardInterrupt: the run was interrupted, and saved a checkpoint.
         """
         while self._advance():
-            assert self._due is not None
-            yield self._due.batch
+            assert self._current is not None
+            yield self._current.batch
 
     def step(
         self,
@@ -286,37 +286,38 @@ class Session:
         Args:
             batch: from `train_batches`; the function gets each replica's part of it.
             loss: function of (network, batch) that returns the loss of each sample (B,), or the loss and the weight of
-                each; the network is a block, or has each of several as an attribute. It is recorded, and what it draws
-                with ``mx.nd.random`` is the same after a resume. Or a block such as ``gluon.loss.L1Loss()``, which is
-                given what the network returns and the targets. Default: the loss of the task.
-            network: the one of several that is updated.
+                each; the network is a block, or has each of several as an attribute. Its operations are recorded, and
+                random numbers of ``mx.nd.random`` are the same after a resume. Or a block such as
+                ``gluon.loss.L1Loss()``, which is called with the outputs of the network and the targets. Default: the
+                loss of the task.
+            network: name of the network to update, if there are several.
             lr: learning rate; default: that of the schedule.
 
         Returns:
             The mean loss; `float()` of it waits for the device.
 
         Raises:
-            ConfigError: the placement cannot compute such a loss, or the function returns something else.
+            ConfigError: the placement does not support a loss function, or the function returns something else.
         """
-        if self._due is None:
+        if self._current is None:
             raise ConfigError("s.step: there is no batch. Call it within `for batch in s.train_batches()`.")
         if loss is None and self._loop.is_custom:
             raise ConfigError('s.step: with task="custom" it needs loss=FUNCTION(network, batch).')
         name = self._loop.find_name(network)
-        taken = self._loop.steps[name]
+        training_step = self._loop.steps[name]
         rate = self.lr * self._loop.relative_lr[name] if lr is None else learning_rate(lr, "s.step(lr=")
         if loss is not None:
-            taken.strategy.network_on(0)  # refuses placements before anything is computed
+            training_step.strategy.network_on(0)  # rejects placements before anything is computed
             self._built.runner.can_repeat = False
             self._loop.meter.has_metrics = self._loop.is_custom
         try:
-            sums = taken(batch, rate, self._due.step, loss)
+            sums = training_step(batch, rate, self._current.step, loss)
         except PeersLost as lost:  # the loop's own code cannot take the step again
             raise MxtrainError(f"a worker was lost ({lost}); the loop continues from its last checkpoint") from lost
         self._sums.setdefault(name, []).append(sums)
         self._measured = NOT_MEASURED
         self._lr = rate if self._lr is None else self._lr
-        return StepLoss(sums, taken.strategy.objective.meter.weighted, batch.global_size)
+        return StepLoss(sums, training_step.strategy.objective.meter.weighted, batch.global_size)
 
     def evaluate(
         self,
@@ -355,21 +356,21 @@ class Session:
             else:
                 found = {called: self._mean_loss(loss, loader, workers)}
         if split == "val":
-            self._note(found, is_own=loss is not None)
+            self._record_validation(found, is_custom_loss=loss is not None)
         return {key: value for key, value in found.items() if key != "samples_per_s"}
 
-    def _note(self, found: Mapping[str, float], is_own: bool) -> None:
+    def _record_validation(self, found: Mapping[str, float], is_custom_loss: bool) -> None:
         """Stores values of the validation split for the row of the last step, and for a validation after it."""
         state = self._built.runner.state
-        if not is_own and 0 < state.validated_step == self.step_number:
+        if not is_custom_loss and 0 < state.validated_step == self.step_number:
             return  # the run has validated after that step
         epoch = self.epoch if self._sums else state.epoch_number
         row = self._rows.setdefault(self.step_number, {"step": self.step_number, "epoch": epoch, "split": "val"})
         row.update(found)
         if self._sums:
-            kept = self._measured
-            more = {**kept.more, **found} if is_own else kept.more
-            self._measured = LoopValues(kept.values if is_own else found, more)
+            earlier = self._measured
+            more = {**earlier.more, **found} if is_custom_loss else earlier.more
+            self._measured = LoopValues(earlier.values if is_custom_loss else found, more)
 
     def save(self) -> None:
         """Requests a checkpoint after the current step, in addition to those of ``checkpoint.*``."""
@@ -383,7 +384,7 @@ class Session:
         """Returns the run, to evaluate, predict and read its history after the loop has ended."""
         return self._run
 
-    # The loop.
+    # Exchange with the runner, a generator that yields each batch and receives the result of its step.
 
     @contextmanager
     def run_loop(self) -> Iterator[None]:
@@ -400,30 +401,37 @@ class Session:
         if self.result is not None:
             return False
         try:
-            if self._due is None:
-                self._due = next(self._steps)
+            if self._current is None:
+                self._current = next(self._steps)
             else:
-                self._due = self._hand_in()
+                self._current = self._send_result()
             return True
         except StopIteration as end:
             self._close(end.value)
         self._raise_failure()
         return False
 
-    def _hand_in(self) -> NextStep:
+    def _send_result(self) -> NextStep:
+        """Sends the result of the current step to the runner; returns the next one.
+
+        Raises:
+            ConfigError: `step` was not called for the batch.
+            StopIteration: the run has ended; its value is the `Result`.
+        """
         from mxtrain.training.runner import StepResult
 
-        assert self._due is not None
+        assert self._current is not None
         if not self._sums:
             raise ConfigError("s.step was not called for the last batch. Call it for each batch of s.train_batches().")
-        told = functools.partial(self._tell, self._rows, self._scalars, self._due.step)
-        tell = told if self._rows or self._scalars else None
-        taken = StepResult(self._loop.meter.join(self._sums), self._lr or 0.0, self._saves, tell, self._measured)
+        notify = functools.partial(self._notify_callbacks, self._rows, self._scalars, self._current.step)
+        tell = notify if self._rows or self._scalars else None
+        result = StepResult(self._loop.meter.join(self._sums), self._lr or 0.0, self._saves, tell, self._measured)
         self._sums, self._lr, self._saves, self._rows, self._scalars = {}, None, False, {}, {}
         self._measured = NOT_MEASURED
-        return self._steps.send(taken)
+        return self._steps.send(result)
 
-    def _tell(self, rows: Mapping[int, Dict[str, Any]], scalars: Mapping[str, float], step: int) -> None:
+    def _notify_callbacks(self, rows: Mapping[int, Dict[str, Any]], scalars: Mapping[str, float], step: int) -> None:
+        """Passes values of the user's loop to callbacks: rows of validations by step, and scalars of this step."""
         callbacks, progress = self._loop.context.callbacks, Progress(step, self.epoch - 1, self.total_steps)
         state = self._built.runner.state
         for number, row in rows.items():
@@ -437,12 +445,12 @@ class Session:
         """Ends the run after the user's code has left the loop, with its exception if there is one."""
         from mxtrain.training.runner import LoopClosed
 
-        if self.result is not None or self._due is None:
+        if self.result is not None or self._current is None:
             self._steps.close()
             return
         try:
             if error is None and self._sums:
-                self._hand_in()
+                self._send_result()
             self._steps.throw(error or LoopClosed())
         except StopIteration as end:
             self._close(end.value)
@@ -450,7 +458,7 @@ class Session:
             self._raise_failure()
 
     def _close(self, result: Result) -> None:
-        self.result, self._due = result, None
+        self.result, self._current = result, None
 
     def _raise_failure(self) -> None:
         assert self.result is not None

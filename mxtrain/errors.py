@@ -24,7 +24,7 @@ EXIT_NON_FINITE = 3
 EXIT_BUDGET = 75
 EXIT_SIGINT = 130
 EXIT_SIGTERM = 143
-AGREED = (EXIT_FINISHED, EXIT_BUDGET, EXIT_SIGINT, EXIT_SIGTERM)
+AGREED_EXIT_CODES = (EXIT_FINISHED, EXIT_BUDGET, EXIT_SIGINT, EXIT_SIGTERM)
 """Exit codes with which all processes of a run end together."""
 
 RUN_DIR_SETTING = "MXTRAIN_RUN_DIR_SETTING"
@@ -154,16 +154,16 @@ class WorseThanAllowed(MxtrainError):
 
 
 # MXNet, CUDA's libraries, NumPy and C++ raise different exceptions for this, so the message is the only common sign.
-NO_MEMORY = re.compile(
+OUT_OF_MEMORY = re.compile(
     r"out of memory|Failed to allocate|Unable to allocate|std::bad_alloc|_STATUS_ALLOC_FAILED|Cannot allocate memory"
 )
 """Out-of-memory messages of MXNet's allocators (src/storage), CUDA's libraries, NumPy and C++."""
-LESS_MEMORY = "Lower the batch size, or the number of processes that share the device."
+MEMORY_ADVICE = "Lower the batch size, or the number of processes that share the device."
 
 
-def out_of_memory(error: BaseException, remedy: str = LESS_MEMORY) -> str:
+def describe_out_of_memory(error: BaseException, remedy: str = MEMORY_ADVICE) -> str:
     """Returns the message for an out-of-memory error of a device or the host; empty for other errors."""
-    lines = [line.strip() for line in str(error).splitlines() if NO_MEMORY.search(line)]
+    lines = [line.strip() for line in str(error).splitlines() if OUT_OF_MEMORY.search(line)]
     if not lines and not isinstance(error, MemoryError):
         return ""
     said = re.sub(r"^(MXNetError|Error): ", "", lines[-1]) if lines else "Python could not allocate it"
@@ -183,10 +183,10 @@ def disk_advice(error: OSError) -> str:
     return f" {remedy}" if remedy else ""
 
 
-def unforeseen(error: Exception) -> str:
+def describe_unexpected(error: Exception) -> str:
     """Returns the message for an unexpected error. Prints its traceback, unless disk or memory is full, or a file
     exceeds the largest size."""
-    said = out_of_memory(error)
+    said = describe_out_of_memory(error)
     if said:
         return said
     if isinstance(error, OSError) and disk_advice(error):

@@ -66,10 +66,10 @@ def read_call(
     """Checks the arguments of a function of the Python API.
 
     Args:
-        function: the function, whose name is in messages and whose signature lists the groups.
-        overrides: its positional arguments.
-        config_dir: its argument of this name.
-        parts: its keyword arguments that are groups, by name.
+        function: the function that was called. Its name is used in messages, and its signature lists the groups.
+        overrides: the positional arguments of the call.
+        config_dir: its argument `config_dir`.
+        parts: its keyword arguments for groups, by name.
 
     Raises:
         ConfigError: an argument is of a wrong type, or there is no such group.
@@ -100,7 +100,7 @@ def absolute_path(path: AnyPath, argument: str) -> str:
 
 
 def text_of_path(path: AnyPath, argument: str) -> str:
-    """Returns a path as a string. Raises a `ConfigError` for other types and for text that names nothing."""
+    """Returns a path as a string. Raises a `ConfigError` for other types, an empty path and one with a null byte."""
     if not isinstance(path, (str, os.PathLike)):
         raise ConfigError(f"{argument}={path!r:.60}: must be a path, and is a {type(path).__name__}.")
     text = os.fspath(path)
@@ -125,5 +125,5 @@ def require_flag(value: object, argument: str) -> None:
 
 
 def override_of_dir(folder: Optional[AnyPath], function: str, setting: str = "hydra.run.dir") -> List[str]:
-    """Returns the override that sets the folder of a run, or of a sweep; none by default."""
+    """Returns the override that sets the folder of a run or sweep, as a list; empty if `folder` is None."""
     return [] if folder is None else [f"{setting}={quote(absolute_path(folder, f'{function}: dir'))}"]

@@ -59,21 +59,21 @@ def average(
     trust_code: bool = False,
     config_dir: Optional[AnyPath] = None,
 ) -> Run:
-    """Averages weights, and opens the checkpoint that is written: of the last checkpoints of one run, or of several
-    runs (a model soup).
+    """Averages the weights of the last checkpoints of one run, or of several runs (a model soup), writes the average as
+    a checkpoint, and opens it.
 
-    Several runs must have the same network, and are measured on the validation split of the first one.
+    Several runs must have the same network. They are measured on the validation split of the first one.
 
     Args:
         runs: a run or its directory; or two or more of these, or of checkpoints, in a list.
-        overrides: of several runs: settings of the evaluation, e.g. ``"dataset.eval_batch_size=256"``.
-        method: of several runs: ``"greedy"``, the default, adds a run, best first, if the mean is at least as good;
+        overrides: for several runs, settings of the evaluation, e.g. ``"dataset.eval_batch_size=256"``.
+        method: for several runs; ``"greedy"``, the default, adds a run, best first, if the mean is at least as good;
             ``"uniform"`` averages all.
-        last: of one run: number of the newest checkpoints, which must have been kept (``checkpoint.keep_last``).
-        which: of several runs: the checkpoint of each run to use, its best or its last one.
-        out: of several runs: folder of the new checkpoint; default: ``averaged/METHOD-soup`` in the first run.
-        trust_code: as of `load`.
-        config_dir: as of `load`.
+        last: for one run, number of the newest checkpoints, which must have been kept (``checkpoint.keep_last``).
+        which: for several runs, the checkpoint of each run to use: its best or its last one.
+        out: for several runs, folder of the new checkpoint; default: ``averaged/METHOD-soup`` in the first run.
+        trust_code: see `load`.
+        config_dir: see `load`.
 
     Raises:
         ConfigError: an argument is wrong, or the runs were not validated with the same samples.

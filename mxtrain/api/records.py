@@ -40,8 +40,8 @@ def diff(
             that both have before the losses part, to find the first layer whose output differs. Without it MXNet is
             not imported.
         all: whether settings that change no result are listed, too, such as those of loggers.
-        trust_code: as of `load`.
-        config_dir: as of `load`.
+        trust_code: see `load`.
+        config_dir: see `load`.
 
     Returns:
         The comparison; its text is that of the command. ``sections["settings"]`` has ``name``, ``first`` and ``second``
@@ -84,8 +84,8 @@ def reproduce(
         strict: whether to refuse to start if anything differs that may change the result.
         tolerance: largest relative difference of final metrics that passes; 0.0: weights, metrics and rows are the
             same bits.
-        trust_code: as of `load`.
-        config_dir: as of `load`.
+        trust_code: see `load`.
+        config_dir: see `load`.
 
     Returns:
         ``same`` and ``passed``, ``conditions.differences`` of settings, versions, code, data and machine, the
@@ -127,8 +127,8 @@ def replay(
         overrides: changes of the description of the run, e.g. ``"dataset.root=FOLDER"``.
         step: number of the step of a run; default: the one that it wrote when it failed, else the one after its last
             row in metrics.jsonl.
-        trust_code: as of `load`.
-        config_dir: as of `load`.
+        trust_code: see `load`.
+        config_dir: see `load`.
 
     Returns:
         ``repeated.layers`` and ``repeated.gradients``, each with ``name``, ``smallest``, ``largest``, ``mean`` and the

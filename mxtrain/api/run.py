@@ -123,7 +123,7 @@ class Run:
     def folds(self) -> List[Run]:
         """Returns the runs of a cross validation, one for each fold that has ended; empty for an ordinary run.
 
-        Of a cross validation, `metrics` are the means over its folds, and ``status["std"]`` their standard deviations.
+        For a cross validation, `metrics` are the means over its folds, and ``status["std"]`` their standard deviations.
 
         >>> group = mxtrain.train("debug=fast", "model=mlp", "trainer.folds=3", dir="outputs/cv")
         >>> group.metrics["val/accuracy"], group.status["std"]["val/accuracy"], group.folds[0].metrics
@@ -136,8 +136,8 @@ class Run:
 
     @property
     def state(self) -> str:
-        """``"finished"``, ``"stopped_early"``, ``"interrupted"``, ``"pruned"``, ``"failed"``, ``"running"`` or
-        ``"killed"``, if its process has ended without a word; empty if unknown."""
+        """``"finished"``, ``"stopped_early"``, ``"interrupted"``, ``"pruned"``, ``"failed"``, ``"running"``, or
+        ``"killed"`` if its process has ended without writing a final state; empty if unknown."""
         state = str(self.status.get("state", ""))
         if state == "running" and (self.path / STATUS_FILE).is_file() and not is_locked(self.path):
             return KILLED
@@ -156,12 +156,12 @@ class Run:
     @property
     def metrics(self) -> Dict[str, float]:
         """Returns the final metrics, e.g. ``{"val/accuracy": 0.97, "test/loss": 0.1}``; undefined ones are NaN."""
-        found: Dict[str, float] = {}
-        metrics = self.status.get("metrics")
-        for name, value in metrics.items() if isinstance(metrics, Mapping) else ():
+        recorded = self.status.get("metrics")
+        metrics: Dict[str, float] = {}
+        for name, value in recorded.items() if isinstance(recorded, Mapping) else ():
             if value is None or isinstance(value, (int, float)):
-                found[name] = math.nan if value is None else value  # JSON holds an undefined value as null
-        return found
+                metrics[name] = math.nan if value is None else value  # JSON holds an undefined value as null
+        return metrics
 
     def history(self) -> Any:
         """Returns the rows of metrics.jsonl: a pandas DataFrame if pandas is installed, otherwise a list of dicts.
@@ -213,7 +213,7 @@ class Run:
 
     @property
     def network(self) -> gluon.HybridBlock:
-        """Returns a new copy of the network with the checkpoint's weights, in float32 on one device; yours to change.
+        """Returns a new copy of the network with the checkpoint's weights, in float32 on one device. You may change it.
 
         >>> run.network.save_parameters("network.params")
         """
@@ -242,7 +242,7 @@ class Run:
             limit_batches: measures only the first batches; default: all.
             dataset: other samples to measure, for runs that were trained on arrays or Python datasets: ``(x, y)``, or a
                 dataset whose items are ``(x, y)``.
-            parts: groups by name, as of `train`: ``metric=["accuracy", "f1"]``. Objects belong to `load`.
+            parts: groups by name, as for `train`: ``metric=["accuracy", "f1"]``. Objects belong to `load`.
 
         Raises:
             ConfigError: an override is wrong.
@@ -268,9 +268,9 @@ class Run:
         of the split is the weighted mean.
 
         Args:
-            overrides: as of `evaluate`.
-            split: as of `evaluate`.
-            limit_batches: as of `evaluate`.
+            overrides: see `evaluate`.
+            split: see `evaluate`.
+            limit_batches: see `evaluate`.
 
         >>> worst = sorted(run.results(split="val"), key=lambda row: -row["loss"])[:10]
         """
@@ -376,10 +376,10 @@ class Run:
         is_other = bool(overrides) or command != "predict"
         if self._restored is None or is_other:
             with preserved_process():
-                found = self._open(command, overrides, dataset)
+                restored = self._open(command, overrides, dataset)
             if is_other:
-                return found
-            self._restored = found
+                return restored
+            self._restored = restored
         return self._restored
 
     def _open(self, command: str, overrides: Sequence[str], dataset: Any) -> RestoredRun:
@@ -411,8 +411,8 @@ def prepared(run: Run, command: str, overrides: Sequence[str] = (), dataset: Any
 
     Args:
         run: the run.
-        command: command that works as the caller, for messages.
-        overrides: changes of its description.
+        command: name of the corresponding command, for messages and for the settings that it accepts.
+        overrides: changes of the run's description.
         dataset: other data to evaluate; None: those of the run.
     """
     with preserved_process():

@@ -15,7 +15,7 @@ from mxtrain.cluster.heartbeat import HEARTBEAT
 from mxtrain.cluster.stopping import EXIT_CODES, Terminated, limit_end, startup_signals, still_disconnects
 from mxtrain.engine.collection import collection_paused
 from mxtrain.errors import (
-    AGREED,
+    AGREED_EXIT_CODES,
     EXIT_BAD_INPUT,
     EXIT_CRASHED,
     EXIT_FINISHED,
@@ -23,8 +23,8 @@ from mxtrain.errors import (
     EXIT_SIGTERM,
     ConfigError,
     MxtrainError,
+    describe_unexpected,
     did_you_mean,
-    unforeseen,
 )
 from mxtrain.terminal.patient_stream import patient_streams, unwritten
 
@@ -72,14 +72,14 @@ def run(argv: Optional[List[str]] = None) -> int:
                 with collection_paused(freeze=not gc.get_freeze_count()):  # once in a process
                     command = command_of(arguments)
                 code = command()
-                is_disconnected = code in AGREED
+                is_disconnected = code in AGREED_EXIT_CODES
         except MxtrainError as error:
             code = fail(str(error), error.exit_code)
         except KeyboardInterrupt as error:
             exit_code = EXIT_SIGTERM if isinstance(error, Terminated) else EXIT_SIGINT
             code = fail(interrupted(arguments), exit_code)
         except Exception as error:
-            code = fail(unforeseen(error), EXIT_CRASHED)
+            code = fail(describe_unexpected(error), EXIT_CRASHED)
         output.flush()
         problem = unwritten(output)
         if problem and code == EXIT_FINISHED and not writes_run(arguments):

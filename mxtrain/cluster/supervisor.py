@@ -23,7 +23,7 @@ from mxtrain.cluster.process import LaunchSpec, LocalProcess, Process
 from mxtrain.cluster.ring import Ring
 from mxtrain.cluster.spec import Cluster
 from mxtrain.cluster.stopping import EXIT_CODES, SHUTDOWN_TIMEOUT_S, WARNINGS, SignalStop, ending_signals
-from mxtrain.errors import AGREED, EXIT_BAD_INPUT, EXIT_CRASHED, EXIT_FINISHED, EXIT_NON_FINITE, EXIT_SIGTERM
+from mxtrain.errors import AGREED_EXIT_CODES, EXIT_BAD_INPUT, EXIT_CRASHED, EXIT_FINISHED, EXIT_NON_FINITE, EXIT_SIGTERM
 from mxtrain.kvstore.world import JOINS
 
 if TYPE_CHECKING:
@@ -293,7 +293,7 @@ class Supervisor:
 
     def _first_failure(self, processes: List[Process], workers: List[Process]) -> Optional[ProcessFailure]:
         exit_codes = [(process, process.exit_code) for process in processes]
-        failed = [(process, code) for process, code in exit_codes if code is not None and code not in AGREED]
+        failed = [(process, code) for process, code in exit_codes if code is not None and code not in AGREED_EXIT_CODES]
         if failed:
             # Prefer an exit code that no restart can change, then any other error code. A process that was killed by
             # a signal may only be a consequence.

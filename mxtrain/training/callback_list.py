@@ -14,7 +14,7 @@ from mxtrain.callback.protocol import Callback, Progress, Result, RunInfo, Valid
 from mxtrain.callback.status import StatusFile
 from mxtrain.checkpoint.run_directory import held_lock
 from mxtrain.config.groups import Description
-from mxtrain.errors import EXIT_CRASHED, EXIT_FINISHED, LESS_MEMORY, ConfigError, out_of_memory
+from mxtrain.errors import EXIT_CRASHED, EXIT_FINISHED, MEMORY_ADVICE, ConfigError, describe_out_of_memory
 from mxtrain.logger.spec import Logger
 
 _LOG = logging.getLogger(__name__)
@@ -94,7 +94,7 @@ LAYOUT_REMEDY = (
 )
 
 
-def describe_error(error: BaseException, less_memory: str = LESS_MEMORY) -> str:
+def describe_error(error: BaseException, less_memory: str = MEMORY_ADVICE) -> str:
     """Returns the class and the message, as the last line of a traceback has them; where memory was the cause a
     sentence, and what to do about it."""
     try:
@@ -103,7 +103,7 @@ def describe_error(error: BaseException, less_memory: str = LESS_MEMORY) -> str:
         message = "its message cannot be shown"
     if any(check in message for check in LAYOUT_CHECKS):
         message = f"{message.strip()}\n{LAYOUT_REMEDY}"
-    return out_of_memory(error, less_memory) or f"{type(error).__name__}: {message}"
+    return describe_out_of_memory(error, less_memory) or f"{type(error).__name__}: {message}"
 
 
 def build_callbacks(description: Description, run_dir: Path) -> List[Callback]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Callable, Optional, Tuple
 from mxtrain.cluster.stopping import GRACE_S, Budget
 from mxtrain.config.cadence import Cadence
 from mxtrain.config.groups import Description
-from mxtrain.errors import LESS_MEMORY
+from mxtrain.errors import MEMORY_ADVICE
 from mxtrain.kvstore.world import World
 from mxtrain.training.remedies import less_memory
 from mxtrain.training.spec import Trainer
@@ -54,7 +54,7 @@ class Plan:
     keeps_best: bool = True
     """True if a new best is saved when it is found, whatever the cadence says."""
 
-    less_memory: str = LESS_MEMORY
+    less_memory: str = MEMORY_ADVICE
     """Advice for a device with too little memory."""
 
     epoch_origin: int = 0

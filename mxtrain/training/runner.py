@@ -22,7 +22,15 @@ from mxtrain.cluster.stopping import Budget, Stop
 from mxtrain.config.cadence import Cadence
 from mxtrain.data.loading.loader import Consumer
 from mxtrain.engine.backend import operators_in_use
-from mxtrain.errors import AGREED, EXIT_BUDGET, EXIT_CRASHED, EXIT_FINISHED, MxtrainError, NonFiniteError, PeersLost
+from mxtrain.errors import (
+    AGREED_EXIT_CODES,
+    EXIT_BUDGET,
+    EXIT_CRASHED,
+    EXIT_FINISHED,
+    MxtrainError,
+    NonFiniteError,
+    PeersLost,
+)
 from mxtrain.training import elastic, resume, snapshot
 from mxtrain.training.agreement import Agreement
 from mxtrain.training.callback_list import describe_error
@@ -194,7 +202,7 @@ class Runner:
             HEARTBEAT.end()
             result = self._callbacks.end(replace(result, wall_s=time.monotonic() - started), error)
         # Closing waits for the other workers, which only arrive here if all workers end the run together.
-        if all_workers_end and result.exit_code in AGREED:
+        if all_workers_end and result.exit_code in AGREED_EXIT_CODES:
             self._workers.close()
         return result
 

@@ -70,7 +70,7 @@ def rung_budget(settings: TuneSettings, max_epochs: Optional[int], rung: int, va
         settings: settings of the study.
         max_epochs: number of epochs of a whole trial.
         rung: number of the rung, from 0.
-        val_interval: as of `first_rung`.
+        val_interval: see `first_rung`.
     """
     if settings.pruner == "none" and settings.sampler != "pbt":
         return None

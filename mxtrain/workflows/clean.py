@@ -105,7 +105,7 @@ def clean(
         what: kinds of files: ``"leftovers"`` of killed runs, ``"checkpoints"`` besides the best and the last of
             finished runs, ``"empty"`` runs that ended without a checkpoint, ``"previous"`` (what
             ``checkpoint.resume=never`` set aside), whole ``"runs"``, which need a filter.
-        where: filters of runs, as of `runs`.
+        where: filters of runs; see `runs`.
         unfinished: True takes runs that could be continued, too; for ``what="runs"``.
         delete: True deletes what is listed.
 

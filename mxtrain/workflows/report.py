@@ -66,8 +66,8 @@ def report(
             default: ``outputs``. At most 30 runs.
         out: HTML file to write; an earlier one is replaced.
         title: heading; default: the names of the runs.
-        where: filters of runs, as of `runs`.
-        sort: field to sort by, as of `runs`; default: the given order.
+        where: filters of runs; see `runs`.
+        sort: field to sort by (see `runs`); default: the given order.
 
     Returns:
         ``file``, ``size`` in bytes, and ``runs``.

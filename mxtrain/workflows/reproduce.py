@@ -83,7 +83,7 @@ class ReproduceResult:
     Attributes:
         original: run directory of the run that was reproduced.
         path: run directory of the new run.
-        exit_code: exit code of the new run, as of ``mxtrain train``.
+        exit_code: exit code of the new run, as for ``mxtrain train``.
         cause: why the new run ended before its end; else empty.
         conditions: what differed before the start.
         results: comparison of the results; None if the new run did not finish.

@@ -30,7 +30,7 @@ class ScoreResult:
         name: the preset.
         score: its score: ``metric``, ``value``, ``tolerance``, ``seed`` and ``source``.
         path: run directory.
-        exit_code: exit code of the run, as of ``mxtrain train``.
+        exit_code: exit code of the run, as for ``mxtrain train``.
         cause: why the run ended before its end; else empty.
         direction: "max" if larger values of the metric are better, else "min".
         value: the value that the run reached; None if it did not finish or has no such metric.

@@ -64,7 +64,9 @@ def slim(run: RestoredRun, settings: SlimSettings, progress: WorkProgress = SILE
     except LoaderError as error:
         raise DataError(str(error)) from error
     except OSError as error:
-        raise CheckpointError(f"The network cannot be written to {folder}: {error.strerror}.{disk_advice(error)}") from error
+        raise CheckpointError(
+            f"The network cannot be written to {folder}: {error.strerror}.{disk_advice(error)}"
+        ) from error
 
 
 def _require_own(folder: Path) -> None:

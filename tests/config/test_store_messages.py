@@ -11,7 +11,7 @@ import pytest
 
 from mxtrain.cli.verify import refuse_updates_without_order
 from mxtrain.config import options
-from mxtrain.custom_loop import require_one_update
+from mxtrain.custom_loop import require_custom_steps
 from mxtrain.errors import ConfigError
 from mxtrain.kvstore.spec import DistAsync, DistSync, Horovod, Joined
 from mxtrain.kvstore.store import Store
@@ -67,7 +67,7 @@ def test_refusals_name_the_store(
     require_own_name(str(refused.value))
 
 
-@pytest.mark.parametrize("refuse", [refuse_updates_without_order, lambda run: require_one_update(run, None)])
+@pytest.mark.parametrize("refuse", [refuse_updates_without_order, lambda run: require_custom_steps(run, None)])
 def test_commands_name_the_store(describe_run: Any, refuse: Any) -> None:
     with pytest.raises(ConfigError) as refused:
         refuse(describe_run(OWN, TWO))

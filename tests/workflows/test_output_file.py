@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from mxtrain.cli.dispatch import run
-from mxtrain.errors import ConfigError, DataError, unforeseen
+from mxtrain.errors import ConfigError, DataError, describe_unexpected
 from mxtrain.workflows.output_file import check_output_file, check_output_folder, open_output_file, require_writable
 
 FULL = "cannot be written: No space left on device. Free some space, then repeat the same command."
@@ -34,7 +34,10 @@ def test_output_file_is_created_when_complete(tmp_path):
 
 
 def test_a_full_disk_is_named(tmp_path):
-    with pytest.raises(DataError, match=f"^'{tmp_path}/out.csv' {FULL}$"), open_output_file(f"{tmp_path}/out.csv") as file:
+    with (
+        pytest.raises(DataError, match=f"^'{tmp_path}/out.csv' {FULL}$"),
+        open_output_file(f"{tmp_path}/out.csv") as file,
+    ):
         os.dup2(os.open("/dev/full", os.O_WRONLY), file.fileno())
         file.write("half")
     assert os.listdir(tmp_path) == []
@@ -70,7 +73,7 @@ def test_the_limit_of_the_size_of_files_is_named(tmp_path, capsys):
     assert str(caught.value) == f"'{tmp_path / 'out.csv'}' cannot be written: File too large. {remedy}"
     assert os.listdir(tmp_path) == []
     error = OSError(errno.EFBIG, "File too large", "log.txt")  # of another file
-    assert unforeseen(error) == f"File too large (log.txt). {remedy}" and not capsys.readouterr().err
+    assert describe_unexpected(error) == f"File too large (log.txt). {remedy}" and not capsys.readouterr().err
 
 
 def test_devices_and_pipes_are_written_in_place(tmp_path, device):

@@ -40,8 +40,8 @@ from mxtrain.errors import (
     ConfigError,
     MxtrainError,
     WrongData,
-    out_of_memory,
-    unforeseen,
+    describe_out_of_memory,
+    describe_unexpected,
 )
 from mxtrain.runtime import RuntimeReport
 from mxtrain.runtime.amx import ISA
@@ -200,7 +200,7 @@ def train_safely(
         result = failure(error)
         return replace(result, cause=f"{error} {checked_by(command)}") if isinstance(error, WrongData) else result
     except Exception as error:
-        cause = out_of_memory(error, less_memory(description)) or unforeseen(error)
+        cause = describe_out_of_memory(error, less_memory(description)) or describe_unexpected(error)
         synchronize()
         result = Result("failed", EXIT_CRASHED, cause, step=0, epoch=0)
         if not (run_dir / STATUS_FILE).exists():

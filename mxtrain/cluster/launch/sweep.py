@@ -126,7 +126,7 @@ def _run_jobs(
     """Runs the valid jobs of a sweep.
 
     Args:
-        composer, overrides, job: as of `run_sweep`.
+        composer, overrides, job: see `run_sweep`.
         listed: `overrides` and what a preset sweeps over.
         first: the first job.
         description: its description.
