@@ -1,14 +1,12 @@
 """Finds files of runs that are no longer needed, and deletes them.
 
-A run is kept if it is in use, can be continued, or belongs to a running trial of a study. Of a finished run the best
-and the last checkpoint are kept. Deleting takes the lock of the run directory first.
+A run is kept if it is in use, can be continued, or belongs to a study that is being trained. The best and the last
+checkpoint of a finished run are kept. Deleting takes the lock of the run directory first.
 
-Only files that mxtrain wrote are deleted. The plan lists each of them, and they are removed through descriptors,
-because other users may replace a folder by a link.
-
-The plan lists each file by path patterns of every depth (`written_files`). A part of a run that contains anything else
-is kept: also links, pipes and mounted folders. The run directory is opened without following a link and compared with
-the plan; names are removed with `unlinkat` from folders opened one below the other.
+Only files that mxtrain wrote are deleted: the plan lists each of them, found by path patterns (`written_files`). A part
+of a run that contains anything else, such as links, pipes and mounted folders, is kept. Because other users may replace
+a folder by a link meanwhile, files are removed through descriptors: the run directory is opened without following a
+link and compared with the plan, and each subfolder is opened relative to its parent.
 """
 
 from __future__ import annotations

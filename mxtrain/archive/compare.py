@@ -27,10 +27,8 @@ from mxtrain.parallel.differences import largest_difference
 if TYPE_CHECKING:
     from mxtrain.types.annotations import Json, JsonObject
 
-_PRECISE = 1e-2
+_VISIBLE_DIFFERENCE = 1e-2
 """Relative difference of losses from which curves differ visibly."""
-
-
 ABSENT = "(none)"
 """Cell of a value that a run does not have."""
 
@@ -171,7 +169,7 @@ def _common(
 def _differ_visibly(first: Optional[float], second: Optional[float]) -> bool:
     if first is None or second is None:
         return first is not second
-    return abs(first - second) > _PRECISE * max(abs(first), abs(second))
+    return abs(first - second) > _VISIBLE_DIFFERENCE * max(abs(first), abs(second))
 
 
 def checkpoint_steps(run_dir: str) -> Dict[int, Path]:

@@ -57,7 +57,7 @@ def read_settings(run_dir: str) -> Dict[str, Json]:
 def flatten_untrusted(config: Mapping[str, Json]) -> Dict[str, Json]:
     """Returns dotted path -> value for all leaves, like `config.specs.flatten`.
 
-    Aliases of YAML make a short text as large as one likes, or endless: leaves beyond limits are left out.
+    Aliases in YAML can expand a short text without limit, so settings beyond the limits are left out.
     """
     settings: Dict[str, Json] = {}
     waiting: List[Tuple[str, Json, int]] = [("", config, 0)]
@@ -66,7 +66,7 @@ def flatten_untrusted(config: Mapping[str, Json]) -> Dict[str, Json]:
         if isinstance(value, dict) and value and depth < _MAX_DEPTH:
             below = [(f"{path}.{name}" if path else str(name), item, depth + 1) for name, item in value.items()]
             waiting.extend(reversed(below[:_MAX_SETTINGS]))
-            # Nested aliases of YAML multiply what waits, before any of it counts as a setting.
+            # Nested aliases multiply the waiting nodes before any of these counts as a setting.
             del waiting[_MAX_SETTINGS:]
         else:
             settings[path] = _plain(value)
@@ -96,14 +96,14 @@ KILLED = "killed"
 STARTING = "starting"
 NO_STATUS = "not started"
 STATES = ("running", "finished", "stopped_early", INTERRUPTED, "failed", PRUNED, KILLED, STARTING, NO_STATUS, DAMAGED)
-SHARED = 2000
-"""Number of run directories from which several processes read them."""
+MIN_RUNS_FOR_PROCESSES = 2000
+"""Number of run directories from which on several processes read them."""
 
 
 @dataclass(frozen=True, repr=False)
 class ListedRun:
-    """Summary of a run directory, and its path wherever a path is taken. `choices`, `settings` and `size` are read at
-    their first use.
+    """Summary of a run directory, which functions that take a path accept, too. `choices`, `settings` and `size` are
+    read on first use.
 
     Attributes:
         path: run directory; relative if the searched folder is.
@@ -264,10 +264,10 @@ def read_runs(folders: Sequence[str], needed: Sequence[str] = ()) -> List[Listed
         OSError: one of the folders cannot be read.
     """
     paths = _find_each_once(folders)
-    first = list(islice(paths, SHARED))
+    first = list(islice(paths, MIN_RUNS_FOR_PROCESSES))
     num_processes = min(usable_cores(), 8)
     # status.json alone is read about as fast as its content is sent between processes.
-    if len(first) < SHARED or num_processes < 2 or not needed:
+    if len(first) < MIN_RUNS_FOR_PROCESSES or num_processes < 2 or not needed:
         return [read_run(path, needed) for path in chain(first, paths)]
     # Choices, settings and sizes take dozens of system calls and some parsing, during which a process holds Python's
     # lock. `map` takes paths while they are found, so reading begins before the last one is.

@@ -3,8 +3,8 @@
 Names and values come from run directories that may be untrusted: all text is escaped, and the page's own policy
 forbids scripts and requests.
 
-A page opens from a mail, prints, and cannot run code of a stranger's run. A curve of more than 1,200 points is reduced
-by means of neighbours. Figures are copied from files of the run without decoding them.
+A page can be opened from an e-mail and printed, and cannot run code of an untrusted run. A curve of more than 1,200
+points shows means of neighbouring points. Figures are copied from files of the run without decoding them.
 """
 
 from __future__ import annotations
@@ -43,8 +43,9 @@ MAX_CONFUSED = 30
 MAX_FIGURE_BYTES = 40 << 20
 """Maximum total size of the figures of a page."""
 _MAX_DIFFERENT, _MAX_CHARTS, _MAX_NAMES = 60, 12, 30
+"""Maximum numbers of differing settings, charts, and class names of a model card."""
 _CLASS = "._target_"
-_QUIET = ("logger.", "runtime.", "callback.", "cluster.")
+_WITHOUT_EFFECT = ("logger.", "runtime.", "callback.", "cluster.")
 """Prefixes of settings that do not affect results and are omitted from comparisons."""
 
 
@@ -119,20 +120,22 @@ def render_report(reported: Sequence[RunReport], title: str, subtitle: str) -> s
         _section("curves", "Curves", _charts(reported)),
         _section("settings", "Settings that differ", _different_settings(reported)) if len(reported) > 1 else "",
         *(
-            _section(f"run{report.number}", f"{_swatch(report.number)} {_e(report.name)}", _run_section(report, budget))
+            _section(
+                f"run{report.number}", f"{_swatch(report.number)} {_escape(report.name)}", _run_section(report, budget)
+            )
             for report in reported
         ),
     ]
     links = "".join(
-        f'<a href="#run{report.number}">{_swatch(report.number)} {_e(report.name)}</a>' for report in reported
+        f'<a href="#run{report.number}">{_swatch(report.number)} {_escape(report.name)}</a>' for report in reported
     )
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta http-equiv="Content-Security-Policy" '
         "content=\"default-src 'none'; style-src 'unsafe-inline'; img-src data:\">"
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>{_e(title)}</title><style>{STYLE}{SHOW_CHOSEN}</style></head><body>"
-        f"<header><h1>{_e(title)}</h1><p>{_e(subtitle)}</p><nav>{links}</nav></header>"
+        f"<title>{_escape(title)}</title><style>{STYLE}{SHOW_CHOSEN}</style></head><body>"
+        f"<header><h1>{_escape(title)}</h1><p>{_escape(subtitle)}</p><nav>{links}</nav></header>"
         f"<main>{''.join(sections)}</main></body></html>\n"
     )
 
@@ -170,9 +173,9 @@ def _results(reported: Sequence[RunReport]) -> str:
             f"{report.run.size / 1e6:,.1f} MB",
         ]
         mark = " <b>(best)</b>" if report.run is first else ""
-        rows.append(_row([f"{_swatch(report.number)} {_e(report.name)}{mark}", *map(_e, cells)]))
+        rows.append(_row([f"{_swatch(report.number)} {_escape(report.name)}{mark}", *map(_escape, cells)]))
     failed = [report for report in reported if report.run.status.cause]
-    causes = [f"<li>{_e(report.name)}: {_e(report.run.status.cause)}</li>" for report in failed]
+    causes = [f"<li>{_escape(report.name)}: {_escape(report.run.status.cause)}</li>" for report in failed]
     return _html_table(header, rows) + (f'<ul class="notes">{"".join(causes)}</ul>' if causes else "")
 
 
@@ -198,8 +201,8 @@ def _charts(reported: Sequence[RunReport]) -> str:
         ]
         chart = draw_chart(lines, name)
         if chart:
-            figures.append(f"<figure><figcaption>{_e(name)}</figcaption>{chart}</figure>")
-    legend = "".join(f"<span>{_swatch(report.number)} {_e(report.name)}</span>" for report in reported)
+            figures.append(f"<figure><figcaption>{_escape(name)}</figcaption>{chart}</figure>")
+    legend = "".join(f"<span>{_swatch(report.number)} {_escape(report.name)}</span>" for report in reported)
     notes = ["Lines with dots are validation, those without training."]
     if any(curve.is_averaged for report in reported for curve in report.curves.values()):
         notes.append("Of long curves, means of neighbouring steps are shown.")
@@ -213,7 +216,7 @@ def _charts(reported: Sequence[RunReport]) -> str:
         return "<p>None of the runs has rows in metrics.jsonl.</p>"
     return (
         f'<div class="legend">{legend}</div><div class="charts">{"".join(figures)}</div>'
-        f'<p class="notes">{_e(" ".join(notes))}</p>'
+        f'<p class="notes">{_escape(" ".join(notes))}</p>'
     )
 
 
@@ -231,7 +234,7 @@ def differing_settings(runs: Sequence[ListedRun]) -> Dict[str, List[Optional[str
     Classes are named by the option of their group. A setting that only some of them have is left out, unless it differs
     between the runs that have it.
     """
-    paths = sorted({path for run in runs for path in run.settings if not path.startswith(_QUIET)})
+    paths = sorted({path for run in runs for path in run.settings if not path.startswith(_WITHOUT_EFFECT)})
     values_of = {path: [shown(run.settings[path]) if path in run.settings else None for run in runs] for path in paths}
     other_classes = [path[: -len(_CLASS)] for path in paths if path.endswith(_CLASS) and len(set(values_of[path])) > 1]
     differing: Dict[str, List[Optional[str]]] = {}
@@ -259,7 +262,7 @@ def _different_settings(reported: Sequence[RunReport]) -> str:
         return "<p>All settings that can change a result are the same.</p>"
     header = ["setting", *(report.name for report in reported)]
     rows = [
-        _row([_e(path), *(_e("-" if value is None else value) for value in values)])
+        _row([_escape(path), *(_escape("-" if value is None else value) for value in values)])
         for path, values in list(differing.items())[:_MAX_DIFFERENT]
     ]
     more = len(differing) - _MAX_DIFFERENT
@@ -274,7 +277,7 @@ def _run_section(report: RunReport, budget: _FigureBudget) -> str:
             for name, value in evaluation.values.items()
             if name not in ("split", "part") and value not in (None, "")
         )
-        parts.append(f"<h3>Evaluation on {_e(evaluation.split)}</h3><p>{_e(values)}</p>")
+        parts.append(f"<h3>Evaluation on {_escape(evaluation.split)}</h3><p>{_escape(values)}</p>")
         parts.append(_figures([(figure.title, figure) for figure in evaluation.figures], budget))
         parts += [_shown_table(table) for table in evaluation.tables]
         if evaluation.confusion is not None:
@@ -290,7 +293,7 @@ def _run_section(report: RunReport, budget: _FigureBudget) -> str:
         parts.append(_figures([(f"{figure.title}, step {step}", figure) for step, figure in report.validation], budget))
     if not report.evaluations:
         parts.append(
-            f'<p class="notes">No evaluation is shown: <code>mxtrain eval {_e(shlex.quote(report.run.path))}'
+            f'<p class="notes">No evaluation is shown: <code>mxtrain eval {_escape(shlex.quote(report.run.path))}'
             "</code> adds its tables and figures to the next report.</p>"
         )
     return "".join(parts)
@@ -312,11 +315,11 @@ def _figures(titled: Iterable[Tuple[str, ShownFigure]], budget: _FigureBudget) -
     parts = []
     for title, figure in titled:
         if not budget.allows(figure):
-            parts.append(f'<p class="notes">{_e(title)} is left out: the page is large already.</p>')
+            parts.append(f'<p class="notes">{_escape(title)} is left out: the page is large already.</p>')
             continue
         data = base64.b64encode(figure.content).decode("ascii")
         parts.append(
-            f'<figure><figcaption>{_e(title)}</figcaption><img alt="{_e(title)}" width="{figure.width}" '
+            f'<figure><figcaption>{_escape(title)}</figcaption><img alt="{_escape(title)}" width="{figure.width}" '
             f'src="data:image/png;base64,{data}"></figure>'
         )
     return f'<div class="figures">{"".join(parts)}</div>' if parts else ""
@@ -324,12 +327,12 @@ def _figures(titled: Iterable[Tuple[str, ShownFigure]], budget: _FigureBudget) -
 
 def _shown_table(table: ShownTable) -> str:
     rows = [
-        _row(link_to_file(cell) if name == FILE else _e(_rounded(cell)) for name, cell in zip(table.header, row))
+        _row(link_to_file(cell) if name == FILE else _escape(_rounded(cell)) for name, cell in zip(table.header, row))
         for row in table.rows
     ]
     more = table.num_rows - len(table.rows)
     heading = f"{table.title}{f', the first {len(table.rows)} of {table.num_rows:,} rows' if more > 0 else ''}"
-    return f"<h4>{_e(heading)}</h4>{_html_table(table.header, rows)}"
+    return f"<h4>{_escape(heading)}</h4>{_html_table(table.header, rows)}"
 
 
 def _commands(report: RunReport) -> str:
@@ -351,76 +354,78 @@ def _commands(report: RunReport) -> str:
     if report.checkpoint is not None:
         lines += ["# evaluate this run, not the new one", f"python -m mxtrain eval {path}"]
     sha256 = report.run.status.weights_sha256
-    note = f'<p class="notes">The same machine and versions give weights with SHA-256 {_e(sha256)}.</p>'
+    note = f'<p class="notes">The same machine and versions give weights with SHA-256 {_escape(sha256)}.</p>'
     note = note if sha256 else ""
-    return f"<pre>{_e(chr(10).join(lines))}</pre>{note}"
+    return f"<pre>{_escape(chr(10).join(lines))}</pre>{note}"
 
 
 def _model_card(report: RunReport) -> str:
     """Returns the model card: a table of facts about the network, and of facts that its author must add."""
-    settings, status, meta = report.run.settings, report.run.status, report.meta
-
-    def setting(*names: str) -> str:
-        return ", ".join(f"{name.split('.')[-1]} {shown(settings[name])}" for name in names if name in settings)
-
-    results = ", ".join(
-        f"{tag} {_value(status.metrics[tag])}"
-        for tag in sorted(status.metrics, key=_tag_order)
-        if status.metrics[tag] is not None and tag.startswith(("test/", "val/"))
+    status = report.run.status
+    results = _listed(
+        *(
+            f"{tag} {_value(status.metrics[tag])}"
+            for tag in sorted(status.metrics, key=_tag_order)
+            if status.metrics[tag] is not None and tag.startswith(("test/", "val/"))
+        )
     )
-    input_text, output_text = _inputs_and_outputs(report.checkpoint)
+    speed = _value(status.samples_per_s and round(status.samples_per_s))
     facts = {
-        "Task": report.run.choices.get("task", ""),
-        "Network": f"{report.run.choices.get('model', '')} ({shown(settings.get('model._target_', ''))})",
-        "Input": input_text,
-        "Output": output_text,
-        "Training data": ", ".join(
-            filter(
-                None,
-                [
-                    report.run.choices.get("dataset", ""),
-                    setting("dataset.root", "dataset.train"),
-                    *(f"{split}: {data_text}" for split, data_text in meta.data.items()),
-                ],
-            )
-        ),
-        "Training": ", ".join(
-            filter(
-                None,
-                [
-                    f"{status.step:,} steps, {status.epoch:,} epochs",
-                    setting("dataset.batch_size"),
-                    report.run.choices.get("optimizer", "")
-                    or str(settings.get("optimizer._target_", "")).rpartition(".")[2],
-                    setting("optimizer.lr", "optimizer.wd", "trainer.seed", "trainer.ema_decay", "model.weights"),
-                ],
-            )
-        ),
+        **_description_facts(report),
         "Results": f"{results} (the last values measured)" if results else "not measured",
         "Best": f"{status.monitor} {_value(status.best)} at step {_value(status.best_step)}" if status.monitor else "",
         "Weights": _weights(report.checkpoint, status.step, status.weights_sha256),
-        "Environment": ", ".join(
-            filter(
-                None,
-                [
-                    *(f"{name} {version}" for name, version in meta.packages.items() if version),
-                    meta.host.get("system", ""),
-                    meta.host.get("processor", ""),
-                    " ".join(meta.devices),
-                    meta.runtime.get("dtype", ""),
-                ],
-            )
-        ),
-        "Started": meta.started,
-        "Time": f"{_duration(status.wall_s)} at {_value(status.samples_per_s and round(status.samples_per_s))} "
-        "samples/s"
-        if status.wall_s
-        else "",
+        "Environment": _environment_fact(report.meta),
+        "Started": report.meta.started,
+        "Time": f"{_duration(status.wall_s)} at {speed} samples/s" if status.wall_s else "",
         "To be added by the author": "intended use and users; uses it is not fit for; who is affected by its errors; "
         "licence and origin of the data; contact",
     }
-    rows = [_row([f"<b>{_e(name)}</b>", _e(value)]) for name, value in facts.items() if value]
+    rows = [_row([f"<b>{_escape(name)}</b>", _escape(value)]) for name, value in facts.items() if value]
     return f'<h3>Model card</h3><div class="scroll"><table class="card">{"".join(rows)}</table></div>'
+
+
+def _description_facts(report: RunReport) -> Dict[str, str]:
+    """Returns the rows of the model card about task, network, data and training."""
+    choices, settings, status = report.run.choices, report.run.settings, report.run.status
+
+    def setting(*names: str) -> str:
+        return _listed(*(f"{name.split('.')[-1]} {shown(settings[name])}" for name in names if name in settings))
+
+    input_text, output_text = _inputs_and_outputs(report.checkpoint)
+    optimizer = choices.get("optimizer", "") or str(settings.get("optimizer._target_", "")).rpartition(".")[2]
+    return {
+        "Task": choices.get("task", ""),
+        "Network": f"{choices.get('model', '')} ({shown(settings.get('model._target_', ''))})",
+        "Input": input_text,
+        "Output": output_text,
+        "Training data": _listed(
+            choices.get("dataset", ""),
+            setting("dataset.root", "dataset.train"),
+            *(f"{split}: {data_text}" for split, data_text in report.meta.data.items()),
+        ),
+        "Training": _listed(
+            f"{status.step:,} steps, {status.epoch:,} epochs",
+            setting("dataset.batch_size"),
+            optimizer,
+            setting("optimizer.lr", "optimizer.wd", "trainer.seed", "trainer.ema_decay", "model.weights"),
+        ),
+    }
+
+
+def _environment_fact(meta: Meta) -> str:
+    return _listed(
+        *(f"{name} {version}" for name, version in meta.packages.items() if version),
+        meta.host.get("system", ""),
+        meta.host.get("processor", ""),
+        " ".join(meta.devices),
+        meta.runtime.get("dtype", ""),
+    )
+
+
+def _listed(*texts: str) -> str:
+    """Joins texts by commas, without empty ones."""
+    return ", ".join(filter(None, texts))
 
 
 def _inputs_and_outputs(checkpoint: Optional[Checkpoint]) -> Tuple[str, str]:
@@ -452,7 +457,7 @@ def _section(identifier: str, title: str, content: str) -> str:
 
 
 def _html_table(header: Sequence[str], rows: Sequence[str]) -> str:
-    head = "".join(f"<th>{_e(title)}</th>" for title in header)
+    head = "".join(f"<th>{_escape(title)}</th>" for title in header)
     return f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{"".join(rows)}</tbody></table></div>'
 
 
@@ -469,7 +474,7 @@ def _swatch(number: int) -> str:
     )
 
 
-def _e(text: object) -> str:
+def _escape(text: object) -> str:
     """Escapes a text for HTML; unprintable characters, such as direction marks, become escape sequences."""
     plain = "".join(char if char.isprintable() or char == "\n" else ascii(char)[1:-1] for char in str(text))
     return html.escape(plain, quote=True)

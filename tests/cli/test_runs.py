@@ -150,7 +150,7 @@ def test_several_processes_list_the_same_runs(folder: Path, monkeypatch: pytest.
     assert [one.path for one in alone] == [str(folder / name) for name in ("a/1", "a/2", "b", "c/d/e")]
     monkeypatch.setattr("mxtrain.archive.registry.usable_cores", lambda: 2)
     for shared in (1, 2, 4):
-        monkeypatch.setattr("mxtrain.archive.registry.SHARED", shared)
+        monkeypatch.setattr("mxtrain.archive.registry.MIN_RUNS_FOR_PROCESSES", shared)
         found = read_runs(folders, needed)
         assert [(one.path, one.size, one.choices) for one in found] == [
             (one.path, one.size, one.choices) for one in alone
@@ -180,7 +180,7 @@ def test_many_runs_are_read_by_several_processes_as_by_one(tmp_path: Path, monke
     for number in range(5):
         write_run(tmp_path / str(number), best=number / 10)
     alone = read_runs([str(tmp_path)])
-    monkeypatch.setattr("mxtrain.archive.registry.SHARED", 2)
+    monkeypatch.setattr("mxtrain.archive.registry.MIN_RUNS_FOR_PROCESSES", 2)
     monkeypatch.setattr("mxtrain.archive.registry.usable_cores", lambda: 2)
     shared = read_runs([str(tmp_path)], ("choices", "size"))
     assert [(one.path, one.status) for one in shared] == [(one.path, one.status) for one in alone]
