@@ -200,7 +200,7 @@ class Swa(CallbackSpec):
 
 
 def known_length(run: Control, unit: Optional[Unit]) -> Tuple[int, int]:
-    """Returns the number of steps of the whole run, and the number of steps per `unit`; None is the whole run.
+    """Returns the number of steps of the whole run, and the number of steps of one `unit`; None: the unit is the run.
 
     Raises:
         ConfigError: only time limits the run.

@@ -48,7 +48,7 @@ class Progress:
     total_steps: Optional[int]
     """Steps that the limits allow in all; None where only a time limit ends the run."""
     gpu_memory: Sequence[GpuMemory] = ()
-    """Of each GPU, as it was just now; empty on CPUs."""
+    """Memory of each GPU at the time of the call; empty on CPUs."""
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ class CommandLine:
 
 
 BY_HAND = CommandLine()
-"""Replaces the command line of a run that was started from Python, e.g. in a notebook."""
+"""Command line of a run that was started from Python, e.g. in a notebook: there is none."""
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,7 @@ class RunInfo:
     """0 for a new run; else the step of the checkpoint that the run continues from."""
     total_steps: Optional[int]
     steps_per_epoch: int
-    """Of the present batch size, see `epoch_origin`."""
+    """Steps of an epoch with the present batch size, see `epoch_origin`."""
     input_shape: Shapes
     """The shape of one sample as it enters the network, or the shape of each of several inputs."""
     network: gluon.Block
@@ -130,9 +130,9 @@ class Validation:
     best: Optional[Best]
     """{"metric", "value", "step"} of the best validation so far, this one included."""
     read_samples: Callable[[], Sequence[Artifact]]
-    """A few samples and what the network says of them; none where there is nothing that could be shown."""
+    """A few samples with the predictions of the network; none if the task has nothing to show."""
     read_parameters: Callable[[], Mapping[str, np.ndarray]]
-    """The parameters by structural name, copied to the host: forces a synchronisation, so ask only when needed."""
+    """The parameters by structural name, copied to the host. Waits for the device, so call it only if needed."""
 
 
 @dataclass(frozen=True)
@@ -160,7 +160,7 @@ class Result:
 
 
 OF_EPOCH = "_epoch"
-"""Ends the tags of values of a whole epoch, e.g. train/loss_epoch, which has more than one point of train/loss."""
+"""Suffix of the tags of means over a whole epoch: train/loss_epoch is the mean of all points of train/loss."""
 
 
 class Callback:
@@ -215,7 +215,7 @@ def require_known_events(kind: type, path: str) -> None:
 
     Args:
         kind: subclass of `Callback`.
-        path: what gave it, for messages.
+        path: setting or argument that named it, for messages.
 
     Raises:
         ConfigError: a method has the prefix of an event, but is none.

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from mxtrain.types.annotations import Json, JsonObject
 
 Scope = Literal["global", "layer"]
-USUAL_SPARSITY = 0.8
-USUAL_UPDATES = 20
+DEFAULT_SPARSITY = 0.8
+DEFAULT_PRUNINGS = 20
 """Default number of pruning steps between start and end."""
 
 
@@ -118,7 +118,7 @@ class GradualPruning(Action):
         total_steps, per_unit = known_length(run, spec.unit)
         origin = run.epoch_origin if spec.unit == "epochs" else 0
         self._begin, self._end = (origin + round(at * per_unit) for at in (spec.start, spec.end))
-        self._every = spec.every_steps or max(1, math.ceil((self._end - self._begin) / USUAL_UPDATES))
+        self._every = spec.every_steps or max(1, math.ceil((self._end - self._begin) / DEFAULT_PRUNINGS))
         self._run = run
         if self._end >= total_steps:
             raise ConfigError(
@@ -220,18 +220,17 @@ class MagnitudePruning(GradualPruning):
         spec = self._spec
         # -1 sorts elements that are pruned already before all others, even before weights that happen to be 0: so a
         # pruned element stays pruned.
-        size_by_name = {
-            name: np.where(self._masks[name] == 0, -1.0, size) if name in self._masks else size
-            for name in self._names
-            for size in [np.abs(run.weights.arrays[name].asnumpy())]
-        }
+        size_by_name: Dict[str, np.ndarray] = {}
+        for name in self._names:
+            size = np.abs(run.weights.arrays[name].asnumpy())
+            size_by_name[name] = np.where(self._masks[name] == 0, -1.0, size) if name in self._masks else size
         if spec.pattern is not None:
             num_kept, group_size = map(int, spec.pattern.split(":"))
             # 1e-9: rounding of `progress` must not drop the last zero of a group.
             num_zeros = math.floor((group_size - num_kept) * progress + 1e-9)
-            masks = {name: keep_of_each(size, group_size, num_zeros) for name, size in size_by_name.items()}
+            masks = {name: keep_largest_of_groups(size, group_size, num_zeros) for name, size in size_by_name.items()}
         else:
-            share = (USUAL_SPARSITY if spec.sparsity is None else spec.sparsity) * progress
+            share = (DEFAULT_SPARSITY if spec.sparsity is None else spec.sparsity) * progress
             groups = [self._names] if spec.scope == "global" else [[name] for name in self._names]
             masks = {}
             for group in groups:
@@ -245,7 +244,7 @@ class MagnitudePruning(GradualPruning):
 def keep_largest(sizes: Mapping[str, np.ndarray], share: float) -> Dict[str, np.ndarray]:
     """Returns masks of the elements to keep: all but the smallest `share` of the elements of all arrays together.
 
-    Of elements equal to the threshold the first ones are pruned, so the result is the same on all workers.
+    If several elements equal the threshold, the first ones are pruned, so the result is the same on all workers.
 
     Args:
         sizes: name -> absolute values.
@@ -264,8 +263,14 @@ def keep_largest(sizes: Mapping[str, np.ndarray], share: float) -> Dict[str, np.
     return {name: part.reshape(sizes[name].shape) for name, part in zip(sizes, np.split(keep, ends))}
 
 
-def keep_of_each(size: np.ndarray, length: int, zeros: int) -> np.ndarray:
-    """Returns a mask that is False for the `zeros` smallest of each group of `length` elements along axis 1."""
+def keep_largest_of_groups(size: np.ndarray, length: int, zeros: int) -> np.ndarray:
+    """Returns the mask of N:M sparsity: False for the `zeros` smallest of each group of `length` elements on axis 1.
+
+    Args:
+        size: absolute values (K, C, ...), where `length` divides C.
+        length: elements of a group.
+        zeros: elements of a group that are pruned.
+    """
     rows = np.moveaxis(size, 1, -1)
     groups = rows.reshape(-1, length)
     keep = np.ones(groups.shape, bool)

@@ -13,7 +13,7 @@ import pytest
 from running import SMALL, assert_same, rows, status, train_here
 
 import mxtrain
-from mxtrain.callback.pruning import keep_largest, keep_of_each
+from mxtrain.callback.pruning import keep_largest, keep_largest_of_groups
 from mxtrain.checkpoint import open_checkpoint
 from mxtrain.errors import ConfigError
 from mxtrain.model.graph.channels import find_channels
@@ -41,7 +41,7 @@ def test_smallest_weights_are_pruned(share) -> None:
 
 def test_pattern_along_inputs() -> None:
     size = np.random.default_rng(0).uniform(size=(3, 8, 2, 2))
-    keep = keep_of_each(size, 4, 2)
+    keep = keep_largest_of_groups(size, 4, 2)
     for out, y, x in np.ndindex(3, 2, 2):
         for start in (0, 4):
             part, kept = size[out, start : start + 4, y, x], keep[out, start : start + 4, y, x]

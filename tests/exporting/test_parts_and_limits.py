@@ -174,9 +174,19 @@ def test_bundled_modules_do_not_import_mxtrain(entry: str) -> None:
                 raise AssertionError(f"{name}: {line}")
             if line.startswith("from ") and not line.startswith("from ."):
                 assert line.split()[1].partition(".")[0] in allowed, f"{name}: {line}"
-    with pytest.raises(DataError, match=r"cannot be written: No space left on device\. .* bytes left"):
-        with export_folder.new_folder(tmp_path / "out"):
-            full()
+
+
+def test_full_disk_in_a_new_folder_is_reported_with_advice(tmp_path: Path) -> None:
+    with (
+        pytest.raises(DataError, match=r"cannot be written: No space left on device\. .* bytes left\. Name a folder"),
+        export_folder.new_folder(tmp_path / "out"),
+    ):
+        raise OSError(errno.ENOSPC, "No space left on device")
+    with (
+        pytest.raises(DataError, match=r"cannot be written: Disk quota exceeded\. .* bytes left\. Name a folder"),
+        export_folder.new_folder(tmp_path / "out") as draft,
+    ):
+        raise OSError(errno.EDQUOT, "Disk quota exceeded", draft / "model.py")
     elsewhere = OSError(errno.ENOSPC, "No space left on device", "/elsewhere")
     for other in (elsewhere, OSError(errno.EIO, "Input/output error")):
         with pytest.raises(OSError) as caught, export_folder.new_folder(tmp_path / "out"):
