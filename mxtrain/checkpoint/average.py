@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 MODEL, EMA = "model", "ema"
 SLIM = "slimmed_step"
-"""Key in the state of a slimmed checkpoint: step of the checkpoint that it was made from."""
+"""Key in the state of a checkpoint of `mxtrain slim`: step of the checkpoint that it was made from."""
 
 
 def last_checkpoints(run_dir: Path, count: int) -> List[Checkpoint]:
@@ -127,7 +127,7 @@ def write_average(run_dir: Path, checkpoints: Sequence[Checkpoint]) -> Path:
     """Writes the mean of checkpoints to `averaged/last-N` of a run directory; replaces an earlier one.
 
     Its state is that of the last checkpoint without `states` (of actions, recurrent networks and others), whose arrays
-    an average does not have. It has no metric, since nothing has validated it.
+    an average does not have. It has no metric, because it was not validated.
 
     Raises:
         CheckpointError: see `mean_weights`.
@@ -163,7 +163,7 @@ def write_folder(snapshot: Snapshot, path: Path) -> None:
     shutil.rmtree(temporary, ignore_errors=True)
     try:
         write_contents(snapshot, temporary)
-        # A rename cannot replace a directory that holds files, so the old one gives way first.
+        # A rename cannot replace a directory that holds files, so the old one is removed first.
         if path.exists():
             discard(path)
         os.rename(temporary, path)

@@ -45,6 +45,7 @@ _FILE = re.compile(r"[a-z][a-z0-9_]*\.(params|json)\Z")
 _SHA256 = re.compile(r"[0-9a-f]{64}\Z")
 _STATE_KEYS = {"step", "epoch", "metric", "monitor", "direction", "state"}
 MAPPED_FROM_BYTES = 1 << 26
+"""Size of an array file in bytes from which on it is mapped into memory instead of read."""
 _MAX_MANIFEST_BYTES = 1 << 20
 _FLOAT_TAG = "__float__"
 
@@ -92,7 +93,7 @@ class Checkpoint:
     files: Mapping[str, Digest]
     """The manifest: file name -> size and SHA-256."""
     held: Optional[Mapping[str, memoryview]] = None
-    """Array files in memory: file name -> content."""
+    """Content of the array files by name, if another worker sent them; None if they are read from `path`."""
 
     @property
     def stems(self) -> Tuple[str, ...]:

@@ -30,9 +30,9 @@ Measure = Callable[[Mapping[str, "np.ndarray"], str], Mapping[str, float]]
 """Function (weights, their source for messages) -> loss and metrics of the validation split, by tag (val/...)."""
 GREEDY, UNIFORM = "greedy", "uniform"
 FOLD_SETTINGS = ("folds", "fold", "fold_stratify", "fold_groups")
-"""Settings of the trainer that decide which samples validate."""
+"""Settings of the trainer that choose the validation samples."""
 ONLY_FOR_TRAINING = ("batch_size", "eval_batch_size", "augment", "sampler", "class_weights", "prefetch", "num_workers")
-"""Settings of a dataset that may differ between members: they do not decide what is validated."""
+"""Settings of a dataset that may differ between members, because they do not choose the validation samples."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class Soup:
     values: Mapping[str, float]
 
 
-def require_same_runs(checkpoints: Sequence[Checkpoint]) -> None:
+def require_same_validation(checkpoints: Sequence[Checkpoint]) -> None:
     """Checks that checkpoints read the same inputs, and were validated with the same samples.
 
     Otherwise a member could have been trained with the samples that the soup is validated with.
@@ -105,7 +105,7 @@ def _split_settings(description: JsonObject) -> Dict[str, object]:
     }
 
 
-def cook(checkpoints: Sequence[Checkpoint], method: str, monitor: str, direction: str, measure: Measure) -> Soup:
+def build_soup(checkpoints: Sequence[Checkpoint], method: str, monitor: str, direction: str, measure: Measure) -> Soup:
     """Averages the weights of checkpoints into a soup.
 
     The uniform soup is the mean of all. The greedy soup begins with the best checkpoint; each further one, best first,

@@ -17,7 +17,7 @@ from mxtrain.checkpoint import Checkpoint, open_checkpoint, refuse_links, requir
 from mxtrain.checkpoint.average import last_checkpoints, write_average
 from mxtrain.checkpoint.folder import AVERAGED, CHECKPOINTS, run_dir_of
 from mxtrain.checkpoint.ranking import VAL_LOSS
-from mxtrain.checkpoint.soup import Soup, cook, require_same_runs, write_soup
+from mxtrain.checkpoint.soup import Soup, build_soup, require_same_validation, write_soup
 from mxtrain.config.rules import require_direction
 from mxtrain.data.spec import choose_split, open_splits
 from mxtrain.errors import CheckpointError, ConfigError, DataError, LoaderError, disk_advice
@@ -144,14 +144,14 @@ def average_runs(
     if len(paths) < 2:
         raise ConfigError(f"soup={settings.soup}: name two runs at least: average RUN RUN soup={settings.soup}.")
     checkpoints = open_members(paths, settings.which, warn)
-    require_same_runs(checkpoints)
+    require_same_validation(checkpoints)
     run = restore(paths[0])
     path = _folder(run.checkpoint, settings)
     monitor = run.description.trainer.monitor
     monitor = monitor if monitor.startswith(VALIDATED) else VAL_LOSS
     direction = require_direction(run.description, "trainer.monitor", monitor)
     try:
-        soup = cook_measured(checkpoints, settings.soup, monitor, direction, run)
+        soup = build_measured_soup(checkpoints, settings.soup, monitor, direction, run)
     except LoaderError as error:
         raise DataError(str(error)) from error
     try:
@@ -211,7 +211,7 @@ def _folder(first: Checkpoint, settings: AverageSettings) -> Path:
     return path
 
 
-def cook_measured(
+def build_measured_soup(
     checkpoints: Sequence[Checkpoint], method: str, monitor: str, direction: str, run: RestoredRun
 ) -> Soup:
     """Averages checkpoints, each measured on the validation split with one network."""
@@ -230,4 +230,4 @@ def cook_measured(
         values = trained.evaluator.measure(loader)
         return {f"{VALIDATED}{name}": value for name, value in values.items() if name != "samples_per_s"}
 
-    return cook(checkpoints, method, monitor, direction, measure)
+    return build_soup(checkpoints, method, monitor, direction, measure)

@@ -13,7 +13,7 @@ from running import SMALL, train_here
 import mxtrain
 from mxtrain.checkpoint import Checkpoint, open_checkpoint
 from mxtrain.checkpoint.contents import read_checkpoint
-from mxtrain.checkpoint.soup import cook, require_same_runs, write_soup
+from mxtrain.checkpoint.soup import build_soup, require_same_validation, write_soup
 from mxtrain.cli.dispatch import run
 from mxtrain.errors import CheckpointError, ConfigError
 
@@ -58,7 +58,7 @@ def test_greedy_soups_match_the_paper(monitor: str, direction: str) -> None:
         rng = np.random.RandomState(seed)
         points = [TARGET + rng.normal(0, 1, 3) for _ in range(6)]
         checkpoints = [held(str(number), *point) for number, point in enumerate(points)]
-        soup = cook(checkpoints, "greedy", monitor, direction, measure)
+        soup = build_soup(checkpoints, "greedy", monitor, direction, measure)
         expected = greedy_by_hand(points)
         assert [int(str(one.checkpoint.path)) for one in soup.members if one.kept] == expected
         mean = np.mean([np.float64(np.float32(points[index])) for index in expected], axis=0)
@@ -68,7 +68,7 @@ def test_greedy_soups_match_the_paper(monitor: str, direction: str) -> None:
             (one.value for one in soup.members), reverse=direction == "max"
         )
         sizes.add(len(expected))
-        whole = cook(checkpoints, "uniform", monitor, direction, measure)
+        whole = build_soup(checkpoints, "uniform", monitor, direction, measure)
         np.testing.assert_allclose(whole.weights["w"], np.mean(points, axis=0), rtol=1e-5)
         assert all(one.kept for one in whole.members) and whole.values == measure(whole.weights, "")
     assert {1, 2, 3} <= sizes
@@ -76,7 +76,7 @@ def test_greedy_soups_match_the_paper(monitor: str, direction: str) -> None:
 
 def test_member_without_effect_on_the_metric_is_kept() -> None:
     """The paper keeps a member if the accuracy does not fall."""
-    soup = cook([held("first", 1, 2, 0), held("same", 1, 2, 0)], "greedy", "val/accuracy", "max", measure)
+    soup = build_soup([held("first", 1, 2, 0), held("same", 1, 2, 0)], "greedy", "val/accuracy", "max", measure)
     assert [member.kept for member in soup.members] == [True, True]
 
 
@@ -85,12 +85,12 @@ def test_nan_values_rank_last_and_are_excluded() -> None:
         return {"val/loss": float("nan") if weights["w"][0] > 50 else measure(weights, source)["val/loss"]}
 
     bad, good = held("bad", 1e6, 0, 0), held("good", 1, 2, 0)
-    soup = cook([bad, good], "greedy", "val/loss", "min", broken)
+    soup = build_soup([bad, good], "greedy", "val/loss", "min", broken)
     assert [(str(one.checkpoint.path), one.kept) for one in soup.members] == [("good", True), ("bad", False)]
     with pytest.raises(CheckpointError, match="no checkpoint has a finite val/loss"):
-        cook([bad, held("worse", 1e7, 0, 0)], "greedy", "val/loss", "min", broken)
+        build_soup([bad, held("worse", 1e7, 0, 0)], "greedy", "val/loss", "min", broken)
     with pytest.raises(CheckpointError, match=r"^b is of another network, it .* shape \(2,\), not \(3,\)"):
-        cook(
+        build_soup(
             [held("a", 1, 2, 0), held("b", 1, 2)],
             "uniform",
             "val/loss",
@@ -105,11 +105,11 @@ def of_run(inputs: Dict[str, Any], **dataset: Any) -> Held:
 
 
 def test_runs_with_other_samples_or_inputs_are_refused() -> None:
-    require_same_runs([of_run({"mean": 1}, batch_size=3), of_run({"mean": 1}, batch_size=4)])
+    require_same_validation([of_run({"mean": 1}, batch_size=3), of_run({"mean": 1}, batch_size=4)])
     with pytest.raises(ConfigError, match=r"not the same \(mean, size\)"):
-        require_same_runs([of_run({"mean": 1, "std": 2, "size": 8}), of_run({"mean": 0, "std": 2})])
+        require_same_validation([of_run({"mean": 1, "std": 2, "size": 8}), of_run({"mean": 0, "std": 2})])
     with pytest.raises(ConfigError, match=r"same samples: dataset\.val_fraction is 0\.1 and 0\.2"):
-        require_same_runs([of_run({}, val_fraction=0.1), of_run({}, val_fraction=0.2)])
+        require_same_validation([of_run({}, val_fraction=0.1), of_run({}, val_fraction=0.2)])
 
 
 def test_nan_value_is_null_in_the_state(tmp_path: Path) -> None:
@@ -118,7 +118,7 @@ def test_nan_value_is_null_in_the_state(tmp_path: Path) -> None:
 
     first = held("good", 1, 2, 0)
     first.state.update(train={"values": {}}, run={"batch_size": 8}, states={"ema": {}})
-    soup = cook([held("bad", 1e6, 0, 0), first], "greedy", "val/loss", "min", broken)
+    soup = build_soup([held("bad", 1e6, 0, 0), first], "greedy", "val/loss", "min", broken)
     path = tmp_path / "new" / "checkpoints" / "soup"
     write_soup(soup, first, "min", path)
     state = read_checkpoint(path).state
