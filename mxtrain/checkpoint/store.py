@@ -73,7 +73,7 @@ class CheckpointStore:
         keep_top: number of checkpoints with the best metric to keep in addition.
         lock: the lock of the run directory; with it, unfinished files of dead processes are removed at once.
         report: called with a sentence for each checkpoint that cannot be used; by default these are kept until
-            `own` passes a function.
+            `take_ownership` passes a function.
 
     Attributes:
         unusable: path -> error of each checkpoint that `latest` or `best` could not use.
@@ -99,7 +99,7 @@ class CheckpointStore:
         self._writer: Optional[threading.Thread] = None
         self._lock: Optional[RunDirectoryLock] = None
         if lock is not None:
-            self.own(lock)
+            self.take_ownership(lock)
 
     def __enter__(self) -> CheckpointStore:
         return self
@@ -107,7 +107,9 @@ class CheckpointStore:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def own(self, lock: Optional[RunDirectoryLock], report: Optional[Callable[[str], object]] = None) -> None:
+    def take_ownership(
+        self, lock: Optional[RunDirectoryLock], report: Optional[Callable[[str], object]] = None
+    ) -> None:
         """Makes this process the writer of the directory, and removes unfinished files of dead processes.
 
         Args:

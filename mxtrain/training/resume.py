@@ -549,7 +549,7 @@ def open_checkpoints(
         run_dir.mkdir(parents=True, exist_ok=True)
         resume_point = resume_point or find_resume_point(run_dir, description.checkpoint, description.config)
         store, checkpoint = resume_point.store, resume_point.checkpoint
-        store.own(held_lock(run_dir), logging.getLogger("mxtrain").warning)
+        store.take_ownership(held_lock(run_dir), logging.getLogger("mxtrain").warning)
         if workers.world.size > 1:
             send_checkpoint(workers.broadcast, checkpoint, without)
             workers.broadcast(b"own" if checkpoint is not None and checkpoint.path.parent == store.directory else b"")
