@@ -29,15 +29,16 @@ FLAGS = (
     "--dry-run",
 )
 
-REFUSED = {
+REFUSED_FLAGS = {
     "config_name": "--config-name: there is one configuration. Bring own groups and presets with --config-dir DIR, "
     "and choose a preset with experiment=NAME.",
     "config_path": "--config-path: mxtrain's own groups are always there. Add yours with --config-dir DIR.",
     "experimental_rerun": "--experimental-rerun: to go on with a run, give the same command with hydra.run.dir=DIR.",
 }
-"""Flags of Hydra's that make no sense here, and what to do instead."""
+"""Flag of Hydra that mxtrain does not support -> message with what to type instead."""
 
-NOT_FOR_TRAINING = ("help", "hydra_help", "cfg", "info", "shell_completion", "dry_run")
+PRINTING_FLAGS = ("help", "hydra_help", "cfg", "info", "shell_completion", "dry_run")
+"""Flags that print something instead of training."""
 
 NO_DRY_SWEEP = (
     "--dry-run looks at one run, and a sweep has several: leave out -m and give each setting one value. A sweep checks "
@@ -51,13 +52,14 @@ class Arguments:
 
     Attributes:
         overrides: `key=value` and their variants, in order.
-        positionals: everything else that is no flag.
+        positionals: all other arguments that are no flags.
         config_dirs: folders of the user's own groups and presets.
         trusts_code: whether classes that only a checkpoint names may be imported and called.
+        multirun: whether `-m` was given.
         shows: what to print instead of running: help, hydra_help, cfg, info, shell_completion, dry_run, or
             None.
-        known: the flags as Hydra's parser gives them.
-        parser: Hydra's parser, which its own help shows.
+        known: all flags, parsed by `parser`.
+        parser: Hydra's parser, which `--hydra-help` describes.
     """
 
     overrides: List[str]
@@ -96,7 +98,7 @@ def parse(arguments: Sequence[str], reads_checkpoint: bool = False, trains: bool
     options, unknown = parser.parse_known_intermixed_args(list(arguments))
     for flag in unknown:
         raise ConfigError(f"there is no flag '{flag}'.{_meant_by(flag, options.overrides)} Flags: {', '.join(FLAGS)}.")
-    for name, sentence in REFUSED.items():
+    for name, sentence in REFUSED_FLAGS.items():
         if getattr(options, name) is not None:
             raise ConfigError(sentence)
     if options.trust_code and not reads_checkpoint:
@@ -108,7 +110,7 @@ def parse(arguments: Sequence[str], reads_checkpoint: bool = False, trains: bool
         raise ConfigError("--dry-run goes with train, which it keeps from training. Leave it out.")
     if options.dry_run and options.multirun:
         raise ConfigError(NO_DRY_SWEEP)
-    shows = [name for name in NOT_FOR_TRAINING if getattr(options, name)]
+    shows = [name for name in PRINTING_FLAGS if getattr(options, name)]
     exclusive = [*shows, *(["multirun"] if options.multirun and shows != ["shell_completion"] else [])]
     if len(exclusive) > 1:
         flags = " and ".join("--" + name.replace("_", "-") for name in exclusive)

@@ -28,7 +28,7 @@ from mxtrain.errors import (
 )
 from mxtrain.terminal.patient_stream import patient_streams, unwritten
 
-SHOWING = (
+PRINTING_FLAGS = (
     "--help",
     "-h",
     "--hydra-help",
@@ -132,7 +132,7 @@ def writes_run(arguments: List[str]) -> bool:
 
 def only_prints(arguments: List[str]) -> bool:
     """Returns True if a flag asks `train` to print something instead of training."""
-    return any(argument.partition("=")[0] in SHOWING for argument in arguments)
+    return any(argument.partition("=")[0] in PRINTING_FLAGS for argument in arguments)
 
 
 def command_of(arguments: List[str]) -> Callable[[], int]:

@@ -60,7 +60,7 @@ def run(arguments: Sequence[str]) -> int:
     """Lists runs; returns the exit code."""
     parsed, settings, wheres = parse_run_arguments(arguments, RunsOptions, "runs")
     as_table = is_table(settings.format)
-    # Lines have no size unless it is a column, because reading it takes as long as all else.
+    # Lines have no size unless it is a column, because reading it takes as long as reading everything else.
     shown = [*CHOSEN, *(["size"] if settings.format == "json" else [])]
     limit = settings.limit or (SHOWN if as_table else None)
     found = list_runs(list(map(expand_path, parsed.positionals)), wheres, settings, limit, shown)
@@ -176,6 +176,6 @@ def _next_steps(kept: Sequence[ListedRun], best: Optional[ListedRun]) -> List[Tu
 
 
 def _quoted_path(one: ListedRun) -> str:
-    # A path with `=`, or that begins so, would be taken for an override or a flag.
+    # A path that contains `=`, or starts with +, ~ or -, would be taken for an override or a flag.
     path = os.path.relpath(one.path) if not os.path.isabs(one.path) else one.path
     return shlex.quote(on_one_line(f"./{path}" if "=" in path or path.startswith(("+", "~", "-")) else path))

@@ -104,7 +104,7 @@ def group_lines(composed: Composed) -> List[str]:
     return lines
 
 
-# Completion in a shell: Hydra's, which knows nothing of commands.
+# Completion in a shell. Hydra completes overrides and flags; commands are completed here.
 
 
 def complete(parsed: Arguments) -> int:
@@ -131,7 +131,8 @@ def complete(parsed: Arguments) -> int:
 
 
 def _prepare_query(line: str) -> bool:
-    """Takes the command out of the line, and completes it itself; returns whether there is more to complete."""
+    """Completes a command, or removes it from COMP_LINE, which Hydra reads. Returns True if Hydra must complete the
+    rest."""
     words: Sequence[str] = line.split()
     position = 2 if words[:1] != ["python"] else 4
     at_command = len(words) < position or (len(words) == position and not line.endswith(" "))

@@ -70,7 +70,7 @@ def run(arguments: Sequence[str]) -> int:
     require_optuna()
     given_keys = [key_of(word) for word in parsed.overrides]
     if subcommand:
-        refuse_more([word for word in parsed.overrides if key_of(word) != "storage"], subcommand)
+        refuse_overrides([word for word in parsed.overrides if key_of(word) != "storage"], subcommand)
     if subcommand == "show":
         refuse_other_settings(folder, settings, given_keys)
         description = folder.read()
@@ -103,13 +103,13 @@ def study_of(parsed: Arguments) -> Tuple[str, StudyFolder]:
     return subcommand, StudyFolder(Path(expand_path(positionals[0])))
 
 
-def refuse_more(positionals: Sequence[str], subcommand: str) -> None:
-    """Rejects overrides after the folder, since study.json defines the study.
+def refuse_overrides(overrides: Sequence[str], subcommand: str) -> None:
+    """Rejects overrides of `tune worker` and `tune show`: study.json defines the study.
 
     Raises:
-        ConfigError: there are some.
+        ConfigError: `overrides` is not empty.
     """
-    for word in positionals:
+    for word in overrides:
         raise ConfigError(
             f"tune {subcommand}: {word}: what is trained is written in the study's folder. Leave it out; "
             "`tune STUDY n_trials=N` changes the number of trials."
@@ -117,7 +117,7 @@ def refuse_more(positionals: Sequence[str], subcommand: str) -> None:
 
 
 def check_display() -> ProgressDisplay:
-    """Returns the display of the check of the ranges."""
+    """Returns the progress display that is shown while the ranges are checked."""
     return ProgressDisplay(quiet_s=0.0 if sys.stderr.isatty() else QUIET_S)
 
 
