@@ -6,7 +6,8 @@ them if the supervisor or the connection to it is lost.
     python -m mxtrain.cluster.remote --check            describes this host and ends
 
 Launch specs are not passed on the command line, since other users of the host can read it. If several relays get the
-same specs, each starts the processes of its rank. Does not import MXNet.
+same specs, each starts the processes of its rank. In messages, "of" is the index of a process in the launch specs. Does
+not import MXNet.
 """
 
 from __future__ import annotations
@@ -61,13 +62,13 @@ class Child:
     """A process of the relay, with pipes for its output and its heartbeats.
 
     Args:
-        of: index of the process in the launch specs.
+        index: index of the process in the launch specs.
         spec: its launch spec, with the command and the role.
         environment: the complete environment of the process.
     """
 
-    def __init__(self, of: int, spec: JsonObject, environment: Mapping[str, str]):
-        self.of, self.is_worker = of, spec["is_worker"]
+    def __init__(self, index: int, spec: JsonObject, environment: Mapping[str, str]):
+        self.index, self.is_worker = index, spec["is_worker"]
         self.heartbeat_rest = b""
         self.heartbeat, heartbeat_writer = os.pipe()
         self.output, output_writer = os.pipe()
@@ -137,7 +138,7 @@ class Relay:
                     raise _ConnectionClosed
                 if now - self._beat_at > BEAT_S and not self._unsent:
                     self._beat_at = now
-                    self._send({"states": {str(of): state_of(c.popen.pid) for of, c in self._children.items()}})
+                    self._send({"states": {str(index): state_of(c.popen.pid) for index, c in self._children.items()}})
         except _ConnectionClosed:
             return EXIT_CRASHED
         finally:
@@ -218,9 +219,10 @@ class Relay:
             if number in _FORWARDED:
                 self._signal(number)
 
-    def _signal(self, number: int, of: Optional[int] = None) -> None:
+    def _signal(self, number: int, index: Optional[int] = None) -> None:
+        """Sends a signal to the process with this index; None: to all workers."""
         for child in self._children.values():
-            if child.is_worker if of is None else child.of == of:
+            if child.is_worker if index is None else child.index == index:
                 with suppress(ProcessLookupError):
                     os.kill(child.popen.pid, number)
 
@@ -231,18 +233,18 @@ class Relay:
         self._silence_s, self._message_at = message["silence_s"], time.monotonic()
         if "heartbeats" in message:
             self._listen(message["heartbeats"])
-        for of, spec in enumerate(message["launch_specs"]):
-            if spec is None or self._rank not in (None, of):
+        for index, spec in enumerate(message["launch_specs"]):
+            if spec is None or self._rank not in (None, index):
                 continue
             try:
                 environment = self._environment(message, spec)
                 _require_run_directory(spec)
-                child = Child(of, spec, environment)
+                child = Child(index, spec, environment)
             except (ConfigError, OSError) as error:
-                self._send({"of": of, "refused": f"{socket.gethostname()}: {error}"[:MAX_ERROR_CHARS]})
+                self._send({"of": index, "refused": f"{socket.gethostname()}: {error}"[:MAX_ERROR_CHARS]})
                 continue
-            self._children[of] = child
-            self._send({"of": of, "pid": child.popen.pid})
+            self._children[index] = child
+            self._send({"of": index, "pid": child.popen.pid})
             self._watch(child.heartbeat, partial(self._take_heartbeat, child))
             self._watch(child.output, partial(self._take_output, child))
 
@@ -273,7 +275,7 @@ class Relay:
         # Only the newest heartbeat matters; older ones would only fill the connection.
         last = deque(lines, maxlen=1)
         if last:
-            self._send({"of": child.of, "heartbeat": json.loads(last[0])})
+            self._send({"of": child.index, "heartbeat": json.loads(last[0])})
         return True
 
     def _take_output(self, child: Child) -> bool:
@@ -287,7 +289,7 @@ class Relay:
                 self._selector.unregister(child.output)
             return False
         for piece in pieces(read):
-            self._send({"of": child.of, "output": piece})
+            self._send({"of": child.index, "output": piece})
         return True
 
     def _reap(self) -> None:
@@ -305,8 +307,8 @@ class Relay:
                 if fd in self._selector.get_map():
                     self._selector.unregister(fd)
                 os.close(fd)
-            self._send({"of": child.of, "exit": code})
-            del self._children[child.of]
+            self._send({"of": child.index, "exit": code})
+            del self._children[child.index]
 
     def _watch(self, fd: int, take: Callable[[], object]) -> None:
         self._selector.register(fd, selectors.EVENT_READ, take)

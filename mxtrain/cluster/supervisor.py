@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 TICK_S = 0.1
 MAX_BACKOFF_S = 60.0
 FINAL = (EXIT_BAD_INPUT, EXIT_NON_FINITE)
-"""Exit codes that another start would only bring about again."""
+"""Exit codes that are not restarted, because the next start would fail in the same way."""
 
 
 @dataclass(frozen=True)
@@ -54,6 +54,10 @@ class ProcessFailure:
     step: int
     last_lines: Sequence[str] = ()
     worker: Optional[int] = None
+
+    def is_like(self, other: ProcessFailure) -> bool:
+        """Returns True if the same process failed in the same way and at the same step."""
+        return (self.process, self.exit_code, self.step) == (other.process, other.exit_code, other.step)
 
     @property
     def was_killed(self) -> bool:
@@ -157,16 +161,7 @@ class Supervisor:
         previous, self._previous_failure = self._previous_failure, failure
         if self._signal is not None or failure.exit_code in FINAL:
             return False, ""
-        if (
-            previous is not None
-            and failure.step
-            and (previous.process, previous.exit_code, previous.step)
-            == (
-                failure.process,
-                failure.exit_code,
-                failure.step,
-            )
-        ):
+        if previous is not None and failure.step and previous.is_like(failure):
             return False, f". It failed in the same way before, at the same step {failure.step}: it would do so again"
         if self._restarts >= self._cluster.restarts:
             used = f"cluster.restarts={self._cluster.restarts} are used up" if self._restarts else "cluster.restarts=0"

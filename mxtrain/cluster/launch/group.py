@@ -34,7 +34,7 @@ from mxtrain.kvstore.world import RING
 from mxtrain.terminal.program import program
 
 MIN_S = 1.0
-"""Smallest `trainer.max_time` of a restart, in seconds: after a late loss of a worker, it ends the run as usual."""
+"""Smallest `trainer.max_time` of a restart, in seconds. If the time is up, the restart still ends the run in order."""
 LOGS = "workers"
 """The folder of a run directory with the output of all processes but rank 0."""
 
@@ -131,8 +131,8 @@ def _supervise(
 
 
 def write_reference(run_dir: Path, failure: ProcessFailure, workers: int) -> Optional[Path]:
-    """Writes the step of a worker that was killed for `mxtrain replay`; returns its folder, or None if it cannot be
-    written."""
+    """Writes a bundle for `mxtrain replay` that refers to the step in which a worker was killed. Returns its folder, or
+    None if it cannot be written."""
     from mxtrain.training.replay_bundle import StepReference  # imports numpy, which a supervisor rarely needs
 
     assert failure.worker is not None

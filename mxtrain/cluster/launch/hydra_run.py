@@ -28,10 +28,10 @@ class JobStartCallback(Callback):
     """Records that Hydra is set up and the job has begun."""
 
     def __init__(self) -> None:
-        self.has = False
+        self.has_started = False
 
     def on_job_start(self, config: DictConfig, **kwargs: object) -> None:
-        self.has = True
+        self.has_started = True
 
 
 def run_composed(composed: Composed, run_dir: Path, job: Callable[[DictConfig], Result]) -> Result:
@@ -50,12 +50,12 @@ def run_composed(composed: Composed, run_dir: Path, job: Callable[[DictConfig], 
     config.hydra.run.dir = str(run_dir).replace("${", "\\${")
     config.hydra.mode = RunMode.RUN
     config.hydra.overrides.hydra.extend([f"hydra.run.dir={quote(str(run_dir))}", "hydra.mode=RUN"])
-    with hydra_settings_at_fault(lambda: job_start.has):
+    with hydra_settings_at_fault(lambda: job_start.has_started):
         configure_log(config.hydra.hydra_logging, config.hydra.verbose)
         callbacks = Callbacks(config)
         callbacks.callbacks.append(job_start)
         callbacks.on_run_start(config=config, config_name=CONFIG_NAME)
         context = HydraContext(config_loader=composed.composer.loader, callbacks=callbacks)
-        done = run_job(job, config, job_dir_key="hydra.run.dir", job_subdir_key=None, hydra_context=context)
-        callbacks.on_run_end(config=config, config_name=CONFIG_NAME, job_return=done)
-        return done.return_value
+        job_return = run_job(job, config, job_dir_key="hydra.run.dir", job_subdir_key=None, hydra_context=context)
+        callbacks.on_run_end(config=config, config_name=CONFIG_NAME, job_return=job_return)
+        return job_return.return_value
