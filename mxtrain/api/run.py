@@ -19,7 +19,7 @@ from mxtrain.archive.status import read_status_object
 from mxtrain.checkpoint.run_directory import is_locked
 from mxtrain.cluster.launch.preserved import preserved_process
 from mxtrain.composing.environment import set_environment
-from mxtrain.composing.objects import Objects, objects_again, read_arguments, require_overrides
+from mxtrain.composing.objects import Objects, match_objects, read_arguments, require_overrides
 from mxtrain.composing.parts import LoadedParts, MeasuredParts, with_parts
 from mxtrain.composing.restored import restore
 from mxtrain.config.placeholders import Given
@@ -395,7 +395,7 @@ class Run:
             trust_code=self._trusts_code,
             command=command,
             objects=values,
-            replace=lambda config: objects_again(config, self._objects, dataset, str(self.path)),
+            replace=lambda config: match_objects(config, self._objects, dataset, str(self.path)),
         )
 
     def _trained(self) -> Trained:

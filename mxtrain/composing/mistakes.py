@@ -37,7 +37,7 @@ class WrongOverrides(ConfigError):
     """Some overrides name settings, groups or options that do not exist.
 
     Attributes:
-        right: the valid overrides, without the wrong ones.
+        right: the other overrides, which are valid.
     """
 
     def __init__(self, messages: Sequence[str], right: Sequence[str]):
@@ -173,7 +173,7 @@ def _fit(
     for override in changes:
         key, text = override.key_or_group, override.input_line
         exists = key in existing or any(path.startswith(key + ".") for path in existing)
-        empty = (path for path, value in existing.items() if value == {} and not _is_empty(path, targets))
+        empty = (path for path, value in existing.items() if value == {} and not _takes_no_settings(path, targets))
         is_open = any(key.startswith(path + ".") for path in empty)
         is_open = is_open or _accepts(key, targets)
         # Hydra merges mappings, and an empty one takes no new keys without `++`.
@@ -182,8 +182,8 @@ def _fit(
     return fitted
 
 
-def _is_empty(path: str, targets: Mapping[str, object]) -> bool:
-    """Returns True if a mapping belongs to a class that takes no settings, so that it stays empty."""
+def _takes_no_settings(path: str, targets: Mapping[str, object]) -> bool:
+    """Returns True if an empty mapping is the node of a class without settings, so that no key may be added to it."""
     parent, _, name = path.rpartition(".")
     try:
         fields = getattr(import_target(str(targets[parent + "._target_"]), parent), "model_fields", {})
@@ -195,19 +195,19 @@ def _is_empty(path: str, targets: Mapping[str, object]) -> bool:
 
 def _accepts(key: str, targets: Mapping[str, object]) -> bool:
     """Returns True if the `_target_` of the nearest node above a setting accepts it, directly or in a nested spec."""
-    *names, name = key.split(".")
-    return any(
-        name in _accepted_below(".".join(names[:depth]), names[depth:], targets)
-        for depth in _depth_of_target(key, targets)
-    )
+    node = _node_of_target(key, targets)
+    if node is None:
+        return False
+    *nested, name = key[len(node) + 1 :].split(".")
+    return name in _accepted_below(node, nested, targets)
 
 
-def _depth_of_target(key: str, targets: Mapping[str, object]) -> List[int]:
-    """Returns the number of path components of the nearest node with a `_target_` above a setting, as a list of one
-    element; an empty list if there is no such node."""
-    names = key.split(".")
-    depths = (depth for depth in range(len(names) - 1, 0, -1) if ".".join([*names[:depth], "_target_"]) in targets)
-    return list(depths)[:1]
+def _node_of_target(key: str, targets: Mapping[str, object]) -> Optional[str]:
+    """Returns the path of the nearest node with a `_target_` above a setting; None if there is no such node."""
+    node = key.rpartition(".")[0]
+    while node and f"{node}._target_" not in targets:
+        node = node.rpartition(".")[0]
+    return node or None
 
 
 def _accepted_below(node: str, nested: Sequence[str], targets: Mapping[str, object]) -> List[str]:
@@ -263,8 +263,8 @@ def _settings_of_own_class(key: str, existing: Mapping[str, object]) -> Dict[str
 
     They are missing in `existing` for a user's own class, which composing does not import.
     """
-    nodes = [".".join(key.split(".")[:depth]) for depth in _depth_of_target(key, existing)]
-    return {f"{node}.{name}": None for node in nodes for name in _accepted_below(node, [], existing)}
+    node = _node_of_target(key, existing)
+    return {} if node is None else {f"{node}.{name}": None for name in _accepted_below(node, [], existing)}
 
 
 def refuse_unknown(key: str, files: ConfigFiles, config: DictConfig) -> NoReturn:

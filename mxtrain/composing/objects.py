@@ -61,7 +61,7 @@ def read_arguments(
     Args:
         parts: argument -> a string (an option), a dict (settings), or objects.
         function: the function of the API that takes them; its signature lists the groups, see `with_parts`.
-        only_objects: whether it takes objects of a run that has its settings already.
+        only_objects: True if the function restores a run, so that it takes objects and no settings.
 
     Raises:
         ConfigError: an argument is none of a group, or its object is of a wrong kind.
@@ -281,12 +281,13 @@ class ObjectComposer(Composer):
         return given
 
 
-def objects_again(config: Config, objects: Objects, dataset: Any, source: str) -> Dict[str, Config]:
-    """Checks objects that are passed again to load a run, and returns the nodes that replace those of its description.
+def match_objects(config: Config, objects: Objects, dataset: Any, source: str) -> Dict[str, Config]:
+    """Compares objects that are passed to load a run with those that it was trained with. Returns the groups that
+    replace those of its description: the dataset, if one was passed.
 
     Args:
         config: configuration of the run.
-        objects: objects that are passed again.
+        objects: objects that are passed to load the run.
         dataset: other data to evaluate; None: the data of the run.
         source: path of the run, for messages.
 

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 TRAINS = ("optimizer", "lr_scheduler", "early_stopping", "checkpoint", "callback", "logger", "trainer", "distillation")
 """Groups that only training uses."""
 NOT_TO_MEASURE = (*TRAINS, "dataset.batch_size", "dataset.augment")
+"""Groups and settings without effect on an evaluation."""
 ONLY_TRAINS: Dict[str, Tuple[str, ...]] = {
     **dict.fromkeys(("eval", "average", "export", "slim"), NOT_TO_MEASURE),
     "predict": (*NOT_TO_MEASURE, "loss", "metric"),
@@ -46,7 +47,7 @@ PLACEMENT = ("parallel", "kvstore", "cluster")
 DISTILLATION = "distillation"
 """The group that names another network, which only training needs."""
 WATCHERS = ("callback", "logger")
-"""Groups whose classes only watch training: `eval` and `predict` do not import them, whoever wrote them."""
+"""Groups whose classes only observe training: `eval` and `predict` import none of them, also none of the user's."""
 
 
 def refuse_what_only_trains(overrides: Sequence[str], command: str) -> None:
@@ -143,8 +144,8 @@ def open_latest(path: str, which: str, command: str) -> Checkpoint:
 
 
 def for_one_device(config: Config, composer: Composer) -> Dict[str, Any]:
-    """Returns the description of a run without its placement, callbacks and loggers: wherever it was trained, one
-    device repeats, measures and predicts, unless the user says where."""
+    """Returns the description of a run without its placement, callbacks and loggers: commands that use a trained run
+    compute on one device, unless overrides choose another placement."""
     default = composer.compose([]).config
     changed = {**config, **{group: default[group] for group in (*PLACEMENT, DISTILLATION)}}
     changed.update({group: {} for group in WATCHERS})
@@ -154,14 +155,15 @@ def for_one_device(config: Config, composer: Composer) -> Dict[str, Any]:
 
 
 def on_this_machine(recorded: object, default: Config) -> object:
-    """Returns the runtime of a run without what fits the machine that trained it: another one may have fewer cores.
+    """Returns the runtime settings of a run with defaults for those that depend on the machine that trained it, such as
+    the number of threads.
 
     Args:
         recorded: runtime settings of the run, not validated yet.
-        default: runtime settings that are used if nothing is typed.
+        default: the default runtime settings.
     """
     if not isinstance(recorded, Mapping):
-        return recorded  # which the validation says
+        return recorded  # the validation of the description rejects it
     kept = {name: value for name, value in recorded.items() if name not in REMOVED_FIELDS}
     runtime = {**kept, **{name: default[name] for name in MACHINE_FIELDS if name in kept}}
     if isinstance(runtime.get("env"), Mapping):
@@ -217,7 +219,7 @@ def amend(
 
 
 def names_of(overrides: Sequence[str]) -> Set[str]:
-    """Returns the groups and settings that were typed."""
+    """Returns the groups and settings that overrides change."""
     return {word.lstrip("+").partition("=")[0] for word in overrides}
 
 
