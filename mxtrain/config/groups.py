@@ -95,7 +95,7 @@ def describe(
     config = {**{name: {} for name in NAMED_GROUPS}, **with_text_keys(config)}
     _require_groups(config, where)
 
-    # A group is made once: the environment needs three of them before all the others are validated.
+    # Cached, because the environment needs three of the groups before all others are validated.
     @functools.cache
     def make(group: str) -> Any:
         if group not in NAMED_GROUPS:

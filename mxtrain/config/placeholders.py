@@ -66,13 +66,13 @@ GLUON_ATTRIBUTES = frozenset(
 
 
 class Given(Spec):
-    """Base of placeholders for objects."""
+    """Base class of placeholders for objects."""
 
     argument: ClassVar[str] = ""
-    """The argument of the Python API that takes it."""
+    """Argument of the Python API that the object is passed to."""
 
     given_as: str
-    """Path of the setting that the object takes the place of."""
+    """Path of the setting that the object replaces."""
     object: str
     """Import path of the object's class, or of the function."""
 
@@ -123,14 +123,14 @@ class Given(Spec):
 
     @property
     def is_given(self) -> bool:
-        """Returns True if this process has the object."""
+        """Returns True if the object was passed in this process."""
         return self._object is not None
 
     def require(self) -> Any:
         """Returns the object.
 
         Raises:
-            ConfigError: this process was not given it.
+            ConfigError: the object was not passed in this process.
         """
         if self._object is None:
             raise ConfigError(self.missing)
@@ -153,7 +153,7 @@ def class_of(value: object) -> str:
 
 
 def plain_attributes(value: object, without: Collection[str] = ()) -> Dict[str, Any]:
-    """Attributes of an object that JSON holds, by name."""
+    """Returns the attributes of an object that are booleans, numbers or strings, by name."""
     return {
         name: one
         for name, one in sorted(vars(value).items())
@@ -165,8 +165,8 @@ def with_object(spec: AnySpec, objects: Mapping[str, Any]) -> AnySpec:
     """Returns a spec with its object, if it is a placeholder of one of them.
 
     Args:
-        spec: of any group.
-        objects: by the path of their setting.
+        spec: spec of any group.
+        objects: objects by the path of their setting.
     """
     return spec.with_object(objects[spec.given_as]) if isinstance(spec, Given) and spec.given_as in objects else spec
 

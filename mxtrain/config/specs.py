@@ -89,32 +89,10 @@ def import_target(target: str, path: str) -> Any:
         # The missing module is one that the target imports, not the target's own module or package.
         if error.name and not (module_name + ".").startswith(error.name + "."):
             raise ConfigError(f"{path}._target_={target}: importing it failed: {error}") from error
-        package, _, missing = (error.name or "").rpartition(".")
-        holder = getattr(sys.modules.get(package), missing, None)
-        if inspect.isclass(holder):
-            raise ConfigError(f"{path}._target_={target}: {_instead_of_method(f'{missing}.{name}', path)}") from None
-        if package:
-            known = [module.name for module in pkgutil.iter_modules(getattr(sys.modules.get(package), "__path__", []))]
-            near = did_you_mean(missing, known)
-            fact = f"there is no module '{missing}' in '{package}'.{near}"
-            raise ConfigError(f"{path}._target_={target}: {fact}") from None
-        raise ConfigError(
-            f"{path}._target_={target}: there is no module '{error.name}', neither in the current folder nor on "
-            f"Python's path. Type PYTHONPATH=FOLDER before the command, with the folder that holds "
-            f"{module_name.partition('.')[0]}, or install it."
-        ) from None
+        reason = _explain_missing_module(error.name or "", module_name, name, path)
+        raise ConfigError(f"{path}._target_={target}: {reason}") from None
     except pydantic.errors.PydanticUserError as error:
-        unannotated = re.search(r"attribute was detected: `(\w+) = (.*?)`", error.message)
-        if error.code != "model-field-missing-annotation" or unannotated is None:
-            raise ConfigError(f"{path}._target_={target}: importing it failed: {error.message}") from error
-        field, value = unannotated.groups()
-        if field in REPLACED:
-            # Such a class could be imported while the base class still had the attribute.
-            raise ConfigError(f"{path}._target_={target}: {explain_replaced(module_name, field)}") from error
-        raise ConfigError(
-            f"{path}._target_={target}: '{field} = {value}' in module {module_name} has no type. Write "
-            f"`{field}: TYPE = {value}` for a setting, or `{field}: ClassVar[TYPE] = {value}` for a constant."
-        ) from error
+        raise ConfigError(f"{path}._target_={target}: {_explain_invalid_class(error, module_name)}") from error
     except (Exception, SystemExit) as error:  # a script that ends itself would end this process without a word
         raise_interruption(error)
         raise ConfigError(f"{path}._target_={target}: importing it failed: {type(error).__name__}: {error}") from error
@@ -122,6 +100,43 @@ def import_target(target: str, path: str) -> Any:
         names = [n for n in vars(module) if not n.startswith("_")]
         raise ConfigError(f"{path}._target_={target}: '{module_name}' has no '{name}'.{did_you_mean(name, names)}")
     return getattr(module, name)
+
+
+def _explain_missing_module(missing_path: str, module_name: str, name: str, path: str) -> str:
+    """Returns why the module of a target is missing, and what to type.
+
+    Args:
+        missing_path: import path that Python did not find: the module or one of its packages.
+        module_name: import path of the module.
+        name: name of the target in the module.
+        path: path of the node.
+    """
+    package, _, missing = missing_path.rpartition(".")
+    if inspect.isclass(getattr(sys.modules.get(package), missing, None)):
+        return _instead_of_method(f"{missing}.{name}", path)
+    if package:
+        known = [module.name for module in pkgutil.iter_modules(getattr(sys.modules.get(package), "__path__", []))]
+        return f"there is no module '{missing}' in '{package}'.{did_you_mean(missing, known)}"
+    return (
+        f"there is no module '{missing_path}', neither in the current folder nor on Python's path. Type "
+        f"PYTHONPATH=FOLDER before the command, with the folder that holds {module_name.partition('.')[0]}, or install "
+        "it."
+    )
+
+
+def _explain_invalid_class(error: pydantic.errors.PydanticUserError, module_name: str) -> str:
+    """Returns why pydantic rejects a class of a module, and what to write."""
+    unannotated = re.search(r"attribute was detected: `(\w+) = (.*?)`", error.message)
+    if error.code != "model-field-missing-annotation" or unannotated is None:
+        return f"importing it failed: {error.message}"
+    field, value = unannotated.groups()
+    if field in REPLACED:
+        # Such a class could be imported while the base class still had the attribute.
+        return explain_replaced(module_name, field)
+    return (
+        f"'{field} = {value}' in module {module_name} has no type. Write `{field}: TYPE = {value}` for a setting, or "
+        f"`{field}: ClassVar[TYPE] = {value}` for a constant."
+    )
 
 
 def _instead_of_method(method: str, path: str) -> str:

@@ -48,7 +48,7 @@ WITHOUT_FILE = {
 }
 """Placeholders for Python objects, and the task of custom loops, which no YAML file names."""
 STARTS_PROGRAMS = ("launcher", "hostfile", "python", "directory", "launcher_options", "environment", "interface")
-"""Settings of the group `cluster` that name hosts, programs or their arguments."""
+"""Settings of the group `cluster` that name hosts, programs or their arguments; only default values are trusted."""
 ADDRESSES: Dict[str, Tuple[Optional[str], ...]] = {"uri": (None,)}
 """Settings of loggers that choose where a tracker connects or writes -> values that leave the choice to the user."""
 PLAIN_WORD = re.compile(r"[A-Za-z0-9_.,:-]*")
