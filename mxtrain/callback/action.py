@@ -88,6 +88,19 @@ class RunWeights(Protocol):
         """
 
 
+class RunLength(Protocol):
+    """Steps of a run, see the attributes of `Control`."""
+
+    @property
+    def steps_per_epoch(self) -> int: ...
+
+    @property
+    def total_steps(self) -> Optional[int]: ...
+
+    @property
+    def epoch_origin(self) -> int: ...
+
+
 class Control:
     """Interface of a run for an action: its counters and values, and methods that change it.
 
@@ -113,16 +126,14 @@ class Control:
         decisions: Decisions,
         weights: RunWeights,
         trainable: Sequence[str],
-        steps_per_epoch: int,
-        total_steps: Optional[int],
+        length: RunLength,
         lr: float,
         direction: Callable[[str], str],
         say: Callable[[str], None],
-        epoch_origin: int = 0,
     ):
-        self.epoch_origin = epoch_origin
-        self.name, self.weights, self.lr = name, weights, lr
-        self.steps_per_epoch, self.total_steps, self.direction, self.say = steps_per_epoch, total_steps, direction, say
+        self.name, self.weights, self.lr, self.direction, self.say = name, weights, lr, direction, say
+        self.steps_per_epoch, self.total_steps = length.steps_per_epoch, length.total_steps
+        self.epoch_origin = length.epoch_origin
         self.step = self.epoch = self.epoch_step = 0
         self.seconds = 0.0
         self.values: Mapping[str, float] = {}

@@ -141,12 +141,10 @@ class ActionList:
                 self._decisions,
                 weights,
                 step.strategy.trainable,
-                plan.steps_per_epoch,
-                plan.total_steps,
+                plan,
                 lr,
                 direction,
                 say,
-                plan.epoch_origin,
             )
             for name in self._actions
         }

@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import sys
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -43,9 +44,9 @@ PLAIN = (
 
 
 def control(decisions, direction="min", lr=0.5, say=lambda text: None):
-    return Control(
-        "it", decisions, None, ["dense.weight", "dense.bias", "last.weight"], 10, 100, lr, lambda _: direction, say
-    )
+    length = SimpleNamespace(steps_per_epoch=10, total_steps=100, epoch_origin=0)
+    names = ["dense.weight", "dense.bias", "last.weight"]
+    return Control("it", decisions, None, names, length, lr, lambda _: direction, say)
 
 
 def torch_plateau(values, lr, mode, factor, patience, threshold, threshold_mode, cooldown, min_lr):
