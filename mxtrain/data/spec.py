@@ -23,7 +23,7 @@ from mxtrain.data.checking.data_checks import DataChecks
 from mxtrain.data.checking.problems import STRICT, Findings
 from mxtrain.data.corruption import Corruption
 from mxtrain.data.exported_data import DatasetExport
-from mxtrain.data.loading.dataset_files import explain
+from mxtrain.data.loading.dataset_files import file_error
 from mxtrain.data.loading.division import Division
 from mxtrain.data.loading.folds import Fold
 from mxtrain.data.loading.samples import Samples as Samples  # part of the API for own datasets
@@ -66,7 +66,7 @@ class BaseDataset(Spec):
     none."""
 
     largest_batch: ClassVar[int] = 128
-    """Batch size that `batch_size=auto` means for many samples."""
+    """Upper limit of the batch size that `batch_size=auto` chooses."""
 
     batch_size: BatchSize = 128
     """Samples per optimizer step, over all devices and workers together; auto = `largest_batch`, or fewer where an
@@ -163,8 +163,8 @@ class BaseDataset(Spec):
     def for_run(
         self, target: Type[TargetKind], model: Optional[Model] = None, loss: Optional[Loss] = None
     ) -> BaseDataset:
-        """Returns this dataset with one of the kinds of targets that it gives, and with samples as a network and a loss
-        want them where the description leaves that open.
+        """Returns this dataset with one of the kinds of targets that it gives. Settings of samples that the description
+        leaves open are set as the network and the loss require.
 
         Args:
             target: a member of `gives.targets`, or `TargetKind` for a task without targets of the dataset.
@@ -326,7 +326,7 @@ def build_sampler(dataset: BaseDataset, splits: Splits, seed: int) -> Optional[S
 
     Args:
         dataset: the dataset.
-        splits: what `open` gave.
+        splits: result of `open`.
         seed: seed of the run.
 
     Raises:
@@ -374,4 +374,4 @@ def open_splits(dataset: BaseDataset) -> Splits:
     try:
         return dataset.open()
     except OSError as error:
-        raise explain(error.filename or location_of(dataset), error) from error
+        raise file_error(error.filename or location_of(dataset), error) from error

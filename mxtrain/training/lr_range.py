@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Dict, List, Optional, Sequence, Tuple
 
-from mxtrain.data.loading.dataset_files import explain
+from mxtrain.data.loading.dataset_files import file_error
 from mxtrain.files.durable import encode_json, replace_file
 
 if TYPE_CHECKING:
@@ -128,7 +128,7 @@ class LearningRateCurve:
             for path, content in contents.items():
                 replace_file(path, content)
         except OSError as error:
-            raise explain(folder, error, "written") from error
+            raise file_error(folder, error, "written") from error
         return list(contents)
 
     def _draw(self) -> Any:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Iterator, List, Mapping, Sequence
 
 from mxtrain.archive.written_files import ARTIFACT_ENDINGS
-from mxtrain.data.loading.dataset_files import explain
+from mxtrain.data.loading.dataset_files import file_error
 from mxtrain.files.durable import HashedFile, replace_file, write_json_atomic
 from mxtrain.files.json_text import read_json
 from mxtrain.files.temporary import temporary_root
@@ -58,7 +58,7 @@ class EvaluationFolder:
                 yield
                 self._publish()
         except OSError as error:
-            raise explain(self.path, error, "written") from error
+            raise file_error(self.path, error, "written") from error
         finally:
             self.place = self.path
 

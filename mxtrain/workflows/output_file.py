@@ -10,7 +10,7 @@ from typing import Iterator, TextIO
 import pydantic
 from typing_extensions import Annotated
 
-from mxtrain.data.loading.dataset_files import explain
+from mxtrain.data.loading.dataset_files import file_error
 from mxtrain.errors import ConfigError, disk_advice
 from mxtrain.files.durable import create_file
 from mxtrain.types import PathText
@@ -108,7 +108,7 @@ def _explained(name: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise explain(name, error, "written") from error
+        raise file_error(name, error, "written") from error
 
 
 @contextmanager
@@ -121,7 +121,7 @@ def _explained_full_disk(name: str) -> Iterator[None]:
         yield
     except OSError as error:
         if error.filename is None and disk_advice(error):
-            raise explain(name, error, "written") from error
+            raise file_error(name, error, "written") from error
         raise
 
 

@@ -31,7 +31,7 @@ from typing_extensions import Annotated
 
 from mxtrain.checkpoint import Checkpoint, refuse_links
 from mxtrain.checkpoint.folder import run_dir_of
-from mxtrain.data.loading.dataset_files import explain, why_stream
+from mxtrain.data.loading.dataset_files import file_error, why_stream
 from mxtrain.data.predict_inputs import open_given
 from mxtrain.data.spec import choose_split, open_splits, warn_unseen
 from mxtrain.errors import ConfigError, DataError, LoaderError, did_you_mean
@@ -410,7 +410,7 @@ def write_file(path: Path, content: bytes) -> None:
         # Not synced: predictions can be computed again, and an fsync for each of thousands of files takes long.
         replace_file(path, content, durable=False)
     except OSError as error:
-        raise explain(str(path), error, "written") from error
+        raise file_error(str(path), error, "written") from error
 
 
 class CountingIterator:

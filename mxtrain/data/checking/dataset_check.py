@@ -31,7 +31,7 @@ from mxtrain.data.checking.problems import (
     out_of_range,
     problem_of,
 )
-from mxtrain.data.loading.dataset_files import explain
+from mxtrain.data.loading.dataset_files import file_error
 from mxtrain.data.spec import BaseDataset, Splits, location_of
 from mxtrain.errors import MxtrainError
 from mxtrain.types import Table
@@ -185,7 +185,7 @@ def _open(dataset: BaseDataset, findings: Findings) -> Optional[Splits]:
     except NoUsableSamples:
         return None
     except OSError as error:
-        reported: Exception = explain(error.filename or location.file, error)
+        reported: Exception = file_error(error.filename or location.file, error)
     except Exception as error:  # a user's own dataset may raise anything; it is listed as a problem
         reported = error
     fact = str(reported) if isinstance(reported, MxtrainError) else f"{type(reported).__name__}: {reported}"

@@ -13,7 +13,7 @@ import time
 from typing import List, NamedTuple, Sequence
 
 from mxtrain.data.corpus.threads import in_order
-from mxtrain.data.loading.dataset_files import explain, open_regular
+from mxtrain.data.loading.dataset_files import file_error, open_regular
 from mxtrain.errors import DataError
 from mxtrain.files.cache import read_cached, write_cached
 from mxtrain.files.durable import CHUNK_BYTES
@@ -96,7 +96,7 @@ def _stamp(path: AnyPath) -> List[int]:
     try:
         status = os.stat(path)
     except OSError as error:
-        raise explain(path, error) from error
+        raise file_error(path, error) from error
     # ctime as well, which `touch -d` cannot set.
     return [status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns]
 

@@ -190,7 +190,7 @@ def open_store(path: str, layout: FeatureLayout, findings: Findings = STRICT) ->
         forms["code"] = ArrayForm("uint32", (len(codes),))
 
     def write(writer: ShardWriter, advance: Advance) -> JsonObject:
-        return _Writing(path, layout, findings).write(writer, advance)
+        return _FeatureReader(path, layout, findings).write(writer, advance)
 
     # Data with problems must not enter the cache, where training would find them.
     if findings.keeps_going:
@@ -230,7 +230,7 @@ def store_rows(rows: Sequence[Mapping[str, Any]], layout: FeatureLayout) -> Feat
         DataError: a row lacks a column, or a cell is no number; the message names the row.
     """
     collected = _Collected()
-    said = _Writing("", layout, STRICT, rows).write(collected, lambda count: None)
+    facts = _FeatureReader("", layout, STRICT, rows).write(collected, lambda count: None)
     numbers = [column.name for column in layout.columns if column.kind == "number"]
     codes = [column.name for column in layout.columns if column.kind != "number"]
     return FeatureStore(
@@ -240,7 +240,7 @@ def store_rows(rows: Sequence[Mapping[str, Any]], layout: FeatureLayout) -> Feat
         collected.array("number", (len(rows), len(numbers)), np.float32),
         collected.array("code", (len(rows), len(codes)), np.uint32),
         collected.array("label", (len(rows),), np.int32 if layout.classes else np.float64),
-        said["texts"],
+        facts["texts"],
     )
 
 
@@ -267,8 +267,8 @@ class _Collected:
         return np.concatenate(parts).astype(dtype, copy=False) if parts else np.zeros(shape, dtype)
 
 
-class _Writing:
-    """Reads a file, or rows of Python code, and appends their cells to a writer."""
+class _FeatureReader:
+    """Reads a file, or rows of Python code, and appends numbers, codes and targets of their cells to a writer."""
 
     def __init__(
         self,

@@ -48,16 +48,24 @@ FileId = Tuple[int, int]
 """Device and inode: the same for all names of a file or folder."""
 
 SHOWN_NAMES = 12
-_LOOKED_AT, _SAMPLE_BYTES = 200, 4096
-"""Lines that are not UTF-8, and bytes of each, by which their encoding is guessed."""
+_MAX_GUESSED_LINES = 200
+"""Number of lines that are not UTF-8 by which their encoding is guessed."""
+_BYTES_BEFORE, _SAMPLE_BYTES = 200, 4096
+"""Bytes before the first invalid byte of such a line, and bytes in all, that are used."""
 BOMS = {b"\xff\xfe": "UTF-16", b"\xfe\xff": "UTF-16"}
 PACKED = b"\x1f\x8b"
-"""The first bytes of files of gzip."""
+"""The first bytes of gzip files."""
 _ARCHIVE = b"PK\x03\x04"
 
 
-def explain(path: object, error: OSError, verb: str = "read") -> DataError:
-    """Converts an error of the system for a file or folder into a DataError with a readable message."""
+def file_error(path: object, error: OSError, verb: str = "read") -> DataError:
+    """Converts an `OSError` for a file or folder into a DataError with a readable message.
+
+    Args:
+        path: path of the file or folder.
+        error: the error.
+        verb: participle of what failed, "read" or "written". For a file that was written, a full disk adds advice.
+    """
     name = str(path)
     name = name if len(name) <= 200 else f"{name[:100]}...{name[-40:]}"
     if isinstance(error, FileNotFoundError) and os.path.islink(str(path)) and verb == "read":
@@ -81,7 +89,7 @@ def read_bytes(path: AnyPath, at_most: int = MAX_BYTES) -> bytes:
     try:
         return regular_files.read_regular(path, at_most)
     except OSError as error:
-        raise explain(path, error) from error
+        raise file_error(path, error) from error
 
 
 @contextmanager
@@ -95,7 +103,7 @@ def open_regular(path: AnyPath) -> Iterator[Tuple[BinaryIO, int]]:
         with regular_files.open_regular(path) as opened:
             yield opened
     except OSError as error:
-        raise explain(path, error) from error
+        raise file_error(path, error) from error
 
 
 def _why_irregular(path: AnyPath, status: os.stat_result) -> str:
@@ -157,7 +165,7 @@ def refuse_no_text(path: AnyPath, begin: bytes) -> None:
 def undecodable_lines(path: AnyPath, lines: Iterable[bytes]) -> Iterator[Problem]:
     """Yields a problem for each line that is not UTF-8. It names the likely encoding, guessed from the first ones."""
     wrong = _wrong_lines(lines)
-    first = list(itertools.islice(wrong, _LOOKED_AT))
+    first = list(itertools.islice(wrong, _MAX_GUESSED_LINES))
     encoding = guess_encoding(line for _, _, line in first)
     remedy = f"It is probably {encoding}; convert it: iconv -f {encoding} -t UTF-8 FILE > NEW."
     for number, byte, _ in itertools.chain(first, wrong):
@@ -171,7 +179,7 @@ def _wrong_lines(lines: Iterable[bytes]) -> Iterator[Tuple[int, int, bytes]]:
         try:
             line.decode("utf-8")
         except UnicodeDecodeError as error:
-            begin = max(error.start - _LOOKED_AT, 0)
+            begin = max(error.start - _BYTES_BEFORE, 0)
             yield number, line[error.start], line[begin : begin + _SAMPLE_BYTES]
 
 
@@ -215,7 +223,7 @@ def require_there(path: AnyPath) -> None:
         DataError: it does not; the message suggests the nearest name.
     """
     if not exists(path):
-        error = explain(path, FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT)))
+        error = file_error(path, FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT)))
         raise DataError(f"{error}{nearest_there(path)}")
 
 
@@ -242,7 +250,7 @@ def exists(path: AnyPath) -> bool:
     except (FileNotFoundError, NotADirectoryError):
         return False
     except OSError as error:
-        raise explain(path, error) from error
+        raise file_error(path, error) from error
     except ValueError as error:
         raise DataError(f"{str(path)!r} is no path: {error}.") from error
     return True
@@ -274,7 +282,7 @@ def refuse_shared(files: Mapping[str, Iterable[AnyPath]], findings: Findings = S
             try:
                 before = owner_of.setdefault(id_of(path), (owner, path))
             except OSError as error:
-                raise explain(path, error) from error
+                raise file_error(path, error) from error
             if before[0] != owner:
                 fact = (
                     f"'{before[1]}' ({before[0]}) and '{path}' ({owner}) are the same file: training samples must not "
@@ -311,7 +319,7 @@ def walk(
     try:
         visited.add(id_of(folder))
     except OSError as error:
-        raise explain(folder, error) from error
+        raise file_error(folder, error) from error
     while waiting:
         for path, number, is_folder in _entries(waiting.pop(), endings, matches, findings):
             if not is_folder:
@@ -339,7 +347,7 @@ def _entries(
         device = os.stat(folder).st_dev
         lists_inodes = _lists_inodes(listed, device)
     except OSError as error:
-        raise explain(folder, error) from error
+        raise file_error(folder, error) from error
     for entry in listed:
         is_wanted = entry.name.lower().endswith(endings)
         if is_hidden(entry.name):
@@ -353,7 +361,7 @@ def _entries(
             status = entry.stat()
         except OSError as error:
             if is_wanted:  # a broken link without a matching extension does not matter
-                findings.refuse(Problem(UNREADABLE_FILE, DataLocation(entry.path), str(explain(entry.path, error))))
+                findings.refuse(Problem(UNREADABLE_FILE, DataLocation(entry.path), str(file_error(entry.path, error))))
             continue
         is_folder = stat.S_ISDIR(status.st_mode)
         if is_wanted and not is_folder:

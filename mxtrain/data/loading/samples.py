@@ -38,10 +38,10 @@ class Samples(Protocol):
 
 @runtime_checkable
 class SelectableSamples(Protocol):
-    """Samples that are no `Source`, of which some can be chosen."""
+    """Samples of which a subset can be selected, if they are no `Source`."""
 
     def take(self, indices: Sequence[int]) -> Samples:
-        """Returns some of the samples; those beyond the end are left out."""
+        """Returns the samples at these indices; indices beyond the end are ignored."""
 
 
 @runtime_checkable
@@ -107,13 +107,13 @@ class Splits:
     """An opened dataset. A field whose signatures need more has a subclass.
 
     Attributes:
-        train: Samples to train on.
-        val: Samples to choose by; disjoint from train.
-        test: Samples to report on, or None where the dataset has none.
-        class_names: One name per class; labels index it.
+        train: training samples.
+        val: validation samples, by which checkpoints are chosen; disjoint from `train`.
+        test: test samples; None if the dataset has none.
+        class_names: name of each class, indexed by labels.
         shape: shape of one sample, such as (C, H, W) of an image; empty if it is not known yet.
-        mean: Per channel of images, in units where white is 1, or per column.
-        std: Likewise.
+        mean: mean of each channel of images, in units where white is 1, or of each column.
+        std: standard deviation of each channel or column, in the same units.
     """
 
     train: Samples

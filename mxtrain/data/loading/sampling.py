@@ -19,7 +19,7 @@ from mxtrain.data.loading.samples import Labelled
 from mxtrain.errors import DataError
 
 MAX_SHOWN = 10
-"""Classes whose numbers are shown; of more, the rarest and the most frequent ones."""
+"""Maximum number of classes in a summary; if there are more, it has the rarest and the most frequent ones."""
 
 
 class Sampler(Protocol):

@@ -60,9 +60,9 @@ class ColumnSpec(Spec):
     """number; count = a number that enters as log(1 + x); category = each value that comes often enough has an id;
     hashed = each value has the id of its bucket; ignore."""
     buckets: Optional[Positive] = None
-    """Of a hashed column; null = dataset.buckets."""
+    """Number of buckets of a hashed column; null = dataset.buckets."""
     min_count: Optional[Positive] = None
-    """Of a category; null = dataset.min_count."""
+    """Minimum count of the values of a category; null = dataset.min_count."""
 
 
 class _Silent(Findings):

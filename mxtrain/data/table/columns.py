@@ -163,7 +163,7 @@ def stream_rows(
             yield from _usable(path, objects, columns, skip_short, findings, ending, null)
             return
         rows = name_cells(read_cells(path, lines, ending, header, may_be_quoted=not form), header)
-        rows = _say_first_line(path, rows, columns, header)
+        rows = _log_first_line(path, rows, columns, header)
         # A check lists them all; files with rows that are left out anyway may have any.
         rows = refuse_long_rows(path, rows, first_only=findings.keeps_going or skip_short)
         if findings.keeps_going:
@@ -306,7 +306,7 @@ def _refuse_repeated(path: Union[str, Path], columns: Sequence[Column], names: S
             raise DataError(f"{path}: two columns are called '{column}'. Give each a name of its own.")
 
 
-def _say_first_line(
+def _log_first_line(
     path: Path, rows: Iterator[NamedRow], columns: Sequence[Column], header: bool
 ) -> Iterator[NamedRow]:
     """Yields the rows, and logs how the first line is read.
