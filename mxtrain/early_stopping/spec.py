@@ -75,21 +75,26 @@ class EarlyStopping(StoppingRule):
         value = values[self.monitor]
         direction = direction_of(self.monitor.split("/", 1)[1])
         sign = 1.0 if direction == "max" else -1.0
-        # A value that cannot improve must not be kept alive by a falling loss.
-        unmoved = {} if is_perfect(value, direction) else _note_first(value, values.get(VAL_LOSS), state)
+        # A falling loss must not prolong a run whose value cannot improve.
+        unchanged = {} if is_perfect(value, direction) else _state_while_unchanged(value, values.get(VAL_LOSS), state)
         best = state.get("best", self.baseline)
         reached = {"reached": True} if self._reaches_threshold(sign * value, sign) else {}
         # 0.81 - 0.80 is above 0.01 in floating point, and 0.94 - 0.93 below.
         margin = self.min_delta + ROUNDING * abs(value) if self.min_delta else 0.0
         if math.isfinite(value) and (best is None or sign * value > sign * best + margin):
-            return {"best": value, "waited": 0, "last": value, **reached, **unmoved}
+            return {"best": value, "waited": 0, "last": value, **reached, **unchanged}
         kept = {"best": state["best"]} if "best" in state else {}
-        loss_fell = bool(unmoved) and unmoved["loss"] != state.get("loss")
+        loss_fell = bool(unchanged) and unchanged["loss"] != state.get("loss")
         waited = 0 if loss_fell else int(state.get("waited", 0)) + 1
-        return {**kept, "waited": waited, "last": value, **reached, **unmoved}
+        return {**kept, "waited": waited, "last": value, **reached, **unchanged}
 
     def _reaches_threshold(self, value: float, sign: float) -> bool:
-        """Returns True for a value, of which larger is better, that is at the threshold or beyond."""
+        """Returns True if the threshold is reached.
+
+        Args:
+            value: monitored value, multiplied by `sign` so that larger is better.
+            sign: 1.0 if larger values of the metric are better, else -1.0.
+        """
         threshold = self.threshold
         return threshold is not None and value >= sign * threshold - ROUNDING * abs(threshold)
 
@@ -106,8 +111,8 @@ class EarlyStopping(StoppingRule):
         return f"{self.monitor} has not improved for {waited} validations ({kind} {best:.6g}, last {state['last']:.6g})"
 
 
-def _note_first(value: float, loss: Optional[float], state: JsonObject) -> Mapping[str, Json]:
-    """Returns the first value and the lowest loss while all values were equal; otherwise an empty mapping."""
+def _state_while_unchanged(value: float, loss: Optional[float], state: JsonObject) -> Mapping[str, Json]:
+    """Returns the first value and the lowest loss if all values so far are equal; otherwise an empty mapping."""
     is_first = not state
     if not math.isfinite(value) or not (is_first or state.get("first") == value):
         return {}

@@ -115,7 +115,7 @@ def _has_inputs(symbol: mx.sym.Symbol) -> bool:
 
 
 def _is_computed(weight: mx.nd.NDArray) -> bool:
-    """Returns True for an array whose gradient goes on to the operators that computed it."""
+    """Returns True for an array that recorded operators have computed, so that its gradient goes on to these."""
     if not mx.autograd.is_recording():
         return False
     try:
@@ -125,7 +125,13 @@ def _is_computed(weight: mx.nd.NDArray) -> bool:
 
 
 def _without_length_gradients(operator: Callable[..., Any], F: Any, is_computed: Callable[[Any], bool]) -> Any:
-    """Wraps an operator on sequences, whose backward pass does not write the gradient of computed lengths: it is 0."""
+    """Wraps an operator on sequences: lengths get the gradient 0, which its backward pass does not write.
+
+    Args:
+        operator: function of `mxnet.nd` or `mxnet.sym`.
+        F: that module.
+        is_computed: returns True for an array whose gradient goes on to other operators.
+    """
 
     @functools.wraps(operator)
     def sequence(data: Any = None, sequence_length: Any = None, *args: Any, **kwargs: Any) -> Any:

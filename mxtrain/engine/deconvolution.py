@@ -65,7 +65,7 @@ def transposed_convolution(
         x: (B, C, *sizes), channels second.
         weight: (C, num_filter / num_group, *kernel).
         bias: (num_filter,); not read if `no_bias`.
-        kernel, num_filter, stride, dilate, pad, adj, num_group, no_bias: as of MXNet's `Deconvolution`.
+        kernel, num_filter, stride, dilate, pad, adj, num_group, no_bias: arguments of MXNet's `Deconvolution`.
         target_shape: must be empty.
         others: other arguments, e.g. the workspace, which do not change the result; the name of a symbol.
 
@@ -81,11 +81,11 @@ def transposed_convolution(
     stride, dilate = stride or (1,) * ndim, dilate or (1,) * ndim
     pad, adj = pad or (0,) * ndim, adj or (0,) * ndim
     for axis, (step, extra) in enumerate(zip(stride, adj), 2):
-        # `adj` asks for rows behind the last element: zeros that the spreading makes anyway and then does not cut.
+        # `adj` adds rows at the end: of the zeros behind the last element, so many are not removed.
         x = _spread(F, x, axis, step, step - 1 - extra)
     weight = F.reverse(weight, axis=tuple(range(2, 2 + ndim)))
     weight = F.SwapAxis(F.reshape(weight, shape=(-4, num_group, -1, -2)), dim1=1, dim2=2)
-    # A transposed convolution pads with what the kernel spans less `pad`; a negative result is cut off below.
+    # A transposed convolution is padded by dilate * (kernel - 1) - pad. Negative margins are cut off below.
     margins = [(size - 1) * space - side for size, space, side in zip(kernel, dilate, pad)]
     arrays = [F.reshape(weight, shape=(-3, -2))] + ([] if no_bias else [bias])
     named = {"name": others["name"]} if "name" in others else {}

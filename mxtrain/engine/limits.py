@@ -60,11 +60,11 @@ def measure_limits(devices: Sequence[Context], low_dtype: str, quick: bool = Fal
         quick: whether to use smaller sizes and fewer repetitions.
     """
     effort = QUICK if quick else THOROUGH
-    # Measured in the run: a table by processor would know neither its threads nor who else computes there.
+    # Measured in the run, because peak values of a processor do not include its threads and other load.
     flops = low = _flops_per_s(devices, "float32", effort)
     if low_dtype != "float32":
         low = _flops_per_s(devices, low_dtype, effort)
-    moves = [functools.partial(build, elements=effort.elements) for build in (_copy, _scale)]
+    moves = [functools.partial(build, elements=effort.elements) for build in (_copy, _add)]
     # Copy and addition use different kernels; the faster one is the limit that an operator can reach.
     fastest_s = min(_best_s(devices, move, effort) for move in moves)
     # Each element has 4 bytes, and is read once and written once.
@@ -87,7 +87,7 @@ def _copy(device: Context, elements: int) -> Callable[[], None]:
     return lambda: x.copyto(y)
 
 
-def _scale(device: Context, elements: int) -> Callable[[], None]:
+def _add(device: Context, elements: int) -> Callable[[], None]:
     x, y = (nd.zeros((elements,), ctx=device) for _ in range(2))
     return lambda: nd.elemwise_add(x, x, out=y)  # reads one array, writes another
 

@@ -65,7 +65,7 @@ FLAGS = (
 COMPILE_TIMEOUT_S = 300
 FOLDER_PREFIX = "compiling-"
 _LOCKED_WITHIN_S = 2
-"""Seconds after its creation within which a process locks its folder; a younger folder is never abandoned."""
+"""Seconds within which a process locks the folder that it has created. Younger folders do not count as abandoned."""
 
 log = logging.getLogger(__name__)
 
@@ -75,7 +75,7 @@ class Library(NamedTuple):
 
     Attributes:
         path: path of the shared library; None if it is not available.
-        why: reason why it is not available; otherwise "".
+        why: clause with the reason why it is not available; otherwise "".
     """
 
     path: Optional[Path]
