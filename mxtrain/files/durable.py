@@ -29,7 +29,9 @@ CHUNK_BYTES = 1 << 20
 """Small enough that what was hashed is still in the cache when it is written."""
 
 _REPLACING = threading.Lock()
+"""Held while a file is replaced: its temporary name is fixed, so two threads must not use it at once."""
 A_LINK = "it is a link, and links are not written through"
+"""Reason of an `OSError`, as a clause."""
 
 
 def open_file(path: PathLike, flags: int, mode: int = 0o666) -> int:
@@ -189,7 +191,6 @@ def replace_file(path: PathLike, content: bytes, *, durable: bool = True, mode: 
             device.write(content)
         return
     temporary = path.with_name(f".tmp-{path.name}")  # a fixed name: the file of a killed process is overwritten
-    # The temporary name is fixed, so two threads of this process must not use it at once.
     with _REPLACING:
         with HashedFile(temporary, mode) as file:
             file.write(content)

@@ -40,7 +40,7 @@ def path_of(fd: int) -> str:
 
 
 def mount_of(fd: int) -> Tuple[int, str]:
-    """Returns the device of a folder and the number of its mount: a mounted folder may be of the same device."""
+    """Returns the device of a folder and the number of its mount, because a bind mount has the device of its source."""
     number = ""
     with suppress(OSError), open(f"/proc/self/fdinfo/{fd}", encoding="ascii") as file:
         found = re.search(r"^mnt_id:\s*(\d+)", file.read(), re.MULTILINE)
@@ -68,7 +68,6 @@ def _list_into(folder: int, prefix: str, mount: Tuple[int, str], files: List[str
                 (files if stat.S_ISREG(kind) else others).append(prefix + name)
                 continue
             with open_folder(name, folder) as child:
-                # A bind mount has the device of its source, so the number of the mount is compared as well.
                 if mount_of(child) == mount:
                     _list_into(child, f"{prefix}{name}/", mount, files, others)
                 else:

@@ -109,8 +109,8 @@ def read_members(archive: Path, pattern: str, at_most: int = MAX_BYTES) -> Dict[
 
 
 def _damage(error: BaseException) -> str:
-    """Returns a clause about an archive that a library could not read. Their own messages name internal states."""
-    # "could not be opened" is what Python 3.9 says of it.
+    """Returns a clause about an archive that a library could not read. The libraries' own messages name internals."""
+    # "could not be opened" is the message of Python 3.9.
     if isinstance(error, tarfile.ReadError) and re.search("not a|could not be opened", str(error)):
         return "is no archive: neither a ZIP file nor a tar file. It may be an error page of the server"
     if isinstance(error, (RuntimeError, NotImplementedError)):

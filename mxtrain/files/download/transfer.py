@@ -3,8 +3,8 @@
 Received bytes are kept in `NAME.part`. The lock `NAME.lock` keeps other processes waiting during the download; the
 kernel releases it when the process ends. GluonCV locks the files of its model store in the same way.
 
-Nothing is stored beside the part: the published checksum decides, and a file that was received in several pieces and
-fails it is downloaded once more as a whole.
+No state is stored beside the part. If a file that was received in several pieces does not match the published
+checksum, it is downloaded once more as a whole.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class DownloadLimits:
     """Limits of a download.
 
     Attributes:
-        attempts: successive requests without a new byte after which the download fails.
+        attempts: maximum number of successive requests without a new byte, after which the download fails.
         pause_s: seconds before the second of these requests; doubled before each further one.
         timeout_s: seconds without an answer or a byte after which a request fails.
         at_most: largest allowed size of the file in bytes.
@@ -217,7 +217,7 @@ def _request(url: str, start: int, etag: str, limits: DownloadLimits) -> request
 
 
 def no_connection(error: Exception) -> str:
-    """Returns a clause with the cause of a request that did not reach a server."""
+    """Returns a clause that explains why a request did not reach a server."""
     text = str(error)
     reasons = {
         r"Errno -[2-5]\]|NameResolution|getaddrinfo": "the name of the server is not known here: check the address and"
