@@ -30,9 +30,11 @@ FLOAT32_INTEGERS = 2**24
 """Below this, float32 holds every whole number."""
 FLOAT16_MAX = 65504.0
 TINY = 2.0**-100
+"""Factor that keeps sums of finite values finite, and bound from which on values count as 0."""
 UNITS = 8
 """Number of powers of two below the largest value that `unit_of` tries."""
 COLUMNS = 1024
+"""Row length of the view of a residual by which `Feedback.compress` finds values that are not finite."""
 SPLITTER = 2.0**16 + 1
 """Splits a float32 number so that the 8 significant bits of bfloat16 remain."""
 

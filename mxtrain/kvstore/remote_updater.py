@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from mxtrain.types.annotations import Config, JsonObject
 
 NOTHING = np.zeros(0, np.float32)
+"""Empty payload of a message."""
 REPLIES_KEPT = 4
 """Number of answers whose headers are kept. The oldest has usually arrived, so reading it hardly waits."""
 

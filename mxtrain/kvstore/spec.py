@@ -39,7 +39,7 @@ def _threshold_problem(compression: str, threshold: Optional[float]) -> str:
 class KVStore(Spec):
     """Describes how the gradients of replicas and workers are summed.
 
-    A new one is a subclass and one YAML in conf/kvstore/.
+    To add a store, write a subclass and a YAML file in conf/kvstore/.
     """
 
     distributed: ClassVar[bool] = False
@@ -74,8 +74,8 @@ class KVStore(Spec):
         """
         if self.compresses_by == "none":
             return "", ""
-        left_over = "what it leaves out of a message belongs to rows that the next one may not hold"
-        return f"kvstore.compression={self.compresses_by}: {left_over}", "kvstore.compression=none"
+        reason = "what it leaves out of a message belongs to rows that the next one may not hold"
+        return f"kvstore.compression={self.compresses_by}: {reason}", "kvstore.compression=none"
 
     def unsupported_reason(self, devices: str, num_workers: int = 1) -> str:
         """Returns why the store does not support these devices; empty if it does. Does not import MXNet.

@@ -91,7 +91,8 @@ class TableClient:
             )
 
     def read_server_notes(self) -> None:
-        """Reads whether updates change all rows. Call it after `set_up` and the wait for worker 0."""
+        """Asks the servers whether an update changes all rows, and sets `moves_all`. Call it after `set_up` and waiting
+        for worker 0."""
         self.moves_all = any(note["moves_all"] for note in self.notes(0)) if self._widths else True
 
     # A step.

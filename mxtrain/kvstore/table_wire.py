@@ -101,7 +101,7 @@ class TableShare(Spec):
 
 
 class TableGroup(Spec):
-    """Tables that the same ids are looked up in."""
+    """Tables in which the same ids are looked up."""
 
     num_rows: Positive
     tables: List[TableShare] = pydantic.Field(min_length=1)
@@ -113,7 +113,7 @@ class TableSetUp(Spec):
     optimizer: Dict[str, Any]
     """The optimizer's description, which must be the server's own."""
     number: int = pydantic.Field(ge=0)
-    """Of the server among `servers`: it holds the rows whose number leaves that rest."""
+    """Number of the server, from 0. It holds the rows whose number modulo `servers` is this."""
     servers: Positive
     workers: Positive
     waits: bool
