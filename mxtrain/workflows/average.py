@@ -20,9 +20,9 @@ from mxtrain.checkpoint.ranking import VAL_LOSS
 from mxtrain.checkpoint.soup import Soup, build_soup, require_same_validation, write_soup
 from mxtrain.config.rules import require_direction
 from mxtrain.data.spec import choose_split, open_splits
-from mxtrain.errors import CheckpointError, ConfigError, DataError, LoaderError, disk_advice
+from mxtrain.errors import CheckpointError, ConfigError, DataError, LoaderError
 from mxtrain.types import Spec
-from mxtrain.workflows.output_file import OutputFolder, require_writable
+from mxtrain.workflows.output_file import OutputFolder, not_written, require_writable
 
 if TYPE_CHECKING:
     import numpy as np
@@ -112,10 +112,7 @@ def average_last(run_dir: Path, last: int) -> AverageResult:
     try:
         path = write_average(run_dir, checkpoints)
     except OSError as error:
-        folder = run_dir / AVERAGED
-        raise CheckpointError(
-            f"The average cannot be written to {folder}: {error.strerror}.{disk_advice(error)}"
-        ) from error
+        raise not_written("The average", run_dir / AVERAGED, error) from error
     return AverageResult(path, [checkpoint.step for checkpoint in checkpoints])
 
 
@@ -157,9 +154,7 @@ def average_runs(
     try:
         write_soup(soup, run.checkpoint, direction, path)
     except OSError as error:
-        raise CheckpointError(
-            f"The average cannot be written to {path}: {error.strerror}.{disk_advice(error)}"
-        ) from error
+        raise not_written("The average", path, error) from error
     # A soup orders its members by value, so each path is found by the checkpoint itself.
     name_of = {id(checkpoint): name for checkpoint, name in zip(checkpoints, paths)}
     members = [

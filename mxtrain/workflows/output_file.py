@@ -11,7 +11,7 @@ import pydantic
 from typing_extensions import Annotated
 
 from mxtrain.data.loading.dataset_files import file_error
-from mxtrain.errors import ConfigError, disk_advice
+from mxtrain.errors import CheckpointError, ConfigError, disk_advice
 from mxtrain.files.durable import create_file
 from mxtrain.types import PathText
 
@@ -123,6 +123,17 @@ def _explained_full_disk(name: str) -> Iterator[None]:
         if error.filename is None and disk_advice(error):
             raise file_error(name, error, "written") from error
         raise
+
+
+def not_written(name: str, folder: Path, error: OSError) -> CheckpointError:
+    """Returns the error about a checkpoint that cannot be written.
+
+    Args:
+        name: the checkpoint in the message, e.g. "The average".
+        folder: folder that it was to be written to.
+        error: reason; for a full disk, the message says what to do.
+    """
+    return CheckpointError(f"{name} cannot be written to {folder}: {error.strerror}.{disk_advice(error)}")
 
 
 def _stays(path: Path) -> bool:

@@ -11,11 +11,11 @@ from mxtrain.checkpoint import open_checkpoint, refuse_links
 from mxtrain.checkpoint.average import SLIM
 from mxtrain.checkpoint.folder import CHECKPOINTS
 from mxtrain.data.spec import choose_split, open_splits
-from mxtrain.errors import CheckpointError, ConfigError, DataError, LoaderError, disk_advice
+from mxtrain.errors import CheckpointError, ConfigError, DataError, LoaderError
 from mxtrain.parallel.spec import Single
 from mxtrain.terminal.progress import SILENT, WorkProgress
 from mxtrain.types import Spec
-from mxtrain.workflows.output_file import OutputFolder, require_writable
+from mxtrain.workflows.output_file import OutputFolder, not_written, require_writable
 
 if TYPE_CHECKING:
     from mxtrain.training.restored_run import RestoredRun
@@ -64,9 +64,7 @@ def slim(run: RestoredRun, settings: SlimSettings, progress: WorkProgress = SILE
     except LoaderError as error:
         raise DataError(str(error)) from error
     except OSError as error:
-        raise CheckpointError(
-            f"The network cannot be written to {folder}: {error.strerror}.{disk_advice(error)}"
-        ) from error
+        raise not_written("The network", folder, error) from error
 
 
 def _require_own(folder: Path) -> None:

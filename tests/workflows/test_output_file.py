@@ -12,10 +12,12 @@ from pathlib import Path
 import pytest
 
 from mxtrain.cli.dispatch import run
-from mxtrain.errors import ConfigError, DataError, describe_unexpected
+from mxtrain.errors import CheckpointError, ConfigError, DataError, describe_unexpected
+from mxtrain.workflows import average
 from mxtrain.workflows.output_file import check_output_file, check_output_folder, open_output_file, require_writable
 
-FULL = "cannot be written: No space left on device. Free some space, then repeat the same command."
+NO_SPACE = "No space left on device. Free some space, then repeat the same command."
+FULL = f"cannot be written: {NO_SPACE}"
 
 
 def write(path):
@@ -74,6 +76,17 @@ def test_the_limit_of_the_size_of_files_is_named(tmp_path, capsys):
     assert os.listdir(tmp_path) == []
     error = OSError(errno.EFBIG, "File too large", "log.txt")  # of another file
     assert describe_unexpected(error) == f"File too large (log.txt). {remedy}" and not capsys.readouterr().err
+
+
+def test_a_full_disk_is_named_for_a_checkpoint(tmp_path, monkeypatch):
+    def fill(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    (tmp_path / "checkpoints").mkdir()
+    monkeypatch.setattr(average, "last_checkpoints", lambda run_dir, count: [])
+    monkeypatch.setattr(average, "write_average", fill)
+    with pytest.raises(CheckpointError, match=f"^The average cannot be written to {tmp_path}/averaged: {NO_SPACE}$"):
+        average.average_last(tmp_path, 2)
 
 
 def test_devices_and_pipes_are_written_in_place(tmp_path, device):
