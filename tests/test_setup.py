@@ -15,6 +15,7 @@ import sys
 import time
 import zipfile
 from pathlib import Path
+from typing import Callable
 
 import pytest
 from packaging.requirements import Requirement
@@ -86,7 +87,7 @@ def test_torch_layer_leaves_out_what_only_gpus_need() -> None:
     """PyPI has PyTorch for CUDA only, and these are a third of its size."""
     locked = {item.name for item in _locked(ROOT / "requirements/torch.txt")}
     left_out = {item.name for item in _locked(ROOT / "requirements/torch-overrides.in")}
-    assert {"torch", "torchvision", "timm", "transformers", "safetensors", "onnx2torch"} <= locked
+    assert {"torch", "torchvision", "timm", "transformers", "safetensors", "onnx2torch", "onnxscript"} <= locked
     assert "triton" in left_out and not left_out & locked
 
 
@@ -456,12 +457,31 @@ def test_the_wheel_carries_conf_and_the_console_script(tmp_path: Path) -> None:
     assert not [item for item in required if item.name.startswith("mxnet") and "extra" not in str(item.marker)]
 
 
+def write_release(folder: Path, change: Callable[[], object] = lambda: None) -> None:
+    """Writes a checkout of version 1.2.3 with the script; `change` is called before the commit."""
+    for name in ("scripts", "mxtrain"):
+        (folder / name).mkdir()
+    shutil.copy(ROOT / "scripts/release", folder / "scripts/release")
+    (folder / "mxtrain/__init__.py").write_text('__version__ = "1.2.3"\n')
+    (folder / "CHANGELOG.md").write_text("# Changes\n\n## Unreleased\n\n## 1.2.3\n\n- First.\n\n## 1.2.2\n")
+    change()
+    git = ["git", "-c", "user.name=a", "-c", "user.email=a@example.org"]
+    for command in (["init", "-q"], ["add", "."], ["commit", "-qm", "first"], ["tag", "v1.2.2"]):
+        subprocess.run([*git, *command], cwd=folder, check=True)
+
+
 @pytest.mark.parametrize(
     "file, old, new, words",
     [
         ("CHANGELOG.md", "## Unreleased\n", "## Unreleased\n\n", "version 1.2.3 can be released"),
         ("CHANGELOG.md", "## 1.2.3", "## 1.2.4", "CHANGELOG.md has no section '## 1.2.3'"),
         ("CHANGELOG.md", "## Unreleased\n", "## Unreleased\n\n- New.\n", "changes below '## Unreleased'"),
+        (
+            "CHANGELOG.md",
+            "## Unreleased\n",
+            f"## Unreleased\n\n{chr(10).join(['- New.'] * 40_000)}\n",
+            "changes below '## Unreleased'",
+        ),
         ("CHANGELOG.md", "## 1.2.3", "## 1.2.3, soon", "CHANGELOG.md has no section '## 1.2.3'"),
         ("mxtrain/__init__.py", "1.2.3", "1.2", "__version__ = '1.2' is not of the form 1.2.3"),
         ("mxtrain/__init__.py", "1.2.3", "1.2.3rc1", "__version__ = '1.2.3rc1' is not of the form 1.2.3"),
@@ -472,15 +492,7 @@ def test_the_wheel_carries_conf_and_the_console_script(tmp_path: Path) -> None:
 def test_release_requires_agreement_of_version_changes_and_tags(
     tmp_path: Path, file: str, old: str, new: str, words: str
 ) -> None:
-    for name in ("scripts", "mxtrain"):
-        (tmp_path / name).mkdir()
-    shutil.copy(ROOT / "scripts/release", tmp_path / "scripts/release")
-    (tmp_path / "mxtrain/__init__.py").write_text('__version__ = "1.2.3"\n')
-    (tmp_path / "CHANGELOG.md").write_text("# Changes\n\n## Unreleased\n\n## 1.2.3\n\n- First.\n\n## 1.2.2\n")
-    (tmp_path / file).write_text((tmp_path / file).read_text().replace(old, new))
-    git = ["git", "-c", "user.name=a", "-c", "user.email=a@example.org"]
-    for command in (["init", "-q"], ["add", "."], ["commit", "-qm", "first"], ["tag", "v1.2.2"]):
-        subprocess.run([*git, *command], cwd=tmp_path, check=True)
+    write_release(tmp_path, lambda: (tmp_path / file).write_text((tmp_path / file).read_text().replace(old, new)))
     done = subprocess.run(["scripts/release", "--check"], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert words in done.stdout + done.stderr
     assert done.returncode == (0 if "can be released" in words else 2)
@@ -492,6 +504,20 @@ def test_release_refuses_a_misspelled_option(tmp_path: Path) -> None:
     done = subprocess.run([release, "--chek"], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == "error: scripts/release takes --dry-run or --check, not '--chek'\n"
+
+
+def test_release_passes_over_pythons_that_do_not_start(tmp_path: Path) -> None:
+    """As the ones that pyenv puts on PATH for versions that are not selected."""
+    checkout = tmp_path / "checkout"
+    checkout.mkdir()
+    write_release(checkout)
+    (tmp_path / "bin").mkdir()
+    for minor in (9, 10, 11):
+        _program(tmp_path / f"bin/python3.{minor}", "#!/bin/sh\nexit 127\n")
+    environ = {**os.environ, "PATH": f"{tmp_path}/bin:{os.environ['PATH']}", "PYENV_ROOT": str(tmp_path)}
+    command = ["scripts/release", "--dry-run"]
+    done = subprocess.run(command, cwd=checkout, env=environ, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (2, "error: there is no Python 3.9, on which the wheel is tried\n")
 
 
 def test_release_requires_a_clean_tree(tmp_path: Path) -> None:
