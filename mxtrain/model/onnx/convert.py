@@ -11,9 +11,10 @@ import numpy as np
 from mxtrain.errors import did_you_mean
 from mxtrain.model.onnx.builder import ARITHMETIC, DATA, KnownTensor, SymbolBuilder, Value
 from mxtrain.model.onnx.call import OnnxCall
-from mxtrain.model.onnx.file import DOMAINS, OnnxContent, Shape, load_onnx
+from mxtrain.model.onnx.file import DOMAINS, OnnxContent, Shape, check_schema, load_onnx
 from mxtrain.model.onnx.operators import CONVERTERS, FOLDED
 from mxtrain.model.onnx.refusals import DamagedOnnx, RefusedOnnx
+from mxtrain.model.onnx.sizes import plain, with_sizes
 from mxtrain.model.symbol.graph_file import VARIABLE, cut_at
 from mxtrain.model.symbol.scaling import LEAST_PIXEL_OFFSET
 
@@ -58,7 +59,7 @@ def convert_file(path: str, *, partial: bool = False) -> Converted:
         ImportError, OSError, DamagedOnnx, RefusedOnnx: see `load_onnx`; RefusedOnnx also for a node that cannot be
             converted.
     """
-    return _Conversion(load_onnx(path)).convert(partial)
+    return _Conversion(with_sizes(load_onnx(path))).convert(partial)
 
 
 class _Conversion(SymbolBuilder):
@@ -108,6 +109,9 @@ class _Conversion(SymbolBuilder):
                 raise DamagedOnnx(f"the node '{node.name}' ({node.op_type}) reads '{name}', which nothing computes")
         if any(name in self.values for name in node.output if name):
             raise DamagedOnnx(f"the node '{node.name}' ({node.op_type}) computes a tensor for the second time")
+        if len(node.output) == 1 and node.output[0] in self.file.known:
+            self.values[node.output[0]] = KnownTensor(self.file.known[node.output[0]])
+            return
         converter = CONVERTERS.get(node.op_type) if node.domain in DOMAINS else None
         fold = FOLDED.get(node.op_type) if node.domain in DOMAINS else None
         call = OnnxCall(self, node, self.layer_name(node, number))
@@ -118,10 +122,10 @@ class _Conversion(SymbolBuilder):
                 f"the node '{node.name or node.output[0]}' has the operator {node.op_type}{domain}, which is not read."
                 f"{near} Name a layer before it by model.output="
             )
-        _check_schema(node, self.file)
+        check_schema(node, self.file)
         inputs = [self.values[name] for name in node.input if name]
         if fold is not None and (node.op_type == "Shape" or all(isinstance(value, KnownTensor) for value in inputs)):
-            results: Sequence[Value] = [KnownTensor(_plain(fold(call)))]
+            results: Sequence[Value] = [KnownTensor(plain(fold(call)))]
         elif converter is not None:
             converted = converter(call)
             results = converted if isinstance(converted, list) else [converted]
@@ -145,31 +149,6 @@ class _Conversion(SymbolBuilder):
             kind, size = "divisor", 1 / size if size else 1.0
         self.scales[kind] = max(self.scales[kind], size)
         self.scaled.add(call.node.output[0])
-
-
-def _check_schema(node: NodeProto, file: OnnxContent) -> None:
-    """Checks number of inputs, and names and types of attributes.
-
-    Raises:
-        DamagedOnnx: they are not those of the operator.
-    """
-    from onnx import checker
-
-    context = checker.C.CheckerContext()
-    context.ir_version = file.model.ir_version
-    context.opset_imports = {entry.domain: entry.version for entry in file.model.opset_import}
-    try:
-        checker.check_node(node, context)
-    except checker.ValidationError as error:
-        reason = str(error).splitlines()[0]
-        raise DamagedOnnx(f"the node '{node.name}' ({node.op_type}) is invalid ({reason:.120})") from error
-
-
-def _plain(array: np.ndarray) -> np.ndarray:
-    """Returns an array of objects as one of integers if no size in it is open."""
-    if array.dtype == object and not any(isinstance(size, str) for size in array.reshape(-1)):
-        return array.astype(np.int64)
-    return array
 
 
 def input_shape_of(graph: SymbolGraph) -> Shape:

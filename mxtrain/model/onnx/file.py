@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Dict, Iterator, Mapping, Sequence, Tuple, Union
 
 import numpy as np
@@ -15,13 +16,8 @@ if TYPE_CHECKING:
 
 LEAST_OPSET = 7
 """Before it operators broadcast by attributes."""
-MAX_INFERRED_SIZE = 1024
-"""Number of elements up to which constants take part in the inference of shapes: shapes and axes are small."""
 DOMAINS = ("", "ai.onnx")
 """Names of ONNX's own operators."""
-
-PROBES = ((3, 5), (7, 11), (224, 288), (320, 352), (256, 416))
-"""Two sizes for each open dimension of the input: of the batch, of the channels, and of the image."""
 PIXELS, FLOATS = 2, (1, 10, 11, 16)
 """ONNX's numbers of the types uint8; and float, float16, double, bfloat16."""
 
@@ -41,7 +37,8 @@ class OnnxContent:
         takes_bytes: True if its elements are bytes, i.e. pixels.
         outputs: names of the outputs.
         initializers: the arrays of the file by name.
-        shapes: shapes of tensors, as far as they can be inferred.
+        shapes: shapes of tensors, as far as they can be inferred; see `with_sizes`.
+        known: tensors that are computed from shapes, with names for open sizes; see `with_sizes`.
     """
 
     model: ModelProto
@@ -51,7 +48,8 @@ class OnnxContent:
     takes_bytes: bool
     outputs: Sequence[str]
     initializers: Mapping[str, np.ndarray]
-    shapes: Mapping[str, Shape]
+    shapes: Mapping[str, Shape] = field(default_factory=dict)
+    known: Mapping[str, np.ndarray] = field(default_factory=dict)
 
     @property
     def nodes(self) -> Sequence[NodeProto]:
@@ -81,12 +79,13 @@ def load_onnx(path: str) -> OnnxContent:
         raise DamagedOnnx("it is no ONNX file, or has no operators")
     opset = _opset(model)
     _refuse_other_forms(model)
+    _read_external(model, Path(path).parent)
     initializers = {tensor.name: _array(tensor) for tensor in model.graph.initializer}
     inputs = [info for info in model.graph.input if info.name not in initializers]
     if len(inputs) != 1:
         names = ", ".join(f"'{info.name}'" for info in inputs) or "none"
         raise RefusedOnnx(f"it has {len(inputs)} inputs ({names}), and networks with one input of images are read")
-    shape = _shape(inputs[0])
+    shape = shape_of(inputs[0])
     if not shape or inputs[0].type.tensor_type.elem_type not in (PIXELS, *FLOATS):
         raise RefusedOnnx(
             f"its input '{inputs[0].name}' is no tensor of known rank of pixels or floating-point numbers"
@@ -95,9 +94,7 @@ def load_onnx(path: str) -> OnnxContent:
     if not outputs:
         raise DamagedOnnx("it has no outputs")
     takes_bytes = inputs[0].type.tensor_type.elem_type == PIXELS
-    return OnnxContent(
-        model, opset, inputs[0].name, shape, takes_bytes, outputs, initializers, _shapes(model, inputs[0])
-    )
+    return OnnxContent(model, opset, inputs[0].name, shape, takes_bytes, outputs, initializers)
 
 
 def _opset(model: ModelProto) -> int:
@@ -119,7 +116,7 @@ def _opset(model: ModelProto) -> int:
 
 
 def _refuse_other_forms(model: ModelProto) -> None:
-    """Raises `RefusedOnnx` for contents in other files, sparse arrays and functions."""
+    """Raises `RefusedOnnx` for sparse arrays and functions."""
     if model.graph.sparse_initializer:
         raise RefusedOnnx(f"its array '{model.graph.sparse_initializer[0].values.name}' is sparse")
     if model.functions:
@@ -127,12 +124,66 @@ def _refuse_other_forms(model: ModelProto) -> None:
             f"it defines operators by functions, such as '{model.functions[0].name}'. Write them out first: "
             "onnx.save(onnx.inliner.inline_local_functions(onnx.load('old.onnx')), 'new.onnx')"
         )
+
+
+def _read_external(model: ModelProto, folder: Path) -> None:
+    """Reads the arrays that are in files beside the model, as torch.onnx.export writes them.
+
+    Args:
+        model: the protocol buffer, into which they are put.
+        folder: folder of the model; nothing outside of it is read.
+
+    Raises:
+        RefusedOnnx: a file is missing or elsewhere.
+        DamagedOnnx: a file is too short for its arrays.
+    """
+    contents: Dict[str, memoryview] = {}
+    used: Dict[str, int] = {}
     for tensor in _tensors(model):
-        if tensor.data_location == tensor.EXTERNAL:
-            raise RefusedOnnx(
-                f"its array '{tensor.name}' is in another file, which is not read. Write all into one file: "
-                "onnx.save(onnx.load('old.onnx'), 'new.onnx')"
+        if tensor.data_location != tensor.EXTERNAL:
+            continue
+        entries = {entry.key: entry.value for entry in tensor.external_data}
+        name = entries.get("location", "")
+        if name not in contents:
+            contents[name] = _content_beside(folder, name, tensor)
+        content = contents[name]
+        try:
+            begin = int(entries.get("offset", 0))
+            size = int(entries.get("length", len(content) - begin))
+        except ValueError as error:
+            raise DamagedOnnx(f"the array '{tensor.name}' has no numbers for its bytes in '{name}'") from error
+        # All together: many arrays of the same bytes of one file would fill the memory.
+        used[name] = used.get(name, 0) + size
+        if begin < 0 or size < 0 or begin + size > len(content) or used[name] > len(content):
+            raise DamagedOnnx(
+                f"the array '{tensor.name}' is bytes {begin} to {begin + size} of '{name}', which has {len(content)} "
+                "bytes for all arrays"
             )
+        tensor.raw_data = bytes(content[begin : begin + size])
+        tensor.ClearField("data_location")
+        tensor.ClearField("external_data")
+
+
+def _content_beside(folder: Path, name: str, tensor: TensorProto) -> memoryview:
+    """Returns the content of a file with arrays.
+
+    Raises:
+        RefusedOnnx: it cannot be read, or is not in the folder of the model: a model of somebody else could name any
+            file.
+    """
+    path = folder / name
+    if not name or "\0" in name or folder.resolve() not in path.resolve().parents:
+        raise RefusedOnnx(
+            f"its array '{tensor.name}' is in the file {name!r}, and only files in its own folder are read. Write "
+            "all into one file: onnx.save(onnx.load('old.onnx'), 'new.onnx')"
+        )
+    try:
+        return memoryview(read_regular(path))
+    except OSError as error:
+        raise RefusedOnnx(
+            f"its array '{tensor.name}' is in the file '{name}', which cannot be read ({error.strerror}). Put it "
+            "beside the model; torch.onnx.export(..., external_data=False) writes one file"
+        ) from error
 
 
 def _tensors(model: ModelProto) -> Iterator[TensorProto]:
@@ -166,7 +217,7 @@ def as_float32(array: np.ndarray) -> np.ndarray:
     return np.ascontiguousarray(array, dtype=np.float32).reshape(array.shape) if is_float else array
 
 
-def _shape(info: ValueInfoProto) -> Shape:
+def shape_of(info: ValueInfoProto) -> Shape:
     """Returns the declared shape of a tensor; empty if it has none."""
     dims = info.type.tensor_type.shape.dim
     return tuple(
@@ -175,72 +226,19 @@ def _shape(info: ValueInfoProto) -> Shape:
     )
 
 
-def _shapes(model: ModelProto, image: ValueInfoProto) -> Dict[str, Shape]:
-    """Infers the shapes of tensors for two sizes of each open dimension of the input.
-
-    A size that is equal for both is a number; sizes that are open get equal names if they are equal for both.
-    """
-    light = _light(model)
-    probes = [_inferred(light, image, probe) for probe in range(len(PROBES[0]))]
-    declared = _shape(image)
-    names: Dict[Tuple[Union[int, str], ...], str] = {
-        tuple(_probe(axis, probe) for probe in range(len(PROBES[0]))): size
-        for axis, size in enumerate(declared)
-        if isinstance(size, str)
-    }
-    shapes: Dict[str, Shape] = {}
-    for name, first in probes[0].items():
-        others = probes[1].get(name, ())
-        if len(first) == len(others):
-            pairs = list(zip(first, others))
-            shapes[name] = tuple(
-                pair[0] if pair[0] == pair[1] else names.setdefault(pair, f"size{len(names)}") for pair in pairs
-            )
-    shapes.update((tensor.name, tuple(tensor.dims)) for tensor in model.graph.initializer)
-    return shapes
-
-
-def _probe(axis: int, probe: int) -> int:
-    return PROBES[min(axis, len(PROBES) - 1)][probe]
-
-
-def _light(model: ModelProto) -> ModelProto:
-    """Returns a copy for the inference of shapes, in which large arrays are inputs, which saves copies of them."""
-    import onnx
-    from onnx import helper
-
-    light = onnx.ModelProto()
-    light.ir_version = model.ir_version
-    light.opset_import.extend(model.opset_import)
-    graph = light.graph
-    graph.name = "shapes"
-    graph.node.extend(model.graph.node)
-    # Without their shapes, which may hold other sizes of the batch.
-    graph.output.extend(helper.make_empty_tensor_value_info(info.name) for info in model.graph.output)
-    for tensor in model.graph.initializer:
-        if int(np.prod(tensor.dims, dtype=np.int64)) <= MAX_INFERRED_SIZE:
-            graph.initializer.append(tensor)
-        else:
-            graph.input.append(helper.make_tensor_value_info(tensor.name, tensor.data_type, list(tensor.dims)))
-    return light
-
-
-def _inferred(light: ModelProto, image: ValueInfoProto, probe: int) -> Dict[str, Shape]:
-    """Returns the shapes of tensors for one size of each open dimension.
+def check_schema(node: NodeProto, file: OnnxContent) -> None:
+    """Checks number of inputs, and names and types of attributes.
 
     Raises:
-        DamagedOnnx: no schema fits a node.
+        DamagedOnnx: they are not those of the operator.
     """
-    import onnx
-    from onnx import helper, shape_inference
+    from onnx import checker
 
-    sizes = [size if isinstance(size, int) else _probe(axis, probe) for axis, size in enumerate(_shape(image))]
-    model = onnx.ModelProto()
-    model.CopyFrom(light)
-    model.graph.input.append(helper.make_tensor_value_info(image.name, image.type.tensor_type.elem_type, sizes))
+    context = checker.C.CheckerContext()
+    context.ir_version = file.model.ir_version
+    context.opset_imports = {entry.domain: entry.version for entry in file.model.opset_import}
     try:
-        inferred = shape_inference.infer_shapes(model, data_prop=True)
-    except Exception as error:  # several kinds
-        raise DamagedOnnx(f"its operators do not fit together ({str(error).splitlines()[0]:.120})") from error
-    infos = [*inferred.graph.input, *inferred.graph.value_info, *inferred.graph.output]
-    return {info.name: _shape(info) for info in infos if info.type.tensor_type.HasField("shape")}
+        checker.check_node(node, context)
+    except checker.ValidationError as error:
+        reason = str(error).splitlines()[0]
+        raise DamagedOnnx(f"the node '{node.name}' ({node.op_type}) is invalid ({reason:.120})") from error

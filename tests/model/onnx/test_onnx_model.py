@@ -321,12 +321,65 @@ def test_reshaping_of_other_sizes_than_the_file_has_is_refused(tmp_path: Path) -
         prepared(path, shape=(3, 32, 40))
 
 
-def external(model: Any) -> Any:
-    tensor = model.graph.initializer[0]
-    tensor.ClearField("raw_data")
-    tensor.data_location = TensorProto.EXTERNAL
-    tensor.external_data.add(key="location", value="/etc/passwd")
-    return model
+def beside(tmp_path: Path, model: Any, **entries: str) -> str:
+    """Writes a model with its arrays in x.data, as PyTorch does; `entries` change those of the first one."""
+    path = str(tmp_path / "x.onnx")
+    onnx.save(model, path, save_as_external_data=True, location="x.data", size_threshold=0, convert_attribute=True)
+    changed = onnx.load(path, load_external_data=False)
+    for entry in changed.graph.initializer[0].external_data:
+        entry.value = entries.get(entry.key, entry.value)
+    Path(path).write_bytes(changed.SerializeToString())
+    return path
+
+
+def test_arrays_in_a_file_beside_the_model(tmp_path: Path) -> None:
+    value = numpy_helper.from_array(np.arange(12, dtype=np.float32).reshape(1, 3, 2, 2), "value")
+    first = [helper.make_node("Constant", [], ["two"], value=value), helper.make_node("Conv", ["x", "two"], ["t"])]
+    expected = arrays(**{"c.weight": np.random.RandomState(1).randn(4, 1, 3, 3).astype(np.float32)})
+    path = beside(tmp_path, graph_model(layers(first), expected))
+    assert (tmp_path / "x.data").stat().st_size >= 4 * (36 + 20 + 12)
+    found = read_params(path)
+    for name, array in {**expected, "conv1.weight": np.arange(12).reshape(1, 3, 2, 2)}.items():
+        np.testing.assert_array_equal(found[name.replace(".", "_")], array)
+
+
+@pytest.mark.parametrize(
+    "entries, message",
+    [
+        (
+            {"location": "/etc/passwd"},
+            "cannot be trained: .*'c.weight' is in the file '/etc/passwd', and only files in",
+        ),
+        ({"location": "../x.data"}, "and only files in its own folder .* onnx.save"),
+        ({"location": "link"}, "and only files in its own folder"),
+        ({"location": "x\0.data"}, "and only files in its own folder"),
+        ({"location": ""}, "the file '', and only files in its own folder"),
+        ({"location": "y.data"}, "'y.data', which cannot be read .No such file.* Put it beside the model"),
+        ({"offset": "500"}, "is damaged: the array 'c.weight' is bytes 500 to 932 of 'x.data', which has 512 bytes"),
+        ({"offset": "-8"}, "'c.weight' is bytes -8 to 424"),
+        ({"length": "-8"}, "'c.weight' is bytes 0 to -8"),
+        ({"length": "9999"}, "'c.weight' is bytes 0 to 9999 of 'x.data'"),
+        ({"length": "many"}, "'c.weight' has no numbers for its bytes"),
+        ({"length": "12"}, "'c.weight' of 4x3x3x3 is damaged"),
+    ],
+)
+def test_files_beside_the_model_are_checked(tmp_path: Path, entries: Any, message: str) -> None:
+    (tmp_path / "model").mkdir()
+    (tmp_path / "x.data").write_bytes(bytes(2000))
+    (tmp_path / "model/link").symlink_to(tmp_path / "x.data")
+    path = beside(tmp_path / "model", graph_model(layers(), arrays()), **entries)
+    with pytest.raises(ConfigError, match=message):
+        described(file=path)
+
+
+def test_bytes_that_several_arrays_share_do_not_fill_the_memory(tmp_path: Path) -> None:
+    path = beside(tmp_path, graph_model(layers(), {**arrays(), "more": arrays()["fc.weight"]}))
+    model = onnx.load(path, load_external_data=False)
+    for entry in model.graph.initializer[2].external_data:
+        entry.value = {"offset": "0", "length": "432"}.get(entry.key, entry.value)
+    Path(path).write_bytes(model.SerializeToString())
+    with pytest.raises(ConfigError, match="'more' is bytes 0 to 432 of 'x.data'"):
+        described(file=path)
 
 
 def changed(change: Any) -> Any:
@@ -349,7 +402,6 @@ WRONG = [
     (b"# a text", "is damaged: it is no ONNX file, or is truncated"),
     (graph_model(layers(), arrays()).SerializeToString()[:-40], "is damaged: it is no ONNX file, or is truncated"),
     (graph_model([], {}), "has no operators"),
-    (external(graph_model(layers(), arrays())), "array 'c.weight' is in another file.*onnx.save"),
     (
         changed(lambda model: model.graph.initializer[0].dims.__setitem__(0, 9)),
         "array 'c.weight' of 9x3x3x3 is damaged",

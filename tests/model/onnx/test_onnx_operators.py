@@ -102,6 +102,25 @@ SPLIT_CHANNELS: List[Node] = [
     ("Concat", ["front", "t1"], {"axis": 0}),
     ("Reshape", ["x", "t2"], {}),
 ]
+COMPUTED: List[Node] = [
+    ("MaxPool", ["x"], {"kernel_shape": [2, 2], "strides": [2, 2]}),
+    ("Shape", ["x"], {}),
+    ("Slice", ["t1", "two", "four"], {}),
+    ("Div", ["t2", "twos"], {}),
+    ("Gather", ["t1", "one"], {}),
+    ("Div", ["t4", "two"], {}),
+    ("Slice", ["t1", "zero", "one"], {}),
+    ("Concat", ["t6", "two", "t5", "t3"], {"axis": 0}),
+    ("Reshape", ["t0", "t7"], {}),
+    ("Transpose", ["t8"], {"perm": [0, 2, 1, 3, 4]}),
+    ("Concat", ["t6", "t4", "t3"], {"axis": 0}),
+    ("Reshape", ["t9", "t10"], {}),
+    ("Shape", ["t11"], {}),
+    ("Gather", ["t12", "one"], {}),
+    ("Div", ["t13", "two"], {}),
+    ("Slice", ["t11", "zero", "t14", "one"], {}),
+]
+"""Channel shuffle with open sizes, and then half of the channels: each shape is computed from the one before."""
 RESIZE = {"mode": "nearest", "coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
 LINEAR = {"mode": "linear", "coordinate_transformation_mode": "half_pixel"}
 
@@ -266,6 +285,12 @@ CASES = {
         SPLIT_AGAIN,
         {"joined": ints(0, -1, 5), "two": ints(2), "front": ints(0, 2, 2), "back": ints(5)},
         ("n", 4, "h", 5),
+        17,
+    ),
+    "Reshape computed sizes": (
+        COMPUTED,
+        {"zero": ints(0), "one": ints(1), "two": ints(2), "four": ints(4), "twos": ints(2, 2)},
+        IMAGE,
         17,
     ),
     "Reshape split channels": (SPLIT_CHANNELS, {"sides": ints(2, 3), "front": ints(0, 2, 2)}, IMAGE, 17),
@@ -443,6 +468,12 @@ REFUSED = {
     "the open sizes": (
         [("Shape", ["x"], {}), ("Gather", ["t0", "i"], {}), ("Reshape", ["x", "t1"], {})],
         {"i": ints(3, 2, 1, 0)},
+        IMAGE,
+        17,
+    ),
+    "depends on the images or their size": (
+        [("Shape", ["x"], {}), ("Cast", ["t0"], {"to": 1}), ("Gather", ["t1", "i"], {}), ("Mul", ["x", "t2"], {})],
+        {"i": ints(3)},
         IMAGE,
         17,
     ),
