@@ -70,6 +70,8 @@ class ExportSettings(Spec):
     """Reader of the folder: triton = a model repository, kserve = a manifest beside one, ray = a Ray Serve application;
     pytorch = code of torch.nn and weights, proven in PyTorch; safetensors = only the weights, under PyTorch's names;
     folder = none of them."""
+    finetune_steps: Union[Literal["epoch"], Positive] = 20
+    """Steps of fine-tuning in MXNet and PyTorch whose losses are compared, at most those of an epoch; epoch = all."""
     name: Optional[ServedName] = None
     """Name of the network for a server, of small letters, digits and hyphens; default: that of the task."""
     storage: Optional[StorageUri] = None
@@ -145,6 +147,11 @@ def check_settings(settings: ExportSettings) -> None:
                 f"export.{name}={getattr(settings, name)}: for={settings.for_} writes no ONNX, and it has no effect. "
                 "Leave it out."
             )
+    if "finetune_steps" in given and settings.for_ != "pytorch":
+        raise ConfigError(
+            f"export.finetune_steps={settings.finetune_steps}: only for=pytorch trains in both frameworks. Leave it "
+            "out, or type for=pytorch."
+        )
     if settings.for_ == "pytorch":  # the proof is computed in it
         require_library("torch", "torch", "export for=pytorch", ConfigError)
     if settings.name is not None and settings.for_ not in SERVERS:
@@ -197,7 +204,8 @@ def _export(
         if settings.for_ == "pytorch":
             from mxtrain.exporting.pytorch.run import export_pytorch
 
-            return export_pytorch(trained, source, splits.train, folder, facts, settings.dynamic, stage)
+            steps = None if settings.finetune_steps == "epoch" else settings.finetune_steps
+            return export_pytorch(trained, source, splits.train, folder, facts, settings.dynamic, steps, stage)
         assert settings.for_ != "safetensors", "`export` has written it"
         name = settings.name or (run.description.task.name or "model").replace("_", "-")
         deployment = Deployment(settings.for_, name, settings.storage)

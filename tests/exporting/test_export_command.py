@@ -34,6 +34,11 @@ REFUSED: List[Tuple[Tuple[str, ...], str]] = [
     (("storage=s3://x/y",), KSERVE),
     (("out=there",), "out=there: it is there already, and is not overwritten"),
     (("calibration_samples=-3", "quantize=int8"), "export.calibration_samples=-3: should be greater than 0"),
+    (("finetune_steps=5",), "export.finetune_steps=5: only for=pytorch trains in both frameworks"),
+    (("finetune_steps=epoch",), "export.finetune_steps=epoch: only for=pytorch trains in both frameworks"),
+    (("finetune_steps=0", "for=pytorch"), "export.finetune_steps=0: should be"),
+    (("finetune_steps=epok", "for=pytorch"), "export.finetune_steps=epok: should be"),
+    (("finetune_step=5", "for=pytorch"), "Did you mean 'finetune_steps'?"),
     (("name=Digits", "for=triton"), "of small letters, digits and hyphens"),
     (("storage=bucket", "for=kserve"), "e.g. s3://bucket/digits"),
 ]

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import shlex
 import shutil
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, List
 
 import numpy as np
 import pytest
@@ -38,6 +39,16 @@ FILES = {
 }
 
 
+def words_of_page(ending: str, run_dir: Path, out: Path) -> List[str]:
+    """The command of the page that ends so, without a comment, for a run and a folder."""
+    page = (running.ROOT / "docs" / "deploy" / "pytorch.md").read_text()
+    lines = [
+        line.partition("#")[0].strip() for line in page.splitlines() if line.startswith("python -m mxtrain export")
+    ]
+    (line,) = [line for line in lines if line.endswith(ending)]
+    return shlex.split(line.replace("RUN", str(run_dir)).replace("FOLDER", str(out)))[3:]
+
+
 def test_without_pytorch_nothing_is_done(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setitem(sys.modules, "torch", None)
     assert run(["export", "no_such_run", "for=pytorch"]) == 2
@@ -55,17 +66,17 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def report(trained: Path) -> Any:
-    """An export that the tests share, and do not change."""
-    return mxtrain.export(trained, trained.parent / "out", for_="pytorch")
+def exported(trained: Path) -> Path:
+    """Its folder for PyTorch."""
+    assert run(words_of_page("for=pytorch out=FOLDER", trained, trained.parent / "exported")) == 0
+    return trained.parent / "exported"
 
 
 @pytest.mark.slow
-def test_the_folder_proves_itself_and_predicts_as_mxtrain(trained: Path, report: Any, tmp_path: Path) -> None:
-    out = report.folder
+def test_the_folder_proves_itself_and_predicts_as_mxtrain(trained: Path, exported: Path, tmp_path: Path) -> None:
+    out = exported
     assert {path.name for path in out.iterdir()} == FILES
     proof = json.loads((out / "proof.json").read_text())
-    assert proof == report.proof
     assert proof["batch_sizes"] == [1, 4] and max(proof["outputs"].values()) < 1e-5
     assert proof["gradients"]["precision"] == "float64" and proof["gradients"]["largest_error"] < 1e-9
     assert proof["gradients"]["compared"] == proof["trained"] == 16
@@ -73,7 +84,8 @@ def test_the_folder_proves_itself_and_predicts_as_mxtrain(trained: Path, report:
     assert tuned["steps"] == len(tuned["mxnet"]) == 20
     np.testing.assert_allclose(tuned["pytorch"], tuned["mxnet"], rtol=1e-3)
     assert len({*tuned["pytorch"]}) == 20
-    assert proof["torch_export"] is True and proof["loss"] == "cross entropy with the labels"
+    assert proof["torch_export"] is True and proof["loss"] == "the loss of validation"
+    assert proof["through_onnx"] is False
     names, weights = json.loads((out / "names.json").read_text()), read_safetensors(out / "model.safetensors")
     network = mxtrain.load(trained).network
     for name, parameter in network._collect_params_with_prefix().items():
@@ -90,8 +102,8 @@ def test_the_folder_proves_itself_and_predicts_as_mxtrain(trained: Path, report:
 
 
 @pytest.mark.slow
-def test_export_check_executes_no_code_of_the_folder(report: Any, tmp_path: Path, capsys: Any) -> None:
-    shutil.copytree(report.folder, tmp_path / "out")
+def test_export_check_executes_no_code_of_the_folder(exported: Path, tmp_path: Path, capsys: Any) -> None:
+    shutil.copytree(exported, tmp_path / "out")
     (tmp_path / "out" / "model.py").write_text("raise SystemExit(7)")
     assert run(["export", "check", str(tmp_path / "out")]) == 2
     assert "is for PyTorch, and its network is code" in capsys.readouterr().err
@@ -139,6 +151,26 @@ def test_embedding_network_is_exported_without_centres(tmp_path: Path) -> None:
     assert proof["loss"] == "squared distance to disturbed outputs"
     names = json.loads((tmp_path / "out" / "names.json").read_text())
     assert names and all(name.startswith("embedding.") for name in names)
+
+
+@pytest.mark.slow
+def test_operator_without_code_goes_through_onnx(
+    trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A network with convolutions, batch normalisations and matrix products, by onnx2torch, for an epoch."""
+    pytest.importorskip("onnx2torch")
+    monkeypatch.delitem(CONVERTERS, "Pooling")
+    words = words_of_page("finetune_steps=epoch", trained, tmp_path / "out")
+    assert run([*words, "dataset.eval_batch_size=300"]) == 0
+    proof = json.loads((tmp_path / "out" / "proof.json").read_text())
+    # An epoch of 1,437 digits, without the smaller batch at its end.
+    assert proof["fine_tuning"]["steps"] == 4 and proof["fine_tuning"]["batch_size"] == 300
+    assert proof["through_onnx"] is True and proof["torch_export"] is True and max(proof["outputs"].values()) < 1e-5
+    assert proof["gradients"]["largest_error"] < 1e-4
+    assert proof["gradients"]["compared"] == proof["trained"] == 16
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {*FILES, "network.onnx"}
+    assert any("the operator Pooling" in remark for remark in proof["remarks"])
+    assert "numpy onnx2torch\n" in (tmp_path / "out" / "README.md").read_text()
 
 
 @pytest.mark.slow

@@ -19,7 +19,6 @@ pytestmark = pytest.mark.slow
 NOT_IN_TORCH = {
     "contrib.box_nms",
     "contrib.ROIAlign",
-    "space_to_depth",
     "shape_array",
 }
 """Operators without a converter."""

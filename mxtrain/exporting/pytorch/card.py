@@ -34,7 +34,7 @@ def card(signature: Mapping[str, Any], facts: Mapping[str, Any], proof: Mapping[
         "normalises, and makes predictions:",
         "",
         "```",
-        "pip install torch safetensors numpy",
+        f"pip install torch safetensors numpy{' onnx2torch' if proof['through_onnx'] else ''}",
         "python predict.py --check    # repeats the proof of the outputs",
         "python predict.py FILE...",
         "```",
@@ -48,7 +48,7 @@ def card(signature: Mapping[str, Any], facts: Mapping[str, Any], proof: Mapping[
         f"Proven with PyTorch {proof['versions']['torch']} for batches of {', '.join(map(str, proof['batch_sizes']))}:",
         "",
         f"- gradients of {gradients['compared']} parameters: relative error {gradients['largest_error']:.1e} "
-        f"in {gradients['precision']} ({proof['loss']});",
+        f"in {gradients['precision']}, of {proof['loss']};",
         f"- {tuned['steps']} steps of SGD with batches of {tuned['batch_size']}, without dropout, in both frameworks: "
         "the losses are in `proof.json`;",
         f"- `torch.export` {exported}.",

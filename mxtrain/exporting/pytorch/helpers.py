@@ -58,6 +58,13 @@ def depth_to_space(x, block):
     x = x.reshape(batch, block, block, channels // block**2, height, width)
     return x.permute(0, 3, 4, 1, 5, 2).reshape(batch, channels // block**2, height * block, width * block)
 ''',
+    "space_to_depth": '''
+def space_to_depth(x, block):
+    """Moves blocks of pixels into channels; the position in a block comes before the channel."""
+    batch, channels, height, width = x.shape
+    x = x.reshape(batch, channels, height // block, block, width // block, block)
+    return x.permute(0, 3, 5, 1, 2, 4).reshape(batch, channels * block**2, height // block, width // block)
+''',
     "reverse_sequence": '''
 def reverse_sequence(x, length):
     """Reverses the first `length` steps of each sequence of x (time, batch, ...)."""

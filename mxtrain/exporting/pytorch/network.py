@@ -9,9 +9,10 @@ import numpy as np
 
 from mxtrain.engine.backend import gluon, mx
 from mxtrain.errors import ConfigError
-from mxtrain.exporting.graph import Input, ProbedGraph, ShapeNotExpressible
+from mxtrain.exporting.graph import Input, ProbedGraph, ShapeNotExpressible, Unsupported
 from mxtrain.exporting.network import Dynamic, SymbolOperators, TracedNetwork
 from mxtrain.exporting.pytorch.source import ModuleSource
+from mxtrain.exporting.pytorch.through_onnx import OnnxSource, source_through_onnx
 from mxtrain.model.graph.trace import NotTraceable, input_names, symbol_of
 
 if TYPE_CHECKING:
@@ -39,10 +40,12 @@ class TorchNetwork:
     inputs: Sequence[str]
     given: Sequence[int]
     parameters: Mapping[str, np.ndarray]
-    source: ModuleSource
+    source: Union[ModuleSource, OnnxSource]
     state: Mapping[str, np.ndarray]
     names: Mapping[str, str]
     """Structural name of a parameter -> its variable in the symbol."""
+    num_outputs: int
+    """Number of its outputs without states, which follow them."""
 
 
 @dataclass(frozen=True)
@@ -91,16 +94,28 @@ def generate(trained: Trained, traced: TracedNetwork, dynamic: Dynamic) -> Tuple
         }
         try:
             graph = ProbedGraph(symbol, parameters, own, probes)
-            source = ModuleSource(graph, full_names, kinds)
+            source = _source_of(graph, symbol, full_names, kinds)
         except (ShapeNotExpressible, mx.MXNetError) as error:
             failure = error
             continue
         given = [position for position, variable in enumerate(variables) if variable in own]
         state = {new: parameters[by_structure[name]] for name, new in source.names.items()}
         state.update(source.extra)
-        found = TorchNetwork(symbol, variables, given, parameters, source, state, by_structure)
+        found = TorchNetwork(symbol, variables, given, parameters, source, state, by_structure, traced.num_raw)
         return found, Choice(inputs, probes)
     raise ConfigError(str(failure)) from failure
+
+
+def _source_of(
+    graph: ProbedGraph, symbol: Symbol, full_names: Mapping[str, str], kinds: Mapping[str, str]
+) -> Union[ModuleSource, OnnxSource]:
+    """Returns plain code of torch.nn, or that of the ONNX graph if an operator has none."""
+    try:
+        return ModuleSource(graph, full_names, kinds)
+    except ShapeNotExpressible:
+        raise
+    except Unsupported as error:
+        return source_through_onnx(symbol, graph.parameters, graph.inputs, graph.probes, full_names, error)
 
 
 def _as_number(one: Input, traced: TracedNetwork, position: int) -> Input:

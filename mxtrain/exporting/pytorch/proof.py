@@ -1,6 +1,12 @@
 """The proof of a network in PyTorch: outputs, gradients, fine-tuning and torch.export. Imports MXNet and PyTorch.
 
 The same weights, batches, loss and steps of SGD in both frameworks, with dropout off: masks are drawn differently.
+
+MXNet computes the loss of the task for both, from the outputs of each, and its gradients of the outputs, with which
+each framework computes those of the parameters. So every loss is proven, and none is written a second time:
+
+    network in MXNet   -> outputs -> loss in MXNet -> gradients of the outputs -> backward in MXNet
+    network in PyTorch -> outputs -> loss in MXNet -> gradients of the outputs -> backward in PyTorch
 """
 
 from __future__ import annotations
@@ -8,9 +14,10 @@ from __future__ import annotations
 import importlib.util
 import json
 from contextlib import closing, contextmanager
-from itertools import islice
+from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 import numpy as np
 
@@ -19,7 +26,9 @@ from mxtrain.engine.backend import autograd, mx, nd
 from mxtrain.errors import NotProven
 from mxtrain.exporting.standalone import relative_error
 from mxtrain.parallel.recurrent_state import RecurrentState
+from mxtrain.parallel.stage import as_list
 from mxtrain.training.loaders import build_loader
+from mxtrain.types import Batch
 
 if TYPE_CHECKING:
     from mxtrain.data.spec import Samples
@@ -27,14 +36,28 @@ if TYPE_CHECKING:
     from mxtrain.training.trained import Trained
 
 MAX_OUTPUT_ERROR, MAX_GRADIENT_ERROR, MAX_LOSS_ERROR = 1e-5, 1e-4, 0.01
-NUM_STEPS, LEARNING_RATE, MOMENTUM = 20, 0.01, 0.9
-"""Steps of fine-tuning at most: an epoch of a small data set."""
+LEARNING_RATE, MOMENTUM = 0.01, 0.9
+"""Of the steps of fine-tuning."""
+MAX_LINE = 300
 SMALLEST_SCALE = 1e-3
 """Gradients of a tensor below this part of the network's largest one are compared with this part: those of a bias in
 front of a batch normalisation are rounding errors alone."""
-CROSS_ENTROPY, SQUARES = "cross entropy with the labels", "squared distance to disturbed outputs"
-Batch = Tuple[List[np.ndarray], np.ndarray]
-"""Inputs of the network, and targets."""
+OWN_LOSS, SQUARES = "the loss of validation", "squared distance to disturbed outputs"
+Loss = Callable[[Sequence[nd.NDArray], Batch], nd.NDArray]
+"""(outputs of the network, batch) -> mean loss of the batch, of one element."""
+
+
+@dataclass(frozen=True)
+class ProofBatch:
+    """A batch of training samples.
+
+    Attributes:
+        given: inputs that the network reads.
+        batch: targets of the loss.
+    """
+
+    given: List[np.ndarray]
+    batch: Batch
 
 
 def load_module(path: Path) -> Any:
@@ -83,7 +106,11 @@ def output_errors(
     """
     errors: Dict[str, float] = {}
     for inputs, expected in cases:
-        for name, found in zip(names, compute(network, inputs)):
+        try:
+            outputs = compute(network, inputs)
+        except Exception as error:  # of PyTorch and of onnx2torch, which have no common class for them
+            raise NotProven(f"export: PyTorch cannot compute the network: {first_line(error)}") from error
+        for name, found in zip(names, outputs):
             errors[name] = max(errors.get(name, 0.0), relative_error(found, expected[name]))
     wrong = [f"{name} by {error:.1e}" for name, error in errors.items() if not error <= MAX_OUTPUT_ERROR]
     if wrong:
@@ -94,49 +121,62 @@ def output_errors(
     return errors
 
 
-def training_batches(trained: Trained, source: Samples, network: TorchNetwork) -> Tuple[str, List[Batch]]:
-    """Returns the name of the loss, and batches of the network's inputs with their targets.
+def training_batches(
+    trained: Trained, source: Samples, network: TorchNetwork, limit_batches: Optional[int]
+) -> Iterator[ProofBatch]:
+    """Yields batches of training samples, as in validation, until one has fewer samples than the first.
 
     Args:
         trained: the trained network.
         source: training samples.
         network: knows which inputs are read.
+        limit_batches: number of batches at most; None = an epoch.
     """
-    loader = build_loader(trained.description, source, trained.signature, trained.device, limit_batches=NUM_STEPS)
+    loader = build_loader(trained.description, source, trained.signature, trained.device, limit_batches=limit_batches)
     objective = trained.strategy.objective
     draw, size = np.random.default_rng(0), 0
-    found: List[Tuple[List[np.ndarray], np.ndarray, Optional[np.ndarray]]] = []
     with closing(loader.epoch(consumer=Consumer([trained.strategy]))) as batches:
-        for batch in islice(batches, NUM_STEPS):
+        for batch in batches:
             # Each batch starts with states of 0, so that batches are independent.
+            batch = replace(batch, continues_previous=False)
             inputs = RecurrentState(objective.state_shapes, objective.network).enter(batch).inputs
             arrays = [array.asnumpy() for array in inputs]
-            given = [arrays[position] for position in network.given]
-            if found and len(arrays[0]) != size:  # a last batch with fewer samples
+            if size and len(arrays[0]) != size:
                 break
             size = len(arrays[0])
-            (output, *_) = trained.strategy.predict(inputs)
-            found.append((given, output.asnumpy(), batch.targets[0].asnumpy() if batch.targets else None))
-    # Embeddings have no score of each class, even if there are as many numbers. One loss serves all batches: labels of
-    # some batches may be small by chance.
-    has_scores = not trained.description.task.export_form().open_set
-    if has_scores and all(_are_labels(labels, score) for _, score, labels in found):
-        return CROSS_ENTROPY, [(given, labels.astype(np.int64)) for given, _, labels in found if labels is not None]
-    disturbed = (score + draw.normal(0, score.std() or 1.0, score.shape) for _, score, _ in found)
-    return SQUARES, [(given, target.astype(np.float32)) for (given, *_), target in zip(found, disturbed)]
+            if trained.description.task.export_form().open_set:
+                (output, *_) = trained.strategy.predict(inputs)
+                score = output.asnumpy()
+                batch = replace(batch, targets=(nd.array(score + draw.normal(0, score.std() or 1.0, score.shape)),))
+            yield ProofBatch([arrays[position] for position in network.given], batch)
 
 
-def _are_labels(labels: Optional[np.ndarray], score: np.ndarray) -> bool:
-    """Returns True if targets are a class of each row of scores."""
-    return (
-        labels is not None
-        and score.ndim == 2
-        and score.shape[1] > 1
-        and labels.shape == score.shape[:1]
-        and np.array_equal(labels, np.rint(labels))
-        and labels.min() >= 0
-        and labels.max() < score.shape[1]
-    )
+def loss_of(trained: Trained) -> Tuple[str, Loss]:
+    """Returns the name of the loss, and the loss.
+
+    That of embeddings reads class centres, which are not exported: they get the squared distance to targets that
+    `training_batches` has made of the outputs.
+    """
+    if trained.description.task.export_form().open_set:
+        return SQUARES, lambda outputs, batch: nd.square(outputs[0] - batch.targets[0]).mean()
+
+    def mean(outputs: Sequence[nd.NDArray], batch: Batch) -> nd.NDArray:
+        losses = trained.evaluator.losses(batch, tuple(outputs))
+        total = losses[0].sum()
+        return total / nd.maximum(losses[1].sum(), 1e-12) if trained.evaluator.weighted else total / batch.size
+
+    return OWN_LOSS, mean
+
+
+def loss_gradients(loss: Loss, outputs: Sequence[np.ndarray], batch: Batch) -> Tuple[float, List[np.ndarray]]:
+    """Returns the loss, and its gradients of the outputs; MXNet computes them in float32."""
+    arrays = [nd.array(output, dtype="float32" if output.dtype.kind == "f" else output.dtype) for output in outputs]
+    for array in arrays:
+        array.attach_grad()
+    with autograd.record():
+        value = loss(arrays, batch)
+    value.backward()
+    return float(value.asscalar()), [array.grad.asnumpy() for array in arrays]
 
 
 class MXNetTraining:
@@ -144,17 +184,16 @@ class MXNetTraining:
 
     Args:
         network: the traced network.
-        kind: name of the loss.
+        loss: the loss.
         trained: variables of the parameters that are trained.
-        dtype: type in which numbers are computed.
+        dtype: type in which the network computes.
     """
 
-    def __init__(self, network: TorchNetwork, kind: str, trained: Sequence[str], dtype: str = "float32"):
-        self._dtype = dtype
+    def __init__(self, network: TorchNetwork, loss: Loss, trained: Sequence[str], dtype: str = "float32"):
+        self._loss, self._dtype, self._num_outputs = loss, dtype, network.num_outputs
         self._operator = nd.CachedOp(without_dropout(network.symbol))
         self._names = network.symbol.list_inputs()
         self._given = [network.inputs[position] for position in network.given]
-        self._kind = kind
         self.values = {name: self._array(value) for name, value in network.parameters.items() if name in self._names}
         self._trained = [name for name in trained if name in self.values]
         for name in self._trained:
@@ -164,23 +203,17 @@ class MXNetTraining:
     def _array(self, value: np.ndarray) -> Any:
         return nd.array(value, dtype=self._dtype if value.dtype == np.float32 else value.dtype)
 
-    def gradients(self, batch: Batch) -> Tuple[float, Dict[str, np.ndarray]]:
+    def gradients(self, batch: ProofBatch) -> Tuple[float, Dict[str, np.ndarray]]:
         """Returns the loss of a batch, and its gradients by variable."""
-        inputs, target = batch
-        arrays = {name: self._array(value) for name, value in zip(self._given, inputs)}
+        arrays = {name: self._array(value) for name, value in zip(self._given, batch.given)}
         arrays.update(self.values)
-        goal = self._array(target)
         with autograd.record():
-            outputs = self._operator(*(arrays[name] for name in self._names))
-            first = outputs[0] if isinstance(outputs, (list, tuple)) else outputs
-            if self._kind == CROSS_ENTROPY:
-                loss = -nd.pick(nd.log_softmax(first, axis=-1), goal, axis=-1).mean()
-            else:
-                loss = nd.square(first - goal).mean()
-        loss.backward()
-        return float(loss.asscalar()), {name: self.values[name].grad.asnumpy() for name in self._trained}
+            outputs = as_list(self._operator(*(arrays[name] for name in self._names)))[: self._num_outputs]
+        value, heads = loss_gradients(self._loss, [output.asnumpy() for output in outputs], batch.batch)
+        autograd.backward(outputs, [nd.array(head, dtype=output.dtype) for head, output in zip(heads, outputs)])
+        return value, {name: self.values[name].grad.asnumpy() for name in self._trained}
 
-    def step(self, batch: Batch) -> float:
+    def step(self, batch: ProofBatch) -> float:
         """Trains on a batch; returns its loss before the step."""
         loss, _ = self.gradients(batch)
         for name in self._trained:
@@ -194,37 +227,40 @@ class TorchTraining:
 
     Args:
         network: the network.
-        kind: name of the loss.
-        dtype: type in which numbers are computed.
+        loss: the loss.
+        num_outputs: number of its outputs that the loss reads; states follow them.
+        dtype: type in which the network computes.
     """
 
-    def __init__(self, network: Any, kind: str, dtype: str = "float32"):
+    def __init__(self, network: Any, loss: Loss, num_outputs: int, dtype: str = "float32"):
         import torch
 
-        self.network, self._kind, self._dtype = network.to(getattr(torch, dtype)).train(), kind, dtype
+        self._loss, self._num_outputs, self._dtype = loss, num_outputs, dtype
+        self.network = network.to(getattr(torch, dtype)).train()
         self._trained = [(name, one) for name, one in network.named_parameters() if one.requires_grad]
         self._optimizer = torch.optim.SGD([one for _, one in self._trained], lr=LEARNING_RATE, momentum=MOMENTUM)
 
-    def gradients(self, batch: Batch) -> Tuple[float, Dict[str, np.ndarray]]:
+    def gradients(self, batch: ProofBatch) -> Tuple[float, Dict[str, np.ndarray]]:
         """Returns the loss of a batch, and its gradients by name. Those of parameters that the loss does not read are
         missing."""
-        from torch.nn import functional
+        import torch
 
-        inputs, target = batch
         self._optimizer.zero_grad()
-        outputs = self.network(*map(self._tensor, inputs))
-        first = outputs[0] if isinstance(outputs, tuple) else outputs
-        goal = self._tensor(target)
-        loss = functional.cross_entropy(first, goal) if self._kind == CROSS_ENTROPY else (first - goal).square().mean()
-        loss.backward()
-        return loss.item(), {name: one.grad.numpy() for name, one in self._trained if one.grad is not None}
+        outputs = self.network(*map(self._tensor, batch.given))
+        outputs = (outputs if isinstance(outputs, tuple) else (outputs,))[: self._num_outputs]
+        value, heads = loss_gradients(self._loss, [output.detach().numpy() for output in outputs], batch.batch)
+        pairs = [(output, head) for output, head in zip(outputs, heads) if output.requires_grad]
+        torch.autograd.backward(
+            [output for output, _ in pairs], [torch.from_numpy(head).to(output.dtype) for output, head in pairs]
+        )
+        return value, {name: one.grad.numpy() for name, one in self._trained if one.grad is not None}
 
     def _tensor(self, value: np.ndarray) -> Any:
         import torch
 
         return torch.from_numpy(value.astype(self._dtype if value.dtype == np.float32 else value.dtype))
 
-    def step(self, batch: Batch) -> float:
+    def step(self, batch: ProofBatch) -> float:
         """Trains on a batch; returns its loss before the step."""
         loss, _ = self.gradients(batch)
         self._optimizer.step()
@@ -256,7 +292,9 @@ def no_dropout() -> Iterator[None]:
         functional.dropout = before
 
 
-def prove_training(network: TorchNetwork, load: Any, trained: Trained, source: Samples) -> Dict[str, Any]:
+def prove_training(
+    network: TorchNetwork, load: Any, trained: Trained, source: Samples, num_steps: Optional[int]
+) -> Dict[str, Any]:
     """Compares gradients and steps of training; returns the content of proof.json for them.
 
     Args:
@@ -264,31 +302,37 @@ def prove_training(network: TorchNetwork, load: Any, trained: Trained, source: S
         load: returns the network in PyTorch.
         trained: the trained network in MXNet.
         source: training samples.
+        num_steps: number of steps at most; None = an epoch.
 
     Raises:
         NotProven: gradients or losses differ.
     """
-    kind, batches = training_batches(trained, source, network)
+    name, loss = loss_of(trained)
     # Not `grad_req`: networks that only predict have none for most parameters.
     is_trained = [network.names[name] for name in network.source.names]
     is_trained = [name for name in is_trained if name not in network.symbol.list_auxiliary_states()]
-    with no_dropout():
-        errors, precision = compare_gradients(network, load, kind, is_trained, batches[0])
-        ours, theirs = MXNetTraining(network, kind, is_trained), TorchTraining(without_inner_dropout(load()), kind)
-        losses = [(ours.step(batch), theirs.step(batch)) for batch in batches]
-    worst = max(errors, key=lambda name: errors[name], default="")
-    if errors and not errors[worst] <= MAX_GRADIENT_ERROR:
-        raise NotProven(
-            f"export: the gradient of {worst} differs between PyTorch and MXNet by {errors[worst]:.1e} of its largest "
-            f"number; {MAX_GRADIENT_ERROR:.0e} is allowed."
-        )
-    for number, (one, other) in enumerate(losses, 1):
-        if not abs(one - other) <= MAX_LOSS_ERROR * abs(one):
+    losses: List[Tuple[float, float]] = []
+    with no_dropout(), closing(training_batches(trained, source, network, num_steps)) as batches:
+        first = next(batches)
+        errors, precision = compare_gradients(network, load, loss, is_trained, first)
+        worst = max(errors, key=lambda name: errors[name], default="")
+        if errors and not errors[worst] <= MAX_GRADIENT_ERROR:
             raise NotProven(
-                f"export: step {number} of fine-tuning has a loss of {one:.6g} in MXNet and {other:.6g} in PyTorch."
+                f"export: the gradient of {worst} differs between PyTorch and MXNet by {errors[worst]:.1e} of its "
+                f"largest number; {MAX_GRADIENT_ERROR:.0e} is allowed."
             )
+        ours = MXNetTraining(network, loss, is_trained)
+        theirs = TorchTraining(without_inner_dropout(load()), loss, network.num_outputs)
+        for batch in chain([first], batches):
+            one, other = ours.step(batch), theirs.step(batch)
+            losses.append((one, other))
+            if not abs(one - other) <= MAX_LOSS_ERROR * abs(one):
+                raise NotProven(
+                    f"export: step {len(losses)} of fine-tuning has a loss of {one:.6g} in MXNet and {other:.6g} in "
+                    "PyTorch."
+                )
     return {
-        "loss": kind,
+        "loss": name,
         "gradients": {
             "compared": len(errors),
             "largest_error": max(errors.values(), default=0.0),
@@ -296,7 +340,7 @@ def prove_training(network: TorchNetwork, load: Any, trained: Trained, source: S
         },
         "fine_tuning": {
             "steps": len(losses),
-            "batch_size": len(batches[0][0][0]),
+            "batch_size": first.batch.size,
             "learning_rate": LEARNING_RATE,
             "momentum": MOMENTUM,
             "mxnet": [one for one, _ in losses],
@@ -306,7 +350,7 @@ def prove_training(network: TorchNetwork, load: Any, trained: Trained, source: S
 
 
 def compare_gradients(
-    network: TorchNetwork, load: Any, kind: str, trained: Sequence[str], batch: Batch
+    network: TorchNetwork, load: Any, loss: Loss, trained: Sequence[str], batch: ProofBatch
 ) -> Tuple[Dict[str, float], str]:
     """Returns the relative error of each gradient by its name in PyTorch, and the type in which they were computed.
 
@@ -315,8 +359,9 @@ def compare_gradients(
     """
     for dtype in ("float64", "float32"):
         try:
-            _, ours = MXNetTraining(network, kind, trained, dtype).gradients(batch)
-            _, theirs = TorchTraining(without_inner_dropout(load()), kind, dtype).gradients(batch)
+            _, ours = MXNetTraining(network, loss, trained, dtype).gradients(batch)
+            theirs_in = TorchTraining(without_inner_dropout(load()), loss, network.num_outputs, dtype)
+            _, theirs = theirs_in.gradients(batch)
         except (mx.MXNetError, RuntimeError):
             if dtype == "float32":
                 raise
@@ -368,8 +413,13 @@ def prove_export(network: Any, inputs: Sequence[np.ndarray]) -> str:
     try:
         program = torch.export.export(network, tensors).module()
     except Exception as error:  # of torch.export, which has no common class for them
-        return str(error).strip().splitlines()[0][:300]
+        return first_line(error)
     for expected, found in zip(compute(network, inputs), compute(program, inputs)):
         if not relative_error(found, expected) <= MAX_OUTPUT_ERROR:
             raise NotProven("export: the program of torch.export computes something else than the network.")
     return ""
+
+
+def first_line(error: Exception) -> str:
+    """Returns the beginning of an error's message, which may have many lines."""
+    return (str(error).strip() or type(error).__name__).splitlines()[0][:MAX_LINE]

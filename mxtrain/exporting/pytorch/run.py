@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Sequence, Tuple
+from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
 import numpy as np
 
@@ -42,6 +42,7 @@ from mxtrain.exporting.pytorch.proof import (
 )
 from mxtrain.exporting.pytorch.safetensors_file import write_safetensors
 from mxtrain.exporting.pytorch.source import ModuleSource
+from mxtrain.exporting.pytorch.through_onnx import NETWORK_ONNX, OnnxSource
 from mxtrain.exporting.pytorch.weights import WEIGHTS, WrittenWeights, write_names
 from mxtrain.exporting.run import describe_network, model_metadata, reader_facts, reader_fields, versions
 from mxtrain.exporting.standalone import UnrunExport
@@ -66,6 +67,7 @@ def export_pytorch(
     folder: Path,
     facts: Mapping[str, Any],
     dynamic: Dynamic = "auto",
+    num_steps: Optional[int] = None,
     stage: Stage = lambda what: None,
 ) -> WrittenWeights:
     """Writes a network as code and weights of PyTorch into a new folder, with a proof that PyTorch has computed.
@@ -77,6 +79,7 @@ def export_pytorch(
         folder: folder to create.
         facts: facts about the checkpoint, for the report.
         dynamic: sizes that may be open, see `TracedNetwork.choices`.
+        num_steps: number of steps of fine-tuning at most; None = an epoch.
         stage: called with a description of each part of the work before it starts.
 
     Raises:
@@ -97,6 +100,8 @@ def export_pytorch(
         replace_file(root / MODEL, (_head(facts) + network.source.code).encode())
         write_safetensors(root / WEIGHTS, network.state, metadata)
         write_names(root, network.source.names)
+        if isinstance(network.source, OnnxSource):
+            write_model(root, network.source.model, NETWORK_ONNX)
         decoded, decodes, form, remarks = _write_decoding(root, trained, traced, network, choice)
         remarks += network.source.remarks
         stage("proof: outputs in PyTorch")
@@ -108,7 +113,7 @@ def export_pytorch(
         proof: Dict[str, Any] = {
             "outputs": errors,
             "batch_sizes": [len(next(iter(inputs.values()))) for inputs, _ in cases],
-            **prove_training(network, lambda: load_network(root), trained, training),
+            **prove_training(network, lambda: load_network(root), trained, training, num_steps),
         }
         stage("proof: torch.export")
         reason = prove_export(loaded, _entered(traced, network, cases[-1]))
@@ -144,6 +149,7 @@ def export_pytorch(
             prove_files(exported.reader, unwritten, source, sampled, traced.enter(sampled.arrays))
             write_proof_files(root, prove_examples(exported.reader, unwritten, trained, traced))
         described.update(reader_fields(trained, exported.reader, described))
+        proof["through_onnx"] = isinstance(network.source, OnnxSource)
         proof.update(facts=dict(facts), versions=_versions(), remarks=remarks)
         report = {**facts, "errors": errors, "metrics": {}, "evaluated": "", "versions": versions()}
         modules = bundled(exported.reader) if exported.reader else {}

@@ -122,6 +122,12 @@ def depth_to_space(call: TorchCall) -> Converted:
     return f"{call.helper('depth_to_space')}({call.x()}, {block})"
 
 
+@converts("space_to_depth")
+def space_to_depth(call: TorchCall) -> Converted:
+    """MXNet puts the position in a block before the channel, `F.pixel_unshuffle` behind it."""
+    return f"{call.helper('space_to_depth')}({call.x()}, {call.integer('block_size')})"
+
+
 @converts("take")
 def take(call: TorchCall) -> Converted:
     axis, x, index = call.axis(default=0), call.x(), call.ints(1)

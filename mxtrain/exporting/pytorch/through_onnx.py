@@ -1,0 +1,241 @@
+"""Networks with operators that have no code of torch.nn: onnx2torch makes a network of their ONNX graph.
+
+    symbol -> ONNX (mxtrain.exporting.converters) -> onnx2torch -> the tensors of each parameter -> model.py
+
+onnx2torch names tensors by nodes of the graph. Those of a parameter are found by a second conversion, in which each
+parameter is filled with a number of its own. Imports MXNet, onnx and onnx2torch.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Sequence
+
+import numpy as np
+
+from mxtrain.config.libraries import require_library
+from mxtrain.errors import ConfigError
+from mxtrain.exporting.converters import CONVERTERS
+from mxtrain.exporting.graph import Input, OnnxGraph, OperatorCall, ShapeNotExpressible, Unsupported
+
+if TYPE_CHECKING:
+    from mxnet.symbol import Symbol
+    from onnx import ModelProto
+
+NETWORK_ONNX = "network.onnx"
+MARK = 1000.5
+"""Number with which the first parameter is filled in the second conversion; the others count on from it. No other
+tensor of a graph is filled with such a number."""
+
+CODE = '''from pathlib import Path
+
+from onnx2torch import convert
+from torch import nn
+
+TRAINED = (
+{trained})
+"""Tensors of the graph that are trained; those of a row are one parameter."""
+DETACHED = ({detached})
+"""Modules of the graph that let no gradient pass."""
+FROZEN = ({frozen})
+"""Batch normalisations of the graph that use the moving statistics, also in training."""
+
+
+class Detached(nn.Module):
+    """Returns its input, and lets no gradient pass."""
+
+    def forward(self, x):
+        return x.detach()
+
+
+class Network(nn.Module):
+    """The network that onnx2torch makes of network.onnx, from normalised inputs to its outputs."""
+
+    def __init__(self):
+        super().__init__()
+        self.graph = convert(Path(__file__).with_name("{onnx}")).requires_grad_(False)
+        for name in DETACHED:
+            setattr(self.graph, name, Detached())
+        for paths in TRAINED:
+            owners = [(self.graph.get_submodule(path.rpartition(".")[0]), path.rpartition(".")[2]) for path in paths]
+            parameter = nn.Parameter(getattr(*owners[0]).detach())
+            for owner, name in owners:
+                delattr(owner, name)
+                setattr(owner, name, parameter)
+
+    def train(self, mode=True):
+        super().train(mode)
+        for name in FROZEN:
+            self.graph.get_submodule(name).eval()
+        return self
+
+    def forward(self, *inputs):
+        outputs = self.graph(*inputs)
+        return tuple(outputs) if isinstance(outputs, (list, tuple)) else outputs
+'''
+
+
+@dataclass
+class GraphConversion:
+    """A network as ONNX.
+
+    Attributes:
+        graph: the graph.
+        model: its content.
+        detached: outputs of nodes that let no gradient pass.
+        frozen: outputs of batch normalisations that use the moving statistics in training, too.
+    """
+
+    graph: OnnxGraph = field(init=False)
+    model: ModelProto = field(init=False)
+    detached: List[str] = field(default_factory=list)
+    frozen: List[str] = field(default_factory=list)
+
+    def convert(
+        self,
+        symbol: Symbol,
+        parameters: Mapping[str, np.ndarray],
+        inputs: Mapping[str, Input],
+        probes: Sequence[Mapping[str, int]],
+    ) -> GraphConversion:
+        """Converts a symbol, see `OnnxGraph`; returns itself."""
+        own = {
+            "BlockGrad": self._block,
+            "stop_gradient": self._block,
+            "BatchNorm": self._batch_norm,
+            "FullyConnected": fully_connected,
+        }
+        self.graph = OnnxGraph(symbol, parameters, inputs, probes, {**CONVERTERS, **own})
+        self.model = self.graph.model([f"output{number}" for number in range(len(self.graph.heads))], {})
+        return self
+
+    def _block(self, call: OperatorCall) -> str:
+        """The converter for inference leaves the operator out."""
+        self.detached.append(call.add("Identity", [call.x()]))
+        return self.detached[-1]
+
+    def _batch_norm(self, call: OperatorCall) -> Any:
+        output = CONVERTERS["BatchNorm"](call)
+        if call.flag("use_global_stats"):
+            self.frozen.append(str(output))
+        return output
+
+    def modules(self, outputs: Sequence[str]) -> List[str]:
+        """Returns the names of the nodes with these outputs, which onnx2torch gives their modules."""
+        return [node.name for node in self.model.graph.node if {*node.output} & {*outputs}]
+
+
+def fully_connected(call: OperatorCall) -> Any:
+    """Transposes a weight in the graph: the converter for inference transposes it in the file."""
+    if call.flag("flatten", True):
+        return CONVERTERS["FullyConnected"](call)
+    product = call.add("MatMul", [call.x(), call.transpose(call.x(1), 1, 0)])
+    return product if call.flag("no_bias") else call.add("Add", [product, call.x(2)])
+
+
+@dataclass(frozen=True)
+class OnnxSource:
+    """The code of a network that onnx2torch makes of its ONNX graph. It takes the place of `ModuleSource`.
+
+    Attributes:
+        graph: the ONNX graph.
+        model: its content.
+        code: the Python module.
+        names: structural name of a parameter -> name in the state_dict.
+        extra: name in the state_dict -> array, of all others.
+        remarks: sentences about what the code leaves out.
+    """
+
+    graph: OnnxGraph
+    model: ModelProto
+    code: str
+    names: Mapping[str, str]
+    extra: Mapping[str, np.ndarray]
+    remarks: Sequence[str]
+
+
+def source_through_onnx(
+    symbol: Symbol,
+    parameters: Mapping[str, np.ndarray],
+    inputs: Mapping[str, Input],
+    probes: Sequence[Mapping[str, int]],
+    structural: Mapping[str, str],
+    reason: Unsupported,
+) -> OnnxSource:
+    """Converts a network by onnx2torch.
+
+    Args:
+        symbol, parameters, inputs, probes: see `ProbedGraph`.
+        structural: parameter variable -> its structural name.
+        reason: why there is no code of torch.nn.
+
+    Raises:
+        Unsupported: the graph has no conversion, or a parameter could not be trained.
+        ShapeNotExpressible: see `ProbedGraph`.
+        ConfigError: onnx2torch is missing.
+    """
+    sentence = str(reason).partition(". ")[0]
+    convert = require_library("onnx2torch", "torch", f"{sentence}. Its ONNX graph", ConfigError).convert
+    marks = {name: MARK + number for number, name in enumerate(parameters)}
+    try:
+        first = GraphConversion().convert(symbol, parameters, inputs, probes)
+        filled = {name: np.full_like(value, marks[name]) for name, value in parameters.items()}
+        second = GraphConversion().convert(symbol, filled, inputs, probes)
+    except ShapeNotExpressible:
+        raise
+    except Unsupported as error:
+        raise reason from error
+    try:
+        found, marked = (_arrays(convert(one.model)) for one in (first, second))
+    except Exception as error:  # of onnx2torch, which has no common class for them
+        raise Unsupported(f"{sentence}, and onnx2torch does not convert its ONNX graph: {_line(error)}") from error
+    paths = {
+        name: [
+            path
+            for path, array in marked.items()
+            if array.shape == value.shape and (array == marks[name]).all() and np.array_equal(found.get(path), value)
+        ]
+        for name, value in parameters.items()
+    }
+    auxiliary, fixed = {*symbol.list_auxiliary_states()}, _fixed(first.graph)
+    read = [name for name in structural if name in first.graph.parameters]
+    trained = [name for name in read if name not in auxiliary and name not in fixed]
+    lost = next((name for name in trained if not paths[name]), None)
+    if lost is not None:
+        raise Unsupported(f"{sentence}, and in its ONNX graph {structural[lost]} is no tensor that could be trained.")
+    names = {structural[name]: f"graph.{paths[name][0]}" for name in read if paths[name]}
+    state = {f"graph.{path}": array for path, array in found.items()}
+    code = CODE.format(
+        trained="".join(f"    ({_listed(paths[name])}),\n" for name in trained),
+        detached=_listed(first.modules(first.detached)),
+        frozen=_listed(first.modules(first.frozen)),
+        onnx=NETWORK_ONNX,
+    )
+    remarks = [
+        f"onnx2torch makes the network of {NETWORK_ONNX}: {sentence.replace('export: ', '')}",
+        *["The graph has no dropout"] * any("ropout" in node["op"] for node in first.graph.nodes),
+    ]
+    extra = {path: array for path, array in state.items() if path not in names.values()}
+    return OnnxSource(first.graph, first.model, code, names, extra, remarks)
+
+
+def _arrays(network: Any) -> Dict[str, np.ndarray]:
+    return {name: tensor.numpy() for name, tensor in network.state_dict().items()}
+
+
+def _listed(names: Sequence[str]) -> str:
+    """Returns the items of a tuple as code."""
+    return ", ".join(f'"{name}"' for name in names) + "," * (len(names) == 1)
+
+
+def _line(error: Exception) -> str:
+    return f"{str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__}"
+
+
+def _fixed(graph: OnnxGraph) -> List[str]:
+    """Returns the gammas that MXNet fixes at 1: in the graph they are constants."""
+    return [
+        graph.nodes[node["inputs"][1][0]]["name"]
+        for node in graph.nodes
+        if node["op"] == "BatchNorm" and node.get("attrs", {}).get("fix_gamma", "True") in ("True", "1", "true")
+    ]
