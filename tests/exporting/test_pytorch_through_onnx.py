@@ -38,7 +38,7 @@ def symbol_of(name: str) -> Any:
     statistics = [mx.sym.var(one) for one in ("gamma", "beta", "mean", "variance")]
     return {
         "blocked": lambda: mx.sym.broadcast_mul(dense, mx.sym.BlockGrad(dense)),
-        "frozen": lambda: mx.sym.BatchNorm(dense, *statistics, fix_gamma=False, use_global_stats=True),
+        "frozen": lambda: mx.sym.BatchNorm(dense, *statistics, fix_gamma=False, use_global_stats=True, momentum=0.7),
         "fixed": lambda: mx.sym.BatchNorm(dense, *statistics, fix_gamma=True),
         "shared": lambda: mx.sym.FullyConnected(mx.sym.tanh(dense), weight, bias, num_hidden=4, flatten=False),
         "lost": lambda: mx.sym.broadcast_mul(dense, mx.sym.exp(scale)),
@@ -70,10 +70,12 @@ def test_weights_stay_whole_and_stopped_gradients_are_named() -> None:
     assert conversion.frozen == []
 
 
-def test_frozen_batch_normalisations_are_named() -> None:
+def test_frozen_batch_normalisations_are_named_and_keep_their_momentum() -> None:
     conversion = converted("frozen")
     (name,) = conversion.modules(conversion.frozen)
-    assert next(node.op_type for node in conversion.model.graph.node if node.name == name) == "BatchNormalization"
+    node = next(node for node in conversion.model.graph.node if node.name == name)
+    assert node.op_type == "BatchNormalization"
+    assert {one.name: one.f for one in node.attribute}["momentum"] == pytest.approx(0.7)
     assert converted("fixed").frozen == []
 
 
