@@ -53,11 +53,12 @@ class Network(nn.Module):
 
     def __init__(self):
         super().__init__()
-        self.graph = convert(Path(__file__).with_name("{onnx}")).requires_grad_(False)
+        self.converted = convert(Path(__file__).with_name("{onnx}")).requires_grad_(False)
         for name in DETACHED:
-            setattr(self.graph, name, Detached())
+            setattr(self.converted, name, Detached())
         for paths in TRAINED:
-            owners = [(self.graph.get_submodule(path.rpartition(".")[0]), path.rpartition(".")[2]) for path in paths]
+            parts = [path.rpartition(".") for path in paths]
+            owners = [(self.converted.get_submodule(owner), name) for owner, _, name in parts]
             parameter = nn.Parameter(getattr(*owners[0]).detach())
             for owner, name in owners:
                 delattr(owner, name)
@@ -66,11 +67,11 @@ class Network(nn.Module):
     def train(self, mode=True):
         super().train(mode)
         for name in FROZEN:
-            self.graph.get_submodule(name).eval()
+            self.converted.get_submodule(name).eval()
         return self
 
     def forward(self, *inputs):
-        outputs = self.graph(*inputs)
+        outputs = self.converted(*inputs)
         return tuple(outputs) if isinstance(outputs, (list, tuple)) else outputs
 '''
 
@@ -203,8 +204,8 @@ def source_through_onnx(
     lost = next((name for name in trained if not paths[name]), None)
     if lost is not None:
         raise Unsupported(f"{sentence}, and in its ONNX graph {structural[lost]} is no tensor that could be trained.")
-    names = {structural[name]: f"graph.{paths[name][0]}" for name in read if paths[name]}
-    state = {f"graph.{path}": array for path, array in found.items()}
+    names = {structural[name]: f"converted.{paths[name][0]}" for name in read if paths[name]}
+    state = {f"converted.{path}": array for path, array in found.items()}
     code = CODE.format(
         trained="".join(f"    ({_listed(paths[name])}),\n" for name in trained),
         detached=_listed(first.modules(first.detached)),
