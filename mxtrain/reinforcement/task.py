@@ -22,6 +22,7 @@ from mxtrain.task.needs import EQUAL_SHARES, FULL_PRECISION
 from mxtrain.task.prediction_format import PredictionFormat
 from mxtrain.task.report import Report
 from mxtrain.task.spec import Task
+from mxtrain.task.task_export import TaskExport
 from mxtrain.types import Artifact, Figure, NonNegative, PositiveFloat, Table, shapes_of
 from mxtrain.types.kinds import Takes
 
@@ -116,6 +117,9 @@ class ReinforcementLearning(Task):
             if isinstance(model, PolicyModel)
             else model.build(actions.num_outputs, shape)
         )
+
+    def export_form(self) -> TaskExport:
+        return PolicyExport(self)
 
     def build_loss(self, description: RunParts, signature: Signature, training: bool) -> LossBlock:
         from mxtrain.loss.function_block import FunctionBlock
@@ -228,3 +232,9 @@ class EpisodeReport(Report):
             Table("returns", ["over episodes", "return", "length"], statistics),
             Table("episodes", ["episode", "return", "length"], rows, is_shown=False),
         ]
+
+
+class PolicyExport(TaskExport):
+    """Export of policies: validation plays episodes, and has no loss of the network's outputs."""
+
+    has_loss: ClassVar[bool] = False

@@ -42,6 +42,9 @@ class TaskExport:
     """True if `eval` may measure data of other classes than those of the training. It then uses the network that
     `exported` returns."""
 
+    has_loss: ClassVar[bool] = True
+    """False if the loss of validation is none of the exported network's outputs: it cannot be trained by it."""
+
     def __init__(self, task: ExportedTask) -> None:
         self.task = task
 

@@ -13,9 +13,9 @@ from mxtrain.exporting.pytorch.proof import SQUARES, loss_gradients, loss_of
 from mxtrain.types import Batch
 
 
-def trained_with(losses: Sequence[Any], weighted: bool = False, open_set: bool = False) -> Any:
+def trained_with(losses: Sequence[Any], weighted: bool = False, has_loss: bool = True) -> Any:
     """A trained network whose evaluator returns these losses."""
-    form = SimpleNamespace(open_set=open_set)
+    form = SimpleNamespace(has_loss=has_loss)
     task = SimpleNamespace(export_form=lambda: form)
     evaluator = SimpleNamespace(losses=lambda batch, outputs: losses, weighted=weighted)
     return SimpleNamespace(description=SimpleNamespace(task=task), evaluator=evaluator)
@@ -36,8 +36,8 @@ def test_loss_is_the_mean_over_samples_or_over_their_weights() -> None:
     assert loss([], batch_of(1)).asscalar() == 0
 
 
-def test_embeddings_get_the_squared_distance() -> None:
-    name, loss = loss_of(trained_with([], open_set=True))
+def test_networks_without_a_loss_get_the_squared_distance() -> None:
+    name, loss = loss_of(trained_with([], has_loss=False))
     assert name == SQUARES
     assert loss([nd.array([[1.0, 5.0]])], batch_of(1, [[2.0, 3.0]])).asscalar() == pytest.approx((1 + 4) / 2)
 

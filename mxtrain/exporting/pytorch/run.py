@@ -108,7 +108,8 @@ def export_pytorch(
         cases = cases_for(traced, sampled, choice.inputs)
         names = traced.output_names[: len(network.source.graph.heads)]
         loaded = load_network(root)
-        errors = output_errors(loaded, names, [(_entered(traced, network, case), case[1]) for case in cases])
+        entered = [(_entered(traced, network, case), case[1]) for case in cases]
+        errors = output_errors(loaded, names, entered, order_dependent(network.source.graph, names))
         stage("proof: gradients and fine-tuning in both frameworks")
         proof: Dict[str, Any] = {
             "outputs": errors,

@@ -16,7 +16,7 @@ import numpy as np
 from mxtrain.config.libraries import require_library
 from mxtrain.errors import ConfigError
 from mxtrain.exporting.converters import CONVERTERS
-from mxtrain.exporting.graph import Input, OnnxGraph, OperatorCall, ShapeNotExpressible, Unsupported
+from mxtrain.exporting.graph import TYPES, Input, OnnxGraph, OperatorCall, ShapeNotExpressible, Unsupported
 
 if TYPE_CHECKING:
     from mxnet.symbol import Symbol
@@ -26,6 +26,9 @@ NETWORK_ONNX = "network.onnx"
 MARK = 1000.5
 """Number with which the first parameter is filled in the second conversion; the others count on from it. No other
 tensor of a graph is filled with such a number."""
+
+NEGATED = {"GreaterOrEqual": "Less", "LessOrEqual": "Greater"}
+"""Comparison of which onnx2torch 1.5.15 has an older version only -> its negation."""
 
 CODE = '''from pathlib import Path
 
@@ -76,6 +79,30 @@ class Network(nn.Module):
 '''
 
 
+class TorchGraph(OnnxGraph):
+    """An ONNX graph of operators that onnx2torch knows in opset 17."""
+
+    def add_several(self, op: str, inputs: Sequence[str], count: int, **attrs: Any) -> List[str]:
+        if op in NEGATED:
+            return [self.add("Not", [self.add(NEGATED[op], inputs)])]
+        if op == "GatherND" and attrs.get("batch_dims"):  # of rows (B, N, C) by numbers (B, M, 1)
+            columns = [self.constant(np.array([value])) for value in (2, 3)]
+            columns = [self.constant(np.array([1, 1])), self.add("Slice", [self.add("Shape", inputs[:1]), *columns])]
+            index = self.add("Expand", [inputs[1], self.add("Concat", columns, axis=0)])
+            return [self.add("GatherElements", [inputs[0], index], axis=1)]
+        if op == "Clip" and not all(name in self.initializers for name in inputs[1:] if name):  # computed bounds
+            found = inputs[0]
+            for bound, name in zip(("Max", "Min"), inputs[1:]):
+                found = self.add(bound, [found, name]) if name else found
+            return [found]
+        if op == "OneHot":  # along a new last axis
+            zero, one, last = (self.constant(np.array(value)) for value in (0, 1, [-1]))
+            classes = self.add("Range", [zero, self.add("Squeeze", inputs[1:2]), one])
+            is_on = self.add("Equal", [self.add("Unsqueeze", [inputs[0], last]), classes])
+            return [self.add("Gather", [inputs[2], self.add("Cast", [is_on], to=TYPES["int64"])], axis=0)]
+        return super().add_several(op, inputs, count, **attrs)
+
+
 @dataclass
 class GraphConversion:
     """A network as ONNX.
@@ -106,7 +133,7 @@ class GraphConversion:
             "BatchNorm": self._batch_norm,
             "FullyConnected": fully_connected,
         }
-        self.graph = OnnxGraph(symbol, parameters, inputs, probes, {**CONVERTERS, **own})
+        self.graph = TorchGraph(symbol, parameters, inputs, probes, {**CONVERTERS, **own})
         self.model = self.graph.model([f"output{number}" for number in range(len(self.graph.heads))], {})
         return self
 

@@ -216,6 +216,7 @@ class EmbeddingExport(TaskExport):
 
     task: MetricLearning
     open_set: ClassVar[bool] = True
+    has_loss: ClassVar[bool] = False
 
     def exported(self, trained: Trained) -> Trained:
         from mxtrain.vision.metric_learning.embedding_only import embedding_only
