@@ -13,8 +13,10 @@ from __future__ import annotations
 
 import importlib.util
 import json
-from contextlib import closing, contextmanager
+import warnings
+from contextlib import closing, contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass, replace
+from io import StringIO
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Callable, Collection, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
@@ -327,7 +329,7 @@ def prove_training(
         if errors and not errors[worst] <= MAX_GRADIENT_ERROR:
             raise NotProven(
                 f"export: the gradient of {worst} differs between PyTorch and MXNet by {errors[worst]:.1e} of its "
-                f"largest number; {MAX_GRADIENT_ERROR:.0e} is allowed."
+                f"largest number, in {precision}; {MAX_GRADIENT_ERROR:.0e} is allowed."
             )
         # In float32 rounding alone can part both within a few steps, where batch normalisations see few numbers.
         ours = MXNetTraining(network, loss, is_trained, precision)
@@ -410,6 +412,14 @@ def gradient_errors(
     return errors
 
 
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Hides warnings of PyTorch, and the graph of the network, which `torch.export` prints when it fails."""
+    with warnings.catch_warnings(), redirect_stdout(StringIO()), redirect_stderr(StringIO()):
+        warnings.simplefilter("ignore")
+        yield
+
+
 def prove_export(network: Any, inputs: Sequence[np.ndarray]) -> str:
     """Exports the network by `torch.export`; returns why it cannot be, or an empty text.
 
@@ -420,7 +430,8 @@ def prove_export(network: Any, inputs: Sequence[np.ndarray]) -> str:
 
     tensors = tuple(torch.from_numpy(np.array(array)) for array in inputs)
     try:
-        program = torch.export.export(network, tensors).module()
+        with quiet():
+            program = torch.export.export(network, tensors).module()
     except Exception as error:  # of torch.export, which has no common class for them
         return first_line(error)
     for expected, found in zip(compute(network, inputs), compute(program, inputs)):

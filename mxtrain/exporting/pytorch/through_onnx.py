@@ -30,11 +30,14 @@ tensor of a graph is filled with such a number."""
 NEGATED = {"GreaterOrEqual": "Less", "LessOrEqual": "Greater"}
 """Comparison of which onnx2torch 1.5.15 has an older version only -> its negation."""
 
-CODE = '''from pathlib import Path
+CODE = '''import warnings
+from pathlib import Path
 
 from onnx2torch import convert
 from torch import nn
 
+# onnx2torch 1.5.15 indexes tensors with lists.
+warnings.filterwarnings("ignore", "Using a non-tuple sequence", UserWarning)
 TRAINED = (
 {trained})
 """Tensors of the graph that are trained; those of a row are one parameter."""
