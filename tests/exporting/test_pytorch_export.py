@@ -180,7 +180,8 @@ def test_operator_without_code_goes_through_onnx(
 def test_every_task_exports(name: str, tmp_path: Path) -> None:
     pytest.importorskip("torch")
     write_data(tmp_path)
-    running.train_here(tmp_path / "run", *SHORT, *with_data(CASES[name], tmp_path))
+    # Four samples: two batches at least, so that a step has changed the weights.
+    running.train_here(tmp_path / "run", *SHORT, *with_data(CASES[name], tmp_path), "dataset.eval_batch_size=4")
     proof = mxtrain.export(tmp_path / "run", tmp_path / "out", for_="pytorch").proof
     assert max(proof["outputs"].values()) < 1e-5 and proof["gradients"]["largest_error"] < 1e-4
     assert proof["torch_export"] is True
