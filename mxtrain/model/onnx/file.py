@@ -172,7 +172,7 @@ def _content_beside(folder: Path, name: str, tensor: TensorProto) -> memoryview:
             file.
     """
     path = folder / name
-    if not name or "\0" in name or folder.resolve() not in path.resolve().parents:
+    if "\0" in name or folder.resolve() not in path.resolve().parents:
         raise RefusedOnnx(
             f"its array '{tensor.name}' is in the file {name!r}, and only files in its own folder are read. Write "
             "all into one file: onnx.save(onnx.load('old.onnx'), 'new.onnx')"

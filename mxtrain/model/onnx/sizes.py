@@ -60,7 +60,7 @@ def with_sizes(file: OnnxContent) -> OnnxContent:
             continue
         if np.array_equal(array, other):
             known[name] = array
-        elif array.dtype.kind == "i":
+        else:
             named = [merged(pair) for pair in zip(array.reshape(-1).tolist(), other.reshape(-1).tolist())]
             known[name] = np.array(named, dtype=object).reshape(array.shape)
     return replace(file, shapes=shapes, known=known)

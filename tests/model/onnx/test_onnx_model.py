@@ -430,6 +430,10 @@ WRONG = [
         "'/c/Conv' .Conv. is invalid",
     ),
     (
+        graph_model([helper.make_node("Shape", ["x"], ["s"], name="size", start="a"), *layers()], arrays()),
+        "'size' .Shape. is invalid",
+    ),
+    (
         changed(lambda model: model.functions.add(name="f", domain="d")),
         "functions, such as 'f'.*inline_local_functions",
     ),

@@ -119,8 +119,13 @@ COMPUTED: List[Node] = [
     ("Gather", ["t12", "one"], {}),
     ("Div", ["t13", "two"], {}),
     ("Slice", ["t11", "zero", "t14", "one"], {}),
+    ("Shape", ["t15"], {}),
+    ("Gather", ["t16", "one"], {}),
+    ("Div", ["t17", "two"], {}),
+    ("Concat", ["t6", "t18", "rest"], {"axis": 0}),
+    ("Reshape", ["t15", "t19"], {}),
 ]
-"""Channel shuffle with open sizes, and then half of the channels: each shape is computed from the one before."""
+"""Channel shuffle with open sizes, and then half of the channels, twice: each shape is computed from the one before."""
 RESIZE = {"mode": "nearest", "coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
 LINEAR = {"mode": "linear", "coordinate_transformation_mode": "half_pixel"}
 
@@ -289,7 +294,7 @@ CASES = {
     ),
     "Reshape computed sizes": (
         COMPUTED,
-        {"zero": ints(0), "one": ints(1), "two": ints(2), "four": ints(4), "twos": ints(2, 2)},
+        {"zero": ints(0), "one": ints(1), "two": ints(2), "four": ints(4), "twos": ints(2, 2), "rest": ints(-1)},
         IMAGE,
         17,
     ),
@@ -476,6 +481,24 @@ REFUSED = {
         {"i": ints(3)},
         IMAGE,
         17,
+    ),
+    "'t0' that depends on the images or their size": (
+        [("Shape", ["x"], {"end": 1}), ("ConstantOfShape", ["t0"], {}), ("Mul", ["x", "t1"], {})],
+        {},
+        IMAGE,
+        17,
+    ),
+    "the open sizes w, h": (
+        [("Shape", ["x"], {}), ("Gather", ["t0", "i"], {}), ("Reshape", ["x", "t1"], {})],
+        {"i": ints(0, 1, 2, 4, 3)},
+        ("n", 4, 2, "h", "w"),
+        17,
+    ),
+    "round_mode=up": (
+        [("Shape", ["x"], {}), ("Cast", ["t0"], {"to": 7, "round_mode": "up"}), ("Reshape", ["x", "t1"], {})],
+        {},
+        IMAGE,
+        24,
     ),
     "has an index beyond 4": (
         [("Shape", ["x"], {}), ("Gather", ["t0", "i"], {}), ("Reshape", ["x", "t1"], {})],
