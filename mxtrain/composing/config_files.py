@@ -173,17 +173,22 @@ class ConfigFiles:
 
     def groups(self) -> Tuple[str, ...]:
         """Returns the groups of mxtrain and of the user, without Hydra's own."""
-        return tuple(name for name in self.loader.list_groups("") if name != "hydra")
+        return tuple(name for name in self._names("", ObjectType.GROUP) if name != "hydra")
 
     def all_groups(self) -> Tuple[str, ...]:
         """Returns all groups, Hydra's own included."""
         if not self._all_groups:
-            self._all_groups = (*self.groups(), *(f"hydra/{name}" for name in self.loader.list_groups("hydra")))
+            self._all_groups = (*self.groups(), *(f"hydra/{name}" for name in self._names("hydra", ObjectType.GROUP)))
         return self._all_groups
 
     def options(self, group: str) -> Tuple[str, ...]:
         """Returns the names of a group's options, ours and the user's."""
-        return tuple(self.loader.get_group_options(group, results_filter=ObjectType.CONFIG))
+        return tuple(self._names(group, ObjectType.CONFIG))
+
+    def _names(self, group: str, kind: ObjectType) -> List[str]:
+        # The loader's own functions copy the repository each time, for overrides of the search path: 10 ms.
+        names: List[str] = self.loader.repository.get_group_options(group, kind)
+        return names
 
     def find_file(self, config_path: Optional[str]) -> Optional[Path]:
         """Returns the file of an option, e.g. of `model/lenet`; None for what plugins define in Python."""

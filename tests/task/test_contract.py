@@ -229,8 +229,8 @@ def test_task_alone_is_a_complete_description(describe_run: Any, name: str) -> N
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", TASKS)
-def test_a_task_trains_and_its_parts_fit(
-    train_run: Any, describe_run: Any, small: Any, tmp_path: Path, name: str
+def test_a_task_trains_its_parts_fit_and_its_run_is_evaluated(
+    train_run: Any, describe_run: Any, small: Any, tmp_path: Path, capsys: Any, name: str
 ) -> None:
     made, result = train_run(f"task={name}", *small.get(name, ()), *ONE_EPOCH)
     assert result.exit_code == 0 and math.isfinite(result.metrics["val/loss"])
@@ -278,6 +278,7 @@ def test_a_task_trains_and_its_parts_fit(
     if samples is not None:
         write_artifacts(samples.artifacts(trained.evaluator), tmp_path / "samples")
         assert len(list((tmp_path / "samples").iterdir())) > 0
+    require_evaluated_and_predicted(made, tmp_path, capsys, name)
 
 
 def require_equal_predictions(trained: Any, source: Any, loader: Any) -> None:
@@ -305,27 +306,8 @@ def require_equal_predictions(trained: Any, source: Any, loader: Any) -> None:
         require_close(*rows)
 
 
-def require_close(one: Any, other: Any) -> None:
-    """The same, but for the last digits of numbers."""
-    assert type(one) is type(other)
-    if isinstance(one, dict):
-        assert list(one) == list(other)
-        for name in one:
-            require_close(one[name], other[name])
-    elif isinstance(one, list):
-        assert len(one) == len(other)
-        for pair in zip(one, other):
-            require_close(*pair)
-    else:
-        assert one == (pytest.approx(other, rel=1e-3, abs=1e-4) if isinstance(one, float) else other)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", TASKS)
-def test_trained_task_is_evaluated_and_predicts_or_refuses(
-    train_run: Any, small: Any, tmp_path: Path, capsys: Any, name: str
-) -> None:
-    made, _ = train_run(f"task={name}", *small.get(name, ()), *ONE_EPOCH)
+def require_evaluated_and_predicted(made: Any, tmp_path: Path, capsys: Any, name: str) -> None:
+    """Requires that `eval` measures the run, and that `predict` predicts, or says what to type instead."""
     assert run(["eval", str(tmp_path / "run"), "split=val", "limit_batches=1"]) == 0
     found = json.loads((tmp_path / "run" / "eval" / "val" / "metrics.json").read_text())
     assert found["samples"] == 5 and set(made.info.metric_names) <= set(found)
@@ -343,6 +325,21 @@ def test_trained_task_is_evaluated_and_predicts_or_refuses(
         assert run(["predict", str(tmp_path / "run"), str(CONF / "config.yaml")]) == 2
         said = capsys.readouterr().err
         assert said == f"error: predict: a run of task={name} has nothing to say of single files. `eval` measures it.\n"
+
+
+def require_close(one: Any, other: Any) -> None:
+    """The same, but for the last digits of numbers."""
+    assert type(one) is type(other)
+    if isinstance(one, dict):
+        assert list(one) == list(other)
+        for name in one:
+            require_close(one[name], other[name])
+    elif isinstance(one, list):
+        assert len(one) == len(other)
+        for pair in zip(one, other):
+            require_close(*pair)
+    else:
+        assert one == (pytest.approx(other, rel=1e-3, abs=1e-4) if isinstance(one, float) else other)
 
 
 @pytest.mark.zoo_except("classification", "recommendation", "reinforcement_learning", "tabular")

@@ -78,11 +78,14 @@ class Dying(Callback):
 
 
 @pytest.mark.slow
-def test_killed_run_resumes_bit_exact_at_every_moment(unbroken, tmp_path):
+@pytest.mark.parametrize(
+    "moments", [("save", "end"), pytest.param(("start", "save", "step", "validation", "end"), marks=pytest.mark.zoo)]
+)
+def test_killed_run_resumes_bit_exact_at_every_moment(unbroken, tmp_path, moments):
     (tmp_path / "dying.py").write_text(DYING)
     env = {"PYTHONPATH": f"{tmp_path}{os.pathsep}{sys.path[0]}{os.pathsep}{unbroken_root()}"}
     run_dir = tmp_path / "run"
-    for moment in ("start", "save", "step", "validation", "end"):
+    for moment in moments:
         own = ("+callback.dying._target_=dying.Dying", f"+callback.dying.moment={moment}")
         process = Process(run_dir, *FULL, *own, env=env).end(-signal.SIGKILL)
         assert "Traceback" not in process.output
