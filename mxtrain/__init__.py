@@ -15,35 +15,14 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _MODULES: Dict[str, str] = {
+    **dict.fromkeys(("check_data", "compose", "dry_run", "explain"), "mxtrain.api.descriptions"),
     **dict.fromkeys(
-        (
-            "Run",
-            "Sweep",
-            "average",
-            "check_data",
-            "check_export",
-            "compose",
-            "diff",
-            "dry_run",
-            "evaluate",
-            "explain",
-            "export",
-            "load",
-            "lr_find",
-            "predict",
-            "push",
-            "replay",
-            "reproduce",
-            "score",
-            "slim",
-            "soup",
-            "sweep",
-            "train",
-            "tune",
-            "verify",
-        ),
-        "mxtrain.api",
+        ("average", "check_export", "evaluate", "export", "predict", "slim", "soup"), "mxtrain.api.networks"
     ),
+    **dict.fromkeys(("diff", "push", "replay", "reproduce"), "mxtrain.api.records"),
+    **dict.fromkeys(("Run", "load"), "mxtrain.api.run"),
+    **dict.fromkeys(("Sweep", "sweep", "tune"), "mxtrain.api.searches"),
+    **dict.fromkeys(("lr_find", "score", "train", "verify"), "mxtrain.api.training"),
     **dict.fromkeys(("Session", "session"), "mxtrain.custom_loop"),
     "Predictions": "mxtrain.workflows.predict",
     **{name: f"mxtrain.workflows.{name}" for name in ("clean", "doctor", "inspect", "report", "runs", "serve")},
@@ -66,7 +45,7 @@ _MODULES: Dict[str, str] = {
         "mxtrain.errors",
     ),
 }
-"""The module of each name."""
+"""Public name -> module that defines it. `__init__.pyi` repeats the names for type checkers."""
 
 __all__ = ["__version__", *_MODULES]  # noqa: PLE0604  # strings
 

@@ -13,7 +13,7 @@ import pytest
 from running import ROOT
 
 import mxtrain
-from mxtrain.api import Run
+from mxtrain.api.run import Run
 from mxtrain.errors import ConfigError
 
 pytestmark = pytest.mark.slow

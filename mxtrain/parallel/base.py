@@ -1,4 +1,9 @@
-"""Protocol of strategies: the methods that the training step and evaluations call."""
+"""Base classes of parallel strategies, and of embedding tables on servers.
+
+A strategy places the network on devices, computes gradients and predictions there, and owns the parameters that the
+optimizer updates. `TrainingStep` and `Evaluator` only use the methods of these classes, so they work with any
+placement.
+"""
 
 from __future__ import annotations
 
@@ -23,11 +28,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class IdLimits:
-    """Numbers of ids of a sample that `Strategy.predict` takes.
+    """Limits on the ids in the inputs of `Strategy.predict`.
 
     Attributes:
-        distinct: largest number of distinct ids; None: no limit.
-        fixed: number of an input -> its only size along the second axis. Other inputs have any size.
+        distinct: largest number of distinct ids of a sample; None = no limit.
+        fixed: index of an input -> required size of its second axis. Other inputs may have any size.
     """
 
     distinct: Optional[int] = None
@@ -39,9 +44,9 @@ class TableUpdates:
     """Settings with which servers initialize and update embedding tables.
 
     Attributes:
-        optimizer: optimizer of the description, as plain values.
+        optimizer: settings of the group `optimizer`, as plain values.
         multipliers: structural name -> (lr_mult, wd_mult).
-        steps_per_epoch: number of steps of an epoch, of each worker.
+        steps_per_epoch: number of steps that each worker takes in an epoch.
         seed: seed of the run, for initial values.
     """
 
@@ -95,7 +100,7 @@ class RemoteTables:
         return updater
 
     def summary(self) -> Dict[str, float]:
-        """Returns values of the connection to the servers over the lifetime of this process, by TensorBoard tag."""
+        """Returns statistics of the connection to the servers since this process started, by TensorBoard tag."""
         return {}
 
 
@@ -123,10 +128,10 @@ class Strategy:
     remote: RemoteTables = RemoteTables()
     """Tables whose rows are on servers."""
     id_limits: IdLimits = IdLimits()
-    """Numbers of ids that `predict` takes."""
+    """Limits on the ids that `predict` accepts."""
 
     def look_ahead(self, batch: Batch) -> Batch:
-        """Prepares a training batch ahead of its step, in the reading thread."""
+        """Prepares a training batch before its step, e.g. requests its embedding rows. Called in the loading thread."""
         return batch
 
     def forward_backward(
@@ -170,10 +175,11 @@ class Strategy:
 
 
 class StrategyView(Strategy):
-    """Base class of strategies that do one thing differently from another strategy, and share everything else with it.
+    """Base class of strategies that wrap another one: subclasses override single methods, and the wrapped strategy does
+    the rest.
 
     Args:
-        whole: the other strategy.
+        whole: the wrapped strategy.
     """
 
     def __init__(self, whole: Strategy):

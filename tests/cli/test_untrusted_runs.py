@@ -10,7 +10,7 @@ from typing import Any, Callable, Dict
 
 import pytest
 
-from mxtrain.api import Run
+from mxtrain.api.run import Run
 from mxtrain.archive.run_files import STATUS_FILE
 from mxtrain.archive.run_records import MAX_STATUS_BYTES
 from mxtrain.archive.status import read_status, read_status_object
