@@ -41,7 +41,7 @@ class ServiceError(Exception):
 
 
 class TrackerProcess:
-    """The process of `mxtrain.logger.tracker_process`, seen from the run. Started by the first request."""
+    """Handle of a process that runs `mxtrain.logger.tracker_process`. The first request starts the process."""
 
     def __init__(self) -> None:
         self._process: Optional[subprocess.Popen[str]] = None
@@ -53,7 +53,7 @@ class TrackerProcess:
         return self._process is not None and self._process.poll() is None
 
     def send(self, request: JsonObject) -> Any:
-        """Sends a request and waits for the answer, for ever if need be; `kill` ends it.
+        """Sends a request and waits for the answer without a timeout; `kill` ends the wait.
 
         Raises:
             ServiceError: the request failed, or the process is gone.
@@ -80,7 +80,7 @@ class TrackerProcess:
             if self.is_closed:
                 raise ServiceError("it was given up")
             if self._process is None:
-                # A session of its own: Ctrl-C in a terminal is for the run, which ends this process in order.
+                # In a session of its own, the process does not receive Ctrl-C: the run ends it after the last points.
                 self._process = subprocess.Popen(
                     module_command("mxtrain.logger.tracker_process"),
                     stdin=subprocess.PIPE,
@@ -99,7 +99,7 @@ class TrackerProcess:
         _terminate(process)
 
     def kill(self) -> None:
-        """Ends the process, whatever it waits for. Further requests fail."""
+        """Ends the process immediately. Further requests fail."""
         with self._lock:
             self.is_closed = True
             process = self._process
@@ -163,11 +163,11 @@ class Delivery:
         self._dropped = 0
         self._unanswered_since: Optional[float] = time.monotonic()
         self.error = ""
-        """The last problem; empty while all is well."""
+        """Message of the last failed request; empty after a request has succeeded."""
         self.remark = ""
-        """The remark of the connection, after a semicolon; empty if there is none."""
+        """Remark of the connection, preceded by a semicolon; empty if there is none."""
         self.sent = 0
-        """Points that the service has received from this process."""
+        """Number of points that this process has delivered to the service."""
         self._thread = threading.Thread(target=self._run, name=f"tracker-{self.name}", daemon=True)
         self._thread.start()
 
@@ -176,8 +176,8 @@ class Delivery:
         with self._condition:
             if self._close_request is not None:
                 return
-            # The position is the last step of each tag: a point behind a gap would make `push` leave out the dropped
-            # ones.
+            # The stored position is the last step of each tag. Points sent after a gap would advance it, and `push` would
+            # never send the dropped ones.
             if self._dropped or len(self._points) + len(points) > self._tracker.queue_size:
                 is_first = not self._dropped
                 self._dropped += len(points)
@@ -221,12 +221,12 @@ class Delivery:
             self._thread.join(_KILL_S)
         if not self.error and not self._dropped:
             return True
-        # The thread has ended, or was given up: nothing changes the error any more.
+        # The thread no longer changes `error`: it has ended, or its process was killed.
         reason = self.error or f"{self._dropped} points were left out"
         _LOG.warning("%s has not received everything of this run: %s. %s", self.name, reason, self._advice)
         return False
 
-    # The thread.
+    # Methods that run in the thread.
 
     def _run(self) -> None:
         try:
@@ -252,7 +252,7 @@ class Delivery:
             return [self._points.popleft() for _ in range(min(len(self._points), MAX_POINTS))]
 
     def _deliver(self, request: JsonObject) -> bool:
-        """Repeats a request until it succeeds. Returns False if it cannot be carried out before the end."""
+        """Repeats a request until it succeeds. Returns False if the run ended before that."""
         pause, failures = _FIRST_PAUSE_S, 0
         while True:
             try:
@@ -275,7 +275,7 @@ class Delivery:
             return True
 
     def _connect(self) -> None:
-        """Opens the connection and sends what is missing, unless this process has done both."""
+        """Opens the connection and sends points that earlier processes left unsent; does nothing the second time."""
         if not self._process.is_alive:
             self._process.restart()
             self._is_connected = self._has_caught_up = False

@@ -30,7 +30,7 @@ class RunProgress:
         self._values: Dict[str, float] = {}
         """The newest value of each tag, e.g. train/loss."""
         self._part = ""
-        """Measured part of the validation split, e.g. 2 of 6 batches; empty for all of it."""
+        """Measured part of the validation split, e.g. "2 of 6 batches"; empty if all of it was measured."""
         self._is_best = False
         """True if the newest validation is the best so far."""
         self._samples_per_s: Optional[float] = None
@@ -52,7 +52,7 @@ class RunProgress:
         self._fullest_gpu = max(progress.gpu_memory, key=lambda memory: memory.used_mb, default=None)
 
     def update_scalars(self, scalars: Mapping[str, float]) -> None:
-        """Replaces displayed values: at the end of an epoch, those of its last rows by the averages of the epoch."""
+        """Replaces displayed values; at the end of an epoch, averages over the epoch replace those of its last rows."""
         for name, value in scalars.items():
             tag = name[: -len(OF_EPOCH)] if name.endswith(OF_EPOCH) else name
             if tag in self._values:

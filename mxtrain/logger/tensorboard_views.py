@@ -1,12 +1,12 @@
 """Views of a run in TensorBoard: network graph, hyperparameters, layout of the CUSTOM SCALARS tab, and text pages.
 
-Hyperparameters are written for the HParams tab, so that the runs of a sweep compare. Of a single run only the session
-is described, not the experiment: TensorBoard takes an experiment from any one run, whose columns would then hide
-settings that other runs vary. Without one it collects the columns from all of them. The jobs of a sweep vary the same
-settings, so each describes the experiment: swept settings and validation metrics come first.
+The HParams tab compares runs by a table whose columns an "experiment" record defines. TensorBoard reads this record from
+one run only, so it would hide settings that other runs vary. A single run therefore writes no experiment, and TensorBoard
+collects the columns from all runs. The jobs of a sweep vary the same settings, so each writes the experiment: first the
+swept settings, then the validation metrics.
 
-The overview is a layout of scalars that exist, not a second copy: TensorBoard 2.21 opens only the first sections of
-TIME SERIES by name. Its address is `#custom_scalars`.
+The CUSTOM SCALARS tab (`#custom_scalars`) shows the main curves in one place, because TensorBoard 2.21 expands only the
+first sections of TIME SERIES. It refers to existing scalars and copies no data.
 """
 
 from __future__ import annotations
@@ -36,14 +36,10 @@ from mxtrain.terminal.durations import format_seconds
 from mxtrain.terminal.report import format_rate, format_value
 
 if TYPE_CHECKING:
-    from mxtrain.types.annotations import Config
+    from mxtrain.types.annotations import Config, GraphRow
 
 
-Node = Tuple[str, str, Sequence[str], Any, Any]
-"""(name, operator, names of the inputs, attributes, output shape or None)"""
-
-
-def build_graph_def(nodes: Iterable[Node]) -> GraphDef:
+def build_graph_def(nodes: Iterable[GraphRow]) -> GraphDef:
     """Returns a GraphDef that TensorBoard draws: each layer a node that opens into its operator and its parameters.
 
     Args:
@@ -71,9 +67,9 @@ def build_graph_def(nodes: Iterable[Node]) -> GraphDef:
     return graph
 
 
-def _scoped_names(nodes: Sequence[Node]) -> Dict[str, str]:
-    """Returns a unique TensorBoard path for each node: `layer/operator`, and `layer/weight` for what only that layer
-    uses."""
+def _scoped_names(nodes: Sequence[GraphRow]) -> Dict[str, str]:
+    """Returns a unique TensorBoard path for each node: `layer/operator` for operators, and `layer/weight` for variables
+    that a single layer uses."""
     users: Dict[str, List[str]] = {}
     for name, _, inputs, _, _ in nodes:
         for source in inputs:
@@ -102,8 +98,7 @@ def _scoped_names(nodes: Sequence[Node]) -> Dict[str, str]:
 
 
 def _common_prefix(names: Sequence[str]) -> str:
-    """Returns the beginning that all names share, up to a separator: Gluon puts the network's own name before every
-    layer's."""
+    """Returns the common prefix of all names, up to a separator: Gluon prepends the network's name to each layer's."""
     if len(names) < 2:
         return ""
     shared = os.path.commonprefix(list(names))
@@ -111,7 +106,7 @@ def _common_prefix(names: Sequence[str]) -> str:
 
 
 def _display_name(name: str, op: str, prefix: str) -> str:
-    """Returns the name as a TensorBoard path; short, because TensorBoard cuts names after some fifteen letters.
+    """Returns the name as a short TensorBoard path; TensorBoard truncates names after about fifteen letters.
 
     The operator is appended to a name that is only a number.
     """
@@ -126,7 +121,7 @@ def _display_name(name: str, op: str, prefix: str) -> str:
 Value = Union[str, bool, float]
 
 DIFFERS = bytes([7 << 3, 1])
-"""Serialised `HParamInfo.differs = true`, by which TensorBoard sorts: tensorboardX lacks the field."""
+"""Serialised `HParamInfo.differs = true`, a field that tensorboardX lacks; TensorBoard shows these columns first."""
 _GROUPS = ("model", "dataset", "optimizer", "lr_scheduler", "loss", "amp", "parallel", "kvstore")
 _TRAINER = ("seed", "max_epochs", "max_steps", "grad_accumulation", "clip_global_norm", "ema_decay")
 _WITHOUT_EFFECT = frozenset(("root", "path", "folder", "workers", "num_workers", "prefetch", "name_of_run"))
@@ -235,7 +230,7 @@ def layout_summary(run: RunInfo) -> Summary:
         ("learning rate", ("train/lr",)),
         ("samples per second", ("perf/samples_per_s",)),
     ]
-    # TensorBoard takes tags for regular expressions that a tag begins with.
+    # TensorBoard matches each entry as a regular expression against the start of a tag: escape it, and match the end.
     overview = {title: ["Multiline", [f"{re.escape(tag)}$" for tag in tags]] for title, tags in charts}
     return messages.custom_scalars({"overview": overview})
 

@@ -40,8 +40,8 @@ class Tracker(Logger):
     install: ClassVar[str] = ""
     """Arguments of pip that install it."""
     drops_repeated_points: ClassVar[bool] = False
-    """True if the service stores a point once that is sent twice with the same time. Then points that were being sent
-    when the process was killed are sent again; otherwise they are left out, so that none is stored twice."""
+    """True if the service ignores a second point with the same tag, step and time. Points whose delivery was interrupted
+    are then sent again; otherwise they are skipped, so that no point is stored twice."""
 
     refused_in_names: ClassVar[str] = r"[\x00-\x1f\x7f]"
     """Regular expression for characters that the service does not accept in names of settings and curves."""
@@ -55,14 +55,13 @@ class Tracker(Logger):
 
     @property
     def destination(self) -> str:
-        """Returns server and project as text. Where it differs from that of the points that a run directory has sent,
-        a new run of the service begins."""
+        """Returns server and project as text. If it differs from the destination of the points that were already sent
+        from a run directory, a new run is created at the service."""
         return self.service
 
     @property
     def is_local(self) -> bool:
-        """Returns True if no network is involved: then work that takes long, such as creating a database, is waited
-        for."""
+        """Returns True if no network is involved. The timeout is then one minute, enough to create a database."""
         return False
 
     def accepted_name(self, name: str) -> str:
@@ -76,15 +75,14 @@ class Tracker(Logger):
         suffix = "-" + hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:6]
         return accepted[: self.longest_name - len(suffix)] + suffix
 
-    def push_words(self, run_dir: str) -> str:
-        """Returns the arguments of the command that sends the rest of a run later, with the settings of the
-        destination."""
+    def push_arguments(self, run_dir: str) -> str:
+        """Returns the arguments of `mxtrain push` that send the remaining points of a run to this destination."""
         changed = {
             name: value
             for name, value in self
             if name not in ("queue_size", "timeout_s") and value != type(self).model_fields[name].get_default()
         }
-        settings = [f"logger.{self.service}.{name}={_written(value)}" for name, value in changed.items()]
+        settings = [f"logger.{self.service}.{name}={_override_value(value)}" for name, value in changed.items()]
         return shlex.join(["push", run_dir, f"tracker={self.service}", *settings])
 
     @property
@@ -97,7 +95,7 @@ class Tracker(Logger):
         return position_file(self.service)
 
     def connect(self, run: TrackedRun) -> TrackerConnection:
-        """Begins a run of the service, or continues `run.remote_id`. Called in another process.
+        """Creates a run at the service, or opens the run `run.remote_id` again. Called in another process.
 
         Raises:
             Exception: any failure; the call is repeated later.
@@ -144,12 +142,12 @@ class Tracker(Logger):
         check_versions(self.install.split(), path, ConfigError)
 
 
-def _written(value: object) -> str:
+def _override_value(value: object) -> str:
     if value is None or isinstance(value, bool):
         return "null" if value is None else str(value).lower()
     return str(value) if re.fullmatch(r"[\w./:-]+", str(value)) else quote(str(value))
 
 
 def text_of_settings(settings: Mapping[str, Json], max_length: int) -> Dict[str, str]:
-    """Returns settings as strings of limited length, for services that take nothing else."""
+    """Returns settings as strings of limited length, for services that only store text."""
     return {name: str(value)[:max_length] for name, value in settings.items()}

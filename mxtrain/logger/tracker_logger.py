@@ -50,7 +50,7 @@ class TrackerLogger(Callback):
             "start_ms": time.time() * 1000,
             "ms_per_step": 0,
         }
-        advice = f"`{run.command.program} {tracker.push_words(str(run_dir))}` sends the rest."
+        advice = f"`{run.command.program} {tracker.push_arguments(str(run_dir))}` sends the rest."
         catch_up = missing if run.resumed_step else None
         self._delivery = Delivery(tracker, tracked_run(run_dir, run.config), catch_up, advice)
 

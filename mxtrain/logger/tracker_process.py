@@ -1,9 +1,8 @@
 """The process in which a tracker's client library runs: `python -m mxtrain.logger.tracker_process`.
 
-It is a process of its own for three reasons. Importing a client library takes seconds in which Python's lock would hold
-the training loop up; a library that hangs in a request, also in its own code at exit, can be ended; and nothing that
-it prints or raises reaches the run. Messages are lines of JSON: one request on standard input, one answer on standard
-output.
+Client libraries run in a separate process for three reasons: importing one takes seconds, in which it would hold the GIL
+and pause the training loop; a library that hangs in a request or at exit can be killed; and its output and exceptions do
+not reach the run. Messages are lines of JSON: one request on standard input, one answer on standard output.
 """
 
 from __future__ import annotations
@@ -30,14 +29,14 @@ if TYPE_CHECKING:
     from mxtrain.types.annotations import JsonObject
 
 _ABANDONED_S = 5.0
-"""Seconds that this process lives on after the run was killed, to send points that wait here or in the library."""
+"""Seconds for which this process continues after the run was killed, to send points that are still queued."""
 MAX_POINTS = 1000
 """Largest number of points in one request; MLflow takes no more."""
 _MAX_ERROR_LENGTH = 300
 
 
 def main() -> None:
-    """Answers requests until the run ends the process or is gone itself."""
+    """Answers requests until the run ends this process, or the run itself was killed."""
     for warning in WARNINGS:  # Slurm sends them to all processes of a job
         signal.signal(warning, signal.SIG_IGN)
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
@@ -45,7 +44,7 @@ def main() -> None:
         for descriptor in (1, 2):  # the run must not see what the libraries print
             os.dup2(devnull.fileno(), descriptor)
     requests: queue.SimpleQueue[str] = queue.SimpleQueue()
-    # A thread, so that the end of the run is seen while a request hangs.
+    # Requests are read in a thread, which notices the end of the run even while a request hangs.
     threading.Thread(target=_read, args=(sys.stdin, requests), daemon=True).start()
     session = TrackerSession()
     while request := requests.get():
@@ -68,7 +67,7 @@ def _read(stream: IO[str], requests: queue.SimpleQueue[str]) -> None:
 
 
 class TrackerSession:
-    """One tracker, its connection, and the position of the service in the run."""
+    """One tracker with its connection, and the position up to which the service has the points of the run."""
 
     def __init__(self) -> None:
         self._warning = ""

@@ -143,7 +143,7 @@ class CustomLoss(Wrapped, UserLoss):
                 f"{context}, and for {score_shape[0]} samples returns the shape {returned}. It must return one value "
                 "per sample, (B,): end it with .mean(axis=1), not .mean()."
             )
-        weighted, parts = declared(block)
+        weighted, parts = declared_outputs(block)
         if len(shapes) != 1 + weighted + len(parts):
             wanted = "the loss" + ", the weight of each sample" * weighted + "".join(f", {name}" for name in parts)
             raise ConfigError(
@@ -221,7 +221,7 @@ def without_further_gradients(block: gluon.Block) -> gluon.Block:
     return LossOfFirst(block) if has_more and isinstance(block, gluon.HybridBlock) else block
 
 
-def declared(block: LossBlock) -> Tuple[bool, Tuple[str, ...]]:
+def declared_outputs(block: LossBlock) -> Tuple[bool, Tuple[str, ...]]:
     """Returns `weighted` and `parts` of a user's loss, also if it is wrapped.
 
     Raises:
@@ -234,16 +234,16 @@ def declared(block: LossBlock) -> Tuple[bool, Tuple[str, ...]]:
     if not isinstance(weighted, bool):
         raise ConfigError(f"loss: weighted={weighted!r:.60} of {type(own).__name__} must be True or False.")
     names = tuple(parts) if isinstance(parts, (tuple, list)) else ("",)
-    usable = all(isinstance(name, str) and name.isidentifier() and name not in TAKEN for name in names)
+    usable = all(isinstance(name, str) and name.isidentifier() and name not in RESERVED_NAMES for name in names)
     if not usable or len(set(names)) < len(names):
         raise ConfigError(
             f"loss: parts={parts!r:.60} of {type(own).__name__} must be a tuple of different names of letters, digits "
-            f"and underscores, without {', '.join(TAKEN)}."
+            f"and underscores, without {', '.join(RESERVED_NAMES)}."
         )
     return weighted, names
 
 
-TAKEN = ("loss", "lr", "step", "epoch", "split", "samples_per_s", "part")
+RESERVED_NAMES = ("loss", "lr", "step", "epoch", "split", "samples_per_s", "part")
 """Columns of metrics.jsonl that are no parts of a loss."""
 
 

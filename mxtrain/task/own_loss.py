@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Optional, Sequence, Tuple
 
 from mxtrain.errors import ConfigError
-from mxtrain.loss.custom import CustomLoss, declared
+from mxtrain.loss.custom import CustomLoss, declared_outputs
 
 if TYPE_CHECKING:
     from mxnet import gluon
@@ -35,7 +35,7 @@ def validate_loss_output(
         target = None if target_shape is None else (2, *target_shape)
         # Two samples: with one, a loss that averages over the batch would have the right shape.
         loss.weighted = loss.must_count = description.loss.check(loss, (2, *shapes[0]), target, len(shapes))
-        loss.parts = declared(loss)[1]
+        loss.parts = declared_outputs(loss)[1]
         taken = [name for name in loss.parts if name in description.metric]
         if taken:
             raise ConfigError(f"loss: its part '{taken[0]}' has the name of a metric. Choose another name.")

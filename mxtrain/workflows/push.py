@@ -97,7 +97,7 @@ def _push(path: Path, tracker: Tracker) -> PushResult:
         "start_ms": start_ms,
         "ms_per_step": ms_per_step,
     }
-    hint = f"The same command sends the rest: {program()} {tracker.push_words(str(path))}"
+    hint = f"The same command sends the rest: {program()} {tracker.push_arguments(str(path))}"
     delivery = Delivery(tracker, tracked_run(path, config), catch_up, hint)
     is_complete = delivery.close(str(state), step, metrics if isinstance(metrics, Mapping) else {})
     after = Position.read(path, tracker.service, tracker.shown_destination)

@@ -154,7 +154,7 @@ class Switched(Tracker):
     ],
 )
 def test_the_advised_command_names_the_destination(tracker: Any, words: str) -> None:
-    assert tracker.push_words("out") == words
+    assert tracker.push_arguments("out") == words
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import mxtrain
 from mxtrain.engine.backend import gluon, nd
 from mxtrain.errors import ConfigError, LossWeightError, MxtrainError
 from mxtrain.loss.blocks import IndexLabelLoss
-from mxtrain.loss.custom import declared
+from mxtrain.loss.custom import declared_outputs
 from mxtrain.loss.distillation_blocks import DistillationLoss, OutputsOnly
 from mxtrain.metric.meter import LossWeights, Meter
 
@@ -115,8 +115,8 @@ def test_wrapping_losses_declare_and_return_inner_outputs(kind, alpha) -> None:
 def test_declarations_are_found_below_all_wrappers() -> None:
     block = Both()
     block.parts = ["size", "constant"]
-    assert declared(IndexLabelLoss(IndexLabelLoss(block))) == (True, ("size", "constant"))
-    assert declared(gluon.loss.L2Loss()) == (False, ())
+    assert declared_outputs(IndexLabelLoss(IndexLabelLoss(block))) == (True, ("size", "constant"))
+    assert declared_outputs(gluon.loss.L2Loss()) == (False, ())
 
 
 @pytest.mark.parametrize(
@@ -140,10 +140,10 @@ def test_names_of_parts(parts) -> None:
     block = WithSize()
     block.parts = parts
     with pytest.raises(ConfigError, match="must be a tuple of different names"):
-        declared(IndexLabelLoss(block))
+        declared_outputs(IndexLabelLoss(block))
     block.parts, block.weighted = (), 1
     with pytest.raises(ConfigError, match="weighted=1 .*True or False"):
-        declared(block)
+        declared_outputs(block)
 
 
 def test_a_part_has_no_name_of_a_metric(tmp_path) -> None:

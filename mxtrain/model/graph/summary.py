@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from mxnet import gluon
     from rich.table import Table
 
+    from mxtrain.types.annotations import GraphRow
+
 MAX_TABLE_ROWS = 30
 RANDOM_PREFIXES = ("_random_", "_sample_", "_npi_normal", "_npi_uniform", "_npi_bernoulli", "_npi_choice", "_npi_gamma")
 RANDOM_OPS = {"_shuffle", "_npi_multinomial", "_npi_exponential", "_npi_shuffle", "_npi_gumbel", "_npi_laplace"}
@@ -262,9 +264,7 @@ def draws_random(node: Node) -> bool:
     return node.op in RANDOM_OPS or node.op in OPAQUE_OPS or node.op.startswith(RANDOM_PREFIXES)
 
 
-def graph_nodes(
-    network: gluon.Block, input_shape: Shapes
-) -> List[Tuple[str, str, Tuple[str, ...], Mapping[str, str], Optional[Shape]]]:
+def graph_nodes(network: gluon.Block, input_shape: Shapes) -> List[GraphRow]:
     """Returns the graph for TensorBoard: (name, operator, names of inputs, attributes, output shape), inputs first.
 
     Names are structural: parameters have their own (`features.0.weight`), operators their layer's with `.fwd` or the
