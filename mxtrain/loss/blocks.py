@@ -47,7 +47,7 @@ class SoftmaxCrossEntropyLoss(gluon.HybridBlock):
 
 
 class WeighingLoss(gluon.Block):
-    """Wraps a user's loss of all outputs of a network and all targets. The user's block need not be hybridizable."""
+    """Wraps a user's loss that gets all outputs of the network and all targets. It need not be hybridizable."""
 
     def __init__(self, block: gluon.Block):
         super().__init__()
@@ -58,10 +58,10 @@ class WeighingLoss(gluon.Block):
         return self.block(*arrays)
 
 
-class LossOfFirst(gluon.HybridBlock):
-    """Wraps a hybridizable loss with further outputs, which get no gradient.
+class FirstOutputLoss(gluon.HybridBlock):
+    """Wraps a hybridizable loss that returns further arrays, and blocks the gradients of these.
 
-    In a hybridized block they would get a gradient of 0, which becomes NaN in the derivative of a square root or a
+    A hybridized block passes a gradient of 0 to them, which becomes NaN in the derivative of a square root or a
     logarithm at 0.
     """
 
@@ -81,7 +81,8 @@ class RegressionLoss(gluon.Block):
 
     Args:
         block: the loss.
-        mean, std: mean and standard deviation of the targets. The loss compares predictions with (target - mean) / std.
+        mean, std: mean and standard deviation of the targets. The loss compares predictions with
+            (target - mean) / std.
     """
 
     def __init__(self, block: gluon.Block, mean: float = 0.0, std: float = 1.0):
@@ -118,7 +119,7 @@ class BinaryCrossEntropyLoss(gluon.HybridBlock):
 
 
 class IndexLabelLoss(gluon.Block):
-    """Wraps a user's loss of class indices. The user's block need not be hybridizable."""
+    """Wraps a user's loss that takes scores (B, K) and class indices (B,). It need not be hybridizable."""
 
     def __init__(self, block: gluon.Block):
         super().__init__()

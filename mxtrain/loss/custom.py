@@ -1,11 +1,11 @@
-"""A user's own loss, which the configuration names by `_target_`, or which was passed to the Python API."""
+"""Losses defined by the user: named by `_target_` in the configuration, or passed to the Python API."""
 
 from __future__ import annotations
 
 import os
 import sys
 import traceback
-from typing import TYPE_CHECKING, Any, ClassVar, Dict, Optional, Tuple, Type
+from typing import TYPE_CHECKING, Any, ClassVar, Dict, List, Optional, Tuple, Type
 
 from mxtrain.config.placeholders import GLUON_ATTRIBUTES, Given, plain_attributes
 from mxtrain.config.specs import call_target
@@ -15,6 +15,7 @@ from mxtrain.loss.losses import UserLoss
 from mxtrain.types import Spec
 
 if TYPE_CHECKING:
+    import numpy as np
     from mxnet import gluon
 
     from mxtrain.types.annotations import LossBlock
@@ -26,9 +27,9 @@ LIBRARIES = ("mxtrain", "mxnet", "numpy")
 class CustomLoss(Wrapped, UserLoss):
     """Wraps a Gluon loss class, or a function that returns a loss block: (scores (B, K), labels) -> loss (B,).
 
-    Labels are class indices (B,), as in Gluon's losses. With `dense_labels` they are probabilities (B, K): one-hot,
-    smoothed or mixed. For masked tokens labels are indices (B, M), for segmentation (B, H, W); -1 marks positions that
-    must not count.
+    Labels are class indices (B,), as in Gluon's losses. If `dense_labels` is true, they are probabilities (B, K):
+    one-hot, smoothed or mixed. For masked tokens, labels are indices (B, M), for segmentation (B, H, W); the loss must
+    ignore positions with the label -1.
     """
 
     @classmethod
@@ -78,10 +79,10 @@ class CustomLoss(Wrapped, UserLoss):
 
     def block(self) -> gluon.Block:
         """Calls the user's class or function with its arguments."""
-        return without_further_gradients(call_target(self.target, self.arguments, "loss"))
+        return block_extra_gradients(call_target(self.target, self.arguments, "loss"))
 
     def _explanation(self, score_shape: Tuple[int, ...], target_shape: Optional[Tuple[int, ...]]) -> Tuple[str, str]:
-        """Returns the beginning of errors, which names the inputs of the loss, and the remedy if it fails."""
+        """Returns the start of error messages, which names the inputs of the loss, and the remedy if the loss fails."""
         given = f"loss: {self.name} is given scores"
         if target_shape is not None:
             scores_text = f"(B, {', '.join(map(str, score_shape[1:]))})"
@@ -114,26 +115,13 @@ class CustomLoss(Wrapped, UserLoss):
         Raises:
             ConfigError: the loss fails, does not return what it declares, or ignores its head gradient.
         """
-        from mxtrain.engine.backend import autograd, nd
-
         context, remedy = self._explanation(score_shape, target_shape)
         try:
-            scores = nd.zeros(score_shape)
-            scores.attach_grad()
-            gradients = []
-            # The trainer scales the head gradient (batch size, sample weights, loss scale). Operators such as
-            # SoftmaxOutput ignore it: then twice the head gradient gives the same gradient.
-            for head in (1.0, 2.0):
-                with autograd.record():
-                    outputs = block(*[scores] * num_outputs, nd.zeros(target_shape or score_shape[:-1]))
-                    loss_B, *weight = outputs if isinstance(outputs, (tuple, list)) else [outputs]
-                shapes = [array.shape for array in (loss_B, *weight)]
-                loss_B.backward(nd.full(loss_B.shape, head))
-                gradients.append(scores.grad.asnumpy())
+            shapes, gradients = _run_on_zeros(block, score_shape, target_shape or score_shape[:-1], num_outputs)
         except Exception as error:  # whatever the user's code raises
             reason = ([line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__])[-1]
             reason = reason.rstrip(".")
-            location = "" if _is_about_shapes(error) else location_in_user_code(error)
+            location = "" if _may_be_shape_error(error) else location_in_user_code(error)
             if location:
                 raise ConfigError(f"{context}, and fails: {type(error).__name__}: {reason} ({location}).") from error
             raise ConfigError(f"{context}, and fails: {reason}. {remedy}") from error
@@ -191,7 +179,7 @@ class GivenLoss(Given, CustomLoss):
 
     def block(self) -> gluon.Block:
         if self.is_given:
-            return without_further_gradients(self.require())
+            return block_extra_gradients(self.require())
         from mxtrain.engine.backend import gluon
 
         class MissingLoss(gluon.Block):
@@ -212,20 +200,20 @@ class GivenLoss(Given, CustomLoss):
         return self.is_given and super().check(block, score_shape, target_shape, num_outputs)
 
 
-def without_further_gradients(block: gluon.Block) -> gluon.Block:
-    """Returns a user's loss, wrapped if it declares further outputs; see `LossOfFirst`."""
+def block_extra_gradients(block: gluon.Block) -> gluon.Block:
+    """Returns a user's loss block; wrapped in `FirstOutputLoss` if it declares further outputs."""
     from mxtrain.engine.backend import gluon
-    from mxtrain.loss.blocks import LossOfFirst
+    from mxtrain.loss.blocks import FirstOutputLoss
 
     has_more = getattr(block, "weighted", False) or getattr(block, "parts", ())
-    return LossOfFirst(block) if has_more and isinstance(block, gluon.HybridBlock) else block
+    return FirstOutputLoss(block) if has_more and isinstance(block, gluon.HybridBlock) else block
 
 
 def declared_outputs(block: LossBlock) -> Tuple[bool, Tuple[str, ...]]:
-    """Returns `weighted` and `parts` of a user's loss, also if it is wrapped.
+    """Returns the attributes `weighted` and `parts` of a user's loss block, which may be wrapped.
 
     Raises:
-        ConfigError: they are no bool and no names.
+        ConfigError: `weighted` is not a bool, or `parts` is not a tuple of distinct names.
     """
     own = block
     while type(own).__module__ == "mxtrain.loss.blocks" and hasattr(own, "block"):  # wrappers of losses
@@ -243,11 +231,37 @@ def declared_outputs(block: LossBlock) -> Tuple[bool, Tuple[str, ...]]:
     return weighted, names
 
 
+def _run_on_zeros(
+    block: LossBlock, score_shape: Tuple[int, ...], target_shape: Tuple[int, ...], num_outputs: int
+) -> Tuple[List[Tuple[int, ...]], List[np.ndarray]]:
+    """Runs a loss forward and backward on zeros, with the head gradients 1 and 2.
+
+    Returns:
+        The shapes of all arrays that the loss returns, and the gradient of the scores for each head gradient.
+    """
+    from mxtrain.engine.backend import autograd, nd
+
+    scores = nd.zeros(score_shape)
+    scores.attach_grad()
+    shapes: List[Tuple[int, ...]] = []
+    gradients = []
+    # The trainer scales the head gradient (batch size, sample weights, loss scale). Operators such as SoftmaxOutput
+    # ignore it: their gradient does not change if the head gradient is doubled.
+    for head in (1.0, 2.0):
+        with autograd.record():
+            outputs = block(*[scores] * num_outputs, nd.zeros(target_shape))
+            loss_B, *others = outputs if isinstance(outputs, (tuple, list)) else [outputs]
+        shapes = [array.shape for array in (loss_B, *others)]
+        loss_B.backward(nd.full(loss_B.shape, head))
+        gradients.append(scores.grad.asnumpy())
+    return shapes, gradients
+
+
 RESERVED_NAMES = ("loss", "lr", "step", "epoch", "split", "samples_per_s", "part")
-"""Columns of metrics.jsonl that are no parts of a loss."""
+"""Columns of metrics.jsonl, which cannot be names of parts of a loss."""
 
 
-def _is_about_shapes(error: Exception) -> bool:
+def _may_be_shape_error(error: Exception) -> bool:
     """Returns True if the error may come from labels of a shape that the loss does not support."""
     from mxtrain.engine.backend import mx
 

@@ -1,4 +1,4 @@
-"""Reads layers of a network for distillation."""
+"""Makes a network return the outputs of inner layers, for distillation."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def expose_layers(network: gluon.Block, layers: Sequence[str], setting: str) -> None:
-    """Makes a network return the outputs of some layers after its own outputs. Changes the network in place.
+    """Makes a network return the outputs of some layers after its own outputs. Modifies the network in place.
 
     Args:
         network: a HybridBlock.

@@ -34,11 +34,11 @@ class Loss(Spec):
     signed_target: ClassVar[bool] = False
     """If true, targets are -1 and 1 instead of 0 and 1."""
     takes: ClassVar[Takes] = Takes(ClassIndex)
-    """Kinds of targets that the loss compares outputs with; empty: any."""
+    """Kinds of targets that the loss accepts; empty = any."""
     needs: ClassVar[Tuple[str, ...]] = ()
     """Requirements of `mxtrain.task.needs` beside those of the task."""
     passes: ClassVar[int] = 1
-    """Number of passes over the samples that were collected with the current weights, before new ones are collected."""
+    """Default number of passes over a roll-out in reinforcement learning, before a new one is collected."""
 
     def require_unsmoothed(self, reason: str = "") -> None:
         """Rejects label smoothing for targets that cannot be smoothed.
@@ -111,15 +111,15 @@ class Distillation(Spec):
     which: Literal["best", "last"] = "best"
     """The checkpoint of a run to use: its last or its best one."""
     temperature: PositiveFloat = 4.0
-    """Divisor of the logits of teacher and student before the softmax: above 1, probabilities of wrong classes weigh
-    more."""
+    """Divisor of the logits of teacher and student before the softmax: above 1, the probabilities of wrong classes have
+    more weight."""
     alpha: Optional[Fraction] = None
     """Weight of the loss on labels; the distillation loss has weight 1 - alpha. null: 0.1, or 0 with labels=false."""
     labels: bool = True
-    """false: labels are not used in training, so samples need no right ones; alpha is then 0."""
+    """false: labels are not used in training, so they need not be correct; alpha is then 0."""
     features: Dict[str, str] = {}
-    """Layers whose outputs are to be alike: a layer of the network -> a layer of the teacher, by structural name, e.g.
-    {features.6: features.13}. Maps (B, C, H, W) are compared by where they are active, so channels may differ."""
+    """Layers whose outputs the network learns from the teacher: its layer -> the teacher's, by structural name, e.g.
+    {features.6: features.13}. Maps (B, C, H, W) are compared as attention maps, so numbers of channels may differ."""
     feature_weight: NonNegativeFloat = 1.0
     """Weight of each of the pairs in `features`. Source: Zagoruyko and Komodakis, https://arxiv.org/abs/1612.03928."""
     trust_code: bool = False

@@ -12,7 +12,7 @@ from mxtrain.types import NonNegative, NonNegativeFloat, ProperFraction
 
 
 class Plateau(Schedule):
-    """Multiplied by `gamma` after more than `patience` validations without an improvement.
+    """The rate is multiplied by `gamma` after more than `patience` validations without an improvement.
 
     Source: the rule is that of torch.optim.lr_scheduler.ReduceLROnPlateau, without its `eps`.
     """
@@ -20,7 +20,7 @@ class Plateau(Schedule):
     monitor: str = "val/accuracy"
     """Tag of the monitored value; the metric determines if larger or smaller is better."""
     gamma: ProperFraction = 0.1
-    """Factor at each fall."""
+    """Factor of each reduction."""
     patience: NonNegative = 5
     """Number of validations without improvement after which the next one lowers the rate."""
     threshold: NonNegativeFloat = 1e-4
@@ -73,7 +73,7 @@ class ReduceOnPlateau(Action):
             state["waited"] += 1
         if state["cooldown"] > 0:
             state.update(cooldown=state["cooldown"] - 1, waited=0)
-        if state["best"] is None:  # a value without meaning says nothing of a plateau
+        if state["best"] is None:  # without a finite value, nothing is known about a plateau
             if state["waited"] == spec.patience + 1:
                 effect = "so it does not lower the learning rate"
                 run.say(f"{undefined_monitor(spec.monitor, state['waited'], effect, 'lr_scheduler.monitor')}.")

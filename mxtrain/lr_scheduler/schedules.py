@@ -6,7 +6,7 @@ The schedules are those of GluonCV's LRScheduler and of `mxnet.lr_scheduler`.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Callable, ClassVar, List, Literal, Optional
+from typing import Callable, ClassVar, List, Literal, Optional
 
 import pydantic
 
@@ -14,21 +14,18 @@ from mxtrain.config.specs import shown
 from mxtrain.lr_scheduler.spec import Schedule
 from mxtrain.types import Fraction, Positive, PositiveFloat
 
-if TYPE_CHECKING:
-    pass
-
 
 class Constant(Schedule):
     """The base learning rate throughout."""
 
 
 class Step(Schedule):
-    """Multiplied by `gamma` every `period`."""
+    """Step decay: the rate is multiplied by `gamma` after every `period`."""
 
     period: PositiveFloat = 30.0
-    """Length between two falls."""
+    """Length between two reductions."""
     gamma: Fraction = 0.1
-    """Factor at each fall."""
+    """Factor of each reduction."""
 
     def late_changes(self, per_unit: int, total_steps: int) -> List[str]:
         if round(self.period * per_unit) < total_steps:
@@ -44,16 +41,16 @@ class Step(Schedule):
 
 
 class MultiStep(Schedule):
-    """Multiplied by `gamma` at each milestone."""
+    """Step decay: the rate is multiplied by `gamma` at each milestone."""
 
     milestones: List[PositiveFloat] = pydantic.Field(default=[15.0, 22.0], min_length=1)
-    """Times at which the rate falls."""
+    """Times at which the rate is reduced."""
     gamma: Fraction = 0.1
     """Factor at each milestone."""
 
     @pydantic.field_validator("milestones")
     @classmethod
-    def _rise(cls, milestones: List[float]) -> List[float]:
+    def _check_order(cls, milestones: List[float]) -> List[float]:
         if milestones != sorted(set(milestones)):
             raise ValueError(f"milestones={shown(milestones)}: each must come after the one before it")
         return milestones
@@ -81,7 +78,7 @@ class InverseSqrt(Schedule):
     unit: Literal["epochs", "steps"] = "steps"
     """Unit of `warmup`."""
     warmup: PositiveFloat = 4000.0
-    """Length of the linear warm-up, at whose end the rate is optimizer.lr."""
+    """Length of the linear warm-up, which ends at optimizer.lr."""
 
     follows_warmup: ClassVar[bool] = True
 
@@ -96,15 +93,15 @@ class Decay(Schedule):
     """Base class of schedules that decay smoothly from 1 to `end_factor` until the end of the run or of `duration`."""
 
     end_factor: Fraction = 0.0
-    """End of the fall, as a fraction of the base learning rate."""
+    """Final learning rate, as a fraction of the base learning rate."""
     duration: Optional[PositiveFloat] = None
-    """End of the decay; null is the end of the run."""
+    """Length of the schedule, warm-up included; null = the whole run."""
 
     needs_end: ClassVar[bool] = True
     follows_warmup: ClassVar[bool] = True
 
     @pydantic.model_validator(mode="after")
-    def _falls(self) -> Decay:
+    def _check_duration(self) -> Decay:
         if self.duration is not None and self.warmup >= self.duration:
             raise ValueError(
                 f"warmup={self.warmup:g} must be shorter than duration={self.duration:g}, where the fall ends"
@@ -137,7 +134,7 @@ class Poly(Decay):
     """Polynomial decay, (1 - t)^power, where t is the finished fraction of the decay."""
 
     power: PositiveFloat = 2.0
-    """Power of the fall; 1 is a straight line."""
+    """Exponent of the decay; 1 = linear."""
 
     def curve(self, t: float) -> float:
         return (1 - t) ** self.power
@@ -154,7 +151,7 @@ class Linear(Decay):
     """Linear decay. If `warmup` is 0, the warm-up takes the fraction `warmup_share` of the steps until the end."""
 
     warmup_share: Fraction = 0.1
-    """Length of the warm-up, as a share of the way to the end of the fall, where `warmup` is 0."""
+    """Length of the warm-up as a fraction of the schedule; used if `warmup` is 0."""
 
     def warmup_steps(self, per_unit: int, end: int) -> int:
         return super().warmup_steps(per_unit, end) or round(self.warmup_share * end)
@@ -171,7 +168,7 @@ class RangeTest(Schedule):
     Source: Smith, https://arxiv.org/abs/1506.01186, with an exponential instead of a linear rise.
     """
 
-    # Settings of the schedule that a preset chose have no meaning here.
+    # `lr_find` replaces the schedule of a preset, whose settings then stay in the description: they are ignored.
     model_config = pydantic.ConfigDict(extra="ignore")
 
     start: PositiveFloat = 1e-6
@@ -179,7 +176,7 @@ class RangeTest(Schedule):
     end: PositiveFloat = 10.0
     """Last learning rate."""
     num_steps: Positive = 100
-    """Steps from one to the other."""
+    """Number of steps from the first to the last learning rate."""
 
     def build(self, base_lr: float, steps_per_epoch: int, total_steps: Optional[int]) -> Callable[[int], float]:
         ratio, last = self.end / self.start, max(self.num_steps - 1, 1)

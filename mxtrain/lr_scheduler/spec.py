@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class Schedule(Spec):
-    """A constant rate after an optional linear warm-up; the other schedules replace `factor`.
+    """Base class of schedules: a constant rate after an optional linear warm-up. Subclasses override `factor`.
 
     Lengths are in `unit`s, counted from the start of the run, warm-up included.
     """
@@ -22,9 +22,10 @@ class Schedule(Spec):
     warmup: NonNegativeFloat = 0.0
     """Length of the linear warm-up."""
     warmup_from: Fraction = 0.0
-    """Start of the warm-up, as a fraction of the base learning rate."""
+    """Initial learning rate of the warm-up, as a fraction of the base learning rate."""
 
     needs_end: ClassVar[bool] = False
+    """True if the rate depends on the length of the run."""
     follows_warmup: ClassVar[bool] = False
     """True if the decay begins at the end of the warm-up, so that the two cannot overlap."""
 

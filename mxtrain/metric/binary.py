@@ -44,7 +44,7 @@ class ClassScores(Collected):
             score_BK.ravel(),
             target_BK.ravel(),
         )
-        # Scores travel as logits in float64, which holds every float32 exactly.
+        # float64 represents every float32 logit exactly.
         self._parts.append(np.stack(columns, axis=1).astype(np.float64))
 
     def by_class(self) -> Tuple[np.ndarray, np.ndarray]:
@@ -116,8 +116,8 @@ class LogLoss(Metric):
 
 
 class BrierScore(ClassMetric):
-    """Mean squared difference between probability and target, from 0 to 1; with more than two classes half of the sum
-    over classes, which is the same for two."""
+    """Mean squared difference between probability and target, from 0 to 1. With more than two classes, it is half of the
+    sum over classes, which for two classes gives the same value."""
 
     direction: ClassVar[Literal["max", "min"]] = "min"
 
@@ -132,15 +132,18 @@ class BrierScore(ClassMetric):
 
 
 class ExpectedCalibrationError(ClassMetric):
-    """Difference between mean probability and fraction of positive samples per bin, averaged over samples. With more
-    than two classes, of the probability of the predicted class and the fraction of right predictions."""
+    """Absolute difference between mean probability and fraction of positive samples in a bin, averaged over samples.
+
+    With more than two classes, bins hold the probabilities of the predicted classes, and the fraction is that of correct
+    predictions.
+    """
 
     direction: ClassVar[Literal["max", "min"]] = "min"
 
     num_bins: Positive = 10
-    """Bins of probabilities."""
+    """Number of bins between probabilities 0 and 1."""
     strategy: Literal["uniform", "quantile"] = "uniform"
-    """uniform = bins of one width; quantile = of as many samples each, which is better where positive samples are
+    """uniform = bins of equal width; quantile = bins of equally many samples, which is better if positive samples are
     rare."""
 
     @property
@@ -156,8 +159,8 @@ class ExpectedCalibrationError(ClassMetric):
 
 
 def confidence(score_NK: np.ndarray, target_NK: np.ndarray) -> Tuple[np.ndarray, np.ndarray]:
-    """Returns the probability of the positive class of each sample and its target; with more than two classes the
-    probability of the predicted class, and 1 where it is right."""
+    """Returns the probability of the positive class and the target of each sample, (N,) each. With more than two classes,
+    these are the probability of the predicted class, and 1 if the prediction is correct, otherwise 0."""
     if score_NK.shape[1] == 1:
         return sigmoid(score_NK[:, 0]), target_NK[:, 0]
     rows, best_N = np.arange(len(score_NK)), score_NK.argmax(axis=1)
@@ -198,7 +201,7 @@ def log_odds(score_NK: np.ndarray) -> np.ndarray:
 
 def sigmoid(score_N: np.ndarray) -> np.ndarray:
     """Computes the sigmoid of scores in float64, without overflow."""
-    # exp of a negative number never overflows; both halves of the sigmoid follow from it.
+    # exp of a negative number never overflows, and sigmoid(x) = 1 - sigmoid(-x).
     small_N = np.exp(-np.abs(score_N.astype(np.float64)))
     return np.where(score_N >= 0, 1.0, small_N) / (1.0 + small_N)
 
@@ -223,7 +226,7 @@ def average_precision(score_N: np.ndarray, target_N: np.ndarray) -> float:
     hit_N = np.cumsum(target_N[order] > 0)
     if not len(hit_N) or not hit_N[-1]:
         return math.nan
-    # The last sample of each run of equal scores: a threshold cannot separate the samples of a run.
+    # The last of the samples with equal scores, which no threshold can separate.
     last_T = np.flatnonzero(np.append(np.diff(score_N[order]) != 0, True))
     hit_T = hit_N[last_T]
     return float((np.diff(hit_T, prepend=0) * hit_T / (last_T + 1)).sum() / hit_N[-1])

@@ -81,7 +81,7 @@ class Collected:
         return np.concatenate(self._parts) if self._parts else np.zeros((0, 2 + self.width))
 
     def merge(self, rows: np.ndarray) -> None:
-        """Adds rows that `rows` of another collector returned."""
+        """Adds the rows of another collector, (R, 2 + width)."""
         self._parts.append(rows)
 
     def samples(self) -> np.ndarray:

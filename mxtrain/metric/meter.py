@@ -21,11 +21,11 @@ class LossWeights(NamedTuple):
     are_given: bool = False
     """True if the loss returns a weight for each sample; otherwise all weights are 1."""
     least: float = 0.0
-    """Lower bound of the sum of the weights of a global batch."""
+    """Lower bound on the sum of the weights of a global batch."""
     parts: Tuple[str, ...] = ()
-    """Names of parts of the loss, which are logged only; each is returned after the weight, (B,)."""
+    """Names of further arrays (B,) that the loss returns after the weight; they are only logged."""
     must_count: bool = False
-    """True if weights that sum to 0 are an error, because they are those of a user."""
+    """True if a sum of weights of 0 is an error, because a user's loss computes the weights."""
 
     @classmethod
     def from_loss(cls, loss: LossBlock) -> LossWeights:
@@ -84,7 +84,7 @@ class Meter(gluon.HybridBlock):
         self.weighted, self.least_weight, self._parts, self._must_count = weights
         self._num_losses = 1 + self.weighted + len(self._parts)
         self._output_scale = outputs.scale
-        # A training step without any weight is fine, and changes nothing; a validation of nothing must not be the best.
+        # A training step whose weights are all 0 changes nothing. A validation without weight must not become the best.
         self._loss_of_nothing = 0.0 if training else math.nan
         self._directions = {name: metric.better_direction for name, metric in metrics.items()}
         # Parts of a loss are losses: smaller is better.
@@ -128,7 +128,7 @@ class Meter(gluon.HybridBlock):
         if not arrays:
             return F.concat(*sums, dim=0)
         outputs, (target, *more) = arrays[: self._num_outputs], arrays[self._num_outputs :]
-        # Mixed samples have two classes; their metrics are of the one with the larger share.
+        # Metrics compare a mixed sample with the class that has the larger share.
         targets = [F.argmax(target, axis=-1) if self._dense else target, *more]
         mean, std = self._output_scale
         outputs = tuple(F.cast(array, "float32") for array in outputs)

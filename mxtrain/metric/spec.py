@@ -31,7 +31,7 @@ class Metric(Spec):
     direction: ClassVar[Literal["max", "min", "unknown"]] = "unknown"
     """The direction in which the metric gets better; see `better_direction`."""
     takes: ClassVar[Takes] = Takes(ClassIndex)
-    """Kinds of targets that the metric compares outputs with; empty: any."""
+    """Kinds of targets that the metric accepts; empty = any."""
 
     in_training: ClassVar[bool] = True
     """If true, it is measured in every training step; otherwise only in evaluations."""
@@ -49,7 +49,7 @@ class Metric(Spec):
 
     @property
     def signature(self) -> str:
-        """Returns the variant of the metric, if the field has several; otherwise an empty string."""
+        """Returns the settings that distinguish variants of the metric in publications; empty if there is one only."""
         return ""
 
     def constant_by(self, num_choices: int) -> str:
@@ -83,7 +83,7 @@ class Metric(Spec):
         raise NotImplementedError
 
     def value(self, sums: np.ndarray, count: int) -> float:
-        """Computes the value of the metric; NaN if these samples do not define it.
+        """Computes the value of the metric; NaN if it is undefined for these samples.
 
         Args:
             sums: totals over all samples, (size,) float64.

@@ -3,9 +3,9 @@
 A metric is therefore computed over the whole corpus, not averaged over sentences, and sums of integer counts are exact
 in any order. Workers exchange only counts, never texts.
 
-BLEU uses sacrebleu's effective order: if no predicted text has four words, the orders that occur are averaged. In other
-corpora the value is the same. Texts in scripts without spaces are compared by characters or by a tokenizer of the
-language, by the script of the training targets.
+BLEU uses sacrebleu's effective order: if no predicted text has four words, only the n-gram orders that occur are
+averaged; otherwise the value does not change. For languages without spaces between words, texts are compared by
+characters or by a tokenizer of the language, which the script of the training targets determines.
 
 Legend: B batch, N samples, C counts.
 """
@@ -169,10 +169,10 @@ class Bleu(SacrebleuMetric):
     of_single_samples: ClassVar[bool] = False  # a text of fewer than four words has no 4-grams
 
     tokenize: Literal["auto", "13a", "intl", "char", "zh", "ja-mecab", "ko-mecab", "none"] = "auto"
-    """Division of texts into words: 13a = as WMT's mteval does; intl = at all punctuation and symbols of Unicode;
-    char = characters; zh = Chinese characters, other words as 13a; ja-mecab, ko-mecab = as MeCab does, which must be
-    installed; none = at white space; auto = zh, ja-mecab, ko-mecab (char without MeCab), or char, where the training
-    targets are written without spaces between words, else 13a."""
+    """Tokenizer: 13a = that of WMT's mteval; intl = splits at all punctuation and symbols of Unicode; char = characters;
+    zh = Chinese characters, other words as 13a; ja-mecab, ko-mecab = MeCab, which must be installed; none = splits at
+    white space; auto = zh, ja-mecab, ko-mecab (char without MeCab) or char for training targets without spaces between
+    words, otherwise 13a."""
     lowercase: bool = False
     """Compare without regard to case."""
     smooth_method: Literal["exp", "floor", "add-k", "none"] = "exp"
@@ -186,7 +186,7 @@ class Bleu(SacrebleuMetric):
         """
         if self.tokenize != "auto":
             return self
-        # Between spaces a sentence of such a script is one word, and BLEU of a perfect network would be 0.
+        # Split at spaces, a sentence of such a language is a single word, and the BLEU of a perfect network is 0.
         tokenize = _TOKENIZE.get(language, "char") if language else "13a"
         modules = MECAB.get(tokenize, ((), ()))[0]
         is_installed = all(importlib.util.find_spec(module) is not None for module in modules)
@@ -213,9 +213,9 @@ class Chrf(SacrebleuMetric):
     2017."""
 
     char_order: Positive = 6
-    """The longest n-grams of characters."""
+    """Maximum order of character n-grams."""
     word_order: NonNegative = 0
-    """The longest n-grams of words; 2 = chrF++."""
+    """Maximum order of word n-grams; 0 = chrF, 2 = chrF++."""
     beta: Annotated[int, pydantic.Field(gt=0)] = 2
     """Weight of recall relative to precision."""
     lowercase: bool = False
