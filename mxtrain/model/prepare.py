@@ -36,7 +36,7 @@ class Prepared:
     Attributes:
         network: the gluon.HybridBlock, with known shapes and all parameters on the device.
         weights_report: report on `model.weights`, to be shown to the user.
-        dense_tables: a clause for each large table with a dense gradient, which gives the reason.
+        dense_tables: for each large table with a dense gradient, a clause with the reason.
     """
 
     network: gluon.Block
@@ -183,8 +183,8 @@ def _initializer(kind: str) -> Initializer:
 
 
 def _vector_initializer(kind: str, parameter: gluon.Parameter) -> Optional[Initializer]:
-    """Returns the usual initializer of a vector that `kind` cannot fill, and whose layer names none, as those of a
-    SymbolBlock; None for others."""
+    """Returns the usual initializer of a norm's or bias vector, if `kind` cannot fill vectors and the layer has no
+    initializer of its own, as in a SymbolBlock; otherwise None."""
     from mxtrain.engine.backend import mx
 
     role = role_of(parameter.name)

@@ -7,7 +7,7 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from os.path import commonprefix
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Collection, Dict, List, Mapping, Optional, Sequence, Tuple, Union
+from typing import TYPE_CHECKING, Collection, Dict, List, Mapping, Optional, Sequence, Tuple, Union
 
 from mxtrain.errors import WeightsError
 from mxtrain.model.foreign.importing import Imported, import_foreign
@@ -19,8 +19,9 @@ if TYPE_CHECKING:
     from mxnet import gluon
 
 MAX_NAMES = 4
+"""Number of names that a message lists."""
 MODULE_PREFIX = r"^(arg|aux):"
-"""Begin of names in files of Module and `export`."""
+"""Prefix of names in files of Module and `export`."""
 
 
 @dataclass(frozen=True)
@@ -49,17 +50,18 @@ class ClassRows:
 
 @dataclass(frozen=True)
 class WeightsReport:
-    """Result of loading a weights file. Names are structural names; names in `unused` are those of the file.
+    """Result of loading a weights file. All names are structural names, except those in `unused` and `dropped`, which are
+    names in the file.
 
     Attributes:
         path: path of the file; "" if none was loaded.
         matched: parameters that were loaded completely.
         replaced: parameters of the file for another number of classes; they keep their fresh initialisation.
         left: parameters that are not in the file; they keep their fresh initialisation.
-        adapted: parameters of the file for other classes: outputs of `reused` classes and of no class are loaded, the
-            others keep their fresh initialisation.
-        reused: names of classes that are both in the file and in the data.
         unused: arrays of the file that the network does not have.
+        adapted: parameters of which single outputs were loaded, because the file was made for other classes: outputs of
+            `reused` classes, and outputs that belong to no class. The others keep their fresh initialisation.
+        reused: names of classes that are both in the file and in the data.
         names_classes: True if the class names of the file were given.
         remarks: findings on weights of other libraries.
         dropped: arrays of the file that the network computes itself, such as positions.
@@ -101,7 +103,9 @@ class WeightsReport:
         return "\n".join(lines)
 
 
-OF_THE_FILE = "Check that model= and model.name= are the ones of the file."
+Rows = Tuple[List[int], List[int]]
+"""Output rows of a layer in the network, and the rows of the file from which they are loaded."""
+CHECK_MODEL = "Check that model= and model.name= are the ones of the file."
 MIN_MATCHED = 0.5
 """Smallest fraction of the network's arrays that must be in the file. With fewer, names only match by chance."""
 
@@ -137,58 +141,23 @@ def load_weights(
     arrays = _with_network_names(network, imported.arrays)
     parameters = network._collect_params_with_prefix()
     computed = {name: parameters.pop(name) for name in getattr(network, "computed", ())}
-    file_names = _match_names(parameters, arrays)
-    if not file_names and any("." in name for name in arrays) and not any("." in name for name in parameters):
-        raise WeightsError(
-            f"The weights file {path} names its arrays by the structure of a Gluon network ({_brief(list(arrays))}), "
-            f"and the graph by its layers ({_brief(list(parameters))}), so that which belong together is unknown. Load "
-            "them into the Gluon network, and write both files by network.export('old'); or type the model=OPTION that "
-            "made them."
-        )
-    if not file_names:
-        raise WeightsError(
-            f"Nothing in the weights file {path} fits the network: the file has {_brief(list(arrays))}; the network "
-            f"has {_brief(list(parameters))}. {OF_THE_FILE}{imported.hint}"
-        )
-    rows = _adapted(network, path, parameters, file_names, arrays, classes_in_file, classes)
-    names = list(file_names)
-    misfits = [name for name in names if tuple(arrays[file_names[name]].shape) != tuple(parameters[name].shape)]
-    misfits = [name for name in misfits if name not in rows]
-    replaced = _replaceable(network, parameters, file_names, arrays, misfits)
-    for name in misfits:
-        if name not in replaced:
-            raise WeightsError(
-                f"The weights file {path} does not fit the network: '{name}' has the shape "
-                f"{tuple(parameters[name].shape)}, but '{file_names[name]}' in the file has "
-                f"{tuple(arrays[file_names[name]].shape)}. Only the number of classes of the last layer may differ."
-                f"{imported.hint}"
-            )
-    # A few equal names are chance, and the network would train from nearly random weights without a word.
-    if len(names) < len(parameters) * MIN_MATCHED:
-        raise WeightsError(
-            f"Only {len(names)} of the network's {len(parameters)} arrays are in the weights file {path}, which has "
-            f"{len(arrays)}: {_brief(names)}. {OF_THE_FILE}{imported.hint}"
-        )
+    match = _Match(parameters, arrays, _match_names(parameters, arrays))
+    _require_any(path, match, imported.hint)
+    rows = _adapted(network, path, match, classes_in_file, classes)
+    names = list(match.file_names)
+    misfits = [name for name in names if match.file_shape(name) != match.shape(name) and name not in rows]
+    replaced = _replaceable(network, match, misfits)
+    _require_fit(path, match, [name for name in misfits if name not in replaced], imported.hint)
     matched = [name for name in names if name not in replaced and name not in rows]
     loaded = {id(parameters[name]) for name in names}
-    used = set(file_names.values())
+    used = set(match.file_names.values())
     shared_paths = {*parameters, *computed}  # a shared array is in the file under each of its names
     left = [name for name in parameters if id(parameters[name]) not in loaded]
     unused = [*imported.unused, *(name for name in arrays if name not in used and name not in shared_paths)]
     # All checks precede the first write, so that an error leaves the network unchanged.
     imported.require_whole(path, left, unused)
-    _check_finite(path, {file_names[name]: arrays[file_names[name]] for name in (*matched, *rows)})
-    for name in matched:
-        _set(parameters[name], arrays[file_names[name]])
-    # By full names: structural ones of a graph lack the prefix that all of its parameters share.
-    ones = getattr(network, "ones", ())
-    for parameter in parameters.values():
-        if parameter.name in ones:
-            parameter.set_data(parameter.list_data()[0].ones_like())
-    for name, (network_rows, file_rows) in rows.items():
-        array = parameters[name].list_data()[0].asnumpy()
-        array[network_rows] = arrays[file_names[name]][file_rows]
-        _set(parameters[name], array)
+    _check_finite(path, {match.file_names[name]: match.array(name) for name in (*matched, *rows)})
+    _write(network, match, matched, rows)
     return WeightsReport(
         path=str(path),
         matched=matched,
@@ -201,6 +170,96 @@ def load_weights(
         remarks=imported.remarks,
         dropped=imported.dropped,
     )
+
+
+@dataclass(frozen=True)
+class _Match:
+    """Parameters of a network, arrays of a file, and the pairs of both.
+
+    Attributes:
+        parameters: structural name -> parameter.
+        arrays: name in the file -> array.
+        file_names: structural name -> name in the file, for all names that match.
+    """
+
+    parameters: Mapping[str, gluon.Parameter]
+    arrays: Mapping[str, np.ndarray]
+    file_names: Mapping[str, str]
+
+    def array(self, name: str) -> np.ndarray:
+        """Returns the array in the file for a parameter."""
+        return self.arrays[self.file_names[name]]
+
+    def shape(self, name: str) -> Tuple[int, ...]:
+        """Returns the shape of a parameter."""
+        return tuple(self.parameters[name].shape)
+
+    def file_shape(self, name: str) -> Tuple[int, ...]:
+        """Returns the shape of the array in the file for a parameter."""
+        return tuple(self.array(name).shape)
+
+
+def _require_any(path: Union[str, Path], match: _Match, hint: str) -> None:
+    """Raises a `WeightsError` if no name matches."""
+    if match.file_names:
+        return
+    names, file_names = list(match.parameters), list(match.arrays)
+    if any("." in name for name in file_names) and not any("." in name for name in names):
+        raise WeightsError(
+            f"The weights file {path} names its arrays by the structure of a Gluon network ({_brief(file_names)}), "
+            f"and the graph by its layers ({_brief(names)}), so that which belong together is unknown. Load "
+            "them into the Gluon network, and write both files by network.export('old'); or type the model=OPTION that "
+            "made them."
+        )
+    raise WeightsError(
+        f"Nothing in the weights file {path} fits the network: the file has {_brief(file_names)}; the network "
+        f"has {_brief(names)}. {CHECK_MODEL}{hint}"
+    )
+
+
+def _require_fit(path: Union[str, Path], match: _Match, misfits: Sequence[str], hint: str) -> None:
+    """Raises a `WeightsError` if an array has a wrong shape, or most parameters are not in the file.
+
+    Args:
+        path: path of the file.
+        match: pairs of parameters and arrays.
+        misfits: parameters whose arrays in the file have a wrong shape.
+        hint: sentence that is appended to the message.
+    """
+    for name in misfits[:1]:
+        raise WeightsError(
+            f"The weights file {path} does not fit the network: '{name}' has the shape "
+            f"{match.shape(name)}, but '{match.file_names[name]}' in the file has "
+            f"{match.file_shape(name)}. Only the number of classes of the last layer may differ.{hint}"
+        )
+    # A few names match by chance; the network would then train from nearly random weights, without a warning.
+    if len(match.file_names) < len(match.parameters) * MIN_MATCHED:
+        raise WeightsError(
+            f"Only {len(match.file_names)} of the network's {len(match.parameters)} arrays are in the weights file "
+            f"{path}, which has {len(match.arrays)}: {_brief(list(match.file_names))}. {CHECK_MODEL}{hint}"
+        )
+
+
+def _write(network: gluon.Block, match: _Match, matched: Sequence[str], rows: Mapping[str, Rows]) -> None:
+    """Writes arrays of the file into the network.
+
+    Args:
+        network: the network.
+        match: pairs of parameters and arrays.
+        matched: parameters to write completely.
+        rows: parameter -> rows to write.
+    """
+    for name in matched:
+        _set(match.parameters[name], match.array(name))
+    # By full names: structural ones of a graph lack the prefix that all of its parameters share.
+    ones = getattr(network, "ones", ())
+    for parameter in match.parameters.values():
+        if parameter.name in ones:
+            parameter.set_data(parameter.list_data()[0].ones_like())
+    for name, (network_rows, file_rows) in rows.items():
+        array = match.parameters[name].list_data()[0].asnumpy()
+        array[network_rows] = match.array(name)[file_rows]
+        _set(match.parameters[name], array)
 
 
 def _with_network_names(network: gluon.Block, arrays: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
@@ -220,16 +279,10 @@ def _with_network_names(network: gluon.Block, arrays: Mapping[str, np.ndarray]) 
     return {network_names.get(plain[name], name): array for name, array in arrays.items()}
 
 
-Rows = Tuple[List[int], List[int]]
-"""Output rows of a layer in the network, and the rows of the file from which they are loaded."""
-
-
 def _adapted(
     network: gluon.Block,
     path: Union[str, Path],
-    parameters: Mapping[str, gluon.Parameter],
-    file_names: Mapping[str, str],
-    arrays: Mapping[str, np.ndarray],
+    match: _Match,
     classes_in_file: Sequence[str],
     classes: Sequence[str],
 ) -> Dict[str, Rows]:
@@ -241,13 +294,13 @@ def _adapted(
     adapted: Dict[str, Rows] = {}
     for layer, rows in getattr(network, "class_heads", {}).items():
         for name in (f"{layer}{dot}{role}" for dot in "._" for role in ("weight", "bias")):
-            if name not in file_names:
+            if name not in match.file_names:
                 continue
-            shape, file_shape = parameters[name].shape, arrays[file_names[name]].shape
+            shape, file_shape = match.shape(name), match.file_shape(name)
             num_classes = rows.num_classes(shape[0])
             file_classes = rows.num_classes(file_shape[0] if file_shape else 0)
-            if num_classes is None or file_classes is None or tuple(shape[1:]) != tuple(file_shape[1:]):
-                continue  # handled below as a mismatch of shapes
+            if num_classes is None or file_classes is None or shape[1:] != file_shape[1:]:
+                continue  # the caller handles it as a mismatch of shapes
             if classes_in_file and len(classes_in_file) != file_classes:
                 raise WeightsError(
                     f"The weights file {path} scores {file_classes} classes, but model.weights_classes names "
@@ -373,17 +426,17 @@ def _numbers(name: str) -> Tuple[int, ...]:
     return tuple(int(number) for number in re.findall(r"\d+", name))
 
 
-def _replaceable(network: Any, parameters: Any, file_names: Any, arrays: Any, misfits: List[str]) -> List[str]:
+def _replaceable(network: gluon.Block, match: _Match, misfits: Sequence[str]) -> List[str]:
     """Returns the mismatched parameters of layers with one output per class: the last layer and auxiliary heads."""
     head = _last_layer(network)
     if head is None or f"{head}.weight".lstrip(".") not in misfits:
         return []
     head_weight = f"{head}.weight".lstrip(".")
-    num_rows, file_rows = parameters[head_weight].shape[0], arrays[file_names[head_weight]].shape[0]
+    num_rows, file_rows = match.shape(head_weight)[0], match.file_shape(head_weight)[0]
     layers = _layers_with_weights(network)
 
     def differs_in_classes_only(name: str) -> bool:
-        shape, file_shape = tuple(parameters[name].shape), tuple(arrays[file_names[name]].shape)
+        shape, file_shape = match.shape(name), match.file_shape(name)
         layer = name.rpartition(".")[0]
         return (
             layer in layers

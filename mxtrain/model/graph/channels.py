@@ -1,8 +1,8 @@
 """Channel dependencies of a network, for structural pruning: sets of channels that can only be removed together.
 
 Each channel of each layer gets a number. An elementwise operator (e.g. the addition of a residual connection) puts the
-channels of its inputs into the same set. An operator that this module does not know keeps all channels that it reads:
-in an unknown network fewer channels can be removed, but never wrong ones.
+channels of its inputs into the same set. All channels that an unknown operator reads are kept, so an unknown network
+loses fewer channels, but never wrong ones.
 
 Legend: N elements along one axis of a parameter.
 
@@ -26,7 +26,7 @@ from mxtrain.types import Shapes
 if TYPE_CHECKING:
     from mxnet import gluon
 
-SAME = frozenset(
+CHANNELWISE_OPS = frozenset(
     (
         "Activation",
         "Pooling",
@@ -61,8 +61,8 @@ SAME = frozenset(
         "_mxtrain_gelu",
     )
 )
-"""Operators with one input that compute each channel by itself."""
-BINARY = (
+"""Operators with one input that compute each output channel from the same input channel only."""
+ELEMENTWISE_SUFFIXES = (
     "_add",
     "_sub",
     "_mul",
@@ -79,14 +79,17 @@ BINARY = (
     "_Maximum",
     "_Minimum",
 )
-"""Ends of the names of operators that join two arrays element by element."""
+"""Suffixes of the names of elementwise operators with two inputs."""
 REDUCTIONS = ("mean", "sum", "max", "min")
-RECURRENT, TABLE = "RNN", "Embedding"
+RECURRENT, EMBEDDING = "RNN", "Embedding"
 OUTPUT = "outputs of the network"
+"""Reason why the channels of the last layers are kept."""
 MAX_REASONS = 3
-"""Number of reasons that a message lists at most."""
+"""Maximum number of reasons in a message."""
+Flow = Tuple[int, np.ndarray]
+"""Channel axis of an array, and the number of each channel."""
 Positions = Dict[str, Dict[int, np.ndarray]]
-"""Parameter -> axis -> number of each element along the axis."""
+"""Parameter -> axis -> channel number of each element along the axis."""
 
 
 @dataclass(frozen=True)
@@ -95,9 +98,9 @@ class ChannelSet:
 
     Attributes:
         group: number of the group; the sets of one group are channels of the same layers.
-        made: weight -> indices along its first axis (output channels) that produce the channels.
-        read: (weight, axis, indices) of the weights that read the channels.
-        scales: gamma of a batch norm that learns it -> indices of the channels.
+        made: weight that produces the channels -> their indices along its first axis (output channels).
+        read: (weight, axis, indices along the axis) of each weight that reads the channels.
+        scales: learned gamma of a batch norm -> indices of the channels.
     """
 
     group: int
@@ -214,7 +217,7 @@ class _Analysis:
         self._parents: List[int] = []
         self._obstacles: Dict[int, str] = {}
         """Channel that cannot be removed -> the reason."""
-        self._flows: Dict[int, Tuple[int, np.ndarray]] = {}
+        self._flows: Dict[int, Flow] = {}
         """Node -> channel axis and channel numbers of its output."""
         self.positions: Positions = {}
         self._produced_by: Dict[str, np.ndarray] = {}
@@ -231,17 +234,20 @@ class _Analysis:
     # Numbers of channels.
 
     def _fresh(self, count: int) -> np.ndarray:
+        """Returns new channel numbers, (count,)."""
         start = len(self._parents)
         self._parents.extend(range(start, start + count))
         return np.arange(start, start + count)
 
     def _root(self, number: int) -> int:
+        """Returns the representative of the set of a channel."""
         while self._parents[number] != number:
             self._parents[number] = self._parents[self._parents[number]]  # path halving keeps the trees flat
             number = self._parents[number]
         return number
 
     def _join(self, first: np.ndarray, second: np.ndarray) -> None:
+        """Merges the sets of corresponding channels."""
         for pair in zip(first.tolist(), second.tolist()):
             # The smaller number becomes the root, so that sets are numbered in the order of the layers.
             root, child = sorted(map(self._root, pair))
@@ -257,6 +263,7 @@ class _Analysis:
             self._obstacles.setdefault(number, reason)
 
     def _assign(self, name: str, axis: int, channels: np.ndarray) -> None:
+        """Assigns channel numbers to an axis of a parameter; merges them with those that it has already."""
         axes = self.positions.setdefault(name, {})
         if axis in axes:
             self._join(axes[axis], channels)
@@ -289,7 +296,7 @@ class _Analysis:
             for channels in self.positions.get(self._names.get(self._traced.nodes[source].name, ""), {}).values():
                 self._keep_all(channels, reason)
 
-    def _follow(self, node: Node) -> Optional[Tuple[int, np.ndarray]]:
+    def _follow(self, node: Node) -> Optional[Flow]:
         """Returns the channel axis and the channel numbers of an operator's output; None for an unknown operator."""
         if node.shape is None or any(self._traced.nodes[source].shape is None for source in node.inputs):
             return None
@@ -302,13 +309,13 @@ class _Analysis:
         first = self._flows.get(node.inputs[0])
         if node.op == NORM:
             return self._norm(node, first)
-        if len(node.inputs) == 2 and node.op.endswith(BINARY):
+        if len(node.inputs) == 2 and node.op.endswith(ELEMENTWISE_SUFFIXES):
             return self._binary(node)
         if node.op in ("Concat", "concat"):
             return self._concat(node)
         if first is None or len(node.inputs) > 1:
             return None
-        if node.op in SAME or node.op.endswith("_scalar") or node.op == "LeakyReLU":
+        if node.op in CHANNELWISE_OPS or node.op.endswith("_scalar") or node.op == "LeakyReLU":
             return first if self._same_length(node, first) else None
         if node.op in ("Flatten", "Reshape", "flatten"):
             return self._reshape(node, first)
@@ -321,7 +328,7 @@ class _Analysis:
             return (list(axes).index(first[0]), first[1]) if axes else None
         return None
 
-    def _same_length(self, node: Node, flow: Tuple[int, np.ndarray]) -> bool:
+    def _same_length(self, node: Node, flow: Flow) -> bool:
         axis, channels = flow
         assert node.shape is not None
         return axis < len(node.shape) and node.shape[axis] == len(channels)
@@ -343,14 +350,14 @@ class _Analysis:
         flow = self._flows.get(node.inputs[0])
         shape = self._traced.nodes[node.inputs[0]].shape
         assert shape is not None
-        # An input of unknown channels keeps them all: a missing rule costs some channels, a wrong one the network.
+        # Keep all channels of an unknown input: a missing rule costs some channels, a wrong one breaks the network.
         if flow is not None and flow[0] == axis and len(flow[1]) == shape[axis]:
             return flow[1]
         reason = f"mixed before '{node.layer}' reads them"
         self._keep(node.inputs[0], reason)
-        fixed = self._fresh(shape[axis])
-        self._keep_all(fixed, reason)
-        return fixed
+        kept = self._fresh(shape[axis])
+        self._keep_all(kept, reason)
+        return kept
 
     def _assign_outputs(self, node: Node, names: Sequence[str], width: int) -> np.ndarray:
         """Assigns channel numbers to the outputs of a layer and returns them.
@@ -369,7 +376,7 @@ class _Analysis:
         self._widths[weight] = width
         return outputs
 
-    def _convolution(self, node: Node) -> Optional[Tuple[int, np.ndarray]]:
+    def _convolution(self, node: Node) -> Optional[Flow]:
         names = self._weights_of(node)
         if not names:
             return None
@@ -393,7 +400,7 @@ class _Analysis:
         if (weight, 1) not in self._readers:
             self._readers.append((weight, 1))
 
-    def _dense(self, node: Node) -> Optional[Tuple[int, np.ndarray]]:
+    def _dense(self, node: Node) -> Optional[Flow]:
         names = self._weights_of(node)
         if not names:
             return None
@@ -408,21 +415,21 @@ class _Analysis:
         self._read(names[0], inputs)
         return axis, self._assign_outputs(node, names, int(node.attrs["num_hidden"]))
 
-    def _norm(self, node: Node, flow: Optional[Tuple[int, np.ndarray]]) -> Optional[Tuple[int, np.ndarray]]:
+    def _norm(self, node: Node, flow: Optional[Flow]) -> Optional[Flow]:
         names = self._weights_of(node)
         if flow is None or not names or int(node.attrs.get("axis", 1)) % len(node.shape or ()) != flow[0]:
             return None
         for name in names:
             self._assign(name, 0, flow[1])
-        # A fixed gamma is 1 whatever the array holds, so it says nothing of a channel's importance.
+        # A fixed gamma counts as 1, whatever its array holds, so it does not measure the importance of a channel.
         if node.attrs.get("fix_gamma", "True") not in ("True", "1"):
             self._scales.append(names[0])
         return flow
 
-    def _binary(self, node: Node) -> Optional[Tuple[int, np.ndarray]]:
+    def _binary(self, node: Node) -> Optional[Flow]:
         flows = [self._flows.get(source) for source in node.inputs]
         shapes = [self._traced.nodes[source].shape or () for source in node.inputs]
-        result: Optional[Tuple[int, np.ndarray]] = None
+        result: Optional[Flow] = None
         for source, flow, shape in zip(node.inputs, flows, shapes):
             if len(shape) != len(node.shape or ()):
                 return None
@@ -443,7 +450,7 @@ class _Analysis:
         unknown = [s for f, s in zip(flows, shapes) if s[result[0]] != 1 and (f is None or len(f[1]) != s[result[0]])]
         return None if unknown or not self._same_length(node, result) else result
 
-    def _concat(self, node: Node) -> Optional[Tuple[int, np.ndarray]]:
+    def _concat(self, node: Node) -> Optional[Flow]:
         flows = [self._flows.get(source) for source in node.inputs]
         known_flows = [flow for flow in flows if flow is not None]
         if len(known_flows) < len(flows) or len({axis for axis, _ in known_flows}) != 1:
@@ -456,11 +463,9 @@ class _Analysis:
             self._join(known_flows[0][1], channels)
         return known_flows[0]
 
-    def _reshape(self, node: Node, flow: Tuple[int, np.ndarray]) -> Optional[Tuple[int, np.ndarray]]:
-        """Follows (B, C, ...) -> (B, C * ...), where each channel becomes several, and (B, C, ...) -> (B, C, ...).
-
-        Other reshapes are unknown, and so are those whose arguments contain the number of channels.
-        """
+    def _reshape(self, node: Node, flow: Flow) -> Optional[Flow]:
+        """Returns the flow after a reshape that keeps (B, C, ...), or that flattens it to (B, C * ...), where each channel
+        becomes several. None for other reshapes, and if the arguments contain the number of channels."""
         shape, new_shape = self._traced.nodes[node.inputs[0]].shape, node.shape
         assert shape is not None and new_shape is not None
         target = ast.literal_eval(node.attrs.get("shape", "(0, -1)"))
@@ -470,11 +475,11 @@ class _Analysis:
             return 1, np.repeat(flow[1], math.prod(shape[2:]))
         return flow if target[1] in (0, -1) and new_shape[:2] == shape[:2] else None
 
-    def _new_axis(self, node: Node, flow: Tuple[int, np.ndarray]) -> Tuple[int, np.ndarray]:
+    def _new_axis(self, node: Node, flow: Flow) -> Tuple[int, np.ndarray]:
         axis = int(node.attrs["axis"]) % len(node.shape or ())
         return flow[0] + (axis <= flow[0]), flow[1]
 
-    def _reduce(self, node: Node, flow: Tuple[int, np.ndarray]) -> Optional[Tuple[int, np.ndarray]]:
+    def _reduce(self, node: Node, flow: Flow) -> Optional[Flow]:
         shape = self._traced.nodes[node.inputs[0]].shape
         axis_argument = ast.literal_eval(node.attrs.get("axis", "()") or "()")
         assert shape is not None
@@ -482,15 +487,16 @@ class _Analysis:
         axes = [axis % len(shape) for axis in arguments]
         if not axes or flow[0] in axes or node.attrs.get("exclude", "False") in ("True", "1"):
             return None
-        is_same = node.attrs.get("keepdims", "False") in ("True", "1")
-        return (flow[0] if is_same else flow[0] - sum(axis < flow[0] for axis in axes)), flow[1]
+        keeps_axes = node.attrs.get("keepdims", "False") in ("True", "1")
+        return (flow[0] if keeps_axes else flow[0] - sum(axis < flow[0] for axis in axes)), flow[1]
 
     # The result.
 
     def result(self) -> Channels:
+        """Returns the channel sets, numbered in the order of the layers."""
         obstacle_of: Dict[int, str] = {}
         for number, reason in self._obstacles.items():
-            # One channel that must stay keeps the whole set that it was joined with.
+            # A channel that must stay keeps its whole set.
             obstacle_of.setdefault(self._root(number), reason)
         numbers: Dict[int, int] = {}
         makers: Dict[int, Dict[str, List[int]]] = {}
@@ -507,21 +513,9 @@ class _Analysis:
         groups: Dict[Tuple[str, ...], int] = {}
         sets = []
         for root, number in numbers.items():
-            made = {name: np.array(positions) for name, positions in makers[root].items()}
+            made = {name: np.array(indices) for name, indices in makers[root].items()}
             group = groups.setdefault(tuple(sorted(made)), len(groups))
-            read = [
-                (name, axis, index)
-                for name, axis in self._readers
-                for index in [np.flatnonzero(positions[name][axis] == number)]
-                if len(index)
-            ]
-            scales = {
-                name: index
-                for name in self._scales
-                for index in [np.flatnonzero(positions[name][0] == number)]
-                if len(index)
-            }
-            sets.append(ChannelSet(group, made, read, scales))
+            sets.append(ChannelSet(group, made, *self._users(positions, number)))
         layers = [[layer_of(name) for name in names] for names in groups]
         used = {name for names in groups for name in names}
         weights = {layer_of(name): name for name in self._widths if name in used}
@@ -532,8 +526,20 @@ class _Analysis:
             if name not in used
         }
         ops = {node.op for node in self._traced.nodes}
-        unsupported = [kind for op, kind in ((RECURRENT, "recurrent layers"), (TABLE, "embeddings")) if op in ops]
+        unsupported = [kind for op, kind in ((RECURRENT, "recurrent layers"), (EMBEDDING, "embeddings")) if op in ops]
         return Channels(sets, widths, weights, positions, layers, obstacles, unsupported)
 
+    def _users(
+        self, positions: Positions, number: int
+    ) -> Tuple[List[Tuple[str, int, np.ndarray]], Dict[str, np.ndarray]]:
+        """Returns the weights that read a channel set, and the batch norms that scale it; see `ChannelSet`."""
+        read = [(name, axis, np.flatnonzero(positions[name][axis] == number)) for name, axis in self._readers]
+        scales = {name: np.flatnonzero(positions[name][0] == number) for name in self._scales}
+        return (
+            [(name, axis, index) for name, axis, index in read if len(index)],
+            {name: index for name, index in scales.items() if len(index)},
+        )
+
     def _sets_of(self, channels: np.ndarray, numbers: Mapping[int, int]) -> np.ndarray:
+        """Returns the number of the set of each channel; -1 if it must stay."""
         return np.array([numbers.get(self._root(number), -1) for number in channels.tolist()], np.int64)

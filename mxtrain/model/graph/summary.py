@@ -29,14 +29,14 @@ _AXES = re.compile(r"_[A-Z][A-Z0-9]*$")
 
 @dataclass(frozen=True)
 class LayerRow:
-    """One layer.
+    """Row of a layer in the summary.
 
     Attributes:
-        name: structural name, "" for the network itself.
-        type: the block's class.
-        output_shape: of a batch of one sample; None if unknown.
-        parameters: numbers that are learned (or frozen); moving statistics are not counted.
-        flops: for one sample, forward.
+        name: structural name; "" for the network itself.
+        type: name of the block's class.
+        output_shape: output shape for a batch of one sample; None if unknown.
+        parameters: number of learned or frozen parameters, without moving statistics.
+        flops: FLOPs of the forward pass for one sample.
     """
 
     name: str
@@ -47,7 +47,7 @@ class LayerRow:
 
     @property
     def sample_shape(self) -> Optional[Shape]:
-        """Returns `output_shape` without the batch axis, the first axis of size 1: text encoders have it second."""
+        """Returns `output_shape` without the batch axis. That is the first axis of size 1: it is second in text encoders."""
         shape = self.output_shape
         if shape is None or 1 not in shape:
             return shape
@@ -56,20 +56,20 @@ class LayerRow:
 
 @dataclass(frozen=True)
 class Summary:
-    """The layers of a network and its totals.
+    """Layers of a network, and totals.
 
-    FLOPs count convolutions, dense layers and matrix products for one sample, forward; a multiply-add is 2.
-    Normalisation, pooling, bias and other elementwise work is not counted: it is a few percent. Published "MACs" are
-    half of these.
+    FLOPs are those of the convolutions, dense layers and matrix products of a forward pass for one sample; a multiply-add
+    counts as 2, so published "MACs" are half of it. Normalisation, pooling, biases and other elementwise operators are not
+    counted: they are a few percent.
 
     Attributes:
-        rows: layers in the order in which they run.
-        input_shape: of one sample.
-        input_names: of several inputs; empty where the network does not name them.
-        parameters: numbers that are learned or frozen.
-        trainable: parameters that are not frozen.
-        statistics: numbers that move without a gradient (BatchNorm's mean and variance).
-        flops: of all layers; None where the network cannot be traced.
+        rows: layers in the order of computation.
+        input_shape: shape of one sample without the batch axis, or of each of several inputs.
+        parameters: number of learned or frozen parameters.
+        trainable: number of parameters that are not frozen.
+        statistics: number of values that are updated without a gradient, such as BatchNorm's mean and variance.
+        flops: FLOPs of all layers; None if the network cannot be traced.
+        input_names: names of the inputs; empty for a single input, and if the network does not name them.
     """
 
     rows: List[LayerRow]
@@ -81,7 +81,7 @@ class Summary:
     input_names: Sequence[str] = ()
 
     def table(self, max_rows: int = MAX_TABLE_ROWS) -> Table:
-        """Returns a rich table of at most about `max_rows` rows: layers are grouped by the depth of their names."""
+        """Returns a rich table of about `max_rows` rows at most; neighbouring layers of one block are grouped."""
         from rich.table import Table
 
         table = Table(caption=self.totals(), caption_justify="left")
@@ -105,7 +105,7 @@ class Summary:
         return f"{self.parameters:,} parameters, {self.trainable:,} trainable; {flops} for one sample of {sample}"
 
     def grouped(self, max_rows: int) -> List[LayerRow]:
-        """Returns the rows, neighbours with the same beginning of the name made one until there are few enough."""
+        """Returns about `max_rows` rows at most, by merging neighbouring layers with the same prefix of their names."""
         deepest = max((row.name.count(".") + 1 for row in self.rows), default=1)
         coarser = finer = self.rows
         for depth in range(deepest, 0, -1):
@@ -127,22 +127,23 @@ class Summary:
 
 
 def _chunked(rows: Sequence[LayerRow], max_rows: int) -> List[LayerRow]:
-    """Runs of neighbours in the same block made one."""
+    """Returns about `max_rows` rows, by merging neighbouring layers of the same block."""
     length = math.ceil(len(rows) / max_rows)
-    runs: List[List[LayerRow]] = []
+    chunks: List[List[LayerRow]] = []
     for row in rows:
         parent = row.name.rpartition(".")[0]
-        if runs and len(runs[-1]) < length and runs[-1][0].name.rpartition(".")[0] == parent:
-            runs[-1].append(row)
+        if chunks and len(chunks[-1]) < length and chunks[-1][0].name.rpartition(".")[0] == parent:
+            chunks[-1].append(row)
         else:
-            runs.append([row])
+            chunks.append([row])
     return [
-        run[0] if len(run) == 1 else _merge(f"{run[0].name} to {run[-1].name.rpartition('.')[2]}", run) for run in runs
+        chunk[0] if len(chunk) == 1 else _merge(f"{chunk[0].name} to {chunk[-1].name.rpartition('.')[2]}", chunk)
+        for chunk in chunks
     ]
 
 
 def _merge(name: str, rows: Sequence[LayerRow]) -> LayerRow:
-    """Merges several rows into one, whose type counts the kind with the most work."""
+    """Merges rows into one. Its type is the class with the most FLOPs, and the number of such layers."""
     parameters, flops = sum(row.parameters for row in rows), sum(row.flops for row in rows)
     main = max(rows, key=lambda row: (row.flops, row.parameters)).type
     count = sum(row.type == main for row in rows)
@@ -158,14 +159,11 @@ def _short(count: int) -> str:
 
 
 def summarize(network: gluon.Block, input_shape: Shapes) -> Summary:
-    """Returns the layers of a network. Nothing in the network changes.
+    """Returns the layers of a network, without changing it. Computes one sample if the network cannot be traced.
 
     Args:
         network: a block with known shapes.
-        input_shape: shape of one sample, without the batch.
-
-    Returns:
-        Rows and totals. Where the network cannot be traced, one sample is computed and FLOPs are not known.
+        input_shape: shape of one sample without the batch axis, or of each of several inputs.
     """
     rows, flops = _rows_and_flops(network, input_shape)
     # A parameter that several layers share counts once.
@@ -241,7 +239,8 @@ def _rows(
 
 
 def _size(parameter: gluon.Parameter) -> int:
-    shape = getattr(parameter, "whole_shape", parameter.shape)  # of a table of which the network holds a few rows
+    # The network holds only a few rows of a table that is on servers; `whole_shape` is the shape of the whole table.
+    shape = getattr(parameter, "whole_shape", parameter.shape)
     return math.prod(shape) if shape else 0
 
 
@@ -265,13 +264,11 @@ def draws_random(node: Node) -> bool:
 
 
 def graph_nodes(network: gluon.Block, input_shape: Shapes) -> List[GraphRow]:
-    """Returns the graph for TensorBoard: (name, operator, names of inputs, attributes, output shape), inputs first.
+    """Returns the nodes of the graph for TensorBoard, in topological order; none if the network cannot be traced.
 
-    Names are structural: parameters have their own (`features.0.weight`), operators their layer's with `.fwd` or the
-    operator's name. Parameters and the input have the operator "null".
-
-    Returns:
-        The nodes; none where the network cannot be traced.
+    The name of a parameter is its structural name, e.g. `features.0.weight`. That of an operator is the name of its layer
+    with `.fwd`, or with the name of the operator if the layer has several. Parameters and inputs have the operator
+    "null".
     """
     try:
         traced = trace(network, input_shape)

@@ -75,7 +75,7 @@ class TraceFailure:
 
 
 class NotTraceable(Exception):
-    """The network cannot run on symbols: its Python code reads e.g. `x.shape`, or it is no HybridBlock."""
+    """The network cannot run on symbols: its code reads e.g. `x.shape`, or it is not a HybridBlock."""
 
 
 @dataclass
@@ -141,7 +141,7 @@ def recorded_calls(network: gluon.Block) -> Iterator[CallRecorder]:
 
 @contextlib.contextmanager
 def fresh_variables(network: gluon.Block) -> Iterator[None]:
-    """Hides the parameters' cached symbols during a trace, so that the marks of our trace do not stay in them."""
+    """Hides the parameters' cached symbols during a trace. Otherwise they would keep the layer marks of the trace."""
     parameters = list(network.collect_params().values())
     variables = [parameter._var for parameter in parameters]
     for parameter in parameters:
