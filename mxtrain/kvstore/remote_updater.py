@@ -100,8 +100,8 @@ class RemoteUpdater:
 
     # A step.
 
-    multiplies = False
-    """See `Updater.multiplies`."""
+    accepts_factor = False
+    """See `Updater.accepts_factor`."""
 
     def update(self, gradients: Sequence[nd.NDArray], lr: float) -> None:
         """Sends this worker's gradients for one update, and receives the servers' weights. Asynchronous.

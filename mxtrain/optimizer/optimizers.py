@@ -76,7 +76,7 @@ class AdamW(RowwiseOptimizer):
     epsilon: PositiveFloat = 1e-6
     """Small number added to divisors, for numerical stability."""
     bias_correction: bool = True
-    """True if the moments' bias towards 0 is corrected; the published BERT and GluonNLP's BERTAdam do not."""
+    """Correct the moments' bias towards 0; the published BERT and GluonNLP's BERTAdam do not."""
     lr_scaling: ClassVar[Optional[str]] = "sqrt"
 
     def build(self, steps_per_epoch: int) -> mx.optimizer.Optimizer:
@@ -148,7 +148,7 @@ class AdaDelta(RowwiseOptimizer):
     """
 
     lr: PositiveFloat = 1.0
-    """Has no effect, nor do schedules and lr_mult, except that parameters with a rate of 0 are not updated."""
+    """Has no effect, like schedules and lr_mult, except that parameters with a rate of 0 are not updated."""
     rho: OpenFraction = 0.9
     """Decay of the squared averages."""
     epsilon: PositiveFloat = 1e-5
@@ -163,7 +163,7 @@ class RMSProp(RowwiseOptimizer):
     gamma1: OpenFraction = 0.9
     """Decay of the squared gradients."""
     gamma2: OpenFraction = 0.9
-    """Momentum, where `centered`; else there is none."""
+    """Momentum; used only if `centered` is true."""
     epsilon: PositiveFloat = 1e-8
     """Added to the mean square, below the root."""
     centered: bool = False
@@ -249,9 +249,9 @@ class LAMB(Optimizer):
     epsilon: PositiveFloat = 1e-6
     """Small number added to divisors, for numerical stability."""
     lower_bound: Optional[PositiveFloat] = None
-    """Least norm of the weights in the trust ratio; null is none."""
+    """Lower bound on the norm of the weights in the trust ratio; null = none."""
     upper_bound: Optional[PositiveFloat] = None
-    """Largest norm of the weights in the trust ratio; null is none."""
+    """Upper bound on the norm of the weights in the trust ratio; null = none."""
     bias_correction: bool = True
     """Correct the moments' bias towards 0."""
     mxnet_name: ClassVar[str] = "lamb"
@@ -289,9 +289,9 @@ class LBSGD(Optimizer):
     momentum: OpenFraction = 0.9
     """Momentum; 0 is none."""
     warmup_strategy: Literal["linear", "power2", "sqrt", "lars"] = "linear"
-    """Warm-up of the learning rate; lars: each tensor has its own rate instead."""
+    """Warm-up of the learning rate; lars = no warm-up, but a learning rate of its own for each tensor."""
     warmup_epochs: NonNegative = 5
-    """Epochs in which the rate rises; not with lars."""
+    """Length of the warm-up in epochs; not used with lars."""
     batch_scale: Positive = 1
     """Steps whose mean gradient makes one update."""
     mxnet_name: ClassVar[str] = "lbsgd"

@@ -1,7 +1,7 @@
 """Updates of a large embedding table by the gradients of a few of its rows.
 
-    lazy     changes only the rows with a gradient, and their state
-    exact    changes all other rows, too, as a gradient of 0 would: bitwise equal to a dense update
+    lazy     updates only the rows with a gradient, and their state
+    exact    updates all rows, those without a gradient with a gradient of 0: bitwise equal to a dense update
 
 Both call the optimizer's own update on slices of the table, so the update of a row must not depend on other rows.
 
@@ -72,7 +72,7 @@ class TouchedRows:
 
     def gather(self, array_RU: nd.NDArray, out: Optional[nd.NDArray] = None) -> nd.NDArray:
         """Returns these rows of an array of all rows, (K, U); writes them into `out` if it is given."""
-        # Ids were checked on the host, where an error can name them, so clipping never acts.
+        # Ids were checked on the host, where an error can name them, so no id is ever clipped.
         return nd.take(array_RU, self.index_K, mode="clip", out=out)
 
     def scatter(self, row_KU: nd.NDArray, array_RU: nd.NDArray) -> None:
@@ -132,7 +132,7 @@ def exact_update(
 ) -> None:
     """Updates all rows in place, in chunks, without allocating a dense gradient. See `lazy_update` for arguments."""
     num_rows, units = table_RU.shape
-    # A row wider than a chunk is still one piece, since GroupAdaGrad looks at whole rows.
+    # A row is never divided, even if it is larger than a chunk: GroupAdaGrad needs whole rows.
     step = max(1, min(num_rows, ELEMENTS_AT_ONCE // units))
     gradient_PU = nd.zeros((step, units), ctx=table_RU.context, dtype=table_RU.dtype)
     # `update` counts itself, so the count before the first chunk is kept.

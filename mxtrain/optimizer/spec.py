@@ -1,4 +1,4 @@
-"""Base class of optimizer descriptions, and optimizers of a user's own, by `_target_` or as objects."""
+"""Base class of the settings of optimizers, and optimizers defined by the user: by `_target_` or as objects."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ if TYPE_CHECKING:
 
 
 class Optimizer(Spec):
-    """One of MXNet's optimizers. Field names are ours, `mxnet_names` says where MXNet calls them otherwise."""
+    """Base class of the settings of MXNet's optimizers.
+
+    Fields have the same names in all optimizers; `mxnet_names` maps those that MXNet calls differently.
+    """
 
     lr: PositiveFloat = 0.1
     """Base learning rate, before schedule and parameter groups."""
@@ -30,14 +33,14 @@ class Optimizer(Spec):
     """Class in mxnet_workarounds.py that replaces MXNet's class because of a bug."""
     mxnet_names: ClassVar[Dict[str, str]] = {"lr": "learning_rate"}
     lr_scaling: ClassVar[Optional[str]] = None
-    """Scaling of the learning rate with the batch size: "linear", or "sqrt" if the size of an update does not grow with
-    that of the gradient; None if no rule is known. Source: see `lr_scheduler.reference_batch`."""
+    """Rule that scales the learning rate with the batch size: "linear", or "sqrt" for optimizers whose updates are
+    normalised by the size of the gradient; None if no rule is known. Source: see `lr_scheduler.reference_batch`."""
     draws_random: ClassVar[bool] = False
     """True if an update draws random numbers, so that the generator must be seeded in each step."""
     rowwise: ClassVar[bool] = False
     """True if the update of a row does not depend on other rows, so that rows can be updated separately."""
     dense_reason: ClassVar[str] = "may look at all rows of a table at once"
-    """Reason why it is not `rowwise`, as part of a sentence."""
+    """Reason why the optimizer is not `rowwise`, as a clause for messages."""
 
     @property
     def is_lazy(self) -> bool:
@@ -62,13 +65,12 @@ class Optimizer(Spec):
 
 
 class RowwiseOptimizer(Optimizer):
-    """One whose update of a matrix's row looks at no other row."""
+    """Base class of optimizers that update each row of a matrix independently of the others."""
 
     rowwise: ClassVar[bool] = True
     lazy_update: bool = False
-    """Of a table of embeddings whose gradient holds some rows only (trainer.sparse_grad): true leaves the other rows
-    and their state (momentum, moments) as they are; false gives them the update that a gradient of 0 gives, as the
-    dense run does."""
+    """Rows of an embedding table that are not in its row-wise gradient (trainer.sparse_grad): true = they and their state
+    (momentum, moments) stay unchanged; false = they are updated with a gradient of 0, as with a dense gradient."""
 
     @property
     def is_lazy(self) -> bool:
@@ -76,7 +78,8 @@ class RowwiseOptimizer(Optimizer):
 
 
 class CustomOptimizer(Wrapped, Optimizer):
-    """Wraps an mxnet.optimizer.Optimizer class; it gets lr as `learning_rate`, wd and clip_gradient, and its own."""
+    """Wraps an mxnet.optimizer.Optimizer class. It is called with `learning_rate`, `wd`, `clip_gradient` and its own
+    arguments."""
 
     filled: ClassVar[Tuple[str, ...]] = ("learning_rate", "wd", "clip_gradient")
 
@@ -89,23 +92,24 @@ class CustomOptimizer(Wrapped, Optimizer):
         return call_target(self.target, {**common, **self.arguments}, "optimizer")
 
 
-CHANGING = ("lr", "wd", "num_update", "begin_num_update", "rescale_grad", "clip_gradient", "aggregate_num")
+NOT_SETTINGS = ("lr", "wd", "num_update", "begin_num_update", "rescale_grad", "clip_gradient", "aggregate_num")
+"""Attributes of MXNet's optimizers that have fields of their own, change in training, or have one allowed value."""
 
 
 class GivenOptimizer(Given, Optimizer):
-    """An mxnet.optimizer.Optimizer, of which each run computes with a copy."""
+    """An mxnet.optimizer.Optimizer object. Each run computes with a copy of it."""
 
     argument: ClassVar[str] = "optimizer"
 
     settings: Dict[str, Any] = {}
-    """Further settings of it, such as its momentum."""
+    """Further settings of the optimizer, such as its momentum."""
 
     @classmethod
     def describe_object(cls, optimizer: Any) -> Dict[str, Any]:
-        """Returns facts that identify an optimizer: its class and its numbers.
+        """Returns the settings that identify an optimizer, besides its class.
 
         Raises:
-            ConfigError: it is not an optimizer, was used before, or scales gradients or rates itself.
+            ConfigError: the object is not an optimizer, was used before, or scales gradients or rates itself.
         """
         from mxtrain.engine.backend import mx
 
@@ -127,10 +131,10 @@ class GivenOptimizer(Given, Optimizer):
             )
         if optimizer.num_update != optimizer.begin_num_update:
             raise ConfigError(f"optimizer: this {name} has been used for {optimizer.num_update} steps. Make a new one.")
-        # Only named optimizers declare that they draw, which makes the step seed the generator.
+        # The step seeds the generator only for options that declare `draws_random`.
         if isinstance(optimizer, mx.optimizer.SGLD):
             raise ConfigError('optimizer: SGLD draws random numbers. Give the override "optimizer=sgld" instead.')
-        attributes = plain_attributes(optimizer, without=CHANGING)
+        attributes = plain_attributes(optimizer, without=NOT_SETTINGS)
         return {
             "lr": float(optimizer.lr),
             "wd": float(optimizer.wd),
@@ -139,7 +143,7 @@ class GivenOptimizer(Given, Optimizer):
         }
 
     def build(self, steps_per_epoch: int) -> mx.optimizer.Optimizer:
-        # MXNet's optimizer counts its updates in itself, so a second run of the same object would begin late.
+        # MXNet's optimizer object counts updates, so a second run with the same object would not start at 0.
         return copy.deepcopy(self.require())
 
     def build_for(self, name: str) -> mx.optimizer.Optimizer:
@@ -156,12 +160,12 @@ class GivenOptimizer(Given, Optimizer):
         return copy.deepcopy(optimizers[name])
 
     def relative_lr(self, name: str) -> float:
-        """Returns the learning rate of one of several networks, over that of the first."""
+        """Returns the learning rate of one of several networks, divided by that of the first."""
         return float(self.settings[name]["lr"]) / self.lr if isinstance(self.settings.get(name), dict) else 1.0
 
 
 def describe_optimizers(optimizers: Mapping[str, Any]) -> Dict[str, Any]:
-    """Returns facts that identify the optimizers of several networks; ``lr`` is that of the first."""
+    """Returns the settings that identify the optimizers of several networks; `lr` is that of the first."""
     described = {name: GivenOptimizer.describe_object(optimizer) for name, optimizer in optimizers.items()}
     settings = {name: {"class": class_of(optimizers[name]), **facts} for name, facts in described.items()}
     return {"lr": next(iter(described.values()))["lr"], "settings": settings}

@@ -20,16 +20,16 @@ from mxtrain.optimizer.state import OptimizerState, flatten, map_state
 if TYPE_CHECKING:
     from mxtrain.types.annotations import Json, JsonObject
 
-# MXNet's fused updates take up to 45 arrays. Their loop runs over all arrays at once, up to the size of the largest:
-# fast for small arrays of similar size, slow for others. One momentum update of ResNet-50 takes 182 ms with 45 arrays
-# at a time, 121 ms with MXNet's default of 4, and 87 ms with single arrays.
 AGGREGATED_UPDATES = 45
-NUMBERS = ("num_update", "last_lr", "cur_lr")
-"""Attributes of MXNet's optimizers that change while training; a checkpoint sets no others."""
-LARGE = 1 << 13
-"""Number of elements from which an array is updated separately."""
+"""Maximum number of arrays of a fused update in MXNet. It iterates up to the size of the largest array for all of them,
+which is fast only for small arrays of similar sizes. A momentum update of ResNet-50 takes 182 ms with 45 arrays at a time,
+121 ms with MXNet's default of 4, and 87 ms with single arrays."""
+COUNTERS = ("num_update", "last_lr", "cur_lr")
+"""Attributes of MXNet's optimizers that change in training. A checkpoint sets no other attributes."""
+MIN_SEPARATE_SIZE = 1 << 13
+"""Arrays with at least this number of elements are not fused with others."""
 MIN_RATE = 1e-30
-"""Smaller learning rates count as 0: FTRL and FTML multiply by the inverse, which float32 can hardly represent."""
+"""Smaller learning rates count as 0: FTRL and FTML multiply by the inverse of the rate, which would overflow."""
 
 
 def create_state(optimizer: mx.optimizer.Optimizer, index: int, weight: nd.NDArray, name: str) -> OptimizerState:
@@ -41,7 +41,7 @@ def create_state(optimizer: mx.optimizer.Optimizer, index: int, weight: nd.NDArr
         ConfigError: the optimizer cannot train an array of this shape.
     """
     try:
-        # An AssertionError is GroupAdaGrad's only sign that it cannot train vectors.
+        # GroupAdaGrad reports with an AssertionError that it cannot train vectors.
         state = optimizer.create_state_multi_precision(index, weight)
         return map_state(state, in_float64) if weight.dtype == np.float64 else state
     except AssertionError:
@@ -62,13 +62,13 @@ def similar_sizes(indices: Sequence[int], arrays: Sequence[nd.NDArray], ratio: f
     Args:
         indices: indices into `arrays`.
         arrays: parameters.
-        ratio: largest ratio of sizes; arrays of at least `LARGE` elements get a group of their own.
+        ratio: largest ratio of sizes; arrays of at least `MIN_SEPARATE_SIZE` elements get a group of their own.
     """
     groups: List[List[int]] = []
     largest = 0
     for index in sorted(indices, key=lambda index: -arrays[index].size):  # arrays of similar size become neighbours
         size = arrays[index].size
-        if not groups or largest >= LARGE or ratio * size < largest or len(groups[-1]) == AGGREGATED_UPDATES:
+        if not groups or largest >= MIN_SEPARATE_SIZE or ratio * size < largest or len(groups[-1]) == AGGREGATED_UPDATES:
             groups.append([])
             largest = size
         groups[-1].append(index)
@@ -122,7 +122,7 @@ class Updater:
         optimizer._set_current_context = lambda device_id: None
         self._updater = mx.optimizer.get_updater(optimizer)
         self._weights = [weights[name] for name in self.names]
-        self._runs: Dict[Tuple[int, ...], List[List[int]]] = {}
+        self._groups: Dict[Tuple[int, ...], List[List[int]]] = {}
         self._frozen: FrozenSet[int] = frozenset()
         self._native = optimizer if isinstance(optimizer, NativeUpdate) else None
         self._has_native = self._native is not None and self._native.has_native
@@ -134,7 +134,7 @@ class Updater:
                 self._updater.states_synced[i] = True  # without this, MXNet's updater raises KeyError
 
     @property
-    def multiplies(self) -> bool:
+    def accepts_factor(self) -> bool:
         """Returns True if `update` accepts a factor: native operators apply it while they read the gradients."""
         return self._native is not None and self._native.factor is None
 
@@ -144,7 +144,7 @@ class Updater:
         Args:
             gradients: gradients of the mean loss, in the order of `names`.
             lr: learning rate.
-            factor: number (1,) by which all gradients are multiplied first; only allowed if `multiplies`.
+            factor: number (1,) by which all gradients are multiplied first; only allowed if `accepts_factor`.
         """
         self._optimizer.lr = lr
         if factor is not None:
@@ -154,16 +154,16 @@ class Updater:
             self._update_all(gradients, lr)
 
     def _update_all(self, gradients: Sequence[nd.NDArray], lr: float) -> None:
-        for run in self._runs_at(lr):
-            if run[0] in self._rows:
-                self._update_rows(run[0], gradients[run[0]])
+        for group in self._groups_at(lr):
+            if group[0] in self._rows:
+                self._update_rows(group[0], gradients[group[0]])
                 continue
             if not self._has_native:
-                self._updater(run, [gradients[i] for i in run], [self._weights[i] for i in run])
+                self._updater(group, [gradients[i] for i in group], [self._weights[i] for i in group])
                 continue
             # The same calls as MXNet's updater makes, but without its per-array type checks in every step.
-            weights, states = [self._weights[i] for i in run], [self._updater.states[i] for i in run]
-            self._optimizer.update_multi_precision(run, weights, [gradients[i] for i in run], states)
+            weights, states = [self._weights[i] for i in group], [self._updater.states[i] for i in group]
+            self._optimizer.update_multi_precision(group, weights, [gradients[i] for i in group], states)
 
     def _update_rows(self, i: int, gradient: nd.NDArray) -> None:
         weight, state, rows = self._weights[i], self._updater.states[i], self._rows[i]
@@ -197,33 +197,34 @@ class Updater:
     def skip(self) -> None:
         """Handles a step without samples. Does nothing here; updaters on servers must notify the servers."""
 
-    def _runs_at(self, lr: float) -> List[List[int]]:
+    def _groups_at(self, lr: float) -> List[List[int]]:
         """Returns the indices of parameters with a nonzero learning rate, in groups for fused updates. Cached."""
         multipliers = self._optimizer.lr_mult
         # A skipped parameter keeps weight and state: at a rate of 0 SGD, NAG and LARS would go on by momentum.
         trained = tuple(
             i for i in range(len(self.names)) if abs(lr * multipliers[i]) >= MIN_RATE and i not in self._frozen
         )
-        # Schedules change the rate, rarely what is trained, so the groups are made once per set of parameters.
-        if trained not in self._runs:
+        # Schedules change the rate, but rarely the set of trained parameters, so groups are cached by this set.
+        if trained not in self._groups:
             dense = [i for i in trained if i not in self._rows]
             weights = [self._weights[i] for i in dense]
-            runs = [same_type_run for run in same_device_runs(weights) for same_type_run in _same_types(run, weights)]
+            groups = [group for indices in same_device_runs(weights) for group in _same_types(indices, weights)]
             if self._optimizer.aggregate_num > 0:
                 # Native operators process one array after the other, so sizes in a group may differ.
                 ratio = math.inf if self._has_native else 4
-                runs = [group for run in runs for group in similar_sizes(run, weights, ratio)]
+                groups = [group for indices in groups for group in similar_sizes(indices, weights, ratio)]
             # Tables are updated one by one, because each has rows of its own.
-            row_runs = [[i] for i in trained if i in self._rows]
-            self._runs[trained] = [[dense[i] for i in run] for run in runs] + row_runs
-        return self._runs[trained]
+            row_groups = [[i] for i in trained if i in self._rows]
+            self._groups[trained] = [[dense[i] for i in group] for group in groups] + row_groups
+        return self._groups[trained]
 
     def synchronize(self, own_arrays: Sequence[nd.NDArray] = ()) -> bool:
-        """Returns True if updates of faster workers changed the parameters. Never here: all workers update alike."""
+        """Returns True if updates of other workers changed the parameters. Always False here: all workers make the same
+        updates."""
         return False
 
     def scalars(self) -> Dict[str, float]:
-        """Returns values of servers that update, for loggers; none here."""
+        """Returns statistics of servers that update parameters, for loggers; none here."""
         return {}
 
     summary = scalars
@@ -245,7 +246,7 @@ class Updater:
         """Returns the state in attributes of MXNet's optimizer: update counts, and counters of LARS and LBSGD."""
         return {
             "update_counts": {name: self._optimizer._index_update_count[i] for i, name in enumerate(self.names)},
-            "attributes": self._numbers(),
+            "attributes": self._counters(),
             "cum_counts": {
                 self.names[i]: gathered["num_cums"] for i, gathered in getattr(self._optimizer, "cumgrads", {}).items()
             },
@@ -281,10 +282,12 @@ class Updater:
         self.restore_numbers(numbers, arrays)
 
     def _require_same_numbers(self, numbers: JsonObject) -> None:
-        # A stranger's checkpoint may name any attribute of the optimizer; only these counters are ever set.
-        odd = sorted({*numbers["attributes"]} - {*NUMBERS}) or sorted({*numbers["update_counts"]} ^ {*self.names})
-        if odd:
-            raise CheckpointError(f"the checkpoint's optimizer state does not fit: look at {', '.join(odd[:5])}.")
+        # An untrusted checkpoint may name any attribute of the optimizer, so only known counters are set.
+        unexpected = sorted({*numbers["attributes"]} - {*COUNTERS})
+        unexpected = unexpected or sorted({*numbers["update_counts"]} ^ {*self.names})
+        if unexpected:
+            names = ", ".join(unexpected[:5])
+            raise CheckpointError(f"the checkpoint's optimizer state does not fit: look at {names}.")
 
     def restore_numbers(self, numbers: JsonObject, arrays: Mapping[str, np.ndarray] = MappingProxyType({})) -> None:
         """Restores the state that `numbers` returned, and the gradients that LBSGD has accumulated from `arrays`.
@@ -303,8 +306,8 @@ class Updater:
                 gathered = 0 if gathered is None else nd.array(gathered, ctx=weight.context, dtype=weight.dtype)
                 self._optimizer.cumgrads[i] = {"cum_grad": gathered, "num_cums": numbers["cum_counts"][name]}
 
-    def _numbers(self) -> Dict[str, float]:
-        """Returns the optimizer's attributes in `NUMBERS`; the description sets all other attributes."""
+    def _counters(self) -> Dict[str, float]:
+        """Returns the attributes in `COUNTERS` that the optimizer has; all others follow from the settings."""
         optimizer = self._optimizer
-        values = {name: getattr(optimizer, name, None) for name in NUMBERS}
+        values = {name: getattr(optimizer, name, None) for name in COUNTERS}
         return {name: value for name, value in values.items() if value is not None}

@@ -60,7 +60,7 @@ class Piece:
 
 @dataclass(frozen=True)
 class BlockSequence:
-    """Neighbouring blocks, each of which is given what the one before returned."""
+    """Consecutive blocks; the output of each is the input of the next."""
 
     blocks: List[gluon.Block]
     inputs: List[Tensor]
@@ -69,7 +69,7 @@ class BlockSequence:
 
     @property
     def parameters(self) -> List[str]:
-        """Returns the names of the parameters that it reads, including statistics."""
+        """Returns the names of the parameters of the blocks, including moving statistics."""
         return [name for block in self.blocks for name in block.collect_params()]
 
 
@@ -220,7 +220,7 @@ class Graph(Cuttable):
         self._states = frozenset(symbol.list_auxiliary_states())
         self._format = raw["attrs"]
         self.operators = [index for index, node in enumerate(self._nodes) if node["op"] != "null"]
-        # In a network that is known by its graph alone, each operator is a layer.
+        # The operators of a SymbolBlock have no blocks of their own, so each counts as a layer.
         is_graph = isinstance(network, gluon.SymbolBlock)
         nodes = [self._nodes[index] for index in self.operators]
         self.layers = [node.get("attrs", {}).get(LAYER_ATTRIBUTE, node["name"] if is_graph else "") for node in nodes]
@@ -232,7 +232,7 @@ class Graph(Cuttable):
             **{node: -1 for node, _ in self.inputs},
             **{node: position for position, node in enumerate(self.operators)},
         }
-        # "null": frozen parameters and moving statistics, which need no backward pass.
+        # Frozen parameters and moving statistics have grad_req "null" and need no backward pass.
         variables = {p.name for p in network.collect_params().values() if p.grad_req != "null"}
         self.without_gradient = self._find_without_gradient(variables)
         self._last_read = self._find_last_reads()
@@ -346,8 +346,8 @@ class Graph(Cuttable):
         first = self._nodes[operators[0]]
         is_norm = len(operators) == 1 and self._computes_statistics(operators[0])
         norm = {**first.get("attrs", {}), "op": first["op"]} if is_norm else None
-        # Casts are added within each piece: tensors between pieces stay float32, so executors and stores know nothing
-        # of amp.
+        # Casts are added within each piece. Tensors between pieces stay float32, so executors and stores do not depend on
+        # amp.
         return Piece(mx.sym.load_json(json.dumps(self._precision.lowered(graph))), inputs, outputs, kinds, norm)
 
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from typing import TYPE_CHECKING, Collection, Iterator, List, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Collection, Iterator, List, Optional, Sequence, Tuple, Union
 
 from mxtrain.amp.spec import FULL
 from mxtrain.engine.array_layout import restore_layout
@@ -26,7 +26,7 @@ from mxtrain.model.graph.trace import blocks_by_path
 from mxtrain.parallel.balance import choose_cut
 from mxtrain.parallel.base import IdLimits, Strategy
 from mxtrain.parallel.chain import open_to_cut
-from mxtrain.parallel.cut import Cuttable
+from mxtrain.parallel.cut import BlockSequence, Cuttable, Piece
 from mxtrain.parallel.executors import Executors
 from mxtrain.parallel.layout import Cut, Shares, split
 from mxtrain.parallel.loss_function import FunctionExecutor, LossFunction, Network
@@ -57,6 +57,17 @@ def read_tables_directly(network: gluon.Block) -> None:
     for block in blocks if copying else ():
         if isinstance(block, gluon.HybridBlock):
             block._clear_cached_op()  # the block may already have been traced with the copy
+
+
+def _find_blocked_weights(parameters: PlacedParameters) -> List[nd.NDArray]:
+    """Returns the weights that inference leaves in a layout of oneDNN that only convolutions can read; updates of such
+    arrays fail. These are the weights of 1D and 3D convolutions on CPUs."""
+    return [
+        array
+        for arrays in parameters.copies.values()
+        for array in arrays
+        if array.ndim in (3, 5) and array.context.device_type == "cpu"
+    ]
 
 
 class Grid(Strategy):
@@ -100,11 +111,7 @@ class Grid(Strategy):
         self.layout = parallel.plan(devices, grad_accumulation, is_alone)
         if len(devices[0]) == 1 and self.layout.batch_norm == "per_device":
             read_tables_directly(network)
-        graph = self._graph()
-        if graph is not None and len(devices[0]) > 1:
-            cut = self._choose_cut(graph, parallel.stage_layers, workers or Store())
-            self.layout = replace(self.layout, cut=cut)
-        pieces = graph.cut(self.layout.cut.positions if self.layout.cut else []) if graph else []
+        graph, pieces = self._cut_network(parallel.stage_layers, workers or Store())
         parameters = self._parameters = PlacedParameters(
             network,
             devices,
@@ -116,13 +123,7 @@ class Grid(Strategy):
         self.reductions = [entry for entry in parameters.reductions if entry.name not in self.remote.names]
         self.trainable = [reduction.name for reduction in self.reductions]
         self.values = {**parameters.values, **self._tables.tables}
-        # Inference leaves these in a layout of oneDNN that only convolutions can read; updates fail on it.
-        self._blocked_weights = [
-            array
-            for arrays in parameters.copies.values()
-            for array in arrays
-            if array.ndim in (3, 5) and array.context.device_type == "cpu"
-        ]
+        self._blocked_weights = _find_blocked_weights(parameters)
         has_one_copy = len(devices) == 1 and is_alone
         self._executors = Executors(
             objective, self.layout, graph, pieces, parameters, self._workers, bool(self.rows), has_one_copy
@@ -144,8 +145,8 @@ class Grid(Strategy):
     ) -> nd.NDArray:
         batch = self._state.enter(self._tables.enter(batch))
         parts, num_replicas = self.layout.divide(batch), self.layout.num_replicas
-        # Zero the gradients that passes add to, and those of replicas without samples, which no pass writes. A user's
-        # loss function may not reach all parameters, so all gradients are zeroed for it.
+        # Zero the gradients to which several passes add, and those of replicas without samples, which no pass writes. A
+        # user's loss function may not use all parameters, so for it all gradients are zeroed.
         adds = self.layout.accumulates or loss_function is not None
         active = 0 if adds or not parts else len(parts[0])
         self._parameters.zero_gradients(range(active, num_replicas))
@@ -158,7 +159,7 @@ class Grid(Strategy):
         total = sums[0] if len(sums) == 1 else nd.add_n(*[vector.as_in_context(first) for vector in sums])
         if num_samples:
             self._statistics.all_reduce(total, num_samples, self.layout.num_parts)
-        # A worker that does not sum with others scales its sums, because rows count the samples of the global batch.
+        # If servers update, a worker scales its sums to the global batch, whose samples the metric rows count.
         return total if num_samples in (0, batch.global_size) else total * (batch.global_size / num_samples)
 
     def _train(
@@ -220,6 +221,21 @@ class Grid(Strategy):
         return self.objective.network
 
     # Set-up.
+
+    def _cut_network(
+        self, stage_layers: List[str], workers: Store
+    ) -> Tuple[Optional[Cuttable], Sequence[Union[Piece, BlockSequence]]]:
+        """Cuts the network into one piece for each stage, and adds the cut to the layout.
+
+        Returns:
+            The network as a graph, and its pieces; None and no pieces if the network's own code computes it.
+        """
+        graph = self._graph()
+        if graph is None:
+            return None, []
+        if self.layout.num_stages > 1:
+            self.layout = replace(self.layout, cut=self._choose_cut(graph, stage_layers, workers))
+        return graph, graph.cut(self.layout.cut.positions if self.layout.cut else [])
 
     def _graph(self) -> Optional[Cuttable]:
         """Returns the network as a graph, if it must be cut or compute in a low precision; otherwise None."""

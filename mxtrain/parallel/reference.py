@@ -152,8 +152,8 @@ class Reference(Strategy):
             if role_of(name) in STATISTICS and parameter.lr_mult
         ]
         self.gradients: Dict[str, nd.NDArray] = {}
-        """Structural name -> the gradient of the last step; of the mean over samples, not yet over their weights, where
-        the optimizer is one that divides by itself (`Updater.multiplies`)."""
+        """Structural name -> gradient of the last step. It is not divided by the sum of sample weights if the optimizer
+        applies that factor itself (`Updater.accepts_factor`)."""
         self._recurrent_state: List[nd.NDArray] = []
         optimizer.lr_mult = {i: multipliers[name][0] for i, name in enumerate(self.trainable)}
         optimizer.wd_mult = {i: multipliers[name][1] for i, name in enumerate(self.trainable)}
@@ -167,7 +167,7 @@ class Reference(Strategy):
         """Does nothing: there is only one copy of `values`."""
 
     def step(self, batch: Batch, lr: float) -> None:
-        """Computes one optimizer update from a global batch."""
+        """Updates the parameters with the gradient of the mean loss over a global batch."""
         inputs = (*batch.inputs, *self._state_before(batch))
         copies = self._division.copies(batch.size)
         before = [array.copy() for array in self._statistics]
@@ -182,8 +182,8 @@ class Reference(Strategy):
                 self._parameters[name].zero_grad()
             for shards in passes:
                 self._compute(shards, inputs, batch, weights, states)
-                # MXNet's engine does not track that a backward pass writes moving statistics, so the next pass could
-                # read them too early: see `engine_dependency.py`.
+                # MXNet's engine does not know that a backward pass writes moving statistics, so the next pass could
+                # read old ones: see `engine_dependency.py`.
                 nd.waitall()
             gradients.append([self._parameters[name].grad().copy() for name in self.trainable])
             statistics.append([array.copy() for array in self._statistics])

@@ -127,7 +127,7 @@ class TrainingStep:
         # Gradients of rows on servers are not in `gradients`; their message contains the factor instead.
         row_factor = factor
         # If the optimizer multiplies while it reads gradients, a separate pass over them is not needed.
-        if factor is not None and not self.updater.multiplies:
+        if factor is not None and not self.updater.accepts_factor:
             multiply(gradients, factor)
             factor = None
         if world.size > 1:
