@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 ALL = "all"
-"""Input of `predict` that means all users, instead of a file of user ids."""
+"""Argument of `predict` that stands for all users, instead of a file of user ids."""
 
 
 class InteractionDataset(BaseDataset):
@@ -109,7 +109,7 @@ class InteractionDataset(BaseDataset):
         is_rated = self.feedback == "explicit"
         pairs = keep_last_of_each(self.read(findings), findings, remarks=is_rated)
         for side, names in (("users", pairs.catalog.users), ("items", pairs.catalog.items)):
-            _warn_of_two_spellings(side, names)
+            _warn_about_spellings(side, names)
         for file, ids in self._side_files(pairs.catalog) if findings.keeps_going else ():
             call_or_report(findings, DataLocation(file.path), partial(_check, file, ids, findings))
         train, val, test = leave_one_out(pairs, self.split_seed, findings)
@@ -183,7 +183,7 @@ class InteractionDataset(BaseDataset):
         return join_rows(signature.recommender_fields, features.get("user"), features.get("item"))
 
     def _features(self, signature: RecommendationSignature) -> Dict[str, Features]:
-        """Reads the feature tables that the network was trained with, by side."""
+        """Returns the features that the network was trained with: "user" or "item" -> features."""
         features = {}
         for side, ids in (("user", signature.catalog.users), ("item", signature.catalog.items)):
             columns = signature.user_columns if side == "user" else signature.item_columns
@@ -228,7 +228,7 @@ class InteractionDataset(BaseDataset):
     ) -> BatchLoader:
         from mxtrain.recommendation.loader import InteractionLoader
 
-        self._refuse_others(source.catalog, signature)
+        self._require_same_catalog(source.catalog, signature)
         num_negatives = None
         if self.feedback == "implicit":
             num_negatives = self.negatives if options.train else self._num_sampled(source)
@@ -243,7 +243,7 @@ class InteractionDataset(BaseDataset):
             joined=joined,
         )
 
-    def _refuse_others(self, catalog: Catalog, signature: Signature) -> None:
+    def _require_same_catalog(self, catalog: Catalog, signature: Signature) -> None:
         difference = catalog.difference_from(RecommendationSignature.cast(signature).catalog)
         if difference:
             raise DataError(
@@ -252,8 +252,8 @@ class InteractionDataset(BaseDataset):
             )
 
     def exported(self, signature: Signature) -> DatasetExport:
-        """See `BaseDataset.exported`: how items of a long history are chosen, and the features of all users and items,
-        in a file each."""
+        """See `BaseDataset.exported`. The export holds the settings that choose items of long histories, and two files
+        with the features of all users and all items."""
         features = self._features(RecommendationSignature.cast(signature)).items()
         arrays = {features_file(side): {IDS: id_EF, NUMBERS: number_EM} for side, (id_EF, number_EM) in features}
         facts: Dict[str, Json] = {"max_history": self.max_history, "split_seed": self.split_seed}
@@ -266,7 +266,7 @@ class InteractionDataset(BaseDataset):
 
         The items of these users are read from the dataset, which must be the training data of the network.
         """
-        # A checkpoint does not hold what users have: for 20 million ratings it would be a copy of the data.
+        # Checkpoints do not store the items of users: for 20 million ratings, that would be a copy of the data.
         train = self._open_trained(signature)
         user_of = train.catalog.user_of
         users: List[int] = []
@@ -304,14 +304,18 @@ class InteractionDataset(BaseDataset):
         return train.for_users(np.array(users, np.int32))
 
     def _open_trained(self, signature: Signature) -> Interactions:
-        """Opens the training data of the network. Raises: DataError: they are others now."""
+        """Opens the training data of the network.
+
+        Raises:
+            DataError: the data have other users or items than in training.
+        """
         train = self.open().train
         assert isinstance(train, Interactions)
-        self._refuse_others(train.catalog, signature)
+        self._require_same_catalog(train.catalog, signature)
         return train
 
 
-def _warn_of_two_spellings(side: str, names: Sequence[str]) -> None:
+def _warn_about_spellings(side: str, names: Sequence[str]) -> None:
     """Warns about ids such as 1 and 1.0, which count as two different ids."""
     floats = [name for name in names if name.endswith(".0")]
     ids = set(names) if floats else set()

@@ -1,9 +1,9 @@
 """Recommends items to users, and scores pairs of users and items, with an exported network. Exported folders have a
 copy of this module.
 
-Features of users and items are arrays in the folder, encoded by the code of training; the tables themselves would need
-a second reader of all formats. Users have a file of their own, which may be deleted. The error for an unknown user
-names no similar id: a client could list the ids.
+The folder holds the features of users and items as arrays, which were encoded at export; with the tables themselves, it
+would need a reader for each of their formats. The features of users are in a separate file, which may be deleted. Errors
+for unknown users do not suggest similar ids, because a client could discover ids that way.
 
 Legend: B rows of candidates, C candidates of a row, H items of a history, I all items, N items to score.
 """
@@ -26,15 +26,15 @@ from mxtrain.recommendation.user_items import HISTORY, with_lowest_keys
 READS_JSON_LINES = True
 """Files in .json may hold lines of JSON as well, besides arrays of the network."""
 TOP = 3
-"""Items that are recommended."""
+"""Number of recommended items."""
 SCORES_AT_ONCE = 1 << 14
 """Candidates that are scored together."""
 KEYS = USER, ITEMS, FEATURES = "user", "history", "features"
 """Keys of a line of JSON."""
 EMPTY = np.zeros(0)
-"""An array that the folder does not have."""
+"""Stands for an array that the folder does not have."""
 MAX_COMPARED = 10_000
-"""Largest number of known ids among which the nearest to an unknown id is searched: each takes some microseconds."""
+"""Largest number of ids for which an error suggests the nearest one; the search takes some microseconds per id."""
 
 
 def describe_input(signature: Dict[str, Any]) -> str:

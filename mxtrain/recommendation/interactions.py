@@ -25,8 +25,6 @@ from mxtrain.types import PathText, Positive
 if TYPE_CHECKING:
     from mxtrain.data.signature import Signature
 
-    pass
-
 FeatureSpecs = Annotated[Dict[str, ColumnSpec], pydantic.BeforeValidator(as_column_specs)]
 
 
@@ -34,7 +32,7 @@ class InteractionTable(InteractionDataset):
     """A table with a row for each interaction: user, item and, optionally, rating and time."""
 
     path: PathText = "data/interactions.csv"
-    """The file: .csv, .tsv, .jsonl (also with .gz behind) or .parquet."""
+    """File of interactions: .csv, .tsv, .jsonl (also compressed, .gz) or .parquet."""
     header: bool = True
     """If true, the first row of a CSV or TSV file names the columns; otherwise columns are numbered from 0."""
     user: Column = "user"

@@ -29,15 +29,15 @@ class MatrixFactorization(Recommender):
 
     def build_recommender(self, num_users: int, num_items: int, mean: float) -> gluon.HybridBlock:
         """See `Recommender.build_recommender`."""
-        from mxtrain.recommendation import networks as recommendation
+        from mxtrain.recommendation.networks import FactorSizes, MatrixFactorizationNetwork
 
-        return recommendation.MatrixFactorizationNetwork(num_users, num_items, self.units, mean, self.scale, prefix="")
+        return MatrixFactorizationNetwork(FactorSizes(num_users, num_items, self.units, mean, self.scale), prefix="")
 
     def score_all(self, values: Mapping[str, NDArray], inputs: Sequence[NDArray]) -> Optional[NDArray]:
         """See `Recommender.score_all`."""
-        from mxtrain.recommendation import networks as recommendation
+        from mxtrain.recommendation.networks import MatrixFactorizationNetwork
 
-        return recommendation.MatrixFactorizationNetwork.score_all(values, inputs[0])
+        return MatrixFactorizationNetwork.score_all(values, inputs[0])
 
 
 class ItemFactors(Recommender):
@@ -63,17 +63,16 @@ class ItemFactors(Recommender):
 
     def build_recommender(self, num_users: int, num_items: int, mean: float) -> gluon.HybridBlock:
         """See `Recommender.build_recommender`."""
-        from mxtrain.recommendation import networks as recommendation
+        from mxtrain.recommendation.networks import FactorSizes, ItemFactorsNetwork
 
-        return recommendation.ItemFactorsNetwork(
-            num_users, num_items, self.units, mean, self.scale, self.alpha, self.dropout, self.user_vectors, prefix=""
-        )
+        sizes = FactorSizes(num_users, num_items, self.units, mean, self.scale)
+        return ItemFactorsNetwork(sizes, self.alpha, self.dropout, self.user_vectors, prefix="")
 
     def score_all(self, values: Mapping[str, NDArray], inputs: Sequence[NDArray]) -> Optional[NDArray]:
         """See `Recommender.score_all`."""
-        from mxtrain.recommendation import networks as recommendation
+        from mxtrain.recommendation.networks import ItemFactorsNetwork
 
-        return recommendation.ItemFactorsNetwork.score_all(values, self.alpha, *inputs)
+        return ItemFactorsNetwork.score_all(values, self.alpha, *inputs)
 
 
 class SVDPlusPlus(ItemFactors):
@@ -102,8 +101,7 @@ class NeuMF(Recommender):
 
     def build_recommender(self, num_users: int, num_items: int, mean: float) -> gluon.HybridBlock:
         """See `Recommender.build_recommender`."""
-        from mxtrain.recommendation import networks as recommendation
+        from mxtrain.recommendation.networks import FactorSizes, NeuMFNetwork
 
-        return recommendation.NeuMFNetwork(
-            num_users, num_items, self.units, self.hidden, self.activation, self.dropout, mean, self.scale, prefix=""
-        )
+        sizes = FactorSizes(num_users, num_items, self.units, mean, self.scale)
+        return NeuMFNetwork(sizes, self.hidden, self.activation, self.dropout, prefix="")

@@ -118,9 +118,9 @@ def keep_last_of_each(pairs: InteractionRows, findings: Findings, remarks: bool)
 
     Args:
         pairs: interactions in the order of reading.
-        findings: collects the interactions that are dropped, if `remarks` is true.
-        remarks: True to report dropped interactions: a second rating of an item may be a mistake, a second visit is
-            usual.
+        findings: collects the dropped interactions, if `remarks` is true.
+        remarks: True to report dropped interactions. A second rating of an item may be a mistake; a second interaction
+            without a rating, such as a visit, is usual.
     """
     # lexsort sorts by its last key first: user, item, time, then order of the rows.
     order = np.lexsort((np.arange(len(pairs.user_P)), *_times(pairs), pairs.item_P, pairs.user_P))

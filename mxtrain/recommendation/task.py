@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from mxtrain.types.annotations import Json, JsonObject, LossBlock
 
 _MAX_SHOWN_ITEMS = 10
-_ITEMS = ", "
+_SEPARATOR = ", "
 _RATING_METRICS, _RANKING_METRICS = "root_mean_squared_error,mean_absolute_error", "ndcg_at_k_sampled,hr_at_k_sampled"
 
 
@@ -56,7 +56,8 @@ class Recommendation(Task):
     takes: ClassVar[Takes] = Takes(Preference)
 
     baselines: bool = True
-    """If true, `eval` also measures popularity and item neighbours (for ratings: means) on the same split."""
+    """If true, `eval` also measures two baselines on the same split: popularity and item neighbours (for ratings:
+    means)."""
 
     def check(self, description: RunParts) -> None:
         super().check(description)
@@ -77,9 +78,9 @@ class Recommendation(Task):
                 if is_rated
                 else "dataset.feedback=implicit means items without ratings: type loss=sampled_bce"
             )
-            metric_advice = f" {_fitting_metrics(is_rated)}" if _unfitting(description.metric, is_rated) else ""
+            metric_advice = f" {_fitting_metrics(is_rated)}" if _unfit_metrics(description.metric, is_rated) else ""
             raise ConfigError(f"loss: {loss_name} does not fit. {advice}{metric_advice}.")
-        for name in _unfitting(description.metric, is_rated):
+        for name in _unfit_metrics(description.metric, is_rated):
             raise ConfigError(
                 f"metric.{name}: it does not fit dataset.feedback={'explicit' if is_rated else 'implicit'}. Type "
                 f"{_fitting_metrics(is_rated)}."
@@ -140,13 +141,13 @@ class Recommendation(Task):
         return decode(outputs, batch)
 
     def result(self, signature: Signature, source: Samples, sample: EvaluatedSample) -> Mapping[str, Json]:
-        """Returns user, held-out item, and the rank of the item among all that the user has in no split, from 1; for
-        ratings user, item, and the true and the predicted rating."""
+        """Returns the user, the held-out item, and its rank from 1 among the items that the user has in no split; for
+        ratings the user, the item, and the true and the predicted rating."""
         from mxtrain.recommendation.ranking import ranks_in
 
         users: Interactions = source  # type: ignore[assignment]  # of its own samples
-        names, item = users.catalog, int(users.item_N[sample.index])
-        pair = {"user": names.users[users.user_N[sample.index]], "item": names.items[item]}
+        catalog, item = users.catalog, int(users.item_N[sample.index])
+        pair = {"user": catalog.users[users.user_N[sample.index]], "item": catalog.items[item]}
         if RecommendationSignature.cast(signature).has_ratings:
             return {**pair, "true": float(sample.targets[0]), "predicted": float(sample.prediction)}
         return {**pair, "rank": int(ranks_in(sample.prediction[None], np.array([item]))[0]) + 1}
@@ -155,7 +156,7 @@ class Recommendation(Task):
         """Returns the highest-scoring items that the user does not have, best first."""
         return {
             "items": [
-                {"item": name, "score": round(float(score), 6)} for name, score in _first(signature, prediction, top_k)
+                {"item": name, "score": round(float(score), 6)} for name, score in _top_items(signature, prediction, top_k)
             ]
         }
 
@@ -170,12 +171,12 @@ class Recommendation(Task):
         rows = []
         for user, item, score_I in zip(samples.user_N.tolist(), samples.item_N.tolist(), predictions):
             names = samples.catalog.items
-            owned = _ITEMS.join(
+            owned = _SEPARATOR.join(
                 names[index] for index in samples.train_items.items_of(user)[:_MAX_SHOWN_ITEMS].tolist()
             )
             # Not `>=`: comparisons with NaN are False, and NaN must count against the item.
             rank = int((~(score_I < score_I[item])).sum())
-            first = _ITEMS.join(name for name, _ in _first(signature, score_I, _MAX_SHOWN_ITEMS))
+            first = _SEPARATOR.join(name for name, _ in _top_items(signature, score_I, _MAX_SHOWN_ITEMS))
             rows.append((samples.catalog.users[user], owned, f"{names[item]} ({rank})", first))
         # TensorBoard would make a separate column of ranks so narrow that it wraps numbers.
         return [Table("recommendations", ("user", "has", "held out (rank)", f"first {_MAX_SHOWN_ITEMS}"), rows)]
@@ -218,7 +219,7 @@ class RecommendationFormat(PredictionFormat):
         return cells
 
 
-def _unfitting(metrics: Mapping[str, Metric], is_rated: bool) -> List[str]:
+def _unfit_metrics(metrics: Mapping[str, Metric], is_rated: bool) -> List[str]:
     return [name for name, metric in metrics.items() if isinstance(metric, RankingMetric if is_rated else ValueMetric)]
 
 
@@ -227,9 +228,9 @@ def _fitting_metrics(is_rated: bool) -> str:
     return f"metric=[{names}] trainer.monitor=val/{names.partition(',')[0]}"
 
 
-def _first(signature: Signature, score_I: np.ndarray, count: int) -> Iterator[Tuple[str, float]]:
+def _top_items(signature: Signature, score_I: np.ndarray, count: int) -> Iterator[Tuple[str, float]]:
     """Yields (name, score) of the highest-scoring items, ties in catalog order; excludes scores of minus infinity."""
     items = RecommendationSignature.cast(signature).catalog.items
-    for place in np.argsort(-score_I, kind="stable")[:count].tolist():
-        if score_I[place] > -np.inf:
-            yield items[place], score_I[place]
+    for index in np.argsort(-score_I, kind="stable")[:count].tolist():
+        if score_I[index] > -np.inf:
+            yield items[index], score_I[index]

@@ -1,4 +1,4 @@
-"""Opens, describes and steps gymnasium environments. Errors name the environment and the step.
+"""Opens gymnasium environments, reads their spaces, and steps them. Errors name the environment and the step.
 
 gymnasium's vector environments are not used because they restart episodes without a seed: an episode then depends on
 all earlier ones and cannot be replayed after an interruption. All environments of a worker run in its process, because
@@ -77,7 +77,7 @@ class EnvironmentFactory:
         requested = {"max_episode_steps": self.max_episode_steps, "render_mode": render_mode}
         options = {name: value for name, value in requested.items() if value is not None}
         try:
-            # gymnasium's checker is a further wrapper around each step, and shapes and numbers are checked here anyway.
+            # gymnasium's checker would slow down each step; `VectorEnvironment` checks shapes and numbers itself.
             return gymnasium.make(self.id, disable_env_checker=True, **options, **self.arguments)
         except FAILURES as error:
             remedy = "Install that" if _lacks_package(error) else "Correct dataset.kwargs, or install what it needs"

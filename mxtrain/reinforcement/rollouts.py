@@ -33,10 +33,11 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("mxtrain")
 EPSILON = 1e-8
+"""Added to variances and standard deviations before a division."""
 MAX_REWARD = 10.0
 """Normalised rewards are clipped to +- this, as in OpenAI's Baselines."""
 _EPISODE_FACTS = 3
-"""Number of columns of an unfinished episode in a checkpoint before its observation: seed, number of actions,
+"""Number of columns before the observation in the row of an unfinished episode in a checkpoint: seed, number of actions,
 discounted sum of rewards."""
 
 
@@ -255,13 +256,13 @@ class Rollouts:
         target_TE = advantage_TE + value_TE
         if settings.normalize_advantages:
             advantage_TE = self._standardized(advantage_TE)
-        # Of the same outputs that chose the actions, since the ratios of PPO begin with these.
+        # Computed from the outputs that chose the actions, so that PPO's probability ratios are exactly 1 at first.
         log_p_N = actions.log_probability_of(
             output_TE.reshape((-1, actions.num_outputs)), action_TE.reshape((-1, actions.size))
         )
         facts = (log_p_N.reshape((steps, size)), advantage_TE, target_TE, value_TE, return_TE, length_TE, ended_TE)
         facts_TEX = np.concatenate([np.stack(facts, axis=-1), action_TE], axis=-1).astype(np.float32)
-        if client.has_moments:  # updated last, so that all steps of a roll-out were normalised alike
+        if client.has_moments:  # updated last, so that all steps of a roll-out are normalised in the same way
             rows = observation_TE.reshape((steps * size, *spaces.shape))
             self._moments["observation"].update(rows, self._total)
         return Rollout(
@@ -321,7 +322,7 @@ class Rollouts:
     def _rows(self, environment: VectorEnvironment) -> Dict[str, np.ndarray]:
         """Returns the unfinished episodes and the current roll-out of all workers, one row per environment."""
         size = len(self._local_environments())
-        # gymnasium's environments cannot be saved: a resumed run plays the actions of each open episode again.
+        # gymnasium cannot save the state of environments: a resumed run repeats the actions of each unfinished episode.
         actions_of_episodes = [
             np.concatenate(actions) if actions else np.zeros(0, np.float32) for actions in environment.actions
         ]
@@ -334,7 +335,7 @@ class Rollouts:
         for row, actions in zip(padded, actions_of_episodes):
             row[: len(actions)] = actions
         rows["actions"] = self._gather(padded).astype(np.float32)
-        # The weights that made the roll-out are gone after its first batch, so it cannot be collected again.
+        # The weights change with the first batch of a roll-out, so a resumed run could not collect the same one again.
         if self._current is not None:
             for name, array in (("observations", self._current.observation_ET), ("facts", self._current.facts_ETX)):
                 rows[name] = self._gather(array.reshape((size, -1)).astype(np.float64)).astype(array.dtype)

@@ -15,8 +15,8 @@ from mxtrain.runtime.slow_variables import slow_variables
 from mxtrain.runtime.spec import Runtime
 
 SET_BY_MXTRAIN = "MXTRAIN_RUNTIME_SET"
-"""Variable that lists the variables that mxtrain set itself, as `NAME=value` words, so that a child process does not
-mistake them for the user's."""
+"""Variable with the list of variables that mxtrain has set, as `NAME=value` words. With it, a child process distinguishes
+them from variables of the user."""
 THREADS, WAIT_POLICY = "OMP_NUM_THREADS", "OMP_WAIT_POLICY"
 FROM_CONFIGURATION = "given in the configuration"
 OPENBLAS_CORE = "OPENBLAS_CORETYPE"
@@ -66,7 +66,7 @@ class RuntimeReport:
     fast_bfloat16: bool
     """True if oneDNN may use instructions that multiply bfloat16 faster than float32; checked only on request."""
     slow: Tuple[str, ...] = ()
-    """Messages about variables of the user that slow training down."""
+    """Warnings about variables of the user that slow training down."""
 
     def summary(self) -> str:
         """Returns a short summary; `lines` has the details."""
@@ -113,10 +113,9 @@ def apply(
     imported = "mxnet" in sys.modules
     if not imported:
         _remove_own_variables(environ)
-    users = {n: value for n, value in environ.items() if n not in runtime.env and not _is_set_by_mxtrain(n, environ)}
+    user_variables = {n: value for n, value in environ.items() if n not in runtime.env and not _is_set_by_mxtrain(n, environ)}
     if runtime.threads != "auto":
-        # A value that the configuration replaces slows nothing down, so it is not reported.
-        users.pop(THREADS, None)  # the configuration counts
+        user_variables.pop(THREADS, None)  # the configuration replaces this value, so it needs no warning
     desired = dict(
         _desired_variables(runtime, num_devices=num_devices, cores=cores, one_by_one=one_by_one, environ=environ)
     )
@@ -131,7 +130,7 @@ def apply(
         threads=threads,
         amx=amx,
         fast_bfloat16=fast,
-        slow=tuple(slow_variables(users, num_devices, cores)),
+        slow=tuple(slow_variables(user_variables, num_devices, cores)),
     )
 
 
@@ -193,8 +192,8 @@ def _spinning() -> Iterator[Tuple[str, Desired]]:
         why = "but they spin for a millisecond first, while nothing else wants the cores"
         # 100,000 spins made ResNet-20's step 1.23 times as fast; 30,000 and 1,000,000 were worse for some networks.
         yield spinning.VARIABLE, Desired(str(spinning.SPINS), why)
-        # A checkpoint copies large arrays with a team of the interpreter's thread, which would
-        # count as too many threads.
+        # Copies of large arrays for checkpoints would use an OpenMP team of the main thread. GNU OpenMP would then count
+        # more threads than cores, and stop spinning.
         yield "MXNET_CPU_PARALLEL_SIZE", Desired("2147483647", "with a team for copies they could not spin")
 
 
