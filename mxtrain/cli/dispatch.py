@@ -26,7 +26,7 @@ from mxtrain.errors import (
     describe_unexpected,
     did_you_mean,
 )
-from mxtrain.terminal.patient_stream import patient_streams, unwritten
+from mxtrain.terminal.patient_stream import patient_streams, output_failure
 
 PRINTING_FLAGS = (
     "--help",
@@ -81,7 +81,7 @@ def run(argv: Optional[List[str]] = None) -> int:
         except Exception as error:
             code = fail(describe_unexpected(error), EXIT_CRASHED)
         output.flush()
-        problem = unwritten(output)
+        problem = output_failure(output)
         if problem and code == EXIT_FINISHED and not writes_run(arguments):
             code = fail(problem, EXIT_BAD_INPUT)
     if {"DMLC_ROLE", "HOROVOD_RANK"}.intersection(os.environ) and (not is_disconnected or still_disconnects()):

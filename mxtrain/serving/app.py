@@ -150,18 +150,25 @@ def _add_server_routes(app: FastAPI, service: Service) -> None:
         return {"models": [batcher.model.metadata() for batcher in service.batchers.values()]}
 
 
-def _add_model_routes(app: FastAPI, service: Service) -> None:
-    infer_body = {"requestBody": {"required": True, "content": {"application/json": {"schema": INFER_BODY}}}}
+def _json_body(schema: Dict[str, Any]) -> Dict[str, Any]:
+    """Returns the OpenAPI description of a request with a JSON body."""
+    return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
+
+
+def _predict_body(service: Service) -> Dict[str, Any]:
+    """Returns the OpenAPI description of the body of `predict`: all media types that one of the models accepts."""
     binary: Dict[str, Any] = {"schema": {"type": "string", "format": "binary"}}
     accepted = sorted({media_type for batcher in service.batchers.values() for media_type in batcher.model.accepts})
     any_object = {"schema": {"type": "object"}}
     forms = {media_type: any_object if media_type == "application/json" else binary for media_type in accepted}
     forms[FORM_TYPE] = {"schema": {"type": "object", "properties": {"file": binary["schema"]}}}
-    predict_body = {"requestBody": {"required": True, "content": forms}}
+    return {"requestBody": {"required": True, "content": forms}}
+
+
+def _add_model_routes(app: FastAPI, service: Service) -> None:
+    infer_body, predict_body, generate_body = _json_body(INFER_BODY), _predict_body(service), _json_body(GENERATE_BODY)
     refused = _error_responses(400, 401, 404, 408, 413, 415, 422, 429, 503, 504)
     answered: Dict[str, Any] = {"200": {"model": InferAnswer}}
-
-    generate_body = {"requestBody": {"required": True, "content": {"application/json": {"schema": GENERATE_BODY}}}}
     generated: Dict[str, Any] = {"200": {"model": GenerateAnswer}}
     streamed: Dict[str, Any] = {
         "200": {
@@ -348,7 +355,8 @@ class RequestMiddleware:
             )
 
     def _metrics_of(self, model: str, route: str, status: int) -> Tuple[Any, Any]:
-        """Returns the counter and the histogram of an answer. Prometheus would look both up under a lock each time."""
+        """Returns the counter and the histogram for an answer. They are cached, because Prometheus looks them up under a
+        lock."""
         answer_metrics = self._metrics.get((model, route, status))
         if answer_metrics is None:
             metrics = self._service.metrics

@@ -1,7 +1,7 @@
 """Dynamic batching: waiting requests for a model are computed as one batch, and each gets its rows of the outputs.
 
-A batch waits at most as long as the last one took to compute: for LeNet a fixed wait of 2 ms was longer than a whole
-request. A thread with a `SimpleQueue` takes 42 us for a call, a `ThreadPoolExecutor` 104.
+A batch waits for further requests at most as long as the last batch took to compute: for LeNet, a fixed wait of 2 ms was
+longer than a whole request.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ Key = Tuple[Any, ...]
 
 @dataclass
 class WaitingRequest:
-    """A request.
+    """A request that waits for its batch.
 
     Attributes:
         inputs: validated input arrays.
         rows: number of samples.
-        key: input shapes without the batch axis; only requests with equal keys share a batch.
+        key: name and shape of each input, without the batch axis; only requests with equal keys share a batch.
         answer: future of the outputs.
-        entered: time of arrival, on the clock of the event loop.
-        queue_s: seconds in the queue.
+        entered: time of arrival in seconds, on the clock of the event loop.
+        queue_s: time in the queue, in seconds.
     """
 
     inputs: Arrays

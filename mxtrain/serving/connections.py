@@ -10,8 +10,8 @@ keeps an object for each. If a client reads nothing of its answer for a time, th
 A client that sends a long rejected body gets the answer. The connection ends only after the rest of the body was read
 and discarded, because closing a socket with unread data resets it and destroys the answer.
 
-Refusing pipelining would reject clients of benchmarks, and a limit on requests in the queue would reject bursts that
-can be answered.
+Pipelined requests are not rejected, because clients of benchmarks send them, nor are bursts of requests that can be
+answered.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def limited_protocol(limits: ConnectionLimits) -> Type[HttpToolsProtocol]:
 class HeadJoiningTransport:
     """Sends the head of an answer together with its body, which uvicorn writes separately.
 
-    Each write is a system call that wakes the client, and it gives up Python's global lock.
+    Each write is a system call, which wakes the client and releases the GIL.
 
     Args:
         transport: transport of the connection; everything but writing is left to it.
@@ -201,7 +201,7 @@ class LimitedProtocol(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         self._end_wait()
-        # ASGI has no message that drops a client which does not read its stream.
+        # ASGI has no message to disconnect a client that does not read its stream.
         self.scope["mxtrain.abort"] = self.transport.abort
         super().on_headers_complete()
 

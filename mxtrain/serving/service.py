@@ -1,4 +1,4 @@
-"""Handling of inference requests: reads the body, computes, and encodes the answer."""
+"""Handles inference requests: reads the body, computes, and encodes the answer."""
 
 from __future__ import annotations
 
@@ -159,7 +159,7 @@ class Service:
             async for piece in generation.pieces():
                 pieces.append(piece)
         text = "".join(piece.text for piece in pieces)
-        return written_event(batcher.model, call, text, generation.tokens, pieces[-1].finish_reason)
+        return text_event(batcher.model, call, text, generation.tokens, pieces[-1].finish_reason)
 
     @contextlib.asynccontextmanager
     async def generation(
@@ -211,7 +211,7 @@ class Service:
             return await self._compute(batcher, read.inputs, request)
         found: List[Arrays] = []
         inputs: Optional[Arrays] = read.inputs
-        # The parts wait in the queue like other requests, so that one user's items do not hold up all clients.
+        # Each part waits in the queue like other requests, so that one large request does not block all clients.
         rest = iter(read.rest)
         try:
             with TimeLimit(self.settings.timeout_s):
@@ -223,6 +223,7 @@ class Service:
         return {name: np.concatenate([one[name] for one in found]) for name in found[0]}
 
     async def _in_thread(self, size: int, function: Callable[..., T], *arguments: Any) -> T:
+        """Calls a function in a thread if it processes at least `SMALL_BODY` bytes, otherwise on the event loop."""
         if size < SMALL_BODY:
             return function(*arguments)
         return await asyncio.get_running_loop().run_in_executor(self._threads, function, *arguments)
@@ -296,7 +297,7 @@ class PendingBodies:
 
 
 class HeldBytes:
-    """The bytes of one body. They count until the context ends.
+    """Counts the bytes of one body among the pending ones until the context ends.
 
     Args:
         bodies: bytes of all bodies.
@@ -317,7 +318,7 @@ class HeldBytes:
         self._bodies.add(-self._size)
 
 
-def written_event(
+def text_event(
     model: ServedModel, call: GenerateCall, text: str, num_tokens: int = 0, finish_reason: str = ""
 ) -> Dict[str, Any]:
     """Returns an answer with text, or an event of a stream; the last one has the number of tokens and the reason."""

@@ -14,7 +14,7 @@ from fastapi.responses import JSONResponse
 
 from mxtrain.serving.batching import Batcher
 from mxtrain.serving.errors import RequestError
-from mxtrain.serving.service import Service, TimeLimit, written_event
+from mxtrain.serving.service import Service, TimeLimit, text_event
 
 EVENTS = "text/event-stream"
 GRACE_S = 5.0
@@ -71,7 +71,7 @@ class EventStream(Response):
             async for piece in generation.pieces():
                 is_last = bool(piece.finish_reason)
                 if piece.text or is_last:
-                    event = written_event(model, call, piece.text, generation.tokens, piece.finish_reason)
+                    event = text_event(model, call, piece.text, generation.tokens, piece.finish_reason)
                     await send_event(event, is_last)
                     # Pieces may wait: without a turn of the loop, a lost connection would be noticed after all of them.
                     await asyncio.sleep(0)

@@ -58,8 +58,8 @@ if TYPE_CHECKING:
     from mxtrain.model.spec import Model
 
 Parts = Tuple[str, List[Aligned], Optional[List[Aligned]], Optional[List[Aligned]]]
-"""The name of a dataset, and its utterances for training, validation and test; None if they are held out of those
-for training."""
+"""Name of the dataset, and the utterances for training, validation and test; None for a split that is held out of the
+training utterances."""
 MAX_MEASURED = 2000
 """Maximum number of utterances from which the mean and deviation of each band and each symbol are computed."""
 SYNTHESIS_FEATURES = Features(
@@ -95,7 +95,7 @@ class AlignedDataset(BaseDataset):
     """Settings of the frames computed from a recording; normalize must be none, because sound is reconstructed from
     frames."""
     symbols: Union[Literal["auto"], Names] = "auto"
-    """All allowed characters or phonemes; auto = the ones of the training utterances."""
+    """All allowed characters or phonemes; auto = those of the training utterances."""
     tolerance_frames: NonNegative = 2
     """Maximum difference in frames between the sum of durations and the recording; it is added to the last symbol."""
     max_seconds: Optional[PositiveFloat] = None
@@ -196,17 +196,17 @@ class AlignedDataset(BaseDataset):
     def infer_signature(self, splits: Splits, model: Model) -> Signature:
         """Returns the signature: the input shapes of the longest sample, and the normalization of frames."""
         sources: List[AlignedSource] = [
-            one  # type: ignore[misc]
-            for one in (splits.train, splits.val, splits.test)
-            if one is not None
+            source  # type: ignore[misc]
+            for source in (splits.train, splits.val, splits.test)
+            if source is not None
         ]
-        frames = int(padded_frames(max(one.frame_N.max() for one in sources)))
-        length = max(int(one.symbol.length.max()) for one in sources)
+        frames = int(padded_frames(max(source.frame_N.max() for source in sources)))
+        length = max(int(source.symbol.length.max()) for source in sources)
         mean_F, deviation_F = frame_statistics(sources[0], MAX_MEASURED)
         return SymbolSignature(
             input_shapes(length, frames),
-            [round(one, 4) for one in mean_F.tolist()],
-            [round(one, 4) for one in deviation_F.tolist()],
+            [round(value, 4) for value in mean_F.tolist()],
+            [round(value, 4) for value in deviation_F.tolist()],
             symbols=list(splits.class_names),
             audio=self.features,
         )
@@ -271,7 +271,7 @@ class AlignedDataset(BaseDataset):
     ) -> Tuple[Samples, Sequence[str]]:
         """Reads lines of JSON with symbols and durations; a source location is `file:line`."""
         signature = SymbolSignature.cast(signature)
-        findings: Findings = Unreadable(unreadable) if skip_unreadable else STRICT
+        findings: Findings = SkippedLines(unreadable) if skip_unreadable else STRICT
         utterances = [aligned for name in names for aligned in read_aligned(name, findings, has_audio=False)]
         kept, symbol = number_symbols(utterances, signature.symbols, findings)
         frames = [aligned.frames(signature.audio) for aligned in kept]
@@ -284,11 +284,11 @@ class AlignedDataset(BaseDataset):
         return source, [f"{aligned.utterance.location.file}:{aligned.utterance.location.line}" for aligned in kept]
 
 
-class Unreadable(Findings):
+class SkippedLines(Findings):
     """Collects the problems of lines that `predict` skips.
 
     Args:
-        reasons: dict that receives the reasons; keys are negative, because skipped lines are no samples.
+        reasons: dict that receives the reasons. Keys are negative, because skipped lines have no sample index.
     """
 
     def __init__(self, reasons: Dict[int, str]) -> None:

@@ -60,8 +60,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 UNKNOWN_CHARACTER = "unknown_character"
 Parts = Tuple[str, List[Utterance], Optional[List[Utterance]], Optional[List[Utterance]]]
-"""The name of a dataset, and its utterances for training, validation and test; None if they are held out of those
-for training."""
+"""Name of the dataset, and the utterances for training, validation and test; None for a split that is held out of the
+training utterances."""
 
 
 class AudioDataset(TranscribedDataset):
@@ -210,10 +210,10 @@ class AudioDataset(TranscribedDataset):
         readable = [
             utterance
             for utterance in utterances
-            if self._has_right_text(utterance, alphabet, findings) and self.can_open(utterance, findings)
+            if self._has_valid_text(utterance, alphabet, findings) and self.can_open(utterance, findings)
         ]
         if not readable:
-            # An empty split is not an error here: `divide` decides, which knows the other splits.
+            # `divide` decides if an empty split is an error, because it knows the other splits.
             nothing = Ragged(np.zeros((0, self.features.num_mels), np.float16), np.zeros(1, np.int64))
             return Recordings([], nothing, np.zeros(0, np.int64), alphabet)
         shards = self.compute_features(name, readable)
@@ -231,7 +231,7 @@ class AudioDataset(TranscribedDataset):
             findings.refuse(short_problem(recordings, index, int(score_N[index])))
         return recordings.take(np.setdiff1d(np.arange(len(recordings)), short).tolist()) if len(short) else recordings
 
-    def _has_right_text(self, utterance: Utterance, alphabet: Alphabet, findings: Findings) -> bool:
+    def _has_valid_text(self, utterance: Utterance, alphabet: Alphabet, findings: Findings) -> bool:
         if not utterance.text:
             fact = f"{utterance.location} has an empty transcript."
             findings.refuse(Problem(EMPTY_TEXT, utterance.location, fact, "Write the spoken words, or remove it."))

@@ -89,27 +89,17 @@ def prefix_beam_search(
     for log_p_K in log_p_TK:
         last_W = np.array([nodes.character[node] for node in node_W.tolist()])
         parent_W = np.array([nodes.parent[node] for node in node_W.tolist()])
-        total_W = np.logaddexp(blank_W, other_W)
-        longer_WC = total_W[:, None] + log_p_K[None, :-1]
-        has_last = np.flatnonzero(last_W >= 0)
-        # CTC merges repeated characters: a repetition is a new character only after a blank.
-        longer_WC[has_last, last_W[has_last]] = blank_W[has_last] + log_p_K[last_W[has_last]]
-        new_blank_W = total_W + log_p_K[-1]
-        new_other_W = np.where(last_W >= 0, other_W + log_p_K[last_W], -np.inf)
-        # A prefix of the beam is also reached by extending its parent if the parent is in the beam: add both
-        # probabilities, and do not extend the parent a second time.
-        child, parent = np.nonzero(parent_W[:, None] == node_W[None, :])
-        new_other_W[child] = np.logaddexp(new_other_W[child], longer_WC[parent, last_W[child]])
-        longer_WC[parent, last_W[child]] = -np.inf
+        is_parent_WW = parent_W[:, None] == node_W[None, :]
+        new_blank_W, new_other_W, longer_WC = _advance(log_p_K, blank_W, other_W, last_W, is_parent_WW)
         model_W = np.array([added_score[node] for node in node_W.tolist()])
         model_WC = zero_WC if scorer is None else np.stack([scorer.scores(states[node]) for node in node_W.tolist()])
-        ranks = np.concatenate(
+        scores = np.concatenate(
             [np.logaddexp(new_blank_W, new_other_W) + model_W, (longer_WC + model_W[:, None] + model_WC).ravel()]
         )
-        # A stable sort gives equal scores one order, whatever algorithm NumPy chooses.
-        best = np.argsort(-ranks, kind="stable")[:width]
+        # The stable sort makes the order of equal scores independent of NumPy's algorithm.
+        best = np.argsort(-scores, kind="stable")[:width]
         # -inf marks extensions that are impossible or counted in another row: they must not fill a wide beam.
-        best = best[np.isfinite(ranks[best])]
+        best = best[np.isfinite(scores[best])]
         if not len(best):  # all probabilities are 0, e.g. because scores are NaN: keep the current prefixes
             best = np.arange(len(node_W))
         kept, longer = best[best < len(node_W)], best[best >= len(node_W)] - len(node_W)
@@ -117,7 +107,7 @@ def prefix_beam_search(
         for row, character in zip(*np.divmod(longer, num_characters)):
             node = nodes.child(int(node_W[row]), int(character))
             new.append(node)
-            # A prefix that left the beam and returns has its node already, so the model is asked once for each.
+            # The model scores each prefix once: a prefix that left the beam and returns has its node already.
             if node not in added_score:
                 model_score = 0.0 if scorer is None else float(model_WC[row, character])
                 added_score[node] = added_score[int(node_W[row])] + model_score
@@ -131,6 +121,34 @@ def prefix_beam_search(
     score_W = total_W + np.array([added_score[node] for node in node_W.tolist()]) + np.array(ends)
     order = np.argsort(-score_W, kind="stable")[:num_best]
     return [Transcription(nodes.characters(int(node_W[index])), float(score_W[index])) for index in order]
+
+
+def _advance(
+    log_p_K: np.ndarray, blank_W: np.ndarray, other_W: np.ndarray, last_W: np.ndarray, is_parent_WW: np.ndarray
+) -> Tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Computes the probabilities of the beam's prefixes, and of their extensions, after one more time step.
+
+    Args:
+        log_p_K: log probabilities of the step.
+        blank_W, other_W: log p of the alignments of each prefix that end in a blank, and in a character.
+        last_W: last character of each prefix; `NOWHERE` for the empty one.
+        is_parent_WW: entry [i, j] is True if prefix i is an extension of prefix j.
+
+    Returns:
+        The new `blank_W` and `other_W`, and log p of each prefix with one more character, (W, C).
+    """
+    total_W = np.logaddexp(blank_W, other_W)
+    longer_WC = total_W[:, None] + log_p_K[None, :-1]
+    has_last = np.flatnonzero(last_W >= 0)
+    # CTC merges repeated characters: a repetition is a new character only after a blank.
+    longer_WC[has_last, last_W[has_last]] = blank_W[has_last] + log_p_K[last_W[has_last]]
+    new_other_W = np.where(last_W >= 0, other_W + log_p_K[last_W], -np.inf)
+    # A prefix of the beam is also reached by extending its parent if the parent is in the beam: add both probabilities,
+    # and do not extend the parent a second time.
+    child, parent = np.nonzero(is_parent_WW)
+    new_other_W[child] = np.logaddexp(new_other_W[child], longer_WC[parent, last_W[child]])
+    longer_WC[parent, last_W[child]] = -np.inf
+    return total_W + log_p_K[-1], new_other_W, longer_WC
 
 
 def best_of_batch(log_p_BTK: np.ndarray, count_B: Sequence[int], width: int, scorer: Optional[Scorer]) -> np.ndarray:

@@ -50,9 +50,10 @@ TRAIN = "train"
 
 
 class SpeechRecognition(Task):
-    """Scores (B, T, K) against characters (B, L), -1 behind the last, and how many scores of each sample count, (B,).
+    """Recognition of characters by CTC.
 
-    Predictions are (B, T): the index of a character at the frame where it is recognised, -1 elsewhere.
+    Outputs are scores (B, T, K). Targets are characters (B, L), padded with -1, and the number of valid scores of each
+    sample, (B,). Predictions are (B, T): the index of a character at the frame where it is recognised, otherwise -1.
     """
 
     name: ClassVar[str] = "speech_recognition"
@@ -71,7 +72,7 @@ class SpeechRecognition(Task):
     language_weight: NonNegativeFloat = 0.5
     """Weight of the language model's log probabilities."""
     language_bonus: Finite = 0.0
-    """Added for each word (character) of the language model, so that short texts are not preferred."""
+    """Score that is added for each word (character) of the language model, so that short texts are not preferred."""
 
     @pydantic.model_validator(mode="after")
     def _check_language_model(self) -> SpeechRecognition:

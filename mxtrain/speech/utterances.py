@@ -31,7 +31,7 @@ TIME_KEYS = ("offset", "duration")
 OTHER_TIMES = ("start", "end", "begin", "start_time", "end_time", "begin_time", "start_s", "end_s")
 """Keys of start and end times in the manifests of other programs. They are rejected, because ignoring them would train
 on whole recordings."""
-_KEYED = re.compile(r"([^ \t]+)[ \t]*(.*)", re.DOTALL)
+_FIRST_WORD = re.compile(r"([^ \t]+)[ \t]*(.*)", re.DOTALL)
 CLIPS = "clips"
 """Folder with the recordings of Common Voice, beside its tables."""
 PIPE = "pipe"
@@ -255,7 +255,7 @@ def read_kaldi(folder: str, findings: Findings) -> List[Utterance]:
     require_there(os.path.join(folder, "wav.scp"))
     recordings: Dict[str, str] = {}
     refused: Set[str] = set()  # names with a reported problem, which later files must not report again
-    for line, name, rest in _keyed(folder, "wav.scp", findings):
+    for line, name, rest in _keyed_lines(folder, "wav.scp", findings):
         location = DataLocation(os.path.join(folder, "wav.scp"), line)
         if rest.endswith("|") or rest.startswith("|"):
             fact = f"{location} is a command ('{rest[:60]}'), and no file: commands in data are never run."
@@ -274,7 +274,7 @@ def read_kaldi(folder: str, findings: Findings) -> List[Utterance]:
     if os.path.exists(os.path.join(folder, "segments")):
         parts = _segments(folder, recordings, refused, findings)
     utterances = []
-    for line, name, text in _keyed(folder, "text", findings):
+    for line, name, text in _keyed_lines(folder, "text", findings):
         location = DataLocation(os.path.join(folder, "text"), line)
         if name in refused:
             continue
@@ -294,7 +294,7 @@ def read_kaldi(folder: str, findings: Findings) -> List[Utterance]:
 def _segments(folder: str, recordings: Dict[str, str], refused: Set[str], findings: Findings) -> Dict[str, Part]:
     """Reads `segments`: name of an utterance -> recording, start and length in seconds."""
     parts: Dict[str, Part] = {}
-    for line, name, rest in _keyed(folder, "segments", findings):
+    for line, name, rest in _keyed_lines(folder, "segments", findings):
         location = DataLocation(os.path.join(folder, "segments"), line)
         recording, *times = split_words(rest) or [""]
         begin, end = (list(map(parse_finite, times)) + [None, None])[:2]
@@ -318,7 +318,7 @@ def _segments(folder: str, recordings: Dict[str, str], refused: Set[str], findin
     return parts
 
 
-def _keyed(folder: str, name: str, findings: Findings) -> Iterator[Tuple[int, str, str]]:
+def _keyed_lines(folder: str, name: str, findings: Findings) -> Iterator[Tuple[int, str, str]]:
     """Yields (line number, first word, rest) of each line of a Kaldi file. Repeated first words are problems."""
     path = os.path.join(folder, name)
     seen: Dict[str, int] = {}
@@ -335,7 +335,7 @@ def _keyed(folder: str, name: str, findings: Findings) -> Iterator[Tuple[int, st
 
 def _first_word(content: str) -> Tuple[str, str]:
     """Splits a line at the first run of spaces or tabs."""
-    word, rest = _KEYED.fullmatch(content).groups()  # type: ignore[union-attr]  # no line is empty
+    word, rest = _FIRST_WORD.fullmatch(content).groups()  # type: ignore[union-attr]  # no line is empty
     return word, rest
 
 

@@ -54,12 +54,9 @@ if TYPE_CHECKING:
     from mxtrain.loss.spec import Loss
     from mxtrain.model.spec import Model
 
-    pass
-
 
 class FeatureTable(FeatureFiles):
-    """A table of categories and numbers, one column of which is predicted: a class, or a number with
-    task=regression."""
+    """A table of categories and numbers. One column is predicted: a class, or a number with task=regression."""
 
     gives: ClassVar[Gives] = Gives(TableFeatures, RowClass, Number)
     folds_by: ClassVar[Literal["", "samples", "columns"]] = "columns"
@@ -171,7 +168,7 @@ class FeatureTable(FeatureFiles):
 
     def restored(self, signature: Signature, overrides: Collection[str], source: str) -> Tuple[BaseDataset, Signature]:
         restored, _ = super().restored(signature, overrides, source)
-        # As trained: guessing again could give other columns, and the training files may be missing.
+        # The columns are those of training: guessing could yield others, and the training files may be missing.
         columns = {
             column.name: ColumnSpec(kind="count" if column.log else column.kind)  # type: ignore[arg-type]
             for column in FeatureSignature.cast(signature).columns.columns
@@ -183,8 +180,8 @@ class FeatureTable(FeatureFiles):
 
 
 class NumericFeatureTable(FeatureTable):
-    """A `FeatureTable` whose target is a number, for task=regression. Without a file: scikit-learn's diabetes data, 442
-    patients, and how far the disease had gone a year later (25 to 346)."""
+    """A `FeatureTable` whose target is a number, for task=regression. Without a file, it is scikit-learn's diabetes data:
+    442 patients, and the progression of the disease after one year (25 to 346)."""
 
     gives: ClassVar[Gives] = Gives(TableFeatures, Number)
 

@@ -236,7 +236,7 @@ class IndexedEncoder:
     def inputs(self, source: IndexedRows, index_B: np.ndarray) -> List[np.ndarray]:
         """Returns ids and values; both are 0 after the end of a row, and for ids that training did not have."""
         _, pairs = source.ragged(index_B)
-        # Padded and not csr: MXNet's csr arrays can neither be cut into replicas' shares nor be copied ahead.
+        # Padded arrays, because MXNet's csr arrays can neither be sliced for replicas nor copied in advance.
         return list(padded_rows(pairs, self._length, self._num_ids))
 
     def design(self, source: IndexedRows, index_B: np.ndarray) -> Any:

@@ -81,10 +81,13 @@ class FeatureVectors(FeatureBlock):
 def pairwise(F: OperatorModule, vector_BCU: Array, num_outputs: int) -> Array:
     """Returns the sum over all pairs of features of the dot products of their vectors, (B, K).
 
-    The vectors of the K outputs are next to each other: U is K times the length of one vector.
+    Computed in linear time as half of (square of the sum - sum of the squares). Source: Rendle, "Factorization Machines"
+    (2010), lemma 3.1.
 
-    It is computed in linear time as half of (square of the sum - sum of the squares). Source: Rendle, "Factorization
-    Machines" (2010), lemma 3.1.
+    Args:
+        F: mx.nd or mx.sym.
+        vector_BCU: vectors of all features; those of the K outputs are concatenated along the last axis.
+        num_outputs: K.
     """
     of_sum_BU = F.square(F.sum(vector_BCU, axis=1))
     of_each_BU = F.sum(F.square(vector_BCU), axis=1)

@@ -64,14 +64,14 @@ DIABETES = ("age", "sex", "bmi", "bp", "s1", "s2", "s3", "s4", "s5", "s6")
 
 
 class NumberTable(BaseDataset):
-    """A table of numbers, of which one column is predicted from others."""
+    """A table of numbers. One column is predicted from others."""
 
     gives: ClassVar[Gives] = Gives(Numbers, Number)
     folds_by: ClassVar[Literal["", "samples", "columns"]] = "columns"
 
     train: Optional[PathText] = None
     """File of training rows, .csv, .tsv or .jsonl, whose first row names the columns; null = scikit-learn's diabetes
-    data: 442 patients, and how far the disease had gone a year later (25 to 346)."""
+    data: 442 patients, and the progression of the disease after one year (25 to 346)."""
     val: Optional[PathText] = None
     """File of validation rows; null = val_fraction of the training rows."""
     test: Optional[PathText] = None
@@ -179,8 +179,15 @@ class NumberTable(BaseDataset):
         locations: DataLocations,
         findings: Findings = STRICT,
     ) -> Tuple[np.ndarray, DataLocations]:
-        """Returns the numbers of rows (R, C) and their source locations, without unusable rows. The target is a column
-        like others; `path` is empty for rows that come from no file."""
+        """Returns the numbers of rows (R, C) and their source locations, without unusable rows.
+
+        Args:
+            path: file of the rows; empty for rows in memory.
+            columns: name of each column, including the target.
+            rows: cells.
+            locations: source locations of the rows.
+            findings: collects the problems of cells.
+        """
         number_RC = np.empty((len(rows), len(columns)))
         is_valid_R = np.ones(len(rows), bool)
         problems: List[Tuple[int, Problem]] = []

@@ -41,7 +41,7 @@ class TabularClassification(Task):
     distils: ClassVar[str] = "scores"
 
     baseline_rows: NonNegative = 200_000
-    """Maximum number of training rows of the logistic regression that `eval` compares the network with; 0 = no such
+    """Maximum number of training rows of the logistic regression with which `eval` compares the network; 0 = no
     comparison."""
 
     def check(self, description: RunParts) -> None:
@@ -83,8 +83,8 @@ class TabularClassification(Task):
 
         names, score = signature.class_names, sample.prediction
         # Two classes have one score; beside a 0 for the first class, the softmax is its sigmoid.
-        share_K = probabilities_of(np.array([0.0, score]) if len(names) == 2 else score)
-        return class_result(names, sample.targets[0], share_K)
+        probability_K = probabilities_of(np.array([0.0, score]) if len(names) == 2 else score)
+        return class_result(names, sample.targets[0], probability_K)
 
     def can_show(self, description: RunParts) -> bool:
         return True
@@ -105,8 +105,8 @@ class TabularClassification(Task):
             return [Table("samples", ["row", "class", f"probability of {names[-1]}"], rows)]
         shares = [probabilities_of(scores) for scores in predictions]
         rows = [
-            [location, name, names[int(share_K.argmax())], f"{share_K.max():.3f}"]
-            for location, name, share_K in zip(locations, true_names, shares)
+            [location, name, names[int(probability_K.argmax())], f"{probability_K.max():.3f}"]
+            for location, name, probability_K in zip(locations, true_names, shares)
         ]
         return [Table("samples", ["row", "class", "predicted", "probability"], rows)]
 

@@ -190,8 +190,8 @@ class ConfusionReport(Report):
         self._label: List[NDArray] = []
 
     def update(self, batch: Batch, outputs: Tuple[NDArray, ...]) -> None:
-        # Read after the pass: nothing in it waits for the device because of this. Of equal scores the first counts,
-        # as for accuracy.
+        # The arrays are read after the pass, so that no batch waits for the device. Of equal scores, argmax takes the
+        # first one, as the metric accuracy does.
         self._predicted.append(outputs[0].astype("float32").argmax(axis=-1))
         self._label.append(batch.targets[0])
 

@@ -21,7 +21,7 @@ Targets = Sequence[Type[TargetKind]]
 
 
 class FittedTask(Protocol):
-    """The members of `Task`, which documents them, that decide which parts fit."""
+    """The members of `Task` that this module reads; see there."""
 
     @property
     def name(self) -> str: ...
@@ -231,7 +231,8 @@ def _others(options: Sequence[str], name: str = "options") -> str:
 
 
 def _listed(words: Sequence[str]) -> str:
-    return " or ".join([", ".join(words[:-1])] * (len(words) > 1) + list(words[-1:]))
+    """Returns the words as an enumeration: "a, b or c"."""
+    return f"{', '.join(words[:-1])} or {words[-1]}" if len(words) > 1 else "".join(words)
 
 
 def _names(kinds: Targets) -> str:
@@ -267,10 +268,10 @@ def require_same_learned_names(before: Signature, signature: Signature, source: 
     """
     learned, present = list(before.learned_names), list(signature.learned_names)
     if len(learned) == len(present) and learned != present:
-        other = next(number for number, name in enumerate(learned) if name != present[number])
+        index = next(number for number, name in enumerate(learned) if name != present[number])
         raise CheckpointError(
-            f"{source} was trained with other classes: class {other} was '{learned[other]}', and now it is "
-            f"'{present[other]}'. Choose another {run_dir_setting()}, or start from these weights with "
+            f"{source} was trained with other classes: class {index} was '{learned[index]}', and now it is "
+            f"'{present[index]}'. Choose another {run_dir_setting()}, or start from these weights with "
             f"model.weights={source}/model.params."
         )
 

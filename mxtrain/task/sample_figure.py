@@ -16,11 +16,15 @@ from mxtrain.task.prediction_format import class_name
 if TYPE_CHECKING:
     from mxtrain.data.spec import Source
 
-_TILE = 112  # pixels along a sample's longer side, about
+_TILE = 112
+"""Approximate length of a sample's longer side, in pixels."""
 _GAP = 10
+"""Distance between samples, in pixels."""
 FONT_SIZE = 15
 CAPTION = 2 * (FONT_SIZE + 4) + 4
-_COLUMNS = 4  # TensorBoard shows an image about 340 pixels wide: captions must stay legible there
+"""Height of a caption of two lines, in pixels."""
+_COLUMNS = 4
+"""Samples in a row. TensorBoard shows images about 340 pixels wide, so captions of more columns would be illegible."""
 
 PAPER = (255, 255, 255)
 INK = (40, 40, 40)
@@ -31,10 +35,15 @@ WRONG = (200, 30, 30)
 
 @dataclass(frozen=True)
 class PredictedImages:
-    """A few images with the network's predictions."""
+    """Images with their labels and predictions.
+
+    Attributes:
+        image_BHWC: pixels for display, uint8.
+        label_B: class indices.
+        probability_BK: predicted class probabilities.
+    """
 
     image_BHWC: np.ndarray
-    """uint8 pixels for display."""
     label_B: np.ndarray
     probability_BK: np.ndarray
 
@@ -49,8 +58,8 @@ def draw_samples(samples: PredictedImages, class_names: Sequence[str], max_image
     """Draws a grid of samples: under each its class, then the predicted class and its probability, in red if wrong.
 
     Args:
-        samples: Images (B, H, W, C) as uint8, labels (B,), probabilities (B, K).
-        class_names: Names of the K classes; a class without a name is shown by its number.
+        samples: images (B, H, W, C) as uint8, labels (B,), probabilities (B, K).
+        class_names: names of the K classes; a class without a name is shown by its number.
         max_images: largest number of samples to draw.
 
     Returns:
@@ -80,7 +89,7 @@ def draw_samples(samples: PredictedImages, class_names: Sequence[str], max_image
 
 def draw_caption(
     draw: ImageDraw.ImageDraw,
-    place: Tuple[float, float],
+    position: Tuple[float, float],
     width: int,
     names: Tuple[str, str],
     probability: float,
@@ -90,13 +99,13 @@ def draw_caption(
 
     Args:
         draw: drawing context of the image.
-        place: x and y of the top left corner.
+        position: x and y of the top left corner, in pixels.
         width: width of the lines, in pixels.
         names: names of the true and the predicted class, as `drawable` returns them.
         probability: probability of the predicted class, from 0 to 1.
-        is_right: whether the prediction is right.
+        is_right: True if the prediction is correct.
     """
-    (x, y), (true, predicted) = place, names
+    (x, y), (true, predicted) = position, names
     draw.text((x, y), fit_text(true, width, font_for(true)), INK, font_for(true))
     probability_text = f" {probability:.2f}"
     font = font_for(predicted)
@@ -152,7 +161,7 @@ def draw_captioned(
     Args:
         image_N: images (H, W, C), uint8.
         captions: two lines for each image.
-        are_wrong: whether the prediction for each image is wrong.
+        are_wrong: True for each image with a wrong prediction.
         title: title of the figure.
 
     Returns:

@@ -43,19 +43,18 @@ from mxtrain.types import Artifact, Figure, Table
 from mxtrain.types.kinds import Images, SampleKind
 
 if TYPE_CHECKING:
-    from mxtrain.data.signature import Signature
-    from mxtrain.data.spec import Source
-
-    Take = Callable[[int], Source]
-    """Function (index of a sample) -> a source with this sample alone."""
     from mxnet.ndarray import NDArray
 
     from mxtrain.config.description import Description
     from mxtrain.data.checking.problems import DataLocation
-    from mxtrain.data.spec import Samples
+    from mxtrain.data.signature import Signature
+    from mxtrain.data.spec import Samples, Source
     from mxtrain.engine.predictions import Decode, Predictions
     from mxtrain.files.durable import HashedFile
     from mxtrain.types import Batch
+
+    Take = Callable[[int], Source]
+    """Function (index of a sample) -> a source with only this sample."""
 
 SAMPLE, LOSS, WEIGHT, TRUE, PREDICTED = "sample", "loss", "weight", "true", "predicted"
 NUM_WORST = 24
@@ -209,7 +208,7 @@ class SampleResults:
     def _keep(self, index: int, cells: Cells) -> None:
         loss = float(cells[LOSS])
         # NaN has no order in a heap and counts as the worst; indices are unique, so dicts are never compared.
-        item = (np.inf if loss != loss else loss, -index, cells)
+        item = (np.inf if np.isnan(loss) else loss, -index, cells)
         if len(self._heap) < NUM_WORST:
             heapq.heappush(self._heap, item)
         else:

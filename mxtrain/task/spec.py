@@ -42,20 +42,20 @@ class Task(Spec):
     name: ClassVar[str] = ""
     """Name of its YAML file in conf/task/, for messages."""
     takes: ClassVar[Takes] = Takes()
-    """Kinds of samples and targets that it takes; by default any. Datasets that give them fit, and models, losses and
-    metrics that take such targets."""
+    """Kinds of samples and targets that the task accepts; by default any. Datasets must give these kinds, and models,
+    losses and metrics must accept these targets."""
     predicts: ClassVar[bool] = True
     """True if `predict` can write predictions."""
     distils: ClassVar[str] = ""
-    """Kind of the first output, if a network can learn it from another network: "scores" of K choices, (B, K), or
-    "values", (B, ...); empty: it cannot."""
+    """Kind of the first output for distillation: "scores" of K classes, (B, K), or "values", (B, ...); empty if distillation
+    is not supported."""
     decodes_slowly: ClassVar[bool] = False
     """True if a prediction takes many steps. Then `eval` predicts only if a metric needs it."""
     needs: ClassVar[Tuple[str, ...]] = ()
-    """The requirements of `NEEDS` that it has; checked against strategy, store and precision before anything starts.
-    Without requirements, as for most tasks, any part of a batch can be computed anywhere."""
+    """Requirements of `mxtrain.task.needs` on strategy, store and precision, which are checked before the run. Most tasks
+    have none: any part of a batch can be computed on any device."""
 
-    # Before anything starts.
+    # Checks before the run.
 
     def check(self, description: RunParts) -> None:
         """Checks that dataset, model, loss and metrics fit each other and this task. Does not import MXNet.
@@ -116,13 +116,13 @@ class Task(Spec):
         return None
 
     def build_encode(self, description: RunParts, signature: Signature, training: bool) -> Optional[Encode]:
-        """Returns the function from a source's labels (B, ...) to all targets, run on the host in the reading threads;
-        None if labels are the only target.
+        """Returns the function that maps the labels (B, ...) of a source to all targets; None if labels are the only
+        target. It runs on the host, in the loading threads.
 
         Args:
             description: description of the run.
             signature: signature of the network.
-            training: whether the batch is to be trained on.
+            training: True for training batches.
         """
         return None
 
@@ -204,8 +204,7 @@ class Task(Spec):
         return decode(outputs, batch)
 
     def record_of(self, index: int, meta: Any) -> Optional[int]:
-        """Returns the index of the record from which a sample is made, in its split; None if it is a window of running
-        text.
+        """Returns the index in its split of the record that a sample was made from; None for windows of running text.
 
         Args:
             index: index of the sample in the loader.

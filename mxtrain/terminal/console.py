@@ -74,7 +74,7 @@ class LogRedirection:
 
         Args:
             console: console that prints the records.
-            redirect: whether to redirect existing handlers, which a live display on the terminal needs.
+            redirect: True to redirect existing handlers, which a live display on the terminal requires.
         """
         self._changed: List[Tuple[logging.StreamHandler, object]] = []
         self._added: Optional[logging.Handler] = None

@@ -112,8 +112,8 @@ def _fill_closed() -> None:
             return
 
 
-def unwritten(output: PatientStream) -> Optional[str]:
-    """Returns a sentence if results could not be printed; None if they were, or if the reader has stopped reading
+def output_failure(output: PatientStream) -> Optional[str]:
+    """Returns a sentence if results could not be printed; None if they were, or if the reader closed the pipe
     (`| head`)."""
     if output.failure is None or isinstance(output.failure, BrokenPipeError):
         return None

@@ -12,8 +12,8 @@ from mxtrain.terminal.durations import format_seconds
 
 
 class WorkProgress:
-    """Receives the progress of long work, and is open (`with progress:`) while the work is done, which may be several
-    times. This one shows nothing: it is the default of workflows."""
+    """Receives the progress of long work. The work is done in a context, `with progress:`, which may be entered several
+    times. This base class shows nothing; it is the default of workflows."""
 
     def __enter__(self) -> WorkProgress:
         return self
@@ -39,9 +39,9 @@ SILENT = WorkProgress()
 
 
 class ProgressDisplay(WorkProgress):
-    """Shows the progress of work in steps, once it has taken `quiet_s`; open while the work is done.
+    """Shows the progress of work that takes longer than `quiet_s`.
 
-    A thread of its own shows it, so that it also lives where a single step takes long.
+    It is updated by a separate thread, so also during a single long step.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class ProgressDisplay(WorkProgress):
 
         self._console = open_console(stream or sys.stderr)
         self._quiet_s = quiet_s
-        # Lines in a file stay, while a bar replaces itself.
+        # A bar replaces itself, but lines in a file accumulate, so they are written less often.
         self._interval_s = refresh_s if self._console.is_terminal else plain_interval_s
         self._what, self._total, self._done, self._began_s = "", 0, 0, time.monotonic()
         self._is_over = threading.Event()

@@ -1,7 +1,7 @@
 """Prints the report at the end of a run: the result, and suggested commands.
 
-Commands are printed as the user can type them: how the process was started decides. A command that would not work
-(nothing was saved, TensorBoard is not installed) is not printed.
+Commands are printed as the user can type them, depending on how the process was started. Commands that would not work
+are not printed, e.g. if nothing was saved or TensorBoard is not installed.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def render_result(result: Result, plain: bool = False) -> Group:
 
     Args:
         result: the result.
-        plain: whether to format for pipes and files: `name=value` words, one line for each row of the table.
+        plain: True for pipes and files: `name=value` words, one line for each row of the table.
 
     Returns:
         Lines for `rich.print`.
@@ -145,7 +145,7 @@ def next_commands(
         run_dir: run directory.
         config: resolved configuration of the run as plain nested dicts.
         command: command that has started the run.
-        predicts: whether the task supports `predict`.
+        predicts: True if the task supports `predict`.
         predict_inputs: arguments after `predict RUN`.
 
     Returns:

@@ -1,4 +1,4 @@
-"""Prints the tables of all commands, and formats what is in them."""
+"""Prints the tables of all commands, and formats their cells."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ BEST, WRONG = "bold green", "red"
 _NUMBER = re.compile(r"[-+]?[0-9][0-9,.]*(e[-+]?[0-9]+)?( ?(%|[A-Za-z]{1,3}))?|[-+]?(nan|inf)|-?")
 """A number, maybe with a unit, or a cell without one."""
 _JOINERS = "\u200c\u200d"
-"""Characters of Persian, Indian languages and emoji that are not printable but change no other text."""
+"""Joiners of Persian, Indian languages and emoji: not printable according to Python, but harmless."""
 _UNITS = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
 _AGES = ((7 * 86400.0, "w"), (86400.0, "d"), (3600.0, "h"), (60.0, "min"))
 
@@ -37,10 +37,10 @@ def print_rows(
 
     Args:
         titles: headers of the columns.
-        rows: a cell for each column. What a terminal would obey, as names of files may hold, is spelled out.
-        styles: of rows, by index.
-        unbroken: columns whose cells stay on one line, so that they can be copied.
-        indent: blanks before each row.
+        rows: cells of each row. Control characters, which names of files may contain, are shown as escapes.
+        styles: rich styles of rows, by index.
+        unbroken: titles of the columns whose cells are not wrapped, so that they can be copied.
+        indent: number of spaces before each row.
     """
     console = open_console(sys.stdout)
     if not console.is_terminal:
@@ -107,7 +107,7 @@ def format_cell(value: object) -> str:
 
 
 def on_one_line(text: str) -> str:
-    """Returns a text in which line ends and what a terminal would obey, as names of files may hold, are spelled out."""
+    """Returns a text with escapes for line ends and control characters, which names of files may contain."""
     if text.isprintable():
         return text
     return "".join(one if one.isprintable() or one in _JOINERS else ascii(one)[1:-1] for one in text)
