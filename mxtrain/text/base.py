@@ -94,7 +94,7 @@ class TextDataset(BaseDataset):
     has_text_columns: ClassVar[bool] = False
     """True if `predict` reads texts from the columns of a table that `text_columns` names."""
     table_form: ClassVar[Optional[str]] = None
-    """Extension that replaces that of its tables; see `stream_rows`."""
+    """Extension by which tables are read instead of their own; see `stream_rows`."""
 
     largest_batch: ClassVar[int] = 32
     batch_size: BatchSize = "auto"
@@ -104,15 +104,15 @@ class TextDataset(BaseDataset):
     val_fraction: OpenFraction = 0.15
     tokenizer: TokenizerKind = "auto"
     """Kind of a trained vocabulary: wordpiece, bpe (byte-level), unigram or sentencepiece_bpe (sentencepiece's), words
-    (between white space) or characters; auto = wordpiece, or what the file in vocab is."""
+    (between white space) or characters; auto = wordpiece, or the kind of the file in vocab."""
     vocab: Optional[PathText] = None
     """File of the vocabulary: BERT's vocab.txt, GluonNLP's JSON, a tokenizer.json, or a .model of sentencepiece; null =
     one trained from the training texts."""
     vocab_size: Annotated[int, pydantic.Field(ge=100)] = 4000
     """Maximum size of a trained vocabulary."""
     lowercase: bool = True
-    """Lowercase texts and remove accents; a given vocab.txt was made with or without. A tokenizer.json and a .model of
-    sentencepiece say it themselves."""
+    """Lowercase texts and remove accents; for a given vocab.txt, as when it was made. A tokenizer.json and a .model of
+    sentencepiece contain this setting."""
     individual_digits: bool = False
     """Make each digit a token, in a trained vocabulary of tokenizer=bpe, unigram or sentencepiece_bpe."""
     max_length: Annotated[int, pydantic.Field(ge=8)] = 64
@@ -218,8 +218,8 @@ class TextDataset(BaseDataset):
         return LabelledTexts(pairs), locations
 
     def samples_from(self, value: Any, signature: Signature) -> Samples:
-        """Returns texts to predict for, in memory: strings of one line; or rows of a table with named columns, dicts
-        or a data frame of pandas. A pair of texts is one string with a tab between them."""
+        """Returns texts in memory to predict for: strings of one line, dicts from column to value, or a data frame of
+        pandas. A pair of texts is one string with a tab between them."""
         columns, header = self.text_columns()
         is_row = hasattr(value, "to_dict") or isinstance(listed(value)[0], Mapping)
         if header and is_row:
@@ -247,7 +247,7 @@ class TextDataset(BaseDataset):
         return super().exported(signature).with_facts({"columns": named})
 
     def text_columns(self) -> Tuple[List[Column], bool]:
-        """Returns the columns of the texts in a table, and whether the table has a header.
+        """Returns the columns of the texts in a table, and True if the table has a header.
 
         Raises:
             DataError: the texts of this dataset have no classes.
@@ -304,7 +304,7 @@ class TextDataset(BaseDataset):
             available = f"only the class '{names[0]}'" if names else "no class"
             raise DataError(f"{name} has {available} in its training rows, and at least 2 classes are needed to learn.")
         if not classes:
-            _warn_of_classes(name, train)
+            _warn_about_classes(name, train)
         row_N, label_N = _labels(train, names, name, findings)
         parts = self.division.divide(label_N, val is not None, test is not None, self._groups(train, row_N))
         val = self.division.own_validation(val)
@@ -374,7 +374,7 @@ def open_lines(
     return texts, locations
 
 
-def _warn_of_classes(name: str, table: TextTable) -> None:
+def _warn_about_classes(name: str, table: TextTable) -> None:
     """Warns about suspicious class names.
 
     These are names that differ only in case, spaces or Unicode normalisation, and names that usually mean a missing

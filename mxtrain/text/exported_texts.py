@@ -82,14 +82,14 @@ class Vocabulary:
         """
         kept = [int(token) for token in tokens if int(token) not in self.facts["special"]]
         if not self.facts["file"].endswith(".model"):
-            # The library decodes a run of tokens for single bytes as a whole: one wrong byte changes all of them.
+            # The library decodes consecutive tokens for single bytes together: a further byte may change all of them.
             while kept and _SINGLE_BYTE.fullmatch(self._library.id_to_token(kept[-1]) or ""):
                 kept.pop()
         return self.decode(kept).rstrip("\ufffd")
 
 
 MAX_TEXTS = 10_000
-"""Largest number of texts of a file in which unknown tokens are counted."""
+"""Number of texts at the beginning of a file in which unknown tokens are counted."""
 
 
 def describe_input(signature: Dict[str, Any]) -> str:
@@ -121,11 +121,11 @@ def predict(folder: ExportedFolder, content: bytes, name: str) -> Iterator[Dict[
     predict_rows = next((predictors[target] for target in targets if target in predictors), predict_classes)
     lines = numbered_texts(folder, content, name, keeps_empty="Translations" in targets)
     for line, texts in lines:
-        for one in texts:
-            require_length(one, f"{name}:{line}")
+        for text in texts:
+            require_length(text, f"{name}:{line}")
     for (line, _), row in zip(lines, predict_rows(folder, [texts for _, texts in lines])):
         yield {"file": f"{name}:{line}", **row}
-    _warn_unknown(folder, [one for _, texts in lines for one in texts], name)
+    _warn_unknown(folder, [text for _, texts in lines for text in texts], name)
 
 
 def examples(signature: Dict[str, Any]) -> List[Tuple[str, bytes]]:
@@ -435,7 +435,7 @@ def translate_tokens(
     search = BeamSteps(limits.max_lengths(np.array([len(source)])), beam, min(facts["num_best"], beam_size))
     token, moving, position, sent = np.array([beam.bos], np.int32), initial_moving_state(folder, 1), 0, 0
     while True:
-        # The graph of a step knows no beams: they are rows of a batch, for which the source's arrays are repeated.
+        # In the graph of a step, beams are rows of a batch, so the arrays of the source are repeated for them.
         rows = {name: np.repeat(array, len(token) // len(array), axis=0) for name, array in fixed.items()}
         log_p, moving = step(folder, {"token": token, "place": np.array([position], np.float32), **rows, **moving})
         row = search.advance(log_p)
@@ -452,5 +452,5 @@ def translate_tokens(
         for token, length, score in zip(hypotheses.token_SNT[0], hypotheses.length_SN[0], hypotheses.score_SN[0])
     ]
     yield results[0][0][sent:]
-    # Results of score -inf are fillers. The first one is kept, so that there always is a translation.
+    # Results with the score -inf are padding. The first result is always kept.
     return [value for number, value in enumerate(results) if not number or value[1] > -np.inf]

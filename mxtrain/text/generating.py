@@ -62,7 +62,7 @@ TRANSLATION: Dict[str, JsonForm] = {
 }
 """Schema of the facts in signature.json."""
 LOCAL_DECODERS = ("BPEDecoder", "ByteFallback", "ByteLevel", "Fuse", "Metaspace", "WordPiece")
-"""Decoders of the package tokenizers that look at single tokens, or at runs of tokens for bytes."""
+"""Decoders of the package tokenizers that decode each token, or consecutive tokens for bytes, independently of others."""
 
 
 class ContinuationParameters(GenerateParameters):
@@ -101,7 +101,7 @@ class ContinuationGenerator:
         self._is_local = _decodes_locally(parts, self._vocabulary)
         self._max_prompt = require_between("max_prompt", facts["max_prompt"], 1, MAX_LENGTH)
         self._longest: Optional[int] = facts.get("longest")
-        # Earlier exports do not tell how many positions the network has: never more than they write themselves.
+        # Earlier exports do not state the number of positions; their own `new_tokens` is then the limit.
         max_new_tokens = self._longest - 1 if self._longest else None
         self.most_tokens: Optional[int] = max_new_tokens if "longest" in facts else facts["new_tokens"]
         self.defaults = ContinuationParameters(
@@ -240,10 +240,14 @@ def decodes_locally(content: bytes, file: str) -> bool:
 
 
 def checked_facts(parts: ExportedFolder, form: Dict[str, JsonForm]) -> Dict[str, Any]:
-    """Returns the facts of the signature, which has the form, after its tokenizers were tried.
+    """Returns the facts in the signature of an exported folder, after checking them and its tokenizers.
+
+    Args:
+        parts: parts of the exported folder.
+        form: schema of the facts.
 
     Raises:
-        ValueError: the facts are damaged.
+        ValueError: the facts do not match the schema.
         DataError: a tokenizer cannot be used.
     """
     facts = parts.signature.get("facts")
@@ -266,6 +270,7 @@ def _decodes_locally(parts: ServedParts, vocabulary: Vocabulary) -> bool:
 
 
 def require_between(name: str, value: Any, low: int, high: int) -> Any:
+    """Returns the value. Raises a `ValueError` if it is not from `low` to `high`."""
     if not low <= value <= high:
         raise ValueError(f"'{name}' is {value}; it must be from {low} to {high}")
     return value

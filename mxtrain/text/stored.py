@@ -136,7 +136,7 @@ def column_name(number: int) -> str:
 
 def write_texts(records: Iterable[TextRecord], num_columns: int, writer: ShardWriter, advance: Advance) -> None:
     """Appends records of texts to a store; skips those that an interrupted preparation has already written."""
-    # After an interruption the start goes on behind what is surely on the disk.
+    # `writer.records` counts the records that were committed before an interruption.
     rest = itertools.islice(records, writer.records, None)
     done = _in_blocks(writer, advance)
     while batch := list(itertools.islice(rest, ROWS_AT_ONCE)):
@@ -194,15 +194,15 @@ def prepare_tokens(
     total = sum(int(texts.offsets(name)[-1]) for name in names)
 
     def write(writer: ShardWriter, advance: Advance) -> JsonObject:
-        tail = Tail(np.array(ending, np.int32), texts.array("group") if ends_groups else None)
-        _write_tokens(texts, names, tokenizer, tail, writer, advance)
+        suffix = Suffix(np.array(ending, np.int32), texts.array("group") if ends_groups else None)
+        _write_tokens(texts, names, tokenizer, suffix, writer, advance)
         return {}
 
     forms = {name: ArrayForm(dtype, (), True) for name in names}
     return prepare("tokens", key_parts, forms, write, what=f"tokens of {what}", total=total)
 
 
-class Tail(NamedTuple):
+class Suffix(NamedTuple):
     """Tokens that are appended to records.
 
     Attributes:
@@ -213,7 +213,7 @@ class Tail(NamedTuple):
     token: np.ndarray
     group_R: Optional[np.ndarray]
 
-    def behind(self, first: int, token_F: np.ndarray, length_N: np.ndarray) -> Tuple[np.ndarray, np.ndarray]:
+    def append_to(self, first: int, token_F: np.ndarray, length_N: np.ndarray) -> Tuple[np.ndarray, np.ndarray]:
         """Appends the tokens to consecutive records.
 
         Args:
@@ -245,17 +245,17 @@ def _version_of(tokenizer: BaseTokenizer) -> str:
 
 
 def _write_tokens(
-    texts: Shards, names: Sequence[str], tokenizer: BaseTokenizer, tail: Tail, writer: ShardWriter, advance: Advance
+    texts: Shards, names: Sequence[str], tokenizer: BaseTokenizer, suffix: Suffix, writer: ShardWriter, advance: Advance
 ) -> None:
     def encode(pieces: Tuple[Piece, ...]) -> Tuple[int, int, List[Tuple[np.ndarray, np.ndarray]]]:
-        encoded = [tail.behind(first, *tokenizer.encode(texts_of_piece)) for first, texts_of_piece, _ in pieces]
+        encoded = [suffix.append_to(first, *tokenizer.encode(texts_of_piece)) for first, texts_of_piece, _ in pieces]
         size = sum(num_bytes for *_, num_bytes in pieces)
         return len(pieces[0][1]), size, encoded
 
     work = zip(*(_pieces(texts, name, writer.records, names) for name in names))
     done = _in_blocks(writer, advance)
-    # Threads and not processes: `tokenizers` releases Python's lock. Pieces come back in order, so what is written
-    # does not depend on their number.
+    # Threads suffice, because `tokenizers` releases the GIL. Pieces are returned in order, so the content of the store does
+    # not depend on the number of threads.
     for count, size, encoded in in_order(encode, work, usable_cores()):
         writer.append(
             count,

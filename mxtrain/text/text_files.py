@@ -213,7 +213,7 @@ def prepare_texts(
     Raises:
         DataError: a file cannot be read, or changes while it is read.
     """
-    # `data check` keeps nothing, so what it prepares needs no key.
+    # `data check` does not cache the store, so it needs no hash of the files.
     contents = [] if findings.keeps_going else contents_of(files)
 
     def write(writer: ShardWriter, advance: Advance) -> JsonObject:
@@ -234,7 +234,7 @@ def prepare_texts(
 
 def _content_keys(contents: Sequence[FileContent]) -> Json:
     """Returns the SHA-256 of each file, and whether it is compressed."""
-    # The name decides whether a file is unpacked, and the hash does not know names.
+    # The extension decides if a file is decompressed, and it is not part of the hash.
     return [[content.sha256, Path(content.path).suffix == GZIP] for content in contents]
 
 

@@ -41,7 +41,14 @@ if TYPE_CHECKING:
 
 
 class TableLayout(NamedTuple):
-    """The layout of one task's files: the folder, and columns by name, or by number where there is no header."""
+    """Layout of the files of a task.
+
+    Attributes:
+        folder: name of the folder.
+        columns: columns of the texts and of the label, by name, or by number if there is no header.
+        classes: names of the classes; empty for a regression.
+        val, test: names of the files, without extension; None = no test split.
+    """
 
     folder: str
     columns: List[Column]
@@ -71,7 +78,7 @@ LAYOUTS: Dict[str, TableLayout] = {
 
 
 class Glue(TextDataset):
-    """A task of GLUE. GLUE's test labels are secret: its development split is what validation measures."""
+    """A task of GLUE. Its test labels are not public, so the development split is used for validation."""
 
     @property
     def folds_by(self) -> Literal["", "samples", "columns"]:  # type: ignore[override]  # a class variable in others
@@ -87,8 +94,8 @@ class Glue(TextDataset):
     """Folder that holds the tasks' folders: CoLA, SST-2, MRPC, QQP, MNLI, QNLI, RTE, WNLI, STS-B; by default in the
     folder that MXTRAIN_DATA names, else in data/."""
     task: Literal["cola", "sst2", "mrpc", "qqp", "mnli", "qnli", "rte", "wnli", "stsb"] = "sst2"
-    """The task; mnli is measured on its matched split, and at the end on the mismatched one; stsb is a regression, how
-    alike two sentences are, from 0 to 5: type task=regression."""
+    """The task. mnli is validated on its matched split, and tested on the mismatched one. stsb is the similarity of two
+    sentences, from 0 to 5, which needs task=regression."""
     max_length: Annotated[int, pydantic.Field(ge=8)] = 128
     val_fraction: OpenFraction = 0.0
     """Not used: validation measures the development split."""

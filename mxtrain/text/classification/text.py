@@ -39,7 +39,7 @@ TEXT_ENDINGS = (".txt", ".txt.gz")
 
 
 class Text(TextDataset):
-    """Texts, or pairs of them, and their classes: from files, or passages of Python's reference by chapter."""
+    """Classification of texts or pairs of texts: from files, or passages of Python's language reference by chapter."""
 
     folds_by: ClassVar[Literal["", "samples", "columns"]] = "columns"
 
@@ -54,7 +54,7 @@ class Text(TextDataset):
     sentence: Column = "sentence"
     """Column of the text: its name, or its number from 0."""
     sentence2: Optional[Column] = None
-    """Column of a second text, where pairs are classified."""
+    """Column of the second text, to classify pairs of texts."""
     label: Column = "label"
     """Column of the class."""
     header: bool = True
@@ -110,7 +110,8 @@ class Text(TextDataset):
 
 
 class MaskedText(TextDataset):
-    """Plain text of which some tokens are hidden, others in each epoch, to be found by the network."""
+    """Masked language modeling: plain text in which some tokens are masked, different ones in each epoch. The network
+    predicts them."""
 
     gives: ClassVar[Gives] = Gives(Texts, MaskedTokens)
 

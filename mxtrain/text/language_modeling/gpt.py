@@ -27,11 +27,11 @@ SIZES: Dict[str, Dict[str, Optional[int]]] = {
 
 
 class Gpt(TextModel):
-    """Transformer layers of which each token sees those before it, a layer norm before each part, GELU, and an output
-    layer whose weights are the embeddings.
+    """Decoder-only transformer with causal attention, layer norms before each sublayer, GELU, and an output layer that
+    shares the weights of the embedding.
 
-    Weights are drawn from a normal distribution of standard deviation 0.02, and smaller where many layers are added up,
-    whatever `init` says.
+    Weights are initialised from a normal distribution with standard deviation 0.02, which is smaller for the last layer of
+    each residual branch; `init` is not used.
 
     Source: Radford et al., "Language Models are Unsupervised Multitask Learners" (2019).
     """
@@ -53,8 +53,8 @@ class Gpt(TextModel):
     dropout: OpenFraction = 0.1
     """Dropout probability of embeddings, attention and the output of each sublayer."""
     gelu: Gelu = "erf"
-    """Form of GELU: tanh, as GPT-2 has it, for published weights; or erf, the exact one. `model=gpt` chooses tanh; a
-    description without it is of a version that had erf alone."""
+    """Form of GELU: tanh = approximation of GPT-2, for published weights; erf = exact. `model=gpt` sets tanh; the default
+    erf is for runs of earlier versions."""
     output_chunks: Union[Literal["auto"], Positive] = "auto"
     """Number of chunks in which the scores of a window are computed, to save memory; auto = up to 8 with a large
     vocabulary."""

@@ -1,5 +1,5 @@
-"""Running text whose next token is to be predicted: text files, the files of WikiText and PTB, or Python's own
-documentation, which is always there."""
+"""Running text for language modeling: text files, the files of WikiText and PTB, or Python's own documentation, which
+needs no files."""
 
 from __future__ import annotations
 
@@ -60,7 +60,8 @@ class PlainText(TextDataset):
     """Layout of batches: go_on = one stream of text per row, continued from batch to batch; shuffled = windows in
     random order; auto = go_on for networks with a recurrent state, otherwise shuffled."""
     keep_empty_lines: bool = False
-    """If true, an empty line also counts as an <eos>, with tokenizer=words, where each line ends in one."""
+    """With tokenizer=words, where each line ends in <eos>: true = empty lines are tokens <eos>, too; false = they are
+    skipped."""
     tokenizer: TokenizerKind = "bpe"
     """Kind of a trained vocabulary: bpe (byte-level), wordpiece, unigram, sentencepiece_bpe, words (each line ends in
     <eos>) or characters; auto = wordpiece, or what `vocab` is."""
@@ -94,7 +95,7 @@ class PlainText(TextDataset):
     def for_run(
         self, target: Type[TargetKind], model: Optional[Model] = None, loss: Optional[Loss] = None
     ) -> PlainText:
-        """See `BaseDataset.for_run`: whether rows go on."""
+        """See `BaseDataset.for_run`. Resolves rows=auto."""
         if model is None:
             return self
         carries = bool(model.state_shapes)

@@ -56,7 +56,7 @@ class RunningLoader(BatchLoader):
 
     def _make_batches(self, epoch: int, start: int, consumer: Consumer) -> Iterator[Batch]:
         for number, batch in enumerate(super()._make_batches(epoch, start, consumer), start=start):
-            # The first batch of an epoch begins with a new state, so nobody has to reset it.
+            # The first batch of an epoch does not continue another one, so recurrent states are reset.
             yield replace(batch, continues_previous=True) if self._continues_previous and number else batch
 
     def windows(self, index_B: np.ndarray, epoch: int) -> Tuple[np.ndarray, np.ndarray]:
@@ -67,12 +67,12 @@ class RunningLoader(BatchLoader):
         inside_BT = window_B[:, None] * self._length + np.arange(self._length)
         position_BT = np.reshape(stream_B, (-1, 1)) * self._stream + inside_BT
         is_target_BT = (inside_BT < self._stream) & (position_BT < self._num_targets)
-        turn = 0
+        rotation = 0
         if self.train:
-            # Each epoch begins elsewhere in the text: windows get other bounds, and the order of tokens, on which the
-            # recurrent state relies, stays.
-            turn = int(integers(self.seed, epoch, np.zeros(1, np.int64), TextDraw.TEXT_BEGIN, self._num_targets)[0])
-        position_BT = (position_BT + turn) % self._num_targets
+            # Rotating the text changes the bounds of windows in each epoch, but keeps the order of tokens, on which the
+            # recurrent state depends.
+            rotation = int(integers(self.seed, epoch, np.zeros(1, np.int64), TextDraw.TEXT_BEGIN, self._num_targets)[0])
+        position_BT = (position_BT + rotation) % self._num_targets
         label_BT = np.where(is_target_BT, self._token_N[position_BT + 1].astype(np.float32), np.float32(IGNORED_LABEL))
         return self._token_N[position_BT].astype(np.int32), label_BT
 

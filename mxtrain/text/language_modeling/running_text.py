@@ -15,7 +15,7 @@ from mxtrain.data.corpus.shards import Ragged, Shards
 from mxtrain.data.loading.text_stream import open_text
 from mxtrain.errors import DataError
 from mxtrain.text.encoded import encode_texts
-from mxtrain.text.stored import TEXT, StoredColumn, Tail, TextRecord, prepare_tokens
+from mxtrain.text.stored import TEXT, StoredColumn, Suffix, TextRecord, prepare_tokens
 from mxtrain.text.text_checks import ParagraphChecks
 from mxtrain.text.text_files import name_of, prepare_texts, readable_records
 from mxtrain.text.tokenizing.kinds import TextsInMemory, TrainingTexts
@@ -38,8 +38,8 @@ class TextLayout(NamedTuple):
     """The unit of running text that an `<eos>` token ends.
 
     Attributes:
-        by_line: each line, as in the files of PTB and WikiText; else each document.
-        keeps_empty: whether an empty line is one, too.
+        by_line: True for each line, as in the files of PTB and WikiText; False for each document.
+        keeps_empty: True if an empty line is a unit, too.
     """
 
     by_line: bool = False
@@ -74,7 +74,7 @@ class InMemoryTexts:
         return len(self.texts)
 
     def take(self, indices: Sequence[int]) -> InMemoryTexts:
-        """Returns some of the texts; those beyond the end are left out."""
+        """Returns the texts with these indices; indices beyond the end are ignored."""
         return InMemoryTexts([self.texts[index] for index in indices if index < len(self)], SHOWN_TOKENS)
 
     def checks(self) -> Checks:
@@ -95,10 +95,10 @@ class InMemoryTexts:
         return Ragged(np.concatenate(rows), np.concatenate([np.zeros(1, np.int64), np.cumsum(length_N)]))
 
     def encode(self, config: TokenizerConfig) -> RunningText:
-        """Returns all of it as tokens."""
+        """Returns the tokens of the whole text."""
         eos = config.tokenizer.require("eos", "running text")
         token_F, length_N = config.tokenizer.encode(self.texts)
-        token_N, _ = Tail(np.array([eos], np.int32), None).behind(0, token_F, length_N)
+        token_N, _ = Suffix(np.array([eos], np.int32), None).append_to(0, token_F, length_N)
         return RunningText(token_N, int(TextsInMemory(self.texts).num_bytes().sum()))
 
 
@@ -139,7 +139,7 @@ class StoredText:
         return StoredColumn(self._shards, TEXT, None if is_all else np.arange(self._first, self._end))
 
     def take(self, indices: Sequence[int]) -> InMemoryTexts:
-        """Returns some of the records, in memory; those beyond the end are left out."""
+        """Returns the records with these indices, in memory; indices beyond the end are ignored."""
         column = self.column
         return InMemoryTexts([column[index] for index in indices if index < len(self)], SHOWN_TOKENS)
 
@@ -160,7 +160,7 @@ class StoredText:
         return self.take(range(len(self))).prompts(config)
 
     def encode(self, config: TokenizerConfig) -> RunningText:
-        """Returns all of it as tokens."""
+        """Returns the tokens of the whole text."""
         eos = config.tokenizer.require("eos", "running text")
         shards = prepare_tokens(
             self._shards, 1, config.tokenizer, self._what, [eos], ends_groups=not self._layout.by_line

@@ -37,15 +37,18 @@ if TYPE_CHECKING:
 
 
 class LanguageModeling(Task):
-    """-log p of the tokens (B, T) that follow, against these tokens, -1 where none counts, and the bytes of text that
-    they encode, (B,). Predictions are the tokens that continue a text, (B, new_tokens)."""
+    """Language modeling.
+
+    The output is -log p of each next token, (B, T). Targets are the next tokens (B, T), -1 = ignored, and the number of
+    bytes of text that they encode, (B,). Predictions are the tokens that continue a text, (B, new_tokens).
+    """
 
     name: ClassVar[str] = "language_modeling"
     takes: ClassVar[Takes] = Takes(NextTokens)
 
     new_tokens: Union[Literal["auto"], Positive] = "auto"
-    """Tokens that `predict` adds to a text, up to an <eos>; auto = 64, or half of what the network sees at a time if
-    that is less."""
+    """Maximum number of tokens that `predict` adds to a text, which ends at <eos>; auto = 64, or half of the context length
+    if that is less."""
     temperature: NonNegativeFloat = 1.0
     """Divisor of the logits before sampling: below 1 probable tokens become more probable; 0 = always the most probable
     token (greedy)."""
@@ -54,7 +57,7 @@ class LanguageModeling(Task):
     top_p: Annotated[float, pydantic.Field(gt=0, le=1)] = 1.0
     """Sample only from the most probable tokens whose probabilities add up to this value (nucleus sampling)."""
     sampling_seed: NonNegative = 0
-    """Seed of sampling; each draw is a function of it, the text's number and the token's number."""
+    """Seed of sampling; random numbers are a function of this seed and of the indices of text and token."""
     ngrams: List[Annotated[int, pydantic.Field(ge=1, le=10)]] = [3, 5]
     """Orders of the n-gram models that `eval` measures on the same split; [] = none."""
 

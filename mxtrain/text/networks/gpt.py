@@ -1,6 +1,7 @@
-"""A decoder in the style of GPT-2 as Gluon blocks. Imports MXNet: the description imports this module when it builds.
+"""A decoder in the style of GPT-2 as Gluon blocks. Imports MXNet: settings import this module only when they build.
 
-Legend: B batch, T tokens, U units, N heads, D units of a head, V vocabulary. Inside time comes first, (T, B, U).
+Legend: B batch, T tokens, U units, N heads, D units of a head, V vocabulary. Inside the network, the time axis comes
+first: (T, B, U).
 
 Source: Radford et al., "Language Models are Unsupervised Multitask Learners" (2019), and its published code.
 """
@@ -28,8 +29,8 @@ nn = gluon.nn
 
 EPSILON = 1e-5
 """The epsilon of layer norms, as published."""
-FIRST, THIRD = 2 * (2 / math.pi) ** 0.5, 2 * (2 / math.pi) ** 0.5 * 0.044715
-"""Coefficients of x and x^3 in GELU's tanh form, twice."""
+LINEAR, CUBIC = 2 * (2 / math.pi) ** 0.5, 2 * (2 / math.pi) ** 0.5 * 0.044715
+"""Coefficients of x and x^3 in 2 y, where 0.5 x (1 + tanh(y)) is GELU's tanh form."""
 
 
 class GptSizes(NamedTuple):
@@ -101,7 +102,7 @@ def gelu(F: OperatorModule, x: Array, form: Gelu) -> Array:
         return fused.gelu(F, x)
     # 0.5 (1 + tanh(y)) is sigmoid(2 y). Beyond 10 it is 0 or 1, and in float16 powers would overflow.
     near = F.clip(x, -10.0, 10.0)
-    return x * F.sigmoid(near * (FIRST + THIRD * F.square(near)))
+    return x * F.sigmoid(near * (LINEAR + CUBIC * F.square(near)))
 
 
 class GptNetwork(StepNetwork, gluon.HybridBlock):

@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 
     from mxtrain.types.annotations import Array, OperatorModule
 
-LARGE = 1 << 18
-"""Number of scores per row of a batch from which MXNet's operators compute them in chunks."""
-LARGE_FOR_OWN = 1 << 25
-"""The same for our own operator, which stores neither log probabilities nor their gradients. Chunks are not free: each
-computes a gradient of the whole table."""
+CHUNK_SCORES = 1 << 18
+"""Number of scores per row of a batch from which they are computed in chunks, with MXNet's operators."""
+NATIVE_CHUNK_SCORES = 1 << 25
+"""The same with our native operator, which stores neither log probabilities nor their gradients. It is larger, because
+each chunk computes a gradient of the whole table."""
 MAX_CHUNKS = 8
 
 
@@ -43,9 +43,9 @@ class Stepwise(Protocol):
         """
 
 
-def large() -> int:
+def chunk_scores() -> int:
     """Returns the number of scores per row of a batch from which they are computed in chunks."""
-    return LARGE_FOR_OWN if native_operators().path else LARGE
+    return NATIVE_CHUNK_SCORES if native_operators().path else CHUNK_SCORES
 
 
 def num_chunks(setting: Union[str, int], length: int, vocab_size: int) -> int:
@@ -60,7 +60,7 @@ def num_chunks(setting: Union[str, int], length: int, vocab_size: int) -> int:
         vocab_size: number of tokens of the vocabulary.
     """
     if setting == "auto":
-        return min(MAX_CHUNKS, max(1, math.ceil(length * vocab_size / large())))
+        return min(MAX_CHUNKS, max(1, math.ceil(length * vocab_size / chunk_scores())))
     return min(int(setting), length)
 
 
@@ -122,7 +122,7 @@ class TokenScores(OutputLayer):
 
     def __init__(self, vocab_size: int, length: int, chunks: int, has_bias: bool = True, **kwargs: Any):
         super().__init__(vocab_size, has_bias, **kwargs)
-        # The window is cut along time, whose length is known when the graph is made; the size of the batch is not.
+        # The window is divided along time, whose length is known when the graph is traced; the batch size is not.
         self._bounds = [length * number // chunks for number in range(chunks + 1)]
 
     def hybrid_forward(

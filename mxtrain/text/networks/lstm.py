@@ -1,8 +1,10 @@
-"""A recurrent language model as Gluon blocks. Imports MXNet: the description imports this module when it builds.
+"""A recurrent language model as Gluon blocks. Imports MXNet: settings import this module only when they build.
 
 Each layer is a separate operator, with dropout between layers, because MXNet's multi-layer operator silently ignores
-dropout between layers on a CPU. Legend: B batch, T tokens, E units of an embedding, H hidden units of a
-layer, V vocabulary. Inside time comes first, (T, B, E).
+dropout between layers on a CPU.
+
+Legend: B batch, T tokens, E units of an embedding, H hidden units of a layer, U units, V vocabulary. Inside the network,
+the time axis comes first: (T, B, E).
 
 Source: Merity et al., "Regularizing and Optimizing LSTM Language Models", https://arxiv.org/abs/1708.02182 (AWD-LSTM).
 """
@@ -84,7 +86,7 @@ class WordEmbedding(gluon.HybridBlock):
         x_TBE = F.Embedding(token_TB, table_VE, self._vocab_size, self._units)
         if self._rate:
             one_V1 = F.BlockGrad(F.ones_like(F.slice_axis(weight, axis=1, begin=0, end=1)))
-            # The mask is one of the vocabulary: a word is dropped wherever it stands, as in AWD-LSTM.
+            # The mask has one entry per word of the vocabulary, which drops all occurrences of a word, as in AWD-LSTM.
             mask_V1 = dropout(F, one_V1, self._rate)
             x_TBE = F.broadcast_mul(x_TBE, F.BlockGrad(F.Embedding(token_TB, mask_V1, self._vocab_size, 1)))
         return x_TBE, table_VE
@@ -135,8 +137,8 @@ class LstmLayer(gluon.HybridBlock):
             F.expand_dims(state_BH, axis=0),
             F.expand_dims(cell_BH, axis=0),
             state_size=self._hidden_size,
-            # One layer in each operator: MXNet ignores the dropout between layers on a CPU without a word, and its
-            # gradients of several layers in float64 are wrong.
+            # One layer per operator: on a CPU, MXNet silently ignores dropout between layers, and its float64 gradients of
+            # several layers are wrong.
             num_layers=1,
             mode="lstm",
             state_outputs=True,

@@ -1,7 +1,7 @@
 """Tokens of the windows of a context. Exported folders have a copy of this module.
 
-A context longer than a window becomes several samples. A worker turns a window into the score of its best answer and
-that answer's exact match and F1; only such numbers travel between workers, and the best window is found afterwards.
+A context longer than a window becomes several samples. For each window, a worker computes the score of its best answer,
+and exact match and F1 of this answer. Workers exchange only these numbers, and then find the best window.
 
 Legend: T tokens of a sample, C tokens of a context, Q tokens of a question, W words of a context, K words of a context
 that occur in the question.
@@ -75,7 +75,7 @@ def sample_windows(
         context: the context.
         special: tokens for the beginning and the end of a text.
         settings: settings of the windows.
-        max_length: tokens of a sample at most.
+        max_length: maximum number of tokens of a sample.
 
     Yields:
         First token of the window in the context; tokens (T,) and token types (T,) of the sample, int32; index of the

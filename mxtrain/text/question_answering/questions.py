@@ -22,9 +22,9 @@ from mxtrain.text.question_answering.question_entries import (
 ANSWER_OFFSET = "answer_offset"
 """Kind of problem: the answer is not at its given position."""
 NO_ANSWER = "no_answer"
-"""A question without an answer that is not marked as such."""
+"""Kind of problem: a question has no answer, and is not marked as unanswerable."""
 REPEATED_ID = "repeated_id"
-"""A question with the id of an earlier one of its file."""
+"""Kind of problem: a question has the id of an earlier one in its file."""
 
 
 class Answer(NamedTuple):
@@ -70,7 +70,7 @@ class Questions:
         return len(self.questions)
 
     def take(self, indices: Sequence[int]) -> Questions:
-        """Returns some of the questions; those beyond the end are left out."""
+        """Returns the questions with these indices; indices beyond the end are ignored."""
         return Questions(self.contexts, [self.questions[index] for index in indices if index < len(self)])
 
 
@@ -98,7 +98,7 @@ def read_squad(path: str, findings: Findings = STRICT, with_answers: bool = True
                 fact = f"{location} has the id '{question.id}' of an earlier question."
                 findings.remark(Problem(REPEATED_ID, location, fact, "Give each question an id of its own."))
             ids.add(question.id)
-            if not with_answers or _is_right(question, context, _is_impossible(entry), findings):
+            if not with_answers or _has_valid_answers(question, context, _is_impossible(entry), findings):
                 questions.questions.append(question)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise DataError(
@@ -124,18 +124,19 @@ def _question(entry: Any, context: int, location: DataLocation) -> Question:
         if not isinstance(texts, list) or not isinstance(locations, list) or len(texts) != len(locations):
             raise ValueError("answers must have a list of texts and as long a list in answer_start")
         answers_json = [{"text": text, "answer_start": begin} for text, begin in zip(texts, locations)]
-    answers = [Answer(require_text(answer["text"]), _whole(answer["answer_start"])) for answer in answers_json]
+    answers = [Answer(require_text(answer["text"]), _integer(answer["answer_start"])) for answer in answers_json]
     return Question(id_of(entry["id"]), require_text(entry["question"]), context, tuple(answers), location)
 
 
-def _whole(value: Any) -> int:
+def _integer(value: Any) -> int:
     number: Any = parse_integer(value) if isinstance(value, str) else value
     if type(number) not in (int, float) or (isinstance(number, float) and not number.is_integer()):
         raise ValueError(f"a whole number was expected, not {value!r:.60}")
     return int(number)
 
 
-def _is_right(question: Question, context: str, is_impossible: bool, findings: Findings) -> bool:
+def _has_valid_answers(question: Question, context: str, is_impossible: bool, findings: Findings) -> bool:
+    """Returns True if all answers are at their positions in the context; otherwise adds a problem to the findings."""
     subject, location = f"{question.location} (question '{question.id}')", question.location
     if is_impossible or not question.answers:
         if not is_impossible:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Dict, List, Literal, Optional, Sequence, Tuple, Type, Union
@@ -63,8 +64,8 @@ class Squad(TextDataset):
     data_checks: ClassVar[DataChecks] = TextDataset.data_checks.with_kinds(ANSWER_OFFSET, NO_ANSWER, REPEATED_ID)
 
     root: Optional[PathText] = None
-    """Folder of the files; null = the current folder where a file is named, else types of parameters in the
-    documentation of NumPy and SciPy."""
+    """Folder of the files; null = the current folder if a file is named, otherwise questions about the types of parameters
+    in the documentation of NumPy and SciPy."""
     train: str = "train-v1.1.json"
     """File of training questions, in root."""
     val: Optional[str] = "dev-v1.1.json"
@@ -103,7 +104,7 @@ class Squad(TextDataset):
         return self
 
     def for_run(self, target: Type[TargetKind], model: Optional[Model] = None, loss: Optional[Loss] = None) -> Squad:
-        """See `BaseDataset.for_run`: with the token type for matches where the model knows one."""
+        """See `BaseDataset.for_run`. Resolves exact_match=auto: true if the model has a token type for it."""
         if self.exact_match != "auto":
             return self
         return self.model_copy(update={"exact_match": isinstance(model, TextModel) and model.num_token_types > 2})
@@ -209,8 +210,8 @@ class Squad(TextDataset):
             first_context = len(questions.contexts)
             questions.contexts += file_questions.contexts
             questions.questions += [
-                type(one)(one.id, one.text, one.context + first_context, (), one.location)
-                for one in file_questions.questions
+                replace(question, context=question.context + first_context, answers=())
+                for question in file_questions.questions
             ]
             locations += [find_location(question) or name for question in file_questions.questions]
         return QuestionSource(questions, self.window_settings), locations

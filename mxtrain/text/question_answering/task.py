@@ -1,4 +1,4 @@
-"""The part of a context that answers a question.
+"""Extractive question answering: finds the part of a context that answers a question.
 
 Legend: B batch, T tokens of a sample.
 """
@@ -34,8 +34,12 @@ if TYPE_CHECKING:
 
 
 class QuestionAnswering(Task):
-    """Scores (B, T, 2) of each token as the first and the last of the answer, against these two (B, 2) and the number
-    of tokens (B,). Predictions are the scores; the best answer over all windows of a context is found on the host."""
+    """Extractive question answering.
+
+    Outputs are scores (B, T, 2) of each token as the first and as the last of the answer. Targets are the indices of these
+    two tokens, (B, 2), and the number of tokens, (B,). Predictions are the scores; the best answer over all windows of a
+    context is found on the host.
+    """
 
     name: ClassVar[str] = "question_answering"
     takes: ClassVar[Takes] = Takes(AnswerSpan)

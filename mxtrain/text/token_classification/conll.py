@@ -1,4 +1,4 @@
-"""Words with tags in columns, as in the files of CoNLL, or lines of Python's standard library."""
+"""Dataset of words with tags: files with columns, as in CoNLL's shared tasks, or lines of Python's standard library."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ COLUMNS = (".conll", ".iob", ".iob2", ".bio", ".bioes", ".conllu", ".conllup")
 
 
 class Conll(TextDataset):
-    """Sentences with a tag for each word: from files with columns, or Python's standard library, line by line."""
+    """Sentences with a tag for each word: from files with columns, or the lines of Python's standard library."""
 
     @property
     def folds_by(self) -> Literal["", "samples", "columns"]:  # type: ignore[override]  # a class variable in others
@@ -60,8 +60,8 @@ class Conll(TextDataset):
     data_checks: ClassVar[DataChecks] = TextDataset.data_checks.with_kinds(TAG_ORDER, ENDLESS_SENTENCE)
 
     root: Optional[PathText] = None
-    """Folder of the files; null = the current folder where a file is named, else lines of Python's standard library,
-    whose tags say what each name is."""
+    """Folder of the files; null = the current folder if a file is named, otherwise lines of Python's standard library,
+    tagged with the kind of each name."""
     train: str = "train.txt"
     """File of training sentences, in root."""
     val: Optional[str] = "valid.txt"
@@ -75,11 +75,11 @@ class Conll(TextDataset):
     comment: str = ""
     """Prefix of comment lines, which are skipped, e.g. "# "; empty: none, except "#" in files named .conllu."""
     scheme: Literal["auto", "bio", "iob1", "bioes", "brackets", "plain"] = "auto"
-    """Scheme of the tags: bio, iob1 (it becomes bio), bioes, brackets of CoNLL 2012 (they become bio), or plain
-    (each tag is a name, e.g. a part of speech); auto = what the training tags are in."""
+    """Scheme of the tags: bio, iob1 (converted to bio), bioes, brackets of CoNLL 2012 (converted to bio), or plain (each tag
+    is a class, e.g. a part of speech); auto = the scheme of the training tags."""
     repair_tags: bool = False
-    """Read tags that cannot follow each other as conlleval does, e.g. I-X that begins an entity as B-X; else they are
-    refused."""
+    """Correct impossible sequences of tags as conlleval does, e.g. an I-X that begins an entity to B-X; false = such tags
+    are errors."""
     lowercase: bool = False
     val_fraction: OpenFraction = 0.1
     """Share of the training sentences (of Python's files) held out for validation where there is no file of them."""
@@ -98,7 +98,7 @@ class Conll(TextDataset):
         has_val = "val" in splits
         if self.division.own_validation(splits.get("val")) is None:
             splits.pop("val", None)
-        # Before sentences are held out: a tag that occurs in few of them is a class of every fold.
+        # Tags are collected before sentences are held out, so that all folds have the same classes.
         train, scheme = unify_scheme(splits["train"], self.scheme, self.repair_tags, findings)
         names = sorted({tag for tags in train.tags for tag in tags}, key=lambda tag: (tag != "O", tag))
         if not names:
@@ -151,7 +151,7 @@ class Conll(TextDataset):
         return "Python's standard library", dict(zip(("train", "val", "test"), parts))
 
     def _of_files(self, root: str, findings: Findings) -> Tuple[str, Dict[str, TaggedWords]]:
-        """Sentences of the files, of which none are held out yet."""
+        """Returns a name for messages, and the sentences of each file by split."""
         paths = {
             name: Path(root) / file
             for name, file in {"train": self.train, "val": self.val, "test": self.test}.items()
@@ -211,7 +211,7 @@ class Conll(TextDataset):
 
 
 def _missing(name: str, path: Path) -> str:
-    """Names the setting to type if a file is missing."""
+    """Returns the message for a missing file, which names the setting to type."""
     files = files_in(path.parent)
     if not files:
         return f"'{path.parent}' is no folder with files. Name the folder of {path.name} by dataset.root=FOLDER."

@@ -18,7 +18,7 @@ log = logging.getLogger(__name__)
 ENDLESS_SENTENCE = "endless_sentence"
 """Kind of problem: all words of a file are in one sentence."""
 _MAX_WORDS = 200
-"""Maximum number of words of a file with a single sentence; longer sentences are rare."""
+"""Number of words from which a file with a single sentence seems to lack empty lines."""
 DOCUMENT = "-DOCSTART-"
 """The word of a line that begins a document, in the files of CoNLL 2003."""
 CONLLU = (".conllu", ".conllup")
@@ -73,7 +73,7 @@ class TaggedWords:
         return len(self.sentences)
 
     def take(self, indices: Sequence[int]) -> TaggedWords:
-        """Returns some of the sentences; those beyond the end are left out."""
+        """Returns the sentences with these indices; indices beyond the end are ignored."""
         kept = [index for index in indices if index < len(self)]
         sentences = [self.sentences[index] for index in kept]
         tags = [self.tags[index] for index in kept] if self.tags else []
@@ -115,10 +115,10 @@ def endless_sentence(words: TaggedWords) -> List[Problem]:
 def _sentences(path: str, layout: ColumnLayout, findings: Findings) -> Iterator[List[Tuple[int, str, str]]]:
     """Yields (line, word, tag) for the words of each sentence."""
     columns = [column for column in (layout.word, layout.tag) if column is not None]
-    least = max(*(column + 1 if column >= 0 else -column for column in columns), len(set(columns)))
+    min_columns = max(*(column + 1 if column >= 0 else -column for column in columns), len(set(columns)))
     rows: List[Tuple[int, str, str]] = []
-    is_said = False
-    follows_words = True  # or begins the file, or ends a document's line
+    has_warned = False
+    follows_words = True  # False after an empty line, until the next line with content
     is_conllu = ending_of(path) in CONLLU
     if is_conllu and layout.word == 0:
         raise DataError(
@@ -146,38 +146,29 @@ def _sentences(path: str, layout: ColumnLayout, findings: Findings) -> Iterator[
                     yield rows
                 rows = []
                 continue
-            if (
-                layout.word
-                and _NOT_A_WORD.fullmatch(row[0])
-                and (is_conllu or (len(row) == _CONLLU_COLUMNS and "\t" in text))
-            ):
+            is_conllu_row = is_conllu or (len(row) == _CONLLU_COLUMNS and "\t" in text)
+            if layout.word and is_conllu_row and _NOT_A_WORD.fullmatch(row[0]):
                 continue
-            if len(row) < least:
-                findings.refuse(_too_short(DataLocation(path, number), len(row), least, text.startswith("#")))
+            if len(row) < min_columns or not row[layout.word]:
+                findings.refuse(_row_problem(DataLocation(path, number), row, min_columns, text.startswith("#")))
                 continue
             word = row[layout.word]
-            if not word:
-                location = DataLocation(path, number)
-                findings.refuse(
-                    Problem(EMPTY_TEXT, location, f"{location}: the word is empty.", "Complete or remove it.")
-                )
-                continue
-            if not is_said and has_doubled_quotes(word):
-                is_said = True
+            if not has_warned and has_doubled_quotes(word):
+                has_warned = True
                 log.warning(
                     "%s: the quotes of the word %.40s are read as characters, for these files have no quoting. "
                     "In pandas, type quoting=csv.QUOTE_NONE.",
                     DataLocation(path, number),
                     word,
                 )
-            if not rows and not least_is_enough(layout):
-                least = max(least, len(row))  # negative column indices must be valid on every line
+            if not rows and not has_fixed_columns(layout):
+                min_columns = max(min_columns, len(row))  # negative column indices must be valid on every line
             rows.append((number, word, "" if layout.tag is None else row[layout.tag]))
     if rows:
         yield rows
 
 
-def least_is_enough(layout: ColumnLayout) -> bool:
+def has_fixed_columns(layout: ColumnLayout) -> bool:
     """Returns True if extra columns of a line do not shift the columns that are read."""
     return all(column is None or column >= 0 for column in (layout.word, layout.tag))
 
@@ -190,9 +181,12 @@ def split_columns(text: str) -> List[str]:
     return columns if any(columns) else []
 
 
-def _too_short(location: DataLocation, count: int, least: int, is_comment: bool) -> Problem:
-    columns = "1 column" if count == 1 else f"{count} columns"
+def _row_problem(location: DataLocation, row: Sequence[str], min_columns: int, is_comment: bool) -> Problem:
+    """Returns the problem of a line with too few columns, or with an empty word."""
+    if len(row) >= min_columns:
+        return Problem(EMPTY_TEXT, location, f"{location}: the word is empty.", "Complete or remove it.")
+    columns = "1 column" if len(row) == 1 else f"{len(row)} columns"
     remedy = "Spaces or tabs divide columns. Complete the line, or name them by dataset.word and dataset.tag."
     if is_comment:
         remedy = 'If it is a comment, type dataset.comment="#".'
-    return Problem(SHORT_ROW, location, f"{location} has {columns}, and there must be {least}.", remedy)
+    return Problem(SHORT_ROW, location, f"{location} has {columns}, and there must be {min_columns}.", remedy)

@@ -15,7 +15,7 @@ from mxtrain.text.token_classification.tags import (
     bio_of_brackets,
     detect_scheme,
     find_entities,
-    impossible_W,
+    find_impossible,
     is_plain,
     parse_tag,
     write_entities,
@@ -56,7 +56,7 @@ def unify_scheme(
         scheme = detect_scheme(tag_W, code_W, sentence_W)
     written = "bio" if scheme == "iob1" else scheme
     if scheme != "iob1" and not repair:
-        wrong = impossible_W(code_W, sentence_W, scheme)
+        wrong = find_impossible(code_W, sentence_W, scheme)
         findings.refuse(*_out_of_order(words, wrong, sentence_W, scheme))
         words = words.take(np.setdiff1d(np.arange(len(words)), sentence_W[wrong]).tolist())
     else:

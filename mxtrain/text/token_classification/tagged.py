@@ -1,7 +1,7 @@
-"""Sentences with a tag for each word: their samples, and the loader of these.
+"""Sentences with a tag for each word, their samples, and their loader.
 
-A sample is a sentence, or a part of one that has more tokens than fit: as many whole words as fit. The tag of a word is
-at its first token; all other tokens have -1.
+A sample is a sentence. A sentence with too many tokens is divided into several samples, between words. The label of a
+word's first token is its tag; all other tokens have the label -1.
 
 Legend: W words of all sentences, F tokens of all words, N samples, B batch, T tokens of a sample, K tags.
 """
@@ -32,7 +32,7 @@ class TaggedSentences:
     """Sentences of one split.
 
     Args:
-        words: with tags as they are written, all of them of `names`; without any, there is nothing to compare with.
+        words: sentences, with tags that are in `names`, or without tags to predict for.
         names: names of the tags.
     """
 
@@ -43,12 +43,12 @@ class TaggedSentences:
         return len(self.words)
 
     def take(self, indices: Sequence[int]) -> TaggedSentences:
-        """Returns some of the sentences; those beyond the end are left out."""
+        """Returns the sentences with these indices; indices beyond the end are ignored."""
         return TaggedSentences(self.words.take(list(indices)), self.names)
 
     @property
     def tag_W(self) -> np.ndarray:
-        """Returns the number of each word's tag; 0 where tags are not known."""
+        """Returns the index of each word's tag, (W,); 0 if there are no tags."""
         number = {name: index for index, name in enumerate(self.names)}
         if not self.words.tags:
             return np.zeros(sum(map(len, self.words.sentences)), np.int32)
@@ -88,9 +88,9 @@ class EncodedTags:
     """Sentences as samples of tokens.
 
     Attributes:
-        length_N: tokens of each sample, special ones included.
-        label_N: unused: -1 each.
-        sentence_N: the number of each sample's sentence.
+        length_N: number of tokens of each sample, including special tokens.
+        label_N: -1 for each sample; not used, because labels belong to tokens.
+        sentence_N: index of the sentence of each sample.
 
     Args:
         sentences: words.
@@ -142,8 +142,12 @@ class EncodedTags:
 
 
 def encode_words(tokenizer: BaseTokenizer, words: Sequence[str], room: int) -> Tuple[np.ndarray, np.ndarray]:
-    """Returns the tokens (F,) of words, each by itself and cut to `room`, and how many each has (W,): at least one,
-    which represents the word if the tokenizer removes all of it."""
+    """Encodes words independently of each other.
+
+    Returns:
+        The tokens (F,) of all words, at most `room` of each, and the number of tokens of each word, (W,). A word that the
+        tokenizer drops has one unknown token.
+    """
     word_number = {word: number for number, word in enumerate(dict.fromkeys(words))}
     token_F, count_D = tokenizer.encode(list(word_number))
     begin_D = np.cumsum(count_D) - count_D
@@ -171,8 +175,8 @@ def _pieces(counts: Sequence[int], begin_W: np.ndarray, room: int) -> List[Tuple
 
 
 class TagLoader(TextLoader):
-    """Batches of sentences with tags; what stays on the host of each sample is its sentence, and the code of each tag,
-    see `TagCodes`, where tags mean entities.
+    """Loads batches of sentences with tags. `Batch.meta` holds the index of each sample's sentence, followed by the code of
+    each tag (see `TagCodes`) if tags describe entities.
 
     Args:
         source: sentences.

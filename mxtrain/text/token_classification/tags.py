@@ -62,8 +62,12 @@ def are_brackets(tags: Sequence[str]) -> bool:
 
 
 def bio_of_brackets(tags: Sequence[str]) -> Tuple[List[str], Optional[int]]:
-    """Returns the tags of a sentence in bio, and the index of the first one that does not fit: a span inside of
-    another, an end without a beginning, or a span that does not end."""
+    """Converts the brackets of a sentence to BIO tags.
+
+    Returns:
+        The tags, and the index of the first invalid bracket: a span inside another one, an end without a beginning, or a
+        span without an end; None if all are valid.
+    """
     bio_tags: List[str] = []
     kind, begin = "", 0
     for position, tag in enumerate(tags):
@@ -165,7 +169,7 @@ def write_entities(entities: Entities, num_words: int, types: Sequence[str], sch
     return tags
 
 
-def impossible_W(code_W: np.ndarray, sentence_W: np.ndarray, scheme: str) -> np.ndarray:
+def find_impossible(code_W: np.ndarray, sentence_W: np.ndarray, scheme: str) -> np.ndarray:
     """Returns the positions of tags that are impossible in a scheme: I-X in BIO that follows neither B-X nor I-X; in
     BIOES also tags that follow an entity without an end."""
     if not len(code_W):
@@ -177,10 +181,10 @@ def impossible_W(code_W: np.ndarray, sentence_W: np.ndarray, scheme: str) -> np.
     same_W = open_before_W & (type_W == np.concatenate([[-1], type_W[:-1]]))
     if scheme == "bio":
         return np.flatnonzero((prefix_W == INSIDE) & ~same_W)
-    goes_on_W = (prefix_W == INSIDE) | (prefix_W == END)
+    continues_W = (prefix_W == INSIDE) | (prefix_W == END)
     is_last_W = np.append(is_new_W[1:], True)
     left_open_W = is_last_W & ((prefix_W == BEGIN) | (prefix_W == INSIDE))
-    return np.flatnonzero((goes_on_W & ~same_W) | (~goes_on_W & open_before_W) | left_open_W)
+    return np.flatnonzero((continues_W & ~same_W) | (~continues_W & open_before_W) | left_open_W)
 
 
 def detect_scheme(tag_W: Sequence[str], code_W: np.ndarray, sentence_W: np.ndarray) -> str:

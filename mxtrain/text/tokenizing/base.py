@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from mxtrain.types.annotations import Json, JsonForm
 
 MAX_FILE_BYTES = 64 << 20
-"""Maximum size of a tokenizer file; one with a million tokens has half of it."""
+"""Maximum size of a tokenizer file. A file with a million tokens has half of this size."""
 MAX_TOKENS = 1 << 24
 """Larger ids are not exact in float32 labels."""
 TOKENIZER_STATE: Dict[str, JsonForm] = {
@@ -59,7 +59,7 @@ class SpecialTokens:
         unknown: replaces text that the vocabulary does not contain.
         bos, eos: the beginning and the end of a text.
         mask: replaces hidden tokens.
-        cls, sep: BERT's first token, and the one behind each text.
+        cls, sep: BERT's first token, and the token after each text.
     """
 
     pad: Optional[int] = None
@@ -86,7 +86,7 @@ class SpecialTokens:
 
     @property
     def ids(self) -> List[int]:
-        """Returns all of them, ascending, each once."""
+        """Returns the distinct ids, ascending."""
         return sorted({index for index in asdict(self).values() if index is not None})
 
     @property
@@ -203,7 +203,7 @@ class ListedVocab(BaseTokenizer):
 
     Attributes:
         vocab: tokens in the order of their ids.
-        lowercase: whether texts are lowercased.
+        lowercase: True if texts are lowercased.
     """
 
     vocab: Tuple[str, ...]

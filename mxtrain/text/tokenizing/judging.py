@@ -74,7 +74,7 @@ def _require_model(model: JsonObject) -> None:
     vocab, kind = model.get("vocab"), model.get("type")
     if isinstance(vocab, dict):
         ids = [index for index in vocab.values() if isinstance(index, int)]
-        # The size of a vocabulary is its highest id + 1, so a gap becomes rows of an embedding that nothing uses.
+        # The size of a vocabulary is its highest id + 1, so a gap adds unused rows to an embedding.
         if ids and max(ids) > 2 * len(ids) + MAX_GAPS:
             raise DataError(f"its highest id is {max(ids):,}, and it has only {len(ids):,} tokens")
         unknown = model.get("unk_token", "[UNK]")
@@ -126,7 +126,7 @@ def require_charsmap(content: bytes) -> None:
     while len(base_B):
         if (base_B | 0xFF).max() >= len(unit_U):
             raise DataError("its map of characters (precompiled_charsmap) leads out of its array")
-        # Places that were seen are left out, so the walk ends where a damaged trie leads in a circle.
+        # Visited positions are skipped, so that the walk ends if a damaged trie has a cycle.
         base_B = np.unique(base_B[~seen_U[base_B]])
         seen_U[base_B] = True
         child_BK = base_B[:, None] ^ key_K

@@ -105,7 +105,7 @@ def build_tokenizer(settings: TokenizerSettings, texts: TrainingTexts) -> BaseTo
     """
     if settings.vocab is not None:
         loaded = read_tokenizer(settings, settings.vocab)
-        _warn_of_lost(loaded, settings.vocab, texts)
+        _warn_about_lost(loaded, settings.vocab, texts)
         return loaded
     require_kind(settings)
     # Another version of a library may train another vocabulary.
@@ -126,7 +126,7 @@ def build_tokenizer(settings: TokenizerSettings, texts: TrainingTexts) -> BaseTo
 LOSES_NOTHING = "Give a vocabulary with all bytes, or have one trained: dataset.vocab=null dataset.tokenizer=bpe."
 
 
-def _warn_of_lost(tokenizer: BaseTokenizer, path: str, texts: TrainingTexts) -> None:
+def _warn_about_lost(tokenizer: BaseTokenizer, path: str, texts: TrainingTexts) -> None:
     """Warns if a vocabulary lacks bytes, and counts the training texts that lose characters by it."""
     if not tokenizer.lost_bytes:
         return
@@ -186,7 +186,7 @@ def _sample_texts(texts: TrainingTexts, max_bytes: int) -> List[str]:
     size_N = texts.num_bytes()
     if size_N.sum() <= max_bytes:
         return list(texts.texts())
-    # A hash of each text's number chooses, and never the time that something took: all processes train the same.
+    # Texts are chosen by a hash of their indices, so that all processes train the same vocabulary.
     order = np.argsort(bits(0, 0, np.arange(len(size_N)), TextDraw.VOCABULARY), kind="stable")
     count = int(np.searchsorted(np.cumsum(size_N[order]), max_bytes, side="right"))
     return list(texts.texts(np.sort(order[: max(count, 1)])))  # sorted, because stores are read sequentially

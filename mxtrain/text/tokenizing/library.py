@@ -1,7 +1,7 @@
 """Tokenizers of the library `tokenizers`: tokenizer.json files, and byte-level BPE.
 
-A trained vocabulary is a function of the texts: letters are named beforehand in sorted order where the library would
-take them from a hash table.
+A trained vocabulary depends only on the texts: the initial alphabet is given in sorted order, because the library would
+take it from a hash table in random order.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def library_errors(action: str) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class TokenizerFile(LibraryTokenizer):
-    """A tokenizer.json of the library, of whatever model.
+    """A tokenizer.json of the library, of any of its models.
 
     Attributes:
         text: the content of the file.
@@ -85,7 +85,7 @@ class TokenizerFile(LibraryTokenizer):
     @cached_property
     def library(self) -> Any:
         tokenizer = parse_tokenizer(self.text)
-        # Truncation and padding that the file asks for would cut corpora without a word.
+        # The truncation and padding in the file would silently cut a corpus.
         tokenizer.no_truncation()
         tokenizer.no_padding()
         if getattr(tokenizer.model, "dropout", None) is not None:
@@ -160,16 +160,16 @@ def byte_characters() -> List[str]:
 
 
 def parse_tokenizer(text: str) -> Any:
-    """Returns the library's object of the content of a tokenizer.json.
+    """Returns the library's tokenizer for the content of a tokenizer.json.
 
     Raises:
-        DataError: it is none, or its ids are too large.
+        DataError: the content is invalid, or its ids are too large.
     """
     tokenizers = require_tokenizers()
     try:
         tokenizer = tokenizers.Tokenizer.from_str(text)
         ids = tokenizer.get_vocab(with_added_tokens=True).values()
-    except BaseException as error:  # what panics in the library is no Exception
+    except BaseException as error:  # a panic in the library is not an Exception
         if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
             raise
         raise DataError(f"no tokenizer.json: {error}") from error
@@ -229,8 +229,8 @@ def batches_of(texts: Sequence[str]) -> Iterator[List[str]]:
 
 
 def _divided(text: str) -> List[str]:
-    """Returns the text in pieces, so that no word has more than `_MAX_WORD` characters: the time that the library
-    needs to learn pairs of tokens grows with the square of the longest word."""
+    """Splits a text such that no word has more than `_MAX_WORD` characters, because the library's training time grows with
+    the square of the longest word."""
     if len(text) <= _MAX_WORD or not _LONG_WORD.search(text):
         return [text]
     pieces, end = [], 0

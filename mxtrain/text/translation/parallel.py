@@ -1,6 +1,7 @@
 """Pairs of a source text and its translation, and their tokens.
 
-A source is read as `tokens <eos>`, a target as `<bos> tokens`, of which `tokens <eos>` is to be predicted.
+The input of the encoder is `tokens <eos>` of the source. The input of the decoder is `<bos> tokens` of the target, and its
+label `tokens <eos>`.
 
 Legend: N pairs, B batch, S tokens of a source, T tokens of a target.
 """
@@ -138,7 +139,7 @@ class InMemoryPairs(LabelledTexts):
 
 
 class StoredParallel(StoredTexts):
-    """Pairs of files, like `InMemoryPairs`.
+    """Pairs in a store on disk, with the interface of `InMemoryPairs`.
 
     Args:
         shards: store with two columns.

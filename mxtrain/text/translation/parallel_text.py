@@ -1,4 +1,4 @@
-"""Translations in files: two aligned ones, a line each, or tables with two columns."""
+"""Datasets of translations: pairs of text files with aligned lines, or tables with two columns."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ NumberedPair = Tuple[int, Sequence[str]]
 class ParallelText(TranslationDataset):
     """Translations in files.
 
-    `train` is what the names of two files begin with, as in `wmt16/train` for `wmt16/train.en` and `wmt16/train.de`,
-    or a table with a column for each language.
+    A split is a table with a column for each language, or two text files with the same prefix, e.g. `wmt16/train` for
+    `wmt16/train.en` and `wmt16/train.de`.
     """
 
     folds_by: ClassVar[Literal["", "samples", "columns"]] = "samples"
@@ -58,9 +58,9 @@ class ParallelText(TranslationDataset):
     test: Names = None
     """The same for testing; null = test_fraction of the training pairs."""
     source: Column = "en"
-    """Ending of the files that are translated, or their column in a table: its name, or its number from 0."""
+    """Source texts: extension of their files, or name of their column in a table, or its number from 0."""
     target: Column = "de"
-    """Ending or column of the translations."""
+    """Translations: extension or column, like `source`."""
     header: bool = True
     """If true, the first row of a TSV or CSV file names the columns."""
     vocab_size: Annotated[int, pydantic.Field(ge=100)] = 8000
@@ -123,10 +123,10 @@ class ParallelText(TranslationDataset):
         return str(self.target)
 
     def _files_of(self, name: str) -> List[Path]:
-        """Returns a table, or the two files whose names begin so.
+        """Returns the path of a table, or of the two files with a prefix.
 
         Raises:
-            DataError: there are none.
+            DataError: there are no such files.
         """
         if ending_of(name) in TABLES:
             return [Path(name)]
@@ -176,7 +176,7 @@ class ParallelText(TranslationDataset):
 
 
 def _endings_of(name: str) -> Set[str]:
-    """Returns the endings of the files whose names begin with this and a point."""
+    """Returns the extensions of the files with a prefix."""
     path = Path(name)
     files = [file for file in files_in(path.parent) if file.startswith(f"{path.name}.")]
     return {file[len(path.name) + 1 :].removesuffix(GZIP) for file in files} - {""}
@@ -207,7 +207,7 @@ def _aligned(files: Sequence[Path], findings: Findings) -> Iterator[NumberedPair
             if None not in lines:
                 yield number, [line.strip("\r\n") for line in lines]
                 continue
-            # A line without a counterpart is no gap to skip: all pairs behind it may be wrong.
+            # A missing line is an error, because all pairs may be shifted.
             shorter = lines.index(None)
             location = DataLocation(str(files[1 - shorter]), number)
             fact = f"{location} has no counterpart: {files[shorter]} has fewer lines."

@@ -1,4 +1,4 @@
-"""Translation: a source text becomes a target text, token by token.
+"""Translation of texts, token by token.
 
 Legend: B batch, T tokens of a target.
 """
@@ -52,7 +52,11 @@ log = logging.getLogger(__name__)
 
 
 def translating_model(description: RunParts) -> TranslatingModel:
-    """Returns the model of a description. Raises: ConfigError: it does not translate."""
+    """Returns the model of a description.
+
+    Raises:
+        ConfigError: the model is not a `TranslatingModel`.
+    """
     model = description.model
     if not isinstance(model, TranslatingModel):
         raise ConfigError(
@@ -63,9 +67,12 @@ def translating_model(description: RunParts) -> TranslatingModel:
 
 
 class Translation(BeamSearchTask):
-    """-log p of the tokens (B, T) of the target and the mean of -log p over the vocabulary (B, T), against these
-    tokens, -1 = padding, and the bytes of text that they encode, (B,). Predictions are results of a beam search, see
-    `BeamSearching`."""
+    """Translation.
+
+    Outputs are -log p of each target token, (B, T), and the mean of -log p over the vocabulary, (B, T). Targets are the
+    tokens (B, T), -1 = padding, and the number of bytes of text that they encode, (B,). Predictions are results of a beam
+    search, see `BeamSearching`.
+    """
 
     name: ClassVar[str] = "translation"
     takes: ClassVar[Takes] = Takes(Translations)
@@ -169,7 +176,7 @@ class Translation(BeamSearchTask):
         }
 
     def row(self, signature: Signature, prediction: np.ndarray, top_k: int) -> Mapping[str, Json]:
-        """Returns the translation, and with task.num_best others."""
+        """Returns the best translation, and others if `task.num_best` is above 1."""
         (best, score), *others = self.texts(signature, prediction)
         row: Dict[str, Json] = {"translation": best, "score": round(score, 4)}
         if others:
@@ -281,7 +288,7 @@ def _decoding_network(description: RunParts, signature: Signature, strategy: Str
 
 @functools.cache
 def _for_language(name: str, metric: Bleu, language: str) -> Bleu:
-    """See `Bleu.for_language`; says once what was chosen."""
+    """See `Bleu.for_language`; logs the chosen tokenizer once."""
     chosen = metric.for_language(language)
     if chosen != metric and language:
         log.info(
@@ -301,11 +308,12 @@ def _why_characters(language: str) -> str:
 
 @dataclass(frozen=True)
 class ReferenceTranslation:
-    """A right translation, see `ReferenceText`.
+    """Reference translation of a sample, see `ReferenceText`.
 
     Attributes:
-        task: knows what predictions are.
-        signature: knows the tokenizer.
+        text: the reference.
+        task: task that decodes predictions.
+        signature: signature with the tokenizer.
     """
 
     text: str

@@ -14,7 +14,7 @@ from mxtrain.text.token_classification.tags import (
     TagCodes,
     detect_scheme,
     find_entities,
-    impossible_W,
+    find_impossible,
     is_plain,
     parse_tag,
     write_entities,
@@ -190,7 +190,7 @@ def test_scores_match_seqeval() -> None:
     ],
 )
 def test_impossible_tags_are_found(scheme: str, tags: str, wrong: List[int]) -> None:
-    assert impossible_W(codes(tags), np.zeros(len(tags.split()), int), scheme).tolist() == wrong
+    assert find_impossible(codes(tags), np.zeros(len(tags.split()), int), scheme).tolist() == wrong
 
 
 def test_the_scheme_of_tags() -> None:

@@ -1,8 +1,8 @@
 """Batched beam search for autoregressive networks. Exported folders contain a copy of this module.
 
-A sentence is finished when K sequences have ended and none of the open ones would be better if it ended now. Stopping
-at K ended ones, as fairseq does, prefers early ends of a confident network. At the limit the end token is forced and
-counts, so every score is of a whole sequence. With one beam the search is greedy.
+The search for a sentence ends when K sequences are finished and no open sequence would be better if it ended now. Ending
+after K finished sequences, as fairseq does, prefers unlikely short sequences. At the length limit, <eos> is forced, and its
+probability counts, so every score is that of a complete sequence. With one beam, the search is greedy.
 
 Legend: S sentences of a batch, A active sentences, K beams, N candidates or results, R rows of the network
 (sentences x beams), V vocabulary, G groups of tokens, M anything, T tokens.
@@ -177,9 +177,7 @@ class BeamSteps:
     """State of the search for all sequences of a batch.
 
     Args:
-        limit_S: see `beam_search`.
-        beam: likewise.
-        num_best: likewise.
+        limit_S, beam, num_best: see `beam_search`.
     """
 
     def __init__(self, limit_S: np.ndarray, beam: Beam, num_best: int) -> None:
@@ -257,15 +255,19 @@ class BeamSteps:
         self._done_count_S[full_F] = self._beam.size
 
     def _goes_on(self, best_A: np.ndarray) -> np.ndarray:
-        """Returns a mask of sentences whose search continues, given the log p of their best unfinished sequence."""
+        """Returns a mask of the sentences whose search continues.
+
+        Args:
+            best_A: log p of the best unfinished sequence of each sentence.
+        """
         done_score = np.sort(self._done_score[self._sentence_A], axis=1)[:, -self._num_best]
-        # This bound alone is weak under a mild length penalty: sentences would be searched to their limit.
-        hope_A = best_A / self._beam.penalty(self._limit_S[self._sentence_A] + 1)
+        # An upper bound on future scores. With a small length penalty, it alone would end no search before the limit.
+        bound_A = best_A / self._beam.penalty(self._limit_S[self._sentence_A] + 1)
         now_A = best_A / self._beam.penalty(np.array(self._length + 2))
-        # K ended sequences alone do not end a search: GNMT with four beams then had 0.978 of the phrases right, 0.998
-        # with this rule.
+        # K finished sequences alone must not end the search: GNMT with four beams then translated 97.8 % of the phrases
+        # correctly, and 99.8 % with this rule.
         is_open_A = (self._done_count_S[self._sentence_A] < self._beam.size) | (now_A > done_score)
-        return is_open_A & (hope_A > done_score)
+        return is_open_A & (bound_A > done_score)
 
     def last_tokens(self) -> np.ndarray:
         """Returns the last token of each row."""
@@ -314,7 +316,7 @@ def best_candidates(score_AK: np.ndarray, log_p_AKV: np.ndarray, count: int) -> 
     size = max(math.isqrt(vocab_size // 2), 1)
     begin_G = np.arange(0, vocab_size, size)
     largest_AKG = np.maximum.reduceat(log_p_AKV, begin_G, axis=2)
-    # np.maximum passes NaN on, which would win each group; as -inf it is never chosen.
+    # np.maximum propagates NaN, which would win each group; as -inf it is never chosen.
     if np.isnan(largest_AKG).any():
         np.copyto(log_p_AKV, -np.inf, where=np.isnan(log_p_AKV))
         largest_AKG = np.maximum.reduceat(log_p_AKV, begin_G, axis=2)

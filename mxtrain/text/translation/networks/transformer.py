@@ -37,9 +37,14 @@ MAX_WAVELENGTH = 10000.0
 
 
 class TransformerSizes(NamedTuple):
-    """The sizes of a network.
+    """Sizes of a network.
 
     Attributes:
+        num_layers: number of layers of the encoder, and of the decoder.
+        units: U.
+        hidden_size: hidden units of the feed-forward part.
+        num_heads: N.
+        dropout: dropout probability of embeddings and of the output of each part.
         norm_first: True for layer norms before each part (pre-norm), False after its sum (post-norm).
         is_gluonnlp: True for the details of GluonNLP's networks, see `TransformerNetwork`.
     """
@@ -54,7 +59,7 @@ class TransformerSizes(NamedTuple):
 
     @property
     def epsilon(self) -> float:
-        """The epsilon of layer norms."""
+        """Returns the epsilon of layer norms."""
         return GLUONNLP_EPSILON if self.is_gluonnlp else EPSILON
 
 
@@ -255,7 +260,7 @@ class TransformerNetwork(StepNetwork, gluon.HybridBlock):
         sinusoid_TU = F.broadcast_mul(F.sin(angle_TU), 1 - is_odd_1U) + F.broadcast_mul(F.cos(angle_TU), is_odd_1U)
         # Expanded to the size of the batch, because the gradient of a broadcast addition is a slow reduction.
         sinusoid_TBU = F.broadcast_like(F.expand_dims(sinusoid_TU, axis=1), x_TBU, lhs_axes=(1,), rhs_axes=(1,))
-        # Nothing behind the sinusoids learns, so their gradient would be computed in vain.
+        # The sinusoids have no parameters, so their gradient is not needed.
         return x_TBU * units**0.5 + F.BlockGrad(sinusoid_TBU)
 
     # Step-by-step decoding.
