@@ -26,7 +26,7 @@ from mxtrain.errors import (
     describe_unexpected,
     did_you_mean,
 )
-from mxtrain.terminal.patient_stream import patient_streams, output_failure
+from mxtrain.terminal.patient_stream import output_failure, patient_streams
 
 PRINTING_FLAGS = (
     "--help",

@@ -176,8 +176,8 @@ class Delivery:
         with self._condition:
             if self._close_request is not None:
                 return
-            # The stored position is the last step of each tag. Points sent after a gap would advance it, and `push` would
-            # never send the dropped ones.
+            # The stored position is the last step of each tag. Points sent after a gap would advance it, and `push`
+            # would never send the dropped ones.
             if self._dropped or len(self._points) + len(points) > self._tracker.queue_size:
                 is_first = not self._dropped
                 self._dropped += len(points)

@@ -1,9 +1,9 @@
 """Views of a run in TensorBoard: network graph, hyperparameters, layout of the CUSTOM SCALARS tab, and text pages.
 
-The HParams tab compares runs by a table whose columns an "experiment" record defines. TensorBoard reads this record from
-one run only, so it would hide settings that other runs vary. A single run therefore writes no experiment, and TensorBoard
-collects the columns from all runs. The jobs of a sweep vary the same settings, so each writes the experiment: first the
-swept settings, then the validation metrics.
+The HParams tab compares runs by a table whose columns an "experiment" record defines. TensorBoard reads this record
+from one run only, so it would hide settings that other runs vary. A single run therefore writes no experiment, and
+TensorBoard collects the columns from all runs. The jobs of a sweep vary the same settings, so each writes the
+experiment: first the swept settings, then the validation metrics.
 
 The CUSTOM SCALARS tab (`#custom_scalars`) shows the main curves in one place, because TensorBoard 2.21 expands only the
 first sections of TIME SERIES. It refers to existing scalars and copies no data.

@@ -40,8 +40,8 @@ class Tracker(Logger):
     install: ClassVar[str] = ""
     """Arguments of pip that install it."""
     drops_repeated_points: ClassVar[bool] = False
-    """True if the service ignores a second point with the same tag, step and time. Points whose delivery was interrupted
-    are then sent again; otherwise they are skipped, so that no point is stored twice."""
+    """True if the service ignores a second point with the same tag, step and time. Points whose delivery was
+    interrupted are then sent again; otherwise they are skipped, so that no point is stored twice."""
 
     refused_in_names: ClassVar[str] = r"[\x00-\x1f\x7f]"
     """Regular expression for characters that the service does not accept in names of settings and curves."""

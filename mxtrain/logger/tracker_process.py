@@ -1,8 +1,9 @@
 """The process in which a tracker's client library runs: `python -m mxtrain.logger.tracker_process`.
 
-Client libraries run in a separate process for three reasons: importing one takes seconds, in which it would hold the GIL
-and pause the training loop; a library that hangs in a request or at exit can be killed; and its output and exceptions do
-not reach the run. Messages are lines of JSON: one request on standard input, one answer on standard output.
+Client libraries run in a separate process for three reasons: importing one takes seconds, in which it would hold the
+GIL and pause the training loop; a library that hangs in a request or at exit can be killed; and its output and
+exceptions do not reach the run. Messages are lines of JSON: one request on standard input, one answer on standard
+output.
 """
 
 from __future__ import annotations

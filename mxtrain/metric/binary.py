@@ -116,8 +116,8 @@ class LogLoss(Metric):
 
 
 class BrierScore(ClassMetric):
-    """Mean squared difference between probability and target, from 0 to 1. With more than two classes, it is half of the
-    sum over classes, which for two classes gives the same value."""
+    """Mean squared difference between probability and target, from 0 to 1. With more than two classes, it is half of
+    the sum over classes, which for two classes gives the same value."""
 
     direction: ClassVar[Literal["max", "min"]] = "min"
 
@@ -134,8 +134,8 @@ class BrierScore(ClassMetric):
 class ExpectedCalibrationError(ClassMetric):
     """Absolute difference between mean probability and fraction of positive samples in a bin, averaged over samples.
 
-    With more than two classes, bins hold the probabilities of the predicted classes, and the fraction is that of correct
-    predictions.
+    With more than two classes, bins hold the probabilities of the predicted classes, and the fraction is that of
+    correct predictions.
     """
 
     direction: ClassVar[Literal["max", "min"]] = "min"
@@ -159,8 +159,8 @@ class ExpectedCalibrationError(ClassMetric):
 
 
 def confidence(score_NK: np.ndarray, target_NK: np.ndarray) -> Tuple[np.ndarray, np.ndarray]:
-    """Returns the probability of the positive class and the target of each sample, (N,) each. With more than two classes,
-    these are the probability of the predicted class, and 1 if the prediction is correct, otherwise 0."""
+    """Returns the probability of the positive class and the target of each sample, (N,) each. With more than two
+    classes, these are the probability of the predicted class, and 1 if the prediction is correct, otherwise 0."""
     if score_NK.shape[1] == 1:
         return sigmoid(score_NK[:, 0]), target_NK[:, 0]
     rows, best_N = np.arange(len(score_NK)), score_NK.argmax(axis=1)

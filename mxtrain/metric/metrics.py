@@ -2,10 +2,10 @@
 
 Sums add up across batches and workers, so a metric over a whole split is exact, not a mean of per-batch values.
 
-Undefined values are NaN, which is shown as `-` and is never the best. Whether a value is defined depends on the samples,
-not on the predictions: correlations are NaN for constant targets and 0 for constant predictions; recall and average
-precision are NaN without objects. Otherwise the mean over folds would leave out a fold whose network has collapsed. Users
-must declare the better direction of their own metrics; it is not guessed from the name.
+Undefined values are NaN, which is shown as `-` and is never the best. Whether a value is defined depends on the
+samples, not on the predictions: correlations are NaN for constant targets and 0 for constant predictions; recall and
+average precision are NaN without objects. Otherwise the mean over folds would leave out a fold whose network has
+collapsed. Users must declare the better direction of their own metrics; it is not guessed from the name.
 
 Legend: B batch, K classes, M positions, T tokens.
 """

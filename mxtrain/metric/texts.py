@@ -169,10 +169,10 @@ class Bleu(SacrebleuMetric):
     of_single_samples: ClassVar[bool] = False  # a text of fewer than four words has no 4-grams
 
     tokenize: Literal["auto", "13a", "intl", "char", "zh", "ja-mecab", "ko-mecab", "none"] = "auto"
-    """Tokenizer: 13a = that of WMT's mteval; intl = splits at all punctuation and symbols of Unicode; char = characters;
-    zh = Chinese characters, other words as 13a; ja-mecab, ko-mecab = MeCab, which must be installed; none = splits at
-    white space; auto = zh, ja-mecab, ko-mecab (char without MeCab) or char for training targets without spaces between
-    words, otherwise 13a."""
+    """Tokenizer: 13a = that of WMT's mteval; intl = splits at all punctuation and symbols of Unicode; char =
+    characters; zh = Chinese characters, other words as 13a; ja-mecab, ko-mecab = MeCab, which must be installed; none =
+    splits at white space; auto = zh, ja-mecab, ko-mecab (char without MeCab) or char for training targets without
+    spaces between words, otherwise 13a."""
     lowercase: bool = False
     """Compare without regard to case."""
     smooth_method: Literal["exp", "floor", "add-k", "none"] = "exp"

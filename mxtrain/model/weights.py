@@ -50,8 +50,8 @@ class ClassRows:
 
 @dataclass(frozen=True)
 class WeightsReport:
-    """Result of loading a weights file. All names are structural names, except those in `unused` and `dropped`, which are
-    names in the file.
+    """Result of loading a weights file. All names are structural names, except those in `unused` and `dropped`, which
+    are names in the file.
 
     Attributes:
         path: path of the file; "" if none was loaded.

@@ -69,8 +69,9 @@ class RowwiseOptimizer(Optimizer):
 
     rowwise: ClassVar[bool] = True
     lazy_update: bool = False
-    """Rows of an embedding table that are not in its row-wise gradient (trainer.sparse_grad): true = they and their state
-    (momentum, moments) stay unchanged; false = they are updated with a gradient of 0, as with a dense gradient."""
+    """Rows of an embedding table that are not in its row-wise gradient (trainer.sparse_grad): true = they and their
+    state (momentum, moments) stay unchanged; false = they are updated with a gradient of 0, as with a dense
+    gradient."""
 
     @property
     def is_lazy(self) -> bool:

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 AGGREGATED_UPDATES = 45
 """Maximum number of arrays of a fused update in MXNet. It iterates up to the size of the largest array for all of them,
-which is fast only for small arrays of similar sizes. A momentum update of ResNet-50 takes 182 ms with 45 arrays at a time,
-121 ms with MXNet's default of 4, and 87 ms with single arrays."""
+which is fast only for small arrays of similar sizes. A momentum update of ResNet-50 takes 182 ms with 45 arrays at a
+time, 121 ms with MXNet's default of 4, and 87 ms with single arrays."""
 COUNTERS = ("num_update", "last_lr", "cur_lr")
 """Attributes of MXNet's optimizers that change in training. A checkpoint sets no other attributes."""
 MIN_SEPARATE_SIZE = 1 << 13
@@ -68,7 +68,12 @@ def similar_sizes(indices: Sequence[int], arrays: Sequence[nd.NDArray], ratio: f
     largest = 0
     for index in sorted(indices, key=lambda index: -arrays[index].size):  # arrays of similar size become neighbours
         size = arrays[index].size
-        if not groups or largest >= MIN_SEPARATE_SIZE or ratio * size < largest or len(groups[-1]) == AGGREGATED_UPDATES:
+        if (
+            not groups
+            or largest >= MIN_SEPARATE_SIZE
+            or ratio * size < largest
+            or len(groups[-1]) == AGGREGATED_UPDATES
+        ):
             groups.append([])
             largest = size
         groups[-1].append(index)

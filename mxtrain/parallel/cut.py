@@ -346,8 +346,8 @@ class Graph(Cuttable):
         first = self._nodes[operators[0]]
         is_norm = len(operators) == 1 and self._computes_statistics(operators[0])
         norm = {**first.get("attrs", {}), "op": first["op"]} if is_norm else None
-        # Casts are added within each piece. Tensors between pieces stay float32, so executors and stores do not depend on
-        # amp.
+        # Casts are added within each piece. Tensors between pieces stay float32, so executors and stores do not depend
+        # on amp.
         return Piece(mx.sym.load_json(json.dumps(self._precision.lowered(graph))), inputs, outputs, kinds, norm)
 
 

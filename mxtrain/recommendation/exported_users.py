@@ -2,8 +2,8 @@
 copy of this module.
 
 The folder holds the features of users and items as arrays, which were encoded at export; with the tables themselves, it
-would need a reader for each of their formats. The features of users are in a separate file, which may be deleted. Errors
-for unknown users do not suggest similar ids, because a client could discover ids that way.
+would need a reader for each of their formats. The features of users are in a separate file, which may be deleted.
+Errors for unknown users do not suggest similar ids, because a client could discover ids that way.
 
 Legend: B rows of candidates, C candidates of a row, H items of a history, I all items, N items to score.
 """

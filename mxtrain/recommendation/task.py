@@ -156,7 +156,8 @@ class Recommendation(Task):
         """Returns the highest-scoring items that the user does not have, best first."""
         return {
             "items": [
-                {"item": name, "score": round(float(score), 6)} for name, score in _top_items(signature, prediction, top_k)
+                {"item": name, "score": round(float(score), 6)}
+                for name, score in _top_items(signature, prediction, top_k)
             ]
         }
 

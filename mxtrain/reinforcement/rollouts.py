@@ -37,8 +37,8 @@ EPSILON = 1e-8
 MAX_REWARD = 10.0
 """Normalised rewards are clipped to +- this, as in OpenAI's Baselines."""
 _EPISODE_FACTS = 3
-"""Number of columns before the observation in the row of an unfinished episode in a checkpoint: seed, number of actions,
-discounted sum of rewards."""
+"""Number of columns before the observation in the row of an unfinished episode in a checkpoint: seed, number of
+actions, discounted sum of rewards."""
 
 
 @dataclass(frozen=True)

@@ -127,7 +127,8 @@ class ReinforcementLearning(Task):
         assert isinstance(description.loss, PolicyLoss)
         if training:
             return description.loss.build_for(actions_of(signature))
-        # Returns are comparable between runs with and without normalised rewards; the errors of predicted values are not.
+        # Returns are comparable between runs with and without normalised rewards; the errors of predicted values are
+        # not.
         return FunctionBlock(episode_loss, lambda output_BO, facts_BX: (facts_BX,))
 
     def build_meter(self, description: RunParts, signature: Signature, weights: LossWeights, training: bool) -> Meter:

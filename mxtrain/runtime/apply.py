@@ -15,8 +15,8 @@ from mxtrain.runtime.slow_variables import slow_variables
 from mxtrain.runtime.spec import Runtime
 
 SET_BY_MXTRAIN = "MXTRAIN_RUNTIME_SET"
-"""Variable with the list of variables that mxtrain has set, as `NAME=value` words. With it, a child process distinguishes
-them from variables of the user."""
+"""Variable with the list of variables that mxtrain has set, as `NAME=value` words. With it, a child process
+distinguishes them from variables of the user."""
 THREADS, WAIT_POLICY = "OMP_NUM_THREADS", "OMP_WAIT_POLICY"
 FROM_CONFIGURATION = "given in the configuration"
 OPENBLAS_CORE = "OPENBLAS_CORETYPE"
@@ -113,7 +113,9 @@ def apply(
     imported = "mxnet" in sys.modules
     if not imported:
         _remove_own_variables(environ)
-    user_variables = {n: value for n, value in environ.items() if n not in runtime.env and not _is_set_by_mxtrain(n, environ)}
+    user_variables = {
+        n: value for n, value in environ.items() if n not in runtime.env and not _is_set_by_mxtrain(n, environ)
+    }
     if runtime.threads != "auto":
         user_variables.pop(THREADS, None)  # the configuration replaces this value, so it needs no warning
     desired = dict(
@@ -192,8 +194,8 @@ def _spinning() -> Iterator[Tuple[str, Desired]]:
         why = "but they spin for a millisecond first, while nothing else wants the cores"
         # 100,000 spins made ResNet-20's step 1.23 times as fast; 30,000 and 1,000,000 were worse for some networks.
         yield spinning.VARIABLE, Desired(str(spinning.SPINS), why)
-        # Copies of large arrays for checkpoints would use an OpenMP team of the main thread. GNU OpenMP would then count
-        # more threads than cores, and stop spinning.
+        # Copies of large arrays for checkpoints would use an OpenMP team of the main thread. GNU OpenMP would then
+        # count more threads than cores, and stop spinning.
         yield "MXNET_CPU_PARALLEL_SIZE", Desired("2147483647", "with a team for copies they could not spin")
 
 

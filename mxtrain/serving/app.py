@@ -355,8 +355,8 @@ class RequestMiddleware:
             )
 
     def _metrics_of(self, model: str, route: str, status: int) -> Tuple[Any, Any]:
-        """Returns the counter and the histogram for an answer. They are cached, because Prometheus looks them up under a
-        lock."""
+        """Returns the counter and the histogram for an answer. They are cached, because Prometheus looks them up under
+        a lock."""
         answer_metrics = self._metrics.get((model, route, status))
         if answer_metrics is None:
             metrics = self._service.metrics

@@ -1,7 +1,7 @@
 """Dynamic batching: waiting requests for a model are computed as one batch, and each gets its rows of the outputs.
 
-A batch waits for further requests at most as long as the last batch took to compute: for LeNet, a fixed wait of 2 ms was
-longer than a whole request.
+A batch waits for further requests at most as long as the last batch took to compute: for LeNet, a fixed wait of 2 ms
+was longer than a whole request.
 """
 
 from __future__ import annotations

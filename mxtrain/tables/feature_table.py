@@ -180,8 +180,8 @@ class FeatureTable(FeatureFiles):
 
 
 class NumericFeatureTable(FeatureTable):
-    """A `FeatureTable` whose target is a number, for task=regression. Without a file, it is scikit-learn's diabetes data:
-    442 patients, and the progression of the disease after one year (25 to 346)."""
+    """A `FeatureTable` whose target is a number, for task=regression. Without a file, it is scikit-learn's diabetes
+    data: 442 patients, and the progression of the disease after one year (25 to 346)."""
 
     gives: ClassVar[Gives] = Gives(TableFeatures, Number)
 

@@ -81,8 +81,8 @@ class FeatureVectors(FeatureBlock):
 def pairwise(F: OperatorModule, vector_BCU: Array, num_outputs: int) -> Array:
     """Returns the sum over all pairs of features of the dot products of their vectors, (B, K).
 
-    Computed in linear time as half of (square of the sum - sum of the squares). Source: Rendle, "Factorization Machines"
-    (2010), lemma 3.1.
+    Computed in linear time as half of (square of the sum - sum of the squares). Source: Rendle, "Factorization
+    Machines" (2010), lemma 3.1.
 
     Args:
         F: mx.nd or mx.sym.

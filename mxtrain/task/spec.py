@@ -47,13 +47,13 @@ class Task(Spec):
     predicts: ClassVar[bool] = True
     """True if `predict` can write predictions."""
     distils: ClassVar[str] = ""
-    """Kind of the first output for distillation: "scores" of K classes, (B, K), or "values", (B, ...); empty if distillation
-    is not supported."""
+    """Kind of the first output for distillation: "scores" of K classes, (B, K), or "values", (B, ...); empty if
+    distillation is not supported."""
     decodes_slowly: ClassVar[bool] = False
     """True if a prediction takes many steps. Then `eval` predicts only if a metric needs it."""
     needs: ClassVar[Tuple[str, ...]] = ()
-    """Requirements of `mxtrain.task.needs` on strategy, store and precision, which are checked before the run. Most tasks
-    have none: any part of a batch can be computed on any device."""
+    """Requirements of `mxtrain.task.needs` on strategy, store and precision, which are checked before the run. Most
+    tasks have none: any part of a batch can be computed on any device."""
 
     # Checks before the run.
 

@@ -62,7 +62,8 @@ TRANSLATION: Dict[str, JsonForm] = {
 }
 """Schema of the facts in signature.json."""
 LOCAL_DECODERS = ("BPEDecoder", "ByteFallback", "ByteLevel", "Fuse", "Metaspace", "WordPiece")
-"""Decoders of the package tokenizers that decode each token, or consecutive tokens for bytes, independently of others."""
+"""Decoders of the package tokenizers that decode each token, or consecutive tokens for bytes, independently of
+others."""
 
 
 class ContinuationParameters(GenerateParameters):

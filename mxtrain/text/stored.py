@@ -254,8 +254,8 @@ def _write_tokens(
 
     work = zip(*(_pieces(texts, name, writer.records, names) for name in names))
     done = _in_blocks(writer, advance)
-    # Threads suffice, because `tokenizers` releases the GIL. Pieces are returned in order, so the content of the store does
-    # not depend on the number of threads.
+    # Threads suffice, because `tokenizers` releases the GIL. Pieces are returned in order, so the content of the store
+    # does not depend on the number of threads.
     for count, size, encoded in in_order(encode, work, usable_cores()):
         writer.append(
             count,

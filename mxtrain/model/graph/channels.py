@@ -464,8 +464,8 @@ class _Analysis:
         return known_flows[0]
 
     def _reshape(self, node: Node, flow: Flow) -> Optional[Flow]:
-        """Returns the flow after a reshape that keeps (B, C, ...), or that flattens it to (B, C * ...), where each channel
-        becomes several. None for other reshapes, and if the arguments contain the number of channels."""
+        """Returns the flow after a reshape that keeps (B, C, ...), or that flattens it to (B, C * ...), where each
+        channel becomes several. None for other reshapes, and if the arguments contain the number of channels."""
         shape, new_shape = self._traced.nodes[node.inputs[0]].shape, node.shape
         assert shape is not None and new_shape is not None
         target = ast.literal_eval(node.attrs.get("shape", "(0, -1)"))

@@ -47,7 +47,8 @@ class LayerRow:
 
     @property
     def sample_shape(self) -> Optional[Shape]:
-        """Returns `output_shape` without the batch axis. That is the first axis of size 1: it is second in text encoders."""
+        """Returns `output_shape` without the batch axis. That is the first axis of size 1: it is second in text
+        encoders."""
         shape = self.output_shape
         if shape is None or 1 not in shape:
             return shape
@@ -58,9 +59,9 @@ class LayerRow:
 class Summary:
     """Layers of a network, and totals.
 
-    FLOPs are those of the convolutions, dense layers and matrix products of a forward pass for one sample; a multiply-add
-    counts as 2, so published "MACs" are half of it. Normalisation, pooling, biases and other elementwise operators are not
-    counted: they are a few percent.
+    FLOPs are those of the convolutions, dense layers and matrix products of a forward pass for one sample; a
+    multiply-add counts as 2, so published "MACs" are half of it. Normalisation, pooling, biases and other elementwise
+    operators are not counted: they are a few percent.
 
     Attributes:
         rows: layers in the order of computation.
@@ -266,9 +267,9 @@ def draws_random(node: Node) -> bool:
 def graph_nodes(network: gluon.Block, input_shape: Shapes) -> List[GraphRow]:
     """Returns the nodes of the graph for TensorBoard, in topological order; none if the network cannot be traced.
 
-    The name of a parameter is its structural name, e.g. `features.0.weight`. That of an operator is the name of its layer
-    with `.fwd`, or with the name of the operator if the layer has several. Parameters and inputs have the operator
-    "null".
+    The name of a parameter is its structural name, e.g. `features.0.weight`. That of an operator is the name of its
+    layer with `.fwd`, or with the name of the operator if the layer has several. Parameters and inputs have the
+    operator "null".
     """
     try:
         traced = trace(network, input_shape)

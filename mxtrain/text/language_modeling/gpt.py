@@ -30,8 +30,8 @@ class Gpt(TextModel):
     """Decoder-only transformer with causal attention, layer norms before each sublayer, GELU, and an output layer that
     shares the weights of the embedding.
 
-    Weights are initialised from a normal distribution with standard deviation 0.02, which is smaller for the last layer of
-    each residual branch; `init` is not used.
+    Weights are initialised from a normal distribution with standard deviation 0.02, which is smaller for the last layer
+    of each residual branch; `init` is not used.
 
     Source: Radford et al., "Language Models are Unsupervised Multitask Learners" (2019).
     """
@@ -53,8 +53,8 @@ class Gpt(TextModel):
     dropout: OpenFraction = 0.1
     """Dropout probability of embeddings, attention and the output of each sublayer."""
     gelu: Gelu = "erf"
-    """Form of GELU: tanh = approximation of GPT-2, for published weights; erf = exact. `model=gpt` sets tanh; the default
-    erf is for runs of earlier versions."""
+    """Form of GELU: tanh = approximation of GPT-2, for published weights; erf = exact. `model=gpt` sets tanh; the
+    default erf is for runs of earlier versions."""
     output_chunks: Union[Literal["auto"], Positive] = "auto"
     """Number of chunks in which the scores of a window are computed, to save memory; auto = up to 8 with a large
     vocabulary."""

@@ -47,8 +47,8 @@ class LanguageModeling(Task):
     takes: ClassVar[Takes] = Takes(NextTokens)
 
     new_tokens: Union[Literal["auto"], Positive] = "auto"
-    """Maximum number of tokens that `predict` adds to a text, which ends at <eos>; auto = 64, or half of the context length
-    if that is less."""
+    """Maximum number of tokens that `predict` adds to a text, which ends at <eos>; auto = 64, or half of the context
+    length if that is less."""
     temperature: NonNegativeFloat = 1.0
     """Divisor of the logits before sampling: below 1 probable tokens become more probable; 0 = always the most probable
     token (greedy)."""

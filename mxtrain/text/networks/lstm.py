@@ -3,8 +3,8 @@
 Each layer is a separate operator, with dropout between layers, because MXNet's multi-layer operator silently ignores
 dropout between layers on a CPU.
 
-Legend: B batch, T tokens, E units of an embedding, H hidden units of a layer, U units, V vocabulary. Inside the network,
-the time axis comes first: (T, B, E).
+Legend: B batch, T tokens, E units of an embedding, H hidden units of a layer, U units, V vocabulary. Inside the
+network, the time axis comes first: (T, B, E).
 
 Source: Merity et al., "Regularizing and Optimizing LSTM Language Models", https://arxiv.org/abs/1708.02182 (AWD-LSTM).
 """
@@ -137,8 +137,8 @@ class LstmLayer(gluon.HybridBlock):
             F.expand_dims(state_BH, axis=0),
             F.expand_dims(cell_BH, axis=0),
             state_size=self._hidden_size,
-            # One layer per operator: on a CPU, MXNet silently ignores dropout between layers, and its float64 gradients of
-            # several layers are wrong.
+            # One layer per operator: on a CPU, MXNet silently ignores dropout between layers, and its float64 gradients
+            # of several layers are wrong.
             num_layers=1,
             mode="lstm",
             state_outputs=True,

@@ -93,8 +93,8 @@ class Window:
             return BestSpan(NOWHERE, null, 0, 0)
         length = min(self.settings.max_answer, len(start_C))
         padded = np.concatenate([np.full(length - 1, NOWHERE), start_C])
-        # Row j holds the scores of the possible first tokens of an answer that ends at token j, the earliest first. This
-        # is the view that sliding_window_view returns, which takes ten times as long for few tokens.
+        # Row j holds the scores of the possible first tokens of an answer that ends at token j, the earliest first.
+        # This is the view that sliding_window_view returns, which takes ten times as long for few tokens.
         start_CL: np.ndarray = np.ndarray((len(start_C), length), padded.dtype, padded, strides=padded.strides * 2)
         best_C = start_CL.argmax(axis=1)
         sum_C = start_CL[np.arange(len(start_C)), best_C] + stop_C

@@ -64,8 +64,8 @@ class Squad(TextDataset):
     data_checks: ClassVar[DataChecks] = TextDataset.data_checks.with_kinds(ANSWER_OFFSET, NO_ANSWER, REPEATED_ID)
 
     root: Optional[PathText] = None
-    """Folder of the files; null = the current folder if a file is named, otherwise questions about the types of parameters
-    in the documentation of NumPy and SciPy."""
+    """Folder of the files; null = the current folder if a file is named, otherwise questions about the types of
+    parameters in the documentation of NumPy and SciPy."""
     train: str = "train-v1.1.json"
     """File of training questions, in root."""
     val: Optional[str] = "dev-v1.1.json"

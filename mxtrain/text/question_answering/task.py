@@ -36,9 +36,9 @@ if TYPE_CHECKING:
 class QuestionAnswering(Task):
     """Extractive question answering.
 
-    Outputs are scores (B, T, 2) of each token as the first and as the last of the answer. Targets are the indices of these
-    two tokens, (B, 2), and the number of tokens, (B,). Predictions are the scores; the best answer over all windows of a
-    context is found on the host.
+    Outputs are scores (B, T, 2) of each token as the first and as the last of the answer. Targets are the indices of
+    these two tokens, (B, 2), and the number of tokens, (B,). Predictions are the scores; the best answer over all
+    windows of a context is found on the host.
     """
 
     name: ClassVar[str] = "question_answering"

@@ -75,11 +75,11 @@ class Conll(TextDataset):
     comment: str = ""
     """Prefix of comment lines, which are skipped, e.g. "# "; empty: none, except "#" in files named .conllu."""
     scheme: Literal["auto", "bio", "iob1", "bioes", "brackets", "plain"] = "auto"
-    """Scheme of the tags: bio, iob1 (converted to bio), bioes, brackets of CoNLL 2012 (converted to bio), or plain (each tag
-    is a class, e.g. a part of speech); auto = the scheme of the training tags."""
+    """Scheme of the tags: bio, iob1 (converted to bio), bioes, brackets of CoNLL 2012 (converted to bio), or plain
+    (each tag is a class, e.g. a part of speech); auto = the scheme of the training tags."""
     repair_tags: bool = False
-    """Correct impossible sequences of tags as conlleval does, e.g. an I-X that begins an entity to B-X; false = such tags
-    are errors."""
+    """Correct impossible sequences of tags as conlleval does, e.g. an I-X that begins an entity to B-X; false = such
+    tags are errors."""
     lowercase: bool = False
     val_fraction: OpenFraction = 0.1
     """Share of the training sentences (of Python's files) held out for validation where there is no file of them."""

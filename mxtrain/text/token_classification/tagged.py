@@ -145,8 +145,8 @@ def encode_words(tokenizer: BaseTokenizer, words: Sequence[str], room: int) -> T
     """Encodes words independently of each other.
 
     Returns:
-        The tokens (F,) of all words, at most `room` of each, and the number of tokens of each word, (W,). A word that the
-        tokenizer drops has one unknown token.
+        The tokens (F,) of all words, at most `room` of each, and the number of tokens of each word, (W,). A word that
+        the tokenizer drops has one unknown token.
     """
     word_number = {word: number for number, word in enumerate(dict.fromkeys(words))}
     token_F, count_D = tokenizer.encode(list(word_number))
@@ -175,8 +175,8 @@ def _pieces(counts: Sequence[int], begin_W: np.ndarray, room: int) -> List[Tuple
 
 
 class TagLoader(TextLoader):
-    """Loads batches of sentences with tags. `Batch.meta` holds the index of each sample's sentence, followed by the code of
-    each tag (see `TagCodes`) if tags describe entities.
+    """Loads batches of sentences with tags. `Batch.meta` holds the index of each sample's sentence, followed by the
+    code of each tag (see `TagCodes`) if tags describe entities.
 
     Args:
         source: sentences.

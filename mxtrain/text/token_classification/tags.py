@@ -65,8 +65,8 @@ def bio_of_brackets(tags: Sequence[str]) -> Tuple[List[str], Optional[int]]:
     """Converts the brackets of a sentence to BIO tags.
 
     Returns:
-        The tags, and the index of the first invalid bracket: a span inside another one, an end without a beginning, or a
-        span without an end; None if all are valid.
+        The tags, and the index of the first invalid bracket: a span inside another one, an end without a beginning, or
+        a span without an end; None if all are valid.
     """
     bio_tags: List[str] = []
     kind, begin = "", 0

@@ -229,8 +229,8 @@ def batches_of(texts: Sequence[str]) -> Iterator[List[str]]:
 
 
 def _divided(text: str) -> List[str]:
-    """Splits a text such that no word has more than `_MAX_WORD` characters, because the library's training time grows with
-    the square of the longest word."""
+    """Splits a text such that no word has more than `_MAX_WORD` characters, because the library's training time grows
+    with the square of the longest word."""
     if len(text) <= _MAX_WORD or not _LONG_WORD.search(text):
         return [text]
     pieces, end = [], 0

@@ -1,7 +1,7 @@
 """Pairs of a source text and its translation, and their tokens.
 
-The input of the encoder is `tokens <eos>` of the source. The input of the decoder is `<bos> tokens` of the target, and its
-label `tokens <eos>`.
+The input of the encoder is `tokens <eos>` of the source. The input of the decoder is `<bos> tokens` of the target, and
+its label `tokens <eos>`.
 
 Legend: N pairs, B batch, S tokens of a source, T tokens of a target.
 """

@@ -70,8 +70,8 @@ class Translation(BeamSearchTask):
     """Translation.
 
     Outputs are -log p of each target token, (B, T), and the mean of -log p over the vocabulary, (B, T). Targets are the
-    tokens (B, T), -1 = padding, and the number of bytes of text that they encode, (B,). Predictions are results of a beam
-    search, see `BeamSearching`.
+    tokens (B, T), -1 = padding, and the number of bytes of text that they encode, (B,). Predictions are results of a
+    beam search, see `BeamSearching`.
     """
 
     name: ClassVar[str] = "translation"

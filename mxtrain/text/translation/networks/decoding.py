@@ -1,8 +1,8 @@
 """Batched beam search for autoregressive networks. Exported folders contain a copy of this module.
 
-The search for a sentence ends when K sequences are finished and no open sequence would be better if it ended now. Ending
-after K finished sequences, as fairseq does, prefers unlikely short sequences. At the length limit, <eos> is forced, and its
-probability counts, so every score is that of a complete sequence. With one beam, the search is greedy.
+The search for a sentence ends when K sequences are finished and no open sequence would be better if it ended now.
+Ending after K finished sequences, as fairseq does, prefers unlikely short sequences. At the length limit, <eos> is
+forced, and its probability counts, so every score is that of a complete sequence. With one beam, the search is greedy.
 
 Legend: S sentences of a batch, A active sentences, K beams, N candidates or results, R rows of the network
 (sentences x beams), V vocabulary, G groups of tokens, M anything, T tokens.
