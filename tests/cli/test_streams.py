@@ -10,7 +10,7 @@ import pytest
 
 from mxtrain.cli.predict import open_output
 from mxtrain.errors import ConfigError
-from mxtrain.terminal.patient_stream import PatientStream, patient_streams, unwritten
+from mxtrain.terminal.patient_stream import PatientStream, patient_streams, output_failure
 
 
 class Full(io.StringIO):
@@ -40,11 +40,11 @@ def test_closed_or_full_output_ends_the_command_cleanly(tmp_path, stdout: str, a
 
 def test_failed_writes_are_remembered_and_a_closed_pipe_is_no_failure() -> None:
     stream = PatientStream(Full())
-    assert unwritten(stream) is None
+    assert output_failure(stream) is None
     stream.write("x")
-    assert "No space left on device" in (unwritten(stream) or "")
+    assert "No space left on device" in (output_failure(stream) or "")
     stream.failure = BrokenPipeError()
-    assert unwritten(stream) is None
+    assert output_failure(stream) is None
 
 
 def test_undecodable_file_name_is_printed_readably() -> None:

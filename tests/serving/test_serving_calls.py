@@ -147,7 +147,7 @@ def streamed(monkeypatch: pytest.MonkeyPatch, limit: Any, *pieces: Any) -> Tuple
     fields: Dict[str, Any] = {}
     aborts: List[str] = []
     monkeypatch.setattr(streams, "TimeLimit", limit)
-    monkeypatch.setattr(streams, "written_event", lambda model, call, text, tokens, reason: {"text": text})
+    monkeypatch.setattr(streams, "text_event", lambda model, call, text, tokens, reason: {"text": text})
     service: Any = SimpleNamespace(settings=SimpleNamespace(timeout_s=3.0), generation=generation)
     batcher: Any = SimpleNamespace(model=SimpleNamespace(name="m"))
     scope = {"mxtrain.fields": fields, "mxtrain.abort": lambda: aborts.append("aborted")}

@@ -99,7 +99,7 @@ class GroupShard:
         id_K, gradient_KS, lr, factor = given
         for rows in self._rows.values():
             rows.set(id_K)
-        if factor != 1.0 and not self._updater.multiplies:
+        if factor != 1.0 and not self._updater.accepts_factor:
             gradient_KS = gradient_KS * np.asarray(factor, self._dtype)
         given_KS = gradient_KS if len(id_K) else np.zeros((1, self.width), self._dtype)  # MXNet has no empty array
         gradients = [
@@ -107,7 +107,7 @@ class GroupShard:
             for name, (begin, end) in zip(self.tables, self._columns)
             if name in self.trained
         ]
-        scaled = factor != 1.0 and self._updater.multiplies
+        scaled = factor != 1.0 and self._updater.accepts_factor
         self._updater.update(gradients, lr, *([nd.full((1,), factor, dtype=self._dtype)] if scaled else []))
         self.version += 1
         self._touched_R[id_K] = self.version
