@@ -7,7 +7,7 @@ from typing import Any, List, Tuple
 import numpy as np
 
 from mxtrain.engine.backend import mx, nd
-from mxtrain.text.networks.language import MAX_CHUNKS, generate, large, num_chunks
+from mxtrain.text.networks.language import MAX_CHUNKS, chunk_scores, generate, num_chunks
 
 V = 50
 
@@ -39,6 +39,6 @@ def test_each_text_continues_behind_its_own_end() -> None:
 
 
 def test_large_vocabularies_are_computed_in_parts() -> None:
-    assert num_chunks("auto", 64, large() // 64) == 1 and num_chunks("auto", 64, large() // 64 + 1) == 2
-    assert num_chunks("auto", 64, large()) == MAX_CHUNKS
+    assert num_chunks("auto", 64, chunk_scores() // 64) == 1 and num_chunks("auto", 64, chunk_scores() // 64 + 1) == 2
+    assert num_chunks("auto", 64, chunk_scores()) == MAX_CHUNKS
     assert num_chunks(3, 64, 10) == 3 and num_chunks(9, 4, 10) == 4, "no more than there are tokens"

@@ -11,7 +11,7 @@ from mxtrain.engine.backend import autograd, gluon, mx, nd
 from mxtrain.model.prepare import prepare_network
 from mxtrain.text.language_modeling.lstm import Lstm
 from mxtrain.text.networks import lstm
-from mxtrain.text.networks.language import TokenScores, large, num_chunks
+from mxtrain.text.networks.language import TokenScores, chunk_scores, num_chunks
 
 V, T, B = 11, 6, 4
 PARAMETERS = ("i2h_weight", "h2h_weight", "i2h_bias", "h2h_bias")
@@ -177,7 +177,7 @@ def test_one_token_after_the_other_gives_the_same(tied: bool) -> None:
 
 
 def test_chunks_are_for_large_vocabularies() -> None:
-    sizes = [large() // 64, 3 * large() // 64, large()]
+    sizes = [chunk_scores() // 64, 3 * chunk_scores() // 64, chunk_scores()]
     assert [num_chunks("auto", 64, size) for size in sizes] == [1, 3, 8]
     assert num_chunks(100, 64, 10) == 64
     bounds = TokenScores(5, 10, 3)._bounds
