@@ -10,7 +10,7 @@ import pytest
 
 from mxtrain.cli.predict import open_output
 from mxtrain.errors import ConfigError
-from mxtrain.terminal.patient_stream import PatientStream, patient_streams, output_failure
+from mxtrain.terminal.patient_stream import PatientStream, output_failure, patient_streams
 
 
 class Full(io.StringIO):
