@@ -4,8 +4,8 @@
 copy that is not hybridized: gradients with respect to inner layers are then available, and no cached graph of another
 mode can run by mistake.
 
-Max pooling runs in training mode, because oneDNN does not store the positions of the maxima in inference. A sum over
-several maps (SSD, YOLOv3) makes all of them variables at once.
+Max pooling runs in training mode, because oneDNN does not store the positions of the maxima in inference. If scores are
+computed from several maps (SSD, YOLOv3), one backward pass computes the gradients of all maps.
 
 Sources: R. R. Selvaraju et al., "Grad-CAM: Visual Explanations from Deep Networks via Gradient-based Localization",
 ICCV 2017. M. Sundararajan, A. Taly, Q. Yan, "Axiomatic Attribution for Deep Networks", ICML 2017.
@@ -16,7 +16,7 @@ Legend: B batch, C channels, H height, W width; h, w height and width of a featu
 from __future__ import annotations
 
 import contextlib
-from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 import numpy as np
 
@@ -34,13 +34,25 @@ MIN_STEPS, MAX_STEPS = 16, 256
 TOLERANCE = 0.05
 """Largest relative difference between the sum of integrated gradients and the difference of the scores."""
 NUM_SUGGESTED = 4
-FINE_ENOUGH = 8
+"""Number of layers that a message suggests."""
+MIN_MAP_SIDE = 8
 """Smallest height and width of a feature map that can locate small objects."""
 
-Choose = Callable[[Outputs, Batch], Explained]
-"""`Task.explained` of a network's signature."""
-Found = Tuple[Explained, nd.NDArray, np.ndarray, Mapping[str, np.ndarray]]
-"""Explained scores of a batch (B,), maps (B, h, w), and further numbers (B,) by name."""
+ChooseScore = Callable[[Outputs, Batch], Explained]
+"""Selects the scores of a batch to explain: `Task.explained` with description and signature already given."""
+
+
+class MethodResult(NamedTuple):
+    """Attributions of a batch."""
+
+    explained: Explained
+    """The explained scores and what they are scores of."""
+    score_B: nd.NDArray
+    """Explained score of each sample."""
+    map_Bhw: np.ndarray
+    """Attributions to the positions of each sample."""
+    facts: Mapping[str, np.ndarray]
+    """Further numbers (B,) by name, for explain.csv."""
 
 
 class LargestLosses:
@@ -78,7 +90,8 @@ class Method:
     title: str
     """Name of the method for readers."""
 
-    def __call__(self, batch: Batch, choose: Choose) -> Found:
+    def __call__(self, batch: Batch, choose: ChooseScore) -> MethodResult:
+        """Attributes the scores of a batch that `choose` selects to positions of the input."""
         raise NotImplementedError
 
 
@@ -102,7 +115,7 @@ class GradCAM(Method):
         self._network, self._blocks = network, {layer: blocks[layer] for layer in layers}
         self.title = f"Grad-CAM of {', '.join(layers)}"
 
-    def __call__(self, batch: Batch, choose: Choose) -> Found:
+    def __call__(self, batch: Batch, choose: ChooseScore) -> MethodResult:
         maps_of: Dict[str, List[nd.NDArray]] = {}
 
         def collect(layer: str, output: Any) -> None:
@@ -117,7 +130,7 @@ class GradCAM(Method):
             is_local = explained.is_of_one_place
             weight = gradient_BChw if is_local else gradient_BChw.mean(axis=(2, 3), keepdims=True)
             weighted_maps.append(nd.relu(nd.broadcast_mul(weight, map_BChw).sum(axis=1, keepdims=True)))
-        return explained, score_B, add_up(weighted_maps).squeeze(axis=1).asnumpy(), {}
+        return MethodResult(explained, score_B, add_up(weighted_maps).squeeze(axis=1).asnumpy(), {})
 
 
 def add_up(maps: Sequence[nd.NDArray]) -> nd.NDArray:
@@ -151,7 +164,7 @@ class IntegratedGradients(Method):
     def __init__(self, network: gluon.Block):
         self._network = network
 
-    def __call__(self, batch: Batch, choose: Choose) -> Found:
+    def __call__(self, batch: Batch, choose: ChooseScore) -> MethodResult:
         (input_array,) = batch.inputs
         explained, score_at_input_B = run_recorded(self._network, batch, choose)
 
@@ -174,8 +187,8 @@ class IntegratedGradients(Method):
                 total = total + gradient_at((step + 0.5) / steps)[1]  # midpoints of the previous intervals
             steps *= 2
             # In float64, because the check of completeness subtracts nearly equal sums.
-            part = (input_array * total / steps).asnumpy().astype(np.float64)
-            sum_B = part.reshape(batch.size, -1).sum(axis=1)
+            attribution = (input_array * total / steps).asnumpy().astype(np.float64)
+            sum_B = attribution.reshape(batch.size, -1).sum(axis=1)
             error_B = np.abs(sum_B - difference_B) / np.maximum(np.abs(difference_B), 1e-12)
             if steps >= MAX_STEPS or (steps >= MIN_STEPS and (error_B <= TOLERANCE).all()):
                 break
@@ -185,7 +198,7 @@ class IntegratedGradients(Method):
             "error": error_B,
             "steps": np.full(batch.size, steps),
         }
-        return explained, score_at_input_B, part.sum(axis=1), facts
+        return MethodResult(explained, score_at_input_B, attribution.sum(axis=1), facts)
 
 
 def build_method(name: str, network: gluon.Block, layer: str, input_shape: Shapes) -> Method:
@@ -210,8 +223,8 @@ def build_method(name: str, network: gluon.Block, layer: str, input_shape: Shape
     return GradCAM(network, find_layers(network, layer, input_shape))
 
 
-def explain(batch: Batch, indices: Sequence[int], method: Method, choose: Choose) -> List[Attribution]:
-    """Computes the parts of a few samples that their predictions come from.
+def explain(batch: Batch, indices: Sequence[int], method: Method, choose: ChooseScore) -> List[Attribution]:
+    """Computes which parts of a few samples determine their predictions.
 
     Args:
         batch: batch of the samples.
@@ -262,7 +275,7 @@ def find_layer(network: gluon.Block, layer: str, input_shape: Shapes) -> str:
     `auto` selects the last layer whose output is a map of more than one position, except pooling layers, which only
     subsample the map before them. If the network itself outputs a map of scores, its last layers
     see only their own position. Then `auto` selects, among the layers with the coarsest map that has at least
-    `FINE_ENOUGH` positions on each side, the one with the most channels; of several, the last.
+    `MIN_MAP_SIDE` positions on each side, the one with the most channels; of several, the last.
 
     Raises:
         ConfigError: there is no such layer, its output is no map, or no layer has a map.
@@ -284,7 +297,7 @@ def find_layer(network: gluon.Block, layer: str, input_shape: Shapes) -> str:
     layers = [name for name in maps if not is_pooling(blocks[name])] or list(maps)
     if not is_dense:
         return layers[-1]
-    layers = [name for name in layers if min(maps[name][2:]) >= FINE_ENOUGH] or layers
+    layers = [name for name in layers if min(maps[name][2:]) >= MIN_MAP_SIDE] or layers
     coarsest = min(maps[name][2] * maps[name][3] for name in layers)
     layers = [name for name in layers if maps[name][2] * maps[name][3] == coarsest]
     widest = max(maps[name][1] for name in layers)
@@ -356,7 +369,7 @@ def mark(array: nd.NDArray) -> nd.NDArray:
     return array
 
 
-def run_recorded(network: gluon.Block, batch: Batch, choose: Choose) -> Tuple[Explained, nd.NDArray]:
+def run_recorded(network: gluon.Block, batch: Batch, choose: ChooseScore) -> Tuple[Explained, nd.NDArray]:
     """Returns the explained quantity of a batch and its scores (B,), recorded in inference mode."""
     with autograd.record(train_mode=False):
         outputs = tuple(as_list(network(*batch.inputs)))

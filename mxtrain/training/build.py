@@ -1,7 +1,8 @@
 """Builds a run from a description. Only this module connects loaders, network, strategy, store and loop.
 
-It decides nothing: networks, objectives and plans are built in `training`, and what travels together is an object. A
-loader gets the network with each epoch, because mistakes in the data are reported before other workers are waited for.
+Each part is built by another module of `training`; this module only determines their order. Data are opened and the
+network is built before the connection to the other workers, which may take minutes, so that mistakes in them are
+reported at once. Loaders therefore receive the network not when they are built, but with each epoch.
 """
 
 from __future__ import annotations
@@ -158,15 +159,16 @@ def build_run(
         inputs.description, run_dir, workers, resume_point, remote_tables(inputs.network)
     )
     if inputs.chooses_batch:
-        batch_size = agree_batch_size(samples_per_step(inputs.description.dataset), workers, checkpoint)
+        own_batch_size = samples_per_step(inputs.description.dataset)
+        batch_size = agree_batch_size(own_batch_size, workers, checkpoint)
         # Another worker has less memory. Loaders and objective contain the batch size, so they are built again.
-        if batch_size != samples_per_step(inputs.description.dataset):
+        if batch_size != own_batch_size:
             inputs = inputs.with_batch_size(batch_size)
             data, objective = inputs.build_loaders(world), inputs.build_objective(world)
     description, signature, network = inputs.description, inputs.signature, inputs.network
     actions = build_actions(description)
     if checkpoint is not None:
-        # First: other data are also the cause of other columns, vocabularies and classes.
+        # Checked first, because its message names the cause of differences in columns, vocabularies or classes.
         if inputs.data_identity:
             resume.require_same_data(checkpoint, description.config, inputs.data_identity["data"])
         require_compatible(checkpoint, description, signature, actions)
@@ -176,15 +178,7 @@ def build_run(
     build = build_step if loop is None else loop.build_step
     states = {**data.train.states, **inputs.teachers}
     step = build(description, network, signature, len(data.train), strategy, workers, states)
-    identity: Dict[str, Json] = {
-        "description": description.config,
-        "input": signature.to_json(),
-        # Saved, so that another version of mxtrain or another type of device continues with the same cut.
-        "cut_before": strategy.layout.cut_before,
-        # The number instead of auto, since a resumed run must not choose by the memory of another machine.
-        "batch_size": samples_per_step(description.dataset),
-        **inputs.data_identity,
-    }
+    identity = build_identity(inputs, strategy)
     direction = objective.meter.direction(description.trainer.monitor.split("/", 1)[1])
     origin = resume.epoch_origin_of(checkpoint, samples_per_step(description.dataset), len(data.train))
     plan = build_plan(description, len(data.train), identity, direction, origin)
@@ -213,9 +207,22 @@ def build_run(
     return BuiltRun(runner, info, facts)
 
 
+def build_identity(inputs: RunInputs, strategy: Strategy) -> Dict[str, Json]:
+    """Returns the facts in each checkpoint by which a resumed run checks that it computes the same."""
+    return {
+        "description": inputs.description.config,
+        "input": inputs.signature.to_json(),
+        # Saved, so that another version of mxtrain or another type of device continues with the same cut.
+        "cut_before": strategy.layout.cut_before,
+        # The number instead of auto, since a resumed run must not choose by the memory of another machine.
+        "batch_size": samples_per_step(inputs.description.dataset),
+        **inputs.data_identity,
+    }
+
+
 @dataclass(frozen=True)
 class RunInputs:
-    """Data and network of a run, and what else is built without the other workers."""
+    """Data, network and other parts of a run that a worker builds before it connects to the other workers."""
 
     description: Description
     """Description with a number as the batch size."""
@@ -348,7 +355,11 @@ def open_teachers(
 def require_compatible(
     checkpoint: Checkpoint, description: Description, signature: Signature, actions: ActionList
 ) -> None:
-    """Raises: CheckpointError, DataError: data, batches or actions of a checkpoint differ from those of this run."""
+    """Checks that data, batches and actions of a checkpoint are those of this run.
+
+    Raises:
+        CheckpointError, DataError: they differ.
+    """
     before = signature_of(checkpoint, type(signature))
     description.dataset.check_compatible(signature, before, str(checkpoint.path))
     require_same_learned_names(before, signature, str(checkpoint.path))

@@ -1,4 +1,4 @@
-"""Decides whether a description may continue a run directory, and from which checkpoint."""
+"""Decides whether a run directory may be continued with a description, and from which checkpoint."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ from mxtrain.types import expand_path
 if TYPE_CHECKING:
     from mxtrain.types.annotations import Config, JsonObject
 
-# Settings that may change on resume, because a step computes the same with them: length of the run, placement, logging
-# and checkpoints. All other settings change the weights.
-FREE = (
+# Patterns of the settings that may differ when a run is resumed, because a step computes the same with any value of
+# them: length of the run, placement, logging and checkpoints. All other settings change the weights.
+CHANGEABLE = (
     "trainer.max_*",
     "trainer.epoch_budget",
     "trainer.log_interval",
@@ -73,9 +73,10 @@ FREE = (
     "model.weights",
 )
 
-# Exceptions to `FREE` that do change the result, with the value that an absent setting stands for. A setting that is
-# added later belongs here if its default does not compute what mxtrain computed before.
-BOUND: Dict[str, object] = {
+# Settings that match a pattern of `CHANGEABLE` but do change the result of a step, with the value that an absent
+# setting stands for. A setting that is added later belongs here if its default does not compute what mxtrain computed
+# before.
+UNCHANGEABLE: Dict[str, object] = {
     "parallel.batch_norm": "per_device",
     "kvstore.compression": "none",
     "kvstore.threshold": None,
@@ -84,7 +85,7 @@ BOUND: Dict[str, object] = {
     "dataset.class_weights": {},  # given weights are flattened to one setting for each class
 }
 
-OF_WHOLE_RUNS = (
+CHANGE_WHOLE_RUN = (
     "trainer.max_*",
     "trainer.epoch_budget",
     "trainer.val_interval*",
@@ -98,11 +99,11 @@ OF_WHOLE_RUNS = (
     "model.weights",
     "kvstore._target_",
 )
-"""Settings of `FREE` that affect the result of a whole run: its schedule, its end, the validations from which the best
-checkpoint is selected, the initial weights, and actions on the weights."""
+"""Patterns of the settings in `CHANGEABLE` that affect the result of a whole run: its schedule, its end, the
+validations from which the best checkpoint is selected, the initial weights, and actions on the weights."""
 
-WITHOUT_EFFECT = ("logger.", "callback.", "runtime.", "checkpoint.", "trainer.fold_repeats")
-"""Settings that do not affect whether a finished run has work left."""
+NOT_COMPARED = ("logger.", "callback.", "runtime.", "checkpoint.", "trainer.fold_repeats")
+"""Prefixes of the settings that do not affect whether a finished run has work left."""
 
 BATCH_SIZE = "dataset.batch_size"
 DATA = "data"
@@ -111,6 +112,7 @@ DATA = "data"
 DATA_DEPENDENT = ("batch_size", "image_size")
 """Dataset settings whose value `auto` is resolved from the samples."""
 
+# Patterns of the files of a run that are moved to previous/ when it is started over.
 RUN_FILES = (
     "checkpoints",
     AVERAGED,
@@ -127,22 +129,27 @@ LOG_FILE = "train.log"
 
 
 def settings_of(config: Config) -> Dict[str, object]:
-    """Returns the settings of a description by dotted path, with defaults for absent settings of `BOUND`."""
-    settings = {**BOUND, **flatten(config)}
+    """Returns the settings of a description by dotted path, with defaults for absent settings of `UNCHANGEABLE`."""
+    settings = {**UNCHANGEABLE, **flatten(config)}
     if settings.get("trainer.reference_batch_size") == settings.get("dataset.batch_size"):
-        settings["trainer.reference_batch_size"] = None  # nothing is scaled
-    if settings.get("distillation.teacher") is None:  # the other settings change nothing, and older runs have none
+        settings["trainer.reference_batch_size"] = None  # then no learning rate is scaled
+    # Without a teacher, the settings of distillation have no effect. Runs of earlier versions do not contain them.
+    if settings.get("distillation.teacher") is None:
         settings = {path: value for path, value in settings.items() if not path.startswith("distillation.")}
     return settings
 
 
 def with_new_settings(before: Config, after: Config, path: str = "") -> Config:
-    """Returns an earlier description with the settings that its classes have been given since, at their defaults.
+    """Adds settings that later versions of mxtrain have introduced to an earlier description, with their default
+    values.
 
     Args:
-        before: description of an earlier run, maybe of an earlier version of mxtrain.
-        after: description of this run. Only classes that it names too are looked up.
-        path: path of the two in their descriptions, with a dot at its end.
+        before: description of an earlier run, possibly written by an earlier version of mxtrain.
+        after: description of this run. Settings are added only to classes that are part of both descriptions.
+        path: dotted path of `before` and `after` in their descriptions, with a dot at its end; empty for the root.
+
+    Returns:
+        A copy of `before` with the added settings.
     """
     filled: Dict[str, object] = dict(before)
     for name, new in after.items():
@@ -153,7 +160,9 @@ def with_new_settings(before: Config, after: Config, path: str = "") -> Config:
             filled[name] = with_new_settings(old, new, f"{path}{name}.")
         elif old["_target_"] == new.get("_target_"):
             settings = complete_settings(old, f"{path}{name}").items()
-            filled[name] = {key: one for key, one in settings if key in old or f"{path}{name}.{key}" not in BOUND}
+            filled[name] = {
+                key: value for key, value in settings if key in old or f"{path}{name}.{key}" not in UNCHANGEABLE
+            }
     return filled
 
 
@@ -164,9 +173,9 @@ def changes_result(path: str, whole_run: bool = False) -> bool:
         path: dotted path of the setting.
         whole_run: if True, the result of a whole run counts; if False, only the computation of a step.
     """
-    if path in BOUND or (whole_run and any(fnmatch.fnmatch(path, pattern) for pattern in OF_WHOLE_RUNS)):
+    if path in UNCHANGEABLE or (whole_run and any(fnmatch.fnmatch(path, pattern) for pattern in CHANGE_WHOLE_RUN)):
         return True
-    return not any(fnmatch.fnmatch(path, pattern) for pattern in FREE)
+    return not any(fnmatch.fnmatch(path, pattern) for pattern in CHANGEABLE)
 
 
 def differences(before: Config, after: Config) -> List[str]:
@@ -230,7 +239,8 @@ def require_same_data(checkpoint: Checkpoint, config: Config, identity: JsonObje
     other_samples = any(name.startswith("dataset.") and name != BATCH_SIZE for name in changes)
     lines = data_differences(before, identity, files_only=other_samples)
     if lines and checkpoint.step == 0:
-        # A run often ends in its first epoch for a broken file, and asks to remove it and to type the same command.
+        # A broken file often ends a run in its first epoch. The message then asks the user to remove that file and to
+        # repeat the command, so the changed data must not be refused.
         logging.getLogger("mxtrain").info(
             "%s holds no trained step, and is continued on other data:\n%s", checkpoint.path, "\n".join(lines)
         )
@@ -245,6 +255,10 @@ def require_same_data(checkpoint: Checkpoint, config: Config, identity: JsonObje
 def require_finished_on_same_data(checkpoint: Optional[Checkpoint], description: Description) -> None:
     """Checks that a run that has nothing left to do was trained on the present data. Does not import MXNet.
 
+    Args:
+        checkpoint: last checkpoint of the run; None if it has none, so that there is nothing to compare.
+        description: description of the run.
+
     Raises:
         CheckpointError, DataError: the data differ, or cannot be read.
     """
@@ -254,8 +268,15 @@ def require_finished_on_same_data(checkpoint: Optional[Checkpoint], description:
 
 
 def require_same_batch(checkpoint: Checkpoint, setting: str, batch_size: int, config: Config) -> None:
-    """Checks that the batch size is that of the checkpoint, unless `checkpoint.changes` allows another one. The
-    settings were compared before, but in one of the two descriptions it may have been `auto`.
+    """Checks that the batch size is that of the checkpoint, unless `checkpoint.changes` allows another one.
+
+    Comparing the settings is not enough, because the batch size may be `auto` in one of the two descriptions.
+
+    Args:
+        checkpoint: checkpoint to continue from.
+        setting: name of the setting that determines the batch size; only "batch_size" is checked.
+        batch_size: present samples of a step, global.
+        config: description as plain nested dicts.
 
     Raises:
         CheckpointError: the number of training samples has changed, or the user sets another batch size.
@@ -370,13 +391,18 @@ def find_resume_point(run_dir: Path, keep: CheckpointSpec, config: Config) -> Re
 
 
 def monitor_changed(before: JsonObject, now: JsonObject) -> bool:
-    """Returns True if early stopping monitored another value before, so that its saved state does not apply."""
+    """Returns True if early stopping monitored another value before, so that its saved state does not apply.
+
+    Args:
+        before: "run" part of a checkpoint's state.
+        now: the same of the present run.
+    """
     monitors = [run["description"].get("early_stopping", {}).get("monitor") for run in (before, now)]
     return monitors[0] != monitors[1]
 
 
 def remarks(checkpoint: Checkpoint, workers: int, updates: bool, threads: str, operators: str) -> List[str]:
-    """Returns remarks on resuming a run here: a sentence for each difference that changes the results.
+    """Returns a sentence for each difference between the environments of checkpoint and run that changes the results.
 
     Args:
         checkpoint: checkpoint to continue from.
@@ -449,7 +475,7 @@ def _belongs_to(checkpoint: Checkpoint, config: Config) -> bool:
 
 
 def _result_settings(config: Config) -> Dict[str, object]:
-    return {path: value for path, value in settings_of(config).items() if not path.startswith(WITHOUT_EFFECT)}
+    return {path: value for path, value in settings_of(config).items() if not path.startswith(NOT_COMPARED)}
 
 
 def find_end(run_dir: Path, config: Config, checkpoint: Optional[Checkpoint]) -> Optional[Result]:

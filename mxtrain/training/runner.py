@@ -130,6 +130,7 @@ class Runner:
             self._restore(checkpoint)
 
     def _restore(self, checkpoint: Checkpoint) -> None:
+        """Continues from a checkpoint of this or another run, and collects remarks about what differs."""
         self._rewind(checkpoint)
         if self._saving.holds(checkpoint):
             self._saving.saved_step = self.state.step
@@ -259,6 +260,7 @@ class Runner:
         self._workers.membership.resume_from(self.state.step)
 
     def _loop(self, budget: Budget) -> Loop:
+        """Yields each step to take, and records, validates and saves after it; returns the reason to stop."""
         for rule in (self._plan.log, self._plan.validate, self._plan.save):
             rule.start(self.state.step, self.state.epoch, 0.0)
         stop = self._reached()
@@ -342,6 +344,7 @@ class Runner:
         self._recorder.add(entry, ends_epoch=state.epoch_step == 0)
 
     def _profile(self, batch: Batch) -> None:
+        """Starts or ends a profile of the next steps if one is due, and reports its result to the callbacks."""
         if self._profiling is None:
             return
         for usage in self._profiling.before_step(self.state.step + 1, batch):
@@ -349,6 +352,7 @@ class Runner:
             self._callbacks.notify("on_scalars", usage.scalars(), self.state.step)
 
     def _discard_profile_at_end(self) -> None:
+        """Discards an unfinished profile at the end of the run. Only warns about errors."""
         try:
             if self._profiling:
                 self._profiling.discard()
@@ -356,6 +360,7 @@ class Runner:
             logging.getLogger("mxtrain").warning("the profile could not be ended: %s", problem)
 
     def _watch_workers(self) -> None:
+        """Reports the times of all workers, if they are known for this step, and names workers that are slow."""
         times = self._workers.times
         if times is None or not self._stragglers.note(times):
             return
@@ -368,6 +373,13 @@ class Runner:
     def _record_validate_save(
         self, stop: Optional[Stop], after_rows: Optional[Callable[[], None]], measured: LoopValues
     ) -> None:
+        """Reads rows, validates and saves after a step, as far as each is due.
+
+        Args:
+            stop: reason to stop after this step; None to continue.
+            after_rows: see `StepResult`.
+            measured: values of the validation split, if the step has measured them.
+        """
         step, epoch_ended = self.state.step, self.state.epoch_step == 0
         finished = stop is not None and stop.state == "finished"
         position = (step, self.state.epoch, 0.0)  # no time: workers agree on intervals in minutes by `self._agreement`
@@ -414,6 +426,7 @@ class Runner:
         return Stop("stopped_early", EXIT_FINISHED, reason) if reason else stop or self._action_stop()
 
     def _action_stop(self) -> Optional[Stop]:
+        """Returns the stop that an action has requested, if any."""
         reason = self._actions.stop_reason
         return Stop("stopped_early", EXIT_FINISHED, reason) if reason else None
 
@@ -445,6 +458,11 @@ class Runner:
             raise NonFiniteError(self._diagnosis.explain_loss(bad_step, together))
 
     def _save(self) -> None:
+        """Saves a checkpoint of the finished steps.
+
+        Raises:
+            NonFiniteError: a parameter contains an infinite number or NaN.
+        """
         self._step.synchronize()
         # MXNet's ReLU turns NaN into 0, so the loss can be finite while weights are NaN; no checkpoint may contain
         # them.
@@ -526,6 +544,7 @@ class Runner:
             self._say(f"step {step} could not be kept for `replay`: {problem}")
 
     def _rewind(self, checkpoint: Checkpoint) -> None:
+        """Sets parameters, optimizer and counters to those of a checkpoint."""
         self.state = snapshot.restore(checkpoint, self._step)
         # The saved number counts batches of the size at that time, which checkpoint.changes may have changed.
         self.state.epoch_step = resume.epoch_step_of(checkpoint, int(self._plan.identity["batch_size"]))

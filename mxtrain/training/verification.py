@@ -1,5 +1,5 @@
-"""Verifies that a placement computes the same as one device, from equal weights and batches, per layer, and that users'
-own blocks have the gradients of their values."""
+"""Compares each layer's gradients and parameters after training with a placement and on one device, from equal weights
+and batches. Compares the gradients of users' own blocks with finite differences."""
 
 from __future__ import annotations
 
@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from mxtrain.data.signature import Signature
 
 STEPS = "steps of both sides:"
+"""Unit of the progress display."""
 
 
 @dataclass(frozen=True)
@@ -203,7 +204,11 @@ def verify(
 
 
 def refuse_incomparable(description: Description) -> None:
-    """Raises a `ConfigError` if one device could not compute the same numbers."""
+    """Checks that training on one device computes the same numbers.
+
+    Raises:
+        ConfigError: the optimizer draws random numbers, or gradients are compressed.
+    """
     if description.optimizer.draws_random:
         raise ConfigError("verify: this optimizer adds noise, which differs between devices. Choose another, e.g. sgd.")
     if getattr(description.kvstore, "compression", "none") != "none":
@@ -213,7 +218,11 @@ def refuse_incomparable(description: Description) -> None:
 
 
 def refuse_float32_only(network: gluon.Block) -> None:
-    """Raises a `ConfigError` if MXNet cannot compute a layer in float64 on one device."""
+    """Checks that MXNet can compute all layers in float64 on one device.
+
+    Raises:
+        ConfigError: names the first layer that it cannot.
+    """
     for path, block in blocks_by_path(network):
         if isinstance(block, gluon.contrib.nn.SyncBatchNorm):
             raise ConfigError(
@@ -262,12 +271,13 @@ def has_same_sum_order(description: Description, num_replicas: int) -> bool:
     This needs at most two replicas (a sum of two has no order), batch norms per device, and no gradient clipping, whose
     norm is summed over devices.
     """
-    alone = description.parallel.batch_norm == "per_device"
-    return alone and num_replicas <= 2 and description.trainer.clip_global_norm is None
+    is_per_device = description.parallel.batch_norm == "per_device"
+    return is_per_device and num_replicas <= 2 and description.trainer.clip_global_norm is None
 
 
 def batches(loader: EpochLoader, steps: int, consumer: Consumer) -> Iterator[Batch]:
-    """Yields the first training batches; the last one is cut to an odd size."""
+    """Yields the first `steps` training batches; the last one is cut to an odd size, unless batches continue each
+    other, as those of text."""
     epoch = number = 0
     while True:
         with closing(loader.epoch(epoch, 0, consumer)) as whole:
@@ -329,7 +339,10 @@ def compare_lengths(
     lr: float,
     advance: Callable[[int], None] = lambda _: None,
 ) -> float:
-    """Returns the largest relative error of the gradients in the Euclidean norm over all parameters; see `compare`."""
+    """Returns the largest relative error of the gradients of a step, in the Euclidean norm over all parameters.
+
+    See `compare` for the arguments.
+    """
     worst = 0.0
     for _, (found, wanted) in trained(placed, reference, stream, lr, advance):
         difference = _length(found[name] - array for name, array in wanted.items())
