@@ -73,7 +73,7 @@ class StudyDescription:
         """Returns the budget of a rung; None for the last one."""
         return rung_budget(self.settings, self.max_epochs, rung, self.val_interval)
 
-    def words(self, values: Mapping[str, Value], run_dir: Path, budget: Optional[int]) -> List[str]:
+    def arguments(self, values: Mapping[str, Value], run_dir: Path, budget: Optional[int]) -> List[str]:
         """Returns the arguments of `mxtrain train` for a trial."""
         from mxtrain.config.override_text import quote
 
@@ -130,8 +130,8 @@ class StudyDescription:
         pairs: List[Tuple[str, object, object]] = []
         for name in ("flags", "overrides", "objectives"):
             before, after = list(getattr(self, name)), list(getattr(other, name))
-            # The order of overrides matters when both have the same words, so both lists are shown whole then.
-            if before != after and sorted(before) != sorted(after):  # show only the words that differ
+            # The order of overrides matters when both have the same ones, so both lists are shown whole then.
+            if before != after and sorted(before) != sorted(after):  # show only the overrides that differ
                 before, after = (
                     [word for word in before if word not in after],
                     [word for word in after if word not in before],

@@ -101,7 +101,7 @@ class Job:
         values: values of the tuned settings.
         reported: budgets of the rungs whose values have been reported.
         run_dir: current run directory.
-        words: further overrides of the run.
+        overrides: further overrides of the run.
         cause: cause with which its last process ended; empty if it reported none.
     """
 
@@ -111,7 +111,7 @@ class Job:
     values: Values
     reported: List[int]
     run_dir: Path
-    words: Sequence[str] = ()
+    overrides: Sequence[str] = ()
     cause: str = ""
 
 
@@ -355,9 +355,9 @@ class Worker:
         Raises:
             KeyboardInterrupt: this process received a signal. It was passed on to the training process.
         """
-        words = [*self._description.words(job.values, job.run_dir, budget), *job.words]
+        arguments = [*self._description.arguments(job.values, job.run_dir, budget), *job.overrides]
         folder = Path(self._description.working_folder)
-        command = [*module_command("mxtrain"), "train", *words]
+        command = [*module_command("mxtrain"), "train", *arguments]
         with ReportedCause() as reported:
             with append_to(self._folder.log(job.number), "ab") as output:
                 process = subprocess.Popen(

@@ -56,7 +56,7 @@ def test_a_population_draws_all_members_and_starts_them_in_turn(tmp_path: Path) 
     jobs = [next_of(made) for _ in range(4)]
     assert [job.number for job in jobs] == [0, 1, 2, 3] and next_of(made) is None
     assert [job.values for job in jobs] == [trial.params for trial in made.study.trials]
-    assert [job.run_dir.name for job in jobs] == ["0", "1", "2", "3"] and all(job.words == [] for job in jobs)
+    assert [job.run_dir.name for job in jobs] == ["0", "1", "2", "3"] and all(job.overrides == [] for job in jobs)
 
 
 def test_waiting_for_other_workers_is_reported_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -187,8 +187,8 @@ def test_a_member_takes_over_from_the_members_of_the_previous_rung(
 def test_words_of_a_trial_limit_it_to_the_budget_of_its_rung() -> None:
     description = describe("random", 3)
     words = ["optimizer.lr=0.5", "trainer.epoch_budget=3", "hydra.run.dir=runs/0"]
-    assert description.words({"optimizer.lr": 0.5}, Path("runs/0"), 3) == words
-    assert description.words({"optimizer.lr": 0.5}, Path("runs/0"), None) == [words[0], words[2]]
+    assert description.arguments({"optimizer.lr": 0.5}, Path("runs/0"), 3) == words
+    assert description.arguments({"optimizer.lr": 0.5}, Path("runs/0"), None) == [words[0], words[2]]
 
 
 @pytest.mark.parametrize(
