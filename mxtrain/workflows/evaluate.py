@@ -42,7 +42,7 @@ EXPLAINED_AT_A_TIME = 8
 
 
 def read_names(value: object) -> object:
-    """Returns the unique names in `noise`, `noise,blur` or `[noise, blur]`.
+    """Splits text such as `noise`, `noise,blur` or `[noise, blur]` into unique names. Other values are returned as is.
 
     Raises:
         ValueError: there is no name.
@@ -56,7 +56,7 @@ def read_names(value: object) -> object:
 
 
 def choose_corruptions(names: Sequence[str], dataset: BaseDataset) -> List[Tuple[str, int]]:
-    """Returns the passes over corrupted samples as (name, severity); all of them if `all` is among the names.
+    """Returns the corruptions to measure as (name, severity), for all severities; all corruptions if `all` is named.
 
     Raises:
         ConfigError: the dataset has no such corruption.
@@ -153,6 +153,10 @@ class EvalResult:
     folder: Path
     parts: Sequence[EvalPart]
 
+    def with_part(self, part: EvalPart) -> EvalResult:
+        """Returns the result with one more analysis."""
+        return replace(self, parts=(*self.parts, part))
+
 
 def no_report(result: EvalResult) -> None:
     """Receives nothing; the default of `evaluate`."""
@@ -181,9 +185,9 @@ def evaluate(
     passes = choose_corruptions(settings.corrupt or (), run.description.dataset)
     splits = open_splits(run.dataset)
     split, source = choose_split(splits, settings.split)
-    ways = run.dataset.corruptions()
-    corrupted = {(name, severity): ways[name].apply(source, severity) for name, severity in passes}
-    folder = Path(settings.output) if settings.output else own_folder(run.checkpoint, split)
+    corruptions = run.dataset.corruptions()
+    corrupted = {(name, severity): corruptions[name].apply(source, severity) for name, severity in passes}
+    folder = Path(settings.output) if settings.output else default_folder(run.checkpoint, split)
     # Imports MXNet: only from here on.
     from mxtrain.training.attribution import LargestLosses
 
@@ -192,13 +196,12 @@ def evaluate(
     warn_unseen(source, run.signature)
     method = None if settings.explain is None else load_method(settings, run)
     trained = load_for(run, splits, settings.fuse)
-    hardest = None if method is None else LargestLosses(trained.evaluator)
+    largest_losses = None if method is None else LargestLosses(trained.evaluator)
     title = f"{split}, step {run.checkpoint.step}"
-    parts: List[EvalPart] = []
     try:
         results = EvaluationFolder(folder)
         with closing(SampleFiles(trained, source, split)) as samples:
-            measured = measure(trained, source, source, settings.limit_batches, hardest, samples.results)
+            measured = measure(trained, source, source, settings.limit_batches, largest_losses, samples.results)
             facts: Dict[str, Json] = {
                 "split": split,
                 "part": measured.coverage,
@@ -211,30 +214,28 @@ def evaluate(
                 samples.write(results, title)
                 results.write_values({**facts, **measured.values})
 
-        def add(part: EvalPart) -> EvalResult:
-            parts.append(part)
-            result = EvalResult(
-                split,
-                run.checkpoint.step,
-                measured.values,
-                measured.coverage,
-                measured.num_samples,
-                folder,
-                tuple(parts),
-            )
-            report(result)
-            return result
-
-        result = add(EvalPart("", artifacts))
+        result = EvalResult(
+            split,
+            run.checkpoint.step,
+            measured.values,
+            measured.coverage,
+            measured.num_samples,
+            folder,
+            (EvalPart("", artifacts),),
+        )
+        report(result)
         if corrupted:
             artifacts = measure_corruptions(measured, trained, corrupted, source, settings, title, progress)
             write_part(artifacts, facts, folder / CORRUPTED)
-            result = add(EvalPart("", artifacts))
-        if method is not None and hardest is not None:
-            indices = hardest.indices(settings.explain_samples)
+            result = result.with_part(EvalPart("", artifacts))
+            report(result)
+        if method is not None and largest_losses is not None:
+            indices = largest_losses.indices(settings.explain_samples)
             artifacts, warning = explain_samples(trained, method, source, indices, title, progress)
             write_part(artifacts, facts, folder / EXPLAINED.format(settings.explain))
-            result = add(EvalPart(f"{method.title}, the samples of the largest loss", artifacts, warning))
+            part = EvalPart(f"{method.title}, the samples of the largest loss", artifacts, warning)
+            result = result.with_part(part)
+            report(result)
     except LoaderError as error:
         raise DataError(str(error)) from error  # nothing was trained
     return result
@@ -267,12 +268,14 @@ def measure_run(
 
 
 def load_for(run: RestoredRun, splits: Splits, fuse: bool = False) -> Trained:
-    """Loads the network of a run for an evaluation. For other classes than those of the training, which only some tasks
-    measure, it is the part that does not depend on classes, see `Task.open_set`.
+    """Loads the network of a run for an evaluation.
+
+    If the classes of the data are not those of the training, which only some tasks allow (`TaskExport.open_set`), only
+    the part of the network that does not depend on classes is returned.
 
     Args:
         run: the run.
-        splits: the data.
+        splits: the data to evaluate.
         fuse: see `load_trained`.
     """
     trained, form = run.load(fuse), run.description.task.export_form()
@@ -282,7 +285,7 @@ def load_for(run: RestoredRun, splits: Splits, fuse: bool = False) -> Trained:
     return replace(part, signature=replace(part.signature, class_names=list(splits.class_names)))
 
 
-def own_folder(checkpoint: Checkpoint, split: str) -> Path:
+def default_folder(checkpoint: Checkpoint, split: str) -> Path:
     """Returns the folder for results of a checkpoint in its run directory; results of an average do not replace those
     of the run.
 
@@ -315,7 +318,7 @@ def measure(
     source: Samples,
     original: Samples,
     limit_batches: Optional[int],
-    hardest: Optional[LargestLosses] = None,
+    largest_losses: Optional[LargestLosses] = None,
     samples: Optional[SampleResults] = None,
 ) -> Measured:
     """Measures loss and metrics in one pass over a split.
@@ -325,8 +328,8 @@ def measure(
         source: samples to measure, possibly corrupted.
         original: the same samples without corruption, for reports that read their files.
         limit_batches: number of batches; None = the whole split.
-        hardest: receives every batch, to find the largest losses.
-        samples: receives every batch, for the results of single samples.
+        largest_losses: receives every batch; None if the samples with the largest losses are not needed.
+        samples: receives every batch; None if the results of single samples are not needed.
     """
     from mxtrain.training.loaders import build_loader
 
@@ -339,8 +342,8 @@ def measure(
 
     def watch(batch: Batch, outputs: Tuple[NDArray, ...]) -> None:
         report.update(batch, outputs)
-        if hardest is not None:
-            hardest.update(batch, outputs)
+        if largest_losses is not None:
+            largest_losses.update(batch, outputs)
         if samples is not None:
             samples.update(batch, outputs)
 
@@ -349,8 +352,8 @@ def measure(
 
 
 def write_part(artifacts: Sequence[Artifact], facts: Mapping[str, Json], folder: Path) -> None:
-    """Writes the results of a further analysis, in a folder of its own: a later evaluation without it keeps them, and
-    `metrics.json` in it names the step that they belong to."""
+    """Writes the results of a further analysis to a separate folder, which later evaluations without this analysis do
+    not change. Its `metrics.json` names the step that the results belong to."""
     results = EvaluationFolder(folder)
     with results.new_results():
         results.write(artifacts)

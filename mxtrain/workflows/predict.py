@@ -145,7 +145,7 @@ def predict_objects(trained: Trained, dataset: BaseDataset, value: Any, top_k: i
     warn_unseen(source, trained.signature)
     loader = build_loader(trained.description, source, trained.signature, trained.device, in_order=True)
     arrays: List[np.ndarray] = []
-    predictions = _noted(predict_samples(trained, loader, source), arrays)
+    predictions = _recorded(predict_samples(trained, loader, source), arrays)
     rows = list(predict_rows(trained, source, locations, predictions, top_k))
     for row in rows:
         if not row["file"]:
@@ -172,7 +172,7 @@ def write_predictions(
     """
     task, dataset, signature = run.description.task, run.dataset, run.signature
     own_data = settings.sample is not None or settings.split is not None
-    form = choose_format(task, settings)
+    output_format = choose_format(task, settings)
     unreadable: Dict[int, str] = {}
     locations: Sequence[str]
     if own_data:
@@ -187,7 +187,7 @@ def write_predictions(
     files = [] if folder is None else [folder / name for name in file_names(locations, written.writes_ending)]
     outputs = [*files, *([Path(settings.output)] if settings.output else [])]
     refuse_overwriting(outputs, [*locations, *names])
-    sample_ids = written.sample_ids(form, locations, dataset)
+    sample_ids = written.sample_ids(output_format, locations, dataset)
     warn_unseen(source, signature)
     # These modules import MXNet, which takes seconds: wrong arguments are reported before that.
     from mxtrain.training.loaders import build_loader
@@ -202,7 +202,7 @@ def write_predictions(
     try:
         with destination as stream:
             columns = list(next(iter(copied.values()), ()))
-            write_rows(form, task, trained.signature, rows, stream, sample_ids, columns)
+            write_rows(output_format, task, trained.signature, rows, stream, sample_ids, columns)
             refuse_none(rows.count, unreadable)
     except LoaderError as error:
         raise DataError(f"{error.fact} Replace or remove it, or {SKIP}") from error
@@ -246,6 +246,10 @@ def refuse_streams(names: Sequence[str], skip_unreadable: bool) -> None:
 
 def refuse_none(count: int, unreadable: Mapping[int, str]) -> None:
     """Checks that there is something to predict for.
+
+    Args:
+        count: number of samples.
+        unreadable: a line for each file that could not be read, by the file's number.
 
     Raises:
         DataError: no file could be read, or the files are empty.
@@ -370,8 +374,10 @@ def predict_rows(
         yield row
 
 
-def _noted(predictions: Iterator[Tuple[int, np.ndarray]], arrays: List[np.ndarray]) -> Iterator[Tuple[int, np.ndarray]]:
-    """Yields the predictions, and appends their arrays to a list."""
+def _recorded(
+    predictions: Iterator[Tuple[int, np.ndarray]], arrays: List[np.ndarray]
+) -> Iterator[Tuple[int, np.ndarray]]:
+    """Yields the predictions unchanged, and appends their arrays to `arrays`."""
     for number, prediction in predictions:
         arrays.append(prediction)
         yield number, prediction

@@ -132,11 +132,11 @@ def serve(*folders: Any, token: str = "", **settings: Any) -> RunningServer:
     from mxtrain.archive.run_folders import path_in, paths_in  # the command does not need what this imports
 
     named: List[Tuple[str, str]] = []
-    for one in folders:
-        if isinstance(one, Mapping):
-            named += [(str(name), path_in(folder, "serve")) for name, folder in one.items()]
+    for given in folders:
+        if isinstance(given, Mapping):
+            named += [(str(name), path_in(folder, "serve")) for name, folder in given.items()]
         else:
-            named += [(name_of(path), path) for path in paths_in([one], "serve")]
+            named += [(name_of(path), path) for path in paths_in([given], "serve")]
     chosen = validate_arguments(ServeSettings, settings, "serve")
     check_token(token)
     if not token and chosen.host not in LOCAL:
@@ -243,12 +243,12 @@ def load_model(
     from mxtrain.exporting.standalone import UnusableFolder
     from mxtrain.serving.models import ServedModel
 
-    exported_folder = exported(folder, opened, note, shown)
+    model_folder = export_if_run(folder, opened, note, shown)
     begin_s = time.monotonic()
     try:
         with shown(f"loading {name}"):
             model = ServedModel(
-                name, exported_folder, settings.threads, settings.check, settings.max_batch, settings.max_scale
+                name, model_folder, settings.threads, settings.check, settings.max_batch, settings.max_scale
             )
     except UnusableFolder as error:
         raise DataError(f"{error}.") from error
@@ -258,8 +258,8 @@ def load_model(
     return model
 
 
-def exported(folder: str, opened: ExitStack, note: Note = lambda text: None, shown: Shown = nullcontext) -> str:
-    """Returns a folder itself if it is exported; for a run a temporary one, which `opened` removes.
+def export_if_run(folder: str, opened: ExitStack, note: Note = lambda text: None, shown: Shown = nullcontext) -> str:
+    """Returns an exported folder unchanged. Exports a run to a temporary folder, which `opened` removes.
 
     Raises:
         DataError: the folder is no run, or the run cannot be exported.

@@ -381,6 +381,6 @@ def test_a_run_is_exported_into_a_folder_that_the_next_server_removes(
     (tmp_path / f"{serve.TEMPORARY}old").mkdir()
     (tmp_path / "run").mkdir()
     with ExitStack() as stack:
-        out = Path(serve.exported(str(tmp_path / "run"), stack))
+        out = Path(serve.export_if_run(str(tmp_path / "run"), stack))
         assert out.parent.exists() and [one.name for one in tmp_path.glob(f"{serve.TEMPORARY}*")] == [out.parent.name]
     assert not out.parent.exists()
