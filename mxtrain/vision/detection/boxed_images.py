@@ -96,7 +96,7 @@ class BoxedImages(EncodedImageSource):
         self, index_B: np.ndarray, *, seed: int, epoch: int, train: bool
     ) -> Tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Returns images, boxes (B, M, D) float32, and rows of `ResizeTransform` (B, 4); see `Source.fetch`. In
-        training the latter are identities, which nobody uses."""
+        training, the rows are identity transforms, because predictions are not mapped back to the files."""
         if train and self._augment is not None:
             samples = [self._change(index, self._augment, seed, epoch) for index in index_B.tolist()]
             capacity = self.capacity * self._augment.capacity

@@ -27,8 +27,8 @@ from mxtrain.vision.images.window import FUNCTIONS, WHITE, Window, linear_exact,
 
 MAX_HEADER_BYTES = 16 << 20
 """Size limit of the elements before the pixels. A parsed element needs up to 30 times its size in memory."""
-_MAGIC_AT = 128
-HEAD_BYTES = _MAGIC_AT + 4
+_MAGIC_OFFSET = 128
+HEAD_BYTES = _MAGIC_OFFSET + 4
 """Number of bytes at the start of a file that identify DICOM."""
 
 _TAGS = {
@@ -61,7 +61,7 @@ _INSTALL = f"Type: {installing('dicom')}"
 
 def is_dicom(head: bytes) -> bool:
     """Returns True if a file with these first bytes is DICOM."""
-    return head[_MAGIC_AT:HEAD_BYTES] == b"DICM"
+    return head[_MAGIC_OFFSET:HEAD_BYTES] == b"DICM"
 
 
 def require_pydicom(path: str) -> None:
@@ -265,13 +265,13 @@ def _read_header(content: bytes, begin: int, is_implicit: bool) -> Tuple[Any, Tu
 
 
 def _read_dataset(file: io.BytesIO, is_implicit: bool, stops_at: Callable[..., bool], tags: List[int]) -> Any:
-    """Returns a `pydicom.Dataset` with some elements. pydicom converts their values later, when they are asked for, and
-    passes over others, such as names and dates, unread."""
+    """Returns a `pydicom.Dataset` with the elements `tags`. pydicom skips all others, such as names and dates, and
+    converts values only when they are accessed."""
     try:
         read_dataset = importlib.import_module("pydicom.filereader").read_dataset
     except ImportError as error:
         raise ValueError(f"it is a DICOM file, and pydicom, which reads it, is not installed. {_INSTALL}") from error
-    _quieten()
+    _silence_pydicom()
     try:
         return read_dataset(file, is_implicit, True, stop_when=stops_at, specific_tags=tags)
     except Exception as error:  # pydicom lets through KeyError, struct.error, RecursionError ...
@@ -292,8 +292,9 @@ def _first_value(dataset: Any, name: str) -> Any:
     return None if value == "" else value
 
 
-def _quieten() -> None:
-    """Silences pydicom: its warnings may repeat private content of a file in the terminal and in the run's log."""
+def _silence_pydicom() -> None:
+    """Switches off pydicom's warnings and log, which may repeat private content of a file in the terminal and in the
+    run's log."""
     pattern = r"pydicom\b"
     if not any(entry[0] == "ignore" and getattr(entry[3], "pattern", "") == pattern for entry in warnings.filters):
         warnings.filterwarnings("ignore", module=pattern)

@@ -30,12 +30,12 @@ _LENGTH_MASK = (1 << 29) - 1
 _FRAME = struct.Struct("<II")
 _HEADER = struct.Struct("<IfQQ")
 _WHOLE, _FIRST, _MIDDLE, _LAST = range(4)
-"""Kinds of parts: a record is split into several where it contains the magic number."""
+"""Kinds of parts: a record that contains the magic number is split there into several parts."""
 _MAX_CLASSES = 1 << 20
 """Limit on the number of classes if it is not given: a damaged label must not lead to a network with a billion
 outputs."""
-_LEAST_BOX_LABELS = 7
-"""Numbers of a label with one box: two lengths, class, and four edges."""
+_MIN_BOX_NUMBERS = 7
+"""Number of numbers of a label with one box: two lengths, class, and four edges."""
 
 
 class RecordFile:
@@ -290,7 +290,7 @@ class RecordFile:
             faces = f"dataset=face_record dataset.root={self.path.parent}"
             # insightface's header and identity records have two labels; boxes have at least seven.
             remedy = f"insightface's files of faces have such records: type {faces}."
-            if flag >= _LEAST_BOX_LABELS:
+            if flag >= _MIN_BOX_NUMBERS:
                 remedy = (
                     f"For boxes in records type task=detection dataset=image_list; for insightface's faces {faces}."
                 )
@@ -298,10 +298,10 @@ class RecordFile:
         if flag == 1:
             # A label array with one element, which follows the header.
             length += 4
-            tail = content[_HEADER.size : length]
-            if len(tail) < 4:
-                tail = self._read_bytes(index, int(self.offset_N[index]) + _FRAME.size + _HEADER.size, 4)
-            (value,) = struct.unpack("<f", tail)
+            label = content[_HEADER.size : length]
+            if len(label) < 4:
+                label = self._read_bytes(index, int(self.offset_N[index]) + _FRAME.size + _HEADER.size, 4)
+            (value,) = struct.unpack("<f", label)
         if not 0 <= value < (self.num_classes or _MAX_CLASSES) or value != int(value):  # also true for NaN
             allowed = f"0 to {(self.num_classes or _MAX_CLASSES) - 1}"
             raise LoaderError(f"{self.name(index)} has the label {value:g}; allowed is {allowed}.", "", LABEL_RANGE)

@@ -3,9 +3,9 @@
 A true mask has `TRUE_SIDE` x `TRUE_SIDE` cells, whatever the size of the box. Its row has the columns of `boxes.Column`
 and then the cells. Predicted masks have `PREDICTED_SIDE` x `PREDICTED_SIDE` cells, or as many as the network returns.
 
-A mask is cut from what is seen of its box, from polygons or bitmaps, in one step. 56 x 56 cells are enough to train a
-head of 28 x 28; whole masks would take five times the memory. True masks of a validation stay on the host as RLE codes,
-because cells are not exact enough to measure with.
+The mask of the visible part of a box is resampled from polygons or bitmaps in one step. 56 x 56 cells are enough to
+train a head of 28 x 28; masks of whole images would take five times the memory. The true masks of a validation stay on
+the host as run-length codes of whole images, because cells are not exact enough for metrics.
 
 Legend: M boxes of an image, D columns of `boxes.Column`, N detections, S cells along a side, h, w size of an image.
 """

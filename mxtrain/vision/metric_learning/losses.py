@@ -23,11 +23,11 @@ from mxtrain.vision.kinds import Identity
 if TYPE_CHECKING:
     from mxtrain.types.annotations import Array, OperatorModule
 
-LEAST_SQUARE = 1e-7
-"""Smallest value under a square root. Below it the root is constant, since its derivative at 0 is infinite; it is about
-the rounding error of a squared cosine in float32."""
+MIN_SQUARE = 1e-7
+"""Lower limit of arguments of square roots, whose derivative at 0 is infinite. It is about the rounding error of a
+squared cosine in float32."""
 FARTHEST, NEAREST = 8.0, -1.0
-"""Larger and smaller than every squared distance of two vectors of length 1, which are from 0 to 4."""
+"""Values above and below all squared distances of two vectors of length 1, which are between 0 and 4."""
 Angle = Annotated[float, pydantic.Field(ge=0.0, lt=math.pi)]
 
 
@@ -61,7 +61,8 @@ class CosineLoss(EmbeddingLoss):
     scale: PositiveFloat = 64.0
     """Factor of the cosines before the softmax, the inverse of a temperature."""
     sub_centres: Positive = 1
-    """Centres of each identity, of which the nearest one counts: above 1 they take up wrong labels."""
+    """Number of centres of each identity, of which the nearest one counts; with several, images with wrong labels
+    gather at other centres."""
 
     def with_margin(self, F: OperatorModule, cosine_B1: Array) -> Array:
         """Returns the function of the cosine with the own centre, (B, 1)."""
@@ -95,8 +96,8 @@ class ArcFace(CosineLoss):
     """Subtracted from the cosine, too, as CosFace does."""
 
     def with_margin(self, F: OperatorModule, cosine_B1: Array) -> Array:
-        # Products of numbers just above 1, from rounding, stay under the root.
-        sine_B1 = F.sqrt(F.maximum(1 - F.square(cosine_B1), LEAST_SQUARE))
+        # A cosine may exceed 1 by a rounding error, which would make the argument of the root negative.
+        sine_B1 = F.sqrt(F.maximum(1 - F.square(cosine_B1), MIN_SQUARE))
         result_B1 = cosine_B1 * math.cos(self.margin) - sine_B1 * math.sin(self.margin)
         if self.form == "easy":
             result_B1 = F.where(cosine_B1 > 0, result_B1, cosine_B1)
@@ -107,7 +108,7 @@ class ArcFace(CosineLoss):
 
 
 class SubCentreArcFace(ArcFace):
-    """ArcFace with several centres of each identity, so that wrong labels gather at a centre of their own.
+    """ArcFace with several centres of each identity, so that images with wrong labels gather at other centres.
 
     Source: Deng et al., "Sub-center ArcFace" (ECCV 2020), section 3.3.
     """
@@ -145,7 +146,7 @@ class Triplet(EmbeddingLoss):
     least_weight: ClassVar[float] = 1.0
 
     margin: PositiveFloat = 0.3
-    """Smallest difference of the two distances that has no loss; embeddings have length 1."""
+    """Difference of the two distances from which the loss is 0; embeddings have length 1."""
     squared: bool = False
     """Compare squared distances, as FaceNet and insightface do."""
 
@@ -164,7 +165,7 @@ class Triplet(EmbeddingLoss):
         # `pick` gives the gradient to one sample; that of `max` would go to all of several equal ones.
         positive_B, negative_B = (F.pick(distance_BB, index_B, axis=1) for index_B in (farthest_B, nearest_B))
         if not self.squared:
-            positive_B, negative_B = (F.sqrt(F.maximum(each, LEAST_SQUARE)) for each in (positive_B, negative_B))
+            positive_B, negative_B = (F.sqrt(F.maximum(each, MIN_SQUARE)) for each in (positive_B, negative_B))
         weight_B = (F.max(positive_BB, axis=1) > 0) * (F.min(same_BB, axis=1) < 1)
         return weight_B * F.maximum(self.margin + positive_B - negative_B, 0), weight_B
 
@@ -175,5 +176,6 @@ def _equal(F: OperatorModule, row_B: Array, column_K: Array) -> Array:
 
 
 def _one_hot(F: OperatorModule, cosine_BK: Array, class_B: Array) -> Array:
-    """Returns (B, K). K comes from the array, since a sample of the centres may stand for all."""
+    """Returns the one-hot encoding of the classes, (B, K). K is that of the array, because the cosines may be those of
+    a sample of the centres."""
     return _equal(F, class_B, F.contrib.arange_like(cosine_BK, axis=1))

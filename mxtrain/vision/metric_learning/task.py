@@ -50,14 +50,15 @@ class MetricLearning(Task):
     takes: ClassVar[Takes] = Takes(Images, Identity, ClassIndex, makes=Identity)
 
     embedding_size: Positive = 128
-    """Numbers of an embedding; 512 in insightface's networks."""
+    """Length of embeddings; 512 in insightface's networks."""
     flip: bool = False
     """If true, the embedding of an image is the normalised sum of those of the image and of its mirror image, as in
     published results of face verification."""
     neighbours: NonNegative = 5
     """Number of nearest training images in each row of `predict`; 0: none."""
     gallery_size: Positive = 20_000
-    """Largest number of training images, evenly chosen, among which `predict` looks for the nearest."""
+    """Maximum number of training images in which `predict` searches for the nearest; of more, evenly spaced ones are
+    used."""
 
     _without_centres: bool = pydantic.PrivateAttr(default=False)
 
@@ -133,7 +134,7 @@ class MetricLearning(Task):
     def show(
         self, signature: Signature, source: Samples, predictions: Sequence[np.ndarray], targets: Sequence[np.ndarray]
     ) -> List[Artifact]:
-        """Returns a table of samples with the nearest other one among them."""
+        """Returns a table of samples, each with the nearest other one of them."""
         from mxtrain.vision.metric_learning.report import nearest_table
 
         return [nearest_table(signature, predictions, targets[0])]

@@ -12,11 +12,11 @@ import numpy as np
 
 NUM_FOLDS = 10
 THRESHOLDS = np.arange(0, 4, 0.01)
-"""Squared distances of unit vectors among which the threshold is chosen; those of insightface."""
+"""Candidates of the threshold: squared distances of unit vectors, as in insightface."""
 MAX_BALANCED = 6000
-"""Largest number of pairs that are made of samples with identities: as many as LFW has."""
+"""Maximum number of pairs that are formed from samples with identities: the number of pairs of LFW."""
 MAX_PAIRS = 5_000_000
-"""Largest number of pairs, among all pairs of the samples, for the true accept rate."""
+"""Maximum number of pairs for the true accept rate, which otherwise uses all pairs of samples."""
 FIRST_PAIR = -2
 """Label of the images of the first pair, see `pair_label`."""
 
@@ -45,13 +45,21 @@ def given_pairs(label_N: np.ndarray) -> Tuple[np.ndarray, np.ndarray, np.ndarray
 
 
 def balanced_pairs(label_N: np.ndarray, max_pairs: int = MAX_BALANCED) -> Tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Makes pairs of samples with identities, as `given_pairs`: alternately of one identity and of two, so that each
-    fold has half of each. They depend on the labels alone."""
+    """Forms pairs of samples with identities; returns the same arrays as `given_pairs`.
+
+    Pairs of one identity and of two identities alternate, so that each fold contains as many of both. The pairs depend
+    on the labels only.
+
+    Args:
+        label_N: identity of each sample; negative for unknown ones.
+        max_pairs: maximum number of pairs.
+    """
     draw = np.random.RandomState(0)
     same: List[Tuple[int, int]] = []
     members = [np.flatnonzero(label_N == label) for label in np.unique(label_N[label_N >= 0])]
     for step in range(1, max(map(len, members), default=0)):
-        # First neighbours of each identity, then those two apart: an identity with many images does not fill the list.
+        # Pairs of neighbouring images of all identities come first, then pairs at a distance of two, and so on.
+        # Otherwise the list could consist of the pairs of one identity with many images.
         same += [pair for index_M in members for pair in zip(index_M[:-step].tolist(), index_M[step:].tolist())]
         if len(same) >= max_pairs // 2:
             break
@@ -109,9 +117,10 @@ def true_accept_rate(similarity_P: np.ndarray, is_same_P: np.ndarray, far: float
     same_P, other_P = similarity_P[is_same_P], similarity_P[~is_same_P]
     if not len(same_P) or not len(other_P):
         return math.nan
-    # 0.001 * 3000 is 3.0000000000000004 or 2.9999999999999996.
+    # Without the small summand, a product such as 0.001 * 3000 could be 2.9999999999999996 and be rounded down to 2.
     accepted = min(math.floor(far * len(other_P) + 1e-9), len(other_P) - 1)
-    # Pairs above the next best one of two identities; equal ones would be accepted together with it.
+    # Accepted are the pairs above the most similar rejected pair of two identities. Pairs equal to it are rejected,
+    # too.
     next_best = len(other_P) - 1 - accepted
     return float((same_P > np.partition(other_P, next_best)[next_best]).mean())
 

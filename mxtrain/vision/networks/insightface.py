@@ -26,12 +26,12 @@ EPSILON, PYTORCH_EPSILON = 2e-5, 1e-5
 MOBILE_EPSILON = 1e-3
 """Epsilon of the batch norms of MobileFaceNet's layers: its source gives none, and this is the operator's default."""
 SE_RATIO = 16
-"""Quotient of the channels of squeeze and excitation."""
+"""Factor by which squeeze and excitation reduces the number of channels."""
 STAGE_CHANNELS = (64, 128, 256, 512)
 FILE_NAMES = {"running_mean": "moving_mean", "running_var": "moving_var", "alpha": "gamma"}
 """Gluon's name of a parameter -> its name in a graph, where the two differ."""
 EMBEDDING_MAP_SIDE = 7
-"""Kernel of the depthwise convolution of `GDC`, which covers the last map of images of 112 px."""
+"""Kernel size of the depthwise convolution of `GDC`, which covers the whole last feature map of images of 112 px."""
 
 
 def file_name(structural: str) -> str:
@@ -40,10 +40,11 @@ def file_name(structural: str) -> str:
     return f"{path.replace('.', '_')}_{FILE_NAMES.get(name, name)}"
 
 
-class _Chain(gluon.HybridBlock):
-    """Layers in order, with names."""
+class _NamedLayers(gluon.HybridBlock):
+    """Layers that are called in the order in which they were added, as `nn.HybridSequential`, but with given names."""
 
     def add_as(self, name: str, layer: gluon.HybridBlock) -> None:
+        """Appends a layer under a name."""
         setattr(self, name, layer)
 
     def hybrid_forward(self, F: OperatorModule, x: Array) -> Array:
@@ -52,7 +53,7 @@ class _Chain(gluon.HybridBlock):
         return x
 
 
-class FaceNetwork(_Chain):
+class FaceNetwork(_NamedLayers):
     """Base class of the networks: images (B, 3, H, W) of pixels to embeddings (B, D), which are not normalised."""
 
     @property
@@ -61,8 +62,8 @@ class FaceNetwork(_Chain):
         return {name: file_name(name) for name in self._collect_params_with_prefix()}
 
 
-class _Scale(gluon.HybridBlock):
-    """(pixel - mean) / std."""
+class _NormalizePixels(gluon.HybridBlock):
+    """Normalises pixels: (pixel - PIXEL_MEAN) / std."""
 
     def __init__(self, std: float, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -81,8 +82,8 @@ def _convolution(in_channels: int, channels: int, kernel: int, stride: int = 1, 
     return nn.Conv2D(channels, kernel, stride, in_channels=in_channels, **options)
 
 
-class _Residual(_Chain):
-    """The sum of a chain and its input."""
+class _Residual(_NamedLayers):
+    """Residual connection: the sum of the input and the output of the layers."""
 
     def hybrid_forward(self, F: OperatorModule, x: Array) -> Array:
         return super().hybrid_forward(F, x) + x
@@ -105,9 +106,8 @@ class _SqueezeExcitation(gluon.HybridBlock):
 
 
 class _Unit(gluon.HybridBlock):
-    """Residual unit of version 3: norms before and after two 3x3 convolutions, of which the second one has the stride.
-
-    Nothing follows the sum.
+    """Residual unit of insightface's version 3: batch norms before and after two 3x3 convolutions, of which the second
+    one has the stride. No activation follows the sum.
     """
 
     def __init__(
@@ -157,7 +157,7 @@ def build_iresnet(
     epsilon = PYTORCH_EPSILON if pytorch else EPSILON
     network = FaceNetwork(prefix="iresnet_")
     with network.name_scope():
-        network.add_as("scale", _Scale(PYTORCH_PIXEL_STD if pytorch else PIXEL_STD))
+        network.add_as("scale", _NormalizePixels(PYTORCH_PIXEL_STD if pytorch else PIXEL_STD))
         channels = STAGE_CHANNELS[0]
         network.add_as("conv0", _convolution(3, channels, 3))
         network.add_as("bn0", nn.BatchNorm(epsilon=epsilon, in_channels=channels))
@@ -171,8 +171,8 @@ def build_iresnet(
     return network
 
 
-def _convolution_norm(in_channels: int, channels: int, kernel: int, stride: int = 1, **options: Any) -> _Chain:
-    layers = _Chain()
+def _convolution_norm(in_channels: int, channels: int, kernel: int, stride: int = 1, **options: Any) -> _NamedLayers:
+    layers = _NamedLayers()
     with layers.name_scope():
         layers.add_as("conv2d", _convolution(in_channels, channels, kernel, stride, **options))
         layers.add_as("batchnorm", nn.BatchNorm(epsilon=MOBILE_EPSILON, in_channels=channels))
@@ -181,7 +181,7 @@ def _convolution_norm(in_channels: int, channels: int, kernel: int, stride: int 
 
 def _convolution_activation(
     activation: str, in_channels: int, channels: int, kernel: int, stride: int = 1, groups: int = 1
-) -> _Chain:
+) -> _NamedLayers:
     layers = _convolution_norm(in_channels, channels, kernel, stride, groups=groups)
     with layers.name_scope():
         layers.add_as("relu", _activation(activation, channels))
@@ -190,9 +190,9 @@ def _convolution_activation(
 
 def _depthwise(
     activation: str, in_channels: int, channels: int, groups: int, stride: int = 1, residual: bool = False
-) -> _Chain:
+) -> _NamedLayers:
     """Returns a bottleneck: 1x1 to `groups` channels, 3x3 on each channel, 1x1 to `channels` without activation."""
-    layers = (_Residual if residual else _Chain)()
+    layers = (_Residual if residual else _NamedLayers)()
     with layers.name_scope():
         layers.add_as("conv_sep", _convolution_activation(activation, in_channels, groups, 1))
         layers.add_as("conv_dw", _convolution_activation(activation, groups, groups, 3, stride, groups))
@@ -219,7 +219,7 @@ def build_mobilefacenet(
     """
     network = FaceNetwork(prefix="mobilefacenet_")
     with network.name_scope():
-        network.add_as("scale", _Scale(PIXEL_STD))
+        network.add_as("scale", _NormalizePixels(PIXEL_STD))
         network.add_as("conv_1", _convolution_activation(activation, 3, 64, 3, 2))
         if blocks[0] == 1:
             network.add_as("conv_2_dw", _convolution_activation(activation, 64, 64, 3, groups=64))
@@ -250,7 +250,7 @@ OUTPUTS: Mapping[str, Sequence[str]] = {
 
 
 def _add_output(
-    network: _Chain,
+    network: _NamedLayers,
     embedding_size: int,
     output: str,
     channels: int,

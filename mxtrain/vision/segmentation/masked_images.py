@@ -261,7 +261,7 @@ class MaskedImages(EncodedImageSource):
         image = self.open(index)
         width, height = image.size
         mask = self._mask_image(index, image.size)
-        # In training, too, images are fitted first: training and evaluation see things at the same size.
+        # Images are fitted into the frame in training, too, so that objects have the same size as in an evaluation.
         fitted_height, fitted_width = fit_into_frame(height, width, self.frame)
         sizes = (height, width, fitted_height, fitted_width)
         if draws_4 is None:
