@@ -201,7 +201,7 @@ def composed() -> Set[Tuple[str, ...]]:
 @pytest.fixture
 def plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], None]]:
     """Gives a function that installs the example of a plug-in for the test, as far as its options go."""
-    cached = (find_plugins, options.task_for, options.usual_options, options._own_classes)
+    cached = (find_plugins, options.task_for, options.usual_options, options.own_classes)
 
     def install() -> None:
         metadata = tmp_path / "site" / "mxtrain_time-0.1.0.dist-info"

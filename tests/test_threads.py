@@ -56,7 +56,7 @@ def test_residuals_of_compression_are_resumed_bit_for_bit(describe_run: Any, tmp
     assert all(left[f"output.weight:{rank}"].any() for rank in range(3))
     assert (left["output.weight:0"] != left["output.weight:1"]).any()
     remarks: List[str] = []
-    resumed = train(describe_run(*compressed), tmp_path / "run", lambda rank, runner: remarks.extend(runner._remarks))
+    resumed = train(describe_run(*compressed), tmp_path / "run", lambda rank, runner: remarks.extend(runner.remarks))
     assert remarks == []
     assert len({result.weights_sha256 for result in (*whole, *resumed)}) == 1
     assert rows(tmp_path / "run") == rows(tmp_path / "whole")
@@ -69,7 +69,7 @@ def test_another_number_of_workers_reports_residuals(describe_run: Any, tmp_path
     train(describe_run(*compressed, "trainer.max_steps=3"), tmp_path / "run")
     remarks: List[str] = []
     two = describe_run(*compressed, "cluster.workers=2")
-    train(two, tmp_path / "run", lambda rank, runner: remarks.extend(runner._remarks), count=2)
+    train(two, tmp_path / "run", lambda rank, runner: remarks.extend(runner.remarks), count=2)
     assert len(remarks) == 2 and all("of 3 workers is split evenly over 2" in remark for remark in remarks), remarks
 
 
@@ -79,14 +79,14 @@ def test_weights_that_break_while_the_loss_is_finite_are_never_saved(
     describe_run: Any, tmp_path: Path, count: int
 ) -> None:
     def poison(rank: int, runner: Any) -> None:
-        update = runner._step.updater.update
+        update = runner.context.step.updater.update
 
         def broken(gradients: Any, lr: float) -> None:
             update(gradients, lr)
             if runner.state.step == 5:  # the sixth: the checkpoint of its step must not be written
-                runner._step.strategy.values["output.bias"][:] = np.inf
+                runner.context.step.strategy.values["output.bias"][:] = np.inf
 
-        runner._step.updater.update = broken
+        runner.context.step.updater.update = broken
 
     two = (*THREE, f"cluster.workers={count}", "checkpoint.every_steps=2")
     for result in train(describe_run(*two), tmp_path / "run", poison, count):
@@ -128,7 +128,7 @@ def test_first_worker_with_non_finite_numbers_is_named(
 ) -> None:
     def poison(rank: int, runner: Any) -> None:
         if rank in ranks:
-            runner._data.train = Spoilt(runner._data.train, 4)
+            runner.context.data.train = Spoilt(runner.context.data.train, 4)
 
     results = train(describe_run(*THREE, "checkpoint.every_steps=2"), tmp_path / "run", poison)
     for result in results:
@@ -140,14 +140,14 @@ def test_first_worker_with_non_finite_numbers_is_named(
 def test_workers_with_different_weights_end_at_the_next_validation(describe_run: Any, tmp_path: Path) -> None:
     def poison(rank: int, runner: Any) -> None:
         if rank == 2:
-            update = runner._step.updater.update
+            update = runner.context.step.updater.update
 
             def other(gradients: Any, lr: float) -> None:
                 update(gradients, lr)
-                weight = runner._step.strategy.values["output.weight"]
+                weight = runner.context.step.strategy.values["output.weight"]
                 weight[:] = weight[:, ::-1] if runner.state.step == 3 else weight
 
-            runner._step.updater.update = other
+            runner.context.step.updater.update = other
 
     results = train(describe_run(*THREE), tmp_path / "run", poison)
     assert [result.exit_code for result in results] == [1] * 3

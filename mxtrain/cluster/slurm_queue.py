@@ -13,7 +13,8 @@ from mxtrain.cluster.relayed import Channel
 
 FIRST_S, NEXT_S = 1.0, 10.0
 """Seconds from the start until the first query of the state, and between two queries."""
-_TIMEOUT_S = 5.0
+TIMEOUT_S = 5.0
+"""Timeout of a command of Slurm."""
 _QUEUED = re.compile(r"srun: job (\d+) queued")
 
 
@@ -47,7 +48,7 @@ class SlurmChannel(Channel):
         self._display.close()
         if job:  # killing srun leaves its job in the queue
             with suppress(OSError, subprocess.TimeoutExpired):
-                subprocess.run(["scancel", job], capture_output=True, timeout=_TIMEOUT_S, check=False)
+                subprocess.run(["scancel", job], capture_output=True, timeout=TIMEOUT_S, check=False)
             print(f"job {job} was taken out of Slurm's queue", file=sys.stderr, flush=True)
         super().close()
 
@@ -55,7 +56,7 @@ class SlurmChannel(Channel):
         """Returns a line about the job; empty if Slurm does not answer."""
         command = ["squeue", "-h", "-j", self.job, "-o", "%T, reason %r, expected start %S"]
         with suppress(OSError, subprocess.TimeoutExpired):
-            done = subprocess.run(command, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False)
+            done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
             line = done.stdout.strip()
             return f"Slurm's job {self.job}: {line} (Ctrl-C cancels it)" if line else ""
         return ""

@@ -205,7 +205,7 @@ class Supervisor:
                     worker.signal(self._signal)
             self._listen(processes, workers)
             self._forward_warning(workers)
-            self._signal = self._signal or _signal_before_training(workers)
+            self._signal = self._signal or signal_before_training(workers)
             if self._ring is not None:
                 self._ring.update(workers)
             # A newcomer that waits to join the ring must not keep the run from ending.
@@ -383,7 +383,7 @@ class Supervisor:
             time.sleep(min(TICK_S, seconds))
 
 
-def _signal_before_training(workers: Sequence[Process]) -> Optional[int]:
+def signal_before_training(workers: Sequence[Process]) -> Optional[int]:
     """Returns the signal that ended a worker before its first batch, when it could not agree with the others to stop.
 
     A worker that handles signals exits with 128 + number; one that does not handle them yet has the exit code -number.

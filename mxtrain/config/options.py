@@ -35,7 +35,7 @@ def option_classes(group: str) -> Dict[str, type]:
     Args:
         group: folder of conf/ with one class for each file, such as "dataset" or "metric".
     """
-    classes = dict(_own_classes(group))
+    classes = dict(own_classes(group))
     for folder in _user_folders:
         for option, target in _targets(folder / group).items():
             module, _, name = target.rpartition(".")
@@ -96,7 +96,8 @@ def usual_options(task: str, group: str) -> List[str]:
 
 
 @functools.cache
-def _own_classes(group: str) -> Dict[str, type]:
+def own_classes(group: str) -> Dict[str, type]:
+    """Returns the classes of a group's options, those of mxtrain and of plug-ins, by the name of the option."""
     return {option: _import(target) for option, target in _installed_targets(group).items()}
 
 

@@ -56,7 +56,7 @@ def fingerprint(dataset: BaseDataset, splits: Splits) -> JsonObject:
     settings = {name: paths for name, paths in named_paths(dataset).items() if paths}
     if len(settings) > 1 and settings.get("root") == [os.curdir]:
         del settings["root"]  # means that there is no root: the other settings name the files
-    files: Dict[str, Json] = {name: _describe_files(paths) for name, paths in settings.items()}
+    files: Dict[str, Json] = {name: describe_files(paths) for name, paths in settings.items()}
     has_files = any(isinstance(description, dict) and description["files"] for description in files.values())
     splits_by_name = {"train": splits.train, "val": splits.val, "test": splits.test}
     sources = {name: source for name, source in splits_by_name.items() if source is not None}
@@ -80,7 +80,7 @@ class _File(NamedTuple):
     size: int
 
 
-def _describe_files(paths: List[str]) -> Mapping[str, Json]:
+def describe_files(paths: List[str]) -> Mapping[str, Json]:
     """Returns number, bytes and hash of the files below some paths."""
     count, total, mixed = 0, 0, 0
     # The files whose hashed names are the largest: a choice that depends neither on the order of folders nor on
@@ -99,7 +99,7 @@ def _describe_files(paths: List[str]) -> Mapping[str, Json]:
     budget = BUDGET_BYTES
     # Of a folder that was not listed to its end, the files seen depend on the order of the file system.
     for _, file in sorted(chosen, reverse=True) if is_complete else ():
-        used, content = _hash_content(file, budget)
+        used, content = hash_content(file, budget)
         budget -= used
         digest.update(content)
     description: Dict[str, Json] = {"files": count, "bytes": total, "sha256": digest.hexdigest()}
@@ -161,7 +161,7 @@ def _regular(path: str, name: str) -> Optional[_File]:
     return _File(name, path, status.st_size) if stat.S_ISREG(status.st_mode) else None
 
 
-def _hash_content(file: _File, budget: int) -> Tuple[int, bytes]:
+def hash_content(file: _File, budget: int) -> Tuple[int, bytes]:
     """Returns the number of bytes read from a file, and their hash; empty if it cannot be read."""
     digest = hashlib.sha256()
     try:

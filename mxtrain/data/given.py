@@ -139,7 +139,7 @@ class GivenDataset(Given, BaseDataset):
             refuse_empty("dataset", len(parts[0]), len(parts[1]), self.val_fraction)
             held_out = {name: train.take(part.tolist()) for name, part in zip(SPLITS, parts) if len(part)}
             splits = {**held_out, **{name: samples for name, samples in splits.items() if name != "all"}}
-        mean, std = _moments(splits.get("train", train))
+        mean, std = input_moments(splits.get("train", train))
         val, test = splits.get("val", train), splits.get("test")
         shapes: Any = tuple(map(tuple, self.shapes))  # `Splits` names the type of a single input
         return Splits(splits.get("train", train), val, test, names, shapes if self.inputs else shapes[0], mean, std)
@@ -339,7 +339,7 @@ def _listed(numbers: np.ndarray) -> str:
     return f"{', '.join(texts[:-1])} and {texts[-1]}" if len(texts) < 6 else f"{texts[0]}, {texts[1]}, ..., {texts[-1]}"
 
 
-def _moments(samples: GivenSamples) -> Tuple[List[float], List[float]]:
+def input_moments(samples: GivenSamples) -> Tuple[List[float], List[float]]:
     """Returns mean and standard deviation of the numbers of each uint8 input, and 0 and 1 for other inputs; empty lists
     if none is uint8."""
     if np.uint8 not in samples.dtypes:

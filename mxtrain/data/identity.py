@@ -62,7 +62,7 @@ def identify(dataset: BaseDataset, splits: Splits, known: JsonObject) -> Dict[st
     files: Dict[str, Json] = {}
     for name, described in known["files"].items():
         digest = hashlib.sha256(str(described["sha256"]).encode())
-        _hash_files(digest, named_paths(dataset)[name])
+        hash_files(digest, named_paths(dataset)[name])
         files[name] = digest.hexdigest()
     parts: Dict[str, Json] = {}
     for name, described in known["splits"].items():
@@ -99,7 +99,7 @@ def differences(before: JsonObject, now: JsonObject, files_only: bool = False) -
     return lines
 
 
-def _hash_files(digest: hashlib._Hash, paths: List[str]) -> None:
+def hash_files(digest: hashlib._Hash, paths: List[str]) -> None:
     """Adds the contents of small files of texts and numbers, in the order of their names."""
     budget = BUDGET_BYTES
     for file in sorted(walk_files(paths, without=IMAGES_AND_SOUNDS)):

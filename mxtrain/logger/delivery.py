@@ -28,7 +28,8 @@ _LOG = logging.getLogger(__name__)
 
 SEND_INTERVAL_S = 2.0
 """Seconds between two requests with points: fewer and larger ones cost this machine and the service less."""
-_FIRST_PAUSE_S, _MAX_PAUSE_S = 1.0, 60.0
+FIRST_PAUSE_S, _MAX_PAUSE_S = 1.0, 60.0
+"""Pause after the first failed attempt to reach a service, which doubles with each further one up to the maximum."""
 _LOCAL_PATIENCE_S = 60.0
 """Timeout of answers that need no network. Importing MLflow and creating its database takes 10 s on a slow machine."""
 _GRACE_S = 2.0
@@ -253,7 +254,7 @@ class Delivery:
 
     def _deliver(self, request: JsonObject) -> bool:
         """Repeats a request until it succeeds. Returns False if the run ended before that."""
-        pause, failures = _FIRST_PAUSE_S, 0
+        pause, failures = FIRST_PAUSE_S, 0
         while True:
             try:
                 self._connect()

@@ -160,12 +160,12 @@ def find_weights(weights: str, network_weights: str) -> Path:
             f"model.weights={weights}: {path.name} is not in '{path.parent}', and cannot be downloaded: {error}. "
             f"Download gluon/models/{path.stem}.zip elsewhere, unpack it, and put {path.name} (SHA-1 {sha1}) into "
             f"that folder; or name another server by {REPOSITORY}=URL, or another file by model.weights=PATH."
-            f"{_in_timm(library, name)}"
+            f"{name_in_timm(library, name)}"
         ) from error
     return path
 
 
-def _in_timm(library: str, name: str) -> str:
+def name_in_timm(library: str, name: str) -> str:
     """Returns a sentence, after a space, that names the network of timm with the same weights; empty if none is known.
 
     Source: `pretrained_cfg` in timm 1.0.31, models/resnet.py, whose files are called after GluonCV's networks.

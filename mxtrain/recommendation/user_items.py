@@ -89,7 +89,7 @@ class UserItems:
         random_BN = uniform_rows(seed, 0, user_B, draw, count).astype(np.float64)
         number_BN = np.empty((len(user_B), count), np.int64)
         for row, missing in enumerate(missing_B.tolist()):
-            number_BN[row] = _sample_distinct(random_BN[row], missing)
+            number_BN[row] = sample_distinct(random_BN[row], missing)
         return self.missing_at(user_B, number_BN)
 
     def rows(self, user_B: np.ndarray, key_BN: np.ndarray, except_B: np.ndarray, max_items: int) -> List[np.ndarray]:
@@ -121,7 +121,7 @@ def with_lowest_keys(item_H: np.ndarray, key_N: np.ndarray, max_items: int) -> n
     return np.sort(item_H[np.argsort(key_N[: len(item_H)], kind="stable")[:max_items]])
 
 
-def _sample_distinct(random_N: np.ndarray, limit: int) -> np.ndarray:
+def sample_distinct(random_N: np.ndarray, limit: int) -> np.ndarray:
     """Converts N random numbers in [0, 1) to N distinct integers below `limit`.
 
     Source: Floyd's algorithm, Bentley and Floyd, "A Sample of Brilliance" (1987).

@@ -85,7 +85,7 @@ class ServedParts:
         names = signature.get("parts", {})
         self.sessions = {name: standalone.load_session(folder, threads, f"{name}.onnx") for name in names}
         for name, session in self.sessions.items():
-            _require_described(name, signature["parts"][name], session)
+            require_described(name, signature["parts"][name], session)
 
     def run(self, inputs: Dict[str, np.ndarray], part: str = "") -> Dict[str, np.ndarray]:
         """See `ExportedFolder.run`."""
@@ -100,7 +100,7 @@ class ServedParts:
         return standalone.optional_arrays(self._folder, name)
 
 
-def _require_described(part: str, described: Any, session: Any) -> None:
+def require_described(part: str, described: Any, session: Any) -> None:
     """Raises an `UnusableFolder` if the inputs in the signature are not those of the network, or are huge."""
     shapes = {entry["name"]: entry["shape"] for entry in described["inputs"]}
     if set(shapes) != {node.name for node in session.get_inputs()}:

@@ -14,7 +14,8 @@ MIN_POWER = 1e-10
 """Added to the power of a band, so that silence has a logarithm: 100 dB below a full sine wave."""
 # A band that never changes, e.g. of digital silence, must not be divided by 0.
 MIN_DEVIATION = 1e-3
-_FRAMES_AT_ONCE = 2048
+FRAMES_AT_ONCE = 2048
+"""Number of frames that are computed at a time, which limits the memory of long sounds."""
 
 
 class FrameNumbers(Protocol):
@@ -130,8 +131,8 @@ def log_mel(sound_S: np.ndarray, features: FrameNumbers) -> np.ndarray:
     filter_PF = mel_filters(features)
     view_TW = np.lib.stride_tricks.sliding_window_view(sound_S, features.window)[:: features.step]
     frames_TF = np.empty((len(view_TW), features.num_mels), np.float32)
-    for begin in range(0, len(view_TW), _FRAMES_AT_ONCE):  # an hour of sound would take 3 GB at once
-        part = slice(begin, begin + _FRAMES_AT_ONCE)
+    for begin in range(0, len(view_TW), FRAMES_AT_ONCE):  # an hour of sound would take 3 GB at once
+        part = slice(begin, begin + FRAMES_AT_ONCE)
         spectrum_TP = np.fft.rfft(view_TW[part] * window, features.fft_size, axis=1)
         power_TP = np.square(spectrum_TP.real) + np.square(spectrum_TP.imag)
         frames_TF[part] = np.log(power_TP @ filter_PF + MIN_POWER)

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 FEATURE, PROBLEM, SECONDS = "feature", "problem", "seconds"
 FRAMES_VERSION = 2
 """Version of the computation of frames; those of other versions in the cache are not used."""
-_BYTES_PER_BLOCK = 32 << 20
+BYTES_PER_BLOCK = 32 << 20
 """Bytes of features per commit; an interrupted preparation continues after the last commit."""
 
 
@@ -121,7 +121,7 @@ def feature_writer(count: int, compute_one: Callable[[int], Computed], num_threa
             values = {FEATURE: computed.frames_TF, PROBLEM: problem, SECONDS: np.array([computed.seconds])}
             writer.append(1, values, {name: np.array([len(values[name])]) for name in (FEATURE, PROBLEM)})
             waiting += computed.frames_TF.nbytes
-            if waiting >= _BYTES_PER_BLOCK:
+            if waiting >= BYTES_PER_BLOCK:
                 writer.commit()
                 waiting = 0
             advance(1)

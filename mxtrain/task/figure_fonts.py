@@ -26,7 +26,7 @@ def font_of(name: str) -> Optional[str]:
     if all(letter < 128 for letter in letters):
         return ""
     required = letters | {ord("l"), ord("p")}  # by which matplotlib measures a line
-    return next((path for path in _candidates() if required <= _letters_in(path)), None)
+    return next((path for path in font_files() if required <= letters_in(path)), None)
 
 
 def drawable(names: Sequence[str]) -> List[str]:
@@ -36,12 +36,13 @@ def drawable(names: Sequence[str]) -> List[str]:
     ]
     missing = next((str(name) for name in names if font_of(str(name)) is None), None)
     if missing is not None:
-        _warn_missing_letters(missing)
+        warn_missing_letters(missing)
     return drawable_names
 
 
 @functools.cache
-def _warn_missing_letters(name: str) -> None:
+def warn_missing_letters(name: str) -> None:
+    """Warns that a class is drawn as a number, because no font has the letters of its name."""
     log.warning(
         "no font on this machine has the letters of '%s': figures show its number instead. "
         "Install one, e.g. apt-get install fonts-noto-cjk",
@@ -50,7 +51,7 @@ def _warn_missing_letters(name: str) -> None:
 
 
 @functools.lru_cache(maxsize=1)
-def _candidates() -> List[str]:
+def font_files() -> List[str]:
     """Returns the font files of this machine, best first."""
     import matplotlib
     from matplotlib import font_manager
@@ -66,10 +67,11 @@ def _candidates() -> List[str]:
 
 
 @functools.cache
-def _letters_in(path: str) -> FrozenSet[int]:
+def letters_in(path: str) -> FrozenSet[int]:
+    """Returns the code points that a font file has glyphs for; none if it is not a font that matplotlib can draw."""
     from matplotlib.ft2font import FT2Font
 
     try:
         return frozenset(FT2Font(path).get_charmap())
-    except (RuntimeError, OSError):  # a file that is no font, or of a kind that matplotlib cannot draw
+    except (RuntimeError, OSError):
         return frozenset()

@@ -33,9 +33,9 @@ if TYPE_CHECKING:
 
 TEXT = "text"
 ROWS_AT_ONCE = 2048
-_BYTES_AT_ONCE = 1 << 19
+BYTES_AT_ONCE = 1 << 19
 """Bytes of text that a thread encodes at a time."""
-_BYTES_PER_BLOCK = 32 << 20
+BYTES_PER_BLOCK = 32 << 20
 """Bytes of text per commit; an interrupted preparation continues after the last commit."""
 
 Piece = Tuple[int, List[str], int]
@@ -159,7 +159,7 @@ def _in_blocks(writer: ShardWriter, advance: Advance) -> Advance:
         nonlocal pending
         advance(size)
         pending += size
-        if pending > _BYTES_PER_BLOCK:
+        if pending > BYTES_PER_BLOCK:
             writer.commit()
             pending = 0
 
@@ -266,7 +266,7 @@ def _write_tokens(
 
 
 def _pieces(texts: Shards, name: str, first: int, names: Optional[Sequence[str]] = None) -> Iterator[Piece]:
-    """Yields the texts of a column in pieces of about `_BYTES_AT_ONCE` bytes, from record `first` on.
+    """Yields the texts of a column in pieces of about `BYTES_AT_ONCE` bytes, from record `first` on.
 
     Args:
         texts: store of texts.
@@ -279,7 +279,7 @@ def _pieces(texts: Shards, name: str, first: int, names: Optional[Sequence[str]]
     # With a single column, the memory-mapped offsets are not copied.
     sizes_R1 = np.sum([offset_R1, *map(texts.offsets, other_names)], axis=0) if other_names else offset_R1
     while first < len(texts):
-        last = int(np.searchsorted(sizes_R1, sizes_R1[first] + _BYTES_AT_ONCE))
+        last = int(np.searchsorted(sizes_R1, sizes_R1[first] + BYTES_AT_ONCE))
         last = min(max(last, first + 1), len(texts))
         # The texts are read and not mapped, so memory does not grow while a corpus is prepared.
         content = texts.read(name, int(offset_R1[first]), int(offset_R1[last]))

@@ -48,10 +48,14 @@ def call_hook(owner: object, hook: str, values: Sequence[object], instead: str, 
 
 
 class CallbackList:
-    """The callbacks of a run."""
+    """The callbacks of a run, in the order in which they are notified.
+
+    Attributes:
+        callbacks: the callbacks; may be changed before the run begins.
+    """
 
     def __init__(self, callbacks: Sequence[Callback]):
-        self._callbacks = list(callbacks)
+        self.callbacks = list(callbacks)
         self._warned: Set[str] = set()
 
     def notify(self, event: str, *values: object) -> None:
@@ -60,7 +64,7 @@ class CallbackList:
         Raises:
             Exception: whatever one of them raised; those after it are not told.
         """
-        for callback in self._callbacks:
+        for callback in self.callbacks:
             call_hook(callback, event, values, STOP_BY_ACTION, self._warned)
 
     def end(self, result: Result, error: Optional[BaseException]) -> Result:
@@ -72,7 +76,7 @@ class CallbackList:
         Raises:
             BaseException: `error`, or the first that a callback's own `on_end` raised; those after it are told of it.
         """
-        for callback in self._callbacks:
+        for callback in self.callbacks:
             try:
                 callback.on_end(result)
             except BaseException as problem:  # also of Ctrl-C: the later ones include the status of the run
@@ -110,13 +114,22 @@ def build_callbacks(description: Description, run_dir: Path) -> List[Callback]:
     """Builds the callbacks, in the order in which they are notified."""
     # The status after the user's own callbacks: if one of them fails at the end, it can say so.
     configured = [spec.build() for spec in description.callback.values() if not spec.acts]
-    loggers = [_build_logger(name, spec) for name, spec in description.logger.items()]
+    loggers = [build_logger(name, spec) for name, spec in description.logger.items()]
     lock = held_lock(run_dir)
     status = StatusFile(run_dir, lock.is_in_place) if lock else StatusFile(run_dir)
     return [*configured, status, RunRecord(), *loggers]
 
 
-def _build_logger(name: str, spec: Logger) -> Callback:
+def build_logger(name: str, spec: Logger) -> Callback:
+    """Builds the callback of a logger.
+
+    Args:
+        name: name of the logger in the group `logger`, for messages.
+        spec: its settings.
+
+    Raises:
+        ConfigError: `spec.build` returns no callback, or the callback has a misspelt event.
+    """
     callback = spec.build()
     path = f"logger.{name}"
     if not isinstance(callback, Callback):

@@ -86,11 +86,17 @@ class Runner:
     """Runs the training loop until all steps are done, a budget is used up, or a signal, rule or action stops it.
 
     Args:
-        run: objects that the runner shares with the validator and the finalizer.
+        context: objects that the runner shares with the validator and the finalizer.
         meter: meter of the training step.
         early_stopping: rule of early stopping.
         monitors: monitors of devices and workers.
         checkpoint: checkpoint to continue from; None = train from the initial weights.
+
+    Attributes:
+        context: as given.
+        monitors: as given.
+        state: counters and values of the run so far.
+        remarks: sentences about what differs from the run that is continued; shown when the run begins.
 
     Raises:
         CheckpointError: the checkpoint does not fit the run.
@@ -98,32 +104,33 @@ class Runner:
 
     def __init__(
         self,
-        run: RunContext,
+        context: RunContext,
         meter: Meter,
         early_stopping: StoppingRule,
         monitors: Monitors,
         checkpoint: Optional[Checkpoint] = None,
     ):
         self.state = TrainState()
-        self._step, self._plan, self._data, self._evaluator = run.step, run.plan, run.data, run.evaluator
-        self._saving, self._signals, self._callbacks = run.saving, run.signals, run.callbacks
-        self._actions = run.actions
+        self.context, self.monitors = context, monitors
+        self._step, self._plan, self._data = context.step, context.plan, context.data
+        self._saving, self._signals, self._callbacks = context.saving, context.signals, context.callbacks
+        self._actions = context.actions
         self._meter, self._early_stopping = meter, early_stopping
         self._profiling, self._stragglers = monitors.profiling, monitors.stragglers
         self._gpu_memory = monitors.gpu_memory
-        self._workers = run.step.store
+        self._workers = context.step.store
         self._agreement = Agreement(self._workers, STEPS_AHEAD)
         # Saving may be a collective, so all workers must save at the same step: only rank 0 looks at the clock.
-        self._clock = Cadence(every_minutes=run.plan.save.every_minutes if self._workers.world.rank == 0 else None)
+        self._clock = Cadence(every_minutes=context.plan.save.every_minutes if self._workers.world.rank == 0 else None)
         self._recorder = self._build_recorder()
-        self._validator = Validator(run, meter.direction, early_stopping)
+        self._validator = Validator(context, meter.direction, early_stopping)
         self._diagnosis = NonFiniteDiagnosis(
-            run.step, self._repeat, self._train_again, lambda: self.state.step, self._keep_step
+            context.step, self._repeat, self._train_again, lambda: self.state.step, self._keep_step
         )
         self._replay: Optional[ReplayWriter] = None
-        self._finalizer = RunFinalizer(run)
-        self._consumer = Consumer([run.step.strategy], self._workers, run.step.strategy.look_ahead)
-        self._remarks: List[str] = []
+        self._finalizer = RunFinalizer(context)
+        self._consumer = Consumer([self._step.strategy], self._workers, self._step.strategy.look_ahead)
+        self.remarks: List[str] = []
         self.can_repeat = True
         """False if steps are taken by a caller's own functions, so that they cannot be done again to explain them."""
         if checkpoint is not None:
@@ -136,7 +143,7 @@ class Runner:
             self._saving.saved_step = self.state.step
         if resume.monitor_changed(checkpoint.state["run"], self._plan.identity):
             self.state.early_stopping = {}
-        self._remarks += resume.remarks(
+        self.remarks += resume.remarks(
             checkpoint, self._workers.world.size, self._workers.updates, snapshot.threads(), operators_in_use()
         )
 
@@ -182,7 +189,7 @@ class Runner:
         with self._signals:
             try:
                 self._callbacks.notify("on_start", run)
-                for remark in self._remarks:
+                for remark in self.remarks:
                     self._say(remark)
                 if self._plan.saves_midway and self._saving.saved_step != self.state.step and not joined_late:
                     self._save()  # `NonFiniteDiagnosis` repeats steps from this checkpoint after a non-finite loss

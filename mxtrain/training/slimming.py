@@ -114,7 +114,7 @@ def remove_channels(
     small = load_trained(slimmed, replace(description, model=model), signature)
     inputs = _inputs(full, source)
     outputs = zip(full.strategy.predict(inputs), small.strategy.predict(inputs))
-    difference = float(np.max([_relative_error(*pair) for pair in outputs]))  # NaN if one of them is NaN
+    difference = float(np.max([relative_error(*pair) for pair in outputs]))  # NaN if one of them is NaN
     if not difference <= MAX_ERROR:  # not `>`, because a NaN must fail, too
         discard(slimmed.path)
         raise ConfigError(
@@ -173,7 +173,9 @@ def _inputs(trained: Trained, source: Samples) -> Tuple[NDArray, ...]:
         return next(batches).inputs
 
 
-def _relative_error(expected: NDArray, found: NDArray) -> float:
+def relative_error(expected: NDArray, found: NDArray) -> float:
+    """Returns the largest difference of two arrays relative to the largest absolute value of `expected`; infinity if
+    their shapes differ."""
     one, other = expected.asnumpy(), found.asnumpy()
     if one.shape != other.shape:
         return float("inf")

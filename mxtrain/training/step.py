@@ -66,7 +66,7 @@ class TrainingStep:
         self.scaling = scaling or NoScaling()
         self._states = dict(states or {})
         self._limit = None if clip_global_norm is None else GradientLimit(clip_global_norm)
-        self._random_seed = random_seed
+        self.random_seed = random_seed
         # Moving statistics of batch norms have no gradient; forward passes change them.
         trainable = set(strategy.trainable)
         self._statistics = [name for name in strategy.values if role_of(name) in STATISTICS and name not in trainable]
@@ -240,8 +240,8 @@ class TrainingStep:
 
     def seed_random(self, step: int, rank: int = 0) -> None:
         """Seeds MXNet's generators, so that random numbers depend only on the seed, the step and the worker."""
-        if self._random_seed is not None:
-            mx.random.seed(seed_of_step(self._random_seed, step, rank))
+        if self.random_seed is not None:
+            mx.random.seed(seed_of_step(self.random_seed, step, rank))
 
 
 def seed_of_step(seed: int, step: int, rank: int = 0) -> int:

@@ -80,7 +80,7 @@ class Validator:
                 return False
             val_values = {f"val/{name}": value for name, value in values.items() if name != "samples_per_s"}
             train_values = {f"train/{name}": value for name, value in recorder.epoch_values().items()}
-            state.values = _values_of_first({**val_values, **train_values}, self._step.store)
+            state.values = values_of_first({**val_values, **train_values}, self._step.store)
             # While channels are pruned gradually, the best network would always be the unpruned one.
             if self._actions.ranks_validations:
                 self._note_best(state)
@@ -126,7 +126,7 @@ class Validator:
         state.early_stopping = self._early_stopping.check(state.values, state.early_stopping, self._direction)
 
 
-def _values_of_first(values: Dict[str, float], workers: Store) -> Dict[str, float]:
+def values_of_first(values: Dict[str, float], workers: Store) -> Dict[str, float]:
     """Returns the values of rank 0 on all workers. They only differ if servers update. Collective."""
     if not workers.updates or workers.world.size == 1:
         return values

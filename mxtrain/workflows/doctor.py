@@ -375,11 +375,11 @@ def _features(probe: ProbeResult) -> List[Finding]:
         _package("TensorBoard", "tensorboard", installing("tensorboard"), f"{tensorboard()} --logdir outputs"),
         _package("mxtrain tune", "optuna", installing("optuna>=4.4,<6", "cmaes>=0.12,<1")),
         _package("joblib sweeps", "hydra-joblib-launcher", installing("hydra-joblib-launcher<1.4")),
-        *_other_versions(),
+        *other_versions(),
     ]
 
 
-def _other_versions() -> List[Finding]:
+def other_versions() -> List[Finding]:
     """Returns the optional packages whose installed version mxtrain does not accept."""
     requirements = sorted({text for extra in EXTRAS.values() for text in extra})
     return [

@@ -80,7 +80,7 @@ def push_run(path: Path, tracker: Tracker) -> PushResult:
 
 
 def _push(path: Path, tracker: Tracker) -> PushResult:
-    config, steps_per_epoch = _description_of(path)
+    config, steps_per_epoch = description_of(path)
     status = read_status_object(path)
     metrics = status.get("metrics")
     step = status["step"] if type(status.get("step")) is int else 0
@@ -113,7 +113,7 @@ def _push(path: Path, tracker: Tracker) -> PushResult:
     )
 
 
-def _description_of(path: Path) -> Tuple[Config, int]:
+def description_of(path: Path) -> Tuple[Config, int]:
     """Returns the settings of a run and its steps in an epoch, without importing or running what they name."""
     config: Config = {}
     try:

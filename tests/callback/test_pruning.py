@@ -18,6 +18,7 @@ from mxtrain.checkpoint import open_checkpoint
 from mxtrain.errors import ConfigError
 from mxtrain.model.graph.channels import find_channels
 from mxtrain.model.graph.shapes import infer_shapes
+from mxtrain.model.parameters import distinct_parameters
 from mxtrain.model.widths import set_widths
 
 
@@ -112,7 +113,7 @@ def test_channels_that_depend_on_each_other() -> None:
         ("dense",): 5,
     }
     assert [[*one.scales] for one in channels.sets] == [["norm.gamma"]] * 4 + [[]] * 11
-    arrays = {name: one.data().asnumpy() for name, one in network._collect_params_with_prefix().items()}
+    arrays = {name: one.data().asnumpy() for name, one in distinct_parameters(network).items()}
     gone = [0, 2, len(channels.sets) - 1, 6]
     for number in gone:
         for name, axis, index in channels.sets[number].read:
@@ -122,7 +123,7 @@ def test_channels_that_depend_on_each_other() -> None:
         # Convolutions that read channels one by one are made of the same sets, so nothing else reads them.
     assert channels.removable(arrays) == sorted(gone)
     x = mx.nd.random.uniform(shape=(3, 1, 4, 4))
-    for name, parameter in network._collect_params_with_prefix().items():
+    for name, parameter in distinct_parameters(network).items():
         parameter.set_data(mx.nd.array(arrays[name]))
     expected = network(x).asnumpy()
     kept, widths = channels.without(arrays, gone)
@@ -131,7 +132,7 @@ def test_channels_that_depend_on_each_other() -> None:
     set_widths(small, widths)
     infer_shapes(small, (1, 4, 4))
     small.initialize()
-    for name, parameter in small._collect_params_with_prefix().items():
+    for name, parameter in distinct_parameters(small).items():
         parameter.set_data(mx.nd.array(kept[name]))
     assert sum(p.data().size for p in small.collect_params().values()) < sum(a.size for a in arrays.values())
     np.testing.assert_allclose(small(x).asnumpy(), expected, rtol=1e-5, atol=1e-6)
@@ -339,7 +340,7 @@ def test_slim_network_with_other_outputs_is_removed(cut, tmp_path, capsys, monke
     from mxtrain.cli import main
     from mxtrain.training import slimming
 
-    monkeypatch.setattr(slimming, "_relative_error", lambda expected, found: error)
+    monkeypatch.setattr(slimming, "relative_error", lambda expected, found: error)
     monkeypatch.setattr(slimming, "_times", lambda both, inputs: [{1: 1.0, 32: 1.0}] * 2)
     shutil.copytree(cut, tmp_path / "run")
     assert main(["slim", str(tmp_path / "run")]) == (0 if is_written else 2)
@@ -349,10 +350,10 @@ def test_slim_network_with_other_outputs_is_removed(cut, tmp_path, capsys, monke
 
 def test_relative_error_of_outputs() -> None:
     from mxtrain.engine.backend import nd
-    from mxtrain.training.slimming import _relative_error
+    from mxtrain.training.slimming import relative_error
 
-    assert _relative_error(nd.array([1, -4]), nd.array([1.5, -4])) == pytest.approx(0.125)
-    assert _relative_error(nd.array([1, -4]), nd.array([[1, -4]])) == float("inf")
+    assert relative_error(nd.array([1, -4]), nd.array([1.5, -4])) == pytest.approx(0.125)
+    assert relative_error(nd.array([1, -4]), nd.array([[1, -4]])) == float("inf")
 
 
 @pytest.mark.slow

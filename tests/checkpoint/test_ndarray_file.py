@@ -12,6 +12,7 @@ import pytest
 from mxtrain.checkpoint import canonical_sha256, read_ndarrays, write_ndarrays
 from mxtrain.checkpoint.ndarray_file import FLAG_BY_DTYPE, parse_ndarrays
 from mxtrain.errors import CheckpointError
+from mxtrain.model.parameters import distinct_parameters
 
 
 def example() -> dict[str, np.ndarray]:
@@ -58,7 +59,7 @@ def test_opens_in_gluon_and_back(tmp_path, nested):
         return net
 
     source, target = build(), build()
-    parameters = source._collect_params_with_prefix()
+    parameters = distinct_parameters(source)
     write_ndarrays(tmp_path / "x.params", {name: p.data().asnumpy() for name, p in parameters.items()})
     target.load_parameters(str(tmp_path / "x.params"))
     x = nd.arange(8).reshape((2, 4))

@@ -110,7 +110,7 @@ def test_a_job_that_does_not_wait_is_not_cancelled(slurm: Slurm, capsys: pytest.
 def test_failing_slurm_commands_do_not_end_the_run(
     slurm: Slurm, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, text: str
 ) -> None:
-    monkeypatch.setattr(slurm_queue, "_TIMEOUT_S", 0.1)
+    monkeypatch.setattr(slurm_queue, "TIMEOUT_S", 0.1)
     for name in ("squeue", "scancel"):
         slurm.write(name, text) if text else (slurm.folder / name).unlink()
     channel = slurm.start(f"{QUEUED}; exec cat > /dev/null")

@@ -31,7 +31,7 @@ from mxtrain.cluster.stopping import (
     startup_signals,
     was_told_to_end,
 )
-from mxtrain.cluster.supervisor import Supervisor, _signal_before_training
+from mxtrain.cluster.supervisor import Supervisor, signal_before_training
 from mxtrain.kvstore.membership import Membership
 from mxtrain.kvstore.world import World
 from mxtrain.training.agreement import Agreement
@@ -348,9 +348,9 @@ def test_a_supervisor_forwards_each_warning_once_and_again_after_a_restart(monke
 @pytest.mark.parametrize("exit_code, number", [(143, signal.SIGTERM), (-1, signal.SIGHUP), (130, signal.SIGINT)])
 def test_signal_to_one_worker_before_training_reaches_all(exit_code: int, number: int) -> None:
     worker = ScriptedWorker((0, exit_code), {})
-    assert _signal_before_training([worker]) == number
+    assert signal_before_training([worker]) == number
     worker.receive({"step": 1, "batches": 1, "waits": False, "generation": 0})
-    assert _signal_before_training([worker]) is None
+    assert signal_before_training([worker]) is None
 
 
 @pytest.mark.slow

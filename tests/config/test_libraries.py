@@ -16,7 +16,7 @@ from mxtrain.config.libraries import EXTRAS, NUMPY, installing, require_library
 from mxtrain.errors import ConfigError, DataError
 from mxtrain.logger.wandb import Wandb
 from mxtrain.vision.images.dicom import require_pydicom
-from mxtrain.workflows.doctor import _other_versions
+from mxtrain.workflows.doctor import other_versions
 
 try:
     import tomllib
@@ -121,9 +121,9 @@ def test_trackers_dicom_and_serve_check_versions(tmp_path: Path, monkeypatch: An
 
 
 def test_the_doctor_names_packages_in_other_versions(tmp_path: Path, monkeypatch: Any) -> None:
-    before = _other_versions()
+    before = other_versions()
     make_installed(tmp_path, monkeypatch, sentencepiece="0.2.3", optuna="5.0")
-    (finding,) = (finding for finding in _other_versions() if finding not in before)
+    (finding,) = (finding for finding in other_versions() if finding not in before)
     assert (finding.what, finding.state) == ("sentencepiece", "missing")
     assert finding.value == "0.2.3; mxtrain needs sentencepiece>=0.2.1,<0.2.2"
     assert finding.remedy.endswith("-m pip install 'sentencepiece>=0.2.1,<0.2.2' numpy==1.23.5")

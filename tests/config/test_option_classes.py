@@ -18,7 +18,7 @@ from mxtrain.metric.host import HostMetric
 from mxtrain.metric.metrics import Accuracy
 from mxtrain.metric.spec import Metric
 from mxtrain.task import Task
-from mxtrain.training.callback_list import _build_logger
+from mxtrain.training.callback_list import build_logger
 
 
 class Misspelled(Logger):
@@ -151,6 +151,6 @@ class BuildsWatch(Logger):
 
 def test_the_callback_of_a_logger_is_checked() -> None:
     with pytest.raises(ConfigError, match=r"^logger.own: BuildsNothing.build returned None, and must return an object"):
-        _build_logger("own", BuildsNothing())
+        build_logger("own", BuildsNothing())
     with pytest.raises(ConfigError, match=r"^logger.own: nothing calls Watch.on_validaton. Did you mean 'on_valida"):
-        _build_logger("own", BuildsWatch())
+        build_logger("own", BuildsWatch())

@@ -46,7 +46,7 @@ def network(num_classes):
 
 
 def clear_caches() -> None:
-    for cached in (find_plugins, options.task_for, options.usual_options, options._own_classes):
+    for cached in (find_plugins, options.task_for, options.usual_options, options.own_classes):
         cached.cache_clear()
 
 

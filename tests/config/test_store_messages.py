@@ -80,10 +80,13 @@ def test_warnings_name_the_store(describe_run: Any) -> None:
     assert OWN in warning and "dist_" not in warning
 
 
-def test_options_are_named_by_their_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_options_are_named_by_their_file(tmp_path: Path) -> None:
     stores: List[Any] = [DistAsync(), DistSync(), Horovod(), Hasty()]
     assert [store.setting for store in stores] == ["kvstore=dist_async", "kvstore=dist_sync", "kvstore=horovod", OWN]
     (tmp_path / "kvstore").mkdir()
     (tmp_path / "kvstore" / "hasty.yaml").write_text("_target_: test_store_messages.Hasty\n", encoding="utf-8")
-    monkeypatch.setattr(options, "_user_folders", {tmp_path: None})
-    assert Hasty().setting == "kvstore=hasty"
+    options.remember_folders([tmp_path])
+    try:
+        assert Hasty().setting == "kvstore=hasty"
+    finally:
+        options.remember_folders([])

@@ -51,21 +51,21 @@ def test_only_the_content_counts(tmp_path: Path, describe_run: Callable[..., Any
 
 def test_large_data_are_sampled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     read: List[int] = []
-    real = module._hash_content
+    real = module.hash_content
 
     def counted(file: Any, budget: int) -> Any:
         found = real(file, budget)
         read.append(found[0])
         return found
 
-    monkeypatch.setattr(module, "_hash_content", counted)
+    monkeypatch.setattr(module, "hash_content", counted)
     for number in range(40):
         (tmp_path / f"{number}.bin").write_bytes(bytes([number]) * 1000)
     with open(tmp_path / "huge.bin", "wb") as file:
         file.truncate(1 << 40)
         file.seek((1 << 39) - 10)
         file.write(b"middle")
-    describe = module._describe_files
+    describe = module.describe_files
     before = describe([str(tmp_path)])
     assert before["files"] == 41 and len(read) == 41 and sum(read) == 40_000  # blocks of the huge one
     with open(tmp_path / "huge.bin", "r+b") as file:

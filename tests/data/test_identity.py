@@ -82,7 +82,7 @@ def test_small_text_files_below_a_folder_are_read(tmp_path, monkeypatch) -> None
 
     def digest():
         found = hashlib.sha256()
-        identity._hash_files(found, [str(tmp_path)])
+        identity.hash_files(found, [str(tmp_path)])
         return found.hexdigest()
 
     for number in range(300):
@@ -191,7 +191,7 @@ def test_order_and_total_size_of_small_files(tmp_path, monkeypatch) -> None:
 
     def digest():
         found = hashlib.sha256()
-        identity._hash_files(found, [str(tmp_path)])
+        identity.hash_files(found, [str(tmp_path)])
         return found.hexdigest()
 
     (tmp_path / "a.txt").write_text("123456")

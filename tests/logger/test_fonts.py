@@ -25,9 +25,9 @@ def system_fonts(monkeypatch):
 
     caches = (
         fonts.font_of,
-        fonts._candidates,
-        fonts._letters_in,
-        fonts._warn_missing_letters,
+        fonts.font_files,
+        fonts.letters_in,
+        fonts.warn_missing_letters,
         sample_figure.open_font,
     )
 

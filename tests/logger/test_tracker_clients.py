@@ -182,7 +182,7 @@ def test_all_missing_points_are_sent_before_new_ones(
     process = Process()
     monkeypatch.setattr(delivery, "TrackerProcess", lambda: process)
     monkeypatch.setattr(delivery, "SEND_INTERVAL_S", 0.0)
-    monkeypatch.setattr(delivery, "_FIRST_PAUSE_S", 0.0)
+    monkeypatch.setattr(delivery, "FIRST_PAUSE_S", 0.0)
     with caplog.at_level(logging.INFO):
         made = Delivery(Wandb(mode="offline"), run, {"file": "metrics.jsonl"}, "`push` sends the rest.")
         made.add(POINTS)

@@ -169,7 +169,7 @@ def test_a_server_that_hangs_is_given_up_at_the_end(fake_run, server, caplog, pa
 def test_a_server_that_fails_for_a_while_gets_everything_and_no_key_is_shown(
     fake_run, tracker, server, caplog, monkeypatch
 ):
-    monkeypatch.setattr(delivery, "_FIRST_PAUSE_S", 0.05)
+    monkeypatch.setattr(delivery, "FIRST_PAUSE_S", 0.05)
     monkeypatch.setattr(delivery, "SEND_INTERVAL_S", 0.01)
     server.fails = 3
     logger = tracker.build()
@@ -197,7 +197,7 @@ def test_a_server_that_is_gone_is_given_up_at_once(fake_run, caplog):
 
 @pytest.mark.slow
 def test_a_process_that_dies_is_started_again(fake_run, tracker, server, caplog, monkeypatch):
-    monkeypatch.setattr(delivery, "_FIRST_PAUSE_S", 0.05)
+    monkeypatch.setattr(delivery, "FIRST_PAUSE_S", 0.05)
     monkeypatch.setattr(delivery, "SEND_INTERVAL_S", 0.01)
     logger = tracker.build()
     logger.on_start(fake_run.info())

@@ -24,7 +24,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def values(network):
-    return {name: p.data().asnumpy().copy() for name, p in network._collect_params_with_prefix().items()}
+    return {name: p.data().asnumpy().copy() for name, p in distinct_parameters(network).items()}
 
 
 def same(ours, theirs):

@@ -8,6 +8,7 @@ import pytest
 from mxtrain.engine import native
 from mxtrain.engine.backend import autograd, gluon, mx, nd
 from mxtrain.errors import CheckpointError, ConfigError
+from mxtrain.model.parameters import distinct_parameters
 from mxtrain.optimizer import native_update, optimizers
 from mxtrain.optimizer.spec import Optimizer
 from mxtrain.optimizer.updater import Updater, similar_sizes
@@ -77,7 +78,7 @@ def test_updates_equal_gluon_trainer(kind):
     spec = kind(lr=0.05, wd=0.01)
     net = gluon.nn.Dense(3, in_units=4)
     net.initialize(mx.init.Normal(1.0))
-    start = {name: p.data().asnumpy() for name, p in net._collect_params_with_prefix().items()}
+    start = {name: p.data().asnumpy() for name, p in distinct_parameters(net).items()}
     trainer = gluon.Trainer(net.collect_params(), spec.build(4))
     data = nd.array(np.random.RandomState(0).randn(5, 4))
     ours = {name: nd.array(value) for name, value in start.items()}
@@ -86,10 +87,10 @@ def test_updates_equal_gluon_trainer(kind):
         with autograd.record():
             loss = (net(data) ** 2).mean()
         loss.backward()
-        grads = [nd.array(p.grad().asnumpy()) for p in net._collect_params_with_prefix().values()]
+        grads = [nd.array(p.grad().asnumpy()) for p in distinct_parameters(net).values()]
         trainer.step(1)
         mine.update(grads, 0.05)
-    for name, parameter in net._collect_params_with_prefix().items():
+    for name, parameter in distinct_parameters(net).items():
         np.testing.assert_allclose(parameter.data().asnumpy(), ours[name].asnumpy(), rtol=2e-6, atol=1e-7)
 
 

@@ -13,6 +13,7 @@ from id_networks import batch as id_batch
 
 from mxtrain.engine.backend import gluon, mx, nd
 from mxtrain.metric.meter import LossWeights, Meter
+from mxtrain.model.parameters import distinct_parameters
 from mxtrain.parallel import reference as module
 from mxtrain.parallel.objective import Objective
 from mxtrain.parallel.reference import BatchDivision, Reference, divide
@@ -112,7 +113,7 @@ def test_rows_that_a_batch_does_not_read_rest_in_a_lazy_update() -> None:
 
     loss = SoftmaxCrossEntropy().build(3, training=True)
     objective = Objective(network, loss, Meter({}, 3), ((FIELDS,), (NUMBERS,)), 8)
-    names = [name for name in network._collect_params_with_prefix()]
+    names = [name for name in distinct_parameters(network)]
     made = Reference(
         objective,
         BatchDivision(1, 1, 2, 1, "per_device"),
@@ -163,7 +164,7 @@ def test_network_in_pieces_equals_the_whole_network(cut_before: List[str]) -> No
     for network, layers in ((whole, []), (cut, cut_before)):
         meter = Meter({}, 1, LossWeights(are_given=True), training=True)
         objective = Objective(network, WeightedSquares(), meter, (4,), 8)
-        multipliers = dict.fromkeys(network._collect_params_with_prefix(), (1.0, 1.0))
+        multipliers = dict.fromkeys(distinct_parameters(network), (1.0, 1.0))
         division = BatchDivision(1, 1, 1, 2, "per_device")
         made.append(Reference(objective, division, mx.optimizer.SGD(), multipliers, cut_before=layers))
     for _ in range(2):

@@ -28,6 +28,7 @@ from mxtrain.kvstore.world import World
 from mxtrain.metric.meter import Meter
 from mxtrain.model.graph.id_inputs import make_sparse
 from mxtrain.model.networks.embedding_table import EmbeddingTable
+from mxtrain.model.parameters import distinct_parameters
 from mxtrain.optimizer import optimizers
 from mxtrain.optimizer.spec import RowwiseOptimizer
 from mxtrain.parallel.objective import Objective
@@ -51,8 +52,8 @@ def train(step: Any, steps: int = 4, sizes: Any = (8, 5, 8, 1)) -> Any:
 def test_a_plain_dense_loop_of_gluons_gives_the_same_weights(momentum: float) -> None:
     network = Scorer(prefix="plain_")
     network.initialize()
-    for name, parameter in network._collect_params_with_prefix().items():
-        parameter.set_data(build_network(False)._collect_params_with_prefix()[name].data())
+    for name, parameter in distinct_parameters(network).items():
+        parameter.set_data(distinct_parameters(build_network(False))[name].data())
     trainer = gluon.Trainer(network.collect_params(), "sgd", {"momentum": momentum, "wd": 0.01})
     loss = gluon.loss.SoftmaxCrossEntropyLoss()
     step = build_step(optimizers.SGD(momentum=momentum, wd=0.01))
@@ -64,7 +65,7 @@ def test_a_plain_dense_loop_of_gluons_gives_the_same_weights(momentum: float) ->
         trainer.set_learning_rate(0.1)
         trainer.step(size)
         step(given, 0.1, number)
-    for name, parameter in network._collect_params_with_prefix().items():
+    for name, parameter in distinct_parameters(network).items():
         np.testing.assert_allclose(step.strategy.values[name].asnumpy(), parameter.data().asnumpy(), rtol=0, atol=2e-7)
 
 

@@ -8,6 +8,7 @@ from mxtrain.errors import ConfigError
 from mxtrain.loss.losses import SoftmaxCrossEntropy
 from mxtrain.metric.meter import Meter
 from mxtrain.metric.metrics import Accuracy
+from mxtrain.model.parameters import distinct_parameters
 from mxtrain.optimizer.clipping import multiply, norm_and_limit
 from mxtrain.parallel.layout import split
 from mxtrain.parallel.objective import Objective
@@ -61,9 +62,7 @@ def test_gradients_are_of_the_mean_loss():
         loss = gluon.loss.SoftmaxCELoss()(made.objective.network(*one.inputs), *one.targets).mean()
     ours = gradients(made)
     loss.backward()
-    for mine, parameter in zip(
-        ours, [dict(made.objective.network._collect_params_with_prefix())[n] for n in made.trainable]
-    ):
+    for mine, parameter in zip(ours, [dict(distinct_parameters(made.objective.network))[n] for n in made.trainable]):
         np.testing.assert_allclose(mine, parameter.grad().asnumpy(), rtol=1e-5, atol=1e-8)
 
 

@@ -136,7 +136,7 @@ def test_all_items_are_scored_like_candidates_without_the_items_of_the_user(
 ) -> None:
     words = overrides_of(table)
     made, _ = train_run(*words)
-    strategy = made.runner._evaluator._strategy
+    strategy = made.runner.context.step.strategy
     description = describe_run(*words)
     signature = description.dataset.infer_signature(splits, description.model)
     loader = build_loader(description, splits.test, signature, strategy.layout.devices[0][0], prefetch=0)
@@ -264,7 +264,7 @@ def test_all_items_are_scored_in_parts_that_the_rows_of_a_batch_have_room_for(
             given = (*overrides_of(table), *words, f"model={model}", f"trainer.sparse_grad={form}")
             made, result = train_run(*given, "optimizer.lazy_update=false", run_dir=table.parent / f"{model}-{form}")
             found.append(result.metrics)
-            room = made.runner._evaluator._strategy.id_limits.distinct
+            room = made.runner.context.step.strategy.id_limits.distinct
             assert (room is not None and room < ITEMS) == (form == "true")
         assert found[0] == found[1]
 
@@ -302,7 +302,7 @@ def test_ratings_are_predicted(train_run: Any, table: Path, tmp_path: Path, caps
         rows = [test.train_items.items_of(user).tolist() for user in test.user_N.tolist()]
         inputs.append(nd.array([row + [0] * (7 - len(row)) for row in rows], dtype="int32"))
         inputs.append(nd.array([len(row) for row in rows]))
-    (found,) = made.runner._evaluator._strategy.predict(inputs)
+    (found,) = made.runner.context.step.strategy.predict(inputs)
     wrong = found.asnumpy()[:, 0] - test.rating_N
     with open(folder / "predictions.csv", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
@@ -322,8 +322,8 @@ def test_ratings_are_predicted(train_run: Any, table: Path, tmp_path: Path, caps
 @pytest.mark.slow
 def test_table_for_tensorboard_has_known_and_highest_ranked_items(train_run: Any, table: Path, splits: Any) -> None:
     made, _ = train_run(*overrides_of(table))
-    samples = made.runner._data.samples
-    (shown,) = samples.artifacts(made.runner._evaluator)
+    samples = made.runner.context.data.samples
+    (shown,) = samples.artifacts(made.runner.context.evaluator)
     assert shown.header == ("user", "has", "held out (rank)", "first 10") and len(shown.rows) == 16
     source, items = splits.val, splits.val.catalog.items
     for name, has, ranked, first in shown.rows:

@@ -9,6 +9,7 @@ import pytest
 
 from mxtrain.engine.backend import nd
 from mxtrain.model.graph.id_inputs import tables_of
+from mxtrain.model.parameters import distinct_parameters
 from mxtrain.model.prepare import TableOptions, prepare_network
 from mxtrain.model.spec import Model
 from mxtrain.recommendation.fields import RecommenderFields
@@ -35,7 +36,7 @@ def prepared(model: Model) -> Tuple[Any, Values]:
         model, num_classes=1, input_shape=shapes, seed=1, network=built, output_shapes=[(CANDIDATES,)]
     ).network
     found = {}
-    for name, parameter in network._collect_params_with_prefix().items():
+    for name, parameter in distinct_parameters(network).items():
         if name in ("bias", "output.bias") and not isinstance(model, (DeepFM, FactorizationMachine, WideDeep)):
             assert parameter.data().asnumpy().tolist() == [3.5], "scores begin at the mean of the ratings"
         found[name] = DRAW.randn(*parameter.shape).astype(np.float32)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from mxtrain.recommendation.loader import RecommendationDraw
-from mxtrain.recommendation.user_items import NO_ITEM, UserItems, _sample_distinct
+from mxtrain.recommendation.user_items import NO_ITEM, UserItems, sample_distinct
 
 USERS, ITEMS = 7, 12
 DRAWN = np.random.RandomState(0)
@@ -76,7 +76,7 @@ def test_evaluation_compares_with_distinct_missing_items_of_each_user(items: Use
 
 def test_every_choice_of_different_numbers_is_as_likely() -> None:
     drawn = np.random.RandomState(3).rand(30_000, 2)
-    counts = Counter(tuple(sorted(_sample_distinct(row, 4).tolist())) for row in drawn)
+    counts = Counter(tuple(sorted(sample_distinct(row, 4).tolist())) for row in drawn)
     assert set(counts) == set(itertools.combinations(range(4), 2))
     assert max(abs(count / 30_000 - 1 / 6) for count in counts.values()) < 0.01
 

@@ -231,7 +231,7 @@ def train(description: Any, run_dir: Path, num_threads: int, watching: Watching)
     def work(world: World) -> int:
         made = build_run(description, run_dir, world=world)
         if world.rank == 0:
-            made.runner._callbacks._callbacks.insert(0, watching)
+            made.runner.context.callbacks.callbacks.insert(0, watching)
         return made.runner.train(made.info).exit_code
 
     Threads.rendezvous = Rendezvous(num_threads)
@@ -356,7 +356,7 @@ def test_run_without_checkpoints_tests_the_last_average_and_keeps_live_weights(
     overrides = [one for one in COMMON if not one.startswith("checkpoint")]
     description = describe_run(*overrides, *case.overrides, "checkpoint=off", "logger=jsonl")
     made = build_run(description, tmp_path / "run")
-    values = made.runner._step.strategy.values
+    values = made.runner.context.step.strategy.values
     initial, splits = {name: array.asnumpy() for name, array in values.items()}, description.dataset.open()
     result = made.runner.train(made.info)
     settings = Settings(batch_size=157, epochs=2, optimizer=case.optimizer(), **case.settings)

@@ -13,6 +13,7 @@ from mxtrain.amp.spec import BFloat16
 from mxtrain.engine.backend import gluon, mx, nd
 from mxtrain.loss.losses import SoftmaxCrossEntropy
 from mxtrain.metric.meter import Meter
+from mxtrain.model.parameters import distinct_parameters
 from mxtrain.parallel.layout import Layout
 from mxtrain.parallel.objective import Objective
 from mxtrain.parallel.spec import Data
@@ -34,7 +35,7 @@ def drawn(network: gluon.Block, shape: Any) -> gluon.Block:
 
 
 def on_host(network: gluon.Block) -> Optional[HostGraph]:
-    parameters = network._collect_params_with_prefix()
+    parameters = distinct_parameters(network)
     found = trace_host_graph(network, {parameter.name: name for name, parameter in parameters.items()})
     if found is not None:
         found.set_parameters({name: parameters[name].data().asnumpy() for name in found.parameters})

@@ -81,7 +81,7 @@ def pointing() -> Iterator[str]:
 @pytest.mark.slow
 def test_a_trained_agent_is_evaluated_and_plays(train_run: Any, tmp_path: Path, capsys: Any) -> None:
     made, result = train_run(*SMALL)
-    assert result.exit_code == 0 and len(made.runner._data.train) == 2 * 10 * 2
+    assert result.exit_code == 0 and len(made.runner.context.data.train) == 2 * 10 * 2
     inputs = made.info.predict_inputs
     commands = dict(next_commands(result, tmp_path, made.info.config, CommandLine(), predict_inputs=inputs))
     assert "FILE" not in commands["predict"]
@@ -117,9 +117,9 @@ def test_a_trained_agent_is_evaluated_and_plays(train_run: Any, tmp_path: Path, 
 @pytest.mark.slow
 def test_frames_are_of_the_episode_that_was_played(tmp_path: Path, train_run: Any) -> None:
     made, _ = train_run(*SMALL)
-    samples = made.runner._data.samples
+    samples = made.runner.context.data.samples
     assert samples is not None
-    (image,) = samples.artifacts(made.runner._evaluator)
+    (image,) = samples.artifacts(made.runner.context.evaluator)
     assert write_artifacts([image], tmp_path) == ["episode.png"]
     with Image.open(tmp_path / "episode.png") as sheet:
         assert sheet.size[0] == COLUMNS * WIDTH
@@ -175,9 +175,9 @@ def test_a_placement_is_the_same_over_several_roll_outs(describe_run: Any, words
 @pytest.mark.slow
 def test_statistics_of_observations_enter_the_network_and_stay_with_its_weights(train_run: Any) -> None:
     made, _ = train_run(*SMALL, "model.normalize_observations=true")
-    step = made.runner._step
+    step = made.runner.context.step
     mean, variance = (step.strategy.values[f"features.0.observation_{name}"] for name in ("mean", "variance"))
-    moments = made.runner._data.train.rollouts._moments["observation"]
+    moments = made.runner.context.data.train.rollouts._moments["observation"]
     assert moments.count == 2 * 32 and (variance.asnumpy() != 1).all()
     # Those of the first roll-out: what acted in the second one was normalised by them.
     assert mean.asnumpy().tolist() != moments.mean.astype(np.float32).tolist()
@@ -263,7 +263,7 @@ def test_a_policy_learns_from_images(train_run: Any, pointing: str) -> None:
 def test_actions_on_the_host_equal_actions_on_the_device(train_run: Any) -> None:
     """With the weights as they are, also behind steps that changed them; one of images asks the device."""
     made, _ = train_run(*SMALL, "model.normalize_observations=true")
-    strategy = made.runner._step.strategy
+    strategy = made.runner.context.step.strategy
     client = PolicyClient([strategy])
     observation = np.random.RandomState(0).randn(5, 4).astype(np.float32)
     assert client._host is not None

@@ -28,7 +28,7 @@ from mxtrain.serving import service
 from mxtrain.serving.batching import Batcher
 from mxtrain.serving.errors import RequestError
 from mxtrain.serving.generation import Generation
-from mxtrain.serving.generators import TextPiece, _require_described
+from mxtrain.serving.generators import TextPiece, require_described
 from mxtrain.serving.logs import SERVED
 from mxtrain.serving.metrics import InputDrift, ServerMetrics
 from mxtrain.serving.models import ServedModel, TensorSpec
@@ -307,7 +307,7 @@ def test_inputs_of_parts_match_the_signature_and_have_a_largest_size() -> None:
     session = SimpleNamespace(get_inputs=lambda: [SimpleNamespace(name="x")])
 
     def check(name: str, *shape: Any) -> None:
-        _require_described("step", {"inputs": [{"name": name, "shape": list(shape)}]}, session)
+        require_described("step", {"inputs": [{"name": name, "shape": list(shape)}]}, session)
 
     check("x", "rows", 1 << 13, 1 << 13)
     with pytest.raises(UnusableFolder, match="the inputs of step have the shape"):

@@ -120,7 +120,7 @@ def test_other_parts_and_other_features_are_other_frames(tmp_path: Path) -> None
 @pytest.mark.slow
 def test_interrupted_preparation_resumes_after_saved_files(tmp_path: Path, monkeypatch: Any) -> None:
     path = manifest(tmp_path)
-    monkeypatch.setattr(prepared, "_BYTES_PER_BLOCK", 1)
+    monkeypatch.setattr(prepared, "BYTES_PER_BLOCK", 1)
     compute, count = prepared.compute_utterance, []
 
     def dying(*given: Any) -> Any:

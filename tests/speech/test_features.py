@@ -86,7 +86,7 @@ def test_a_band_that_never_changes_becomes_0() -> None:
 def test_short_sound_has_one_frame_and_long_sound_is_computed_in_parts(monkeypatch) -> None:
     assert log_mel(SOUND[:5], SMALL).shape == (1, 10)
     whole = log_mel(SOUND, SMALL)
-    monkeypatch.setattr("mxtrain.speech.log_mel._FRAMES_AT_ONCE", 5)
+    monkeypatch.setattr("mxtrain.speech.log_mel.FRAMES_AT_ONCE", 5)
     np.testing.assert_allclose(log_mel(SOUND, SMALL), whole, atol=1e-5)
     assert np.abs(stored(whole).astype(np.float32) - whole).max() < 0.005
 

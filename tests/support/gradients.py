@@ -9,6 +9,7 @@ import numpy as np
 
 from mxtrain.engine.backend import autograd, gluon, mx, nd
 from mxtrain.model.graph.mxnet_workarounds import replace_wrong_layers
+from mxtrain.model.parameters import distinct_parameters
 
 SEED = 1
 SECOND_ORDER = (-1, 1), (-0.5, 0.5)
@@ -79,7 +80,7 @@ class Computed:
         self.block.initialize(mx.init.Zero())
         self.block(*[nd.array(given) for given in fixed])
         self.block.cast(dtype)
-        self.parameters = self.block._collect_params_with_prefix()
+        self.parameters = distinct_parameters(self.block)
         for name, parameter in self.parameters.items():
             positive = name.endswith(("gamma", "running_var"))
             low = 0.5 if positive else -0.7

@@ -2,6 +2,8 @@
 
 import numpy as np
 
+from mxtrain.model.parameters import distinct_parameters
+
 
 def parts_of(description):
     """Signature, network and loss of a run."""
@@ -29,5 +31,5 @@ def train_on(description, boxes, index_B):
     with autograd.record():
         loss_B = block(*network(*batch.inputs), *batch.targets)
     loss_B.backward()
-    parameters = network._collect_params_with_prefix()
+    parameters = distinct_parameters(network)
     return loss_B.asnumpy(), {name: p.grad().asnumpy() for name, p in parameters.items() if p.grad_req != "null"}

@@ -49,7 +49,7 @@ def test_each_step_equals_least_squares(describe_run: Any, tmp_path: Path) -> No
 
     description = describe_run(*LINEAR, "dataset=number_table")
     run = build_run(description, tmp_path / "run")
-    strategy, loader = run.runner._step.strategy, run.runner._data.train
+    strategy, loader = run.runner.context.step.strategy, run.runner.context.data.train
     (weight_name,), (bias_name,) = ([n for n in strategy.values if n.endswith(k)] for k in ("weight", "bias"))
     weight, bias = strategy.values[weight_name].asnumpy()[0].astype(float), 0.0
     train = open_splits(description.dataset).train
@@ -119,7 +119,7 @@ def test_targets_are_learned_independently_of_their_unit(describe_run: Any, tmp_
         run_dir = tmp_path / f"run{unit}"
         run = build_run(describe_run(*LINEAR, f"dataset.train={tmp_path}/train.csv"), run_dir)
         run.runner.train(run.info)
-        values = [v.asnumpy() for _, v in sorted(run.runner._step.strategy.values.items())]
+        values = [v.asnumpy() for _, v in sorted(run.runner.context.step.strategy.values.items())]
         last = json.loads((run_dir / "metrics.jsonl").read_text().splitlines()[-1])
         found.append((values, last["root_mean_squared_error"] / unit))
     (weights, error), (same, scaled) = found

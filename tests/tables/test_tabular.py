@@ -62,7 +62,7 @@ def test_each_step_equals_a_logistic_regression(describe_run: Any, tmp_path: Pat
 
     description = describe_run(*LINEAR, f"loss.pos_weight={pos_weight}")
     run = build_run(description, tmp_path / "run")
-    strategy, loader = run.runner._step.strategy, run.runner._data.train
+    strategy, loader = run.runner.context.step.strategy, run.runner.context.data.train
     (weight_name,), (bias_name,) = ([n for n in strategy.values if n.endswith(k)] for k in ("weight", "bias"))
     weight, bias = strategy.values[weight_name].asnumpy()[0].astype(float), 0.0
     row_N = open_splits(description.dataset).train.row_N

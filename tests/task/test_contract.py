@@ -273,7 +273,7 @@ def test_a_task_trains_its_parts_fit_and_its_run_is_evaluated(
         row = task.row(signature, decode(outputs, batch)[0].asnumpy(), 2)
         assert json.loads(json.dumps(row)) == row and "file" not in row
         assert all(not isinstance(cell, (dict, list)) for cell in task.prediction_format().cells(row).values())
-    samples = made.runner._data.samples
+    samples = made.runner.context.data.samples
     assert (samples is not None) == task.can_show(description)
     if samples is not None:
         write_artifacts(samples.artifacts(trained.evaluator), tmp_path / "samples")

@@ -41,7 +41,7 @@ def describe(in_example: None, monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def weights(run: Any) -> Any:
-    return {name: array.asnumpy() for name, array in run.runner._step.strategy.values.items()}
+    return {name: array.asnumpy() for name, array in run.runner.context.step.strategy.values.items()}
 
 
 @pytest.mark.slow
@@ -49,8 +49,8 @@ def test_loss_and_psnr_match_numpy(describe: Any, tmp_path: Path) -> None:
     from mxtrain.training.build import build_run
 
     run = build_run(describe(), tmp_path / "run")
-    strategy = run.runner._step.strategy
-    batch = next(iter(run.runner._data.train.epoch(0)))
+    strategy = run.runner.context.step.strategy
+    batch = next(iter(run.runner.context.data.train.epoch(0)))
     (noisy,), (clean,) = ([array.asnumpy() for array in arrays] for arrays in (batch.inputs, batch.targets))
     expected = np.stack([np.random.default_rng([0, 0, int(i)]).normal(0, 0.5, (1, 8, 8)) for i in batch.index_B])
     np.testing.assert_allclose(noisy - clean, expected, atol=1e-5)
@@ -160,8 +160,8 @@ def test_a_field_of_its_own_is_placed_and_measured_as_by_numpy(describe: Any, tm
         np.testing.assert_allclose(found[1][name], array, rtol=1e-4, atol=1e-5)
     description = describe(small=FIELD)
     run = build_run(description, tmp_path / "measured")
-    strategy = run.runner._step.strategy
-    batch = next(iter(run.runner._data.train.epoch(0)))
+    strategy = run.runner.context.step.strategy
+    batch = next(iter(run.runner.context.data.train.epoch(0)))
     (point_BP2, count_B), (circle_B3,) = ([one.asnumpy() for one in arrays] for arrays in (batch.inputs, batch.targets))
     (output_B3,) = (output.asnumpy() for output in strategy.predict(batch.inputs))
     value = weights(run)

@@ -56,7 +56,7 @@ def test_results_of_samples_add_up_to_those_of_the_split(case: str, describe_run
     write_data(tmp_path)
     description = describe_run("logger=jsonl", *with_data(CASES[case], tmp_path), "dataset.eval_batch_size=3")
     run = build_run(description, tmp_path / "run")
-    evaluator = run.runner._evaluator
+    evaluator = run.runner.context.evaluator
     splits, signature = open_data(description)
     source = splits.val
     loader = build_loader(description, source, signature, mx.cpu())

@@ -35,8 +35,8 @@ def built_run(describe_run: Any, tmp_path: Path) -> Any:
 def test_mixed_samples_have_blended_loss_and_likeliest_class(built_run: Any) -> None:
     """The loss of blended labels, smoothed; the likeliest class counts as right."""
     runner = built_run("dataset.augment.mixup=0.4", "loss.label_smoothing=0.2")
-    strategy = runner._step.strategy
-    batch = next(iter(runner._data.train.epoch(0)))
+    strategy = runner.context.step.strategy
+    batch = next(iter(runner.context.data.train.epoch(0)))
     (scores,), (labels,) = strategy.predict(batch.inputs), batch.targets
     score_BK, label_BK = scores.asnumpy().astype(np.float64), labels.asnumpy()
     assert label_BK.shape == (50, 10) and ((label_BK > 0) & (label_BK < 1)).any()
@@ -51,17 +51,17 @@ def test_overfitting_takes_the_first_samples_in_order_and_as_they_are(built_run:
     runner = built_run("trainer.overfit_batches=2", "dataset.augment.mixup=0.4")
     source = describe_run(*SMALL).dataset.open().train
     for epoch in (0, 1):
-        batches = list(runner._data.train.epoch(epoch))
+        batches = list(runner.context.data.train.epoch(epoch))
         labels = np.concatenate([batch.targets[0].asnumpy() for batch in batches])
         np.testing.assert_array_equal(labels, source.label_N[:100])
 
 
 @pytest.mark.slow
 def test_splits_follow_the_description(built_run: Any) -> None:
-    data = built_run("trainer.test=false", "trainer.limit_train_batches=3", "dataset.eval_batch_size=100")._data
+    data = built_run("trainer.test=false", "trainer.limit_train_batches=3", "dataset.eval_batch_size=100").context.data
     assert data.test is None and (len(data.train), len(data.val)) == (3, 3)
-    assert built_run("dataset.test_fraction=0")._data.test is None
-    assert built_run()._data.test.num_samples == 270
+    assert built_run("dataset.test_fraction=0").context.data.test is None
+    assert built_run().context.data.test.num_samples == 270
 
 
 @pytest.mark.slow
@@ -80,7 +80,7 @@ def test_prediction_allocates_no_large_gradients(describe_run: Any) -> None:
 @pytest.mark.slow
 def test_input_shape_is_typed_or_that_of_images(built_run: Any) -> None:
     def shape(*overrides: str) -> Any:
-        return next(iter(built_run(*overrides)._data.val.epoch(0))).inputs[0].shape[1:]
+        return next(iter(built_run(*overrides).context.data.val.epoch(0))).inputs[0].shape[1:]
 
     assert shape() == (1, 8, 8)
     assert shape("dataset.channels=3") == (3, 8, 8)
@@ -89,11 +89,11 @@ def test_input_shape_is_typed_or_that_of_images(built_run: Any) -> None:
 
 @pytest.mark.slow
 def test_lengths_are_in_steps(built_run: Any) -> None:
-    plan = built_run("trainer.max_epochs=3")._plan  # 26 steps an epoch
+    plan = built_run("trainer.max_epochs=3").context.plan  # 26 steps an epoch
     assert (plan.steps_per_epoch, plan.total_steps, plan.max_steps) == (26, 78, None)
     assert (plan.validate.every_epochs, plan.validate.every_steps) == (1, None)
     by_steps = ("trainer.val_interval=5", "trainer.val_interval_unit=steps", "trainer.monitor=val/loss")
-    plan = built_run("trainer.max_epochs=null", "trainer.max_steps=7", "trainer.log_interval=4", *by_steps)._plan
+    plan = built_run("trainer.max_epochs=null", "trainer.max_steps=7", "trainer.log_interval=4", *by_steps).context.plan
     assert (plan.total_steps, plan.max_steps, plan.log.every_steps) == (7, 7, 4)
     assert (plan.validate.every_epochs, plan.validate.every_steps) == (None, 5)
     assert (plan.monitor, plan.direction) == ("val/loss", "min")
@@ -101,9 +101,9 @@ def test_lengths_are_in_steps(built_run: Any) -> None:
 
 @pytest.mark.slow
 def test_random_numbers_are_seeded_only_if_used(built_run: Any) -> None:
-    assert built_run("trainer.seed=4")._step._random_seed is None
-    assert built_run("trainer.seed=4", "model.dropout=0.1")._step._random_seed == 4
-    assert built_run("trainer.seed=4", "optimizer=sgld")._step._random_seed == 4
+    assert built_run("trainer.seed=4").context.step.random_seed is None
+    assert built_run("trainer.seed=4", "model.dropout=0.1").context.step.random_seed == 4
+    assert built_run("trainer.seed=4", "optimizer=sgld").context.step.random_seed == 4
 
 
 def test_a_signature_survives_a_checkpoint() -> None:
@@ -122,10 +122,10 @@ def test_a_signature_survives_a_checkpoint() -> None:
 
 @pytest.mark.slow
 def test_waiting_devices_are_inspected_and_a_single_one_on_request(built_run: Any) -> None:
-    assert built_run()._profiling is None
-    assert built_run("parallel=data", "parallel.devices=cpu:2")._profiling is not None
-    assert built_run("parallel=data", "parallel.devices=cpu:3")._profiling is not None
-    assert built_run("trainer.profile=true")._profiling is not None
+    assert built_run().monitors.profiling is None
+    assert built_run("parallel=data", "parallel.devices=cpu:2").monitors.profiling is not None
+    assert built_run("parallel=data", "parallel.devices=cpu:3").monitors.profiling is not None
+    assert built_run("trainer.profile=true").monitors.profiling is not None
 
 
 @pytest.mark.slow

@@ -127,7 +127,7 @@ def test_memory_estimate_is_near_the_measurement(tmp_path: Path, describe_run: A
                  "checkpoint.save_on_end=false"]
         with Composer() as composer:
             run = build_run(check(composer.compose(words)), Path(sys.argv[1]))
-        step = run.runner._step.strategy
+        step = run.runner.context.step.strategy
         estimate = estimate_training(step.objective, step.layout, 4, 256)
         run.runner.train(run.info)
         peak = int(re.search(r"VmHWM:\\s+(\\d+)", Path("/proc/self/status").read_text()).group(1)) * 1024

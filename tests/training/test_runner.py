@@ -71,7 +71,7 @@ def break_weights(make_run, monkeypatch):
 
     def train(step, value, *overrides):
         run = make_run(*overrides)
-        updater = run.runner._step.updater
+        updater = run.runner.context.step.updater
         update = updater.update
 
         def broken(gradients, lr):
@@ -148,7 +148,7 @@ def test_a_finished_run_is_known_before_mxnet_is_loaded(train_run, describe_run,
 @pytest.mark.slow
 def test_different_replica_weights_end_the_run_at_the_next_validation(make_run, tmp_path):
     run = make_run("parallel=data", "parallel.devices=cpu:2", "trainer.max_epochs=2", "checkpoint=off")
-    strategy = run.runner._step.strategy
+    strategy = run.runner.context.step.strategy
     publish, calls = strategy.publish, []
 
     def broken(names=None):
@@ -185,7 +185,7 @@ class Removing(Callback):
 def test_removed_run_directory_ends_the_run_with_1(make_run, tmp_path, step, replaced, checkpoint):
     with lock_run_directory(tmp_path / "run"):
         run = make_run("trainer.max_epochs=2", f"checkpoint={checkpoint}")
-        run.runner._callbacks._callbacks.append(Removing(tmp_path / "run", step, replaced))
+        run.runner.context.callbacks.callbacks.append(Removing(tmp_path / "run", step, replaced))
         result = run.runner.train(run.info)
     assert (result.state, result.exit_code) == ("failed", 1) and result.step < 27
     assert "was removed or replaced" in result.cause and str(tmp_path / "run") in result.cause
@@ -198,7 +198,9 @@ def test_nan_validation_loss_does_not_stop_a_run(make_run, tmp_path, monkeypatch
         "trainer.max_epochs=4", "trainer.monitor=val/loss", "early_stopping.patience=2", "trainer.test=false"
     )
     monkeypatch.setattr(
-        run.runner._evaluator, "measure", lambda loader, **_: {"loss": math.nan, "accuracy": 0.5, "samples_per_s": 1.0}
+        run.runner.context.evaluator,
+        "measure",
+        lambda loader, **_: {"loss": math.nan, "accuracy": 0.5, "samples_per_s": 1.0},
     )
     result = run.runner.train(run.info)
     assert (result.state, result.exit_code, result.best) == ("stopped_early", 0, None)
@@ -210,7 +212,7 @@ def test_nan_validation_loss_does_not_stop_a_run(make_run, tmp_path, monkeypatch
 @pytest.mark.parametrize("event, step", [("on_start", 0), ("on_steps", 12), ("on_validation", 0), ("on_checkpoint", 0)])
 def test_a_callback_that_raises_ends_the_run_with_its_error(make_run, tmp_path, event, step):
     run = make_run("trainer.max_epochs=2")
-    run.runner._callbacks._callbacks.insert(0, Raising(event, step))
+    run.runner.context.callbacks.callbacks.insert(0, Raising(event, step))
     with pytest.raises(KeyError, match="no such thing"):
         run.runner.train(run.info)
     ended = status(tmp_path / "run")
@@ -220,7 +222,7 @@ def test_a_callback_that_raises_ends_the_run_with_its_error(make_run, tmp_path, 
 @pytest.mark.slow
 def test_error_of_a_callback_at_the_end_is_raised_last(make_run, tmp_path):
     run = make_run("trainer.max_epochs=1")
-    run.runner._callbacks._callbacks.insert(0, Raising("on_end"))
+    run.runner.context.callbacks.callbacks.insert(0, Raising("on_end"))
     with pytest.raises(KeyError):
         run.runner.train(run.info)
     assert status(tmp_path / "run")["state"] == "failed" and status(tmp_path / "run")["step"] == 13
@@ -230,7 +232,7 @@ def test_error_of_a_callback_at_the_end_is_raised_last(make_run, tmp_path):
 @pytest.mark.slow
 def test_a_network_that_raises_ends_the_run_with_its_error(make_run, tmp_path, monkeypatch):
     run = make_run("trainer.max_epochs=2")
-    strategy = run.runner._step.strategy
+    strategy = run.runner.context.step.strategy
     forward_backward = strategy.forward_backward
 
     def failing(*arguments):
@@ -453,7 +455,7 @@ def test_points_of_a_curve_span_equal_steps_also_after_an_interruption(describe_
                 f"trainer.log_interval={log_interval}",
             )
             run = build_run(describe_run("logger=jsonl", *options), tmp_path / folder)
-            run.runner._callbacks._callbacks.append(found)
+            run.runner.context.callbacks.callbacks.append(found)
             run.runner.train(run.info)
         return found.found
 
@@ -538,7 +540,7 @@ def test_slow_rows_still_show_the_finished_step(make_run, monkeypatch, tmp_path,
 
     monkeypatch.setattr(recorder, "GLANCE_INTERVAL_S", interval_s)
     run, glances = make_run("trainer.max_epochs=1", "trainer.log_interval=50"), Glances()
-    run.runner._callbacks._callbacks.append(glances)
+    run.runner.context.callbacks.callbacks.append(glances)
     run.runner.train(run.info)
     assert [row["step"] for _, row in glances.seen] == list(seen) and {rows for rows, _ in glances.seen} <= {0}
     assert [row["step"] for row in glances.rows] == list(range(1, 14)) == steps(tmp_path / "run")

@@ -84,7 +84,7 @@ def test_sparse_tables_are_evaluated_and_exported_completely(
     checkpoint = open_checkpoint(tmp_path / "run")
     signature = signature_of(checkpoint, describe_run(*settings).dataset.signature_class)
     descriptions = [describe_run(*settings, *ADAM, f"trainer.sparse_grad={form}") for form in ("true", "false")]
-    inputs = next(iter(build_run(descriptions[0], tmp_path / "other").runner._data.val.epoch(0))).inputs
+    inputs = next(iter(build_run(descriptions[0], tmp_path / "other").runner.context.data.val.epoch(0))).inputs
     outputs = [load_trained(checkpoint, one, signature).strategy.predict(inputs)[0] for one in descriptions]
     network = load_network(checkpoint, descriptions[0], signature)
     np.testing.assert_allclose(outputs[0].asnumpy(), outputs[1].asnumpy(), rtol=1e-6)

@@ -15,6 +15,7 @@ from mxtrain.kvstore.world import World
 from mxtrain.loss.losses import SoftmaxCrossEntropy
 from mxtrain.metric.meter import Meter
 from mxtrain.metric.metrics import Accuracy
+from mxtrain.model.parameters import distinct_parameters
 from mxtrain.model.prepare import initialize
 from mxtrain.optimizer.clipping import multiply, norm_and_limit
 from mxtrain.optimizer.ema import build_average
@@ -74,7 +75,7 @@ def test_step_equals_a_plain_gluon_loop() -> None:
     plain(nd.zeros((1, WIDTH)))
     own = values(step)
     for name, there in (("0.weight", "0.weight"), ("0.bias", "0.bias"), ("1.weight", "2.weight"), ("1.bias", "2.bias")):
-        plain._collect_params_with_prefix()[name].set_data(nd.array(own[there]))
+        distinct_parameters(plain)[name].set_data(nd.array(own[there]))
     trainer = gluon.Trainer(plain.collect_params(), "sgd", {"momentum": 0.9, "wd": 0.01})
     loss = gluon.loss.SoftmaxCrossEntropyLoss()
     for number, size in enumerate((8, 3, 5), 1):
@@ -90,7 +91,7 @@ def test_step_equals_a_plain_gluon_loop() -> None:
         np.testing.assert_allclose(sums, [loss_B.sum().asscalar(), right], rtol=1e-5)
     found = values(step)
     for name, there in (("0.weight", "0.weight"), ("0.bias", "0.bias"), ("1.weight", "2.weight"), ("1.bias", "2.bias")):
-        wanted = plain._collect_params_with_prefix()[name].data().asnumpy()
+        wanted = distinct_parameters(plain)[name].data().asnumpy()
         np.testing.assert_allclose(found[there], wanted, rtol=1e-5, atol=1e-6)
         assert np.abs(wanted - own[there]).max() > 1e-3
 
@@ -161,7 +162,7 @@ def test_seeds_of_steps_are_stable(monkeypatch: Any) -> None:
     for number, rank in ((1, 0), (2, 0), (1, 1)):
         step.seed_random(number, rank)
     assert seeds == [387329765, 387370268, 387398834]
-    step._random_seed = None
+    step.random_seed = None
     step.seed_random(3)
     assert len(seeds) == 3
 

@@ -9,7 +9,7 @@ import pytest
 
 from mxtrain.kvstore.store import Store
 from mxtrain.kvstore.world import World
-from mxtrain.training.validation import _values_of_first
+from mxtrain.training.validation import values_of_first
 
 
 class Told(Store):
@@ -26,10 +26,10 @@ class Told(Store):
 @pytest.mark.parametrize("rank, said", [(0, b'{"val/loss": 2.0}'), (1, None)])
 def test_values_equal_rank_0_if_servers_update(rank: int, said: Any) -> None:
     store = Told(rank, 2, updates=True)
-    assert _values_of_first({"val/loss": 2.0}, store) == json.loads('{"val/loss": 1.0}') and store.said == [said]
+    assert values_of_first({"val/loss": 2.0}, store) == json.loads('{"val/loss": 1.0}') and store.said == [said]
 
 
 @pytest.mark.parametrize("size, updates", [(1, True), (2, False)])
 def test_equal_values_are_not_sent(size: int, updates: bool) -> None:
     store = Told(0, size, updates)
-    assert _values_of_first({"val/loss": 2.0}, store) == {"val/loss": 2.0} and store.said == []
+    assert values_of_first({"val/loss": 2.0}, store) == {"val/loss": 2.0} and store.said == []

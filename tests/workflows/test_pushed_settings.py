@@ -21,4 +21,4 @@ def test_settings_are_those_of_the_last_checkpoint(tmp_path: Path) -> None:
         arrays = {"model": {"weight": np.zeros(2, np.float32)}}
         snapshot = Snapshot(step, 1, arrays, state, metric, "max", "val/accuracy")
         write_contents(snapshot, run / "checkpoints" / f"step-{step:08d}")
-    assert push._description_of(run) == ({"trainer": {"log_interval": 6}}, 3)
+    assert push.description_of(run) == ({"trainer": {"log_interval": 6}}, 3)

@@ -344,7 +344,7 @@ def by_rank(outcomes: Sequence[Outcome], direction: str) -> List[Outcome]:
     return sorted(outcomes, key=key)
 
 
-def _next_steps(best: Outcome, folder: Path, description: Description) -> List[Tuple[str, str]]:
+def next_steps(best: Outcome, folder: Path, description: Description) -> List[Tuple[str, str]]:
     """Returns (purpose, command) pairs to suggest after the sweep."""
     steps = [step for logger in description.logger.values() for step in logger.commands_for(folder)]
     if best.best is not None and best.exit_code == EXIT_FINISHED:
@@ -402,7 +402,7 @@ def print_table(outcomes: Sequence[Outcome], ranked: Sequence[Outcome], folder: 
     console.print()
     titles = ["job", *(swept or ["overrides"]), "state", description.trainer.monitor, "step", ""]
     print_rows(titles, rows, {0: BEST} if ranked[0].best else {})
-    print_commands(console, _next_steps(ranked[0], folder, description))
+    print_commands(console, next_steps(ranked[0], folder, description))
     failed = sum(outcome.exit_code != EXIT_FINISHED for outcome in outcomes)
     if failed:
         console.print(

@@ -34,7 +34,8 @@ MAX_GROWTH = 1_000
 MAX_GAPS = 1 << 16
 """Maximum number of ids without a token, in addition to the number of tokens."""
 _TRIAL = "mxtrain.text.tokenizing.trial"
-_TRIAL_S = 120.0
+TRIAL_S = 120.0
+"""Timeout of the child process that tries a tokenizer."""
 _KIND = "tokenizers"
 
 
@@ -201,10 +202,10 @@ def require_tried(library: str, content: bytes) -> None:
     try:
         # The content is piped, not named: the file cannot change between the trial and its use.
         done = subprocess.run(
-            [*module_command(_TRIAL), library], input=content, capture_output=True, timeout=_TRIAL_S, env=environment
+            [*module_command(_TRIAL), library], input=content, capture_output=True, timeout=TRIAL_S, env=environment
         )
     except subprocess.TimeoutExpired:
-        raise DataError(f"loading it and encoding sample texts takes more than {_TRIAL_S:.0f} s") from None
+        raise DataError(f"loading it and encoding sample texts takes more than {TRIAL_S:.0f} s") from None
     if done.returncode < 0:
         signal_name = signal.Signals(-done.returncode).name
         raise DataError(f"the library {library} ends with {signal_name} when it loads the file or encodes sample texts")

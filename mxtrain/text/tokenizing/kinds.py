@@ -172,7 +172,7 @@ def train_tokenizer(settings: TokenizerSettings, texts: TrainingTexts) -> BaseTo
     if kind == "characters":
         return train_characters(texts.texts(), size, lowercase)
     is_own = kind in ("wordpiece", "bpe")
-    sample = _sample_texts(texts, MAX_TRAINED_BYTES if is_own else MAX_SENTENCEPIECE_BYTES)
+    sample = sample_texts(texts, MAX_TRAINED_BYTES if is_own else MAX_SENTENCEPIECE_BYTES)
     if kind == "wordpiece":
         return train_wordpiece(sample, size, lowercase)
     if kind == "bpe":
@@ -181,7 +181,7 @@ def train_tokenizer(settings: TokenizerSettings, texts: TrainingTexts) -> BaseTo
     return train_sentencepiece(sample, algorithm, size, lowercase, settings.individual_digits)
 
 
-def _sample_texts(texts: TrainingTexts, max_bytes: int) -> List[str]:
+def sample_texts(texts: TrainingTexts, max_bytes: int) -> List[str]:
     """Returns all texts, or a pseudo-random sample of at most `max_bytes`, in order."""
     size_N = texts.num_bytes()
     if size_N.sum() <= max_bytes:

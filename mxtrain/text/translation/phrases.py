@@ -80,7 +80,7 @@ def phrases(source: str, target: str, count: int, seed: int) -> List[Phrase]:
 
 
 def _make(source: str, target: str, count: int, seed: int) -> List[Phrase]:
-    makers = {name: (_MAKERS[name](source), _MAKERS[name](target)) for name in SHARES}
+    makers = {name: (MAKERS[name](source), MAKERS[name](target)) for name in SHARES}
     new_phrases: List[Phrase] = []
     seen: Tuple[Set[str], Set[str]] = (set(), set())
     total, num_planned = 0.0, 0
@@ -189,10 +189,11 @@ def _relative(language: str) -> Make:
     return make
 
 
-_MAKERS: Dict[str, Callable[[str], Make]] = {
+MAKERS: Dict[str, Callable[[str], Make]] = {
     "date": _date,
     "number": _number,
     "unit": _unit,
     "money": _money,
     "relative": _relative,
 }
+"""Kind of phrases -> function of a language that returns the function that makes such phrases of random integers."""

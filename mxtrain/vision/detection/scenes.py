@@ -163,7 +163,7 @@ class Scenes:
         box_b4 = box_bP4[np.arange(len(row_b)), covered_bP.argmin(axis=1)]
         square_BD4[row_b, number] = box_b4
         weight_bHG, weight_bWG = (
-            _interpolation_weights(box_b4[:, axis], size_b, length)
+            interpolation_weights(box_b4[:, axis], size_b, length)
             for axis, length in enumerate((self._height, self._width))
         )
         ink_bHW = weight_bHG @ self._ink_NGG[chosen_b] @ weight_bWG.transpose(0, 2, 1)
@@ -227,7 +227,7 @@ def _shared_area(box: np.ndarray, other: np.ndarray) -> np.ndarray:
     return np.maximum(side, 0).prod(axis=-1)
 
 
-def _interpolation_weights(begin_b: np.ndarray, size_b: np.ndarray, length: int) -> np.ndarray:
+def interpolation_weights(begin_b: np.ndarray, size_b: np.ndarray, length: int) -> np.ndarray:
     """Returns the weights of the 8 rows of a digit in each row of a scene, (b, length, 8), for linear interpolation.
 
     Args:

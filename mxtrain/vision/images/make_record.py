@@ -93,7 +93,7 @@ def _write_part(mx: Any, path: Path, source: Source, size: int, quality: int) ->
     try:
         for number, index in enumerate(index_N.tolist()):
             header = mx.recordio.IRHeader(0, float(files.label_N[index]), number, 0)
-            record.write_idx(number, mx.recordio.pack(header, _encode(files.paths[index], size, quality)))
+            record.write_idx(number, mx.recordio.pack(header, encode_file(files.paths[index], size, quality)))
     finally:
         record.close()
     written = RecordFile(Path(f"{path}.rec")).read_labels()  # MXNet's writer does not notice a full disk
@@ -108,7 +108,7 @@ def _files_of(source: Any) -> Tuple[ImageFiles, np.ndarray]:
     return source.encoded, np.arange(len(source))
 
 
-def _encode(path: str, size: int, quality: int) -> bytes:
+def encode_file(path: str, size: int, quality: int) -> bytes:
     """Returns the content of an image file, reduced and encoded as JPEG if `size` is given; see `make_record`.
 
     Raises:

@@ -66,7 +66,7 @@ class CollectedMasks(CollectedBoxes):
         assert len(true_GD) == len(true_codes) and len(detection_N6) == len(detection_codes)
         row_RW = self.rows_of(true_GD, detection_N6)
         row_RW[0, 1:3] = size
-        self.add(index, np.concatenate([row_RW, _packed([*true_codes, *detection_codes], self.width)]))
+        self.add(index, np.concatenate([row_RW, pack_codes([*true_codes, *detection_codes], self.width)]))
 
     def sizes(self) -> np.ndarray:
         """Returns height and width of each image, (P, 2), in the order of `boxes`."""
@@ -81,7 +81,7 @@ class CollectedMasks(CollectedBoxes):
         begins = np.flatnonzero(rows[:, 2] == IMAGE)
         for begin, end in zip(begins, [*begins[1:], len(rows)]):
             kind_R = rows[begin:end, 2]
-            codes = _unpacked(rows[begin:end][kind_R == CODES, 3:])
+            codes = unpack_codes(rows[begin:end][kind_R == CODES, 3:])
             count = int((kind_R == TRUE).sum())
             true += codes[:count]
             detected += codes[count:]
@@ -110,7 +110,7 @@ class CollectedMasks(CollectedBoxes):
         return self._known["masks"]  # type: ignore[return-value]
 
 
-def _packed(codes: Sequence[bytes], width: int) -> np.ndarray:
+def pack_codes(codes: Sequence[bytes], width: int) -> np.ndarray:
     """Packs codes of masks into rows of numbers, (R, W), since a collector can only hold numbers.
 
     Args:
@@ -125,8 +125,8 @@ def _packed(codes: Sequence[bytes], width: int) -> np.ndarray:
     return np.column_stack([np.full(count, CODES), number_RW])
 
 
-def _unpacked(number_RW: np.ndarray) -> List[bytes]:
-    """Returns the codes in rows of `_packed`, without their first column."""
+def unpack_codes(number_RW: np.ndarray) -> List[bytes]:
+    """Returns the codes in rows of `pack_codes`, without their first column."""
     byte_RWB = number_RW.astype(np.int64)[..., None] >> (8 * np.arange(_BYTES_PER_NUMBER)) & 255
     text = byte_RWB.astype(np.uint8).tobytes().rstrip(b"\0")
     return text.split(_SEPARATOR) if text else []

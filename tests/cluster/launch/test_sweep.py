@@ -105,7 +105,7 @@ def test_loggers_suggest_commands_for_a_sweep(describe_run, tmp_path) -> None:
         ("[console]", ["evaluate the best"]),
         ("[tensorboard]", ["compare", "evaluate the best"]),
     ):
-        steps = sweep._next_steps(best, tmp_path, describe_run("model=mlp", f"logger={loggers}"))
+        steps = sweep.next_steps(best, tmp_path, describe_run("model=mlp", f"logger={loggers}"))
         assert [purpose for purpose, _ in steps] == purposes
     assert steps[0][1].endswith(f"--logdir {tmp_path}")
 

@@ -296,7 +296,7 @@ def test_balanced_run_resumes_bit_exact(train_run: Any, tmp_path: Path, caplog: 
     with caplog.at_level("INFO"):
         run, whole = train_run(*small, run_dir=tmp_path / "whole")
     assert re.search(r"dataset.sampler=weighted: an epoch has 320 samples.*class 1 3\d -> 11[45]", caplog.text)
-    measured = np.concatenate([batch.index_B for batch in run.runner._data.val.epoch(1)])
+    measured = np.concatenate([batch.index_B for batch in run.runner.context.data.val.epoch(1)])
     assert np.array_equal(measured, np.arange(len(measured)))  # validation never changes
     train_run(*small, "trainer.max_steps=10", run_dir=tmp_path / "broken")
     assert json.loads((tmp_path / "broken/status.json").read_text())["exit_code"] == 75

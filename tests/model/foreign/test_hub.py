@@ -219,7 +219,7 @@ def test_a_failing_server_of_gluon_names_the_same_weights_of_timm(tmp_path, monk
 def test_timm_calls_these_files_after_networks_of_gluoncv(depth, letter):
     """Its weights cannot be downloaded here; the file that they came from has the name of GluonCV's network."""
     models = pytest.importorskip("timm").models
-    sentence = published._in_timm("gluoncv", f"resnet{depth}_v1{letter}")
+    sentence = published.name_in_timm("gluoncv", f"resnet{depth}_v1{letter}")
     name = sentence.rpartition("timm/")[2].rstrip(".")
     found = models.get_pretrained_cfg(name)
     if depth < 50 and letter != "b":

@@ -5,6 +5,7 @@ import pytest
 
 from mxtrain.engine.backend import autograd, gluon, mx, nd
 from mxtrain.model.graph.kernels import fill_block
+from mxtrain.model.parameters import distinct_parameters
 
 
 def layer_of(channels, is_filled, **options):
@@ -49,4 +50,4 @@ def test_filters_are_filled_up_to_a_multiple_of_sixteen_but_not_for_less_than_ha
     layer = layer_of(channels, True)
     nodes = [node for node in layer(mx.sym.var("data")).get_internals() if node.list_attr().get("num_filter")]
     assert [int(node.list_attr()["num_filter"]) for node in nodes] == [filters]
-    assert list(layer._collect_params_with_prefix()) == ["weight", "bias"] and layer.weight.shape[0] == channels
+    assert list(distinct_parameters(layer)) == ["weight", "bias"] and layer.weight.shape[0] == channels

@@ -7,6 +7,7 @@ import rich.console
 from mxtrain.engine.backend import autograd, gluon, nd
 from mxtrain.model.graph.summary import LayerRow, graph_nodes, has_random_layers, summarize
 from mxtrain.model.mlp import MLP
+from mxtrain.model.parameters import distinct_parameters
 from mxtrain.vision.classification.gluoncv import GluonCV
 from mxtrain.vision.classification.lenet import LeNet
 from mxtrain.vision.classification.resnet import ResNet
@@ -208,7 +209,7 @@ def test_graph_is_complete_and_named_structurally(prepare):
     for name, _, inputs, _, shape in nodes:
         assert set(inputs) <= seen and shape is not None
         seen.add(name)
-    assert {name for name, op, *_ in nodes if op == "null"} == {"data", *network._collect_params_with_prefix()}
+    assert {name for name, op, *_ in nodes if op == "null"} == {"data", *distinct_parameters(network)}
     by_name = {name: (op, inputs, shape) for name, op, inputs, _, shape in nodes}
     assert by_name["features.0.fwd"] == ("Convolution", ("data", "features.0.weight"), (1, 16, 32, 32))
     assert by_name["output.fwd"][2] == (1, 10)

@@ -13,6 +13,7 @@ import pytest
 from mxtrain.engine.backend import nd
 from mxtrain.model.custom import CustomFields, CustomModel
 from mxtrain.model.features import FeatureModel, build_features
+from mxtrain.model.parameters import distinct_parameters
 from mxtrain.model.prepare import prepare_network
 from mxtrain.tables.feature_models import DeepFM, FactorizationMachine, WideDeep
 
@@ -31,7 +32,7 @@ def prepared(
     ).network
     draw = np.random.RandomState(0)
     found = {}
-    for name, parameter in network._collect_params_with_prefix().items():
+    for name, parameter in distinct_parameters(network).items():
         found[name] = draw.randn(*parameter.shape).astype(np.float32)
         parameter.set_data(nd.array(found[name]))
     return network, found

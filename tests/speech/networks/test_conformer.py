@@ -7,6 +7,7 @@ from typing import Dict
 import numpy as np
 
 from mxtrain.engine.backend import mx, nd
+from mxtrain.model.parameters import distinct_parameters
 from mxtrain.speech.networks.conformer import ConformerBlock, ConformerSizes
 
 SIZES = ConformerSizes(units=8, hidden_size=12, num_heads=2, kernel=3, dropout=0.0)
@@ -57,12 +58,12 @@ def test_conformer_block_equals_the_paper() -> None:
     mx.random.seed(0)
     block = ConformerBlock(SIZES)
     block.initialize(mx.init.Normal(0.4))
-    for name, parameter in block._collect_params_with_prefix().items():
+    for name, parameter in distinct_parameters(block).items():
         if name.endswith(("bias", "beta", "gamma")):
             parameter.set_data(nd.random.normal(shape=parameter.shape) + name.endswith("gamma"))
     x_TU = np.random.RandomState(0).randn(7, 8)
     found = block(nd.array(x_TU[:, None]), nd.ones((7, 1, 1)), nd.array([7])).asnumpy()[:, 0]
-    parameters = block._collect_params_with_prefix()
+    parameters = distinct_parameters(block)
     weights = {name: one.data().asnumpy().astype(np.float64) for name, one in parameters.items()}
     wanted = convolution(attention(feed_forward(x_TU, weights, "first"), weights), weights)
     wanted = norm(feed_forward(wanted, weights, "second"), weights, "norm")

@@ -9,6 +9,7 @@ import pytest
 
 from mxtrain.engine.backend import autograd, nd
 from mxtrain.metric.meter import LossWeights, Meter
+from mxtrain.model.parameters import distinct_parameters
 from mxtrain.model.prepare import prepare_network
 from mxtrain.speech.aligned_dataset import input_shapes
 from mxtrain.speech.aligned_rows import frame_positions
@@ -73,7 +74,7 @@ def test_padding_and_other_samples_do_not_affect_frames_or_gradients(hybrid: boo
             total = loss.sum()
         total.backward()
         assert weight.asnumpy().tolist() == counts.asnumpy().tolist()
-        values = {name: one.grad().asnumpy() for name, one in network._collect_params_with_prefix().items()}
+        values = {name: one.grad().asnumpy() for name, one in distinct_parameters(network).items()}
         return found.asnumpy(), values
 
     together, gradients = step([0, 1, 2], 6, 32)

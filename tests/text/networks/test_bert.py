@@ -11,7 +11,7 @@ from mxtrain.engine.native import Library
 from mxtrain.errors import ConfigError
 from mxtrain.model.graph.summary import summarize
 from mxtrain.model.networks import bert as bert_network
-from mxtrain.model.parameters import parameter_multipliers
+from mxtrain.model.parameters import distinct_parameters, parameter_multipliers
 from mxtrain.model.prepare import prepare_network
 from mxtrain.parallel.cut import Graph
 from mxtrain.text.bert import Bert
@@ -57,7 +57,7 @@ def inputs(masked=False):
 def spread(network, seed=1):
     """Weights so large that a mistake shows."""
     mx.random.seed(seed)
-    for name, parameter in network._collect_params_with_prefix().items():
+    for name, parameter in distinct_parameters(network).items():
         if not name.endswith("gamma"):
             parameter.set_data(mx.nd.random.normal(0, 0.3, shape=parameter.shape))
 
@@ -87,7 +87,7 @@ def test_float32_agrees_with_float64():
         with autograd.record():
             loss = (network(tokens, kinds, length.astype(dtype)) ** 2).sum()
         loss.backward()
-        gradients = {n: p.grad().asnumpy() for n, p in network._collect_params_with_prefix().items()}
+        gradients = {n: p.grad().asnumpy() for n, p in distinct_parameters(network).items()}
         found.append({"loss": loss.asnumpy(), **gradients})
     for name, wanted in found[1].items():
         np.testing.assert_allclose(

@@ -10,6 +10,7 @@ import pytest
 from dropouts import count_dropouts
 
 from mxtrain.engine.backend import mx, nd
+from mxtrain.model.parameters import distinct_parameters
 from mxtrain.text.translation.gnmt import Gnmt
 
 V, W, S, T, B, H = 13, 11, 7, 5, 3, 6
@@ -44,7 +45,7 @@ class Plain:
 
     def __init__(self, network: Any) -> None:
         self._p: Dict[str, np.ndarray] = {
-            name: p.data().asnumpy().astype(np.float64) for name, p in network._collect_params_with_prefix().items()
+            name: p.data().asnumpy().astype(np.float64) for name, p in distinct_parameters(network).items()
         }
 
     def lstm(self, path: str, x: np.ndarray) -> np.ndarray:

@@ -14,6 +14,7 @@ from dropouts import count_dropouts
 from mxtrain.engine.backend import autograd, mx, native_operators, nd
 from mxtrain.errors import ConfigError
 from mxtrain.model.networks import attention, bert
+from mxtrain.model.parameters import distinct_parameters
 from mxtrain.text.language_modeling.gpt import SIZES, Gpt
 from mxtrain.text.networks import gpt
 
@@ -39,7 +40,7 @@ def with_gradients(network: Any, inputs: Tuple[Any, Any]) -> Dict[str, np.ndarra
     with autograd.record():
         loss = network(*inputs)
     loss.backward()
-    found = {name: p.grad().asnumpy() for name, p in network._collect_params_with_prefix().items()}
+    found = {name: p.grad().asnumpy() for name, p in distinct_parameters(network).items()}
     return {"loss": loss.asnumpy(), **found}
 
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from mxtrain.engine.backend import autograd, gluon, mx, nd
+from mxtrain.model.parameters import distinct_parameters
 from mxtrain.model.prepare import prepare_network
 from mxtrain.text.language_modeling.lstm import Lstm
 from mxtrain.text.networks import lstm
@@ -74,7 +75,7 @@ def gradients(network: Any, inputs: Sequence[Any]) -> Dict[str, np.ndarray]:
     with autograd.record():
         loss, *_ = network(*inputs)
     loss.backward()
-    return {name: p.grad().asnumpy() for name, p in network._collect_params_with_prefix().items()}
+    return {name: p.grad().asnumpy() for name, p in distinct_parameters(network).items()}
 
 
 def test_the_gradient_of_a_tied_table_is_that_of_both_its_uses() -> None:
@@ -196,5 +197,5 @@ def test_description_builds_the_network_with_its_states() -> None:
         network=model.build_text(V, shape, V),
         output_shapes=[(T,), *model.state_shapes],
     )
-    names = set(made.network._collect_params_with_prefix())
+    names = set(distinct_parameters(made.network))
     assert {"embedding.weight", "layers.2.h2h_weight", "output.bias"} <= names and "table" not in names

@@ -13,6 +13,7 @@ from dropouts import count_dropouts
 from mxtrain.engine.backend import autograd, mx, native_operators, nd
 from mxtrain.errors import ConfigError
 from mxtrain.model.networks import attention, bert
+from mxtrain.model.parameters import distinct_parameters
 from mxtrain.text.translation.networks.transformer import sinusoid
 from mxtrain.text.translation.transformer import SIZES, Transformer
 
@@ -47,7 +48,7 @@ def with_gradients(network: Any, inputs: Tuple[Any, ...]) -> Dict[str, np.ndarra
         loss, mean = network(*inputs)
         total = loss + 0.3 * mean
     total.backward()
-    found = {name: p.grad().asnumpy() for name, p in network._collect_params_with_prefix().items()}
+    found = {name: p.grad().asnumpy() for name, p in distinct_parameters(network).items()}
     return {"loss": loss.asnumpy(), "mean": mean.asnumpy(), **found}
 
 
@@ -55,7 +56,7 @@ class Plain:
     """The paper's equations for one sentence, in NumPy."""
 
     def __init__(self, network: Any, norm_first: bool) -> None:
-        self._p = {name: p.data().asnumpy() for name, p in network._collect_params_with_prefix().items()}
+        self._p = {name: p.data().asnumpy() for name, p in distinct_parameters(network).items()}
         self._norm_first = norm_first
 
     def dense(self, name: str, x: np.ndarray) -> np.ndarray:

@@ -188,7 +188,7 @@ STAND_INS = {
 def test_file_that_a_child_process_cannot_use_is_refused_each_time(monkeypatch, name):
     """A program that sleeps or exits stands for a library that does so. Only success is kept in the cache."""
     code, said = STAND_INS[name]
-    monkeypatch.setattr(judging, "_TRIAL_S", 0.2 if name == "sleeps" else 60.0)
+    monkeypatch.setattr(judging, "TRIAL_S", 0.2 if name == "sleeps" else 60.0)
     monkeypatch.setattr(judging, "module_command", lambda _: [sys.executable, "-S", "-c", code])
     for _ in range(1 if name == "sleeps" else 2):
         with pytest.raises(DataError, match=said):

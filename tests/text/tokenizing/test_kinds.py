@@ -87,7 +87,7 @@ def test_digits_by_themselves():
 def test_only_some_of_much_text_is_learned_from(monkeypatch):
     everything = build_trained("bpe")
     monkeypatch.setattr(kinds, "MAX_TRAINED_BYTES", 4000)
-    some = kinds._sample_texts(TEXTS, 4000)
+    some = kinds.sample_texts(TEXTS, 4000)
     assert 3900 < sum(map(len, some)) <= 4000 and some == sorted(some, key=list(TEXTS.texts()).index)
     assert build_trained("bpe") != everything
 

@@ -163,8 +163,8 @@ def test_scores(tmp_path):
 def test_pieces_blocks_and_threads_do_not_affect_tokens(folder, monkeypatch, num_threads):
     texts = read_documents(sorted(folder.glob("*.txt*")), STRICT)
     expected = prepare_tokens(texts.shards, 1, CONFIG.tokenizer, "texts").ragged("text")
-    monkeypatch.setattr(stored, "_BYTES_AT_ONCE", 100)
-    monkeypatch.setattr(stored, "_BYTES_PER_BLOCK", 300)
+    monkeypatch.setattr(stored, "BYTES_AT_ONCE", 100)
+    monkeypatch.setattr(stored, "BYTES_PER_BLOCK", 300)
     monkeypatch.setattr(stored, "usable_cores", lambda: num_threads)
     ended = prepare_tokens(texts.shards, 1, CONFIG.tokenizer, "texts", ending=[3, 2]).ragged("text")
     assert (ended.length - 2 == expected.length).all()
@@ -175,8 +175,8 @@ def test_pieces_blocks_and_threads_do_not_affect_tokens(folder, monkeypatch, num
 
 def test_an_interrupted_encoding_continues(folder, monkeypatch):
     texts = read_documents(sorted(folder.glob("*.txt*")), STRICT)
-    monkeypatch.setattr(stored, "_BYTES_AT_ONCE", 500)
-    monkeypatch.setattr(stored, "_BYTES_PER_BLOCK", 1000)
+    monkeypatch.setattr(stored, "BYTES_AT_ONCE", 500)
+    monkeypatch.setattr(stored, "BYTES_PER_BLOCK", 1000)
     seen = []
 
     class Failing(WordPiece):
@@ -199,7 +199,7 @@ def test_an_interrupted_encoding_continues(folder, monkeypatch):
 
 
 def test_texts_to_learn_a_vocabulary_from(folder, monkeypatch):
-    monkeypatch.setattr(stored, "_BYTES_AT_ONCE", 200)
+    monkeypatch.setattr(stored, "BYTES_AT_ONCE", 200)
     texts = read_documents(sorted(folder.glob("*.txt*")), STRICT)
     every = [text for document in texts.documents for text in document]
     rows = np.array([3, 4, 20, 68])

@@ -224,7 +224,7 @@ def test_source_is_cut_by_tokens() -> None:
 @pytest.mark.slow
 def test_examples_are_shown_beside_their_references(train_run: Any, pairs: Any) -> None:
     made, _ = train_run(*SMALL, *TRANSFORMER, *pairs, "trainer.limit_train_batches=1")
-    (table,) = made.runner._data.samples.artifacts(made.runner._evaluator)
+    (table,) = made.runner.context.data.samples.artifacts(made.runner.context.evaluator)
     assert list(table.header) == ["source", "reference", "translation"] and len(table.rows) == 12
     assert all(reference == source[::-1] for source, reference, _ in table.rows)
 

@@ -22,7 +22,7 @@ from mxtrain.vision.detection.digit_scenes import BoxedDigitScenes, DigitScenes
 from mxtrain.vision.images import decoding
 from mxtrain.vision.images.decoding import DecodedSource
 from mxtrain.vision.images.files import ImageFiles, list_images, open_files
-from mxtrain.vision.images.make_record import _encode, main, make_record
+from mxtrain.vision.images.make_record import encode_file, main, make_record
 from mxtrain.vision.images.record_file import RecordFile
 from mxtrain.vision.images.settings import Decoding, FileAugment
 
@@ -397,7 +397,7 @@ def test_opening_an_image_starts_no_program(tmp_path, monkeypatch):
         source.fetch(np.array([0]), seed=0, epoch=0, train=False)
     for size in (0, 4):
         with pytest.raises(DataError, match="x.jpg"):
-            _encode(str(path), size, 95)
+            encode_file(str(path), size, 95)
     assert not (tmp_path / "executed").exists()
 
 

@@ -20,7 +20,7 @@ from mxtrain.vision.instance_segmentation.mask_rows import (
     detection_masks,
     encode_masks,
 )
-from mxtrain.vision.instance_segmentation.metrics import CollectedMasks, MaskAP, MaskAR, _packed, _unpacked
+from mxtrain.vision.instance_segmentation.metrics import CollectedMasks, MaskAP, MaskAR, pack_codes, unpack_codes
 from mxtrain.vision.instance_segmentation.report import curves_of
 
 SIZES = [(120, 160), (100, 90), (200, 140)]
@@ -149,8 +149,8 @@ def test_masks_travel_as_numbers_on_any_worker(figures: List[Figure]) -> None:
 
 @pytest.mark.parametrize("codes", [[], [b"04"], [b"x" * 42], [b"x" * 41, b"y"], [b"abc", b"d" * 300, b"o0"]])
 def test_codes_are_packed_and_unpacked(codes: List[bytes]) -> None:
-    rows = _packed(codes, 8)
-    assert rows.shape[1] == 8 and _unpacked(rows[:, 1:]) == codes
+    rows = pack_codes(codes, 8)
+    assert rows.shape[1] == 8 and unpack_codes(rows[:, 1:]) == codes
 
 
 def test_precision_is_undefined_without_objects_and_0_without_detections() -> None:

@@ -15,6 +15,7 @@ from sklearn.metrics import average_precision_score
 from mxtrain.cli.dispatch import run
 from mxtrain.data.signature import Signature
 from mxtrain.engine.backend import autograd, gluon, mx, nd
+from mxtrain.model.parameters import distinct_parameters
 from mxtrain.vision.metric_learning.head import EmbeddingNetwork
 from mxtrain.vision.metric_learning.loss_block import IdentityLoss
 from mxtrain.vision.metric_learning.losses import ArcFace, Triplet
@@ -59,14 +60,14 @@ def test_network_without_centres_shares_parameters() -> None:
     alone = network.without_centres()
     x = nd.random.normal(shape=(2, 8))
     np.testing.assert_array_equal(alone(x).asnumpy(), network(x)[0].asnumpy())
-    assert list(alone._collect_params_with_prefix()) == ["embedding.weight"]
+    assert list(distinct_parameters(alone)) == ["embedding.weight"]
 
 
 def test_exported_weights_are_those_of_the_network_without_centres() -> None:
     network = built()
-    arrays = {name: parameter.data().asnumpy() for name, parameter in network._collect_params_with_prefix().items()}
+    arrays = {name: parameter.data().asnumpy() for name, parameter in distinct_parameters(network).items()}
     found = MetricLearning().export_form().exported_weights(arrays)
-    assert list(found) == list(network.without_centres()._collect_params_with_prefix())
+    assert list(found) == list(distinct_parameters(network.without_centres()))
     assert all(found[name] is arrays[name] for name in found)
 
 

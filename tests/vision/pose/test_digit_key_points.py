@@ -9,7 +9,7 @@ import pytest
 
 from mxtrain.data.digits import read_digits
 from mxtrain.data.spec import open_splits
-from mxtrain.vision.detection.scenes import _interpolation_weights
+from mxtrain.vision.detection.scenes import interpolation_weights
 from mxtrain.vision.images.affine import transform_points
 from mxtrain.vision.pose.digit_key_points import NAMES, OUTER, DigitKeyPoints, ink_box, ink_points
 from mxtrain.vision.pose.key_points import KeypointMeta
@@ -18,7 +18,7 @@ from mxtrain.vision.pose.key_points import KeypointMeta
 def drawn(number: int, size: int, begin: int) -> np.ndarray:
     """The ink of a digit that is so large, and begins there, (64, 64)."""
     image_N1GG, _ = read_digits()
-    spread_HG = _interpolation_weights(np.array([begin]), np.array([size]), 64)[0]
+    spread_HG = interpolation_weights(np.array([begin]), np.array([size]), 64)[0]
     return spread_HG @ (image_N1GG[number, 0] / 255.0) @ spread_HG.T > 0.4
 
 

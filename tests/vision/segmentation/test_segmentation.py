@@ -220,7 +220,7 @@ def test_eval_and_predict_agree_and_show(train_run: Any, tmp_path: Path, capsys:
     """Masks of a file each, of the images' own size, agree with what eval counted, and with the checkpoint alone."""
     made, _ = train_run(*SMALL, "trainer.max_epochs=1")
     run_dir, photos = tmp_path / "run", tmp_path / "photos"
-    source = made.runner._data.val.source
+    source = made.runner.context.data.val.source
     image_BCHW, true_BHW, _ = source.fetch(np.arange(10), seed=0, epoch=0, train=False)
     photos.mkdir()
     for number, image in enumerate(image_BCHW):
@@ -328,7 +328,7 @@ def test_a_loss_of_the_users_is_given_all_outputs(describe_run: Any, tmp_path: P
 @pytest.mark.slow
 def test_shown_samples_are_an_image_in_tensorboard(train_run: Any, tmp_path: Path) -> None:
     made, _ = train_run(*SMALL, "trainer.max_epochs=1", "trainer.limit_train_batches=1")
-    (image,) = made.runner._data.samples.artifacts(made.runner._evaluator)
+    (image,) = made.runner.context.data.samples.artifacts(made.runner.context.evaluator)
     assert image.name == "samples"
     drawn = np.asarray(image.draw(4))
     assert drawn.ndim == 3 and len(np.unique(drawn.reshape(-1, 3), axis=0)) > 50
