@@ -160,8 +160,7 @@ class Worker:
         """
         while True:
             self._require_no_warning()
-            with self._folder.lock:
-                job = self._next()
+            job = self.next_job()
             if job is not None:
                 self._waits = False
                 try:
@@ -184,11 +183,19 @@ class Worker:
 
     # Selection of a trial.
 
-    def _next(self) -> Optional[Job]:
-        """Returns an unfinished trial that no process trains, otherwise a new trial, otherwise None.
+    def next_job(self) -> Optional[Job]:
+        """Takes an unfinished trial that no process trains, otherwise a new trial.
 
-        The caller must hold the study's lock.
+        Returns:
+            The trial, whose lock the caller must release; None if other workers have taken all.
+
+        Raises:
+            StudyStopped: a trial failed because of wrong input.
         """
+        with self._folder.lock:
+            return self._next_job()
+
+    def _next_job(self) -> Optional[Job]:
         if self._study.stop_cause:
             raise StudyStopped(
                 f"the study has stopped: {self._study.stop_cause}\nOnce that is mended, "
@@ -328,7 +335,7 @@ class Worker:
                 return progress_before
             if progress_before.is_failure:
                 return self._diverged(job, progress_before.cause, budget)
-            code = self._train_process(job, budget)
+            code = self.train_process(job, budget)
             progress = read_progress(job.run_dir)
             if code == EXIT_BAD_INPUT:
                 self._stop_study(job)
@@ -349,8 +356,15 @@ class Worker:
                     return None
                 self._say(f"trial {job.number}: its process ended with code {code}; it is continued")
 
-    def _train_process(self, job: Job, budget: Optional[int]) -> int:
-        """Runs `mxtrain train` for a trial, notes the cause of its end, and returns its exit code.
+    def train_process(self, job: Job, budget: Optional[int]) -> int:
+        """Runs `mxtrain train` for a trial, and sets `job.cause` to the cause of its end.
+
+        Args:
+            job: the trial.
+            budget: epochs or steps of the run at the end of the rung; None = the whole run.
+
+        Returns:
+            The exit code of the process.
 
         Raises:
             KeyboardInterrupt: this process received a signal. It was passed on to the training process.

@@ -8,12 +8,13 @@ import signal
 import sysconfig
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, List, Optional
 
 import pytest
 
 pytest.importorskip("optuna", minversion="4")
+
+from scripted_worker import ScriptedWorker, end_of_rung
 
 from mxtrain.cluster.stopping import SignalStop
 from mxtrain.errors import ConfigError
@@ -22,7 +23,7 @@ from mxtrain.tuning.folder import StudyDescription, StudyFolder
 from mxtrain.tuning.space import Space, TunedSetting, setting_of
 from mxtrain.tuning.spec import TuneSettings, first_rung
 from mxtrain.tuning.trials import build_pruner
-from mxtrain.tuning.worker import Worker, WorkerStopped, environment
+from mxtrain.tuning.worker import WorkerStopped, environment
 
 RATE = TunedSetting("optimizer.lr", "float", low=1e-4, high=0.1, log=True)
 
@@ -146,27 +147,15 @@ def test_a_trial_finds_this_copy_of_mxtrain(monkeypatch: pytest.MonkeyPatch) -> 
 @pytest.mark.parametrize(
     "overrides, stops", [([], True), (["checkpoint.on_signal=stop"], True), (["checkpoint.on_signal=save"], False)]
 )
-def test_no_trial_begins_after_a_warning(monkeypatch: pytest.MonkeyPatch, overrides: List[str], stops: bool) -> None:
-    next_jobs: List[None] = []
-    worker: Any = SimpleNamespace(
-        _description=SimpleNamespace(overrides=overrides),
-        _folder=SimpleNamespace(lock=SimpleLock()),
-        _next=lambda: next_jobs.append(None),
-        _is_finished=lambda: True,
-    )
-    worker._require_no_warning = lambda: Worker._require_no_warning(worker)
-    worker._require_no_warning()
+def test_no_trial_begins_after_a_warning(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, overrides: List[str], stops: bool
+) -> None:
+    made = ScriptedWorker(tmp_path, description(overrides=overrides), lambda number, budget: end_of_rung(None, 0.5))
     monkeypatch.setattr(SignalStop, "warning", int(signal.SIGUSR2))
     if not stops:
-        return worker._require_no_warning()
+        made.run()
+        assert len(made.study.trials) == 4
+        return
     with pytest.raises(WorkerStopped, match="SIGUSR2 received: no further trial begins") as caught:
-        Worker.run(worker)
-    assert caught.value.exit_code == 75 and next_jobs == []
-
-
-class SimpleLock:
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, *error: object) -> None:
-        pass
+        made.run()
+    assert caught.value.exit_code == 75 and not made.study.trials

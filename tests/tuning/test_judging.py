@@ -12,15 +12,19 @@ import pytest
 
 pytest.importorskip("optuna", minversion="4")
 
+from scripted_worker import ScriptedWorker, end_of_rung
+
 from mxtrain.cluster.launch.study import val_interval_of
 from mxtrain.errors import ConfigError
+from mxtrain.tuning import population
 from mxtrain.tuning.folder import StudyDescription, StudyFolder
 from mxtrain.tuning.samplers import draw
 from mxtrain.tuning.space import Space, TunedSetting, overrides_of_trial
 from mxtrain.tuning.spec import TuneSettings, rung_budget
-from mxtrain.tuning.trials import Study, TrialProgress, build_pruner, recorded_values
-from mxtrain.tuning.worker import Worker
+from mxtrain.tuning.trials import Study, build_pruner, recorded_values
 from mxtrain.workflows.tune import StudyResult
+
+RATE = TunedSetting("optimizer.lr", "float", low=1e-4, high=1e-1, log=True)
 
 
 @pytest.mark.parametrize(
@@ -55,26 +59,31 @@ def test_the_interval_counts_in_the_unit_of_the_rungs(unit: str, min_steps: Opti
     assert val_interval_of(TuneSettings(min_steps=min_steps), description) == expected
 
 
-@pytest.mark.parametrize("best, is_pruned, reported", [(None, False, []), (math.nan, False, []), (0.1, True, [0.1])])
+@pytest.mark.parametrize("value, budgets", [(None, [1, 2, 4, None]), (math.nan, [1, 2, 4, None]), (0.1, [1])])
 def test_a_trial_without_a_value_is_not_pruned(
-    tmp_path: Path, best: Optional[float], is_pruned: bool, reported: List[float]
+    value: Optional[float], budgets: List[Optional[int]], tmp_path: Path
 ) -> None:
-    told: List[str] = []
-    values: List[float] = []
-    trial = SimpleNamespace(
-        report=lambda value, budget: values.append(value),
-        should_prune=lambda: not values or values[-1] != 0.9,  # as Optuna: NaN is pruned
-    )
-    worker: Any = SimpleNamespace(
-        _description=SimpleNamespace(objectives=["val/accuracy"], settings=TuneSettings(pruner="asha")),
-        _is_population=False,
-        _say=lambda text: None,
-        _study=SimpleNamespace(tell=lambda trial, state: told.append(state)),
-    )
-    worker._report = lambda *arguments: Worker._report(worker, *arguments)
-    job: Any = SimpleNamespace(number=0, trial=trial, reported=[], run_dir=tmp_path)
-    assert Worker._is_pruned(worker, job, TrialProgress(best=best), 1) is is_pruned
-    assert job.reported == [1] and told == ["PRUNED"] * is_pruned and values == reported
+    """Trial 0 reaches 0.9 in each rung. Optuna would prune NaN."""
+    settings = TuneSettings(n_trials=2, pruner="asha", min_epochs=1, reduction=2)
+    description = StudyDescription("s", [], [], "/", settings, Space([RATE]), ["val/accuracy"], ["max"], 6)
+    made = ScriptedWorker(tmp_path, description, lambda number, budget: end_of_rung(budget, value if number else 0.9))
+    made.run()
+    assert [budget for number, budget in made.trained if number == 1] == budgets
+    _, judged = made.study.trials
+    assert judged.state.name == ("PRUNED" if budgets == [1] else "FAIL")
+    assert judged.intermediate_values == ({1: 0.1} if budgets == [1] else {})
+
+
+@pytest.mark.parametrize("strategy, expected", [({"pruner": "asha"}, 0.75), ({"sampler": "pbt"}, 0.5)])
+def test_a_rung_reports_the_best_value_and_a_population_the_last(
+    strategy: Any, expected: float, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(population, "take_over", lambda folder, members, before: None)
+    settings = TuneSettings(n_trials=4, min_epochs=3, **strategy)
+    description = StudyDescription("s", [], [], "/", settings, Space([RATE]), ["val/accuracy"], ["max"], 6)
+    made = ScriptedWorker(tmp_path, description, lambda number, budget: end_of_rung(budget, 0.75, last=0.5))
+    made.run()
+    assert [trial.intermediate_values[3] for trial in made.study.trials] == [expected] * 4
 
 
 @pytest.mark.parametrize(

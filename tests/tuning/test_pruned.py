@@ -4,14 +4,9 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, List, Tuple
-
-import pytest
 
 from mxtrain.archive.registry import read_run
-from mxtrain.tuning.trials import TrialProgress, note_pruned, read_progress
-from mxtrain.tuning.worker import Worker
+from mxtrain.tuning.trials import note_pruned, read_progress
 
 
 def test_runs_lists_a_pruned_trial(tmp_path: Path) -> None:
@@ -36,14 +31,3 @@ def test_runs_lists_a_pruned_trial(tmp_path: Path) -> None:
     file.write_text("{")
     note_pruned(tmp_path, "pruned by pruner=asha")
     assert file.read_text() == "{"
-
-
-@pytest.mark.parametrize("is_population, expected", [(False, 0.75), (True, 0.5)])
-def test_a_rung_reports_the_best_value_and_a_population_the_last(is_population: bool, expected: float) -> None:
-    reported: List[Tuple[float, int]] = []
-    description = SimpleNamespace(objectives=["val/accuracy"], settings=SimpleNamespace(min_steps=None))
-    worker: Any = SimpleNamespace(_description=description, _is_population=is_population, _say=lambda text: None)
-    trial = SimpleNamespace(report=lambda value, budget: reported.append((value, budget)))
-    job: Any = SimpleNamespace(number=0, trial=trial, reported=[])
-    Worker._report(worker, job, TrialProgress(metrics={"val/accuracy": 0.5}, best=0.75), 3)
-    assert reported == [(expected, 3)] and job.reported == [3]

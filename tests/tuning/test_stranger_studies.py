@@ -279,10 +279,10 @@ def test_trial_process_imports_no_code_of_the_working_folder(
     folder = StudyFolder(stranger.study)
     description = folder.read()
     worker = Worker(folder, description, lambda line: None)
-    job = worker._next()
+    job = worker.next_job()
     assert job is not None
     object.__setattr__(description, "overrides", ["model=nothing_of_the_kind"])
-    assert worker._train_process(job, None) == 2
+    assert worker.train_process(job, None) == 2
     job.claim.release()
     assert "nothing_of_the_kind" in folder.log(0).read_text() and not stranger.mark.exists()
 

@@ -5,22 +5,24 @@ from __future__ import annotations
 import math
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, Dict, List, Tuple
+from typing import Any, Dict, List
 
 import pytest
 
 pytest.importorskip("optuna", minversion="4")
 
-from mxtrain.errors import EXIT_BUDGET, EXIT_FINISHED
+from scripted_worker import ScriptedWorker, end_of_rung
+
+from mxtrain.errors import EXIT_NON_FINITE
 from mxtrain.tuning import population, worker
 from mxtrain.tuning.folder import StudyDescription, StudyFolder
 from mxtrain.tuning.population import PopulationMember, take_over, values_by_budget
 from mxtrain.tuning.samplers import draw
 from mxtrain.tuning.space import Space, TunedSetting
 from mxtrain.tuning.spec import TuneSettings
-from mxtrain.tuning.trials import TrialProgress
 from mxtrain.tuning.worker import MAX_DEATHS, Worker
 
+NON_FINITE = (EXIT_NON_FINITE, {"exit_code": EXIT_NON_FINITE, "cause": "the loss is nan"})
 LR = TunedSetting("optimizer.lr", "float", low=1e-4, high=1e-1, log=True)
 
 
@@ -35,98 +37,72 @@ def worker_in(folder: Path, sampler: str, n_trials: int) -> Worker:
     return Worker(made, description, lambda line: None)
 
 
-def next_of(made: Worker) -> Any:
-    with made._folder.lock:
-        return made._next()
-
-
 def test_unfinished_trials_are_resumed_first(tmp_path: Path) -> None:
     made = worker_in(tmp_path, "random", 3)
     finished, begun = made.study.ask(), made.study.ask()
     for trial in (finished, begun):
-        draw(trial, made._description.space)
+        draw(trial, Space([LR]))
     made.study.tell(finished, "COMPLETE", [0.5])
-    jobs = [next_of(made), next_of(made)]  # the first job holds the lock of its trial
-    assert [job.number for job in jobs] == [1, 2] and next_of(made) is None
+    jobs = [made.next_job(), made.next_job()]  # the first job holds the lock of its trial
+    assert [job.number for job in jobs] == [1, 2] and made.next_job() is None
     assert jobs[0].values == made.study.trials[1].params
 
 
 def test_a_population_draws_all_members_and_starts_them_in_turn(tmp_path: Path) -> None:
     made = worker_in(tmp_path, "pbt", 4)
-    jobs = [next_of(made) for _ in range(4)]
-    assert [job.number for job in jobs] == [0, 1, 2, 3] and next_of(made) is None
+    jobs = [made.next_job() for _ in range(4)]
+    assert [job.number for job in jobs] == [0, 1, 2, 3] and made.next_job() is None
     assert [job.values for job in jobs] == [trial.params for trial in made.study.trials]
     assert [job.run_dir.name for job in jobs] == ["0", "1", "2", "3"] and all(job.overrides == [] for job in jobs)
 
 
 def test_waiting_for_other_workers_is_reported_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    said: List[str] = []
-    trials = [SimpleNamespace(state=SimpleNamespace(is_finished=lambda: len(slept) == 3))]
+    other = worker_in(tmp_path, "random", 1)
+    job = other.next_job()
+    assert job is not None
     slept: List[float] = []
-    monkeypatch.setattr(worker, "time", SimpleNamespace(sleep=slept.append))
-    made = worker_in(tmp_path, "random", 1)
-    made._say, made._study = said.append, SimpleNamespace(trials=trials)  # type: ignore[assignment]
-    monkeypatch.setattr(made, "_next", lambda: None)
-    made.run()
+
+    def sleep(seconds: float) -> None:
+        slept.append(seconds)
+        if len(slept) == 3:
+            other.study.tell(job.trial, "COMPLETE", [0.5])
+
+    monkeypatch.setattr(worker, "time", SimpleNamespace(sleep=sleep))
+    said: List[str] = []
+    Worker(StudyFolder(tmp_path), describe("random", 1), said.append).run()
     assert said == ["all trials are begun; waiting for those that other workers train"] and len(slept) == 3
 
 
 def test_a_trial_trains_the_rungs_that_it_has_not_reported(tmp_path: Path) -> None:
-    trained: List[Any] = []
-
-    def train(job: Any, budget: Any) -> TrialProgress:
-        trained.append((job.number, budget))
-        return TrialProgress(exit_code=EXIT_FINISHED if budget is None else EXIT_BUDGET)
-
-    job: Any = SimpleNamespace(number=7, run_dir=tmp_path / "7", values={}, reported=[2])
-    finished: List[int] = []
-    made: Any = SimpleNamespace(
-        _folder=SimpleNamespace(path=tmp_path),
-        _description=SimpleNamespace(budget=[2, 4, None].__getitem__),
-        _title=lambda job: "",
-        _say=lambda line: None,
-        _is_population=False,
-        _train_rung=train,
-        _is_pruned=lambda job, progress, budget: False,
-        _finish=lambda job, progress, rung: finished.append(rung),
-    )
-    Worker._train(made, job)
-    assert trained == [(7, 4), (7, None)] and finished == [2]
+    description = describe("random", 1, pruner="asha", min_epochs=2, reduction=2)
+    made = ScriptedWorker(tmp_path, description, lambda number, budget: end_of_rung(budget, 0.5))
+    begun = made.study.ask()
+    draw(begun, description.space)
+    begun.report(0.5, 2)
+    made.run()
+    assert made.trained == [(0, 4), (0, None)] and made.study.trials[0].state.name == "COMPLETE"
 
 
-def test_a_trial_fails_after_deaths_without_progress(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_trial_fails_after_deaths_without_progress(tmp_path: Path) -> None:
     """Its first process advances by ten steps before it dies."""
-    failed: List[str] = []
-    started: List[int] = []
+    made = ScriptedWorker(tmp_path, describe("random", 1), lambda number, budget: (-9, {"step": 10}))
+    made.run()
+    assert made.trained == [(0, None)] * (1 + MAX_DEATHS)
+    assert made.said[-1] == f"trial 0: failed: its process ended {MAX_DEATHS} times with code -9, without progress"
+    assert made.study.trials[0].state.name == "FAIL"
 
-    def train(job: Any, budget: Any) -> int:
-        started.append(len(started))
-        assert len(started) < 20
-        return -9
 
-    monkeypatch.setattr(worker, "read_progress", lambda run_dir: TrialProgress(step=10 if started else 0))
-    made: Any = SimpleNamespace(
-        _description=describe("random", 3),
-        _train_process=train,
-        _say=lambda line: None,
-        _fail=lambda job, cause: failed.append(cause),
+def test_a_finished_trial_competes_in_the_remaining_rungs(tmp_path: Path) -> None:
+    """Early stopping ends it in its second rung. Optuna stores the value of a rung only when asked whether to prune."""
+    description = describe("random", 1, pruner="asha", min_epochs=1, reduction=2)
+    made = ScriptedWorker(
+        tmp_path, description, lambda number, budget: end_of_rung(1, 0.5) if budget == 1 else end_of_rung(None, 0.75)
     )
-    assert Worker._train_rung(made, SimpleNamespace(number=0, run_dir=tmp_path), None) is None  # type: ignore[arg-type]
-    assert len(started) == 1 + MAX_DEATHS
-    assert failed == [f"its process ended {MAX_DEATHS} times with code -9, without progress"]
-
-
-def test_a_finished_trial_competes_in_the_remaining_rungs() -> None:
-    """Optuna stores the value of a rung when it is asked whether to prune."""
-    calls: List[Tuple[Any, ...]] = []
-    trial = SimpleNamespace(
-        report=lambda value, budget: calls.append((value, budget)), should_prune=lambda: calls.append(())
-    )
-    made: Any = SimpleNamespace(
-        _description=SimpleNamespace(budget=[1, 2, 4, None].__getitem__, settings=TuneSettings(pruner="asha"))
-    )
-    Worker._report_rest(made, SimpleNamespace(trial=trial), 0.75, 1)  # type: ignore[arg-type]
-    assert calls == [(0.75, 2), (), (0.75, 4), ()]
+    made.run()
+    (trial,) = made.study.trials
+    assert made.trained == [(0, 1), (0, 2)] and trial.intermediate_values == {1: 0.5, 2: 0.75, 4: 0.75}
+    rungs = {name: value for name, value in trial.system_attrs.items() if name.startswith("completed_rung")}
+    assert sorted(rungs.values()) == [0.5, 0.75, 0.75]
 
 
 @pytest.mark.parametrize("state, expected", [("FAIL", {2: 0.5, 4: math.nan}), ("RUNNING", {2: 0.5})])
@@ -156,7 +132,7 @@ def test_members_take_over_a_copy_of_the_checkpoint(monkeypatch: pytest.MonkeyPa
 def test_a_missing_trial_gets_the_values_of_its_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     made = worker_in(tmp_path, "random", 2)
     monkeypatch.setattr(worker, "recorded_values", lambda run_dir, space: {"optimizer.lr": 0.0125})
-    job = next_of(made)
+    job = made.next_job()
     assert (job.number, job.values) == (0, {"optimizer.lr": 0.0125}) == (0, made.study.trials[0].params)
 
 
@@ -166,7 +142,7 @@ def test_a_member_takes_over_from_the_members_of_the_previous_rung(
     description, made = describe("pbt", 4, min_epochs=2), StudyFolder(tmp_path)
     made.create(description)
     one = Worker(made, description, lambda line: None)
-    jobs = [next_of(one) for _ in range(4)]
+    jobs = [one.next_job() for _ in range(4)]
     first = [job.values for job in jobs]
     for number, job in enumerate(jobs):  # member 0 is the worst of the first rung, 3 of the second
         for budget, value in ((2, float(number)), (4, float(-number))):
@@ -174,7 +150,7 @@ def test_a_member_takes_over_from_the_members_of_the_previous_rung(
         job.claim.release()
     seen: List[Any] = []
     monkeypatch.setattr(population, "take_over", lambda folder, members, before: seen.append((members, before)))
-    again = [next_of(one) for _ in range(4)]
+    again = [one.next_job() for _ in range(4)]
     reported = [{2: float(number), 4: float(-number)} for number in range(4)]
     members, before = (population.members_at(description, first, reported, rung) for rung in (2, 1))
     assert seen[0] == (members, before)
@@ -192,22 +168,37 @@ def test_words_of_a_trial_limit_it_to_the_budget_of_its_rung() -> None:
 
 
 @pytest.mark.parametrize(
-    "given, budget, reached", [({}, 2, "2 epochs"), ({}, 1, "1 epoch"), ({"min_steps": 5}, 10, "10 steps")]
+    "first_rung, budget, reached",
+    [({"min_epochs": 2}, 2, "2 epochs"), ({"min_epochs": 1}, 1, "1 epoch"), ({"min_steps": 10}, 10, "10 steps")],
 )
-def test_value_of_a_rung_is_stored_and_printed_with_its_unit(given: Any, budget: int, reached: str) -> None:
-    stored: List[Any] = []
-    made: Any = SimpleNamespace(_description=describe("random", 3, **given), _is_population=False)
-    job: Any = SimpleNamespace(number=7, reported=[], trial=SimpleNamespace(report=lambda *one: stored.append(one)))
-    progress: Any = SimpleNamespace(values=lambda description, last: [0.25])
-    assert Worker._report(made, job, progress, budget) == f"trial 7: val/accuracy=0.25 after {reached}"
-    assert (stored, job.reported) == ([(0.25, budget)], [budget])
+def test_value_of_a_rung_is_stored_and_printed_with_its_unit(
+    first_rung: Any, budget: int, reached: str, tmp_path: Path
+) -> None:
+    description = describe("random", 1, pruner="asha", **first_rung)
+    made = ScriptedWorker(tmp_path, description, lambda number, budget: end_of_rung(budget, 0.25))
+    made.run()
+    assert f"trial 0: val/accuracy=0.25 after {reached}, goes on" in made.said
+    assert made.study.trials[0].intermediate_values[budget] == 0.25
 
 
-@pytest.mark.parametrize("is_population, budget, fails", [(False, 2, True), (True, None, True), (True, 2, False)])
-def test_a_loss_that_is_no_number_ends_a_trial_but_no_member(is_population: bool, budget: Any, fails: bool) -> None:
-    failed: List[Any] = []
-    made: Any = SimpleNamespace(_is_population=is_population, _fail=lambda job, cause: failed.append((job, cause)))
-    job: Any = SimpleNamespace(number=7)
-    progress = Worker._diverged(made, job, "the loss is nan", budget)
-    assert failed == ([(job, "the loss is nan")] if fails else [])
-    assert fails or (progress is not None and progress.exit_code == EXIT_BUDGET)
+def test_a_loss_that_is_no_number_ends_a_trial(tmp_path: Path) -> None:
+    description = describe("random", 1, pruner="asha", min_epochs=2)
+    made = ScriptedWorker(tmp_path, description, lambda number, budget: NON_FINITE)
+    made.run()
+    assert made.trained == [(0, 2)] and made.said[-1] == "trial 0: failed: the loss is nan"
+
+
+def test_a_loss_that_is_no_number_ends_a_member_only_in_the_last_rung(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(population, "take_over", lambda folder, members, before: None)
+    description = describe("pbt", 4, min_epochs=2)
+    made = ScriptedWorker(
+        tmp_path,
+        description,
+        lambda number, budget: NON_FINITE if number == 0 and budget != 4 else end_of_rung(budget, 0.5),
+    )
+    made.run()
+    assert [budget for number, budget in made.trained if number == 0] == [2, 4, None]
+    assert [trial.state.name for trial in made.study.trials] == ["FAIL"] + ["COMPLETE"] * 3
+    assert made.said.count("trial 0: failed: the loss is nan") == 1
