@@ -98,19 +98,19 @@ def doctor(*, timeout: float = 120.0) -> DoctorResult:
     probe = run_probe(float(timeout))
     return DoctorResult(
         [
-            *_machine(),
+            *judge_machine(),
             *_container(probe),
             *_packages(probe),
             *_mxnet(probe),
             *_environment(probe),
             *_features(probe),
             _weights(),
-            *_plugins(),
+            *judge_plugins(),
         ]
     )
 
 
-def _plugins() -> List[Finding]:
+def judge_plugins() -> List[Finding]:
     """Lists installed packages that add options; a package that cannot be used keeps every command from starting."""
     findings = []
     for plugin in find_plugins():
@@ -130,7 +130,8 @@ def _weights() -> Finding:
     return Finding("pretrained weights", "ok", f"{len(names)} in {models_folder()}{some}")
 
 
-def _machine() -> List[Finding]:
+def judge_machine() -> List[Finding]:
+    """Returns the findings on Python, platform, processor, memory and disks."""
     version = sys.version_info[:2]
     supported = (3, 9) <= version < (3, 12)
     platform_name = f"{platform.system()} on {platform.machine()}"
@@ -156,8 +157,10 @@ def _machine() -> List[Finding]:
         ),
         Finding("cores", "ok", cores),
         Finding("memory", "ok", _memory()),
-        _space("disk here", Path.cwd(), 1.0, "checkpoints need room: run from another folder or set hydra.run.dir"),
-        _space("shared memory", Path("/dev/shm"), 0.5, "decoding workers use it; in Docker: --shm-size=1g"),
+        judge_space(
+            "disk here", Path.cwd(), 1.0, "checkpoints need room: run from another folder or set hydra.run.dir"
+        ),
+        judge_space("shared memory", Path("/dev/shm"), 0.5, "decoding workers use it; in Docker: --shm-size=1g"),
         Finding(
             "instructions",
             "ok" if "avx2" in isa else "missing",
@@ -176,7 +179,8 @@ def _memory() -> str:
     return f"{kilobytes['MemAvailable'] / 2**20:.1f} GiB available of {kilobytes['MemTotal'] / 2**20:.1f}"
 
 
-def _space(name: str, folder: Path, wanted_gib: float, remedy: str) -> Finding:
+def judge_space(name: str, folder: Path, wanted_gib: float, remedy: str) -> Finding:
+    """Returns the free space of a disk; it is missing if it is below `wanted_gib`, or if there is no such folder."""
     try:
         free = shutil.disk_usage(folder).free / 2**30
     except OSError as error:
@@ -328,7 +332,7 @@ def _environment(probe: ProbeResult) -> List[Finding]:
     return [Finding("environment", "ok", str(line)) for line in probe.found.get("runtime", ())]
 
 
-def _gpus(count: int, failures: Mapping[str, str] = MappingProxyType({})) -> Finding:
+def judge_gpus(count: int, failures: Mapping[str, str] = MappingProxyType({})) -> Finding:
     """Returns the GPUs, with the reason if MXNet may not run on a GPU that the driver reports, or failed when it was
     tried."""
     known = find_gpus()
@@ -361,7 +365,7 @@ def _features(probe: ProbeResult) -> List[Finding]:
         cuda = Finding("CUDA", "missing", f"{cuda.value}, but {why}", "check nvidia-smi and CUDA_VISIBLE_DEVICES")
     return [
         cuda,
-        _gpus(gpus, probe.found.get("gpu_failures", {})),
+        judge_gpus(gpus, probe.found.get("gpu_failures", {})),
         flag("cuDNN", "CUDNN", "comes with the CUDA builds"),
         flag("NCCL", "NCCL", "comes with the CUDA builds; kvstore=device works without it"),
         flag("oneDNN", "MKLDNN", "take one of the published wheels: without it the CPU is many times slower"),
@@ -369,12 +373,12 @@ def _features(probe: ProbeResult) -> List[Finding]:
         flag("distributed stores", "DIST_KVSTORE", "take one of the published wheels: kvstore=dist_* need it"),
         _s3(probe),
         _operators(probe),
-        _bfloat16(probe),
+        judge_bfloat16(probe),
         Finding("float16", "ok" if gpus else "missing", "on GPUs only", "" if gpus else "on CPUs: amp=bfloat16 or off"),
         _horovod(probe),
-        _package("TensorBoard", "tensorboard", installing("tensorboard"), f"{tensorboard()} --logdir outputs"),
-        _package("mxtrain tune", "optuna", installing("optuna>=4.4,<6", "cmaes>=0.12,<1")),
-        _package("joblib sweeps", "hydra-joblib-launcher", installing("hydra-joblib-launcher<1.4")),
+        judge_package("TensorBoard", "tensorboard", installing("tensorboard"), f"{tensorboard()} --logdir outputs"),
+        judge_package("mxtrain tune", "optuna", installing("optuna>=4.4,<6", "cmaes>=0.12,<1")),
+        judge_package("joblib sweeps", "hydra-joblib-launcher", installing("hydra-joblib-launcher<1.4")),
         *other_versions(),
     ]
 
@@ -403,7 +407,8 @@ def _operators(probe: ProbeResult) -> Finding:
     return Finding("native operators", "missing", operators["why"], remedy)
 
 
-def _bfloat16(probe: ProbeResult) -> Finding:
+def judge_bfloat16(probe: ProbeResult) -> Finding:
+    """Returns whether this machine computes in bfloat16, and whether that is faster than float32."""
     if not probe.found.get("bfloat16"):
         reason = str(probe.found.get("bfloat16_error", probe.cause or "gave wrong numbers"))
         if not computes_bfloat16(cpu_flags()):
@@ -423,7 +428,15 @@ def _horovod(probe: ProbeResult) -> Finding:
     return Finding("Horovod", "missing", str(probe.found.get("horovod_error", "not examined")), HOROVOD_REMEDY)
 
 
-def _package(name: str, package: str, remedy: str, use: str = "") -> Finding:
+def judge_package(name: str, package: str, remedy: str, use: str = "") -> Finding:
+    """Returns the version of an optional package.
+
+    Args:
+        name: name of the finding.
+        package: name of the distribution.
+        remedy: what to do if it is not installed.
+        use: what it is used for, shown after its version.
+    """
     version = installed_version(package)
     if not version:
         return Finding(name, "missing", "not installed", remedy)

@@ -163,7 +163,7 @@ def test_a_broken_package_is_named(value: str, words: str, install: Callable[...
     with pytest.raises(ConfigError) as caught:
         require_usable_plugins()
     assert words in str(caught.value) and "mxtrain-one 1.2" in str(caught.value)
-    (finding,) = doctor._plugins()
+    (finding,) = doctor.judge_plugins()
     assert finding.state == "problem" and words in finding.value and "uninstall mxtrain-one" in finding.remedy
 
 
@@ -179,7 +179,7 @@ def test_help_works_without_a_broken_package(
     assert output.err.startswith("warning: the plug-in 'one'") and "wide" in output.out
     assert main(["model=mlp", "--cfg", "job"]) == 2
     assert capsys.readouterr().err.startswith("error: the plug-in 'one'")
-    (broken, works) = doctor._plugins()
+    (broken, works) = doctor.judge_plugins()
     assert works.state == "ok" and works.value == "mxtrain-two 1.2: 1 option, classes of plugged_two"
 
 

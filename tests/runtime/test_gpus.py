@@ -71,11 +71,11 @@ def test_published_build_is_refused_for_unsupported_gpus(driver, monkeypatch, de
 
 def test_doctor_reports_unsupported_gpus(driver) -> None:
     driver(HOPPER)
-    finding = diagnosis._gpus(0)
+    finding = diagnosis.judge_gpus(0)
     assert finding.state == "missing" and "9.0" in finding.value and "1.9.1+sm90" in finding.remedy
     assert "container 24.05 or 24.06" in finding.remedy
     driver("NVIDIA L4, 8.9")
-    assert diagnosis._gpus(1) == diagnosis.Finding("GPUs", "ok", "1 (NVIDIA L4); each multiplied")
+    assert diagnosis.judge_gpus(1) == diagnosis.Finding("GPUs", "ok", "1 (NVIDIA L4); each multiplied")
 
 
 def test_doctor_computes_on_each_gpu_instead_of_counting(driver, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -96,7 +96,7 @@ def test_doctor_computes_on_each_gpu_instead_of_counting(driver, monkeypatch: py
     found = probe.gpus()
     assert sorted(set(tried)) == [0, 1, 2, 3]
     assert found == {"gpus": 4, "gpu_failures": {"2": "no kernel image is available for execution on the device"}}
-    finding = diagnosis._gpus(4, found["gpu_failures"])
+    finding = diagnosis.judge_gpus(4, found["gpu_failures"])
     assert finding.state == "missing" and "1 of 4 can't multiply: gpu(2): no kernel image" in finding.value
     monkeypatch.setattr(nd, "dot", lambda a, b: a + b)
     assert probe.gpus()["gpu_failures"]["0"] == "it gave 128 where 512 is right"

@@ -88,7 +88,7 @@ def test_processor_without_bfloat16_is_reported_and_other_checks_run(monkeypatch
         found = probe.bfloat16()
     assert found == {"bfloat16": False, "bfloat16_error": "could not create a primitive descriptor iterator"}
     monkeypatch.setattr(diagnosis, "cpu_flags", lambda: frozenset({"avx2"}))
-    finding = diagnosis._bfloat16(ProbeResult(found, "", ""))
+    finding = diagnosis.judge_bfloat16(ProbeResult(found, "", ""))
     assert finding.state == "missing" and "no AVX-512" in finding.value and "primitive" not in finding.value
 
 
@@ -106,21 +106,21 @@ def test_numpy(version: str, state: str) -> None:
 @pytest.mark.parametrize("minor, state", [(8, "problem"), (9, "ok"), (11, "ok"), (12, "problem")])
 def test_pythons(minor: int, state: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "version_info", (3, minor, 7, "final", 0))
-    python = diagnosis._machine()[0]
+    python = diagnosis.judge_machine()[0]
     assert python.state == state and ("MXTRAIN_PYTHON" in python.remedy) == (state == "problem")
 
 
 def test_space_on_disks(tmp_path: Path) -> None:
-    assert diagnosis._space("disk", tmp_path, 1e-9, "more").state == "ok"
-    full, missing = (diagnosis._space("disk", place, 1e9, "more") for place in (tmp_path, tmp_path / "none"))
+    assert diagnosis.judge_space("disk", tmp_path, 1e-9, "more").state == "ok"
+    full, missing = (diagnosis.judge_space("disk", place, 1e9, "more") for place in (tmp_path, tmp_path / "none"))
     assert (full.state, full.remedy) == (missing.state, missing.remedy) == ("missing", "more")
     assert full.value.endswith(" GiB free") and "none" in missing.value
 
 
 def test_packages() -> None:
-    bare, used = (diagnosis._package("pytest", "pytest", "install it", use) for use in ("", "tests"))
+    bare, used = (diagnosis.judge_package("pytest", "pytest", "install it", use) for use in ("", "tests"))
     assert used.value == f"{bare.value}; tests" and bare.value == pytest.__version__
-    absent = diagnosis._package("x", "mxtrain-no-such-package", "install it")
+    absent = diagnosis.judge_package("x", "mxtrain-no-such-package", "install it")
     assert (absent.state, absent.value, absent.remedy) == ("missing", "not installed", "install it")
 
 
