@@ -85,7 +85,7 @@ def wanted(columns: FeatureColumns, trained: List[Dict[str, str]], rows: List[Di
 
 
 def test_cells_become_ids_and_numbers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(feature_store, "_ROWS_AT_ONCE", 64)  # values go on behind those of the rows before
+    monkeypatch.setattr(feature_store, "ROWS_AT_ONCE", 64)  # values go on behind those of the rows before
     trained, tested = rows_of(300, 0), rows_of(80, 1)
     dataset = table(train=write_csv(tmp_path / "a.csv", trained), test=write_csv(tmp_path / "b.csv", tested))
     splits = dataset.open()

@@ -21,7 +21,7 @@ from mxtrain.files.regular_files import AnyPath
 from mxtrain.terminal.progress import ProgressDisplay
 
 _KIND = "contents"
-_OLD_ENOUGH_NS = 1_000_000_000
+OLD_ENOUGH_NS = 1_000_000_000
 
 
 class FileContent(NamedTuple):
@@ -80,7 +80,7 @@ def contents_of(
             digests[number] = digest
             display.advance(1)
     # Times of a file system may be as coarse as a second: a change within it would leave the same stamp.
-    is_old = [now_ns - max(stamp[3:]) > _OLD_ENOUGH_NS for stamp in stamps]
+    is_old = [now_ns - max(stamp[3:]) > OLD_ENOUGH_NS for stamp in stamps]
     rows = [[stamp if old else None, digest] for stamp, old, digest in zip(stamps, is_old, digests)]
     if rows != cached_rows:
         write_cached(_KIND, index, json.dumps(rows).encode())

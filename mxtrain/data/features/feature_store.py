@@ -81,7 +81,8 @@ _TARGET = "\0target"
 """Key of the target among columns of numbers; no column can have this name."""
 MAX_VALUES = 4_000_000
 """Maximum number of distinct values of all category columns together, because they are counted in memory."""
-_ROWS_AT_ONCE = 4096
+ROWS_AT_ONCE = 4096
+"""Number of rows whose cells are encoded at a time."""
 ROWS_VERSION = 2
 """Version of the reading of cells; rows of other versions in the cache are not used."""
 _MAX_COMPARED = 10_000
@@ -311,7 +312,7 @@ class _FeatureReader:
             if self._given is None
             else iter(given_rows(self._given, positions, null, decimal_in))
         )
-        while batch := list(islice(rows, _ROWS_AT_ONCE)):
+        while batch := list(islice(rows, ROWS_AT_ONCE)):
             self._append(batch, writer)
             advance(len(batch))
         texts = {name: list(code_of) for name, code_of in self._code_of.items()}

@@ -31,7 +31,7 @@ def files(tmp_path):
 def test_contents_are_remembered(files, monkeypatch):
     expected = [hashlib.sha256(name).hexdigest() for name in (b"a", b"b")]
     assert sha256(files) == expected
-    monkeypatch.setattr(content, "_OLD_ENOUGH_NS", -1)  # the times of inodes are of just now
+    monkeypatch.setattr(content, "OLD_ENOUGH_NS", -1)  # the times of inodes are of just now
     assert sha256(files) == expected
     monkeypatch.setattr(content, "_digest", lambda path, stamp: pytest.fail("it was read again"))
     assert sha256(files) == expected
@@ -50,7 +50,7 @@ def test_threads_find_the_same_hashes_and_report_progress(tmp_path, monkeypatch)
 
 
 def test_a_change_is_noticed(files, monkeypatch):
-    monkeypatch.setattr(content, "_OLD_ENOUGH_NS", -1)
+    monkeypatch.setattr(content, "OLD_ENOUGH_NS", -1)
     before = sha256(files)
     files[1].write_text("c")  # as long as before
     os.utime(files[1], (1, 1))  # and as old
