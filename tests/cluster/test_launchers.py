@@ -195,6 +195,7 @@ def test_ssh_sigterm_saves_on_all_hosts(network: Network, tmp_path: Path) -> Non
     nobody_is_left(run_dir)
 
 
+@pytest.mark.zoo_except("lines5-overrides5-words5")
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "lines, overrides, words",

@@ -101,6 +101,7 @@ def test_a_full_disk_fails_saves_and_training_continues(tmp_path, small_disk):
     assert not [name for name in checkpoints(disk / "run") if name.startswith(".tmp")]
 
 
+@pytest.mark.zoo_except("24k")
 @pytest.mark.slow
 @pytest.mark.parametrize("size", ["4k", "16k", "24k"])
 def test_a_disk_that_is_full_from_the_start(small_disk, size):

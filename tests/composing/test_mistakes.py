@@ -177,6 +177,53 @@ MISTAKES = [
 ]
 
 
+ALIKE = (
+    "logger=cometml",
+    "callback=checkpoint",
+    "debug=quick",
+    "model =lenet",
+    "--config-path mine",
+    "trainr.max_epochs=3",
+    "trainer.epochs=3",
+    "batch_size=32",
+    "dataset.rot=photos",
+    "task=tabular dataset.train=a.csv",
+    "trainer.validate_every=1",
+    "dataset.augment.mix_up=1",
+    "model=center_net",
+    "dataset=tabular",
+    "metric=[accuracy,perplexity]",
+    "++trainer.max_epoch=3",
+    "+experiment=x",
+    "task=translation model=lstm",
+    "optimizer.lr=choice(1,2)",
+    "dataset=pascal_voc",
+    "experiment=3",
+    "metric=.5",
+    "metric=[1]",
+    "task=rl",
+    "model=ncf",
+    "amp=none",
+    "checkpoint=none",
+    "model=resnet50",
+    "--lr-decay-epoch=160,200",
+    "task=language_modeling dataset.bptt=32",
+    "--num-train-epochs=3",
+    "--accumulate-grad-batches=2",
+    "model.pretrained=true",
+    "dataset.image_size=[0,3]",
+    "lr_scheduler=step lr_scheduler.period=1e400",
+    "hydra.run.dir=null",
+    "hydra.job_logging=???",
+    "logger=csv logger.csv.file_name=previous",
+    "logger=csv logger.csv.file_name=timeline.json",
+    "++trainer=5",
+    "explain nope",
+)
+"""Mistakes of a kind that others have, too: they are of the zoo."""
+
+
+@pytest.mark.zoo_cases(*ALIKE)
 @pytest.mark.slow
 @pytest.mark.parametrize("arguments, parts", MISTAKES, ids=[arguments for arguments, _ in MISTAKES])
 def test_wrong_value_is_reported_with_its_name(refused, arguments: str, parts: list) -> None:

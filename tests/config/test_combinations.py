@@ -97,23 +97,12 @@ def test_every_model_declares_samples_and_targets() -> None:
 
 @pytest.mark.zoo_except(
     "classification-bert",
-    "classification-lenet",
-    "classification-mlp",
     "detection-centernet_fpn",
-    "masked_language_modeling-bert",
     "question_answering-bilstm",
     "recommendation-matrix_factorization",
-    "recommendation-neumf",
-    "recommendation-wide_deep",
-    "regression-deepfm",
-    "regression-factorization_machine",
     "regression-mlp",
-    "regression-wide_deep",
     "reinforcement_learning-actor_critic",
     "speech_recognition-deep_speech2",
-    "tabular-deepfm",
-    "tabular-factorization_machine",
-    "tabular-mlp",
     "tabular-wide_deep",
 )
 @pytest.mark.slow

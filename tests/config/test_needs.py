@@ -42,6 +42,15 @@ def demanding_task(monkeypatch: pytest.MonkeyPatch, *needs: str) -> str:
     return "task._target_=test_needs.Demanding"
 
 
+@pytest.mark.zoo_except(
+    "whole_batch, 2 replicas and parallel.microbatches=4",
+    "whole_batch, trainer.grad_accumulation=2",
+    "carried_state, parallel.microbatches=8",
+    "carried_state, cluster.workers=2",
+    "carried_rows",
+    "global_weight",
+    "full_precision",
+)
 @pytest.mark.slow
 @pytest.mark.parametrize("need, overrides, said", CASES)
 def test_options_that_lack_a_need_are_refused_by_name(

@@ -169,6 +169,7 @@ def hybridized(name):
     return network
 
 
+@pytest.mark.zoo_except("fastscnn")
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["fastscnn", "fcn_resnet50"])
 def test_one_traced_network_takes_several_sizes(name):

@@ -311,6 +311,7 @@ def test_the_test_split_is_measured_with_the_best_weights(trained: Trained) -> N
     assert ended["metrics"]["test/accuracy"] == pytest.approx(expected["accuracy"])
 
 
+@pytest.mark.zoo_except("lenet", "three workers")
 @pytest.mark.slow
 def test_eval_measures_the_test_split(trained: Trained, tmp_path: Path, capsys: Any) -> None:
     step = status(trained.run_dir)["best"]["step"]

@@ -85,9 +85,7 @@ def test_placements_and_workers(describe_run, overrides, devices) -> None:
     assert dict(dry_run(describe_run("model=mlp", *overrides)).rows)["devices"] == devices
 
 
-@pytest.mark.zoo_except(
-    "classification", "regression", "reinforcement_learning", "segmentation", "speech_recognition", "tabular"
-)
+@pytest.mark.zoo_except("classification", "reinforcement_learning", "speech_recognition")
 @pytest.mark.slow
 @pytest.mark.parametrize("task", TASKS)
 def test_each_task(describe_run, task) -> None:

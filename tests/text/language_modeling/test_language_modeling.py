@@ -144,6 +144,7 @@ def test_the_state_makes_a_difference(
     assert whole.metrics["val/loss"] != without.metrics["val/loss"]
 
 
+@pytest.mark.zoo_except("parallel=hybrid parallel.microbatches=2")
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "placement",

@@ -58,11 +58,7 @@ def pairs(tmp_path: Path) -> Tuple[str]:
     return (f"dataset.train={tmp_path}/words",)
 
 
-@pytest.mark.zoo_cases(
-    "parallel=data-transformer",
-    "parallel=hybrid parallel.microbatches=2 trainer.grad_accumulation=2-transformer",
-    "parallel=hybrid parallel.microbatches=2 trainer.grad_accumulation=2-gnmt",
-)
+@pytest.mark.zoo_except("parallel=pipeline parallel.microbatches=2-transformer")
 @pytest.mark.slow
 @pytest.mark.parametrize("model", MODELS, ids=["transformer", "gnmt"])
 @pytest.mark.parametrize(

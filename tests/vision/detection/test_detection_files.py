@@ -24,7 +24,7 @@ LAYOUTS = {
 }
 
 
-@pytest.mark.zoo_cases("image_list", "records")
+@pytest.mark.zoo_except("coco")
 @pytest.mark.slow
 @pytest.mark.parametrize("name", LAYOUTS)
 def test_a_layout_is_trained_on_measured_and_predicted_for(tmp_path, train_run, monkeypatch, capsys, name):

@@ -43,7 +43,7 @@ def test_placements_equal_one_device(describe_run, words, loss, placement):
     assert verify(describe_run(*words, *SCENES, *placement), 1, 1e-5).passed
 
 
-@pytest.mark.zoo_cases("placement1", "placement2")
+@pytest.mark.zoo_except("placement0")
 @pytest.mark.slow
 @pytest.mark.parametrize("placement", PLACEMENTS)
 def test_placements_of_a_small_ssd_equal_one_device(describe_run, placement):
