@@ -73,11 +73,14 @@ class BaseDataset(Spec):
     epoch of the training samples would have fewer than `STEPS_PER_EPOCH` steps, or memory is estimated not to do."""
     eval_batch_size: Positive = 256
     """Samples per batch of an evaluation."""
-    sampler: Literal["shuffle", "balanced", "weighted"] = "shuffle"
+    sampler: Literal["shuffle", "balanced", "weighted", "grouped"] = "shuffle"
     """Samples of a training epoch: shuffle = each once; balanced = equally many of each class; weighted = classes in
-    the ratio of class_weights. The number of samples is always that of the split, in random order."""
+    the ratio of class_weights; grouped = batches of samples_per_class samples of each of batch_size /
+    samples_per_class classes. The number of samples is always that of the split, in random order."""
     class_weights: Dict[str, PositiveFloat] = {}
     """Sampling weight by class name, for sampler=weighted, e.g. {cat: 2.0}; 1 for other classes."""
+    samples_per_class: Positive = 4
+    """Samples of each class in a batch, for sampler=grouped; batch_size is a multiple of it."""
     val_fraction: OpenFraction = 0.1
     """Share of samples held out for validation if the format has no validation split."""
     test_fraction: OpenFraction = 0.0
@@ -107,6 +110,17 @@ class BaseDataset(Spec):
             raise ValueError(
                 "sampler=weighted needs class_weights={NAME: WEIGHT}; for as many samples of each class type "
                 "dataset.sampler=balanced"
+            )
+        if self.sampler == "grouped" and self.batch_size != "auto" and self.batch_size % self.samples_per_class:
+            raise ValueError(
+                f"sampler=grouped with batch_size={self.batch_size} and samples_per_class={self.samples_per_class}: a "
+                "batch must be a whole number of classes. Type "
+                f"dataset.batch_size={-(-self.batch_size // self.samples_per_class) * self.samples_per_class}"
+            )
+        if self.samples_per_class != type(self).model_fields["samples_per_class"].default and self.sampler != "grouped":
+            raise ValueError(
+                f"samples_per_class is for sampler=grouped, but sampler={self.sampler} was given. Type "
+                "dataset.sampler=grouped"
             )
         if self.class_weights and self.sampler != "weighted":
             raise ValueError(
@@ -330,13 +344,16 @@ def build_sampler(dataset: BaseDataset, splits: Splits, seed: int) -> Optional[S
         seed: seed of the run.
 
     Raises:
-        ConfigError: a weight is given for an unknown class.
+        ConfigError: a weight is given for an unknown class, or batches are no whole number of classes.
         DataError: the samples have no classes.
     """
     if dataset.sampler == "shuffle":
         return None
-    from mxtrain.data.loading.sampling import build_class_sampler
+    from mxtrain.data.loading.sampling import GroupSampler, build_class_sampler, checked_labels
 
+    if dataset.sampler == "grouped":
+        label_N = checked_labels(splits.train, splits.class_names)
+        return GroupSampler(label_N, samples_per_step(dataset), dataset.samples_per_class, seed)
     return build_class_sampler(splits.train, splits.class_names, dataset.class_weights, seed)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional, Sequence, Tuple
@@ -221,6 +222,8 @@ def export_network(
         metrics = compare_metrics(
             measure(trained), measure(compared), lambda seed: measure(disturbed(trained, error, seed))
         )
+        if task.export_form().open_set:  # without centres of classes, their loss is not defined
+            metrics = {name: both for name, both in metrics.items() if not math.isnan(both["mxnet"])}
         task_parts = task.export_form().parts(description, signature, trained.strategy, sampled.arrays)
         if task_parts:
             stage("proof: the parts of the network")

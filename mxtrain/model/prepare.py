@@ -53,11 +53,13 @@ class TableOptions:
         sparse_samples: samples of a batch; a table only gets row-wise gradients if their ids are few compared with its
             rows. 0 = no such condition.
         remote_rows: True if servers hold the rows of such tables, so that no memory is allocated for them here.
+        input_shape: shapes of the inputs in training, if they are others than in prediction.
     """
 
     sparse_from: Optional[int] = None
     sparse_samples: int = 0
     remote_rows: bool = False
+    input_shape: Optional[Shapes] = None
 
 
 DENSE_TABLES = TableOptions()
@@ -117,7 +119,8 @@ def prepare_network(
         infer_shapes(network, input_shape, required_shapes)
     dense_tables: List[str] = []
     if tables.sparse_from is not None:
-        dense_tables = make_sparse(network, input_shape, tables.sparse_from, tables.sparse_samples)
+        id_shape = tables.input_shape or input_shape
+        dense_tables = make_sparse(network, id_shape, tables.sparse_from, tables.sparse_samples)
     remote_tables = [table for table in tables_of(network) if table.ids_from is not None] if tables.remote_rows else []
     if not learns:
         disable_gradients(network)

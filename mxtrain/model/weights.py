@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from os.path import commonprefix
 from pathlib import Path
 from typing import TYPE_CHECKING, Collection, Dict, List, Mapping, Optional, Sequence, Tuple, Union
@@ -118,11 +118,11 @@ def load_weights(
     Structural names (`features.0.weight`) are matched exactly, or within a part of the network. Full names of older
     files (`resnetv10_conv0_weight`) and of Module and `export` (`arg:...`, `aux:...`) are matched by prefix, or by
     layer numbers if that is unambiguous. Layers for another number of classes keep their current values; layers in the
-    network's `class_heads` load the outputs without a class and those of classes with equal names. Parameters listed
-    in the network's `computed` follow from its description and are not loaded; those in `ones` are 1, whatever the
-    file holds. The network's `backbone_names` translates the names of files that contain only the backbone. Names of
-    PyTorch's libraries are translated by the tables in `foreign/families`; such a file must hold all of the network but
-    its head.
+    network's `class_heads` load the outputs without a class and those of classes with equal names. Parameters listed in
+    the network's `computed` follow from its description and are not loaded; those in `ones` are 1, whatever the file
+    holds. Rows of classes in its `class_row_names` are loaded if the file has as many. The network's `backbone_names`
+    translates the names of files that contain only the backbone. Names of PyTorch's libraries are translated by the
+    tables in `foreign/families`; such a file must hold all of the network but its head.
 
     Args:
         network: initialised block with known shapes.
@@ -143,10 +143,15 @@ def load_weights(
     computed = {name: parameters.pop(name) for name in getattr(network, "computed", ())}
     match = _Match(parameters, arrays, _match_names(parameters, arrays))
     _require_any(path, match, imported.hint)
+    class_rows = _class_rows(network, match)
+    match = replace(match, file_names={**match.file_names, **class_rows})
     rows = _adapted(network, path, match, classes_in_file, classes)
     names = list(match.file_names)
     misfits = [name for name in names if match.file_shape(name) != match.shape(name) and name not in rows]
-    replaced = _replaceable(network, match, misfits)
+    other_classes = [
+        name for name in class_rows if name in misfits and match.shape(name)[1:] == match.file_shape(name)[1:]
+    ]
+    replaced = [*_replaceable(network, match, misfits), *other_classes]
     _require_fit(path, match, [name for name in misfits if name not in replaced], imported.hint)
     matched = [name for name in names if name not in replaced and name not in rows]
     loaded = {id(parameters[name]) for name in names}
@@ -167,7 +172,14 @@ def load_weights(
         adapted=list(rows),
         reused=[name for name in classes if name in classes_in_file] if rows else [],
         names_classes=bool(classes_in_file),
-        remarks=imported.remarks,
+        remarks=[
+            *imported.remarks,
+            *(
+                f"'{class_rows[name]}' has {match.file_shape(name)[0]:,} rows, one for each of its classes, and "
+                f"'{name}' has {match.shape(name)[0]:,}: it starts anew"
+                for name in other_classes
+            ),
+        ],
         dropped=imported.dropped,
     )
 
@@ -260,6 +272,15 @@ def _write(network: gluon.Block, match: _Match, matched: Sequence[str], rows: Ma
         array = match.parameters[name].list_data()[0].asnumpy()
         array[network_rows] = match.array(name)[file_rows]
         _set(match.parameters[name], array)
+
+
+def _class_rows(network: gluon.Block, match: _Match) -> Dict[str, str]:
+    """Returns parameter -> name in the file of rows of classes that only training uses, by the network's
+    `class_row_names`, if no other parameter has that name."""
+    wanted: Mapping[str, str] = getattr(network, "class_row_names", {})
+    used = set(match.file_names.values())
+    plain = {re.sub(MODULE_PREFIX, "", name): name for name in match.arrays if name not in used}
+    return {name: plain[other] for name, other in wanted.items() if other in plain and name not in match.file_names}
 
 
 def _with_network_names(network: gluon.Block, arrays: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:

@@ -36,8 +36,14 @@ if TYPE_CHECKING:
 
 def distinct_ids(id_BF: np.ndarray) -> DistinctIds:
     """Returns the distinct ids of a batch, ascending, and the position of each id of the batch among them."""
-    id_K, position_N = np.unique(id_BF, return_inverse=True)
-    return id_K.astype(np.int64), position_N.astype(np.int32).reshape(id_BF.shape)
+    # Classes that all samples are compared with may be thousands: they are sorted once, not for each sample.
+    is_shared_F = (id_BF == id_BF[:1]).all(axis=0)
+    own_N, shared_N = id_BF[:, ~is_shared_F], id_BF[0, is_shared_F]
+    id_K, position_N = np.unique(np.concatenate([own_N.ravel(), shared_N]), return_inverse=True)
+    position_BF = np.empty(id_BF.shape, np.int32)
+    position_BF[:, ~is_shared_F] = position_N[: own_N.size].reshape(own_N.shape)
+    position_BF[:, is_shared_F] = position_N[own_N.size :]
+    return id_K.astype(np.int64), position_BF
 
 
 class IdInput:
@@ -48,15 +54,16 @@ class IdInput:
         tables: structural name -> block of each table.
         width: F, the number of ids of a sample.
         num_samples: number of samples of a batch of all workers.
-        min_capacity: lower bound of C: a sample in prediction may have more ids than one in training.
+        min_capacity: lower bound of C: a sample in prediction may have more ids than one in training. 0: in prediction,
+            the network has no such input.
     """
 
     def __init__(self, number: int, tables: Dict[str, EmbeddingTable], width: int, num_samples: int, min_capacity: int):
         self.number, self.width = number, width
         self.num_rows = min(table.num_rows for table in tables.values())
-        # A constant for all batches, because graphs with static memory need one shape.
-        self.capacity = min(max(num_samples * width, min_capacity), self.num_rows)
         self._blocks = tables
+        # A constant for all batches, because graphs with static memory need one shape.
+        self.capacity = min(max(self.count_ids(num_samples), min_capacity), self.num_rows)
         self.tables = self._replace_tables()
         self.rows = {name: TouchedRows(table) for name, table in self.tables.items()}
         # Separate from `rows`: an evaluation must not change the rows to which the last gradient belongs.
@@ -65,6 +72,10 @@ class IdInput:
     def _replace_tables(self) -> Dict[str, nd.NDArray]:
         """Replaces the network's tables by arrays of C rows; returns the whole tables."""
         return {name: table.compact(self.capacity) for name, table in self._blocks.items()}
+
+    def count_ids(self, num_samples: int) -> int:
+        """Returns the largest number of distinct ids of samples."""
+        return max(table.count_ids(self.width, num_samples) for table in self._blocks.values())
 
     def require_room(self, id_K: np.ndarray) -> None:
         """Checks that the network has room for these ids.
@@ -132,7 +143,7 @@ class RowTables:
             [math.prod(shape) for shape in shapes_of(shapes)] for shapes in (input_shape, predict_shape)
         )
         self.inputs = [
-            self._build_input(number, tables, trained[number], num_samples, predicted[number])
+            self._build_input(number, tables, trained[number], num_samples, sum(predicted[number : number + 1]))
             for number, tables in sorted(marked.items())
         ]
         self._copies: Dict[str, Sequence[nd.NDArray]] = {}
@@ -165,7 +176,8 @@ class RowTables:
         """Prepares a batch in the reading thread, without other workers and devices."""
         if not self.inputs or not batch.size:
             return batch
-        numbers = [id_input.number for id_input in self.inputs]
+        # Prediction may have fewer inputs than training.
+        numbers = [id_input.number for id_input in self.inputs if id_input.number < len(batch.inputs)]
         return replace(batch, ids={number: distinct_ids(batch.inputs[number].asnumpy()) for number in numbers})
 
     def enter(self, batch: Batch) -> Batch:
@@ -184,7 +196,7 @@ class RowTables:
         inputs = list(batch.inputs)
         for id_input in self.inputs:
             own_K, position_BF = (batch.ids or {}).get(id_input.number, (np.zeros(0, np.int64), None))
-            id_K = self._of_all(own_K, batch.global_size, id_input.width) if trains else own_K
+            id_K = self._of_all(own_K, batch.global_size, id_input) if trains else own_K
             self._fill(id_input, id_K, batch, trains)
             if position_BF is not None:
                 if id_K is not own_K:
@@ -197,7 +209,7 @@ class RowTables:
         """Copies the rows of these ids into the network."""
         id_input.fill(id_K, self._copies, trains)
 
-    def _of_all(self, own_K: np.ndarray, num_samples: int, width: int) -> np.ndarray:
+    def _of_all(self, own_K: np.ndarray, num_samples: int, id_input: IdInput) -> np.ndarray:
         """Returns the distinct ids of all workers' shares of a batch, ascending. Waits for all."""
         world = self._workers.world
         if world.size == 1:
@@ -205,7 +217,8 @@ class RowTables:
         ends = [world.share_of(rank, num_samples) for rank in range(world.size)]
         # Ids are exchanged before the forward pass: with the same rows everywhere, the usual sum of a store adds
         # gradients.
-        id_plus_one_WN = np.zeros((world.size, max(end - begin for begin, end in ends) * width))
+        most = id_input.count_ids(max(end - begin for begin, end in ends))
+        id_plus_one_WN = np.zeros((world.size, most))
         id_plus_one_WN[world.rank, : len(own_K)] = own_K + 1  # 0 marks unused positions
         # Each position is summed with zeros, so ids arrive unchanged.
         all_ids = self._workers.total(id_plus_one_WN.ravel())
@@ -219,7 +232,8 @@ class RowTables:
 
     def fitting(self, batch: Batch) -> Iterator[Batch]:
         """Yields parts of a batch whose rows fit into the network."""
-        crowded = [id_input for id_input in self.inputs if id_input.capacity < id_input.num_rows]
+        given = [id_input for id_input in self.inputs if id_input.number < len(batch.inputs)]
+        crowded = [id_input for id_input in given if id_input.capacity < id_input.num_rows]
         widths = [math.prod(batch.inputs[id_input.number].shape[1:]) for id_input in crowded]
         room = min((max(1, id_input.capacity // width) for id_input, width in zip(crowded, widths)), default=batch.size)
         if batch.size <= room:

@@ -155,7 +155,7 @@ class ServedTables(RowTables, RemoteTables):
         """Returns True if the table has rows for all ids. Errors are raised later, in the step of the batch."""
         return not len(id_K) or 0 <= id_K[0] <= id_K[-1] < id_input.num_rows
 
-    def _of_all(self, own_K: np.ndarray, num_samples: int, width: int) -> np.ndarray:
+    def _of_all(self, own_K: np.ndarray, num_samples: int, id_input: IdInput) -> np.ndarray:
         return own_K  # the servers sum the gradients of all workers
 
     def _fill(self, id_input: IdInput, id_K: np.ndarray, batch: Batch, trains: bool) -> None:

@@ -104,9 +104,9 @@ class Task(Spec):
     def build_collate(self, description: RunParts, signature: Signature, training: bool) -> Optional[Collate]:
         """Returns the function (batch, epoch) -> batch that processes each batch last; None if there is none.
 
-        Its random numbers must be a function of (`trainer.seed`, epoch, `Batch.index_B`), so that a batch does not
-        depend on its division over workers. Without `training` they must not depend on the epoch either, so that
-        validations are comparable.
+        Its random numbers must be a function of (`trainer.seed`, epoch, `Batch.index_B` or `Batch.number`), so that a
+        batch does not depend on its division over workers. Without `training` they must not depend on the epoch either,
+        so that validations are comparable.
 
         Args:
             description: description of the run.

@@ -48,7 +48,12 @@ def build_network(
             output_shapes=[*task.output_shapes(description, signature), *description.model.state_shapes],
             output_names=task.output_names(signature),
             learns=learns,
-            tables=TableOptions(sparse_from(description), sparse_samples(description), remote_rows),
+            tables=TableOptions(
+                sparse_from(description),
+                sparse_samples(description),
+                remote_rows,
+                task.training_shapes(description, signature),
+            ),
         )
     except WrongOutputs as error:
         note = dataset.note_on_values() if isinstance(dataset, GivenDataset) else ""
@@ -94,10 +99,10 @@ def require_tables(network: gluon.Block) -> None:
         ConfigError: it has none.
     """
     if not any(table.remote_rows for table in tables_of(network)):
+        advice = getattr(network, "tables_advice", "Type trainer.sparse_grad=true for smaller ones")
         raise ConfigError(
             f"kvstore.tables=servers: no table of this network can have its rows on servers, of those with "
-            f"{WORKERS_PAY_FROM:,} numbers or more. Type trainer.sparse_grad=true for smaller ones, or "
-            "kvstore.tables=workers."
+            f"{WORKERS_PAY_FROM:,} numbers or more. {advice}, or kvstore.tables=workers."
         )
 
 

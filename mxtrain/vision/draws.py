@@ -32,6 +32,9 @@ class VisionDraw(NamedInt):
     """20 streams: crop of an object with key points."""
     TARGET_SAMPLE = 700
     REGION_SAMPLE = 701
+    CLASS = 703
+    """By batch number: classes that its samples are compared with."""
+    CLASS_TURN = 704
     TRANSFORM = 760
     """100 streams, one for each position in a list of transforms."""
     CORRUPTION = 900

@@ -200,3 +200,20 @@ def test_failed_steps_are_repeated_with_tables_of_the_checkpoint(table: Path, tm
     assert f"repeats step {step} layer by layer" in (run_dir / "workers/supervisor.log").read_text()
     found = mxtrain(["replay", str(run_dir), f"step={step}", f"output={tmp_path}/out.json"])
     assert found == 0 and '"loss"' in (tmp_path / "out.json").read_text()
+
+
+@pytest.mark.zoo
+def test_class_centres_on_servers_equal_those_of_one_process(tmp_path: Path) -> None:
+    """And continue to the bit when a worker is killed."""
+    words = ("task=metric_learning", "task.sampled_classes=4", "trainer.sparse_grad=true", "model.hidden=8")
+    words += ("kvstore=dist_sync", "cluster.workers=2", "trainer.max_epochs=3", "trainer.log_interval=5")
+    words += ("checkpoint.every_steps=10", "cluster.backoff=0.1")
+    servers = ("cluster.servers=2", "kvstore.tables=servers")
+    done = verify(*words, *servers)
+    assert done.returncode == 0 and "centres" in done.stdout and "every bit is equal" in done.stdout, done.stderr
+    Process(tmp_path / "whole", *words).end()
+    run = Process(tmp_path / "run", *words, *servers)
+    kill(run, "worker1", 10)
+    run.end()
+    assert arrays(tmp_path / "run") == arrays(tmp_path / "whole")
+    nobody_is_left(tmp_path)

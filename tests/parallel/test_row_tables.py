@@ -313,6 +313,14 @@ ODD = {
     ),
     "adds": (lambda n, F, i, x: F.sum(n.table(i + 1), axis=1), "not one input of the network"),
     "looks up elsewhere": (lambda n, F, i, x: F.sum(n.table(i) + n.plain(i), axis=1), "looked up in .*embedding0_w"),
+    "compares with another input": (
+        lambda n, F, i, x: F.sum(n.table(i), axis=1) + F.broadcast_equal(i, F.slice_axis(x, axis=1, begin=0, end=1)),
+        "used by broadcast_equal of the network",
+    ),
+    "compares with a number": (
+        lambda n, F, i, x: F.sum(n.table(i), axis=1) + F.broadcast_equal(i, F.zeros((1, 1))),
+        "used by broadcast_equal of the network",
+    ),
     "two inputs": (lambda n, F, i, x: F.sum(n.table(i), axis=1) + F.sum(n.table(x), axis=1), "not one input"),
 }
 
@@ -326,10 +334,15 @@ def test_ids_that_are_more_than_looked_up_keep_the_table_dense(name: str) -> Non
     assert network.table.ids_from is None and network.table.weight.grad_req == "write"
 
 
-def test_ids_may_be_moved_about() -> None:
+def test_ids_may_be_moved_about_and_compared() -> None:
     def use(n: Any, F: Any, i: Any, x: Any) -> Any:
         user, item = F.split(i, num_outputs=3, squeeze_axis=True)[0], F.slice_axis(i, axis=1, begin=1, end=3)
-        return F.sum(n.table(F.expand_dims(user, 1)), axis=1) + F.sum(n.table(F.reshape(item, (-1, 2))), axis=1)
+        is_same = F.broadcast_equal(item, F.expand_dims(user, 1))
+        return (
+            F.sum(is_same, axis=1, keepdims=True)
+            + F.sum(n.table(F.expand_dims(user, 1)), axis=1)
+            + F.sum(n.table(F.reshape(item, (-1, 2))), axis=1)
+        )
 
     network = Odd(use)
     assert make_sparse(network, SHAPES, 1) == [] and network.table.ids_from == 0

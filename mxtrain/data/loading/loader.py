@@ -7,7 +7,7 @@ epoch is the same whether the epoch began at 0 or at `i`, with any number of thr
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import (
     TYPE_CHECKING,
     Callable,
@@ -179,10 +179,10 @@ class BatchLoader:
         return run_ahead(lambda: self._collated(epoch, start, consumer), self.prefetch)
 
     def _collated(self, epoch: int, start: int, consumer: Consumer) -> Iterator[Batch]:
-        for batch in self._make_batches(epoch, start, consumer):
+        for number, batch in enumerate(self._make_batches(epoch, start, consumer), start=start):
             # A worker whose share is empty has no arrays, but must still take part in what the step exchanges.
             if self._collate is not None and batch.size:
-                batch = self._collate(batch, epoch)
+                batch = self._collate(replace(batch, number=number), epoch)
             yield batch if consumer.look_ahead is None else consumer.look_ahead(batch)
 
     def _order(self, epoch: int) -> np.ndarray:
@@ -190,6 +190,8 @@ class BatchLoader:
         if not self.train:
             return self._still_order()
         sampled = self.sampler.draw(epoch)
+        if self.sampler.is_ordered:
+            return sampled
         if self.sampler.takes_all:  # `drawn` is 0, 1, ...: indexing it would copy an array of possibly millions
             return self._shuffle(sampled, epoch)
         return sampled[self._shuffle(sampled % self.total, epoch)]

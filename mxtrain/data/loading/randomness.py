@@ -31,6 +31,7 @@ class Draw(NamedInt):
     BATCH_ORDER = 15
     CLASS_SHARE = 400
     CLASS_ORDER = 401
+    GROUP_CLASS = 403
     FOLD = 410
     COLUMN = COLUMN
     """Stream by which `uniform_rows` distinguishes the columns of a row."""

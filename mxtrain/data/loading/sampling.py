@@ -1,10 +1,12 @@
-"""Samplers choose the samples of a training epoch: each sample once, or classes by weights.
+"""Samplers choose the samples of a training epoch: each sample once, classes by weights, or several of each class of a
+batch.
 
 `ClassSampler` treats a class as an endless stream: all of its samples in random order, then all of them in another
 order, and so on. An epoch takes the next samples of each stream, so no sample repeats before all others of its class
 were drawn. The position of an epoch in the streams is a function of its number, so the sampler has no state to save.
 
-Legend: N samples of the split and of an epoch, K classes, M samples of one class, P passes over them, E epochs.
+Legend: N samples of the split and of an epoch, K classes, M samples of one class, P passes over them, E epochs; for
+`GroupSampler` C classes with samples, G groups of M samples of one class, P classes of a batch.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ import numpy as np
 from mxtrain.config.specs import refuse_unknown_names
 from mxtrain.data.loading.randomness import Draw, bits, uniform
 from mxtrain.data.loading.samples import Labelled
-from mxtrain.errors import DataError
+from mxtrain.errors import ConfigError, DataError
 
 MAX_SHOWN = 10
 """Maximum number of classes in a summary; if there are more, it has the rarest and the most frequent ones."""
@@ -27,14 +29,16 @@ class Sampler(Protocol):
 
     Attributes:
         takes_all: whether an epoch contains each sample of the split once.
+        is_ordered: whether samples are used in the order in which they are drawn; else the loader shuffles them.
         summary: one line about the samples of an epoch; empty if it contains all.
     """
 
     takes_all: bool
+    is_ordered: bool
     summary: str
 
     def draw(self, epoch: int) -> np.ndarray:
-        """Returns the samples of an epoch, (N,) int64, not shuffled. A function of the seed and the epoch.
+        """Returns the samples of an epoch, (N,) int64. A function of the seed and the epoch.
 
         A sample is represented by its index, plus N for each earlier occurrence in the epoch, so that random
         augmentation, which is seeded by this number, differs between occurrences.
@@ -44,7 +48,7 @@ class Sampler(Protocol):
 class EverySample:
     """Takes each sample once per epoch."""
 
-    takes_all = True
+    takes_all, is_ordered = True, False
     summary = ""
 
     def __init__(self, num_samples: int) -> None:
@@ -58,7 +62,7 @@ class EverySample:
 class ClassSampler:
     """Draws classes in the ratio of their weights. An epoch has as many samples as the split."""
 
-    takes_all = False
+    takes_all, is_ordered = False, False
 
     def __init__(self, label_N: np.ndarray, weight_K: Sequence[float], class_names: Sequence[str], seed: int) -> None:
         """Sorts the samples by class.
@@ -120,6 +124,81 @@ class ClassSampler:
         return sample_PM.ravel()[begin - skipped : end - skipped]
 
 
+class GroupSampler:
+    """Draws batches of P classes with M samples each, as losses need that compare the samples of a batch.
+
+    An epoch passes over the classes in random order, P of them a batch, again and again until it has as many samples as
+    the split; what is left of a pass, fewer than P classes, is left out. A class takes the next M of its samples, in
+    random order; none repeats before all of them were drawn but a rest of fewer than M. A class with fewer than M
+    samples repeats them.
+
+    Source: Hermans et al., "In Defense of the Triplet Loss" (2017), arXiv 1703.07737, section 2.
+
+    Args:
+        label_N: class indices of the training samples.
+        batch_size: number of samples of a batch, P * M.
+        per_class: M.
+        seed: seed of the run.
+
+    Raises:
+        ConfigError: a batch is no whole number of classes, or has more classes than the data.
+    """
+
+    takes_all, is_ordered = False, True
+
+    def __init__(self, label_N: np.ndarray, batch_size: int, per_class: int, seed: int):
+        self._seed, self._total, self._per_class = seed, len(label_N), per_class
+        size_K = np.bincount(label_N, minlength=1)
+        self._class_C = np.flatnonzero(size_K)
+        self._size_K, self._first_K = size_K, np.cumsum(size_K) - size_K
+        self._label_N = label_N
+        self._classes_per_batch, rest = divmod(batch_size, per_class)
+        setting = f"dataset.sampler=grouped: a batch of {batch_size} samples"
+        if rest:
+            raise ConfigError(
+                f"{setting} is no whole number of classes with {per_class} samples each. Type "
+                f"dataset.batch_size={max(self._classes_per_batch, 1) * per_class}."
+            )
+        if self._classes_per_batch > len(self._class_C):
+            raise ConfigError(
+                f"{setting} has {self._classes_per_batch} classes with {per_class} samples each, and the training "
+                f"samples are of {len(self._class_C)}. Type dataset.batch_size={len(self._class_C) * per_class}."
+            )
+        few = int((size_K[self._class_C] < per_class).sum())
+        self.summary = (
+            f"a batch has {per_class} samples of each of {self._classes_per_batch} classes; {few} of "
+            f"{len(self._class_C)} classes have fewer samples, which are repeated"
+        )
+
+    def draw(self, epoch: int) -> np.ndarray:
+        """See `Sampler`."""
+        groups = -(-self._total // self._per_class)
+        batch_G, place_G = np.divmod(np.arange(groups), self._classes_per_batch)
+        pass_G, turn_G = np.divmod(batch_G, len(self._class_C) // self._classes_per_batch)
+        class_G = np.empty(groups, np.int64)
+        for number in range(int(pass_G[-1]) + 1):
+            in_pass_G = pass_G == number
+            index_C = number * len(self._size_K) + self._class_C
+            order_C = np.argsort(bits(self._seed, epoch, index_C, Draw.GROUP_CLASS), kind="stable")
+            class_G[in_pass_G] = self._class_C[order_C[(turn_G * self._classes_per_batch + place_G)[in_pass_G]]]
+        return self._members(class_G, pass_G, epoch)[: self._total]
+
+    def _members(self, class_G: np.ndarray, pass_G: np.ndarray, epoch: int) -> np.ndarray:
+        """Returns M samples for each group, in order. A class occurs at most once in a pass, so the number of the pass
+        says which of its samples are next."""
+        size = self._per_class
+        key_N = bits(self._seed, epoch, np.arange(self._total), Draw.CLASS_ORDER)
+        member_N = np.lexsort((key_N, self._label_N))
+        count_G = self._size_K[class_G]
+        # Of a class with at least M samples, a group is whole: a rest is left out.
+        round_G = np.where(count_G < size, count_G, count_G // size * size)
+        position_GM = pass_G[:, None] * size + np.arange(size)
+        repeat_GM, within_GM = np.divmod(position_GM, round_G[:, None])
+        sample_GM = member_N[self._first_K[class_G][:, None] + within_GM]
+        # A multiple of N marks a repetition, see `Sampler`.
+        return (sample_GM + repeat_GM * self._total).ravel()
+
+
 def class_labels(samples: object) -> np.ndarray:
     """Returns the class of each sample, from `read_labels` of the source.
 
@@ -150,6 +229,16 @@ def build_class_sampler(
         DataError: the source does not have one valid class for each sample.
     """
     refuse_unknown_names("dataset.class_weights", "class", weights, class_names)
+    label_N = checked_labels(samples, class_names)
+    return ClassSampler(label_N, [weights.get(name, 1.0) for name in class_names], class_names, seed)
+
+
+def checked_labels(samples: Sized, class_names: Sequence[str]) -> np.ndarray:
+    """Returns the class index of each sample.
+
+    Raises:
+        DataError: the source does not have one valid class for each sample.
+    """
     label_N = np.asarray(class_labels(samples))
     if label_N.shape != (len(samples),) or label_N.dtype.kind not in "iu":
         raise DataError(
@@ -162,7 +251,7 @@ def build_class_sampler(
             f"dataset.sampler: sample {wrong[0]} has the label {label_N[wrong[0]]}; allowed are 0 to "
             f"{len(class_names) - 1}."
         )
-    return ClassSampler(label_N, [weights.get(name, 1.0) for name in class_names], class_names, seed)
+    return label_N
 
 
 def _summarize(size_K: np.ndarray, count_K: np.ndarray, class_names: Sequence[str]) -> str:

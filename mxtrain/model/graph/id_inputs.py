@@ -44,6 +44,8 @@ MOVING = frozenset(
 """Operators that take ids from one place to another and look at none."""
 SHAPE_ONLY = {"reshape_like": 1, "broadcast_like": 1, "slice_like": 1, "zeros_like": 0, "ones_like": 0}
 """Operator -> input of which it reads only the shape; positions have the same shape as ids."""
+COMPARING = frozenset(("broadcast_equal",))
+"""Operators that say which ids of one input are equal: the same ones as positions are."""
 LOOKUP = "Embedding"
 ROWS_PER_ID = 16
 """Minimum number of rows of a table per id of a batch for which sparse gradients are faster. Measured."""
@@ -82,7 +84,7 @@ def make_sparse(network: gluon.Block, input_shape: Shapes, min_size: int, num_sa
     for table in tables:
         # Tables with the same ids are sparse together or not at all: the ids are exchanged once for all of them.
         sharing = sources.tables_sharing_ids(table, tables)
-        num_ids = num_samples * sources.width_of(table, widths)
+        num_ids = table.count_ids(sources.width_of(table, widths), num_samples) if num_samples else 0
         is_large = sum(other.num_rows * other.units for other in sharing) >= min_size
         if is_large and min(other.num_rows for other in sharing) >= ROWS_PER_ID * num_ids:
             large.append(table)
@@ -127,6 +129,8 @@ class _Sources:
             # An operator that mixes ids with anything else computes with them, and positions have other values.
             elif node.op in MOVING and all(given):
                 holds[index] = numbers
+            elif node.op in COMPARING and all(given) and len(numbers) == 1:
+                continue
             else:
                 self._other_uses.update(dict.fromkeys(numbers, (node.layer, node.op)))
         self._readers: Mapping[str, List[str]] = {}

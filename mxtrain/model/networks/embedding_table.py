@@ -30,13 +30,14 @@ class EmbeddingTable(gluon.HybridBlock):
             is an ordinary dense parameter.
         scale: see the argument.
         remote_rows: True if servers hold the rows, so that the whole table is never in this process.
+        num_shared: number of the ids of a sample that are the same for all samples of a batch.
     """
 
     def __init__(self, num_rows: int, units: int, scale: float = 0.01, **kwargs: Any):
         super().__init__(**kwargs)
         self.num_rows, self.units = num_rows, units
         self.ids_from: Optional[int] = None
-        self.scale, self.remote_rows = scale, False
+        self.scale, self.remote_rows, self.num_shared = scale, False, 0
         self._rows_held = num_rows
         self.weight = self.params.get("weight", shape=(num_rows, units), init=mx.init.Normal(scale))
 
@@ -45,6 +46,10 @@ class EmbeddingTable(gluon.HybridBlock):
         self.ids_from = ids_from
         # A gradient of all rows would double the memory of the table, which is what the compact form avoids.
         self.weight.grad_req = "null"
+
+    def count_ids(self, width: int, num_samples: int) -> int:
+        """Returns the largest number of distinct ids of samples with `width` ids each."""
+        return num_samples * (width - self.num_shared) + self.num_shared
 
     def make_remote(self, device: mx.Context) -> None:
         """Replaces the initialisation if servers hold the rows: a placeholder of one row is allocated."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Sequence, Tuple
 
 from mxtrain.parallel.base import StrategyView
 from mxtrain.training.objective import build_evaluator
-from mxtrain.vision.metric_learning.head import EmbeddingNetwork
+from mxtrain.vision.metric_learning.head import EmbeddingNetwork, SampledEmbeddingNetwork
 
 if TYPE_CHECKING:
     from mxnet import gluon
@@ -25,7 +25,7 @@ class EmbeddingStrategy(StrategyView):
 
     def gather(self) -> gluon.Block:
         network = self.whole.gather()
-        assert isinstance(network, EmbeddingNetwork)
+        assert isinstance(network, (EmbeddingNetwork, SampledEmbeddingNetwork))
         return network.without_centres()
 
 

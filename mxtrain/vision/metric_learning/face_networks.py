@@ -28,8 +28,8 @@ Output = Literal["E", "FC", "GAP", "GDC", "J", "F", "G", "H"]
 class FaceNetworkModel(Model):
     """Base class of insightface's networks: colour images of pixels to embeddings.
 
-    A `.params` file of insightface's MXNet code loads by name; a layer `fc7` of class centres is not part of the
-    network.
+    A `.params` file of insightface's MXNet code loads by name; the class centres of its layer `fc7` are no part of this
+    network, but of the one of the task.
     """
 
     takes: ClassVar[Takes] = Takes(Images, Identity, ClassIndex)

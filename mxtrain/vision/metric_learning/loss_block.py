@@ -23,10 +23,12 @@ class IdentityLoss(gluon.HybridBlock):
         loss: description of the loss.
         num_classes: K.
         training: False for evaluation.
+        is_sampled: True if the first cosine is that of the own identity, and the others are of some of the others.
     """
 
-    def __init__(self, loss: EmbeddingLoss, num_classes: int, training: bool):
+    def __init__(self, loss: EmbeddingLoss, num_classes: int, training: bool, is_sampled: bool = False):
         super().__init__()
+        self._is_sampled = is_sampled
         self._loss, self._num_classes, self._training = loss, num_classes, training
         self.weighted = loss.weighted or not training
         self.least_weight = loss.least_weight
@@ -40,7 +42,7 @@ class IdentityLoss(gluon.HybridBlock):
         return super().__call__(outputs[1 if self._loss.uses_centres else 0], class_B)
 
     def hybrid_forward(self, F: OperatorModule, first: Array, class_B: Array) -> Any:
-        found = self._loss.compute(F, first, class_B)
+        found = self._loss.compute(F, first, F.zeros_like(class_B) if self._is_sampled else class_B)
         if self._training:
             return found
         loss_B, weight_B = found if self._loss.weighted else (found, F.ones_like(class_B))

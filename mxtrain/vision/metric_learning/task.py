@@ -5,38 +5,43 @@ Legend: B batch, D embedding size, K identities, N samples.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, Dict, Iterable, Iterator, List, Mapping, Sequence, Tuple
+from dataclasses import replace
+from typing import TYPE_CHECKING, ClassVar, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Tuple
 
+import numpy as np
 import pydantic
 
 from mxtrain.errors import ConfigError
 from mxtrain.task.prediction_format import PredictionFormat, class_name
 from mxtrain.task.spec import Report, Task
 from mxtrain.task.task_export import TaskExport
-from mxtrain.types import Artifact, NonNegative, Positive
+from mxtrain.types import Artifact, NonNegative, Positive, shapes_of
 from mxtrain.types.kinds import ClassIndex, Images, Takes
 from mxtrain.vision.kinds import Identity
 from mxtrain.vision.metric_learning.losses import EmbeddingLoss
 from mxtrain.vision.metric_learning.metrics import EmbeddingMetric
+from mxtrain.vision.metric_learning.sampled_classes import centre_ids, draw_classes
 from mxtrain.vision.metric_learning.verification import FIRST_PAIR
 
 if TYPE_CHECKING:
-    import numpy as np
     from mxnet import gluon
     from mxnet.ndarray import NDArray
 
     from mxtrain.config.parts import RunParts
+    from mxtrain.data.loading.loader import Collate
     from mxtrain.data.signature import Signature
     from mxtrain.data.spec import Samples
+    from mxtrain.metric.meter import LossWeights, Meter
     from mxtrain.metric.spec import Metric
     from mxtrain.task.evaluated_sample import EvaluatedSample
     from mxtrain.task.explained import Explained
     from mxtrain.training.trained import Trained
-    from mxtrain.types import Batch, Shape
+    from mxtrain.types import Batch, Shape, Shapes
     from mxtrain.types.annotations import Json, JsonObject, LossBlock
 
-CENTRES = "centres"
-"""Structural name of the class centres in `EmbeddingNetwork`, whose module imports MXNet."""
+CENTRES = ("centres", "centres.weight")
+"""Structural names of the class centres in `EmbeddingNetwork` and `SampledEmbeddingNetwork`, whose module imports
+MXNet."""
 
 
 class MetricLearning(Task):
@@ -51,6 +56,10 @@ class MetricLearning(Task):
 
     embedding_size: Positive = 128
     """Length of embeddings; 512 in insightface's networks."""
+    sampled_classes: Optional[Positive] = None
+    """Number of identities, drawn anew for each batch, that an image is compared with besides its own, at most all;
+    null: always all. Time and memory of a step then do not grow with the number of identities, and
+    kvstore.tables=servers keeps the centres on servers."""
     flip: bool = False
     """If true, the embedding of an image is the normalised sum of those of the image and of its mirror image, as in
     published results of face verification."""
@@ -76,6 +85,11 @@ class MetricLearning(Task):
                 "task=metric_learning: a loss of your own must say whether it compares embeddings with centres or with "
                 "each other: derive it from mxtrain.vision.metric_learning.losses.EmbeddingLoss."
             )
+        if self.sampled_classes is not None and not loss.uses_centres:
+            raise ConfigError(
+                f"task.sampled_classes={self.sampled_classes}: this loss compares images with each other, not with "
+                "centres of identities. Type task.sampled_classes=null, or loss=arcface."
+            )
         if description.dataset.mixes:
             raise ConfigError(
                 "dataset.augment mixes samples, and a mixed image has no identity. Switch mixup and cutmix off."
@@ -85,7 +99,9 @@ class MetricLearning(Task):
         return ()
 
     def output_shapes(self, description: RunParts, signature: Signature) -> List[Shape]:
-        centres = [self.num_classes(signature)] * self._has_centres(description)
+        # Evaluation does not draw identities: a loss of another draw would not be comparable.
+        has_cosines = self._has_centres(description) and self.sampled_classes is None
+        centres = [self.num_classes(signature)] * has_cosines
         return [(size,) for size in (self.embedding_size, *centres)]
 
     def _has_centres(self, description: RunParts) -> bool:
@@ -93,19 +109,60 @@ class MetricLearning(Task):
         return description.loss.uses_centres and not self._without_centres
 
     def build_network(self, description: RunParts, signature: Signature) -> gluon.Block:
-        from mxtrain.vision.metric_learning.head import EmbeddingNetwork
+        from mxtrain.vision.metric_learning.head import EmbeddingNetwork, SampledEmbeddingNetwork
 
-        loss = description.loss
+        loss, size = description.loss, self.embedding_size
         assert isinstance(loss, EmbeddingLoss)
-        embedding = signature.build_network(description.model, self.embedding_size, [(self.embedding_size,)])
+        embedding = signature.build_network(description.model, size, [(size,)])
         num_classes = self.num_classes(signature) if self._has_centres(description) else 0
-        return EmbeddingNetwork(embedding, num_classes, self.embedding_size, loss.sub_centres, self.flip)
+        if not num_classes or self.sampled_classes is None:
+            return EmbeddingNetwork(embedding, num_classes, size, loss.sub_centres, self.flip)
+        if self.sampled_classes > num_classes:
+            raise ConfigError(
+                f"task.sampled_classes={self.sampled_classes:,}: the training images show {num_classes:,} identities. "
+                f"Type task.sampled_classes={num_classes}, or null for all."
+            )
+        return SampledEmbeddingNetwork(embedding, num_classes, size, self.sampled_classes, loss.sub_centres, self.flip)
+
+    def training_shapes(self, description: RunParts, signature: Signature) -> Shapes:
+        shape = shapes_of(signature.shape)[0]
+        if self.sampled_classes is None or not self._has_centres(description):
+            return shape
+        assert isinstance(description.loss, EmbeddingLoss)
+        return shape, ((1 + self.sampled_classes) * description.loss.sub_centres,)
+
+    def build_collate(self, description: RunParts, signature: Signature, training: bool) -> Optional[Collate]:
+        """Adds the centres with which each image is compared to the inputs, if they are sampled."""
+        num_drawn, num_classes = self.sampled_classes, self.num_classes(signature)
+        if num_drawn is None or not training or not self._has_centres(description):
+            return None
+        loss, seed = description.loss, description.trainer.seed
+        assert isinstance(loss, EmbeddingLoss)
+
+        def collate(batch: Batch, epoch: int) -> Batch:
+            from mxtrain.data.loading.placing import copy_to
+
+            drawn_M = draw_classes(seed, epoch, batch.number, num_classes, num_drawn)
+            id_BN = centre_ids(batch.targets[0].asnumpy().astype(np.int64), drawn_M, loss.sub_centres)
+            return replace(batch, inputs=(*batch.inputs, copy_to(id_BN, batch.inputs[0].context)))
+
+        return collate
+
+    def build_meter(self, description: RunParts, signature: Signature, weights: LossWeights, training: bool) -> Meter:
+        from mxtrain.metric.meter import Meter, MeterOutputs
+
+        if self.sampled_classes is None or not training:
+            return super().build_meter(description, signature, weights, training)
+        # Training returns cosines with other identities in each batch, which metrics cannot read.
+        outputs = MeterOutputs(num_arrays=2, num_read=1)
+        return Meter(description.metric, self.num_classes(signature), weights, outputs, training=training)
 
     def build_loss(self, description: RunParts, signature: Signature, training: bool) -> LossBlock:
         from mxtrain.vision.metric_learning.loss_block import IdentityLoss
 
         assert isinstance(description.loss, EmbeddingLoss)
-        return IdentityLoss(description.loss, self.num_classes(signature), training)
+        is_sampled = self.sampled_classes is not None
+        return IdentityLoss(description.loss, self.num_classes(signature), training, is_sampled)
 
     def metrics(self, description: RunParts, signature: Signature) -> Mapping[str, Metric]:
         return {
@@ -225,4 +282,4 @@ class EmbeddingExport(TaskExport):
         return embedding_only(trained, self.task.without_centres())
 
     def exported_weights(self, arrays: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
-        return {name: array for name, array in arrays.items() if name != CENTRES}
+        return {name: array for name, array in arrays.items() if name not in CENTRES}

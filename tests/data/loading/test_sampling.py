@@ -14,11 +14,11 @@ from image_loader import image_loader
 
 from mxtrain.data.loading.loader import LoaderOptions
 from mxtrain.data.loading.randomness import permutation, seed_of_repeat
-from mxtrain.data.loading.sampling import ClassSampler, EverySample, build_class_sampler
+from mxtrain.data.loading.sampling import ClassSampler, EverySample, GroupSampler, build_class_sampler
 from mxtrain.data.loading.sources import MemorySource, Subset
 from mxtrain.data.spec import Splits, build_sampler
 from mxtrain.errors import ConfigError, DataError
-from mxtrain.kvstore.world import World
+from mxtrain.kvstore.world import ALONE, World
 from mxtrain.text.sources import LabelledTexts
 from mxtrain.text.tokenizing.config import TokenizerConfig
 from mxtrain.text.tokenizing.wordpiece import SPECIAL, WordPiece
@@ -302,3 +302,97 @@ def test_balanced_run_resumes_bit_exact(train_run: Any, tmp_path: Path, caplog: 
     assert json.loads((tmp_path / "broken/status.json").read_text())["exit_code"] == 75
     _, continued = train_run(*small, run_dir=tmp_path / "broken")
     assert continued.weights_sha256 == whole.weights_sha256
+
+
+def drawn_batches(epoch: int = 0, batch_size: int = 8, per_class: int = 4, label_N: np.ndarray = LABELS) -> np.ndarray:
+    """The whole batches of an epoch, (number, batch size)."""
+    drawn_N = GroupSampler(label_N, batch_size, per_class, 3).draw(epoch)
+    assert len(drawn_N) == len(label_N)
+    return drawn_N[: len(drawn_N) // batch_size * batch_size].reshape(-1, batch_size)
+
+
+@pytest.mark.parametrize("batch_size, per_class", [(8, 4), (16, 4), (6, 2), (9, 3)])
+def test_grouped_batches_have_equally_many_samples_of_distinct_classes(batch_size: int, per_class: int) -> None:
+    for epoch in (0, 7):
+        for sample_B in drawn_batches(epoch, batch_size, per_class):
+            class_B = LABELS[sample_B % 200]
+            assert len(np.unique(class_B[::per_class])) == batch_size // per_class
+            np.testing.assert_array_equal(class_B, np.repeat(class_B[::per_class], per_class))
+            assert len(np.unique(sample_B)) == batch_size, "a repeated sample is augmented differently"
+            for sample_M in sample_B.reshape(-1, per_class):
+                size = SIZES[LABELS[sample_M[0] % 200]]
+                assert len(np.unique(sample_M % 200)) == min(size, per_class)
+
+
+def test_grouped_samples_repeat_only_after_all_of_their_class() -> None:
+    """Classes take turns, so all are drawn equally often; of 7 samples, 6 are drawn before one is repeated."""
+    sample_N = drawn_batches(batch_size=8, per_class=2, label_N=LABELS).ravel()
+    class_N = LABELS[sample_N % 200]
+    assert np.bincount(class_N).tolist() == [50] * 4
+    own_N = sample_N[class_N == 1]
+    for number in range(0, 48, 6):
+        part_N = own_N[number : number + 6]
+        assert len(np.unique(part_N % 200)) == 6 and (part_N // 200 == number // 6).all()
+    assert (sample_N[class_N == 3] < 200).all() and len(np.unique(sample_N[class_N == 3])) == 50
+    assert (sample_N[class_N == 0] // 200).tolist() == list(range(50))
+
+
+def test_classes_that_do_not_fill_a_batch_change() -> None:
+    """Of four classes, three are in a batch: one is left out in each pass, and not always the same."""
+    class_B3 = LABELS[drawn_batches(batch_size=3, per_class=1) % 200]
+    assert (np.sort(class_B3, axis=1)[:, :-1] < np.sort(class_B3, axis=1)[:, 1:]).all()
+    assert (np.bincount(class_B3.ravel()) > 30).all()
+    assert len({tuple(row) for row in class_B3.tolist()}) > 10
+
+
+def test_grouped_epochs_are_a_function_of_seed_and_epoch() -> None:
+    chosen = [GroupSampler(LABELS, 8, 4, seed).draw(epoch) for seed, epoch in ((3, 1), (3, 1), (3, 2), (4, 1))]
+    np.testing.assert_array_equal(chosen[0], chosen[1])
+    assert (chosen[0] != chosen[2]).mean() > 0.5 and (chosen[0] != chosen[3]).mean() > 0.5
+
+
+def test_workers_and_a_resume_keep_grouped_batches() -> None:
+    source = MemorySource(np.zeros((200, 8, 8, 1), np.uint8), LABELS)
+
+    def batches(world: World = ALONE, start: int = 0) -> list[list[int]]:
+        given = {"input_shape": (1, 8, 8), "mean": (0.0,), "std": (1.0,), "batch_size": 16, "train": True, "seed": 3}
+        loader = image_loader(source, **given, world=world, sampler=GroupSampler(LABELS, 16, 4, 3))
+        return [[] if batch.index_B is None else batch.index_B.tolist() for batch in loader.epoch(1, start)]
+
+    whole = batches()
+    assert whole == [
+        part.tolist() for part in np.array_split(GroupSampler(LABELS, 16, 4, 3).draw(1) % 200, range(16, 200, 16))
+    ]
+    assert [one + other for one, other in zip(batches(World(0, 2)), batches(World(1, 2)))] == whole
+    assert batches(start=5) == whole[5:]
+
+
+def test_empty_classes_are_in_no_grouped_batch() -> None:
+    label_N = np.array([0, 0, 5, 5, 9], np.int32)
+    assert set(label_N[GroupSampler(label_N, 2, 1, 0).draw(0) % 5]) <= {0, 5, 9}
+    with pytest.raises(ConfigError, match="has 4 classes with 1 samples each, .* are of 3. Type dataset.batch_size=3"):
+        GroupSampler(label_N, 4, 1, 0)
+    with pytest.raises(ConfigError, match="no whole number of classes with 2 samples each. Type dataset.batch_size=2"):
+        GroupSampler(label_N, 3, 2, 0)
+    summary = GroupSampler(label_N, 4, 2, 0).summary
+    assert (
+        summary == "a batch has 2 samples of each of 2 classes; 1 of 3 classes have fewer samples, which are repeated"
+    )
+
+
+@pytest.mark.parametrize(
+    "given, said",
+    [
+        ({"sampler": "grouped", "batch_size": 30}, "Type dataset.batch_size=32"),
+        ({"samples_per_class": 5}, "samples_per_class is for sampler=grouped, but sampler=shuffle"),
+    ],
+)
+def test_unfit_settings_of_groups_are_refused(given: Any, said: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(said)):
+        Digits(**given)
+
+
+def test_dataset_builds_the_grouped_sampler() -> None:
+    dataset = Digits(sampler="grouped", batch_size=20, samples_per_class=5)
+    chosen = build_sampler(dataset, dataset.open(), 1)
+    assert isinstance(chosen, GroupSampler) and chosen.summary.startswith("a batch has 5 samples of each of 4 classes")
