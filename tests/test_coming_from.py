@@ -6,6 +6,7 @@ import re
 import shlex
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 from typing import Any, Dict, List
 
@@ -52,7 +53,9 @@ def run(folder: Path, command: str) -> str:
 def run_old_code(page: str, **names: Any) -> Dict[str, Any]:
     """Runs the first Python block of a page, in which the user has some names already; returns all names."""
     found: Dict[str, Any] = {"mx": mx, "gluon": gluon, **names}
-    exec(compile(blocks(page, "python")[0], f"{page}.md", "exec"), found)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # MXNet's own
+        exec(compile(blocks(page, "python")[0], f"{page}.md", "exec"), found)
     return found
 
 
