@@ -84,7 +84,7 @@ def test_the_folder_proves_itself_and_predicts_as_mxtrain(trained: Path, exporte
     assert tuned["steps"] == len(tuned["mxnet"]) == 20
     np.testing.assert_allclose(tuned["pytorch"], tuned["mxnet"], rtol=1e-3)
     assert len({*tuned["pytorch"]}) == 20
-    assert proof["torch_export"] is True and proof["loss"] == "the loss of validation"
+    assert proof["torch_export"] is True and proof["loss"] == "the validation loss"
     assert proof["through_onnx"] is False
     names, weights = json.loads((out / "names.json").read_text()), read_safetensors(out / "model.safetensors")
     network = mxtrain.load(trained).network
@@ -173,6 +173,11 @@ def test_operator_without_code_goes_through_onnx(
     assert "numpy onnx2torch\n" in (tmp_path / "out" / "README.md").read_text()
 
 
+THROUGH_ONNX = {"faster_rcnn"}
+REFUSED = {"mask_rcnn": "the gradient of .* differs between PyTorch and MXNet by .*, in float32"}
+"""Network -> message. MXNet computes it in float32 only, in which its batch normalisations are too inexact."""
+
+
 @pytest.mark.slow
 @pytest.mark.zoo
 @pytest.mark.zoo_cases("mlp")
@@ -182,6 +187,12 @@ def test_every_task_exports(name: str, tmp_path: Path) -> None:
     write_data(tmp_path)
     # Four samples: two batches at least, so that a step has changed the weights.
     running.train_here(tmp_path / "run", *SHORT, *with_data(CASES[name], tmp_path), "dataset.eval_batch_size=4")
+    if name in REFUSED:
+        with pytest.raises(NotProven, match=REFUSED[name]):
+            mxtrain.export(tmp_path / "run", tmp_path / "out", for_="pytorch")
+        return
     proof = mxtrain.export(tmp_path / "run", tmp_path / "out", for_="pytorch").proof
     assert max(proof["outputs"].values()) < 1e-5 and proof["gradients"]["largest_error"] < 1e-4
-    assert proof["torch_export"] is True
+    assert proof["fine_tuning"]["steps"] >= 2
+    assert proof["through_onnx"] is (name in THROUGH_ONNX)
+    assert (proof["torch_export"] is True) is (name not in THROUGH_ONNX)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+import warnings
 from types import SimpleNamespace
 from typing import Any, Sequence
 
@@ -9,7 +11,9 @@ import numpy as np
 import pytest
 
 from mxtrain.engine.backend import nd
-from mxtrain.exporting.pytorch.proof import SQUARES, loss_gradients, loss_of
+from mxtrain.errors import NotProven
+from mxtrain.exporting.pytorch import proof
+from mxtrain.exporting.pytorch.proof import MAX_LINE, SQUARES, first_line, loss_gradients, loss_of, output_errors, quiet
 from mxtrain.types import Batch
 
 
@@ -28,7 +32,7 @@ def batch_of(size: int, *targets: Any) -> Batch:
 def test_loss_is_the_mean_over_samples_or_over_their_weights() -> None:
     losses = [nd.array([2.0, 4.0]), nd.array([1.0, 3.0])]
     name, loss = loss_of(trained_with(losses[:1]))
-    assert name == "the loss of validation" and loss([], batch_of(2)).asscalar() == 3
+    assert name == "the validation loss" and loss([], batch_of(2)).asscalar() == 3
     _, loss = loss_of(trained_with(losses, weighted=True))
     assert loss([], batch_of(2)).asscalar() == 1.5
     # Without any target all weights are 0.
@@ -53,3 +57,38 @@ def test_gradients_of_outputs() -> None:
     value, gradients = loss_gradients(loss, outputs, batch_of(1, [3.0, 5.0]))
     assert value == 13
     assert [gradient.tolist() for gradient in gradients] == [[3, 5], [0, 0, 0], [0, 0]]
+
+
+def test_rows_in_another_order_are_the_same_if_scores_decide_about_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    row_BN2 = np.arange(12, dtype=np.float32).reshape(2, 3, 2)
+    monkeypatch.setattr(proof, "compute", lambda network, inputs: [row_BN2[:, ::-1]])
+    cases = [([], {"detections": row_BN2})]
+    with pytest.raises(NotProven, match="detections by"):
+        output_errors(None, ["detections"], cases)
+    assert output_errors(None, ["detections"], cases, ["detections"]) == {"detections": 0}
+    monkeypatch.setattr(proof, "compute", lambda network, inputs: [row_BN2[:, ::-1] + 1])
+    with pytest.raises(NotProven, match="detections by"):
+        output_errors(None, ["detections"], cases, ["detections"])
+
+
+def test_network_that_cannot_be_computed_is_not_proven(monkeypatch: pytest.MonkeyPatch) -> None:
+    def compute(network: Any, inputs: Any) -> Any:
+        raise TypeError("no kernel\nfor this type")
+
+    monkeypatch.setattr(proof, "compute", compute)
+    with pytest.raises(NotProven, match="^export: PyTorch cannot compute the network: no kernel$"):
+        output_errors(None, ["output"], [([], {})])
+
+
+def test_first_line_of_an_error() -> None:
+    assert first_line(KeyError()) == "KeyError"
+    assert first_line(ValueError("  a\nb")) == "a"
+    assert len(first_line(ValueError("a" * 1000))) == MAX_LINE
+
+
+def test_what_pytorch_prints_is_hidden(capfd: pytest.CaptureFixture[str]) -> None:
+    with quiet():
+        print("graph")
+        print("graph", file=sys.stderr)
+        warnings.warn("a warning", UserWarning, stacklevel=1)
+    assert capfd.readouterr() == ("", "")

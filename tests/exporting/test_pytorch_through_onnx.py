@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import warnings
 from typing import Any, Dict
 
 import numpy as np
@@ -10,7 +11,7 @@ import pytest
 
 from mxtrain.engine.backend import mx
 from mxtrain.errors import ConfigError
-from mxtrain.exporting.graph import Input, Unsupported
+from mxtrain.exporting.graph import Input, Unsupported, evaluate
 from mxtrain.exporting.pytorch.through_onnx import NETWORK_ONNX, GraphConversion, OnnxSource, source_through_onnx
 
 PROBES = [{"batch": 5}, {"batch": 11}, {"batch": 23}]
@@ -77,6 +78,48 @@ def test_frozen_batch_normalisations_are_named_and_keep_their_momentum() -> None
     assert node.op_type == "BatchNormalization"
     assert {one.name: one.f for one in node.attribute}["momentum"] == pytest.approx(0.7)
     assert converted("fixed").frozen == []
+
+
+BOXES: Any = {"x": Input(("batch", 6, 6))}
+
+
+def boxes_symbol() -> Any:
+    """Suppressed boxes, which converters for onnxruntime write with operators that onnx2torch has not."""
+    x = mx.sym.var("x")
+    options = {"id_index": 0, "score_index": 1, "coord_start": 2, "topk": 5}
+    return mx.sym.Group([mx.sym.contrib.box_nms(x, **options), x >= 3, x <= 3])
+
+
+def boxes() -> np.ndarray:
+    draw = np.random.default_rng(0)
+    row_BN6 = draw.uniform(0, 4, (5, 6, 6)).astype(np.float32)
+    row_BN6[..., 0] = draw.integers(0, 3, (5, 6))
+    row_BN6[..., 1] /= 4
+    row_BN6[..., 4:] += row_BN6[..., 2:4]
+    row_BN6[0, 0], row_BN6[1, 2] = 3, -1  # an empty row
+    return row_BN6
+
+
+def test_graph_without_operators_that_onnx2torch_lacks() -> None:
+    import onnxruntime
+
+    model = GraphConversion().convert(boxes_symbol(), {}, BOXES, PROBES).model
+    assert not {node.op_type for node in model.graph.node} & {"OneHot", "GatherND", "GreaterOrEqual", "LessOrEqual"}
+    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    for found, expected in zip(session.run(None, {"x": boxes()}), evaluate(boxes_symbol(), {"x": boxes()})):
+        np.testing.assert_allclose(found, expected, rtol=1e-6)
+
+
+@pytest.mark.slow
+def test_boxes_in_pytorch() -> None:
+    torch = pytest.importorskip("torch")
+    onnx2torch = pytest.importorskip("onnx2torch")
+    network = onnx2torch.convert(GraphConversion().convert(boxes_symbol(), {}, BOXES, PROBES).model)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # onnx2torch indexes tensors with lists
+        found = network(torch.tensor(boxes()))
+    for one, other in zip(found, evaluate(boxes_symbol(), {"x": boxes()})):
+        np.testing.assert_allclose(one.numpy(), other, rtol=1e-6)
 
 
 @pytest.mark.slow

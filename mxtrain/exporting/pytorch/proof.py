@@ -44,7 +44,7 @@ MAX_LINE = 300
 SMALLEST_SCALE = 1e-3
 """Gradients of a tensor below this part of the network's largest one are compared with this part: those of a bias in
 front of a batch normalisation are rounding errors alone."""
-OWN_LOSS, SQUARES = "the loss of validation", "squared distance to disturbed outputs"
+OWN_LOSS, SQUARES = "the validation loss", "squared distance to disturbed outputs"
 Loss = Callable[[Sequence[nd.NDArray], Batch], nd.NDArray]
 """(outputs of the network, batch) -> mean loss of the batch, of one element."""
 
