@@ -2,18 +2,30 @@
 
 from __future__ import annotations
 
+import json
 import sys
 import warnings
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Sequence
 
 import numpy as np
 import pytest
 
-from mxtrain.engine.backend import nd
+from mxtrain.engine.backend import mx, nd
 from mxtrain.errors import NotProven
 from mxtrain.exporting.pytorch import proof
-from mxtrain.exporting.pytorch.proof import MAX_LINE, SQUARES, first_line, loss_gradients, loss_of, output_errors, quiet
+from mxtrain.exporting.pytorch.proof import (
+    MAX_LINE,
+    SQUARES,
+    first_line,
+    load_module,
+    loss_gradients,
+    loss_of,
+    output_errors,
+    quiet,
+    without_dropout,
+)
 from mxtrain.types import Batch
 
 
@@ -84,6 +96,23 @@ def test_first_line_of_an_error() -> None:
     assert first_line(KeyError()) == "KeyError"
     assert first_line(ValueError("  a\nb")) == "a"
     assert len(first_line(ValueError("a" * 1000))) == MAX_LINE
+
+
+def test_numbers_of_float32_are_of_the_type_of_the_proof(tmp_path: Path) -> None:
+    """In the symbol and in the generated code: a single number in float32 would round all that follows."""
+    x = mx.sym.var("x")
+    symbol = without_dropout(mx.sym.Dropout(mx.sym.cast(x, dtype="float32")) + mx.sym.cast(x, dtype="int32"), "float64")
+    assert [node.get("attrs", {}).get("dtype") for node in json.loads(symbol.tojson())["nodes"]] == [
+        None,
+        "float64",
+        None,
+        "int32",
+        None,
+    ]
+    assert "Dropout" not in symbol.tojson()
+    (tmp_path / "model.py").write_text('WRITTEN = "torch.float32 torch.int32"')
+    assert load_module(tmp_path / "model.py", "float64").WRITTEN == "torch.float64 torch.int32"
+    assert load_module(tmp_path / "model.py").WRITTEN == "torch.float32 torch.int32"
 
 
 def test_what_pytorch_prints_is_hidden(capfd: pytest.CaptureFixture[str]) -> None:

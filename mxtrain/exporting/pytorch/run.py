@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional, Sequence, Tuple
@@ -114,7 +115,7 @@ def export_pytorch(
         proof: Dict[str, Any] = {
             "outputs": errors,
             "batch_sizes": [len(next(iter(inputs.values()))) for inputs, _ in cases],
-            **prove_training(network, lambda: load_network(root), trained, training, num_steps),
+            **prove_training(network, partial(load_network, root), trained, training, num_steps),
         }
         stage("proof: torch.export")
         reason = prove_export(loaded, _entered(traced, network, cases[-1]))
