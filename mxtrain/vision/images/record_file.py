@@ -14,7 +14,7 @@ import os
 import struct
 import weakref
 from pathlib import Path
-from typing import List, Optional, Sequence, Tuple
+from typing import ClassVar, List, Optional, Sequence, Tuple
 
 import numpy as np
 
@@ -41,6 +41,9 @@ _MIN_BOX_NUMBERS = 7
 class RecordFile:
     """Records of a .rec file, as `EncodedImages`. The constructor reads only the index."""
 
+    advice: ClassVar[str] = "Make it again: python -m mxtrain.vision.images.make_record."
+    """How to get a file that is not damaged, for messages."""
+
     def __init__(self, path: Path, num_classes: int = 0, findings: Findings = STRICT) -> None:
         """Finds the records with the .idx file beside it, or by scanning the file if there is none.
 
@@ -64,7 +67,7 @@ class RecordFile:
         self.offset_N = self._read_index(index_path) if os.path.lexists(index_path) else self._walk()
         self._sorted_N = np.sort(self.offset_N)
         if not len(self.offset_N):
-            raise DataError(f"'{path}' holds no records. Make it again: python -m mxtrain.vision.images.make_record.")
+            raise DataError(f"'{path}' holds no records. {self.advice}")
 
     def __len__(self) -> int:
         return len(self.offset_N)
@@ -257,7 +260,7 @@ class RecordFile:
             raise LoaderError(
                 f"Record {index} of '{self.path}' does not begin at byte {position}: the file is damaged, or is no "
                 "RecordIO file, or its .idx belongs to another.",
-                "Make it again: python -m mxtrain.vision.images.make_record.",
+                self.advice,
                 DAMAGED_RECORD,
             )
         kind, length = word >> 29, word & _LENGTH_MASK

@@ -40,6 +40,8 @@ class FaceRecordFile(RecordFile):
     whose first entry is the identity.
     """
 
+    advice: ClassVar[str] = "Copy train.rec and train.idx again."
+
     def __init__(self, path: Path, num_classes: int = 0, findings: Findings = STRICT) -> None:
         super().__init__(path, num_classes, findings)
         self._choose_images()
@@ -69,6 +71,8 @@ class FaceRecordFile(RecordFile):
                     )
                 order_N = order_N[is_image_N]
         self._key_N, self.offset_N = self._key_N[order_N], self.offset_N[order_N]
+        if not len(order_N):
+            raise DataError(f"'{self.path}' holds no images, only a header. {self.advice}")
 
     def location(self, index: int) -> DataLocation:
         """Returns the file and the number of the record."""

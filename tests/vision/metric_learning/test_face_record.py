@@ -96,6 +96,17 @@ def test_labels_that_are_no_identities(tmp_path: Path, label: float) -> None:
         records.read(4)
 
 
+def test_header_without_images(tmp_path: Path) -> None:
+    path = write_faces(tmp_path, [])
+    with pytest.raises(DataError, match="holds no images, only a header. Copy train.rec and train.idx again.$"):
+        FaceRecordFile(path)
+    path.with_suffix(".idx").write_text("")
+    with pytest.raises(DataError, match="holds no records. Copy train.rec and train.idx again.$"):
+        FaceRecordFile(path)
+    with pytest.raises(DataError, match="holds no records. Make it again: python -m mxtrain.vision.images.make_record"):
+        RecordFile(path)
+
+
 def test_keys_that_are_no_numbers(tmp_path: Path) -> None:
     path = write_faces(tmp_path, usual_labels())
     index = path.with_suffix(".idx")
