@@ -86,7 +86,7 @@ def test_other_networks_are_refused(prepare: Any, tmp_path: Any, model: Any, cha
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("depth", [18, 50])
+@pytest.mark.parametrize("depth", [18, pytest.param(50, marks=pytest.mark.zoo)])
 def test_iresnet_of_pytorch_layer_by_layer(prepare: Any, tmp_path: Any, record_property: Any, depth: Any) -> None:
     torch = pytest.importorskip("torch")
     nn = torch.nn

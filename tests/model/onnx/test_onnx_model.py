@@ -90,16 +90,16 @@ def lenet() -> gluon.HybridBlock:
     )
 
 
-slow = pytest.mark.slow
+slow, zoo_too = pytest.mark.slow, (pytest.mark.slow, pytest.mark.zoo)
 NETWORKS = [
     pytest.param(small, 32, id="small"),
     pytest.param(lenet, 32, id="lenet"),
-    pytest.param(lambda: zoo("resnet18_v1"), 32, id="resnet18_v1", marks=slow),
+    pytest.param(lambda: zoo("resnet18_v1"), 32, id="resnet18_v1", marks=zoo_too),
     pytest.param(lambda: zoo("resnet18_v2"), 32, id="resnet18_v2", marks=slow),
-    pytest.param(lambda: zoo("mobilenet0.25"), 32, id="mobilenet", marks=slow),
+    pytest.param(lambda: zoo("mobilenet0.25"), 32, id="mobilenet", marks=zoo_too),
     pytest.param(lambda: zoo("mobilenetv2_0.25"), 32, id="mobilenet_v2", marks=slow),
-    pytest.param(lambda: zoo("densenet121"), 224, id="densenet", marks=slow),
-    pytest.param(lambda: zoo("vgg11_bn"), 32, id="vgg", marks=slow),
+    pytest.param(lambda: zoo("densenet121"), 224, id="densenet", marks=zoo_too),
+    pytest.param(lambda: zoo("vgg11_bn"), 32, id="vgg", marks=zoo_too),
     pytest.param(lambda: zoo("squeezenet1.1"), 224, id="squeezenet", marks=slow),
 ]
 

@@ -51,8 +51,8 @@ def prefix(tmp_path):
 @pytest.mark.parametrize(
     "placement",
     [
-        ("parallel=data",),
-        ("parallel=pipeline", "parallel.microbatches=2"),
+        pytest.param(("parallel=data",), marks=pytest.mark.zoo),
+        pytest.param(("parallel=pipeline", "parallel.microbatches=2"), marks=pytest.mark.zoo),
         ("parallel=hybrid", "parallel.microbatches=2", "trainer.grad_accumulation=2"),
         pytest.param(("parallel=data", "amp=bfloat16"), marks=needs_bfloat16),
     ],

@@ -40,7 +40,12 @@ def module_losses(symbol, images, labels, prefix):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "norm", [{}, {"use_global_stats": True, "fix_gamma": False}, {"fix_gamma": False, "eps": 1e-3}]
+    "norm",
+    [
+        pytest.param({}, marks=pytest.mark.zoo),
+        {"use_global_stats": True, "fix_gamma": False},
+        {"fix_gamma": False, "eps": 1e-3},
+    ],
 )
 def test_loss_curve_is_that_of_module(tmp_path, norm):
     rng = np.random.default_rng(0)
