@@ -19,7 +19,20 @@ from dataclasses import dataclass, replace
 from io import StringIO
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Callable, Collection, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Callable,
+    Collection,
+    Dict,
+    Generator,
+    Iterator,
+    List,
+    Mapping,
+    Optional,
+    Sequence,
+    Tuple,
+)
 
 import numpy as np
 
@@ -118,8 +131,8 @@ def output_errors(
     for inputs, expected in cases:
         try:
             outputs = compute(network, inputs)
-        except Exception as error:  # of PyTorch and of onnx2torch, which have no common class for them
-            raise NotProven(f"export: PyTorch cannot compute the network: {first_line(error)}") from error
+        except Exception as failure:  # of PyTorch and of onnx2torch, which have no common class for them
+            raise NotProven(f"export: PyTorch cannot compute the network: {first_line(failure)}") from failure
         for name, found in zip(names, outputs):
             error = relative_error(found, expected[name])
             if not error <= MAX_OUTPUT_ERROR and name in unordered and found.shape == expected[name].shape:
@@ -136,7 +149,7 @@ def output_errors(
 
 def training_batches(
     trained: Trained, source: Samples, network: TorchNetwork, limit_batches: Optional[int]
-) -> Iterator[ProofBatch]:
+) -> Generator[ProofBatch, None, None]:
     """Yields batches of training samples, as in validation, until one has fewer samples than the first.
 
     Args:

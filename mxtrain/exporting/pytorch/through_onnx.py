@@ -224,7 +224,10 @@ def source_through_onnx(
         name: [
             path
             for path, array in marked.items()
-            if array.shape == value.shape and (array == marks[name]).all() and np.array_equal(found.get(path), value)
+            if array.shape == value.shape
+            and (array == marks[name]).all()
+            and path in found
+            and np.array_equal(found[path], value)
         ]
         for name, value in parameters.items()
     }

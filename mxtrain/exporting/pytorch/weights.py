@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Dict, Mapping, Sequence
+from typing import Any, Mapping, Sequence
 
 import numpy as np
 
@@ -53,9 +53,9 @@ def export_weights(arrays: Mapping[str, np.ndarray], folder: Path, facts: Mappin
     return WrittenWeights(folder, [f"{len(arrays)} arrays with {count:,} numbers, read again and the same"])
 
 
-def write_names(folder: Path, names: Dict[str, str]) -> None:
+def write_names(folder: Path, names: Mapping[str, str]) -> None:
     """Writes the map of structural names to those in PyTorch."""
-    replace_file(folder / NAMES, encode_json(names, 2) + b"\n")
+    replace_file(folder / NAMES, encode_json(dict(names), 2) + b"\n")
 
 
 def _card(facts: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> str:
