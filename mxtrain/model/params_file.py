@@ -6,29 +6,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Dict, Union
 
 from mxtrain.errors import WeightsError
-from mxtrain.files.download.archives import read_members
 from mxtrain.files.download.transfer import WrongContent
 from mxtrain.files.params_format import Damaged, parse_arrays
 from mxtrain.files.regular_files import read_regular
+from mxtrain.model.network_archive import is_archive, take_weights
 
 if TYPE_CHECKING:
     import numpy as np
-
-
-ARCHIVES = (".tar.gz", ".tgz", ".tar", ".zip")
-"""Ends of the names of archives."""
-
-
-def is_archive(path: Union[str, Path]) -> bool:
-    """Returns True for the name of an archive."""
-    return str(path).endswith(ARCHIVES)
-
-
-def _last_epoch(archive: Path) -> bytes:
-    contents = read_members(archive, r".*\.params")
-    if not contents:
-        raise WrongContent("is an archive without a .params file")
-    return contents[max(contents)]  # the number of the epoch has four digits
 
 
 def read_params(path: Union[str, Path]) -> Dict[str, np.ndarray]:
@@ -51,7 +35,7 @@ def read_params(path: Union[str, Path]) -> Dict[str, np.ndarray]:
 
         return dict(read_onnx_arrays(str(path)))
     try:
-        content = _last_epoch(path) if is_archive(path) else read_regular(path)
+        content = take_weights(path) if is_archive(path) else read_regular(path)
     except WrongContent as damage:
         raise WeightsError(f"The weights file {path} {damage}.") from damage
     except OSError as error:

@@ -13,6 +13,7 @@ from mxtrain.errors import WeightsError
 from mxtrain.model.foreign.importing import Imported, import_foreign
 from mxtrain.model.foreign.safetensors_file import is_safetensors
 from mxtrain.model.params_file import read_params
+from mxtrain.model.symbol.structure import NoMatch, is_by_structure
 
 if TYPE_CHECKING:
     import numpy as np
@@ -142,6 +143,12 @@ def load_weights(
     parameters = network._collect_params_with_prefix()
     computed = {name: parameters.pop(name) for name in getattr(network, "computed", ())}
     match = _Match(parameters, arrays, _match_names(parameters, arrays))
+    remarks = list(imported.remarks)
+    if len(match.file_names) < len(parameters) and is_by_structure(arrays) and not is_by_structure(parameters):
+        by_structure = _match_layers(network, path, match)
+        if by_structure:
+            match = replace(match, file_names=by_structure)
+            remarks.append("its names follow the structure of a Gluon network: matched to layers by shapes and order")
     _require_any(path, match, imported.hint)
     class_rows = _class_rows(network, match)
     match = replace(match, file_names={**match.file_names, **class_rows})
@@ -161,6 +168,7 @@ def load_weights(
     unused = [*imported.unused, *(name for name in arrays if name not in used and name not in shared_paths)]
     # All checks precede the first write, so that an error leaves the network unchanged.
     imported.require_whole(path, left, unused)
+    _require_whole_graph(network, path, [parameters[name].name for name in left])
     _check_finite(path, {match.file_names[name]: match.array(name) for name in (*matched, *rows)})
     _write(network, match, matched, rows)
     return WeightsReport(
@@ -173,7 +181,7 @@ def load_weights(
         reused=[name for name in classes if name in classes_in_file] if rows else [],
         names_classes=bool(classes_in_file),
         remarks=[
-            *imported.remarks,
+            *remarks,
             *(
                 f"'{class_rows[name]}' has {match.file_shape(name)[0]:,} rows, one for each of its classes, and "
                 f"'{name}' has {match.shape(name)[0]:,}: it starts anew"
@@ -215,17 +223,9 @@ def _require_any(path: Union[str, Path], match: _Match, hint: str) -> None:
     """Raises a `WeightsError` if no name matches."""
     if match.file_names:
         return
-    names, file_names = list(match.parameters), list(match.arrays)
-    if any("." in name for name in file_names) and not any("." in name for name in names):
-        raise WeightsError(
-            f"The weights file {path} names its arrays by the structure of a Gluon network ({_brief(file_names)}), "
-            f"and the graph by its layers ({_brief(names)}), so that which belong together is unknown. Load "
-            "them into the Gluon network, and write both files by network.export('old'); or type the model=OPTION that "
-            "made them."
-        )
     raise WeightsError(
-        f"Nothing in the weights file {path} fits the network: the file has {_brief(file_names)}; the network "
-        f"has {_brief(names)}. {CHECK_MODEL}{hint}"
+        f"Nothing in the weights file {path} fits the network: the file has {_brief(list(match.arrays))}; the "
+        f"network has {_brief(list(match.parameters))}. {CHECK_MODEL}{hint}"
     )
 
 
@@ -298,6 +298,52 @@ def _with_network_names(network: gluon.Block, arrays: Mapping[str, np.ndarray]) 
     if not network_names or num_known < len(network_names) * MIN_MATCHED:
         return arrays
     return {network_names.get(plain[name], name): array for name, array in arrays.items()}
+
+
+def _match_layers(network: gluon.Block, path: Union[str, Path], match: _Match) -> Dict[str, str]:
+    """Returns structural name -> name in the file, for a graph and a file of Gluon's `save_parameters`; nothing if they
+    cannot be matched, and names match already.
+
+    Args:
+        network: block of a graph; it has `match_structure` if its graph may be that of a Gluon network.
+        path: path of the file.
+        match: parameters, arrays, and the pairs of equal names.
+
+    Raises:
+        WeightsError: they cannot be matched.
+    """
+    names = {parameter.name: name for name, parameter in match.parameters.items()}
+    reason = "this graph is not that of a Gluon network"
+    if hasattr(network, "match_structure"):
+        try:
+            found = network.match_structure({name: array.shape for name, array in match.arrays.items()}, names)
+            return {names[name]: file_name for name, file_name in found.items() if name in names}
+        except NoMatch as error:
+            reason = str(error)
+    if match.file_names:
+        return {}
+    raise WeightsError(
+        f"The weights file {path} names its arrays by the structure of a Gluon network ({_brief(list(match.arrays))}), "
+        f"and the graph by its layers ({_brief(list(match.parameters))}), and which belong together is not known: "
+        f"{reason}. Load them into the Gluon network, and write both files by network.export('old'); or type the "
+        "model=OPTION that made them."
+    )
+
+
+def _require_whole_graph(network: gluon.Block, path: Union[str, Path], left: Sequence[str]) -> None:
+    """Checks that weights of a graph lack arrays of its `new_layers` only, and scales that it fixes.
+
+    Raises:
+        WeightsError: they lack others, which would start from random values, or statistics from none.
+    """
+    if not hasattr(network, "new_layers"):
+        return
+    lacking = [name for name in left if name not in network.new_layers and name not in network.ones]
+    if lacking:
+        raise WeightsError(
+            f"The weights file {path} lacks {len(lacking)} arrays that the graph needs: {_brief(lacking)}. Give the "
+            "file that was saved with this graph, or name a layer in front of them by model.output=."
+        )
 
 
 def _adapted(

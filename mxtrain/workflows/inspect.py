@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Callable, Dict, List, Mapping, Optional, Seque
 from mxtrain.errors import ConfigError, WeightsError, path_override
 from mxtrain.model.foreign.importing import describe
 from mxtrain.model.foreign.safetensors_file import INDEX, SAFETENSORS, read_safetensors
+from mxtrain.model.network_archive import ARCHIVES, is_archive
 from mxtrain.model.onnx.convert import FIXED_KEY, PIXELS_KEY, is_flagged
-from mxtrain.model.params_file import ARCHIVES, is_archive, read_params
+from mxtrain.model.params_file import read_params
 from mxtrain.model.symbol.graph_file import (
     VARIABLE,
     Output,

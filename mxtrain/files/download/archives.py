@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import lzma
 import os
 import re
@@ -14,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path, PurePosixPath
-from typing import IO, BinaryIO, Callable, Dict, Iterable, Iterator, Optional
+from typing import IO, BinaryIO, Callable, Iterable, Iterator, Optional, Tuple
 
 from mxtrain.files.download.transfer import CHUNK_BYTES, WrongContent
 from mxtrain.files.durable import open_file
@@ -65,11 +66,8 @@ def unpacked(archive: Path, member: str, at_most: int = 4 * MAX_BYTES) -> Iterat
     shutil.rmtree(temporary, ignore_errors=True)  # left over from a killed process
     temporary.mkdir()
     try:
-        with open_regular(archive, at_most) as (file, _):
-            try:
-                _unpack(_entries(file), PurePosixPath(member), temporary, at_most)
-            except _DAMAGED as error:
-                raise WrongContent(_damage(error)) from error
+        with open_regular(archive, at_most) as (file, _), _damage_described():
+            _unpack(_entries(file), PurePosixPath(member), temporary, at_most)
         unpacked_path = temporary / member
         if not unpacked_path.exists():
             raise WrongContent(f"is an archive without {member}")
@@ -78,34 +76,43 @@ def unpacked(archive: Path, member: str, at_most: int = 4 * MAX_BYTES) -> Iterat
         shutil.rmtree(temporary, ignore_errors=True)
 
 
-def read_members(archive: Path, pattern: str, at_most: int = MAX_BYTES) -> Dict[str, bytes]:
-    """Reads the files of an archive whose names match a pattern, into memory.
+def members_of(archive: Path) -> Iterator[Tuple[str, Callable[[int], bytes]]]:
+    """Yields path and reader of each regular file of an archive, in one pass.
 
     Args:
         archive: a ZIP file, or a tar file with or without compression.
-        pattern: regular expression that the whole last part of a path matches.
-        at_most: largest allowed size of the files together, in bytes.
 
-    Returns:
-        Content by path in the archive, in its order.
+    Yields:
+        The path in the archive, and a function that returns the content, of at most a number of bytes. It must be
+        called before the next file is asked for.
 
     Raises:
-        WrongContent: the archive is damaged, or the files are larger.
+        WrongContent: the archive is damaged, or a file is larger than its reader may return.
         OSError: it cannot be read.
     """
-    contents: Dict[str, bytes] = {}
-    with open_regular(archive, at_most) as (file, _):
-        try:
-            for entry in _entries(file):
-                if entry.open is not None and re.fullmatch(pattern, PurePosixPath(entry.name).name):
-                    with entry.open() as source:
-                        contents[entry.name] = source.read(at_most + 1)
-                    at_most -= len(contents[entry.name])
-                    if at_most < 0:
-                        raise WrongContent("is an archive that unpacks to more bytes than it may")
-        except _DAMAGED as error:
-            raise WrongContent(_damage(error)) from error
-    return contents
+    with open_regular(archive) as (file, _), _damage_described():
+        for entry in _entries(file):
+            if entry.open is not None:
+                yield entry.name, partial(_read_member, entry.open)
+
+
+def _read_member(opener: Callable[[], IO[bytes]], at_most: int) -> bytes:
+    content = io.BytesIO()
+    # In parts: the libraries hold several copies of what one call returns.
+    with _damage_described(), opener() as source:
+        while chunk := source.read(CHUNK_BYTES):
+            content.write(chunk)
+            if content.tell() > at_most:
+                raise WrongContent("is an archive that unpacks to more bytes than it may")
+    return content.getvalue()
+
+
+@contextmanager
+def _damage_described() -> Iterator[None]:
+    try:
+        yield
+    except _DAMAGED as error:
+        raise WrongContent(_damage(error)) from error
 
 
 def _damage(error: BaseException) -> str:
@@ -126,7 +133,9 @@ def _entries(file: BinaryIO) -> Iterator[_Member]:
             for info in packed.infolist():
                 kind = stat.S_IFMT(info.external_attr >> 16)
                 is_file = not info.is_dir() and kind in (0, stat.S_IFREG)  # 0: written without Unix file types
-                yield _Member(info.filename, info.is_dir(), partial(packed.open, info) if is_file else None)
+                yield _Member(
+                    info.filename, info.is_dir(), partial(packed.open, info) if is_file else None, info.file_size
+                )
         return
     file.seek(0)
     with tarfile.open(fileobj=file, mode="r:*") as tar:

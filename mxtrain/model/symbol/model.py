@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Dict, List, Mapping, Optional, 
 import pydantic
 
 from mxtrain.errors import ConfigError
-from mxtrain.files.download.archives import read_members
 from mxtrain.files.download.transfer import WrongContent
 from mxtrain.files.regular_files import MAX_TEXT_BYTES, read_regular_text
-from mxtrain.model.params_file import is_archive
+from mxtrain.model.network_archive import is_archive, read_archive
 from mxtrain.model.spec import Model
 from mxtrain.model.symbol.graph_file import parse_graph
 from mxtrain.model.symbol.heads import find_prediction
@@ -209,10 +208,12 @@ class SymbolFile(GraphFile):
         Raises:
             ConfigError: an operator is unknown to MXNet, or has arguments that it refuses.
         """
-        from mxtrain.model.symbol.network import build_network
+        from mxtrain.model.symbol.network import StructureMatcher, build_network
 
         assert self.graph is not None
-        return build_network(self.graph.text, self.output, num_classes if self.new_layer else None, num_classes)
+        network = build_network(self.graph.text, self.output, num_classes if self.new_layer else None, num_classes)
+        network.match_structure = StructureMatcher(self.graph.text, input_shape)
+        return network
 
     def build_filled(self, num_classes: int, **known: object) -> gluon.HybridBlock:
         return self.build(num_classes, ())
@@ -227,7 +228,7 @@ def read_graph_text(path: str) -> str:
     try:
         if not is_archive(path):
             return read_regular_text(path)
-        contents = read_members(Path(path), rf".*{SYMBOL_END}", MAX_TEXT_BYTES)
+        texts = read_archive(path).texts
     except WrongContent as damage:
         raise ValueError(f"symbol={path} {damage}") from damage
     except UnicodeDecodeError as error:
@@ -238,6 +239,7 @@ def read_graph_text(path: str) -> str:
         there = sorted(glob.glob(str(Path(path).parent / f"*{SYMBOL_END}")))
         near = f" In its folder are {', '.join(there[:4])}." if there else ""
         raise ValueError(f"symbol={path} cannot be read: {error.strerror}.{near} Type e.g. {_EXAMPLE}") from error
+    contents = {name: content for name, content in texts.items() if name.endswith(SYMBOL_END)}
     if len(contents) != 1:
         raise ValueError(
             f"symbol={path} holds {len(contents)} files *{SYMBOL_END}: {', '.join(contents) or 'none'}. One is needed; "

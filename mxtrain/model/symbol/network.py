@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 import warnings
-from typing import TYPE_CHECKING, Optional, Set
+from typing import TYPE_CHECKING, Collection, Dict, Mapping, Optional, Sequence, Set
 
 from mxtrain.engine.backend import gluon, mx
 from mxtrain.errors import ConfigError, did_you_mean, reason_of
 from mxtrain.model.graph.symbol_block import norms_of_graph
-from mxtrain.model.symbol.graph_file import VARIABLE, Output, attributes_of, cut_at, inputs_of, parse_graph
+from mxtrain.model.symbol.graph_file import VARIABLE, Output, attributes_of, cut_at, heads_of, inputs_of, parse_graph
 from mxtrain.model.symbol.heads import Prediction, class_layer, find_prediction, weight_names
 from mxtrain.model.symbol.inputs import input_names
+from mxtrain.model.symbol.structure import match_structure
 from mxtrain.model.weights import ClassRows
+from mxtrain.types import Shape
 
 if TYPE_CHECKING:
     from mxtrain.types.annotations import SymbolGraph
@@ -37,7 +39,7 @@ def build_network(text: str, output: str, new_units: Optional[int], num_classes:
     prediction = find_prediction(graph, output)
     part = cut_at(graph, [prediction.output])
     head: Output = (part["heads"][0][0], part["heads"][0][1])
-    class_weight = ""
+    class_weight, new_layers = "", [f"{NEW_LAYER}_weight", f"{NEW_LAYER}_bias"]
     if new_units is not None:
         _add_layer(part, head, new_units)
     else:
@@ -48,7 +50,8 @@ def build_network(text: str, output: str, new_units: Optional[int], num_classes:
             layer["attrs"] = attributes
             for source, _ in inputs_of(layer)[1:]:  # Gluon writes down the shapes of its variables
                 part["nodes"][source].get("attrs", {}).pop("__shape__", None)
-            class_weight = next((name for name in weight_names(part, layer) if name.endswith("_weight")), "")
+            new_layers = [*weight_names(part, layer)]
+            class_weight = next((name for name in new_layers if name.endswith("_weight")), "")
     network = block_of(part)
     # Paths of parameters lack the start that all names have in common.
     network.class_heads = {
@@ -56,6 +59,7 @@ def build_network(text: str, output: str, new_units: Optional[int], num_classes:
         for path, parameter in network._collect_params_with_prefix().items()
         if parameter.name == class_weight
     }
+    network.new_layers = new_layers
     network.output_advice = _advice(prediction)
     return network
 
@@ -95,16 +99,77 @@ def _advice(prediction: Prediction) -> str:
     )
 
 
+class StructureMatcher:
+    """Finds the parameters of a graph in files that Gluon's `save_parameters` has written.
+
+    Args:
+        text: JSON of the whole graph, with the number of classes of its file.
+        input_shape: shape of one sample.
+    """
+
+    def __init__(self, text: str, input_shape: Shape) -> None:
+        self._text = text
+        self._input_shape = tuple(input_shape)
+
+    def __call__(self, arrays: Mapping[str, Shape], needed: Collection[str]) -> Dict[str, str]:
+        """Returns, for each parameter, the name of its array.
+
+        Args:
+            arrays: shapes of the arrays of the file by name, in the file's order.
+            needed: names of the parameters (`Parameter.name`).
+
+        Raises:
+            NoMatch: see `match_structure`.
+        """
+        graph = read_known(self._text)
+        symbol = load_json(json.dumps(graph))
+        data = input_names(graph)[0]
+        arguments, _, states = symbol.infer_shape_partial(**{data: (1, *self._input_shape)})
+        names = [*symbol.list_arguments(), *symbol.list_auxiliary_states()]
+        # A size that is not known is 0 or -1, and the shape of an array of unknown rank is ().
+        shapes = {name: shape for name, shape in zip(names, (*arguments, *states)) if shape and min(shape) > 0}
+        shapes.pop(data)
+        return match_structure(graph, shapes, arrays, needed)
+
+
 def load_json(text: str) -> mx.sym.Symbol:
     """Returns the symbol of a graph.
 
     Raises:
-        ConfigError: MXNet refuses it.
+        ConfigError: MXNet refuses it, or a layer lacks an output that is used.
     """
+    graph = parse_graph(text)
     try:
+        _require_outputs(graph)
         return mx.sym.load_json(text)
     except mx.MXNetError as error:
         raise ConfigError(f"model.symbol: MXNet refuses the graph: {reason_of(error)}.") from error
+
+
+def _require_outputs(graph: SymbolGraph) -> None:
+    """Checks that layers have the outputs that others take: for others MXNet reads memory that is not its own.
+
+    Raises:
+        ConfigError: one does not.
+    """
+    nodes = graph["nodes"]
+    used = {output for node in nodes for output in inputs_of(node)}.union(heads_of(graph))
+    # In order, so that the part of the graph in front of a layer has been checked.
+    for position, index in sorted(output for output in used if output[1] > 0):
+        node = nodes[position]
+        count = 1 if node["op"] == VARIABLE else _count_internals(graph, [(position, 0)])
+        if node["op"] != VARIABLE and inputs_of(node):
+            count -= _count_internals(graph, inputs_of(node))
+        if index >= count:
+            raise ConfigError(
+                f"model.symbol: the layer '{node['name']}' ({node['op']}) has {count} outputs, counted from 0, and its "
+                f"output {index} is used."
+            )
+
+
+def _count_internals(graph: SymbolGraph, outputs: Sequence[Output]) -> int:
+    """Returns the number of outputs of all layers that compute some outputs, these included."""
+    return len(mx.sym.load_json(json.dumps(cut_at(graph, outputs))).get_internals().list_outputs())
 
 
 def _require_known_operators(graph: SymbolGraph) -> None:

@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, List, Optional
 
-from mxtrain.files.download.archives import read_members
 from mxtrain.files.download.transfer import WrongContent
-from mxtrain.files.regular_files import MAX_TEXT_BYTES
+from mxtrain.model.network_archive import read_archive
 
 
 @dataclass(frozen=True)
@@ -33,7 +32,7 @@ def trained_with(archive: Path) -> TrainedWith:
     Detection (`image_shape` is the side) at https://docs.aws.amazon.com/sagemaker.
     """
     try:
-        contents = read_members(archive, r"hyperparams\.json|model-shapes\.json", MAX_TEXT_BYTES)
+        contents = read_archive(archive).texts
     except (WrongContent, OSError):
         return TrainedWith()  # reading the graph reports it
     named = {Path(name).name: _parsed(content) for name, content in contents.items()}

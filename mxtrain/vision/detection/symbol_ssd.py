@@ -13,6 +13,7 @@ from mxtrain.model.params_file import read_params
 from mxtrain.model.symbol.graph_file import parse_graph
 from mxtrain.model.symbol.model import GraphFile
 from mxtrain.model.symbol.ssd_graph import SSDGraph, find_ssd, is_ssd, stored_anchors
+from mxtrain.model.symbol.structure import is_by_structure
 from mxtrain.types import OpenFraction, Positive, Shape, Spec
 from mxtrain.types.fields import expand_path
 from mxtrain.types.kinds import Images, Takes
@@ -100,6 +101,9 @@ class SymbolSSD(GraphFile, Detector):
         if not names:
             return {}
         arrays = {name.rpartition(":")[2]: array for name, array in read_params(expand_path(weights)).items()}
+        if is_by_structure(arrays):
+            by_structure = [array for name, array in arrays.items() if name.endswith(".anchors")]
+            arrays.update(zip(names, by_structure) if len(by_structure) == len(names) else ())
         missing = [name for name in names if name not in arrays]
         if missing:
             raise ValueError(f"weights={weights} do not hold '{missing[0]}', the anchors of the graph")
@@ -185,7 +189,10 @@ class SymbolSSD(GraphFile, Detector):
         Raises:
             ConfigError: an operator is unknown to MXNet, or has arguments that it refuses.
         """
+        from mxtrain.model.symbol.network import StructureMatcher
         from mxtrain.vision.detection.networks.symbol_ssd import build_network
 
         assert self.graph is not None
-        return build_network(self.graph.text, num_classes)
+        network = build_network(self.graph.text, num_classes)
+        network.match_structure = StructureMatcher(self.graph.text, input_shape)
+        return network

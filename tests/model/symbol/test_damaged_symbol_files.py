@@ -2,12 +2,11 @@
 
 import tarfile
 
-import numpy as np
 import pytest
-from symbol_files import features, outputs, prepared, write
+from symbol_files import features, prepared, write
 
 from mxtrain.cli.dispatch import run
-from mxtrain.engine.backend import gluon, mx
+from mxtrain.engine.backend import mx
 from mxtrain.errors import ConfigError, WeightsError
 
 
@@ -71,23 +70,6 @@ def test_archives_that_end_early_are_refused(tmp_path, prefix, tenth):
     archive.write_bytes(content[: len(content) * tenth // 10])
     with pytest.raises(ConfigError, match="is no archive: |is an archive that ends early"):
         prepared(symbol=str(archive))
-
-
-def test_weights_by_structure_are_told_from_those_of_a_graph(tmp_path):
-    network = gluon.nn.HybridSequential(prefix="old_")
-    with network.name_scope():
-        network.add(gluon.nn.Conv2D(4, 3), gluon.nn.BatchNorm(), gluon.nn.Flatten(), gluon.nn.Dense(3))
-    network.initialize()
-    network.hybridize()
-    image = mx.nd.array(np.random.RandomState(1).randn(2, 1, 6, 6))
-    expected = network(image).asnumpy()
-    network.export(str(tmp_path / "old"))
-    network.save_parameters(str(tmp_path / "by_structure.params"))
-    np.testing.assert_allclose(outputs(prepared(prefix=str(tmp_path / "old")).network), expected, rtol=1e-5, atol=1e-6)
-    with pytest.raises(
-        WeightsError, match="by the structure of a Gluon network .0.weight.*write both files by network.e"
-    ):
-        prepared(symbol=str(tmp_path / "old-symbol.json"), weights=str(tmp_path / "by_structure.params"))
 
 
 @pytest.mark.slow

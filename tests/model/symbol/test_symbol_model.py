@@ -278,6 +278,21 @@ def test_missing_and_misshapen_parameters_are_refused(tmp_path):
         prepared(prefix=prefix)
 
 
+@pytest.mark.parametrize("name, is_needed", [("fc1_bias", False), ("bn1_gamma", False), ("bn1_moving_mean", True)])
+def test_only_the_last_layer_may_lack_weights(tmp_path, name, is_needed):
+    """A scale that the graph fixes is 1. Statistics would silently be those of a new network."""
+    prefix = write(
+        tmp_path,
+        mx.sym.SoftmaxOutput(features(), name="softmax"),
+        change=lambda arrays: {key: array for key, array in arrays.items() if not key.endswith(name)},
+    )
+    if is_needed:
+        with pytest.raises(WeightsError, match=f"lacks 1 arrays that the graph needs: {name}. .*model.output="):
+            prepared(prefix=prefix)
+    else:
+        assert prepared(prefix=prefix).weights_report.left == [name]
+
+
 @pytest.mark.parametrize("fix_gamma", [True, False])
 def test_scales_that_a_graph_fixes_are_1_whatever_the_file_holds(tmp_path, fix_gamma):
     x = mx.sym.Convolution(mx.sym.var("data"), num_filter=4, kernel=(3, 3), name="conv1")

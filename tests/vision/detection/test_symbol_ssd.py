@@ -284,6 +284,14 @@ def test_detections_are_those_of_an_export_of_gluoncv(tmp_path):
     assert "ssd0_ssdanchorgenerator0_anchor_0" not in found.network.collect_params()
     kept = described(symbol=f"{prefix}-symbol.json", **model.recorded)
     np.testing.assert_array_equal(kept.box_coding(2, (3, *size)).anchor_N4, coding.anchor_N4)
+    network.save_parameters(f"{prefix}.params")
+    by_structure, same = prepared(
+        described(symbol=f"{prefix}-symbol.json", weights=f"{prefix}.params"), num_classes=2, size=size
+    )
+    np.testing.assert_array_equal(same.anchor_N4, coding.anchor_N4)
+    assert not by_structure.weights_report.left
+    for ours, theirs in zip(by_structure.network(images_of(size)), found.network(images_of(size))):
+        np.testing.assert_array_equal(ours.asnumpy(), theirs.asnumpy())
     with pytest.raises(ConfigError, match="anchors of this graph.*are among its weights. Type model.weights"):
         described(symbol=f"{prefix}-symbol.json").require_known(())
     mx.nd.save(f"{prefix}-0000.params", {"arg:other": nd.ones(3)})

@@ -46,6 +46,7 @@ def build_network(text: str, num_classes: int) -> gluon.SymbolBlock:
     part["heads"] = [[first, 0, 0], [first + 1, 0, 0]]
     network = block_of(part)
     network.class_heads = {name: ClassRows(anchors, leading=1) for name, anchors in layers.items()}
+    network.new_layers = ()
     return network
 
 
