@@ -1,9 +1,10 @@
 """Damaged and swapped files of networks: one sentence with what to type, exit code 2, and no run."""
 
+import json
 import tarfile
 
 import pytest
-from symbol_files import features, prepared, write
+from symbol_files import described, features, prepared, write
 
 from mxtrain.cli.dispatch import run
 from mxtrain.engine.backend import mx
@@ -70,6 +71,26 @@ def test_archives_that_end_early_are_refused(tmp_path, prefix, tenth):
     archive.write_bytes(content[: len(content) * tenth // 10])
     with pytest.raises(ConfigError, match="is no archive: |is an archive that ends early"):
         prepared(symbol=str(archive))
+
+
+def test_outputs_that_a_layer_lacks_are_refused(tmp_path, prefix):
+    """MXNet reads other memory for them, which may end the process."""
+    with pytest.raises(ConfigError, match="layer 'fc1' .FullyConnected. has 1 outputs, .* its output 7 is used"):
+        described(prefix=prefix, output="fc1_output7").build(3, (1, 6, 6))
+    path = tmp_path / "old-symbol.json"
+    graph = json.loads(path.read_text())
+    graph["nodes"][-1]["inputs"][0][1] = 5
+    path.write_text(json.dumps(graph))
+    with pytest.raises(ConfigError, match="layer 'fc1' .* its output 5 is used"):
+        described(prefix=prefix, output="softmax").build(3, (1, 6, 6))
+    parts = mx.sym.split(
+        mx.sym.FullyConnected(mx.sym.var("data"), num_hidden=6, name="fc"), num_outputs=2, name="parts"
+    )
+    prefix = write(tmp_path, parts, name="parts")
+    network = prepared(prefix=prefix, output="parts_output1").network
+    assert network._cached_graph[1].list_outputs() == ["parts_output1"]
+    with pytest.raises(ConfigError, match="layer 'parts' .SliceChannel. has 2 outputs"):
+        described(prefix=prefix, output="parts_output2").build(3, (1, 6, 6))
 
 
 @pytest.mark.slow
