@@ -133,9 +133,7 @@ def _entries(file: BinaryIO) -> Iterator[_Member]:
             for info in packed.infolist():
                 kind = stat.S_IFMT(info.external_attr >> 16)
                 is_file = not info.is_dir() and kind in (0, stat.S_IFREG)  # 0: written without Unix file types
-                yield _Member(
-                    info.filename, info.is_dir(), partial(packed.open, info) if is_file else None, info.file_size
-                )
+                yield _Member(info.filename, info.is_dir(), partial(packed.open, info) if is_file else None)
         return
     file.seek(0)
     with tarfile.open(fileobj=file, mode="r:*") as tar:
