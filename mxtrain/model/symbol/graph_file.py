@@ -56,6 +56,8 @@ def _parsed(text: str) -> SymbolGraph:
         graph = json.loads(text)
     except ValueError as error:
         raise _Damage(f"it is no JSON, or is truncated ({error})") from error
+    except RecursionError as error:
+        raise _Damage("its lists are nested too deeply") from error
     nodes = graph.get("nodes") if isinstance(graph, dict) else None
     if not isinstance(nodes, list) or not nodes:
         raise _Damage("it has no list 'nodes', so it is no graph of a symbol")
@@ -65,7 +67,10 @@ def _parsed(text: str) -> SymbolGraph:
             raise _Damage(f"node {position} has no operator or no name")
         attributes: Dict[str, str] = {}
         for key in _ATTRIBUTE_KEYS:
-            attributes.update(node.pop(key, None) or {})
+            arguments = node.pop(key, None) or {}
+            if not isinstance(arguments, dict) or not all(isinstance(value, str) for value in arguments.values()):
+                raise _Damage(f"the arguments of node '{node['name']}' are not texts")
+            attributes.update(arguments)
         if attributes:
             node["attrs"] = attributes
         _check_references(node.get("inputs") or [], position, f"node '{node['name']}'")

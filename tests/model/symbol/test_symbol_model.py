@@ -239,6 +239,15 @@ WRONG = [
         '{"nodes": [{"op": "f", "name": "x", "inputs": [[0, 0]]}], "heads": [[0, 0]]}',
         "refers to",
     ),
+    ({"symbol": "a-symbol.json"}, "[" * 100_000, "its lists are nested too deeply"),
+    *(
+        (
+            {"symbol": "a-symbol.json"},
+            f'{{"nodes": [{{"op": "f", "name": "x", "attrs": {value}}}]}}',
+            "'x' are not texts",
+        )
+        for value in ("5", '{"num_filter": 8}')
+    ),
     ({"symbol": "a-symbol.json", "prefix": "a"}, "{}", "name two graphs"),
     ({"symbol": "a-symbol.json", "epoch": 3}, "{}", "belongs to prefix"),
     ({"prefix": "a"}, "{}", "there is no file a-0000.params"),
