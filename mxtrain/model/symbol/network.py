@@ -17,7 +17,7 @@ from mxtrain.model.weights import ClassRows
 from mxtrain.types import Shape
 
 if TYPE_CHECKING:
-    from mxtrain.types.annotations import SymbolGraph
+    from mxtrain.types.annotations import GraphNode, SymbolGraph
 
 NEW_LAYER = "new_output"
 """Name of the layer that `model.new_layer` adds."""
@@ -143,7 +143,11 @@ def load_json(text: str) -> mx.sym.Symbol:
         _require_outputs(graph)
         return mx.sym.load_json(text)
     except mx.MXNetError as error:
-        raise ConfigError(f"model.symbol: MXNet refuses the graph: {reason_of(error)}.") from error
+        # Further lines list all arguments of an operator, or lines of MXNet's source.
+        lines = [
+            line.strip() for line in reason_of(error).splitlines() if not line.strip().startswith(("Trace", "File"))
+        ]
+        raise ConfigError(f"model.symbol: MXNet refuses the graph: {lines[0].rstrip('.')}.") from error
 
 
 def _require_outputs(graph: SymbolGraph) -> None:
@@ -214,6 +218,15 @@ def _add_layer(graph: SymbolGraph, head: Output, units: int) -> None:
     graph["heads"] = [[first + 2, 0, 0]]
 
 
+def _number(node: GraphNode, key: str, text: str) -> float:
+    try:
+        return float(text)
+    except ValueError as error:
+        raise ConfigError(
+            f"model.symbol: the variable '{node['name']}' has {key}={text}, which is no number."
+        ) from error
+
+
 def _set_multipliers(network: gluon.SymbolBlock, graph: SymbolGraph) -> None:
     """Sets what a graph says on the training of its variables, as Module does: rate and decay of a variable, and that a
     batch norm with `fix_gamma` has a scale of 1."""
@@ -221,8 +234,9 @@ def _set_multipliers(network: gluon.SymbolBlock, graph: SymbolGraph) -> None:
     for node in graph["nodes"]:
         if node["op"] == VARIABLE and node["name"] in parameters:
             attributes, parameter = attributes_of(node), parameters[node["name"]]
-            parameter.lr_mult = float(attributes.get("__lr_mult__", 1.0))
-            parameter.wd_mult = float(attributes.get("__wd_mult__", 1.0))
+            parameter.lr_mult, parameter.wd_mult = (
+                _number(node, f"__{name}__", attributes.get(f"__{name}__", "1")) for name in ("lr_mult", "wd_mult")
+            )
     fixed: Set[str] = set()
     trained: Set[str] = set()
     for node, (scale, *_) in norms_of_graph(graph):

@@ -1,6 +1,7 @@
 """Damaged and swapped files of networks: one sentence with what to type, exit code 2, and no run."""
 
 import json
+import re
 import tarfile
 
 import pytest
@@ -91,6 +92,25 @@ def test_outputs_that_a_layer_lacks_are_refused(tmp_path, prefix):
     assert network._cached_graph[1].list_outputs() == ["parts_output1"]
     with pytest.raises(ConfigError, match="layer 'parts' .SliceChannel. has 2 outputs"):
         described(prefix=prefix, output="parts_output2").build(3, (1, 6, 6))
+
+
+@pytest.mark.parametrize(
+    "name, argument, message",
+    [
+        ("conv1", "nonsense", "MXNet refuses the graph: [^\n]*Cannot find argument 'nonsense'[^\n]*$"),
+        ("conv1_weight", "__lr_mult__", "'conv1_weight' has __lr_mult__=x, which is no number.$"),
+        ("conv1_weight", "__wd_mult__", "'conv1_weight' has __wd_mult__=x, which is no number.$"),
+    ],
+)
+def test_impossible_arguments_are_refused_in_one_line(tmp_path, prefix, name, argument, message):
+    path = tmp_path / "old-symbol.json"
+    graph = json.loads(path.read_text())
+    node = next(node for node in graph["nodes"] if node["name"] == name)
+    node.setdefault("attrs", {})[argument] = "x"
+    path.write_text(json.dumps(graph))
+    with pytest.raises(ConfigError) as caught:
+        described(prefix=prefix).build(3, (1, 6, 6))
+    assert re.fullmatch(f"model.symbol: .*{message}", str(caught.value))
 
 
 @pytest.mark.slow
