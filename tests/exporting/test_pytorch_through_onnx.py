@@ -29,6 +29,7 @@ ARRAYS: Dict[str, np.ndarray] = {
         "scale": (1, 4),
     }.items()
 }
+ARRAYS["scale"] *= -1
 ARRAYS["beta"][:] = ARRAYS["bias"][:] = 0  # equal arrays are told apart
 
 
@@ -43,6 +44,7 @@ def symbol_of(name: str) -> Any:
         "fixed": lambda: mx.sym.BatchNorm(dense, *statistics, fix_gamma=True),
         "shared": lambda: mx.sym.FullyConnected(mx.sym.tanh(dense), weight, bias, num_hidden=4, flatten=False),
         "lost": lambda: mx.sym.broadcast_mul(dense, mx.sym.exp(scale)),
+        "changed": lambda: mx.sym.broadcast_mul(dense, mx.sym.abs(scale)),
     }[name]()
 
 
@@ -87,7 +89,8 @@ def boxes_symbol() -> Any:
     """Suppressed boxes, which converters for onnxruntime write with operators that onnx2torch has not."""
     x = mx.sym.var("x")
     options = {"id_index": 0, "score_index": 1, "coord_start": 2, "topk": 5}
-    return mx.sym.Group([mx.sym.contrib.box_nms(x, **options), x >= 3, x <= 3])
+    row_B = mx.sym.reshape(mx.sym.slice(x, begin=(None, 0, 2), end=(None, 1, 3)), shape=(-1,)) * 10 - 5
+    return mx.sym.Group([mx.sym.contrib.box_nms(x, **options), x >= 3, x <= 3, mx.sym.take(x, row_B)])
 
 
 def boxes() -> np.ndarray:
@@ -157,10 +160,11 @@ def test_network_computes_and_learns_as_mxnet(name: str, trained: int, tmp_path:
 
 
 @pytest.mark.slow
-def test_parameter_that_is_no_tensor_of_the_graph_is_refused() -> None:
+@pytest.mark.parametrize("name", ["lost", "changed"])
+def test_parameter_that_is_no_tensor_of_the_graph_is_refused(name: str) -> None:
     pytest.importorskip("onnx2torch")
     with pytest.raises(Unsupported, match="Flip .* and in its ONNX graph scale is no tensor that could be trained"):
-        source_of("lost")
+        source_of(name)
 
 
 @pytest.mark.slow
