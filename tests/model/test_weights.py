@@ -141,6 +141,17 @@ def test_values_that_are_not_finite_are_refused(prepare, tmp_path):
         load_weights(network, path)
 
 
+def test_a_file_with_few_of_the_parameters_is_refused(prepare, tmp_path):
+    path = str(tmp_path / "net.params")
+    name, array = next(iter(values(prepare(ResNet(depth=8), seed=1)).items()))
+    nd.save(path, {name: nd.array(array)})
+    network = prepare(ResNet(depth=8), seed=2)
+    before = values(network)
+    with pytest.raises(WeightsError, match="Only 1 of the network's"):
+        load_weights(network, path)
+    assert same(values(network), before)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("model", [LeNet(), ResNet(depth=8), GluonCV(name="cifar_resnet20_v1")])
 def test_legacy_names(model, prepare, tmp_path):
