@@ -10,7 +10,6 @@ points shows means of neighbouring points. Figures are copied from files of the 
 from __future__ import annotations
 
 import base64
-import html
 import os
 import shlex
 from dataclasses import dataclass
@@ -34,7 +33,7 @@ from mxtrain.checkpoint.contents import Checkpoint
 from mxtrain.checkpoint.folder import CHECKPOINTS, read_named, scan
 from mxtrain.config.specs import shown
 from mxtrain.errors import CheckpointError
-from mxtrain.task.confusion_page import FILE, SHOW_CHOSEN, link_to_file, matrix_with_samples
+from mxtrain.task.confusion_page import FILE, SHOW_CHOSEN, escape, link_to_file, matrix_with_samples
 from mxtrain.terminal.durations import format_seconds
 
 MAX_RUNS = 30
@@ -121,21 +120,21 @@ def render_report(reported: Sequence[RunReport], title: str, subtitle: str) -> s
         _section("settings", "Settings that differ", _different_settings(reported)) if len(reported) > 1 else "",
         *(
             _section(
-                f"run{report.number}", f"{_swatch(report.number)} {_escape(report.name)}", _run_section(report, budget)
+                f"run{report.number}", f"{_swatch(report.number)} {escape(report.name)}", _run_section(report, budget)
             )
             for report in reported
         ),
     ]
     links = "".join(
-        f'<a href="#run{report.number}">{_swatch(report.number)} {_escape(report.name)}</a>' for report in reported
+        f'<a href="#run{report.number}">{_swatch(report.number)} {escape(report.name)}</a>' for report in reported
     )
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta http-equiv="Content-Security-Policy" '
         "content=\"default-src 'none'; style-src 'unsafe-inline'; img-src data:\">"
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>{_escape(title)}</title><style>{STYLE}{SHOW_CHOSEN}</style></head><body>"
-        f"<header><h1>{_escape(title)}</h1><p>{_escape(subtitle)}</p><nav>{links}</nav></header>"
+        f"<title>{escape(title)}</title><style>{STYLE}{SHOW_CHOSEN}</style></head><body>"
+        f"<header><h1>{escape(title)}</h1><p>{escape(subtitle)}</p><nav>{links}</nav></header>"
         f"<main>{''.join(sections)}</main></body></html>\n"
     )
 
@@ -173,9 +172,9 @@ def _results(reported: Sequence[RunReport]) -> str:
             f"{report.run.size / 1e6:,.1f} MB",
         ]
         mark = " <b>(best)</b>" if report.run is first else ""
-        rows.append(_row([f"{_swatch(report.number)} {_escape(report.name)}{mark}", *map(_escape, cells)]))
+        rows.append(_row([f"{_swatch(report.number)} {escape(report.name)}{mark}", *map(escape, cells)]))
     failed = [report for report in reported if report.run.status.cause]
-    causes = [f"<li>{_escape(report.name)}: {_escape(report.run.status.cause)}</li>" for report in failed]
+    causes = [f"<li>{escape(report.name)}: {escape(report.run.status.cause)}</li>" for report in failed]
     return _html_table(header, rows) + (f'<ul class="notes">{"".join(causes)}</ul>' if causes else "")
 
 
@@ -201,8 +200,8 @@ def _charts(reported: Sequence[RunReport]) -> str:
         ]
         chart = draw_chart(lines, name)
         if chart:
-            figures.append(f"<figure><figcaption>{_escape(name)}</figcaption>{chart}</figure>")
-    legend = "".join(f"<span>{_swatch(report.number)} {_escape(report.name)}</span>" for report in reported)
+            figures.append(f"<figure><figcaption>{escape(name)}</figcaption>{chart}</figure>")
+    legend = "".join(f"<span>{_swatch(report.number)} {escape(report.name)}</span>" for report in reported)
     notes = ["Lines with dots are validation, those without training."]
     if any(curve.is_averaged for report in reported for curve in report.curves.values()):
         notes.append("Of long curves, means of neighbouring steps are shown.")
@@ -216,7 +215,7 @@ def _charts(reported: Sequence[RunReport]) -> str:
         return "<p>None of the runs has rows in metrics.jsonl.</p>"
     return (
         f'<div class="legend">{legend}</div><div class="charts">{"".join(figures)}</div>'
-        f'<p class="notes">{_escape(" ".join(notes))}</p>'
+        f'<p class="notes">{escape(" ".join(notes))}</p>'
     )
 
 
@@ -262,7 +261,7 @@ def _different_settings(reported: Sequence[RunReport]) -> str:
         return "<p>All settings that can change a result are the same.</p>"
     header = ["setting", *(report.name for report in reported)]
     rows = [
-        _row([_escape(path), *(_escape("-" if value is None else value) for value in values)])
+        _row([escape(path), *(escape("-" if value is None else value) for value in values)])
         for path, values in list(differing.items())[:_MAX_DIFFERENT]
     ]
     more = len(differing) - _MAX_DIFFERENT
@@ -277,7 +276,7 @@ def _run_section(report: RunReport, budget: _FigureBudget) -> str:
             for name, value in evaluation.values.items()
             if name not in ("split", "part") and value not in (None, "")
         )
-        parts.append(f"<h3>Evaluation on {_escape(evaluation.split)}</h3><p>{_escape(values)}</p>")
+        parts.append(f"<h3>Evaluation on {escape(evaluation.split)}</h3><p>{escape(values)}</p>")
         parts.append(_figures([(figure.title, figure) for figure in evaluation.figures], budget))
         parts += [_shown_table(table) for table in evaluation.tables]
         if evaluation.confusion is not None:
@@ -293,7 +292,7 @@ def _run_section(report: RunReport, budget: _FigureBudget) -> str:
         parts.append(_figures([(f"{figure.title}, step {step}", figure) for step, figure in report.validation], budget))
     if not report.evaluations:
         parts.append(
-            f'<p class="notes">No evaluation is shown: <code>mxtrain eval {_escape(shlex.quote(report.run.path))}'
+            f'<p class="notes">No evaluation is shown: <code>mxtrain eval {escape(shlex.quote(report.run.path))}'
             "</code> adds its tables and figures to the next report.</p>"
         )
     return "".join(parts)
@@ -315,11 +314,11 @@ def _figures(titled: Iterable[Tuple[str, ShownFigure]], budget: _FigureBudget) -
     parts = []
     for title, figure in titled:
         if not budget.allows(figure):
-            parts.append(f'<p class="notes">{_escape(title)} is left out: the page is large already.</p>')
+            parts.append(f'<p class="notes">{escape(title)} is left out: the page is large already.</p>')
             continue
         data = base64.b64encode(figure.content).decode("ascii")
         parts.append(
-            f'<figure><figcaption>{_escape(title)}</figcaption><img alt="{_escape(title)}" width="{figure.width}" '
+            f'<figure><figcaption>{escape(title)}</figcaption><img alt="{escape(title)}" width="{figure.width}" '
             f'src="data:image/png;base64,{data}"></figure>'
         )
     return f'<div class="figures">{"".join(parts)}</div>' if parts else ""
@@ -327,12 +326,12 @@ def _figures(titled: Iterable[Tuple[str, ShownFigure]], budget: _FigureBudget) -
 
 def _shown_table(table: ShownTable) -> str:
     rows = [
-        _row(link_to_file(cell) if name == FILE else _escape(_rounded(cell)) for name, cell in zip(table.header, row))
+        _row(link_to_file(cell) if name == FILE else escape(_rounded(cell)) for name, cell in zip(table.header, row))
         for row in table.rows
     ]
     more = table.num_rows - len(table.rows)
     heading = f"{table.title}{f', the first {len(table.rows)} of {table.num_rows:,} rows' if more > 0 else ''}"
-    return f"<h4>{_escape(heading)}</h4>{_html_table(table.header, rows)}"
+    return f"<h4>{escape(heading)}</h4>{_html_table(table.header, rows)}"
 
 
 def _commands(report: RunReport) -> str:
@@ -354,9 +353,9 @@ def _commands(report: RunReport) -> str:
     if report.checkpoint is not None:
         lines += ["# evaluate this run, not the new one", f"python -m mxtrain eval {path}"]
     sha256 = report.run.status.weights_sha256
-    note = f'<p class="notes">The same machine and versions give weights with SHA-256 {_escape(sha256)}.</p>'
+    note = f'<p class="notes">The same machine and versions give weights with SHA-256 {escape(sha256)}.</p>'
     note = note if sha256 else ""
-    return f"<pre>{_escape(chr(10).join(lines))}</pre>{note}"
+    return f"<pre>{escape(chr(10).join(lines))}</pre>{note}"
 
 
 def _model_card(report: RunReport) -> str:
@@ -381,7 +380,7 @@ def _model_card(report: RunReport) -> str:
         "To be added by the author": "intended use and users; uses it is not fit for; who is affected by its errors; "
         "licence and origin of the data; contact",
     }
-    rows = [_row([f"<b>{_escape(name)}</b>", _escape(value)]) for name, value in facts.items() if value]
+    rows = [_row([f"<b>{escape(name)}</b>", escape(value)]) for name, value in facts.items() if value]
     return f'<h3>Model card</h3><div class="scroll"><table class="card">{"".join(rows)}</table></div>'
 
 
@@ -457,7 +456,7 @@ def _section(identifier: str, title: str, content: str) -> str:
 
 
 def _html_table(header: Sequence[str], rows: Sequence[str]) -> str:
-    head = "".join(f"<th>{_escape(title)}</th>" for title in header)
+    head = "".join(f"<th>{escape(title)}</th>" for title in header)
     return f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{"".join(rows)}</tbody></table></div>'
 
 
@@ -472,12 +471,6 @@ def _swatch(number: int) -> str:
         f'<svg class="swatch" viewBox="0 0 24 8"><line x1="1" x2="23" y1="4" y2="4" stroke="{color_of(number)}" '
         f'stroke-width="4"{dashes}/></svg>'
     )
-
-
-def _escape(text: object) -> str:
-    """Escapes a text for HTML; unprintable characters, such as direction marks, become escape sequences."""
-    plain = "".join(char if char.isprintable() or char == "\n" else ascii(char)[1:-1] for char in str(text))
-    return html.escape(plain, quote=True)
 
 
 def _rounded(text: str) -> str:

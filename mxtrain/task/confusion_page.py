@@ -39,8 +39,8 @@ def render_confusion(
         title: split and step.
     """
     head = [
-        f'<!DOCTYPE html><html lang="en"><head><meta charset="utf-8"><title>{_e(title)}</title>',
-        f"<style>{STYLE}{SHOW_CHOSEN}</style></head><body><h1>Confusion matrix: {_e(title)}</h1>",
+        f'<!DOCTYPE html><html lang="en"><head><meta charset="utf-8"><title>{escape(title)}</title>',
+        f"<style>{STYLE}{SHOW_CHOSEN}</style></head><body><h1>Confusion matrix: {escape(title)}</h1>",
     ]
     return "\n".join([*head, matrix_with_samples(count_of, listed, class_names), "</body></html>", ""])
 
@@ -70,12 +70,12 @@ def matrix_with_samples(
         "<p>Rows are true classes, columns are predicted ones. A number leads to its samples.</p>",
         f"<p>{left_out} classes with fewer wrong samples are left out.</p>" if left_out > 0 else "",
         "<table><tr><th>true \\ predicted</th>",
-        *(f"<th>{_e(name)}</th>" for name in names),
+        *(f"<th>{escape(name)}</th>" for name in names),
         "</tr>",
     ]
     for true in names:
         cells = [_cell((true, predicted), count_of, anchor_of) for predicted in names]
-        parts.append(f"<tr><th>{_e(true)}</th>{''.join(cells)}</tr>")
+        parts.append(f"<tr><th>{escape(true)}</th>{''.join(cells)}</tr>")
     parts.append("</table>")
     for key in sorted(count_of, key=lambda key: -count_of[key]):
         if key in anchor_of:
@@ -108,12 +108,12 @@ def _cell(key: Key, count_of: Mapping[Key, int], anchor_of: Mapping[Key, str]) -
 def _section(key: Key, count: int, rows: Rows, anchor: str) -> str:
     true, predicted = key
     columns = [name for name in (rows[0] if rows else {}) if name not in ("true", "predicted")]
-    head = "".join(f"<th>{_e(name)}</th>" for name in columns)
+    head = "".join(f"<th>{escape(name)}</th>" for name in columns)
     lines = ["".join(f"<td>{_shown(name, cells[name])}</td>" for name in columns) for cells in rows]
     note = "" if len(rows) == count else f"<p>The first {len(rows)} of {count} samples; predictions.csv has all.</p>"
     body = "".join(f"<tr>{line}</tr>" for line in lines)
     return (
-        f'<div class="cell" id="{anchor}"><h4>true {_e(true)}, predicted {_e(predicted)}: {count}</h4>{note}'
+        f'<div class="cell" id="{anchor}"><h4>true {escape(true)}, predicted {escape(predicted)}: {count}</h4>{note}'
         f"<table><tr>{head}</tr>{body}</table></div>"
     )
 
@@ -121,7 +121,7 @@ def _section(key: Key, count: int, rows: Rows, anchor: str) -> str:
 def _shown(name: str, value: object) -> str:
     if isinstance(value, float):
         return f"{value:.4g}"
-    return link_to_file(str(value)) if name == FILE else _e(str(value))
+    return link_to_file(str(value)) if name == FILE else escape(str(value))
 
 
 def link_to_file(name: str) -> str:
@@ -130,10 +130,10 @@ def link_to_file(name: str) -> str:
         uri = Path(name).absolute().as_uri() if os.path.isfile(name) else ""
     except (OSError, ValueError):  # a name of damaged results
         uri = ""
-    return f'<a href="{_e(uri)}">{_e(name)}</a>' if uri else _e(name)
+    return f'<a href="{escape(uri)}">{escape(name)}</a>' if uri else escape(name)
 
 
-def _e(text: str) -> str:
+def escape(text: object) -> str:
     """Escapes a text for HTML; unprintable characters, such as direction marks, become escape sequences."""
     plain = "".join(char if char.isprintable() or char == "\n" else ascii(char)[1:-1] for char in str(text))
     return html.escape(plain, quote=True)
