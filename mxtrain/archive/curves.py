@@ -62,7 +62,7 @@ def read_curves(run_dir: str) -> Dict[Tuple[str, str], Curve]:
             if name in _NO_CURVE or isinstance(value, (str, bool)) or not isinstance(value, (int, float, type(None))):
                 continue
             key = split, name[:80]
-            # Names come from a file that may be a stranger's: each new one would be a chart.
+            # The file may be untrusted, and each new name is a chart, so their number is limited.
             if key not in curves and len(curves) >= _MAX_CURVES:
                 continue
             number = math.nan if value is None else float(value)

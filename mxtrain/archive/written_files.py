@@ -70,5 +70,5 @@ def _results(run_dir: str, metrics_file: str) -> Set[str]:
         return set()
     folder = PurePosixPath(metrics_file).parent
     listed = [name for name in names if isinstance(name, str)] if isinstance(names, list) else []
-    # The list may be a stranger's: a path in it would make other files of the folder count as written by mxtrain.
+    # The list may be untrusted: a path in it would make other files of the folder count as written by mxtrain.
     return {str(folder / name) for name in listed if name.endswith(ARTIFACT_ENDINGS) and name == os.path.basename(name)}

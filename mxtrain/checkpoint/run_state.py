@@ -131,7 +131,7 @@ def _problem_of_description(description: object) -> str:
 
     Names must be on one line for OmegaConf and for messages. The depth is limited because OmegaConf recurses.
     """
-    # Level by level: recursion over a stranger's nesting could exhaust the stack.
+    # Level by level: recursion over an untrusted description could exhaust the stack.
     level = [description]
     for _ in range(_MAX_DESCRIPTION_DEPTH):
         mappings = [node for node in level if isinstance(node, dict)]

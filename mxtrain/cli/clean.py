@@ -64,7 +64,7 @@ def run(arguments: Sequence[str]) -> int:
         for item in found.removable:
             print_line(item.kind, {"size": str(item.size), "path": shown_path(item.path)})
     if settings.format != "json":
-        # Lines are for programs: what is said to people goes to the other stream.
+        # Programs read the lines on standard output, so the summary for people goes to standard error.
         print(found, file=sys.stdout if as_table else sys.stderr)
     sys.stdout.flush()
     return EXIT_CRASHED if found.failed else EXIT_FINISHED

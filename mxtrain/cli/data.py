@@ -22,7 +22,7 @@ class DataSettings(CheckDataSettings):
     """Settings of `data check`, besides overrides, and of `data cache`."""
 
     remove: Optional[str] = None
-    """Of data cache: what to remove: a key, all, or e.g. 30d for what was not used for 30 days."""
+    """Entries that `data cache` removes: a key, all, or e.g. 30d for those not used for 30 days."""
 
 
 COMMAND = Command(

@@ -50,8 +50,8 @@ def run(arguments: Sequence[str]) -> int:
     if parsed.positionals[1:]:
         raise ConfigError(f"push takes one run directory, not also '{parsed.positionals[1]}'.")
     with Composer(parsed.config_dirs) as composer:
-        # The destination comes from the command line alone: settings of a stranger's run would choose who receives the
-        # keys.
+        # The destination comes from the command line alone: settings of an untrusted run could send the keys to any
+        # server.
         tracker = tracker_of(settings.tracker, overrides, composer)
     logging.basicConfig(level=logging.WARNING, format="%(message)s")
     result = push_run(path, tracker)

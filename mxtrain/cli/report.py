@@ -22,7 +22,7 @@ class ReportOptions(ReportSettings):
     """Settings of `report`, and of its output."""
 
     format: Literal["auto", "lines", "json"] = "auto"
-    """Of what is printed: json: file and runs as JSON."""
+    """Format of the output: auto and lines print one line; json: file and runs as JSON."""
 
 
 COMMAND = Command(

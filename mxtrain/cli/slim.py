@@ -73,7 +73,7 @@ def _recorded_arguments(run_dir: Path) -> List[str]:
     except (OSError, ValueError):
         return []
     kept = argv if isinstance(argv, list) else []
-    # The command is printed, and meta.json may be a stranger's: words must not control the terminal.
+    # The command is printed, and meta.json may be untrusted: words must not control the terminal.
     return [word for word in kept if isinstance(word, str) and word.isprintable()]
 
 

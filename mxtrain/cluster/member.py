@@ -2,7 +2,7 @@
 
 Worker L of a host takes the GPUs from L x N on, of those that it sees. A process that sees fewer GPUs than its job has
 on the node has GPUs of its own and counts from 0. GPUs are not hidden from workers, because that must happen before
-MXNet is imported, when nobody has counted them.
+MXNet is imported, when their number is not known.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The processes of a parameter server that don't train: scheduler and servers.
 
-`import mxnet` would run them inside itself and exit there, with a command handler that unpickles what it is sent. Here
-MXNet is imported before it is told the role, and the handler refuses every command: a server only sums. Where servers
-update, the command line gives another handler.
+With DMLC_ROLE set, `import mxnet` runs the server and exits, with a command handler that unpickles messages. So MXNet
+is imported before DMLC_ROLE is set, and the handler here refuses every command: a server only sums. If servers update,
+the command line passes another handler.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Connects workers with the servers that hold tables, by sockets separate from ps-lite's.
 
-Worker 0 makes a token and listens; a command over ps-lite tells both to the servers, each of which opens a socket and
-answers where. Worker 0 tells all workers. On one machine they are ports of loopback. Connections without the token are
-closed.
+Worker 0 creates a token and listens on a socket. It sends token and address to the servers by a command of ps-lite.
+Each server opens a socket and answers with its address, which worker 0 sends to all workers. On one machine the sockets
+are on the loopback interface. Connections without the token are closed.
 
 Reasons: docs/decisions/0068-embedding-tables-on-servers.md.
 """

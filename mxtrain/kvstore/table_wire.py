@@ -95,7 +95,7 @@ class TableShare(Spec):
     scale: PositiveFloat
     """Standard deviation of its first values."""
     seed: int
-    """Of its first values."""
+    """Seed of its first values."""
     lr_mult: float = pydantic.Field(allow_inf_nan=False)
     wd_mult: float = pydantic.Field(allow_inf_nan=False)
 

@@ -59,7 +59,7 @@ class Division:
     def own_validation(self, val: Optional[Part]) -> Optional[Part]:
         """Returns the validation samples of the dataset's own split; None if there is none or a fold replaces it.
 
-        `divide` must be told about the split as it is before this call.
+        `has_val` of `divide` is True for a split that existed before this call, also if a fold replaces it.
         """
         if val is not None and self.fold is not None:
             log.info("trainer.folds: the folds are made of the training samples, and the validation split is not used")

@@ -49,7 +49,7 @@ def open_image(content: bytes, formats: Sequence[str] = FORMATS, max_pixels: Opt
 
     # GluonCV switches this on for the whole process when it is imported: half an image would pass as a whole one.
     ImageFile.LOAD_TRUNCATED_IMAGES = False
-    Image.MAX_IMAGE_PIXELS = None  # the limit below is said in a sentence, and not twice
+    Image.MAX_IMAGE_PIXELS = None  # `require_pixels` checks the limit, with a message of its own
     image = Image.open(io.BytesIO(content), formats=formats)  # lint: bytes in memory
     require_pixels(image.size, max_pixels)
     return image

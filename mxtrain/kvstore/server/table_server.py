@@ -302,7 +302,7 @@ def read_ids(connection: Connection, shard: GroupShard, header: Header) -> np.nd
     Raises:
         ValueError: an id is no row of this server, or ids are not in order.
     """
-    # Check the count before the memory for it is allocated: a message of a stranger must not fill the memory.
+    # Check the count before the memory for it is allocated: an untrusted message must not fill the memory.
     if header.count > shard.num_rows:
         raise ValueError(f"{header.count} ids of {shard.num_rows} rows")
     id_K = connection.read_array((header.count,), "<i4").astype(np.int64)
