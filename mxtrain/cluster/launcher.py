@@ -75,9 +75,9 @@ def relayed(
     """Returns the processes of a channel, which the stack closes; None for a process on another host."""
     stack.callback(channel.close)
     processes: List[Process] = []
-    for of, spec in enumerate(specs):
+    for index, spec in enumerate(specs):
         if spec is not None:
-            processes.append(RelayedProcess(spec, channel, of, ranked, attempt == 0))
+            processes.append(RelayedProcess(spec, channel, index, ranked, attempt == 0))
             stack.callback(processes[-1].close)
     return processes
 

@@ -153,18 +153,18 @@ class Channel:
                 self._out = encode({"beat": 1})
         self._send()
 
-    def signal(self, of: int, number: int) -> None:
-        """Sends a signal to a process; without stdin, to all workers."""
+    def signal(self, index: int, number: int) -> None:
+        """Sends a signal to the process with this index; without stdin, to all workers."""
         if self._by_stdin:
-            self._out += encode({"of": of, "signal": number})
+            self._out += encode({"of": index, "signal": number})
             self._send()
         elif self._heartbeats is not None:
             # Reaches all workers, so it is sent for the first of them only.
             signalled = self._signalled.setdefault(number, set())
-            if not signalled or of in signalled:
+            if not signalled or index in signalled:
                 signalled.clear()
                 self._heartbeats.beat(bytes([number]))
-            signalled.add(of)
+            signalled.add(index)
 
     def missing(self) -> Optional[str]:
         """Returns why a relay without any message counts as lost; None if it may still start."""
@@ -226,11 +226,11 @@ class Channel:
     def _handle(self, message: Message) -> None:
         if "hello" in message:
             self.hosts[message["rank"]] = message["hello"]
-        of = message.get("of")
+        index = message.get("of")
         # A message with states is also the heartbeat of the relay for all of its processes.
-        ranks = [int(name) for name in message.get("states", {})] if of is None else [of]
-        for number in ranks:
-            process = self.processes.get(number)
+        indices = [int(name) for name in message.get("states", {})] if index is None else [index]
+        for one in indices:
+            process = self.processes.get(one)
             if process is not None:
                 self.heartbeat_at[process.rank] = time.monotonic()
                 process.take(message)
@@ -280,23 +280,23 @@ class RelayedProcess(Process):
     Args:
         spec: its launch spec; the environment is added to that of its host.
         channel: connection to the relay that starts it.
-        of: its index in the launch specs.
+        index: its index in the launch specs.
         ranked: True if its relay is one of several with the same specs.
         is_first: True in the first attempt of the run. If the command fails there, the input is at fault.
     """
 
-    def __init__(self, spec: LaunchSpec, channel: Channel, of: int, ranked: bool, is_first: bool):
+    def __init__(self, spec: LaunchSpec, channel: Channel, index: int, ranked: bool, is_first: bool):
         super().__init__(spec)
         self.pid = 0
-        self.rank = of if ranked else None
-        self._channel, self._of, self._is_first = channel, of, is_first
+        self.rank = index if ranked else None
+        self._channel, self._index, self._is_first = channel, index, is_first
         self._exit_code: Optional[int] = None
         self._refusal = ""
         self._state = ""
         self._started_at: Optional[float] = None
         self._log = None if spec.log is None else append_to(spec.log, "ab", buffering=0)
         self._printer = Printer() if spec.log is None else None
-        channel.processes[of] = self
+        channel.processes[index] = self
 
     def take(self, message: Message) -> None:
         """Handles a message of the relay about this process."""
@@ -308,7 +308,7 @@ class RelayedProcess(Process):
         elif "output" in message:
             self._write(decode_piece(message["output"]))
         elif "states" in message:
-            self._state = message["states"][str(self._of)]
+            self._state = message["states"][str(self._index)]
         elif "exit" in message:
             self._exit_code = message["exit"]
         elif "refused" in message:
@@ -354,7 +354,7 @@ class RelayedProcess(Process):
 
     def signal(self, number: int) -> None:
         if self.exit_code is None:
-            self._channel.signal(self._of, number)
+            self._channel.signal(self._index, number)
 
     def kill(self) -> None:
         self._channel.kill()
