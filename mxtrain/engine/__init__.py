@@ -1,1 +1,1 @@
-"""MXNet as we use it: names that depend on its version, limits, traces, and operators of our own."""
+"""Access to MXNet: everything that depends on its version, workarounds for its operators, and mxtrain's own ones."""

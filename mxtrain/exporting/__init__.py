@@ -1,1 +1,1 @@
-"""Trained networks as ONNX, with a proof that they compute the same."""
+"""Exports trained networks to ONNX and PyTorch, with a proof that they compute the same as in MXNet."""

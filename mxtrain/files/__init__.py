@@ -1,1 +1,1 @@
-"""Files that are complete or absent, and the user's cache folder."""
+"""Reads untrusted files within limits, writes files that are complete or absent, and keeps the user's cache folder."""

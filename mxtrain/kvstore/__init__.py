@@ -1,4 +1,4 @@
-"""Gradient stores: how gradients and parameters are exchanged between devices, processes and machines."""
+"""Gradient stores, which exchange gradients and parameters between devices, processes and machines."""
 
 from typing import TYPE_CHECKING
 
