@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import io
 from dataclasses import dataclass
-from typing import Any, Dict, Iterator, List, Optional, Tuple
+from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
 
 import numpy as np
 
@@ -180,9 +180,11 @@ def _prepared(image: ImageReader, signature: Dict[str, Any]) -> PreparedImage:
         image_CHW[:] = fill_C[:, None, None]
         image_CHW[:, : resized[0], : resized[1]] = part_CHW
     else:
-        image_CHW = image.resized(
-            central_box(image.size, shape, decoding["central_crop"]), resized[::-1], read_channels
+        decoded = decoding["shape"][1:]
+        part_CHW = image.resized(
+            central_box(image.size, decoded, decoding["central_crop"]), tuple(decoded[::-1]), read_channels
         )
+        image_CHW = _resized(part_CHW, shape)
     dtype = np.dtype(signature["inputs"][0]["dtype"])
     # A cast alone would cut fractions off, which darkens the image by half a step in the mean.
     image_CHW = np.rint(image_CHW) if dtype.kind in "ui" else image_CHW
@@ -282,8 +284,17 @@ def class_map(score_KHW: np.ndarray, prepared: PreparedImage) -> np.ndarray:
     return class_hw
 
 
+def _resized(image_CHW: np.ndarray, size: Sequence[int]) -> np.ndarray:
+    """Returns an image in the (height, width) of the network's input, as `Placer` resizes those of datasets whose own
+    size is another one; itself if it has that size."""
+    if image_CHW.shape[1:] == tuple(size):
+        return image_CHW
+    lines_CHw = _upsample(image_CHW.astype(np.float32), 1, np.arange(size[0]), size[0])
+    return _upsample(lines_CHw, 2, np.arange(size[1]), size[1])
+
+
 def _upsample(score_K: np.ndarray, axis: int, line_L: np.ndarray, full: int) -> np.ndarray:
-    """Upsamples an array along an axis, by linear interpolation between the centres of its elements.
+    """Resizes an array along an axis, by linear interpolation between the centres of its elements.
 
     Args:
         score_K: array with three axes.

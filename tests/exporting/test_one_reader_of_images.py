@@ -21,6 +21,7 @@ from mxtrain.serving.readers import BodyLimits
 from mxtrain.vision.exported_images import read_image
 from mxtrain.vision.images.decoding import DecodedSource
 from mxtrain.vision.images.files import ImageFiles
+from mxtrain.vision.images.placer import Placer
 from mxtrain.vision.images.settings import Decoding
 from mxtrain.vision.served import ImageBodyReader
 
@@ -137,6 +138,21 @@ def test_deep_pixels_are_rounded_for_a_network_of_bytes(tmp_path: Path) -> None:
     trained, exported, _ = readings(path, Decoding((1, 24, 20), 1.0, window=(1500.0, 2800.0)), "uint8")
     np.testing.assert_array_equal(exported, np.rint(trained))
     assert exported.dtype == np.uint8 and (exported != np.floor(trained)).any()
+
+
+@pytest.mark.parametrize("size", [(20, 12), (5, 8), (8, 8), (3, 4)])
+def test_images_of_another_size_than_the_network_are_resized_as_in_training(size: Any, tmp_path: Path) -> None:
+    """The images of a dataset in memory have its size, here 8 x 8, and `dataset.image_size` is that of the network."""
+    path = tmp_path / "image.png"
+    path.write_bytes(FILES["PNG"]())
+    decoding = Decoding((3, 8, 8), 1.0)
+    image, _ = DecodedSource(ImageFiles([str(path)]), decoding).fetch(np.array([0]), seed=0, epoch=0, train=False)
+    ((placed,), _) = Placer(3, (3, *size), [0.0] * 3, [1 / 255] * 3, "cpu")(image)
+    signature = signature_of(decoding, "float32")
+    signature["signature"]["shape"] = [3, *size]
+    found = read_image(path.read_bytes(), path.name, signature).image_1CHW
+    assert found.shape == (1, 3, *size)
+    np.testing.assert_allclose(found, placed.asnumpy(), atol=1e-4)
 
 
 BROKEN: Dict[str, bytes] = {
