@@ -180,14 +180,29 @@ def test_centres_of_another_size_are_refused(tmp_path: Path) -> None:
         load_weights(network, file)
 
 
+class NamedLikeCentres(gluon.HybridBlock):
+    """Has a layer of that name, as VGG has."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fc7_weight = self.params.get("fc7_weight", shape=(CLASSES, UNITS))
+
+
 def test_an_array_of_that_name_in_the_network_is_no_centre(tmp_path: Path) -> None:
-    network = EmbeddingNetwork(gluon.nn.Dense(UNITS, in_units=INPUTS, prefix="fc7_"), 5, INPUTS, prefix="")
-    network.embedding.backbone_names = {"weight": "fc7_weight", "bias": "fc7_bias"}
+    network = EmbeddingNetwork(NamedLikeCentres(), CLASSES, UNITS)
     network.initialize()
     before = network.centres.data().asnumpy()
-    nd.save(str(tmp_path / "a.params"), {"fc7_weight": nd.ones((UNITS, INPUTS)), "fc7_bias": nd.ones((UNITS,))})
+    nd.save(str(tmp_path / "a.params"), {"fc7_weight": nd.ones((CLASSES, UNITS))})
     report = load_weights(network, tmp_path / "a.params")
     assert report.left == ["centres"] and (network.centres.data().asnumpy() == before).all()
+
+
+def test_centres_of_own_files_come_first(tmp_path: Path) -> None:
+    network, _ = build_networks(DRAWN)
+    arrays = {"embedding.weight": network.embedding.weight.data(), "centres": nd.zeros((CLASSES, UNITS))}
+    nd.save(str(tmp_path / "a.params"), {**arrays, "fc7_weight": nd.ones((CLASSES, UNITS))})
+    assert load_weights(network, tmp_path / "a.params").unused == ["fc7_weight"]
+    assert not network.centres.data().asnumpy().any()
 
 
 def build_step(placement: Any = None, store: Any = None, sparse: bool = True, remote: bool = False) -> TrainingStep:
