@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Dict, Union
 
@@ -13,6 +14,11 @@ from mxtrain.model.network_archive import is_archive, take_weights
 
 if TYPE_CHECKING:
     import numpy as np
+
+
+def without_module_prefix(name: str) -> str:
+    """Returns the name of an array without the `arg:` or `aux:` that Module and `export` put before it."""
+    return re.sub("^(arg|aux):", "", name)
 
 
 def read_params(path: Union[str, Path]) -> Dict[str, np.ndarray]:

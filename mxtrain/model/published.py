@@ -32,6 +32,14 @@ REPOSITORY = "MXNET_GLUON_REPO"
 OFFICIAL = "https://apache-mxnet.s3-accelerate.dualstack.amazonaws.com/"
 MAX_UNPACKED_BYTES = 4 << 30
 
+IN_TIMM: Mapping[str, str] = {
+    r"resnet(18|34|50|101|152)_v1b": r"resnet\1",
+    r"resnet(50|101|152)_v1([cds])": r"resnet\1\2",
+    r"(?:(se)_)?(resnext(?:50_32|101_32|101_64)x4d)": r"\1\2",
+}
+"""Name in GluonCV -> beginning of the name in timm of networks with the same weights. Source: `pretrained_cfg` in
+timm 1.0.31, models/resnet.py, whose files are called after GluonCV's networks."""
+
 GLUONNLP_SHA1: Mapping[str, str] = {
     "bert_12_768_12_book_corpus_wiki_en_cased": "5656dac6965b5054147b0375337d5a6a7a2ff832",
     "bert_12_768_12_book_corpus_wiki_en_uncased": "75cc780f085e8007b3bf6769c6348bb1ff9a3074",
@@ -166,17 +174,16 @@ def find_weights(weights: str, network_weights: str) -> Path:
 
 
 def name_in_timm(library: str, name: str) -> str:
-    """Returns a sentence, after a space, that names the network of timm with the same weights; empty if none is known.
-
-    Source: `pretrained_cfg` in timm 1.0.31, models/resnet.py, whose files are called after GluonCV's networks.
-    """
-    match = re.fullmatch(r"resnet(?:(18|34)_v1(b)|(50|101|152)_v1([bcds]))", name)
-    if library != "gluoncv" or match is None:
+    """Returns a sentence, after a space, with the command for the same weights of timm; empty if it has none."""
+    same = ""
+    for ours, theirs in IN_TIMM.items():
+        match = re.fullmatch(ours, name) if library == "gluoncv" else None
+        same = match.expand(theirs) if match else same
+    if not same:
         return ""
-    depth, letter = filter(None, match.groups())
     return (
         f" timm has the same weights, converted for PyTorch: type model.name={name} "
-        f"model.weights={HUB}timm/resnet{depth}{letter.replace('b', '')}.gluon_in1k."
+        f"model.weights={HUB}timm/{same}.gluon_in1k."
     )
 
 

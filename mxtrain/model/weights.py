@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Collection, Dict, List, Mapping, Optional, Seq
 from mxtrain.errors import WeightsError
 from mxtrain.model.foreign.importing import Imported, import_foreign
 from mxtrain.model.foreign.safetensors_file import is_safetensors
-from mxtrain.model.params_file import read_params
+from mxtrain.model.params_file import read_params, without_module_prefix
 from mxtrain.model.symbol.structure import NoMatch, is_by_structure
 
 if TYPE_CHECKING:
@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
 MAX_NAMES = 4
 """Number of names that a message lists."""
-MODULE_PREFIX = r"^(arg|aux):"
-"""Prefix of names in files of Module and `export`."""
 
 
 @dataclass(frozen=True)
@@ -279,7 +277,7 @@ def _class_rows(network: gluon.Block, match: _Match) -> Dict[str, str]:
     `class_row_names`, if no other parameter has that name."""
     wanted: Mapping[str, str] = getattr(network, "class_row_names", {})
     used = set(match.file_names.values())
-    plain = {re.sub(MODULE_PREFIX, "", name): name for name in match.arrays if name not in used}
+    plain = {without_module_prefix(name): name for name in match.arrays if name not in used}
     return {name: plain[other] for name, other in wanted.items() if other in plain and name not in match.file_names}
 
 
@@ -293,7 +291,7 @@ def _with_network_names(network: gluon.Block, arrays: Mapping[str, np.ndarray]) 
         arrays = network.convert_arrays(arrays)
     file_names: Mapping[str, str] = getattr(network, "backbone_names", {})
     network_names = {file_name: name for name, file_name in file_names.items()}
-    plain = {name: re.sub(MODULE_PREFIX, "", name) for name in arrays}
+    plain = {name: without_module_prefix(name) for name in arrays}
     num_known = sum(name in network_names for name in plain.values())
     if not network_names or num_known < len(network_names) * MIN_MATCHED:
         return arrays
@@ -424,7 +422,7 @@ def _brief(names: List[str]) -> str:
 
 def _match_names(parameters: Mapping[str, gluon.Parameter], arrays: Mapping[str, np.ndarray]) -> Dict[str, str]:
     """Returns structural name -> name in the file, for all names that match."""
-    plain: Mapping[str, str] = {re.sub(MODULE_PREFIX, "", name): name for name in arrays}
+    plain: Mapping[str, str] = {without_module_prefix(name): name for name in arrays}
     if len(plain) != len(arrays):  # an argument and an auxiliary state have the same name: keep the prefixes
         plain = {name: name for name in arrays}
     plain = _as_part(parameters, plain)

@@ -14,7 +14,7 @@ from mxtrain.model.foreign.importing import describe
 from mxtrain.model.foreign.safetensors_file import INDEX, SAFETENSORS, read_safetensors
 from mxtrain.model.network_archive import ARCHIVES, is_archive
 from mxtrain.model.onnx.convert import FIXED_KEY, PIXELS_KEY, is_flagged
-from mxtrain.model.params_file import read_params
+from mxtrain.model.params_file import read_params, without_module_prefix
 from mxtrain.model.symbol.graph_file import (
     VARIABLE,
     Output,
@@ -206,7 +206,7 @@ def _describe(
         path=path,
         kind="archive with a graph and weights" if is_archive(path) else "graph of a symbol",
         seems=_family([*(node["op"] for node in nodes), *(node["name"] for node in nodes)]),
-        inputs=input_names(graph, [_plain(name) for name in arrays]),
+        inputs=input_names(graph, [without_module_prefix(name) for name in arrays]),
         outputs=[f"{nodes[position]['name']} ({nodes[position]['op']})" for position, _ in heads_of(graph)],
         prediction=str(prediction or " and ".join(f"'{nodes[n]['name']}' ({nodes[n]['op']})" for n, _ in cut_at)),
         choices=[name for name, *_ in layers[:-7:-1]],
@@ -286,7 +286,7 @@ def _scaling_remarks(graph: SymbolGraph) -> List[str]:
 
 
 def _missing(graph: SymbolGraph, kept: Sequence[int], arrays: Mapping[str, np.ndarray]) -> List[str]:
-    named = {_plain(name) for name in arrays}
+    named = {without_module_prefix(name) for name in arrays}
     inputs = input_names(graph, named)
     nodes = [graph["nodes"][position] for position in kept]
     return [
@@ -294,10 +294,6 @@ def _missing(graph: SymbolGraph, kept: Sequence[int], arrays: Mapping[str, np.nd
         for node in nodes
         if node["op"] == VARIABLE and not is_label(node) and node["name"] not in (*named, *inputs)
     ]
-
-
-def _plain(name: str) -> str:
-    return name.partition(":")[2] if name.startswith(("arg:", "aux:")) else name
 
 
 def _family(names: Sequence[str]) -> str:
@@ -315,7 +311,7 @@ def _read_weights(path: str) -> InspectResult:
     kind = "weights by full names"
     if any("." in name for name in names):
         kind = "weights by the structure of a Gluon network"
-    elif all(name.startswith(("arg:", "aux:")) for name in names):
+    elif all(without_module_prefix(name) != name for name in names):
         kind = "weights of Module"
     graph = Path(path[: path.rfind("-")] + SYMBOL_END) if "-" in Path(path).name else None
     weights = path_override("model.weights", path)
@@ -338,7 +334,7 @@ def _read_safetensors(path: str) -> InspectResult:
         family,
         arrays=_infos(arrays),
         remarks=remarks,
-        command=f"{settings} {path_override('model.weights', path)}",
+        command=f"{settings} {path_override('model.weights', path)}" if settings else "",
     )
 
 

@@ -16,7 +16,7 @@ import os
 import re
 import shutil
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Callable, Iterator, Optional
@@ -83,7 +83,7 @@ def fetch(
     part = path.with_name(f"{path.name}.part")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with ProgressDisplay() as display, _locked(path.with_name(f"{path.name}.lock"), display, path.name):
+        with ProgressDisplay() as display, locked(path.with_name(f"{path.name}.lock"), display, path.name):
             # Asked under the lock: the process that was waited for has usually done the work.
             if is_there():
                 return
@@ -102,11 +102,13 @@ def fetch(
         part.unlink(missing_ok=True)
         raise DownloadError(f"{url}: the file {wrong}. It was removed") from wrong
     except OSError as error:
-        part.unlink(missing_ok=True)
-        raise DownloadError(f"'{error.filename or path}' cannot be written: {_reason(error)}") from error
+        with suppress(OSError):  # a part in a read-only folder
+            part.unlink()
+        raise cannot_write(path, error) from error
 
 
-def _reason(error: OSError) -> str:
+def cannot_write(path: Path, error: OSError) -> DownloadError:
+    """Returns the error for a file that cannot be written."""
     reasons = {
         errno.ENOSPC: "the disk is full",
         errno.EDQUOT: "your disk quota is exceeded",
@@ -115,7 +117,8 @@ def _reason(error: OSError) -> str:
         errno.EROFS: "the file system is read-only",
         errno.ENAMETOOLONG: "its name is too long",
     }
-    return reasons.get(error.errno or 0, error.strerror or str(error))
+    reason = reasons.get(error.errno or 0, error.strerror or str(error))
+    return DownloadError(f"'{error.filename or path}' cannot be written: {reason}")
 
 
 def verify_checksum(path: Path, checksum: str) -> None:
@@ -138,7 +141,7 @@ def verify_checksum(path: Path, checksum: str) -> None:
 
 
 @contextmanager
-def _locked(path: Path, display: ProgressDisplay, name: str) -> Iterator[None]:
+def locked(path: Path, display: ProgressDisplay, name: str) -> Iterator[None]:
     """Holds the lock of a file for the time of a `with` block."""
     lock = open_file(path, os.O_RDWR | os.O_CREAT)
     try:

@@ -14,14 +14,24 @@ import os
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING, List, Mapping, NamedTuple, Optional
+from urllib.parse import quote
 
 from mxtrain.errors import DownloadError, WeightsError
 from mxtrain.files.cache import caches_of_user
-from mxtrain.files.download.transfer import DownloadLimits, fetch, no_connection, verify_checksum
+from mxtrain.files.download.transfer import (
+    DownloadLimits,
+    WrongContent,
+    cannot_write,
+    fetch,
+    locked,
+    no_connection,
+    verify_checksum,
+)
 from mxtrain.files.durable import replace_file
-from mxtrain.files.json_text import JsonTextError, read_json
 from mxtrain.files.regular_files import read_regular_text
-from mxtrain.model.foreign.importing import CONFIG
+from mxtrain.model.foreign.importing import CONFIG, read_config
+from mxtrain.model.foreign.safetensors_file import SAFETENSORS, DamagedTensors, check_safetensors, read_index
+from mxtrain.terminal.progress import ProgressDisplay
 
 if TYPE_CHECKING:
     import requests
@@ -36,6 +46,8 @@ WEIGHTS = "model.safetensors"
 INDEX = f"{WEIGHTS}.index.json"
 PICKLES = ("pytorch_model.bin", "pytorch_model.bin.index.json")
 NAME = re.compile(r"(?:[A-Za-z0-9][\w.-]*/)?[A-Za-z0-9][\w.-]*(?:@[A-Za-z0-9][\w./-]*)?")
+LATEST = "main"
+"""Revision of names without one."""
 MAX_REDIRECTS = 5
 
 
@@ -58,13 +70,14 @@ def parse_hub_name(weights: str) -> HubName:
         ValueError: it is no such name.
     """
     name = weights[len(HUB) :]
-    if not NAME.fullmatch(name) or ".." in name:
+    # The cache writes a slash of the repository as "--".
+    if not NAME.fullmatch(name) or ".." in name or "--" in name.partition("@")[0]:
         raise ValueError(
             f"weights={weights} is no name of the Hugging Face Hub. Type model.weights=hf:ORG/NAME, e.g. "
             "hf:timm/resnet50.gluon_in1k, with @REVISION behind it if it is not the latest"
         )
     repository, _, revision = name.partition("@")
-    return HubName(repository, revision or "main")
+    return HubName(repository, revision or LATEST)
 
 
 def cache_folder() -> Path:
@@ -97,12 +110,15 @@ def weights_of_folder(folder: Path, weights: str) -> Path:
     if found is not None:
         return found
     pickles = [name for name in PICKLES if (folder / name).exists()]
-    reason = (
-        f"has {pickles[0]}, a pickle, which is never loaded because loading can run code. Save it as {WEIGHTS}: with "
-        "transformers, Model.from_pretrained(FOLDER).save_pretrained(FOLDER)"
-        if pickles
-        else f"has no {WEIGHTS}"
-    )
+    missing = [name for name in _shards(folder / INDEX) if not (folder / name).exists()]
+    reason = f"has no {WEIGHTS}"
+    if missing:
+        reason = f"has no {missing[0]}, which its {INDEX} lists. Download all files"
+    elif pickles:
+        reason = (
+            f"has {pickles[0]}, a pickle, which is never loaded because loading can run code. Save it as {WEIGHTS}: "
+            "with transformers, Model.from_pretrained(FOLDER).save_pretrained(FOLDER)"
+        )
     raise WeightsError(f"model.weights={weights}: the folder '{folder}' {reason}.")
 
 
@@ -116,25 +132,34 @@ def find_on_hub(weights: str) -> Path:
     name = parse_hub_name(weights)
     endpoint = (os.environ.get(ENDPOINT) or OFFICIAL).rstrip("/")
     if "://" not in endpoint:
-        folder = Path(os.path.expanduser(endpoint)) / name.repository
-        if not folder.is_dir():
-            raise WeightsError(
-                f"model.weights={weights}: {ENDPOINT}={endpoint} is a folder, and '{folder}' does not exist in it."
-            )
-        return weights_of_folder(folder, weights)
+        return _in_mirror_folder(name, endpoint, weights)
     found = _in_cache(name)
     if found is not None:
         return found
     try:
         if os.environ.get("HF_HUB_OFFLINE", "").upper() in ("1", "ON", "YES", "TRUE"):
             raise DownloadError("HF_HUB_OFFLINE forbids downloads")
-        return _download(name, f"{endpoint}/{name.repository}/resolve/{name.revision}")
+        return _download(name, f"{endpoint}/{name.repository}/resolve/{quote(name.revision, safe='')}")
     except DownloadError as error:
         raise WeightsError(
             f"model.weights={weights}: {WEIGHTS} is not in '{name.folder}', and cannot be downloaded: {error}. "
             f"Download {CONFIG} and {WEIGHTS} of {name.repository} elsewhere, put both into a folder, and type "
-            f"model.weights=FOLDER; or name a mirror by {ENDPOINT}=URL."
+            f"model.weights=FOLDER; or name a mirror by {ENDPOINT}=URL, or another cache by HF_HUB_CACHE=FOLDER."
         ) from error
+
+
+def _in_mirror_folder(name: HubName, endpoint: str, weights: str) -> Path:
+    mirror = Path(os.path.expanduser(endpoint))
+    folder = mirror / name.repository
+    if not mirror.is_dir():
+        reason = f"is no folder, and no URL, which begins with https://. Type e.g. {ENDPOINT}=https://hf-mirror.com"
+    elif not folder.is_dir():
+        reason = f"is a folder, and '{folder}' does not exist in it"
+    elif name.revision != LATEST:
+        reason = f"is a folder, which has no revisions. Leave out @{name.revision}, or name a server"
+    else:
+        return weights_of_folder(folder, weights)
+    raise WeightsError(f"model.weights={weights}: {ENDPOINT}={endpoint} {reason}.")
 
 
 def _in_cache(name: HubName) -> Optional[Path]:
@@ -148,12 +173,11 @@ def _in_cache(name: HubName) -> Optional[Path]:
 
 
 def _shards(index: Path) -> List[str]:
-    """Returns the names of the files of an index; empty if it is damaged, which its reader reports."""
+    """Returns the names of the files of an index; empty if it is missing or damaged, which its reader reports."""
     try:
-        names = {str(name) for name in read_json(index)["weight_map"].values()}
-    except (OSError, JsonTextError, KeyError, TypeError, AttributeError):
+        return sorted(set(read_index(index).values()))
+    except WeightsError:
         return []
-    return sorted(name for name in names if re.fullmatch(r"[\w.-]+", name) and not name.startswith("."))
 
 
 def _download(name: HubName, url: str) -> Path:
@@ -165,22 +189,37 @@ def _download(name: HubName, url: str) -> Path:
             f"{url}: it has no {WEIGHTS}" + (f", only {pickle}, a pickle, which is never loaded" if pickle else "")
         )
     # A mirror that serves plain files names no commit: the snapshot is then called as the revision.
-    commit = headers.get("X-Repo-Commit", "")
-    commit = commit if re.fullmatch(r"[0-9a-f]{40}", commit) else name.revision.replace("/", "--")
+    commit = _commit(headers) or name.revision.replace("/", "--")
     snapshot = name.folder / "snapshots" / commit
-    if _headers(f"{url}/{CONFIG}") is not None:
-        _fetch(f"{url}/{CONFIG}", snapshot / CONFIG, {})
+
+    def get(file: str, headers: Mapping[str, str]) -> None:
+        if _commit(headers) not in ("", commit):
+            raise DownloadError(f"{url}/{file}: the repository has changed during the download. Type the command again")
+        _fetch(f"{url}/{file}", snapshot / file, headers)
+
+    config = _headers(f"{url}/{CONFIG}")
+    if config is not None:
+        get(CONFIG, config)
     if weights is not None:
-        _fetch(f"{url}/{WEIGHTS}", snapshot / WEIGHTS, weights)
+        get(WEIGHTS, weights)
     else:
-        _fetch(f"{url}/{INDEX}", snapshot / INDEX, {})
+        get(INDEX, headers)
         for shard in _shards(snapshot / INDEX):
-            _fetch(f"{url}/{shard}", snapshot / shard, _headers(f"{url}/{shard}") or {})
+            get(shard, _headers(f"{url}/{shard}") or {})
     # Last: a snapshot counts as the revision only when it is whole.
     reference = name.folder / "refs" / name.revision
-    reference.parent.mkdir(parents=True, exist_ok=True)
-    replace_file(reference, commit.encode())
+    try:
+        reference.parent.mkdir(parents=True, exist_ok=True)
+        with ProgressDisplay() as display, locked(name.folder / "refs.lock", display, name.repository):
+            replace_file(reference, commit.encode())
+    except OSError as error:
+        raise cannot_write(reference, error) from error
     return weights_of_folder(snapshot, f"{HUB}{name.repository}")
+
+
+def _commit(headers: Mapping[str, str]) -> str:
+    commit = headers.get("X-Repo-Commit", "")
+    return commit if re.fullmatch(r"[0-9a-f]{40}", commit) else ""
 
 
 def _fetch(url: str, path: Path, headers: Mapping[str, str]) -> None:
@@ -190,9 +229,25 @@ def _fetch(url: str, path: Path, headers: Mapping[str, str]) -> None:
     def install(part: Path) -> None:
         if re.fullmatch(r"[0-9a-f]{64}", sha256):
             verify_checksum(part, sha256)
+        _verify_form(part, path.name)
         os.replace(part, path)
 
     fetch(url, path, path.exists, install)
+
+
+def _verify_form(part: Path, name: str) -> None:
+    # A page of an error or a login with the status 200 would stay in the cache.
+    try:
+        if name.endswith(SAFETENSORS):
+            check_safetensors(part)
+        elif name == INDEX:
+            read_index(part)
+        else:
+            read_config(part, part.name)
+    except DamagedTensors as damage:
+        raise WrongContent(f"is damaged or no safetensors file: {damage}") from damage
+    except WeightsError as error:
+        raise WrongContent(f"is not {name}") from error
 
 
 def _headers(url: str) -> Optional[Mapping[str, str]]:
@@ -211,7 +266,7 @@ def _headers(url: str) -> Optional[Mapping[str, str]]:
         except requests.RequestException as error:
             raise DownloadError(f"{url}: {no_connection(error)}") from error
         location = response.headers.get("Location", "")
-        if response.status_code in (301, 302, 303, 307, 308) and location.startswith("/"):
+        if response.status_code in (301, 302, 303, 307, 308) and re.match(r"/(?!/)", location):
             url = "/".join(url.split("/")[:3]) + location  # a repository that was renamed
             continue
         if response.status_code == 404:

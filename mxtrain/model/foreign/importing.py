@@ -26,6 +26,7 @@ CONFIG = "config.json"
 NAMES = "names.json"
 """File beside weights that `mxtrain export RUN for=safetensors` wrote: our name -> name in the file."""
 MAX_NAMES = 4
+NO_NETWORK = "No network of Gluon, GluonCV or mxtrain has the layers of the file."
 
 
 @dataclass(frozen=True)
@@ -133,12 +134,15 @@ def import_foreign(path: Union[str, Path], network: gluon.Block) -> Imported:
     family = family_of(arrays, config)
     if family is None:
         return Imported(arrays, hint=_unknown(arrays))
+    if not family.tables:
+        raise WeightsError(f"The weights file {path} is of {family.name}, and cannot be used. {family.reason}")
     shapes = {name: tuple(parameter.shape) for name, parameter in network._collect_params_with_prefix().items()}
     # The one whose names the network has; a file for another one is refused with its name.
     candidates = [(_translate(family, table, arrays, shapes), table) for table in family.tables]
     (renamed, names, dropped), table = max(candidates, key=lambda one: sum(name in shapes for name in one[0][0]))
     plain = _plain(family, arrays)
-    hint = f" The network of the file is {family.settings(plain, config)}."
+    settings = family.settings(plain, config)
+    hint = f" The network of the file is {settings}." if settings else f" {NO_NETWORK}"
     if not any(name in shapes for name in renamed):
         others = "; ".join(table.network for table in family.tables)
         raise WeightsError(
@@ -171,13 +175,18 @@ def describe(path: Union[str, Path], arrays: Mapping[str, np.ndarray]) -> Tuple[
     family = family_of(arrays, config)
     if family is None:
         return "", "model=OPTION", [f"{_unknown(arrays)} If its names are ours, name its network.".strip()]
-    table = family.tables[0]
-    _, names, dropped = _translate(family, table, arrays, {})
-    unknown = [name for name in arrays if name not in (*names.values(), *dropped)]
+    if not family.tables:
+        return family.name, "", [family.reason]
+    settings = family.settings(_plain(family, arrays), config)
+    tables = [_translate(family, table, arrays, {}) for table in family.tables]
+    known = {name for _, names, dropped in tables for name in (*names.values(), *dropped)}
+    unknown = [name for name in arrays if name not in known]
     remarks = [] if config else [f"No {CONFIG} is beside it, so what names do not tell is not compared."]
+    if not settings:
+        remarks.append(NO_NETWORK)
     if unknown:
         remarks.append(f"{len(unknown)} arrays have no place in our network, such as '{unknown[0]}'.")
-    return family.name, family.settings(_plain(family, arrays), config), remarks
+    return family.name, settings, remarks
 
 
 def _plain(family: Family, arrays: Mapping[str, np.ndarray]) -> Dict[str, np.ndarray]:

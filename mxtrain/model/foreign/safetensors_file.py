@@ -14,13 +14,15 @@ Source: https://github.com/huggingface/safetensors, README, "Format".
 from __future__ import annotations
 
 import math
+import mmap
+import re
 import struct
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Dict, List, Tuple, Union
 
 from mxtrain.errors import WeightsError
 from mxtrain.files.json_text import JsonTextError, parse_json
-from mxtrain.files.regular_files import read_regular
+from mxtrain.files.regular_files import open_regular, read_regular
 
 if TYPE_CHECKING:
     import numpy as np
@@ -30,6 +32,8 @@ SAFETENSORS = ".safetensors"
 INDEX = ".safetensors.index.json"
 """End of the names of files that list the arrays of several safetensors files."""
 METADATA = "__metadata__"
+FILE_NAME = r"[A-Za-z0-9_][A-Za-z0-9_.-]*"
+"""Names of files in an index."""
 MAX_HEADER_BYTES = 100_000_000
 """Largest header, as in the package safetensors."""
 MAX_DIMS = 32
@@ -75,15 +79,9 @@ def read_safetensors(path: Union[str, Path]) -> Dict[str, np.ndarray]:
     path = Path(path)
     if not path.name.endswith(INDEX):
         return _read_one(path)
-    try:
-        files = parse_json(_content(path))["weight_map"]
-        shards = sorted({name for name in files.values() if Path(name).name == name})
-        if not shards or len(shards) < len(set(files.values())):
-            raise ValueError("names files of other folders")
-    except (JsonTextError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise WeightsError(f"The weights file {path} is no index of safetensors files: {error}.") from error
+    files = read_index(path)
     arrays: Dict[str, np.ndarray] = {}
-    for shard in shards:
+    for shard in sorted(set(files.values())):
         arrays.update(_read_one(path.with_name(shard)))
     missing = [name for name in files if name not in arrays]
     if missing:
@@ -92,6 +90,27 @@ def read_safetensors(path: Union[str, Path]) -> Dict[str, np.ndarray]:
             "all files once more."
         )
     return arrays
+
+
+def read_index(path: Path) -> Dict[str, str]:
+    """Returns array -> name of its file, of an index of several files.
+
+    Raises:
+        WeightsError: it is missing or damaged, or names a file of another folder.
+    """
+    reason = "it has no weight_map"
+    try:
+        files = parse_json(_content(path))["weight_map"]
+        others = [name for name in files.values() if not re.fullmatch(FILE_NAME, name)]
+        if others:
+            reason = f"it names the file {others[0]!r}, which is not beside it"
+        elif files:
+            return dict(files)
+    except JsonTextError as error:
+        reason = f"it {error}"
+    except (KeyError, TypeError, AttributeError):
+        pass
+    raise WeightsError(f"The weights file {path} is no index of safetensors files: {reason}.")
 
 
 def _read_one(path: Path) -> Dict[str, np.ndarray]:
@@ -122,14 +141,9 @@ def parse_safetensors(content: Union[bytes, memoryview]) -> Dict[str, np.ndarray
     """
     import numpy as np
 
-    content = memoryview(content)
-    header, data = _header(content)
-    spans: List[Tuple[int, int, str]] = []
-    for name, entry in header.items():
-        spans.append((*_span(name, entry, len(data)), name))
-    _check_coverage(sorted(spans), len(data))
+    header, data, spans = _checked(memoryview(content))
     arrays = {}
-    for begin, end, name in sorted(spans):
+    for begin, end, name in spans:
         entry = header[name]
         array = np.frombuffer(data[begin:end], np.dtype(DTYPES[entry["dtype"]])).reshape(entry["shape"])
         if entry["dtype"] == "BF16":
@@ -139,6 +153,28 @@ def parse_safetensors(content: Union[bytes, memoryview]) -> Dict[str, np.ndarray
         array.flags.writeable = False
         arrays[name] = array
     return arrays
+
+
+def check_safetensors(path: Path) -> None:
+    """Checks that a file is whole; its arrays are not read.
+
+    Raises:
+        DamagedTensors: see `parse_safetensors`.
+        OSError: it cannot be opened.
+    """
+    with open_regular(path) as (file, size):
+        _checked(memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if size else b""))
+
+
+Span = Tuple[int, int, str]
+"""Begin and end of an array in the data, and its name."""
+
+
+def _checked(content: memoryview) -> Tuple[Dict[str, Any], memoryview, List[Span]]:
+    header, data = _header(content)
+    spans = sorted((*_span(name, entry, len(data)), name) for name, entry in header.items())
+    _check_coverage(spans, len(data))
+    return header, data, spans
 
 
 def _header(content: memoryview) -> Tuple[Dict[str, Any], memoryview]:
@@ -191,7 +227,7 @@ def _whole_numbers(values: Any) -> bool:
     return isinstance(values, list) and all(type(value) is int and value >= 0 for value in values)
 
 
-def _check_coverage(spans: List[Tuple[int, int, str]], size: int) -> None:
+def _check_coverage(spans: List[Span], size: int) -> None:
     position, before = 0, ""
     for begin, end, name in spans:
         if begin < position:

@@ -134,8 +134,12 @@ def count_units(arrays: Mapping[str, np.ndarray], stage: str) -> Tuple[int, ...]
     return tuple(len({name[len(b) :].split(".")[0] for name in arrays if name.startswith(b)}) for b in begins)
 
 
+SIZES_OF_TIMM = ("num_classes", "in_chans", "img_size")
+"""Arguments of timm's networks that the shapes of their arrays tell, or that change none."""
+
+
 def require_architecture(config: Config, known: str, more: str = "") -> str:
-    """Checks the architecture in config.json, as timm writes it.
+    """Checks the architecture and its arguments in config.json, as timm writes them.
 
     Args:
         config: see `Config`.
@@ -146,9 +150,13 @@ def require_architecture(config: Config, known: str, more: str = "") -> str:
         The architecture; empty if it is not named.
 
     Raises:
-        DoesNotFit: it is another one.
+        DoesNotFit: it is another one, or has arguments that change what it computes.
     """
     name = str(config.get("architecture", ""))
+    arguments = config.get("model_args")
+    for key, value in arguments.items() if isinstance(arguments, dict) else ():
+        if key not in SIZES_OF_TIMM and (key, value) != ("global_pool", "avg"):
+            raise DoesNotFit(f"config.json says model_args.{key}={value}, with which timm computes something else.")
     if name and not re.fullmatch(known, name):
         raise DoesNotFit(
             f"config.json says architecture={name}, which computes more than the names of its arrays tell.{more}"
@@ -192,7 +200,9 @@ class Family:
         name: the networks in words, for messages.
         mark: regular expression for a name that only files of this family have.
         tables: one table for each kind of our networks that can take the weights.
-        settings: function of the arrays of the file and config.json; returns the overrides that build our network.
+        settings: function of the arrays of the file and config.json; returns the overrides that build our network,
+            empty if we have none with these layers.
+        reason: sentence that says why no network of ours computes the same, for families without tables.
         prefixes: beginnings of names in files of networks that contain this one, such as "bert.".
         heads: regular expressions for layers of the file that depend on what it was trained for; they may be missing
             in our network.
@@ -204,7 +214,8 @@ class Family:
     name: str
     mark: str
     tables: Sequence[FamilyTable]
-    settings: Callable[[Mapping[str, np.ndarray], Config], str]
+    settings: Callable[[Mapping[str, np.ndarray], Config], str] = lambda arrays, config: ""
+    reason: str = ""
     prefixes: Sequence[str] = ()
     heads: str = ""
     own_heads: str = ""

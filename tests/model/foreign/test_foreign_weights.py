@@ -1,16 +1,19 @@
 """Weights under the names of other libraries: what is translated, what is said, and what is refused."""
 
 import re
+import sys
 
 import numpy as np
 import pytest
 from foreign_files import BERT_CONFIG, bert_shapes, random_arrays, write
+from running import ROOT
 
 import mxtrain
 from mxtrain.engine.backend import mx
 from mxtrain.errors import ConfigError, WeightsError
 from mxtrain.exporting.pytorch.weights import export_weights
-from mxtrain.model.foreign.families import densenet, mobilenet
+from mxtrain.model.foreign import families
+from mxtrain.model.foreign.families import densenet, mobilenet, vgg
 from mxtrain.model.foreign.importing import family_of, known_families
 from mxtrain.model.foreign.table import DoesNotFit
 from mxtrain.model.mlp import MLP
@@ -237,6 +240,61 @@ def test_families_are_found_in_their_folder():
     assert len({family.name for family in known_families()}) == len(known_families())
 
 
+@pytest.fixture
+def own_family(tmp_path, monkeypatch):
+    """The example of the page on weights as a module beside the families."""
+    page = (ROOT / "docs/start/foreign-weights.md").read_text("utf-8")
+    (tmp_path / "own_digits.py").write_text(re.search(r"^```python\n(.*?)^```", page, re.M | re.S)[1], "utf-8")
+    monkeypatch.setattr(families, "__path__", [*families.__path__, str(tmp_path)])
+    known_families.cache_clear()
+    yield
+    known_families.cache_clear()
+    sys.modules.pop("mxtrain.model.foreign.families.own_digits", None)
+
+
+def test_a_family_is_one_module(own_family, tmp_path, prepare):
+    network = prepare(MLP(hidden=[5]), num_classes=3, input_shape=(4,))
+    shapes = {"first.weight": (5, 4), "first.bias": (5,), "second.weight": (3, 5), "second.bias": (3,)}
+    arrays = random_arrays(shapes)
+    path = write(tmp_path / "model.safetensors", arrays)
+    assert mxtrain.inspect(path).command == f"model=mlp model.hidden=[5] model.weights={path}"
+    report = load_weights(network, path)
+    assert not report.left and not report.unused and "of our network for digits" in str(report)
+    assert np.array_equal(values(network)["features.1.weight"], arrays["first.weight"])
+    assert np.array_equal(values(network)["output.bias"], arrays["second.bias"])
+    with pytest.raises(WeightsError, match=r"fit the network: .* of the file is model=mlp model.hidden=\[5\]"):
+        load_weights(prepare(MLP(hidden=[6]), num_classes=3, input_shape=(4,)), path)
+
+
+WITHOUT_TABLE = [
+    ("blocks.4.1.conv_pw.weight",),
+    ("blocks.1.0.conv_pwl.weight", "blocks.4.1.conv_pw.weight", "blocks.2.0.se.conv_reduce.weight"),
+    ("features.4.block.2.fc1.weight",),
+    ("features.1.0.block.1.fc1.weight",),
+]
+
+
+@pytest.mark.parametrize("names", WITHOUT_TABLE)
+def test_families_without_a_table_say_why(names, tmp_path, prepare):
+    path = write(tmp_path / "model.safetensors", named(*names))
+    said = "Gluon and GluonCV have no EfficientNet, .* type model=onnx model.file=FILE.onnx"
+    with pytest.raises(WeightsError, match=f"is of EfficientNet, .* timm, and cannot be used. {said}"):
+        load_weights(prepare(MLP()), path)
+    found = mxtrain.inspect(path)
+    assert found.seems.startswith("EfficientNet") and re.match(said, found.remarks[0]) and not found.command
+    plain = named("blocks.1.0.conv_pwl.weight", "blocks.4.1.conv_pw.weight")
+    assert family_of(plain, {}).name == "MobileNetV2 of torchvision and timm"
+
+
+def test_files_without_a_network_say_so(tmp_path, prepare):
+    path = write(tmp_path / "model.safetensors", resnext_names((3, 4, 6, 3), 128, 128))
+    sentence = "No network of Gluon, GluonCV or mxtrain has the layers of the file."
+    with pytest.raises(WeightsError, match=rf"is none that takes them \(GluonCV's .*\)\. {sentence}"):
+        load_weights(prepare(MLP()), path)
+    found = mxtrain.inspect(path)
+    assert not found.command and found.remarks[-1] == sentence
+
+
 def test_inspect_names_family_and_settings(tmp_path):
     path = write(tmp_path / "model.safetensors", bert(), BERT_CONFIG)
     found = mxtrain.inspect(path)
@@ -349,6 +407,29 @@ def test_settings_of_resnets(arrays, settings):
     assert family_of(arrays, {}).settings(arrays, {}) == f"model.name={settings}"
 
 
+def resnext_names(counts, channels, of_a_group, *more):
+    names = resnet_names(counts, "layer1.0.conv3.weight", *more)
+    return {**names, "layer1.0.conv2.weight": np.zeros((channels, of_a_group, 3, 3), "float32")}
+
+
+@pytest.mark.parametrize(
+    "counts, channels, of_a_group, more, settings",
+    [
+        ((3, 4, 6, 3), 128, 4, (), "model.name=resnext50_32x4d"),
+        ((3, 4, 23, 3), 256, 4, ("layer1.0.se.fc1.weight",), "model.name=se_resnext101_64x4d"),
+        ((3, 4, 6, 3), 64, 64, (), "model.name=resnet50_v1b"),
+        ((3, 4, 6, 3), 64, 64, ("layer1.0.se.fc1.weight",), ""),
+        ((3, 4, 6, 3), 128, 128, (), ""),
+        ((3, 4, 23, 3), 256, 8, (), ""),
+        ((3, 4, 6, 3), 128, 4, ("conv1.6.weight", "conv1.0.weight"), ""),
+        ((2, 2, 2, 3), 64, 64, (), ""),
+    ],
+)
+def test_settings_of_resnexts(counts, channels, of_a_group, more, settings):
+    arrays = resnext_names(counts, channels, of_a_group, *more)
+    assert family_of(arrays, {}).settings(arrays, {}) == settings
+
+
 def test_strides_and_architectures_of_resnets_are_compared():
     family = family_of(resnet_names((2, 2, 2, 2)), {})
     bottleneck = resnet_names((3, 4, 6, 3), "layer1.0.conv3.weight")
@@ -357,10 +438,13 @@ def test_strides_and_architectures_of_resnets_are_compared():
     with pytest.raises(DoesNotFit, match="stride of a bottleneck .* Type model.name=resnet50_v1b, which computes"):
         v1.check(bottleneck, network, {})
     assert v1.check(resnet_names((2, 2, 2, 2)), network, {}) == gluoncv.check(bottleneck, network, {})
-    for name in ("resnetaa50", "resnet50t", "resnet26d"):
+    with pytest.raises(DoesNotFit, match="stride of a bottleneck"):
+        v1.check(resnext_names((3, 4, 6, 3), 64, 64), network, {})
+    assert v1.check(resnext_names((3, 4, 6, 3), 128, 4), network, {"architecture": "seresnext50_32x4d"}) == []
+    for name in ("resnetaa50", "resnet50t", "resnet26d", "resnext50d_32x4d", "resnext101_32x8d", "xresnext50_32x4d"):
         with pytest.raises(DoesNotFit, match=f"config.json says architecture={name}, which computes more"):
             own.check(bottleneck, network, {"architecture": name})
-    for name in ("resnet50", "resnet101d", "resnet50.gluon_in1k"):
+    for name in ("resnet50", "resnet101d", "resnet50.gluon_in1k", "resnext101_64x4d.gluon_in1k", "resnext101_32x4d"):
         assert gluoncv.check(bottleneck, network, {"architecture": name}) == []
 
 
@@ -368,6 +452,7 @@ def test_strides_and_architectures_of_resnets_are_compared():
     "module, known, others",
     [
         (densenet, ("", "densenet121.ra_in1k", "tv_densenet121"), ("densenetblur121d", "my_densenet121")),
+        (vgg, ("", "vgg16_bn.tv_in1k", "vgg11"), ("repvgg_a2", "vgg16_x")),
         (mobilenet, ("", "mobilenetv2_100.ra_in1k"), ("efficientnet_b0", "my_mobilenetv2_100")),
     ],
 )
@@ -387,12 +472,23 @@ def test_settings_of_densenets(counts, depth):
     assert family_of(arrays, {}).settings(arrays, {}) == f"model.name=densenet{depth}"
 
 
+def test_arguments_of_timm_are_compared():
+    check = mobilenet.FAMILY.tables[0].check
+    check({}, SymbolLike(), {"model_args": {"num_classes": 5, "in_chans": 3, "img_size": None, "global_pool": "avg"}})
+    for key, value in (("global_pool", "max"), ("act_layer", "relu"), ("avg", "global_pool")):
+        with pytest.raises(DoesNotFit, match=f"model_args.{key}={value}, with which timm computes something else"):
+            check({}, SymbolLike(), {"model_args": {key: value}})
+
+
 class SymbolLike:
-    """A network with these full names of parameters in `features`."""
+    """A network with these full names of parameters in `features`, and no blocks."""
 
     def __init__(self, *names):
         self.features = self
         self.collect_params = lambda: dict.fromkeys(names)
+
+    def __iter__(self):
+        return iter(())
 
 
 def test_exported_safetensors_come_back(tmp_path, prepare):

@@ -2,19 +2,27 @@
 
 import hashlib
 import json
+import os
 import re
+import signal
+import subprocess
+import sys
 
+import numpy as np
 import pytest
+from foreign_files import content_of
 from http_server import serving
+from running import ROOT
 
 from mxtrain.errors import WeightsError
 from mxtrain.model import published
 from mxtrain.model.foreign.hub import cache_folder, find_on_hub, parse_hub_name
 from mxtrain.model.mlp import MLP
 from mxtrain.model.published import find_weights, require_published
+from mxtrain.vision.networks.gluoncv_names import CLASSIFICATION_NAMES
 
 NAME = "hf:org/net"
-CONTENT = b"weights"
+CONTENT = content_of({"x": np.arange(50_000, dtype="float32")})
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 URL = "/org/net/resolve/main"
 
@@ -83,13 +91,19 @@ def test_files_of_an_index_must_all_be_there(cache):
 
 
 def test_endpoint_may_be_a_folder(cache, tmp_path, monkeypatch):
+    (tmp_path / "mirror").mkdir()
     monkeypatch.setenv("HF_ENDPOINT", str(tmp_path / "mirror"))
     with pytest.raises(WeightsError, match=r"is a folder, and '.*mirror/org/net' does not exist in it"):
         find_on_hub(NAME)
     folder = tmp_path / "mirror" / "org" / "net"
     folder.mkdir(parents=True)
     (folder / "model.safetensors").write_bytes(CONTENT)
-    assert find_on_hub(NAME) == folder / "model.safetensors"
+    assert find_on_hub(NAME) == find_on_hub(f"{NAME}@main") == folder / "model.safetensors"
+    with pytest.raises(WeightsError, match="is a folder, which has no revisions. Leave out @v1, or name a server"):
+        find_on_hub(f"{NAME}@v1")
+    monkeypatch.setenv("HF_ENDPOINT", "hf-mirror.com")
+    with pytest.raises(WeightsError, match=r"HF_ENDPOINT=hf-mirror.com is no folder, and no URL, .*=https://hf-mirror"):
+        find_on_hub(NAME)
 
 
 def test_a_folder_of_weights(tmp_path):
@@ -97,6 +111,11 @@ def test_a_folder_of_weights(tmp_path):
         find_weights(str(tmp_path), "")
     (tmp_path / "pytorch_model.bin").write_bytes(b"")
     with pytest.raises(WeightsError, match="has pytorch_model.bin, a pickle, which is never loaded"):
+        find_weights(str(tmp_path), "")
+    index = {"weight_map": {"a": "one.safetensors", "b": "two.safetensors"}}
+    (tmp_path / "model.safetensors.index.json").write_text(json.dumps(index))
+    (tmp_path / "one.safetensors").write_bytes(CONTENT)
+    with pytest.raises(WeightsError, match="has no two.safetensors, which its model.safetensors.index.json lists"):
         find_weights(str(tmp_path), "")
     (tmp_path / "model.safetensors").write_bytes(CONTENT)
     assert find_weights(str(tmp_path), "") == tmp_path / "model.safetensors"
@@ -126,7 +145,7 @@ def test_other_bytes_than_the_hub_names_are_removed(server, cache):
 
 
 def test_a_mirror_of_plain_files_and_an_index(server, cache):
-    shards = {"a": "one.safetensors", "b": "two.safetensors", "c": "../x", "d": ".."}
+    shards = {"a": "one.safetensors", "b": "two.safetensors"}
     index = json.dumps({"weight_map": shards}).encode()
     names = {"model.safetensors.index.json": index, "one.safetensors": CONTENT, "two.safetensors": CONTENT}
     server.files = {f"{URL}/{name}": content for name, content in names.items()}
@@ -134,6 +153,104 @@ def test_a_mirror_of_plain_files_and_an_index(server, cache):
     assert path == cache / "snapshots" / "main" / "model.safetensors.index.json"
     assert path.with_name("two.safetensors").read_bytes() == CONTENT and not path.with_name("config.json").exists()
     assert [path for path, _ in server.requests] == [f"{URL}/{name}" for name in names]
+
+
+@pytest.mark.parametrize(
+    "name, said",
+    [
+        ("model.safetensors", "is damaged or no safetensors file: its header claims"),
+        ("config.json", "is not config.json"),
+        ("model.safetensors.index.json", "is not model.safetensors.index.json"),
+    ],
+)
+def test_pages_in_place_of_files_are_removed(server, cache, name, said):
+    server.files = {f"{URL}/{name}": b"<html>Please log in</html>"}
+    if name == "config.json":
+        server.files[f"{URL}/model.safetensors"] = CONTENT
+    with pytest.raises(WeightsError, match=f"{name}: the file {said}.* It was removed"):
+        find_on_hub(NAME)
+    server.files = {f"{URL}/model.safetensors": CONTENT}
+    assert find_on_hub(NAME).read_bytes() == CONTENT
+
+
+def test_branches_with_a_slash(server, cache):
+    server.files = {"/org/net/resolve/refs%2Fpr%2F1/model.safetensors": CONTENT}
+    path = find_on_hub(f"{NAME}@refs/pr/1")
+    assert path == cache / "snapshots" / "refs--pr--1" / "model.safetensors"
+    server.files = {}
+    assert find_on_hub(f"{NAME}@refs/pr/1") == path
+
+
+def test_files_of_two_commits_are_not_mixed(server, cache):
+    server.files = {f"{URL}/model.safetensors": CONTENT, f"{URL}/config.json": b"{}"}
+    for name, commit in (("model.safetensors", COMMIT), ("config.json", COMMIT[::-1])):
+        server.head[f"{URL}/{name}"] = (200, {"X-Repo-Commit": commit})
+    with pytest.raises(WeightsError, match="config.json: the repository has changed during the download"):
+        find_on_hub(NAME)
+    assert not cache.exists()
+    server.head[f"{URL}/config.json"] = (200, {"X-Repo-Commit": "of this mirror"})
+    assert find_on_hub(NAME) == cache / "snapshots" / COMMIT / "model.safetensors"
+
+
+def test_a_reference_that_cannot_be_written(server, cache):
+    server.files = {f"{URL}/model.safetensors": CONTENT}
+    server.head[f"{URL}/model.safetensors"] = (200, {"X-Repo-Commit": COMMIT})
+    cache.mkdir(parents=True)
+    (cache / "refs").write_text("")
+    with pytest.raises(WeightsError, match=r"'.*refs.*' cannot be written: .*another cache by HF_HUB_CACHE=FOLDER"):
+        find_on_hub(NAME)
+    (cache / "refs").unlink()
+    assert find_on_hub(NAME).read_bytes() == CONTENT and len(server.requests) == 1
+
+
+def test_a_full_disk(server, cache, small_disk, monkeypatch):
+    server.files = {f"{URL}/model.safetensors": CONTENT, f"{URL}/config.json": b"{}"}
+    disk = small_disk("100k")
+    monkeypatch.setenv("HF_HUB_CACHE", str(disk))
+    with pytest.raises(WeightsError, match=r"the file has [\d,]+ bytes, but '.*' has room for") as raised:
+        find_on_hub(NAME)
+    assert raised.value.exit_code == 2
+    assert {path.suffix for path in disk.rglob("*.*") if path.is_file()} == {".lock", ".json"}
+
+
+def test_a_read_only_cache(server, cache, small_disk, monkeypatch):
+    server.files = {f"{URL}/model.safetensors": CONTENT}
+    disk = small_disk("1m")
+    monkeypatch.setenv("HF_HUB_CACHE", str(disk))
+    part = disk / "models--org--net" / "snapshots" / "main" / "model.safetensors.part"
+    part.parent.mkdir(parents=True)
+    part.write_bytes(CONTENT[:1000])
+    subprocess.run(["mount", "-o", "remount,ro", disk], check=True)
+    with pytest.raises(WeightsError, match="cannot be written: the file system is read-only") as raised:
+        find_on_hub(NAME)
+    assert raised.value.exit_code == 2 and part.read_bytes() == CONTENT[:1000]
+
+
+def started():
+    """Another process that looks for the weights, and prints their path."""
+    script = f"from mxtrain.model.foreign.hub import find_on_hub; print(find_on_hub({NAME!r}))"
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    return subprocess.Popen([sys.executable, "-c", script], env=environment, stdout=subprocess.PIPE, text=True)
+
+
+@pytest.mark.slow
+def test_a_killed_download_is_continued_by_two_processes(server, cache):
+    server.files = {f"{URL}/model.safetensors": CONTENT, f"{URL}/config.json": b"{}"}
+    server.faults[f"{URL}/model.safetensors"].append("stall")
+    killed = started()
+    part = cache / "snapshots" / "main" / "model.safetensors.part"
+    assert server.stalled.wait(30)
+    while not part.exists() or part.stat().st_size < len(CONTENT) // 4:
+        assert killed.poll() is None
+    killed.send_signal(signal.SIGKILL)
+    killed.communicate()
+    arrived = part.stat().st_size
+    processes = [started(), started()]
+    paths = [process.communicate(timeout=60)[0].strip() for process in processes]
+    assert paths == [str(part.with_suffix(""))] * 2 and part.with_suffix("").read_bytes() == CONTENT
+    path = f"{URL}/model.safetensors"
+    assert [one for one in server.requests if one[0] == path] == [(path, ""), (path, f"bytes={arrived}-")]
+    assert not part.exists()
 
 
 def test_renamed_repositories_are_followed(server, cache):
@@ -144,6 +261,12 @@ def test_renamed_repositories_are_followed(server, cache):
     server.head["/old/net/resolve/v/model.safetensors"] = (307, {"Location": "/old/net/resolve/v/model.safetensors"})
     with pytest.raises(WeightsError, match="5 redirections in a row"):
         find_on_hub("hf:old/net@v")
+    # Files of other servers are followed by the download only: the headers of the Hub are in the first answer.
+    for location in ("//127.0.0.1:9/file", "http://127.0.0.1:9/file"):
+        server.head["/old/net/resolve/w/model.safetensors"] = (302, {"Location": location, "X-Repo-Commit": COMMIT})
+        server.files["/old/net/resolve/w/model.safetensors"] = CONTENT
+        assert find_on_hub("hf:old/net@w").parent.name == COMMIT
+        (cache.parent / "models--old--net" / "refs" / "w").unlink()
 
 
 @pytest.mark.parametrize(
@@ -184,7 +307,7 @@ def test_without_a_network(cache, monkeypatch):
         *(f"hf:{first}org/net" for first in "._-"),
         *(f"hf:org/{first}net" for first in "._-"),
         *(f"hf:org/net@{first}v1" for first in "._-/"),
-        *("hf:o..g/net", "hf:org/n..t", "hf:org/net@v/../x"),
+        *("hf:o..g/net", "hf:org/n..t", "hf:org/net@v/../x", "hf:org--net", "hf:a/b--c@v"),
     ],
 )
 def test_other_names_are_refused(weights):
@@ -196,7 +319,7 @@ def test_names_are_split():
     assert parse_hub_name("hf:gpt2") == ("gpt2", "main") and require_published("hf:gpt2", "") == "hf:gpt2"
     assert parse_hub_name("hf:timm/resnet50.gluon_in1k@refs/pr/1") == ("timm/resnet50.gluon_in1k", "refs/pr/1")
     for repository in ("o/N", "1.o-g_2/3.N-e_t"):
-        for revision in ("V", "1.0-rc_2"):
+        for revision in ("V", "1.0-rc_2", "v--1"):
             assert parse_hub_name(f"hf:{repository}@{revision}") == (repository, revision)
 
 
@@ -211,18 +334,16 @@ def test_a_failing_server_of_gluon_names_the_same_weights_of_timm(tmp_path, monk
     with pytest.raises(WeightsError) as raised:
         find_weights("pretrained", "gluoncv:resnet50_v1")
     assert "timm" not in str(raised.value)
+    assert not published.name_in_timm("gluonnlp", "resnet50_v1d")
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("depth", [18, 34, 50, 101, 152])
-@pytest.mark.parametrize("letter", "bcds")
-def test_timm_calls_these_files_after_networks_of_gluoncv(depth, letter):
+def test_timm_calls_these_files_after_networks_of_gluoncv():
     """Its weights cannot be downloaded here; the file that they came from has the name of GluonCV's network."""
     models = pytest.importorskip("timm").models
-    sentence = published.name_in_timm("gluoncv", f"resnet{depth}_v1{letter}")
-    name = sentence.rpartition("timm/")[2].rstrip(".")
-    found = models.get_pretrained_cfg(name)
-    if depth < 50 and letter != "b":
-        assert not sentence and found is None
-    else:
-        assert f"/gluon_resnet{depth}_v1{letter}-" in found.url and found.hf_hub_id == f"timm/{name}"
+    named = {name: published.name_in_timm("gluoncv", name) for name in CLASSIFICATION_NAMES}
+    named = {name: said.rpartition("timm/")[2].rstrip(".") for name, said in named.items() if said}
+    assert len(named) == 20 and named["se_resnext101_64x4d"] == "seresnext101_64x4d.gluon_in1k"
+    for ours, theirs in named.items():
+        found = models.get_pretrained_cfg(theirs)
+        assert f"/gluon_{ours.replace('se_', 'se')}-" in found.url and found.hf_hub_id == f"timm/{theirs}"

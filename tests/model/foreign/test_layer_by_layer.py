@@ -9,7 +9,7 @@ from layerwise import differences, randomised
 
 from mxtrain.engine.backend import mx
 from mxtrain.model.foreign.families import vgg
-from mxtrain.model.foreign.importing import import_foreign
+from mxtrain.model.foreign.importing import family_of, import_foreign
 from mxtrain.model.networks.bert import BertClassifier, BertNetwork, BertSizes, BertTagger, Head
 from mxtrain.model.prepare import prepare_network
 from mxtrain.text.networks.gpt import GptNetwork, GptSizes
@@ -32,6 +32,8 @@ IMAGES = [
     ("timm", "resnet50d", GluonCV(name="resnet50_v1d"), 65),
     pytest.param("timm", "resnet50s", GluonCV(name="resnet50_v1s"), 64, marks=ZOO),
     ("torchvision", "resnet18", ResNet(depth=18, stem="large"), 64),
+    ("timm", "seresnext50_32x4d", GluonCV(name="se_resnext50_32x4d"), 64),
+    pytest.param("timm", "resnext50_32x4d", GluonCV(name="resnext50_32x4d"), 64, marks=ZOO),
     pytest.param("torchvision", "resnet101", GluonCV(name="resnet101_v1b"), 64, marks=ZOO),
     pytest.param("torchvision", "vgg11", GluonCV(name="vgg11"), 224, marks=ZOO),
     ("torchvision", "vgg11", GluonCV(name="vgg11"), 64),
@@ -93,6 +95,30 @@ def test_networks_of_images(library, name, model, side, tmp_path, record_propert
         assert not report.left and not report.unused and not report.replaced
     settings = import_foreign(path, network).hint.split("is ")[-1].rstrip(".")
     assert isinstance(model, ResNet) or settings.replace("v1b", "v1") == f"model.name={model.name}".replace("v1b", "v1")
+
+
+def described(library, name):
+    """Names and shapes of the arrays of a network, without memory for them."""
+    with torch.device("meta"):
+        if library == "timm":
+            return pytest.importorskip("timm").create_model(name, pretrained=False).state_dict()
+        return getattr(pytest.importorskip("torchvision").models, name)().state_dict()
+
+
+WITHOUT_NETWORK = [
+    *(("timm", name) for name in ("efficientnet_b0", "mobilenetv1_100", "mobilenetv3_large_100", "mobilenetv3_rw")),
+    *(("torchvision", name) for name in ("efficientnet_b0", "mobilenet_v3_small")),
+]
+
+
+def test_networks_that_gluon_lacks_are_recognised():
+    """Also narrow and wide ones of known families: no network is named that would refuse their weights."""
+    for library, name in WITHOUT_NETWORK:
+        arrays = described(library, name)
+        assert family_of(arrays, {}).name == "EfficientNet, MobileNetV1 or MobileNetV3 of torchvision and timm", name
+    for library, name in (("torchvision", "wide_resnet50_2"), ("timm", "mobilenetv2_050"), ("timm", "resnet26")):
+        arrays = described(library, name)
+        assert family_of(arrays, {}).settings(arrays, {}) == "", name
 
 
 V, B, T = 50, 3, 7

@@ -10,6 +10,7 @@ from foreign_files import content_of, write
 from mxtrain.errors import WeightsError
 from mxtrain.model.foreign.safetensors_file import (
     DamagedTensors,
+    check_safetensors,
     is_safetensors,
     parse_safetensors,
     read_safetensors,
@@ -100,6 +101,15 @@ def test_messages_name_the_file(tmp_path):
     assert is_safetensors(path) and is_safetensors(f"{path}.index.json") and not is_safetensors("x.params")
 
 
+def test_whole_files_are_told_without_reading_them(tmp_path):
+    path = write(tmp_path / "x.safetensors", ARRAYS)
+    check_safetensors(path)
+    for content in (b"", path.read_bytes()[:-1], path.read_bytes() + b"x"):
+        path.write_bytes(content)
+        with pytest.raises(DamagedTensors):
+            check_safetensors(path)
+
+
 def test_files_of_an_index_are_joined(tmp_path):
     index = tmp_path / "model.safetensors.index.json"
     for number, name in enumerate(("b", "a")):
@@ -117,6 +127,7 @@ def test_files_of_an_index_are_joined(tmp_path):
         '{"weight_map": {}}',
         "{",
         '{"weight_map": {"a": 3}}',
+        *(f'{{"weight_map": {{"a": "{name}"}}}}' for name in ("..", ".x", "", "/x", "a/b", "a\\u0000b", "\\ud800")),
     ):
         index.write_text(content)
         with pytest.raises(WeightsError, match="is no index of safetensors files"):

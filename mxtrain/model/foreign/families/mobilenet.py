@@ -1,8 +1,7 @@
 """MobileNetV2 of torchvision and timm in GluonCV's mobilenetv2_1.0; narrower ones have other numbers of channels.
 
 The output layer of Gluon's is a convolution without bias, so that of the file is not used. Epsilon is 1e-5, and the
-activation ReLU6, in all. timm's MobileNetV1 has ReLU6 where Gluon's has ReLU, and the MobileNetV3 of both a bias where
-GluonCV's has none, so there is no table for them.
+activation ReLU6, in all. There are no tables for MobileNetV1 and V3: see efficientnet.py.
 
 Sources: torchvision 0.29.1, models/mobilenetv2.py; timm 1.0.31, models/efficientnet.py; mxnet 1.9.1,
 gluon/model_zoo/vision/mobilenet.py.
@@ -24,6 +23,7 @@ NUMBER_BEFORE = (0, 1, 3, 6, 10, 13, 16)
 """Bottlenecks before each stage."""
 PARTS = {"conv_pw": 0, "conv_dw": 1, "conv_pwl": 2, "bn1": 0, "bn2": 1, "bn3": 2}
 """Layers of a bottleneck of timm -> position. The first bottleneck has no first convolution."""
+STEM_CHANNELS = 32
 REMARK = "the output layer of the network has no bias, so that of the file is not used: it starts anew"
 
 
@@ -47,7 +47,8 @@ def _check(arrays: Mapping[str, np.ndarray], network: gluon.Block, config: Confi
 
 
 def _settings(arrays: Mapping[str, np.ndarray], config: Config) -> str:
-    return "model.name=mobilenetv2_1.0"
+    stem = arrays.get("conv_stem.weight", arrays.get("features.0.0.weight"))
+    return "model.name=mobilenetv2_1.0" if stem is None or len(stem) == STEM_CHANNELS else ""
 
 
 TIMM = r"blocks\.(\d)\.(\d)"
@@ -82,4 +83,5 @@ FAMILY = Family(
     settings=_settings,
     heads=r"(classifier|classifier\.1)\.(weight|bias)",
     own_heads=r"output\..*",
+    looks_like=lambda arrays: not any(".se." in name for name in arrays),
 )

@@ -10,7 +10,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, List, Mapping
 
-from mxtrain.model.foreign.table import Config, DoesNotFit, Family, FamilyTable, batch_norm, layer, rules
+from mxtrain.model.foreign.table import (
+    Config,
+    DoesNotFit,
+    Family,
+    FamilyTable,
+    batch_norm,
+    layer,
+    require_architecture,
+    rules,
+)
 
 if TYPE_CHECKING:
     import numpy as np
@@ -39,6 +48,7 @@ def _settings(arrays: Mapping[str, np.ndarray], config: Config) -> str:
 
 
 def _check(arrays: Mapping[str, np.ndarray], network: gluon.Block, config: Config) -> List[str]:
+    require_architecture(config, r"vgg(11|13|16|19)(_bn)?(\..*)?")
     dense = [block.weight for block in network.features if type(block).__name__ == "Dense"]
     if dense and dense[0].shape[1] != 512 * SIDE * SIDE:
         raise DoesNotFit(
