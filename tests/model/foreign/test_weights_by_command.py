@@ -16,6 +16,7 @@ from mxtrain.model.foreign.table import NORM_ROLES
 from mxtrain.vision.classification.gluoncv import GluonCV
 
 pytestmark = pytest.mark.slow
+FAST = ("model.param_groups=[{pattern: fc.*, lr_mult: 10.0}]", "dataset.batch_size=4", "debug=fast")
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
 
@@ -59,7 +60,7 @@ def test_the_command_for_a_failing_server_of_gluon_trains(hub, tmp_path):
     hub.files = {f"{folder}/model.safetensors": content, f"{folder}/config.json": b'{"architecture": "resnet18"}'}
     headers = {"X-Repo-Commit": COMMIT, "X-Linked-ETag": f'"{hashlib.sha256(content).hexdigest()}"'}
     hub.head[f"{folder}/model.safetensors"] = (200, headers)
-    said = train_here(run, *photos, *overrides, "dataset.batch_size=4", "debug=fast")
+    said = train_here(run, *photos, *overrides, *FAST)
     path = tmp_path / "HF_HOME/hub/models--timm--resnet18.gluon_in1k/snapshots" / COMMIT / "model.safetensors"
     assert f"100 arrays loaded from {path}" in said and "2 replaced by fresh ones" in said
     assert "of ResNet of torchvision and timm, names translated" in said and "num_batches_tracked" in said
