@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any, ClassVar, Dict, Optional, Sequence, Tuple, Type
+from typing import TYPE_CHECKING, Any, ClassVar, Dict, Mapping, Optional, Sequence, Tuple, Type
 
 from typing_extensions import Self
 
@@ -18,6 +18,7 @@ from mxtrain.types import Shape, Shapes, shapes_of
 if TYPE_CHECKING:
     from mxnet import gluon
 
+    from mxtrain.data.corruption import Corruption
     from mxtrain.data.loading.samples import Samples
     from mxtrain.model.spec import Model
     from mxtrain.types.annotations import Json, JsonForm, JsonObject
@@ -113,6 +114,11 @@ class Signature:
             output_shapes: shape of each output for one sample; empty where only the network knows.
         """
         return model.build(num_classes, shapes_of(self.shape)[0])
+
+    @classmethod
+    def corruptions(cls) -> Mapping[str, Corruption]:
+        """Returns the ways in which `eval` can corrupt samples, by name; by default none."""
+        return {}
 
     def unseen_values(self, source: Samples) -> Sequence[str]:
         """Returns a sentence for each column of samples with values that the network does not know from training.

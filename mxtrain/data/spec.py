@@ -21,7 +21,6 @@ from typing_extensions import Literal
 
 from mxtrain.data.checking.data_checks import DataChecks
 from mxtrain.data.checking.problems import STRICT, Findings
-from mxtrain.data.corruption import Corruption
 from mxtrain.data.exported_data import DatasetExport
 from mxtrain.data.loading.dataset_files import file_error
 from mxtrain.data.loading.division import Division
@@ -37,7 +36,6 @@ from mxtrain.types.kinds import ClassIndex, Gives, SampleKind, TargetKind
 
 if TYPE_CHECKING:
     from mxtrain.data.loading.loader import BatchLoader, LoaderOptions
-    from mxtrain.data.loading.sampling import Sampler
     from mxtrain.loss.spec import Loss
     from mxtrain.model.spec import Model
 
@@ -265,10 +263,6 @@ class BaseDataset(Spec):
             raise ConfigError(f"keep: {type(self).__name__} reads no tables, so there are no columns to copy.")
         return {}
 
-    def corruptions(self) -> Mapping[str, Corruption]:
-        """Returns the ways in which `eval` can corrupt samples, by name; by default none."""
-        return {}
-
     def open(self) -> Splits:
         """Finds, checks and splits the data. Imports no MXNet. Datasets override this method or `examine`.
 
@@ -333,28 +327,6 @@ def with_fold(dataset: BaseDataset, fold: Optional[Fold]) -> BaseDataset:
     dataset = dataset.model_copy()
     dataset._fold = fold
     return dataset
-
-
-def build_sampler(dataset: BaseDataset, splits: Splits, seed: int) -> Optional[Sampler]:
-    """Returns the sampler of training epochs; None = each sample once.
-
-    Args:
-        dataset: the dataset.
-        splits: result of `open`.
-        seed: seed of the run.
-
-    Raises:
-        ConfigError: a weight is given for an unknown class, or batches are no whole number of classes.
-        DataError: the samples have no classes.
-    """
-    if dataset.sampler == "shuffle":
-        return None
-    from mxtrain.data.loading.sampling import GroupSampler, build_class_sampler, checked_labels
-
-    if dataset.sampler == "grouped":
-        label_N = checked_labels(splits.train, splits.class_names)
-        return GroupSampler(label_N, samples_per_step(dataset), dataset.samples_per_class, seed)
-    return build_class_sampler(splits.train, splits.class_names, dataset.class_weights, seed)
 
 
 def warn_unseen(source: Samples, signature: Signature) -> None:

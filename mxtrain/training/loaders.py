@@ -13,9 +13,10 @@ from mxtrain.config.groups import Description
 from mxtrain.config.rules import batch_divisions
 from mxtrain.data.loading.loader import BatchLoader, LoaderOptions, Scale
 from mxtrain.data.loading.samples import SelectableSamples
+from mxtrain.data.loading.sampling import GroupSampler, Sampler, build_class_sampler, checked_labels
 from mxtrain.data.loading.sources import Subset
 from mxtrain.data.signature import Signature
-from mxtrain.data.spec import Samples, Splits, build_sampler, choose_batch_size, open_splits, samples_per_step
+from mxtrain.data.spec import BaseDataset, Samples, Splits, choose_batch_size, open_splits, samples_per_step
 from mxtrain.kvstore.world import ALONE, World
 from mxtrain.training.evaluate import ShownSamples
 from mxtrain.training.plan import RunData
@@ -63,6 +64,26 @@ def build_loader(
         ],
     }
     return dataset.build_loader(source, signature, LoaderOptions(**{**settings, **options}))
+
+
+def build_sampler(dataset: BaseDataset, splits: Splits, seed: int) -> Optional[Sampler]:
+    """Returns the sampler of training epochs; None = each sample once.
+
+    Args:
+        dataset: the dataset.
+        splits: result of `open`.
+        seed: seed of the run.
+
+    Raises:
+        ConfigError: a weight is given for an unknown class, or batches are no whole number of classes.
+        DataError: the samples have no classes.
+    """
+    if dataset.sampler == "shuffle":
+        return None
+    if dataset.sampler == "grouped":
+        label_N = checked_labels(splits.train, splits.class_names)
+        return GroupSampler(label_N, samples_per_step(dataset), dataset.samples_per_class, seed)
+    return build_class_sampler(splits.train, splits.class_names, dataset.class_weights, seed)
 
 
 def build_data(

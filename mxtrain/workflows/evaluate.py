@@ -61,7 +61,7 @@ def choose_corruptions(names: Sequence[str], dataset: BaseDataset) -> List[Tuple
     Raises:
         ConfigError: the dataset has no such corruption.
     """
-    allowed = dataset.corruptions()
+    allowed = dataset.signature_class.corruptions()
     if names and not allowed:
         gives = dataset.gives.sample.name or "something else"
         raise ConfigError(
@@ -185,7 +185,7 @@ def evaluate(
     passes = choose_corruptions(settings.corrupt or (), run.description.dataset)
     splits = open_splits(run.dataset)
     split, source = choose_split(splits, settings.split)
-    corruptions = run.dataset.corruptions()
+    corruptions = run.dataset.signature_class.corruptions()
     corrupted = {(name, severity): corruptions[name].apply(source, severity) for name, severity in passes}
     folder = Path(settings.output) if settings.output else default_folder(run.checkpoint, split)
     # Imports MXNet: only from here on.

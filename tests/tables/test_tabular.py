@@ -15,8 +15,9 @@ from sklearn.datasets import load_breast_cancer
 from sklearn.linear_model import LogisticRegression
 
 from mxtrain.cli import main
-from mxtrain.data.spec import build_sampler, open_splits
+from mxtrain.data.spec import open_splits
 from mxtrain.errors import CheckpointError, ConfigError
+from mxtrain.training.loaders import build_sampler
 from mxtrain.training.verification import verify
 
 pytestmark = pytest.mark.usefixtures("own_cache")

@@ -25,7 +25,6 @@ import pydantic
 from typing_extensions import Annotated, Literal, Self
 
 from mxtrain.config.specs import shown
-from mxtrain.data.corruption import Corruption
 from mxtrain.data.loading.samples import Samples, Source, Splits
 from mxtrain.data.spec import BaseDataset, samples_per_step
 from mxtrain.errors import CheckpointError, ConfigError
@@ -171,14 +170,6 @@ class Dataset(BaseDataset):
             DataError: an annotation file exists but cannot be read.
         """
         return {}
-
-    def corruptions(self) -> Mapping[str, Corruption]:
-        from mxtrain.vision.images.corruptions import SEVERITIES, STRENGTHS, Corrupted
-
-        def corruption(name: str) -> Corruption:
-            return Corruption(SEVERITIES, lambda source, severity: Corrupted(source, name, severity))  # type: ignore[arg-type]  # a source of images
-
-        return {name: corruption(name) for name in STRENGTHS}
 
     def annotations(self, signature: Signature) -> Annotations:
         """Returns the rules by which annotations follow a geometric transform of their images."""

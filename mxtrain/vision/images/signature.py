@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Dict
+from typing import TYPE_CHECKING, Any, ClassVar, Dict, Mapping
 
+from mxtrain.data.corruption import Corruption
 from mxtrain.data.loading.samples import Splits
 from mxtrain.data.signature import REQUIRED, Signature
 from mxtrain.files.json_form import NUMBER
@@ -47,6 +48,15 @@ class ImageSignature(Signature):
     exported_reader: ClassVar[str] = "mxtrain.vision.exported_images"
 
     decoding: Decoding = REQUIRED
+
+    @classmethod
+    def corruptions(cls) -> Mapping[str, Corruption]:
+        from mxtrain.vision.images.corruptions import SEVERITIES, STRENGTHS, Corrupted
+
+        def corruption(name: str) -> Corruption:
+            return Corruption(SEVERITIES, lambda source, severity: Corrupted(source, name, severity))  # type: ignore[arg-type]  # a source of images
+
+        return {name: corruption(name) for name in STRENGTHS}
 
     def to_json(self) -> Dict[str, Json]:
         return {**super().to_json(), "decoding": self.decoding.to_json()}

@@ -16,12 +16,13 @@ from mxtrain.data.loading.loader import LoaderOptions
 from mxtrain.data.loading.randomness import permutation, seed_of_repeat
 from mxtrain.data.loading.sampling import ClassSampler, EverySample, GroupSampler, build_class_sampler
 from mxtrain.data.loading.sources import MemorySource, Subset
-from mxtrain.data.spec import Splits, build_sampler
+from mxtrain.data.spec import Splits
 from mxtrain.errors import ConfigError, DataError
 from mxtrain.kvstore.world import ALONE, World
 from mxtrain.text.sources import LabelledTexts
 from mxtrain.text.tokenizing.config import TokenizerConfig
 from mxtrain.text.tokenizing.wordpiece import SPECIAL, WordPiece
+from mxtrain.training.loaders import build_sampler
 from mxtrain.vision.classification.digits import Digits
 from mxtrain.vision.images.loader import Loader
 from mxtrain.vision.images.settings import Augment
