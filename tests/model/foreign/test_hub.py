@@ -16,6 +16,7 @@ from running import ROOT
 
 from mxtrain.errors import WeightsError
 from mxtrain.model import published
+from mxtrain.model.foreign import hub
 from mxtrain.model.foreign.hub import cache_folder, find_on_hub, parse_hub_name
 from mxtrain.model.mlp import MLP
 from mxtrain.model.published import find_weights, require_published
@@ -104,6 +105,31 @@ def test_endpoint_may_be_a_folder(cache, tmp_path, monkeypatch):
     monkeypatch.setenv("HF_ENDPOINT", "hf-mirror.com")
     with pytest.raises(WeightsError, match=r"HF_ENDPOINT=hf-mirror.com is no folder, and no URL, .*=https://hf-mirror"):
         find_on_hub(NAME)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("HF_ENDPOINT", "~/mirror/")
+    assert find_on_hub(NAME) == folder / "model.safetensors"
+
+
+@pytest.mark.parametrize(
+    "content, folder",
+    [
+        (f" {COMMIT}\n".encode(), COMMIT),
+        *((text.encode(), text) for text in (".", "..", "../../other", "a/b")),
+        (b"\xff", "main"),
+    ],
+)
+def test_references_of_the_cache(cache, content, folder):
+    """Those of other programs may end in a line break, and damaged ones lead nowhere else."""
+    laid_out(cache, {})
+    (cache / "refs" / "main").write_bytes(content)
+    weights = cache / "snapshots" / folder / "model.safetensors"
+    weights.parent.mkdir(parents=True, exist_ok=True)
+    weights.write_bytes(CONTENT)
+    if folder in (COMMIT, "main"):
+        assert find_on_hub(NAME) == weights
+    else:
+        with pytest.raises(WeightsError, match="is not in .* and cannot be downloaded"):
+            find_on_hub(NAME)
 
 
 def test_a_folder_of_weights(tmp_path):
@@ -153,6 +179,16 @@ def test_a_mirror_of_plain_files_and_an_index(server, cache):
     assert path == cache / "snapshots" / "main" / "model.safetensors.index.json"
     assert path.with_name("two.safetensors").read_bytes() == CONTENT and not path.with_name("config.json").exists()
     assert [path for path, _ in server.requests] == [f"{URL}/{name}" for name in names]
+
+
+@pytest.mark.parametrize("name", ["model.safetensors.index.json", "two.safetensors"])
+def test_files_of_an_index_are_checked_by_their_headers(server, cache, name):
+    index = json.dumps({"weight_map": {"a": "one.safetensors", "b": "two.safetensors"}}).encode()
+    server.files = {f"{URL}/{shard}": CONTENT for shard in ("one.safetensors", "two.safetensors")}
+    server.files[f"{URL}/model.safetensors.index.json"] = index
+    server.head[f"{URL}/{name}"] = (200, {"X-Linked-ETag": f'"{"0" * 64}"'})
+    with pytest.raises(WeightsError, match=f"{name}: the file has the sha256 .* It was removed"):
+        find_on_hub(NAME)
 
 
 @pytest.mark.parametrize(
@@ -253,11 +289,16 @@ def test_a_killed_download_is_continued_by_two_processes(server, cache):
     assert not part.exists()
 
 
-def test_renamed_repositories_are_followed(server, cache):
-    server.files = {f"{URL}/model.safetensors": CONTENT}
-    server.head["/old/net/resolve/main/model.safetensors"] = (307, {"Location": f"{URL}/model.safetensors"})
-    server.files["/old/net/resolve/main/model.safetensors"] = CONTENT
-    assert find_on_hub("hf:old/net").read_bytes() == CONTENT
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+def test_renamed_repositories_are_followed(server, cache, status):
+    old = "/old/net/resolve/main/model.safetensors"
+    server.files = {f"{URL}/model.safetensors": CONTENT, old: CONTENT}
+    server.head[old] = (status, {"Location": f"{URL}/model.safetensors"})
+    server.head[f"{URL}/model.safetensors"] = (200, {"X-Repo-Commit": COMMIT})
+    assert find_on_hub("hf:old/net").parent.name == COMMIT
+
+
+def test_redirections_end_and_stay_on_the_server(server, cache):
     server.head["/old/net/resolve/v/model.safetensors"] = (307, {"Location": "/old/net/resolve/v/model.safetensors"})
     with pytest.raises(WeightsError, match="5 redirections in a row"):
         find_on_hub("hf:old/net@v")
@@ -275,6 +316,8 @@ def test_renamed_repositories_are_followed(server, cache):
         ({}, r"it has no model.safetensors\."),
         ({f"{URL}/pytorch_model.bin": (200, {})}, "only pytorch_model.bin, a pickle, which is never loaded"),
         ({f"{URL}/model.safetensors": (401, {})}, "401 Unauthorized: it does not exist, or only with a token"),
+        ({f"{URL}/model.safetensors": (403, {})}, "403 Forbidden: it does not exist, or only with a token"),
+        ({f"{URL}/model.safetensors": (418, {})}, r"418 I'm a Teapot\. Download"),
         ({f"{URL}/model.safetensors": (503, {})}, "503 Service Unavailable"),
     ],
 )
@@ -295,9 +338,25 @@ def test_refusals_say_where_to_put_the_files(server, cache, head, said):
 def test_without_a_network(cache, monkeypatch):
     with pytest.raises(WeightsError, match=r"/model.safetensors: no connection \(Connection refused\)\."):
         find_on_hub(NAME)
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    with pytest.raises(WeightsError, match="HF_HUB_OFFLINE forbids downloads"):
+    for value in ("1", "on", "Yes", "TRUE"):
+        monkeypatch.setenv("HF_HUB_OFFLINE", value)
+        with pytest.raises(WeightsError, match="HF_HUB_OFFLINE forbids downloads"):
+            find_on_hub(NAME)
+    monkeypatch.setenv("HF_HUB_OFFLINE", "0")
+    with pytest.raises(WeightsError, match="no connection"):
         find_on_hub(NAME)
+
+
+@pytest.mark.parametrize(
+    "endpoint, url", [("", "https://huggingface.co"), ("https://hf-mirror.com//", "https://hf-mirror.com")]
+)
+def test_endpoints(cache, monkeypatch, endpoint, url):
+    asked = []
+    monkeypatch.setenv("HF_ENDPOINT", endpoint)
+    monkeypatch.setattr(hub, "_headers", asked.append)
+    with pytest.raises(WeightsError, match=f": {url}/org/net/resolve/main: it has no model.safetensors"):
+        find_on_hub(NAME)
+    assert asked[0] == f"{url}/org/net/resolve/main/model.safetensors"
 
 
 @pytest.mark.parametrize(
