@@ -1,6 +1,7 @@
 """Archives of networks: read in one pass, with the weights of the last epoch alone."""
 
 import io
+import os
 import tarfile
 import tracemalloc
 import zipfile
@@ -50,6 +51,10 @@ def test_changed_archives_are_read_again(tmp_path):
     assert read_archive(path).texts == {"net-symbol.json": b"old"}
     write(path, net_symbol_json=b"newer")
     assert read_archive(path).texts == {"net-symbol.json": b"newer"}
+    size = path.stat().st_size
+    write(path, net_symbol_json=b"third")
+    os.utime(path, ns=(0, 1))
+    assert path.stat().st_size == size and read_archive(path).texts == {"net-symbol.json": b"third"}
 
 
 @pytest.mark.parametrize(

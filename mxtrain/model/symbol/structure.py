@@ -120,7 +120,7 @@ def _file_layers(arrays: Mapping[str, Shape]) -> List[_Layer]:
 def _graph_layers(graph: SymbolGraph, shapes: Mapping[str, Shape], in_file: Sequence[_Layer]) -> List[_Layer]:
     """Returns the layers of a graph whose shapes are known, in the order of their first variables."""
     kinds = {tuple(layer.shapes) for layer in in_file}
-    names = [node["name"] for node in graph["nodes"] if node["op"] == VARIABLE and node["name"] in shapes]
+    names = [node["name"] for node in graph["nodes"] if node["name"] in shapes]
     layers: Dict[str, _Layer] = {}
     for name in names:
         prefix, role = _split_role(name, set(names), kinds)
@@ -213,7 +213,7 @@ class _GraphOrder:
         nodes = graph["nodes"]
         number_of = {name: number for number, layer in enumerate(layers) for name in layer.arrays.values()}
         self._numbers = {layer.name: number for number, layer in enumerate(layers)}
-        self._before = [0] * len(layers)  # bits of the layers whose results a layer takes
+        self._before = [0] * len(layers)  # bits of the layers whose results a layer takes, and of itself
         self._uses_data_order = False
         reached: List[int] = []
         for node in nodes:
@@ -227,7 +227,7 @@ class _GraphOrder:
             for source in sources:
                 number = number_of.get(nodes[source]["name"]) if nodes[source]["op"] == VARIABLE else None
                 if number is not None:
-                    self._before[number] |= bits & ~(1 << number)
+                    self._before[number] |= bits
 
     def _by_data(self, one: _Layer, two: _Layer) -> Optional[bool]:
         """Returns True if the second layer takes what the first one computes; None if neither does."""
@@ -239,19 +239,19 @@ class _GraphOrder:
         """Returns True if the first of two layers comes first; None if that is unknown."""
         by_number, by_data = _by_number(one.name, two.name), self._by_data(one, two)
         if by_number is None:
-            self._uses_data_order |= by_data is not None
             return by_data
         return by_number if by_data in (None, by_number) else None
 
     def sorted(self, layers: Sequence[_Layer]) -> Optional[List[_Layer]]:
         """Returns layers in their order; None if that of two is unknown."""
-        counts = {}
-        for layer in layers:
-            found = [self.comes_first(other, layer) for other in layers if other is not layer]
-            if None in found:
-                return None
-            counts[sum(map(bool, found))] = layer
-        return [counts[number] for number in sorted(counts)] if len(counts) == len(layers) else None
+        counts = {
+            sum(bool(self.comes_first(other, layer)) for other in layers if other is not layer): layer
+            for layer in layers
+        }
+        if len(counts) < len(layers):  # these are 0, 1, 2, ... only if the order of all pairs is known
+            return None
+        self._uses_data_order |= any(_by_number(one.name, two.name) is None for one, two in combinations(layers, 2))
+        return [counts[number] for number in sorted(counts)]
 
     def require_order_of(self, pairs: Sequence[Tuple[_Layer, _Layer]], in_file: Sequence[_Layer]) -> None:
         """Checks that the file lists layers in the order in which data pass them, if that order was relied on.
@@ -285,8 +285,6 @@ def _by_scopes(
         blocks[_scope(layer)].add(_parent(other))
     groups: List[Set[str]] = []  # blocks of the file that scopes of the graph have in common
     for scope in sorted({_scope(layer) for layer in layers}):
-        if not blocks[scope]:
-            return [(layers, candidates)]
         joined = [group for group in groups if not group.isdisjoint(blocks[scope])]
         groups = [group for group in groups if group not in joined] + [blocks[scope].union(*joined)]
     parts = [
@@ -296,8 +294,8 @@ def _by_scopes(
         )
         for group in groups
     ]
-    fits = all(len(ours) == len(theirs) for ours, theirs in parts)
-    return parts if fits and sum(len(theirs) for _, theirs in parts) == len(candidates) else [(layers, candidates)]
+    # Layers of a scope without known pairs are in a part without candidates.
+    return parts if all(len(ours) == len(theirs) for ours, theirs in parts) else [(layers, candidates)]
 
 
 def _scope(layer: _Layer) -> str:

@@ -75,7 +75,7 @@ def test_folders_of_the_cache(monkeypatch):
         ("XDG_CACHE_HOME", "/xdg", "/xdg/huggingface/hub"),
         ("HF_HOME", "~/hf", "/home/me/hf/hub"),
         ("HUGGINGFACE_HUB_CACHE", "/old", "/old"),
-        ("HF_HUB_CACHE", "/cache", "/cache"),
+        ("HF_HUB_CACHE", "$XDG_CACHE_HOME/hub", "/xdg/hub"),
     ):
         if name:
             monkeypatch.setenv(name, value)

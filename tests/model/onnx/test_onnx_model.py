@@ -306,14 +306,17 @@ def test_size_of_images_is_checked_where_it_matters(tmp_path: Path) -> None:
         prepared(path, shape=(3, 31, 32))
 
 
-def test_reshaping_of_other_sizes_than_the_file_has_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize("sizes", [(3, 32, 2, 16), (3, 1024)])
+def test_reshaping_of_other_sizes_than_the_file_has_is_refused(tmp_path: Path, sizes: Tuple[int, ...]) -> None:
     first = [
         helper.make_node("Reshape", ["x", "s"], ["r"], name="split"),
-        helper.make_node("ReduceMean", ["r"], ["t"], axes=[3], keepdims=0),
+        helper.make_node("Reshape", ["r", "join"], ["t"], name="join"),
     ]
-    path = saved(tmp_path, graph_model(layers(first), arrays(s=np.array([1, 3, 32, 2, 16])), (1, 3, 32, 32)))
+    constants = arrays(s=np.array([1, *sizes]), join=np.array([1, 3, 32, 32]))
+    path = saved(tmp_path, graph_model(layers(first), constants, (1, 3, 32, 32)))
     assert prepared(path).network(image()).shape == (2, 5)
-    with pytest.raises(ConfigError, match="'split' of .* 2x3x32x2x16 of 2x3x32x40: .* another batch size or image"):
+    said = f"'split' of .* 2x{'x'.join(map(str, sizes))} of 2x3x32x40: .* another batch size or image"
+    with pytest.raises(ConfigError, match=said):
         prepared(path, shape=(3, 32, 40))
 
 

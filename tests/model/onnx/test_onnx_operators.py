@@ -279,6 +279,7 @@ CASES = {
     "Reshape open sizes": (SHAPE_OPS, {"zero": np.array(0), "axes": ints(0), "rest": ints(-1)}, IMAGE, 17),
     "Reshape open batch": (SHAPE_OPS, {"zero": np.array(0), "axes": ints(0), "rest": ints(60)}, ("n", 4, 3, 5), 17),
     "Reshape shuffle": (SHUFFLE, {"split": ints(1, 2, 2, 5, 7), "join": ints(1, 4, 5, 7)}, (1, 4, 5, 7), 17),
+    "Reshape unknown size": case("Reshape", "x,s", ("n", 4, 3, -1), constants={"s": ints(0, 6, -1)}),
     "Reshape two sizes": case("Reshape", "x,s", (1, 2, 6, 5), constants={"s": ints(1, 3, 4, 5)}),
     "Reshape open split": (
         SPLIT_AGAIN,
@@ -346,7 +347,7 @@ CASES = {
     "Upsample": case("Upsample", "x,s", opset=9, constants={"s": np.array([1, 1, 2, 2], np.float32)}),
     "Upsample 7": case("Upsample", opset=7, scales=[1.0, 1.0, 2.0, 3.0]),
     "Split": ([("Split", ["x"], {"axis": 1})], {}, IMAGE, 17, 2),
-    "Split sizes": ([("Split", ["x", "s"], {"axis": -3})], {"s": ints(1, 3)}, IMAGE, 17, 2),
+    "Split sizes": ([("Split", ["x", "s"], {"axis": -3})], {"s": ints(1, 3)}, IMAGE, 13, 2),
     "Split 11": ([("Split", ["x"], {"axis": 1, "split": [1, 1, 2]})], {}, IMAGE, 11, 3),
     "Split 18": ([("Split", ["x"], {"axis": 1, "num_outputs": 3})], {}, ("n", 5, "h", "w"), 18, 3),
     "Cast": ([("Cast", ["x"], {"to": 11}), ("Cast", ["t0"], {"to": 1}), ("Exp", ["t1"], {})], {}, IMAGE, 17),
@@ -381,7 +382,7 @@ CASES = {
         17,
     ),
 }
-SIZES = ({"n": 1, "h": 7, "w": 8}, {"n": 3, "h": 9, "w": 6})
+SIZES = ({"n": 1, "h": 7, "w": 8, -1: 8}, {"n": 3, "h": 9, "w": 6, -1: 6})
 
 
 def convert(tmp_path: Any, model: ModelProto) -> Any:

@@ -1,5 +1,7 @@
 """Weights of Gluon's `save_parameters` beside a graph: matched by shapes and order, or refused."""
 
+import json
+
 import numpy as np
 import pytest
 from symbol_files import described
@@ -166,6 +168,86 @@ def test_layers_without_their_arrays_are_named(arrays, message):
         match_structure(GRAPH, SHAPES, arrays, SHAPES)
 
 
+def test_the_nearest_layer_is_none_that_another_one_needs():
+    shapes = {"c0_weight": (4, 4), "c1_weight": (4, 5)}
+    with pytest.raises(NoMatch, match="'c1' .weight 4x5. of the graph has none .* the nearest is 'b'"):
+        match_structure(GRAPH, shapes, {"a.weight": (4, 4), "b.weight": (9, 9)}, shapes)
+
+
+def found_for(layers, in_file, shapes=None):
+    """Returns layer -> layer of the file, for a graph of dense layers without biases.
+
+    Args:
+        layers: name -> names of those whose results it takes, as words; the input if there are none.
+        in_file: names of the layers of the file.
+        shapes: shapes of the weights of layers of both, if they are others than 4x4.
+    """
+    graph = {"nodes": [{"op": "null", "name": "data", "inputs": []}]}
+    nodes, position, shapes = graph["nodes"], {}, shapes or {}
+    for name, sources in layers.items():
+        inputs = [[position[source], 0] for source in sources.split()] or [[0, 0]]
+        nodes.append({"op": "null", "name": f"{name}_weight", "inputs": []})
+        position[name] = len(nodes)
+        nodes.append({"op": "FullyConnected", "name": name, "inputs": [*inputs, [len(nodes) - 1, 0]]})
+    by_name = {f"{name}_weight": shapes.get(name, (4, 4)) for name in layers}
+    found = match_structure(graph, by_name, {f"{one}.weight": shapes.get(one, (4, 4)) for one in in_file}, by_name)
+    assert all(name.endswith("_weight") and other.endswith(".weight") for name, other in found.items())
+    return {name[: -len("_weight")]: other[: -len(".weight")] for name, other in found.items()}
+
+
+def test_numbers_are_no_text():
+    assert found_for({"net_c10": "", "net_c9": ""}, ["a", "b"]) == {"net_c9": "a", "net_c10": "b"}
+
+
+def test_order_by_numbers_does_not_need_the_order_of_the_file():
+    """`z` is called first, and is the last one of the file."""
+    layers = {"z": "", "c0": "z", "c1": "c0"}
+    assert found_for(layers, ["a", "b", "c"], {"z": (5, 4), "c": (5, 4)}) == {"c0": "a", "c1": "b", "z": "c"}
+
+
+def test_layers_may_have_the_names_of_variables():
+    """Such as the operator `c1_weight`, which takes the variable `c1_weight`."""
+    graph = {"nodes": [dict(node) for node in GRAPH["nodes"]]}
+    nodes = graph["nodes"]
+    nodes[1]["name"], nodes[2]["name"], nodes[3]["name"] = "x_weight", "y_weight", "x_weight"
+    arrays = {"a.weight": (4, 4), "b.weight": (4, 4), "c.weight": (4, 4)}
+    nodes[4]["name"] = "y_weight"
+    nodes += [
+        {"op": "null", "name": "z_weight", "inputs": []},
+        {"op": "FullyConnected", "name": "z", "inputs": [[4, 0], [5, 0]]},
+    ]
+    names = ["x_weight", "y_weight", "z_weight"]
+    assert match_structure(graph, dict.fromkeys(names, (4, 4)), arrays, names) == dict(zip(names, arrays))
+
+
+def known(pairs):
+    """Layers of the graph and of the file that are known by their shapes, and these shapes."""
+    shapes = {}
+    for number, (name, other) in enumerate(pairs.items()):
+        shapes[name] = shapes[other] = (7, number + 1)
+    return dict.fromkeys(pairs, ""), [*pairs.values()], shapes
+
+
+def test_scopes_that_share_blocks_are_joined():
+    """`A` is in `p` and `q`, and `B` in `q`; so the layers of both are those of `q`, in the order of the data."""
+    layers, in_file, shapes = known({"A_k0": "p.k", "A_k1": "q.k", "B_k": "q.l", "C_k": "s.k"})
+    found = found_for({**layers, "C_x": "", "A_x": "", "B_x": "A_x"}, [*in_file, "q.x", "q.y", "s.x"], shapes)
+    assert [found[name] for name in ("A_x", "B_x", "C_x")] == ["q.x", "q.y", "s.x"]
+
+
+def test_layers_that_scopes_tell_apart_do_not_need_the_order_of_the_file():
+    layers, in_file, shapes = known({"A_k": "a.k", "B_k": "b.k", "C_k": "c.k"})
+    found = found_for({**layers, "A_x": "", "B_x": "A_x", "C_x": ""}, [*in_file, "b.x", "a.x", "c.x"], shapes)
+    assert [found[name] for name in ("A_x", "B_x", "C_x")] == ["a.x", "b.x", "c.x"]
+
+
+@pytest.mark.parametrize("pairs", [{"A_k": "p.k", "B_k": "s.k"}, {"A_k": "p.k"}, {"B_k": "s.k"}])
+def test_scopes_whose_blocks_have_other_numbers_of_layers_are_not_guessed(pairs):
+    layers, in_file, shapes = known(pairs)
+    with pytest.raises(NoMatch, match="which of 'p.x' and 's.x' are .* is unknown"):
+        found_for({**layers, "A_x0": "", "A_x1": "", "B_x": ""}, [*in_file, "p.x", "s.x", "s.y"], shapes)
+
+
 def test_only_needed_layers_must_be_there():
     arrays = {"a.weight": (4, 4), "b.weight": (7, 7)}
     shapes = {"c0_weight": (4, 4), "c1_weight": (4, 5)}
@@ -177,6 +259,30 @@ def test_statistics_have_the_names_of_both_interfaces():
     arrays = {"1.gamma": (4,), "1.running_mean": (4,)}
     found = match_structure(graph, {"bn_gamma": (4,), "bn_moving_mean": (4,)}, arrays, ["bn_gamma"])
     assert found == {"bn_gamma": "1.gamma", "bn_moving_mean": "1.running_mean"}
+
+
+def test_inputs_of_unknown_sizes_are_no_layers():
+    sym = mx.sym
+    scale = sym.var("scale", __init__="zeros", shape=(1, 4))
+    x = sym.FullyConnected(sym.var("data"), num_hidden=4, name="fc", no_bias=True)
+    joined = sym.Concat(sym.broadcast_mul(x, scale), sym.var("state"), dim=1)
+    symbol = sym.Group([joined, sym.relu(sym.var("mask"))])
+    arrays = {"scale": (1, 4), "layer.weight": (4, 3)}
+    found = StructureMatcher(symbol.tojson(), (3,))(arrays, ["scale", "fc_weight"])
+    assert found == {"scale": "scale", "fc_weight": "layer.weight"}
+
+
+def test_graphs_of_older_versions_lack_statistics():
+    symbol = mx.sym.BatchNorm(mx.sym.var("data"), name="bn")
+    graph = json.loads(symbol.tojson())
+    graph["nodes"] = [node for node in graph["nodes"] if "moving" not in node["name"]]
+    norm = graph["nodes"][-1]
+    norm["inputs"] = norm["inputs"][:3]
+    graph.update(arg_nodes=[0, 1, 2], heads=[[3, 0]], attrs={"mxnet_version": ["int", 800]})
+    graph.pop("node_row_ptr")
+    arrays = {f"0.{role}": (4,) for role in ("gamma", "beta", "running_mean", "running_var")}
+    found = StructureMatcher(json.dumps(graph), SHAPE)(arrays, ["bn_gamma", "bn_moving_mean"])
+    assert found["bn_moving_mean"] == "0.running_mean" and len(found) == 4
 
 
 @pytest.fixture
@@ -201,6 +307,15 @@ def test_weights_by_structure_are_those_by_name(tmp_path, exported):
     np.testing.assert_array_equal(found.network(image).asnumpy(), by_name.network(image).asnumpy())
     report = found.weights_report
     assert "names follow the structure of a Gluon network" in str(report) and not report.left and not report.unused
+
+
+def test_weights_by_name_are_not_matched_by_structure(tmp_path, exported):
+    """The file also has an array of another program, whose name has a dot."""
+    weights, arrays = str(tmp_path / "more.params"), mx.nd.load(str(tmp_path / "old-0000.params"))
+    renamed = {name.partition("residual0_")[2]: array for name, array in arrays.items()}
+    mx.nd.save(weights, {**renamed, "optimizer.step": mx.nd.zeros(1)})
+    report = prepared_of(symbol=exported["symbol"], weights=weights).weights_report
+    assert "structure" not in str(report) and not report.left and report.unused == ["optimizer.step"]
 
 
 def test_weights_by_structure_fit_other_outputs(exported):
