@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Collection, Dict, Mapping, Optional, Sequence,
 
 from mxtrain.engine.backend import gluon, mx
 from mxtrain.errors import ConfigError, did_you_mean, reason_of
+from mxtrain.files.text_lines import split_lines
 from mxtrain.model.graph.symbol_block import norms_of_graph
 from mxtrain.model.symbol.graph_file import VARIABLE, Output, attributes_of, cut_at, heads_of, inputs_of, parse_graph
 from mxtrain.model.symbol.heads import Prediction, class_layer, find_prediction, weight_names
@@ -145,7 +146,7 @@ def load_json(text: str) -> mx.sym.Symbol:
     except mx.MXNetError as error:
         # Further lines list all arguments of an operator, or lines of MXNet's source.
         lines = [
-            line.strip() for line in reason_of(error).splitlines() if not line.strip().startswith(("Trace", "File"))
+            line.strip() for line in split_lines(reason_of(error)) if not line.strip().startswith(("Trace", "File"))
         ]
         raise ConfigError(f"model.symbol: MXNet refuses the graph: {lines[0].rstrip('.')}.") from error
 

@@ -33,7 +33,7 @@ class NoMatch(ValueError):
 
 
 @dataclass
-class _Layer:
+class _LayerArrays:
     """Arrays of one layer.
 
     Attributes:
@@ -78,7 +78,7 @@ def match_structure(
     in_graph = _graph_layers(graph, shapes, in_file)
     classes = _classes(in_graph, in_file, set(needed))
     order = _GraphOrder(graph, in_graph)
-    pairs: List[Tuple[_Layer, _Layer]] = []
+    pairs: List[Tuple[_LayerArrays, _LayerArrays]] = []
     while classes:
         waiting, found = [], []
         for layers, candidates in classes:
@@ -97,17 +97,17 @@ def match_structure(
     return {name: other.arrays[role] for layer, other in pairs for role, name in layer.arrays.items()}
 
 
-def _file_layers(arrays: Mapping[str, Shape]) -> List[_Layer]:
+def _file_layers(arrays: Mapping[str, Shape]) -> List[_LayerArrays]:
     """Returns the layers of a file, in its order.
 
     Raises:
         NoMatch: the order is not that of a network: children of a sequence are not in the order of their numbers.
     """
-    layers: Dict[str, _Layer] = {}
+    layers: Dict[str, _LayerArrays] = {}
     last: Dict[str, int] = {}
     for name, shape in arrays.items():
         path, _, role = name.rpartition(".")
-        layer = layers.setdefault(path, _Layer(path))
+        layer = layers.setdefault(path, _LayerArrays(path))
         layer.arrays[role], layer.shapes[role] = name, tuple(shape)
         for number in re.finditer(r"(?<![^.])\d+(?=\.)", name):
             sequence = name[: number.start()]
@@ -117,14 +117,16 @@ def _file_layers(arrays: Mapping[str, Shape]) -> List[_Layer]:
     return list(layers.values())
 
 
-def _graph_layers(graph: SymbolGraph, shapes: Mapping[str, Shape], in_file: Sequence[_Layer]) -> List[_Layer]:
+def _graph_layers(
+    graph: SymbolGraph, shapes: Mapping[str, Shape], in_file: Sequence[_LayerArrays]
+) -> List[_LayerArrays]:
     """Returns the layers of a graph whose shapes are known, in the order of their first variables."""
     kinds = {tuple(layer.shapes) for layer in in_file}
     names = [node["name"] for node in graph["nodes"] if node["name"] in shapes]
-    layers: Dict[str, _Layer] = {}
+    layers: Dict[str, _LayerArrays] = {}
     for name in names:
         prefix, role = _split_role(name, set(names), kinds)
-        layer = layers.setdefault(prefix, _Layer(prefix))
+        layer = layers.setdefault(prefix, _LayerArrays(prefix))
         layer.arrays[role], layer.shapes[role] = name, tuple(shapes[name])
     return list(layers.values())
 
@@ -152,14 +154,14 @@ def _split_role(name: str, names: Set[str], kinds: Collection[Tuple[str, ...]]) 
 
 
 def _classes(
-    in_graph: Sequence[_Layer], in_file: Sequence[_Layer], needed: Set[str]
-) -> List[Tuple[List[_Layer], List[_Layer]]]:
+    in_graph: Sequence[_LayerArrays], in_file: Sequence[_LayerArrays], needed: Set[str]
+) -> List[Tuple[List[_LayerArrays], List[_LayerArrays]]]:
     """Returns layers of equal shapes: those of the graph, and as many of the file.
 
     Raises:
         NoMatch: for a layer that is needed, the numbers differ.
     """
-    by_signature: Dict[Signature, Tuple[List[_Layer], List[_Layer]]] = defaultdict(lambda: ([], []))
+    by_signature: Dict[Signature, Tuple[List[_LayerArrays], List[_LayerArrays]]] = defaultdict(lambda: ([], []))
     for side, layers in enumerate((in_graph, in_file)):
         for layer in layers:
             by_signature[layer.signature][side].append(layer)
@@ -182,10 +184,10 @@ def _classes(
     return classes
 
 
-def _nearest(layer: _Layer, others: Sequence[_Layer]) -> Optional[_Layer]:
+def _nearest(layer: _LayerArrays, others: Sequence[_LayerArrays]) -> Optional[_LayerArrays]:
     """Returns the layer with the same roles whose shapes differ least."""
 
-    def distance(other: _Layer) -> float:
+    def distance(other: _LayerArrays) -> float:
         pairs = [(layer.shapes[role], other.shapes[role]) for role in layer.shapes]
         return sum(1 - min(prod(one), prod(two)) / max(prod(one), prod(two), 1) for one, two in pairs)
 
@@ -209,7 +211,7 @@ def _by_number(one: str, two: str) -> Optional[bool]:
 class _GraphOrder:
     """The order of the layers of a graph: that of the numbers in their names, and that in which data pass them."""
 
-    def __init__(self, graph: SymbolGraph, layers: Sequence[_Layer]) -> None:
+    def __init__(self, graph: SymbolGraph, layers: Sequence[_LayerArrays]) -> None:
         nodes = graph["nodes"]
         number_of = {name: number for number, layer in enumerate(layers) for name in layer.arrays.values()}
         self._numbers = {layer.name: number for number, layer in enumerate(layers)}
@@ -229,20 +231,20 @@ class _GraphOrder:
                 if number is not None:
                     self._before[number] |= bits
 
-    def _by_data(self, one: _Layer, two: _Layer) -> Optional[bool]:
+    def _by_data(self, one: _LayerArrays, two: _LayerArrays) -> Optional[bool]:
         """Returns True if the second layer takes what the first one computes; None if neither does."""
         number, other = self._numbers[one.name], self._numbers[two.name]
         first, second = self._before[other] >> number & 1, self._before[number] >> other & 1
         return bool(first) if first != second else None
 
-    def comes_first(self, one: _Layer, two: _Layer) -> Optional[bool]:
+    def comes_first(self, one: _LayerArrays, two: _LayerArrays) -> Optional[bool]:
         """Returns True if the first of two layers comes first; None if that is unknown."""
         by_number, by_data = _by_number(one.name, two.name), self._by_data(one, two)
         if by_number is None:
             return by_data
         return by_number if by_data in (None, by_number) else None
 
-    def sorted(self, layers: Sequence[_Layer]) -> Optional[List[_Layer]]:
+    def sorted(self, layers: Sequence[_LayerArrays]) -> Optional[List[_LayerArrays]]:
         """Returns layers in their order; None if that of two is unknown."""
         counts = {
             sum(bool(self.comes_first(other, layer)) for other in layers if other is not layer): layer
@@ -253,7 +255,9 @@ class _GraphOrder:
         self._uses_data_order |= any(_by_number(one.name, two.name) is None for one, two in combinations(layers, 2))
         return [counts[number] for number in sorted(counts)]
 
-    def require_order_of(self, pairs: Sequence[Tuple[_Layer, _Layer]], in_file: Sequence[_Layer]) -> None:
+    def require_order_of(
+        self, pairs: Sequence[Tuple[_LayerArrays, _LayerArrays]], in_file: Sequence[_LayerArrays]
+    ) -> None:
         """Checks that the file lists layers in the order in which data pass them, if that order was relied on.
 
         Raises:
@@ -272,8 +276,8 @@ class _GraphOrder:
 
 
 def _by_scopes(
-    layers: List[_Layer], candidates: List[_Layer], pairs: Sequence[Tuple[_Layer, _Layer]]
-) -> List[Tuple[List[_Layer], List[_Layer]]]:
+    layers: List[_LayerArrays], candidates: List[_LayerArrays], pairs: Sequence[Tuple[_LayerArrays, _LayerArrays]]
+) -> List[Tuple[List[_LayerArrays], List[_LayerArrays]]]:
     """Divides layers of equal shapes by the blocks that they are in, if pairs that are known tell which blocks of the
     graph are which of the file: for example, those in `net0_down2_` are all in `layer2.0.downsample`.
 
@@ -298,15 +302,15 @@ def _by_scopes(
     return parts if all(len(ours) == len(theirs) for ours, theirs in parts) else [(layers, candidates)]
 
 
-def _scope(layer: _Layer) -> str:
+def _scope(layer: _LayerArrays) -> str:
     return _kind(layer.name.rpartition("_")[0])
 
 
-def _parent(layer: _Layer) -> str:
+def _parent(layer: _LayerArrays) -> str:
     return _kind(layer.name.rpartition(".")[0])
 
 
-def _doubt(order: _GraphOrder, layers: Sequence[_Layer], candidates: Sequence[_Layer]) -> str:
+def _doubt(order: _GraphOrder, layers: Sequence[_LayerArrays], candidates: Sequence[_LayerArrays]) -> str:
     one, two = next((pair for pair in combinations(layers, 2) if order.comes_first(*pair) is None), layers[:2])
     return (
         f"which of '{candidates[0].name}' and '{candidates[1].name}' are '{one.name}' and '{two.name}' of the graph is "
