@@ -69,7 +69,9 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def exported(trained: Path) -> Path:
     """Its folder for PyTorch."""
-    assert run(words_of_page("for=pytorch out=FOLDER", trained, trained.parent / "exported")) == 0
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delenv("PYTHONDONTWRITEBYTECODE", raising=False)
+        assert run(words_of_page("for=pytorch out=FOLDER", trained, trained.parent / "exported")) == 0
     return trained.parent / "exported"
 
 

@@ -237,9 +237,9 @@ def _outputs(
 
 def _check(root: Path) -> None:
     """Lets predict.py of the folder repeat the proof. Raises: NotProven: it fails."""
-    done = subprocess.run(
-        [sys.executable, str(root / PREDICT), "--check"], capture_output=True, text=True, timeout=CHECK_S, check=False
-    )
+    # -B: the folder gets no __pycache__.
+    command = [sys.executable, "-B", str(root / PREDICT), "--check"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=CHECK_S, check=False)
     if done.returncode:
         raise NotProven(f"export: predict.py --check fails: {done.stderr.strip()[-500:]}")
 
