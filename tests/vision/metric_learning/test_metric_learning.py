@@ -34,6 +34,7 @@ def unit_rows(array: np.ndarray) -> np.ndarray:
 def built(**options: Any) -> EmbeddingNetwork:
     """A network of one dense layer without bias, 3 identities and 5 numbers."""
     network = EmbeddingNetwork(gluon.nn.Dense(5, use_bias=False, in_units=8), 3, 5, **options)
+    mx.random.seed(0)
     network.initialize(mx.init.Normal(1.0))
     return network
 
@@ -50,9 +51,9 @@ def test_outputs_match_numpy(hybrid: bool, sub_centres: int, flip: bool) -> None
     weight_DP = network.embedding.weight.data().asnumpy()
     images = [image_BCHW, image_BCHW[:, :, :, ::-1]][: 1 + flip]
     expected_BD = unit_rows(sum(image.reshape(4, 8) @ weight_DP.T for image in images))
-    np.testing.assert_allclose(embedding_BD, expected_BD, atol=1e-6)
+    np.testing.assert_allclose(embedding_BD, expected_BD, atol=5e-6)
     centre_KSD = unit_rows(network.centres.data().asnumpy()).reshape(3, sub_centres, 5)
-    np.testing.assert_allclose(cosine_BK, np.einsum("bd,ksd->bks", expected_BD, centre_KSD).max(axis=2), atol=1e-6)
+    np.testing.assert_allclose(cosine_BK, np.einsum("bd,ksd->bks", expected_BD, centre_KSD).max(axis=2), atol=5e-6)
 
 
 def test_network_without_centres_shares_parameters() -> None:

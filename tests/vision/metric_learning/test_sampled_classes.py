@@ -115,10 +115,10 @@ def test_cosines_are_those_of_own_and_drawn_classes(hybrid: bool, sub_centres: i
     x, class_B, drawn_M = nd.random.normal(shape=(3, INPUTS)), np.array([5, 2, 39]), np.array([2, 7, 11, 20, 38, 39])
     embedding_BD, cosine_BN = sampled(x, nd.array(centre_ids(class_B, drawn_M, sub_centres), dtype="int32"))
     expected_BD, expected_BK = whole(x)
-    np.testing.assert_allclose(embedding_BD.asnumpy(), expected_BD.asnumpy(), atol=1e-6)
+    np.testing.assert_allclose(embedding_BD.asnumpy(), expected_BD.asnumpy(), atol=5e-6)
     expected_BN = expected_BK.asnumpy()[np.arange(3)[:, None], np.c_[class_B, np.tile(drawn_M, (3, 1))]]
     expected_BN[[1, 2], [1, 6]] = -1e4  # they count as own classes
-    np.testing.assert_allclose(cosine_BN.asnumpy(), expected_BN, atol=1e-6)
+    np.testing.assert_allclose(cosine_BN.asnumpy(), expected_BN, atol=5e-6)
     np.testing.assert_array_equal(sampled(x).asnumpy(), embedding_BD.asnumpy())
 
 
