@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import warnings
-from typing import TYPE_CHECKING, Collection, Dict, Mapping, Optional, Sequence, Set
+from typing import TYPE_CHECKING, Collection, Dict, List, Mapping, Optional, Set
 
 from mxtrain.engine.backend import gluon, mx
 from mxtrain.errors import ConfigError, did_you_mean, reason_of
@@ -159,12 +159,9 @@ def _require_outputs(graph: SymbolGraph) -> None:
     """
     nodes = graph["nodes"]
     used = {output for node in nodes for output in inputs_of(node)}.union(heads_of(graph))
-    # In order, so that the part of the graph in front of a layer has been checked.
     for position, index in sorted(output for output in used if output[1] > 0):
         node = nodes[position]
-        count = 1 if node["op"] == VARIABLE else _count_internals(graph, [(position, 0)])
-        if node["op"] != VARIABLE and inputs_of(node):
-            count -= _count_internals(graph, inputs_of(node))
+        count = _count_outputs(graph, node)
         if index >= count:
             raise ConfigError(
                 f"model.symbol: the layer '{node['name']}' ({node['op']}) has {count} outputs, counted from 0, and its "
@@ -172,9 +169,15 @@ def _require_outputs(graph: SymbolGraph) -> None:
             )
 
 
-def _count_internals(graph: SymbolGraph, outputs: Sequence[Output]) -> int:
-    """Returns the number of outputs of all layers that compute some outputs, these included."""
-    return len(mx.sym.load_json(json.dumps(cut_at(graph, outputs))).get_internals().list_outputs())
+def _count_outputs(graph: SymbolGraph, node: GraphNode) -> int:
+    """Returns the number of outputs of a layer: it follows from its arguments, so that any inputs do."""
+    if node["op"] == VARIABLE:
+        return 1
+    count = len(inputs_of(node))
+    inputs: List[GraphNode] = [{"op": VARIABLE, "name": f"input{number}", "inputs": []} for number in range(count)]
+    layer: GraphNode = {**node, "inputs": [[number, 0, 0] for number in range(count)]}
+    alone = cut_at({**graph, "nodes": [*inputs, layer]}, [(count, 0)])
+    return len(mx.sym.load_json(json.dumps(alone)).get_internals().list_outputs()) - count
 
 
 def _require_known_operators(graph: SymbolGraph) -> None:
