@@ -254,3 +254,12 @@ def list_override(setting: str, names: Iterable[str]) -> str:
 def reason_of(error: Exception) -> str:
     """Returns why a file could not be read, without its path: the system's text of an `OSError`, else the message."""
     return str(getattr(error, "strerror", None) or error)
+
+
+MAX_LINE = 300
+"""Number of characters that a message quotes of another one."""
+
+
+def first_line(error: Exception) -> str:
+    """Returns the beginning of an error's message, which may have many lines; the name of its class if it has none."""
+    return (str(error).strip() or type(error).__name__).splitlines()[0][:MAX_LINE]

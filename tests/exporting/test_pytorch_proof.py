@@ -13,12 +13,10 @@ import numpy as np
 import pytest
 
 from mxtrain.engine.backend import mx, nd
-from mxtrain.errors import NotProven
+from mxtrain.errors import MAX_LINE, NotProven, first_line
 from mxtrain.exporting.pytorch import proof
 from mxtrain.exporting.pytorch.proof import (
-    MAX_LINE,
     SQUARES,
-    first_line,
     load_module,
     loss_gradients,
     loss_of,

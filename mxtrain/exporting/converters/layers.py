@@ -60,7 +60,7 @@ def batch_norm(call: OperatorCall) -> str:
     order[1:1] = [order.pop(axis)]
     if axis != 1:
         x = call.transpose(x, *order)
-    # Without `eps` MXNet uses 1e-3, and ONNX 1e-5. Those who train the graph further read the momentum.
+    # Without `eps` MXNet uses 1e-3, and ONNX 1e-5. The momentum only matters if the graph is trained.
     options = {"epsilon": call.number_of("eps", 1e-3), "momentum": call.number_of("momentum", 0.9)}
     normalised = call.add("BatchNormalization", [x, gamma, beta, mean, variance], **options)
     return normalised if axis == 1 else call.transpose(normalised, *np.argsort(order).tolist())

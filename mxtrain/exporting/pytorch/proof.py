@@ -38,7 +38,7 @@ import numpy as np
 
 from mxtrain.data.loading.loader import Consumer
 from mxtrain.engine.backend import autograd, mx, nd
-from mxtrain.errors import NotProven
+from mxtrain.errors import NotProven, first_line
 from mxtrain.exporting.standalone import MIN_SHARE, relative_error, rows_error
 from mxtrain.parallel.recurrent_state import RecurrentState
 from mxtrain.parallel.stage import as_list
@@ -53,7 +53,6 @@ if TYPE_CHECKING:
 MAX_OUTPUT_ERROR, MAX_GRADIENT_ERROR, MAX_LOSS_ERROR = 1e-5, 1e-4, 0.01
 LEARNING_RATE, MOMENTUM = 2**-10, 0.875
 """Of the steps of fine-tuning. MXNet keeps both in float32, which holds these exactly."""
-MAX_LINE = 300
 SMALLEST_SCALE = 1e-3
 """Gradients of a tensor below this part of the network's largest one are compared with this part: those of a bias in
 front of a batch normalisation are rounding errors alone."""
@@ -76,7 +75,7 @@ class ProofBatch:
 
 
 def load_module(path: Path, dtype: str = "float32") -> Any:
-    """Imports a generated file, whose numbers of type float32 get another type."""
+    """Imports a generated file, with another type in place of `torch.float32`."""
     spec = importlib.util.spec_from_file_location(f"mxtrain_exported_{path.stem}", path)
     assert spec is not None and spec.loader is not None, path
     module = importlib.util.module_from_spec(spec)
@@ -85,7 +84,7 @@ def load_module(path: Path, dtype: str = "float32") -> Any:
 
 
 def load_network(folder: Path, dtype: str = "float32") -> Any:
-    """Returns the network of a folder with its weights, as PyTorch has read them; it computes in this type."""
+    """Returns the network of a folder, whose weights PyTorch has read. It computes in type `dtype`."""
     import torch
 
     from mxtrain.exporting.pytorch.weights import WEIGHTS
@@ -106,7 +105,7 @@ def compute(network: Any, inputs: Sequence[np.ndarray]) -> List[np.ndarray]:
 
     with torch.no_grad():
         outputs = network(*(torch.from_numpy(np.array(array)) for array in inputs))
-    return [output.numpy() for output in (outputs if isinstance(outputs, tuple) else (outputs,))]
+    return [output.numpy() for output in as_list(outputs)]
 
 
 def output_errors(
@@ -272,8 +271,7 @@ class TorchTraining:
         import torch
 
         self._optimizer.zero_grad()
-        outputs = self.network(*map(self._tensor, batch.given))
-        outputs = (outputs if isinstance(outputs, tuple) else (outputs,))[: self._num_outputs]
+        outputs = as_list(self.network(*map(self._tensor, batch.given)))[: self._num_outputs]
         value, heads = loss_gradients(self._loss, [output.detach().numpy() for output in outputs], batch.batch)
         pairs = [(output, head) for output, head in zip(outputs, heads) if output.requires_grad]
         torch.autograd.backward(
@@ -294,7 +292,7 @@ class TorchTraining:
 
 
 def without_dropout(symbol: Any, dtype: str) -> Any:
-    """Returns a symbol whose operators drop nothing, and make numbers of this type instead of float32."""
+    """Returns a symbol without dropout, whose operators make numbers of type `dtype` instead of float32."""
     content = json.loads(symbol.tojson(remove_amp_cast=False))
     for node in content["nodes"]:
         if node.get("attrs", {}).get("dtype") == "float32":
@@ -458,8 +456,3 @@ def prove_export(network: Any, inputs: Sequence[np.ndarray]) -> str:
         if not relative_error(found, expected) <= MAX_OUTPUT_ERROR:
             raise NotProven("export: the program of torch.export computes something else than the network.")
     return ""
-
-
-def first_line(error: Exception) -> str:
-    """Returns the beginning of an error's message, which may have many lines."""
-    return (str(error).strip() or type(error).__name__).splitlines()[0][:MAX_LINE]

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Sequence
 import numpy as np
 
 from mxtrain.config.libraries import require_library
-from mxtrain.errors import ConfigError
+from mxtrain.errors import ConfigError, first_line
 from mxtrain.exporting.converters import CONVERTERS
 from mxtrain.exporting.graph import TYPES, Input, OnnxGraph, OperatorCall, ShapeNotExpressible, Unsupported
 
@@ -115,12 +115,14 @@ class GraphConversion:
         model: its content.
         detached: outputs of nodes that let no gradient pass.
         frozen: outputs of batch normalisations that use the moving statistics in training, too.
+        fixed: variables of the gammas that MXNet fixes at 1: in the graph they are constants.
     """
 
     graph: OnnxGraph = field(init=False)
     model: ModelProto = field(init=False)
     detached: List[str] = field(default_factory=list)
     frozen: List[str] = field(default_factory=list)
+    fixed: List[str] = field(default_factory=list)
 
     def convert(
         self,
@@ -149,6 +151,8 @@ class GraphConversion:
         output = CONVERTERS["BatchNorm"](call)
         if call.flag("use_global_stats"):
             self.frozen.append(str(output))
+        if call.flag("fix_gamma", True):
+            self.fixed.append(call.graph.nodes[call.entries[1][0]]["name"])
         return output
 
     def modules(self, outputs: Sequence[str]) -> List[str]:
@@ -219,7 +223,7 @@ def source_through_onnx(
     try:
         found, marked = (_arrays(convert(one.model)) for one in (first, second))
     except Exception as error:  # of onnx2torch, which has no common class for them
-        raise Unsupported(f"{sentence}, and onnx2torch does not convert its ONNX graph: {_line(error)}") from error
+        raise Unsupported(f"{sentence}, and onnx2torch does not convert its ONNX graph: {first_line(error)}") from error
     paths = {
         name: [
             path
@@ -231,9 +235,9 @@ def source_through_onnx(
         ]
         for name, value in parameters.items()
     }
-    auxiliary, fixed = {*symbol.list_auxiliary_states()}, _fixed(first.graph)
+    untrained = {*symbol.list_auxiliary_states(), *first.fixed}
     read = [name for name in structural if name in first.graph.parameters]
-    trained = [name for name in read if name not in auxiliary and name not in fixed]
+    trained = [name for name in read if name not in untrained]
     lost = next((name for name in trained if not paths[name]), None)
     if lost is not None:
         raise Unsupported(f"{sentence}, and in its ONNX graph {structural[lost]} is no tensor that could be trained.")
@@ -260,16 +264,3 @@ def _arrays(network: Any) -> Dict[str, np.ndarray]:
 def _listed(names: Sequence[str]) -> str:
     """Returns the items of a tuple as code."""
     return ", ".join(f'"{name}"' for name in names) + "," * (len(names) == 1)
-
-
-def _line(error: Exception) -> str:
-    return f"{str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__}"
-
-
-def _fixed(graph: OnnxGraph) -> List[str]:
-    """Returns the gammas that MXNet fixes at 1: in the graph they are constants."""
-    return [
-        graph.nodes[node["inputs"][1][0]]["name"]
-        for node in graph.nodes
-        if node["op"] == "BatchNorm" and node.get("attrs", {}).get("fix_gamma", "True") in ("True", "1", "true")
-    ]
