@@ -98,13 +98,24 @@ def members_of(archive: Path) -> Iterator[Tuple[str, Callable[[int], bytes]]]:
 
 def _read_member(opener: Callable[[], IO[bytes]], at_most: int) -> bytes:
     content = io.BytesIO()
-    # In parts: the libraries hold several copies of what one call returns.
-    with _damage_described(), opener() as source:
-        while chunk := source.read(CHUNK_BYTES):
+    with _damage_described():
+        for chunk in _chunks(opener, at_most):
             content.write(chunk)
-            if content.tell() > at_most:
-                raise WrongContent("is an archive that unpacks to more bytes than it may")
     return content.getvalue()
+
+
+def _chunks(opener: Callable[[], IO[bytes]], at_most: int) -> Iterator[bytes]:
+    """Yields the content of a file in parts: the libraries hold several copies of what one call returns.
+
+    Counts the bytes that are unpacked, since the sizes in an archive's headers may be wrong.
+    """
+    size = 0
+    with opener() as source:
+        while chunk := source.read(CHUNK_BYTES):
+            size += len(chunk)
+            if size > at_most:
+                raise WrongContent("is an archive that unpacks to more bytes than it may")
+            yield chunk
 
 
 @contextmanager
@@ -169,23 +180,14 @@ def _unpack(entries: Iterable[_Member], member: PurePosixPath, folder: Path, at_
 
 
 def _copy(opener: Callable[[], IO[bytes]], path: Path, at_most: int) -> int:
-    """Writes one file; returns its size in bytes.
-
-    Counts the bytes that are unpacked, since the sizes in an archive's headers may be wrong.
-    """
-    size = 0
+    """Writes one file; returns its size in bytes."""
     try:
         # O_EXCL: two entries of one name could otherwise replace each other.
         target = open(open_file(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL), "wb")
     except FileExistsError:
         raise WrongContent(f"is an archive that holds {path.name!r} twice") from None
-    with target, opener() as source:
-        while chunk := source.read(CHUNK_BYTES):
-            size += len(chunk)
-            if size > at_most:
-                raise WrongContent("is an archive that unpacks to more bytes than it may")
-            target.write(chunk)
-    return size
+    with target:
+        return sum(target.write(chunk) for chunk in _chunks(opener, at_most))
 
 
 def move_into(source: Path, target: Path, last: Path) -> None:
