@@ -42,7 +42,7 @@ _latest: Dict[_Stamp, NetworkArchive] = {}
 
 
 def read_archive(path: Union[str, Path]) -> NetworkArchive:
-    """Returns the parts of an archive; those that are known from the last call if the file has not changed.
+    """Returns the parts of an archive. The archive of the last call is only read again if the file has changed.
 
     Raises:
         WrongContent: the archive is damaged, or its texts are too large.

@@ -53,7 +53,7 @@ class TableOptions:
         sparse_samples: samples of a batch; a table only gets row-wise gradients if their ids are few compared with its
             rows. 0 = no such condition.
         remote_rows: True if servers hold the rows of such tables, so that no memory is allocated for them here.
-        input_shape: shapes of the inputs in training, if they are others than in prediction.
+        input_shape: shapes of the inputs in training; None if they are those of prediction.
     """
 
     sparse_from: Optional[int] = None

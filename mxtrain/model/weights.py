@@ -169,6 +169,11 @@ def load_weights(
     _require_whole_graph(network, path, [parameters[name].name for name in left])
     _check_finite(path, {match.file_names[name]: match.array(name) for name in (*matched, *rows)})
     _write(network, match, matched, rows)
+    remarks += [
+        f"'{class_rows[name]}' has {match.file_shape(name)[0]:,} rows, one for each of its classes, and "
+        f"'{name}' has {match.shape(name)[0]:,}: it starts anew"
+        for name in other_classes
+    ]
     return WeightsReport(
         path=str(path),
         matched=matched,
@@ -178,14 +183,7 @@ def load_weights(
         adapted=list(rows),
         reused=[name for name in classes if name in classes_in_file] if rows else [],
         names_classes=bool(classes_in_file),
-        remarks=[
-            *remarks,
-            *(
-                f"'{class_rows[name]}' has {match.file_shape(name)[0]:,} rows, one for each of its classes, and "
-                f"'{name}' has {match.shape(name)[0]:,}: it starts anew"
-                for name in other_classes
-            ),
-        ],
+        remarks=remarks,
         dropped=imported.dropped,
     )
 

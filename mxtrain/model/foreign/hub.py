@@ -188,7 +188,7 @@ def _download(name: HubName, url: str) -> Path:
         raise DownloadError(
             f"{url}: it has no {WEIGHTS}" + (f", only {pickle}, a pickle, which is never loaded" if pickle else "")
         )
-    # A mirror that serves plain files names no commit: the snapshot is then called as the revision.
+    # A mirror that serves plain files names no commit: the snapshot then has the name of the revision.
     commit = _commit(headers) or name.revision.replace("/", "--")
     snapshot = name.folder / "snapshots" / commit
 

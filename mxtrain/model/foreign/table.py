@@ -135,7 +135,7 @@ def count_units(arrays: Mapping[str, np.ndarray], stage: str) -> Tuple[int, ...]
 
 
 SIZES_OF_TIMM = ("num_classes", "in_chans", "img_size")
-"""Arguments of timm's networks that the shapes of their arrays tell, or that change none."""
+"""Arguments of timm's networks that follow from the shapes of their arrays, or that change no array."""
 
 
 def require_architecture(config: Config, known: str, more: str = "") -> str:

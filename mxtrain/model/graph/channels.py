@@ -475,7 +475,7 @@ class _Analysis:
             return 1, np.repeat(flow[1], math.prod(shape[2:]))
         return flow if target[1] in (0, -1) and new_shape[:2] == shape[:2] else None
 
-    def _new_axis(self, node: Node, flow: Flow) -> Tuple[int, np.ndarray]:
+    def _new_axis(self, node: Node, flow: Flow) -> Flow:
         axis = int(node.attrs["axis"]) % len(node.shape or ())
         return flow[0] + (axis <= flow[0]), flow[1]
 

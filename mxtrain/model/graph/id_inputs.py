@@ -45,7 +45,7 @@ MOVING = frozenset(
 SHAPE_ONLY = {"reshape_like": 1, "broadcast_like": 1, "slice_like": 1, "zeros_like": 0, "ones_like": 0}
 """Operator -> input of which it reads only the shape; positions have the same shape as ids."""
 COMPARING = frozenset(("broadcast_equal",))
-"""Operators that say which ids of one input are equal: the same ones as positions are."""
+"""Operators that compare the ids of one input for equality. Positions are equal exactly where ids are."""
 LOOKUP = "Embedding"
 ROWS_PER_ID = 16
 """Minimum number of rows of a table per id of a batch for which sparse gradients are faster. Measured."""

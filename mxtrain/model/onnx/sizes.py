@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 MAX_INFERRED_SIZE = 1024
 """Number of elements up to which constants take part in the inference of shapes: shapes and axes are small."""
 MAX_ROUNDS = 200
-"""Number of inferences: one for each layer whose shape is computed from that of another."""
+"""Maximum number of inferences. Each of them reaches the next layer whose shape is computed from that of another."""
 PROBES = ((3, 5), (7, 11), (224, 288), (320, 352), (256, 416))
 """Two sizes for each open dimension of the input: of the batch, of the channels, and of the image."""
 
