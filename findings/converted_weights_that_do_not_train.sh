@@ -4,9 +4,9 @@
 # stays one parameter.
 # What happened: weights of Conv, Gemm and the norms are parameters. Slopes of PRelu, the arrays of Mul and Add (layer
 # scale, or a bias behind MatMul), and weights of MatMul are buffers: fine-tuning leaves them as they are, without a
-# message, while the outputs are right. A weight that two Gemm share becomes two, which part in the first step.
-# Source: onnx2torch/converter.py, which registers an initializer that a module does not take as a buffer. Exit code 0
-# as long as this is so.
+# message, while the outputs are right. A weight that two Gemm share becomes two parameters, which differ after the
+# first step. Source: onnx2torch/converter.py, which registers an initializer that a module does not take as a buffer.
+# Exit code 0 as long as this is so.
 set -euo pipefail
 folder="$(mktemp -d)"
 trap 'rm -rf "$folder"' EXIT
