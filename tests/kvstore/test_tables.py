@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import time
-from typing import Any, Dict, Iterator, List
+from typing import Any, Dict, List
 
 import numpy as np
 import pytest
 from id_networks import ROWS, TABLES, batch, build_network, build_step, train_shares, values
 from in_threads import Rendezvous, ThreadStore
-from table_threads import OPEN, ServedStore, Servers
+from table_threads import ServedStore, Servers
 
 from mxtrain.engine.backend import mx, nd
 from mxtrain.engine.sampled_rows import normal_rows
@@ -28,13 +28,7 @@ ROWWISE = [
     kind for kind in vars(optimizers).values() if getattr(kind, "rowwise", False) and kind is not RowwiseOptimizer
 ]
 SIZES = (8, 5, 1, 8)
-
-
-@pytest.fixture(autouse=True)
-def _closed() -> Iterator[None]:
-    yield
-    while OPEN:
-        OPEN.pop().close()
+pytestmark = pytest.mark.usefixtures("close_table_servers")
 
 
 @pytest.mark.parametrize("shape", [(5, 3), (70_001, 3), (66_000, 1), (100_000, 16)])

@@ -13,6 +13,7 @@ from mxtrain.loss.losses import SoftmaxCrossEntropy
 from mxtrain.metric.meter import Meter
 from mxtrain.model.graph.id_inputs import make_sparse, tables_of
 from mxtrain.model.networks.embedding_table import EmbeddingTable
+from mxtrain.model.parameters import distinct_parameters
 from mxtrain.model.prepare import initialize
 from mxtrain.optimizer.ema import build_average
 from mxtrain.optimizer.updater import Updater
@@ -67,7 +68,6 @@ def build_step(
 ) -> TrainingStep:
     """A step of such a network; `optimizer` describes one."""
     network = build_network(sparse, dtype=dtype) if network is None else network
-    store = store or MXNetStore("local")
     objective = Objective(
         network,
         SoftmaxCrossEntropy().build(3, training=True),
@@ -76,12 +76,25 @@ def build_step(
         batch_size,
         global_batch_size=batch_size,
     )
+    return step_of(objective, optimizer, placement, store, parts, lazy, clip)
+
+
+def step_of(
+    objective: Objective,
+    optimizer: Any,
+    placement: Any = None,
+    store: Any = None,
+    parts: int = 1,
+    lazy: bool = False,
+    clip: Optional[float] = None,
+) -> TrainingStep:
+    """A step whose tables on servers are connected; `optimizer` describes one."""
+    store = store or MXNetStore("local")
     strategy = (placement or Single()).build(objective, parts, store)
     weights = {name: strategy.values[name] for name in strategy.trainable}
     if strategy.remote.names:
-        network = strategy.objective.network
-        rates = dict(zip(TABLES, (network.first.weight.lr_mult, network.second.weight.lr_mult)))
-        multipliers = {name: (float(rate), 1.0) for name, rate in rates.items()}
+        parameters = distinct_parameters(strategy.objective.network)
+        multipliers = {name: (float(parameters[name].lr_mult), 1.0) for name in strategy.remote.names}
         strategy.remote.connect(store, TableUpdates(optimizer.model_dump(), multipliers, 1, 0))
     updater = Updater(optimizer.build(1), weights, dict.fromkeys(weights, (1.0, 1.0)), strategy.rows, lazy)
     average = build_average(None, strategy.values, strategy.publish)

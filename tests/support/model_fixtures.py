@@ -29,3 +29,13 @@ def train_step():
         return output
 
     return call
+
+
+@pytest.fixture
+def close_table_servers():
+    """Closes the servers of tables that the test has started."""
+    from table_threads import OPEN
+
+    yield
+    while OPEN:
+        OPEN.pop().close()

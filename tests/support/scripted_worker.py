@@ -8,12 +8,22 @@ from typing import Any, Callable, Dict, List, Optional, Tuple
 from mxtrain.errors import EXIT_BUDGET, EXIT_FINISHED
 from mxtrain.files.durable import encode_json
 from mxtrain.tuning.folder import StudyDescription, StudyFolder
+from mxtrain.tuning.space import Space, TunedSetting
+from mxtrain.tuning.spec import TuneSettings
 from mxtrain.tuning.worker import Job, Worker
+
+LR = TunedSetting("optimizer.lr", "float", low=1e-4, high=1e-1, log=True)
 
 End = Tuple[int, Dict[str, Any]]
 """Exit code of a training process, and content of the status.json that it writes; nothing is written if it is empty."""
 Outcome = Callable[[int, Optional[int]], End]
 """Number of a trial and budget of a rung -> end of the training process."""
+
+
+def describe_study(n_trials: int, **settings: Any) -> StudyDescription:
+    """A study of the learning rate that maximises val/accuracy of runs of six epochs."""
+    made = TuneSettings(n_trials=n_trials, **settings)
+    return StudyDescription("s", [], [], "/", made, Space([LR]), ["val/accuracy"], ["max"], 6)
 
 
 class ScriptedWorker(Worker):

@@ -12,7 +12,7 @@ import pytest
 
 pytest.importorskip("optuna", minversion="4")
 
-from scripted_worker import ScriptedWorker, end_of_rung
+from scripted_worker import ScriptedWorker, describe_study, end_of_rung
 
 from mxtrain.cluster.launch.study import val_interval_of
 from mxtrain.errors import ConfigError
@@ -23,8 +23,6 @@ from mxtrain.tuning.space import Space, TunedSetting, overrides_of_trial
 from mxtrain.tuning.spec import TuneSettings, rung_budget
 from mxtrain.tuning.trials import Study, build_pruner, recorded_values
 from mxtrain.workflows.tune import StudyResult
-
-RATE = TunedSetting("optimizer.lr", "float", low=1e-4, high=1e-1, log=True)
 
 
 @pytest.mark.parametrize(
@@ -64,8 +62,7 @@ def test_a_trial_without_a_value_is_not_pruned(
     value: Optional[float], budgets: List[Optional[int]], tmp_path: Path
 ) -> None:
     """Trial 0 reaches 0.9 in each rung. Optuna would prune NaN."""
-    settings = TuneSettings(n_trials=2, pruner="asha", min_epochs=1, reduction=2)
-    description = StudyDescription("s", [], [], "/", settings, Space([RATE]), ["val/accuracy"], ["max"], 6)
+    description = describe_study(2, pruner="asha", min_epochs=1, reduction=2)
     made = ScriptedWorker(tmp_path, description, lambda number, budget: end_of_rung(budget, value if number else 0.9))
     made.run()
     assert [budget for number, budget in made.trained if number == 1] == budgets
@@ -79,8 +76,7 @@ def test_a_rung_reports_the_best_value_and_a_population_the_last(
     strategy: Any, expected: float, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(population, "take_over", lambda folder, members, before: None)
-    settings = TuneSettings(n_trials=4, min_epochs=3, **strategy)
-    description = StudyDescription("s", [], [], "/", settings, Space([RATE]), ["val/accuracy"], ["max"], 6)
+    description = describe_study(4, min_epochs=3, **strategy)
     made = ScriptedWorker(tmp_path, description, lambda number, budget: end_of_rung(budget, 0.75, last=0.5))
     made.run()
     assert [trial.intermediate_values[3] for trial in made.study.trials] == [expected] * 4

@@ -11,28 +11,21 @@ import pytest
 
 pytest.importorskip("optuna", minversion="4")
 
-from scripted_worker import ScriptedWorker, end_of_rung
+from scripted_worker import LR, ScriptedWorker, describe_study, end_of_rung
 
 from mxtrain.errors import EXIT_NON_FINITE
 from mxtrain.tuning import population, worker
-from mxtrain.tuning.folder import StudyDescription, StudyFolder
+from mxtrain.tuning.folder import StudyFolder
 from mxtrain.tuning.population import PopulationMember, take_over, values_by_budget
 from mxtrain.tuning.samplers import draw
-from mxtrain.tuning.space import Space, TunedSetting
-from mxtrain.tuning.spec import TuneSettings
+from mxtrain.tuning.space import Space
 from mxtrain.tuning.worker import MAX_DEATHS, Worker
 
 NON_FINITE = (EXIT_NON_FINITE, {"exit_code": EXIT_NON_FINITE, "cause": "the loss is nan"})
-LR = TunedSetting("optimizer.lr", "float", low=1e-4, high=1e-1, log=True)
-
-
-def describe(sampler: str, n_trials: int, **given: Any) -> StudyDescription:
-    settings = TuneSettings(sampler=sampler, n_trials=n_trials, **given)  # type: ignore[arg-type]
-    return StudyDescription("s", [], [], "/", settings, Space([LR]), ["val/accuracy"], ["max"], 6)
 
 
 def worker_in(folder: Path, sampler: str, n_trials: int) -> Worker:
-    description, made = describe(sampler, n_trials), StudyFolder(folder)
+    description, made = describe_study(n_trials, sampler=sampler), StudyFolder(folder)
     made.create(description)
     return Worker(made, description, lambda line: None)
 
@@ -69,12 +62,12 @@ def test_waiting_for_other_workers_is_reported_once(monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr(worker, "time", SimpleNamespace(sleep=sleep))
     said: List[str] = []
-    Worker(StudyFolder(tmp_path), describe("random", 1), said.append).run()
+    Worker(StudyFolder(tmp_path), describe_study(1, sampler="random"), said.append).run()
     assert said == ["all trials are begun; waiting for those that other workers train"] and len(slept) == 3
 
 
 def test_a_trial_trains_the_rungs_that_it_has_not_reported(tmp_path: Path) -> None:
-    description = describe("random", 1, pruner="asha", min_epochs=2, reduction=2)
+    description = describe_study(1, sampler="random", pruner="asha", min_epochs=2, reduction=2)
     made = ScriptedWorker(tmp_path, description, lambda number, budget: end_of_rung(budget, 0.5))
     begun = made.study.ask()
     draw(begun, description.space)
@@ -85,7 +78,7 @@ def test_a_trial_trains_the_rungs_that_it_has_not_reported(tmp_path: Path) -> No
 
 def test_a_trial_fails_after_deaths_without_progress(tmp_path: Path) -> None:
     """Its first process advances by ten steps before it dies."""
-    made = ScriptedWorker(tmp_path, describe("random", 1), lambda number, budget: (-9, {"step": 10}))
+    made = ScriptedWorker(tmp_path, describe_study(1, sampler="random"), lambda number, budget: (-9, {"step": 10}))
     made.run()
     assert made.trained == [(0, None)] * (1 + MAX_DEATHS)
     assert made.said[-1] == f"trial 0: failed: its process ended {MAX_DEATHS} times with code -9, without progress"
@@ -94,7 +87,7 @@ def test_a_trial_fails_after_deaths_without_progress(tmp_path: Path) -> None:
 
 def test_a_finished_trial_competes_in_the_remaining_rungs(tmp_path: Path) -> None:
     """Early stopping ends it in its second rung. Optuna stores the value of a rung only when asked whether to prune."""
-    description = describe("random", 1, pruner="asha", min_epochs=1, reduction=2)
+    description = describe_study(1, sampler="random", pruner="asha", min_epochs=1, reduction=2)
     made = ScriptedWorker(
         tmp_path, description, lambda number, budget: end_of_rung(1, 0.5) if budget == 1 else end_of_rung(None, 0.75)
     )
@@ -108,7 +101,7 @@ def test_a_finished_trial_competes_in_the_remaining_rungs(tmp_path: Path) -> Non
 @pytest.mark.parametrize("state, expected", [("FAIL", {2: 0.5, 4: math.nan}), ("RUNNING", {2: 0.5})])
 def test_a_failed_member_is_the_worst_from_then_on(state: str, expected: Dict[int, float]) -> None:
     trial = SimpleNamespace(intermediate_values={2: 0.5}, state=SimpleNamespace(name=state))
-    found = values_by_budget(describe("pbt", 8, min_epochs=2), trial)
+    found = values_by_budget(describe_study(8, sampler="pbt", min_epochs=2), trial)
     assert found == pytest.approx(expected, nan_ok=True)
 
 
@@ -139,7 +132,7 @@ def test_a_missing_trial_gets_the_values_of_its_run(monkeypatch: pytest.MonkeyPa
 def test_a_member_takes_over_from_the_members_of_the_previous_rung(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    description, made = describe("pbt", 4, min_epochs=2), StudyFolder(tmp_path)
+    description, made = describe_study(4, sampler="pbt", min_epochs=2), StudyFolder(tmp_path)
     made.create(description)
     one = Worker(made, description, lambda line: None)
     jobs = [one.next_job() for _ in range(4)]
@@ -161,7 +154,7 @@ def test_a_member_takes_over_from_the_members_of_the_previous_rung(
 
 
 def test_words_of_a_trial_limit_it_to_the_budget_of_its_rung() -> None:
-    description = describe("random", 3)
+    description = describe_study(3, sampler="random")
     words = ["optimizer.lr=0.5", "trainer.epoch_budget=3", "hydra.run.dir=runs/0"]
     assert description.arguments({"optimizer.lr": 0.5}, Path("runs/0"), 3) == words
     assert description.arguments({"optimizer.lr": 0.5}, Path("runs/0"), None) == [words[0], words[2]]
@@ -174,7 +167,7 @@ def test_words_of_a_trial_limit_it_to_the_budget_of_its_rung() -> None:
 def test_value_of_a_rung_is_stored_and_printed_with_its_unit(
     first_rung: Any, budget: int, reached: str, tmp_path: Path
 ) -> None:
-    description = describe("random", 1, pruner="asha", **first_rung)
+    description = describe_study(1, sampler="random", pruner="asha", **first_rung)
     made = ScriptedWorker(tmp_path, description, lambda number, budget: end_of_rung(budget, 0.25))
     made.run()
     assert f"trial 0: val/accuracy=0.25 after {reached}, goes on" in made.said
@@ -182,7 +175,7 @@ def test_value_of_a_rung_is_stored_and_printed_with_its_unit(
 
 
 def test_a_loss_that_is_no_number_ends_a_trial(tmp_path: Path) -> None:
-    description = describe("random", 1, pruner="asha", min_epochs=2)
+    description = describe_study(1, sampler="random", pruner="asha", min_epochs=2)
     made = ScriptedWorker(tmp_path, description, lambda number, budget: NON_FINITE)
     made.run()
     assert made.trained == [(0, 2)] and made.said[-1] == "trial 0: failed: the loss is nan"
@@ -192,7 +185,7 @@ def test_a_loss_that_is_no_number_ends_a_member_only_in_the_last_rung(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(population, "take_over", lambda folder, members, before: None)
-    description = describe("pbt", 4, min_epochs=2)
+    description = describe_study(4, sampler="pbt", min_epochs=2)
     made = ScriptedWorker(
         tmp_path,
         description,

@@ -10,15 +10,15 @@ from typing import Any, ClassVar, Dict, Tuple
 
 import numpy as np
 import pytest
+from id_networks import step_of
 from in_threads import Rendezvous, ThreadStore
-from table_threads import OPEN, ServedStore, Servers
+from table_threads import ServedStore, Servers
 
 from mxtrain.cli.dispatch import run
 from mxtrain.data.loading.loader import BatchLoader, LoaderOptions
 from mxtrain.data.signature import Signature
 from mxtrain.engine.backend import autograd, gluon, mx, nd
 from mxtrain.errors import EXIT_BUDGET, ConfigError, WeightsError
-from mxtrain.kvstore.mxnet_store import MXNetStore
 from mxtrain.kvstore.world import ALONE, World
 from mxtrain.metric.meter import UNWEIGHTED, Meter
 from mxtrain.metric.spec import Metric
@@ -26,12 +26,9 @@ from mxtrain.model.graph.id_inputs import make_sparse, tables_of
 from mxtrain.model.prepare import TableOptions, initialize, prepare_network
 from mxtrain.model.weights import load_weights
 from mxtrain.optimizer import optimizers
-from mxtrain.optimizer.ema import build_average
-from mxtrain.optimizer.updater import Updater
-from mxtrain.parallel.base import TableUpdates
 from mxtrain.parallel.objective import Objective
 from mxtrain.parallel.row_tables import distinct_ids
-from mxtrain.parallel.spec import Data, Single
+from mxtrain.parallel.spec import Data
 from mxtrain.training.network import hybridize, require_tables
 from mxtrain.training.step import TrainingStep
 from mxtrain.types import Batch
@@ -47,13 +44,7 @@ from mxtrain.vision.metric_learning.task import MetricLearning
 CLASSES, UNITS, INPUTS, DRAWN = 40, 5, 8, 6
 SHAPES = ((INPUTS,), (1 + DRAWN,))
 SIGNATURE = Signature((1, 8, 8), class_names=["a", "b", "c"])
-
-
-@pytest.fixture(autouse=True)
-def _closed() -> Any:
-    yield
-    while OPEN:
-        OPEN.pop().close()
+pytestmark = pytest.mark.usefixtures("close_table_servers")
 
 
 @pytest.mark.parametrize("num_classes, num_drawn", [(7, 1), (7, 5), (7, 7), (1000, 10), (16_000_000, 50)])
@@ -72,6 +63,10 @@ def test_all_classes_are_drawn_equally_often(num_drawn: int) -> None:
     """Of 7 classes in 5 parts, three parts have a single class."""
     count_K = sum(np.bincount(draw_classes(0, 0, number, 7, num_drawn), minlength=7) for number in range(2000))
     np.testing.assert_allclose(count_K / 2000, num_drawn / 7, atol=0.04)
+
+
+def test_drawn_classes_are_not_evenly_spaced() -> None:
+    assert len(set(np.diff(np.sort(draw_classes(0, 0, 0, 1000, 10))))) > 4
 
 
 def test_ids_are_those_of_the_own_class_then_of_the_drawn_ones() -> None:
@@ -151,7 +146,7 @@ def test_all_classes_drawn_give_the_loss_and_gradients_of_all(loss: Any, sub_cen
 @pytest.mark.parametrize("sampled", [False, True])
 @pytest.mark.parametrize("num_rows", [CLASSES, CLASSES - 1])
 def test_centres_of_insightface_are_loaded(tmp_path: Path, sampled: bool, num_rows: int) -> None:
-    """Those of other identities are not: the report says so."""
+    """Centres of another number of identities are not, and the report says so."""
     network = build_networks(DRAWN)[sampled]
     centres = network.centres.weight if sampled else network.centres
     before, inner = centres.data().asnumpy(), network.embedding.weight.data().copy()
@@ -181,7 +176,7 @@ def test_centres_of_another_size_are_refused(tmp_path: Path) -> None:
 
 
 class NamedLikeCentres(gluon.HybridBlock):
-    """Has a layer of that name, as VGG has."""
+    """Has a parameter of that name, like VGG."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -212,7 +207,6 @@ def build_step(placement: Any = None, store: Any = None, sparse: bool = True, re
     if sparse:
         assert make_sparse(network, SHAPES, 1) == []
     initialize(network, "xavier", 0, mx.cpu(0), tables_of(network) if remote else ())
-    store = store or MXNetStore("local")
     objective = Objective(
         hybridize(network),
         IdentityLoss(ArcFace(scale=8.0), CLASSES, training=True, is_sampled=True),  # type: ignore[arg-type]
@@ -222,14 +216,7 @@ def build_step(placement: Any = None, store: Any = None, sparse: bool = True, re
         predict_shape=SHAPES[0],
         global_batch_size=8,
     )
-    strategy = (placement or Single()).build(objective, 1, store)
-    weights = {name: strategy.values[name] for name in strategy.trainable}
-    spec = optimizers.SGD(momentum=0.9)
-    if strategy.remote.names:
-        updates = TableUpdates(spec.model_dump(), {"centres.weight": (1.0, 1.0)}, 1, 0)
-        strategy.remote.connect(store, updates)
-    updater = Updater(spec.build(1), weights, dict.fromkeys(weights, (1.0, 1.0)), strategy.rows, False)
-    return TrainingStep(strategy, store, updater, build_average(None, strategy.values, strategy.publish), None, None)
+    return step_of(objective, optimizers.SGD(momentum=0.9), placement, store)
 
 
 def batch(number: int) -> Batch:
@@ -263,7 +250,7 @@ def test_rows_of_a_batch_train_what_the_whole_table_trains(placement: Any) -> No
 
 
 def test_workers_with_servers_train_what_one_process_trains() -> None:
-    """Each has room for its classes and the drawn ones, however many classes there are."""
+    """A worker holds rows for the classes of its samples and for the drawn ones, not for all classes."""
     rendezvous, servers = Rendezvous(2), Servers(optimizers.SGD(momentum=0.9), 2)
     held = []
 
@@ -300,7 +287,7 @@ def build_collate(training: bool = True, loss: Any = None) -> Any:
 
 
 def test_all_samples_of_a_step_meet_the_same_classes() -> None:
-    """Whoever loads them; the next step meets others."""
+    """Classes depend on the number of the step, and not on the worker that loads the samples."""
     collate, image, numbers = build_collate(), nd.zeros((4, 1, 8, 8)), []
     for number in (0, 1, 2, 3):
         whole = Batch((image,), (nd.array([0, 2, 1, 1]),), 4, number=number)
@@ -372,10 +359,6 @@ def test_servers_need_a_table_of_centres() -> None:
     network, _ = build_networks(DRAWN)
     with pytest.raises(ConfigError, match=r"Type task.sampled_classes=NUMBER, which .*, or kvstore.tables=workers"):
         require_tables(network)
-
-
-def test_drawn_classes_are_not_evenly_spaced() -> None:
-    assert len(set(np.diff(np.sort(draw_classes(0, 0, 0, 1000, 10))))) > 4
 
 
 @pytest.mark.parametrize("sub_centres", [1, 3])
