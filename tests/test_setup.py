@@ -507,7 +507,7 @@ def test_release_refuses_a_misspelled_option(tmp_path: Path) -> None:
 
 
 def test_release_passes_over_pythons_that_do_not_start(tmp_path: Path) -> None:
-    """As the ones that pyenv puts on PATH for versions that are not selected."""
+    """Like those that pyenv puts on PATH for versions that are not selected."""
     checkout = tmp_path / "checkout"
     checkout.mkdir()
     write_release(checkout)
@@ -521,11 +521,8 @@ def test_release_passes_over_pythons_that_do_not_start(tmp_path: Path) -> None:
 
 
 def test_release_requires_a_clean_tree(tmp_path: Path) -> None:
-    for name in ("scripts", "mxtrain"):
-        (tmp_path / name).mkdir()
-    shutil.copy(ROOT / "scripts/release", tmp_path / "scripts/release")
-    (tmp_path / "mxtrain/__init__.py").write_text('__version__ = "1.2.3"\n')
-    subprocess.run(["git", "init", "-q"], cwd=tmp_path, check=True)
+    write_release(tmp_path)
+    (tmp_path / "new").touch()
     done = subprocess.run(["scripts/release", "--check"], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 2 and "not committed" in done.stderr
 

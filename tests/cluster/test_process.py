@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
-from waiting import wait_until
+from waiting import read_pids, wait_for_ends
 
 from mxtrain.cluster.process import run_child, start_child, state_of
 
@@ -62,7 +62,7 @@ def test_an_interrupted_wait_kills_the_command_and_its_processes(tmp_path: Path)
     pids = tmp_path / "pids"
 
     def interrupt() -> None:
-        wait_until(lambda: pids.exists() and "\n" in pids.read_text(), 20)
+        read_pids(pids)
         os.kill(os.getpid(), signal.SIGINT)
 
     thread = threading.Thread(target=interrupt)
@@ -70,4 +70,4 @@ def test_an_interrupted_wait_kills_the_command_and_its_processes(tmp_path: Path)
     with pytest.raises(KeyboardInterrupt):
         run_child(["sh", "-c", f"sleep 60 & echo $$ $! > {pids}; wait"])
     thread.join()
-    wait_until(lambda: all(state_of(int(pid)) in ("", "Z") for pid in pids.read_text().split()), 5)
+    wait_for_ends(read_pids(pids))

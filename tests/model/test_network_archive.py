@@ -16,12 +16,8 @@ from mxtrain.model.network_archive import read_archive, take_weights
 MB = 1 << 20
 
 
-def write(path, **files):
-    """Writes an archive of files whose names have `_` in place of `-`, and before the end."""
-    contents = {}
-    for name, content in files.items():
-        stem, _, end = name.rpartition("_")
-        contents[f"{stem.replace('_', '-')}.{end}"] = content
+def write(path, contents):
+    """Writes an archive of files, name -> content."""
     if path.suffix == ".zip":
         with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as packed:
             for name, content in contents.items():
@@ -40,19 +36,20 @@ def test_graph_settings_and_weights_take_one_pass(tmp_path, monkeypatch, name):
     passes = []
     entries = archives._entries
     monkeypatch.setattr(archives, "_entries", lambda file: passes.append(file) or entries(file))
-    path = write(tmp_path / name, net_symbol_json=b"g", hyperparams_json=b"h", readme_json=b"r", net_0003_params=b"w")
+    contents = {"net-symbol.json": b"g", "hyperparams.json": b"h", "readme.json": b"r", "net-0003.params": b"w"}
+    path = write(tmp_path / name, contents)
     assert read_archive(path).texts == {"net-symbol.json": b"g", "hyperparams.json": b"h"}
     assert take_weights(path) == b"w" and len(passes) == 1
     assert take_weights(path) == b"w" and len(passes) == 2, "large arrays are not kept"
 
 
 def test_changed_archives_are_read_again(tmp_path):
-    path = write(tmp_path / "a.zip", net_symbol_json=b"old")
+    path = write(tmp_path / "a.zip", {"net-symbol.json": b"old"})
     assert read_archive(path).texts == {"net-symbol.json": b"old"}
-    write(path, net_symbol_json=b"newer")
+    write(path, {"net-symbol.json": b"newer"})
     assert read_archive(path).texts == {"net-symbol.json": b"newer"}
     size = path.stat().st_size
-    write(path, net_symbol_json=b"third")
+    write(path, {"net-symbol.json": b"third"})
     os.utime(path, ns=(0, 1))
     assert path.stat().st_size == size and read_archive(path).texts == {"net-symbol.json": b"third"}
 
@@ -60,20 +57,20 @@ def test_changed_archives_are_read_again(tmp_path):
 @pytest.mark.parametrize(
     "names, last",
     [
-        (["net_0001", "net_0012", "net_0003"], "net_0012"),
-        (["net_10000", "net_9999"], "net_10000"),
-        (["a_0002", "b_0002"], "b_0002"),
+        (["net-0001", "net-0012", "net-0003"], "net-0012"),
+        (["net-10000", "net-9999"], "net-10000"),
+        (["a-0002", "b-0002"], "b-0002"),
         (["weights"], "weights"),
-        (["net_0001", "weights"], "net_0001"),
+        (["net-0001", "weights"], "net-0001"),
     ],
 )
 def test_weights_are_those_of_the_last_epoch(tmp_path, names, last):
-    path = write(tmp_path / "a.tar.gz", **{f"{name}_params": name.encode() for name in names})
+    path = write(tmp_path / "a.tar.gz", {f"{name}.params": name.encode() for name in names})
     assert take_weights(path) == last.encode()
 
 
 def test_epochs_are_not_in_memory_together(tmp_path):
-    path = write(tmp_path / "a.tar.gz", **{f"net_000{number}_params": bytes(8 * MB) for number in range(3)})
+    path = write(tmp_path / "a.tar.gz", {f"net-000{number}.params": bytes(8 * MB) for number in range(3)})
     tracemalloc.start()
     try:
         read_archive(path)
@@ -84,12 +81,12 @@ def test_epochs_are_not_in_memory_together(tmp_path):
 
 def test_texts_together_are_limited_and_weights_are_not(tmp_path, monkeypatch):
     monkeypatch.setattr(network_archive, "MAX_TEXT_BYTES", 10)
-    texts = {"a_symbol_json": b"123456", "b_symbol_json": b"1234"}
-    assert len(read_archive(write(tmp_path / "a.tar.gz", **texts, net_0001_params=bytes(99))).texts) == 2
+    texts = {"a-symbol.json": b"123456", "b-symbol.json": b"1234"}
+    assert len(read_archive(write(tmp_path / "a.tar.gz", {**texts, "net-0001.params": bytes(99)})).texts) == 2
     with pytest.raises(WrongContent, match="unpacks to more bytes than it may"):
-        read_archive(write(tmp_path / "b.tar.gz", **texts, c_symbol_json=b"1"))
+        read_archive(write(tmp_path / "b.tar.gz", {**texts, "c-symbol.json": b"1"}))
 
 
 def test_archives_without_weights_are_refused(tmp_path):
     with pytest.raises(WrongContent, match="without a .params file"):
-        take_weights(write(tmp_path / "a.tar.gz", net_symbol_json=b"g"))
+        take_weights(write(tmp_path / "a.tar.gz", {"net-symbol.json": b"g"}))

@@ -17,10 +17,9 @@ from urllib.request import Request, urlopen
 import numpy as np
 import pytest
 import served_folders
-from waiting import wait_until
+from waiting import read_pids, wait_for_ends
 
 import mxtrain
-from mxtrain.cluster.process import state_of
 from mxtrain.cluster.reported_cause import CAUSE_FILE
 from mxtrain.errors import ConfigError, DataError
 
@@ -140,11 +139,10 @@ def test_the_export_of_a_run_ends_with_the_server(arguments: List[str], ending: 
     path = os.pathsep.join([str(tmp_path), str(Path(mxtrain.__file__).parents[1])])
     with subprocess.Popen([sys.executable, *arguments], cwd=tmp_path, env={**os.environ, "PYTHONPATH": path}) as server:
         try:
-            wait_until(lambda: (tmp_path / "pid").exists() and "\n" in (tmp_path / "pid").read_text(), 30)
+            export = read_pids(tmp_path / "pid")
         finally:
             server.send_signal(ending)
-    export = int((tmp_path / "pid").read_text())
-    wait_until(lambda: state_of(export) in ("", "Z"), 5)
+    wait_for_ends(export)
 
 
 def test_a_server_for_every_network_without_a_token_is_warned_of(tmp_path: Path) -> None:
