@@ -204,7 +204,7 @@ def test_failed_steps_are_repeated_with_tables_of_the_checkpoint(table: Path, tm
 
 @pytest.mark.zoo
 def test_class_centres_on_servers_equal_those_of_one_process(tmp_path: Path) -> None:
-    """And continue to the bit when a worker is killed."""
+    """A run whose worker is killed ends with the same bits."""
     words = ("task=metric_learning", "task.sampled_classes=4", "trainer.sparse_grad=true", "model.hidden=8")
     words += ("kvstore=dist_sync", "cluster.workers=2", "trainer.max_epochs=3", "trainer.log_interval=5")
     words += ("checkpoint.every_steps=10", "cluster.backoff=0.1")

@@ -220,7 +220,7 @@ ALIKE = (
     "++trainer=5",
     "explain nope",
 )
-"""Mistakes of a kind that others have, too: they are of the zoo."""
+"""Mistakes that are similar to others in the list, and are tested with `--zoo` only."""
 
 
 @pytest.mark.zoo_cases(*ALIKE)

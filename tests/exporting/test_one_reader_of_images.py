@@ -142,7 +142,7 @@ def test_deep_pixels_are_rounded_for_a_network_of_bytes(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("size", [(20, 12), (5, 8), (8, 8), (3, 4)])
 def test_images_of_another_size_than_the_network_are_resized_as_in_training(size: Any, tmp_path: Path) -> None:
-    """The images of a dataset in memory have its size, here 8 x 8, and `dataset.image_size` is that of the network."""
+    """Images of a dataset in memory have the size 8 x 8; `dataset.image_size` is that of the network's input."""
     path = tmp_path / "image.png"
     path.write_bytes(FILES["PNG"]())
     decoding = Decoding((3, 8, 8), 1.0)

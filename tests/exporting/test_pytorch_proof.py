@@ -57,7 +57,7 @@ def test_networks_without_a_loss_get_the_squared_distance() -> None:
 
 
 def test_gradients_of_outputs() -> None:
-    """Those that the loss does not read are 0, and integers stay integers."""
+    """The gradient of an output that the loss does not use is 0. Integer outputs reach the loss as integers."""
 
     def loss(outputs: Sequence[Any], batch: Batch) -> Any:
         assert [output.dtype.__name__ for output in outputs] == ["float32", "float32", "int32"]
@@ -97,7 +97,7 @@ def test_first_line_of_an_error() -> None:
 
 
 def test_numbers_of_float32_are_of_the_type_of_the_proof(tmp_path: Path) -> None:
-    """In the symbol and in the generated code: a single number in float32 would round all that follows."""
+    """Casts to float32 are replaced in the symbol and in the code: one that is left would round all later numbers."""
     x = mx.sym.var("x")
     symbol = without_dropout(mx.sym.Dropout(mx.sym.cast(x, dtype="float32")) + mx.sym.cast(x, dtype="int32"), "float64")
     assert [node.get("attrs", {}).get("dtype") for node in json.loads(symbol.tojson())["nodes"]] == [

@@ -241,7 +241,7 @@ def test_sizes_are_computed_from_those_of_the_inputs() -> None:
 
 
 def test_code_of_many_tensors_is_written_at_once() -> None:
-    """A list of all free names for each tensor took 0.4 s."""
+    """Listing all free names took 0.4 s for each tensor."""
     symbol = X
     for _ in range(30):
         symbol = mx.sym.tanh(symbol)

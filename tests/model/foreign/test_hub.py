@@ -13,6 +13,7 @@ import pytest
 from foreign_files import content_of
 from http_server import serving
 from running import ROOT
+from waiting import wait_until
 
 from mxtrain.errors import WeightsError
 from mxtrain.model import published
@@ -119,7 +120,7 @@ def test_endpoint_may_be_a_folder(cache, tmp_path, monkeypatch):
     ],
 )
 def test_references_of_the_cache(cache, content, folder):
-    """Those of other programs may end in a line break, and damaged ones lead nowhere else."""
+    """References of other programs may end in a line break. Damaged ones do not lead out of the cache."""
     laid_out(cache, {})
     (cache / "refs" / "main").write_bytes(content)
     weights = cache / "snapshots" / folder / "model.safetensors"
@@ -276,8 +277,8 @@ def test_a_killed_download_is_continued_by_two_processes(server, cache):
     killed = started()
     part = cache / "snapshots" / "main" / "model.safetensors.part"
     assert server.stalled.wait(30)
-    while not part.exists() or part.stat().st_size < len(CONTENT) // 4:
-        assert killed.poll() is None
+    wait_until(lambda: part.exists() and part.stat().st_size >= len(CONTENT) // 4, 30)
+    assert killed.poll() is None
     killed.send_signal(signal.SIGKILL)
     killed.communicate()
     arrived = part.stat().st_size

@@ -22,7 +22,7 @@ COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
 @pytest.fixture
 def hub(tmp_path, monkeypatch):
-    """A server with the Hub's paths; Gluon's does not answer, and all caches are empty."""
+    """A server with the Hub's paths. Gluon's server does not answer, and all caches are empty."""
     for name in ("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "HF_HUB_OFFLINE"):
         monkeypatch.delenv(name, raising=False)
     for name in ("HF_HOME", "MXNET_HOME"):
