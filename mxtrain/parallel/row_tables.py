@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 def distinct_ids(id_BF: np.ndarray) -> DistinctIds:
     """Returns the distinct ids of a batch, ascending, and the position of each id of the batch among them."""
-    # Classes that all samples are compared with may be thousands: they are sorted once, not for each sample.
+    # Samples may share thousands of ids, e.g. of drawn classes. These are sorted once instead of for each sample.
     is_shared_F = (id_BF == id_BF[:1]).all(axis=0)
     own_N, shared_N = id_BF[:, ~is_shared_F], id_BF[0, is_shared_F]
     id_K, position_N = np.unique(np.concatenate([own_N.ravel(), shared_N]), return_inverse=True)
@@ -140,10 +140,10 @@ class RowTables:
             if table.ids_from is not None:
                 marked.setdefault(table.ids_from, {})[names[table.weight]] = table
         trained, predicted = (
-            [math.prod(shape) for shape in shapes_of(shapes)] for shapes in (input_shape, predict_shape)
+            dict(enumerate(map(math.prod, shapes_of(shapes)))) for shapes in (input_shape, predict_shape)
         )
         self.inputs = [
-            self._build_input(number, tables, trained[number], num_samples, sum(predicted[number : number + 1]))
+            self._build_input(number, tables, trained[number], num_samples, predicted.get(number, 0))
             for number, tables in sorted(marked.items())
         ]
         self._copies: Dict[str, Sequence[nd.NDArray]] = {}
@@ -176,9 +176,12 @@ class RowTables:
         """Prepares a batch in the reading thread, without other workers and devices."""
         if not self.inputs or not batch.size:
             return batch
-        # Prediction may have fewer inputs than training.
-        numbers = [id_input.number for id_input in self.inputs if id_input.number < len(batch.inputs)]
+        numbers = [id_input.number for id_input in self._inputs_of(batch)]
         return replace(batch, ids={number: distinct_ids(batch.inputs[number].asnumpy()) for number in numbers})
+
+    def _inputs_of(self, batch: Batch) -> Sequence[IdInput]:
+        """Returns the inputs that a batch has: prediction may have fewer than training."""
+        return [id_input for id_input in self.inputs if id_input.number < len(batch.inputs)]
 
     def enter(self, batch: Batch) -> Batch:
         """Returns the batch with positions instead of ids, once their rows are in the network. Collective."""
@@ -232,8 +235,7 @@ class RowTables:
 
     def fitting(self, batch: Batch) -> Iterator[Batch]:
         """Yields parts of a batch whose rows fit into the network."""
-        given = [id_input for id_input in self.inputs if id_input.number < len(batch.inputs)]
-        crowded = [id_input for id_input in given if id_input.capacity < id_input.num_rows]
+        crowded = [id_input for id_input in self._inputs_of(batch) if id_input.capacity < id_input.num_rows]
         widths = [math.prod(batch.inputs[id_input.number].shape[1:]) for id_input in crowded]
         room = min((max(1, id_input.capacity // width) for id_input, width in zip(crowded, widths)), default=batch.size)
         if batch.size <= room:

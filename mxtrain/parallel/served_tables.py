@@ -146,7 +146,7 @@ class ServedTables(RowTables, RemoteTables):
         pulled = {
             id_input.number: self.client.pull(id_input.group, batch.ids[id_input.number][0], ahead=True)
             for id_input in self.inputs
-            if self._is_within(id_input, batch.ids[id_input.number][0])
+            if id_input.number in batch.ids and self._is_within(id_input, batch.ids[id_input.number][0])
         }
         return replace(batch, rows=pulled)
 

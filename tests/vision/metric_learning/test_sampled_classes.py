@@ -200,7 +200,9 @@ def test_centres_of_own_files_come_first(tmp_path: Path) -> None:
     assert not network.centres.data().asnumpy().any()
 
 
-def build_step(placement: Any = None, store: Any = None, sparse: bool = True, remote: bool = False) -> TrainingStep:
+def build_step(
+    placement: Any = None, store: Any = None, sparse: bool = True, remote: bool = False, momentum: float = 0.9
+) -> TrainingStep:
     network = SampledEmbeddingNetwork(
         gluon.nn.Dense(UNITS, in_units=INPUTS, prefix="inner_"), CLASSES, UNITS, DRAWN, prefix="net_"
     )
@@ -216,7 +218,7 @@ def build_step(placement: Any = None, store: Any = None, sparse: bool = True, re
         predict_shape=SHAPES[0],
         global_batch_size=8,
     )
-    return step_of(objective, optimizers.SGD(momentum=0.9), placement, store)
+    return step_of(objective, optimizers.SGD(momentum=momentum), placement, store)
 
 
 def batch(number: int) -> Batch:
@@ -278,6 +280,26 @@ def test_prediction_needs_no_ids() -> None:
     x = nd.random.normal(shape=(3, INPUTS))
     sparse, dense = build_step(), build_step(sparse=False)
     np.testing.assert_array_equal(*(step.strategy.predict([x])[0].asnumpy() for step in (sparse, dense)))
+
+
+@pytest.mark.parametrize("momentum", [0.0, 0.9])
+def test_prediction_needs_no_ids_of_servers(momentum: float) -> None:
+    """Also where rows are requested ahead of time, which needs updates that leave all other rows as they are."""
+    x = nd.random.normal(shape=(3, INPUTS))
+    rendezvous, servers = Rendezvous(1), Servers(optimizers.SGD(momentum=momentum), 2)
+
+    def work(world: World) -> np.ndarray:
+        step = build_step(store=ServedStore(servers, world, rendezvous), remote=True, momentum=momentum)
+        tables: Any = step.strategy.remote
+        assert tables.client.moves_all == (momentum > 0)
+        train(step, world)
+        return step.strategy.predict([x])[0].asnumpy()
+
+    (found,) = rendezvous.run(work)
+    expected = build_step(sparse=False, momentum=momentum)
+    train(expected)
+    assert not servers.raised
+    np.testing.assert_allclose(found, expected.strategy.predict([x])[0].asnumpy(), rtol=1e-5, atol=1e-6)
 
 
 def build_collate(training: bool = True, loss: Any = None) -> Any:
