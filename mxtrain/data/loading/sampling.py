@@ -1,12 +1,12 @@
-"""Samplers choose the samples of a training epoch: each sample once, classes by weights, or several of each class of a
-batch.
+"""Samplers choose the samples of a training epoch: each sample once, classes in the ratio of weights, or batches with
+several samples of each of their classes.
 
 `ClassSampler` treats a class as an endless stream: all of its samples in random order, then all of them in another
 order, and so on. An epoch takes the next samples of each stream, so no sample repeats before all others of its class
 were drawn. The position of an epoch in the streams is a function of its number, so the sampler has no state to save.
 
-Legend: N samples of the split and of an epoch, K classes, M samples of one class, P passes over them, E epochs; for
-`GroupSampler` C classes with samples, G groups of M samples of one class, P classes of a batch.
+Legend: N samples of the split and of an epoch, K classes, M samples of one class, P passes over them, E epochs. For
+`GroupSampler`: C classes with samples, G groups of M samples of one class, P passes over the classes.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Sampler(Protocol):
 
     Attributes:
         takes_all: whether an epoch contains each sample of the split once.
-        is_ordered: whether samples are used in the order in which they are drawn; else the loader shuffles them.
+        is_ordered: True if samples are used in the order in which they are drawn; otherwise the loader shuffles them.
         summary: one line about the samples of an epoch; empty if it contains all.
     """
 
@@ -125,18 +125,19 @@ class ClassSampler:
 
 
 class GroupSampler:
-    """Draws batches of P classes with M samples each, as losses need that compare the samples of a batch.
+    """Draws batches that have M samples of each of their classes, for losses that compare the samples of a batch.
 
-    An epoch passes over the classes in random order, P of them a batch, again and again until it has as many samples as
-    the split; what is left of a pass, fewer than P classes, is left out. A class takes the next M of its samples, in
-    random order; none repeats before all of them were drawn but a rest of fewer than M. A class with fewer than M
-    samples repeats them.
+    An epoch consists of passes over all classes in random order. Each batch takes the next classes of a pass; classes
+    that do not fill a last batch are left out of this pass. The epoch ends when it has as many samples as the split.
+
+    A class takes its samples in random order, M at a time. When fewer than M are left, these are skipped, and it begins
+    again with the first one. Classes with fewer than M samples use each of them several times in a batch.
 
     Source: Hermans et al., "In Defense of the Triplet Loss" (2017), arXiv 1703.07737, section 2.
 
     Args:
         label_N: class indices of the training samples.
-        batch_size: number of samples of a batch, P * M.
+        batch_size: number of samples of a batch, a multiple of M.
         per_class: M.
         seed: seed of the run.
 
@@ -175,22 +176,20 @@ class GroupSampler:
         groups = -(-self._total // self._per_class)
         batch_G, place_G = np.divmod(np.arange(groups), self._classes_per_batch)
         pass_G, turn_G = np.divmod(batch_G, len(self._class_C) // self._classes_per_batch)
-        class_G = np.empty(groups, np.int64)
-        for number in range(int(pass_G[-1]) + 1):
-            in_pass_G = pass_G == number
-            index_C = number * len(self._size_K) + self._class_C
-            order_C = np.argsort(bits(self._seed, epoch, index_C, Draw.GROUP_CLASS), kind="stable")
-            class_G[in_pass_G] = self._class_C[order_C[(turn_G * self._classes_per_batch + place_G)[in_pass_G]]]
+        index_PC = np.arange(pass_G[-1] + 1)[:, None] * len(self._size_K) + self._class_C
+        key_PC = bits(self._seed, epoch, index_PC, Draw.GROUP_CLASS)
+        order_PC = np.argsort(key_PC, axis=1, kind="stable")
+        class_G = self._class_C[order_PC[pass_G, turn_G * self._classes_per_batch + place_G]]
         return self._members(class_G, pass_G, epoch)[: self._total]
 
     def _members(self, class_G: np.ndarray, pass_G: np.ndarray, epoch: int) -> np.ndarray:
-        """Returns M samples for each group, in order. A class occurs at most once in a pass, so the number of the pass
-        says which of its samples are next."""
+        """Returns M samples for each group, in order. Each class occurs at most once in a pass, so the number of the
+        pass determines its next samples."""
         size = self._per_class
         key_N = bits(self._seed, epoch, np.arange(self._total), Draw.CLASS_ORDER)
         member_N = np.lexsort((key_N, self._label_N))
         count_G = self._size_K[class_G]
-        # Of a class with at least M samples, a group is whole: a rest is left out.
+        # Classes with at least M samples skip the last ones that do not fill a group.
         round_G = np.where(count_G < size, count_G, count_G // size * size)
         position_GM = pass_G[:, None] * size + np.arange(size)
         repeat_GM, within_GM = np.divmod(position_GM, round_G[:, None])
