@@ -73,7 +73,7 @@ class BaseDataset(Spec):
     """Samples per batch of an evaluation."""
     sampler: Literal["shuffle", "balanced", "weighted", "grouped"] = "shuffle"
     """Samples of a training epoch: shuffle = each once; balanced = equally many of each class; weighted = classes in
-    the ratio of class_weights; grouped = batches of samples_per_class samples of each of batch_size /
+    the ratio of class_weights; grouped = each batch has samples_per_class samples of each of batch_size /
     samples_per_class classes. The number of samples is always that of the split, in random order."""
     class_weights: Dict[str, PositiveFloat] = {}
     """Sampling weight by class name, for sampler=weighted, e.g. {cat: 2.0}; 1 for other classes."""

@@ -57,9 +57,9 @@ class MetricLearning(Task):
     embedding_size: Positive = 128
     """Length of embeddings; 512 in insightface's networks."""
     sampled_classes: Optional[Positive] = None
-    """Number of identities, drawn anew for each batch, that an image is compared with besides its own, at most all;
-    null: always all. Time and memory of a step then do not grow with the number of identities, and
-    kvstore.tables=servers keeps the centres on servers."""
+    """Number of identities, at most all, with which an image is compared besides its own; drawn for each batch; null =
+    all. With a number, time and memory of a step do not grow with the number of identities, and kvstore.tables=servers
+    keeps the centres on servers."""
     flip: bool = False
     """If true, the embedding of an image is the normalised sum of those of the image and of its mirror image, as in
     published results of face verification."""
@@ -99,7 +99,7 @@ class MetricLearning(Task):
         return ()
 
     def output_shapes(self, description: RunParts, signature: Signature) -> List[Shape]:
-        # Evaluation does not draw identities: a loss of another draw would not be comparable.
+        # Evaluation draws no identities, because losses of different draws would not be comparable.
         has_cosines = self._has_centres(description) and self.sampled_classes is None
         centres = [self.num_classes(signature)] * has_cosines
         return [(size,) for size in (self.embedding_size, *centres)]
@@ -108,6 +108,11 @@ class MetricLearning(Task):
         assert isinstance(description.loss, EmbeddingLoss)
         return description.loss.uses_centres and not self._without_centres
 
+    def _num_drawn(self, description: RunParts) -> Optional[int]:
+        """Returns the number of identities that are drawn for each training batch; None if images are compared with
+        all identities, or with none."""
+        return self.sampled_classes if self._has_centres(description) else None
+
     def build_network(self, description: RunParts, signature: Signature) -> gluon.Block:
         from mxtrain.vision.metric_learning.head import EmbeddingNetwork, SampledEmbeddingNetwork
 
@@ -115,26 +120,27 @@ class MetricLearning(Task):
         assert isinstance(loss, EmbeddingLoss)
         embedding = signature.build_network(description.model, size, [(size,)])
         num_classes = self.num_classes(signature) if self._has_centres(description) else 0
-        if not num_classes or self.sampled_classes is None:
+        num_drawn = self._num_drawn(description)
+        if num_drawn is None:
             return EmbeddingNetwork(embedding, num_classes, size, loss.sub_centres, self.flip)
-        if self.sampled_classes > num_classes:
+        if num_drawn > num_classes:
             raise ConfigError(
-                f"task.sampled_classes={self.sampled_classes:,}: the training images show {num_classes:,} identities. "
+                f"task.sampled_classes={num_drawn:,}: the training images show {num_classes:,} identities. "
                 f"Type task.sampled_classes={num_classes}, or null for all."
             )
-        return SampledEmbeddingNetwork(embedding, num_classes, size, self.sampled_classes, loss.sub_centres, self.flip)
+        return SampledEmbeddingNetwork(embedding, num_classes, size, num_drawn, loss.sub_centres, self.flip)
 
     def training_shapes(self, description: RunParts, signature: Signature) -> Shapes:
-        shape = shapes_of(signature.shape)[0]
-        if self.sampled_classes is None or not self._has_centres(description):
+        shape, num_drawn = shapes_of(signature.shape)[0], self._num_drawn(description)
+        if num_drawn is None:
             return shape
         assert isinstance(description.loss, EmbeddingLoss)
-        return shape, ((1 + self.sampled_classes) * description.loss.sub_centres,)
+        return shape, ((1 + num_drawn) * description.loss.sub_centres,)
 
     def build_collate(self, description: RunParts, signature: Signature, training: bool) -> Optional[Collate]:
-        """Adds the centres with which each image is compared to the inputs, if they are sampled."""
-        num_drawn, num_classes = self.sampled_classes, self.num_classes(signature)
-        if num_drawn is None or not training or not self._has_centres(description):
+        """See `Task.build_collate`. If identities are sampled, it adds the ids of centres to the inputs."""
+        num_drawn, num_classes = self._num_drawn(description), self.num_classes(signature)
+        if num_drawn is None or not training:
             return None
         loss, seed = description.loss, description.trainer.seed
         assert isinstance(loss, EmbeddingLoss)
@@ -153,7 +159,7 @@ class MetricLearning(Task):
 
         if self.sampled_classes is None or not training:
             return super().build_meter(description, signature, weights, training)
-        # Training returns cosines with other identities in each batch, which metrics cannot read.
+        # Metrics cannot read the cosines of training, because their columns are other identities in each batch.
         outputs = MeterOutputs(num_arrays=2, num_read=1)
         return Meter(description.metric, self.num_classes(signature), weights, outputs, training=training)
 
