@@ -26,7 +26,7 @@ Values = Mapping[str, "nd.NDArray"]
 
 
 class FactorSizes(NamedTuple):
-    """Sizes and initial values that all networks of user and item vectors have.
+    """Sizes and initial values of networks with vectors of users and items.
 
     Attributes:
         num_users, num_items: rows of the embedding tables.

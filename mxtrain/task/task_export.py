@@ -43,7 +43,7 @@ class TaskExport:
     `exported` returns."""
 
     has_loss: ClassVar[bool] = True
-    """False if the loss of validation is none of the exported network's outputs: it cannot be trained by it."""
+    """False if the loss of validation cannot be computed from the outputs of the exported network."""
 
     def __init__(self, task: ExportedTask) -> None:
         self.task = task

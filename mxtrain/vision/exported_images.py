@@ -285,8 +285,8 @@ def class_map(score_KHW: np.ndarray, prepared: PreparedImage) -> np.ndarray:
 
 
 def _resized(image_CHW: np.ndarray, size: Sequence[int]) -> np.ndarray:
-    """Returns an image in the (height, width) of the network's input, as `Placer` resizes those of datasets whose own
-    size is another one; itself if it has that size."""
+    """Resizes a decoded image to the (height, width) of the network's input, as `Placer` does in training. Returns an
+    image of this size unchanged."""
     if image_CHW.shape[1:] == tuple(size):
         return image_CHW
     lines_CHw = _upsample(image_CHW.astype(np.float32), 1, np.arange(size[0]), size[0])

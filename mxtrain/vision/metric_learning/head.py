@@ -76,13 +76,15 @@ class EmbeddingNetwork(gluon.HybridBlock):
 
 
 NOT_COMPARED = -1e4
-"""Cosine of a sample with its own class among the drawn ones, where it counts already: e to the power of it is 0."""
+"""Replaces the cosine of a sample with a drawn class that is its own one, which is already in the first column. In a
+softmax, its exponential is 0."""
 
 
 class SampledEmbeddingNetwork(TrainPredictBlock):
     """In prediction image -> embedding (B, D); in training (image, ids of centres) -> (embedding, cosines (B, 1 + M)).
 
-    The first cosine is that of the own class. The centres are a table, of which only the rows of a batch need be here.
+    The first cosine is that of the sample's own class, the others are those of the drawn classes. The centres are an
+    embedding table, so a strategy may hold only the rows of a batch.
 
     Args:
         embedding: network that embeds images, (B, D), not normalised.
@@ -108,7 +110,7 @@ class SampledEmbeddingNetwork(TrainPredictBlock):
         super().__init__(**kwargs)
         self._units, self._sub_centres, self._flip = units, sub_centres, flip
         self.embedding = embedding
-        # Without the table, about which a hybridized block would warn, since prediction does not use it.
+        # Prediction does not use the table. A hybridized block that contained it would warn about an unused parameter.
         object.__setattr__(self, "_prediction_form", self.without_centres())
         with self.name_scope():
             self.centres = EmbeddingTable(num_classes * sub_centres, units, prefix="centres_")
@@ -126,7 +128,7 @@ class SampledEmbeddingNetwork(TrainPredictBlock):
         (id_BN,) = annotations
         embedding_BD = embed(F, self.embedding, x, self._flip)
         own_BS = F.slice_axis(id_BN, axis=1, begin=0, end=self._sub_centres)
-        # All samples have the same drawn classes, so the first one says which.
+        # The drawn classes are the same for all samples, so they are read from the first one.
         drawn_1N = F.slice_axis(F.slice_axis(id_BN, axis=0, begin=0, end=1), axis=1, begin=self._sub_centres, end=None)
         own_BSD = F.reshape(self._unit_rows(F, own_BS), shape=(-1, self._sub_centres, self._units))
         own_B1 = F.max(F.sum(F.broadcast_mul(own_BSD, F.expand_dims(embedding_BD, 1)), axis=2), axis=1, keepdims=True)
@@ -137,7 +139,7 @@ class SampledEmbeddingNetwork(TrainPredictBlock):
         return embedding_BD, F.concat(own_B1, cosine_BM, dim=1)
 
     def _unit_rows(self, F: OperatorModule, ids: Array) -> Array:
-        """Returns the centres of ids, of length 1, (number of ids, D)."""
+        """Returns the centres with these ids, normalised to length 1, (number of ids, D)."""
         return F.L2Normalization(F.reshape(self.centres(ids), shape=(-1, self._units)))
 
     def _first(self, F: OperatorModule, ids: Array) -> Array:

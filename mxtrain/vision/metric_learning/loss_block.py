@@ -23,7 +23,8 @@ class IdentityLoss(gluon.HybridBlock):
         loss: description of the loss.
         num_classes: K.
         training: False for evaluation.
-        is_sampled: True if the first cosine is that of the own identity, and the others are of some of the others.
+        is_sampled: True if the first cosine of a sample is that of its own identity, and the others are those of drawn
+            identities.
     """
 
     def __init__(self, loss: EmbeddingLoss, num_classes: int, training: bool, is_sampled: bool = False):

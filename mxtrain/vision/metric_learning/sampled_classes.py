@@ -1,10 +1,11 @@
-"""Classes with which the samples of a batch are compared, where all would be too many.
+"""Draws the classes with which the samples of a batch are compared, if there are too many classes to use all.
 
-Every sample is compared with its own class and with the same drawn classes, so the loss of a sample does not depend on
-the division of the batch over devices and workers. Memory and time of a draw do not depend on the number of classes.
+Each sample is compared with its own class and with the drawn classes, which are the same for the whole batch. So the
+loss of a sample does not depend on the division of the batch over devices and workers. Memory and time of a draw do not
+depend on the number of classes.
 
-Source: An et al., "Partial FC: Training 10 Million Identities on a Single Machine", arXiv 2010.05222. It draws the
-classes of the batch for all of its samples; here a sample meets the class of another one only if it is drawn.
+Source: An et al., "Partial FC: Training 10 Million Identities on a Single Machine", arXiv 2010.05222. Unlike there, the
+classes of the other samples of a batch are used only if they are drawn.
 
 Legend: B batch, M drawn classes, K classes, S centres of each class.
 """
@@ -20,8 +21,9 @@ from mxtrain.vision.draws import VisionDraw
 def draw_classes(seed: int, epoch: int, number: int, num_classes: int, num_drawn: int) -> np.ndarray:
     """Returns distinct classes, (M,) int64, each with the same probability M / K.
 
-    Source: stratified sampling, one class of each of M equal parts, on a circle that is turned by a random angle, since
-    parts of one and of two classes would otherwise favour the classes of the former.
+    Stratified sampling: the classes are divided into M consecutive parts, and one class of each part is drawn. The
+    sizes of the parts differ by up to one class, which would favour the classes of smaller parts, so all drawn numbers
+    are shifted by a random offset, modulo K.
 
     Args:
         seed: seed of the run.
