@@ -66,6 +66,53 @@ def test_a_loss_block_is_called_as_a_task_calls_it(tmp_path):
     assert losses == expected and s.load().status["weights_sha256"] == weights
 
 
+@pytest.mark.parametrize(
+    "words, reason",
+    [
+        (
+            ("model=lenet", "parallel=pipeline", "parallel.devices=cpu:2"),
+            "parallel.stages=2 cuts the network, which a Python function cannot follow. Type parallel=data.",
+        ),
+        (
+            (
+                "model=resnet",
+                "model.depth=8",
+                "model.width=4",
+                "parallel=data",
+                "parallel.devices=cpu:2",
+                "parallel.batch_norm=global",
+            ),
+            "parallel.batch_norm=global joins the batch norms of several devices, which a Python function cannot "
+            "follow. Type parallel.batch_norm=per_device.",
+        ),
+        (
+            ("task=recommendation", "trainer.sparse_grad=true"),
+            "gradients of tables hold some rows only, which a Python function cannot follow. Type "
+            "trainer.sparse_grad=false.",
+        ),
+        (
+            ("task=language_modeling", "model=lstm"),
+            "this network carries state from batch to batch, which a Python function cannot follow. Choose another "
+            "model.",
+        ),
+    ],
+    ids=["stages", "batch norms", "rows", "state"],
+)
+def test_a_loss_that_the_placement_does_not_allow_is_refused_before_the_step(words, reason, tmp_path):
+    from mxnet import nd, random
+
+    with mxtrain.session("debug=fast", *words, dir=tmp_path / "run") as s:
+        for number, batch in enumerate(s.train_batches()):
+            if number == 0:
+                random.seed(7)
+                with pytest.raises(ConfigError, match=re.escape(f"s.step(loss=...): {reason}")):
+                    s.step(batch, cross_entropy)
+                drawn = nd.random.uniform(shape=3).asnumpy()
+            s.step(batch)
+    random.seed(7)
+    np.testing.assert_array_equal(drawn, nd.random.uniform(shape=3).asnumpy())
+
+
 def test_console_names_given_objects(tmp_path, capsys):
     from mxnet.gluon import nn
 

@@ -6,6 +6,7 @@ import json
 import logging
 import re
 import sys
+import threading
 import time
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -193,6 +194,49 @@ def test_all_missing_points_are_sent_before_new_ones(
     said = [record.getMessage() for record in caplog.records]
     assert said[0] == "wandb: run run7 at wandb /mxtrain; offline"
     assert "Nothing can be sent to wandb (unreachable)" in said[1] and said[2:] == ["wandb answers again."]
+
+
+def test_pauses_between_attempts_double_up_to_a_minute(monkeypatch: pytest.MonkeyPatch, run: TrackedRun) -> None:
+    waits: List[Any] = []
+
+    class Recorded(threading.Condition):
+        def wait_for(self, predicate: Any, timeout: Any = None) -> Any:
+            waits.append(timeout)
+            return super().wait_for(predicate, timeout and 0)
+
+    class FailsEightTimes(Process):
+        def send(self, request: Dict[str, Any]) -> Any:
+            if request["do"] == "log" and [one["do"] for one in self.requests].count("log") in range(1, 8):
+                self.requests.append(request)
+                raise ServiceError("unreachable")
+            return super().send(request)
+
+    monkeypatch.setattr(delivery, "TrackerProcess", FailsEightTimes)
+    monkeypatch.setattr(delivery.threading, "Condition", Recorded)
+    monkeypatch.setattr(delivery, "SEND_INTERVAL_S", 0.0)
+    made = Delivery(Wandb(mode="offline"), run, {"file": "metrics.jsonl"}, "`push` sends the rest.")
+    made.add(POINTS)
+    while made.sent < 2001 + len(POINTS):  # it catches up first, see Process
+        time.sleep(0.001)
+    assert made.close("finished", 7, {})
+    assert [pause for pause in waits if pause] == [1, 2, 4, 8, 16, 32, 60, 60]
+
+
+def test_a_failed_request_gets_one_more_attempt_at_the_end(monkeypatch: pytest.MonkeyPatch, run: TrackedRun) -> None:
+    class Fails(Process):
+        def send(self, request: Dict[str, Any]) -> Any:
+            answer = super().send(request)
+            if request["do"] == "log":
+                raise ServiceError("unreachable")
+            return answer
+
+    process = Fails()
+    monkeypatch.setattr(delivery, "TrackerProcess", lambda: process)
+    monkeypatch.setattr(delivery, "SEND_INTERVAL_S", 0.0)
+    made = Delivery(Wandb(mode="offline"), run, {"file": "metrics.jsonl"}, "`push` sends the rest.")
+    made.add(POINTS)
+    assert not made.close("finished", 7, {})
+    assert [request["do"] for request in process.requests].count("log") == 2
 
 
 @pytest.mark.parametrize("resumed_step", [0, 10])

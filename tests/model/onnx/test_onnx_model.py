@@ -18,6 +18,7 @@ from mxtrain.errors import ConfigError, WeightsError
 from mxtrain.exporting.converters import CONVERTERS
 from mxtrain.exporting.graph import Input, OnnxGraph
 from mxtrain.exporting.standalone import relative_error
+from mxtrain.model.onnx.convert import input_shape_of
 from mxtrain.model.onnx.model import OnnxFile
 from mxtrain.model.params_file import read_params
 from mxtrain.model.prepare import Prepared, prepare_network
@@ -318,6 +319,14 @@ def test_reshaping_of_other_sizes_than_the_file_has_is_refused(tmp_path: Path, s
     said = f"'split' of .* 2x{'x'.join(map(str, sizes))} of 2x3x32x40: .* another batch size or image"
     with pytest.raises(ConfigError, match=said):
         prepared(path, shape=(3, 32, 40))
+
+
+def test_input_of_six_open_axes_is_read(tmp_path: Path) -> None:
+    """The last axes of an input with many are tried with the same sizes."""
+    first = [helper.make_node("ReduceMean", ["x"], ["t"], name="mean", axes=[4, 5], keepdims=0)]
+    dims = ("n", 3, 32, 32, "t", "u")
+    graph = described(file=saved(tmp_path, graph_model(layers(first), arrays(), dims))).parsed
+    assert input_shape_of(graph) == dims
 
 
 def beside(tmp_path: Path, model: Any, **entries: str) -> str:
