@@ -282,14 +282,16 @@ class ObjectComposer(Composer):
 
 
 def match_objects(config: Config, objects: Objects, dataset: Any, source: str) -> Dict[str, Config]:
-    """Compares objects that are passed to load a run with those that it was trained with. Returns the groups that
-    replace those of its description: the dataset, if one was passed.
+    """Checks that objects which are passed to load a run fit those that it was trained with.
 
     Args:
         config: configuration of the run.
         objects: objects that are passed to load the run.
         dataset: other data to evaluate; None: the data of the run.
         source: path of the run, for messages.
+
+    Returns:
+        The groups of the configuration to replace, by name: the dataset, if one was passed.
 
     Raises:
         ConfigError: an object differs from that of the run in class, structure or shapes, or the run was trained

@@ -155,8 +155,8 @@ def for_one_device(config: Config, composer: Composer) -> Dict[str, Any]:
 
 
 def on_this_machine(recorded: object, default: Config) -> object:
-    """Returns the runtime settings of a run with defaults for those that depend on the machine that trained it, such as
-    the number of threads.
+    """Returns the runtime settings of a run. Those that depend on the machine, such as the number of threads, are the
+    defaults.
 
     Args:
         recorded: runtime settings of the run, not validated yet.

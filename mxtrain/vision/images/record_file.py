@@ -42,7 +42,7 @@ class RecordFile:
     """Records of a .rec file, as `EncodedImages`. The constructor reads only the index."""
 
     advice: ClassVar[str] = "Make it again: python -m mxtrain.vision.images.make_record."
-    """How to get a file that is not damaged, for messages."""
+    """Advice in messages about damaged files."""
 
     def __init__(self, path: Path, num_classes: int = 0, findings: Findings = STRICT) -> None:
         """Finds the records with the .idx file beside it, or by scanning the file if there is none.
