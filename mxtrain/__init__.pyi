@@ -3,6 +3,7 @@ from mxtrain.api.descriptions import check_data as check_data
 from mxtrain.api.descriptions import compose as compose
 from mxtrain.api.descriptions import dry_run as dry_run
 from mxtrain.api.descriptions import explain as explain
+from mxtrain.api.descriptions import guess_data as guess_data
 from mxtrain.api.networks import average as average
 from mxtrain.api.networks import check_export as check_export
 from mxtrain.api.networks import evaluate as evaluate

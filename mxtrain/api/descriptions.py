@@ -1,4 +1,5 @@
-"""Composes, explains and examines descriptions without training: `compose`, `explain`, `dry_run`, `check_data`."""
+"""Composes, explains and examines descriptions without training: `compose`, `explain`, `dry_run`, `check_data`,
+`guess_data`."""
 
 from __future__ import annotations
 
@@ -6,18 +7,20 @@ from typing import TYPE_CHECKING, Optional, Sequence, Union
 
 from typing_extensions import Unpack
 
-from mxtrain.api.arguments import AnyPath, absolute_path, read_call
+from mxtrain.api.arguments import AnyPath, absolute_path, read_call, text_of_path
 from mxtrain.composing import explain as explanation
 from mxtrain.composing.environment import compose_and_check, prepare_environment
 from mxtrain.composing.parts import Parts, with_parts
 from mxtrain.config.specs import validate_arguments
 from mxtrain.errors import ConfigError
+from mxtrain.types import expand_path
 
 if TYPE_CHECKING:
     from mxtrain.composing.explain import Explanation
     from mxtrain.types.annotations import Config
     from mxtrain.workflows.check_data import DataCheck
     from mxtrain.workflows.dry_run import DryRun
+    from mxtrain.workflows.guess_data import DataGuess
 
 
 @with_parts(Parts)
@@ -137,3 +140,30 @@ def check_data(
     with call.composer() as composer:
         name, dataset = compose_dataset(composer, call.words)
         return check_data_of(dataset, name, settings)
+
+
+def guess_data(path: AnyPath, *, config_dir: Optional[AnyPath] = None) -> DataGuess:
+    """Names the dataset that reads a folder or a file, with counts and the command to type, as ``mxtrain data guess``.
+
+    Args:
+        path: the folder or file.
+        config_dir: folder with further groups and options; its datasets are asked, too.
+
+    Returns:
+        ``forms``, the surest first, each with ``option``, ``form``, ``counts``, ``class_names``, ``splits``,
+        ``num_problems``, ``remark``, ``overrides`` and ``command``; ``best`` is the first.
+
+    Raises:
+        ConfigError: an argument is wrong.
+        DataError: there is no such path, or no dataset reads it.
+
+    >>> guess = mxtrain.guess_data("pets")
+    >>> mxtrain.train(*guess.best.overrides)
+    """
+    from mxtrain.composing.environment import compose_dataset
+    from mxtrain.config.options import option_classes
+    from mxtrain.workflows.guess_data import guess_data_of
+
+    name = expand_path(text_of_path(path, "guess_data: path"))
+    with read_call(guess_data, (), config_dir).composer() as composer:
+        return guess_data_of(name, option_classes("dataset"), lambda words: compose_dataset(composer, words)[1])

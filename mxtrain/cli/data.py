@@ -1,21 +1,24 @@
 """`mxtrain data check` reads everything of a dataset once before training, and lists all that is wrong with it;
-`mxtrain data cache` lists and removes prepared data."""
+`mxtrain data guess` names the dataset that reads a folder; `mxtrain data cache` lists and removes prepared data."""
 
 from __future__ import annotations
 
 from typing import Optional, Sequence
 
 from mxtrain.cli import arguments as command_line
+from mxtrain.cli.arguments import Arguments
 from mxtrain.cli.artifacts import show_artifacts
 from mxtrain.cli.commands import COMMANDS, Command
 from mxtrain.cli.settings import split_settings
 from mxtrain.composing.composer import Composer
 from mxtrain.composing.environment import compose_dataset
+from mxtrain.config.options import option_classes
 from mxtrain.data.corpus.cached_data import data_cache_folder, list_cached_data, remove_cached_data
 from mxtrain.errors import EXIT_FINISHED, ConfigError, DataError, did_you_mean
 from mxtrain.terminal.progress import ProgressDisplay
-from mxtrain.types import Table
+from mxtrain.types import Table, expand_path
 from mxtrain.workflows.check_data import CheckDataSettings, check_data_of
+from mxtrain.workflows.guess_data import guess_data_of
 
 
 class DataSettings(CheckDataSettings):
@@ -30,15 +33,16 @@ COMMAND = Command(
     position=200,
     listed="data check [overrides]",
     help="read all of a dataset once, and list what is wrong: file, line, what to do",
-    usage="check|cache [setting=value ...] [group=option ...] [group.field=value ...]",
+    usage="check|guess|cache [setting=value ...] [group=option ...] [group.field=value ...]",
     settings="DataSettings",
     examples=(
         "data check dataset=cifar10 dataset.root=FOLDER",
         "data check dataset=number_table dataset.train=table.csv output=problems.csv",
         "data check dataset=glue ignore=duplicate,short_row",
+        "data guess FOLDER",
         "data cache remove=30d",
     ),
-    subcommands=("check", "cache"),
+    subcommands=("check", "guess", "cache"),
 )
 
 
@@ -53,6 +57,8 @@ def run(arguments: Sequence[str]) -> int:
     settings, overrides = split_settings(parsed, DataSettings, "data")
     if parsed.positionals[0] == "cache":
         return show_cache(settings, overrides)
+    if parsed.positionals[0] == "guess":
+        return guess(parsed, overrides)
     if settings.remove is not None:
         raise ConfigError("remove=... belongs to `data cache`.")
     with Composer(parsed.config_dirs) as composer:
@@ -64,6 +70,23 @@ def run(arguments: Sequence[str]) -> int:
         raise DataError(found.summary())
     print(found.summary())
     show_artifacts(found.counts.tables())
+    return EXIT_FINISHED
+
+
+def guess(parsed: Arguments, overrides: Sequence[str]) -> int:
+    """Prints the dataset that reads a folder or a file, and the command to type; returns the exit code.
+
+    Raises:
+        ConfigError: there is no path, or an override.
+        DataError: no dataset reads it.
+    """
+    if overrides or len(parsed.positionals) != 2:
+        raise ConfigError(
+            "data guess takes one folder or file, and no settings, e.g. `python -m mxtrain data guess data/pets`."
+        )
+    with Composer(parsed.config_dirs) as composer:
+        path = expand_path(parsed.positionals[1])
+        print(guess_data_of(path, option_classes("dataset"), lambda words: compose_dataset(composer, words)[1]))
     return EXIT_FINISHED
 
 
@@ -103,7 +126,7 @@ def refuse_unknown_arguments(arguments: Sequence[str]) -> None:
         raise ConfigError(
             f"data: there is no sub-command '{arguments[0]}'.{did_you_mean(arguments[0], names)} {allowed}"
         )
-    if len(arguments) > 1:
+    if len(arguments) > 1 and arguments[0] != "guess":
         raise ConfigError(
             f"data {arguments[0]} takes only overrides, not '{arguments[1]}'. Name a folder with dataset.root=FOLDER."
         )

@@ -11,6 +11,7 @@ from typing_extensions import Annotated
 from mxtrain.data.checking.problems import Findings
 from mxtrain.data.exported_data import DatasetExport
 from mxtrain.data.loading.text_stream import ending_of
+from mxtrain.data.recognition import Certainty, FileTree, Recognised
 from mxtrain.data.table.cells import MISSING_CELLS, CellTexts, Decimal
 from mxtrain.data.table.column_kinds import ColumnSpec, as_column_specs, header_of
 from mxtrain.data.table.columns import require_table, stream_rows
@@ -71,6 +72,21 @@ class InteractionTable(InteractionDataset):
     """Number of ids of a hashed column of users or items: each value has the id crc32(value) modulo this."""
     min_count: Positive = 1
     """Number of users or items that must have a category for it to get an id of its own."""
+
+    @classmethod
+    def recognise(cls, files: FileTree) -> Optional[Recognised]:
+        """See `BaseDataset.recognise`."""
+        for name in files.find(".csv", ".tsv", ".jsonl"):
+            columns = {column.lower(): column for column in files.columns(name)}
+            user, item = (
+                next((columns[key] for key in (word, f"{word}_id", f"{word}id") if key in columns), "")
+                for word in ("user", "item")
+            )
+            if user and item:
+                named = {"user": user, "item": item}
+                settings = {"path": files.typed(name), **{key: value for key, value in named.items() if key != value}}
+                return Recognised("a table of users and items", settings, "recommendation", Certainty.LIKELY)
+        return None
 
     @pydantic.model_validator(mode="after")
     def _check_rating(self) -> InteractionTable:

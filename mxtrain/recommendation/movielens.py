@@ -8,6 +8,7 @@ from typing import Dict, Literal, Optional, Sequence, Tuple
 from mxtrain.data.checking.problems import Findings
 from mxtrain.data.loading.dataset_files import exists, nearest_there
 from mxtrain.data.loading.public_files import PublicDataset
+from mxtrain.data.recognition import Certainty, FileTree, Recognised
 from mxtrain.data.table.columns import stream_rows
 from mxtrain.errors import DataError
 from mxtrain.recommendation.base import InteractionDataset
@@ -33,6 +34,14 @@ class MovieLens(PublicDataset, InteractionDataset):
     min_rating: Optional[float] = None
     """Minimum rating; lower ratings are ignored; null = all ratings count as interactions, as in papers on implicit
     feedback."""
+
+    @classmethod
+    def recognise(cls, files: FileTree) -> Optional[Recognised]:
+        """See `BaseDataset.recognise`."""
+        names = files.named("ratings.csv") + files.named("u.data") + files.named("ratings.dat")
+        if not names or (names[0].endswith(".csv") and "movieId" not in files.columns(names[0])):
+            return None
+        return Recognised("MovieLens", {"root": files.typed()}, "recommendation", Certainty.SURE)
 
     @property
     def public_names(self) -> Sequence[str]:

@@ -6,6 +6,7 @@ from functools import partial
 from typing import ClassVar, Literal, Optional
 
 from mxtrain.data.checking.problems import Findings
+from mxtrain.data.recognition import Certainty, FileTree, Recognised
 from mxtrain.speech.aligned_dataset import AlignedDataset, Parts
 from mxtrain.speech.aligned_lines import read_aligned
 from mxtrain.speech.manifests import Files, read_parts
@@ -22,6 +23,18 @@ class AlignedManifest(AlignedDataset):
     """Likewise for validation; null = val_fraction of the training utterances."""
     test: Optional[Files] = None
     """Likewise for testing; null = test_fraction of the training utterances."""
+
+    @classmethod
+    def recognise(cls, files: FileTree) -> Optional[Recognised]:
+        """See `BaseDataset.recognise`."""
+        manifests = [
+            name
+            for name in files.find(".jsonl", ".json")
+            if {"durations_frames", "durations_s"} & set(files.columns(name))
+        ]
+        settings = files.typed_splits(manifests)
+        form = "manifests of recordings with durations"
+        return Recognised(form, settings, "speech_synthesis", Certainty.SURE + 1) if settings else None
 
     def utterances(self, findings: Findings) -> Parts:
         """See `AlignedDataset.utterances`."""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from typing import ClassVar, List, Literal, Optional
 
 from mxtrain.data.checking.problems import Findings
+from mxtrain.data.recognition import Certainty, FileTree, Recognised
 from mxtrain.speech.audio import AudioDataset, Parts
 from mxtrain.speech.utterances import Utterance, read_kaldi
 from mxtrain.types import PathText
@@ -21,6 +23,18 @@ class Kaldi(AudioDataset):
     """Likewise for validation; null = val_fraction of the training utterances."""
     test: Optional[PathText] = None
     """Likewise for testing; null = test_fraction of the training utterances."""
+
+    @classmethod
+    def recognise(cls, files: FileTree) -> Optional[Recognised]:
+        """See `BaseDataset.recognise`."""
+        folders = [
+            name.rpartition("/")[0] for name in files.named("wav.scp") if files.has(os.path.join(name[:-7], "text"))
+        ]
+        splits = files.by_split(folders)
+        if not splits:
+            return None
+        settings = {split: files.typed(folder) for split, folder in splits.items()}
+        return Recognised("Kaldi's data folders", settings, "speech_recognition", Certainty.SURE)
 
     def utterances(self, findings: Findings) -> Parts:
         """See `AudioDataset.utterances`."""

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import ClassVar, List, Literal, Optional, Sequence, Union
+from typing import ClassVar, Dict, List, Literal, Optional, Sequence, Union
 
 from mxtrain.data.checking.problems import Findings
 from mxtrain.data.loading.dataset_files import exists
 from mxtrain.data.loading.public_files import PUBLIC_FILES, PublicDataset
+from mxtrain.data.recognition import Certainty, FileTree, Recognised, Setting
 from mxtrain.errors import DataError, did_you_mean
 from mxtrain.speech.audio import AudioDataset, Parts
 from mxtrain.speech.utterances import Utterance, read_librispeech
@@ -32,6 +33,24 @@ class LibriSpeech(PublicDataset, AudioDataset):
     """Parts to validate with; null = val_fraction of the training utterances."""
     test: Optional[Folders] = ["test-clean"]
     """Parts to test with; null = test_fraction of the training utterances."""
+
+    @classmethod
+    def recognise(cls, files: FileTree) -> Optional[Recognised]:
+        """See `BaseDataset.recognise`."""
+        transcripts = files.find(".trans.txt")
+        parts = sorted({name.split("/")[0] for name in transcripts if name.count("/") >= 3})
+        if not parts:
+            return None
+        splits = {
+            split: [part for part in parts if part.startswith(word)]
+            for split, word in (("train", "train"), ("val", "dev"), ("test", "test"))
+        }
+        splits["train"] = splits["train"] or [part for part in parts if not part.startswith(("dev", "test"))]
+        settings: Dict[str, Setting] = {
+            "root": files.typed(),
+            **{key: names or "null" for key, names in splits.items()},
+        }
+        return Recognised("LibriSpeech's folders", settings, "speech_recognition", Certainty.SURE)
 
     @property
     def public_names(self) -> Sequence[str]:

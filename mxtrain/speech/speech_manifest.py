@@ -6,6 +6,7 @@ from functools import partial
 from typing import ClassVar, Literal, Optional
 
 from mxtrain.data.checking.problems import Findings
+from mxtrain.data.recognition import Certainty, FileTree, Recognised
 from mxtrain.speech.audio import AudioDataset, Parts
 from mxtrain.speech.manifests import Files, read_parts
 from mxtrain.speech.utterances import read_manifest
@@ -22,6 +23,20 @@ class SpeechManifest(AudioDataset):
     """Likewise for validation; null = val_fraction of the training utterances."""
     test: Optional[Files] = None
     """Likewise for testing; null = test_fraction of the training utterances."""
+
+    @classmethod
+    def recognise(cls, files: FileTree) -> Optional[Recognised]:
+        """See `BaseDataset.recognise`."""
+        manifests = [
+            name
+            for name in files.find(".jsonl", ".json", ".csv")
+            if {"audio_filepath", "wav_filename", "key"} & set(files.columns(name))
+            and {"text", "transcript"} & set(files.columns(name))
+        ]
+        settings = files.typed_splits(manifests)
+        return (
+            Recognised("manifests of recordings", settings, "speech_recognition", Certainty.SURE) if settings else None
+        )
 
     def utterances(self, findings: Findings) -> Parts:
         """See `AudioDataset.utterances`."""

@@ -8,12 +8,13 @@ Source: https://ailab.criteo.com/ressources; the Display Advertising Challenge (
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal, Sequence, Tuple
+from typing import ClassVar, Literal, Optional, Sequence, Tuple
 
 from mxtrain.data.features.feature_columns import Kind
 from mxtrain.data.features.feature_statistics import ColumnSettings
 from mxtrain.data.features.feature_store import FeatureLayout, ReadColumn
 from mxtrain.data.loading.text_stream import open_text
+from mxtrain.data.recognition import Certainty, FileTree, Recognised
 from mxtrain.data.table.cells import number_of
 from mxtrain.errors import DataError
 from mxtrain.tables.feature_files import FeatureFiles
@@ -38,6 +39,17 @@ class Criteo(FeatureFiles):
     """Samples per optimizer step, over all devices and workers together; auto = 2048, or fewer where there are few
     samples."""
     eval_batch_size: Positive = 8192
+
+    @classmethod
+    def recognise(cls, files: FileTree) -> Optional[Recognised]:
+        """See `BaseDataset.recognise`."""
+        names = [name for name in files.names if all(line.count("\t") == 39 for line in files.lines(name, 5) or [""])]
+        settings = files.typed_splits(names)
+        return (
+            Recognised("Criteo's click logs", {"train": settings["train"]}, "tabular", Certainty.SURE)
+            if settings
+            else None
+        )
 
     def column_settings(self, path: str) -> Sequence[ColumnSettings]:
         counts = [ColumnSettings(name, "count") for name in COUNTS]

@@ -28,6 +28,8 @@ from mxtrain.data.features.feature_rows import FeatureRows
 from mxtrain.data.features.feature_statistics import ColumnSettings, build_columns
 from mxtrain.data.features.feature_store import FeatureLayout, ReadColumn
 from mxtrain.data.features.signature import FeatureSignature
+from mxtrain.data.loading.dataset_files import first_of
+from mxtrain.data.recognition import Certainty, FileTree, Recognised
 from mxtrain.data.signature import Signature
 from mxtrain.data.spec import BaseDataset, Splits
 from mxtrain.data.table.cells import MISSING_CELLS, CellTexts, Decimal
@@ -78,6 +80,19 @@ class FeatureTable(FeatureFiles):
     """Values of cells that mean a missing value."""
     decimal: Decimal = "."
     """Decimal sign of numbers: "." or ","; the other one groups digits."""
+
+    @classmethod
+    def recognise(cls, files: FileTree) -> Optional[Recognised]:
+        """See `BaseDataset.recognise`."""
+        tables = [name for name in files.find(".csv", ".tsv", ".jsonl", ".parquet")]
+        settings = files.typed_splits(tables)
+        columns = files.columns(files.by_split(tables)["train"]) if settings else []
+        if len(columns) < 2 and not (settings and settings["train"].endswith(".parquet")):
+            return None
+        asks = () if "target" in columns else ("dataset.target=COLUMN",)
+        remark = f"COLUMN is the one to predict: {first_of(columns)}." if asks else ""
+        form = "a table of categories and numbers"
+        return Recognised(form, settings, "tabular", Certainty.MAY_BE, asks, remark)
 
     @pydantic.model_validator(mode="after")
     def _check_target(self) -> FeatureTable:

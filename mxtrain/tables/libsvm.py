@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, ClassVar, Collection, Dict, Literal, Optional, Sequence, Tuple, Type, Union
 
 import pydantic
@@ -12,6 +13,7 @@ from mxtrain.data.exported_data import DatasetExport
 from mxtrain.data.features.feature_columns import FeatureColumn, FeatureColumns
 from mxtrain.data.features.feature_rows import FeatureRows
 from mxtrain.data.features.feature_store import open_inputs
+from mxtrain.data.recognition import Certainty, FileTree, Recognised
 from mxtrain.data.signature import Signature
 from mxtrain.data.spec import BaseDataset, Samples, Splits
 from mxtrain.data.table.cells import CellTexts, number_of
@@ -59,6 +61,18 @@ class Libsvm(FeatureDataset):
     """Share of the training rows held out for validation where there is no file of them."""
     test_fraction: OpenFraction = 0.15
     """Share of the training rows held out for testing where there is no file of them."""
+
+    @classmethod
+    def recognise(cls, files: FileTree) -> Optional[Recognised]:
+        """See `BaseDataset.recognise`."""
+        pattern = re.compile(r"\S+( \d+:\S+| \d+:\d+:\S+)+\s*")
+        names = [
+            name
+            for name in files.names
+            if (lines := files.lines(name, 5)) and all(map(pattern.fullmatch, lines[:-1] or lines))
+        ]
+        settings = files.typed_splits(names)
+        return Recognised("libsvm's or libffm's rows", settings, certainty=Certainty.SURE) if settings else None
 
     @pydantic.model_validator(mode="after")
     def _check_classes(self) -> Libsvm:

@@ -13,6 +13,7 @@ from mxtrain.data.loading.dataset_files import refuse_shared
 from mxtrain.data.loading.randomness import Draw, bits
 from mxtrain.data.loading.splitting import count_held_out, refuse_empty
 from mxtrain.data.loading.text_stream import ending_of
+from mxtrain.data.recognition import Certainty, FileTree, Recognised
 from mxtrain.data.spec import Splits
 from mxtrain.data.table.columns import names_of_columns, require_column
 from mxtrain.data.table.text_rows import Column
@@ -36,6 +37,9 @@ from mxtrain.types.kinds import Gives
 AnyDocuments = Union[PlainTexts, StoredDocuments]
 TEXT_ENDINGS = (".txt", ".txt.gz")
 """Extensions of the files that are read from a folder."""
+
+_TEXT_COLUMNS = {"sentence", "text", "review", "comment", "sentence1", "content"}
+"""Names of columns by which `data guess` recognises a table of texts."""
 
 
 class Text(TextDataset):
@@ -61,6 +65,25 @@ class Text(TextDataset):
     """If true, the first row of a TSV or CSV file names the columns."""
     test_fraction: OpenFraction = 0.15
     """Share of the training samples held out for testing where there is no file of them."""
+
+    @classmethod
+    def recognise(cls, files: FileTree) -> Optional[Recognised]:
+        """See `BaseDataset.recognise`."""
+        tables = [name for name in files.find(".csv", ".tsv", ".jsonl") if _TEXT_COLUMNS & set(files.columns(name))]
+        settings = files.typed_splits(tables)
+        if not settings:
+            return None
+        columns = files.columns(files.by_split(tables)["train"])
+        text = next(name for name in columns if name in _TEXT_COLUMNS)
+        label = next((name for name in ("label", "class", "category", "target", "sentiment") if name in columns), "")
+        chosen = {
+            **({} if text == "sentence" else {"sentence": text}),
+            **({} if label in ("", "label") else {"label": label}),
+        }
+        asks = () if label else ("dataset.label=COLUMN",)
+        remark = "" if label else f"COLUMN has the classes: {', '.join(columns)}."
+        form = "a table of texts with classes"
+        return Recognised(form, {**settings, **chosen}, "classification", Certainty.LIKELY, asks, remark)
 
     @pydantic.model_validator(mode="after")
     def _check_files(self) -> Text:

@@ -14,6 +14,7 @@ from mxtrain.data.checking.problems import Findings
 from mxtrain.data.loading.dataset_files import refuse_shared
 from mxtrain.data.loading.randomness import Draw, bits
 from mxtrain.data.loading.splitting import count_held_out, refuse_empty
+from mxtrain.data.recognition import Certainty, FileTree, Recognised
 from mxtrain.data.signature import Signature
 from mxtrain.data.spec import Samples, Splits
 from mxtrain.errors import ConfigError, DataError
@@ -75,6 +76,15 @@ class PlainText(TextDataset):
     """Rows per batch of an evaluation."""
     val_fraction: OpenFraction = 0.08
     """Share of the training text held out for validation where there are no files of it."""
+
+    @classmethod
+    def recognise(cls, files: FileTree) -> Optional[Recognised]:
+        """See `BaseDataset.recognise`."""
+        texts = files.find(".txt", ".tokens", ".md")
+        settings = files.typed_splits(texts)
+        if not settings or len(texts) < len(files.names) or len(files.text(texts[0])) < 1000:
+            return None
+        return Recognised("running text", settings, "language_modeling", Certainty.MAY_BE, is_quick=False)
 
     @pydantic.model_validator(mode="after")
     def _check_files(self) -> PlainText:

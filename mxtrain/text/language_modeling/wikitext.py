@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import ClassVar, Literal, Sequence
+from typing import ClassVar, Literal, Optional, Sequence
 
 import pydantic
 from typing_extensions import Annotated
@@ -11,6 +11,7 @@ from typing_extensions import Annotated
 from mxtrain.data.checking.problems import Findings
 from mxtrain.data.loading.dataset_files import exists
 from mxtrain.data.loading.public_files import PublicDataset
+from mxtrain.data.recognition import Certainty, FileTree, Recognised
 from mxtrain.data.spec import Splits
 from mxtrain.errors import DataError
 from mxtrain.text.language_modeling.plain_text import PlainText
@@ -35,6 +36,18 @@ class WikiText(PublicDataset, PlainText):
     vocab_size: Annotated[int, pydantic.Field(ge=100)] = 1_000_000
 
     option: ClassVar[str] = "wikitext"
+
+    @classmethod
+    def recognise(cls, files: FileTree) -> Optional[Recognised]:
+        """See `BaseDataset.recognise`."""
+        found = files.named("wiki.train.tokens")
+        folders = [name.rpartition("/")[0] for name in found if name.rpartition("/")[0].startswith("wikitext-")]
+        if not folders:
+            return None
+        version = folders[0].rpartition("-")[2]
+        return Recognised(
+            "WikiText", {"root": files.typed(), "version": int(version)}, certainty=Certainty.SURE, is_quick=False
+        )
 
     @pydantic.model_validator(mode="after")
     def _check_own_files(self) -> WikiText:

@@ -19,6 +19,7 @@ from mxtrain.data.loading.described_paths import with_current_folder
 from mxtrain.data.loading.input_files import read_each
 from mxtrain.data.loading.splitting import refuse_empty
 from mxtrain.data.predict_inputs import rows_from
+from mxtrain.data.recognition import Certainty, FileTree, Recognised, Setting
 from mxtrain.data.signature import Signature
 from mxtrain.data.spec import Samples, Splits
 from mxtrain.errors import DataError, did_you_mean
@@ -54,6 +55,21 @@ OUTPUTS = ("start", "end")
 class Squad(TextDataset):
     """Questions whose answers are parts of a context: from SQuAD's files, or about the documentation of NumPy and
     SciPy."""
+
+    @classmethod
+    def recognise(cls, files: FileTree) -> Optional[Recognised]:
+        """See `BaseDataset.recognise`."""
+        names = [
+            name for name in files.find(".json") if '"paragraphs"' in files.text(name) and '"qas"' in files.text(name)
+        ]
+        splits = files.by_split(names)
+        if not splits:
+            return None
+        settings: Dict[str, Setting] = {"root": files.folder, **splits}
+        settings.setdefault("val", "null")
+        if any('"is_impossible": true' in files.text(name) for name in names):
+            settings["null_answers"] = True
+        return Recognised("SQuAD's JSON", settings, "question_answering", Certainty.SURE)
 
     @property
     def folds_by(self) -> Literal["", "samples", "columns"]:  # type: ignore[override]  # a class variable in others

@@ -17,6 +17,7 @@ from mxtrain.data.loading.dataset_files import exists, files_in, first_of, read_
 from mxtrain.data.loading.described_paths import with_current_folder
 from mxtrain.data.loading.input_files import read_each
 from mxtrain.data.loading.splitting import refuse_empty
+from mxtrain.data.recognition import Certainty, FileTree, Recognised, Setting
 from mxtrain.data.signature import Signature
 from mxtrain.data.spec import Samples, Splits
 from mxtrain.errors import DataError, did_you_mean
@@ -44,12 +45,26 @@ log = logging.getLogger(__name__)
 
 _LIKE_ENTITY = re.compile(r"[bi][-_].+|[BI]_.+|.+[-_][BIbi]")
 """Tags of entities in unsupported notations: b-per, B_PER, PER-B."""
+_TAG = re.compile(r"O|[BIESLUM]-[\w:-]+|[A-Z]{1,5}[$]?")
+"""Tag of an entity or of a part of speech, by which `data guess` recognises the files."""
 COLUMNS = (".conll", ".iob", ".iob2", ".bio", ".bioes", ".conllu", ".conllup")
 """Extensions of files to predict for with one word per line; in other files, each line is a sentence."""
 
 
 class Conll(TextDataset):
     """Sentences with a tag for each word: from files with columns, or the lines of Python's standard library."""
+
+    @classmethod
+    def recognise(cls, files: FileTree) -> Optional[Recognised]:
+        """See `BaseDataset.recognise`."""
+        names = [name for name in files.find(".txt", *COLUMNS) if _has_tags(files.lines(name, 30))]
+        splits = files.by_split(names)
+        if not splits:
+            return None
+        settings: Dict[str, Setting] = {"root": files.folder, **splits}
+        for split in ("val", "test"):
+            settings.setdefault(split, "null")
+        return Recognised("words with tags in columns (CoNLL)", settings, "token_classification", Certainty.LIKELY)
 
     @property
     def folds_by(self) -> Literal["", "samples", "columns"]:  # type: ignore[override]  # a class variable in others
@@ -221,3 +236,10 @@ def _missing(name: str, path: Path) -> str:
         f"{path.parent} has no {path.name}. {hint} Name the file by dataset.{name}=NAME{or_none}. There: "
         f"{first_of(files)}."
     ).replace("  ", " ")
+
+
+def _has_tags(lines: Sequence[str]) -> bool:
+    """Returns True if the first lines of a file are words with tags, such as `London NNP B-LOC`."""
+    rows = [split_words(line) for line in lines[:-1] if not line.startswith(("#", "-DOCSTART-"))]
+    widths = {len(row) for row in rows}
+    return len(widths) == 1 and min(widths) > 1 and all(_TAG.fullmatch(row[-1]) for row in rows)

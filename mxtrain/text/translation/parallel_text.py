@@ -25,6 +25,7 @@ from mxtrain.data.checking.problems import (
 from mxtrain.data.loading.dataset_files import exists, files_in, first_of, refuse_shared
 from mxtrain.data.loading.splitting import refuse_empty
 from mxtrain.data.loading.text_stream import GZIP, ending_of, open_text
+from mxtrain.data.recognition import FileTree, Recognised
 from mxtrain.data.spec import Splits
 from mxtrain.data.table.columns import PARQUET, TABLES, location_of, stream_rows
 from mxtrain.data.table.text_rows import Column
@@ -71,6 +72,29 @@ class ParallelText(TranslationDataset):
     """With batch_tokens=null: pairs per optimizer step, over all devices and workers together."""
     val_fraction: OpenFraction = 0.01
     """Share of the training pairs held out for validation where there are no files of it."""
+
+    @classmethod
+    def recognise(cls, files: FileTree) -> Optional[Recognised]:
+        """See `BaseDataset.recognise`."""
+        stems = {name.rpartition(".")[0] for name in files.names}
+        pairs = {
+            stem: sorted(name.rpartition(".")[2] for name in files.names if name.rpartition(".")[0] == stem)
+            for stem in stems
+            if stem
+        }
+        pairs = {stem: both for stem, both in pairs.items() if len(both) == 2 and all(len(word) <= 3 for word in both)}
+        pairs = {
+            stem: both
+            for stem, both in pairs.items()
+            if all(word.isalpha() and files.text(f"{stem}.{word}") for word in both)
+        }
+        splits = files.typed_splits(sorted(pairs))
+        if not splits or len({tuple(both) for both in pairs.values()}) > 1:
+            return None
+        both = next(iter(pairs.values()))
+        source, target = ("en", next(word for word in both if word != "en")) if "en" in both else both
+        settings = {**splits, "source": source, "target": target}
+        return Recognised("aligned files in two languages", settings, "translation", is_quick=False)
 
     @pydantic.model_validator(mode="after")
     def _check_files(self) -> ParallelText:

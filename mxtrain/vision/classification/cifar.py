@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import ClassVar, Dict, List, Tuple
+from typing import ClassVar, Dict, List, Optional, Tuple
 
 import numpy as np
 from typing_extensions import Literal
@@ -22,6 +22,7 @@ from mxtrain.data.loading.dataset_files import exists, open_regular, read_text
 from mxtrain.data.loading.official import refuse_missing, verify
 from mxtrain.data.loading.public_files import PublicDataset
 from mxtrain.data.loading.sources import MemorySource
+from mxtrain.data.recognition import Certainty, FileTree, Recognised
 from mxtrain.data.spec import Splits
 from mxtrain.files.regular_files import MAX_BYTES
 from mxtrain.files.text_lines import split_lines
@@ -156,6 +157,13 @@ class Cifar10(_Cifar):
     }
     test_sha1: ClassVar[Dict[str, str]] = {"test_batch.bin": "67eb016db431130d61cd03c7ad570b013799c88c"}
 
+    @classmethod
+    def recognise(cls, files: FileTree) -> Optional[Recognised]:
+        """See `BaseDataset.recognise`."""
+        if not files.named("data_batch_1.bin"):
+            return None
+        return Recognised("CIFAR-10's binary files", {"root": files.typed()}, "classification", Certainty.SURE)
+
     def _class_names(self, root: Path) -> List[str]:
         return ["airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"]
 
@@ -178,6 +186,13 @@ class Cifar100(_Cifar):
     num_labels: ClassVar[int] = 2
     train_sha1: ClassVar[Dict[str, str]] = {"train.bin": "e207cd2e05b73b1393c74c7f5e7bea451d63e08e"}
     test_sha1: ClassVar[Dict[str, str]] = {"test.bin": "8fb6623e830365ff53cf14adec797474f5478006"}
+
+    @classmethod
+    def recognise(cls, files: FileTree) -> Optional[Recognised]:
+        """See `BaseDataset.recognise`."""
+        if not files.named("train.bin") or not files.named("fine_label_names.txt"):
+            return None
+        return Recognised("CIFAR-100's binary files", {"root": files.typed()}, "classification", Certainty.SURE)
 
     def _label_column(self) -> int:
         return 0 if self.labels == "coarse" else 1  # the coarse label comes first

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from functools import partial
 from pathlib import Path
-from typing import Collection, Dict, List, Sequence
+from typing import Collection, Dict, List, Optional, Sequence
 
 import numpy as np
 
@@ -20,7 +20,8 @@ from mxtrain.data.checking.problems import (
     call_or_report,
 )
 from mxtrain.data.loading.dataset_files import FileId, composed, exists, files_in, id_of, is_hidden, nearest_there
-from mxtrain.data.loading.split_folders import find_splits
+from mxtrain.data.loading.split_folders import WORDS, find_splits
+from mxtrain.data.recognition import FileTree, Recognised
 from mxtrain.data.spec import Splits
 from mxtrain.errors import DataError
 from mxtrain.types import PathText
@@ -38,6 +39,17 @@ class ImageFolder(DecodedDataset):
 
     root: PathText = "data/image_folder"
     """Folder of the files; by default in the folder that MXTRAIN_DATA names, else in data/."""
+
+    @classmethod
+    def recognise(cls, files: FileTree) -> Optional[Recognised]:
+        """See `BaseDataset.recognise`."""
+        above = {name.rpartition("/")[0] for name in files.images}
+        if not above or "" in above or len(above) < 2 or files.endings.keys() & {".xml", ".json", ".rec"}:
+            return None
+        last = {name.rpartition("/")[2].lower() for name in above}
+        if last <= {"images", "masks", "labels", "annotations", *(word for words in WORDS.values() for word in words)}:
+            return None
+        return Recognised("images in a folder for each class", {"root": files.typed()}, "classification")
 
     def examine(self, findings: Findings) -> Splits:
         """Finds, checks and splits the data; `findings` collects the problems."""

@@ -10,13 +10,14 @@ import numpy as np
 
 from mxtrain.data.checking.problems import LABEL_RANGE, DataLocation, Findings, Problem
 from mxtrain.data.loading.dataset_files import read_text, refuse_shared
+from mxtrain.data.recognition import Certainty, FileTree, Recognised
 from mxtrain.data.spec import Splits
 from mxtrain.errors import DataError
 from mxtrain.files.text_lines import BLANKS, split_lines
 from mxtrain.types import PathText
 from mxtrain.vision.detection.boxed_classes import first_twice
 from mxtrain.vision.images.decoded import DecodedDataset
-from mxtrain.vision.images.record_file import RecordFile
+from mxtrain.vision.images.record_file import RecordFile, first_label_length
 
 
 class ImageRecord(DecodedDataset):
@@ -31,6 +32,16 @@ class ImageRecord(DecodedDataset):
     """Folder of the files; by default in the folder that MXTRAIN_DATA names, else in data/."""
     prefix: str = "images"
     """Beginning of the file names; '' = train.rec, val.rec, test.rec and classes.txt."""
+
+    @classmethod
+    def recognise(cls, files: FileTree) -> Optional[Recognised]:
+        """See `BaseDataset.recognise`."""
+        records = [name for name in files.find("train.rec") if "/" not in name]
+        if not records or files.has("property") or first_label_length(files.root / records[0]) != 1:
+            return None
+        prefix = records[0][: -len("_train.rec")] if records[0] != "train.rec" else ""
+        settings = {"root": files.folder, "prefix": prefix}
+        return Recognised("MXNet's records of images with classes", settings, "classification", Certainty.SURE)
 
     def examine(self, findings: Findings) -> Splits:
         """Finds, checks and splits the data; `findings` collects the problems."""

@@ -26,6 +26,7 @@ from mxtrain.data.loading.dataset_files import exists, open_regular
 from mxtrain.data.loading.official import refuse_missing, verify
 from mxtrain.data.loading.public_files import PublicDataset
 from mxtrain.data.loading.sources import MemorySource
+from mxtrain.data.recognition import Certainty, FileTree, Recognised
 from mxtrain.data.spec import Splits
 from mxtrain.errors import DataError
 from mxtrain.types import PathText
@@ -65,6 +66,14 @@ class Mnist(PublicDataset, Dataset):
         "t10k-images-idx3-ubyte": "2646ac647ad5339dbf082846283269ea",
         "t10k-labels-idx1-ubyte": "27ae3e4e09519cfbb04c329615203637",
     }
+
+    @classmethod
+    def recognise(cls, files: FileTree) -> Optional[Recognised]:
+        """See `BaseDataset.recognise`."""
+        names = {name.removesuffix(".gz").replace(".", "-") for name in files.top}
+        if not {"train-images-idx3-ubyte", "train-labels-idx1-ubyte"} <= names:
+            return None
+        return Recognised("MNIST's IDX files", {"root": files.typed()}, "classification", Certainty.SURE)
 
     def examine(self, findings: Findings) -> Splits:
         """Finds, checks and splits the data; `findings` collects the problems."""

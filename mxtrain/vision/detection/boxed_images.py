@@ -79,6 +79,11 @@ class BoxedImages(EncodedImageSource):
     def __len__(self) -> int:
         return len(self._number_N)
 
+    @property
+    def num_boxes(self) -> int:
+        """Returns the number of boxes of all images."""
+        return int(np.diff(self._table.begin_P1)[self._number_N].sum())
+
     def take(self, indices: Sequence[int]) -> BoxedImages:
         """Returns a source of the images at these indices, from which mosaics are also made. Indices beyond the end are
         ignored."""

@@ -22,6 +22,7 @@ from mxtrain.data.checking.problems import (
 )
 from mxtrain.data.loading.dataset_files import composed, exists
 from mxtrain.data.loading.public_files import PublicDataset
+from mxtrain.data.recognition import Certainty, FileTree, Recognised
 from mxtrain.data.spec import Splits
 from mxtrain.errors import DataError, did_you_mean
 from mxtrain.types import PathText
@@ -32,6 +33,7 @@ from mxtrain.vision.detection.boxed_classes import ClassLookup, ClassNames
 from mxtrain.vision.detection.boxed_files import BoxedFiles, BoxedSplit, find_named
 from mxtrain.vision.detection.boxes import BoxAnnotations, Flag
 from mxtrain.vision.detection.coco_file import CocoContents, read_coco, read_image_ids
+from mxtrain.vision.detection.coco_recognition import recognise_coco
 from mxtrain.vision.detection.voc_layout import find_years
 from mxtrain.vision.images.files import ImageFiles
 from mxtrain.vision.images.json_elements import JsonFile
@@ -82,6 +84,12 @@ class Coco(PublicDataset, BoxedFiles):
     box_format: Literal["auto", "xywh", "xyxy"] = "auto"
     """The four numbers of a bbox: xywh = left, top, width, height, as in COCO; xyxy = left, top, right, bottom, or
     right, bottom, left, top for all boxes of a file; auto = xywh, but boxes that can only be corners are rejected."""
+
+    @classmethod
+    def recognise(cls, files: FileTree) -> Optional[Recognised]:
+        """See `BaseDataset.recognise`."""
+        settings = recognise_coco(cls, files, has_points=False)
+        return Recognised("COCO's JSON with boxes", settings, "detection", Certainty.SURE) if settings else None
 
     @property
     def leaves_out(self) -> bool:

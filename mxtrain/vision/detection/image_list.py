@@ -13,6 +13,8 @@ import numpy as np
 
 from mxtrain.data.checking.problems import DataLocation, Findings, call_or_report
 from mxtrain.data.loading.dataset_files import exists, refuse_shared
+from mxtrain.data.loading.split_folders import parse_name
+from mxtrain.data.recognition import Certainty, FileTree, Recognised
 from mxtrain.data.spec import Splits
 from mxtrain.errors import DataError, did_you_mean
 from mxtrain.types import PathText
@@ -20,8 +22,11 @@ from mxtrain.vision.detection.box_faults import NORMALIZED_TOLERANCE, TOLERANCE,
 from mxtrain.vision.detection.boxed_classes import ClassNames, choose_class_names
 from mxtrain.vision.detection.boxed_files import BoxedFiles, BoxedSplit
 from mxtrain.vision.detection.list_file import ListedBoxes, read_list, read_records
+from mxtrain.vision.images.record_file import first_label_length
 
 _LAYOUT = "It must hold train.lst or train.rec, or what dataset.train_list names."
+_MIN_LABEL = 2
+"""Numbers in the label of an image without objects: the lengths of the header and of an object."""
 _MAX_NORMALIZED = 1.5
 """Coordinates are in pixels if one is larger. Normalized coordinates are at most 1, apart from annotation errors."""
 
@@ -49,6 +54,18 @@ class ImageList(BoxedFiles):
     """If true, coordinates are shares of width and height, otherwise pixels; auto = shares if none is above 1.5."""
     classes: ClassNames = []
     """Names in the order of their numbers; empty = the lines of `root/classes.txt`, or else the numbers."""
+
+    @classmethod
+    def recognise(cls, files: FileTree) -> Optional[Recognised]:
+        """See `BaseDataset.recognise`."""
+        lists = [
+            name for name in files.find(".lst", ".rec") if "/" not in name and parse_name(name[:-4]) == ("", "train")
+        ]
+        listed = next((name for name in lists if _has_boxes(files, name)), None)
+        if listed is None:
+            return None
+        settings = {"root": files.folder}
+        return Recognised("MXNet's lists or records of images with boxes", settings, "detection", Certainty.SURE)
 
     def examine(self, findings: Findings) -> Splits:
         """Finds, checks and splits the data; `findings` collects the problems."""
@@ -123,3 +140,11 @@ def _numbered_names(listed: Mapping[str, ListedBoxes]) -> List[str]:
     class_R = np.zeros(0) if train is None else train.object_R6[:, 0]
     valid_R = class_R[(class_R >= 0) & (class_R < 1 << 20)]
     return [str(number) for number in range(int(valid_R.max(initial=0)) + 1)]
+
+
+def _has_boxes(files: FileTree, name: str) -> bool:
+    """Returns True if the first label of a list or of a .rec file has a header and objects, not a single class."""
+    if name.endswith(".rec"):
+        return first_label_length(files.root / name) >= _MIN_LABEL
+    lines = files.lines(name, 1)
+    return bool(lines) and lines[0].count("\t") > _MIN_LABEL

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import logging
+import os
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -27,6 +28,7 @@ from mxtrain.data.checking.problems import (
 from mxtrain.data.loading.dataset_files import FileId, composed, exists, files_in, read_bytes, walk
 from mxtrain.data.loading.public_files import PublicDataset
 from mxtrain.data.loading.split_folders import find_splits
+from mxtrain.data.recognition import Certainty, FileTree, Recognised
 from mxtrain.data.spec import Splits
 from mxtrain.errors import DataError, did_you_mean, list_override
 from mxtrain.files.text_numbers import parse_flag, parse_number
@@ -98,6 +100,26 @@ class Voc(PublicDataset, BoxedFiles):
     """Names in the order of their numbers; empty = the lines of `root/classes.txt`, or VOC's twenty."""
     other_classes: Literal["refuse", "leave_out"] = "refuse"
     """Treatment of objects of other classes."""
+
+    @classmethod
+    def recognise(cls, files: FileTree) -> Optional[Recognised]:
+        """See `BaseDataset.recognise`."""
+        years = [name for name in ("", *files.folders) if files.has(os.path.join(name, "Annotations"))]
+        xml = files.find(".xml")
+        if not xml or "<annotation" not in files.text(xml[0])[:2000]:
+            return None
+        settings = {"root": files.typed()}
+        if not years:
+            return Recognised("PASCAL VOC's XML files beside their images (LabelImg, Roboflow)", settings, "detection")
+        settings["root"] = files.typed(min(years, key=len))
+        lists = {name[:-4] for name in files.find(".txt") if "ImageSets/Main/" in name}
+        splits = {name.rpartition("/")[2] for name in lists}
+        chosen: Dict[str, str] = {}
+        if "train" not in splits:
+            chosen["train_split"] = next((name for name in ("trainval", "default") if name in splits), "null")
+        if "val" not in splits:
+            chosen["val_split"] = "null"
+        return Recognised("PASCAL VOC's folders with boxes", {**settings, **chosen}, "detection", Certainty.SURE)
 
     @property
     def public_names(self) -> Sequence[str]:

@@ -315,3 +315,15 @@ def _label_numbers(content: bytes, image_begin: int) -> np.ndarray:
     """Returns the numbers of a label from the bytes of its record up to the image, float64."""
     flag, value, _, _ = _HEADER.unpack_from(content)
     return np.frombuffer(content[_HEADER.size : image_begin], "<f4").astype(np.float64) if flag else np.array([value])
+
+
+def first_label_length(path: Path) -> int:
+    """Returns how many numbers the label of the first record has, 1 for a single class; 0 if it is no record."""
+    try:
+        with open_regular(path) as (file, _):
+            head = file.read(12)
+    except DataError:
+        return 0
+    magic, _, num_labels = (int.from_bytes(head[begin : begin + 4], "little") for begin in (0, 4, 8))
+    # A header with 0 labels contains the only one itself.
+    return max(1, num_labels) if magic == _MAGIC and len(head) == 12 else 0

@@ -13,6 +13,7 @@ import numpy as np
 
 from mxtrain.data.checking.problems import LABEL_RANGE, STRICT, DataLocation, Findings
 from mxtrain.data.loading.dataset_files import nearest_there, read_text
+from mxtrain.data.recognition import Certainty, FileTree, Recognised
 from mxtrain.data.spec import Splits
 from mxtrain.errors import DataError, LoaderError
 from mxtrain.files.text_numbers import parse_integer
@@ -126,6 +127,13 @@ class FaceRecord(DecodedDataset):
     augment: FileAugment = FileAugment(flip=True)
     central_crop: AreaShare = 1.0
     """Share of the shorter side that is kept; faces are aligned, so all of it."""
+
+    @classmethod
+    def recognise(cls, files: FileTree) -> Optional[Recognised]:
+        """See `BaseDataset.recognise`."""
+        if not files.has("train.rec", "train.idx", "property"):
+            return None
+        return Recognised("faces as insightface packs them", {"root": files.typed()}, "metric_learning", Certainty.SURE)
 
     def examine(self, findings: Findings) -> Splits:
         """Finds, checks and splits the data; `findings` collects the problems."""

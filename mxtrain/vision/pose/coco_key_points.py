@@ -24,6 +24,7 @@ from mxtrain.data.checking.problems import (
 from mxtrain.data.loading.dataset_files import composed
 from mxtrain.data.loading.sources import Subset
 from mxtrain.data.loading.splitting import refuse_empty
+from mxtrain.data.recognition import Certainty, FileTree, Recognised
 from mxtrain.data.signature import Signature
 from mxtrain.data.spec import Samples, Splits
 from mxtrain.errors import DataError
@@ -33,6 +34,7 @@ from mxtrain.vision.detection.box_faults import TOLERANCE, are_normalized, refus
 from mxtrain.vision.detection.boxed_files import BoxedSplit
 from mxtrain.vision.detection.coco import Coco
 from mxtrain.vision.detection.coco_file import CocoContents
+from mxtrain.vision.detection.coco_recognition import recognise_coco
 from mxtrain.vision.images.json_elements import number_array
 from mxtrain.vision.images.settings import Decoding, as_window, window_setting
 from mxtrain.vision.kinds import KeyPoints
@@ -80,6 +82,14 @@ class CocoKeyPoints(KeyPointDataset, Coco):  # the order matters: KeyPointDatase
     """Samples per optimizer step, over all devices and workers together; auto = 32, or fewer where there are few
     samples."""
     eval_batch_size: Positive = 32
+
+    @classmethod
+    def recognise(cls, files: FileTree) -> Optional[Recognised]:
+        """See `BaseDataset.recognise`."""
+        settings = recognise_coco(cls, files, has_points=True)
+        return (
+            Recognised("COCO's JSON with key points", settings, "pose_estimation", Certainty.SURE) if settings else None
+        )
 
     @property
     def leaves_out(self) -> bool:

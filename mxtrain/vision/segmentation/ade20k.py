@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
-from typing import ClassVar, List
+from typing import ClassVar, List, Optional
 
 from mxtrain.data.checking.problems import Findings
 from mxtrain.data.loading.dataset_files import exists, read_text
 from mxtrain.data.loading.public_files import PublicDataset
+from mxtrain.data.recognition import Certainty, FileTree, Recognised
 from mxtrain.data.spec import Splits
 from mxtrain.errors import DataError
 from mxtrain.files.text_lines import split_lines
@@ -31,6 +33,16 @@ class Ade20k(PublicDataset, MaskedFiles):
     published_as: ClassVar[str] = "ade20k"
 
     root: PathText = "data/ade20k"
+
+    @classmethod
+    def recognise(cls, files: FileTree) -> Optional[Recognised]:
+        """See `BaseDataset.recognise`."""
+        folder = next(
+            (name for name in ("", "ADEChallengeData2016") if files.has(os.path.join(name, "images/training"))), None
+        )
+        if folder is None or not files.has(os.path.join(folder, "annotations/training")):
+            return None
+        return Recognised("ADE20K's scene parsing", {"root": files.typed()}, "segmentation", Certainty.SURE)
 
     def examine(self, findings: Findings) -> Splits:
         """Finds, checks and splits the data; `findings` collects the problems."""

@@ -7,6 +7,7 @@ from typing import ClassVar, Optional
 
 from mxtrain.data.checking.problems import Findings
 from mxtrain.data.loading.dataset_files import read_bytes, walk
+from mxtrain.data.recognition import Certainty, FileTree, Recognised
 from mxtrain.data.spec import Splits
 from mxtrain.errors import DataError
 from mxtrain.types import PathText
@@ -54,6 +55,13 @@ class Cityscapes(MaskedFiles):
     option: ClassVar[str] = "dataset=cityscapes"
 
     root: PathText = "data/cityscapes"
+
+    @classmethod
+    def recognise(cls, files: FileTree) -> Optional[Recognised]:
+        """See `BaseDataset.recognise`."""
+        if not files.find("_gtfine_labelids.png") or not files.has("leftImg8bit"):
+            return None
+        return Recognised("Cityscapes", {"root": files.typed()}, "segmentation", Certainty.SURE)
 
     def examine(self, findings: Findings) -> Splits:
         """Finds, checks and splits the data; `findings` collects the problems."""

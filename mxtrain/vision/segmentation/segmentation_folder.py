@@ -12,6 +12,7 @@ from typing_extensions import Annotated, Literal
 from mxtrain.data.checking.problems import Findings
 from mxtrain.data.loading.dataset_files import exists, files_in, read_text
 from mxtrain.data.loading.split_folders import find_splits
+from mxtrain.data.recognition import Certainty, FileTree, Recognised
 from mxtrain.data.spec import Splits
 from mxtrain.errors import DataError
 from mxtrain.files.text_lines import split_lines
@@ -19,7 +20,15 @@ from mxtrain.files.text_numbers import parse_integer
 from mxtrain.types import Names, PathText
 from mxtrain.vision.detection.boxed_classes import first_twice
 from mxtrain.vision.segmentation.mask_file import MAX_VALUE
-from mxtrain.vision.segmentation.mask_pairs import MaskPairs, list_images, list_masks, pair, stem_key, suffix_remover
+from mxtrain.vision.segmentation.mask_pairs import (
+    MASK_EXTENSIONS,
+    MaskPairs,
+    list_images,
+    list_masks,
+    pair,
+    stem_key,
+    suffix_remover,
+)
 from mxtrain.vision.segmentation.masked_files import MaskedFiles
 from mxtrain.vision.segmentation.masked_images import MaskCoding
 
@@ -55,6 +64,19 @@ class SegmentationFolder(MaskedFiles):
     """The value of each class in a mask, e.g. [0,128]; auto = 0, 1, 2 and so on."""
     ignored: List[MaskValue] = [255]
     """Pixel values that neither the loss nor metrics use."""
+
+    @classmethod
+    def recognise(cls, files: FileTree) -> Optional[Recognised]:
+        """See `BaseDataset.recognise`."""
+        root = {"root": files.typed()}
+        if files.find(MASK_ENDING) and files.named(ROBOFLOW_CLASSES):
+            return Recognised("images with masks beside them (Roboflow)", root, "segmentation", Certainty.SURE)
+        folders = {name.rpartition("/")[2].lower() for name in files.folders}
+        masks = [name for name in files.find(*MASK_EXTENSIONS) if set(name.lower().split("/")) & set(MASK_FOLDERS)]
+        if not masks or not folders & set(IMAGE_FOLDERS):
+            return None
+        asks = () if files.has("classes.txt") else ("dataset.classes=[NAME,...]",)
+        return Recognised("images and masks in folders", root, "segmentation", asks=asks, counts={"masks": len(masks)})
 
     @pydantic.model_validator(mode="after")
     def _check_values(self) -> SegmentationFolder:

@@ -7,6 +7,7 @@ from typing import ClassVar, Optional
 
 from mxtrain.data.checking.problems import STRICT, DataLocation, Findings
 from mxtrain.data.loading.public_files import PublicDataset
+from mxtrain.data.recognition import Certainty, FileTree, Recognised
 from mxtrain.data.spec import Splits
 from mxtrain.errors import DataError
 from mxtrain.types import PathText
@@ -39,6 +40,18 @@ class VocSegmentation(PublicDataset, MaskedFiles):
     """List of the images of a test split with masks; None = no test split."""
     mask_folder: str = "SegmentationClass"
     """Folder of the masks; the 10,582 of train_aug are usually in SegmentationClassAug."""
+
+    @classmethod
+    def recognise(cls, files: FileTree) -> Optional[Recognised]:
+        """See `BaseDataset.recognise`."""
+        folders = [name for name in files.folders if name.rpartition("/")[2] == "SegmentationClass"]
+        if not folders or not files.find(".txt"):
+            return None
+        root = files.typed(min(folders, key=len).rpartition("/")[0])
+        lists = {name.rpartition("/")[2][:-4] for name in files.find(".txt") if "ImageSets/Segmentation/" in name}
+        chosen = {} if "val" in lists else {"val_split": "null"}
+        chosen.update({"train_split": min(lists)} if lists and "train" not in lists else {})
+        return Recognised("PASCAL VOC's masks of classes", {"root": root, **chosen}, "segmentation", Certainty.SURE)
 
     def examine(self, findings: Findings) -> Splits:
         """Finds, checks and splits the data; `findings` collects the problems."""

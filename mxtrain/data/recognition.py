@@ -1,0 +1,245 @@
+"""The files of a folder, by which datasets recognise their own format for `data guess`; see `BaseDataset.recognise`."""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import shlex
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+from typing import Any, Dict, Iterable, List, Mapping, Optional, Sequence, Set, Tuple, Union
+
+from mxtrain.data.checking.problems import Findings, Problem
+from mxtrain.data.loading.dataset_files import open_regular, require_there, walk
+from mxtrain.data.loading.split_folders import WORDS, parse_name
+from mxtrain.errors import DataError, list_override, path_override
+from mxtrain.files.json_text import JsonTextError, parse_json
+from mxtrain.files.text_lines import split_lines
+
+HEAD_BYTES = 1 << 16
+"""Bytes of the beginning of a file that are read to recognise its format."""
+MAX_JSON_BYTES = 64 << 20
+"""Largest JSON file that is read as a whole to recognise its format."""
+IMAGES = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".dcm")
+Setting = Union[str, int, bool, Sequence[str]]
+
+
+class Certainty:
+    """How surely files are of a format; the guess with the highest number comes first."""
+
+    MAY_BE = 1
+    """Such files may be of this format or of another one, e.g. a CSV file."""
+    LIKELY = 2
+    """Contents or names are those of the format."""
+    SURE = 3
+    """Files have marks of the format that others do not have."""
+
+
+@dataclass(frozen=True)
+class Recognised:
+    """The way in which a dataset reads some files.
+
+    Attributes:
+        form: the format, e.g. "PASCAL VOC's XML files with boxes".
+        settings: settings of the dataset, e.g. {"root": "pets"}; paths are relative to the current folder.
+        task: option of conf/task; empty: the task that the dataset chooses.
+        certainty: one of `Certainty`.
+        asks: settings that only the user knows, with a placeholder in capitals, e.g. ("dataset.target=COLUMN",).
+        remark: a sentence, such as the values that a placeholder can have.
+        counts: numbers that are known without opening the dataset, e.g. {"rows": 100}.
+        is_quick: False if opening takes long, as where a vocabulary is learned; `data guess` then opens nothing.
+    """
+
+    form: str
+    settings: Mapping[str, Setting] = field(default_factory=dict)
+    task: str = ""
+    certainty: int = Certainty.LIKELY
+    asks: Sequence[str] = ()
+    remark: str = ""
+    counts: Mapping[str, int] = field(default_factory=dict)
+    is_quick: bool = True
+
+    def overrides(self, option: str) -> List[str]:
+        """Returns the overrides of the command line, quoted for the shell, without those that the user must complete.
+
+        Args:
+            option: option of conf/dataset.
+        """
+        words = [f"task={self.task}"] if self.task else []
+        return [*words, f"dataset={option}", *(_override(name, value) for name, value in self.settings.items())]
+
+
+def _override(name: str, value: Setting) -> str:
+    """Returns `dataset.name=value`."""
+    setting = f"dataset.{name}"
+    if isinstance(value, str):
+        return path_override(setting, value) if value != "null" else f"{setting}=null"
+    if isinstance(value, (bool, int)):
+        return f"{setting}={str(value).lower()}"
+    return list_override(setting, value)
+
+
+def unquoted(overrides: Iterable[str]) -> List[str]:
+    """Returns overrides as a program receives them from the shell."""
+    return [word for override in overrides for word in shlex.split(override)]
+
+
+class _Silent(Findings):
+    """Ignores names that lead to no regular file: they belong to no dataset."""
+
+    def refuse(self, *problems: Problem, sentence: str = "") -> None:
+        """See `Findings`."""
+
+
+class FileTree:
+    """All files of a folder and below, or one file. Listed once, and then asked by every dataset."""
+
+    def __init__(self, path: Union[str, Path]) -> None:
+        """Lists the files.
+
+        Raises:
+            DataError: the path does not exist, or cannot be read.
+        """
+        require_there(path)
+        self.path = "./" if str(path) == "." else str(path)
+        """The path as typed."""
+        self.is_file = not Path(path).is_dir()
+        self.root = Path(path).parent if self.is_file else Path(path)
+        start = len(os.path.join(str(self.root), ""))
+        listed = [] if self.is_file else [str(each) for each, _ in walk(self.root, ("",), findings=_Silent())]
+        below = str(self.root) == "."  # pathlib leaves "./" out
+        self.names: Sequence[str] = [Path(path).name] if self.is_file else [x if below else x[start:] for x in listed]
+        """Paths relative to `root`, sorted."""
+        self.endings = Counter(ending_of(name) for name in self.names)
+        """Number of files of each extension, in lower case."""
+        self._texts: Dict[str, str] = {}
+
+    @functools.cached_property
+    def _known(self) -> Set[str]:
+        return {*self.names, *self.folders}
+
+    @functools.cached_property
+    def folders(self) -> Set[str]:
+        """Returns the relative paths of all folders with a file in them or below."""
+        return {str(parent) for name in self.names for parent in PurePosixPath(name).parents if str(parent) != "."}
+
+    @functools.cached_property
+    def top(self) -> Set[str]:
+        """Returns the names of files and folders in the root."""
+        return {name.partition("/")[0] for name in self.names}
+
+    def has(self, *names: str) -> bool:
+        """Returns True if all these files or folders exist, by relative path."""
+        return all(name in self._known for name in names)
+
+    def find(self, *endings: str, below: str = "") -> List[str]:
+        """Returns the files with one of these endings of names, in lower case, e.g. ".json" or "_mask.png"."""
+        return [name for name in self.names if name.lower().endswith(endings) and name.startswith(below)]
+
+    def named(self, name: str) -> List[str]:
+        """Returns the files with a name, in any folder."""
+        return [each for each in self.names if each.rpartition("/")[2] == name]
+
+    @functools.cached_property
+    def images(self) -> List[str]:
+        """Returns the image files."""
+        return self.find(*IMAGES)
+
+    def typed(self, name: str = "") -> str:
+        """Returns a file or folder as it is typed; by default the root, or the file that is all there is."""
+        if self.is_file:
+            return self.path
+        return os.path.join(self.path, name) if name else self.path
+
+    @property
+    def folder(self) -> str:
+        """Returns the folder as it is typed, also if there is one file only."""
+        return str(self.root) if self.is_file else self.path
+
+    def text(self, name: str) -> str:
+        """Returns the beginning of a text file; empty if it cannot be read or is no text."""
+        if name not in self._texts:
+            try:
+                with open_regular(self.root / name) as (file, _):
+                    content = file.read(HEAD_BYTES)
+                self._texts[name] = "" if b"\0" in content else content.decode("utf-8-sig", "replace")
+            except DataError:
+                self._texts[name] = ""
+        return self._texts[name]
+
+    def lines(self, name: str, count: int = 100) -> List[str]:
+        """Returns the first lines of a text file that are not blank; the last one may be cut off."""
+        return [line for line in split_lines(self.text(name)) if line.strip()][:count]
+
+    def json(self, name: str) -> Any:
+        """Returns the value in a JSON file, or of the first line of a `.jsonl` file; None if it is too large or no
+        JSON."""
+        if name.lower().endswith((".jsonl", ".ndjson")):
+            lines = self.lines(name, 1)
+            return _parsed(lines[0]) if lines else None
+        try:
+            with open_regular(self.root / name) as (file, size):
+                return _parsed(file.read()) if size <= MAX_JSON_BYTES else None
+        except DataError:
+            return None
+
+    def columns(self, name: str) -> List[str]:
+        """Returns the names in the first row of a table in CSV or TSV, or the keys of the first JSON line; empty if
+        it has no such row."""
+        if name.lower().endswith(".jsonl"):
+            row = self.json(name)
+            return list(row) if isinstance(row, dict) else []
+        lines = self.lines(name, 1)
+        separator = "\t" if name.lower().endswith(".tsv") else max(",;\t|", key=(lines or [""])[0].count)
+        return [cell.strip(' "\r\n') for cell in lines[0].split(separator)] if lines else []
+
+    def by_split(self, names: Sequence[str]) -> Dict[str, str]:
+        """Returns split -> file, by the names of files such as train.jsonl and dev.jsonl. A file alone is that of the
+        training split; several of which none is are none."""
+        splits: Dict[str, str] = {}
+        for name in names:
+            parsed = parse_name(PurePosixPath(name).name.partition(".")[0])
+            if parsed is not None:
+                splits.setdefault(parsed[1], name)
+        if len(names) == 1:
+            return {"train": names[0]}
+        return {split: splits[split] for split in WORDS if split in splits} if "train" in splits else {}
+
+    def typed_splits(self, names: Sequence[str]) -> Dict[str, str]:
+        """Returns the settings `train`, `val` and `test` with the files of `by_split` as they are typed."""
+        return {split: self.typed(name) for split, name in self.by_split(names).items()}
+
+
+def ending_of(name: str) -> str:
+    """Returns the extension of a file's name in lower case, with the dot; empty if it has none."""
+    return PurePosixPath(name).suffix.lower()
+
+
+def _parsed(content: Union[str, bytes]) -> Any:
+    try:
+        return parse_json(content, allow_nan=True)
+    except (JsonTextError, json.JSONDecodeError):
+        return None
+
+
+def best_first(guesses: Mapping[str, Recognised]) -> List[Tuple[str, Recognised]]:
+    """Returns (option, guess) pairs, the surest first, and equal ones by name."""
+    return sorted(guesses.items(), key=lambda pair: (-pair[1].certainty, pair[0]))
+
+
+def recognise_all(classes: Mapping[str, type], files: FileTree) -> Dict[str, Recognised]:
+    """Asks each dataset whether files are of its format.
+
+    Args:
+        classes: class of each option of conf/dataset.
+        files: the files.
+    """
+    # Not inherited: a subclass reads another format than its base class.
+    found: Dict[str, Optional[Recognised]] = {
+        option: kind.recognise(files)  # type: ignore[attr-defined]  # a dataset
+        for option, kind in classes.items()
+        if "recognise" in vars(kind)
+    }
+    return {option: guess for option, guess in found.items() if guess is not None}

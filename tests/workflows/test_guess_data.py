@@ -1,0 +1,205 @@
+"""`data guess`: each dataset recognises its own files, and the command that is printed reads them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, Callable, Dict
+
+import numpy as np
+import pytest
+from boxed_files import draw, write_coco, write_list, write_voc
+from PIL import Image
+
+import mxtrain
+from mxtrain.cli import main
+from mxtrain.config.options import own_classes
+from mxtrain.data.recognition import FileTree, best_first, recognise_all
+
+pytestmark = pytest.mark.usefixtures("own_cache")
+
+
+def write(root: Path, **texts: str) -> Path:
+    for name, text in texts.items():
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return root
+
+
+def mask(path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.fromarray(np.zeros((8, 8), np.uint8)).save(path)
+
+
+def coco_of(root: Path, **category: Any) -> str:
+    """One annotated image as the file of a split, with the image in another folder."""
+    draw(root / "pics" / "a.png", (20, 10))
+    box = {"id": 1, "image_id": 1, "category_id": 1, "bbox": [1, 1, 5, 5], "keypoints": [2, 2, 2]}
+    return json.dumps(
+        {
+            "images": [{"id": 1, "file_name": "a.png", "width": 20, "height": 10}],
+            "annotations": [box],
+            "categories": [{"id": 1, "name": "cat", **category}],
+        }
+    )
+
+
+def masked(root: Path) -> Path:
+    for name in "ab":
+        draw(root / "images" / f"{name}.jpg", (8, 8))
+        mask(root / "masks" / f"{name}.png")
+    return write(root, **{"classes.txt": "background\ncat\n"})
+
+
+def voc_masks(root: Path) -> Path:
+    draw(root / "JPEGImages" / "a.jpg", (8, 8))
+    mask(root / "SegmentationClass" / "a.png")
+    return write(root, **{"ImageSets/Segmentation/train.txt": "a\n"})
+
+
+def image_folder(root: Path) -> Path:
+    for name in ("train/cat/a", "train/dog/b", "val/cat/c", "val/dog/d"):
+        draw(root / f"{name}.jpg", (8, 8))
+    return root
+
+
+def lines(line: str, count: int = 3) -> str:
+    return f"{line}\n" * count
+
+
+def squad(answer: str) -> str:
+    return json.dumps({"data": [{"paragraphs": [{"context": "c", "qas": [{"id": "1", "is_impossible": answer}]}]}]})
+
+
+FORMS: Dict[str, Callable[[Path], Any]] = {
+    "coco dataset.root=./": write_coco,
+    "coco dataset.root=./ dataset.train_annotations=labels.json dataset.train_images=pics "
+    "dataset.val_annotations=null": lambda root: write(root, **{"labels.json": coco_of(root)}),
+    "coco_key_points dataset.root=./ dataset.train_annotations=labels.json dataset.train_images=pics "
+    "dataset.val_annotations=null": lambda root: write(root, **{"labels.json": coco_of(root, keypoints=["nose"])}),
+    "voc 'dataset.root=\"./VOC2007\"'": lambda root: write_voc(root / "VOC2007"),
+    "voc_segmentation dataset.root=./ dataset.val_split=null": voc_masks,
+    "image_list dataset.root=./": lambda root: write_list(root, train="abc"),
+    "segmentation_folder dataset.root=./": masked,
+    "image_folder dataset.root=./": image_folder,
+    "mnist dataset.root=./": lambda root: write(root, **{"train-images-idx3-ubyte": "", "train-labels-idx1-ubyte": ""}),
+    "cifar10 dataset.root=./": lambda root: write(root, **{"cifar-10-batches-bin/data_batch_1.bin": ""}),
+    "cifar100 dataset.root=./": lambda root: write(root, **{"train.bin": "", "fine_label_names.txt": ""}),
+    "face_record dataset.root=./": lambda root: write(root, **{"train.rec": "", "train.idx": "", "property": ""}),
+    "cityscapes dataset.root=./": lambda root: write(
+        root, **{"leftImg8bit/a.png": "", "gtFine/a_gtFine_labelIds.png": ""}
+    ),
+    "ade20k dataset.root=./": lambda root: write(
+        root, **{"images/training/a.jpg": "", "annotations/training/a.png": ""}
+    ),
+    "librispeech dataset.root=./ 'dataset.train=[\"train-clean-100\"]' 'dataset.val=[\"dev-clean\"]' "
+    "dataset.test=null": lambda root: write(
+        root, **{f"{part}/1/2/1-2.trans.txt": "1-2-0 A" for part in ("train-clean-100", "dev-clean")}
+    ),
+    "kaldi dataset.train=./train": lambda root: write(root, **{"train/wav.scp": "", "train/text": ""}),
+    "speech_manifest dataset.train=./train.jsonl": lambda root: write(
+        root, **{"train.jsonl": '{"audio_filepath": "a.wav", "text": "a"}\n'}
+    ),
+    "aligned_manifest dataset.train=./train.jsonl": lambda root: write(
+        root, **{"train.jsonl": '{"audio_filepath": "a.wav", "text": "a", "durations_s": [1]}\n'}
+    ),
+    "criteo dataset.train=./train.txt": lambda root: write(root, **{"train.txt": lines("\t".join("1" * 40))}),
+    "libsvm dataset.train=./a.libsvm": lambda root: write(root, **{"a.libsvm": lines("1 2:0.5 7:1")}),
+    "feature_table dataset.train=./a.csv dataset.target=COLUMN": lambda root: write(
+        root, **{"a.csv": "age,town\n1,a\n"}
+    ),
+    "movielens dataset.root=./": lambda root: write(root, **{"ml/ratings.csv": "userId,movieId,rating,timestamp\n"}),
+    "interactions dataset.path=./a.csv dataset.user=user_id": lambda root: write(
+        root, **{"a.csv": "user_id,item\n1,2\n"}
+    ),
+    "text dataset.train=./train.tsv dataset.val=./dev.tsv dataset.sentence=text": lambda root: write(
+        root, **{"train.tsv": "text\tlabel\nx\t1\n", "dev.tsv": "text\tlabel\ny\t0\n"}
+    ),
+    "plain_text dataset.train=./book.txt": lambda root: write(root, **{"book.txt": "All is well. " * 100}),
+    "wikitext dataset.root=./ dataset.version=2": lambda root: write(root, **{"wikitext-2/wiki.train.tokens": ""}),
+    "parallel_text dataset.train=./train dataset.source=en dataset.target=de": lambda root: write(
+        root, **{"train.en": "a\n", "train.de": "b\n"}
+    ),
+    "squad dataset.root=./ dataset.train=train.json dataset.val=null dataset.null_answers=true": lambda root: write(
+        root, **{"train.json": squad(True)}
+    ),
+    "conll dataset.root=./ dataset.train=train.txt dataset.val=null dataset.test=null": lambda root: write(
+        root, **{"train.txt": lines("London NNP B-LOC\nis VBZ O\n")}
+    ),
+}
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize("expected", FORMS)
+def test_each_dataset_recognises_its_files(expected: str, here: Path) -> None:
+    FORMS[expected](here)
+    (option, guess), *_ = best_first(recognise_all(own_classes("dataset"), FileTree(".")))
+    words = [*guess.overrides(option), *guess.asks]
+    assert " ".join(word for word in words if not word.startswith("task=")) == f"dataset={expected}"
+    assert set(guess.settings) <= set(own_classes("dataset")[option].model_fields)
+
+
+def test_the_form_its_counts_and_the_command_are_printed(here: Path, capsys: pytest.CaptureFixture) -> None:
+    write_coco(here / "pets")
+    assert main(["data", "guess", "pets"]) == 0
+    assert capsys.readouterr().out.splitlines()[:2] == [
+        "'pets': COCO's JSON with boxes: 5 images, 6 boxes, 2 classes (Dog, cat); train 3, val 2",
+        "  python -m mxtrain task=detection dataset=coco dataset.root=pets",
+    ]
+
+
+def test_problems_are_counted_and_the_checking_command_is_named(here: Path) -> None:
+    write_coco(here / "pets")
+    (here / "pets" / "val2017" / "d.jpg").unlink()
+    best = mxtrain.guess_data("pets").best
+    assert (best.option, best.num_problems, best.splits) == (
+        "coco",
+        2,
+        {"train": 3, "val": 1},
+    )  # d.jpg, and a class of crowds
+    check = "python -m mxtrain data check task=detection dataset=coco dataset.root=pets"
+    assert best.lines()[-1] == f"  2 problems; `{check}` lists them"
+
+
+def test_several_forms_of_a_table_are_named_with_what_is_to_complete(here: Path) -> None:
+    write(here, **{"a.csv": "text,label,n\nx,1,2\ny,0,3\n"})
+    first, second = mxtrain.guess_data(here / "a.csv").forms
+    assert first.option == "text" and first.overrides[-1] == "dataset.sentence=text"
+    assert second.option == "feature_table" and second.command.endswith(" dataset.target=COLUMN")
+    assert second.remark == "COLUMN is the one to predict: text, label, n." and not second.counts
+    assert str(mxtrain.guess_data("a.csv")).count("\nor a table of categories and numbers\n") == 1
+
+
+def test_files_that_cannot_be_opened_say_why(here: Path) -> None:
+    FORMS["mnist dataset.root=./"](here)
+    best = mxtrain.guess_data(here).best
+    assert best.option == "mnist" and not best.counts
+    assert best.remark.startswith("It cannot be opened: ") and "t10k-images" in best.remark
+
+
+def test_texts_are_not_opened(here: Path) -> None:
+    write(here, **{"train.en": "a\n", "train.de": "b\n"})
+    best = mxtrain.guess_data(here).best
+    assert best.option == "parallel_text" and best.lines() == [best.form, f"  {best.command}"]
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        (["nowhere"], "'nowhere' cannot be read: No such file or directory."),
+        (["here"], "'here': no dataset recognises it. It has 3 files (2 .xyz, 1 without extension)."),
+        ([], "data guess takes one folder or file, and no settings"),
+        (["here", "there"], "data guess takes one folder or file, and no settings"),
+        (["here", "dataset=coco"], "data guess takes one folder or file, and no settings"),
+    ],
+)
+def test_what_is_no_data_is_refused(arguments, message, here: Path, capsys: pytest.CaptureFixture) -> None:
+    write(here, **{"here/a.xyz": "", "here/b.xyz": "", "here/LICENSE": ""})
+    assert main(["data", "guess", *arguments]) == 2
+    assert message in capsys.readouterr().err
