@@ -29,7 +29,7 @@ from mxtrain.logger.jsonl import NO_ROWS
 from mxtrain.task.fit import require_same_names
 from mxtrain.task.sample_results import ResultReader
 from mxtrain.training.fold_results import read_folds
-from mxtrain.workflows.evaluate import measure_run
+from mxtrain.workflows.evaluate import load_for, measure_run
 from mxtrain.workflows.predict import Predictions, predict_objects
 
 if TYPE_CHECKING:
@@ -278,10 +278,10 @@ class Run:
         with prepared(self, "eval", overrides) as restored:
             from mxtrain.training.loaders import build_loader
 
-            description, signature = restored.description, restored.signature
-            name, source = choose_split(open_splits(restored.dataset), split)
-            trained = restored.load()
-            evaluator = trained.evaluator
+            splits = open_splits(restored.dataset)
+            name, source = choose_split(splits, split)
+            trained = load_for(restored, splits)
+            description, signature, evaluator = trained.description, trained.signature, trained.evaluator
             reader = ResultReader(description, signature, source, name, evaluator.decode)
             loader = build_loader(
                 description, source, signature, trained.device, limit_batches=limit_batches, in_order=True
@@ -401,7 +401,7 @@ class Run:
     def _trained(self) -> Trained:
         if self._loaded is None:
             with prepared(self, "predict") as restored:
-                self._loaded = restored.load()
+                self._loaded = restored.load(exported=True)
         return self._loaded
 
 

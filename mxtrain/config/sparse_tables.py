@@ -104,11 +104,6 @@ def check_served_tables(description: Description) -> None:
             "worker knows the norm of the sum of all workers' gradients",
             "optimizer.clip_gradient=1",
         ),
-        (
-            description.model.weights is not None,
-            f"model.weights={description.model.weights}: the file has whole tables",
-            "checkpoint.resume=RUN to go on from a run",
-        ),
     ]
     for applies, reason, alternative in conflicts:
         if applies:

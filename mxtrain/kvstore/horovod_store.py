@@ -15,6 +15,7 @@ Reasons: docs/decisions/0012-elastic-allreduce.md.
 from __future__ import annotations
 
 import http.client
+import importlib
 import json
 import os
 import re
@@ -49,6 +50,16 @@ WATCH_S = 0.5
 """Seconds between two checks of rank 0 whether a worker wants to join."""
 
 
+def load_horovod() -> Any:
+    """Imports Horovod for MXNet, after Pillow.
+
+    Horovod makes the symbols of MXNet's library global, among them those of its libjpeg, which is not Pillow's version.
+    A Pillow that is loaded later calls these, and cannot read a JPEG file.
+    """
+    importlib.import_module("PIL.Image")
+    return importlib.import_module("horovod.mxnet")
+
+
 class HorovodStore(JoinedStore):
     """A worker's sums over the ring. The constructor waits until all members have joined.
 
@@ -61,9 +72,7 @@ class HorovodStore(JoinedStore):
 
     def __init__(self, world: World, compressor: Build = Compressor):
         super().__init__(world, compressor)
-        import horovod.mxnet as horovod
-
-        self._horovod = horovod
+        self._horovod = load_horovod()
         self._number = 0
         self._names: Dict[int, Tuple[nd.NDArray, str]] = {}
         self.membership = RingMembership(self)
@@ -136,9 +145,7 @@ class RingMembership(Membership):
     """
 
     def __init__(self, store: HorovodStore):
-        import horovod.mxnet as horovod
-
-        self._store, self._horovod = store, horovod
+        self._store, self._horovod = store, load_horovod()
         self._ring: Optional[str] = os.environ.get(RING)
         self._residuals: Dict[int, List[nd.NDArray]] = {}
         self._sockets: Dict[int, str] = {}

@@ -23,7 +23,7 @@ ORDER = ("dataset", "model", "loss", "metric", "optimizer", "lr_scheduler", "tra
 """Groups shown first: task, data, network and training. The remaining groups follow."""
 ALWAYS_SHOWN = {"dataset": ("batch_size",), "optimizer": ("lr",), "trainer": ("max_epochs", "seed")}
 """Settings that are shown even where they have their defaults."""
-MAX_CHARACTERS, NUM_SHOWN = 2000, 40
+MAX_CHARACTERS, NUM_SHOWN = 700, 40
 """A longer value is shown by its first characters."""
 HIDDEN_DEFAULTS = "defaults are hidden (logger.console.show_config=full)"
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Collection, Dict, List, Mapping, Optional, Seq
 from mxtrain.errors import WeightsError
 from mxtrain.model.foreign.importing import Imported, import_foreign
 from mxtrain.model.foreign.safetensors_file import is_safetensors
+from mxtrain.model.graph.id_inputs import tables_of
 from mxtrain.model.params_file import read_params, without_module_prefix
 from mxtrain.model.symbol.structure import NoMatch, is_by_structure
 
@@ -207,8 +208,9 @@ class _Match:
         return self.arrays[self.file_names[name]]
 
     def shape(self, name: str) -> Tuple[int, ...]:
-        """Returns the shape of a parameter."""
-        return tuple(self.parameters[name].shape)
+        """Returns the shape of a parameter; that of the whole table if servers hold its rows."""
+        parameter = self.parameters[name]
+        return tuple(getattr(parameter, "whole_shape", parameter.shape))
 
     def file_shape(self, name: str) -> Tuple[int, ...]:
         """Returns the shape of the array in the file for a parameter."""
@@ -257,8 +259,13 @@ def _write(network: gluon.Block, match: _Match, matched: Sequence[str], rows: Ma
         matched: parameters to write completely.
         rows: parameter -> rows to write.
     """
+    remote = {table.weight: table for table in tables_of(network) if table.remote_rows}
     for name in matched:
-        _set(match.parameters[name], match.array(name))
+        parameter = match.parameters[name]
+        if parameter in remote:
+            remote[parameter].loaded = match.array(name)  # the servers do not run yet
+        else:
+            _set(parameter, match.array(name))
     # By full names: structural ones of a graph lack the prefix that all of its parameters share.
     ones = getattr(network, "ones", ())
     for parameter in match.parameters.values():

@@ -76,6 +76,13 @@ class ServedInput(IdInput):
             )
         return TableGroup(num_rows=self.num_rows, tables=shares)
 
+    def send_loaded(self, is_first: bool) -> None:
+        """Writes the rows of `model.weights` to the servers on worker 0, and releases them on all workers."""
+        for name, table in self._blocks.items():
+            if is_first and table.loaded is not None:
+                write_rows(table.loaded, self.tables[name])
+            table.loaded = None
+
     def fill_with(
         self, id_K: np.ndarray, row_KS: np.ndarray, copies: Dict[str, Sequence[nd.NDArray]], trains: bool
     ) -> None:
@@ -132,8 +139,10 @@ class ServedTables(RowTables, RemoteTables):
                 "dtype": self.inputs[0].dtype,
                 "groups": groups,
             },
-            is_first=store.world.rank == 0,
+            is_first=self.is_first,
         )
+        for id_input in self.inputs:
+            id_input.send_loaded(self.is_first)
         self.wait_for_all()  # until worker 0 has set up the servers
         self.client.read_server_notes()
 

@@ -39,8 +39,7 @@ class TaskExport:
     """True if an exported network may take samples of other sizes: false if predictions depend on the trained one."""
 
     open_set: ClassVar[bool] = False
-    """True if `eval` may measure data of other classes than those of the training. It then uses the network that
-    `exported` returns."""
+    """True if `eval` may measure data of other classes than those of the training, with the exported network."""
 
     has_loss: ClassVar[bool] = True
     """False if the loss of validation cannot be computed from the outputs of the exported network."""
@@ -48,16 +47,18 @@ class TaskExport:
     def __init__(self, task: ExportedTask) -> None:
         self.task = task
 
-    def exported(self, trained: Any) -> Any:
-        """Returns the network to export, by default all of it: tasks leave parts out that only training needs.
+    @property
+    def evaluates(self) -> bool:
+        """True if the exported network has all outputs that evaluation reads, for the classes of the training."""
+        return True
 
-        Args:
-            trained: a `Trained`.
-        """
-        return trained
+    def exported_task(self) -> Any:
+        """Returns the task that builds the network to export, by default this one, which exports the whole network:
+        tasks leave parts out that only training needs."""
+        return self.task
 
     def exported_weights(self, arrays: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
-        """Returns the weights of the network that `exported` returns, without building it.
+        """Returns the weights of the network that `exported_task` builds.
 
         Args:
             arrays: weights of the trained network by structural name.

@@ -54,8 +54,8 @@ class RestoredRun:
         """Returns the run directory that the checkpoint lies in, or the current folder if it is in none."""
         return run_dir_of(self.checkpoint.path)
 
-    def load(self, fuse: bool = False) -> Trained:
+    def load(self, fuse: bool = False, exported: bool = False) -> Trained:
         """Builds the network with the weights of the checkpoint; see `load_trained`."""
         from mxtrain.training.trained import load_trained  # imports MXNet
 
-        return load_trained(self.checkpoint, self.description, self.signature, fuse)
+        return load_trained(self.checkpoint, self.description, self.signature, fuse, exported)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Mapping
 
 from mxtrain.amp.spec import FULL
 from mxtrain.checkpoint import Checkpoint
@@ -21,6 +21,7 @@ from mxtrain.training.network import build_network
 from mxtrain.training.objective import build_evaluator
 
 if TYPE_CHECKING:
+    import numpy as np
     from mxnet import Context, gluon
 
 
@@ -35,7 +36,9 @@ class Trained:
     device: Context
 
 
-def load_trained(checkpoint: Checkpoint, description: Description, signature: Signature, fuse: bool = False) -> Trained:
+def load_trained(
+    checkpoint: Checkpoint, description: Description, signature: Signature, fuse: bool = False, exported: bool = False
+) -> Trained:
     """Loads the network of `description` with the weights that validation used.
 
     Args:
@@ -43,12 +46,17 @@ def load_trained(checkpoint: Checkpoint, description: Description, signature: Si
         description: description of the run, possibly with another dataset or placement.
         signature: signature of the checkpoint.
         fuse: join operators, see `FusedInference`.
+        exported: leave out the parts that `export` leaves out, such as class centres; see `TaskExport`.
 
     Raises:
         CheckpointError: the checkpoint does not fit the description.
         ConfigError: with `fuse`: the network is not in float32 on one CPU.
     """
     description = replace(description, model=description.model.model_copy(update={"weights": None, "freeze": []}))
+    weights: Mapping[str, np.ndarray] = weights_to_use(checkpoint)
+    if exported:
+        form = description.task.export_form()
+        weights, description = form.exported_weights(weights), replace(description, task=form.exported_task())
     placed = description.parallel.resolve_devices()
     ((device, *_), *_) = placed
     is_one_cpu = sum(map(len, placed)) == 1 and device.device_type == "cpu"
@@ -60,25 +68,31 @@ def load_trained(checkpoint: Checkpoint, description: Description, signature: Si
         network,
         None,  # type: ignore[arg-type]  # it only predicts
         None,  # type: ignore[arg-type]
-        signature.shape,
+        description.task.training_shapes(description, signature),
         samples_per_step(description.dataset),
         description.amp,
+        predict_shape=signature.shape,
         state_shapes=description.model.state_shapes,
         global_batch_size=description.dataset.eval_batch_size,
         fuse=fuse,
     )
     strategy = description.parallel.build(objective, 1)
-    snapshot.set_parameters(strategy, weights_to_use(checkpoint), str(checkpoint.path))
+    snapshot.set_parameters(strategy, weights, str(checkpoint.path))
     return Trained(build_evaluator(description, strategy, signature), strategy, description, signature, device)
 
 
-def load_network(checkpoint: Checkpoint, description: Description, signature: Signature) -> gluon.Block:
+def load_network(
+    checkpoint: Checkpoint, description: Description, signature: Signature, exported: bool = False
+) -> gluon.Block:
     """Loads only the network, in float32 on one device of the description's type, with the weights that validation
     used.
+
+    Args:
+        checkpoint, description, signature, exported: see `load_trained`.
 
     Raises:
         CheckpointError: the checkpoint does not fit the description.
     """
     ((device, *_), *_) = description.parallel.resolve_devices()
     alone = replace(description, parallel=Single(devices=f"{device.device_type}:1"), amp=FULL)
-    return load_trained(checkpoint, alone, signature).strategy.gather()
+    return load_trained(checkpoint, alone, signature, exported=exported).strategy.gather()

@@ -194,7 +194,7 @@ def evaluate(
     if not run.description.task.export_form().open_set:
         require_same_names(run.signature, splits)
     warn_unseen(source, run.signature)
-    method = None if settings.explain is None else load_method(settings, run)
+    method = None if settings.explain is None else load_method(settings, run, uses_exported(run, splits))
     trained = load_for(run, splits, settings.fuse)
     largest_losses = None if method is None else LargestLosses(trained.evaluator)
     title = f"{split}, step {run.checkpoint.step}"
@@ -278,11 +278,21 @@ def load_for(run: RestoredRun, splits: Splits, fuse: bool = False) -> Trained:
         splits: the data to evaluate.
         fuse: see `load_trained`.
     """
-    trained, form = run.load(fuse), run.description.task.export_form()
-    if not form.open_set or list(run.signature.learned_names) == list(splits.class_names):
+    trained = run.load(fuse, exported=uses_exported(run, splits))
+    if not has_other_classes(run, splits):
         return trained
-    part = form.exported(trained)
-    return replace(part, signature=replace(part.signature, class_names=list(splits.class_names)))
+    return replace(trained, signature=replace(trained.signature, class_names=list(splits.class_names)))
+
+
+def has_other_classes(run: RestoredRun, splits: Splits) -> bool:
+    """Returns True if the task measures data of other classes than those of the training, and these are."""
+    is_open = run.description.task.export_form().open_set
+    return is_open and list(run.signature.learned_names) != list(splits.class_names)
+
+
+def uses_exported(run: RestoredRun, splits: Splits) -> bool:
+    """Returns True if an evaluation needs only the part of the network that `export` writes."""
+    return has_other_classes(run, splits) or run.description.task.export_form().evaluates
 
 
 def default_folder(checkpoint: Checkpoint, split: str) -> Path:
@@ -391,8 +401,8 @@ def measure_corruptions(
     return corruption_artifacts(rows, title)
 
 
-def load_method(settings: EvalSettings, run: RestoredRun) -> Method:
-    """Builds the attribution method, with a separate copy of the network.
+def load_method(settings: EvalSettings, run: RestoredRun, exported: bool) -> Method:
+    """Builds the attribution method, with a separate copy of the network, or of the part that `export` writes.
 
     Raises:
         ConfigError: the network has no suitable layer.
@@ -400,7 +410,7 @@ def load_method(settings: EvalSettings, run: RestoredRun) -> Method:
     from mxtrain.training.attribution import build_method
     from mxtrain.training.trained import load_network
 
-    network = load_network(run.checkpoint, run.description, run.signature)
+    network = load_network(run.checkpoint, run.description, run.signature, exported)
     assert settings.explain is not None
     return build_method(settings.explain, network, settings.explain_layer, run.signature.shape)
 

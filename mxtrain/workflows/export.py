@@ -198,7 +198,7 @@ def _export(
         smaller = Compression(settings.quantize, settings.max_loss, splits.train, settings.calibration_samples)
     try:
         stage("loading the weights")
-        trained = run.description.task.export_form().exported(load_trained(run.checkpoint, alone, run.signature))
+        trained = load_trained(run.checkpoint, alone, run.signature, exported=True)
         data = EvaluationData(source, split, settings.limit_batches)
         folder = folder_of(run, settings)
         if settings.for_ == "pytorch":

@@ -193,7 +193,7 @@ def write_predictions(
     from mxtrain.training.loaders import build_loader
     from mxtrain.training.trained import load_trained
 
-    trained = load_trained(run.checkpoint, run.description, signature, settings.fuse)
+    trained = load_trained(run.checkpoint, run.description, signature, settings.fuse, exported=True)
     loader = build_loader(run.description, source, signature, trained.device, in_order=True)
     predictions = predict_samples(trained, loader, source, unreadable, files)
     predicted = predict_rows(trained, source, locations, predictions, settings.top_k, files, copied)

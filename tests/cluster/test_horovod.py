@@ -122,6 +122,26 @@ def replicas(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return run_dir
 
 
+JPEG_AFTER_HOROVOD = """
+import io
+from mxtrain.kvstore.horovod_store import load_horovod
+
+load_horovod()
+from PIL import Image
+
+content = io.BytesIO()
+Image.new("RGB", (8, 8), (200, 0, 0)).save(content, "JPEG")
+print(Image.open(content).getpixel((0, 0)))
+"""
+
+
+@pytest.mark.slow
+def test_jpeg_files_are_read_beside_horovod() -> None:
+    """In a process of its own, because Horovod's libraries stay loaded."""
+    ended = subprocess.run([sys.executable, "-c", JPEG_AFTER_HOROVOD], capture_output=True, text=True, check=True)
+    assert ended.stdout == "(200, 0, 0)\n"
+
+
 @pytest.mark.slow
 def test_two_workers_equal_two_replicas(tmp_path: Path, replicas: Path) -> None:
     done = Process(tmp_path / "ring", *RING, "cluster.workers=2", *LENET).end()

@@ -65,7 +65,6 @@ SERVERS = ("kvstore=dist_sync", "cluster.workers=2", "kvstore.tables=servers")
         (("trainer.sparse_grad=false",), "Type trainer.sparse_grad=auto"),
         (("trainer.ema_decay=0.9",), "the average is of whole tables. Type trainer.ema_decay=null"),
         (("trainer.clip_global_norm=1",), "norm of the sum .* Type optimizer.clip_gradient=1"),
-        (("model.weights=some.params",), "whole tables. Type checkpoint.resume=RUN"),
     ],
 )
 def test_incompatible_settings_of_served_tables(describe_run: Any, given: Any, said: str) -> None:

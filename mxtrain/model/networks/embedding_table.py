@@ -14,6 +14,8 @@ from mxtrain.engine.backend import gluon, mx, nd
 from mxtrain.engine.gluon_parameters import exchange
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from mxtrain.types.annotations import Array, OperatorModule
 
 
@@ -31,6 +33,7 @@ class EmbeddingTable(gluon.HybridBlock):
         scale: see the argument.
         remote_rows: True if servers hold the rows, so that the whole table is never in this process.
         num_shared: number of the ids of a sample that are the same for all samples of a batch.
+        loaded: rows of a weights file (R, U) that are to be sent to the servers; None = initial values.
     """
 
     def __init__(self, num_rows: int, units: int, scale: float = 0.01, **kwargs: Any):
@@ -38,6 +41,7 @@ class EmbeddingTable(gluon.HybridBlock):
         self.num_rows, self.units = num_rows, units
         self.ids_from: Optional[int] = None
         self.scale, self.remote_rows, self.num_shared = scale, False, 0
+        self.loaded: Optional[np.ndarray] = None
         self._rows_held = num_rows
         self.weight = self.params.get("weight", shape=(num_rows, units), init=mx.init.Normal(scale))
 

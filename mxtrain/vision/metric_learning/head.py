@@ -60,10 +60,6 @@ class EmbeddingNetwork(gluon.HybridBlock):
         """See the function `backbone_names`."""
         return backbone_names(self.embedding)
 
-    def without_centres(self) -> EmbeddingNetwork:
-        """Returns the network whose only output is the embedding, over the same parameters."""
-        return EmbeddingNetwork(self.embedding, 0, self._units, flip=self._flip, prefix=self.prefix)
-
     def hybrid_forward(self, F: OperatorModule, x: Array, **weights: Array) -> Union[Array, Tuple[Array, Array]]:
         embedding_BD = embed(F, self.embedding, x, self._flip)
         if not self._num_classes:
@@ -121,7 +117,7 @@ class SampledEmbeddingNetwork(TrainPredictBlock):
         return backbone_names(self.embedding)
 
     def without_centres(self) -> EmbeddingNetwork:
-        """See `EmbeddingNetwork`."""
+        """Returns the network whose only output is the embedding, over the same parameters."""
         return EmbeddingNetwork(self.embedding, 0, self._units, flip=self._flip, prefix=self.prefix)
 
     def train_forward(self, F: OperatorModule, x: Array, *annotations: Array) -> Any:

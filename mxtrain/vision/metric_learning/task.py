@@ -282,10 +282,13 @@ class EmbeddingExport(TaskExport):
     open_set: ClassVar[bool] = True
     has_loss: ClassVar[bool] = False
 
-    def exported(self, trained: Trained) -> Trained:
-        from mxtrain.vision.metric_learning.embedding_only import embedding_only
+    @property
+    def evaluates(self) -> bool:
+        # Without sampled classes, evaluation computes the loss, which reads the centres.
+        return self.task.sampled_classes is not None
 
-        return embedding_only(trained, self.task.without_centres())
+    def exported_task(self) -> MetricLearning:
+        return self.task.without_centres()
 
     def exported_weights(self, arrays: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
         return {name: array for name, array in arrays.items() if name not in CENTRES}

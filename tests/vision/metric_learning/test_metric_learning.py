@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from sklearn.metrics import average_precision_score
 
+from mxtrain.api.run import load
 from mxtrain.cli.dispatch import run
 from mxtrain.data.signature import Signature
 from mxtrain.engine.backend import autograd, gluon, mx, nd
@@ -21,6 +22,7 @@ from mxtrain.vision.metric_learning.loss_block import IdentityLoss
 from mxtrain.vision.metric_learning.losses import ArcFace, Triplet
 from mxtrain.vision.metric_learning.task import MetricLearning
 from mxtrain.vision.metric_learning.verification import pair_label
+from mxtrain.workflows.evaluate import uses_exported
 
 SMALL = ("task=metric_learning", "task.embedding_size=6", "dataset.batch_size=32", "model.hidden=8")
 TWO_STEPS = ("trainer.max_epochs=1", "trainer.limit_train_batches=2")
@@ -56,20 +58,22 @@ def test_outputs_match_numpy(hybrid: bool, sub_centres: int, flip: bool) -> None
     np.testing.assert_allclose(cosine_BK, np.einsum("bd,ksd->bks", expected_BD, centre_KSD).max(axis=2), atol=5e-6)
 
 
-def test_network_without_centres_shares_parameters() -> None:
-    network = built()
-    alone = network.without_centres()
-    x = nd.random.normal(shape=(2, 8))
-    np.testing.assert_array_equal(alone(x).asnumpy(), network(x)[0].asnumpy())
-    assert list(distinct_parameters(alone)) == ["embedding.weight"]
-
-
 def test_exported_weights_are_those_of_the_network_without_centres() -> None:
     network = built()
     arrays = {name: parameter.data().asnumpy() for name, parameter in distinct_parameters(network).items()}
     found = MetricLearning().export_form().exported_weights(arrays)
-    assert list(found) == list(distinct_parameters(network.without_centres()))
+    assert list(found) == ["embedding.weight"]
     assert all(found[name] is arrays[name] for name in found)
+
+
+@pytest.mark.parametrize("drawn", [None, 2])
+@pytest.mark.parametrize("classes", [SIGNATURE.class_names, ["a", "b"]])
+def test_evaluation_loads_centres_only_to_compute_the_loss(drawn: Any, classes: Any) -> None:
+    run_of: Any = SimpleNamespace(
+        description=SimpleNamespace(task=MetricLearning(sampled_classes=drawn)), signature=SIGNATURE
+    )
+    splits: Any = SimpleNamespace(class_names=classes)
+    assert uses_exported(run_of, splits) == (drawn is not None or len(classes) == 2)
 
 
 def test_weights_of_the_embedding_network_alone_have_its_names() -> None:
@@ -230,24 +234,33 @@ def test_predictions_without_training_images(train_run: Any, tmp_path: Path, cap
 def test_other_identities_are_evaluated(train_run: Any, tmp_path: Path, loss: str) -> None:
     train_run(*SMALL, f"loss={loss}", *TWO_STEPS)
     words = ["dataset=synthetic", "dataset.num_classes=4", "dataset.shape=[1,8,8]", "split=val"]
-    assert run(["eval", str(tmp_path / "run"), *words]) == 0
+    assert run(["eval", str(tmp_path / "run"), *words, "explain=grad_cam", "explain_samples=2"]) == 0
     folder = tmp_path / "run" / "eval" / "val"
     measured = json.loads((folder / "metrics.json").read_text())
     assert (measured["loss"] is None) == (loss == "arcface")
     assert 0 < measured["retrieval_map"] <= 1 and 0.4 < measured["verification_accuracy"] <= 1
     assert (folder / "worst_pairs.csv").exists()
+    rows = load(tmp_path / "run").results(*words[:-1], split="val", limit_batches=1)
+    assert {row["identity"] for row in rows} == {f"class {number}" for number in range(4)}
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "words, has_loss",
-    [(["loss=arcface"], False), (["loss=triplet"], True), (["loss=arcface", "task.sampled_classes=3"], False)],
+    [
+        (["loss=arcface"], False),
+        (["loss=triplet"], True),
+        (["loss=arcface", "task.sampled_classes=3", "trainer.sparse_grad=true"], False),
+    ],
 )
 def test_exported_network_has_no_centres(
     train_run: Any, tmp_path: Path, capsys: Any, words: list[str], has_loss: bool
 ) -> None:
     onnx = pytest.importorskip("onnx")
     train_run(*SMALL, *words, "task.flip=true", *TWO_STEPS)
+    network = load(tmp_path / "run").network
+    has_centres = any("centres" in name for name in network._collect_params_with_prefix())
+    assert has_centres == ("loss=arcface" in words)
     assert run(["export", str(tmp_path / "run")]) == 0
     printed = capsys.readouterr().out
     assert ("\nloss: " in printed) == has_loss and "nan" not in printed and "\nretrieval_map: 0." in printed

@@ -6,7 +6,7 @@ import json
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, ClassVar, Dict, Tuple
+from typing import Any, ClassVar, Dict, Optional, Tuple
 
 import numpy as np
 import pytest
@@ -201,7 +201,12 @@ def test_centres_of_own_files_come_first(tmp_path: Path) -> None:
 
 
 def build_step(
-    placement: Any = None, store: Any = None, sparse: bool = True, remote: bool = False, momentum: float = 0.9
+    placement: Any = None,
+    store: Any = None,
+    sparse: bool = True,
+    remote: bool = False,
+    momentum: float = 0.9,
+    weights: Optional[Path] = None,
 ) -> TrainingStep:
     network = SampledEmbeddingNetwork(
         gluon.nn.Dense(UNITS, in_units=INPUTS, prefix="inner_"), CLASSES, UNITS, DRAWN, prefix="net_"
@@ -209,6 +214,8 @@ def build_step(
     if sparse:
         assert make_sparse(network, SHAPES, 1) == []
     initialize(network, "xavier", 0, mx.cpu(0), tables_of(network) if remote else ())
+    if weights is not None:
+        assert not load_weights(network, weights).left
     objective = Objective(
         hybridize(network),
         IdentityLoss(ArcFace(scale=8.0), CLASSES, training=True, is_sampled=True),  # type: ignore[arg-type]
@@ -266,6 +273,40 @@ def test_workers_with_servers_train_what_one_process_trains() -> None:
     assert not servers.raised and held == [8 + DRAWN] * 2
     for one in found:
         assert_close(one, expected)
+
+
+def test_servers_get_the_centres_of_a_weights_file(tmp_path: Path) -> None:
+    """The rows are released afterwards, so that no worker keeps all of them."""
+    rendezvous, servers = Rendezvous(2), Servers(optimizers.SGD(momentum=0.9), 2)
+    network, _ = build_networks(DRAWN)
+    inner, file = network.embedding, tmp_path / "a.params"
+    centre_KU = network.centres.data()
+    arrays = {"embedding.weight": inner.weight.data(), "embedding.bias": nd.ones((UNITS,)), "centres.weight": centre_KU}
+    nd.save(str(file), arrays)
+
+    def work(world: World) -> Dict[str, np.ndarray]:
+        step = build_step(store=ServedStore(servers, world, rendezvous), remote=True, weights=file)
+        assert step.strategy.objective.network.centres.loaded is None
+        np.testing.assert_array_equal(step.strategy.values["centres.weight"][:].asnumpy(), centre_KU.asnumpy())
+        return train(step, world)
+
+    expected = train(build_step(sparse=False, weights=file))
+    found = rendezvous.run(work)
+    assert not servers.raised
+    for one in found:
+        assert_close(one, expected)
+
+
+def test_a_weights_file_with_other_centres_than_those_of_servers(tmp_path: Path) -> None:
+    """Their number is that of the whole table, not of the rows in this process."""
+    _, network = build_networks(DRAWN)
+    table = network.centres
+    table.make_remote(mx.cpu(0))
+    inner = {"embedding.weight": network.embedding.weight.data()}
+    nd.save(str(tmp_path / "a.params"), {**inner, "centres.weight": nd.ones((CLASSES - 1, UNITS))})
+    with pytest.raises(WeightsError, match=r"'centres.weight' has the shape \(40, 5\), but .* \(39, 5\)"):
+        load_weights(network, tmp_path / "a.params")
+    assert table.loaded is None
 
 
 def test_workers_with_tables_of_their_own_train_what_one_process_trains() -> None:
