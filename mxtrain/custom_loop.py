@@ -157,7 +157,7 @@ def session(
 
 def require_custom_steps(description: Description, objects: Objects) -> None:
     """Raises a `ConfigError` if the store of several workers does not support custom steps."""
-    if description.kvstore.updates:
+    if description.kvstore.servers_update:
         raise ConfigError(
             f"session: the servers of {description.kvstore.setting} update by the optimizer of the task. "
             "Type kvstore=dist_sync or kvstore=horovod."

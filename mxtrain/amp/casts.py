@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Callable, Dict, List, Mapping, Optional, Sequence, Set, Tuple
 
-from mxtrain.amp.operators import SPLITS, Operators
+from mxtrain.amp.operators import LOW_IN_ALL_OUTPUTS, Operators
 from mxtrain.types import Shape
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def with_marks(
     shapes: Mapping[str, Shape],
     dtype: str,
     operators: Operators,
-    keep: Callable[[GraphNode], bool],
+    keep_float32: Callable[[GraphNode], bool],
 ) -> SymbolGraph:
     """Returns a graph in which the operators that compute in a low precision have a mark as an attribute.
 
@@ -43,7 +43,7 @@ def with_marks(
         shapes: known shapes by name of a parameter or, as `<node>_output`, of an operator's output.
         dtype: the low precision, "bfloat16" or "float16".
         operators: the operator lists of `dtype`.
-        keep: returns True for nodes that compute in float32 regardless of the lists.
+        keep_float32: returns True for nodes that compute in float32 regardless of the lists.
     """
     of_layers: Set[Output] = set()  # outputs computed by layers, and by joins of such outputs only
     nodes: List[GraphNode] = []
@@ -54,9 +54,9 @@ def with_marks(
         is_layer = node["op"] in operators.low | operators.follow | operators.follow_whole | operators.follow_both
         if is_layer or is_join and of_layers.issuperset(inputs):
             of_layers.add((index, 0))
-        # A sum of a shortcut in float32 and a layer in bfloat16 stays low: in ResNet-20 oneDNN's time fell to 0.81.
+        # A sum of a float32 shortcut and a bfloat16 layer is computed in bfloat16: ResNet-20 took 0.81 of the time.
         joins_layers = operators.join_layers and (index, 0) in of_layers
-        mark = "" if keep(node) else _mark(node, nodes, shapes, operators, joins_layers)
+        mark = "" if keep_float32(node) else _mark(node, nodes, shapes, operators, joins_layers)
         nodes.append({**node, "attrs": {**node.get("attrs", {}), mark: dtype}} if mark else node)
     return {**graph, "nodes": nodes}
 
@@ -73,7 +73,7 @@ def _mark(
         return ALL_INPUTS
     if node["op"] in operators.follow_both and all(is_low[:2]):
         return FIRST_TWO
-    # MXNet refuses such an operator if its slopes, filters or further maps keep float32.
+    # MXNet refuses such an operator if its other inputs (slopes, filters, maps) stay float32.
     if node["op"] in operators.follow_whole and is_low[0]:
         return ALL_INPUTS
     if node["op"] in operators.take and is_low and is_low[0]:
@@ -85,7 +85,7 @@ def _mark(
 def _precision(node: GraphNode, output: int) -> str:
     """Returns the precision of output number `output` of a marked operator."""
     # Only the first output is low: MXNet's type inference keeps a batch norm's mean and variance float32.
-    if output and node["op"] not in SPLITS:
+    if output and node["op"] not in LOW_IN_ALL_OUTPUTS:
         return FLOAT32
     attributes = node.get("attrs", {})
     return next((attributes[mark] for mark in (ALL_INPUTS, FIRST_INPUT, FIRST_TWO) if mark in attributes), FLOAT32)
@@ -109,7 +109,7 @@ def with_casts(graph: SymbolGraph) -> SymbolGraph:
         builder.add(node)
     # Outputs of a piece are float32, so stores, stages and the loss need not know the precision of the network.
     heads = [builder.cast(source, output, FLOAT32) for source, output, *_ in graph["heads"]]
-    # Inserted casts move the node numbers, so the list of inputs of the old graph is of no use.
+    # Inserted casts change the node numbers, so the old graph's list of inputs is not valid here.
     arguments = [index for index, node in enumerate(builder.nodes) if node["op"] == "null"]
     return {"nodes": builder.nodes, "arg_nodes": arguments, "heads": heads, "attrs": graph["attrs"]}
 
@@ -120,7 +120,7 @@ class _CastGraphBuilder:
     def __init__(self, old: List[GraphNode]):
         self.nodes: List[GraphNode] = []
         self._old = old
-        self._moved: List[int] = []
+        self._new_index: List[int] = []
         self._casts: Dict[Tuple[int, int, str], int] = {}
 
     def add(self, node: GraphNode) -> None:
@@ -131,7 +131,7 @@ class _CastGraphBuilder:
             if mark in attributes:
                 dtypes[:count] = [attributes[mark]] * count
         entries = [self.cast(source, output, dtype) for (source, output, *_), dtype in zip(inputs, dtypes)]
-        self._moved.append(len(self.nodes))
+        self._new_index.append(len(self.nodes))
         self.nodes.append({**node, "inputs": entries})
 
     def cast(self, source: int, output: int, dtype: str) -> List[int]:
@@ -141,7 +141,7 @@ class _CastGraphBuilder:
         """
         node = self._old[source]
         if _precision(node, output) == dtype:
-            return [self._moved[source], output, 0]
+            return [self._new_index[source], output, 0]
         key = (source, output, dtype)
         if key not in self._casts:
             self._casts[key] = len(self.nodes)
@@ -151,7 +151,7 @@ class _CastGraphBuilder:
                     "op": "amp_cast",
                     "name": f"{node['name']}_{output}_{dtype}",
                     "attrs": {"dtype": dtype},
-                    "inputs": [[self._moved[source], output, 0]],
+                    "inputs": [[self._new_index[source], output, 0]],
                 }
             )
         return [self._casts[key], 0, 0]

@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
 AMX_BLOCK, BLOCK = 32, 16
 """Channels that oneDNN's kernels take at once: those for AMX, and those for AVX-512."""
-SPLITS = frozenset({"SliceChannel", "RNN"})
-"""Operators of the lists all of whose outputs are in one precision. Of the others only the first output is in the low
-one: a batch norm's mean and variance are float32."""
+LOW_IN_ALL_OUTPUTS = frozenset({"SliceChannel", "RNN"})
+"""Operators of the lists whose outputs all have the low precision. Of all other operators only the first output has it:
+a batch norm's mean and variance are float32."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Operators:
         follow_whole: as `follow`, but all other inputs are cast to the precision of the first one.
         follow_both: operators that compute in the low precision if their first two inputs have it. Their other inputs
             are not cast.
-        take: operators that read their first input without a cast and return float32.
+        take: operators that read a first input in the low precision without a cast, and return float32.
         join: operators that compute in the low precision if all their inputs have it, else in float32.
         join_layers: if True, one input in the low precision is enough for an operator of `join`, provided that all its
             inputs are outputs of layers: of operators of `low` and the `follow` lists, or of `join` over such outputs.

@@ -24,12 +24,12 @@ class Precision(Spec):
     """
 
     dtype: ClassVar[str] = FLOAT32
-    """The precision of the operators in `listed`; everything else is float32."""
+    """The precision of the operators in `low_operators`; everything else is float32."""
     scales_loss: ClassVar[bool] = False
     """True if the loss is scaled, and steps in which a gradient overflows are skipped."""
 
     @property
-    def listed(self) -> Sequence[str]:
+    def low_operators(self) -> Sequence[str]:
         """Names of the operators that compute in `dtype`, if `Operators.pays` accepts their layer."""
         return ()
 
@@ -41,9 +41,10 @@ class Precision(Spec):
         return ""
 
     def marked(self, graph: SymbolGraph, shapes: Mapping[str, Shape]) -> SymbolGraph:
-        """Returns the graph of a whole network with the attributes from which `lowered` inserts casts.
+        """Returns the graph of a whole network in which attributes mark the operators of low precision.
 
-        Marking needs the whole network and its shapes; casts are inserted later, after the graph is cut into pieces.
+        Marking needs the whole network and its shapes. `lowered` inserts the casts later, after the graph was cut into
+        pieces.
 
         Args:
             graph: the network as `Symbol.tojson` returns it.
@@ -78,7 +79,7 @@ class Mixed(Precision):
     """Layers that compute in float32: glob patterns of structural names, e.g. output or features.0*."""
 
     @property
-    def listed(self) -> Sequence[str]:
+    def low_operators(self) -> Sequence[str]:
         return sorted(self.operators.low)
 
     def marked(self, graph: SymbolGraph, shapes: Mapping[str, Shape]) -> SymbolGraph:
@@ -107,7 +108,7 @@ class BFloat16(Mixed):
         if not computes_bfloat16(cpu_flags()):
             return (
                 "amp=bfloat16: this processor has no AVX-512 (bw, dq, vl), without which oneDNN has no bfloat16. "
-                "Type amp=off; whatever was trained in bfloat16 computes in float32, too."
+                "Type amp=off; networks trained in bfloat16 also compute in float32."
             )
         return ""
 

@@ -287,7 +287,7 @@ def check_loss_scale(description: Description) -> None:
     if not description.amp.scales_loss:
         return
     store = description.kvstore
-    if store.updates:
+    if store.servers_update:
         raise ConfigError(
             f"amp=float16 with {store.setting}: servers would apply gradients that are scaled, or have overflowed. "
             "Type kvstore=dist_sync."
@@ -316,12 +316,12 @@ def check_store_workers(description: Description) -> None:
             f"cluster.servers={cluster.servers}: the workers of this kvstore sum in a ring, without servers. Leave it "
             "out, or type kvstore=dist_sync."
         )
-    if store.updates and cluster.balance != "equal":
+    if store.servers_update and cluster.balance != "equal":
         raise ConfigError(
             f"cluster.balance={cluster.balance} with {store.setting}: no worker waits for a slower one, so there is "
             "nothing to balance. Type cluster.balance=equal, or kvstore=dist_sync."
         )
-    if store.updates and cluster.workers > 1 and description.parallel.batch_norm != "per_device":
+    if store.servers_update and cluster.workers > 1 and description.parallel.batch_norm != "per_device":
         raise ConfigError(
             f"parallel.batch_norm={description.parallel.batch_norm} with {store.setting}: workers do not "
             "wait for each other, so there is no batch that they compute together. Type "
@@ -333,7 +333,7 @@ def check_actions(description: Description) -> None:
     """Rejects actions with stores for which the workers cannot agree on a change of the run, or cannot apply it."""
     actions = [f"callback.{name}" for name, spec in description.callback.items() if spec.acts]
     actions += ["lr_scheduler"] * (description.lr_scheduler.build_action() is not None)
-    if actions and description.kvstore.updates:
+    if actions and description.kvstore.servers_update:
         raise ConfigError(
             f"{actions[0]} changes the run while it trains, and workers of {description.kvstore.setting} "
             "do not wait for each other, so there is no step after which all of them and the servers know the change. "
@@ -438,13 +438,13 @@ def check_task_needs(description: Description) -> None:
 def _obstacle(description: Description, need: str) -> Tuple[str, str]:
     """Returns the setting that conflicts with a need of the task, and what to type instead; or two empty strings."""
     store, workers = description.kvstore, description.cluster.workers
-    if need == CARRIED_ROWS and workers > 1 and (store.updates or store.ring):
+    if need == CARRIED_ROWS and workers > 1 and (store.servers_update or store.ring):
         # If servers update, no step ends on all workers at once; in a ring, rows are lost with a worker that leaves.
         return f"{store.setting} with cluster.workers={workers}", "kvstore=dist_sync"
     if need in (WHOLE_BATCH, CARRIED_STATE):
         divisions = [text for text, count in batch_divisions(description).items() if count > 1]
         return " and ".join(divisions), "parallel=single kvstore=local cluster.workers=1 trainer.grad_accumulation=1"
-    if need == GLOBAL_WEIGHT and store.updates and workers > 1:
+    if need == GLOBAL_WEIGHT and store.servers_update and workers > 1:
         return f"{store.setting} with cluster.workers={workers}", "kvstore=dist_sync"
     if need == EQUAL_SHARES and description.cluster.balance != "equal":
         return f"cluster.balance={description.cluster.balance}", "cluster.balance=equal"

@@ -84,7 +84,7 @@ def check_served_tables(description: Description) -> None:
     if not store.serves_tables:
         return
     conflict, remedy = obstacle(description)
-    is_summed = not store.updates and description.cluster.workers > 1
+    is_summed = not store.servers_update and description.cluster.workers > 1
     conflicts = [
         (bool(conflict), conflict, remedy),
         (trainer.sparse_grad is False, "trainer.sparse_grad=false: gradients of all rows", "trainer.sparse_grad=auto"),

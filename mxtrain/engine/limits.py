@@ -22,12 +22,12 @@ class Limits:
     Attributes:
         flops: floating-point operations per second in float32; a multiplication and an addition are two.
         low_flops: the same in the low precision of the run; equal to `flops` without mixed precision.
-        moved: bytes read and written per second.
+        bytes_per_s: bytes read and written per second, together.
     """
 
     flops: float
     low_flops: float
-    moved: float
+    bytes_per_s: float
 
 
 class Effort(NamedTuple):
@@ -60,7 +60,7 @@ def measure_limits(devices: Sequence[Context], low_dtype: str, quick: bool = Fal
         quick: whether to use smaller sizes and fewer repetitions.
     """
     effort = QUICK if quick else THOROUGH
-    # Measured in the run, because peak values of a processor do not include its threads and other load.
+    # Measured in the process of the run: a processor's nominal peak ignores the number of threads and other load.
     flops = low = _flops_per_s(devices, "float32", effort)
     if low_dtype != "float32":
         low = _flops_per_s(devices, low_dtype, effort)

@@ -5,10 +5,10 @@ the store sums over workers, and keeps the residual r = x - C(x). Source: Seide 
 Descent, Interspeech 2014; Karimireddy et al., Error Feedback Fixes SignSGD, https://arxiv.org/abs/1901.09847,
 algorithm 2.
 
-Stores can only add payloads, and parameter servers only in float32. So every payload here is such that the plain sum of
-the payloads of all workers is the payload of the sum. Then both directions are compressed.
+Stores can only add payloads, and parameter servers only in float32. So payloads are encoded such that the sum of the
+payloads of all workers is the encoded sum of their gradients: messages to and from the servers are compressed.
 
-MXNet's own 2-bit compression is not used on its servers: it compresses only the way there, also compresses counts and
+MXNet's own 2-bit compression is not used: it compresses only messages to the servers, also compresses counts and
 statistics, and its residual cannot be read for a checkpoint. Servers reject bfloat16, so bfloat16 values travel as
 float16, scaled by a power of two that all workers derive from the last sum. Residuals are part of a checkpoint.
 
@@ -27,10 +27,10 @@ from mxtrain.errors import CheckpointError
 from mxtrain.kvstore.world import World
 
 FLOAT32_INTEGERS = 2**24
-"""Below this, float32 holds every whole number."""
+"""float32 represents all integers up to this one exactly."""
 FLOAT16_MAX = 65504.0
 TINY = 2.0**-100
-"""Factor that keeps sums of finite values finite, and bound from which on values count as 0."""
+"""Factor that keeps sums of finite values finite; smaller absolute values count as 0."""
 UNITS = 8
 """Number of powers of two below the largest value that `unit_of` tries."""
 COLUMNS = 1024
@@ -93,7 +93,8 @@ class Feedback(Compressor):
 
     def compress(self) -> None:
         nd.elemwise_add(self.residual, self.flat, out=self.residual)
-        # 0, or NaN if a gradient is infinite or NaN: clipping or digits would hide that from the other workers.
+        # `alarm` is 0, or NaN if a gradient is infinite or NaN. It is added to the payload, because clipping and digits
+        # would hide such gradients from the other workers.
         # nd.multi_all_finite takes 100 times as long. The factor TINY keeps the sum from overflowing.
         alarm = (nd.sum(nd.dot(self._rows_RC, self._tiny_C)) * 0).astype(self.payload.dtype, copy=False)
         self._write()
@@ -265,6 +266,7 @@ class TopK(Feedback):
         self._parts = [(parts[2 * rank], parts[2 * rank + 1]) for rank in range(world.size)]  # views
         self._zeros_K = nd.zeros((rows * k,), ctx=flat.context)
         counts = (world.rank, world.size - 1 - world.rank)  # workers before and after this one
+        # The parts of the other workers, which this worker fills with zeros. Lists, because MXNet has no empty arrays.
         self._before, self._after = (
             [nd.zeros((count * 2 * rows * k,), ctx=flat.context)] if count else [] for count in counts
         )

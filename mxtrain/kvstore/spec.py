@@ -46,7 +46,7 @@ class KVStore(Spec):
     """True if it joins several processes."""
     van: ClassVar[Optional[str]] = None
     """Transport name of ps-lite, equal in all processes; None without parameter servers."""
-    updates: ClassVar[bool] = False
+    servers_update: ClassVar[bool] = False
     """True if servers apply the optimizer, to each worker's gradient by itself."""
     ring: ClassVar[bool] = False
     """True if workers find each other through their supervisor, and may come and go."""
@@ -221,7 +221,7 @@ class DistAsync(Joined):
     compression the weights come back as compressed changes."""
 
     van: ClassVar[Optional[str]] = "zmq"
-    updates: ClassVar[bool] = True
+    servers_update: ClassVar[bool] = True
     tables: Literal["workers", "servers"] = "workers"
     """servers: hold the rows of large embedding tables (trainer.sparse_grad), and workers request the rows of their
     batches; workers: each has a whole copy, and gradients of all rows are sent."""

@@ -33,7 +33,7 @@ class Store:
     world: World = ALONE
     membership: Membership = FIXED
     """Forms a new `world` when workers are lost or join."""
-    updates: bool = False
+    servers_update: bool = False
     """True if the optimizer runs on servers, which apply each worker's gradient by itself."""
     times: Optional[WorkerTimes] = None
     """Times of all workers in the last timed step; None with a single worker."""
@@ -153,4 +153,4 @@ class Store:
 
 def within_step(store: Store) -> Store:
     """Returns the store that sums in each step: this one, or that of a single worker if servers update."""
-    return Store() if store.updates else store
+    return Store() if store.servers_update else store

@@ -6,7 +6,7 @@
 | --- | --- | --- |
 | SET_UP | JSON: `TableSetUp` | OK |
 | PULL | ids | rows as of `version` of the answer |
-| REFRESH | ids, that were pulled as of `version` | rows that changed since: positions, rows |
+| REFRESH | ids of rows that were pulled as of `version` | rows that changed since then: positions, rows |
 | PUSH | ids, gradients | none |
 | READ, WRITE | none; rows `[version, version + count)` of the shard | rows; none |
 | NOTE, COUNT, LAST | none; JSON of update counts; none | JSON; OK; ids, gradients |
@@ -56,10 +56,10 @@ class Header:
     Attributes:
         kind: one of the kinds above.
         group: number of the group of tables, which share an id column.
-        array: for READ and WRITE, number of an array of the group; for NOTE, 1: also look for infinite numbers.
+        array: for READ and WRITE, number of an array of the group; for NOTE, 1 to also check for non-finite values.
         count: number of ids, of rows, or of bytes of JSON.
         version: number of updates that the rows include; for READ and WRITE the first row.
-        least: number of updates that the server must have applied before it answers.
+        least: minimum number of updates that the server must have applied before it answers.
         lr: learning rate of an update.
         factor: factor of the sum of all workers' gradients before the update.
     """
@@ -80,7 +80,7 @@ class Header:
 
 
 class TableCall(Spec):
-    """Tells a server to hold tables."""
+    """Command to a server to hold tables, and the address to connect to."""
 
     address: str
     """Address at which worker 0 waits for the server's address."""
@@ -88,14 +88,14 @@ class TableCall(Spec):
 
 
 class TableShare(Spec):
-    """One table of a group, as a server must know it."""
+    """Settings of one table of a group for a server."""
 
     name: str
     units: Positive
     scale: PositiveFloat
-    """Standard deviation of its first values."""
+    """Standard deviation of the initial values."""
     seed: int
-    """Seed of its first values."""
+    """Seed of the initial values."""
     lr_mult: float = pydantic.Field(allow_inf_nan=False)
     wd_mult: float = pydantic.Field(allow_inf_nan=False)
 
@@ -111,13 +111,13 @@ class TableSetUp(Spec):
     """Set-up of a server, sent by worker 0 in addition to the server's description. Replaces earlier tables."""
 
     optimizer: Dict[str, Any]
-    """The optimizer's description, which must be the server's own."""
+    """Settings of the optimizer, which must equal those of the server's own description."""
     number: int = pydantic.Field(ge=0)
-    """Number of the server, from 0. It holds the rows whose number modulo `servers` is this."""
+    """Number of the server, from 0. It holds the rows r with r % servers == number."""
     servers: Positive
     workers: Positive
     waits: bool
-    """True if an update is one of all workers' gradients together."""
+    """True if an update waits for the gradients of all workers and applies their sum."""
     steps_per_epoch: Positive
     dtype: Literal["float32", "float64"]
     groups: List[TableGroup] = pydantic.Field(min_length=1, max_length=255)
@@ -164,7 +164,7 @@ class Connection:
         """
         magic, *fields = _HEADER.unpack(self.read(_HEADER.size))
         if magic != _MAGIC or fields[3] < 0:
-            raise TableServerLost("what came is no message about tables")
+            raise TableServerLost("the received data is not a message about tables")
         return Header(*fields)
 
     def read(self, num_bytes: int) -> bytearray:

@@ -1,8 +1,9 @@
-"""The messages between workers and updating servers: numbers in arrays, and one JSON document. Nothing is pickled.
+"""Messages between workers and servers that update parameters: arrays of numbers, and one JSON document. Nothing is
+pickled.
 
     message = payload (float32 words) + header (NUMBERS float64 numbers, each as the sum of three float32)
 
-Each message is answered with one of the same length, by ps-lite's push-and-pull.
+ps-lite's push-and-pull answers each message with one of the same length.
 """
 
 from __future__ import annotations
@@ -22,12 +23,13 @@ if TYPE_CHECKING:
     from mxtrain.types.annotations import JsonObject
 
 FIRST_KEY = 1 << 20
-"""Keys from here on hold parameters; those below are mailboxes, which hold what was put into them."""
+"""First key of parameters. Smaller keys are mailboxes: they return the message that was last sent to them."""
 NUMBERS = 8
+"""Maximum number of fields of a header."""
 HEADER = 3 * NUMBERS
-"""Words of a header."""
+"""Length of a header in float32 words."""
 MIN_PAYLOAD = 1 << 12
-"""Words: small networks' states travel in few messages, too."""
+"""Minimum length of a payload in float32 words, so that the state of a small network needs few messages."""
 
 # Requests of a worker.
 UPDATE, LOOK, READ, WRITE = range(1, 5)
@@ -38,16 +40,19 @@ _DTYPES = ("float16", "float32", "float64", "int32", "int64")
 
 @dataclass
 class Request:
-    """The header of what a worker sends.
+    """Header of a message of a worker.
 
     Attributes:
-        kind: UPDATE: apply the gradients of the payload; LOOK: apply nothing; READ and WRITE: the state as bytes, from
-            `offset` on, of `size` in all.
-        rank: of the worker.
-        count: how many updates the worker has sent, this one included.
-        vote: what the worker wants all to do after the same update, from 1; 0 for nothing.
-        lag: updates that a worker may send before it has read the answer to the one before them.
+        kind: UPDATE: apply the gradients in the payload; LOOK: only return the weights; READ, WRITE: read or write a
+            piece of the state, as bytes.
+        rank: rank of the worker.
+        count: number of updates that the worker has sent, including this one.
+        vote: number, from 1, of the action that all workers should take after the same update, see
+            `Store.votes_later`; 0 = none.
+        lag: number of updates that a worker may send before it reads the answer to an earlier one.
         lr: learning rate of this update.
+        offset: for READ and WRITE: position of the piece in the state.
+        size: for READ and WRITE: length of the whole state.
     """
 
     kind: int
@@ -62,15 +67,16 @@ class Request:
 
 @dataclass
 class Reply:
-    """The header of an answer.
+    """Header of an answer.
 
     Attributes:
-        outcome: what all do after their update number `outcome_at`; 0 for nothing.
-        updates: how many updates were applied, by all workers.
-        staleness_sum, staleness_max: over these updates, how many others were applied between the answer that gave the
-            worker its weights and the update that it made from them.
-        size: of the state in bytes, in answer to READ.
-        unit: of compressed changes of weights: a power of two, by which they have been divided.
+        outcome: number of the action that all workers take after their update `outcome_at`; 0 = none.
+        outcome_at: number of that update, counted by each worker.
+        updates: number of applied updates of all workers.
+        staleness_sum, staleness_max: sum and maximum of the staleness of these updates. The staleness is the number of
+            other updates that were applied after the worker got its weights and before its own update.
+        size: size of the state in bytes, in answers to READ.
+        unit: power of two by which compressed changes of weights were divided.
     """
 
     outcome: int = 0
@@ -83,7 +89,7 @@ class Reply:
 
 
 UNIT = [item.name for item in fields(Reply)].index("unit")
-"""The place of `unit` among the numbers of a header."""
+"""Index of `unit` among the numbers of a header."""
 
 
 Header = TypeVar("Header", Request, Reply)
@@ -130,18 +136,18 @@ class Group(Spec):
 
     key: int = pydantic.Field(ge=FIRST_KEY)
     compressed_key: Optional[int] = pydantic.Field(default=None, ge=FIRST_KEY)
-    """The key of the messages with compressed gradients."""
+    """Key of messages with compressed gradients; None without compression."""
     dtype: Literal["float32", "float64"]
     parameters: List[Parameter] = pydantic.Field(min_length=1)
 
 
 class SetUp(Spec):
-    """Tells a server what it must know of a run besides its own description; comes from worker 0."""
+    """Set-up of a server, sent by worker 0 in addition to the server's own description."""
 
     optimizer: Dict[str, Any]
-    """The optimizer's description, which must be the server's own."""
+    """Settings of the optimizer, which must equal those of the server's own description."""
     kvstore: Dict[str, Any]
-    """The store's, likewise."""
+    """Settings of the store, which must equal those of the server's own description."""
     workers: Positive
     steps_per_epoch: Positive
     """Steps of each worker."""
@@ -149,8 +155,11 @@ class SetUp(Spec):
 
 
 class ServerCommand(Spec):
-    """A command to a server: `begin` if it updates, then a `set_up` for new keys; `tables` if it holds rows of tables;
-    `end` at the end of the run."""
+    """A command to a server.
+
+    A server that updates parameters gets `begin`, then `set_up` for new keys; a server that holds tables gets `tables`.
+    `end` ends the server with the run.
+    """
 
     mxtrain: Literal["command"]
     begin: bool = False
@@ -205,7 +214,7 @@ def unpack_state(blob: bytes) -> Tuple[Dict[str, np.ndarray], Any]:
 
 
 def to_words(blob: bytes) -> np.ndarray:
-    """Returns bytes as float32, whose values have no meaning; padded with zeros."""
+    """Returns bytes, padded with zeros, as an array of float32 words; their values have no meaning."""
     return np.frombuffer(blob + b"\0" * (-len(blob) % 4), np.float32)
 
 

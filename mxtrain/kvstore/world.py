@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Tuple
 
 WORKER, RING, JOINS = "MXTRAIN_WORKER", "MXTRAIN_RING", "MXTRAIN_JOINS"
-"""Environment variables of a worker: its initial rank; host:port of the supervisor's ring if workers may join and
-leave; for a replacement of a lost worker, the generation of the ring that it must not enter."""
+"""Environment variables of a worker: its initial rank; host:port of the supervisor's ring, if workers may join and
+leave; the generation of the ring that a replacement of a lost worker must not enter."""
 
 
 def bounds(count: int, num_shares: int, number: int) -> Tuple[int, int]:

@@ -46,7 +46,7 @@ class SoftmaxCrossEntropyLoss(gluon.HybridBlock):
         return loss_B
 
 
-class WeighingLoss(gluon.Block):
+class AllArraysLoss(gluon.Block):
     """Wraps a user's loss that gets all outputs of the network and all targets. It need not be hybridizable."""
 
     def __init__(self, block: gluon.Block):
@@ -58,11 +58,11 @@ class WeighingLoss(gluon.Block):
         return self.block(*arrays)
 
 
-class FirstOutputLoss(gluon.HybridBlock):
-    """Wraps a hybridizable loss that returns further arrays, and blocks the gradients of these.
+class FirstGradientLoss(gluon.HybridBlock):
+    """Wraps a hybridizable loss that returns further arrays, and stops the gradients of all but the first.
 
-    A hybridized block passes a gradient of 0 to them, which becomes NaN in the derivative of a square root or a
-    logarithm at 0.
+    Otherwise a hybridized block would pass a gradient of 0 to the other arrays, which becomes NaN in the derivative of
+    a square root or a logarithm at 0.
     """
 
     def __init__(self, block: gluon.HybridBlock):

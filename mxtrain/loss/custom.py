@@ -79,7 +79,7 @@ class CustomLoss(Wrapped, UserLoss):
 
     def block(self) -> gluon.Block:
         """Calls the user's class or function with its arguments."""
-        return block_extra_gradients(call_target(self.target, self.arguments, "loss"))
+        return stop_extra_gradients(call_target(self.target, self.arguments, "loss"))
 
     def _explanation(self, score_shape: Tuple[int, ...], target_shape: Optional[Tuple[int, ...]]) -> Tuple[str, str]:
         """Returns the start of error messages, which names the inputs of the loss, and the remedy if the loss fails."""
@@ -133,7 +133,7 @@ class CustomLoss(Wrapped, UserLoss):
             )
         weighted, parts = declared_outputs(block)
         if len(shapes) != 1 + weighted + len(parts):
-            wanted = "the loss" + ", the weight of each sample" * weighted + "".join(f", {name}" for name in parts)
+            wanted = ", ".join(["the loss", *(["the weight of each sample"] if weighted else []), *parts])
             raise ConfigError(
                 f"loss: {self.name} returns {len(shapes)} arrays, and declares {1 + weighted + len(parts)}: {wanted}. "
                 "Declare further arrays as attributes of the class: weighted = True if the second one is the weight "
@@ -170,7 +170,7 @@ class GivenLoss(Given, CustomLoss):
         if not isinstance(block, gluon.Block):
             kind = "a gluon.loss.Loss or another gluon.Block of (scores, labels) -> (B,)"
             raise cls.refusal(block, kind, "loss=hinge", " mxtrain.session takes functions.")
-        # `_monitor_all` says nothing, either, but runs have recorded it.
+        # `_monitor_all` does not identify the loss either, but is kept: earlier runs have recorded it.
         return {"arguments": plain_attributes(block, without=GLUON_ATTRIBUTES - {"_monitor_all"})}
 
     @property
@@ -179,7 +179,7 @@ class GivenLoss(Given, CustomLoss):
 
     def block(self) -> gluon.Block:
         if self.is_given:
-            return block_extra_gradients(self.require())
+            return stop_extra_gradients(self.require())
         from mxtrain.engine.backend import gluon
 
         class MissingLoss(gluon.Block):
@@ -200,13 +200,13 @@ class GivenLoss(Given, CustomLoss):
         return self.is_given and super().check(block, score_shape, target_shape, num_outputs)
 
 
-def block_extra_gradients(block: gluon.Block) -> gluon.Block:
-    """Returns a user's loss block; wrapped in `FirstOutputLoss` if it declares further outputs."""
+def stop_extra_gradients(block: gluon.Block) -> gluon.Block:
+    """Returns a user's loss block, wrapped in `FirstGradientLoss` if it declares further outputs."""
     from mxtrain.engine.backend import gluon
-    from mxtrain.loss.blocks import FirstOutputLoss
+    from mxtrain.loss.blocks import FirstGradientLoss
 
     has_more = getattr(block, "weighted", False) or getattr(block, "parts", ())
-    return FirstOutputLoss(block) if has_more and isinstance(block, gluon.HybridBlock) else block
+    return FirstGradientLoss(block) if has_more and isinstance(block, gluon.HybridBlock) else block
 
 
 def declared_outputs(block: LossBlock) -> Tuple[bool, Tuple[str, ...]]:

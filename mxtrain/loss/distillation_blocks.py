@@ -12,13 +12,12 @@ from mxtrain.engine.backend import gluon
 if TYPE_CHECKING:
     from mxtrain.types.annotations import Array, LossBlock, OperatorModule
 
-SMALL = 1e-12
 SCORES, SCORE, VALUES = "scores", "score", "values"
 """Kinds of outputs, see `Task.distils`; "score": one score (B, 1), whose sigmoid is the probability of the
 second of two classes."""
 
 
-def activity(F: OperatorModule, feature: Array) -> Any:
+def attention_maps(F: OperatorModule, feature: Array) -> Any:
     """Computes attention maps: sums of squares over the channels, normalised to L2 norm 1, (B, P).
 
     Source: Zagoruyko and Komodakis, https://arxiv.org/abs/1612.03928, section 3.1.
@@ -28,12 +27,12 @@ def activity(F: OperatorModule, feature: Array) -> Any:
         feature: output of a layer, (B, C, ...).
     """
     map_BP = F.sum(F.square(F.reshape(feature, shape=(0, 0, -1))), axis=1)
-    # The small number keeps the derivative of the root finite where a map is 0 everywhere.
-    return F.broadcast_div(map_BP, F.sqrt(F.sum(F.square(map_BP), axis=1, keepdims=True) + SMALL))
+    # 1e-12 keeps the derivative of the root finite where a map is 0 everywhere.
+    return F.broadcast_div(map_BP, F.sqrt(F.sum(F.square(map_BP), axis=1, keepdims=True) + 1e-12))
 
 
 class _LossAround(gluon.HybridBlock):
-    """Base class of losses around a task's loss. If that is no HybridBlock, they are computed operator by operator."""
+    """Base class of losses around a task's loss. If that is not a HybridBlock, they are not hybridized either."""
 
     def register_child(self, block: Any, name: Any = None) -> None:
         # HybridBlock rejects children that are plain blocks, such as losses of regression and of users.
@@ -74,7 +73,7 @@ class DistillationLoss(_LossAround):
         self.weighted = bool(getattr(task_loss, "weighted", False)) and alpha > 0  # Gluon's own losses have none
         self.least_weight = getattr(task_loss, "least_weight", 0.0) if self.weighted else 0.0
         self.parts = tuple(getattr(task_loss, "parts", ())) if alpha else ()
-        self.must_count = bool(getattr(task_loss, "must_count", False)) and self.weighted
+        self.zero_weight_is_error = bool(getattr(task_loss, "zero_weight_is_error", False)) and self.weighted
         self._num_outputs, self._num_features, self._alpha = num_outputs, num_features, alpha
         self._kind, self._temperature, self._feature_weight = kind, temperature, feature_weight
         if alpha:
@@ -88,11 +87,11 @@ class DistillationLoss(_LossAround):
     def hybrid_forward(self, F: OperatorModule, *arrays: Any) -> Any:
         count, end = self._num_outputs, self._num_outputs + self._num_features
         teacher_index = len(arrays) - 1 - self._num_features
-        # With amp the outputs may be float16, whose range a sum of squares leaves.
+        # With amp the outputs may be float16, in which a sum of squares would overflow.
         output, teacher = F.cast(arrays[0], "float32"), F.cast(arrays[teacher_index], "float32")
-        loss_B = (1 - self._alpha) * self._soft(F, output, teacher)
+        loss_B = (1 - self._alpha) * self._distillation_loss(F, output, teacher)
         for feature, activity_BP in zip(arrays[count:end], arrays[teacher_index + 1 :]):
-            difference_BP = activity(F, F.cast(feature, "float32")) - F.cast(activity_BP, "float32")
+            difference_BP = attention_maps(F, F.cast(feature, "float32")) - F.cast(activity_BP, "float32")
             loss_B = loss_B + self._feature_weight * 0.5 * F.sum(F.square(difference_BP), axis=-1)
         if not self._alpha:
             return loss_B
@@ -104,7 +103,7 @@ class DistillationLoss(_LossAround):
             loss_B = loss_B * others[0]
         return (self._alpha * F.cast(task_loss_B, "float32") + loss_B, *others)
 
-    def _soft(self, F: OperatorModule, output: Array, teacher: Array) -> Array:
+    def _distillation_loss(self, F: OperatorModule, output: Array, teacher: Array) -> Array:
         """Returns T^2 * KL(teacher || output) at temperature T, or the squared difference for values, (B,)."""
         if self._kind == VALUES:
             return F.sum(F.square(F.Flatten(output) - F.Flatten(teacher)), axis=-1)
@@ -129,7 +128,10 @@ class OutputsOnly(_LossAround):
         super().__init__()
         self.weighted = getattr(task_loss, "weighted", False)
         self.least_weight = getattr(task_loss, "least_weight", 0.0)
-        self.parts, self.must_count = getattr(task_loss, "parts", ()), getattr(task_loss, "must_count", False)
+        self.parts, self.zero_weight_is_error = (
+            getattr(task_loss, "parts", ()),
+            getattr(task_loss, "zero_weight_is_error", False),
+        )
         self._begin, self._end = num_outputs, num_outputs + num_features
         self.task_loss = task_loss
 

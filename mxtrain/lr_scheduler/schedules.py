@@ -104,7 +104,7 @@ class Decay(Schedule):
     def _check_duration(self) -> Decay:
         if self.duration is not None and self.warmup >= self.duration:
             raise ValueError(
-                f"warmup={self.warmup:g} must be shorter than duration={self.duration:g}, where the fall ends"
+                f"warmup={self.warmup:g} must be shorter than duration={self.duration:g}, when the decay ends"
             )
         return self
 

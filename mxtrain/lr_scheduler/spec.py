@@ -85,7 +85,7 @@ class Schedule(Spec):
         if warmup < total_steps and self.factor(total_steps - 1, warmup, end, per_unit) == 0:
             last = next(step for step in range(warmup, total_steps) if not self.factor(step, warmup, end, per_unit))
             problems.append(
-                f"lr_scheduler: the rate is 0 from step {last + 1} of {total_steps} on, so nothing is learnt after it."
+                f"lr_scheduler: the rate is 0 from step {last + 1} of {total_steps} on, so nothing is learned after it."
             )
         return problems
 

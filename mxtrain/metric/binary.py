@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 
 class ClassScores(Collected):
-    """Collector of the scores of each sample: one row with the score and the target 0 or 1; with more than two classes
-    one row for each class."""
+    """Collector of the scores of each sample. A row holds the sample, the class, its score and its target 0 or 1. With
+    two classes a sample has one row, otherwise one for each class."""
 
     width: ClassVar[int] = 2
 
@@ -193,7 +193,7 @@ def log_odds(score_NK: np.ndarray) -> np.ndarray:
     odds_NK = np.empty_like(score_NK, np.float64)
     for k in range(score_NK.shape[1]):
         others_NK = np.delete(score_NK, k, axis=1).astype(np.float64)
-        # The largest is taken out of the sum, so that exp neither overflows nor loses all terms.
+        # Subtracted before exp, so that exp neither overflows nor rounds all terms to 0.
         largest_N = others_NK.max(axis=1, initial=-np.inf)
         odds_NK[:, k] = score_NK[:, k] - largest_N - np.log(np.exp(others_NK - largest_N[:, None]).sum(axis=1))
     return odds_NK
@@ -226,7 +226,7 @@ def average_precision(score_N: np.ndarray, target_N: np.ndarray) -> float:
     hit_N = np.cumsum(target_N[order] > 0)
     if not len(hit_N) or not hit_N[-1]:
         return math.nan
-    # The last of the samples with equal scores, which no threshold can separate.
+    # Of samples with equal scores, which no threshold can separate, only the last one makes a threshold.
     last_T = np.flatnonzero(np.append(np.diff(score_N[order]) != 0, True))
     hit_T = hit_N[last_T]
     return float((np.diff(hit_T, prepend=0) * hit_T / (last_T + 1)).sum() / hit_N[-1])

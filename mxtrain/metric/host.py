@@ -1,4 +1,4 @@
-"""Metrics that need all predictions on the host. Collectors store rows of numbers (reset, update, merge).
+"""Metrics that need all predictions on the host. Collectors store them as rows of numbers.
 
 Each worker measures a part of the samples. The parts are exchanged as float64 rows, so nothing is pickled. Rows are
 sorted by the sample's index and deduplicated, so the result does not depend on which worker measured which sample.

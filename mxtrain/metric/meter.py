@@ -24,8 +24,8 @@ class LossWeights(NamedTuple):
     """Lower bound on the sum of the weights of a global batch."""
     parts: Tuple[str, ...] = ()
     """Names of further arrays (B,) that the loss returns after the weight; they are only logged."""
-    must_count: bool = False
-    """True if a sum of weights of 0 is an error, because a user's loss computes the weights."""
+    zero_weight_is_error: bool = False
+    """True if it is an error that all weights are 0: set for losses of users, which compute the weights."""
 
     @classmethod
     def from_loss(cls, loss: LossBlock) -> LossWeights:
@@ -34,7 +34,7 @@ class LossWeights(NamedTuple):
             getattr(loss, "weighted", False),
             getattr(loss, "least_weight", 0.0),
             getattr(loss, "parts", ()),
-            getattr(loss, "must_count", False),
+            getattr(loss, "zero_weight_is_error", False),
         )
 
 
@@ -67,8 +67,8 @@ class Meter(gluon.HybridBlock):
         weights: sample weights of the loss.
         outputs: layout of the network outputs.
         dense: True if the first target is class probabilities (B, K), as with mixup; metrics then use their argmax.
-        training: if True, ignore metrics that are too slow for every training step, and let the loss of samples
-            without weight be 0; otherwise it is NaN.
+        training: True for training steps: metrics that are too slow for every step are ignored, and the loss of samples
+            whose weights are all 0 is 0. In evaluations it is NaN.
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class Meter(gluon.HybridBlock):
         self._num_losses = 1 + self.weighted + len(self._parts)
         self._output_scale = outputs.scale
         # A training step whose weights are all 0 changes nothing. A validation without weight must not become the best.
-        self._loss_of_nothing = 0.0 if training else math.nan
+        self._loss_without_weight = 0.0 if training else math.nan
         self._directions = {name: metric.better_direction for name, metric in metrics.items()}
         # Parts of a loss are losses: smaller is better.
         self._directions.update(dict.fromkeys(self._parts, "min"))
@@ -98,6 +98,7 @@ class Meter(gluon.HybridBlock):
         num_classes = 2 if outputs.is_binary else num_classes
         self._num_classes, self._dense = num_classes, dense
         self._num_outputs = outputs.num_arrays if outputs.num_read is None else outputs.num_read
+        # Positions of the outputs that no metric reads, among all inputs of the block.
         self._unread = slice(self._num_losses + self._num_outputs, self._num_losses + outputs.num_arrays)
         self._sizes = [metric.size(num_classes) for metric in self._metrics.values()]
         self.width = self._num_losses + sum(self._sizes)
@@ -105,21 +106,22 @@ class Meter(gluon.HybridBlock):
         self.hybridize(static_alloc=True)
 
     def drop_unread(self, outputs: int, targets: int) -> None:
-        """Drops arrays that only the loss reads.
+        """Drops further arrays that only the loss reads, as those of distillation.
 
         Args:
-            outputs: number of arrays to drop right after the outputs.
+            outputs: number of arrays to drop between the outputs and the targets.
             targets: number of arrays to drop at the end of the targets.
         """
         self._dropped = (outputs, targets)
 
     def __call__(self, *arrays: Array) -> Any:
-        outputs, targets = self._dropped
-        begin = self._unread.stop
-        arrays = (*arrays[:begin], *arrays[begin + outputs : len(arrays) - targets])
         # A hybridized block warns about unused inputs, so they are dropped before the call.
-        read = [*arrays[: self._unread.start], *arrays[self._unread.stop :]]
-        return super().__call__(*(read if self._metrics else arrays[: self._num_losses]))
+        if not self._metrics:
+            return super().__call__(*arrays[: self._num_losses])
+        num_dropped_outputs, num_dropped_targets = self._dropped
+        first_target = self._unread.stop + num_dropped_outputs
+        targets = arrays[first_target : len(arrays) - num_dropped_targets]
+        return super().__call__(*arrays[: self._unread.start], *targets)
 
     def hybrid_forward(self, F: OperatorModule, *arrays: Array) -> Array:
         loss_arrays, arrays = arrays[: self._num_losses], arrays[self._num_losses :]
@@ -183,7 +185,7 @@ class Meter(gluon.HybridBlock):
             )
         positions = {"loss": 0, **{name: 1 + self.weighted + number for number, name in enumerate(self._parts)}}
         values = {
-            name: float(sums[position] / weight) if weight else self._loss_of_nothing
+            name: float(sums[position] / weight) if weight else self._loss_without_weight
             for name, position in positions.items()
         }
         start = self._num_losses
@@ -195,5 +197,5 @@ class Meter(gluon.HybridBlock):
 
 def read_vectors(vectors: List[nd.NDArray]) -> np.ndarray:
     """Reads all vectors in one transfer, as (len(vectors), width) float64. Blocks until they are computed."""
-    # Added up in float64 on the host: float32 sums of a long epoch would round its last samples away.
+    # Converted to float64 to be summed on the host: in float32, a large sum would no longer change by a small term.
     return nd.stack(*vectors).asnumpy().astype(np.float64)

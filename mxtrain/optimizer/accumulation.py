@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class GradientSum:
-    """The gradients of the batches since the last update, sum(loss) over their samples; and the sum of their weights.
+    """Sums the gradients of sum(loss), and the weights of the samples, over the batches since the last update.
 
     Args:
         names: structural names of the parameters, in the order of the gradients.
@@ -25,34 +25,34 @@ class GradientSum:
         self._weight: Optional[nd.NDArray] = None
         self._size = 0
         self.is_open = False
-        """True if the next step's gradients are only summed, and make no update."""
+        """True if the gradients of the next batch are only added, without an update after it."""
 
     @property
-    def takes_part(self) -> bool:
-        """Returns True if this step's gradients do not make an update alone."""
+    def is_in_use(self) -> bool:
+        """Returns True if the next update needs the sum: it averages several batches."""
         return self.is_open or self._size > 0
 
     def add(self, gradients: Sequence[nd.NDArray], weight: Optional[nd.NDArray], size: int) -> None:
         """Adds a batch. Asynchronous.
 
         Args:
-            gradients: of sum(loss) / size.
-            weight: of its samples, (1,); None if each weighs 1.
-            size: samples of the batch, over all workers.
+            gradients: gradients of sum(loss) / size.
+            weight: sum of the sample weights, (1,); None if each sample has weight 1.
+            size: number of samples of the batch, over all workers.
         """
         # Batches may differ in size, so means are turned into sums before they are added.
         scaled = [gradient * size for gradient in gradients]
         if self._size == 0:
             self._sums, self._weight = scaled, weight
         else:
-            # Restored sums are on the host first.
+            # Sums restored from a checkpoint are on the CPU at first.
             self._sums = [total.as_in_context(term.context) + term for total, term in zip(self._sums, scaled)]
             if weight is not None and self._weight is not None:
                 self._weight = self._weight.as_in_context(weight.context) + weight
         self._size += size
 
     def close(self, gradients: Sequence[nd.NDArray]) -> Tuple[Optional[nd.NDArray], int]:
-        """Writes the gradients of sum(loss) / samples over all batches, and starts a new sum.
+        """Overwrites `gradients` with those of sum(loss) / samples over all added batches, and starts a new sum.
 
         Returns:
             The weight of all samples, (1,), or None; and the number of samples.

@@ -18,15 +18,15 @@ class NativeUpdate:
     """Mixin of MXNet optimizers.
 
     Attributes:
-        factor: number (1,) by which gradients are multiplied first, inside `multiplying`; otherwise None. False if the
-            native operators are not available, because MXNet's cannot multiply.
+        has_native: True if the native operators are available; otherwise updates use MXNet's, which know no factor.
+        factor: number (1,) by which gradients are multiplied first, inside `multiplying`; otherwise None.
     """
 
     def __init__(self, **arguments: Any):
         super().__init__(**arguments)
         self.aggregate_num = 1  # any value above 0 makes MXNet's updater pass lists of arrays
         self.has_native = native_operators().path is not None
-        self.factor: Any = None if self.has_native else False
+        self.factor: Optional[nd.NDArray] = None
         self._bound: Dict[Tuple[int, bool], _Update] = {}
         self._binds = True
         self._rows: Optional[TouchedRows] = None
@@ -92,24 +92,24 @@ class NativeUpdate:
             options_from: attributes of the optimizer to pass to the operator, unless they are None.
             options: further operator arguments.
         """
-        further: List[nd.NDArray] = []
+        row_inputs: List[nd.NDArray] = []
         if self._rows is not None:
-            further.append(self._rows.number_K)
+            row_inputs.append(self._rows.number_K)
             options.update(count=len(self._rows), rows="lazy" if self._lazy else "exact")
         inputs: List[nd.NDArray] = [array for arrays_of_parameter in arrays for array in arrays_of_parameter]
         for option in (*options_from, "rescale_grad", "clip_gradient"):
             if getattr(self, option) is not None:
                 options[option] = getattr(self, option)
-        # The first array stands for all of them in the key, so `is_of` compares the others as well.
+        # The key contains only the first array, so `is_bound_to` compares all of them.
         key = (id(inputs[0]), self.factor is not None)
         update = self._bound.get(key)
-        if further or update is None or not update.is_of(inputs):
-            update = _Update(name, arrays, self.factor, further)
-            if update.is_cacheable and self._binds and not further:
+        if row_inputs or update is None or not update.is_bound_to(inputs):
+            update = _Update(name, arrays, self.factor, row_inputs)
+            if update.is_cacheable and self._binds and not row_inputs:
                 self._bound[key] = update
         # Hyper-parameters are usually equal for all parameters; one number is formatted and parsed faster than dozens.
-        short = {key: value[:1] if _are_alike(value) else value for key, value in options.items()}
-        update(self.factor, size=len(arrays), **short)
+        compact_options = {key: value[:1] if _are_alike(value) else value for key, value in options.items()}
+        update(self.factor, size=len(arrays), **compact_options)
 
 
 def _are_alike(values: Any) -> bool:
@@ -124,7 +124,7 @@ class _Update:
         name: name of the operator.
         arrays: (weight, gradient, *state) of each parameter.
         factor: number (1,) by which gradients are multiplied first, or None.
-        further: last inputs of the operator.
+        row_inputs: ids of the rows to update, (K,), as the last input; empty to update all rows.
 
     Attributes:
         is_cacheable: True if the call may be kept for the next step, because its temporary copies are small.
@@ -135,7 +135,7 @@ class _Update:
         name: str,
         arrays: Sequence[Sequence[nd.NDArray]],
         factor: Optional[nd.NDArray],
-        further: Sequence[nd.NDArray],
+        row_inputs: Sequence[nd.NDArray],
     ):
         self._inputs = [array for parameter_arrays in arrays for array in parameter_arrays]
         # After inference a convolution's weight may be in oneDNN's private layout, which a library's operators cannot
@@ -145,9 +145,9 @@ class _Update:
         self._copies = [(copy, weight) for copy, weight in zip(targets, weights) if copy is not weight]
         self.is_cacheable = sum(copy.size for copy, _ in self._copies) <= MAX_KEPT_ELEMENTS
         out = [array for w, (_, _, *state) in zip(targets, arrays) for array in (w, *state)]
-        self._call = BoundCall(name, [*self._inputs, *([] if factor is None else [factor]), *further], out)
+        self._call = BoundCall(name, [*self._inputs, *([] if factor is None else [factor]), *row_inputs], out)
 
-    def is_of(self, arrays: Sequence[nd.NDArray]) -> bool:
+    def is_bound_to(self, arrays: Sequence[nd.NDArray]) -> bool:
         """Returns True if the call is bound to exactly these arrays, in the order of `arrays`."""
         return are_same(arrays, self._inputs)
 
@@ -155,7 +155,7 @@ class _Update:
         """Runs the update. `factor` multiplies the gradients first; see `NativeUpdate._update_native` for `options`."""
         if factor is not None:
             first = self._inputs[0]
-            # The factor is computed on the first device, parameters of a later stage live on another one.
+            # The factor is on the first device, but the parameters of a later stage are on another one.
             if factor.context != first.context or factor.dtype != first.dtype:
                 factor = factor.as_in_context(first.context).astype(first.dtype)
             self._call.read(len(self._inputs), factor)

@@ -138,18 +138,19 @@ def exact_update(
     # `update` counts itself, so the count before the first chunk is kept.
     count = optimizer._index_update_count[index]
     begins = np.arange(0, num_rows, step)
-    done = 0
-    for begin, until in zip(begins.tolist(), np.searchsorted(rows.id_K, begins + step).tolist()):
+    # [first, last) are the gradient's rows in the chunk of the table's rows [begin, end).
+    first = 0
+    for begin, last in zip(begins.tolist(), np.searchsorted(rows.id_K, begins + step).tolist()):
         end = min(begin + step, num_rows)
-        if until > done:
-            position = rows.index_K[done:until] - begin
-            put_rows(gradient_CU[done:until], position, gradient_PU)
+        if last > first:
+            position = rows.index_K[first:last] - begin
+            put_rows(gradient_CU[first:last], position, gradient_PU)
         # All chunks together are one update: each must see the same count, e.g. for Adam's bias correction.
         optimizer._index_update_count[index] = count
-        piece = map_state(state, operator.itemgetter(slice(begin, end)))  # views, so the state is updated in place
-        optimizer.update(index, table_RU[begin:end], gradient_PU[: end - begin], piece)
-        if until > done:  # the buffer is reused for the next chunk: clear only the rows that were written
+        state_P = map_state(state, operator.itemgetter(slice(begin, end)))  # views, so the state is updated in place
+        optimizer.update(index, table_RU[begin:end], gradient_PU[: end - begin], state_P)
+        if last > first:  # the buffer is reused for the next chunk: clear only the rows that were written
             put_rows(
-                nd.zeros((until - done, units), ctx=position.context, dtype=gradient_PU.dtype), position, gradient_PU
+                nd.zeros((last - first, units), ctx=position.context, dtype=gradient_PU.dtype), position, gradient_PU
             )
-        done = until
+        first = last

@@ -20,7 +20,7 @@ def flatten(state: OptimizerState) -> List[nd.NDArray]:
 
 
 def map_state(state: OptimizerState, change: Callable[[nd.NDArray], nd.NDArray]) -> OptimizerState:
-    """Returns the same nest with each of its arrays exchanged."""
+    """Returns the state with each of its arrays replaced by the result of `change`."""
     if isinstance(state, nd.NDArray):
         return change(state)
     return type(state)(map_state(part, change) for part in state) if isinstance(state, (list, tuple)) else state

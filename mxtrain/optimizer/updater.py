@@ -56,13 +56,15 @@ def in_float64(array: nd.NDArray) -> nd.NDArray:
     return array.astype(np.float64) if array.dtype == np.float32 else array
 
 
-def similar_sizes(indices: Sequence[int], arrays: Sequence[nd.NDArray], ratio: float = 4) -> List[List[int]]:
+def group_similar_sizes(indices: Sequence[int], arrays: Sequence[nd.NDArray], ratio: float = 4) -> List[List[int]]:
     """Groups arrays for fused updates: the sizes in a group differ at most by the factor `ratio`.
 
     Args:
         indices: indices into `arrays`.
         arrays: parameters.
-        ratio: largest ratio of sizes; arrays of at least `MIN_SEPARATE_SIZE` elements get a group of their own.
+        ratio: largest ratio of sizes.
+
+    Arrays of at least `MIN_SEPARATE_SIZE` elements get a group of their own.
     """
     groups: List[List[int]] = []
     largest = 0
@@ -80,7 +82,7 @@ def similar_sizes(indices: Sequence[int], arrays: Sequence[nd.NDArray], ratio: f
     return groups
 
 
-def _same_types(indices: Sequence[int], arrays: Sequence[nd.NDArray]) -> List[List[int]]:
+def _group_by_dtype(indices: Sequence[int], arrays: Sequence[nd.NDArray]) -> List[List[int]]:
     """Groups the `indices` of `arrays` by dtype."""
     by_type: Dict[Any, List[int]] = {}
     for index in indices:
@@ -141,7 +143,7 @@ class Updater:
     @property
     def accepts_factor(self) -> bool:
         """Returns True if `update` accepts a factor: native operators apply it while they read the gradients."""
-        return self._native is not None and self._native.factor is None
+        return self._has_native
 
     def update(self, gradients: Sequence[nd.NDArray], lr: float, factor: Optional[nd.NDArray] = None) -> None:
         """Updates all parameters once.
@@ -205,7 +207,7 @@ class Updater:
     def _groups_at(self, lr: float) -> List[List[int]]:
         """Returns the indices of parameters with a nonzero learning rate, in groups for fused updates. Cached."""
         multipliers = self._optimizer.lr_mult
-        # A skipped parameter keeps weight and state: at a rate of 0 SGD, NAG and LARS would go on by momentum.
+        # Parameters with a rate of 0 are left out, because SGD, NAG and LARS would still move them by their momentum.
         trained = tuple(
             i for i in range(len(self.names)) if abs(lr * multipliers[i]) >= MIN_RATE and i not in self._frozen
         )
@@ -213,11 +215,11 @@ class Updater:
         if trained not in self._groups:
             dense = [i for i in trained if i not in self._rows]
             weights = [self._weights[i] for i in dense]
-            groups = [group for indices in same_device_runs(weights) for group in _same_types(indices, weights)]
+            groups = [group for indices in same_device_runs(weights) for group in _group_by_dtype(indices, weights)]
             if self._optimizer.aggregate_num > 0:
                 # Native operators process one array after the other, so sizes in a group may differ.
                 ratio = math.inf if self._has_native else 4
-                groups = [group for indices in groups for group in similar_sizes(indices, weights, ratio)]
+                groups = [group for indices in groups for group in group_similar_sizes(indices, weights, ratio)]
             # Tables are updated one by one, because each has rows of its own.
             row_groups = [[i] for i in trained if i in self._rows]
             self._groups[trained] = [[dense[i] for i in group] for group in groups] + row_groups
@@ -232,7 +234,7 @@ class Updater:
         """Returns statistics of servers that update parameters, for loggers; none here."""
         return {}
 
-    summary = scalars
+    summary = scalars  # none here either; see `RemoteUpdater.summary`
 
     def arrays(self) -> Dict[str, nd.NDArray]:
         """Returns the optimizer state as arrays named `<parameter>:<position>`."""

@@ -93,8 +93,8 @@ class Cuttable:
         layers: structural name of the block that called each operator.
         heads, inputs: output and input tensors of the network.
         marked: layers that their author marked to begin a stage.
-        without_gradient: tensors without a gradient: the input, and what layers without trained parameters compute
-            from it.
+        without_gradient: tensors that do not depend on a trained parameter: the inputs, and outputs of layers without
+            trained parameters that read only such tensors.
         text: description of the whole computation; equal strings mean equal computations.
     """
 
@@ -248,7 +248,7 @@ class Graph(Cuttable):
         for position in positions:
             node = self.operators[position]
             kind = self._nodes[node]["op"]
-            # The further outputs of the operator are mean and variance, which a joint norm does not return.
+            # The other outputs of the operator are mean and variance, which `parallel.norm` does not compute.
             if kind not in JOINABLE or any(tensor[0] == node and tensor[1] > 0 for tensor in self._last_read):
                 raise ConfigError(
                     f"parallel.batch_norm: layer '{self.layers[position]}' ({kind}) keeps statistics that cannot be "

@@ -16,7 +16,7 @@ from mxtrain.parallel.fused_graph import FusedGraph
 from mxtrain.parallel.layout import Shares
 from mxtrain.parallel.objective import Objective
 from mxtrain.parallel.schedule import FORWARD, StageAction
-from mxtrain.parallel.stage import Stage, as_list, bring
+from mxtrain.parallel.stage import Stage, as_list, to_device
 from mxtrain.parallel.tape import HeadGradients, Tape
 from mxtrain.types import Batch
 
@@ -148,7 +148,7 @@ class Lane:
                 values = {**dict(zip(entering, inputs)), **dict(zip(stage.outputs, outputs))}
                 outputs = [values[head] for head in heads] or outputs
                 outputs = self._keep_state(m, outputs)
-                targets = [bring(target, device) for target in batch.targets]
+                targets = [to_device(target, device) for target in batch.targets]
                 losses = as_list(objective.loss(*outputs, *targets))
         if is_last:
             self._losses[m] = losses[0]

@@ -20,7 +20,7 @@ from mxtrain.parallel.norm import JointNorm
 from mxtrain.parallel.objective import Objective
 from mxtrain.parallel.parameters import PlacedParameters
 from mxtrain.parallel.planner import isolate
-from mxtrain.parallel.stage import Stage, WholeNetwork, bring, on_devices
+from mxtrain.parallel.stage import Stage, WholeNetwork, on_devices, to_device
 from mxtrain.parallel.sync_batchnorm_executor import GroupPiece, NormGroups, Recorded, SyncBatchNormExecutor
 from mxtrain.types import Batch, Shapes, shapes_of
 
@@ -42,7 +42,7 @@ class Predictor:
         values: Dict[Tensor, nd.NDArray] = dict(zip(staged.inputs, batch.inputs))
         for stage in staged.stages:
             device = self._devices[replica][stage.number]
-            outputs = stage(replica, [bring(values[tensor], device) for tensor in stage.inputs])
+            outputs = stage(replica, [to_device(values[tensor], device) for tensor in stage.inputs])
             values.update(zip(stage.outputs, outputs))
         return [values[head] for head in staged.heads] or outputs
 

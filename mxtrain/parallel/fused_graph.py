@@ -18,7 +18,7 @@ from mxtrain.engine.backend import autograd, gluon, mx, nd
 from mxtrain.model.graph.trace import fresh_variables
 from mxtrain.parallel.engine_dependency import can_add_dependencies
 from mxtrain.parallel.objective import Objective
-from mxtrain.parallel.stage import argument_flags, bring
+from mxtrain.parallel.stage import argument_flags, to_device
 from mxtrain.types import Batch
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ class FusedGraph:
         call = self._calls[len(batch.inputs), len(batch.targets)]
         assert call is not None
         # On the same device a handle of its own: MXNet notes in it which graph it is a variable of.
-        return call(replica, [bring(array, device) for array in (*batch.inputs, *batch.targets)])
+        return call(replica, [to_device(array, device) for array in (*batch.inputs, *batch.targets)])
 
     def _build(self, num_inputs: int, num_targets: int) -> Optional[_Call]:
         names = [f"joined_{number}" for number in range(num_inputs + num_targets)]

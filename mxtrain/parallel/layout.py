@@ -63,7 +63,7 @@ class Cut:
 
     Attributes:
         positions: positions in the graph, one fewer than stages.
-        layers: first layer of each stage but the first; as `parallel.cut_before` they give the same cut.
+        layers: first layer of each stage but the first: the value of `parallel.cut_before` for this cut.
         stages: cost of each stage.
         predicted: expected timetable of a batch.
     """
@@ -80,9 +80,9 @@ class Layout:
 
     Attributes:
         devices: mxnet Contexts, [replica][stage].
-        num_microbatches: number of microbatches of each replica's share of a batch, or of a part of it.
-        num_parts: number of parts of a batch, computed one after the other (gradient accumulation).
-        batch_norm: as `Parallel.batch_norm`; per_device if a single shard has all samples of a batch.
+        num_microbatches: number of microbatches into which each replica's share of a part is divided.
+        num_parts: number of parts into which a batch is divided, computed one after the other (gradient accumulation).
+        batch_norm: see `Parallel.batch_norm`; always "per_device" if one device gets all samples of a batch.
         schedule: order of forward and backward passes, see `Microbatched.schedule`.
         cut: cut of the network into stages; None if each device has the whole network.
     """

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Callable, List, Sequence, Union
 from mxtrain.engine.backend import autograd, gluon, mx, nd
 from mxtrain.errors import ConfigError
 from mxtrain.model.networks.group import NetworkGroup
-from mxtrain.parallel.stage import as_list, bring
+from mxtrain.parallel.stage import as_list, to_device
 from mxtrain.parallel.tape import HeadGradients
 from mxtrain.types import Batch
 
@@ -106,7 +106,7 @@ def backward(loss_B: nd.NDArray, head_gradient: nd.NDArray) -> None:
 
 def on_device(batch: Batch, device: Context) -> Batch:
     """Returns the part of a batch of a replica, on its device."""
-    inputs, targets = (tuple(bring(array, device) for array in arrays) for arrays in (batch.inputs, batch.targets))
+    inputs, targets = (tuple(to_device(array, device) for array in arrays) for arrays in (batch.inputs, batch.targets))
     return replace(batch, inputs=inputs, targets=targets)
 
 

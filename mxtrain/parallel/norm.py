@@ -10,7 +10,7 @@ from mxtrain.engine.backend import autograd, gluon, nd
 from mxtrain.kvstore.store import Store
 from mxtrain.model.graph.trace import blocks_by_path
 from mxtrain.parallel.cut import Piece
-from mxtrain.parallel.stage import bring, parameters_by_full_name
+from mxtrain.parallel.stage import parameters_by_full_name, to_device
 
 if TYPE_CHECKING:
     from mxnet import Context
@@ -75,7 +75,7 @@ class JointNorm:
         self._shards = [
             _Shard(replica, tensors[0], *self._scale(replica)) for replica, tensors in zip(replicas, inputs)
         ]
-        rows = [bring(self._shard_statistics(shard.input), self._device) for shard in self._shards]
+        rows = [to_device(self._shard_statistics(shard.input), self._device) for shard in self._shards]
         sizes = [shard.input.shape[0] for shard in self._shards]
         local_statistics = self._combine(rows, sizes) if rows else self._zeros()
         # Mean and variance travel in one message; a sum of squares around a common mean would need two.
@@ -87,7 +87,7 @@ class JointNorm:
         mean, variance = nd.split(joint, num_outputs=2, axis=0)
         self._update_moving(mean, variance)
         for shard in self._shards:
-            mean_copy, variance_copy = (bring(value, shard.input.context) for value in (mean, variance))
+            mean_copy, variance_copy = (to_device(value, shard.input.context) for value in (mean, variance))
             shard.statistics = (mean_copy, variance_copy)
             with autograd.record():
                 shard.output = self._apply(shard.input, shard.gamma, shard.beta, shard.statistics)
@@ -111,7 +111,7 @@ class JointNorm:
                 self._keep_gradients(shard)
         if not self._passes_on:
             return
-        rows = [bring(nd.concat(shard.gamma.grad, shard.beta.grad, dim=0), self._device) for shard in shards]
+        rows = [to_device(nd.concat(shard.gamma.grad, shard.beta.grad, dim=0), self._device) for shard in shards]
         local_sum = nd.add_n(*rows) if rows else self._zeros()
         total = self._workers.gather(local_sum).sum(axis=0)
         # Only after the gather, in which workers without samples must take part.
@@ -124,7 +124,7 @@ class JointNorm:
         sums = [part * inverse * (-1.0 / (count * positions)) for part in nd.split(total, num_outputs=2, axis=0)]
         # The gradient through mean and variance is linear in the normalised input: a norm with this gamma and beta.
         for shard in shards:
-            gamma, beta = (bring(part, shard.input.context) * shard.gamma for part in sums)
+            gamma, beta = (to_device(part, shard.input.context) * shard.gamma for part in sums)
             passed_on = self._apply(shard.input, gamma, beta, shard.statistics)
             nd.elemwise_add(shard.input.grad, passed_on, out=shard.input.grad)
 
@@ -168,7 +168,7 @@ class JointNorm:
                 fix_gamma=False,
                 output_mean_var=True,
             )
-        # The operator's "variance" output is 1 / sqrt(variance + eps). Rounding may bring a variance of 0 below 0.
+        # The operator's "variance" output is 1 / sqrt(variance + eps). Rounding may to_device a variance of 0 below 0.
         return nd.concat(mean, nd.maximum(1 / nd.square(inverse) - self._eps, 0), dim=0)
 
     def _apply(
@@ -206,7 +206,7 @@ class JointNorm:
 
     def _update_moving(self, mean: nd.NDArray, variance: nd.NDArray) -> None:
         for copies, value in zip(self._moving, (mean, variance)):
-            updated = self._momentum * copies[0] + (1 - self._momentum) * bring(value, copies[0].context)
+            updated = self._momentum * copies[0] + (1 - self._momentum) * to_device(value, copies[0].context)
             for copy in copies:
                 updated.copyto(copy)
 

@@ -23,10 +23,10 @@ class Objective:
         network: initialised gluon block on one device; the strategy moves its parameters to their devices.
         loss: training loss, (*outputs, *targets) -> loss (B,), or loss (B,) and weight (B,).
         meter: training meter, (loss (B,)[, weight (B,)], *outputs, *targets) -> vector of sums.
-        input_shape: shape of one sample, or of each of its inputs.
+        input_shape: shape of one training sample, or of each of its inputs.
         batch_size: number of samples of this worker's share of a batch; used to balance the stages.
         precision: precision of the network's computation.
-        predict_shape: input shape in prediction, if that form of the network has fewer inputs.
+        predict_shape: input shape in prediction if the network has fewer inputs then; None = `input_shape`.
         state_shapes: shapes, for one row, of the state that the network carries from batch to batch. These are its last
             inputs and its last outputs; loss and meter do not get them.
         global_batch_size: number of samples of a batch of all workers; 0 means `batch_size`.

@@ -63,7 +63,7 @@ class OperatorTime:
 
     @property
     def _shares(self) -> Tuple[float, float]:
-        return self.flops_per_s / self.limits.flops, self.moved_per_s / self.limits.moved
+        return self.flops_per_s / self.limits.flops, self.moved_per_s / self.limits.bytes_per_s
 
 
 @dataclass(frozen=True)
@@ -94,8 +94,8 @@ class OperatorTimes:
         beyond = any(row.work is not None and row.share_of_limit > 1 for row in self.rows[:SHOWN])
         table = Table(
             caption=f"operators in steps {self.first_step} to {self.first_step + self.num_steps - 1}; measured limits "
-            f"of a device: {self.limits.flops / 1e9:,.0f} GFLOP/s{low}, {self.limits.moved / 1e9:,.1f} GB/s; of the "
-            "limit: the time that the machine needs at least / the time it took" + (BEYOND if beyond else ""),
+            f"of a device: {self.limits.flops / 1e9:,.0f} GFLOP/s{low}, {self.limits.bytes_per_s / 1e9:,.1f} GB/s; of "
+            "the limit: the time that the machine needs at least / the time it took" + (BEYOND if beyond else ""),
             caption_justify="left",
         )
         for title in ("operator", "calls", "ms a step", "of all", "GFLOP/s", "GB/s", "of the limit"):
@@ -146,7 +146,9 @@ def measure_operators(
         works_of_operator = [work[name] for work in works if name in work]
         update = update_work(name, num_elements)
         work = sum(works_of_operator, Work()) if works_of_operator else update.times(len(works)) if update else None
-        operator_limits = Limits(limits.low_flops, limits.low_flops, limits.moved) if bare(name) in low else limits
+        operator_limits = (
+            Limits(limits.low_flops, limits.low_flops, limits.bytes_per_s) if bare(name) in low else limits
+        )
         # An operator may take less than the profiler's resolution, and rates divide by its time.
         rows.append(OperatorTime(name, calls[name], max(took, 1e-9), work, operator_limits))
     rows.sort(key=lambda row: row.seconds, reverse=True)

@@ -134,7 +134,7 @@ class ServedTables(RowTables, RemoteTables):
             {
                 "optimizer": dict(updates.optimizer),
                 "workers": store.world.size,
-                "waits": not store.updates,
+                "waits": not store.servers_update,
                 "steps_per_epoch": updates.steps_per_epoch,
                 "dtype": self.inputs[0].dtype,
                 "groups": groups,

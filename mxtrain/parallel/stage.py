@@ -25,9 +25,12 @@ class Stage(Protocol):
         """Computes the outputs from the tensors of `self.inputs`, on the devices of one replica."""
 
 
-def bring(array: nd.NDArray, device: mx.Context) -> nd.NDArray:
-    """Returns the array on a device; a handle of its own, so that it can be a variable of another autograd graph. While
-    recording, the way is part of the graph."""
+def to_device(array: nd.NDArray, device: mx.Context) -> nd.NDArray:
+    """Returns an array on a device, copied if it is on another one.
+
+    While autograd records, the copy is part of the graph. Otherwise the result is a new handle on the same memory, so
+    that it can be a variable of another autograd graph.
+    """
     if array.context != device:
         return array.as_in_context(device)
     return array if autograd.is_recording() else array.detach()
@@ -47,8 +50,8 @@ def argument_flags(names: Sequence[str], data: Container[str]) -> List[Tuple[str
     """Returns the flags that tell a `CachedOp` which of its inputs are data; the others are parameters.
 
     Args:
-        names: of all inputs, in the order of the graph.
-        data: names of those that differ from call to call.
+        names: names of all inputs, in the order of the graph.
+        data: names of the inputs that differ from call to call.
     """
     return [
         ("data_indices", [i for i, name in enumerate(names) if name in data]),
@@ -57,7 +60,7 @@ def argument_flags(names: Sequence[str], data: Container[str]) -> List[Tuple[str
 
 
 class WholeNetwork:
-    """The network as its author wrote it: nothing is cut, so it need not be traceable."""
+    """The whole network as one stage. It is called as its author wrote it, so it need not be traceable."""
 
     number = 0
     outputs: List[Tensor] = [(1, 0)]
@@ -71,13 +74,13 @@ class WholeNetwork:
 
 
 class PieceOnDevices:
-    """One piece, on its device of each replica.
+    """A stage that runs one piece of the graph, on its device of each replica.
 
     Args:
-        piece: of the graph.
-        network: owns the parameters.
-        number: its stage.
-        devices: [replica][stage].
+        piece: piece of the graph.
+        network: network that owns the parameters.
+        number: number of the stage.
+        devices: devices, [replica][stage].
     """
 
     def __init__(self, piece: Piece, network: gluon.Block, number: int, devices: List[List[mx.Context]]):
@@ -93,7 +96,7 @@ class PieceOnDevices:
             if set(piece.symbol.list_auxiliary_states()) <= set(written_together(network)):
                 flags += [("static_shape", True)]
         self._operator = mx.nd.CachedOp(piece.symbol, flags)
-        # Per replica and argument: the position of a tensor, or a parameter's array, or what makes a handle on it.
+        # [replica][argument]: position of the argument in `inputs`, or a parameter.
         self._arguments = [
             [tensor_of[name] if name in tensor_of else _argument(parameters[name], stages[number]) for name in names]
             for stages in devices
@@ -108,12 +111,12 @@ class PieceOnDevices:
         return [outputs] if isinstance(outputs, nd.NDArray) else list(outputs)
 
 
-class RowOnDevices:
-    """Blocks that follow each other, as their author wrote them; they find their parameters by the input's device.
+class BlocksOnDevices:
+    """A stage that calls blocks one after the other. Each uses its parameters on the device of its input.
 
     Args:
         piece: the blocks.
-        number: its stage.
+        number: number of the stage.
     """
 
     def __init__(self, piece: BlockSequence, number: int):
@@ -124,7 +127,8 @@ class RowOnDevices:
 
     def __call__(self, replica: int, inputs: Sequence[nd.NDArray]) -> List[nd.NDArray]:
         """Runs the blocks one after the other; returns the outputs of the last."""
-        for parameter in self._without_gradient:  # see `_Fresh`
+        # Each graph needs its own handles on parameters without gradients, see `_HandlePerGraph`.
+        for parameter in self._without_gradient:
             parameter._data = [array.detach() for array in parameter._data]
         (array,) = inputs
         for block in self._blocks:
@@ -134,17 +138,17 @@ class RowOnDevices:
 
 def on_devices(
     piece: Union[Piece, BlockSequence], network: gluon.Block, number: int, devices: List[List[mx.Context]]
-) -> Union[RowOnDevices, PieceOnDevices]:
+) -> Union[BlocksOnDevices, PieceOnDevices]:
     """Builds the stage that runs a piece, on its device of each replica."""
     return (
-        RowOnDevices(piece, number)
+        BlocksOnDevices(piece, number)
         if isinstance(piece, BlockSequence)
         else PieceOnDevices(piece, network, number, devices)
     )
 
 
-class _Fixed:
-    """A parameter with a gradient: a variable of every graph."""
+class _SharedHandle:
+    """A parameter with a gradient. All graphs share its handle, to which the gradient belongs."""
 
     def __init__(self, array: nd.NDArray):
         self._array = array
@@ -153,13 +157,16 @@ class _Fixed:
         return self._array
 
 
-class _Fresh(_Fixed):
-    """A parameter without a gradient. MXNet notes in the handle which graph used it, and the first backward of several
-    graphs in flight clears that for all; so each graph gets a handle of its own on the same memory."""
+class _HandlePerGraph(_SharedHandle):
+    """A parameter without a gradient. Each graph gets its own handle on the same memory.
+
+    MXNet stores in the handle which graph used it. With one handle for several graphs, such as microbatches in flight,
+    the first backward pass would clear it for all of them.
+    """
 
     def array(self) -> nd.NDArray:
         return self._array.detach()
 
 
-def _argument(parameter: gluon.Parameter, device: mx.Context) -> _Fixed:
-    return (_Fresh if parameter.grad_req == "null" else _Fixed)(parameter.data(device))
+def _argument(parameter: gluon.Parameter, device: mx.Context) -> _SharedHandle:
+    return (_HandlePerGraph if parameter.grad_req == "null" else _SharedHandle)(parameter.data(device))

@@ -85,7 +85,7 @@ class ReinforcementLearning(Task):
             )
 
     def _check_workers(self, description: RunParts, dataset: Gymnasium) -> None:
-        cluster, model, is_async = description.cluster, description.model, description.kvstore.updates
+        cluster, model, is_async = description.cluster, description.model, description.kvstore.servers_update
         if cluster.workers > dataset.num_envs:
             raise ConfigError(
                 f"cluster.workers={cluster.workers}: there are only dataset.num_envs={dataset.num_envs} environments "

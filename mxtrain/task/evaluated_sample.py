@@ -14,7 +14,7 @@ class EvaluatedSample:
 
     Attributes:
         index: index in its split.
-        prediction: what `Task.result_predictions` returned for it.
+        prediction: prediction of the sample by `Task.result_predictions`.
         targets: its targets, without the batch axis.
         meta: its row of `Batch.meta`; None if there is none.
     """

@@ -1,4 +1,4 @@
-"""Explained score of a prediction, and the parts of the sample that it comes from.
+"""Values for explanations: the scores to explain, and attribution maps of samples.
 
 Legend: B batch; H height, W width of the input of the network; h, w of a map over it.
 """
@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from mxnet.ndarray import NDArray
 
     Score = Callable[[Tuple[NDArray, ...]], NDArray]
-    """Maps the network's outputs, for unchanged or changed samples of a batch, to one differentiable score each, (B,).
-    The score stays that of the class predicted for the unchanged samples."""
+    """Maps the network's outputs for a batch to one differentiable score per sample, (B,). Called with outputs for
+    unchanged and changed samples; the score is always that of the class predicted for the unchanged sample."""
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,8 @@ class Explained:
         probability_B: probability of each prediction.
         is_right_B: True if the prediction is correct.
         region_BHW: region of the prediction; None if it is about the whole sample.
-        is_of_one_place: whether the score is of one place of a map, such as a detection, and not of the whole sample.
+        is_of_one_place: True if the score belongs to one position of a map, as that of a detection does; False if it
+            belongs to the whole sample.
         extent_B2: height and width of each sample within the network's input, from its top left corner on; the rest
             is padding. None if nothing is padded.
     """
@@ -49,8 +50,8 @@ class Attribution:
 
     Attributes:
         index: index of the sample in its split.
-        heat_hw: contribution to the score of each place of the network's input, or of a coarser map over it; below 0
-            where it opposes the prediction.
+        heat_hw: contribution of each position of the network's input, or of a coarser map over it, to the score;
+            negative if it lowers the score.
         score: explained score.
         facts: further numbers for the table, by column.
     """

@@ -86,7 +86,7 @@ def check_fit(task: FittedTask, description: RunParts) -> None:
             group = path.partition(".")[0]
             options = _usual_first(task, group, _options(group, lambda other: other.takes.takes_target(target)))
             options = [model.loss_option] if model.loss_option in options else options
-            option = "".join(options[:1])
+            option = options[0] if options else ""
             typed = f"metric=[{option}]" if group == "metric" else f"loss={option}"
             raise ConfigError(
                 f"{path}: {type(part).__name__} is for {', '.join(_tasks_with(part.takes.targets))}, not for "
@@ -114,7 +114,8 @@ def _unfit_dataset(task: FittedTask, dataset: BaseDataset, model: Model) -> str:
     with_model = ""
     if not datasets:  # the model does not fit this task either
         datasets = _datasets_for(task, None)
-        with_model = "".join(f" with model={option}" for option in usual_options(task.name, "model")[:1])
+        usual_models = usual_options(task.name, "model")
+        with_model = f" with model={usual_models[0]}" if usual_models else ""
     instead = f"a dataset of your own that gives {_names(task.takes.targets)}."
     if datasets:
         instead = f"a dataset for {title_of(task)}: {_listed(list(datasets.values()))}{with_model}."
@@ -169,7 +170,7 @@ def _tasks_with(targets: Targets) -> List[str]:
 
 
 def _models_for(task: FittedTask, dataset: BaseDataset, target: Type[TargetKind]) -> Tuple[str, List[str]]:
-    """Returns the override of a model that fits a task and a dataset, and all options that do."""
+    """Returns a model override that fits a task and a dataset, for messages, and all options of models that fit."""
 
     def fits(model: Any) -> bool:
         predicts = not _learned_kinds(task) or model.takes.takes_target(target)
@@ -177,7 +178,9 @@ def _models_for(task: FittedTask, dataset: BaseDataset, target: Type[TargetKind]
 
     options = _usual_first(task, "model", _options("model", fits))
     typed = f"model={options[0]}" if options else "a model of your own"
-    return typed + ", or in Python model=NETWORK, a gluon.Block of your own" * isinstance(dataset, Given), options
+    if isinstance(dataset, Given):  # a dataset passed from Python
+        typed += ", or in Python model=NETWORK, a gluon.Block of your own"
+    return typed, options
 
 
 def _datasets_for(task: FittedTask, model: Optional[Model]) -> Dict[str, str]:
@@ -220,13 +223,13 @@ def _options(group: str, fits: Callable[[Any], bool]) -> List[str]:
 
 
 def _usual_first(task: FittedTask, group: str, options: List[str]) -> List[str]:
-    """Returns the options that the task chooses in conf/task/, in its order, and then all others."""
+    """Returns `options`, those first that the task's file in conf/task/ chooses."""
     usual = [option for option in usual_options(task.name, group) if option in options]
     return [*usual, *(option for option in options if option not in usual)]
 
 
 def _others(options: Sequence[str], name: str = "options") -> str:
-    """Returns a sentence with the options that fit as well as the first one; empty if there are none."""
+    """Returns a sentence that lists all options but the first, which the message already suggests; empty if none."""
     return f" Other {name} that fit: {', '.join(options[1:])}." if options[1:] else ""
 
 
@@ -255,12 +258,13 @@ def require_same_names(signature: Signature, splits: Splits) -> None:
 
 
 def require_same_learned_names(before: Signature, signature: Signature, source: str) -> None:
-    """Checks that outputs of a resumed network keep their meaning. (Another number of classes would not fit the
-    weights.)
+    """Checks that the outputs of a resumed network keep their meaning.
+
+    Another number of classes is not checked here, because loading the weights would fail.
 
     Args:
         before: signature of a checkpoint.
-        signature: signature of the data as they are.
+        signature: signature of the current data.
         source: path of the checkpoint.
 
     Raises:

@@ -34,7 +34,7 @@ def validate_loss_output(
     if isinstance(description.loss, CustomLoss):
         target = None if target_shape is None else (2, *target_shape)
         # Two samples: with one, a loss that averages over the batch would have the right shape.
-        loss.weighted = loss.must_count = description.loss.check(loss, (2, *shapes[0]), target, len(shapes))
+        loss.weighted = loss.zero_weight_is_error = description.loss.check(loss, (2, *shapes[0]), target, len(shapes))
         loss.parts = declared_outputs(loss)[1]
         taken = [name for name in loss.parts if name in description.metric]
         if taken:

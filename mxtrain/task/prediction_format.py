@@ -51,7 +51,7 @@ class PredictionFormat:
         self.task = task
 
     def prepare(self, trained: Any) -> None:
-        """Prepares rows that need the network or the data of its run; called before `rows` where both are at hand.
+        """Prepares rows that need the network or the data of its run. Called before `rows` if the network is loaded.
 
         Args:
             trained: the `Trained` that predicts.
@@ -93,11 +93,11 @@ class PredictionFormat:
         return f"{count:,} {self.list_field[1]}"
 
     def sample_ids(self, form: str, locations: Sequence[str], dataset: BaseDataset) -> Mapping[str, Json]:
-        """Returns the ids of samples in a prediction format, by place; empty if formats do not need ids.
+        """Returns location -> id of each sample in a prediction format; empty if the formats do not need ids.
 
         Args:
             form: "jsonl", "csv" or one of `formats`.
-            locations: places of the samples, e.g. their files.
+            locations: locations of the samples, e.g. their files.
             dataset: dataset of the run.
 
         Raises:

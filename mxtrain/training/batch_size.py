@@ -72,7 +72,7 @@ def fit_batch_size(
     divisions = batch_divisions(description)
     _, parts, replicas, _ = divisions.values()
     # Parts of gradient accumulation run one after the other, so only one of them is in memory.
-    per_sample = activation_bytes(traced, description.amp.listed) / TRACED_SAMPLES / parts
+    per_sample = activation_bytes(traced, description.amp.low_operators) / TRACED_SAMPLES / parts
     first = devices[0][0]
     if first.device_type == "gpu":
         free = min(_free_gpu_memory(device) for stages in devices for device in stages)

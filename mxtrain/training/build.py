@@ -105,7 +105,7 @@ def build_step(
     multipliers = parameter_multipliers(description.model, network)
     weights = {name: strategy.values[name] for name in strategy.trainable}
     updater: Union[Updater, RemoteUpdater]
-    if store.updates:
+    if store.servers_update:
         updater = store.build_updater(description.config, weights, multipliers, steps_per_epoch)
     else:
         updater = Updater(
@@ -172,7 +172,7 @@ def build_run(
         if inputs.data_identity:
             resume.require_same_data(checkpoint, description.config, inputs.data_identity["data"])
         require_compatible(checkpoint, description, signature, actions)
-    # Another cut gives oneDNN's kernels other memory layouts, and the results other last bits.
+    # A resumed run keeps its cut: with another one, oneDNN chooses other memory layouts and the last bits change.
     parallel = resume.same_cut(description.parallel, checkpoint, len(inputs.devices[0]))
     strategy = parallel.build(objective, description.trainer.grad_accumulation, workers)
     build = build_step if loop is None else loop.build_step
@@ -208,13 +208,13 @@ def build_run(
 
 
 def build_identity(inputs: RunInputs, strategy: Strategy) -> Dict[str, Json]:
-    """Returns the facts in each checkpoint by which a resumed run checks that it computes the same."""
+    """Returns facts that each checkpoint stores, so that a resumed run can check that it continues the same run."""
     return {
         "description": inputs.description.config,
         "input": inputs.signature.to_json(),
         # Saved, so that another version of mxtrain or another type of device continues with the same cut.
         "cut_before": strategy.layout.cut_before,
-        # The number instead of auto, since a resumed run must not choose by the memory of another machine.
+        # The number that auto has chosen: a resumed run must not choose again by the memory of another machine.
         "batch_size": samples_per_step(inputs.description.dataset),
         **inputs.data_identity,
     }
@@ -264,7 +264,7 @@ def open_inputs(description: Description, world: World) -> RunInputs:
     if description.model.weights:  # check before the data, which may take minutes to open
         find_weights(description.model.weights, description.model.published_name)
     splits, signature = open_data(description)
-    # Of newly opened splits, before anything is cached in them; `reproduce` compares it with those that it opens.
+    # Computed before anything is cached in the splits, because `reproduce` compares it with newly opened splits.
     data_fingerprint = fingerprint(description.dataset, splits) if world.rank == 0 else {}
     data_identity: Dict[str, Json] = {}
     if world.rank == 0:

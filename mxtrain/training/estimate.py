@@ -102,13 +102,13 @@ def estimate_training(
     except NotTraceable:
         return None
     # Parts of a batch are computed one after the other, so only one part is in memory at a time.
-    step_bytes = activation_bytes(traced, precision.listed) / layout.num_parts
-    works = work_by_operator(traced, precision.listed)
+    step_bytes = activation_bytes(traced, precision.low_operators) / layout.num_parts
+    works = work_by_operator(traced, precision.low_operators)
     total = sum(works.values(), Work())
     devices = [device for stages in layout.devices for device in stages]
     epoch_s = None
     if measures or total.flops / ASSUMED_FLOPS * steps_per_epoch > SAID_FROM_S:
-        low = sum(work.flops for name, work in works.items() if name in precision.listed)
+        low = sum(work.flops for name, work in works.items() if name in precision.low_operators)
         epoch_s = steps_per_epoch * _step_s(total, low, devices, precision.dtype)
     return Estimate(step_bytes, epoch_s, resident_memory(), devices[0].device_type.startswith("cpu"))
 
@@ -127,5 +127,5 @@ def activation_bytes(traced: Trace, low_precision: Collection[str]) -> float:
 
 def _step_s(total: Work, low_flops: float, devices: Sequence[Context], dtype: str) -> float:
     limits = measure_limits(devices, dtype, quick=True)
-    seconds = (total.flops - low_flops) / limits.flops + low_flops / limits.low_flops + total.moved / limits.moved
+    seconds = (total.flops - low_flops) / limits.flops + low_flops / limits.low_flops + total.moved / limits.bytes_per_s
     return seconds / len(devices)

@@ -159,7 +159,7 @@ class Evaluator:
 
 
 class Collector:
-    """Passes predictions to metrics on the host, a few batches late, so that the device is never idle.
+    """Passes predictions to metrics on the host, a few batches late, so that the device does not wait for the host.
 
     Args:
         metrics: name -> metric.
@@ -169,9 +169,11 @@ class Collector:
     def __init__(self, metrics: Mapping[str, HostMetric], decode: Optional[Decode]):
         self._metrics = metrics
         all_metrics = list(metrics.values())
-        kinds = dict.fromkeys(metric.collects for metric in all_metrics)
+        # Metrics with the same class of collector share one, so predictions are stored once.
+        collectors = dict.fromkeys(metric.collects for metric in all_metrics)
         self._collected = {
-            kind: kind.from_metrics([metric for metric in all_metrics if metric.collects is kind]) for kind in kinds
+            collector: collector.from_metrics([metric for metric in all_metrics if metric.collects is collector])
+            for collector in collectors
         }
         self._decode = decode
         self._pending: List[Tuple[Batch, Predictions]] = []

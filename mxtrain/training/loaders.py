@@ -1,4 +1,4 @@
-"""The loaders of a run: of its splits, and of the few samples that are shown."""
+"""Builds the loaders of a run: one for each split, and one for the few samples that are shown."""
 
 from __future__ import annotations
 
@@ -40,12 +40,17 @@ def build_loader(
     teacher: Optional[Teacher] = None,
     **options: Any,
 ) -> BatchLoader:
-    """Returns a loader of one split; evaluation order and no augmentation unless `train=True`.
+    """Builds the loader of one split. By default, samples are in order and not augmented.
 
     Args:
-        training: whether batches are trained on; they are with `train=True` anyway.
-        teacher: adds targets to batches that are trained on.
-        options: fields of `LoaderOptions` that are others.
+        description: description of the run.
+        source: samples of the split.
+        signature: signature of the network.
+        device: device that the batches are copied to.
+        training: True if the network is trained on the batches, so that they need training targets. `train=True`
+            implies it; with `trainer.overfit_batches` the network is trained on batches without shuffling.
+        teacher: adds its outputs to the targets of training batches.
+        options: fields of `LoaderOptions` that differ from the settings, such as `train=True` to shuffle and augment.
     """
     dataset, task = description.dataset, description.task
     training = training or bool(options.get("train"))
@@ -71,11 +76,11 @@ def build_sampler(dataset: BaseDataset, splits: Splits, seed: int) -> Optional[S
 
     Args:
         dataset: the dataset.
-        splits: result of `open`.
+        splits: opened splits of the dataset.
         seed: seed of the run.
 
     Raises:
-        ConfigError: a weight is given for an unknown class, or batches are no whole number of classes.
+        ConfigError: a weight is given for an unknown class, or a batch cannot hold a whole number of classes.
         DataError: the samples have no classes.
     """
     if dataset.sampler == "shuffle":
@@ -94,12 +99,12 @@ def build_data(
     world: World = ALONE,
     teacher: Optional[Teacher] = None,
 ) -> RunData:
-    """Returns the loaders of all splits; with `trainer.overfit_batches` training sees only the first samples.
+    """Builds the loaders of all splits. With `trainer.overfit_batches` training sees only the first samples.
 
-    Workers share the batches of training and validation; the test split is measured by one.
+    All workers share the batches of the training and validation splits; one worker evaluates the test split.
     """
     dataset, trainer = description.dataset, description.trainer
-    trained: Dict[str, Any] = {
+    shared: Dict[str, Any] = {
         "batch_size": samples_per_step(dataset),
         "limit_batches": trainer.limit_train_batches,
         "world": world,
@@ -107,10 +112,10 @@ def build_data(
     }
     if trainer.overfit_batches is None:
         sampler = build_sampler(dataset, splits, trainer.seed)
-        train = build_loader(description, splits.train, signature, device, train=True, sampler=sampler, **trained)
+        train = build_loader(description, splits.train, signature, device, train=True, sampler=sampler, **shared)
     else:
         first = range(min(trainer.overfit_batches * samples_per_step(dataset), len(splits.train)))
-        train = build_loader(description, take(splits.train, first), signature, device, training=True, **trained)
+        train = build_loader(description, take(splits.train, first), signature, device, training=True, **shared)
     return RunData(
         train=train,
         val=build_loader(
@@ -124,7 +129,7 @@ def build_data(
 
 
 def take(source: Samples, indices: Sequence[int]) -> Samples:
-    """Returns some samples of a split, as far as it has them."""
+    """Returns the samples of a split at these indices; indices beyond its end are ignored."""
     if isinstance(source, SelectableSamples):
         return source.take(indices)
     kept = np.array([index for index in indices if index < len(source)], np.int64)
@@ -134,7 +139,7 @@ def take(source: Samples, indices: Sequence[int]) -> Samples:
 def build_samples(
     description: Description, splits: Splits, signature: Signature, device: Context
 ) -> Optional[ShownSamples]:
-    """Returns a few validation samples to show with what the network says of them; None if there is nothing to show."""
+    """Builds the loader of a few validation samples that are shown with their predictions; None if none are shown."""
     task = description.task
     if not task.can_show(description):
         return None
@@ -149,7 +154,7 @@ def build_samples(
 
 
 def open_data(description: Description) -> Tuple[Splits, Signature]:
-    """Returns the opened dataset, and what of it enters the network."""
+    """Opens the dataset; returns its splits and the signature of the network's inputs and classes."""
     splits = open_splits(description.dataset)
     signature = description.dataset.infer_signature(splits, description.model)
     remark = description.dataset.remark(signature, splits)
@@ -159,7 +164,8 @@ def open_data(description: Description) -> Tuple[Splits, Signature]:
 
 
 def with_batch_size(description: Description, num_samples: int) -> Description:
-    """Returns the description with a batch for its number of training samples, where `dataset.batch_size` is auto."""
+    """Returns the description with a batch size chosen by the number of training samples, if `dataset.batch_size` is
+    auto."""
     divisor = math.prod(batch_divisions(description).values())
     dataset = choose_batch_size(description.dataset, num_samples, divisor)
     if dataset is not description.dataset and dataset.batch_unit[0] == "batch_size":

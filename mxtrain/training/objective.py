@@ -1,4 +1,4 @@
-"""Builds the objective of a run and what measures it: network, loss and meter."""
+"""Builds the objective of a run (network, loss and meter) and its evaluator."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def build_loss(description: Description, signature: Signature, training: bool) -> Tuple[LossBlock, Meter]:
-    """Builds the loss, hybridized, and the meter that sums it and the metrics up."""
+    """Builds the hybridized loss, and the meter that sums loss and metrics over batches."""
     task = description.task
     loss = task.build_loss(description, signature, training)
     spec = description.distillation
@@ -42,27 +42,27 @@ def build_objective(
     description: Description, network: gluon.Block, signature: Signature, world: World = ALONE
 ) -> Objective:
     """Builds the objective: network, loss and meter, which a strategy computes for a batch."""
-    begin, end = world.share(samples_per_step(description.dataset))
+    global_batch_size = samples_per_step(description.dataset)
+    begin, end = world.share(global_batch_size)
     loss, meter = build_loss(description, signature, training=True)
-    shape, trained = signature.shape, description.task.training_shapes(description, signature)
-    predicted = None if trained == shape else shape
+    training_shapes = description.task.training_shapes(description, signature)
     return Objective(
         network,
         loss,
         meter,
-        trained,
-        max(end - begin, 1),
-        description.amp,
-        predicted,
-        description.model.state_shapes,
-        samples_per_step(description.dataset),
+        input_shape=training_shapes,
+        batch_size=max(end - begin, 1),  # also without samples, stages are balanced for at least one
+        precision=description.amp,
+        predict_shape=None if training_shapes == signature.shape else signature.shape,
+        state_shapes=description.model.state_shapes,
+        global_batch_size=global_batch_size,
     )
 
 
 def build_evaluator(
     description: Description, strategy: Strategy, signature: Signature, decode: Optional[Decode] = None
 ) -> Evaluator:
-    """Builds the evaluator, with the loss as it is outside of training: without smoothing and auxiliary outputs.
+    """Builds the evaluator. Its loss is that of evaluations, without label smoothing and auxiliary outputs.
 
     Args:
         description: description of the run.

@@ -186,5 +186,5 @@ def build_profiling(
     timeline = run_dir / TIMELINE if description.trainer.profile else None
     if layout.num_devices == 1 and timeline is None:
         return None
-    computation = Computation(network, description.amp.dtype, description.amp.listed)
+    computation = Computation(network, description.amp.dtype, description.amp.low_operators)
     return Profiling(layout, computation, timeline, logging.getLogger("mxtrain").warning, steps_per_epoch)

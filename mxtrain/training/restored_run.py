@@ -1,4 +1,4 @@
-"""An earlier run that was opened again for another purpose than training."""
+"""An earlier run, opened for evaluation, prediction or export."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class RestoredRun:
-    """A checkpoint and the description of its run, for one device of this machine. Opening it imports no MXNet.
+    """A checkpoint, and the description of its run for one device. Creating it does not import MXNet; `load` does.
 
     Attributes:
         checkpoint: the checkpoint.
@@ -34,7 +34,7 @@ class RestoredRun:
 
     @classmethod
     def of(cls, checkpoint: Checkpoint, description: Description, overrides: Collection[str] = ()) -> RestoredRun:
-        """Joins a checkpoint and a description.
+        """Combines a checkpoint and a description.
 
         Args:
             checkpoint: the checkpoint.
@@ -42,7 +42,7 @@ class RestoredRun:
             overrides: groups and settings of the description that the caller has chosen, e.g. "dataset.root".
 
         Raises:
-            CheckpointError: the checkpoint has no signature that the dataset knows.
+            CheckpointError: the checkpoint has no signature of the kind that the dataset's class reads.
             ConfigError: an override would change the inputs of the network.
         """
         signature = signature_of(checkpoint, description.dataset.signature_class)
@@ -51,7 +51,7 @@ class RestoredRun:
 
     @property
     def run_dir(self) -> Path:
-        """Returns the run directory that the checkpoint lies in, or the current folder if it is in none."""
+        """Returns the run directory that contains the checkpoint, or the current folder if none does."""
         return run_dir_of(self.checkpoint.path)
 
     def load(self, fuse: bool = False, exported: bool = False) -> Trained:

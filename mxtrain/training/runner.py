@@ -75,7 +75,7 @@ class StepResult(NamedTuple):
 
 
 class LoopClosed(Exception):
-    """The caller of `Runner.steps` takes no more steps."""
+    """Thrown into `Runner.steps` by a caller that takes no more steps."""
 
 
 Steps = Generator[NextStep, StepResult, Result]
@@ -118,7 +118,7 @@ class Runner:
         self._meter, self._early_stopping = meter, early_stopping
         self._profiling, self._stragglers = monitors.profiling, monitors.stragglers
         self._gpu_memory = monitors.gpu_memory
-        self._workers = context.step.store
+        self._workers = context.step.store  # here it connects workers; the step also sums gradients by it
         self._agreement = Agreement(self._workers, STEPS_AHEAD)
         # Saving may be a collective, so all workers must save at the same step: only rank 0 looks at the clock.
         self._clock = Cadence(every_minutes=context.plan.save.every_minutes if self._workers.world.rank == 0 else None)
@@ -144,7 +144,7 @@ class Runner:
         if resume.monitor_changed(checkpoint.state["run"], self._plan.identity):
             self.state.early_stopping = {}
         self.remarks += resume.remarks(
-            checkpoint, self._workers.world.size, self._workers.updates, snapshot.threads(), operators_in_use()
+            checkpoint, self._workers.world.size, self._workers.servers_update, snapshot.threads(), operators_in_use()
         )
 
     def train(self, run: RunInfo) -> Result:
@@ -175,9 +175,9 @@ class Runner:
         Yields each `NextStep`, must be sent its `StepResult`, and returns the result. The caller must throw the
         exception of a failed step into the generator; `LoopClosed` ends the run early.
         """
-        # The other workers are then already in the loop, and wait for this one.
+        # A worker that joined late must not return here: the others are already in the loop, and wait for it.
         joined_late = self._workers.membership.joined_late
-        previous_result = None if joined_late else self._ended_before(run.run_dir)
+        previous_result = None if joined_late else self._previous_result(run.run_dir)
         if previous_result is not None:
             self._workers.close()
             return previous_result
@@ -193,7 +193,7 @@ class Runner:
                     self._say(remark)
                 if self._plan.saves_midway and self._saving.saved_step != self.state.step and not joined_late:
                     self._save()  # `NonFiniteDiagnosis` repeats steps from this checkpoint after a non-finite loss
-                stop = yield from self._loop_through_losses()
+                stop = yield from self._loop_and_regroup()
                 if self._profiling:
                     self._profiling.end()
                 result = self._finalizer.finish(stop, self.state, self._recorder)
@@ -216,8 +216,8 @@ class Runner:
 
     # The loop.
 
-    def _loop_through_losses(self) -> Loop:
-        """Runs the loop, and restarts it after workers were lost or joined, if the store is elastic."""
+    def _loop_and_regroup(self) -> Loop:
+        """Runs the loop. If workers may join and leave, restarts it with the new group each time they do."""
         budget = self._plan.budget()
         self._clock.start(self.state.step, self.state.epoch, time.monotonic())
         lost: Optional[PeersLost] = None
@@ -227,11 +227,11 @@ class Runner:
                 if lost is not None:
                     self._regroup(lost)
                     has_changed = True
-                # Checked again for each ring: a newcomer may run on a host without the compiler that the others have.
+                # Checked again for each group: a new worker may run on a host without the others' compiler.
                 snapshot.require_same_operators(self._step)
                 snapshot.require_same_weights(self._step, self.state.step)
                 if has_changed and self._plan.saves_midway:
-                    self._save()  # a checkpoint may have been due when the ring of workers broke
+                    self._save()  # a checkpoint may have been due when the worker was lost
                 lost, has_changed = None, False
                 stop = yield from self._loop(budget)
                 self._save_at_end()
@@ -270,7 +270,7 @@ class Runner:
         """Yields each step to take, and records, validates and saves after it; returns the reason to stop."""
         for rule in (self._plan.log, self._plan.validate, self._plan.save):
             rule.start(self.state.step, self.state.epoch, 0.0)
-        stop = self._reached()
+        stop = self._stop_at_step_limit()
         is_due = self.state.validation_due or (stop is not None and stop.state == "finished")
         if is_due and self._validator.finds_best(self.state, self._recorder, self._agreement):
             self._save()  # the checkpoint that this run continued from was written before its validation
@@ -413,15 +413,15 @@ class Runner:
         is_best = validate and self._validator.finds_best(self.state, self._recorder, self._agreement, measured)
         if after_rows is not None:
             after_rows()
-        # At a stop, `_save_at_end` saves after the validation and the actions.
+        # After a stop, `_save_at_end` saves instead, once validation and actions are done.
         if (save and not stop) or is_best:
             self._save()
             self._clock.start(step, self.state.epoch, time.monotonic())
 
-    def _reached(self) -> Optional[Stop]:
-        """Returns the stop for a step limit already reached.
+    def _stop_at_step_limit(self) -> Optional[Stop]:
+        """Returns the reason to stop if the step limit is already reached.
 
-        Ignores the time limit, so that each process takes a step.
+        Ignores the time limit, so that a run with a short limit that is resumed repeatedly takes a step each time.
         """
         return self._plan.budget(with_time=False).steps_done(self.state.step)
 
@@ -488,11 +488,11 @@ class Runner:
         if self._plan.save_on_end and self._saving.saved_step != self.state.step:
             self._save()
 
-    def _ended_before(self, run_dir: Path) -> Optional[Result]:
+    def _previous_result(self, run_dir: Path) -> Optional[Result]:
         """Returns the result of a run that has nothing left to do, according to status.json; None if there is work."""
         if self._saving.saved_step != self.state.step or self.state.validation_due:
             return None
-        stop = self._resolve_stop(self._reached())
+        stop = self._resolve_stop(self._stop_at_step_limit())
         return None if stop is None else self._finalizer.ended_before(stop, self.state, run_dir)
 
     # Repetition of earlier steps, bit for bit, with which `NonFiniteDiagnosis` locates non-finite numbers.

@@ -191,7 +191,7 @@ def take(
         "threads": threads(),
         "own_operators": operators_in_use(),
         "workers": step.store.world.size,
-        "updates": step.store.updates,
+        "updates": step.store.servers_update,
     }
     return Snapshot(
         step=state.step,

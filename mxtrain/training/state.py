@@ -1,4 +1,4 @@
-"""The state of a run: the counters that, with the arrays, are all that a checkpoint needs to continue exactly."""
+"""The state of a run that is not in arrays. With the arrays, it is all that a checkpoint needs to continue exactly."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ if TYPE_CHECKING:
 
 
 class LoopValues(NamedTuple):
-    """Values of the validation split that a custom loop has measured with the present weights."""
+    """Values of the validation split that a custom loop has measured with the current weights."""
 
     values: Mapping[str, float] = MappingProxyType({})
     """Metrics of the evaluator; empty if they were not measured."""
     more: Mapping[str, float] = MappingProxyType({})
-    """Metrics of the loop's own functions, for the same row."""
+    """Metrics of the loop's own functions, written to the same row of metrics.jsonl."""
 
 
 NOT_MEASURED = LoopValues()
@@ -25,28 +25,28 @@ NOT_MEASURED = LoopValues()
 
 @dataclass
 class TrainState:
-    """The host side of a run. All counts are of finished work."""
+    """Counters and values of a run on the host. All counts are of finished work."""
 
     step: int = 0
-    """Optimizer steps."""
+    """Finished optimizer steps."""
     epoch: int = 0
-    """Whole epochs."""
+    """Finished epochs."""
     epoch_step: int = 0
-    """Steps of the epoch under way; 0 between epochs."""
+    """Finished steps of the current epoch; 0 between epochs."""
     epoch_sums: List[float] = field(default_factory=list)
-    """Sums of the training statistics over the epoch under way, as the meter lays them out."""
+    """Sums of loss and metrics over the current epoch, in the layout of `Meter`."""
     window_sums: List[float] = field(default_factory=list)
-    """Sums of the steps since the last point of the curves."""
+    """The same sums over the steps since the last point of the training curves."""
     validated_step: int = 0
-    """The step of the last validation, so that none is made twice."""
+    """Step of the last validation, so that no step is validated twice."""
     validation_due: bool = False
-    """A validation at this step was broken off by a signal: a resumed run begins with it."""
+    """True if a signal interrupted the validation of this step: a resumed run begins with it."""
     values: Dict[str, float] = field(default_factory=dict)
-    """Loss and metrics by tag, as the last validation found them."""
+    """Loss and metrics of the last validation by tag, e.g. {"val/accuracy": 0.99}."""
     best: Optional[Best] = None
     """{"metric", "value", "step", "loss"} of the best validation."""
     unmoved: Unmoved = field(default_factory=dict)
-    """Record of whether the monitored value has ever changed, as `ranking.track_unmoved` returned it last."""
+    """Last result of `ranking.track_unmoved`: whether the monitored value has ever changed."""
     early_stopping: Mapping[str, Json] = field(default_factory=dict)
     """Last result of `EarlyStopping.check`."""
 

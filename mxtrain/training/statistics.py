@@ -43,10 +43,10 @@ def recompute_statistics(step: TrainingStep, loader: BatchLoader) -> None:
             HEARTBEAT.begin_batch()
             # A pass replaces a statistic by `decay * old + (1 - decay) * statistic of the batch`. The decay depends on
             # the momentum of the layer and the parts of the batch, so it is measured by passes from 0 and from 1.
-            from_zeros = _after(step, batch, number, moving, 0.0)
+            from_zeros = _statistics_after_pass(step, batch, number, moving, 0.0)
             # Batches of equal size are divided alike, so a second pass for each size is enough.
             if batch.global_size not in decay_of:
-                from_ones = _after(step, batch, number, moving, 1.0)
+                from_ones = _statistics_after_pass(step, batch, number, moving, 1.0)
                 decay_of[batch.global_size] = {name: from_ones[name] - zero for name, zero in from_zeros.items()}
             for name, value in from_zeros.items():
                 # A pass from 0 leaves (1 - decay) * statistic, so the division yields the statistic of the batch alone.
@@ -58,7 +58,7 @@ def recompute_statistics(step: TrainingStep, loader: BatchLoader) -> None:
     strategy.publish(list(moving))
 
 
-def _after(
+def _statistics_after_pass(
     step: TrainingStep, batch: Batch, number: int, moving: Dict[str, nd.NDArray], initial: float
 ) -> Dict[str, nd.NDArray]:
     """Returns the statistics after a forward pass that begins with all of them at `initial`."""

@@ -104,9 +104,9 @@ class TrainingStep:
             self.store.reduce(reductions)
             # No weight has changed yet, so the loss of a worker only costs this step.
             self.store.membership.confirm([sums, *gradients])
-        remote = self.strategy.remote
+        tables = self.strategy.remote
         # A strategy without tables on servers returns an empty list, so that the step needs no branch for servers.
-        rows = remote.gradients()
+        row_gradients = tables.gradients()
         # Must precede all changes of weights and state, so that a step with an overflow has no effect.
         if not self.scaling.unscale(gradients):
             self._restore_statistics()
@@ -114,8 +114,8 @@ class TrainingStep:
         weight = self.strategy.objective.meter.weight(sums)
         num_samples = batch.global_size
         # Batches are added before the division by their weight: the mean of the means of batches would be another
-        # number.
-        if self.gradient_sum.takes_part:
+        # number. A batch that does not end an update returns here.
+        if self.gradient_sum.is_in_use:
             self.gradient_sum.add(gradients, weight, num_samples)
             if self.gradient_sum.is_open:
                 return sums
@@ -123,7 +123,7 @@ class TrainingStep:
         factor = None if weight is None else division_by_weight(weight, num_samples)
         # Clip after unscaling and dividing: the limit applies to the gradient of the mean loss.
         if self._limit is not None:
-            self.grad_norm, factor = self._limit([*self._unfrozen(gradients), *rows], factor)
+            self.grad_norm, factor = self._limit([*self._unfrozen(gradients), *row_gradients], factor)
         # Gradients of rows on servers are not in `gradients`; their message contains the factor instead.
         row_factor = factor
         # If the optimizer multiplies while it reads gradients, a separate pass over them is not needed.
@@ -132,9 +132,9 @@ class TrainingStep:
             factor = None
         if world.size > 1:
             self.seed_random(step)  # an optimizer must draw the same numbers on all workers
-        if batch.size or not self.store.updates:
+        if batch.size or not self.store.servers_update:
             self.updater.update(gradients, lr, *([] if factor is None else [factor]))
-            remote.push(rows, lr, row_factor)  # must be last, because it waits for the gradients
+            tables.push(row_gradients, lr, row_factor)  # must be last, because it waits for the gradients
         else:
             # Servers that update must not get an empty gradient. Without them, a worker without samples still applies
             # the sum of the other workers' gradients.
@@ -213,7 +213,7 @@ class TrainingStep:
 
     def wait_for_save(self) -> None:
         """Waits until worker 0 has written a checkpoint, if it reads state on servers while it writes. Collective."""
-        if self.strategy.remote.names and self.store.updates:
+        if self.strategy.remote.names and self.store.servers_update:
             self.store.total([0.0])  # a barrier: otherwise other workers would continue and change that state
 
     def _save_statistics(self) -> None:

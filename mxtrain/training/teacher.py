@@ -22,7 +22,7 @@ from mxtrain.data.signature import Signature, signature_of
 from mxtrain.engine.backend import mx, nd
 from mxtrain.errors import CheckpointError, ConfigError, run_dir_setting
 from mxtrain.loss.distillation import expose_layers
-from mxtrain.loss.distillation_blocks import activity
+from mxtrain.loss.distillation_blocks import attention_maps
 from mxtrain.model.graph.trace import NotTraceable, input_names, symbol_of, trace
 from mxtrain.model.parameters import distinct_parameters
 from mxtrain.training.network import build_network
@@ -98,7 +98,7 @@ class Teacher:
         outputs: List[mx.sym.Symbol] = list(symbol)
         features = outputs[len(outputs) - len(self._features) :] if self._features else []
         self._inputs = input_names(len(shapes))
-        graph = mx.sym.Group([outputs[0], *(activity(mx.sym, one) for one in features)])
+        graph = mx.sym.Group([outputs[0], *(attention_maps(mx.sym, one) for one in features)])
         if features:
             input_shapes = {name: (1, *shape) for name, shape in zip(self._inputs, shapes)}
             _, inferred, _ = mx.sym.Group(features).infer_shape_partial(**input_shapes)

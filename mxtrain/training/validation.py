@@ -128,7 +128,7 @@ class Validator:
 
 def values_of_first(values: Dict[str, float], workers: Store) -> Dict[str, float]:
     """Returns the values of rank 0 on all workers. They only differ if servers update. Collective."""
-    if not workers.updates or workers.world.size == 1:
+    if not workers.servers_update or workers.world.size == 1:
         return values
     values = json.loads(workers.broadcast(json.dumps(values).encode() if workers.world.rank == 0 else None))
     return values

@@ -54,7 +54,7 @@ def refuse_updates_without_order(description: Description) -> None:
     Raises:
         ConfigError: the description has them.
     """
-    if description.kvstore.updates and description.cluster.workers > 1:
+    if description.kvstore.servers_update and description.cluster.workers > 1:
         raise ConfigError(
             f"verify: cluster.workers={description.cluster.workers} with {description.kvstore.setting}: gradients are "
             "applied in the order in which they come, so no two runs are the same. Type cluster.workers=1 to prove the "

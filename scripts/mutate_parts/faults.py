@@ -135,8 +135,8 @@ FAULTS = [
     Fault(
         "a run neither shuffles nor augments",
         "mxtrain/training/loaders.py",
-        "train = build_loader(description, splits.train, signature, device, train=True, sampler=sampler, **trained)",
-        "train = build_loader(description, splits.train, signature, device, sampler=sampler, **trained)",
+        "train = build_loader(description, splits.train, signature, device, train=True, sampler=sampler, **shared)",
+        "train = build_loader(description, splits.train, signature, device, sampler=sampler, **shared)",
     ),
     Fault(
         "a run does not augment",

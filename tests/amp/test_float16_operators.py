@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from inferred import with_casts, without_own_operators, wrong_in_network, wrong_types
 
-from mxtrain.amp.operators import BFLOAT16, FLOAT16, SPLITS
+from mxtrain.amp.operators import BFLOAT16, FLOAT16, LOW_IN_ALL_OUTPUTS
 from mxtrain.engine.backend import gluon, mx
 from mxtrain.model.mlp import MLP
 from mxtrain.recommendation.recommenders import ItemFactors, MatrixFactorization, NeuMF, SVDPlusPlus
@@ -153,7 +153,9 @@ def test_operators_after_a_split_know_its_precision():
 
 def test_the_mean_of_a_batch_norm_is_float32_in_any_precision():
     """So only operators whose outputs are all alike may be named as such."""
-    assert SPLITS <= FLOAT16.follow | FLOAT16.low and not SPLITS & (BFLOAT16.low | BFLOAT16.follow | {"BatchNorm"})
+    assert LOW_IN_ALL_OUTPUTS <= FLOAT16.follow | FLOAT16.low and not LOW_IN_ALL_OUTPUTS & (
+        BFLOAT16.low | BFLOAT16.follow | {"BatchNorm"}
+    )
     one, _, _ = halves()
     normal, mean, _ = mx.sym.BatchNorm(one, output_mean_var=True)
     graph = with_casts(mx.sym.broadcast_add(normal, mean.reshape((1, -1, 1, 1))))

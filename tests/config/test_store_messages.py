@@ -24,7 +24,7 @@ class Hasty(Joined):
     """A store whose servers update."""
 
     van: ClassVar[str] = "zmq"
-    updates: ClassVar[bool] = True
+    servers_update: ClassVar[bool] = True
 
     def build(self, world: World = ALONE) -> Store:
         return Store()
@@ -75,7 +75,7 @@ def test_commands_name_the_store(describe_run: Any, refuse: Any) -> None:
 
 
 def test_warnings_name_the_store(describe_run: Any) -> None:
-    store, meter = SimpleNamespace(updates=True, world=World(0, 2)), SimpleNamespace(weighted=True)
+    store, meter = SimpleNamespace(servers_update=True, world=World(0, 2)), SimpleNamespace(weighted=True)
     (warning,) = warnings_of(describe_run(OWN, TWO), 1000, 10, meter, store)
     assert OWN in warning and "dist_" not in warning
 

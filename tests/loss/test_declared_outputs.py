@@ -90,7 +90,7 @@ def test_a_second_output_must_be_declared(tmp_path) -> None:
 @pytest.mark.parametrize("kind", [Parts, Weighted, Both])
 def test_wrapping_losses_declare_and_return_inner_outputs(kind, alpha) -> None:
     inner = kind()
-    inner.least_weight, inner.must_count = 2.0, True
+    inner.least_weight, inner.zero_weight_is_error = 2.0, True
     declares = LossWeights(inner.__class__ is not Parts, 2.0, getattr(inner, "parts", ()), True)
     assert LossWeights.from_loss(OutputsOnly(inner, 1, 1)) == declares
     around = DistillationLoss(inner, "scores", 1, 0, alpha, 1.0, 0.0)
@@ -175,7 +175,7 @@ def test_parts_are_logged(loss, placement, tmp_path) -> None:
 def test_weights_of_zero_are_an_error(tmp_path) -> None:
     with pytest.raises(MxtrainError, match="weights of .* samples sum to 0"):
         raise_cause(train(NoWeight(), tmp_path))
-    meter = Meter({}, 2, LossWeights(True, must_count=True), training=True)
+    meter = Meter({}, 2, LossWeights(True, zero_weight_is_error=True), training=True)
     assert meter.values(np.array([1.0, 2.0]), 3) == {"loss": 0.5} and meter.values(np.zeros(2), 0) == {"loss": 0.0}
     with pytest.raises(LossWeightError):
         meter.values(np.array([1.0, 0.0]), 3)

@@ -35,7 +35,7 @@ def divergence(teacher_BK, student_BK, temperature):
 def test_loss_of_scores_and_maps(alpha, labels) -> None:
     from mxtrain.engine.backend import nd
     from mxtrain.loss.blocks import SoftmaxCrossEntropyLoss
-    from mxtrain.loss.distillation_blocks import activity
+    from mxtrain.loss.distillation_blocks import attention_maps
     from mxtrain.loss.spec import Distillation
 
     rng = np.random.default_rng(0)
@@ -46,7 +46,7 @@ def test_loss_of_scores_and_maps(alpha, labels) -> None:
     spec = Distillation(teacher="x", temperature=3.0, labels=labels, features={"a": "b"}, feature_weight=2.0, **given)
     block = spec.build_loss(SoftmaxCrossEntropyLoss(), "scores", 1, True)
     block.hybridize()
-    found = block(*map(nd.array, (score, one, target, teacher)), activity(nd, nd.array(other))).asnumpy()
+    found = block(*map(nd.array, (score, one, target, teacher)), attention_maps(nd, nd.array(other))).asnumpy()
 
     def unit(feature):
         flat = (feature**2).sum(axis=1).reshape(6, -1)
@@ -323,7 +323,7 @@ def test_loss_of_values_need_be_no_hybrid_block(features, training) -> None:
     block.hybridize()
     arrays = [nd.array(output.reshape(6, 1)), *maps, nd.array(target)]
     if training:
-        # A map of ones has this activity, so it adds nothing.
+        # A map of ones has this attention_maps, so it adds nothing.
         arrays += [nd.array(teacher.reshape(6, 1)), *(nd.ones((6, 3)) / np.sqrt(3) for _ in maps)]
     own = 0.5 * (output - (target - 1) / 2) ** 2
     expected = 0.3 * own + 0.7 * (output - teacher) ** 2 if training else own

@@ -11,7 +11,7 @@ from mxtrain.errors import CheckpointError, ConfigError
 from mxtrain.model.parameters import distinct_parameters
 from mxtrain.optimizer import native_update, optimizers
 from mxtrain.optimizer.spec import Optimizer
-from mxtrain.optimizer.updater import Updater, similar_sizes
+from mxtrain.optimizer.updater import Updater, group_similar_sizes
 
 ALL = [c for _, c in inspect.getmembers(optimizers, inspect.isclass) if issubclass(c, Optimizer) and c.mxnet_name]
 SHAPES = {"dense.weight": (3, 4), "dense.bias": (3,), "output.weight": (2, 3)}
@@ -183,11 +183,11 @@ def test_small_arrays_are_updated_together():
     """Small ones alike; each index once, whatever the sizes."""
     sizes = [10, 100_000, 12, 3, 50_000, 1000, 11, 300]
     arrays = [nd.zeros(size) for size in sizes]
-    groups = similar_sizes(range(len(sizes)), arrays)
+    groups = group_similar_sizes(range(len(sizes)), arrays)
     assert sorted(index for group in groups for index in group) == list(range(len(sizes)))
     found = [[sizes[index] for index in group] for group in groups]
     assert found == [[100_000], [50_000], [1000, 300], [12, 11, 10, 3]]
-    assert [len(group) for group in similar_sizes(range(100), [nd.zeros(4)] * 100)] == [45, 45, 10]
+    assert [len(group) for group in group_similar_sizes(range(100), [nd.zeros(4)] * 100)] == [45, 45, 10]
 
 
 @pytest.mark.parametrize("dtype, tolerance", [("float32", 2e-5), ("float64", 2e-5)])

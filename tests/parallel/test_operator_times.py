@@ -103,4 +103,4 @@ def test_table_names_the_limit_of_a_share_and_explains_excess():
 @pytest.mark.zoo
 def test_limits_are_plausible():
     limits = measure_limits([mx.cpu()], "float32")
-    assert 1e9 < limits.flops == limits.low_flops < 1e14 and 1e8 < limits.moved < 1e12
+    assert 1e9 < limits.flops == limits.low_flops < 1e14 and 1e8 < limits.bytes_per_s < 1e12

@@ -16,7 +16,7 @@ class Told(Store):
     """A worker that hears the values of rank 0."""
 
     def __init__(self, rank: int, size: int, updates: bool) -> None:
-        self.world, self.updates, self.said = World(rank, size), updates, []
+        self.world, self.servers_update, self.said = World(rank, size), updates, []
 
     def broadcast(self, blob: Optional[bytes]) -> bytes:
         self.said.append(blob)

@@ -75,7 +75,7 @@ class Serving:
 
     def _begin(self, store: mx.kv.KVStore) -> UpdateServer:
         description = self._description_of()
-        if not description.kvstore.updates:
+        if not description.kvstore.servers_update:
             raise ConfigError(
                 f"{description.kvstore.setting} here, and worker 0 was started with a kvstore whose "
                 "servers update. Start servers and workers with the same overrides."

@@ -77,10 +77,10 @@ class Segmentation(Task):
             dataset = description.dataset
             advised = dataset.pixel_weights if isinstance(dataset, MaskedDataset) else {}
             return loss.build_for(signature.class_names, advised, training)
-        from mxtrain.loss.blocks import WeighingLoss
+        from mxtrain.loss.blocks import AllArraysLoss
 
         shapes = self.output_shapes(description, signature)
-        return validate_loss_output(WeighingLoss(loss.block()), description, shapes, shapes[0][1:])
+        return validate_loss_output(AllArraysLoss(loss.block()), description, shapes, shapes[0][1:])
 
     def decode(self, outputs: Tuple[NDArray, ...], batch: Batch) -> Predictions:
         """Returns the highest-scoring class of each pixel, (h, w) for each image, in its original size.
