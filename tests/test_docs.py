@@ -33,7 +33,7 @@ from mxtrain.cli.tune import TuneSettings, study_of
 from mxtrain.cluster.launch.study import describe_study
 from mxtrain.cluster.launch.sweep import jobs
 from mxtrain.composing.composer import Composer
-from mxtrain.composing.restored import refuse_what_only_trains
+from mxtrain.composing.restored import refuse_unused_settings
 from mxtrain.composing.trackers import tracker_of
 from mxtrain.config import options
 from mxtrain.config.groups import describe
@@ -155,7 +155,7 @@ def check(composer_of: Callable[[tuple], Composer], arguments: List[str]) -> Non
         assert given.positionals == ["check", "FOLDER"] and not given.overrides
         return
     if name in ("eval", "predict"):
-        refuse_what_only_trains(overrides, name)
+        refuse_unused_settings(overrides, name)
         assert given.positionals[0].split("/")[0] in ("RUN", "outputs", "studies")
     composer = composer_of(tuple(str(Path(folder).resolve()) for folder in given.config_dirs))
     every = list(jobs(composer, overrides)) if given.multirun else [overrides]

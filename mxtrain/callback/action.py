@@ -48,7 +48,7 @@ class Decisions:
     frozen: List[str] = field(default_factory=list)
     """Structural names of parameters that are not updated."""
     batches_per_update: int = 1
-    """Batches whose gradients make one update."""
+    """Number of batches whose gradients are averaged for one update."""
     stop: str = ""
     """Reason to end the run; empty: none."""
     unranked: List[str] = field(default_factory=list)
@@ -77,7 +77,7 @@ class RunWeights(Protocol):
 
         Args:
             owner: name of the action.
-            kept: structural name of a parameter -> mask, uint8, of its shape: 0 for elements that are set to 0.
+            kept: structural name of a parameter -> uint8 mask of its shape: 0 for elements that are set to 0, else 1.
         """
 
     def find_channels(self) -> Channels:
@@ -110,7 +110,8 @@ class Control:
         epoch: finished epochs.
         epoch_step: finished steps of the current epoch; 0 between epochs.
         steps_per_epoch: steps of an epoch.
-        epoch_origin: step at which epoch 0 would have begun with these; not 0 after a change of the batch size.
+        epoch_origin: step at which epoch 0 would have begun if all epochs had `steps_per_epoch` steps; not 0 after a
+            change of the batch size.
         total_steps: steps of the whole run; None if only time limits it.
         values: loss and metrics of the last validation by tag, e.g. ``{"val/loss": 0.1}``; empty before the first.
         seconds: time spent training so far, over all resumes. Differs between workers: use it after validations only.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, ClassVar, Dict, List, Literal, Mapping, Optional, Tuple, Union
 
 import pydantic
@@ -69,8 +70,8 @@ class LayerGroup(Spec):
 class Unfreeze(CallbackSpec):
     """Progressive unfreezing: groups of parameters start to train one after the other.
 
-    A frozen parameter and its optimizer state do not change; the batch-norm statistics are still updated, as
-    wherever only scale and shift are frozen.
+    A frozen parameter and its optimizer state do not change. Batch-norm statistics are still updated: only scale
+    and shift are frozen.
     """
 
     acts: ClassVar[bool] = True
@@ -96,7 +97,8 @@ class ProgressiveUnfreezing(Action):
         per_unit = run.steps_per_epoch if self._spec.unit == "epochs" else 1
         begin = run.epoch_origin if self._spec.unit == "epochs" else 0
         self._names = [(begin + group.at * per_unit, run.match(group.patterns)) for group in self._spec.groups]
-        late = [group for group, (at, _) in zip(self._spec.groups, self._names) if at >= (run.total_steps or at + 1)]
+        # Without a step limit, no group is too late.
+        late = [group for group, (at, _) in zip(self._spec.groups, self._names) if at >= (run.total_steps or math.inf)]
         if late:
             raise ConfigError(
                 f"callback.{run.name}: the group {', '.join(late[0].patterns)} begins at {late[0].at:g} "
@@ -157,7 +159,8 @@ class AccumulationSchedule(Action):
         self._schedule = sorted((int(epoch), batches) for epoch, batches in spec.schedule.items())
 
     def before_step(self, run: Control) -> None:
-        run.accumulate(([1] + [batches for epoch, batches in self._schedule if epoch <= run.epoch])[-1])
+        begun = [batches for epoch, batches in self._schedule if epoch <= run.epoch]
+        run.accumulate(begun[-1] if begun else 1)
 
 
 class Swa(CallbackSpec):

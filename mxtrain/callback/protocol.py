@@ -46,7 +46,7 @@ class Progress:
     step: int
     epoch: int
     total_steps: Optional[int]
-    """Steps that the limits allow in all; None where only a time limit ends the run."""
+    """Steps of the whole run; None if only a time limit ends it."""
     gpu_memory: Sequence[GpuMemory] = ()
     """Memory of each GPU at the time of the call; empty on CPUs."""
 
@@ -89,17 +89,17 @@ class RunInfo:
     config: Config
     """The resolved configuration as plain nested dicts."""
     resumed_step: int
-    """0 for a new run; else the step of the checkpoint that the run continues from."""
+    """Step of the checkpoint that the run continues from; 0 for a new run."""
     total_steps: Optional[int]
     steps_per_epoch: int
-    """Steps of an epoch with the present batch size, see `epoch_origin`."""
+    """Steps of an epoch with the current batch size, see `epoch_origin`."""
     input_shape: Shapes
     """The shape of one sample as it enters the network, or the shape of each of several inputs."""
     network: gluon.Block
     """The gluon.HybridBlock, initialised, with known shapes."""
     metric_names: Sequence[str]
     metric_signatures: Mapping[str, str] = field(default_factory=dict)
-    """The variant of each metric, where the field has several."""
+    """Name of a metric -> its variant, for metrics that publications compute in several variants."""
     lr_scaling: Mapping[str, Json] = field(default_factory=dict)
     """Scaling of the learning rate for the global batch, if any."""
     monitor: str = "val/accuracy"
@@ -108,13 +108,14 @@ class RunInfo:
     graph_nodes: Callable[[], Sequence[GraphRow]] = tuple
     """Traces the network when called: (name, op, inputs, attrs, output shape) of each node; empty if unknown."""
     model_table: Optional[RenderableType] = None
-    """The model summary as text or as something that `rich` can print."""
+    """Summary of the model, as text or an object that `rich` can print."""
     placement_table: Optional[RenderableType] = None
     """Placement of the network over devices; None if it is on one."""
     command: CommandLine = BY_HAND
     """Command that started the run."""
     epoch_origin: int = 0
-    """Step at which epoch 0 would have begun with `steps_per_epoch`; not 0 after a change of the batch size."""
+    """Step at which epoch 0 would have begun if all epochs had `steps_per_epoch` steps; not 0 after a change of the
+    batch size. The epoch of a step is (step - epoch_origin) // steps_per_epoch."""
     predicts: bool = True
     """True if `predict` supports the trained network."""
     predict_inputs: str = "FILE..."
@@ -151,9 +152,10 @@ class Result:
     """The last or best values by tag, e.g. {"val/accuracy": 0.99, "test/accuracy": 0.98}."""
     checkpoint: Optional[str] = None
     best_checkpoint: Optional[str] = None
-    """The checkpoint of the best step; None where its weights were not kept."""
+    """The checkpoint of the best step; None if its weights were not kept."""
     measured: Mapping[str, JsonObject] = field(default_factory=dict)
-    """Origin of the `metrics` of a split: "val" -> {"step": of the weights, "part": e.g. "2 of 6 batches", or ""}."""
+    """Split -> origin of its `metrics`: {"step": step of the weights, "part": evaluated part of the split, e.g.
+    "2 of 6 batches"; empty for the whole split}."""
     weights_sha256: str = ""
     samples_per_s: float = 0.0
     wall_s: float = 0.0

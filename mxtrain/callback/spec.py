@@ -134,8 +134,9 @@ def require_one_argument(function: Callable[..., object]) -> None:
 
 
 class RowCallback(Callback):
-    """Calls a function with each row of metrics.jsonl, for training steps and for validations. If the function returns
-    True, which stops nothing, the caller warns.
+    """Calls a function with each row of metrics.jsonl, for training steps and for validations.
+
+    Its methods return True if the function did, so that the caller can warn: returning True does not stop the run.
 
     Args:
         function: called with one argument, the row as a dict.
@@ -158,14 +159,14 @@ class GivenAction(GivenCallback):
     acts: ClassVar[bool] = True
 
     settings: Dict[str, Any] = {}
-    """Plain attributes of it, such as the arguments that it was made with."""
+    """Attributes of the object that are numbers or strings, such as its constructor arguments."""
 
     @classmethod
     def describe_object(cls, action: Action) -> Dict[str, Any]:
         """Returns facts that identify an action besides its class: its plain attributes.
 
         Raises:
-            ConfigError: a method is named like a hook, but is none.
+            ConfigError: a method has the prefix of a hook, but is not one.
         """
         require_known_hooks(type(action), "callbacks")
         return {"settings": plain_attributes(action)}

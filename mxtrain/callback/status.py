@@ -99,6 +99,6 @@ class StatusFile(Callback):
             return
         self._written_at = now
         if not self._in_place():
-            return  # the run directory was removed or replaced, for which the run ends with an error
+            return  # the run directory was removed or replaced; the run ends with an error about that
         with suppress(OSError):  # the next checkpoint reports the full disk
             write_json_atomic(self._path, self._status)

@@ -1,7 +1,8 @@
 """Averages the weights of a run's last checkpoints into a new checkpoint.
 
 The average is a checkpoint, not a setting of `eval`, so that fine-tuning, `predict` and export take it. Only the most
-recent checkpoints are averaged: older ones were kept for being best, which would be a choice by the validation split.
+recent checkpoints are averaged: older ones are kept because they were the best, so averaging them would select weights
+by the validation split.
 
 Source: Vaswani et al., https://arxiv.org/abs/1706.03762, section 6.1: the last 5 (base) or 20 (big) of a run.
 """
@@ -35,7 +36,7 @@ def last_checkpoints(run_dir: Path, count: int) -> List[Checkpoint]:
         count: number of checkpoints.
 
     Raises:
-        CheckpointError: one of them cannot be used. It is not skipped, since the mean would silently be another one.
+        CheckpointError: one of them cannot be used. It is not skipped, because that would silently change the mean.
         ConfigError: the run has kept fewer successive checkpoints.
     """
     newest = {folder.step: folder.path for folder in scan(run_dir / CHECKPOINTS)}  # of each step the newest copy

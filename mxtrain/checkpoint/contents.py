@@ -65,7 +65,7 @@ class Snapshot:
     arrays: Mapping[str, Mapping[str, HostArray]]
     """File stem ("model", "optimizer", "ema") -> structural name -> host copy, or a source that is read in pieces."""
     state: Mapping[str, Json]
-    """Whatever JSON holds: None, bool, int, float (inf and nan too), str, lists and dicts with str keys."""
+    """JSON values: None, bool, int, float (also inf and nan), str, lists, and dicts with str keys."""
     metric: Optional[float] = None
     """The monitored value at this step, for `best` and `keep_top`; None if it was not measured."""
     direction: str = "max"
@@ -92,7 +92,7 @@ class Checkpoint:
     monitor: str
     files: Mapping[str, Digest]
     """The manifest: file name -> size and SHA-256."""
-    held: Optional[Mapping[str, memoryview]] = None
+    content: Optional[Mapping[str, memoryview]] = None
     """Content of the array files by name, if another worker sent them; None if they are read from `path`."""
 
     @property
@@ -115,8 +115,8 @@ class Checkpoint:
             raise _unusable(self.path, error) from error
 
     def _read(self, name: str) -> memoryview:
-        if self.held is not None:
-            return self.held[name]
+        if self.content is not None:
+            return self.content[name]
         digest = self.files[name]
         # Reading a large file would hold it in memory together with the network's arrays; mapping it does not.
         read = map_file if digest.size >= MAPPED_FROM_BYTES else read_file
@@ -274,7 +274,7 @@ def _read_manifest(path: Path) -> Dict[str, Digest]:
     present = set(os.listdir(path))
     if MANIFEST not in present:
         raise CheckpointError(f"{MANIFEST} is missing")
-    # The manifest is the one file whose size nothing vouches for.
+    # Checked before it is read: no other file states the size of the manifest.
     if os.stat(path / MANIFEST).st_size > _MAX_MANIFEST_BYTES:
         raise CheckpointError(f"{MANIFEST} is larger than {_MAX_MANIFEST_BYTES} bytes")
     manifest = _load_json(read_file(path / MANIFEST), MANIFEST)
@@ -291,7 +291,7 @@ def _read_manifest(path: Path) -> Dict[str, Digest]:
     missing = sorted((set(files) | {STATE}) - present) or sorted({STATE} - set(files))
     if missing:
         raise CheckpointError(f"{', '.join(missing)} is missing")
-    # No checksum vouches for a file that the manifest does not name.
+    # Files that the manifest does not list have no checksum, so they are rejected.
     extra = sorted(present - set(files) - {MANIFEST})
     if extra:
         raise CheckpointError(f"{', '.join(extra)} does not belong to it; remove what was added")
@@ -306,10 +306,10 @@ def _read_entry(name: str, entry: object) -> Digest:
     if not _FILE.match(name) or name == MANIFEST:
         raise CheckpointError(f"{MANIFEST} lists a file {name!r}, which no checkpoint has")
     if not isinstance(entry, dict) or set(entry) != {"size", "sha256"}:
-        raise CheckpointError(f"{MANIFEST} has an odd entry for {name}")
+        raise CheckpointError(f"{MANIFEST} has an invalid entry for {name}")
     size, sha256 = entry["size"], entry["sha256"]
     if type(size) is not int or size < 0 or not isinstance(sha256, str) or not _SHA256.match(sha256):
-        raise CheckpointError(f"{MANIFEST} has an odd entry for {name}")
+        raise CheckpointError(f"{MANIFEST} has an invalid entry for {name}")
     return Digest(size, sha256)
 
 

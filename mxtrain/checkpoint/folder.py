@@ -18,9 +18,9 @@ from mxtrain.errors import DamagedCheckpoint, UnreadableCheckpoint
 
 TEMPORARY = ".tmp-"
 CHECKPOINTS = "checkpoints"
-"""The folder of a run directory."""
+"""Folder of the checkpoints in a run directory."""
 AVERAGED = "averaged"
-"""The folder of a run directory for averages, one folder each."""
+"""Folder of the averaged checkpoints in a run directory, each of which has a folder of its own."""
 
 # The second number counts the copies of one step: a step that is saved again with other content gets the next one,
 # so that the old copy stays until the new one is there. A rename cannot replace a directory that holds files.
@@ -37,7 +37,7 @@ class CheckpointFolder(NamedTuple):
 
 def run_dir_of(path: Path) -> Path:
     """Returns the run directory that a checkpoint lies in, or the current folder if it was copied out of one."""
-    folder = Path(os.path.abspath(path)).parent  # as it was named: a link in it is not followed
+    folder = Path(os.path.abspath(path)).parent  # abspath, unlike resolve, does not follow links
     return folder.parent if folder.name in (CHECKPOINTS, AVERAGED) else Path.cwd()
 
 

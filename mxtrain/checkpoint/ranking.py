@@ -11,7 +11,7 @@ from typing import Dict, Mapping, Optional, Tuple, Union
 
 VAL_LOSS = "val/loss"
 """Tag of the validation loss, which ranks validations with equal monitored values."""
-MANY = 3
+WARN_AFTER = 3
 """Number of validations with the same value, counted from the first one, after which a run warns."""
 
 ROUNDING = 1e-7
@@ -20,8 +20,8 @@ MIN_DECREASE = 1e-3
 """Relative decrease of the loss from which the warning says that the network learns."""
 
 Unmoved = Dict[str, Union[int, float, None]]
-"""{"value", "validations", "first_loss", "loss"} while all validations had the same value, {"undefined": 1,
-"validations"} while none had a finite one; {"moved": 1} afterwards."""
+"""Record of `track_unmoved`, saved in checkpoints: {"value", "validations", "first_loss", "loss"} while all validations
+had the same value; {"undefined": 1, "validations"} while none had a finite value; {"moved": 1} otherwise."""
 
 
 def rank(value: float, loss: Optional[float], step: int, direction: str) -> Tuple[float, float, int]:
@@ -62,8 +62,8 @@ def track_unmoved(before: Mapping[str, Union[int, float, None]], value: float, l
 
 
 def should_warn_unmoved(unmoved: Mapping[str, Union[int, float, None]], step: int, total_steps: Optional[int]) -> bool:
-    """Returns True if a run should warn now that the value never changed: after `MANY` validations, before its end."""
-    return unmoved.get("validations") == MANY and step != total_steps
+    """Returns True if a run should warn now that the value never changed: after `WARN_AFTER` validations."""
+    return unmoved.get("validations") == WARN_AFTER and step != total_steps
 
 
 def undefined_monitor(monitor: str, count: int, effect: str, setting: str) -> str:

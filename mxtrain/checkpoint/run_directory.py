@@ -169,13 +169,13 @@ def lock_run_directory(
 def is_locked(path: PathLike, name: str = LOCK_FILE, may_be_empty: bool = False) -> bool:
     """Returns True if a process, of this machine or another, holds the lock of a run directory. Writes nothing.
 
+    A run that ended by itself has emptied the file, so the lock is tried only for running and killed runs. Trying takes
+    the lock for a few microseconds. A killed run that is started again in that moment is rejected as in use.
+
     Args:
         path: the run directory.
-        name: the lock file in it, if it is another.
+        name: name of the lock file in it.
         may_be_empty: False if holders write their id into the file, so that an empty file is not locked.
-
-    A run that ended by itself has emptied the file, so the lock is tried only for running and killed runs. Trying takes
-    the lock for a few microseconds; a killed run that is started again in just that moment is told to wait.
     """
     try:
         fd = os.open(Path(path, name), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -185,7 +185,7 @@ def is_locked(path: PathLike, name: str = LOCK_FILE, may_be_empty: bool = False)
         status = os.fstat(fd)
         if not stat.S_ISREG(status.st_mode) or (status.st_size == 0 and not may_be_empty):
             return False
-        # Shared, so that several commands that look at once do not take each other for a run.
+        # A shared lock, so that several commands that check at the same time do not take each other for a run.
         fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
         return False
     except BlockingIOError:

@@ -118,7 +118,7 @@ def receive_checkpoint(broadcast: Broadcast) -> Optional[Checkpoint]:
             content_of[name], digest = _receive(broadcast, sizes[name])
             if digest != checkpoint.files[name].sha256:
                 raise CheckpointError(f"{name} of the checkpoint {header['name']} arrived damaged")
-    return replace(checkpoint, held=content_of)
+    return replace(checkpoint, content=content_of)
 
 
 def _lengths(size: int) -> Iterator[int]:

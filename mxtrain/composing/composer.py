@@ -1,8 +1,8 @@
-"""Composes the configuration with Hydra. `mxtrain.composing.mistakes` words the errors of wrong overrides.
+"""Composes the configuration with Hydra. `mxtrain.composing.mistakes` explains wrong overrides.
 
-Hydra visits the defaults list from its end, so a file can say "the dataset of this task" but not "the task of this
-dataset". Therefore `task=` is added here if `dataset=` or `model=` is typed without it. In a sweep over datasets of
-different tasks that is impossible, and the sweep is refused.
+Hydra visits the defaults list from its end, so the file of a task can choose a dataset, but the file of a dataset
+cannot choose a task. Therefore `task=` is added here if `dataset=` or `model=` is typed without it. In a sweep over
+datasets of different tasks that is impossible, and the sweep is rejected.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from mxtrain.types.annotations import Config
 
 DEFAULTED_BY_TASKS = ("loss", "lr_scheduler", "optimizer")
-"""Groups for whose options tasks set something."""
+"""Groups whose settings a task's YAML file may change, for the option that it chooses by default."""
 DEFAULTED_SETTINGS = tuple(f"{group}." for group in DEFAULTED_BY_TASKS)
 
 
@@ -41,10 +41,10 @@ class Composed:
 
     Attributes:
         config: the resolved groups as plain nested dicts.
-        tree: the same with Hydra's own node, as Hydra composed it; interpolations are not resolved.
-        overrides: the overrides that Hydra has to be given to compose this.
-        composer: the files that it is composed of.
-        objects: objects of the Python API by the path of their setting.
+        tree: the same as Hydra composed it: with the group `hydra`, and with interpolations that are not resolved.
+        overrides: overrides that compose this configuration, including those that were added to the user's.
+        composer: configuration files.
+        objects: path of a setting -> object that was passed to the Python API.
     """
 
     config: Config
@@ -68,7 +68,11 @@ class Composed:
 
     @property
     def run_dir(self) -> Path:
-        """Returns the directory of a single run. Raises: ConfigError: it is no valid folder name."""
+        """Returns the directory of a single run.
+
+        Raises:
+            ConfigError: it is not a valid folder name.
+        """
         return folder_of(self.hydra, "run.dir")
 
     @property
@@ -77,7 +81,7 @@ class Composed:
         return folder_of(self.hydra, "sweep.dir")
 
     def with_nodes(self, nodes: Mapping[str, Config], objects: Mapping[str, Any]) -> Composed:
-        """Returns the same with other nodes.
+        """Returns this configuration with some groups, or members of groups, replaced.
 
         Args:
             nodes: path of a group, or of a member of a group, -> plain values.
@@ -94,8 +98,10 @@ class Composed:
         return replace(self, config=config, tree=tree, objects=objects)
 
     def where(self, path: str) -> str:
-        """Returns the file and line that give a setting, else the file that names its class or that of its group's
-        option, as short as can be written."""
+        """Returns file and line where a setting is given, for messages, as a short path.
+
+        If no file or override gives it, returns the file that names its class, or else the file of the group's option.
+        """
         origins = [origin for origin in find_origins(path, self.composer, self.overrides) if origin.in_file]
         named = file_with_target(path, self.composer, self.overrides)
         return origins[-1].place if origins else named or self.composer.file_of(path.split(".")[0], self.hydra)
@@ -121,17 +127,17 @@ class Composer(ConfigFiles):
         # Up to Python 3.11 a Ctrl-C within `__set_name__` arrives as a RuntimeError.
         except Exception as error:  # Hydra raises any kind of exception on unusual values
             raise_interruption(error)
-            # Composing is slow, so further mistakes are searched for only after one was found.
+            # Searching for mistakes composes again, which is slow, so it is only done after an error.
             mistakes.refuse_deletions(deleted, self)
             parsed = mistakes.fit_open_mappings(parsed, self, error)
             try:
                 config = self.load(parsed)
-            except Exception as remaining:  # a value below a mapping that takes any key
+            except Exception as remaining:  # none that `mistakes` knows, e.g. below a mapping that accepts any key
                 raise mistakes.not_composed(remaining) from None
-        leftovers = self._leftovers(parsed, config.hydra.runtime.choices)
-        # A process that this one starts is given the overrides that were added here.
-        mistakes.refuse_deletions([override for override in deleted if override.input_line not in leftovers], self)
-        deletions = set(leftovers) - {override.input_line for override in deleted}
+        needed = self._deletions_for_task(parsed, config.hydra.runtime.choices)
+        # The user may type deletions that are added anyway: child processes get both kinds in their overrides.
+        mistakes.refuse_deletions([override for override in deleted if override.input_line not in needed], self)
+        deletions = set(needed) - {override.input_line for override in deleted}
         if deletions:
             parsed = [*parsed, *self.parse(sorted(deletions))]
             config = self.load(parsed)
@@ -152,10 +158,10 @@ class Composer(ConfigFiles):
         return replace(composed, config=with_current_paths(composed.config))
 
     def _fit_task(self, parsed: Sequence[Override]) -> List[Override]:
-        """Adds the options that typed ones imply.
+        """Adds the overrides that the given ones imply.
 
-        `model.name=` without `model=` implies the library of that network. A dataset, or otherwise a model, without
-        `task=` implies its task. A dataset that only some models read implies one of these models.
+        `model.name=` without `model=` implies the library of that network. `dataset=`, or otherwise `model=`, implies
+        its task unless `task=` is given. A dataset that only some models read implies one of these models.
         """
         chosen = {override.key_or_group: override.value() for override in parsed}
         implied = []
@@ -176,12 +182,15 @@ class Composer(ConfigFiles):
         # Put first, so that the user's overrides are applied after the overrides that they imply.
         return [*self.parse(implied), *parsed]
 
-    def _leftovers(self, parsed: Sequence[Override], options: Mapping[str, Any]) -> List[str]:
-        """Returns overrides that delete the settings which a task makes for its default option of a group, such as the
-        end of its schedule, where the user chose another option that has no such setting."""
+    def _deletions_for_task(self, parsed: Sequence[Override], options: Mapping[str, Any]) -> List[str]:
+        """Returns overrides that delete settings which the user's choice of an option makes unknown.
+
+        A task's file changes settings of its default option, such as the duration of its schedule. If the user chooses
+        another option, which has no such setting, Hydra would still add it there.
+        """
         typed = {override.key_or_group for override in parsed if not override.is_delete()}
         overrides = []
-        # Read only if a group was chosen that tasks set something for, since parsing YAML takes milliseconds a file.
+        # Read only if the user chose an option of such a group, because parsing a YAML file takes milliseconds.
         task: Any = self._content_of("task", options.get("task")) if typed & set(DEFAULTED_BY_TASKS) else {}
         for group in typed & set(task) & set(DEFAULTED_BY_TASKS):
             content = self._content_of(group, options.get(group))
@@ -206,7 +215,7 @@ class Composer(ConfigFiles):
 
 
 def _targets(node: DictConfig) -> Iterator[object]:
-    """Returns all classes that Hydra's own configuration names."""
+    """Returns all values of `_target_` in the group `hydra`."""
     settings = flatten(OmegaConf.to_container(node))
     return (value for path, value in settings.items() if path.rpartition(".")[2] == "_target_")
 
@@ -215,7 +224,7 @@ def resolve(config: DictConfig) -> Dict[str, Any]:
     """Returns the groups of mxtrain as plain nested dicts, with interpolations resolved.
 
     Raises:
-        ConfigError: an interpolation names what does not exist.
+        ConfigError: an interpolation refers to a setting that does not exist.
     """
     plain = OmegaConf.to_container(OmegaConf.masked_copy(config, [name for name in config if name != "hydra"]))
     try:

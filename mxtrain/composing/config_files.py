@@ -1,4 +1,4 @@
-"""The configuration as Hydra finds it: its files, groups and options, ours and the user's."""
+"""Finds the files, groups and options of the configuration, those of mxtrain, plug-ins and the user, with Hydra."""
 
 from __future__ import annotations
 
@@ -55,19 +55,18 @@ def register_resolvers() -> None:
 
 
 def job_folder(number: Union[int, str], swept: str, sweep_dir: str = "") -> str:
-    """Returns the folder of a sweep's job, e.g. `0_model-lenet_optimizer.lr-0.1`, which is its name in TensorBoard,
-    too.
+    """Returns the folder name of a sweep's job, e.g. `0_model-lenet_optimizer.lr-0.1`. TensorBoard shows it, too.
 
     It contains only characters that need no quotes: a name with `=` or commas would be read as an override or a sweep.
 
     Args:
-        number: of the job in this call.
-        swept: the overrides in which the jobs differ.
-        sweep_dir: folder of the sweep; the same job of an earlier call keeps its folder, and its number.
+        number: number of the job in this command.
+        swept: overrides in which the jobs differ.
+        sweep_dir: folder of the sweep. If an earlier command ran the same job there, its folder is returned.
     """
     if sweep_dir:
         name = job_folder("", swept)
-        # A job keeps its folder when the sweep is started again, and so continues there.
+        # A job whose sweep is started again continues in the same folder.
         for path in sorted(Path(sweep_dir).glob("*_*" if swept else "*")):
             if re.fullmatch(r"\d+" + re.escape(name), path.name):
                 return path.name
@@ -76,7 +75,7 @@ def job_folder(number: Union[int, str], swept: str, sweep_dir: str = "") -> str:
     return "_".join([str(number), *filter(None, words)])[:MAX_FOLDER_NAME].rstrip("_-.")
 
 
-# A launcher's worker imports this module with the job, and composes before it calls anything in it.
+# At import, because a process of a Hydra launcher imports this module and composes before it calls our code.
 register_resolvers()
 
 
@@ -92,7 +91,7 @@ def short_name(name: str) -> str:
 
 
 def _declares_name(target: str) -> bool:
-    """Returns True if the source of a model of mxtrain, which is not imported, declares a setting `name`."""
+    """Returns True if a model of mxtrain declares a setting `name`. Reads the source instead of importing it."""
     spec = importlib.util.find_spec(target.rpartition(".")[0])
     loader = None if spec is None else spec.loader
     source = loader.get_source(target.rpartition(".")[0]) if isinstance(loader, InspectLoader) else None
@@ -147,7 +146,7 @@ class ConfigFiles:
             if not is_folder(folder, "--config-dir"):
                 raise ConfigError(f"--config-dir {folder}: there is no such folder.")
             for file in sorted(folder.rglob("*.yaml")):
-                # Hydra takes the first file of a name on its search path, so the user's would silently have no effect.
+                # Hydra uses the first file of a name on its search path, so the user's would silently have no effect.
                 same = [own for own in self.installed if (own / file.relative_to(folder)).is_file()]
                 if same:
                     owner = "mxtrain" if same[0] == self.installed[0] else f"a plug-in ({same[0]})"
@@ -191,12 +190,12 @@ class ConfigFiles:
         return names
 
     def find_file(self, config_path: Optional[str]) -> Optional[Path]:
-        """Returns the file of an option, e.g. of `model/lenet`; None for what plugins define in Python."""
+        """Returns the file of an option, e.g. of `model/lenet`; None if a Hydra plugin defines it in Python."""
         files = (folder / f"{config_path}.yaml" for folder in self.search_path)
         return next((file for file in files if config_path and file.is_file()), None)
 
     def class_of(self, group: str, option: object) -> Optional[type]:
-        """Returns the class that an option of mxtrain or of a plug-in configures; None for any other."""
+        """Returns the class that an option of mxtrain or of a plug-in configures; None for an option of the user."""
         target = self._target_of(group, option)
         if target is None:
             return None
@@ -209,7 +208,8 @@ class ConfigFiles:
         if not isinstance(option, str) or file is None:
             return None
         content = read_option(file)
-        return str(content.get("_target_") or (content.get(group) or {}).get("_target_", ""))  # in `@package _global_`
+        # Files with `@package _global_` have the settings of the option below the name of the group.
+        return str(content.get("_target_") or (content.get(group) or {}).get("_target_", ""))
 
     def named_models(self) -> Iterator[Type[Model]]:
         """Yields the models of mxtrain with a setting `name`, such as the networks of a library."""
@@ -220,7 +220,7 @@ class ConfigFiles:
                 yield import_target(target, "model")
 
     def file_of(self, group: str, hydra: DictConfig) -> str:
-        """Returns the file of a group's chosen option, for messages; the group's folder where that isn't one file."""
+        """Returns the file of a group's chosen option, for messages; the group's folder if there is no such file."""
         option = hydra.runtime.choices.get(group)
         names = option if isinstance(option, (list, tuple)) else [option]
         file = self.find_file(f"{group}/{names[0]}") if names else None
@@ -241,7 +241,7 @@ class ConfigFiles:
             try:
                 with COMPOSING:
                     parsed.extend(parser.parse_overrides([expand_home(text)]))
-            except Exception as error:  # its functions, as in x=int(a), raise what Python raises
+            except Exception as error:  # functions of its grammar, as in x=int(a), raise any exception
                 raise_interruption(error)
                 wrong.append(malformed(text))
         if wrong:
@@ -249,7 +249,7 @@ class ConfigFiles:
         return parsed
 
     def load(self, parsed: Sequence[Override]) -> DictConfig:
-        """Returns the configuration as Hydra composes it. Raises what Hydra raises."""
+        """Returns the configuration as Hydra composes it. Does not convert the exceptions of Hydra."""
         overrides = [override.input_line for override in parsed]
         with COMPOSING, refused_in_files():
             return self.loader.load_configuration(CONFIG_NAME, overrides, RunMode.RUN)
@@ -265,17 +265,17 @@ class ConfigFiles:
 
 
 def is_change(override: Override) -> bool:
-    """Returns True if it changes a value that must exist: not `+key`, `++key` or `~key`."""
+    """Returns True for `key=value`, which changes an existing setting, and not for `+key`, `++key` and `~key`."""
     return override.type is not None and override.type.name == "CHANGE"
 
 
 class ConfigLoader(ConfigLoaderImpl):
     """Loads configurations in which every class of mxtrain has all of its settings.
 
-    Settings are added after all files are merged and before the command line is applied: a file, such as a preset or
-    one with a defaults list, overrides them at any position of the order, and `group.field=value` finds them.
-    The settings of a user's own classes are not added, since importing these may import MXNet, whose environment is not
-    set yet. The score of a preset is no setting, and left out.
+    Defaults are added after all files are merged, so that every file overrides them regardless of its position, and
+    before the command line is applied, so that `group.field=value` finds the setting. Defaults of a user's own classes
+    are not added: importing these may import MXNet, whose environment is not set yet. The score of a preset is not a
+    setting, and is removed.
     """
 
     def _compose_config_from_defaults_list(self, defaults: List[ResultDefault], repo: IConfigRepository) -> DictConfig:
@@ -283,7 +283,7 @@ class ConfigLoader(ConfigLoaderImpl):
         with open_dict(config):
             config.pop(SCORE, None)
         with flag_override(config, "no_deepcopy_set_nodes", True):
-            # A list, because nodes are replaced while they are gone through.
+            # Copied to a list, because the loop replaces nodes.
             for parent, name, node in list(_nodes_with_target(config)):
                 spec = own_spec(node._get_node("_target_")._value())
                 if spec is not None:
@@ -307,15 +307,15 @@ def _nodes_with_target(config: DictConfig) -> Iterator[Tuple[DictConfig, str, An
 
 
 def _is_mapping(node: object) -> bool:
-    """Returns True for a mapping that is written out, False for a value, null, ??? or an interpolation."""
+    """Returns True for a mapping, False for a value, null, ??? or an interpolation."""
     return isinstance(node, DictConfig) and isinstance(node._value(), dict)
 
 
 def with_defaults(spec: Type[Spec], node: DictConfig) -> DictConfig:
-    """Returns a node with the settings of its class that it leaves out. A setting that is ``???`` stays so."""
+    """Returns a node with the defaults of its missing settings. A setting that is ``???`` keeps that value."""
     merged = OmegaConf.merge(_settings_of(spec), node)
     for setting in node:
-        if OmegaConf.is_missing(node, setting):  # merge takes ??? for nothing
+        if OmegaConf.is_missing(node, setting):  # merge replaces ??? by the default
             merged[setting] = "???"
     return merged
 

@@ -32,10 +32,11 @@ def compose_and_check(
     Args:
         composer: composes the configuration.
         overrides: overrides of the command line.
-        together: True to check also that the groups fit each other.
+        together: True to also check that the groups fit each other.
 
     Raises:
-        ConfigError: all errors: of overrides whose names are wrong, and of values in the other overrides.
+        ConfigError: an override is wrong. The message contains all errors: wrong names, and wrong values of the other
+            overrides.
     """
     try:
         composed = composer.compose(overrides)
@@ -43,7 +44,7 @@ def compose_and_check(
         if not error.right:
             raise
         try:
-            # Groups are not compared, because the wrong overrides, which may change them, are left out.
+            # Without the wrong overrides the groups may not fit each other, so that is not checked.
             check(composer.compose(error.right), together=False)
         except ConfigError as more:
             raise WrongOverrides([str(error), str(more)], error.right) from None
@@ -52,7 +53,7 @@ def compose_and_check(
 
 
 def compose_dataset(composer: Composer, overrides: Sequence[str]) -> Tuple[str, BaseDataset]:
-    """Returns the name of a dataset, e.g. "dataset=digits", and the dataset; no model has to fit it.
+    """Returns the override that chooses a dataset, e.g. "dataset=digits", and the dataset. It need not fit a model.
 
     Raises:
         ConfigError: an override is wrong.
@@ -69,10 +70,10 @@ def check(composed: Composed, together: bool = True) -> Description:
 def describe_here(
     config: Config, where: Where, together: bool = True, objects: Mapping[str, Any] = MappingProxyType({})
 ) -> Description:
-    """Validates plain nested dicts, with the environment set before any class of the user's is imported.
+    """Validates a configuration, and sets the environment before it imports any class of the user.
 
     Raises:
-        ConfigError: everything that is wrong.
+        ConfigError: a setting is invalid; the message has one line for each error.
     """
     trainer = config.get("trainer")
     profile = isinstance(trainer, Mapping) and trainer.get("profile") is True
@@ -95,12 +96,13 @@ def prepare_environment(description: Description) -> runtime.RuntimeReport:
 
 
 def set_environment(description: Description, exact: bool = False) -> runtime.RuntimeReport:
-    """Sets the variables that MXNet reads when it is imported, once more where it was done before: this process may
-    have become one of several on its host since.
+    """Sets the variables that MXNet reads when it is imported. Returns a report.
+
+    Setting them again is necessary if the number of workers on this host has changed since.
 
     Args:
-        description: of the run.
-        exact: whether float32 keeps all its bits where the description leaves that open.
+        description: description of the run.
+        exact: True to disable TF32, unless the description sets `runtime.tf32`.
     """
     spec = description.runtime
     if exact and spec.tf32 == "auto":
@@ -114,6 +116,6 @@ def _apply(spec: runtime.Runtime, parallel: Parallel, amp: Precision, profile: b
     return runtime.apply(spec, num_devices=num_devices, bfloat16=amp.dtype == "bfloat16", one_by_one=profile)
 
 
-def conf_of(path: str) -> str:
-    """Returns the location of a group's options, for messages of a process that did not compose them."""
+def conf_folder_of(path: str) -> str:
+    """Returns the folder of a group's options, for messages of processes that got a composed configuration."""
     return f"conf/{path.split('.')[0]}/"

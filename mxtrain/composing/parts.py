@@ -1,4 +1,4 @@
-"""Types of the keyword arguments of the Python API that select the parts of a run: options, settings or objects."""
+"""Types of the keyword arguments with which the Python API selects the parts of a run: options, settings or objects."""
 
 from __future__ import annotations
 
@@ -73,17 +73,17 @@ def with_parts(parts: type) -> Callable[[Function], Function]:
 
     def decorate(function: Function) -> Function:
         signature = inspect.signature(function)
-        own = [one for one in signature.parameters.values() if one.kind is not inspect.Parameter.VAR_KEYWORD]
-        listed = [
+        own = [parameter for parameter in signature.parameters.values() if parameter.kind is not parameter.VAR_KEYWORD]
+        from_parts = [
             inspect.Parameter(
                 name,
                 inspect.Parameter.KEYWORD_ONLY,
                 default=None,
                 annotation=getattr(annotation, "__forward_arg__", annotation),
             )
-            for name, annotation in parts.__annotations__.items()  # with those of its bases
+            for name, annotation in parts.__annotations__.items()  # includes the keys of its bases
         ]
-        function.__signature__ = signature.replace(parameters=[*own, *listed])  # type: ignore[attr-defined]
+        function.__signature__ = signature.replace(parameters=[*own, *from_parts])  # type: ignore[attr-defined]
         return function
 
     return decorate

@@ -8,7 +8,7 @@ from typing import Collection, Sequence
 
 from mxtrain.composing.composer import Composer
 from mxtrain.composing.environment import describe_here, set_environment
-from mxtrain.composing.restored import amend, for_one_device, restore
+from mxtrain.composing.restored import apply_overrides, for_one_device, restore
 from mxtrain.config.groups import Description
 from mxtrain.config.trust import require_trusted
 from mxtrain.training.replay_bundle import BUNDLE, ReplayBundle
@@ -58,7 +58,7 @@ class StepRestorer:
                 given = [o.key_or_group for o in composer.parse(self.overrides) if not isinstance(o.value(), dict)]
                 # Before anything in it is looked up in the environment, imported or set.
                 require_trusted(config, str(bundle.path / BUNDLE), "replay", given, self.config_dirs)
-            config = amend(config, self.overrides, composer, self.settings)
+            config = apply_overrides(config, self.overrides, composer, self.settings)
         description = describe_here(config, lambda path: f"the bundle's own {path.split('.')[0]}")
         set_environment(description)
         return description

@@ -28,13 +28,22 @@ from mxtrain.training.restored_run import RestoredRun
 if TYPE_CHECKING:
     from mxtrain.types.annotations import Config
 
-TRAINS = ("optimizer", "lr_scheduler", "early_stopping", "checkpoint", "callback", "logger", "trainer", "distillation")
+TRAINING_GROUPS = (
+    "optimizer",
+    "lr_scheduler",
+    "early_stopping",
+    "checkpoint",
+    "callback",
+    "logger",
+    "trainer",
+    "distillation",
+)
 """Groups that only training uses."""
-NOT_TO_MEASURE = (*TRAINS, "dataset.batch_size", "dataset.augment")
+UNUSED_IN_EVALUATION = (*TRAINING_GROUPS, "dataset.batch_size", "dataset.augment")
 """Groups and settings without effect on an evaluation."""
-ONLY_TRAINS: Dict[str, Tuple[str, ...]] = {
-    **dict.fromkeys(("eval", "average", "export", "slim"), NOT_TO_MEASURE),
-    "predict": (*NOT_TO_MEASURE, "loss", "metric"),
+UNUSED_BY_COMMAND: Dict[str, Tuple[str, ...]] = {
+    **dict.fromkeys(("eval", "average", "export", "slim"), UNUSED_IN_EVALUATION),
+    "predict": (*UNUSED_IN_EVALUATION, "loss", "metric"),
 }
 """Command -> groups and settings without effect on it."""
 INSTEAD = {
@@ -45,12 +54,12 @@ INSTEAD = {
 
 PLACEMENT = ("parallel", "kvstore", "cluster")
 DISTILLATION = "distillation"
-"""The group that names another network, which only training needs."""
-WATCHERS = ("callback", "logger")
-"""Groups whose classes only observe training: `eval` and `predict` import none of them, also none of the user's."""
+"""Group that names a teacher network, which only training needs."""
+OBSERVERS = ("callback", "logger")
+"""Groups whose classes only observe training. `eval` and `predict` do not import these classes."""
 
 
-def refuse_what_only_trains(overrides: Sequence[str], command: str) -> None:
+def refuse_unused_settings(overrides: Sequence[str], command: str) -> None:
     """Rejects settings that only training uses.
 
     Raises:
@@ -59,7 +68,7 @@ def refuse_what_only_trains(overrides: Sequence[str], command: str) -> None:
     wrong = []
     for word in overrides:
         key = word.lstrip("+~").partition("=")[0].partition("@")[0].replace("/", ".")
-        if any(key == name or key.startswith(f"{name}.") for name in ONLY_TRAINS[command]):
+        if any(key == name or key.startswith(f"{name}.") for name in UNUSED_BY_COMMAND[command]):
             instead = INSTEAD.get(key, "") if command == "eval" or key.startswith("dataset.") else ""
             wrong.append(f"{word}: `{command}` does not train, so nothing would come of it. Leave it out{instead}.")
     if wrong:
@@ -86,18 +95,18 @@ def restore(
         overrides: e.g. "dataset.root=FOLDER", without the settings of a command.
         config_dirs: folders of the user's own groups and options.
         trust_code: whether classes that only the checkpoint names may be imported and called.
-        command: name of the command, for messages, and for `ONLY_TRAINS`.
+        command: name of the command, for messages; selects the settings in `UNUSED_BY_COMMAND`, which are rejected.
         settings: names of the command's own settings, for suggestions.
-        objects: Python objects by the path of their setting, of which the run has placeholders.
-        replace: function that maps the run's description to groups that replace its own, before overrides apply.
+        objects: path of a setting -> Python object that replaces its placeholder.
+        replace: function (configuration of the run) -> groups that replace those of the run before overrides apply.
 
     Raises:
         CheckpointError: there is no usable checkpoint.
         ConfigError: an override is wrong or would change the inputs of the network, or the checkpoint names code that
             was not declared trusted.
     """
-    if command in ONLY_TRAINS:
-        refuse_what_only_trains(overrides, command)
+    if command in UNUSED_BY_COMMAND:
+        refuse_unused_settings(overrides, command)
     checkpoint = open_latest(os.fspath(path), which, command)
     config: Dict[str, Any] = dict(checkpoint.state["run"]["description"])
     with Composer(config_dirs) as composer:
@@ -105,9 +114,9 @@ def restore(
         if not trust_code:
             # A typed mapping is merged into the checkpoint's, whose other keys must still be checked.
             given = [o.key_or_group for o in composer.parse(overrides) if not isinstance(o.value(), dict)]
-            # Before anything in it is looked up in the environment, imported or set.
+            # Checked before anything in it is looked up in the environment, imported or set.
             require_trusted(config, str(checkpoint.path), command, given, config_dirs)
-        config = amend({**config, **replace(config)}, overrides, composer, settings)
+        config = apply_overrides({**config, **replace(config)}, overrides, composer, settings)
         if any(o.key_or_group.split(".")[0] == "metric" for o in composer.parse(overrides)):
             config = monitor_loss(config)
 
@@ -122,10 +131,10 @@ def restore(
 
 
 def open_latest(path: str, which: str, command: str) -> Checkpoint:
-    """Opens the checkpoint of a run. Names damaged checkpoints that it skips on standard error.
+    """Opens the checkpoint of a run. Prints warnings about skipped damaged checkpoints to standard error.
 
     Raises:
-        NoCheckpoint: there is none; names what to type instead.
+        NoCheckpoint: there is none; the message says what to type instead.
         CheckpointError: it cannot be used, or holds no run.
     """
     try:
@@ -144,19 +153,20 @@ def open_latest(path: str, which: str, command: str) -> Checkpoint:
 
 
 def for_one_device(config: Config, composer: Composer) -> Dict[str, Any]:
-    """Returns the description of a run without its placement, callbacks and loggers: commands that use a trained run
-    compute on one device, unless overrides choose another placement."""
+    """Returns the configuration of a run with the default placement, and without callbacks and loggers.
+
+    Commands that use a trained run compute on one device, unless overrides choose another placement.
+    """
     default = composer.compose([]).config
     changed = {**config, **{group: default[group] for group in (*PLACEMENT, DISTILLATION)}}
-    changed.update({group: {} for group in WATCHERS})
+    changed.update({group: {} for group in OBSERVERS})
     if "runtime" in changed:  # otherwise validation reports that it is missing
         changed["runtime"] = on_this_machine(changed["runtime"], default["runtime"])
     return changed
 
 
 def on_this_machine(recorded: object, default: Config) -> object:
-    """Returns the runtime settings of a run. Those that depend on the machine, such as the number of threads, are the
-    defaults.
+    """Returns the runtime settings of a run, with defaults for those that depend on the machine, such as threads.
 
     Args:
         recorded: runtime settings of the run, not validated yet.
@@ -181,7 +191,7 @@ def monitor_loss(config: Config) -> Dict[str, Any]:
     return monitored
 
 
-def amend(
+def apply_overrides(
     config: Config, overrides: Sequence[str], composer: Composer, settings: Collection[str] = ()
 ) -> Dict[str, Any]:
     """Applies overrides to `config`: recomposes groups for which an option is chosen, and replaces single values.
@@ -224,7 +234,7 @@ def names_of(overrides: Sequence[str]) -> Set[str]:
 
 
 def latest_runs(command: str) -> str:
-    """Returns command lines for the latest runs in the current folder, for the end of a message; or an empty string."""
+    """Returns the end of a message: commands for the latest runs in `outputs`; empty if there are none."""
     recent = sorted(Path("outputs").glob("*/*/checkpoints"), key=lambda path: path.lstat().st_mtime, reverse=True)[:5]
     lines = "".join(f"\n  {program()} {command} {shlex.quote(str(path.parent))}" for path in recent)
     return f" The latest here:{lines}" if lines else ""

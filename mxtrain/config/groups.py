@@ -95,7 +95,7 @@ def describe(
     config = {**{name: {} for name in NAMED_GROUPS}, **with_text_keys(config)}
     _require_groups(config, where)
 
-    # Cached, because the environment needs three of the groups before all others are validated.
+    # Cached, because `set_environment` needs three of the groups before all groups are built.
     @functools.cache
     def make(group: str) -> Any:
         if group not in NAMED_GROUPS:

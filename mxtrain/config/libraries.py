@@ -1,4 +1,4 @@
-"""Libraries that only some data and commands need, and how they are installed."""
+"""Optional libraries, which only some data and commands need: versions, and messages with the install command."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ NUMPY = "numpy==1.23.5"
 by NumPy 2."""
 
 
-def installing(*packages: str) -> str:
+def install_command(*packages: str) -> str:
     """Returns the command that installs packages, or an extra, into this environment."""
     requirements = [requirement for package in packages for requirement in EXTRAS.get(package, (package,))]
     # Exported folders have a copy of this module, and run without MXNet.
@@ -61,7 +61,7 @@ def require_library(name: str, package: str, needed_by: str, error_class: Type[M
         error_class: class of the error.
 
     Raises:
-        DataError, or `error_class`: it is not installed, or in another version than the project's.
+        DataError, or `error_class`: it is not installed, or its version is not one of `EXTRAS`.
     """
     # Versions first: a library of the wrong version may import well and fail in the middle of a run.
     check_versions(EXTRAS.get(package, ()), needed_by, error_class)
@@ -76,11 +76,11 @@ def missing_message(error: ImportError, package: str, needed_by: str) -> str:
 
     Args:
         error: error of the import.
-        package: what pip installs, or one of `EXTRAS`.
-        needed_by: what needs the library.
+        package: package for pip, or one of `EXTRAS`.
+        needed_by: setting or feature that needs it.
     """
     needed = (error.name or "").partition(".")[0] or package
-    return f"{needed_by} needs the package {needed} ({error}): {installing(package)}"
+    return f"{needed_by} needs the package {needed} ({error}): {install_command(package)}"
 
 
 def check_versions(requirements: Sequence[str], needed_by: str, error_class: Type[MxtrainError] = DataError) -> None:
@@ -97,7 +97,7 @@ def check_versions(requirements: Sequence[str], needed_by: str, error_class: Typ
         DataError, or `error_class`: there is such a package; the message has both versions and the command.
     """
     for text, name, installed in wrong_versions(requirements):
-        raise error_class(f"{needed_by} needs {text}, and {name} {installed} is installed: {installing(text)}")
+        raise error_class(f"{needed_by} needs {text}, and {name} {installed} is installed: {install_command(text)}")
 
 
 def wrong_versions(requirements: Iterable[str]) -> Iterator[Tuple[str, str, str]]:

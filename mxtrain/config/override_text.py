@@ -46,7 +46,7 @@ def expand_home(text: str) -> str:
 
 
 def key_of(text: str) -> str:
-    """Returns the setting or group of an override, without its prefix and value."""
+    """Returns the setting or group of an override, without the prefix (`+`, `++`, `~`) and the value."""
     return text.partition("=")[0].lstrip("+~")
 
 
@@ -56,12 +56,12 @@ def is_override(word: str) -> bool:
 
 
 def config_flags(folders: Sequence[str]) -> List[str]:
-    """Returns the flags that bring in the user's own configuration."""
+    """Returns the command-line flags for folders with the user's own configuration; only one folder is supported."""
     return ["--config-dir", folders[0]] if folders else []
 
 
 def written(value: object) -> str:
-    """Returns a value as Hydra's grammar writes it."""
+    """Returns a value as text that Hydra's grammar parses back."""
     if value is None:
         return "null"
     if isinstance(value, bool):
@@ -74,5 +74,7 @@ def written(value: object) -> str:
         return f"{{{','.join(f'{key}:{written(one)}' for key, one in value.items())}}}"
     if isinstance(value, os.PathLike):
         return quote(os.fspath(value))
-    # NumPy's numbers are shown as np.float64(0.1) by later versions.
-    return repr(int(value) if isinstance(value, Integral) else float(value) if isinstance(value, Real) else value)
+    # Converted to Python's types, because repr of NumPy 2 gives np.float64(0.1).
+    if isinstance(value, Integral):
+        return repr(int(value))
+    return repr(float(value) if isinstance(value, Real) else value)

@@ -1,4 +1,4 @@
-"""The parts of a run besides its task, as tasks get them."""
+"""The settings of a run besides its task. Tasks get these, so that this module does not depend on tasks."""
 
 from __future__ import annotations
 

@@ -95,7 +95,7 @@ class Given(Spec):
             value: the object.
             kind: kinds of objects that it accepts.
             override: example of an override that chooses one by its name.
-            more: further sentence, with a blank before it.
+            more: further sentence, with a space before it.
         """
         return ConfigError(
             f"{cls.argument}={value!r:.60}: must be {kind}, and is a {type(value).__name__}. To choose one by its "
@@ -109,7 +109,7 @@ class Given(Spec):
         Args:
             path: path of the setting, e.g. "model" or "metric.f1".
             value: the object.
-            facts: from `describe_object`.
+            facts: result of `describe_object`.
         """
         several = isinstance(value, (tuple, list))
         shown = f"({', '.join(map(class_of, value))})" if several else class_of(value)
@@ -147,8 +147,7 @@ class Given(Spec):
 
 
 def class_of(value: object) -> str:
-    """Returns the name by which a placeholder knows an object: the import path of its class, or of the function
-    itself."""
+    """Returns the import path of an object's class, or of the object itself if it is a function or class."""
     return name_of(value if callable(value) and hasattr(value, "__qualname__") else type(value))
 
 

@@ -86,14 +86,14 @@ def import_target(target: str, path: str) -> Any:
     try:
         module = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
-        # The missing module is one that the target imports, not the target's own module or package.
+        # The module that is missing is not the target's own module or package, but one that these import.
         if error.name and not (module_name + ".").startswith(error.name + "."):
             raise ConfigError(f"{path}._target_={target}: importing it failed: {error}") from error
         reason = _explain_missing_module(error.name or "", module_name, name, path)
         raise ConfigError(f"{path}._target_={target}: {reason}") from None
     except pydantic.errors.PydanticUserError as error:
         raise ConfigError(f"{path}._target_={target}: {_explain_invalid_class(error, module_name)}") from error
-    except (Exception, SystemExit) as error:  # a script that ends itself would end this process without a word
+    except (Exception, SystemExit) as error:  # SystemExit, because a module may be a script that calls sys.exit
         raise_interruption(error)
         raise ConfigError(f"{path}._target_={target}: importing it failed: {type(error).__name__}: {error}") from error
     if not hasattr(module, name):
@@ -199,7 +199,7 @@ def validate(spec: Type[S], fields: Mapping[str, object], path: str, where: Wher
     Raises:
         ConfigError: a field is invalid; the message has one line for each error.
     """
-    # pydantic checks neither of these, because Python's floats have 64 bits.
+    # pydantic does not check the range of 32-bit floats, because Python's floats have 64 bits.
     lines = [f"{name}={shown(value)}: {reason}. ({where(name)})" for name, value, reason in _out_of_range(fields, path)]
     try:
         instance = spec.model_validate(dict(fields))
@@ -235,7 +235,9 @@ def _out_of_range(value: object, path: str) -> Iterator[Tuple[str, object, str]]
 
 
 def _merge_errors(items: Sequence[ErrorDetails]) -> List[Dict[str, Any]]:
-    """Merges pydantic's errors, which has one for each branch of a union: "should be 'auto' or greater than 0".
+    """Merges the errors of pydantic, which reports one for each branch of a union, into one for each field.
+
+    For example, the errors of `Union[Auto, Positive]` become "should be 'auto' or greater than 0".
 
     If a branch accepts the outer value and fails at a part of it, only the error of that part is kept: for [0, 3] the
     error of the 0.

@@ -11,8 +11,9 @@ ROLES = {
 
 
 def role_of(name: str) -> str:
-    """Returns the role of a parameter in its layer: "gamma" for `features.1.gamma` and for
-    `features.net0_batchnorm1_gamma`, as `gluon.SymbolBlock` names parameters; the last part of the name if it is none
-    of `ROLES`."""
+    """Returns the role of a parameter in its layer; the last part of its name if that has no role in `ROLES`.
+
+    It is "gamma" for `features.1.gamma`, and for `features.net0_batchnorm1_gamma`, a name of `gluon.SymbolBlock`.
+    """
     last = name.rpartition(".")[2]
     return next((role for end, role in ROLES.items() if last == end or last.endswith(f"_{end}")), last)

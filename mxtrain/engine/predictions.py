@@ -1,4 +1,4 @@
-"""Predictions that a task decodes from network outputs: once per batch, and their copy to the host."""
+"""Decodes predictions from network outputs once per batch, and copies them to the host."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, ClassVar, Dict, Mapping
 import pydantic
 
 from mxtrain.callback.protocol import Callback
-from mxtrain.config.libraries import check_versions, installing
+from mxtrain.config.libraries import check_versions, install_command
 from mxtrain.config.override_text import quote
 from mxtrain.config.secret_values import hide_secrets, holds_credentials
 from mxtrain.errors import ConfigError
@@ -137,7 +137,7 @@ class Tracker(Logger):
             )
         # The library is looked up and not imported: MLflow's import takes 3 to 10 s of processor time.
         if self.package and importlib.util.find_spec(self.package.partition(".")[0]) is None:
-            command = installing(*self.install.split())
+            command = install_command(*self.install.split())
             raise ConfigError(f"{path}: the package {self.package} is not installed here: {command}")
         check_versions(self.install.split(), path, ConfigError)
 

@@ -63,7 +63,7 @@ def has_fast_bfloat16(cpuinfo: Path = CPUINFO) -> bool:
 
 
 def computes_bfloat16(flags: FrozenSet[str]) -> bool:
-    """Returns True if oneDNN 2.4 has bfloat16 kernels; it emulates further instructions that the CPU lacks."""
+    """Returns True if oneDNN 2.4 has bfloat16 kernels for the CPU; it emulates missing bfloat16 instructions."""
     return {"avx512f", "avx512bw", "avx512dq", "avx512vl"} <= flags
 
 

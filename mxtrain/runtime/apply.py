@@ -28,20 +28,20 @@ _KERNELS = (
 which MXNet does not use oneDNN: `dot`, `batch_dot`, attention."""
 ISA_WITH_AMX = "AVX512_CORE_AMX"
 ISA_WITHOUT_AMX = "AVX512_CORE_BF16"
-SLOW = "bfloat16 is then no faster than float32 (amp=off)"
-FAST = "its AVX-512 multiplies bfloat16 faster than float32, too"
+BFLOAT16_SLOW = "bfloat16 is then no faster than float32 (amp=off)"
+BFLOAT16_FAST = "its AVX-512 multiplies bfloat16 faster than float32, too"
 
 
 @dataclass(frozen=True)
 class Setting:
-    """An environment variable with its value, the reason, and who chose it."""
+    """An environment variable: its value, the reason for it, and who set it."""
 
     variable: str
     value: str
     why: str
     source: Literal["set", "user", "too late", "unset"]
-    """set: by mxtrain; user: the user's value is kept; too late: MXNet is imported and uses another value; unset: not
-    set, for the reason in `why`."""
+    """set: mxtrain has set it; user: the user's value is kept; too late: MXNet was imported before and uses another
+    value; unset: it is not set, for the reason in `why`."""
 
 
 class Desired(NamedTuple):
@@ -114,7 +114,9 @@ def apply(
     if not imported:
         _remove_own_variables(environ)
     user_variables = {
-        n: value for n, value in environ.items() if n not in runtime.env and not _is_set_by_mxtrain(n, environ)
+        name: value
+        for name, value in environ.items()
+        if name not in runtime.env and not _is_set_by_mxtrain(name, environ)
     }
     if runtime.threads != "auto":
         user_variables.pop(THREADS, None)  # the configuration replaces this value, so it needs no warning
@@ -194,8 +196,8 @@ def _spinning() -> Iterator[Tuple[str, Desired]]:
         why = "but they spin for a millisecond first, while nothing else wants the cores"
         # 100,000 spins made ResNet-20's step 1.23 times as fast; 30,000 and 1,000,000 were worse for some networks.
         yield spinning.VARIABLE, Desired(str(spinning.SPINS), why)
-        # Copies of large arrays for checkpoints would use an OpenMP team of the main thread. GNU OpenMP would then
-        # count more threads than cores, and stop spinning.
+        # The largest int: MXNet then copies no array, as for checkpoints, with an OpenMP team of the main thread. With
+        # such a team, GNU OpenMP would count more threads than cores, and stop spinning.
         yield "MXNET_CPU_PARALLEL_SIZE", Desired("2147483647", "with a team for copies they could not spin")
 
 
@@ -219,7 +221,8 @@ def lets_threads_spin(environ: Mapping[str, str] = os.environ) -> bool:
 
 def _set(name: str, desired: Desired, imported: bool, environ: MutableMapping[str, str]) -> Setting:
     """Sets a variable to its desired value, unless the user's value has precedence or MXNet is imported already."""
-    present, (value, why, is_given) = environ.get(name), desired
+    value, why, is_given = desired
+    present = environ.get(name)
     is_ours = _is_set_by_mxtrain(name, environ)
     if present == value and (imported or is_ours):
         return Setting(name, value, why, "set" if is_ours else "user")
@@ -252,7 +255,12 @@ def _decide_amx(
     if not has_amx(cpu_flags()):
         if bfloat16:
             settings.append(
-                Setting(ISA, "", f"this processor has no AMX; {FAST if has_fast_bfloat16() else SLOW}", "unset")
+                Setting(
+                    ISA,
+                    "",
+                    f"this processor has no AMX; {BFLOAT16_FAST if has_fast_bfloat16() else BFLOAT16_SLOW}",
+                    "unset",
+                )
             )
         elif runtime.amx is True:
             settings.append(Setting(ISA, "", "runtime.amx=true, but this processor has no AMX", "unset"))
@@ -261,7 +269,9 @@ def _decide_amx(
         settings.append(Setting(ISA, ISA_WITH_AMX, "AMX for bfloat16", "too late"))
         return False
     if not request_amx():
-        settings.append(Setting(ISA, "", f"the kernel refused AMX to this process, so it stays off; {SLOW}", "unset"))
+        settings.append(
+            Setting(ISA, "", f"the kernel refused AMX to this process, so it stays off; {BFLOAT16_SLOW}", "unset")
+        )
         return False
     # The variable is set last: with it, but without the permission, the process dies of an illegal instruction.
     settings.append(_put(ISA, ISA_WITH_AMX, "AMX for bfloat16; the kernel granted its registers", environ))

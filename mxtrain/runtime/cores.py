@@ -55,7 +55,7 @@ def _group_folders(root: Path) -> Iterator[Path]:
         else:
             continue
         for mount in mounts:
-            # In a container the path may be one of the host, which does not exist here. Then only the mount counts.
+            # In a container the path may be one of the host, which does not exist here. Then only the mount is read.
             folder = root / mount / path.lstrip("/")
             yield from (parent for parent in (folder, *folder.parents) if (root / mount) in (parent, *parent.parents))
 

@@ -31,7 +31,11 @@ def address_towards(address: str) -> Optional[str]:
 
 
 def ipv4_of(host: str) -> str:
-    """Returns the IPv4 address of a host. Raises: OSError, if it has none."""
+    """Returns the IPv4 address of a host.
+
+    Raises:
+        OSError: it has none.
+    """
     return str(socket.getaddrinfo(host, None, socket.AF_INET)[0][4][0])
 
 

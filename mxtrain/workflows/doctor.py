@@ -14,7 +14,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Dict, List, Literal, Mapping, Optional, Sequence, Tuple
 
-from mxtrain.config.libraries import EXTRAS, NUMPY, installing, wrong_versions
+from mxtrain.config.libraries import EXTRAS, NUMPY, install_command, wrong_versions
 from mxtrain.config.plugins import find_plugins
 from mxtrain.engine.native import NO_COMPILER
 from mxtrain.errors import ConfigError
@@ -376,9 +376,11 @@ def _features(probe: ProbeResult) -> List[Finding]:
         judge_bfloat16(probe),
         Finding("float16", "ok" if gpus else "missing", "on GPUs only", "" if gpus else "on CPUs: amp=bfloat16 or off"),
         _horovod(probe),
-        judge_package("TensorBoard", "tensorboard", installing("tensorboard"), f"{tensorboard()} --logdir outputs"),
-        judge_package("mxtrain tune", "optuna", installing("optuna>=4.4,<6", "cmaes>=0.12,<1")),
-        judge_package("joblib sweeps", "hydra-joblib-launcher", installing("hydra-joblib-launcher<1.4")),
+        judge_package(
+            "TensorBoard", "tensorboard", install_command("tensorboard"), f"{tensorboard()} --logdir outputs"
+        ),
+        judge_package("mxtrain tune", "optuna", install_command("optuna>=4.4,<6", "cmaes>=0.12,<1")),
+        judge_package("joblib sweeps", "hydra-joblib-launcher", install_command("hydra-joblib-launcher<1.4")),
         *other_versions(),
     ]
 
@@ -387,7 +389,7 @@ def other_versions() -> List[Finding]:
     """Returns the optional packages whose installed version mxtrain does not accept."""
     requirements = sorted({text for extra in EXTRAS.values() for text in extra})
     return [
-        Finding(name, "missing", f"{version}; mxtrain needs {text}", installing(text))
+        Finding(name, "missing", f"{version}; mxtrain needs {text}", install_command(text))
         for text, name, version in wrong_versions(requirements)
     ]
 

@@ -17,7 +17,15 @@ from mxtrain.config.trust import ADDRESSES, is_own
 from mxtrain.logger.tracker import Tracker
 
 PACKAGE = Path(mxtrain.__file__).parent
-DESCRIBES = {"describe", "describe_here", "compose_and_check", "amend", "build_spec", "build_group", "compose"}
+DESCRIBES = {
+    "describe",
+    "describe_here",
+    "compose_and_check",
+    "apply_overrides",
+    "build_spec",
+    "build_group",
+    "compose",
+}
 """Functions that turn words or plain settings into objects, and so import the classes that these name."""
 CHECKS = {"require_trusted", "require_trusted_overrides", "read_trusted_study"}
 TYPED = {

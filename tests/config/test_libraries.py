@@ -12,7 +12,7 @@ from typing import Any, Dict
 import pytest
 
 from mxtrain.cli import serve
-from mxtrain.config.libraries import EXTRAS, NUMPY, installing, require_library
+from mxtrain.config.libraries import EXTRAS, NUMPY, install_command, require_library
 from mxtrain.errors import ConfigError, DataError
 from mxtrain.logger.wandb import Wandb
 from mxtrain.vision.images.dicom import require_pydicom
@@ -59,8 +59,8 @@ def test_a_library_that_is_missing_is_named_with_the_command_for_this_environmen
     command = "'/my env/python' -m pip install 'gymnasium>=0.29,<2' 'pygame-ce>=2.1.3' numpy==1.23.5"
     assert str(error.value).startswith("dataset=gymnasium needs the package gymnasium (")
     assert str(error.value).endswith(command)
-    assert installing("num2words") == "'/my env/python' -m pip install 'num2words>=0.5.13,!=0.5.15' numpy==1.23.5"
-    assert installing("other") == "'/my env/python' -m pip install other numpy==1.23.5"
+    assert install_command("num2words") == "'/my env/python' -m pip install 'num2words>=0.5.13,!=0.5.15' numpy==1.23.5"
+    assert install_command("other") == "'/my env/python' -m pip install other numpy==1.23.5"
 
 
 def make_installed(folder: Path, monkeypatch: Any, **versions: str) -> None:

@@ -30,7 +30,7 @@ from mxtrain.cluster.member import find_world
 from mxtrain.cluster.stopping import keep_termination, was_told_to_end
 from mxtrain.composing import config_files
 from mxtrain.composing.composer import Composer
-from mxtrain.composing.environment import compose_and_check, conf_of, describe_here, prepare_environment
+from mxtrain.composing.environment import compose_and_check, conf_folder_of, describe_here, prepare_environment
 from mxtrain.config.groups import Description
 from mxtrain.config.override_text import config_flags, key_of
 from mxtrain.config.specs import name_of
@@ -131,7 +131,7 @@ def sweep_job(config: Dict[str, Any], settings: DictConfig, run_dir: Path, comma
     try:
         with lock_run_directory(run_dir):
             result = earlier_result = sweep.finished_before(run_dir, config)
-            description = shown_once(describe_here(config, conf_of), overrides)
+            description = shown_once(describe_here(config, conf_folder_of), overrides)
             if result is not None:
                 checkpoint = find_resume_point(run_dir, description.checkpoint, config).own_checkpoint
                 require_finished_on_same_data(checkpoint, description)

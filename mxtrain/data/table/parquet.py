@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO, Dict, Iterator, List, Mapping, Tuple
 
-from mxtrain.config.libraries import installing, require_library
+from mxtrain.config.libraries import install_command, require_library
 from mxtrain.errors import DataError
 
 SAFE_VERSION = (14, 0, 1)
@@ -96,7 +96,7 @@ def _require_safe(path: Path) -> None:
     if numbers < SAFE_VERSION:
         raise DataError(
             f"{path}: pyarrow {version} can run code that a Parquet file holds (CVE-2023-47248), so it opens no file. "
-            f"Type {installing('parquet')}."
+            f"Type {install_command('parquet')}."
         )
 
 

@@ -19,7 +19,7 @@ from typing import Any, Callable, Dict, List, MutableSequence, Optional, Tuple
 
 import numpy as np
 
-from mxtrain.config.libraries import EXTRAS, check_versions, installing
+from mxtrain.config.libraries import EXTRAS, check_versions, install_command
 from mxtrain.data.loading.opening import MAX_PIXELS, ImageTooLarge
 from mxtrain.errors import DataError
 from mxtrain.vision.images.dicom_pixels import IMPLICIT, PixelLayout, read_pixels, require_read
@@ -56,7 +56,7 @@ _TRANSFER_SYNTAX = 0x00020010
 _GREY = ("MONOCHROME1", "MONOCHROME2")
 _COLOUR = ("RGB", "YBR_FULL", "YBR_FULL_422", "YBR_ICT", "YBR_RCT")
 _OTHERS = ("PALETTE COLOR", "YBR_PARTIAL_422", "YBR_PARTIAL_420", "XYB", "HSV", "ARGB", "CMYK")
-_INSTALL = f"Type: {installing('dicom')}"
+_INSTALL = f"Type: {install_command('dicom')}"
 
 
 def is_dicom(head: bytes) -> bool:
