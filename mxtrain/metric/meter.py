@@ -81,7 +81,7 @@ class Meter(gluon.HybridBlock):
         training: bool = False,
     ):
         super().__init__()
-        self.weighted, self.least_weight, self._parts, self._must_count = weights
+        self.weighted, self.least_weight, self._parts, self._zero_weight_is_error = weights
         self._num_losses = 1 + self.weighted + len(self._parts)
         self._output_scale = outputs.scale
         # A training step whose weights are all 0 changes nothing. A validation without weight must not become the best.
@@ -177,7 +177,7 @@ class Meter(gluon.HybridBlock):
             LossWeightError: a user's loss gives all samples the weight 0.
         """
         weight = max(float(sums[1]), self.least_weight) if self.weighted else count
-        if self._must_count and count and not weight > 0:
+        if self._zero_weight_is_error and count and not weight > 0:
             raise LossWeightError(
                 f"loss: the weights of {count:,} samples sum to {weight:g}, so their loss sum(loss) / sum(weight) is "
                 "undefined. The second value that the loss returns is the weight of each sample, since it has "

@@ -56,8 +56,8 @@ FAULTS = [
     Fault(
         "eval takes live weights",
         "mxtrain/training/trained.py",
-        "weights_to_use(checkpoint), str(checkpoint.path)",
-        'checkpoint.arrays("model"), str(checkpoint.path)',
+        "= weights_to_use(checkpoint)",
+        '= checkpoint.arrays("model")',
     ),
     Fault(
         "training goes on from the average",
