@@ -1,4 +1,4 @@
-# Sourced by scripts/train, scripts/test and scripts/docs (bash): finds or builds the project's own Python environment.
+# Sourced by the other scripts and by .ci/run (bash): finds or builds the project's own Python environment.
 #
 # An environment is the folder .venv-<mxnet>-py<version>-<lock>, where <lock> is a hash over requirements/*.txt. Its
 # files `mxtrain-ready-*` are written last, and name the folder that they were made for: without them the environment is
@@ -175,6 +175,17 @@ _find_python() {
   _say "    uv python install 3.11"
   _say "    MXTRAIN_PYTHON=\"\$(uv python find 3.11)\" scripts/train"
   exit 2
+}
+
+# _find_python_version X.Y: print the path of a Python of this version that has venv; status 1 if there is none.
+_find_python_version() {
+  local candidate
+  for candidate in "$(command -v "python$1" || true)" "${PYENV_ROOT:-$HOME/.pyenv}/versions/$1".*/bin/python; do
+    # pyenv puts a program on PATH for each installed version. It fails if that version is not selected.
+    [[ -x "$candidate" ]] && "$candidate" -c "import sys, venv; sys.exit('%d.%d' % sys.version_info[:2] != '$1')" \
+      2> /dev/null && { printf '%s' "$candidate"; return; }
+  done
+  return 1
 }
 
 # fits | version X.Y | no-venv | other; nothing where it can't be run at all.

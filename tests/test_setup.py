@@ -461,7 +461,8 @@ def write_release(folder: Path, change: Callable[[], object] = lambda: None) -> 
     """Writes a checkout of version 1.2.3 with the script; `change` is called before the commit."""
     for name in ("scripts", "mxtrain"):
         (folder / name).mkdir()
-    shutil.copy(ROOT / "scripts/release", folder / "scripts/release")
+    for name in ("release", "_env.sh"):
+        shutil.copy(ROOT / "scripts" / name, folder / "scripts" / name)
     (folder / "mxtrain/__init__.py").write_text('__version__ = "1.2.3"\n')
     (folder / "CHANGELOG.md").write_text("# Changes\n\n## Unreleased\n\n## 1.2.3\n\n- First.\n\n## 1.2.2\n")
     change()
@@ -549,6 +550,7 @@ def ci_checkout(tmp_path: Path) -> Path:
             [[ "{script}" != "${{FAILS:-}}" ]]
         """,
         )
+    shutil.copy(ROOT / "scripts/_env.sh", copy / "scripts/_env.sh")
     (copy / ".venv").mkdir()
     return copy
 

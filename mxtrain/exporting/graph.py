@@ -79,6 +79,11 @@ class Input:
         return tuple(sizes[dim] if isinstance(dim, str) else dim for dim in self.dims)
 
 
+def has_open_batch(inputs: Mapping[str, Input]) -> bool:
+    """Returns True if the network takes batches of any size; False if it takes one sample."""
+    return next(iter(inputs.values())).dims[0] == "batch"
+
+
 class Operator:
     """One operator of the network: its arguments, inputs and outputs.
 

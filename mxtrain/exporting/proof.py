@@ -18,6 +18,7 @@ import numpy as np
 from mxtrain.data.loading.loader import Consumer
 from mxtrain.engine.backend import mx, nd
 from mxtrain.errors import NotProven
+from mxtrain.exporting.graph import has_open_batch
 from mxtrain.exporting.operator_proof import differing_operator, order_dependent
 from mxtrain.exporting.refused_layer import refused_layer
 from mxtrain.exporting.standalone import MAX_ERROR, UnusableFolder, errors_of, relative_error, run
@@ -101,7 +102,7 @@ def cases_for(network: TracedNetwork, sampled: Sampled, inputs: Mapping[str, Inp
         NotProven: the outputs of the traced network differ from those of `predict`.
     """
     entered = network.enter(sampled.arrays)
-    is_open = next(iter(inputs.values())).dims[0] == "batch"
+    is_open = has_open_batch(inputs)
     batches = [_rows(entered, 1), *([_rows(entered, NUM_SAMPLES)] if is_open else [])]
     changed = [_resized(_rows(entered, rows), inputs, number) for number, rows in enumerate(RESIZED_ROWS)]
     cases = [(batch, _outputs(network, batch)) for batch in [*batches, *(batch for batch in changed if batch)]]

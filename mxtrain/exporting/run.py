@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
-import importlib
 import math
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional, Tuple
 
-import numpy as np
-
-from mxtrain.data.exported_data import DatasetExport
 from mxtrain.engine.backend import mx
 from mxtrain.errors import NotProven
-from mxtrain.exporting.bundle import bundled
 from mxtrain.exporting.compression import TOLERANCES, Compression, Stage, Subject, compress
 from mxtrain.exporting.deploy import PLAIN, Deployment
-from mxtrain.exporting.file_proof import prove_examples, prove_files
-from mxtrain.exporting.folder import check_arrays, new_folder, write_model, write_proof, write_proof_files, write_texts
-from mxtrain.exporting.graph import IR_VERSION, OPSET, Input, OnnxGraph, ShapeNotExpressible
+from mxtrain.exporting.folder import new_folder, write_model, write_proof
+from mxtrain.exporting.folder_content import (
+    dataset_export,
+    describe_folder,
+    model_metadata,
+    prove_reader,
+    versions,
+    write_content,
+    write_parts,
+)
+from mxtrain.exporting.graph import IR_VERSION, OPSET, Input, OnnxGraph, ShapeNotExpressible, has_open_batch
 from mxtrain.exporting.network import Dynamic, TracedNetwork
 from mxtrain.exporting.operator_proof import order_dependent
-from mxtrain.exporting.parts import write_part
 from mxtrain.exporting.proof import (
     Case,
     Sampled,
@@ -34,10 +36,8 @@ from mxtrain.exporting.proof import (
     with_onnx,
 )
 from mxtrain.exporting.refused_layer import refused_layer
-from mxtrain.exporting.standalone import UnrunExport, UnusableFolder, load_session
-from mxtrain.task.fit import learned_target_of
+from mxtrain.exporting.standalone import UnusableFolder, load_session
 from mxtrain.training.loaders import build_loader
-from mxtrain.types.kinds import kind_names
 
 if TYPE_CHECKING:
     from mxtrain.data.spec import Samples
@@ -65,6 +65,11 @@ class Candidate:
     cases: List[Case]
     model: Any
     session: Any
+
+    @property
+    def is_open(self) -> bool:
+        """True if the batch dimension is open; False if it is 1."""
+        return has_open_batch(self.inputs)
 
 
 @dataclass(frozen=True)
@@ -193,60 +198,22 @@ def export_network(
         WorseThanAllowed: the metric of the quantized network is too bad.
         DataError: the folder exists already or cannot be written; data of the run are missing or too large.
     """
-    description, signature = trained.description, trained.signature
-    task = description.task
-    exported = description.dataset.exported(signature) if task.predicts else DatasetExport("")
-    reader, arrays = exported.reader, exported.arrays
-    # Files that would be too large are refused before the network is traced and measured, which can take minutes.
-    check_arrays(arrays)
+    exported = dataset_export(trained)
     with new_folder(folder) as root:
         draft = deployment.folder_in(root)
         stage("reading samples")
         sampled = read_samples(trained, data.source)
         stage("tracing and converting the network")
         network = TracedNetwork(trained, sampled.arrays)
-        metadata = model_metadata(task.name, facts)
+        metadata = model_metadata(trained, facts)
         candidate, fixed = choose_sizes(network, sampled, dynamic, draft, metadata)
-        graph, model, session = candidate.graph, candidate.model, candidate.session
         stage("proof: comparing onnxruntime with MXNet")
-        errors = prove(graph, model, network, session, candidate.cases)
-        is_open = next(iter(candidate.inputs.values())).dims[0] == "batch"
-        compared = with_onnx(trained, network, session, is_open)
+        errors = prove(candidate.graph, candidate.model, network, candidate.session, candidate.cases)
         stage("measuring the metric of both")
-
-        def measure(version: Trained) -> Mapping[str, float]:
-            loader = build_loader(description, data.source, signature, trained.device, limit_batches=data.limit_batches)
-            return version.evaluator.measure(loader)
-
-        error = max(errors.values(), default=0.0)
-        metrics = compare_metrics(
-            measure(trained), measure(compared), lambda seed: measure(disturbed(trained, error, seed))
-        )
-        if task.export_form().open_set:  # without centres of classes, their loss is not defined
-            metrics = {name: both for name, both in metrics.items() if not math.isnan(both["mxnet"])}
-        task_parts = task.export_form().parts(description, signature, trained.strategy, sampled.arrays)
-        if task_parts:
-            stage("proof: the parts of the network")
-        parts = {name: write_part(draft, name, part, metadata) for name, part in task_parts.items()}
+        metrics = compare_evaluations(trained, network, candidate, data, max(errors.values(), default=0.0))
+        parts = write_parts(draft, trained, sampled, metadata, stage)
         errors.update((f"{name}.{key}", error) for name, part in parts.items() for key, error in part.errors.items())
-        subject = Subject(trained, network, is_open, candidate.cases, data.source, data.limit_batches, parts)
-        proven: Mapping[str, Sequence[Case]] = subject.all_cases
-        compressed = None
-        if smaller is not None:
-            compressed, proven = compress(draft, smaller, subject, stage)
-        write_proof(draft, proven)
-        signature_json = describe_network(trained, network, candidate.inputs, session.get_outputs())
-        signature_json["fixed"] = fixed
-        signature_json["order_dependent"] = order_dependent(graph, network.output_names)
-        signature_json["parts"] = {name: part.signature for name, part in parts.items()}
-        signature_json["facts"], files = reader_facts(trained, exported)
-        num_files = 0
-        if reader:
-            stage("proof: reading files")
-            entered = network.enter(sampled.arrays)
-            unwritten = UnrunExport(signature_json, files.__getitem__, lambda name: dict(arrays.get(name, {})))
-            num_files, _ = prove_files(reader, unwritten, data.source, sampled, entered)
-            write_proof_files(draft, prove_examples(reader, unwritten, trained, network))
+        subject = Subject(trained, network, candidate.is_open, candidate.cases, data.source, data.limit_batches, parts)
         report = {
             "format": "onnx",
             "opset": OPSET,
@@ -257,86 +224,52 @@ def export_network(
             "evaluated": f"{data.split}, {data.limit_batches} batches at most",
             "fixed": fixed,
             "versions": versions(),
-            "files": num_files,
         }
-        report.update({} if smaller is None else {"compression": compressed, "tolerance": TOLERANCES[smaller.form]})
-        modules = bundled(reader) if reader else {}
-        signature_json.update(reader_fields(trained, reader, signature_json))
-        write_texts(draft, signature_json, report, files, arrays, modules)
-        deployment.write(root, session, signature.class_names)
-    return ExportReport(folder, errors, metrics, fixed, compressed)
+        if smaller is None:
+            write_proof(draft, subject.all_cases)
+        else:
+            # The proof of a quantized network holds its own outputs, not those of MXNet.
+            report["compression"], proven = compress(draft, smaller, subject, stage)
+            report["tolerance"] = TOLERANCES[smaller.form]
+            write_proof(draft, proven)
+        unordered = order_dependent(candidate.graph, network.output_names)
+        outputs = candidate.session.get_outputs()
+        content = describe_folder(trained, network, candidate.inputs, outputs, unordered, parts, exported)
+        content.signature["fixed"] = fixed
+        report["files"] = prove_reader(draft, content, trained, network, data.source, sampled, stage)
+        write_content(draft, content, report)
+        deployment.write(root, candidate.session, trained.signature.class_names)
+    return ExportReport(folder, errors, metrics, fixed, report.get("compression"))
 
 
-def model_metadata(task: str, facts: Mapping[str, Any]) -> Dict[str, str]:
-    """Returns the properties of a model file: the task, and the facts about the checkpoint as texts."""
-    return {"task": task, **{name: str(value) for name, value in facts.items()}}
-
-
-def describe_network(
-    trained: Trained, network: TracedNetwork, inputs: Mapping[str, Input], outputs: Sequence[Any]
-) -> Dict[str, Any]:
-    """Returns the fields of signature.json about the network.
+def compare_evaluations(
+    trained: Trained, network: TracedNetwork, candidate: Candidate, data: EvaluationData, error: float
+) -> Dict[str, Dict[str, float]]:
+    """Evaluates the network in MXNet and in onnxruntime, and returns each metric in both.
 
     Args:
         trained: the trained network.
         network: the traced network.
-        inputs: inputs with their open dimensions.
-        outputs: objects with name and shape.
+        candidate: the network in onnxruntime.
+        data: samples of the evaluation.
+        error: largest proven error of an output, which may explain a different metric, see `compare_metrics`.
+
+    Raises:
+        NotProven: a metric differs by more than this error explains.
     """
-    signature = trained.signature
-    return {
-        "task": trained.description.task.name,
-        "samples": network.kind,
-        "targets": kind_names(learned_target_of(trained.description.task, trained.description.dataset)),
-        "inputs": [{"name": name, "dtype": spec.dtype, "shape": list(spec.dims)} for name, spec in inputs.items()],
-        "outputs": [{"name": node.name, "shape": list(node.shape)} for node in outputs],
-        "class_names": list(signature.class_names),
-        "signature": signature.to_json(),
-        "signature_class": type(signature).__name__,
-    }
 
+    def measure(version: Trained) -> Mapping[str, float]:
+        loader = build_loader(
+            trained.description, data.source, trained.signature, trained.device, limit_batches=data.limit_batches
+        )
+        return version.evaluator.measure(loader)
 
-def reader_facts(trained: Trained, exported: DatasetExport) -> Tuple[Dict[str, Any], Dict[str, bytes]]:
-    """Returns the facts that the folder's reader of samples needs, and further files by name."""
-    description, signature = trained.description, trained.signature
-    facts, files = signature.exported_facts()
-    of_task = description.task.export_form().facts(description, signature, trained.strategy)
-    return {**of_task, **exported.facts, **facts}, files
-
-
-def reader_fields(trained: Trained, reader: str, described: Mapping[str, Any]) -> Dict[str, Any]:
-    """Returns the fields of signature.json about reading samples and writing predictions.
-
-    Args:
-        trained: the trained network.
-        reader: module that reads samples; "" if there is none.
-        described: the other fields.
-    """
-    task = trained.description.task
-    form = task.prediction_format()
-    fields: Dict[str, Any] = {
-        "reader": reader.rpartition(".")[2],
-        "predicts": task.predicts,
-        "writes": {form.writes: form.writes_ending} if form.writes else {},
-    }
-    if reader:
-        module = importlib.import_module(reader)
-        fields["input"] = module.describe_input({**described, **fields})
-        fields["reads_json"] = getattr(module, "READS_JSON", False)
-    return fields
-
-
-def versions() -> Dict[str, str]:
-    """Returns the versions of the libraries that computed the results."""
-    import onnx
-    import onnxruntime
-
-    from mxtrain import __version__
-
-    return {
-        "mxtrain": __version__,
-        "mxnet": mx.__version__,
-        "onnx": onnx.__version__,
-        "onnxruntime": onnxruntime.__version__,
-        "numpy": np.__version__,
-    }
+    metrics = compare_metrics(
+        measure(trained),
+        measure(with_onnx(trained, network, candidate.session, candidate.is_open)),
+        lambda seed: measure(disturbed(trained, error, seed)),
+    )
+    if trained.description.task.export_form().has_loss:
+        return metrics
+    # The loss needs parts of the network that are not exported, such as centres of classes, and is NaN without them.
+    return {name: both for name, both in metrics.items() if not math.isnan(both["mxnet"])}

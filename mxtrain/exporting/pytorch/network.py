@@ -9,7 +9,7 @@ import numpy as np
 
 from mxtrain.engine.backend import gluon, mx
 from mxtrain.errors import ConfigError
-from mxtrain.exporting.graph import Input, ProbedGraph, ShapeNotExpressible, Unsupported
+from mxtrain.exporting.graph import Input, ProbedGraph, ShapeNotExpressible, Unsupported, has_open_batch
 from mxtrain.exporting.network import Dynamic, SymbolOperators, TracedNetwork
 from mxtrain.exporting.pytorch.source import ModuleSource
 from mxtrain.exporting.pytorch.through_onnx import OnnxSource, source_through_onnx
@@ -85,7 +85,7 @@ def generate(trained: Trained, traced: TracedNetwork, dynamic: Dynamic) -> Tuple
     read = symbol.list_inputs()
     failure: Exception = ConfigError("export: the network computes batches of one size only.")
     for inputs, probes in traced.choices(dynamic):
-        if next(iter(inputs.values())).dims[0] != "batch":
+        if not has_open_batch(inputs):
             break
         own = {
             variable: _as_number(inputs[name], traced, position)

@@ -4,49 +4,39 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Any, Dict, List, Literal, Mapping, Optional, Sequence
 
 import numpy as np
 
-from mxtrain.data.exported_data import DatasetExport
 from mxtrain.errors import NotProven
 from mxtrain.exporting import standalone
-from mxtrain.exporting.bundle import bundled
 from mxtrain.exporting.compression import Stage
 from mxtrain.exporting.converters import CONVERTERS
-from mxtrain.exporting.file_proof import prove_examples, prove_files
-from mxtrain.exporting.folder import (
-    CARD,
-    PREDICT,
-    check_arrays,
-    new_folder,
-    write_model,
-    write_proof,
-    write_proof_files,
-    write_texts,
+from mxtrain.exporting.folder import CARD, PREDICT, new_folder, write_model, write_proof
+from mxtrain.exporting.folder_content import (
+    dataset_export,
+    describe_folder,
+    model_metadata,
+    prove_reader,
+    versions,
+    write_content,
+    write_parts,
 )
 from mxtrain.exporting.graph import OnnxGraph, ProbedGraph, Unsupported
 from mxtrain.exporting.network import Dynamic, TracedNetwork
 from mxtrain.exporting.operator_proof import order_dependent
-from mxtrain.exporting.parts import write_part
 from mxtrain.exporting.proof import Case, cases_for, read_samples
 from mxtrain.exporting.pytorch.card import card
 from mxtrain.exporting.pytorch.network import DECODING, Choice, TorchNetwork, decoding_symbol, generate, raw_inputs
-from mxtrain.exporting.pytorch.proof import (
-    load_network,
-    output_errors,
-    prove_export,
-    prove_training,
-)
+from mxtrain.exporting.pytorch.proof import load_network, output_errors, prove_export, prove_training
 from mxtrain.exporting.pytorch.safetensors_file import write_safetensors
 from mxtrain.exporting.pytorch.source import ModuleSource
 from mxtrain.exporting.pytorch.through_onnx import NETWORK_ONNX, OnnxSource
 from mxtrain.exporting.pytorch.weights import WEIGHTS, WrittenWeights, write_names
-from mxtrain.exporting.run import describe_network, model_metadata, reader_facts, reader_fields, versions
-from mxtrain.exporting.standalone import UnrunExport
 from mxtrain.files.durable import encode_json, replace_file
 from mxtrain.files.regular_files import read_regular
 
@@ -59,6 +49,51 @@ DECODING_FILE, DECODING_ONNX, DECODING_WEIGHTS = "decoding.py", "decoding.onnx",
 PROGRAM = Path(__file__).with_name("predict_torch.py")
 CHECK_S = 600
 """Seconds that predict.py may take to repeat the proof."""
+
+
+@dataclass(frozen=True)
+class Decoding:
+    """Part of the folder that makes predictions of the outputs of the network.
+
+    Attributes:
+        names: names of the predictions; none if the outputs are the predictions.
+        inputs: names of the outputs that it reads.
+        form: "torch" = code, "onnx" = an ONNX graph; "" without predictions.
+        remarks: sentences for the user.
+    """
+
+    names: Sequence[str] = ()
+    inputs: Sequence[str] = ()
+    form: Literal["", "torch", "onnx"] = ""
+    remarks: Sequence[str] = ()
+
+
+@dataclass(frozen=True)
+class ProvenNetwork:
+    """A network as code of PyTorch, and the cases that prove it.
+
+    Attributes:
+        traced: the network in MXNet.
+        network: the network in PyTorch.
+        cases: cases of the proof.
+        names: names of the outputs of the network in PyTorch.
+    """
+
+    traced: TracedNetwork
+    network: TorchNetwork
+    cases: Sequence[Case]
+    names: Sequence[str]
+
+    def enter(self, inputs: Mapping[str, np.ndarray]) -> List[np.ndarray]:
+        """Returns the inputs of a case as the network in PyTorch takes them: without unused ones, and normalised."""
+        arrays = []
+        for position in self.network.given:
+            array = inputs[self.traced.input_names[position]]
+            normal = self.traced.normalisation
+            if position == 0 and normal is not None:
+                array = array.astype(np.float32) * normal.scale_1C11 + normal.shift_1C11
+            arrays.append(array)
+        return arrays
 
 
 def export_pytorch(
@@ -88,83 +123,105 @@ def export_pytorch(
         NotProven: PyTorch computes something else than MXNet.
         DataError: the folder exists already or cannot be written; data of the run are missing or too large.
     """
-    description, signature = trained.description, trained.signature
-    exported = description.dataset.exported(signature) if description.task.predicts else DatasetExport("")
-    check_arrays(exported.arrays)
+    exported = dataset_export(trained)
     with new_folder(folder) as root:
         stage("reading samples")
         sampled = read_samples(trained, source)
         stage("tracing the network and writing its code")
         traced = TracedNetwork(trained, sampled.arrays)
         network, choice = generate(trained, traced, dynamic)
-        metadata = {"format": "pt", **model_metadata(description.task.name, facts)}
-        replace_file(root / MODEL, (_head(facts) + network.source.code).encode())
-        write_safetensors(root / WEIGHTS, network.state, metadata)
-        write_names(root, network.source.names)
-        if isinstance(network.source, OnnxSource):
-            write_model(root, network.source.model, NETWORK_ONNX)
-        decoded, decodes, form, remarks = _write_decoding(root, trained, traced, network, choice)
-        remarks += network.source.remarks
-        stage("proof: outputs in PyTorch")
+        metadata = {"format": "pt", **model_metadata(trained, facts)}
+        _write_network(root, network, facts, metadata)
+        decoding = _write_decoding(root, trained, traced, network, choice)
         cases = cases_for(traced, sampled, choice.inputs)
         names = traced.output_names[: len(network.source.graph.heads)]
-        loaded = load_network(root)
-        entered = [(_entered(traced, network, case), case[1]) for case in cases]
-        errors = output_errors(loaded, names, entered, order_dependent(network.source.graph, names))
-        stage("proof: gradients and fine-tuning in both frameworks")
-        proof: Dict[str, Any] = {
-            "outputs": errors,
-            "batch_sizes": [len(next(iter(inputs.values()))) for inputs, _ in cases],
-            **prove_training(network, partial(load_network, root), trained, training, num_steps),
-        }
-        stage("proof: torch.export")
-        reason = prove_export(loaded, _entered(traced, network, cases[-1]))
-        proof["torch_export"] = reason or True
-        proof["trained"] = sum(one.requires_grad for one in loaded.parameters())
-        task_parts = description.task.export_form().parts(description, signature, trained.strategy, sampled.arrays)
-        parts = {name: write_part(root, name, part, metadata) for name, part in task_parts.items()}
+        proof = _prove(root, trained, ProvenNetwork(traced, network, cases, names), training, num_steps, stage)
+        parts = write_parts(root, trained, sampled, metadata, stage)
+        write_proof(root, {"": cases, **{name: part.cases for name, part in parts.items()}})
+        outputs = _outputs([*names, *decoding.names], cases)
+        probed = ProbedGraph(traced.symbol, traced.parameters, choice.inputs, choice.probes)
+        unordered = order_dependent(probed, traced.output_names)
+        content = describe_folder(trained, traced, choice.inputs, outputs, unordered, parts, exported)
+        content.signature["pytorch"] = _describe_code(traced, network, names, decoding)
+        prove_reader(root, content, trained, traced, source, sampled, stage)
+        remarks = [*decoding.remarks, *network.source.remarks]
         if parts:
             remarks.append(
                 f"predict.py runs {' and '.join(parts)} with onnxruntime: they are graphs beside the network"
             )
-        write_proof(root, {"": cases, **{name: part.cases for name, part in parts.items()}})
-        outputs = _outputs(network, choice, names, decoded, cases)
-        described = describe_network(trained, traced, choice.inputs, outputs)
-        described["order_dependent"] = order_dependent(
-            ProbedGraph(traced.symbol, traced.parameters, choice.inputs, choice.probes), traced.output_names
-        )
-        described["parts"] = {name: part.signature for name, part in parts.items()}
-        described["facts"], files = reader_facts(trained, exported)
-        normal = traced.normalisation
-        described["pytorch"] = {
-            "inputs": [traced.input_names[position] for position in network.given],
-            "outputs": names,
-            "decoded": form,
-            "decodes": decodes,
-            "makes": decoded,
-            "normalisation": normal
-            and {"scale": normal.scale_1C11.ravel().tolist(), "shift": normal.shift_1C11.ravel().tolist()},
-        }
-        if exported.reader:
-            stage("proof: reading files")
-            unwritten = UnrunExport(described, files.__getitem__, lambda name: dict(exported.arrays.get(name, {})))
-            prove_files(exported.reader, unwritten, source, sampled, traced.enter(sampled.arrays))
-            write_proof_files(root, prove_examples(exported.reader, unwritten, trained, traced))
-        described.update(reader_fields(trained, exported.reader, described))
         proof["through_onnx"] = isinstance(network.source, OnnxSource)
         proof.update(facts=dict(facts), versions=_versions(), remarks=remarks)
-        report = {**facts, "errors": errors, "metrics": {}, "evaluated": "", "versions": versions()}
-        modules = bundled(exported.reader) if exported.reader else {}
+        report = {**facts, "errors": proof["outputs"], "metrics": {}, "evaluated": "", "versions": versions()}
         own = {
             PROOF: encode_json(proof, 2) + b"\n",
             EXPORTED: read_regular(standalone.__file__),
             PREDICT: read_regular(str(PROGRAM)),
-            CARD: card(described, facts, proof).encode(),
+            CARD: card(content.signature, facts, proof).encode(),
         }
-        write_texts(root, described, report, {**files, **own}, exported.arrays, modules)
+        write_content(root, content, report, own)
         stage("proof: predict.py --check")
         _check(root)
     return WrittenWeights(folder, [*_said(proof), *remarks], proof)
+
+
+def _write_network(root: Path, network: TorchNetwork, facts: Mapping[str, Any], metadata: Mapping[str, str]) -> None:
+    """Writes code, weights and names of the weights, and the ONNX graph if the code reads it."""
+    replace_file(root / MODEL, (_head(facts) + network.source.code).encode())
+    write_safetensors(root / WEIGHTS, network.state, metadata)
+    write_names(root, network.source.names)
+    if isinstance(network.source, OnnxSource):
+        write_model(root, network.source.model, NETWORK_ONNX)
+
+
+def _prove(
+    root: Path, trained: Trained, proven: ProvenNetwork, training: Samples, num_steps: Optional[int], stage: Stage
+) -> Dict[str, Any]:
+    """Compares the written network with MXNet: outputs, gradients and fine-tuning; tries torch.export.
+
+    Args:
+        root: folder with the network.
+        trained: the trained network.
+        proven: the network and the cases of its proof.
+        training, num_steps, stage: see `export_pytorch`.
+
+    Returns:
+        Content of proof.json.
+
+    Raises:
+        NotProven: PyTorch computes something else than MXNet.
+    """
+    stage("proof: outputs in PyTorch")
+    loaded = load_network(root)
+    network, names = proven.network, proven.names
+    entered = [(proven.enter(inputs), outputs) for inputs, outputs in proven.cases]
+    errors = output_errors(loaded, names, entered, order_dependent(network.source.graph, names))
+    stage("proof: gradients and fine-tuning in both frameworks")
+    proof: Dict[str, Any] = {
+        "outputs": errors,
+        "batch_sizes": [len(next(iter(inputs.values()))) for inputs, _ in proven.cases],
+        **prove_training(network, partial(load_network, root), trained, training, num_steps),
+    }
+    stage("proof: torch.export")
+    reason = prove_export(loaded, entered[-1][0])
+    proof["torch_export"] = reason or True
+    proof["trained"] = sum(parameter.requires_grad for parameter in loaded.parameters())
+    return proof
+
+
+def _describe_code(
+    traced: TracedNetwork, network: TorchNetwork, names: Sequence[str], decoding: Decoding
+) -> Dict[str, Any]:
+    """Returns the field "pytorch" of signature.json: `predict.py` calls the network and its decoding by it."""
+    normal = traced.normalisation
+    return {
+        "inputs": [traced.input_names[position] for position in network.given],
+        "outputs": list(names),
+        "decoded": decoding.form,
+        "decodes": list(decoding.inputs),
+        "makes": list(decoding.names),
+        "normalisation": normal
+        and {"scale": normal.scale_1C11.ravel().tolist(), "shift": normal.shift_1C11.ravel().tolist()},
+    }
 
 
 def _head(facts: Mapping[str, Any]) -> str:
@@ -176,28 +233,13 @@ def _head(facts: Mapping[str, Any]) -> str:
     )
 
 
-def _entered(traced: TracedNetwork, network: TorchNetwork, case: Case) -> List[np.ndarray]:
-    """Returns the inputs of the network for a case, whose images are pixels."""
-    arrays = []
-    for position in network.given:
-        array = case[0][traced.input_names[position]]
-        if position == 0 and traced.normalisation is not None:
-            array = array.astype(np.float32) * traced.normalisation.scale_1C11 + traced.normalisation.shift_1C11
-        arrays.append(array)
-    return arrays
-
-
 def _write_decoding(
     root: Path, trained: Trained, traced: TracedNetwork, network: TorchNetwork, choice: Choice
-) -> Tuple[List[str], List[str], str, List[str]]:
-    """Writes what makes predictions of the network's outputs, as code if it can be, else as ONNX.
-
-    Returns:
-        Names of the predictions, names of the outputs that are read, "" or "torch" or "onnx", and remarks for the user.
-    """
+) -> Decoding:
+    """Writes the code that makes predictions of the outputs of the network, or an ONNX graph if it has no such code."""
     names, symbol, constants = decoding_symbol(trained, traced)
     if not names:
-        return [], [], "", []
+        return Decoding()
     inputs, probes = raw_inputs(traced, network, choice)
     inputs = {name: one for name, one in inputs.items() if name in symbol.list_inputs()}
     try:
@@ -206,26 +248,19 @@ def _write_decoding(
         graph = OnnxGraph(symbol, constants, inputs, probes, CONVERTERS)
         write_model(root, graph.model(names, {}), DECODING_ONNX)
         operator = str(error).partition(" has no conversion")[0].replace("export: ", "")
-        return (
-            names,
-            [*inputs],
-            "onnx",
-            [f"predict.py makes {', '.join(names)} with onnxruntime: {operator} is none of PyTorch's"],
-        )
-    replace_file(
-        root / DECODING_FILE, f'"""Makes predictions of the outputs of the network."""\n\n{source.code}'.encode()
-    )
+        remark = f"predict.py makes {', '.join(names)} with onnxruntime: {operator} is none of PyTorch's"
+        return Decoding(names, [*inputs], "onnx", [remark])
+    code = f'"""Makes predictions of the outputs of the network."""\n\n{source.code}'
+    replace_file(root / DECODING_FILE, code.encode())
     if source.extra:
         write_safetensors(root / DECODING_WEIGHTS, source.extra, {"format": "pt"})
-    return names, [*inputs], "torch", []
+    return Decoding(names, [*inputs], "torch")
 
 
-def _outputs(
-    network: TorchNetwork, choice: Choice, names: Sequence[str], decoded: Sequence[str], cases: Sequence[Case]
-) -> List[Any]:
-    """Returns names and shapes of all outputs; a size that is not that of all cases is open."""
+def _outputs(names: Sequence[str], cases: Sequence[Case]) -> List[Any]:
+    """Returns names and shapes of outputs; a dimension whose size differs between the cases is open."""
     found = []
-    for name in [*names, *decoded]:
+    for name in names:
         shapes = [outputs[name].shape for _, outputs in cases]
         dims = [
             "batch" if axis == 0 else sizes[0] if len(set(sizes)) == 1 else f"{name}_{axis}"
