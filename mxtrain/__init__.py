@@ -56,6 +56,7 @@ def __getattr__(name: str) -> Any:
         return getattr(importlib.import_module(_MODULES[name]), name)
     from importlib.util import find_spec  # its import would delay the first line of each command
 
+    # A new command needs no entry above: `mxtrain.x` is the function `x` of its workflow.
     workflow = f"mxtrain.workflows.{name}"
     if not name.startswith("_") and find_spec(workflow) is not None:
         function = getattr(importlib.import_module(workflow), name, None)
@@ -76,7 +77,8 @@ class _MovedModules:
     @staticmethod
     def find_spec(name: str, path: object = None, target: object = None) -> Optional[ModuleSpec]:
         """Returns the spec of a module by its old path; None if mxtrain never had it."""
-        if not name.startswith("mxtrain.") or name[len("mxtrain.") :] in _MODULES:  # a function must not be replaced
+        # `import mxtrain.train` must fail: Python would set the module as `mxtrain.train`, in place of the function.
+        if not name.startswith("mxtrain.") or name[len("mxtrain.") :] in _MODULES:
             return None
         return importlib.import_module("mxtrain.config.moved").find_moved_module(name)
 

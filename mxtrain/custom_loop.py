@@ -115,7 +115,7 @@ def session(
     """
     is_custom = task == "custom"
     call = read_call(session, overrides, config_dir, {**parts, "callbacks": callbacks})
-    objects, words = call.objects, [*call.words]
+    objects, words = call.objects, [*call.overrides]
     if task and not is_custom:
         words.append(f"task={task}")
     if is_custom:

@@ -33,13 +33,17 @@ _run_dir_setting: ContextVar[str] = ContextVar("run_dir_setting")
 
 
 def run_dir_setting(setting: str = "hydra.run.dir") -> str:
-    """Returns the name of what sets the run directory, for messages: `setting`, or in the Python API `dir`."""
+    """Returns the setting or argument that chooses the run directory, for messages.
+
+    It is the argument of `run_dir_set_by` within that context, else the variable that a parent process has set, else
+    `setting`.
+    """
     return _run_dir_setting.get(os.environ.get(RUN_DIR_SETTING, setting))
 
 
 @contextmanager
 def run_dir_set_by(name: str) -> Iterator[None]:
-    """Within it, messages name the run directory by an argument of a Python function."""
+    """Makes messages name the run directory by an argument of the Python API, such as `dir`, within the context."""
     before = _run_dir_setting.set(name)
     try:
         yield
@@ -190,8 +194,8 @@ def describe_unexpected(error: Exception) -> str:
     if said:
         return said
     if isinstance(error, OSError) and disk_advice(error):
-        where = f" ({error.filename})" if error.filename else ""
-        return f"{error.strerror}{where}.{disk_advice(error)}"
+        file = f" ({error.filename})" if error.filename else ""
+        return f"{error.strerror}{file}.{disk_advice(error)}"
     traceback.print_exc()
     return f"{type(error).__name__}: {error}"
 

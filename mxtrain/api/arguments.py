@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from numbers import Integral
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Callable, Iterator, List, Literal, Mapping, Optional, Sequence, Union
+from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, Literal, Mapping, Optional, Sequence, Union
 
 from mxtrain.cluster.launch.preserved import preserved_process
 from mxtrain.composing.objects import ObjectComposer, Objects, read_arguments, require_overrides
@@ -28,12 +28,12 @@ class CallArguments:
     """Arguments of a call that composes a description; see `read_call`.
 
     Attributes:
-        words: overrides, among them those of parts that are options or settings.
-        objects: parts that are objects.
+        overrides: the overrides of the call, and those for keyword arguments that are options or settings.
+        objects: keyword arguments that are objects.
         folders: folders with further groups and options.
     """
 
-    words: List[str]
+    overrides: List[str]
     objects: Objects
     folders: List[str]
 
@@ -76,8 +76,13 @@ def read_call(
     """
     require_overrides(overrides, function.__name__)
     with preserved_process():  # describing an object may import MXNet, which changes environment variables
-        typed, objects = read_arguments(parts, function)
-    return CallArguments([*overrides, *typed], objects, folders_of(config_dir))
+        part_overrides, objects = read_arguments(parts, function)
+    return CallArguments([*overrides, *part_overrides], objects, folders_of(config_dir))
+
+
+def without_none(**values: Any) -> Dict[str, Any]:
+    """Returns the arguments that are not None, which means that the caller did not give them."""
+    return {name: value for name, value in values.items() if value is not None}
 
 
 def folders_of(config_dir: Optional[AnyPath]) -> List[str]:
@@ -92,6 +97,11 @@ def folders_of(config_dir: Optional[AnyPath]) -> List[str]:
     if not os.path.isdir(folder):
         raise ConfigError(f"config_dir={folder}: there is no such folder.")
     return [folder]
+
+
+def optional_path(path: Optional[AnyPath], argument: str) -> Optional[str]:
+    """Returns a path as an absolute one, see `absolute_path`; None if none was given."""
+    return None if path is None else absolute_path(path, argument)
 
 
 def absolute_path(path: AnyPath, argument: str) -> str:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Optional, Sequence, Union
 
 from typing_extensions import Unpack
 
-from mxtrain.api.arguments import AnyPath, absolute_path, read_call, text_of_path
+from mxtrain.api.arguments import AnyPath, optional_path, read_call, text_of_path, without_none
 from mxtrain.composing import explain as explanation
 from mxtrain.composing.environment import compose_and_check, prepare_environment
 from mxtrain.composing.parts import Parts, with_parts
@@ -40,7 +40,7 @@ def compose(*overrides: str, config_dir: Optional[AnyPath] = None, **parts: Unpa
     """
     call = read_call(compose, overrides, config_dir, parts)
     with call.composer() as composer:
-        return compose_and_check(composer, call.words)[0].config
+        return compose_and_check(composer, call.overrides)[0].config
 
 
 @with_parts(Parts)
@@ -67,7 +67,7 @@ def explain(key: str, *overrides: str, config_dir: Optional[AnyPath] = None, **p
         raise ConfigError(f'explain: key={key!r:.60}: it must be the name of a setting, such as "optimizer.lr".')
     call = read_call(explain, overrides, config_dir, parts)
     with call.composer() as composer:
-        return explanation.explain(key, composer.compose(call.words))
+        return explanation.explain(key, composer.compose(call.overrides))
 
 
 @with_parts(Parts)
@@ -90,7 +90,7 @@ def dry_run(*overrides: str, config_dir: Optional[AnyPath] = None, **parts: Unpa
     """
     call = read_call(dry_run, overrides, config_dir, parts)
     with call.composer() as composer:
-        _, description = compose_and_check(composer, call.words)
+        _, description = compose_and_check(composer, call.overrides)
         prepare_environment(description)
         from mxtrain.workflows import dry_run as workflow  # imports MXNet: only from here on
 
@@ -135,10 +135,10 @@ def check_data(
     if not isinstance(listed, Sequence) or not all(isinstance(kind, str) for kind in listed):
         raise ConfigError(f"check_data: ignore={ignore!r:.60}: give a kind of problem, or a list of kinds.")
     kinds = ",".join(listed)
-    values = {"ignore": kinds, **({} if output is None else {"output": absolute_path(output, "check_data: output")})}
+    values = without_none(ignore=kinds, output=optional_path(output, "check_data: output"))
     settings = validate_arguments(CheckDataSettings, values, "check_data")
     with call.composer() as composer:
-        name, dataset = compose_dataset(composer, call.words)
+        name, dataset = compose_dataset(composer, call.overrides)
         return check_data_of(dataset, name, settings)
 
 

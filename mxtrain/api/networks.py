@@ -9,7 +9,16 @@ from typing import TYPE_CHECKING, Any, Dict, Optional, Sequence, Union
 
 from typing_extensions import Unpack
 
-from mxtrain.api.arguments import AnyPath, Split, Which, absolute_path, read_call, require_flag
+from mxtrain.api.arguments import (
+    AnyPath,
+    Split,
+    Which,
+    absolute_path,
+    optional_path,
+    read_call,
+    require_flag,
+    without_none,
+)
 from mxtrain.api.run import Run, load, prepared
 from mxtrain.archive.run_folders import paths_in
 from mxtrain.cluster.launch.preserved import preserved_process
@@ -97,13 +106,13 @@ def average(
         raise ConfigError(f"average: method={method!r:.60}: it may be 'greedy' or 'uniform'.{near}")
     if not is_one and len(paths) < 2:
         raise ConfigError("average: a list has two runs at least. To average the last checkpoints of one run, give it.")
-    several = {"soup": "greedy" if method is None else method, "which": which}
-    values: Dict[str, Any] = {"last": last} if is_one else several
-    values.update({} if out is None else {"out": absolute_path(out, "average: out")})
+    chosen = {"last": last} if is_one else {"soup": method or "greedy", "which": which}
+    values = {**chosen, **without_none(out=optional_path(out, "average: out"))}
     settings = validate_arguments(AverageSettings, values, "average")
-    for name, is_given in {"method": method is not None, "out": out is not None, "overrides": bool(overrides)}.items():
-        if is_one and is_given:
-            raise ConfigError(f"average: {name} is for averages of several runs. Give a list of runs, or leave it out.")
+    unused = without_none(method=method, out=out, overrides=overrides or None) if is_one else {}
+    if unused:
+        name = next(iter(unused))
+        raise ConfigError(f"average: {name} is for averages of several runs. Give a list of runs, or leave it out.")
     with preserved_process():
         if is_one:
             path = average_last(Path(paths[0]), settings.last).path
@@ -114,7 +123,7 @@ def average(
                 lambda first: restore(
                     first,
                     which=which,
-                    overrides=call.words,
+                    overrides=call.overrides,
                     config_dirs=call.folders,
                     trust_code=trust_code,
                     command="average",
@@ -194,7 +203,7 @@ def slim(run: Union[AnyPath, Run], out: Optional[AnyPath] = None) -> SlimReport:
     """
     from mxtrain.workflows import slim as workflow
 
-    values = {} if out is None else {"out": absolute_path(out, "slim: out")}
+    values = without_none(out=optional_path(out, "slim: out"))
     settings = validate_arguments(workflow.SlimSettings, values, "slim")
     with prepared(_loaded(run), "slim") as restored:
         return workflow.slim(restored, settings)

@@ -105,7 +105,7 @@ def reproduce(
     values = {"strict": strict, "tolerance": tolerance}
     settings = validate_arguments(ReproduceSettings, values, "reproduce")
     recorded = read_recorded_run(Path(os.path.abspath(path_in(run, "reproduce"))))
-    words = [*call.words, *override_of_dir(dir, "reproduce")]
+    words = [*call.overrides, *override_of_dir(dir, "reproduce")]
     with call.composer() as composer:
         from mxtrain.cluster.launch.run import prepare_run
 
@@ -149,7 +149,7 @@ def replay(
     settings = validate_arguments(ReplaySettings, {"step": step}, "replay")
     _, source = find_step(Path(path_in(bundle, "replay")), settings.step)
     with preserved_process():
-        return replay_step(source, StepRestorer(call.words, call.folders, trust_code))
+        return replay_step(source, StepRestorer(call.overrides, call.folders, trust_code))
 
 
 def push(run: Any, *overrides: str, tracker: str, config_dir: Optional[AnyPath] = None) -> PushResult:
@@ -177,4 +177,4 @@ def push(run: Any, *overrides: str, tracker: str, config_dir: Optional[AnyPath] 
     call = read_call(push, overrides, config_dir)
     path = Path(path_in(run, "push"))
     with call.composer() as composer:
-        return push_run(path, tracker_of(tracker, call.words, composer))
+        return push_run(path, tracker_of(tracker, call.overrides, composer))

@@ -11,7 +11,17 @@ from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Mapping, Optional, 
 import numpy as np
 from typing_extensions import Unpack
 
-from mxtrain.api.arguments import AnyPath, Split, Which, absolute_path, folders_of, require_count, require_flag
+from mxtrain.api.arguments import (
+    AnyPath,
+    Split,
+    Which,
+    absolute_path,
+    folders_of,
+    optional_path,
+    require_count,
+    require_flag,
+    without_none,
+)
 from mxtrain.archive.registry import KILLED
 from mxtrain.archive.run_files import ROWS_FILE, STATUS_FILE
 from mxtrain.archive.run_records import read_rows
@@ -74,9 +84,9 @@ def load(
     >>> run = mxtrain.load("outputs/mlp")
     >>> run.evaluate()["accuracy"]
     """
-    words, given = read_arguments(objects, load, only_objects=True)
-    if words:
-        raise ConfigError(f"load: {words[0]}: load takes objects. Give settings to evaluate().")
+    overrides, given = read_arguments(objects, load, only_objects=True)
+    if overrides:
+        raise ConfigError(f"load: {overrides[0]}: load takes objects. Give settings to evaluate().")
     run = Run(Path(absolute_path(path, "load: path")), which, trust_code, config_dir, given)
     if run.folds:
         return run
@@ -249,13 +259,13 @@ class Run:
             DataError: there is no such split, or its files cannot be read.
         """
         require_count(limit_batches, "evaluate: limit_batches", or_none=True)
-        typed, objects = read_arguments(parts, Run.evaluate)
+        part_overrides, objects = read_arguments(parts, Run.evaluate)
         if objects:
             raise ConfigError(
                 f"evaluate: {next(iter(objects.values))} is an object. Give it to load() or train(); evaluate takes "
                 "the names of options and dicts of settings."
             )
-        with prepared(self, "eval", [*overrides, *typed], dataset) as restored:
+        with prepared(self, "eval", [*overrides, *part_overrides], dataset) as restored:
             return dict(measure_run(restored, split, limit_batches, dataset is not None))
 
     def results(
@@ -309,8 +319,7 @@ class Run:
         """
         from mxtrain.workflows import export as workflow
 
-        values = {**settings, **({} if out is None else {"out": absolute_path(out, "export: out")})}
-        chosen = workflow.read_settings(values)
+        chosen = workflow.read_settings({**settings, **without_none(out=optional_path(out, "export: out"))})
         with prepared(self, "eval") as restored:
             return workflow.export(restored, chosen)
 
@@ -373,14 +382,15 @@ class Run:
             }
 
     def _restore(self, command: str = "predict", overrides: Sequence[str] = (), dataset: Any = None) -> RestoredRun:
-        is_other = bool(overrides) or command != "predict"
-        if self._restored is None or is_other:
-            with preserved_process():
-                restored = self._open(command, overrides, dataset)
-            if is_other:
-                return restored
+        """Opens the run for a command, see `prepared`. The run as it was trained is opened once and kept."""
+        is_unchanged = command == "predict" and not overrides
+        if is_unchanged and self._restored is not None:
+            return self._restored
+        with preserved_process():
+            restored = self._open(command, overrides, dataset)
+        if is_unchanged:
             self._restored = restored
-        return self._restored
+        return restored
 
     def _open(self, command: str, overrides: Sequence[str], dataset: Any) -> RestoredRun:
         require_overrides(overrides, "evaluate" if command == "eval" else command)
@@ -417,7 +427,7 @@ def prepared(run: Run, command: str, overrides: Sequence[str] = (), dataset: Any
     """
     with preserved_process():
         restored = run._restore(command, overrides, dataset)
-        # Again: `_restore` has undone it, and MXNet may be imported from here on.
+        # `_restore` has put the environment back. MXNet reads it when it is imported, which may be in the `with` block.
         set_environment(restored.description)
         try:
             yield restored

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Sequence
 
 from typing_extensions import Unpack
 
-from mxtrain.api.arguments import AnyPath, absolute_path, override_of_dir, read_call, require_flag
+from mxtrain.api.arguments import AnyPath, absolute_path, override_of_dir, read_call, require_flag, without_none
 from mxtrain.api.run import Run
 from mxtrain.cluster.launch.preserved import preserved_process
 from mxtrain.composing.parts import Parts, with_parts
@@ -58,7 +58,7 @@ def sweep(
             f"sweep: {next(iter(call.objects.values))} is an object, and Hydra composes jobs from names. Name its "
             'class, e.g. "model._target_=package.Class", or call train() for each value.'
         )
-    words = [*call.words, *override_of_dir(dir, "sweep", "hydra.sweep.dir")]
+    words = [*call.overrides, *override_of_dir(dir, "sweep", "hydra.sweep.dir")]
     with call.composer() as composer:
         end = train_sweep(composer, words)
     return Sweep(Path(os.path.abspath(end.folder)), end.exit_code, end.outcomes, config_dir)
@@ -161,13 +161,13 @@ def tune(
     require_flag(trust_code, "tune: trust_code")
     if not callable(report):
         raise ConfigError(f"tune: report={report!r:.60}: it must be a function of one line of text, such as print.")
-    typed = {**settings, **({} if n_trials is None else {"n_trials": n_trials})}
-    chosen = validate_arguments(TuneSettings, typed, "tune")
+    given = {**settings, **without_none(n_trials=n_trials)}
+    chosen = validate_arguments(TuneSettings, given, "tune")
     require_optuna()
     folder = StudyFolder(Path(absolute_path(study, "tune: study")))
     with preserved_process():
-        if folder.exists and not call.words and chosen.space is None:
-            description = open_study(folder, chosen, list(typed), call.folders, trust_code)
+        if folder.exists and not call.overrides and chosen.space is None:
+            description = open_study(folder, chosen, list(given), call.folders, trust_code)
         else:
-            description = begin_study(folder, chosen, call.words, call.folders)
+            description = begin_study(folder, chosen, call.overrides, call.folders)
         return train_study(folder, resume_study(folder, description, chosen), report)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Dict, Literal, Optional
+from typing import TYPE_CHECKING, Any, Literal, Optional
 
 from typing_extensions import Unpack
 
-from mxtrain.api.arguments import AnyPath, absolute_path, override_of_dir, read_call
+from mxtrain.api.arguments import AnyPath, optional_path, override_of_dir, read_call, without_none
 from mxtrain.api.run import Run
 from mxtrain.archive.run_files import STATUS_FILE
 from mxtrain.composing.environment import compose_and_check, set_environment
@@ -67,7 +67,7 @@ def train(
     if process not in ("same", "new"):
         raise ConfigError(f"train: process={process!r}: it may be 'same' or 'new'.")
     call = read_call(train, overrides, config_dir, {**parts, "callbacks": callbacks})
-    words = [*call.words, *override_of_dir(dir, "train")]
+    words = [*call.overrides, *override_of_dir(dir, "train")]
     with call.composer() as composer:
         composed, description = compose_and_check(composer, words)
         run_dir = Path(os.path.abspath(composed.run_dir))
@@ -87,6 +87,7 @@ def train(
             code, cause, step = end.exit_code, end.cause, end.step
         if code == EXIT_BAD_INPUT and step == 0:
             raise ConfigError(cause)
+        # Exit codes below 0 are signals: a killed process may have written no status that `Run.state` could report.
         if code < 0 and not (run_dir / STATUS_FILE).exists():
             raise MxtrainError(f"train: {cause}, before the run began.")
     return Run(run_dir, config_dir=config_dir, trust_code=True, objects=call.objects)  # the caller named the classes
@@ -139,9 +140,9 @@ def score(
     if not isinstance(experiment, str):
         raise ConfigError(f"score: experiment={experiment!r:.60}: it must be the name of a preset.")
     call = read_call(score, overrides, config_dir)
-    run_dir = None if dir is None else absolute_path(dir, "score: dir")
+    run_dir = optional_path(dir, "score: dir")
     with call.composer() as composer:
-        return score_run(*prepare_score([experiment], call.words, composer, run_dir, call.folders))
+        return score_run(*prepare_score([experiment], call.overrides, composer, run_dir, call.folders))
 
 
 @with_parts(Parts)
@@ -185,14 +186,13 @@ def lr_find(
     from mxtrain.workflows.lr_find import LrFindSettings
 
     call = read_call(lr_find, overrides, config_dir, parts)
-    values: Dict[str, Any] = {"start": start, "end": end, "steps": steps}
-    if output is not None:
-        values["output"] = absolute_path(output, "lr_find: output")
+    folder = optional_path(output, "lr_find: output")
+    values = {"start": start, "end": end, "steps": steps, **without_none(output=folder)}
     settings = validate_arguments(LrFindSettings, values, "lr_find")
     with call.composer() as composer:
-        _, description = compose_and_check(composer, call.words)
+        _, description = compose_and_check(composer, call.overrides)
         refuse_several_processes(description, call.objects, "lr_find")
-        curve = run_range_test(description, settings, call.flags, call.words, SILENT)
+        curve = run_range_test(description, settings, call.flags, call.overrides, SILENT)
     if output is not None:
         curve.write(Path(settings.output))
     return curve
@@ -231,7 +231,7 @@ def verify(
     call = read_call(verify, overrides, config_dir, parts)
     settings = validate_arguments(workflow.VerifySettings, {"steps": steps, "tolerance": tolerance}, "verify")
     with call.composer() as composer:
-        _, description = compose_and_check(composer, call.words)
+        _, description = compose_and_check(composer, call.overrides)
         workflow.refuse_updates_without_order(description)
         if description.kvstore.distributed:
             raise ConfigError("verify: several workers are compared by the command: python -m mxtrain verify ...")

@@ -37,8 +37,8 @@ REFUSED_FLAGS = {
 }
 """Flag of Hydra that mxtrain does not support -> message with what to type instead."""
 
-PRINTING_FLAGS = ("help", "hydra_help", "cfg", "info", "shell_completion", "dry_run")
-"""Flags that print something instead of training."""
+PRINTING_OPTIONS = ("help", "hydra_help", "cfg", "info", "shell_completion", "dry_run")
+"""Names, in argparse, of the flags that print something instead of training."""
 
 NO_DRY_SWEEP = (
     "--dry-run looks at one run, and a sweep has several: leave out -m and give each setting one value. A sweep checks "
@@ -58,7 +58,7 @@ class Arguments:
         multirun: whether `-m` was given.
         shows: what to print instead of running: help, hydra_help, cfg, info, shell_completion, dry_run, or
             None.
-        known: all flags, parsed by `parser`.
+        options: all flags, parsed by `parser`.
         parser: Hydra's parser, which `--hydra-help` describes.
     """
 
@@ -68,7 +68,7 @@ class Arguments:
     trusts_code: bool
     multirun: bool
     shows: Optional[str]
-    known: argparse.Namespace
+    options: argparse.Namespace
     parser: argparse.ArgumentParser
 
 
@@ -96,8 +96,9 @@ def parse(arguments: Sequence[str], reads_checkpoint: bool = False, trains: bool
     # Hydra makes the parser. argparse's own class would print the usage and exit.
     parser.__class__ = _Parser
     options, unknown = parser.parse_known_intermixed_args(list(arguments))
-    for flag in unknown:
-        raise ConfigError(f"there is no flag '{flag}'.{_meant_by(flag, options.overrides)} Flags: {', '.join(FLAGS)}.")
+    if unknown:
+        hint = _meant_by(unknown[0], options.overrides)
+        raise ConfigError(f"there is no flag '{unknown[0]}'.{hint} Flags: {', '.join(FLAGS)}.")
     for name, sentence in REFUSED_FLAGS.items():
         if getattr(options, name) is not None:
             raise ConfigError(sentence)
@@ -110,7 +111,8 @@ def parse(arguments: Sequence[str], reads_checkpoint: bool = False, trains: bool
         raise ConfigError("--dry-run goes with train, which it keeps from training. Leave it out.")
     if options.dry_run and options.multirun:
         raise ConfigError(NO_DRY_SWEEP)
-    shows = [name for name in PRINTING_FLAGS if getattr(options, name)]
+    shows = [name for name in PRINTING_OPTIONS if getattr(options, name)]
+    # Hydra's --shell-completion also completes command lines with -m; every other pair of these flags is an error.
     exclusive = [*shows, *(["multirun"] if options.multirun and shows != ["shell_completion"] else [])]
     if len(exclusive) > 1:
         flags = " and ".join("--" + name.replace("_", "-") for name in exclusive)
@@ -124,7 +126,7 @@ def parse(arguments: Sequence[str], reads_checkpoint: bool = False, trains: bool
         trusts_code=bool(options.trust_code),
         multirun=bool(options.multirun),
         shows=shows[0] if shows else None,
-        known=options,
+        options=options,
         parser=parser,
     )
 
@@ -150,9 +152,11 @@ def no_positionals(parsed: Arguments, command: str) -> None:
     Raises:
         ConfigError: there is another argument.
     """
+    if not parsed.positionals:
+        return
+    word, *others = parsed.positionals
     # Other programs take settings as two words: `optimizer.lr 0.1`.
-    for word, following in zip(parsed.positionals, [*parsed.positionals[1:], ""]):
-        example = f"{word}={following}" if "." in word and following else "key=value"
-        raise ConfigError(
-            f"{shlex.quote(word)} is no override: write {example}. `{command}` takes only overrides and flags."
-        )
+    example = f"{word}={others[0]}" if "." in word and others else "key=value"
+    raise ConfigError(
+        f"{shlex.quote(word)} is no override: write {example}. `{command}` takes only overrides and flags."
+    )

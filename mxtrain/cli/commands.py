@@ -24,15 +24,15 @@ class Command:
 
     Attributes:
         name: the word that is typed.
-        position: place in the list of `--help`; commands without one follow, by name.
-        listed: its name and main arguments in that list.
-        help: what it does, in that list.
-        usage: what follows its name.
-        settings: the name of the `Spec` in its module with the settings of its own, or "".
-        examples: of what can follow `python -m mxtrain`.
-        helps_itself: whether it answers --help.
-        subcommands: words that may follow its name; none = no such word.
-        in_groups: whether it can run in several processes.
+        position: rank in the list of `--help`; commands without one follow, by name.
+        listed: name and main arguments in that list.
+        help: sentence about the command in that list.
+        usage: arguments in the usage line of `COMMAND --help`.
+        settings: name of the `Spec` in its module with the settings of the command; "" if it has none.
+        examples: command lines, without `python -m mxtrain`.
+        helps_itself: True if `run` answers --help itself.
+        subcommands: words that may follow the name, e.g. `check` of `data`; none if there is no such word.
+        in_groups: True if the command can run as one of several processes.
         module: import path of its module.
     """
 

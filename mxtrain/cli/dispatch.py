@@ -8,7 +8,7 @@ import importlib
 import os
 import sys
 import warnings
-from typing import Callable, List, Optional
+from typing import Callable, List, Optional, Tuple
 
 from mxtrain.cli.commands import COMMANDS, help_of
 from mxtrain.cluster.heartbeat import HEARTBEAT
@@ -41,7 +41,7 @@ PRINTING_FLAGS = (
     "-sc",
     "--dry-run",
 )
-"""Flags that only print information. They must be the first argument."""
+"""Flags with which `train` prints something instead of training."""
 
 FLAGS_WITH_VALUE = (
     "--config-dir",
@@ -58,6 +58,7 @@ FLAGS_WITH_VALUE = (
     "-cp",
     "--experimental-rerun",
 )
+"""Flags of Hydra whose value is the next word."""
 
 
 def run(argv: Optional[List[str]] = None) -> int:
@@ -84,7 +85,8 @@ def run(argv: Optional[List[str]] = None) -> int:
         problem = output_failure(output)
         if problem and code == EXIT_FINISHED and not writes_run(arguments):
             code = fail(problem, EXIT_BAD_INPUT)
-    if {"DMLC_ROLE", "HOROVOD_RANK"}.intersection(os.environ) and (not is_disconnected or still_disconnects()):
+    is_one_of_several = bool({"DMLC_ROLE", "HOROVOD_RANK"}.intersection(os.environ))
+    if is_one_of_several and (not is_disconnected or still_disconnects()):
         # Shutting down the interpreter would wait for the other processes, which wait for this one.
         os._exit(code)  # both streams were flushed above, by `patient_streams`
     if argv is None and code in EXIT_CODES.values():
@@ -147,16 +149,7 @@ def command_of(arguments: List[str]) -> Callable[[], int]:
         return functools.partial(answer, f"mxtrain {__version__}")
     if arguments[:1] == ["help"]:
         arguments = [*arguments[1:], "--help"]
-    position = find_command(arguments)
-    name = "train" if position is None else arguments[position]
-    following = [] if position is None else arguments[position + 1 :]
-    if name not in COMMANDS:
-        joined = "".join(following[:2])
-        if joined.startswith("="):
-            raise ConfigError(f"there are no spaces around =: write {name}{joined}.")
-        near = instead_of(name, following)
-        raise ConfigError(f"there is no command '{name}'.{near} Commands: {', '.join(COMMANDS)}.")
-    arguments = arguments if position is None else [*arguments[:position], *following]
+    name, arguments = split_command(arguments)
     if sys.flags.optimize > 1:
         raise ConfigError(
             f"PYTHONOPTIMIZE={sys.flags.optimize} (python -OO) removes docstrings, from which MXNet builds its "
@@ -179,6 +172,25 @@ def command_of(arguments: List[str]) -> Callable[[], int]:
     return functools.partial(serve, role, lambda: importlib.import_module(command.module).description_of(arguments))
 
 
+def split_command(arguments: List[str]) -> Tuple[str, List[str]]:
+    """Returns the name of the command, which is `train` if none is typed, and all other arguments.
+
+    Raises:
+        ConfigError: there is no such command.
+    """
+    position = find_command(arguments)
+    if position is None:
+        return "train", arguments
+    name, following = arguments[position], arguments[position + 1 :]
+    if name not in COMMANDS:
+        joined = "".join(following[:2])
+        if joined.startswith("="):
+            raise ConfigError(f"there are no spaces around =: write {name}{joined}.")
+        near = instead_of(name, following)
+        raise ConfigError(f"there is no command '{name}'.{near} Commands: {', '.join(COMMANDS)}.")
+    return name, [*arguments[:position], *following]
+
+
 def answer(text: str) -> int:
     """Prints a text; returns the exit code."""
     print(text)
@@ -196,13 +208,12 @@ def enter_role() -> Optional[str]:
     Raises:
         ConfigError: the environment describes the role incompletely.
     """
-    from mxtrain.cluster.member import HEARTBEAT_FD as VARIABLE
-    from mxtrain.cluster.member import find_member
+    from mxtrain.cluster.member import HEARTBEAT_FD, find_member
 
     member = find_member()
     if member is None:
         return None
-    HEARTBEAT.begin(VARIABLE)
+    HEARTBEAT.begin(HEARTBEAT_FD)
     return member.role if member.role != "worker" and HEARTBEAT.has_listener else None
 
 

@@ -37,9 +37,11 @@ def parse_run_arguments(
         ConfigError: something is no setting of the command, or an argument is missing or surplus.
     """
     parsed = command_line.parse(arguments, reads_checkpoint)
-    wheres = [word.partition("=")[2] for word in parsed.overrides if word.partition("=")[0] == "where"]
-    takes_where = "where" in spec.model_fields
-    others = [word for word in parsed.overrides if word.partition("=")[0] != "where" or not takes_where]
+    is_filter = [word.partition("=")[0] == "where" for word in parsed.overrides]
+    filters = [word.partition("=")[2] for word, is_where in zip(parsed.overrides, is_filter) if is_where]
+    # `where=` may be given several times, unlike settings. A command without it refuses it as an unknown setting.
+    takes_filters = "where" in spec.model_fields
+    others = [word for word, is_where in zip(parsed.overrides, is_filter) if not (is_where and takes_filters)]
     settings, unknown = split_settings(replace(parsed, overrides=others), spec, command)
     names = [field.alias or name for name, field in spec.model_fields.items()]
     for word in unknown:
@@ -49,13 +51,13 @@ def parse_run_arguments(
         raise ConfigError(
             f"{command}: there is no setting '{word.partition('=')[0]}'.{near} There are {', '.join(names)}."
         )
-    if any(not where.strip() for where in wheres):
+    if any(not text.strip() for text in filters):
         raise ConfigError("where=: the filter is empty. Type for example where='task=classification and best>0.9'.")
     if parsed.config_dirs and not reads_checkpoint:
         raise ConfigError(f"--config-dir: {command} only reads run directories. Leave it out.")
     if takes is not None:
         _require_positionals(parsed.positionals, takes, command)
-    return parsed, settings, wheres
+    return parsed, settings, filters
 
 
 def _require_positionals(given: Sequence[str], takes: Sequence[str], command: str) -> None:

@@ -26,7 +26,7 @@ def split_settings(parsed: Arguments, spec: Type[S], command: str) -> Tuple[S, L
     for word in parsed.overrides:
         key, _, value = word.partition("=")
         if key in fields:
-            values[key] = _read(value, fields[key].default)
+            values[key] = _parse_value(value, fields[key].default)
         else:
             refuse_misspelled(word, list(fields), command, parsed.config_dirs)
             rest.append(word)
@@ -49,9 +49,10 @@ def refuse_misspelled(word: str, names: Sequence[str], command: str, config_dirs
     """
     key = word.partition("=")[0]
     groups = _groups()
-    if not _is_unknown(key, word, groups, config_dirs):
+    if not _is_unknown_group(key, word, groups, config_dirs):
         return
-    if nearest(key, [*names, *groups])[:1] == nearest(key, names)[:1] != []:
+    nearest_setting = nearest(key, names)
+    if nearest_setting and nearest(key, [*names, *groups]) == nearest_setting:
         raise ConfigError(
             f"{command}: there is no setting '{key}'.{did_you_mean(key, names)} `{command}` takes {', '.join(names)}."
         )
@@ -77,7 +78,7 @@ def refuse_misspelled_groups(overrides: Sequence[str], command: str, config_dirs
     for word in overrides:
         key = word.lstrip("+~").partition("=")[0]
         group, _, field = key.partition(".")
-        near = nearest(group, groups) if _is_unknown(group, word, groups, config_dirs) else []
+        near = nearest(group, groups) if _is_unknown_group(group, word, groups, config_dirs) else []
         if near and key not in OTHER_NAMES:
             suggestion = f"{near[0]}.{field}" if field else near[0]
             wrong.append(f"{command}: there is no group '{group}'. Did you mean '{suggestion}'?")
@@ -86,27 +87,33 @@ def refuse_misspelled_groups(overrides: Sequence[str], command: str, config_dirs
 
 
 def _groups() -> Tuple[str, ...]:
-    # Takes time to load, and most command lines have no such word.
+    # Imported here, which takes time: most command lines have only settings of the command, and need no groups.
     from mxtrain.config.groups import GROUPS, NAMED_GROUPS, PRESET_GROUPS
 
     return tuple(dict.fromkeys((*GROUPS, *NAMED_GROUPS, *PRESET_GROUPS, "hydra")))
 
 
-def _is_unknown(name: str, word: str, groups: Sequence[str], config_dirs: Sequence[str]) -> bool:
+def _is_unknown_group(name: str, word: str, groups: Sequence[str], config_dirs: Sequence[str]) -> bool:
     """Returns True if a name could be a group but is none, and the word it is from is not a path."""
     if name in groups or not name.isidentifier() or os.path.exists(expand_path(word)):
         return False
     return not any(os.path.isdir(os.path.join(folder, name)) for folder in config_dirs)
 
 
-def _read(text: str, default: object) -> Union[None, bool, int, float, str]:
-    """Returns a number where the setting is one, and None if that is its default and `null` was typed; else the text,
-    which is judged later."""
+def _parse_value(text: str, default: object) -> Union[None, bool, int, float, str]:
+    """Converts the text of a setting to the type of its default, as far as it is written so.
+
+    Returns:
+        None for `null` if that is the default, a boolean or number if the text is one; else the text, which validation
+        then accepts or refuses.
+    """
     if default is None and text.lower() == "null":
         return None
     if isinstance(default, bool):
         return {"true": True, "false": False}.get(text.lower(), text)
+    if text.removeprefix("-").isdigit():
+        return int(text)
     try:
-        return int(text) if text.removeprefix("-").isdigit() else float(text) if isinstance(default, float) else text
+        return float(text) if isinstance(default, float) else text
     except ValueError:
         return text

@@ -47,9 +47,9 @@ def show(parsed: Arguments) -> int:
         if parsed.shows == "help":
             print(help_text(composed))
         elif parsed.shows == "hydra_help":
-            composer.hydra.hydra_help(config_name=CONFIG_NAME, args_parser=parsed.parser, args=parsed.known)
+            composer.hydra.hydra_help(config_name=CONFIG_NAME, args_parser=parsed.parser, args=parsed.options)
         elif parsed.shows == "info":
-            composer.hydra.show_info(parsed.known.info, config_name=CONFIG_NAME, overrides=overrides)
+            composer.hydra.show_info(parsed.options.info, config_name=CONFIG_NAME, overrides=overrides)
         else:
             show_config(parsed, composer, overrides)
     return EXIT_FINISHED
@@ -57,7 +57,7 @@ def show(parsed: Arguments) -> int:
 
 def show_config(parsed: Arguments, composer: Composer, overrides: List[str]) -> None:
     """Prints the configuration for `--cfg`, with `--package` and `--resolve` as in Hydra."""
-    package = parsed.known.package
+    package = parsed.options.package
     if package not in (None, "_global_"):
         known = settings_of(composer.load(composer.parse(overrides)))
         if package not in known and not any(path.startswith(package + ".") for path in known):
@@ -66,9 +66,9 @@ def show_config(parsed: Arguments, composer: Composer, overrides: List[str]) -> 
     composer.hydra.show_cfg(
         config_name=CONFIG_NAME,
         overrides=overrides,
-        cfg_type=parsed.known.cfg,
+        cfg_type=parsed.options.cfg,
         package=package,
-        resolve=parsed.known.resolve,
+        resolve=parsed.options.resolve,
     )
 
 

@@ -241,7 +241,7 @@ class BaseDataset(Spec):
             names: files and folders.
             signature: signature of the network.
             skip_unreadable: continue if a file cannot be read.
-            unreadable: gets the reasons by index. Samples whose index is in it get no prediction.
+            unreadable: gets the reasons by the index of the sample, which gets no prediction, or by `key_of_file`.
 
         Raises:
             DataError: one cannot be read, or there is none.

@@ -35,6 +35,7 @@ from mxtrain.data.checking.problems import (
 )
 from mxtrain.data.corpus.shards import Ragged, Shards
 from mxtrain.data.loading.dataset_files import walk
+from mxtrain.data.loading.input_files import key_of_file
 from mxtrain.data.loading.loader import count_workers
 from mxtrain.data.signature import Signature
 from mxtrain.data.spec import BaseDataset, Samples, Splits
@@ -278,7 +279,7 @@ class AudioDataset(TranscribedDataset):
             fact = f"'{utterance.path}' {problem.partition(chr(9))[2]}"
             if not skip_unreadable:
                 raise DataError(f"{fact} Replace or remove it, or type skip_unreadable=true to go on without it.")
-            unreadable[-1 - index] = fact
+            unreadable[key_of_file(index)] = fact
         alphabet = Alphabet(signature.class_names)
         readable = [utterances[index] for index in kept]
         recordings = Recordings(readable, shards.ragged(FEATURE), np.array(kept, np.int64), alphabet, are_known=False)

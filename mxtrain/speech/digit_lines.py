@@ -16,7 +16,7 @@ from mxtrain.data.checking.problems import Findings
 from mxtrain.data.corpus.shards import Ragged
 from mxtrain.data.digits import read_digits
 from mxtrain.data.loading.dataset_files import read_bytes, walk
-from mxtrain.data.loading.input_files import find_given
+from mxtrain.data.loading.input_files import find_given, key_of_file
 from mxtrain.data.loading.opening import EXTENSIONS, open_image
 from mxtrain.data.loading.splitting import refuse_empty, split_indices
 from mxtrain.data.spec import Samples, Splits
@@ -98,7 +98,7 @@ class DigitLines(TranscribedDataset):
             except DataError as error:
                 if not skip_unreadable:
                     raise DataError(f"{error} Or type skip_unreadable=true to go on without such files.") from error
-                unreadable[-1 - number] = str(error)
+                unreadable[key_of_file(number)] = str(error)
         return GivenFrames(frames, height), locations
 
 

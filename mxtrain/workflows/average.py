@@ -143,7 +143,7 @@ def average_runs(
     checkpoints = open_members(paths, settings.which, warn)
     require_same_validation(checkpoints)
     run = restore(paths[0])
-    path = _folder(run.checkpoint, settings)
+    path = _output_folder(run.checkpoint, settings)
     monitor = run.description.trainer.monitor
     monitor = monitor if monitor.startswith(VALIDATED) else VAL_LOSS
     direction = require_direction(run.description, "trainer.monitor", monitor)
@@ -184,7 +184,7 @@ def open_members(paths: Sequence[str], which: str, warn: Callable[[str], None]) 
     return checkpoints
 
 
-def _folder(first: Checkpoint, settings: AverageSettings) -> Path:
+def _output_folder(first: Checkpoint, settings: AverageSettings) -> Path:
     """Returns the folder to write.
 
     Raises:

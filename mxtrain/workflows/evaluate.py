@@ -199,8 +199,9 @@ def evaluate(
     largest_losses = None if method is None else LargestLosses(trained.evaluator)
     title = f"{split}, step {run.checkpoint.step}"
     try:
-        results = EvaluationFolder(folder)
+        eval_folder = EvaluationFolder(folder)
         with closing(SampleFiles(trained, source, split)) as samples:
+            # The split itself is not corrupted, so the measured samples are the original ones.
             measured = measure(trained, source, source, settings.limit_batches, largest_losses, samples.results)
             facts: Dict[str, Json] = {
                 "split": split,
@@ -209,10 +210,10 @@ def evaluate(
                 "samples": measured.num_samples,
             }
             artifacts = measured.report.artifacts(title)
-            with results.new_results():
-                results.write(artifacts)
-                samples.write(results, title)
-                results.write_values({**facts, **measured.values})
+            with eval_folder.new_results():
+                eval_folder.write(artifacts)
+                samples.write(eval_folder, title)
+                eval_folder.write_values({**facts, **measured.values})
 
         result = EvalResult(
             split,
@@ -233,8 +234,8 @@ def evaluate(
             indices = largest_losses.indices(settings.explain_samples)
             artifacts, warning = explain_samples(trained, method, source, indices, title, progress)
             write_part(artifacts, facts, folder / EXPLAINED.format(settings.explain))
-            part = EvalPart(f"{method.title}, the samples of the largest loss", artifacts, warning)
-            result = result.with_part(part)
+            title_of_part = f"{method.title}, the samples of the largest loss"
+            result = result.with_part(EvalPart(title_of_part, artifacts, warning))
             report(result)
     except LoaderError as error:
         raise DataError(str(error)) from error  # nothing was trained

@@ -115,30 +115,30 @@ def _build(description: Description) -> Tuple[TrainingStep, RunData]:
 
 
 def _losses(step: TrainingStep, loader: BatchLoader, rates: List[float]) -> Iterator[Tuple[int, float]]:
-    """Takes steps at these rates; yields the index and the loss of each, a few steps late, so that the device is never
-    idle."""
+    """Takes steps at these rates; yields the index and the loss of each.
+
+    Losses are read a few steps late, so that the device always has a next step to compute.
+    """
     from mxtrain.data.loading.loader import Consumer
     from mxtrain.metric.meter import read_vectors
     from mxtrain.training.recorder import STEPS_AHEAD
 
     meter = step.strategy.objective.meter
     pending: Deque[Tuple[int, NDArray]] = deque()
-    done = 0
+    indices = itertools.count()
 
-    def loss() -> Tuple[int, float]:
-        nonlocal done
+    def read_oldest() -> Tuple[int, float]:
         size, sums = pending.popleft()
-        done += 1
-        return done - 1, float(meter.values(read_vectors([sums])[0], size)["loss"])
+        return next(indices), float(meter.values(read_vectors([sums])[0], size)["loss"])
 
     consumer = Consumer([step.strategy], step.store, step.strategy.look_ahead)
     with closing(_batches(loader, consumer)) as batches:
         for number, (lr, batch) in enumerate(zip(rates, batches), start=1):
             pending.append((batch.global_size, step(batch, lr, number)))
             if len(pending) > STEPS_AHEAD:
-                yield loss()
+                yield read_oldest()
     while pending:
-        yield loss()
+        yield read_oldest()
 
 
 def _batches(loader: BatchLoader, consumer: Consumer) -> Generator[Batch, None, None]:

@@ -25,13 +25,17 @@ def check_output_file(name: str) -> str:
     path = Path(name)
     if path.is_dir():
         raise ValueError(f"should be a file, and this is a folder: name a file in it, such as {path / 'results'}")
-    if not _stays(path):
+    if not _is_written_in_place(path):
         _check_parents(path.parent)
     return name
 
 
 def check_output_folder(name: str) -> str:
-    """Does the same for a folder. Raises: ValueError."""
+    """Checks that files can be written into a folder of this name; it may not exist yet.
+
+    Raises:
+        ValueError: the path is a file, or its first existing parent is not a writable folder.
+    """
     if Path(name).exists() and not Path(name).is_dir():
         raise ValueError("should be a folder, and this is a file")
     _check_parents(Path(name))
@@ -83,27 +87,27 @@ def open_output_file(name: str) -> Iterator[TextIO]:
         DataError: the file cannot be written, for example because the disk is full.
     """
     path = Path(name)
-    if _stays(path):
-        with _explained(name):
+    if _is_written_in_place(path):
+        with _as_data_error(name):
             device = path.open("w", newline="", encoding="utf-8", errors="backslashreplace")
-        with _explained_full_disk(name), device:
+        with _full_disk_as_data_error(name), device:
             yield device
         return
     partial = path.with_name(path.name + ".partial")
-    with _explained(name):
+    with _as_data_error(name):
         path.parent.mkdir(parents=True, exist_ok=True)
         stream = open(create_file(partial), "w", newline="", encoding="utf-8", errors="backslashreplace")
     try:
-        with _explained_full_disk(name), stream:
+        with _full_disk_as_data_error(name), stream:
             yield stream
-        with _explained(name):
+        with _as_data_error(name):
             partial.replace(path)
     finally:
         partial.unlink(missing_ok=True)
 
 
 @contextmanager
-def _explained(name: str) -> Iterator[None]:
+def _as_data_error(name: str) -> Iterator[None]:
     """Converts each `OSError` into a `DataError` that names the file."""
     try:
         yield
@@ -112,10 +116,10 @@ def _explained(name: str) -> Iterator[None]:
 
 
 @contextmanager
-def _explained_full_disk(name: str) -> Iterator[None]:
+def _full_disk_as_data_error(name: str) -> Iterator[None]:
     """Converts the error of a write to a full disk into a `DataError` that names the file.
 
-    The `with` block of a caller also reads files. Errors of these keep their class, and have a file name.
+    A caller also reads files in its `with` block. Their errors, which have a file name, are raised as they are.
     """
     try:
         yield
@@ -136,7 +140,7 @@ def not_written(name: str, folder: Path, error: OSError) -> CheckpointError:
     return CheckpointError(f"{name} cannot be written to {folder}: {error.strerror}.{disk_advice(error)}")
 
 
-def _stays(path: Path) -> bool:
+def _is_written_in_place(path: Path) -> bool:
     """Returns True if the file must not be replaced: a device, a pipe, or a name of the system such as /dev/stdout."""
     folder = path.parent.resolve()
     if folder == Path("/dev") or folder.is_relative_to("/proc"):

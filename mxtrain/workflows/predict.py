@@ -32,6 +32,7 @@ from typing_extensions import Annotated
 from mxtrain.checkpoint import Checkpoint, refuse_links
 from mxtrain.checkpoint.folder import run_dir_of
 from mxtrain.data.loading.dataset_files import file_error, why_stream
+from mxtrain.data.loading.input_files import key_of_file
 from mxtrain.data.predict_inputs import open_given
 from mxtrain.data.spec import choose_split, open_splits, warn_unseen
 from mxtrain.errors import ConfigError, DataError, LoaderError, did_you_mean
@@ -171,23 +172,23 @@ def write_predictions(
         DataError: a file cannot be read or written, or there is nothing to predict for.
     """
     task, dataset, signature = run.description.task, run.dataset, run.signature
-    own_data = settings.sample is not None or settings.split is not None
+    is_own_data = settings.sample is not None or settings.split is not None
     output_format = choose_format(task, settings)
     unreadable: Dict[int, str] = {}
     locations: Sequence[str]
-    if own_data:
+    if is_own_data:
         source, locations = open_samples(dataset, settings.split, settings.sample)
     else:
         source, locations = dataset.open_inputs(names, signature, settings.skip_unreadable, unreadable)
-    refuse_none(len(locations), unreadable)
-    readable = [name for number, name in enumerate(names) if -1 - number not in unreadable]
-    copied = {} if own_data else dataset.copied_cells(readable, settings.keep, signature)
+    require_samples(len(locations), unreadable)
+    readable = [name for number, name in enumerate(names) if key_of_file(number) not in unreadable]
+    copied = {} if is_own_data else dataset.copied_cells(readable, settings.keep, signature)
     folder = files_folder(task, settings, run.checkpoint)
-    written = task.prediction_format()
-    files = [] if folder is None else [folder / name for name in file_names(locations, written.writes_ending)]
+    form = task.prediction_format()
+    files = [] if folder is None else [folder / name for name in file_names(locations, form.writes_ending)]
     outputs = [*files, *([Path(settings.output)] if settings.output else [])]
     refuse_overwriting(outputs, [*locations, *names])
-    sample_ids = written.sample_ids(output_format, locations, dataset)
+    sample_ids = form.sample_ids(output_format, locations, dataset)
     warn_unseen(source, signature)
     # These modules import MXNet, which takes seconds: wrong arguments are reported before that.
     from mxtrain.training.loaders import build_loader
@@ -198,12 +199,12 @@ def write_predictions(
     predictions = predict_samples(trained, loader, source, unreadable, files)
     predicted = predict_rows(trained, source, locations, predictions, settings.top_k, files, copied)
     predicted = itertools.islice(predicted, len(locations))  # a split has more samples than are asked for
-    rows = CountingIterator(predicted, written.list_field[0])
+    rows = CountingIterator(predicted, form.list_field[0])
     try:
         with destination as stream:
             columns = list(next(iter(copied.values()), ()))
             write_rows(output_format, task, trained.signature, rows, stream, sample_ids, columns)
-            refuse_none(rows.count, unreadable)
+            require_samples(rows.count, unreadable)
     except LoaderError as error:
         raise DataError(f"{error.fact} Replace or remove it, or {SKIP}") from error
     return PredictResult(rows.count, rows.listed, folder, list(unreadable.values()))
@@ -244,7 +245,7 @@ def refuse_streams(names: Sequence[str], skip_unreadable: bool) -> None:
             )
 
 
-def refuse_none(count: int, unreadable: Mapping[int, str]) -> None:
+def require_samples(count: int, unreadable: Mapping[int, str]) -> None:
     """Checks that there is something to predict for.
 
     Args:
@@ -268,7 +269,8 @@ def choose_format(task: Task, settings: PredictSettings) -> str:
     allowed = ("auto", "jsonl", "csv", *task.prediction_format().formats)
     if settings.format not in allowed:
         raise ConfigError(
-            f"predict: format={settings.format}: there is no such form.{did_you_mean(settings.format, allowed)} It may "
+            f"predict: format={settings.format}: there is no such format."
+            f"{did_you_mean(settings.format, allowed)} It may "
             f"be {', '.join(allowed)}."
         )
     if settings.format != "auto":
@@ -282,14 +284,14 @@ def files_folder(task: Task, settings: PredictSettings, checkpoint: Checkpoint) 
     Raises:
         ConfigError: `folder` is given, but the task writes no files.
     """
-    written = task.prediction_format()
-    if not written.writes:
+    form = task.prediction_format()
+    if not form.writes:
         if settings.folder is not None:
             raise ConfigError(f"predict: folder={settings.folder}, and task={task.name} writes no files. Leave it out.")
         return None
     if settings.folder is not None:
         return Path(settings.folder)
-    if not written.writes_by_default:
+    if not form.writes_by_default:
         return None
     refuse_links(run_dir_of(checkpoint.path), ("predict",))
     return require_writable(run_dir_of(checkpoint.path) / "predict", "folder")
@@ -316,7 +318,7 @@ def file_names(locations: Sequence[str], ending: str = ".png") -> List[str]:
 
 
 def numbered_line(path: Path) -> Path:
-    """Converts the place of a line, `x.jsonl:3`, to the name `x-3`; other paths are unchanged."""
+    """Converts the location of a line, `x.jsonl:3`, to the name `x-3`; other paths are unchanged."""
     name, _, line = path.name.rpartition(":")
     return path.with_name(f"{Path(name).stem}-{line}") if name and line.isdigit() else path
 
@@ -360,17 +362,17 @@ def predict_rows(
     Raises:
         ConfigError: a column of `copied` has the name of a column of the predictions.
     """
-    written = trained.description.task.prediction_format()
-    written.prepare(trained)
+    form = trained.description.task.prediction_format()
+    form.prepare(trained)
     empty = dict.fromkeys(next(iter(copied.values()), ()), "")
-    for number, prediction in written.rows(trained.signature, source, predictions, top_k):
+    for number, prediction in form.rows(trained.signature, source, predictions, top_k):
         cells = copied.get(locations[number], empty)
         for name in cells:
             if name in prediction or name == "file":
                 raise ConfigError(f"keep={name}: predictions have a column '{name}' of their own. Rename the table's.")
         row = {"file": locations[number], **cells, **prediction}
         if files:
-            row[written.writes] = str(files[number])
+            row[form.writes] = str(files[number])
         yield row
 
 
@@ -393,14 +395,14 @@ def predict_samples(
     """Yields the index and decoded prediction of each readable sample, and writes its file if `files` has a path."""
     from mxtrain.engine.predictions import to_host
 
-    written, position = trained.description.task.prediction_format(), 0
+    form, position = trained.description.task.prediction_format(), 0
     decode = trained.evaluator.decode
     assert decode is not None
     for batch, outputs in trained.evaluator.predict(loader):
         for prediction in to_host(decode(outputs, batch)):
             if position not in unreadable:
                 if position < len(files):
-                    write_file(files[position], written.encode_file(trained.signature, prediction, source, position))
+                    write_file(files[position], form.encode_file(trained.signature, prediction, source, position))
                 yield position, prediction
             position += 1
 
@@ -420,21 +422,21 @@ def write_file(path: Path, content: bytes) -> None:
 
 
 class CountingIterator:
-    """Iterates over rows and counts them, and the elements of their list column `listing`."""
+    """Iterates over rows and counts them, and the elements of their list column `list_column`, if it is not empty."""
 
-    def __init__(self, rows: Iterator[Dict[str, Json]], listing: str = ""):
-        self._rows, self._listing = rows, listing
+    def __init__(self, rows: Iterator[Dict[str, Json]], list_column: str = ""):
+        self._rows, self._list_column = rows, list_column
         self.count = self.listed = 0
 
     def __iter__(self) -> Iterator[Dict[str, Json]]:
         for row in self._rows:
             self.count += 1
-            self.listed += len(row.get(self._listing) or ())  # type: ignore[arg-type]  # a list
+            self.listed += len(row.get(self._list_column) or ())  # type: ignore[arg-type]  # a list
             yield row
 
 
 def write_rows(
-    form: str,
+    output_format: str,
     task: Task,
     signature: Signature,
     rows: Iterable[Dict[str, Json]],
@@ -445,18 +447,19 @@ def write_rows(
     """Writes predictions as JSONL, CSV or a format of the task; arguments as in `PredictionFormat.write_as`.
 
     Args:
+        output_format: "jsonl", "csv" or one of the task's own formats.
         copied: columns of a table in the rows, which `PredictionFormat.cells` does not know.
     """
-    written = task.prediction_format()
-    if form == "jsonl":
+    form = task.prediction_format()
+    if output_format == "jsonl":
         for row in rows:
             stream.write(encode_json(row).decode() + "\n")
-    elif form == "csv":
+    elif output_format == "csv":
         first = ("file", *copied)
-        write_csv(({**{name: row.pop(name) for name in first}, **written.cells(row)} for row in rows), stream)
+        write_csv(({**{name: row.pop(name) for name in first}, **form.cells(row)} for row in rows), stream)
     else:
         rows_with_ids = ({**row, "sample_id": sample_ids[str(row["file"])]} for row in rows) if sample_ids else rows
-        for part in written.write_as(form, signature, rows_with_ids):
+        for part in form.write_as(output_format, signature, rows_with_ids):
             stream.write(part)
 
 

@@ -13,6 +13,14 @@ from mxtrain.errors import DataError
 Content = TypeVar("Content")
 
 
+def key_of_file(number: int) -> int:
+    """Returns the key of a file in `unreadable` of `BaseDataset.open_inputs`, if no sample was made of it.
+
+    Other keys are indices of samples, so those of files are negative.
+    """
+    return -1 - number
+
+
 def read_each(
     names: Sequence[str], read: Callable[[str], Content], skip_unreadable: bool, unreadable: Dict[int, str]
 ) -> Iterator[Tuple[str, Content]]:
@@ -24,7 +32,7 @@ def read_each(
             if not skip_unreadable:
                 hint = " Or type skip_unreadable=true to go on without such files." if len(names) > 1 else ""
                 raise DataError(f"{error}{hint}") from error
-            unreadable[-1 - number] = str(error)  # negative: not the index of a sample
+            unreadable[key_of_file(number)] = str(error)
             continue
         yield name, content
 
