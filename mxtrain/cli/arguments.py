@@ -154,9 +154,9 @@ def no_positionals(parsed: Arguments, command: str) -> None:
     """
     if not parsed.positionals:
         return
-    word, *others = parsed.positionals
+    word, following = [*parsed.positionals, ""][:2]
     # Other programs take settings as two words: `optimizer.lr 0.1`.
-    example = f"{word}={others[0]}" if "." in word and others else "key=value"
+    example = f"{word}={following}" if "." in word and following else "key=value"
     raise ConfigError(
         f"{shlex.quote(word)} is no override: write {example}. `{command}` takes only overrides and flags."
     )

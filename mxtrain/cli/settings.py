@@ -111,9 +111,9 @@ def _parse_value(text: str, default: object) -> Union[None, bool, int, float, st
         return None
     if isinstance(default, bool):
         return {"true": True, "false": False}.get(text.lower(), text)
-    if text.removeprefix("-").isdigit():
-        return int(text)
     try:
+        if text.removeprefix("-").isdigit():
+            return int(text)
         return float(text) if isinstance(default, float) else text
     except ValueError:
         return text

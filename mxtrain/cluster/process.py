@@ -85,8 +85,8 @@ class Process:
         raise NotImplementedError
 
     @property
-    def where(self) -> str:
-        """Returns a description of the process for messages."""
+    def location(self) -> str:
+        """Returns the process id, and the host if it is another one, for messages."""
         return f"process {self.pid}"
 
     def listen(self) -> None:
@@ -112,8 +112,9 @@ class Process:
             self.progress_at = self.heartbeat_at
         self.last_heartbeat = heartbeat
 
-    def silent_for(self, timeout_s: float) -> Optional[str]:
-        """Returns why the process counts as dead although it has not ended; None if it does not."""
+    def describe_silence(self, timeout_s: float) -> Optional[str]:
+        """Returns the reason why the process counts as dead although it has not ended, as a predicate; None if it does
+        not count as dead."""
         silence = time.monotonic() - self.heartbeat_at
         if silence < timeout_s:
             return None
@@ -124,8 +125,8 @@ class Process:
             return None
         return f"sent no heartbeat for {silence:.0f} s"
 
-    def end(self) -> str:
-        """Returns how the process ended, as part of a sentence."""
+    def describe_end(self) -> str:
+        """Returns the predicate of a sentence about the end of the process, e.g. "ended with exit code 1"."""
         code = self.exit_code
         if code is None:
             return "still runs"

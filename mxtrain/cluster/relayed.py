@@ -345,7 +345,7 @@ class RelayedProcess(Process):
         return self._channel.hosts.get(self.rank, self._channel.name).replace(" ", "-")
 
     @property
-    def where(self) -> str:
+    def location(self) -> str:
         host = self._channel.hosts.get(self.rank, self._channel.name)
         return f"process {self.pid} on {host}" if self.pid else f"on {host}"
 
@@ -366,7 +366,7 @@ class RelayedProcess(Process):
         if self._printer is not None:
             self._printer.close()
 
-    def silent_for(self, timeout_s: float) -> Optional[str]:
+    def describe_silence(self, timeout_s: float) -> Optional[str]:
         if self._channel.end is not None:
             return f"was lost: {self._channel.end}"
         heartbeat_at = self._channel.heartbeat_at.get(self.rank)
@@ -376,11 +376,11 @@ class RelayedProcess(Process):
         # TCP reports a dead link only after a quarter of an hour, so silence decides.
         if silence > max(timeout_s, MIN_SILENCE_S):
             return f"cannot be reached: nothing was heard from its host for {silence:.1f} s"
-        return super().silent_for(timeout_s) if self._started_at is not None else None
+        return super().describe_silence(timeout_s) if self._started_at is not None else None
 
-    def end(self) -> str:
+    def describe_end(self) -> str:
         if self._refusal:
             return f"could not be started: {self._refusal}"
         if self._exit_code is None and self._never_started():
             return f"could not be started: {self._channel.end}"
-        return super().end()
+        return super().describe_end()

@@ -15,7 +15,7 @@ import time
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from types import FrameType
-from typing import TYPE_CHECKING, Any, Callable, ClassVar, Dict, Iterator, Optional, Tuple
+from typing import TYPE_CHECKING, Any, Callable, ClassVar, Dict, Iterator, NoReturn, Optional, Tuple
 
 from mxtrain.cluster.heartbeat import HEARTBEAT
 from mxtrain.errors import EXIT_BUDGET, EXIT_FINISHED, EXIT_SIGINT, EXIT_SIGTERM
@@ -31,7 +31,8 @@ EXIT_CODES = {
 """Signals that end a process -> its exit code. SIGHUP, of a closed terminal, is treated as SIGTERM."""
 WARNINGS = (int(signal.SIGUSR1), int(signal.SIGUSR2))
 """Signals with which schedulers announce the end of a job (Slurm's --signal, submitit)."""
-_WARNED = "SIGUSR"
+_WARNING_PREFIX = "SIGUSR"
+"""Beginning of the names of these signals, with which the cause of a run that they end begins."""
 SHUTDOWN_TIMEOUT_S = 5.0
 """Seconds in which processes must disconnect after everything is saved."""
 GRACE_S = 30.0
@@ -61,7 +62,7 @@ def was_told_to_end(exit_code: int, cause: str) -> bool:
         exit_code: exit code of the run.
         cause: `Stop.cause`, which distinguishes a warning from a budget, because both have the same exit code.
     """
-    return exit_code in EXIT_CODES.values() or (exit_code == EXIT_BUDGET and cause.startswith(_WARNED))
+    return exit_code in EXIT_CODES.values() or (exit_code == EXIT_BUDGET and cause.startswith(_WARNING_PREFIX))
 
 
 class Terminated(KeyboardInterrupt):
@@ -108,7 +109,7 @@ class SignalReader:
 
     def __init__(self, receive: Callable[[int], None], grace_s: Optional[float]):
         self._receive, self._grace_s = receive, grace_s
-        self._first: Optional[int] = None
+        self._first_atignal: Optional[int] = None
 
     def __enter__(self) -> SignalReader:
         SignalReader.num_active += 1
@@ -136,23 +137,25 @@ class SignalReader:
     def _watch(self) -> None:
         deadline: Optional[float] = None
         while True:
-            rest_s = None if deadline is None or HEARTBEAT.has_listener else deadline - time.monotonic()
-            if rest_s is not None and (rest_s <= 0 or not select.select([self._reader], [], [], rest_s)[0]):
-                self._end()
+            if deadline is not None and not HEARTBEAT.has_listener:
+                remaining_s = max(deadline - time.monotonic(), 0.0)
+                has_signal = remaining_s > 0 and bool(select.select([self._reader], [], [], remaining_s)[0])
+                if not has_signal:
+                    self._exit_at_once()
             (number,) = os.read(self._reader, 1)
             if number == 0:
                 return
             if number in EXIT_CODES and deadline is None and self._grace_s is not None:
-                self._first, deadline = number, time.monotonic() + self._grace_s
+                self._first_atignal, deadline = number, time.monotonic() + self._grace_s
             if number in EXIT_CODES or number in WARNINGS:
                 self._receive(number)
 
-    def _end(self) -> None:
-        assert self._first is not None
-        name = signal.Signals(self._first).name
+    def _exit_at_once(self) -> NoReturn:
+        assert self._first_atignal is not None
+        name = signal.Signals(self._first_atignal).name
         with suppress(OSError):
             os.write(2, f"{name}: not ended after {self._grace_s:g} s (cluster.grace), so ended at once\n".encode())
-        os._exit(EXIT_CODES[self._first])
+        os._exit(EXIT_CODES[self._first_atignal])
 
 
 def _leave_pipe_to_parent() -> None:
@@ -273,10 +276,10 @@ class SignalStop:
     def __init__(self, grace_s: float = GRACE_S, stops_when_warned: bool = True) -> None:
         self.stop: Optional[Stop] = None
         self._grace_s, self._stops_when_warned = grace_s, stops_when_warned
-        self._first_s: Optional[float] = None
+        self._first_at: Optional[float] = None
         self._save_requested = False
         self._handlers: Dict[int, Any] = {}
-        self._warned: Optional[int] = None
+        self._stopped_by_warning: Optional[int] = None
         self._stack = ExitStack()
 
     def __enter__(self) -> SignalStop:
@@ -293,8 +296,12 @@ class SignalStop:
     def __exit__(self, *_: object) -> None:
         self._stack.close()
         # A handler of the program around this run, such as submitit's, which puts the job into the queue again.
-        if self._warned is not None and not self.may_end_process and callable(self._handlers[self._warned]):
-            signal.raise_signal(self._warned)
+        if (
+            self._stopped_by_warning is not None
+            and not self.may_end_process
+            and callable(self._handlers[self._stopped_by_warning])
+        ):
+            signal.raise_signal(self._stopped_by_warning)
 
     def take_save_request(self) -> bool:
         """Returns True once for each warning that only requests a checkpoint."""
@@ -306,11 +313,11 @@ class SignalStop:
             self._warn(number)
             return
         now = time.monotonic()
-        if self._first_s is not None:
-            if not HEARTBEAT.has_listener and now - self._first_s >= DUPLICATE_S:
+        if self._first_at is not None:
+            if not HEARTBEAT.has_listener and now - self._first_at >= DUPLICATE_S:
                 os._exit(EXIT_CODES[number])  # because the main thread may be blocked inside MXNet
             return
-        self._first_s = now
+        self._first_at = now
         name = signal.Signals(number).name
         self.stop = self.stop or Stop("interrupted", EXIT_CODES[number], f"{name} received")
         _say(f"{name}: finishing the step and saving; once more quits at once")
@@ -321,7 +328,7 @@ class SignalStop:
             self._save_requested = True
             _say(f"{name}: saving after this step")
         elif self.stop is None:
-            self._warned = number
+            self._stopped_by_warning = number
             self.stop = Stop("interrupted", EXIT_BUDGET, f"{name} received")
             _say(f"{name}: finishing the step and saving; then the run ends with exit code {EXIT_BUDGET}")
 

@@ -293,10 +293,10 @@ class Supervisor:
             # Prefer an exit code that no restart can change, then any other error code. A process that was killed by
             # a signal may only be a consequence.
             process, code = min(failed, key=lambda pair: (pair[1] not in FINAL, pair[1] < 0))
-            return self._failure(process, process.end(), code)
+            return self._failure(process, process.describe_end(), code)
         for process in processes:
             if process.exit_code is None:
-                silent = process.silent_for(self._cluster.heartbeat_timeout)
+                silent = process.describe_silence(self._cluster.heartbeat_timeout)
                 if silent is not None:
                     return self._failure(process, silent, None)
         return self._hung(workers) or self._late_newcomer(processes)
@@ -337,7 +337,7 @@ class Supervisor:
         at = f" at about step {step}" if step else ""
         trains = process.spec.name.startswith("worker") and process.last_heartbeat["batches"]
         return ProcessFailure(
-            f"{process.spec.name} ({process.where}) {description}{at}",
+            f"{process.spec.name} ({process.location}) {description}{at}",
             process.spec.name,
             exit_code,
             step,

@@ -321,7 +321,7 @@ class RequestMiddleware:
             if not has_begun:
                 await _plain_refusal(answer, 500, "the server has failed. Its log says more.")
         finally:
-            self._note(scope, route, status, time.perf_counter() - begin, request_id, fields)
+            self._record(scope, route, status, time.perf_counter() - begin, request_id, fields)
 
     def _has_token(self, headers: Dict[bytes, bytes]) -> bool:
         if not self._token:
@@ -330,9 +330,10 @@ class RequestMiddleware:
         # The comparison takes constant time, so that its duration does not reveal a prefix of the token.
         return kind.lower() == b"bearer" and hmac.compare_digest(received.strip(), self._token)
 
-    def _note(
+    def _record(
         self, scope: Scope, route: str, status: int, seconds: float, request_id: str, fields: Dict[str, Any]
     ) -> None:
+        """Counts and times an answer for Prometheus, and logs the request if it failed or all are logged."""
         name = (scope.get("path_params") or {}).get("name", "")
         model = name if name in self._service.batchers else ""
         counted, timed = self._metrics_of(model, route, status)

@@ -1,15 +1,15 @@
-"""Errors that a client sees."""
+"""Errors that the server sends to a client."""
 
 from __future__ import annotations
 
 
 class RequestError(Exception):
-    """A request that is not answered.
+    """A request is refused.
 
     Args:
-        status: of the HTTP answer.
-        message: a sentence for the client.
-        closes: whether the connection is closed, e.g. because its body was not read.
+        status: HTTP status of the answer.
+        message: reason, a sentence for the client.
+        closes: True if the connection is closed after the answer, e.g. because the body of the request was not read.
     """
 
     def __init__(self, status: int, message: str, closes: bool = False) -> None:

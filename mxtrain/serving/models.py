@@ -117,27 +117,29 @@ class ServedModel:
         if check:
             # onnxruntime takes other kernels on other processors, so the proof is repeated where the network is served.
             unordered = self.signature.get("order_dependent", ())
-            self._check(standalone.errors_of(self.session, cases, unordered))
+            self._require_proof(standalone.errors_of(self.session, cases, unordered))
             for part, session in self.parts.sessions.items():
                 errors = standalone.errors_of(session, standalone.proven_cases(session, arrays, part))
-                self._check({f"{part}.{output}": error for output, error in errors.items()})
+                self._require_proof({f"{part}.{output}": error for output, error in errors.items()})
         batch_dims = {spec.dims[0] if spec.dims else None for spec in self.inputs}
-        self.is_batched = len(batch_dims) == 1 and isinstance(next(iter(batch_dims)), str) and self._keeps_rows(cases)
+        self.is_batched = (
+            len(batch_dims) == 1 and isinstance(next(iter(batch_dims)), str) and self._has_independent_rows(cases)
+        )
         self.max_rows = max_batch if all(isinstance(size, str) for size in batch_dims) else 1
-        self._largest = self._open_sizes(cases, max_scale)
+        self._max_size_of = self._limits_of_open_sizes(cases, max_scale)
         self.statistics = _statistics(cases)
         self.reader: Optional[BodyReader] = find_reader(self.parts, self.inputs)
         self.class_names: Sequence[str] = self.signature.get("class_names", [])
         self.own_signature: Dict[str, Any] = self.signature.get("signature", {})
 
-    def _check(self, errors: Mapping[str, float]) -> None:
+    def _require_proof(self, errors: Mapping[str, float]) -> None:
         tolerance = standalone.tolerance_of(self.report)
         wrong = {name: error for name, error in errors.items() if not error <= tolerance}
         if wrong or not errors:
             listed = ", ".join(f"{name} {error:.1e}" for name, error in wrong.items()) or "it holds no outputs"
             raise UnusableFolder(f"{self.folder}: the proof fails on this machine: {listed}")
 
-    def _keeps_rows(self, cases: Sequence[Tuple[Arrays, Arrays]]) -> bool:
+    def _has_independent_rows(self, cases: Sequence[Tuple[Arrays, Arrays]]) -> bool:
         """Returns True if outputs do not depend on the other samples of a batch, which other clients may have sent."""
         several = [inputs for inputs, _ in cases if inputs and min(len(array) for array in inputs.values()) > 1]
         if not several:
@@ -149,7 +151,8 @@ class ServedModel:
         single_cases = [(row_of(inputs, row), row_of(batch_outputs, row)) for row in range(rows)]
         return all(error <= standalone.MAX_ERROR for error in standalone.errors_of(self.session, single_cases).values())
 
-    def _open_sizes(self, cases: Sequence[Tuple[Arrays, Arrays]], max_scale: float) -> Dict[str, int]:
+    def _limits_of_open_sizes(self, cases: Sequence[Tuple[Arrays, Arrays]], max_scale: float) -> Dict[str, int]:
+        """Returns the largest allowed size of each open dimension: `max_scale` times that of the proof's samples."""
         limits: Dict[str, int] = {}
         for spec in self.inputs:
             for axis, dim in enumerate(spec.dims):
@@ -204,9 +207,9 @@ class ServedModel:
                     f"the input '{spec.name}' has the shape {list(array.shape)}; it must be "
                     f"{expected}, with the same size wherever a name is the same.{self._fixed}",
                 )
-            if axis and isinstance(dim, str) and size > self._largest[dim]:
+            if axis and isinstance(dim, str) and size > self._max_size_of[dim]:
                 raise RequestError(
-                    413, f"the input '{spec.name}' has the {dim} {size}; at most {self._largest[dim]} are taken."
+                    413, f"the input '{spec.name}' has the {dim} {size}; at most {self._max_size_of[dim]} are taken."
                 )
         if array.dtype.kind == "f" and not np.isfinite(array).all():
             raise RequestError(400, f"the input '{spec.name}' holds numbers that are not finite.")

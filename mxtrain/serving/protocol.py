@@ -255,10 +255,10 @@ def from_json(data: Any, spec: TensorSpec, count: int) -> np.ndarray:
     if not isinstance(flat, list) or len(flat) != count:
         actual = len(flat) if isinstance(flat, list) else "no list of"
         raise RequestError(400, f"the data of the input '{spec.name}' are {actual} numbers; its shape needs {count}.")
-    return numbers(flat, spec)
+    return to_array(flat, spec)
 
 
-def numbers(flat: List[Any], spec: TensorSpec) -> np.ndarray:
+def to_array(flat: List[Any], spec: TensorSpec) -> np.ndarray:
     """Converts a flat list to an array of the input's type.
 
     Raises:

@@ -134,15 +134,8 @@ class Service:
                 read = await self._in_thread(size, read_sample, body, header, model, self.settings.max_pixels)
                 for column, count in read.unseen.items():
                     self.metrics.unseen.labels(model.name, column).inc(count)
-                inputs, rows = read.inputs, 1
                 outputs = await self._compute_all(batcher, read, request)
-                if read.about is None and model.max_joint_rows > 1:
-                    rows = next(iter(inputs.values())).shape[0]
-                samples = (
-                    [(inputs, outputs)]
-                    if rows == 1
-                    else [(row_of(inputs, row), row_of(outputs, row)) for row in range(rows)]
-                )
+                samples = samples_of(read, outputs, model)
                 # Encoding the masks of a large image takes long, so samples of files are described in a thread.
                 size = 0 if read.about is None else SMALL_BODY
                 answers = [await self._in_thread(size, describe_sample, model, *one, read.about) for one in samples]
@@ -150,7 +143,7 @@ class Service:
             for answer in answers:
                 if predicted := predicted_class(model, answer):
                     self.metrics.predicted.labels(model.name, predicted).inc()
-        return answers[0] if rows == 1 else {"predictions": answers}
+        return answers[0] if len(answers) == 1 else {"predictions": answers}
 
     async def generate(self, batcher: Batcher, request: Request) -> Dict[str, Any]:
         """Answers `generate`. Returns the whole text."""
@@ -207,7 +200,7 @@ class Service:
 
     async def _compute_all(self, batcher: Batcher, read: ReadBody, request: Request) -> Arrays:
         """Computes the outputs for all inputs of a body, within the time for one answer."""
-        if read.rest == ():
+        if read.rest == ():  # compared and not tested: an iterator is always true
             return await self._compute(batcher, read.inputs, request)
         found: List[Arrays] = []
         inputs: Optional[Arrays] = read.inputs
@@ -380,6 +373,14 @@ def read_sample(body: bytes, header: str, model: ServedModel, max_pixels: int) -
         except RequestError as error:
             raise RequestError(error.status, error.message + hint_for(header), error.closes) from error
     return ReadBody(_named_arrays(values, model))
+
+
+def samples_of(read: ReadBody, outputs: Arrays, model: ServedModel) -> List[Tuple[Arrays, Arrays]]:
+    """Returns inputs and outputs of each sample of a body. A file is one sample, even if it has several rows."""
+    rows = next(iter(read.inputs.values())).shape[0] if read.about is None and model.max_joint_rows > 1 else 1
+    if rows == 1:
+        return [(read.inputs, outputs)]
+    return [(row_of(read.inputs, row), row_of(outputs, row)) for row in range(rows)]
 
 
 def refuse_text_input(values: Mapping[str, Any], model: ServedModel) -> None:

@@ -64,7 +64,7 @@ def relayed(
 def wait(process: RelayedProcess, done, seconds: float = 20.0) -> None:
     deadline = time.monotonic() + seconds
     while not done():
-        assert time.monotonic() < deadline, process.end()
+        assert time.monotonic() < deadline, process.describe_end()
         process.listen()
         time.sleep(0.05)
 
@@ -87,16 +87,16 @@ def test_output_exit_codes_and_signals_are_relayed(stack: ExitStack, tmp_path: P
     wait(process, lambda: (tmp_path / "log").read_bytes() == text.encode())
     process.signal(signal.SIGTERM)
     wait(process, lambda: process.exit_code is not None)
-    assert process.exit_code == -signal.SIGTERM and "SIGTERM" in process.end()
+    assert process.exit_code == -signal.SIGTERM and "SIGTERM" in process.describe_end()
 
 
 @pytest.mark.slow
 def test_stopped_process_is_distinguished_from_a_silent_one(stack: ExitStack, tmp_path: Path) -> None:
     process = relayed(stack, tmp_path, SLEEP)
     wait(process, begun(process, tmp_path / "log"))
-    assert process.silent_for(0.01) is None  # it may be busy: the relay lives
+    assert process.describe_silence(0.01) is None  # it may be busy: the relay lives
     process.signal(signal.SIGSTOP)
-    wait(process, lambda: "stopped" in (process.silent_for(0.01) or ""))
+    wait(process, lambda: "stopped" in (process.describe_silence(0.01) or ""))
 
 
 @pytest.mark.slow
@@ -121,14 +121,14 @@ def test_processes_end_without_heartbeats_of_the_supervisor(
         time.sleep(0.02)
     if how == "closed":
         assert time.monotonic() - quiet_at < SILENCE_S
-    wait(process, lambda: process.silent_for(5.0) is not None)
-    assert "relay ended" in (process.silent_for(5.0) or "")
+    wait(process, lambda: process.describe_silence(5.0) is not None)
+    assert "relay ended" in (process.describe_silence(5.0) or "")
 
 
 def test_wrong_settings_are_refused(stack: ExitStack, tmp_path: Path) -> None:
     process = relayed(stack, tmp_path, SLEEP, version="0.0.1")
     wait(process, lambda: process.exit_code is not None)
-    assert process.exit_code == 2 and "not 0.0.1" in process.end() and __version__ in process.end()
+    assert process.exit_code == 2 and "not 0.0.1" in process.describe_end() and __version__ in process.describe_end()
 
 
 def test_heartbeat_server_limits_listeners_and_ignores_input(stack: ExitStack) -> None:

@@ -558,12 +558,12 @@ def test_a_sweep_over_different_tasks_is_refused(tmp_path: Path, monkeypatch: An
 @pytest.mark.slow
 def test_the_task_of_a_swept_dataset_is_that_of_every_job(monkeypatch: Any) -> None:
     """Hydra composes the jobs itself: it has to be given the task."""
-    from mxtrain.cluster.launch.sweep import fit
+    from mxtrain.cluster.launch.sweep import overrides_for_hydra
 
     with Composer() as composer:
         words = ["dataset=masked_text", "dataset.batch_size=8,16"]
         first = composer.compose(["dataset=masked_text", "dataset.batch_size=8"])
-        assert "task=masked_language_modeling" in fit(first, composer, words)
+        assert "task=masked_language_modeling" in overrides_for_hydra(first, composer, words)
 
 
 class Learned(Task):

@@ -69,6 +69,7 @@ DECIDING_DATA = ("dataset", "task", "model", "experiment")
 """Groups whose overrides determine which data are read."""
 
 _warned: Set[str] = set()
+"""Warnings about the environment that this process has shown already."""
 
 # A launcher's worker process composes before it calls a function of this module.
 config_files.register_resolvers()
@@ -127,17 +128,19 @@ def sweep_job(config: Dict[str, Any], settings: DictConfig, run_dir: Path, comma
     number, overrides = command.job, command.overrides
     print(f"\njob {number}: {' '.join(sweep.overrides_of(command.swept, overrides) or overrides)}", flush=True)
     limit_concurrent_job(config, settings)
-    earlier_result = None
+    earlier_result = result = None
     try:
         with lock_run_directory(run_dir):
-            result = earlier_result = sweep.finished_before(run_dir, config)
+            earlier_result = sweep.finished_before(run_dir, config)
             description = shown_once(describe_here(config, conf_folder_of), overrides)
-            if result is not None:
+            if earlier_result is not None:
                 checkpoint = find_resume_point(run_dir, description.checkpoint, config).own_checkpoint
                 require_finished_on_same_data(checkpoint, description)
-            if result is None and not description.kvstore.distributed:
+                result = earlier_result
+            elif not description.kvstore.distributed:
                 result = train_safely(description, run_dir, command)
-        if result is None:  # rank 0 takes the lock
+        if result is None:
+            # Several processes: outside of the lock, which their worker of rank 0 takes.
             with sweep.exported_job(command):
                 result = train_as_group(description, run_dir, command.arguments)
     except MxtrainError as error:
@@ -198,7 +201,7 @@ def train_safely(
     except MxtrainError as error:
         file_log.error("%s", error)
         result = failure(error)
-        return replace(result, cause=f"{error} {checked_by(command)}") if isinstance(error, WrongData) else result
+        return replace(result, cause=f"{error} {data_check_hint(command)}") if isinstance(error, WrongData) else result
     except Exception as error:
         cause = describe_out_of_memory(error, less_memory(description)) or describe_unexpected(error)
         synchronize()
@@ -219,7 +222,7 @@ def synchronize() -> None:
             nd.waitall()
 
 
-def checked_by(command: CommandLine) -> str:
+def data_check_hint(command: CommandLine) -> str:
     """Returns a sentence with the command that lists all problems of a run's data."""
     overrides = [word for word in command.overrides if key_of(word).split(".")[0] in DECIDING_DATA]
     words = " ".join(map(shlex.quote, [*command.flags, *overrides]))

@@ -112,14 +112,14 @@ def print_cause(text: str, exit_code: int, step: int = 0) -> None:
 
 
 def append_outcome(file: Path, outcome: Outcome) -> None:
-    """Adds a line; jobs in several processes may do so at once."""
+    """Adds a line to jobs.jsonl; jobs in several processes may do so at once."""
     line = encode_json(asdict(outcome)) + b"\n"
-    number = open_file(file, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+    descriptor = open_file(file, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
     try:
         # A single write with O_APPEND, so that lines of several processes do not mix.
-        os.write(number, line)
+        os.write(descriptor, line)
     finally:
-        os.close(number)
+        os.close(descriptor)
 
 
 def read_outcomes(file: Path, start: int, end: Optional[int] = None) -> List[Outcome]:

@@ -60,13 +60,13 @@ def prepare_run(composed: Composed, description: Description, flags: Sequence[st
 
 def _train(composed: Composed, description: Description, flags: Sequence[str], member: Optional[Member]) -> Outcome:
     run_dir = composed.run_dir
-    before = RunDirRollback(run_dir, str(composed.hydra.output_subdir))
+    rollback = RunDirRollback(run_dir, str(composed.hydra.output_subdir))
     if member is None and description.kvstore.distributed:
         arguments = [*flags, *composed.overrides]
         result = train_as_group(description, run_dir, arguments)
-        if result.exit_code == EXIT_BAD_INPUT and before.holds_settings:
+        if result.exit_code == EXIT_BAD_INPUT and rollback.holds_settings:
             # Another worker may have refused first, and ended the one that writes there.
-            before.put_back_settings()
+            rollback.put_back_settings()
         return Outcome.from_result(None, arguments, run_dir, result)
     command = sweep.with_exported_job(command_of(composed.hydra))
     output_dir = Path(os.path.abspath(run_dir))
@@ -77,10 +77,10 @@ def _train(composed: Composed, description: Description, flags: Sequence[str], m
             )
             outcome = show_end(result, output_dir, description, command)
     except MxtrainError:
-        before.restore()
+        rollback.restore()
         raise
     if outcome.exit_code == EXIT_BAD_INPUT and outcome.step == 0:
-        before.restore()
+        rollback.restore()
     return outcome
 
 

@@ -13,7 +13,7 @@ from mxtrain.errors import RunDirectoryError, run_dir_setting
 from mxtrain.files.durable import replace_file
 from mxtrain.files.regular_files import MAX_TEXT_BYTES, read_regular
 
-OURS = (".hydra", ".lock", "train.log", STATUS_FILE, META_FILE, "workers")
+STARTUP_FILES = (".hydra", ".lock", "train.log", STATUS_FILE, META_FILE, "workers")
 """Files and folders that appear in a run directory before the first step, with any loggers."""
 
 
@@ -30,7 +30,7 @@ class RunDirRollback:
 
     def __init__(self, run_dir: Path, output_subdir: str = ".hydra"):
         self._run_dir = run_dir
-        self._ours = {*OURS, output_subdir}
+        self._startup_files = {*STARTUP_FILES, output_subdir}
         try:
             self._names = set(os.listdir(run_dir)) if run_dir.is_dir() else set()
             hydra_files = (run_dir / ".hydra").glob("*.yaml")
@@ -47,23 +47,26 @@ class RunDirRollback:
 
         Does nothing if another process has started a run there in the meantime.
         """
-        with self._unless_in_use() as is_ours:
-            if is_ours:
+        with self._unless_in_use() as is_free:
+            if is_free:
                 self._restore()
 
     def _restore(self) -> None:
         if self.new_folders:
             remove_unstarted(self.new_folders)
             return
-        for name in self._ours - self._names:
+        for name in self._startup_files - self._names:
             path = self._run_dir / name
-            shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink(missing_ok=True)
+            if path.is_dir():
+                shutil.rmtree(path, ignore_errors=True)
+            else:
+                path.unlink(missing_ok=True)
         self._put_back_settings()
 
     def put_back_settings(self) -> None:
         """Restores Hydra's files of the earlier run, unless another process trains in the directory."""
-        with self._unless_in_use() as is_ours:
-            if is_ours:
+        with self._unless_in_use() as is_free:
+            if is_free:
                 self._put_back_settings()
 
     @contextmanager
@@ -72,13 +75,13 @@ class RunDirRollback:
         from mxtrain.checkpoint import lock_run_directory
 
         with ExitStack() as stack:
-            is_ours = self._run_dir.is_dir()
-            if is_ours:
+            is_free = self._run_dir.is_dir()
+            if is_free:
                 try:
                     stack.enter_context(lock_run_directory(self._run_dir))
                 except RunDirectoryError:
-                    is_ours = False
-            yield is_ours
+                    is_free = False
+            yield is_free
 
     def _put_back_settings(self) -> None:
         for path, content in self._settings.items():

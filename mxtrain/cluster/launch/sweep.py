@@ -94,12 +94,12 @@ def run_sweep(
     """
     parsed = composer.parse(overrides)
     refuse_optuna_sweeper(parsed)
-    first = composer.compose(next(jobs(composer, overrides)))
+    first = composer.compose(next(checked_jobs(composer, overrides)))
     refuse_ranges(parsed, str(first.hydra.sweeper["_target_"]))
     listed = [*overrides, *sweeper_params(first, composer, overrides)]
     descriptions: List[Description] = []
     wrong: List[str] = []
-    for job_overrides in jobs(composer, listed):
+    for job_overrides in checked_jobs(composer, listed):
         try:
             descriptions.append(check(job_overrides))
             refuse_other_task(descriptions[0], descriptions[-1])
@@ -136,27 +136,28 @@ def _run_jobs(
     # A repeated command appends to the same file: outcomes from here on belong to this call.
     start = file.stat().st_size if file.is_file() else 0
     earlier = earlier_outcomes(file, start)
-    fitted = fit(first, composer, overrides)
-    swept = [o.key_or_group for o in composer.parse(listed) if o.is_sweep_override()]
+    hydra_overrides = overrides_for_hydra(first, composer, overrides)
+    swept = [override.key_or_group for override in composer.parse(listed) if override.is_sweep_override()]
     folder_overrides = [
         f"hydra.sweep.dir={quote(str(folder))}",
-        folder_names(composer, fitted, swept),
+        folder_names(composer, hydra_overrides, swept),
     ]
     try:
-        with numbered_jobs(composer.parse([*fitted, *sweeper_params(first, composer, overrides)]), folder):
-            failure = _call_hydra(composer, [*_without_sweep_dir(composer, fitted), *folder_overrides], job)
+        with numbered_jobs(composer.parse([*hydra_overrides, *sweeper_params(first, composer, overrides)]), folder):
+            hydra_code = _call_hydra(composer, [*_without_sweep_dir(composer, hydra_overrides), *folder_overrides], job)
     except Exception:
         # Sweepers such as Optuna raise if no job has returned a value. Each job has printed its own error already.
         if not _all_failed(read_outcomes(file, start)):
             raise
-        failure = EXIT_FINISHED
+        hydra_code = EXIT_FINISHED
     finally:
         outcomes = read_outcomes(file, start)
         ranked = rank_jobs(outcomes, earlier, description) if outcomes else []
         if outcomes:
             print_table(outcomes, ranked, folder, description)
-    interrupted = failure and outcomes and outcomes[-1].exit_code in STOPS
-    code = outcomes[-1].exit_code if interrupted else failure or exit_code_of(outcomes)
+    is_job_stopped = hydra_code != EXIT_FINISHED and bool(outcomes) and outcomes[-1].exit_code in STOPS
+    # A stopped job says more precisely than the sweep why it was stopped, e.g. by a scheduler's warning.
+    code = outcomes[-1].exit_code if is_job_stopped else hydra_code or exit_code_of(outcomes)
     return SweepEnd(folder, code, ranked)
 
 
@@ -221,7 +222,7 @@ def _call_hydra(composer: Composer, overrides: Sequence[str], job: Callable[[Dic
 # Jobs of a sweep.
 
 
-def jobs(composer: Composer, overrides: Sequence[str]) -> Iterator[List[str]]:
+def checked_jobs(composer: Composer, overrides: Sequence[str]) -> Iterator[List[str]]:
     """Yields the overrides of the jobs that are validated before the sweep starts.
 
     These are all combinations, if there are at most `MAX_CHECKED_JOBS`; else each value once beside the first values
@@ -253,21 +254,30 @@ def sweeper_params(first: Composed, composer: Composer, overrides: Sequence[str]
     return [f"{key}={value}" for key, value in params.items() if key not in parsed]
 
 
-def fit(first: Composed, composer: Composer, overrides: Sequence[str]) -> List[str]:
-    """Returns the overrides for Hydra, with the additions and `++` that composing the first job has found necessary."""
-    parsed, ready = composer.parse(overrides), composer.parse(first.overrides)
-    given_keys = {override.key_or_group for override in parsed}
-    defaults = [override.input_line for override in ready if override.key_or_group not in given_keys]
-    open_keys = {override.key_or_group for override in ready if override.input_line.startswith("++")}
-    return [*defaults, *(_open(o.input_line) if o.key_or_group in open_keys else o.input_line for o in parsed)]
+def overrides_for_hydra(first: Composed, composer: Composer, overrides: Sequence[str]) -> List[str]:
+    """Returns the overrides for Hydra: those of the command line, and what composing the first job has changed.
 
-
-def _open(text: str) -> str:
-    return text if text.startswith("+") else "++" + text
+    The composer adds overrides, such as the task of a dataset, and writes `++` before keys that a group does not have
+    by default. Hydra, which composes the jobs, does neither.
+    """
+    given, composed = composer.parse(overrides), composer.parse(first.overrides)
+    given_keys = {override.key_or_group for override in given}
+    added = [override.input_line for override in composed if override.key_or_group not in given_keys]
+    new_keys = {override.key_or_group for override in composed if override.input_line.startswith("++")}
+    return [
+        *added,
+        *(
+            f"++{override.input_line}"
+            if override.key_or_group in new_keys and not override.input_line.startswith("+")
+            else override.input_line
+            for override in given
+        ),
+    ]
 
 
 def _without_sweep_dir(composer: Composer, overrides: Sequence[str]) -> List[str]:
-    return [o.input_line for o in composer.parse(overrides) if o.key_or_group not in ("hydra.sweep.dir", "hydra.mode")]
+    left_out = ("hydra.sweep.dir", "hydra.mode")
+    return [override.input_line for override in composer.parse(overrides) if override.key_or_group not in left_out]
 
 
 def direction_of(description: Description, value: str = "", setting: str = "trainer.monitor") -> str:
