@@ -149,13 +149,13 @@ def load_weights(
             match = replace(match, file_names=by_structure)
             remarks.append("its names follow the structure of a Gluon network: matched to layers by shapes and order")
     _require_any(path, match, imported.hint)
-    class_rows = _class_rows(network, match)
-    match = replace(match, file_names={**match.file_names, **class_rows})
-    rows = _adapted(network, path, match, classes_in_file, classes)
+    class_parameters = _training_class_parameters(network, match)
+    match = replace(match, file_names={**match.file_names, **class_parameters})
+    rows = _adapted_rows(network, path, match, classes_in_file, classes)
     names = list(match.file_names)
     misfits = [name for name in names if match.file_shape(name) != match.shape(name) and name not in rows]
     other_classes = [
-        name for name in class_rows if name in misfits and match.shape(name)[1:] == match.file_shape(name)[1:]
+        name for name in class_parameters if name in misfits and match.shape(name)[1:] == match.file_shape(name)[1:]
     ]
     replaced = [*_replaceable(network, match, misfits), *other_classes]
     _require_fit(path, match, [name for name in misfits if name not in replaced], imported.hint)
@@ -171,7 +171,7 @@ def load_weights(
     _check_finite(path, {match.file_names[name]: match.array(name) for name in (*matched, *rows)})
     _write(network, match, matched, rows)
     remarks += [
-        f"'{class_rows[name]}' has {match.file_shape(name)[0]:,} rows, one for each of its classes, and "
+        f"'{class_parameters[name]}' has {match.file_shape(name)[0]:,} rows, one for each of its classes, and "
         f"'{name}' has {match.shape(name)[0]:,}: it starts anew"
         for name in other_classes
     ]
@@ -236,7 +236,8 @@ def _require_fit(path: Union[str, Path], match: _Match, misfits: Sequence[str], 
         misfits: parameters whose arrays in the file have a wrong shape.
         hint: sentence that is appended to the message.
     """
-    for name in misfits[:1]:
+    if misfits:
+        name = misfits[0]
         raise WeightsError(
             f"The weights file {path} does not fit the network: '{name}' has the shape "
             f"{match.shape(name)}, but '{match.file_names[name]}' in the file has "
@@ -277,9 +278,12 @@ def _write(network: gluon.Block, match: _Match, matched: Sequence[str], rows: Ma
         _set(match.parameters[name], array)
 
 
-def _class_rows(network: gluon.Block, match: _Match) -> Dict[str, str]:
-    """Returns parameter -> name in the file of rows of classes that only training uses, by the network's
-    `class_row_names`, if no other parameter has that name."""
+def _training_class_parameters(network: gluon.Block, match: _Match) -> Dict[str, str]:
+    """Returns parameter -> name in the file, for parameters with a row per class that only training uses, such as
+    centres of classes.
+
+    They are those of the network's `class_row_names`, unless another parameter is loaded from this name.
+    """
     wanted: Mapping[str, str] = getattr(network, "class_row_names", {})
     used = set(match.file_names.values())
     plain = {without_module_prefix(name): name for name in match.arrays if name not in used}
@@ -349,7 +353,7 @@ def _require_whole_graph(network: gluon.Block, path: Union[str, Path], left: Seq
         )
 
 
-def _adapted(
+def _adapted_rows(
     network: gluon.Block,
     path: Union[str, Path],
     match: _Match,
@@ -362,13 +366,13 @@ def _adapted(
         WeightsError: `classes_in_file` has another length than the number of classes in the file.
     """
     adapted: Dict[str, Rows] = {}
-    for layer, rows in getattr(network, "class_heads", {}).items():
+    for layer, layout in getattr(network, "class_heads", {}).items():
         for name in (f"{layer}{dot}{role}" for dot in "._" for role in ("weight", "bias")):
             if name not in match.file_names:
                 continue
             shape, file_shape = match.shape(name), match.file_shape(name)
-            num_classes = rows.num_classes(shape[0])
-            file_classes = rows.num_classes(file_shape[0] if file_shape else 0)
+            num_classes = layout.num_classes(shape[0])
+            file_classes = layout.num_classes(file_shape[0] if file_shape else 0)
             if num_classes is None or file_classes is None or shape[1:] != file_shape[1:]:
                 continue  # the caller handles it as a mismatch of shapes
             if classes_in_file and len(classes_in_file) != file_classes:
@@ -379,25 +383,25 @@ def _adapted(
                 )
             if list(classes_in_file or classes) != list(classes) or num_classes != file_classes:
                 pairs = [(i, classes_in_file.index(name)) for i, name in enumerate(classes) if name in classes_in_file]
-                adapted[name] = _rows(rows, num_classes, file_classes, pairs)
+                adapted[name] = _rows_to_copy(layout, num_classes, file_classes, pairs)
     return adapted
 
 
-def _rows(rows: ClassRows, num_classes: int, file_classes: int, pairs: Sequence[Tuple[int, int]]) -> Rows:
+def _rows_to_copy(layout: ClassRows, num_classes: int, file_classes: int, pairs: Sequence[Tuple[int, int]]) -> Rows:
     """Returns rows of the network and the corresponding rows of the file, for outputs that can be copied.
 
     Outputs without a class are always copied, outputs of a class only if it is in `pairs`.
 
     Args:
-        rows: layout of the layer.
+        layout: layout of the layer.
         num_classes, file_classes: number of classes in the network and in the file.
         pairs: (index in the network, index in the file) of the classes that both have.
     """
-    leading, width = rows.leading, rows.per_class
+    leading, width = layout.leading, layout.per_class
     class_pairs = [tuple(leading + index * width + i for index in pair) for pair in pairs for i in range(width)]
     copied = [*((index, index) for index in range(leading)), *class_pairs]
     network_rows, file_rows = (
-        [group * (leading + count * width) + pair[side] for group in range(rows.groups) for pair in copied]
+        [group * (leading + count * width) + pair[side] for group in range(layout.groups) for pair in copied]
         for side, count in ((0, num_classes), (1, file_classes))
     )
     return network_rows, file_rows

@@ -8,7 +8,7 @@ import pkgutil
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Collection, Dict, List, Mapping, Optional, Sequence, Tuple, Union
+from typing import TYPE_CHECKING, Collection, Dict, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple, Union
 
 from mxtrain.errors import WeightsError
 from mxtrain.files.json_text import JsonTextError, parse_json
@@ -54,24 +54,28 @@ class Imported:
     def require_whole(self, path: Union[str, Path], left: Collection[str], unused: Collection[str]) -> None:
         """Checks that the file and our network differ in their heads only.
 
+        Args:
+            path: path of the file.
+            left: parameters of our network that are not in the file.
+            unused: arrays, under our names if they have one, that our network does not have.
+
         Raises:
             WeightsError: other arrays are in one of them alone, so that the network would compute something else.
         """
         if self.family is None:
             return
         own_heads = re.compile(rf"(.*\.)?({self.family.own_heads})")
-        in_file = self.family.without_prefix(self.names.get(name, name) for name in unused)
-        for names, what in (
-            ([name for name in left if not own_heads.fullmatch(name)], "the network needs, and are not in the file"),
-            (
-                [name for plain, name in in_file.items() if not re.fullmatch(self.family.heads, plain)],
-                "are in the file, and have no place in the network",
-            ),
+        unused_in_file = self.family.without_prefix(self.names.get(name, name) for name in unused)
+        missing = [name for name in left if not own_heads.fullmatch(name)]
+        surplus = [name for plain, name in unused_in_file.items() if not re.fullmatch(self.family.heads, plain)]
+        for names, problem in (
+            (missing, "the network needs, and are not in the file"),
+            (surplus, "are in the file, and have no place in the network"),
         ):
             if names:
                 raise WeightsError(
                     f"The weights file {path} is of {self.family.name}, and does not fit the network: {len(names)} "
-                    f"arrays {what}, such as {', '.join(names[:MAX_NAMES])}.{self.hint}"
+                    f"arrays {problem}, such as {', '.join(names[:MAX_NAMES])}.{self.hint}"
                 )
 
 
@@ -105,7 +109,7 @@ def family_of(arrays: Mapping[str, np.ndarray], config: Config) -> Optional[Fami
     marked = [family for family in known_families() if family.is_marked(arrays)]
     model_type = config.get("model_type")
     alike = [family for family in marked if model_type in family.model_types] or [
-        family for family in marked if family.looks_like(_plain(family, arrays))
+        family for family in marked if family.looks_like(_without_prefixes(family, arrays))
     ]
     return max(alike or marked, key=lambda family: family.share_of_known(arrays), default=None)
 
@@ -133,17 +137,17 @@ def import_foreign(path: Union[str, Path], network: gluon.Block) -> Imported:
         return Imported({ours: arrays[name] for ours, name in names.items()})
     family = family_of(arrays, config)
     if family is None:
-        return Imported(arrays, hint=_unknown(arrays))
+        return Imported(arrays, hint=_unknown_family_hint(arrays))
     if not family.tables:
         raise WeightsError(f"The weights file {path} is of {family.name}, and cannot be used. {family.reason}")
     shapes = {name: tuple(parameter.shape) for name, parameter in network._collect_params_with_prefix().items()}
-    # The one whose names the network has; a file for another one is refused with its name.
+    # The table whose names the network has; a file for another network is refused with its name.
     candidates = [(_translate(family, table, arrays, shapes), table) for table in family.tables]
-    (renamed, names, dropped), table = max(candidates, key=lambda one: sum(name in shapes for name in one[0][0]))
-    plain = _plain(family, arrays)
+    translated, table = max(candidates, key=lambda candidate: sum(name in shapes for name in candidate[0].arrays))
+    plain = _without_prefixes(family, arrays)
     settings = family.settings(plain, config)
     hint = f" The network of the file is {settings}." if settings else f" {NO_NETWORK}"
-    if not any(name in shapes for name in renamed):
+    if not any(name in shapes for name in translated.arrays):
         others = "; ".join(table.network for table in family.tables)
         raise WeightsError(
             f"The weights file {path} is of {family.name}, and the network is none that takes them ({others}).{hint}"
@@ -152,14 +156,13 @@ def import_foreign(path: Union[str, Path], network: gluon.Block) -> Imported:
         remarks = table.check(plain, network, config)
     except DoesNotFit as error:
         raise WeightsError(f"The weights file {path} does not fit the network: {error}") from error
-    table.complete(renamed, shapes)
-    used = {*names.values(), *dropped}
+    table.complete(translated.arrays, shapes)
     return Imported(
-        arrays=renamed,
-        names=names,
+        arrays=translated.arrays,
+        names=translated.names,
         family=family,
-        unused=[name for name in arrays if name not in used],
-        dropped=dropped,
+        unused=[name for name in arrays if name not in translated.known],
+        dropped=translated.dropped,
         remarks=[f"of {family.name}, names translated for {table.network}", *remarks],
         hint=hint,
     )
@@ -174,12 +177,12 @@ def describe(path: Union[str, Path], arrays: Mapping[str, np.ndarray]) -> Tuple[
     config = read_config(path)
     family = family_of(arrays, config)
     if family is None:
-        return "", "model=OPTION", [f"{_unknown(arrays)} If its names are ours, name its network.".strip()]
+        return "", "model=OPTION", [f"{_unknown_family_hint(arrays)} If its names are ours, name its network.".strip()]
     if not family.tables:
         return family.name, "", [family.reason]
-    settings = family.settings(_plain(family, arrays), config)
+    settings = family.settings(_without_prefixes(family, arrays), config)
     tables = [_translate(family, table, arrays, {}) for table in family.tables]
-    known = {name for _, names, dropped in tables for name in (*names.values(), *dropped)}
+    known = {name for translated in tables for name in translated.known}
     unknown = [name for name in arrays if name not in known]
     remarks = [] if config else [f"No {CONFIG} is beside it, so what names do not tell is not compared."]
     if not settings:
@@ -189,17 +192,41 @@ def describe(path: Union[str, Path], arrays: Mapping[str, np.ndarray]) -> Tuple[
     return family.name, settings, remarks
 
 
-def _plain(family: Family, arrays: Mapping[str, np.ndarray]) -> Dict[str, np.ndarray]:
+def _without_prefixes(family: Family, arrays: Mapping[str, np.ndarray]) -> Dict[str, np.ndarray]:
+    """Returns the arrays by their names in the file without prefixes, see `Family.without_prefix`."""
     return {plain: arrays[name] for plain, name in family.without_prefix(arrays).items()}
 
 
-Translated = Tuple[Dict[str, "np.ndarray"], Dict[str, str], List[str]]
-"""Arrays under our names; our name -> name in the file; names in the file without a place."""
+class Translated(NamedTuple):
+    """The arrays of a file under our names.
+
+    Attributes:
+        arrays: name in our network -> converted array.
+        names: name in our network -> name in the file.
+        dropped: names in the file that our network needs no array for.
+    """
+
+    arrays: Dict[str, np.ndarray]
+    names: Dict[str, str]
+    dropped: List[str]
+
+    @property
+    def known(self) -> Set[str]:
+        """Returns the names in the file that the table knows."""
+        return {*self.names.values(), *self.dropped}
 
 
 def _translate(
     family: Family, table: FamilyTable, arrays: Mapping[str, np.ndarray], shapes: Mapping[str, Tuple[int, ...]]
 ) -> Translated:
+    """Translates the names of a file by a table. Names without a rule are left out.
+
+    Args:
+        family: family of the file.
+        table: table of the family.
+        arrays: arrays of the file.
+        shapes: shapes of the parameters of our network by name; empty if there is no network.
+    """
     renamed: Dict[str, np.ndarray] = {}
     names: Dict[str, str] = {}
     dropped: List[str] = []
@@ -219,14 +246,15 @@ def _translate(
     parts = ["", *sorted({name.split(".")[0] + "." for name in shapes})]
     part = max(parts, key=lambda one: sum(one + name in shapes for name in renamed))
     placed = {name: part + name if name not in shapes and part + name in shapes else name for name in renamed}
-    return (
+    return Translated(
         {placed[name]: array for name, array in renamed.items()},
         {placed[name]: file_name for name, file_name in names.items()},
         dropped,
     )
 
 
-def _unknown(arrays: Mapping[str, np.ndarray]) -> str:
+def _unknown_family_hint(arrays: Mapping[str, np.ndarray]) -> str:
+    """Returns sentences on the known families and the nearest one, with a blank before them."""
     nearest = nearest_family(arrays)
     share = nearest.share_of_known(arrays)
     near = f" The nearest is {nearest.name}, which has {share:.0%} of its names." if share else ""

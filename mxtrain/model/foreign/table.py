@@ -67,7 +67,8 @@ class Rule(NamedTuple):
         pattern: regular expression for the whole name in the file.
         ours: name in our network; empty if our network has no such parameter because it computes it.
         convert: conversion of the array.
-        beside: the rule is only for parameters of layers that have this one, too, e.g. running_mean.
+        beside: another parameter that the layer must have for the rule to apply, e.g. running_mean, which tells a batch
+            norm from a convolution of the same name; empty: none.
     """
 
     pattern: str
@@ -76,7 +77,12 @@ class Rule(NamedTuple):
     beside: str = ""
 
     def match(self, name: str, names: Collection[str]) -> Optional[str]:
-        """Returns the name in our network for a name in a file with these names; None if the rule is for others."""
+        """Returns the name in our network for a parameter of a file; None if the rule does not apply to it.
+
+        Args:
+            name: name of the parameter in the file.
+            names: names of all parameters of the file.
+        """
         match = re.fullmatch(self.pattern, name)
         if match is None or self.beside and f"{name.rpartition('.')[0]}.{self.beside}" not in names:
             return None
@@ -138,13 +144,13 @@ SIZES_OF_TIMM = ("num_classes", "in_chans", "img_size")
 """Arguments of timm's networks that follow from the shapes of their arrays, or that change no array."""
 
 
-def require_architecture(config: Config, known: str, more: str = "") -> str:
+def require_architecture(config: Config, known: str, advice: str = "") -> str:
     """Checks the architecture and its arguments in config.json, as timm writes them.
 
     Args:
         config: see `Config`.
         known: regular expression for the architectures that compute what our networks do.
-        more: further sentence for the error, with a blank before it.
+        advice: further sentence for the error, with a blank before it.
 
     Returns:
         The architecture; empty if it is not named.
@@ -159,7 +165,7 @@ def require_architecture(config: Config, known: str, more: str = "") -> str:
             raise DoesNotFit(f"config.json says model_args.{key}={value}, with which timm computes something else.")
     if name and not re.fullmatch(known, name):
         raise DoesNotFit(
-            f"config.json says architecture={name}, which computes more than the names of its arrays tell.{more}"
+            f"config.json says architecture={name}, which computes more than the names of its arrays tell.{advice}"
         )
     return name
 

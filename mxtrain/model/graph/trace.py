@@ -226,7 +226,7 @@ def _infer(graph: Symbol, input_shapes: Mapping[str, Shape], recorder: CallRecor
     shapes, reason = _infer_all(internals, feed)
     if reason is not None:
         shapes, failed = _infer_until_failure(internals, feed, raw_nodes, first_output)
-        failure = _describe(raw_nodes, failed, shapes, first_output, reason, input_shapes, recorder)
+        failure = _describe_failure(raw_nodes, failed, shapes, first_output, reason, input_shapes, recorder)
     nodes = [
         Node(
             name=raw["name"],
@@ -276,6 +276,7 @@ def first_outputs(internals: Symbol, names: List[str]) -> List[int]:
 
 
 def _infer_all(internals: Symbol, feed: Mapping[str, Shape]) -> Tuple[Dict[int, Shape], Optional[str]]:
+    """Returns the shape of each output by its index, and None, or the reason why a shape is missing."""
     from mxtrain.engine.backend import mx
 
     with warnings.catch_warnings():
@@ -293,6 +294,7 @@ def _infer_all(internals: Symbol, feed: Mapping[str, Shape]) -> Tuple[Dict[int, 
 def _infer_until_failure(
     internals: Symbol, feed: Mapping[str, Shape], raw_nodes: Sequence[GraphNode], first_output: Sequence[int]
 ) -> Tuple[Dict[int, Shape], int]:
+    """Returns the shapes before the first operator that fails, and the index of the node of that operator."""
     from mxtrain.engine.backend import mx
 
     def infer_prefix(count: int) -> Tuple[Dict[int, Shape], Optional[str]]:
@@ -313,7 +315,7 @@ def _infer_until_failure(
     return dict(zip(first_output[:1], feed.values())), ops[high]
 
 
-def _describe(
+def _describe_failure(
     raw_nodes: Sequence[GraphNode],
     failed: int,
     shapes: Mapping[int, Shape],
@@ -322,6 +324,17 @@ def _describe(
     inputs: Mapping[str, Shape],
     recorder: CallRecorder,
 ) -> TraceFailure:
+    """Describes the operator at which the inference of shapes has failed.
+
+    Args:
+        raw_nodes: nodes of the graph.
+        failed: index of the node of the operator.
+        shapes: index among all outputs -> shape, as far as it is known.
+        first_output: index of the first output of each node.
+        reason: message of MXNet.
+        inputs: shapes of the inputs of the network by name.
+        recorder: knows the blocks of operators.
+    """
     node = raw_nodes[failed]
     data_inputs = [entry[0] for entry in node["inputs"] if raw_nodes[entry[0]]["op"] != "null"]
     data_inputs = data_inputs or [entry[0] for entry in node["inputs"] if raw_nodes[entry[0]]["name"] in inputs]

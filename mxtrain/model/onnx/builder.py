@@ -32,7 +32,7 @@ class KnownTensor:
 
     Attributes:
         array: its value; of dtype object if it holds names of open sizes.
-        source: name of the array of the file that it is; empty for one that was computed, or stands in a node.
+        source: name of the array of the file with this value; empty for one that was computed, or is in a node.
     """
 
     array: np.ndarray
@@ -53,6 +53,8 @@ class SymbolBuilder:
         nodes: the nodes of the symbol so far.
         values: the tensors of the file by name.
         size_matters: True if a converter has relied on the image size of the file.
+        scales: constants with which the first operators normalise images: offset and divisor.
+        scaled: names of the input and of the tensors that these operators have made of it.
     """
 
     def __init__(self, file: OnnxContent):
@@ -106,12 +108,12 @@ class SymbolBuilder:
             "inputs": [[position, index, 0] for position, index in inputs],
         }
         if attributes:
-            node["attrs"] = {key: _written(value) for key, value in attributes.items()}
+            node["attrs"] = {key: _attribute_text(value) for key, value in attributes.items()}
         self.nodes.append(node)
         return len(self.nodes) - 1, 0
 
     def with_bias(self, position: int, bias: Output) -> Output:
-        """Adds a layer again, with a bias; nothing reads the one without it."""
+        """Adds a copy of a layer with a bias, and returns its output. Nothing reads the layer without one any more."""
         node: Any = dict(self.nodes[position])
         node["attrs"] = {**node["attrs"], "no_bias": "False"}
         node["inputs"] = [*node["inputs"], [*bias, 0]]
@@ -137,7 +139,7 @@ class SymbolBuilder:
         self._names.add(unique)
         attributes: Dict[str, str] = {}
         if fixed_shape:
-            attributes["__shape__"] = _written(array.shape)
+            attributes["__shape__"] = _attribute_text(array.shape)
         if not source:
             attributes.update(__lr_mult__="0.0", __wd_mult__="0.0")
         node: GraphNode = {"op": VARIABLE, "name": unique, "inputs": []}
@@ -151,7 +153,8 @@ class SymbolBuilder:
         return output
 
 
-def _written(value: Attribute) -> str:
+def _attribute_text(value: Attribute) -> str:
+    """Returns an argument as MXNet writes it into the JSON of a symbol."""
     if isinstance(value, (tuple, list)):
         inner = ", ".join(str(number) for number in value)
         return f"({inner},)" if len(value) == 1 else f"({inner})"

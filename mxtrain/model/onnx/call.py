@@ -139,17 +139,17 @@ class OnnxCall:
 
     def axis(self, name: str, default: int, index: int = 0) -> int:
         """Returns the attribute of an axis as a non-negative number."""
-        return self.positive(self.integer(name, default), index)
+        return self.non_negative(self.integer(name, default), index)
 
-    def positive(self, axis: int, index: int = 0, more: int = 0) -> int:
+    def non_negative(self, axis: int, index: int = 0, added_axes: int = 0) -> int:
         """Returns an axis of an input as a non-negative number.
 
         Args:
             axis: number of the axis; negative from the end.
             index: number of the input.
-            more: number of axes that the operator adds.
+            added_axes: number of axes that the operator adds.
         """
-        rank = self.rank(index) + more
+        rank = self.rank(index) + added_axes
         if not -rank <= axis < rank:
             raise self.refused(f"has axis={axis}, and its input has {rank} axes")
         return axis % rank
@@ -207,11 +207,11 @@ class OnnxCall:
     # Nodes of the symbol.
 
     def add(self, op: str, inputs: Sequence[Output], **attributes: Attribute) -> Output:
-        """Adds the operator that a layer ends with; arguments are those of MXNet."""
+        """Adds the last operator of a layer, which gets the name of the layer; arguments are those of MXNet."""
         return self.graph.add(op, self.layer, inputs, attributes)
 
     def step(self, op: str, inputs: Sequence[Output], **attributes: Attribute) -> Output:
-        """Adds an operator of which the layer does not get its name; arguments are those of MXNet."""
+        """Adds an operator in front of the last one of a layer, named by both; arguments are those of MXNet."""
         return self.graph.add(op, f"{self.layer}_{op.strip('_').lower()}", inputs, attributes)
 
     def parameter(

@@ -90,12 +90,12 @@ def gather(call: OnnxCall) -> np.ndarray:
 @folds("Unsqueeze")
 def unsqueeze(call: OnnxCall) -> np.ndarray:
     axes = axes_of(call)
-    return np.expand_dims(_any(call), tuple(call.positive(axis, more=len(axes)) for axis in axes))
+    return np.expand_dims(_any(call), tuple(call.non_negative(axis, added_axes=len(axes)) for axis in axes))
 
 
 @folds("Squeeze")
 def squeeze(call: OnnxCall) -> np.ndarray:
-    array, axes = _any(call), tuple(call.positive(axis) for axis in axes_of(call))
+    array, axes = _any(call), tuple(call.non_negative(axis) for axis in axes_of(call))
     if any(array.shape[axis] != 1 for axis in axes):
         raise call.refused(f"has axes={list(axes)}, and its input has the shape {array.shape}")
     return array.squeeze(axes or None)

@@ -202,7 +202,7 @@ def reduce(call: OnnxCall) -> Value:
     keep = bool(call.integer("keepdims", 1))
     if call.integer("noop_with_empty_axes") and not axes:
         return call.value(0)
-    axes = [call.positive(axis) for axis in axes]
+    axes = [call.non_negative(axis) for axis in axes]
     if 0 in axes or not axes:
         raise call.refused(f"has axes={axes or None}, which mixes the images of a batch")
     return call.add(REDUCTIONS[call.op], [call.x()], axis=axes, keepdims=keep)

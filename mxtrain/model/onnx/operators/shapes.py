@@ -36,7 +36,7 @@ def slices_of(call: OnnxCall) -> List[Row]:
             raise call.refused("has steps=0")
         begin = None if start >= END or (start == 0 and step > 0) else start
         # Beyond either end means up to the last element in the direction of the steps.
-        rows.append((call.positive(axis), begin, None if abs(end) >= END else end, step))
+        rows.append((call.non_negative(axis), begin, None if abs(end) >= END else end, step))
     return rows
 
 
@@ -103,13 +103,13 @@ def squeeze(call: OnnxCall) -> Value:
     axes = axes_of(call)
     if not axes:
         raise call.refused("has no axes, so that a batch of one would lose its axis")
-    return call.add("squeeze", [call.x()], axis=[call.positive(axis) for axis in axes])
+    return call.add("squeeze", [call.x()], axis=[call.non_negative(axis) for axis in axes])
 
 
 @converts("Unsqueeze")
 def unsqueeze(call: OnnxCall) -> Value:
     x, axes = call.x(), axes_of(call)
-    for axis in sorted(call.positive(axis, more=len(axes)) for axis in axes):
+    for axis in sorted(call.non_negative(axis, added_axes=len(axes)) for axis in axes):
         x = call.add("expand_dims", [x], axis=axis)
     return x
 
@@ -214,7 +214,7 @@ def pad(call: OnnxCall) -> Value:
     rank = call.rank()
     axes = list(range(rank))
     if call.has(3):
-        axes = [call.positive(axis) for axis in call.ints(3)]
+        axes = [call.non_negative(axis) for axis in call.ints(3)]
     if len(widths) != 2 * len(axes):
         raise call.refused(f"has {len(widths)} pads for {len(axes)} axes")
     begins, ends = [0] * rank, [0] * rank
