@@ -16,7 +16,7 @@ from mxtrain.errors import ConfigError, reason_of
 if TYPE_CHECKING:
     from mxtrain.types.annotations import Config, Json, JsonObject
 
-_PLACE = ("hydra.run.dir=", "hydra.sweep.dir=")
+_RUN_DIR_OVERRIDES = ("hydra.run.dir=", "hydra.sweep.dir=")
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Meta:
         if not self.argv:
             return ""
         # The new run must not be written into the directory of the old one.
-        first, arguments = self.argv[0], [word for word in self.argv[1:] if not word.startswith(_PLACE)]
+        first, arguments = self.argv[0], [word for word in self.argv[1:] if not word.startswith(_RUN_DIR_OVERRIDES)]
         is_own = os.path.basename(first) in ("mxtrain", "__main__.py", "train")
         program = ["python", "-m", "mxtrain"] if is_own else ["python", first]
         return " ".join(map(shlex.quote, [*program, *arguments]))
@@ -53,7 +53,7 @@ class Meta:
 def read_meta(run_dir: str) -> Meta:
     """Reads meta.json of a run directory; a missing or damaged one is empty."""
     try:
-        meta = run_records.read_meta(run_dir)
+        meta = run_records.read_meta_object(run_dir)
     except (OSError, ValueError):
         return Meta()
     precision = _strings(meta.get("precision"))
@@ -132,7 +132,7 @@ def read_recorded_run(path: Path) -> RecordedRun:
         ConfigError: there is none, or it is not what a run writes.
     """
     try:
-        meta = run_records.read_meta(path)
+        meta = run_records.read_meta_object(path)
     except FileNotFoundError:
         raise ConfigError(f"{path}: there is no {META_FILE}. reproduce takes the directory of a run.") from None
     except (OSError, ValueError) as error:

@@ -88,13 +88,18 @@ CHOSEN = ("task", "model", "dataset")
 _HYDRA_FILE = ".hydra/hydra.yaml"
 _MAX_HYDRA_BYTES = 1 << 18
 _CHOICES, _MAX_CHOICES_BYTES = b"\n    choices:\n", 4096
+"""Line in Hydra's file above the chosen options, and the largest number of bytes of these that are read."""
 _CHOICE = re.compile(rb"\n {6}(\w+): '?([\w.-]{1,60})'?(?=\n)")
+"""Line of a chosen option: `model: lenet`."""
 _TARGET = re.compile(rb"\n {4}- '?\+*(\w+)\._target_=(?:\w+\.)*(\w{1,60})'?(?=\n)")
+"""Line of an override that names the user's own class, which counts as the chosen option: `- model._target_=x.Net`."""
 
 KILLED = "killed"
 """State of a run whose process has ended without writing a final state."""
 STARTING = "starting"
+"""State of a run whose process holds the run directory and has not written a status yet."""
 NO_STATUS = "not started"
+"""State of a run directory without a status and without a process."""
 STATES = ("running", "finished", "stopped_early", INTERRUPTED, "failed", PRUNED, KILLED, STARTING, NO_STATUS, DAMAGED)
 MIN_RUNS_FOR_PROCESSES = 2000
 """Number of run directories from which on several processes read them."""
@@ -176,17 +181,15 @@ def find_run_dirs(folder: str) -> Iterator[str]:
         OSError: the folder cannot be read; unreadable folders below it are skipped.
     """
     pending = [folder]
-    is_first = True
     while pending:
         path = pending.pop()
         try:
             with os.scandir(path) as entries:
                 listed = list(entries)
         except OSError:
-            if is_first:
+            if path == folder:
                 raise
             continue
-        is_first = False
         names = {entry.name for entry in listed}
         if is_run_dir(path, names):
             yield path
@@ -253,7 +256,7 @@ def read_run(path: str, needed: Sequence[str] = ()) -> ListedRun:
     status = status or RunStatus(state, written_at=_changed_at(path))
     run = ListedRun(path, state, status, max(time.time() - status.written_at, 0.0))
     for name in needed:
-        getattr(run, name)
+        getattr(run, name)  # reads it now, possibly in a process of `read_runs`
     return run
 
 

@@ -53,7 +53,7 @@ def _paths(given: Iterable[Any], command: str) -> Iterator[str]:
             raise ConfigError(f"{command}: {one!r:.60} is a {type(one).__name__}: give the path of a run or a folder.")
 
 
-def folders_of(given: Sequence[str], command: str) -> List[str]:
+def named_or_default_folders(given: Sequence[str], command: str) -> List[str]:
     """Returns the folders that were named, else `outputs`.
 
     Raises:

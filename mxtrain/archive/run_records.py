@@ -22,8 +22,8 @@ MAX_ROW_BYTES = 1 << 20
 _LAST_BYTES = 1 << 16
 
 
-def read_meta(run_dir: AnyPath) -> JsonObject:
-    """Reads meta.json of a run directory.
+def read_meta_object(run_dir: AnyPath) -> JsonObject:
+    """Returns the object in meta.json of a run directory as it is, with values of any type; see `meta.read_meta`.
 
     Raises:
         OSError: the file is missing, cannot be read or is too large.

@@ -49,7 +49,7 @@ class RunStatus:
 def read_status(run_dir: Union[str, Path]) -> Optional[RunStatus]:
     """Reads status.json of a run directory; returns None if there is none."""
     try:
-        content, written_at = _read(run_dir)
+        content, written_at = _read_object(run_dir)
     except FileNotFoundError:
         return None
     except OSError:
@@ -61,12 +61,12 @@ def read_status_object(run_dir: Union[str, Path]) -> JsonObject:
     """Returns the object in status.json of a run directory as it is, with values of any type; empty if the file is
     missing or damaged."""
     try:
-        return _read(run_dir)[0] or {}
+        return _read_object(run_dir)[0] or {}
     except OSError:
         return {}
 
 
-def _read(run_dir: Union[str, Path]) -> Tuple[Optional[JsonObject], float]:
+def _read_object(run_dir: Union[str, Path]) -> Tuple[Optional[JsonObject], float]:
     """Returns the object in status.json, None if it holds none, and the time of its last change.
 
     Raises:

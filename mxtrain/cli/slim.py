@@ -8,7 +8,7 @@ import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Dict, List, Mapping, Sequence
 
-from mxtrain.archive.run_records import read_meta
+from mxtrain.archive.run_records import read_meta_object
 from mxtrain.cli.commands import Command
 from mxtrain.cli.restored import restore_named
 from mxtrain.errors import EXIT_FINISHED
@@ -69,7 +69,7 @@ def print_report(report: SlimReport, run_dir: Path) -> None:
 def _recorded_arguments(run_dir: Path) -> List[str]:
     """Returns the overrides that the run was started with; empty if they are not known."""
     try:
-        argv = read_meta(run_dir).get("argv")
+        argv = read_meta_object(run_dir).get("argv")
     except (OSError, ValueError):
         return []
     kept = argv if isinstance(argv, list) else []

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Collection, Dict, List
 
 from mxtrain.archive.provenance import WORKING_FOLDER
-from mxtrain.archive.run_records import read_meta
+from mxtrain.archive.run_records import read_meta_object
 from mxtrain.config.groups import Description
 from mxtrain.data.loading.described_paths import lost_paths, path_exists, with_paths
 
@@ -59,7 +59,7 @@ def find_data(run_dir: Path, description: Description, given_keys: Collection[st
 def _started_in(run_dir: Path) -> str:
     """Returns the folder in which a run was started; empty if its meta.json does not say it."""
     try:
-        folder = read_meta(run_dir).get(WORKING_FOLDER)
+        folder = read_meta_object(run_dir).get(WORKING_FOLDER)
     except (OSError, ValueError):
         return ""
     return folder if isinstance(folder, str) and os.path.isabs(folder) else ""

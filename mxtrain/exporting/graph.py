@@ -43,9 +43,9 @@ TYPES = {
     "bool": TensorProto.BOOL,
 }
 STRIDES = (2, 4, 8, 16, 32, 64)
-"""Total strides of networks for images whose sizes are rounded up."""
+"""Divisors that are tried for sizes that layers halve and round up: total strides of networks for images."""
 MAX_SHARED_SIZE = 64
-"""Number of elements below which equal constants are written only once."""
+"""Equal constants with fewer elements are written only once."""
 
 Entry = Tuple[int, int]
 """A tensor of the symbol: number of the node, number of its output."""
@@ -567,7 +567,7 @@ class OnnxGraph(ProbedGraph):
         """Returns the numbers of the converted operators, in order."""
         return list(self._ends)
 
-    def beginning(self, count: int) -> Tuple[ModelProto, Dict[str, Entry]]:
+    def model_of_first(self, count: int) -> Tuple[ModelProto, Dict[str, Entry]]:
         """Builds a model of the first `count` converted operators.
 
         Returns:
@@ -579,7 +579,7 @@ class OnnxGraph(ProbedGraph):
         infos = [helper.make_tensor_value_info(name, self.onnx_type(*entry), None) for name, entry in entries.items()]
         return self._model(self._onnx_nodes[: self._ends[numbers[-1]]], infos), entries
 
-    def shape_at(self, shapes: Mapping[str, Tuple[int, ...]]) -> Dict[Entry, Tuple[int, ...]]:
+    def shapes_for_inputs(self, shapes: Mapping[str, Tuple[int, ...]]) -> Dict[Entry, Tuple[int, ...]]:
         """Returns the shape of each tensor of the symbol for these shapes of the inputs."""
         known = {**shapes, **{name: value.shape for name, value in self.parameters.items() if value.ndim}}
         inferred = self._internals._infer_shape_impl(False, **known)[1]

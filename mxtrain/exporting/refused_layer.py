@@ -45,14 +45,14 @@ def _problem(graph: OnnxGraph, count: int, inputs: Mapping[str, np.ndarray]) -> 
     options = onnxruntime.SessionOptions()
     # Failures are expected during the bisection, and the message to the user contains the reason.
     options.log_severity_level = 4
-    model, entries = graph.beginning(count)
+    model, entries = graph.model_of_first(count)
     given = {name: array for name, array in inputs.items() if name in graph.inputs}
     try:
         session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
         outputs = dict(zip(entries, session.run(list(entries), given)))
     except Exception as error:  # onnxruntime's exceptions have no common base class
         return str(error)
-    shapes = graph.shape_at({name: array.shape for name, array in given.items()})
+    shapes = graph.shapes_for_inputs({name: array.shape for name, array in given.items()})
     for name, entry in entries.items():
         if outputs[name].shape != shapes[entry]:
             return f"its shape is {outputs[name].shape}, and {shapes[entry]} in MXNet"

@@ -55,9 +55,9 @@ DTYPES = (
 """Types of tensors."""
 MAX_MODEL_BYTES, MAX_WEIGHT_BYTES = 2**31, 1 << 36
 MAX_JSON_BYTES, MAX_ARRAY_BYTES, MAX_ARRAYS = 1 << 26, 1 << 29, 1000
-"""Of .json files, and of .npz files with their arrays."""
+"""Largest size of a .json file, of the arrays of a .npz file, and largest number of these arrays."""
 MAX_GIVEN_BYTES = 1 << 30
-"""Of a file to predict for."""
+"""Largest size of a file to predict for."""
 OUT, WRITTEN = "--out", "predicted"
 """Option that names the folder for files that are predicted, such as masks, and its default."""
 RANKED = "detections"
@@ -65,11 +65,11 @@ RANKED = "detections"
 MAX_ERROR = 1e-4
 """Largest difference from MXNet's outputs, relative to the largest number of an output."""
 MAX_TOLERANCE = 0.1
-"""The largest difference that a folder of another number format may allow itself."""
+"""Largest tolerance that export.json may set, for folders with networks in int8."""
 DETECTION_COLUMNS = 6
 """Class, score and box of a detection; further columns are a mask."""
 MIN_SHARE = 0.5
-"""Of the rows of an output that hangs on the order of scores: so many must be right where scores are nearly equal."""
+"""Smallest share of the rows that must be right in an output whose rows depend on the order of nearly equal scores."""
 
 
 class UnusableFolder(Exception):
@@ -239,7 +239,7 @@ def read_signature(folder: str, needed: Collection[str] = ()) -> Dict[str, Any]:
     return signature
 
 
-def fields(message: memoryview) -> Iterator[Tuple[int, Any]]:
+def protobuf_fields(message: memoryview) -> Iterator[Tuple[int, Any]]:
     """Yields (number, value) of the fields of a protocol buffer: an int, or bytes for all other wire types.
 
     Parsing them here, instead of with onnx, keeps the dependencies of an export small.
@@ -307,14 +307,14 @@ def check_model(content: bytes, weights: str = WEIGHTS) -> bool:
     try:
         while waiting:
             message, known = waiting.pop()
-            for number, value in fields(message):
+            for number, value in protobuf_fields(message):
                 kind = known.get(number)
                 if kind == _FUNCTION:
                     raise UnusableFolder(f"{MODEL} defines operators of its own")
-                if kind == _OPERATOR_SET and any(n == 1 and v not in KNOWN for n, v in fields(value)):
+                if kind == _OPERATOR_SET and any(n == 1 and v not in KNOWN for n, v in protobuf_fields(value)):
                     raise UnusableFolder(f"{MODEL} has operators that are not ONNX's")
                 if kind == _LOCATION:
-                    found = list(fields(value))
+                    found = list(protobuf_fields(value))
                     parts = dict(found)
                     if len(parts) < len(found):  # this check and onnxruntime might use different ones of the two
                         raise ValueError("a field is given twice")
@@ -441,16 +441,17 @@ def cases_of(
     found: Dict[str, Tuple[Dict[str, np.ndarray], Dict[str, np.ndarray]]] = {}
     for name, array in arrays.items():
         location, _, rest = name.partition("/")
-        own, _, number = location.rpartition(":")
-        if own and own not in PARTS:
+        part_of_array, _, number = location.rpartition(":")
+        if part_of_array and part_of_array not in PARTS:
             raise UnusableFolder(f"{PROOF} holds {name[:100]}, which is no array of a proof")
-        if own != part:
+        if part_of_array != part:
             continue
-        kind, _, own = rest.partition("/")
+        kind, _, tensor = rest.partition("/")
         if kind not in ("input", "output"):
             raise UnusableFolder(f"{PROOF} holds {name[:100]}, which is no array of a proof")
-        _check_proof_array(name[:100], own, array)
-        found.setdefault(number, ({}, {}))[kind == "output"][own] = array
+        _check_proof_array(name[:100], tensor, array)
+        inputs, outputs = found.setdefault(number, ({}, {}))
+        (inputs if kind == "input" else outputs)[tensor] = array
     return [found[number] for number in sorted(found)]
 
 
@@ -459,7 +460,7 @@ def _check_proof_array(location: str, name: str, array: np.ndarray) -> None:
         raise UnusableFolder(f"{PROOF}: {location} has the type {array.dtype}; it must be one of {', '.join(DTYPES)}")
     if name == RANKED and array.ndim == 3 and array.shape[2] < DETECTION_COLUMNS:
         raise UnusableFolder(
-            f"{PROOF}: {location} has the shape {_by(array.shape)}; it must have at least "
+            f"{PROOF}: {location} has the shape {_shape_text(array.shape)}; it must have at least "
             f"{DETECTION_COLUMNS} columns: class, score and box"
         )
 
@@ -590,7 +591,7 @@ class FirstInputs(Exception):
 
 
 class UnrunExport:
-    """Stands for an `OpenedExport` of which only the inputs of the network are wanted.
+    """Takes the place of an `OpenedExport` whose network is not run: a reader ends with the inputs of the network.
 
     Args:
         signature: content of signature.json.
@@ -664,8 +665,9 @@ def check_files(folder: str, signature: Dict[str, Any], reader: Any) -> Dict[str
         number, kind, name = (location.split("/", 2) + ["", ""])[:3]
         if kind not in ("file", "input") or array.dtype.name not in DTYPES:
             raise UnusableFolder(f"{PROOF_FILES} holds {location[:100]}, which is no array of a proof")
-        cases.setdefault(number, ({}, {}))[kind == "input"][name] = array
-    found = UnrunExport(
+        files, inputs = cases.setdefault(number, ({}, {}))
+        (files if kind == "file" else inputs)[name] = array
+    unrun = UnrunExport(
         signature,
         lambda name: read_file(folder, plain_name(name), MAX_JSON_BYTES),
         lambda name: optional_arrays(folder, name),
@@ -676,7 +678,7 @@ def check_files(folder: str, signature: Dict[str, Any], reader: Any) -> Dict[str
             if content.tobytes()[:4] == b"PAR1":  # exports write none, and pyarrow is not safe for files of strangers
                 raise UnusableFolder(f"{PROOF_FILES} holds Parquet, which no export writes")
             try:
-                inputs = first_inputs(reader, found, content.tobytes(), name)
+                inputs = first_inputs(reader, unrun, content.tobytes(), name)
                 error = max(input_errors(inputs, expected).values(), default=math.inf)
             except (UnusableFolder, ImportError):
                 raise
@@ -762,7 +764,7 @@ def checked_inputs(
     Raises:
         ValueError: a name or shape is wrong, or a number does not fit into the type.
     """
-    described = ", ".join(f"{one['name']} ({one['dtype']}, {_by(one['shape'])})" for one in specs)
+    described = ", ".join(f"{one['name']} ({one['dtype']}, {_shape_text(one['shape'])})" for one in specs)
     names = [one["name"] for one in specs]
     for key in given:
         if key not in names:
@@ -780,13 +782,14 @@ def checked_inputs(
             fits = fits and size == expected and size > 0
         if not fits:
             raise ValueError(
-                f"{path}: {key} has the shape {_by(array.shape) or 'of one number'}, and the network "
-                f"reads {_by(spec['shape'])}{f'. {fixed}' if fixed else ''}"
+                f"{path}: {key} has the shape {_shape_text(array.shape) or 'of one number'}, and the network "
+                f"reads {_shape_text(spec['shape'])}{f'. {fixed}' if fixed else ''}"
             )
     return found
 
 
-def _by(sizes: Sequence[Any]) -> str:
+def _shape_text(sizes: Sequence[Any]) -> str:
+    """Returns a shape for messages, e.g. 3 x 224 x 224."""
     return " x ".join(map(str, sizes))
 
 

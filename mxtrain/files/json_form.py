@@ -30,6 +30,16 @@ def problems_of(value: object, schema: JsonForm, path: str = "") -> Iterator[str
         yield f"'{path}' is a {type(value).__name__}"
 
 
+def require_form(value: object, schema: JsonForm, path: str = "") -> None:
+    """Checks a value against a schema; arguments as for `problems_of`.
+
+    Raises:
+        ValueError: the value does not match; the message is the first problem.
+    """
+    for problem in problems_of(value, schema, path):
+        raise ValueError(problem)
+
+
 def _mapping_problems(value: object, schema: Dict[str, JsonForm], path: str) -> Iterator[str]:
     if not isinstance(value, dict):
         yield f"'{path}' is no object"

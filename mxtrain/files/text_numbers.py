@@ -88,4 +88,6 @@ def parse_flag(value: object) -> Optional[bool]:
     """
     if isinstance(value, str):
         return False if value.strip(" \t").lower() in UNSPECIFIED_WORDS else parse_boolean(value)
-    return False if value is None or value == 0 else True if value == 1 else None
+    if value is None or value == 0:
+        return False
+    return True if value == 1 else None

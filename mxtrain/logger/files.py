@@ -51,7 +51,7 @@ class AppendedFile:
         self._failing = False
         try:
             self._fd = open_file(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
-            self._good_size = os.fstat(self._fd).st_size
+            self._complete_size = os.fstat(self._fd).st_size
         except OSError as error:
             raise RunDirectoryError(
                 f"Cannot write {path}: {error.strerror}. Fix the permissions of its folder, or choose "
@@ -101,22 +101,22 @@ class AppendedFile:
 
     def _write(self, data: bytes) -> None:
         if self._failing:
-            # If the last write failed and undoing it failed too, a part of a record is at the end of the file.
-            self._undo()
+            # If the last write failed and cutting failed too, a part of a record is at the end of the file.
+            self._cut_incomplete_record()
         written = 0
         try:
             while written < len(data):
                 written += os.write(self._fd, data[written:] if written else data)
         except OSError:
-            self._undo()
+            self._cut_incomplete_record()
             raise
-        self._good_size += len(data)
+        self._complete_size += len(data)
         self._pending.clear()
         self._pending_bytes = 0
 
-    def _undo(self) -> None:
-        if os.fstat(self._fd).st_size > self._good_size:
-            os.ftruncate(self._fd, self._good_size)
+    def _cut_incomplete_record(self) -> None:
+        if os.fstat(self._fd).st_size > self._complete_size:
+            os.ftruncate(self._fd, self._complete_size)
 
     def _sync(self) -> None:
         status = os.fstat(self._fd)

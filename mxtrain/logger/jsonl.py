@@ -77,19 +77,19 @@ def drop_rows_after(path: Path, step: int) -> None:
     try:
         if not path.exists():
             return
-        kept_size, is_prefix, dropping = 0, True, False
+        # Kept rows at the beginning of the file; if all kept rows are there, the file is truncated.
+        kept_size, are_kept_first, has_dropped = 0, True, False
         with open_regular(path) as (file, size):
             for line in _lines(file):
                 row_step = _step_of(line)
                 if row_step is None or row_step > step:
-                    dropping = True
+                    has_dropped = True
                     damaged += row_step is None
-                elif dropping:
-                    # A row to keep behind one to drop: truncating does not suffice, and the file is written anew.
-                    is_prefix = False
+                elif has_dropped:
+                    are_kept_first = False
                 else:
                     kept_size += len(line)
-        if not is_prefix:
+        if not are_kept_first:
             with open_regular(path) as (file, _):
                 kept_lines = b"".join(line for line in _lines(file) if _is_kept(line, step))
             replace_file(path, kept_lines)

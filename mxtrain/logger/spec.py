@@ -17,7 +17,8 @@ class Logger(Spec):
     writes_events: ClassVar[bool] = False
     """True if it writes files into the run directory that TensorBoard shows."""
     shown_once: ClassVar[Mapping[str, bool]] = {}
-    """Settings for the runs of a sweep, or of a cross validation after the first, which show the same as another."""
+    """Setting -> its value in a sweep, or in a cross validation after the first fold: it hides output that is the same
+    for all runs."""
 
     def commands_for(self, folder: Path) -> List[Tuple[str, str]]:
         """Returns (purpose, command) for the runs of a sweep in a folder, to suggest when it has ended."""

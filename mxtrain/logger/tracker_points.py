@@ -28,7 +28,7 @@ _MAX_VALUES = 1000
 """A row of a real run has tens of values."""
 
 
-def points_rows(path: Path, last_step: Optional[int] = None) -> Iterator[MetricRow]:
+def rows_for_points(path: Path, last_step: Optional[int] = None) -> Iterator[MetricRow]:
     """Yields the rows of a metrics.jsonl that points can be computed from.
 
     Args:

@@ -24,7 +24,7 @@ from typing import IO, TYPE_CHECKING, Any, Dict, Iterator, List, Optional, Set
 from mxtrain.cluster.stopping import WARNINGS
 from mxtrain.config.secret_values import hide_secrets
 from mxtrain.logger.tracked_run import Point, TrackedRun, TrackedService
-from mxtrain.logger.tracker_points import Position, curves_of, points_of, points_rows
+from mxtrain.logger.tracker_points import Position, curves_of, points_of, rows_for_points
 
 if TYPE_CHECKING:
     from mxtrain.types.annotations import JsonObject
@@ -126,7 +126,7 @@ class TrackerSession:
         is_complete = last_step is not None and max(position.complete_step, position.newest_step - 1) >= last_step
         if catch_up is None or is_complete or not os.path.isfile(catch_up["file"]):
             return
-        rows = points_rows(Path(catch_up["file"]), last_step)
+        rows = rows_for_points(Path(catch_up["file"]), last_step)
         intervals = (catch_up["log_interval"], catch_up["steps_per_epoch"], catch_up["total_steps"])
         for step, values in curves_of(rows, *intervals):
             time_ms = int(catch_up["start_ms"] + step * catch_up["ms_per_step"])

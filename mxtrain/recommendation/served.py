@@ -9,7 +9,7 @@ import numpy as np
 
 from mxtrain.data.exported_folder import targets_in
 from mxtrain.errors import DamagedCheckpoint
-from mxtrain.files.json_form import problems_of
+from mxtrain.files.json_form import require_form
 from mxtrain.recommendation.exported_users import ExportedRecommender, UserRequest
 from mxtrain.recommendation.kinds import UserHistories
 from mxtrain.recommendation.signature import RecommendationSignature
@@ -85,8 +85,7 @@ def make_user_reader(folder: ExportedFolder, inputs: Sequence[Any]) -> Optional[
     """
     if [len(spec.dims) for spec in inputs] not in RANKS or "Preference" not in targets_in(folder.signature):
         return None
-    for problem in problems_of(folder.signature, FORM):
-        raise ValueError(problem)
+    require_form(folder.signature, FORM)
     try:
         signature = RecommendationSignature.from_json(folder.signature["signature"])
     except DamagedCheckpoint as error:

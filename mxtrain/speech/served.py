@@ -10,7 +10,7 @@ import numpy as np
 
 from mxtrain.data.exported_folder import targets_in
 from mxtrain.errors import DataError, LoaderError
-from mxtrain.files.json_form import problems_of
+from mxtrain.files.json_form import require_form
 from mxtrain.serving.errors import RequestError
 from mxtrain.serving.readers import BodyLimits, ReadBody
 from mxtrain.speech.exported_speech import sound_inputs, text_of_scores
@@ -101,8 +101,7 @@ def make_sound_reader(folder: ExportedFolder, inputs: Sequence[Any]) -> Optional
         return None
     if "audio" not in values.get("signature", {}):  # frames of images, such as lines of handwriting
         return None
-    for problem in problems_of(values["signature"], AudioSignature.form):
-        raise ValueError(problem)
+    require_form(values["signature"], AudioSignature.form)
     return SoundReader(folder, AudioSignature.from_json(values["signature"]), inputs)
 
 

@@ -12,7 +12,7 @@ from mxtrain.data.exported_folder import targets_in
 from mxtrain.data.features import exported_rows
 from mxtrain.data.features.feature_columns import FEATURE_COLUMNS_STATE, FeatureColumns
 from mxtrain.errors import DamagedCheckpoint
-from mxtrain.files.json_form import NUMBER, problems_of
+from mxtrain.files.json_form import NUMBER, require_form
 from mxtrain.serving.errors import RequestError
 from mxtrain.serving.protocol import parse_json
 from mxtrain.serving.readers import CSV_TYPE, JSON_LINES_TYPES, JSON_TYPE, TSV_TYPE, BodyLimits, ReadBody
@@ -128,8 +128,7 @@ def make_row_reader(folder: ExportedFolder, inputs: Sequence[Any]) -> Optional[R
         return None
     if not TARGETS & set(targets_in(signature)):
         return None
-    for problem in problems_of(signature, FORM):
-        raise ValueError(problem)
+    require_form(signature, FORM)
     values = signature["signature"]
     if "columns" not in values and not len(values["class_names"]) == len(values["mean"]) == len(values["std"]):
         raise ValueError("class_names, mean and std are not of the same length")

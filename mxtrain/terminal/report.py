@@ -99,8 +99,9 @@ def _plain_lines(rows: Iterable[_ResultRow]) -> Iterator[str]:
         if row.name == "best":
             yield f"best {words[0]} at step {row.step}{'' if row.is_kept else ' (its weights were not kept)'}"
             continue
-        place = [] if row.step is None else [f"({', '.join(filter(None, [f'step {row.step}', row.part]))})"]
-        yield " ".join([*words, *place])
+        if row.step is not None:
+            words.append(f"({', '.join(filter(None, [f'step {row.step}', row.part]))})")
+        yield " ".join(words)
 
 
 def _weights_of(row: _ResultRow, result: Result) -> str:
@@ -110,8 +111,10 @@ def _weights_of(row: _ResultRow, result: Result) -> str:
     step = result.step if row.step is None else row.step
     words = [f"step {step}"]
     if row.name in ("val", "test"):
-        is_best = result.best is not None and step == result.best["step"]
-        words += ["the best"] if is_best else ["the last"] if step == result.step else []
+        if result.best is not None and step == result.best["step"]:
+            words.append("the best")
+        elif step == result.step:
+            words.append("the last")
     return ", ".join(filter(None, [*words, row.part, "" if row.is_kept else "whose weights were not kept"]))
 
 
@@ -186,9 +189,9 @@ def _resume_command(result: Result, run_dir: Path, command: CommandLine) -> Tupl
     """Returns the command that resumes the run in its directory, without the limit that ended it."""
     ended_by = result.cause.partition("=")[0] if result.exit_code == EXIT_BUDGET else ""
     budgets = ("trainer.max_steps", "trainer.epoch_budget")
-    # Without max_epochs, no limit would be left if this one were left out.
+    # If trainer.max_epochs is null, the budget is the only limit of the run, and is kept.
     is_budget_spent = ended_by in budgets and "trainer.max_epochs=null" not in command.overrides
-    # With it, the command would set this run aside and begin anew.
+    # `checkpoint.resume=never` would set this run aside and start a new one.
     omitted = ["checkpoint.resume=never", *([f"{ended_by}="] if is_budget_spent else [])]
     command_text = _edited_command(command, omitted, f"hydra.run.dir={_hydra_value(_relative(run_dir))}")
     return ("go on with this run" if result.checkpoint else "try again"), command_text

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Dict, Generator, Iterator, List, Optional
 
 import pydantic
 
-from mxtrain.files.json_form import NUMBER, problems_of
+from mxtrain.files.json_form import NUMBER, require_form
 from mxtrain.serving.generators import GenerateParameters, ServedParts, TextPiece
 from mxtrain.text.exported_texts import (
     TOKENIZERS,
@@ -252,8 +252,7 @@ def checked_facts(parts: ExportedFolder, form: Dict[str, JsonForm]) -> Dict[str,
         DataError: a tokenizer cannot be used.
     """
     facts = parts.signature.get("facts")
-    for problem in problems_of(facts, form, "facts"):
-        raise ValueError(problem)
+    require_form(facts, form, "facts")
     assert isinstance(facts, dict)
     for name in TOKENIZERS:
         if name in facts:

@@ -13,7 +13,7 @@ from mxtrain.config.secret_values import hide_secrets
 from mxtrain.config.specs import shown, validate
 from mxtrain.errors import ConfigError, RunDirectoryError
 from mxtrain.files.durable import write_json_atomic
-from mxtrain.files.json_form import problems_of, unknown_keys
+from mxtrain.files.json_form import require_form, unknown_keys
 from mxtrain.files.json_text import read_json
 from mxtrain.tuning.file_lock import FileLock
 from mxtrain.tuning.space import Space, Value, overrides_of_trial
@@ -110,8 +110,7 @@ class StudyDescription:
         Raises:
             ValueError, ConfigError: the content is not the description of a study.
         """
-        for problem in problems_of(content, _FORM):
-            raise ValueError(problem)
+        require_form(content, _FORM)
         for name in unknown_keys(content, _FORM):
             raise ValueError(f"has the unknown field {name}")
         objectives, directions = content["objectives"], content["directions"]

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Literal, Mapping, Optional, Sequence, Tuple, Union
 
 from mxtrain.errors import ConfigError, did_you_mean
-from mxtrain.files.json_form import NUMBER, problems_of, unknown_keys
+from mxtrain.files.json_form import NUMBER, require_form, unknown_keys
 
 if TYPE_CHECKING:
     from mxtrain.types.annotations import JsonForm, JsonObject
@@ -223,8 +223,7 @@ class Space:
         """
         parameters = []
         for item in content:
-            for problem in problems_of(item, _FORM):
-                raise ValueError(problem)
+            require_form(item, _FORM)
             for name in unknown_keys(item, _FORM):
                 raise ValueError(f"has a parameter with the unknown field {name}")
             given = {name: value for name, value in item.items() if value is not None}  # null is the default
@@ -250,18 +249,19 @@ def _exclude_each_other(first: TunedSetting, second: TunedSetting) -> bool:
     return any(not set(allowed) & set(second.when[key]) for key, allowed in first.when.items() if key in second.when)
 
 
-def _check_condition(key: str, on: str, allowed: Sequence[str], by_key: Mapping[str, TunedSetting]) -> None:
-    if on not in by_key:
+def _check_condition(key: str, other: str, allowed: Sequence[str], by_key: Mapping[str, TunedSetting]) -> None:
+    """Checks that `other`, on whose values the setting `key` depends, is in the space and can have these values."""
+    if other not in by_key:
         raise ConfigError(
-            f"{key}: its condition is about {on}, which is not in the space.{did_you_mean(on, by_key)} "
+            f"{key}: its condition is about {other}, which is not in the space.{did_you_mean(other, by_key)} "
             f"The space has: {', '.join(by_key)}."
         )
-    points = list(map(str, by_key[on].points()))
+    points = list(map(str, by_key[other].points()))
     for value in allowed:
         if value not in points:
             raise ConfigError(
-                f"{key}: its condition is {on}={value}, which is never tried.{did_you_mean(value, points)} "
-                f"{on} can be: {', '.join(points) or 'a range of numbers, on which nothing can depend'}."
+                f"{key}: its condition is {other}={value}, which is never tried.{did_you_mean(value, points)} "
+                f"{other} can be: {', '.join(points) or 'a range of numbers, on which nothing can depend'}."
             )
 
 

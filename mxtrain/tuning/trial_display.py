@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 from typing import Any, Dict, List, Optional, TextIO
 
-from mxtrain.archive.run_records import last_rows, read_meta
+from mxtrain.archive.run_records import last_rows, read_meta_object
 from mxtrain.terminal.durations import format_seconds
 from mxtrain.terminal.progress import ProgressDisplay
 from mxtrain.terminal.report import format_value
@@ -71,7 +71,7 @@ class TrialDisplay(ProgressDisplay):
         # The run writes the number once its data are open, so the first lines are without it.
         if not self._steps_per_epoch:
             try:
-                value = read_meta(self._run_dir).get("steps_per_epoch")
+                value = read_meta_object(self._run_dir).get("steps_per_epoch")
             except (OSError, ValueError):
                 return None
             self._steps_per_epoch = value if isinstance(value, int) else 0

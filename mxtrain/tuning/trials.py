@@ -17,7 +17,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Callable, Iterator, List, Mapping, Optional, Sequence, Union
 
 from mxtrain.archive.run_files import PRUNED, STATUS_FILE
-from mxtrain.archive.run_records import read_meta
+from mxtrain.archive.run_records import read_meta_object
 from mxtrain.archive.status import DAMAGED, read_status, read_status_object
 from mxtrain.config.libraries import missing_message, require_library
 from mxtrain.config.secret_values import hide_secrets
@@ -112,6 +112,40 @@ def open_storage(folder: StudyFolder, url: Optional[str], writes: bool = True) -
     Raises:
         ConfigError: the storage cannot be opened.
     """
+    if url is None:
+        return _open_journal(folder, writes)
+    import optuna
+
+    try:
+        return optuna.storages.RDBStorage(url)
+    except Exception as error:  # database drivers raise errors of many unrelated classes
+        # Without the cause: messages of database drivers may repeat the URL with its password.
+        raise ConfigError(hide_secrets(database_error(url, error))) from None
+
+
+class JournalLock:
+    """Lock for Optuna's journal that the kernel releases.
+
+    Optuna's own locks are files. A killed process leaves its file behind, and all others then wait 30 seconds.
+    """
+
+    def __init__(self, folder: StudyFolder) -> None:
+        self._journal = folder.path / JOURNAL
+        self._lock = FileLock(folder.path / f"{JOURNAL}.lock")
+
+    def acquire(self) -> bool:
+        """Waits for the lock, and removes an incomplete last line of the journal. Optuna calls it."""
+        self._lock.acquire()
+        cut_partial_line(self._journal)
+        return True
+
+    def release(self) -> None:
+        """Releases the lock. Optuna calls it."""
+        self._lock.release()
+
+
+def _open_journal(folder: StudyFolder, writes: bool) -> Any:
+    """Opens the journal in the study's folder; see `open_storage`."""
     import optuna
     from optuna.storages.journal import BaseJournalBackend, JournalFileBackend
 
@@ -127,42 +161,21 @@ def open_storage(folder: StudyFolder, url: Optional[str], writes: bool = True) -
         def append_logs(self, logs: List[JsonObject]) -> None:
             self._entries.extend(logs)
 
-    class JournalLock:
-        """Lock for Optuna's journal that the kernel releases.
-
-        Optuna's own locks are files. A killed process leaves its file behind, and all others then wait 30 seconds.
-        """
-
-        def __init__(self) -> None:
-            self._lock = FileLock(folder.path / f"{JOURNAL}.lock")
-
-        def acquire(self) -> bool:
-            self._lock.acquire()
-            cut_partial_line(folder.path / JOURNAL)
-            return True
-
-        def release(self) -> None:
-            self._lock.release()
-
-    entries = read_journal(folder) if url is None else []
+    file = folder.path / JOURNAL
+    entries = read_journal(folder)
     try:
-        if url is None and not writes:
+        if not writes:
             return optuna.storages.JournalStorage(JournalCopy(entries))
-        if url is None:
-            os.close(open_file(folder.path / JOURNAL, os.O_WRONLY | os.O_CREAT))  # refuses links
-            lock = JournalLock()
-            # Removes an incomplete last line before Optuna reads the file.
-            lock.acquire()
-            lock.release()
-            return optuna.storages.JournalStorage(JournalFileBackend(str(folder.path / JOURNAL), lock))
-        return optuna.storages.RDBStorage(url)
-    except Exception as error:  # database drivers and the journal raise errors of many unrelated classes
-        if url is None and not isinstance(error, OSError):  # entries that contradict each other
-            raise damaged_journal(folder, f" cannot be read: {type(error).__name__}: {error}") from error
-        if url is not None:
-            # Without the cause: messages of database drivers may repeat the URL with its password.
-            raise ConfigError(hide_secrets(database_error(url, error))) from None
-        raise ConfigError(f"{folder.path / JOURNAL} cannot be opened: {_first_line(error)}.") from error
+        os.close(open_file(file, os.O_WRONLY | os.O_CREAT))  # refuses links
+        lock = JournalLock(folder)
+        # Removes an incomplete last line before Optuna reads the file.
+        lock.acquire()
+        lock.release()
+        return optuna.storages.JournalStorage(JournalFileBackend(str(file), lock))
+    except OSError as error:
+        raise ConfigError(f"{file} cannot be opened: {_first_line(error)}.") from error
+    except Exception as error:  # entries that contradict each other raise errors of many unrelated classes
+        raise damaged_journal(folder, f" cannot be read: {type(error).__name__}: {error}") from error
 
 
 def database_error(url: str, error: BaseException) -> str:
@@ -438,7 +451,7 @@ def recorded_values(run_dir: Path, space: Space) -> Values:
     """Returns the values with which the run of a trial was started, from its meta.json; empty if there are none."""
     types: Mapping[str, Callable[[str], Value]] = {"choice": str, "int": int, "float": float}
     try:
-        argv = read_meta(run_dir).get("argv")
+        argv = read_meta_object(run_dir).get("argv")
         words = dict(word.split("=", 1) for word in argv if "=" in word) if isinstance(argv, list) else {}
         values: Values = {}
         for setting in space.parameters:

@@ -49,15 +49,9 @@ def require_quoted(names: object) -> object:
     """
     other = next((name for name in names if not isinstance(name, str)), None) if isinstance(names, list) else None
     if other is not None:
-        kind = (
-            "true or false"
-            if isinstance(other, bool)
-            else "a number"
-            if isinstance(other, (int, float))
-            else "a date"
-            if isinstance(other, datetime.date)
-            else "no text"
-        )
+        # bool comes before int, of which it is a subclass.
+        kinds = ((bool, "true or false"), ((int, float), "a number"), (datetime.date, "a date"), (object, "no text"))
+        kind = next(kind for types, kind in kinds if isinstance(other, types))
         raise ValueError(
             f"these are names, and one without quotes was read as {kind}. Put quotes around the names as they are "
             'written in the data, e.g. \'["1E5","no"]\''

@@ -136,7 +136,7 @@ class Takes:
 
     def __init__(self, *kinds: Kind, makes: Optional[Type[TargetKind]] = None) -> None:
         _require_kinds(kinds, (SampleKind, TargetKind))
-        _require_kinds((makes,) * (makes is not None), (TargetKind,))
+        _require_kinds(() if makes is None else (makes,), (TargetKind,))
         object.__setattr__(self, "makes", makes)
         object.__setattr__(self, "samples", tuple(kind for kind in kinds if issubclass(kind, SampleKind)))
         object.__setattr__(self, "targets", tuple(kind for kind in kinds if issubclass(kind, TargetKind)))

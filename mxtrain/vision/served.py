@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Dict, Mapping, Optional, Sequence
 import numpy as np
 
 from mxtrain.data.loading.opening import ImageTooLarge
-from mxtrain.files.json_form import NUMBER, problems_of
+from mxtrain.files.json_form import NUMBER, require_form
 from mxtrain.serving.errors import RequestError
 from mxtrain.serving.readers import BodyLimits, ReadBody
 from mxtrain.types.kinds import Images
@@ -71,8 +71,7 @@ class ImageBodyReader:
     columns = ()
 
     def __init__(self, signature: Dict[str, Any], spec: Any) -> None:
-        for problem in problems_of(signature, FORM):
-            raise ValueError(problem)
+        require_form(signature, FORM)
         decoding = signature["signature"]["decoding"]
         channels, *size = signature["signature"]["shape"]
         frame = decoding.get("frame") or size

@@ -18,7 +18,7 @@ from mxtrain.archive.cleanup import (
 )
 from mxtrain.archive.filter import filters_of, parse_filter
 from mxtrain.archive.registry import ListedRun
-from mxtrain.archive.run_folders import folders_of, paths_in, runs_below
+from mxtrain.archive.run_folders import named_or_default_folders, paths_in, runs_below
 from mxtrain.config.specs import validate_arguments
 from mxtrain.errors import ConfigError, did_you_mean
 from mxtrain.terminal.tables import format_size, on_one_line
@@ -144,7 +144,7 @@ def clean_runs(folders: Sequence[str], wheres: Sequence[str], settings: CleanSet
         )
     if settings.unfinished and WHOLE not in kinds:
         raise ConfigError("clean: unfinished=true belongs to what=runs. Parts of unfinished runs are never deleted.")
-    found = filtered.apply(runs_below(folders_of(folders, "clean"), filtered.needed, "clean"))
+    found = filtered.apply(runs_below(named_or_default_folders(folders, "clean"), filtered.needed, "clean"))
     plan = plan_cleanup(found, kinds, settings.unfinished)
     failed = delete(plan) if settings.delete else []
     return Cleanup(plan.removable, plan.kept, failed, settings.delete, found)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Dict, Mapping, Optional, Tuple
 
 from mxtrain.archive.run_files import ROWS_FILE
-from mxtrain.archive.run_records import read_meta
+from mxtrain.archive.run_records import read_meta_object
 from mxtrain.archive.status import read_status_object
 from mxtrain.checkpoint import lock_run_directory, open_checkpoint, refuse_links
 from mxtrain.checkpoint.folder import CHECKPOINTS
@@ -17,7 +17,7 @@ from mxtrain.logger.delivery import Delivery
 from mxtrain.logger.jsonl import NO_ROWS
 from mxtrain.logger.tracker import Tracker
 from mxtrain.logger.tracker_logger import tracked_run
-from mxtrain.logger.tracker_points import Position, points_rows
+from mxtrain.logger.tracker_points import Position, rows_for_points
 from mxtrain.terminal.program import program
 
 if TYPE_CHECKING:
@@ -123,7 +123,7 @@ def description_of(path: Path) -> Tuple[Config, int]:
     except (CheckpointError, KeyError, TypeError):
         pass  # the rows are sent without settings
     last_steps: Dict[int, int] = {}
-    for row in points_rows(path / ROWS_FILE):
+    for row in rows_for_points(path / ROWS_FILE):
         last_steps[row["epoch"]] = max(row["step"], last_steps.get(row["epoch"], 0))
         if len(last_steps) > 1:  # rows are in order, so all rows of the first epoch were seen
             break
@@ -133,7 +133,7 @@ def description_of(path: Path) -> Tuple[Config, int]:
 def _times_of(path: Path, status: Mapping[str, Any], step: int) -> Tuple[float, float]:
     """Returns the start of the run and the duration of a step, in milliseconds, because rows contain no times."""
     try:
-        started = read_meta(path).get("started")
+        started = read_meta_object(path).get("started")
     except (OSError, ValueError):
         started = None
     try:

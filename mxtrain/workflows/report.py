@@ -11,7 +11,7 @@ from mxtrain import __version__
 from mxtrain.archive.fields import read_order, sort_runs
 from mxtrain.archive.filter import filters_of, parse_filter
 from mxtrain.archive.registry import ListedRun
-from mxtrain.archive.run_folders import folders_of, paths_in, runs_below
+from mxtrain.archive.run_folders import named_or_default_folders, paths_in, runs_below
 from mxtrain.config.specs import validate_arguments
 from mxtrain.errors import ConfigError
 from mxtrain.types import Spec
@@ -97,7 +97,7 @@ def write_report(folders: Sequence[str], wheres: Sequence[str], settings: Report
     """
     filtered = parse_filter(wheres)
     order = read_order(settings.sort) if settings.sort else None
-    runs = filtered.apply(runs_below(folders_of(folders, "report"), filtered.needed, "report"))
+    runs = filtered.apply(runs_below(named_or_default_folders(folders, "report"), filtered.needed, "report"))
     if order:
         runs = sort_runs(runs, *order)
     # Takes time to load.

@@ -9,7 +9,7 @@ from typing import Any, Dict, Iterator, List, Optional, Sequence, Union, overloa
 from mxtrain.archive.fields import best_of, check_field, needed_of, read_order, require_known, sort_runs, value_of
 from mxtrain.archive.filter import filters_of, parse_filter
 from mxtrain.archive.registry import CHOSEN, ListedRun
-from mxtrain.archive.run_folders import folders_of, paths_in, runs_below
+from mxtrain.archive.run_folders import named_or_default_folders, paths_in, runs_below
 from mxtrain.config.specs import validate_arguments
 from mxtrain.terminal.report import format_value
 from mxtrain.terminal.tables import format_age, format_cell, rows_text
@@ -154,7 +154,7 @@ def list_runs(
     filtered = parse_filter(wheres)
     order, is_reversed = read_order(settings.sort)
     columns = [check_field(name.strip(), "columns") for name in settings.columns.split(",") if name.strip()]
-    found = folders_of(folders, "runs")
+    found = named_or_default_folders(folders, "runs")
     # With a limit, the other fields are read only of runs that are shown, at their first use.
     needed = sorted({*filtered.needed, *needed_of([order, *columns, *([] if limit else shown)])})
     everything = runs_below(found, needed, "runs")

@@ -389,9 +389,9 @@ class Answering:
 def test_fields_of_fixed_size_are_skipped() -> None:
     """A protocol buffer with 8 bytes of wire type 1 and 4 of type 5, then the number 7."""
     message = b"\x09" + b"a" * 8 + b"\x15" + b"b" * 4 + b"\x18\x07"
-    assert list(standalone.fields(memoryview(message))) == [(1, b"a" * 8), (2, b"b" * 4), (3, 7)]
+    assert list(standalone.protobuf_fields(memoryview(message))) == [(1, b"a" * 8), (2, b"b" * 4), (3, 7)]
     with pytest.raises(ValueError, match="has no end"):
-        list(standalone.fields(memoryview(b"\x15bbb")))
+        list(standalone.protobuf_fields(memoryview(b"\x15bbb")))
 
 
 def test_damaged_compression_is_a_damaged_file(folder: Path) -> None:

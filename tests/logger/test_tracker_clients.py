@@ -20,7 +20,7 @@ from mxtrain.logger.delivery import Delivery, ServiceError
 from mxtrain.logger.mlflow import MlflowConnection
 from mxtrain.logger.tracked_run import Point, TrackedRun, TrackerConnection
 from mxtrain.logger.tracker_logger import TrackerLogger
-from mxtrain.logger.tracker_points import Position, curves_of, points_rows
+from mxtrain.logger.tracker_points import Position, curves_of, rows_for_points
 from mxtrain.logger.tracker_process import TrackerSession
 from mxtrain.logger.wandb import Wandb
 
@@ -265,7 +265,7 @@ def test_the_rate_of_a_window_is_that_of_its_last_step() -> None:
 def test_rows_with_longer_names_are_left_out(tmp_path: Path) -> None:
     rows = [{"step": 1, "epoch": 0, "split": "val", "x" * length: 1.0} for length in (250, 251)]
     (tmp_path / "metrics.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
-    assert list(points_rows(tmp_path / "metrics.jsonl")) == rows[:1]
+    assert list(rows_for_points(tmp_path / "metrics.jsonl")) == rows[:1]
 
 
 @pytest.mark.parametrize("changed", [{"step": -1}, {"epoch": -1}, {"step": True}, {"epoch": 0.0}, {"split": "test"}])
@@ -273,7 +273,7 @@ def test_rows_with_wrong_counts_or_splits_are_left_out(tmp_path: Path, changed: 
     row = {"step": 1, "epoch": 0, "split": "train", "loss": 0.5}
     file = tmp_path / "metrics.jsonl"
     file.write_text("".join(f"{json.dumps(one)}\n" for one in ({**row, **changed}, row)))
-    assert list(points_rows(file)) == [row]
+    assert list(rows_for_points(file)) == [row]
 
 
 def test_points_up_to_the_last_sent_step_of_a_curve_are_sent_once(tmp_path: Path) -> None:

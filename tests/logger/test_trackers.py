@@ -25,7 +25,7 @@ from mxtrain.errors import ConfigError, RunDirectoryError
 from mxtrain.logger import delivery
 from mxtrain.logger.jsonl import JsonlLogger
 from mxtrain.logger.mlflow import Mlflow
-from mxtrain.logger.tracker_points import Position, curves_of, points_rows
+from mxtrain.logger.tracker_points import Position, curves_of, rows_for_points
 from mxtrain.logger.wandb import Wandb
 
 KEY = "key-of-somebody-4711"
@@ -431,7 +431,7 @@ def test_wandb_mode_offline_is_local():
 
 def test_curves_have_epoch_means_if_epochs_are_longer(fake_run):
     fake_run.drive(JsonlLogger("metrics.jsonl"), 1, 20)
-    curves = dict(curves_of(points_rows(fake_run.run_dir / "metrics.jsonl", 20), 4, 10, 18))
+    curves = dict(curves_of(rows_for_points(fake_run.run_dir / "metrics.jsonl", 20), 4, 10, 18))
     losses = [2.0 / step for step in range(1, 21)]
     assert sorted(curves) == [4, 8, 10, 12, 16, 18, 20]
     assert curves[8]["train/loss"] == pytest.approx(sum(losses[4:8]) / 4)

@@ -13,7 +13,7 @@ from mxtrain.callback.protocol import Result
 from mxtrain.cluster.reported_cause import report_cause
 from mxtrain.errors import EXIT_BUDGET, EXIT_FINISHED, EXIT_SIGINT, EXIT_SIGTERM
 from mxtrain.files.durable import encode_json, open_file
-from mxtrain.files.json_form import NUMBER, problems_of
+from mxtrain.files.json_form import NUMBER, require_form
 from mxtrain.files.json_text import parse_json
 from mxtrain.files.regular_files import MAX_TEXT_BYTES, open_regular
 from mxtrain.terminal.program import with_program_name
@@ -146,11 +146,9 @@ def _outcome_of(values: Any) -> Outcome:
     Raises:
         ValueError: the line is not the outcome of a job.
     """
-    for problem in problems_of(values, _FORM):
-        raise ValueError(problem)
+    require_form(values, _FORM)
     if values.get("best") is not None:
-        for problem in problems_of(values["best"], _FORM_OF_BEST, "best"):
-            raise ValueError(problem)
+        require_form(values["best"], _FORM_OF_BEST, "best")
     return Outcome(**{name: value for name, value in values.items() if name in Outcome.__dataclass_fields__})
 
 
