@@ -115,17 +115,16 @@ def session(
     """
     is_custom = task == "custom"
     call = read_call(session, overrides, config_dir, {**parts, "callbacks": callbacks})
-    objects, words = call.objects, [*call.overrides]
-    if task and not is_custom:
-        words.append(f"task={task}")
-    if is_custom:
-        words = ["trainer.monitor=val/loss", "early_stopping=off", "trainer.test=false", *words]
-    elif isinstance(objects.values.get("model"), Mapping):
+    objects = call.objects
+    if not is_custom and isinstance(objects.values.get("model"), Mapping):
         raise ConfigError('session: several networks have no loss that a task knows. Give task="custom".')
-    words += override_of_dir(dir, "session")
+    chosen_task = [f"task={task}"] if task and not is_custom else []
+    # First, so that overrides of the caller replace them.
+    defaults = ["trainer.monitor=val/loss", "early_stopping=off", "trainer.test=false"] if is_custom else []
+    words = [*defaults, *call.overrides, *chosen_task, *override_of_dir(dir, "session")]
     worker = worker_script.running
     if worker is not None:
-        words = worker.take_overrides()
+        words = worker.take_overrides()  # of the worker's command line, which the first process has written
     with ExitStack() as stack:
         if worker is not None:
             stack.callback(worker.leave_cluster)
@@ -189,6 +188,7 @@ def _open_session(stack: ExitStack, composed: Composed, description: Description
     if is_custom:
         chosen = {name: option for name, option in command.choices.items() if name not in CUSTOM}
         command = replace(command, choices={**chosen, "task": "custom", "loss": "custom"})
+    # Hydra calls `build`, and only takes a result, so the run is passed through this list.
     built: List[BuiltRun] = []
 
     def build(config: object) -> Result:
@@ -209,12 +209,13 @@ class Session:
 
     def __init__(self, run: Run, description: Description, built: BuiltRun, steps: CustomSteps):
         self.path, self.description, self._run = run.path, description, run
-        self._built, self._loop = built, steps
-        self._steps: Steps = built.runner.steps(built.info)
-        self._current: Optional[NextStep] = None
+        self._built, self._custom_steps = built, steps
+        # A generator: it yields each step to take, and receives the result of the step before.
+        self._runner_steps: Steps = built.runner.steps(built.info)
+        self._current_step: Optional[NextStep] = None
         self._sums: Dict[str, List[NDArray]] = {}
         self._lr: Optional[float] = None
-        self._saves = False
+        self._is_save_requested = False
         self._rows: Dict[int, Dict[str, Any]] = {}
         self._measured = NOT_MEASURED
         self._scalars: Dict[str, float] = {}
@@ -230,7 +231,7 @@ class Session:
 
         With ``parallel.stages`` its parameters are on several devices.
         """
-        return self._loop.first.strategy.objective.network
+        return self._custom_steps.first.strategy.objective.network
 
     @property
     def step_number(self) -> int:
@@ -240,7 +241,7 @@ class Session:
     @property
     def total_steps(self) -> Optional[int]:
         """Returns the number of steps of the whole run; None if only time limits it."""
-        return self._loop.plan.total_steps
+        return self._custom_steps.plan.total_steps
 
     @property
     def epoch(self) -> int:
@@ -250,12 +251,12 @@ class Session:
     @property
     def ends_epoch(self) -> bool:
         """Returns True if the current batch is the last one of its epoch."""
-        return self._built.runner.state.epoch_step + 1 == self._loop.plan.steps_per_epoch
+        return self._built.runner.state.epoch_step + 1 == self._custom_steps.plan.steps_per_epoch
 
     @property
     def lr(self) -> float:
         """Learning rate of the schedule for the current batch."""
-        return self._loop.plan.lr(self._built.runner.state.step)
+        return self._custom_steps.plan.lr(self._built.runner.state.step)
 
     def train_batches(self) -> Iterator[Batch]:
         """Yields the remaining training batches of all epochs; `step` must be called for each.
@@ -270,8 +271,8 @@ class Session:
             KeyboardInterrupt: the run was interrupted, and saved a checkpoint.
         """
         while self._advance():
-            assert self._current is not None
-            yield self._current.batch
+            assert self._current_step is not None
+            yield self._current_step.batch
 
     def step(
         self,
@@ -299,19 +300,19 @@ class Session:
         Raises:
             ConfigError: the placement does not support a loss function, or the function returns something else.
         """
-        if self._current is None:
+        if self._current_step is None:
             raise ConfigError("s.step: there is no batch. Call it within `for batch in s.train_batches()`.")
-        if loss is None and self._loop.is_custom:
+        if loss is None and self._custom_steps.is_custom:
             raise ConfigError('s.step: with task="custom" it needs loss=FUNCTION(network, batch).')
-        name = self._loop.find_name(network)
-        training_step = self._loop.steps[name]
-        rate = self.lr * self._loop.relative_lr[name] if lr is None else learning_rate(lr, "s.step(lr=")
+        name = self._custom_steps.find_name(network)
+        training_step = self._custom_steps.steps[name]
+        rate = self.lr * self._custom_steps.relative_lr[name] if lr is None else learning_rate(lr, "s.step(lr=")
         if loss is not None:
             training_step.strategy.network_on(0)  # rejects placements before anything is computed
             self._built.runner.can_repeat = False
-            self._loop.meter.has_metrics = self._loop.is_custom
+            self._custom_steps.meter.has_metrics = self._custom_steps.is_custom
         try:
-            sums = training_step(batch, rate, self._current.step, loss)
+            sums = training_step(batch, rate, self._current_step.step, loss)
         except PeersLost as lost:  # the loop's own code cannot take the step again
             raise MxtrainError(f"a worker was lost ({lost}); the loop continues from its last checkpoint") from lost
         self._sums.setdefault(name, []).append(sums)
@@ -339,42 +340,44 @@ class Session:
         Raises:
             ConfigError: there is no such split, or nothing to measure.
         """
-        if loss is None and self._loop.is_custom:
+        if loss is None and self._custom_steps.is_custom:
             raise ConfigError('s.evaluate: with task="custom" it needs loss=FUNCTION(network, batch).')
-        loader = getattr(self._loop.data, split, None) if split in ("val", "test") else None
+        loader = getattr(self._custom_steps.data, split, None) if split in ("val", "test") else None
         if loader is None:
             raise ConfigError(f"s.evaluate(split={split!r}): there is no such split.")
-        is_loss = self._loop.is_custom and not name
-        called = "loss" if is_loss else f"custom/{name or getattr(loss, '__name__', type(loss).__name__)}"
-        workers = self._loop.first.store if split == "val" else Store()  # each worker has the whole test split
+        is_loss = self._custom_steps.is_custom and not name
+        metric = "loss" if is_loss else f"custom/{name or getattr(loss, '__name__', type(loss).__name__)}"
+        workers = self._custom_steps.first.store if split == "val" else Store()  # each worker has the whole test split
         if self.result is not None:  # after the end workers are disconnected, so each measures all samples
             workers = Store()
-            self._loop.data.share(ALONE)
-        with self._loop.first.average.applied():
+            self._custom_steps.data.share(ALONE)
+        with self._custom_steps.first.average.applied():
             if loss is None:
-                found: Mapping[str, float] = self._loop.evaluator.measure(loader, workers=workers)
+                values: Mapping[str, float] = self._custom_steps.evaluator.measure(loader, workers=workers)
             else:
-                found = {called: self._mean_loss(loss, loader, workers)}
+                values = {metric: self._mean_loss(loss, loader, workers)}
         if split == "val":
-            self._record_validation(found, is_custom_loss=loss is not None)
-        return {key: value for key, value in found.items() if key != "samples_per_s"}
+            self._record_validation(values, is_custom_loss=loss is not None)
+        return {key: value for key, value in values.items() if key != "samples_per_s"}
 
-    def _record_validation(self, found: Mapping[str, float], is_custom_loss: bool) -> None:
+    def _record_validation(self, values: Mapping[str, float], is_custom_loss: bool) -> None:
         """Stores values of the validation split for the row of the last step, and for a validation after it."""
         state = self._built.runner.state
         if not is_custom_loss and 0 < state.validated_step == self.step_number:
             return  # the run has validated after that step
         epoch = self.epoch if self._sums else state.epoch_number
         row = self._rows.setdefault(self.step_number, {"step": self.step_number, "epoch": epoch, "split": "val"})
-        row.update(found)
+        row.update(values)
         if self._sums:
             earlier = self._measured
-            more = {**earlier.more, **found} if is_custom_loss else earlier.more
-            self._measured = LoopValues(earlier.values if is_custom_loss else found, more)
+            if is_custom_loss:
+                self._measured = LoopValues(earlier.values, {**earlier.more, **values})
+            else:
+                self._measured = LoopValues(values, earlier.more)
 
     def save(self) -> None:
         """Requests a checkpoint after the current step, in addition to those of ``checkpoint.*``."""
-        self._saves = True
+        self._is_save_requested = True
 
     def log(self, **values: Union[float, NDArray]) -> None:
         """Records your own values for TensorBoard as ``custom/NAME``, after the step of the current batch."""
@@ -401,10 +404,10 @@ class Session:
         if self.result is not None:
             return False
         try:
-            if self._current is None:
-                self._current = next(self._steps)
+            if self._current_step is None:
+                self._current_step = next(self._runner_steps)
             else:
-                self._current = self._send_result()
+                self._current_step = self._send_result()
             return True
         except StopIteration as end:
             self._close(end.value)
@@ -420,19 +423,21 @@ class Session:
         """
         from mxtrain.training.runner import StepResult
 
-        assert self._current is not None
+        assert self._current_step is not None
         if not self._sums:
             raise ConfigError("s.step was not called for the last batch. Call it for each batch of s.train_batches().")
-        notify = functools.partial(self._notify_callbacks, self._rows, self._scalars, self._current.step)
+        notify = functools.partial(self._notify_callbacks, self._rows, self._scalars, self._current_step.step)
         tell = notify if self._rows or self._scalars else None
-        result = StepResult(self._loop.meter.join(self._sums), self._lr or 0.0, self._saves, tell, self._measured)
-        self._sums, self._lr, self._saves, self._rows, self._scalars = {}, None, False, {}, {}
+        result = StepResult(
+            self._custom_steps.meter.join(self._sums), self._lr or 0.0, self._is_save_requested, tell, self._measured
+        )
+        self._sums, self._lr, self._is_save_requested, self._rows, self._scalars = {}, None, False, {}, {}
         self._measured = NOT_MEASURED
-        return self._steps.send(result)
+        return self._runner_steps.send(result)
 
     def _notify_callbacks(self, rows: Mapping[int, Dict[str, Any]], scalars: Mapping[str, float], step: int) -> None:
         """Passes values of the user's loop to callbacks: rows of validations by step, and scalars of this step."""
-        callbacks, progress = self._loop.context.callbacks, Progress(step, self.epoch - 1, self.total_steps)
+        callbacks, progress = self._custom_steps.context.callbacks, Progress(step, self.epoch - 1, self.total_steps)
         state = self._built.runner.state
         for number, row in rows.items():
             if number == step == state.validated_step:
@@ -445,20 +450,20 @@ class Session:
         """Ends the run after the user's code has left the loop, with its exception if there is one."""
         from mxtrain.training.runner import LoopClosed
 
-        if self.result is not None or self._current is None:
-            self._steps.close()
+        if self.result is not None or self._current_step is None:
+            self._runner_steps.close()
             return
         try:
             if error is None and self._sums:
                 self._send_result()
-            self._steps.throw(error or LoopClosed())
+            self._runner_steps.throw(error or LoopClosed())
         except StopIteration as end:
             self._close(end.value)
         if error is None:
             self._raise_failure()
 
     def _close(self, result: Result) -> None:
-        self.result, self._current = result, None
+        self.result, self._current_step = result, None
 
     def _raise_failure(self) -> None:
         assert self.result is not None
@@ -472,7 +477,7 @@ class Session:
         from mxtrain.engine.backend import mx
         from mxtrain.parallel.loss_function import evaluate_loss
 
-        network = self._loop.first.strategy.network_on(0)
+        network = self._custom_steps.first.strategy.network_on(0)
         mx.random.seed(self.description.trainer.seed)  # safe for resuming: each training step seeds again
         total = weight = 0.0
         for batch in loader.epoch():

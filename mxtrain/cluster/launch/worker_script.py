@@ -30,7 +30,7 @@ class WorkerScript:
     """The script that this process runs as a worker.
 
     Args:
-        overrides: of its session.
+        overrides: overrides of the script's session.
     """
 
     def __init__(self, overrides: Sequence[str]):
@@ -65,8 +65,8 @@ def run_script(command: Sequence[str], overrides: Sequence[str]) -> int:
     """Runs a script as a worker, and returns the exit code.
 
     Args:
-        command: its path and arguments.
-        overrides: of its session.
+        command: path and arguments of the script.
+        overrides: overrides of the script's session.
     """
     global running
     running = WorkerScript(overrides)
@@ -107,8 +107,8 @@ def run_in_workers(composed: Composed, description: Description, arguments: Sequ
 
     Args:
         composed: composition of the session.
-        description: of the session.
-        arguments: flags and overrides that give it.
+        description: description of the session.
+        arguments: flags and overrides from which a worker composes the description.
 
     Raises:
         ConfigError: this process runs no script, or the launcher cannot work; nothing was written.
@@ -116,13 +116,13 @@ def run_in_workers(composed: Composed, description: Description, arguments: Sequ
     from mxtrain.cluster.launch.job import train_as_group
 
     script = main_script()
-    before = RunDirRollback(composed.run_dir, str(composed.hydra.output_subdir))
+    rollback = RunDirRollback(composed.run_dir, str(composed.hydra.output_subdir))
     # As JSON, because arguments may contain spaces and any other character.
     os.environ[SCRIPT] = json.dumps(script)
     try:
         result = train_as_group(description, composed.run_dir, arguments)
     finally:
         del os.environ[SCRIPT]
-    if result.exit_code == EXIT_BAD_INPUT and before.holds_settings:
-        before.put_back_settings()
+    if result.exit_code == EXIT_BAD_INPUT and rollback.holds_settings:
+        rollback.put_back_settings()
     return result.exit_code
