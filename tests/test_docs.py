@@ -31,7 +31,7 @@ from mxtrain.cli.serve import ServeSettings
 from mxtrain.cli.settings import split_settings
 from mxtrain.cli.tune import TuneSettings, study_of
 from mxtrain.cluster.launch.study import describe_study
-from mxtrain.cluster.launch.sweep import jobs
+from mxtrain.cluster.launch.sweep import checked_jobs
 from mxtrain.composing.composer import Composer
 from mxtrain.composing.restored import refuse_unused_settings
 from mxtrain.composing.trackers import tracker_of
@@ -158,7 +158,7 @@ def check(composer_of: Callable[[tuple], Composer], arguments: List[str]) -> Non
         refuse_unused_settings(overrides, name)
         assert given.positionals[0].split("/")[0] in ("RUN", "outputs", "studies")
     composer = composer_of(tuple(str(Path(folder).resolve()) for folder in given.config_dirs))
-    every = list(jobs(composer, overrides)) if given.multirun else [overrides]
+    every = list(checked_jobs(composer, overrides)) if given.multirun else [overrides]
     for job in every[:: max(len(every) - 1, 1)]:  # the first and the last
         composed = composer.compose(job)
         describe(composed.config, composed.where, check_rules=name != "data")
