@@ -66,11 +66,11 @@ class ProgressDisplay(WorkProgress):
         self._quiet_s = quiet_s
         # A bar replaces itself, but lines in a file accumulate, so they are written less often.
         self._interval_s = refresh_s if self._console.is_terminal else plain_interval_s
-        self._description, self._total, self._done, self._began_s = "", 0, 0, time.monotonic()
+        self._part, self._total, self._done, self._began_s = "", 0, 0, time.monotonic()
         self._is_over = threading.Event()
 
     def begin(self, description: str, total: int) -> None:
-        self._description, self._total, self._done, self._began_s = description, total, 0, time.monotonic()
+        self._part, self._total, self._done, self._began_s = description, total, 0, time.monotonic()
 
     def advance(self, count: int) -> None:
         self._done += count
@@ -114,7 +114,7 @@ class ProgressDisplay(WorkProgress):
         """Returns the progress in one line."""
         elapsed_s = time.monotonic() - self._began_s
         if not self._total:
-            return f"{self._description}, {format_seconds(elapsed_s)}"
-        line = f"{self._description} {self._done:,} of {self._total:,} ({self._done / self._total:.0%})"
+            return f"{self._part}, {format_seconds(elapsed_s)}"
+        line = f"{self._part} {self._done:,} of {self._total:,} ({self._done / self._total:.0%})"
         remaining_s = elapsed_s * (self._total - self._done) / self._done if self._done else None
         return line if remaining_s is None else f"{line}, {format_seconds(remaining_s)} left"

@@ -62,7 +62,7 @@ class TrialDisplay(ProgressDisplay):
             ]
         else:
             parts.append("starting")
-        return f"{self._description}: {', '.join(parts)}, {format_seconds(time.monotonic() - self._began_s)}"
+        return f"{self._part}: {', '.join(parts)}, {format_seconds(time.monotonic() - self._began_s)}"
 
     def _find_max_steps(self) -> Optional[int]:
         """Returns the number of steps at the end of the rung; None if it is not known."""

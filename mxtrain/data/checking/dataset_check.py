@@ -47,7 +47,7 @@ _MAX_CLASSES = 20
 class CheckProgress(Protocol):
     """Shows how far a check is."""
 
-    def begin(self, what: str, total: int) -> None:
+    def begin(self, description: str, total: int) -> None:
         """Starts a part of the check that has `total` samples; 0 = unknown."""
 
     def advance(self, count: int) -> None:
