@@ -106,7 +106,7 @@ def average(
         raise ConfigError(f"average: method={method!r:.60}: it may be 'greedy' or 'uniform'.{near}")
     if not is_one and len(paths) < 2:
         raise ConfigError("average: a list has two runs at least. To average the last checkpoints of one run, give it.")
-    chosen = {"last": last} if is_one else {"soup": method or "greedy", "which": which}
+    chosen: Dict[str, Any] = {"last": last} if is_one else {"soup": method or "greedy", "which": which}
     values = {**chosen, **without_none(out=optional_path(out, "average: out"))}
     settings = validate_arguments(AverageSettings, values, "average")
     unused = without_none(method=method, out=out, overrides=overrides or None) if is_one else {}

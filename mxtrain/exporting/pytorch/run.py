@@ -52,7 +52,7 @@ CHECK_S = 600
 
 
 @dataclass(frozen=True)
-class Decoding:
+class TorchDecoding:
     """Part of the folder that makes predictions of the outputs of the network.
 
     Attributes:
@@ -209,7 +209,7 @@ def _prove(
 
 
 def _describe_code(
-    traced: TracedNetwork, network: TorchNetwork, names: Sequence[str], decoding: Decoding
+    traced: TracedNetwork, network: TorchNetwork, names: Sequence[str], decoding: TorchDecoding
 ) -> Dict[str, Any]:
     """Returns the field "pytorch" of signature.json: `predict.py` calls the network and its decoding by it."""
     normal = traced.normalisation
@@ -235,11 +235,11 @@ def _head(facts: Mapping[str, Any]) -> str:
 
 def _write_decoding(
     root: Path, trained: Trained, traced: TracedNetwork, network: TorchNetwork, choice: Choice
-) -> Decoding:
+) -> TorchDecoding:
     """Writes the code that makes predictions of the outputs of the network, or an ONNX graph if it has no such code."""
     names, symbol, constants = decoding_symbol(trained, traced)
     if not names:
-        return Decoding()
+        return TorchDecoding()
     inputs, probes = raw_inputs(traced, network, choice)
     inputs = {name: one for name, one in inputs.items() if name in symbol.list_inputs()}
     try:
@@ -249,12 +249,12 @@ def _write_decoding(
         write_model(root, graph.model(names, {}), DECODING_ONNX)
         operator = str(error).partition(" has no conversion")[0].replace("export: ", "")
         remark = f"predict.py makes {', '.join(names)} with onnxruntime: {operator} is none of PyTorch's"
-        return Decoding(names, [*inputs], "onnx", [remark])
+        return TorchDecoding(names, [*inputs], "onnx", [remark])
     code = f'"""Makes predictions of the outputs of the network."""\n\n{source.code}'
     replace_file(root / DECODING_FILE, code.encode())
     if source.extra:
         write_safetensors(root / DECODING_WEIGHTS, source.extra, {"format": "pt"})
-    return Decoding(names, [*inputs], "torch")
+    return TorchDecoding(names, [*inputs], "torch")
 
 
 def _outputs(names: Sequence[str], cases: Sequence[Case]) -> List[Any]:
