@@ -308,9 +308,11 @@ _lend_library() {
 }
 
 # The locks are complete, so pip resolves nothing. Packages without a wheel are built with the tools of build.txt, not
-# with whatever is newest today.
+# with whatever is newest today. pip would compile 14,000 modules on one core. PIP_COMPILE=0 or --no-compile: Python
+# compiles what it imports.
 _install() {
-  local folder="$1" log="$1/pip.log" setting; shift
+  local folder="$1" log="$1/pip.log" setting compile="${PIP_COMPILE:-1}"; shift
+  if [[ "$1" == --no-compile ]]; then compile=0; shift; fi
   # No option of pip's takes these settings of its files back.
   setting="$("$folder/bin/python" -m pip config list 2>/dev/null < /dev/null |
     sed -nE '/^(global|install)\.(target|prefix|root|user|require-virtualenv|no-binary|only-binary)=/p' | head -n 1 || true)"
@@ -318,10 +320,12 @@ _install() {
     "(python3 -m pip config unset ${setting%%=*}), or leave pip's files out this time: PIP_CONFIG_FILE=/dev/null before" \
     "this command."
   if ! _with_progress 5 "$log" "$folder/bin/python" -m pip install --disable-pip-version-check --no-input \
-    --progress-bar off --require-hashes --no-deps --no-build-isolation --use-pep517 "$@"; then
+    --progress-bar off --require-hashes --no-deps --no-build-isolation --use-pep517 --no-compile "$@"; then
     _fail "installing failed; the last lines are above, all of them in $log. Run this again to retry; what was" \
       "downloaded is kept in pip's cache."
   fi
+  # Some packages hold templates that are no Python.
+  [[ "$compile" == 0 ]] || "$folder/bin/python" -m compileall -q -j 0 "$folder/lib" > /dev/null 2>&1 || true
 }
 
 _stamp() {

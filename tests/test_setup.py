@@ -589,7 +589,7 @@ def test_ci_runs_readme_commands_in_a_fresh_checkout(ci_checkout: Path) -> None:
     assert calls[:2] == ["train , 0 tools, 0 cached", "test , 0 tools, 0 cached"]
     assert calls[2] == f"horovod , {len(BUILDS)} tools, 1 cached"
     (tested,) = (call for call in calls[3:] if not call.startswith("lint ,"))  # at the same time
-    assert re.match(r"test --all --omit=\S+/passed -n 2 .*", tested) and len(calls) == 5
+    assert re.match(r"test --all --omit=\S+/passed -n 2 .* -n 3, ", tested) and len(calls) == 5
 
 
 @pytest.mark.slow
