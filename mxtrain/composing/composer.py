@@ -135,7 +135,7 @@ class Composer(ConfigFiles):
             except Exception as remaining:  # none that `mistakes` knows, e.g. below a mapping that accepts any key
                 raise mistakes.not_composed(remaining) from None
         needed = self._deletions_for_task(parsed, config.hydra.runtime.choices)
-        # The user may type deletions that are added anyway: child processes get both kinds in their overrides.
+        # Deletions that are needed may also be typed: child processes are given the overrides that were added here.
         mistakes.refuse_deletions([override for override in deleted if override.input_line not in needed], self)
         deletions = set(needed) - {override.input_line for override in deleted}
         if deletions:

@@ -28,8 +28,8 @@ class Stage(Protocol):
 def to_device(array: nd.NDArray, device: mx.Context) -> nd.NDArray:
     """Returns an array on a device, copied if it is on another one.
 
-    While autograd records, the copy is part of the graph. Otherwise the result is a new handle on the same memory, so
-    that it can be a variable of another autograd graph.
+    While autograd records, the copy is part of the graph. Otherwise an array that is on the device already is returned
+    as a new handle on the same memory, so that it can be a variable of another autograd graph.
     """
     if array.context != device:
         return array.as_in_context(device)
