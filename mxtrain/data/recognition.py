@@ -1,4 +1,4 @@
-"""The files of a folder, by which datasets recognise their own format for `data guess`; see `BaseDataset.recognise`."""
+"""The files of a folder, by which datasets recognise their own format for `data guess`; see `Recognising`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import shlex
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
-from typing import Any, Dict, Iterable, List, Mapping, Optional, Sequence, Set, Tuple, Union
+from typing import Any, Dict, Iterable, List, Mapping, Optional, Protocol, Sequence, Set, Tuple, Union
 
 from mxtrain.data.checking.problems import Findings, Problem
 from mxtrain.data.loading.dataset_files import open_regular, require_there, walk
@@ -229,6 +229,19 @@ def best_first(guesses: Mapping[str, Recognised]) -> List[Tuple[str, Recognised]
     return sorted(guesses.items(), key=lambda pair: (-pair[1].certainty, pair[0]))
 
 
+class Recognising(Protocol):
+    """A dataset that recognises its own files. Its class has this method itself: a subclass reads another format."""
+
+    @classmethod
+    def recognise(cls, files: FileTree) -> Optional[Recognised]:
+        """Returns how this dataset reads some files; None if they are not of its format. It looks at names and at the
+        beginning of few files.
+
+        Args:
+            files: the files of a folder, or one file.
+        """
+
+
 def recognise_all(classes: Mapping[str, type], files: FileTree) -> Dict[str, Recognised]:
     """Asks each dataset whether files are of its format.
 
@@ -236,9 +249,8 @@ def recognise_all(classes: Mapping[str, type], files: FileTree) -> Dict[str, Rec
         classes: class of each option of conf/dataset.
         files: the files.
     """
-    # Not inherited: a subclass reads another format than its base class.
     found: Dict[str, Optional[Recognised]] = {
-        option: kind.recognise(files)  # type: ignore[attr-defined]  # a dataset
+        option: kind.recognise(files)  # type: ignore[attr-defined]  # see `Recognising`
         for option, kind in classes.items()
         if "recognise" in vars(kind)
     }

@@ -36,7 +36,6 @@ from mxtrain.types.kinds import ClassIndex, Gives, SampleKind, TargetKind
 
 if TYPE_CHECKING:
     from mxtrain.data.loading.loader import BatchLoader, LoaderOptions
-    from mxtrain.data.recognition import FileTree, Recognised
     from mxtrain.loss.spec import Loss
     from mxtrain.model.spec import Model
 
@@ -93,22 +92,6 @@ class BaseDataset(Spec):
 
     _fold: Optional[Fold] = None
     """See `with_fold`."""
-
-    @classmethod
-    def recognise(cls, files: FileTree) -> Optional[Recognised]:
-        """Returns how this dataset reads some files, for `data guess`; None if they are not of its format. It looks at
-        names and at the beginning of few files. It is not inherited: a subclass reads another format.
-
-        Args:
-            files: the files of a folder, or one file.
-        """
-        return None
-
-    def counts(self, splits: Splits) -> Dict[str, int]:
-        """Returns numbers of what opened files contain, in the words of the field, for `data guess`."""
-        parts = (splits.train, splits.val, splits.test)
-        counts = {"samples": sum(len(part) for part in parts if part is not None)}
-        return {**counts, "classes": len(splits.class_names)} if splits.class_names else counts
 
     @pydantic.model_validator(mode="after")
     def _check_split(self) -> BaseDataset:

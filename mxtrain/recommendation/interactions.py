@@ -75,7 +75,7 @@ class InteractionTable(InteractionDataset):
 
     @classmethod
     def recognise(cls, files: FileTree) -> Optional[Recognised]:
-        """See `BaseDataset.recognise`."""
+        """See `Recognising`."""
         for name in files.find(".csv", ".tsv", ".jsonl"):
             columns = {column.lower(): column for column in files.columns(name)}
             user, item = (

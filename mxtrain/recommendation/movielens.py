@@ -37,7 +37,7 @@ class MovieLens(PublicDataset, InteractionDataset):
 
     @classmethod
     def recognise(cls, files: FileTree) -> Optional[Recognised]:
-        """See `BaseDataset.recognise`."""
+        """See `Recognising`."""
         names = files.named("ratings.csv") + files.named("u.data") + files.named("ratings.dat")
         if not names or (names[0].endswith(".csv") and "movieId" not in files.columns(names[0])):
             return None

@@ -26,7 +26,7 @@ class AlignedManifest(AlignedDataset):
 
     @classmethod
     def recognise(cls, files: FileTree) -> Optional[Recognised]:
-        """See `BaseDataset.recognise`."""
+        """See `Recognising`."""
         manifests = [
             name
             for name in files.find(".jsonl", ".json")

@@ -26,7 +26,7 @@ class Kaldi(AudioDataset):
 
     @classmethod
     def recognise(cls, files: FileTree) -> Optional[Recognised]:
-        """See `BaseDataset.recognise`."""
+        """See `Recognising`."""
         folders = [
             name.rpartition("/")[0] for name in files.named("wav.scp") if files.has(os.path.join(name[:-7], "text"))
         ]

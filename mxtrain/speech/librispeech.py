@@ -36,7 +36,7 @@ class LibriSpeech(PublicDataset, AudioDataset):
 
     @classmethod
     def recognise(cls, files: FileTree) -> Optional[Recognised]:
-        """See `BaseDataset.recognise`."""
+        """See `Recognising`."""
         transcripts = files.find(".trans.txt")
         parts = sorted({name.split("/")[0] for name in transcripts if name.count("/") >= 3})
         if not parts:

@@ -42,7 +42,7 @@ class Criteo(FeatureFiles):
 
     @classmethod
     def recognise(cls, files: FileTree) -> Optional[Recognised]:
-        """See `BaseDataset.recognise`."""
+        """See `Recognising`."""
         names = [name for name in files.names if all(line.count("\t") == 39 for line in files.lines(name, 5) or [""])]
         settings = files.typed_splits(names)
         return (

@@ -83,7 +83,7 @@ class FeatureTable(FeatureFiles):
 
     @classmethod
     def recognise(cls, files: FileTree) -> Optional[Recognised]:
-        """See `BaseDataset.recognise`."""
+        """See `Recognising`."""
         tables = [name for name in files.find(".csv", ".tsv", ".jsonl", ".parquet")]
         settings = files.typed_splits(tables)
         columns = files.columns(files.by_split(tables)["train"]) if settings else []

@@ -64,7 +64,7 @@ class Libsvm(FeatureDataset):
 
     @classmethod
     def recognise(cls, files: FileTree) -> Optional[Recognised]:
-        """See `BaseDataset.recognise`."""
+        """See `Recognising`."""
         pattern = re.compile(r"\S+( \d+:\S+| \d+:\d+:\S+)+\s*")
         names = [
             name

@@ -121,8 +121,7 @@ def _opened(option: str, guess: Recognised, open_dataset: Open) -> DataForm:
         return DataForm(option, guess.form, guess.counts, (), {}, 0, guess.remark, typed)
     findings = CollectedFindings()
     try:
-        dataset = open_dataset(unquoted(overrides))
-        splits = dataset.examine(findings)
+        splits = open_dataset(unquoted(overrides)).examine(findings)
     except NoUsableSamples:
         return DataForm(option, guess.form, guess.counts, (), {}, sum(findings.counts.values()), guess.remark, typed)
     except (MxtrainError, OSError) as error:
@@ -133,6 +132,6 @@ def _opened(option: str, guess: Recognised, open_dataset: Open) -> DataForm:
         for name, part in (("train", splits.train), ("val", splits.val), ("test", splits.test))
         if part is not None
     }
-    counts = {**guess.counts, **dataset.counts(splits)}
+    counts = {**guess.counts, **splits.counts()}
     names, num_problems = list(splits.class_names), sum(findings.counts.values())
     return DataForm(option, guess.form, counts, names, sizes, num_problems, guess.remark, typed)

@@ -6,7 +6,7 @@ Shapes are suffixes: B batch, C channels, H height, W width.
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from typing import Any, Callable, Optional, Protocol, Sequence, Tuple, runtime_checkable
+from typing import Any, Callable, Dict, Optional, Protocol, Sequence, Tuple, runtime_checkable
 
 import numpy as np
 from typing_extensions import Self
@@ -126,6 +126,11 @@ class Splits:
 
     def __post_init__(self) -> None:
         refuse_missing(self)
+
+    def counts(self) -> Dict[str, int]:
+        """Returns numbers of what the splits contain, in the words of the field, for `data guess`."""
+        counts = {"samples": sum(len(part) for part in (self.train, self.val, self.test) if part is not None)}
+        return {**counts, "classes": len(self.class_names)} if self.class_names else counts
 
     @classmethod
     def cast(cls, splits: Splits) -> Self:

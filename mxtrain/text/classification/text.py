@@ -68,7 +68,7 @@ class Text(TextDataset):
 
     @classmethod
     def recognise(cls, files: FileTree) -> Optional[Recognised]:
-        """See `BaseDataset.recognise`."""
+        """See `Recognising`."""
         tables = [name for name in files.find(".csv", ".tsv", ".jsonl") if _TEXT_COLUMNS & set(files.columns(name))]
         settings = files.typed_splits(tables)
         if not settings:

@@ -79,7 +79,7 @@ class PlainText(TextDataset):
 
     @classmethod
     def recognise(cls, files: FileTree) -> Optional[Recognised]:
-        """See `BaseDataset.recognise`."""
+        """See `Recognising`."""
         texts = files.find(".txt", ".tokens", ".md")
         settings = files.typed_splits(texts)
         if not settings or len(texts) < len(files.names) or len(files.text(texts[0])) < 1000:

@@ -39,7 +39,7 @@ class WikiText(PublicDataset, PlainText):
 
     @classmethod
     def recognise(cls, files: FileTree) -> Optional[Recognised]:
-        """See `BaseDataset.recognise`."""
+        """See `Recognising`."""
         found = files.named("wiki.train.tokens")
         folders = [name.rpartition("/")[0] for name in found if name.rpartition("/")[0].startswith("wikitext-")]
         if not folders:

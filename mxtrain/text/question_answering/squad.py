@@ -58,7 +58,7 @@ class Squad(TextDataset):
 
     @classmethod
     def recognise(cls, files: FileTree) -> Optional[Recognised]:
-        """See `BaseDataset.recognise`."""
+        """See `Recognising`."""
         names = [
             name for name in files.find(".json") if '"paragraphs"' in files.text(name) and '"qas"' in files.text(name)
         ]

@@ -56,7 +56,7 @@ class Conll(TextDataset):
 
     @classmethod
     def recognise(cls, files: FileTree) -> Optional[Recognised]:
-        """See `BaseDataset.recognise`."""
+        """See `Recognising`."""
         names = [name for name in files.find(".txt", *COLUMNS) if _has_tags(files.lines(name, 30))]
         splits = files.by_split(names)
         if not splits:

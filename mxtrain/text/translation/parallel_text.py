@@ -75,7 +75,7 @@ class ParallelText(TranslationDataset):
 
     @classmethod
     def recognise(cls, files: FileTree) -> Optional[Recognised]:
-        """See `BaseDataset.recognise`."""
+        """See `Recognising`."""
         stems = {name.rpartition(".")[0] for name in files.names}
         pairs = {
             stem: sorted(name.rpartition(".")[2] for name in files.names if name.rpartition(".")[0] == stem)

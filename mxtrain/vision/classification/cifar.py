@@ -159,7 +159,7 @@ class Cifar10(_Cifar):
 
     @classmethod
     def recognise(cls, files: FileTree) -> Optional[Recognised]:
-        """See `BaseDataset.recognise`."""
+        """See `Recognising`."""
         if not files.named("data_batch_1.bin"):
             return None
         return Recognised("CIFAR-10's binary files", {"root": files.typed()}, "classification", Certainty.SURE)
@@ -189,7 +189,7 @@ class Cifar100(_Cifar):
 
     @classmethod
     def recognise(cls, files: FileTree) -> Optional[Recognised]:
-        """See `BaseDataset.recognise`."""
+        """See `Recognising`."""
         if not files.named("train.bin") or not files.named("fine_label_names.txt"):
             return None
         return Recognised("CIFAR-100's binary files", {"root": files.typed()}, "classification", Certainty.SURE)

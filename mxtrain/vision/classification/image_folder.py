@@ -42,7 +42,7 @@ class ImageFolder(DecodedDataset):
 
     @classmethod
     def recognise(cls, files: FileTree) -> Optional[Recognised]:
-        """See `BaseDataset.recognise`."""
+        """See `Recognising`."""
         above = {name.rpartition("/")[0] for name in files.images}
         if not above or "" in above or len(above) < 2 or files.endings.keys() & {".xml", ".json", ".rec"}:
             return None

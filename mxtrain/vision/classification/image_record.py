@@ -35,7 +35,7 @@ class ImageRecord(DecodedDataset):
 
     @classmethod
     def recognise(cls, files: FileTree) -> Optional[Recognised]:
-        """See `BaseDataset.recognise`."""
+        """See `Recognising`."""
         records = [name for name in files.find("train.rec") if "/" not in name]
         if not records or files.has("property") or first_label_length(files.root / records[0]) != 1:
             return None

@@ -69,7 +69,7 @@ class Mnist(PublicDataset, Dataset):
 
     @classmethod
     def recognise(cls, files: FileTree) -> Optional[Recognised]:
-        """See `BaseDataset.recognise`."""
+        """See `Recognising`."""
         names = {name.removesuffix(".gz").replace(".", "-") for name in files.top}
         if not {"train-images-idx3-ubyte", "train-labels-idx1-ubyte"} <= names:
             return None

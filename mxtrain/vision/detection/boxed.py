@@ -53,12 +53,6 @@ class BoxedDataset(Dataset):
         ids = list(splits.category_ids) if isinstance(splits, BoxSplits) else []
         return BoxSignature.extending(super().infer_signature(splits, model), category_ids=ids)
 
-    def counts(self, splits: Splits) -> Dict[str, int]:
-        """Returns the number of images, boxes and classes; see `BaseDataset.counts`."""
-        parts = [part for part in (splits.train, splits.val, splits.test) if isinstance(part, BoxedImages)]
-        images, boxes = sum(map(len, parts)), sum(part.num_boxes for part in parts)
-        return {"images": images, "boxes": boxes, "classes": len(splits.class_names)}
-
     def decoded_as(self, decoding: Decoding) -> BoxedDataset:
         """Returns this dataset with the image size and `fit` of a decoding."""
         return self.with_decoding(decoding, fit=decoding.fit)

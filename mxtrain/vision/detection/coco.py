@@ -87,7 +87,7 @@ class Coco(PublicDataset, BoxedFiles):
 
     @classmethod
     def recognise(cls, files: FileTree) -> Optional[Recognised]:
-        """See `BaseDataset.recognise`."""
+        """See `Recognising`."""
         settings = recognise_coco(cls, files, has_points=False)
         return Recognised("COCO's JSON with boxes", settings, "detection", Certainty.SURE) if settings else None
 

@@ -34,9 +34,9 @@ def recognise_coco(spec: Type[Spec], files: FileTree, has_points: bool) -> Optio
         return None
     found: Dict[str, Optional[str]] = {}
     for split in SPLITS:
-        name, content = chosen.get(split, (None, {}))
-        found[f"{split}_annotations"] = name
-        if name is not None:
+        name, content = chosen.get(split, ("", {}))
+        found[f"{split}_annotations"] = name or None
+        if name:
             found[f"{split}_images"] = _folder_of(files, name, split, content)
     defaults = {field: spec.model_fields[field].default for field in found}
     changed = {field: value or "null" for field, value in found.items() if value != defaults[field]}
@@ -53,7 +53,7 @@ def _read(files: FileTree, name: str) -> Optional[Mapping[str, Any]]:
         isinstance(content.get(key), list) for key in ("images", "annotations", "categories")
     ):
         return None
-    first = next(iter(content["annotations"]), {"bbox": []})
+    first: Any = next(iter(content["annotations"]), {"bbox": []})
     return content if isinstance(first, dict) and "bbox" in first else None
 
 

@@ -57,7 +57,7 @@ class ImageList(BoxedFiles):
 
     @classmethod
     def recognise(cls, files: FileTree) -> Optional[Recognised]:
-        """See `BaseDataset.recognise`."""
+        """See `Recognising`."""
         lists = [
             name for name in files.find(".lst", ".rec") if "/" not in name and parse_name(name[:-4]) == ("", "train")
         ]

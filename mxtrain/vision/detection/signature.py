@@ -21,6 +21,12 @@ class BoxSplits(ImageSplits):
 
     category_ids: Sequence[int] = ()
 
+    def counts(self) -> Dict[str, int]:
+        """Returns the number of images, boxes and classes; see `Splits.counts`."""
+        parts = [part for part in (self.train, self.val, self.test) if part is not None]
+        boxes = sum(part.num_boxes for part in parts)  # type: ignore[attr-defined]  # images with boxes
+        return {"images": sum(map(len, parts)), "boxes": boxes, "classes": len(self.class_names)}
+
 
 @dataclass(frozen=True)
 class BoxSignature(ImageSignature):

@@ -103,7 +103,7 @@ class Voc(PublicDataset, BoxedFiles):
 
     @classmethod
     def recognise(cls, files: FileTree) -> Optional[Recognised]:
-        """See `BaseDataset.recognise`."""
+        """See `Recognising`."""
         years = [name for name in ("", *files.folders) if files.has(os.path.join(name, "Annotations"))]
         xml = files.find(".xml")
         if not xml or "<annotation" not in files.text(xml[0])[:2000]:

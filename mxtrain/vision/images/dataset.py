@@ -93,10 +93,6 @@ class Dataset(BaseDataset):
     def mixes(self) -> bool:
         return self.augment.mixes
 
-    def counts(self, splits: Splits) -> Dict[str, int]:
-        counts = super().counts(splits)
-        return {"images": counts.pop("samples"), **counts}
-
     def for_run(
         self, target: Type[TargetKind], model: Optional[Model] = None, loss: Optional[Loss] = None
     ) -> BaseDataset:

@@ -25,6 +25,10 @@ class ImageSplits(Splits):
 
     decoding: Decoding = REQUIRED
 
+    def counts(self) -> Dict[str, int]:
+        counts = super().counts()
+        return {"images": counts.pop("samples"), **counts}
+
 
 @dataclass(frozen=True)
 class ImageSignature(Signature):

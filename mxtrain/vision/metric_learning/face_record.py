@@ -130,7 +130,7 @@ class FaceRecord(DecodedDataset):
 
     @classmethod
     def recognise(cls, files: FileTree) -> Optional[Recognised]:
-        """See `BaseDataset.recognise`."""
+        """See `Recognising`."""
         if not files.has("train.rec", "train.idx", "property"):
             return None
         return Recognised("faces as insightface packs them", {"root": files.typed()}, "metric_learning", Certainty.SURE)

@@ -24,6 +24,11 @@ class KeyPointSplits(BoxSplits):
 
     key_points: KeyPointSet = REQUIRED
 
+    def counts(self) -> Dict[str, int]:
+        """Returns the number of objects, and of key points of each; see `Splits.counts`."""
+        objects = sum(len(part) for part in (self.train, self.val, self.test) if part is not None)
+        return {"objects": objects, "key points": len(self.class_names)}
+
 
 @dataclass(frozen=True)
 class KeyPointSignature(BoxSignature):

@@ -36,7 +36,7 @@ class Ade20k(PublicDataset, MaskedFiles):
 
     @classmethod
     def recognise(cls, files: FileTree) -> Optional[Recognised]:
-        """See `BaseDataset.recognise`."""
+        """See `Recognising`."""
         folder = next(
             (name for name in ("", "ADEChallengeData2016") if files.has(os.path.join(name, "images/training"))), None
         )

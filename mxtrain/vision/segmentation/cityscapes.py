@@ -58,7 +58,7 @@ class Cityscapes(MaskedFiles):
 
     @classmethod
     def recognise(cls, files: FileTree) -> Optional[Recognised]:
-        """See `BaseDataset.recognise`."""
+        """See `Recognising`."""
         if not files.find("_gtfine_labelids.png") or not files.has("leftImg8bit"):
             return None
         return Recognised("Cityscapes", {"root": files.typed()}, "segmentation", Certainty.SURE)

@@ -1,4 +1,4 @@
-"""Pairs masks with images by the names of their files. Reads no file."""
+"""Pairs masks with images by the names of their files."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ from mxtrain.data.checking.problems import (
 )
 from mxtrain.data.loading.dataset_files import FileId, composed, exists, walk
 from mxtrain.errors import DataError
-from mxtrain.vision.images.files import EXTENSIONS, find_images
+from mxtrain.vision.images.files import EXTENSIONS, ImageFiles, find_images
+from mxtrain.vision.images.settings import Decoding
+from mxtrain.vision.segmentation.masked_images import JointAugment, MaskCoding, MaskedImages
 
 MASK_EXTENSIONS = (".png", ".bmp", ".gif", ".tif", ".tiff", ".pgm")
 _LOSSY_EXTENSIONS = (".jpg", ".jpeg", ".webp")
@@ -38,6 +40,12 @@ class MaskPairs:
 
     def __len__(self) -> int:
         return len(self.images)
+
+    def open(
+        self, coding: MaskCoding, decoding: Decoding, mean: Sequence[float], augment: Optional[JointAugment] = None
+    ) -> MaskedImages:
+        """Returns the source of the images and masks; arguments as in `MaskedImages`."""
+        return MaskedImages(ImageFiles(self.images), self.masks, coding, decoding, mean, augment)
 
 
 Files = Dict[str, Tuple[Path, FileId]]

@@ -115,8 +115,7 @@ class MaskedFiles(MaskedDataset, AnnotatedImages):  # the order matters: MaskedD
         if not findings.keeps_going:  # `data check` reads the images later, and continues after unreadable ones
             mean, std = self._choose_statistics(train, parts[0], coding, decoding)
         sources: Any = [
-            pairs and MaskedImages(ImageFiles(pairs.images), pairs.masks, coding, decoding, mean, self.augment)
-            for pairs in (train, val, test)
+            None if pairs is None else pairs.open(coding, decoding, mean, self.augment) for pairs in (train, val, test)
         ]
         first_masks = [None if findings.keeps_going else read_first_mask(source) for source in sources]
         refuse_ignored_class(sources[0], first_masks[0], class_names, self.remedy_if_ignored(coding), findings)
@@ -144,7 +143,7 @@ class MaskedFiles(MaskedDataset, AnnotatedImages):  # the order matters: MaskedD
     def _choose_statistics(
         self, train: MaskPairs, in_train: np.ndarray, coding: MaskCoding, decoding: Decoding
     ) -> Tuple[Sequence[float], Sequence[float]]:
-        source = MaskedImages(ImageFiles(train.images), train.masks, coding, decoding, self.known_mean())
+        source = train.open(coding, decoding, self.known_mean())
         return self.measure_statistics(source, in_train)
 
 

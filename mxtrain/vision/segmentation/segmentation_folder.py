@@ -67,7 +67,7 @@ class SegmentationFolder(MaskedFiles):
 
     @classmethod
     def recognise(cls, files: FileTree) -> Optional[Recognised]:
-        """See `BaseDataset.recognise`."""
+        """See `Recognising`."""
         root = {"root": files.typed()}
         if files.find(MASK_ENDING) and files.named(ROBOFLOW_CLASSES):
             return Recognised("images with masks beside them (Roboflow)", root, "segmentation", Certainty.SURE)

@@ -43,7 +43,7 @@ class VocSegmentation(PublicDataset, MaskedFiles):
 
     @classmethod
     def recognise(cls, files: FileTree) -> Optional[Recognised]:
-        """See `BaseDataset.recognise`."""
+        """See `Recognising`."""
         folders = [name for name in files.folders if name.rpartition("/")[2] == "SegmentationClass"]
         if not folders or not files.find(".txt"):
             return None
