@@ -175,7 +175,7 @@ def test_rows_within_the_tolerance_are_clipped_and_duplicates_count_once(tmp_pat
 def test_oriented_boxes_are_refused_unless_they_are_said_to_be_polygons(tmp_path) -> None:
     row = "0 .1 .1 .5 .1 .5 .5 .1 .5\n"
     root = write(tmp_path / "data", {"a": row, "b": row, "e": row})
-    with pytest.raises(DataError, match="each row of .* has a class and eight numbers. These are oriented boxes"):
+    with pytest.raises(DataError, match="each row of .* has a class and eight numbers. If they are oriented"):
         opened(root, Masks)
     assert boxes_of(opened(root, rows="polygons").val) == [[[4, 2, 20, 10, 0]]]
 

@@ -23,8 +23,8 @@ from mxtrain.vision.pose.key_points import PERSON_NAMES, left_right_pairs
 log = logging.getLogger(__name__)
 
 _OBB = (
-    "These are oriented boxes, which no network of mxtrain predicts: convert them to boxes. If they are polygons of "
-    "four corners, type dataset.rows=polygons."
+    "If they are oriented boxes, convert them to boxes: no network of mxtrain predicts oriented ones. If they are "
+    "polygons of four corners, type dataset.rows=polygons."
 )
 
 
