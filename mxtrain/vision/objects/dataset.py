@@ -23,7 +23,7 @@ from mxtrain.data.checking.problems import (
     Problem,
 )
 from mxtrain.data.spec import BaseDataset, Splits
-from mxtrain.errors import ConfigError, DataError, LoaderError, list_override
+from mxtrain.errors import ConfigError, DataError, list_override
 from mxtrain.types import Spec
 from mxtrain.types.kinds import Gives, Images, TargetKind
 from mxtrain.vision.detection.box_faults import TOLERANCE, refuse_all
@@ -346,7 +346,7 @@ class ObjectKeyPoints(KeyPointFiles):
         """Builds a split from the objects that have a marked key point."""
         assert read.points is not None
         objects, number = FlatObjects.of(images, read.class_names), list(read.class_names).index(name)
-        size_P2 = np.array([_size_of(image) for image in images]) if read.is_relative else objects.size_P2
+        size_P2 = np.array([size_of(image.path) for image in images]) if read.is_relative else objects.size_P2
         usable = [
             index
             for index in objects.usable(read.is_relative, findings, self.mends).tolist()
@@ -392,16 +392,13 @@ class ObjectKeyPoints(KeyPointFiles):
         return KeyPointSplit(files, [image.identity for image in images], table, posed, key_points, point_names)
 
 
-def _size_of(image: AnnotatedImage) -> Tuple[float, float]:
-    """Returns (width, height) of an image: as annotated, else from the header of its file; NaN if that cannot be
-    read."""
-    if image.size is not None:
-        return image.size
+def size_of(path: str) -> Tuple[float, float]:
+    """Returns (width, height) of an image, from the header of its file; NaN if that cannot be read."""
     try:
-        content, _ = ImageFiles([image.path]).read(0)
+        content, _ = ImageFiles([path]).read(0)
         width, height = ImageReader(content).size
-    except (DataError, LoaderError, OSError, ValueError, SyntaxError):
-        return np.nan, np.nan  # reported when the image is read
+    except Exception:  # Pillow raises many; the error is reported when the image is read
+        return np.nan, np.nan
     return width, height
 
 
