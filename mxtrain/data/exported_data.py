@@ -17,8 +17,8 @@ class DatasetExport:
 
     Attributes:
         reader: module whose `predict` reads samples of files; empty: none, see `Signature.exported_reader`.
-        facts: facts by name.
-        arrays: arrays by name of the file in the folder, then by name.
+        facts: name -> JSON value that the reader needs.
+        arrays: name of an .npz file in the folder -> name -> array.
     """
 
     reader: str

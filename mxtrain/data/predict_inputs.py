@@ -24,33 +24,33 @@ def open_given(dataset: BaseDataset, value: Any, signature: Signature) -> Tuple[
         ConfigError: the dataset reads no such objects, or some are paths and others are not.
         DataError: a file cannot be read, or an object holds a wrong value.
     """
-    objects = listed(value)
-    # The object of a text is a string, so that only a `Path` names its file.
+    objects = as_list(value)
+    # For datasets of texts a string is a text itself, so only a `Path` names a file.
     path_types = (os.PathLike,) if dataset.gives.sample.has_text else (str, os.PathLike)
-    are_paths = [isinstance(one, path_types) for one in objects]
+    are_paths = [isinstance(given, path_types) for given in objects]
     if any(are_paths) and not all(are_paths):
         raise ConfigError("predict: some inputs are paths and others are not. Predict for them separately.")
     if any(are_paths):
-        return dataset.open_inputs([os.fspath(one) for one in objects], signature, False, {})
+        return dataset.open_inputs([os.fspath(path) for path in objects], signature, False, {})
     samples = dataset.samples_from(value, signature)
     return samples, [""] * len(samples)
 
 
-def listed(value: Any) -> List[Any]:
+def as_list(value: Any) -> List[Any]:
     """Returns the objects of a list or tuple; any other object alone."""
     return list(value) if isinstance(value, (list, tuple)) else [value]
 
 
-def unread(number: int, one: Any, readable: str) -> ConfigError:
+def undecodable_input(number: int, value: Any, readable: str) -> ConfigError:
     """Returns the error for an object that a dataset does not decode.
 
     Args:
         number: its number among the inputs, from 0.
-        one: the object.
+        value: the object.
         readable: what the dataset reads, e.g. "paths of files".
     """
-    has_shape = hasattr(one, "shape") and hasattr(one, "dtype")
-    shown = f"an array of {one.dtype} with shape {one.shape}" if has_shape else f"of type {type(one).__name__}"
+    is_array = hasattr(value, "shape") and hasattr(value, "dtype")
+    shown = f"an array of {value.dtype} with shape {value.shape}" if is_array else f"of type {type(value).__name__}"
     return ConfigError(f"predict: input {number} is {shown}. This run reads {readable}.")
 
 
@@ -62,8 +62,8 @@ def rows_from(value: Any, readable: str) -> List[Mapping[str, Any]]:
     """
     if hasattr(value, "columns") and hasattr(value, "to_dict"):
         return list(value.to_dict("records"))
-    rows = listed(value)
+    rows = as_list(value)
     for number, row in enumerate(rows):
         if not isinstance(row, Mapping):
-            raise unread(number, row, readable)
+            raise undecodable_input(number, row, readable)
     return rows

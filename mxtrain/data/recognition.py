@@ -12,7 +12,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, Dict, Iterable, List, Mapping, Optional, Protocol, Sequence, Set, Tuple, Union
 
 from mxtrain.data.checking.problems import Findings, Problem
-from mxtrain.data.loading.dataset_files import open_regular, require_there, walk
+from mxtrain.data.loading.dataset_files import open_regular, require_exists, walk
 from mxtrain.data.loading.split_folders import WORDS, parse_name
 from mxtrain.errors import DataError, list_override, path_override
 from mxtrain.files.json_text import JsonTextError, parse_json
@@ -102,7 +102,7 @@ class FileTree:
         Raises:
             DataError: the path does not exist, or cannot be read.
         """
-        require_there(path)
+        require_exists(path)
         self.path = "./" if str(path) == "." else str(path)
         """The path as typed."""
         self.is_file = not Path(path).is_dir()

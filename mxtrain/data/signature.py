@@ -160,8 +160,9 @@ def signature_of(checkpoint: Checkpoint, kind: Type[Signature]) -> Signature:
 
     Args:
         checkpoint: checkpoint of a run.
-        kind: signature class of the dataset. The signature of a checkpoint of other data may be of a base class, such
-            as rows of frames that are not sound; the dataset then reports what it lacks.
+        kind: signature class of the dataset. If the checkpoint lacks fields of this class, it is read as the nearest
+            base class that fits, e.g. frames of handwriting for a dataset of recordings; the dataset then reports what
+            it lacks.
 
     Raises:
         DamagedCheckpoint: names the first field that is missing or of another type.
@@ -174,7 +175,7 @@ def signature_of(checkpoint: Checkpoint, kind: Type[Signature]) -> Signature:
             if misfit is None:
                 return base_class.from_json(checkpoint.state["run"]["input"])
             misfits.append(misfit)
-    raise misfits[0]  # of `kind` itself
+    raise misfits[0]  # the reason for `kind` itself, not for one of its base classes
 
 
 def _misfit(checkpoint: Checkpoint, kind: Type[Signature]) -> Optional[CheckpointError]:

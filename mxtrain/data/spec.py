@@ -28,7 +28,7 @@ from mxtrain.data.loading.folds import Fold
 from mxtrain.data.loading.samples import Samples as Samples  # part of the API for own datasets
 from mxtrain.data.loading.samples import Source as Source
 from mxtrain.data.loading.samples import Splits as Splits
-from mxtrain.data.predict_inputs import listed, unread
+from mxtrain.data.predict_inputs import as_list, undecodable_input
 from mxtrain.data.signature import Signature
 from mxtrain.errors import ConfigError, DataError, did_you_mean
 from mxtrain.types import BatchSize, NonNegative, OpenFraction, Positive, PositiveFloat, Spec
@@ -60,15 +60,16 @@ class BaseDataset(Spec):
     """Checks of `data check` that only this dataset has."""
 
     folds_by: ClassVar[Literal["", "samples", "columns"]] = ""
-    """Folds that `open` can make by `division`: of single samples, or also of groups that a column names; empty:
-    none."""
+    """Folds for cross-validation that `open` can make by `division`. "samples": folds of single samples; "columns":
+    also folds that keep rows with the same value of a column together; empty: no folds."""
 
     largest_batch: ClassVar[int] = 128
     """Upper limit of the batch size that `batch_size=auto` chooses."""
 
     batch_size: BatchSize = 128
     """Samples per optimizer step, over all devices and workers together; auto = `largest_batch`, or fewer where an
-    epoch of the training samples would have fewer than `STEPS_PER_EPOCH` steps, or memory is estimated not to do."""
+    epoch of the training samples would have fewer than `STEPS_PER_EPOCH` steps, or the batch is estimated not to fit
+    into memory."""
     eval_batch_size: Positive = 256
     """Samples per batch of an evaluation."""
     sampler: Literal["shuffle", "balanced", "weighted", "grouped"] = "shuffle"
@@ -243,7 +244,7 @@ class BaseDataset(Spec):
             ConfigError: it reads no objects of this type; the message says what it reads.
             DataError: an object holds a wrong value.
         """
-        raise unread(0, listed(value)[0], "paths of files")
+        raise undecodable_input(0, as_list(value)[0], "paths of files")
 
     def copied_cells(
         self, names: Sequence[str], columns: Optional[Sequence[str]], signature: Signature

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Dict, Literal, Optional, Sequence, Tuple
 
 from mxtrain.data.checking.problems import Findings
-from mxtrain.data.loading.dataset_files import exists, nearest_there
+from mxtrain.data.loading.dataset_files import exists, suggest_existing
 from mxtrain.data.loading.public_files import PublicDataset
 from mxtrain.data.recognition import Certainty, FileTree, Recognised
 from mxtrain.data.table.columns import stream_rows
@@ -70,7 +70,9 @@ class MovieLens(PublicDataset, InteractionDataset):
         root = Path(self.root) / f"ml-{self.version}" if self.download else Path(self.root)
         path = root if root.name in NAMES else next((root / name for name in NAMES if exists(root / name)), None)
         if path is None or not exists(path):
-            problem = f"none of {', '.join(NAMES)} in it." if exists(root) else f"no such folder.{nearest_there(root)}"
+            problem = (
+                f"none of {', '.join(NAMES)} in it." if exists(root) else f"no such folder.{suggest_existing(root)}"
+            )
             raise DataError(
                 f"{self.data_name}: there is {problem} Name the folder that GroupLens' archive unpacks to"
                 f"{self._inside(root)}."

@@ -11,9 +11,9 @@ import numpy as np
 
 from mxtrain.data.checking.problems import DataLocation
 from mxtrain.data.corpus.content import contents_of
-from mxtrain.data.corpus.preparing import Advance, Write, prepare, prepare_for_now
+from mxtrain.data.corpus.preparing import Advance, Write, prepare, prepare_temporary
 from mxtrain.data.corpus.shards import ArrayForm, Ragged, Shards, ShardWriter
-from mxtrain.data.corpus.threads import in_order
+from mxtrain.data.corpus.threads import map_in_order
 from mxtrain.speech.alphabet import Alphabet
 from mxtrain.speech.features import Features
 from mxtrain.speech.log_mel import centred, log_mel, stored
@@ -93,7 +93,7 @@ def features_of(
 def features_for_now(utterances: Sequence[Utterance], features: Features, num_threads: int) -> Shards:
     """Returns the features of utterances in a store that is deleted together with the returned object."""
     write = feature_writer(len(utterances), lambda index: compute_utterance(utterances[index], features), num_threads)
-    return prepare_for_now("features", feature_forms(features), write)
+    return prepare_temporary("features", feature_forms(features), write)
 
 
 def feature_key(features: Features) -> Json:
@@ -115,7 +115,7 @@ def feature_writer(count: int, compute_one: Callable[[int], Computed], num_threa
 
     def write(writer: ShardWriter, advance: Advance) -> JsonObject:
         waiting = 0
-        for computed in in_order(compute_one, range(writer.records, count), num_threads):
+        for computed in map_in_order(compute_one, range(writer.records, count), num_threads):
             # Problems are stored without the file's name: a second start still reports them, under whatever name.
             problem = np.frombuffer(computed.problem.encode("utf-8", "replace"), np.uint8)
             values = {FEATURE: computed.frames_TF, PROBLEM: problem, SECONDS: np.array([computed.seconds])}

@@ -17,7 +17,7 @@ import numpy as np
 from mxtrain.data.checking.problems import DataLocation, Findings
 from mxtrain.data.corpus.preparing import Advance, prepare
 from mxtrain.data.corpus.shards import ArrayForm, Shards, ShardWriter
-from mxtrain.data.corpus.threads import in_order
+from mxtrain.data.corpus.threads import map_in_order
 from mxtrain.data.loading.loader import count_workers
 from mxtrain.data.loading.randomness import uniform_rows
 from mxtrain.errors import DataError
@@ -187,7 +187,7 @@ def synthesize(requests: Sequence[SynthesisRequest], num_threads: int) -> Shards
     def write(writer: ShardWriter, advance: Advance) -> JsonObject:
         with tempfile.TemporaryDirectory(prefix="mxtrain-spoken-", dir=temporary_root()) as folder:
             numbers = range(writer.records, len(requests))
-            for sound_S in in_order(partial(speak, program, requests, folder), numbers, num_threads):
+            for sound_S in map_in_order(partial(speak, program, requests, folder), numbers, num_threads):
                 writer.append(1, {SOUND: sound_S}, {SOUND: np.array([len(sound_S)])})
                 if writer.records % _COMMIT_EVERY == 0:
                     writer.commit()

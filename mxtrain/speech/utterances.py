@@ -17,7 +17,7 @@ from mxtrain.data.checking.problems import (
     Findings,
     Problem,
 )
-from mxtrain.data.loading.dataset_files import as_posix, read_text, require_there, walk
+from mxtrain.data.loading.dataset_files import as_posix, read_text, require_exists, walk
 from mxtrain.data.table.text_rows import read_cells
 from mxtrain.errors import DataError
 from mxtrain.files.json_text import JsonTextError, kind_of, parse_json
@@ -69,7 +69,7 @@ def read_manifest(path: str, findings: Findings) -> List[Utterance]:
     Raises:
         DataError: the manifest cannot be read, or a line is invalid.
     """
-    require_there(path)
+    require_exists(path)
     text = read_text(path, findings)
     rows = json_rows(path, text, findings) if text.lstrip()[:1] in ("{", "[") else _table_rows(path, text, findings)
     folder, clips = Path(path).parent, Path(path).parent / CLIPS
@@ -78,15 +78,22 @@ def read_manifest(path: str, findings: Findings) -> List[Utterance]:
         location = DataLocation(path, line)
         try:
             utterance = utterance_of(row, folder, location)
-            # Common Voice names recordings without their folder.
-            is_clip = "sentence" in row and not os.path.exists(utterance.path)
-            in_clips = str(clips / os.path.basename(utterance.path))
-            utterances.append(utterance._replace(path=in_clips) if is_clip and os.path.exists(in_clips) else utterance)
+            if "sentence" in row:  # a column of Common Voice, whose tables name recordings without their folder
+                utterance = _find_clip(utterance, clips)
+            utterances.append(utterance)
         except ValueError as error:
             findings.refuse(Problem(UNREADABLE_ROW, location, f"{location} {error}."))
     if not utterances and not findings.keeps_going:
         raise DataError(f"{path}: there are no utterances.")
     return utterances
+
+
+def _find_clip(utterance: Utterance, clips: Path) -> Utterance:
+    """Returns an utterance with the path of its recording in the folder `clips`, if it exists only there."""
+    in_clips = str(clips / os.path.basename(utterance.path))
+    if os.path.exists(utterance.path) or not os.path.exists(in_clips):
+        return utterance
+    return utterance._replace(path=in_clips)
 
 
 def json_rows(path: str, text: str, findings: Findings) -> Iterator[Tuple[int, Dict[str, object]]]:
@@ -252,7 +259,7 @@ def read_kaldi(folder: str, findings: Findings) -> List[Utterance]:
     Raises:
         DataError: a file is missing or invalid.
     """
-    require_there(os.path.join(folder, "wav.scp"))
+    require_exists(os.path.join(folder, "wav.scp"))
     recordings: Dict[str, str] = {}
     refused: Set[str] = set()  # names with a reported problem, which later files must not report again
     for line, name, rest in _keyed_lines(folder, "wav.scp", findings):

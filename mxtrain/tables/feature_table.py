@@ -28,7 +28,7 @@ from mxtrain.data.features.feature_rows import FeatureRows
 from mxtrain.data.features.feature_statistics import ColumnSettings, build_columns
 from mxtrain.data.features.feature_store import FeatureLayout, ReadColumn
 from mxtrain.data.features.signature import FeatureSignature
-from mxtrain.data.loading.dataset_files import first_of
+from mxtrain.data.loading.dataset_files import list_first
 from mxtrain.data.recognition import Certainty, FileTree, Recognised
 from mxtrain.data.signature import Signature
 from mxtrain.data.spec import BaseDataset, Splits
@@ -90,7 +90,7 @@ class FeatureTable(FeatureFiles):
         if len(columns) < 2 and not (settings and settings["train"].endswith(".parquet")):
             return None
         asks = () if "target" in columns else ("dataset.target=COLUMN",)
-        remark = f"COLUMN is the one to predict: {first_of(columns)}." if asks else ""
+        remark = f"COLUMN is the one to predict: {list_first(columns)}." if asks else ""
         form = "a table of categories and numbers"
         return Recognised(form, settings, "tabular", Certainty.MAY_BE, asks, remark)
 

@@ -24,7 +24,7 @@ from mxtrain.data.checking.problems import (
     Problem,
 )
 from mxtrain.data.corpus.content import contents_of
-from mxtrain.data.corpus.preparing import Advance, prepare, prepare_for_now
+from mxtrain.data.corpus.preparing import Advance, prepare, prepare_temporary
 from mxtrain.data.corpus.shards import ArrayForm, Ragged, Shards, ShardWriter
 from mxtrain.data.features.feature_rows import FeatureRows
 from mxtrain.data.loading.text_stream import open_text
@@ -106,7 +106,7 @@ def open_indexed(
         return {}
 
     if findings.keeps_going:
-        shards = prepare_for_now("indexed", forms, write)
+        shards = prepare_temporary("indexed", forms, write)
     else:
         (content,) = contents_of([path], f"content of {path}")
         cache_key: Json = [content.sha256, with_target, list(classes)]

@@ -29,7 +29,7 @@ from mxtrain.data.loading.dataset_files import read_text
 from mxtrain.data.loading.input_files import read_each
 from mxtrain.data.loading.splitting import refuse_empty
 from mxtrain.data.loading.text_stream import ending_of
-from mxtrain.data.predict_inputs import listed, rows_from, unread
+from mxtrain.data.predict_inputs import as_list, rows_from, undecodable_input
 from mxtrain.data.signature import Signature
 from mxtrain.data.spec import BaseDataset, Samples, Splits
 from mxtrain.data.table.cells import MISSING_CELLS, spelled_alike
@@ -89,7 +89,7 @@ class TextDataset(BaseDataset):
 
     signature_class: ClassVar[Type[Signature]] = TextSignature
     gives: ClassVar[Gives] = Gives(Texts, ClassIndex)
-    data_checks: ClassVar[DataChecks] = DataChecks(further=_check_vocabularies)
+    data_checks: ClassVar[DataChecks] = DataChecks(extend=_check_vocabularies)
 
     has_text_columns: ClassVar[bool] = False
     """True if `predict` reads texts from the columns of a table that `text_columns` names."""
@@ -221,7 +221,7 @@ class TextDataset(BaseDataset):
         """Returns texts in memory to predict for: strings of one line, dicts from column to value, or a data frame of
         pandas. A pair of texts is one string with a tab between them."""
         columns, header = self.text_columns()
-        is_row = hasattr(value, "to_dict") or isinstance(listed(value)[0], Mapping)
+        is_row = hasattr(value, "to_dict") or isinstance(as_list(value)[0], Mapping)
         if header and is_row:
             return LabelledTexts([_pair(row) for _, row in given_rows(rows_from(value, ROWS_OF_TEXTS), columns)])
         rows = [tuple(line.split("\t")) if len(columns) > 1 else (line,) for line in lines_from(value)]
@@ -311,6 +311,7 @@ class TextDataset(BaseDataset):
         refuse_empty(name, len(parts[0]), len(val) if val is not None else len(parts[1]), self.val_fraction)
 
         def build_split(table: Optional[TextTable], index: np.ndarray) -> Optional[AnyTexts]:
+            """Returns the rows of a split's own table or, if it has none, the training rows with these indices."""
             if table is not None:
                 table_row_N, table_label_N = _labels(table, names, name, findings)
                 return table.build(table_label_N, table_row_N)
@@ -345,9 +346,9 @@ def lines_from(value: Any, readable: str = ONE_LINE_TEXTS) -> List[str]:
         ConfigError: another object was given, or a text is empty, has several lines, or is no valid Unicode.
     """
     lines = []
-    for number, text in enumerate(listed(value)):
+    for number, text in enumerate(as_list(value)):
         if not isinstance(text, str):
-            raise unread(number, text, readable)
+            raise undecodable_input(number, text, readable)
         text = text.lstrip("\ufeff")  # a reader of files removes it as a byte order mark
         if not text.strip() or "\n" in text or "\r" in text:
             fault = "a text of several lines" if text.strip() else "empty"

@@ -1,4 +1,5 @@
-"""Losses over tokens: of hidden ones, of each, of the answer's two ends, and of the next one.
+"""Losses of texts: of masked tokens, of the tags of words, of the ends of an answer, of next tokens, and of
+translations.
 
 Legend: B batch, M positions, T tokens, K classes.
 """
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class MaskedSoftmaxCrossEntropy(FunctionLoss):
-    """Softmax cross entropy of the hidden tokens of texts: the mean over all of them in the global batch."""
+    """Softmax cross entropy of the masked tokens of texts: the mean over all of them in the global batch."""
 
     takes: ClassVar[Takes] = Takes(MaskedTokens)
     weighted: ClassVar[bool] = True
@@ -76,15 +77,15 @@ class TokenCrossEntropy(FunctionLoss):
 
         Args:
             F: mx.nd or mx.sym.
-            loss_BT: -log p of each token, 0 where none counts.
-            label_BT: the tokens, -1 where none counts.
+            loss_BT: -log p of each token, 0 at ignored positions.
+            label_BT: the tokens, -1 at ignored positions.
         """
         return F.sum(loss_BT, axis=-1), F.sum(label_BT >= 0, axis=-1)
 
 
 class LabelSmoothedCrossEntropy(FunctionLoss):
-    """Cross entropy of the tokens of translations, smoothed while training: the mean over all of them in the global
-    batch. The network computes what it is made of for each token; validation reports it without smoothing.
+    """Cross entropy of the tokens of translations, the mean over all of them in the global batch; smoothed in training
+    only. The network computes -log p of each token and, for the smoothing, its mean over the vocabulary.
 
     A token's loss is (1 - s) * -log p(token) + s / V * sum over all V tokens of -log p: the cross entropy with a
     target of which s is spread evenly over the vocabulary, the token itself included. Source: Szegedy et al.,
@@ -95,7 +96,7 @@ class LabelSmoothedCrossEntropy(FunctionLoss):
     weighted: ClassVar[bool] = True
 
     label_smoothing: OpenFraction = 0.1
-    """Share of the target spread evenly over the vocabulary while training; val/loss is without."""
+    """Share of the target spread evenly over the vocabulary in training; val/loss is not smoothed."""
 
     def used(self, *arrays: Array) -> Sequence[Array]:
         """Leaves out arrays that only metrics read, and the mean over the vocabulary if nothing is smoothed."""
@@ -107,9 +108,9 @@ class LabelSmoothedCrossEntropy(FunctionLoss):
 
         Args:
             F: mx.nd or mx.sym.
-            loss_BT: -log p of each token, 0 where none counts.
-            rest: if targets are smoothed, the mean of -log p over the vocabulary, (B, T); then the tokens (B, T), -1
-                where none counts.
+            loss_BT: -log p of each token, 0 at ignored positions.
+            rest: if targets are smoothed, the mean of -log p over the vocabulary, (B, T); then the tokens (B, T), -1 at
+                ignored positions.
         """
         if self.label_smoothing:
             loss_BT = (1 - self.label_smoothing) * loss_BT + self.label_smoothing * rest[0]

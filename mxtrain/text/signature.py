@@ -50,7 +50,7 @@ class TextSignature(Signature):
     form: ClassVar[Dict[str, JsonForm]] = {**Signature.form, "tokenizer_config": TOKENIZER_CONFIG}
 
     exported_reader: ClassVar[str] = "mxtrain.text.exported_texts"
-    # `tokenizer` also says how a text is divided.
+    # Without `tokenizer`: some datasets also derive from it what `<eos>` ends, a line or a document.
     held_settings: ClassVar[Tuple[str, ...]] = (
         "vocab",
         "target_vocab",
@@ -68,9 +68,11 @@ class TextSignature(Signature):
         return self.tokenizer_config.size
 
     def build_network(self, model: Model, num_classes: int, output_shapes: Sequence[Shape]) -> gluon.Block:
-        # Each token is scored: not the text, and no positions that enter the network with it.
-        tags = len(shapes_of(self.shape)) == 3 and len(output_shapes) > 0 and len(output_shapes[0]) == 2
-        return build_text(model, num_classes, self.shape, self.vocab_size, tags)
+        # Without masked positions, which would be a fourth input, an output (T, K) has scores of each token, and an
+        # output (K,) scores of the text.
+        has_positions = len(shapes_of(self.shape)) > 3
+        scores_tokens = not has_positions and len(output_shapes) > 0 and len(output_shapes[0]) == 2
+        return build_text(model, num_classes, self.shape, self.vocab_size, scores_tokens)
 
     def unseen_values(self, source: Samples) -> Sequence[str]:
         from mxtrain.text.sources import LabelledTexts
@@ -95,7 +97,7 @@ class TextSignature(Signature):
 
 
 MAX_TEXTS, MAX_EXAMPLES = 10_000, 3
-"""Largest number of texts to examine, and of words to show."""
+"""Largest number of texts that `unknown_sentences` examines, and of words that it shows."""
 
 
 def unknown_sentences(tokenizer: BaseTokenizer, texts: Sequence[str]) -> List[str]:
@@ -108,16 +110,17 @@ def unknown_sentences(tokenizer: BaseTokenizer, texts: Sequence[str]) -> List[st
     unknown = tokenizer.special.unknown
     if unknown is None:
         return []
-    some = list(islice(texts, MAX_TEXTS))
-    token_F, length_N = tokenizer.encode(some)
+    examined = list(islice(texts, MAX_TEXTS))
+    # The tokens of all texts one after the other, (F,), and the number of tokens of each text, (N,).
+    token_F, length_N = tokenizer.encode(examined)
     count = int((token_F == unknown).sum())
     if not count:
         return []
-    text_F = np.repeat(np.arange(len(some)), length_N)
+    text_F = np.repeat(np.arange(len(examined)), length_N)
     words = (
         word
         for number in np.unique(text_F[token_F == unknown]).tolist()
-        for word in some[number].split()
+        for word in examined[number].split()
         if (tokenizer.encode([word])[0] == unknown).any()
     )
     examples = ", ".join(f"{word[:60]!r}" for word in islice(dict.fromkeys(islice(words, 100)), MAX_EXAMPLES))

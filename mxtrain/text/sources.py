@@ -160,24 +160,25 @@ def mask_tokens(
     tokenizer = tokenizer_config.tokenizer
     special, mask = np.array(tokenizer.special.ids), tokenizer.require("mask", "masked language modeling")
     num_positions = num_masked(length, tokenizer_config.mask_fraction)
-    # A draw is a function of sample and place, so what is hidden does not depend on the batch.
+    # A draw is a function of the sample and the position in it, so masking does not depend on the batch.
     position_BT = index_B[:, None] * (1 << 20) + np.arange(length)
-    draw = [
-        uniform(seed, epoch, position_BT.ravel(), kind).reshape(batch, length)
-        for kind in (TextDraw.MASK_CHOICE, TextDraw.MASK_KIND, TextDraw.MASK_TOKEN)
-    ]
-    can_hide_BT = ~np.isin(token_BT, special)
+    order_BT, kind_BT, token_draw_BT = (
+        uniform(seed, epoch, position_BT.ravel(), stream).reshape(batch, length)
+        for stream in (TextDraw.MASK_CHOICE, TextDraw.MASK_KIND, TextDraw.MASK_TOKEN)
+    )
+    is_ordinary_BT = ~np.isin(token_BT, special)
     # 2 is above every draw, so special tokens come last.
-    position_BM = np.argsort(np.where(can_hide_BT, draw[0], 2.0), axis=1, kind="stable")[:, :num_positions]
+    position_BM = np.argsort(np.where(is_ordinary_BT, order_BT, 2.0), axis=1, kind="stable")[:, :num_positions]
     num_masked_B = np.array([num_masked(int(size), tokenizer_config.mask_fraction) for size in length_B])
-    counts_BM = np.arange(num_positions) < np.minimum(num_masked_B, can_hide_BT.sum(axis=1))[:, None]
-    rows_B1 = np.arange(batch)[:, None]
-    label_BM = np.where(counts_BM, token_BT[rows_B1, position_BM], UNKNOWN_LABEL).astype(np.float32)
+    # A short sample uses only the first of the M positions.
+    is_used_BM = np.arange(num_positions) < np.minimum(num_masked_B, is_ordinary_BT.sum(axis=1))[:, None]
+    row_B1 = np.arange(batch)[:, None]
+    original_BM = token_BT[row_B1, position_BM]
+    label_BM = np.where(is_used_BM, original_BM, UNKNOWN_LABEL).astype(np.float32)
     ordinary = np.setdiff1d(np.arange(tokenizer.size), special)
-    choice_BM, token_BM = draw[1][rows_B1, position_BM], draw[2][rows_B1, position_BM]
-    random_BM = ordinary[(token_BM * len(ordinary)).astype(np.int64)]
-    # As in BERT 80 % become the mask and 10 % a random token, and 10 % stay as they are.
-    replacement_BM = np.where(choice_BM < 0.8, mask, np.where(choice_BM < 0.9, random_BM, label_BM))
-    hidden_BT = token_BT.copy()
-    hidden_BT[rows_B1, position_BM] = np.where(counts_BM, replacement_BM, token_BT[rows_B1, position_BM])
-    return hidden_BT, np.where(counts_BM, position_BM, 0).astype(np.int32), label_BM
+    random_BM = ordinary[(token_draw_BT[row_B1, position_BM] * len(ordinary)).astype(np.int64)]
+    kind_BM = kind_BT[row_B1, position_BM]
+    replacement_BM = np.where(kind_BM < 0.8, mask, np.where(kind_BM < 0.9, random_BM, original_BM))
+    masked_BT = token_BT.copy()
+    masked_BT[row_B1, position_BM] = np.where(is_used_BM, replacement_BM, original_BM)
+    return masked_BT, np.where(is_used_BM, position_BM, 0).astype(np.int32), label_BM

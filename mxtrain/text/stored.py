@@ -24,7 +24,7 @@ import numpy as np
 
 from mxtrain.data.corpus.preparing import Advance, prepare
 from mxtrain.data.corpus.shards import ArrayForm, Shards, ShardWriter
-from mxtrain.data.corpus.threads import in_order
+from mxtrain.data.corpus.threads import map_in_order
 from mxtrain.runtime.cores import usable_cores
 
 if TYPE_CHECKING:
@@ -256,7 +256,7 @@ def _write_tokens(
     done = _in_blocks(writer, advance)
     # Threads suffice, because `tokenizers` releases the GIL. Pieces are returned in order, so the content of the store
     # does not depend on the number of threads.
-    for count, size, encoded in in_order(encode, work, usable_cores()):
+    for count, size, encoded in map_in_order(encode, work, usable_cores()):
         writer.append(
             count,
             {name: token_F for name, (token_F, _) in zip(names, encoded)},

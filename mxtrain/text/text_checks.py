@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Optional, Sequence, Tuple
 
 from mxtrain.data.checking.checks import Checked, Checks, SourceChecks, digest_of, texts_of
 from mxtrain.data.checking.problems import EMPTY_TEXT, LOST_TEXT, DataLocation, DataLocations, Problem
-from mxtrain.text.tokenizing.kinds import LOSES_NOTHING, name_lost
+from mxtrain.text.tokenizing.kinds import REMEDY_FOR_LOST, describe_lost
 from mxtrain.text.translation.reference_text import MIN_WORDS
 
 if TYPE_CHECKING:
@@ -66,13 +66,13 @@ class LostTextChecks:
             tokenizer, path = self._vocabularies[min(number, len(self._vocabularies) - 1)]
             lost = tokenizer.lost(text)
             if lost:
-                fact = f"{location}: the vocabulary {path} loses characters of the text, {name_lost(lost)}."
-                problems.append(Problem(LOST_TEXT, location, fact, LOSES_NOTHING))
+                fact = f"{location}: the vocabulary {path} loses characters of the text, {describe_lost(lost)}."
+                problems.append(Problem(LOST_TEXT, location, fact, REMEDY_FOR_LOST))
         return Checked(problems, checked.digest, checked.classes)
 
 
 class ParagraphChecks(SourceChecks):
-    """Checks of a sequence of paragraphs, as they are divided into splits."""
+    """Checks of the paragraphs of a split."""
 
     def texts(self, index: int) -> Sequence[str]:
         return [self._source[index]]

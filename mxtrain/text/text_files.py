@@ -21,7 +21,7 @@ from mxtrain.data.checking.problems import (
     Problem,
 )
 from mxtrain.data.corpus.content import FileContent, contents_of
-from mxtrain.data.corpus.preparing import Advance, prepare, prepare_for_now
+from mxtrain.data.corpus.preparing import Advance, prepare, prepare_temporary
 from mxtrain.data.corpus.shards import Shards, ShardWriter
 from mxtrain.data.loading.dataset_files import FileId, exists, files_in, id_of, walk
 from mxtrain.data.loading.text_stream import GZIP, MAX_LINE, ending_of, open_text
@@ -110,6 +110,7 @@ def read_table(
         num_columns,
         records,
         findings,
+        # The number of rows with an empty text, and the first of them.
         facts=lambda: {"names": list(numbers), "empty": [len(empty), *empty[:1]]},
     )
     num_empty, *first_empty = shards.facts["empty"]
@@ -225,8 +226,10 @@ def prepare_texts(
 
     forms = text_forms(num_columns)
     if findings.keeps_going:
-        return prepare_for_now(kind, forms, write)
-    is_plain = all(ending_of(file) == Path(file).suffix != PARQUET for file in files)
+        return prepare_temporary(kind, forms, write)
+    # Progress is counted in bytes of text, whose total is unknown for compressed files (whose suffix is not the ending
+    # of their format) and for Parquet.
+    is_plain = all(Path(file).suffix == ending_of(file) and ending_of(file) != PARQUET for file in files)
     total = sum(content.num_bytes for content in contents) if is_plain else 0
     key_parts: Json = [_content_keys(contents), settings]
     return prepare(kind, key_parts, forms, write, what=f"texts of {name_of(files)}", total=total)

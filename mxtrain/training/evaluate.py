@@ -11,7 +11,7 @@ import numpy as np
 
 from mxtrain.cluster.heartbeat import HEARTBEAT
 from mxtrain.cluster.stopping import PassInterrupted, SignalStop
-from mxtrain.data.loading.loader import DISCARD, Consumer
+from mxtrain.data.loading.loader import NO_CONSUMER, Consumer
 from mxtrain.engine.backend import nd
 from mxtrain.engine.predictions import BATCHES_AHEAD, DecodedOnce, to_host
 from mxtrain.kvstore.store import Store
@@ -43,7 +43,7 @@ class BreakableLoader:
     def __init__(self, loader: EpochLoader, signals: SignalStop):
         self._loader, self._signals = loader, signals
 
-    def epoch(self, epoch: int = 0, start: int = 0, consumer: Consumer = DISCARD) -> Generator[Batch, None, None]:
+    def epoch(self, epoch: int = 0, start: int = 0, consumer: Consumer = NO_CONSUMER) -> Generator[Batch, None, None]:
         with closing(self._loader.epoch(epoch, start, consumer)) as batches:
             for batch in batches:
                 if self._signals.stop is not None:

@@ -31,7 +31,7 @@ from typing_extensions import Annotated
 
 from mxtrain.checkpoint import Checkpoint, refuse_links
 from mxtrain.checkpoint.folder import run_dir_of
-from mxtrain.data.loading.dataset_files import file_error, why_stream
+from mxtrain.data.loading.dataset_files import file_error, stream_reason
 from mxtrain.data.loading.input_files import key_of_file
 from mxtrain.data.predict_inputs import open_given
 from mxtrain.data.spec import choose_split, open_splits, warn_unseen
@@ -235,7 +235,7 @@ def refuse_streams(names: Sequence[str], skip_unreadable: bool) -> None:
         ConfigError: names the first of them.
     """
     for name in names:
-        reason = "" if skip_unreadable else why_stream(name)
+        reason = "" if skip_unreadable else stream_reason(name)
         if name == "-" and not os.path.exists(name):
             reason = "predict reads files, not standard input."
         if reason:

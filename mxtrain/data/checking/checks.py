@@ -114,7 +114,7 @@ class FetchedChecks(SourceChecks):
         """See `Checks`."""
         location = self.location(index)
         if not isinstance(self._source, Source):
-            return Checked()  # it is read as a whole, by a loader of its own
+            return Checked()  # samples without `fetch` are read by a loader of their own, and `open` has checked them
         try:
             arrays = self._source.fetch(np.array([index]), seed=0, epoch=0, train=False)
         except LoaderError as error:

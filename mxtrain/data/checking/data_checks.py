@@ -9,10 +9,10 @@ if TYPE_CHECKING:
     from mxtrain.data.checking.checks import Checks
     from mxtrain.data.checking.problems import Findings
 
-Further = Callable[[Any, Mapping[str, "Checks"], "Findings"], Mapping[str, "Checks"]]
+Extend = Callable[[Any, Mapping[str, "Checks"], "Findings"], Mapping[str, "Checks"]]
 
 
-def _no_further(dataset: Any, checks: Mapping[str, Checks], findings: Findings) -> Mapping[str, Checks]:
+def _unchanged(dataset: Any, checks: Mapping[str, Checks], findings: Findings) -> Mapping[str, Checks]:
     return checks
 
 
@@ -22,12 +22,12 @@ class DataChecks:
 
     Attributes:
         kinds: kinds of problems that only this dataset reports, in addition to `checking.problems.KINDS`.
-        further: function (dataset, checks, findings) -> checks: adds optional checks of the description to the checks
-            of each split. Problems of the whole dataset go to `findings`.
+        extend: function (dataset, checks of each split, findings) -> checks of each split, with optional checks added
+            that settings of the dataset ask for. Problems of the whole dataset go to `findings`.
     """
 
     kinds: Sequence[str] = ()
-    further: Further = _no_further
+    extend: Extend = _unchanged
 
     def with_kinds(self, *kinds: str) -> DataChecks:
         """Returns these checks with other kinds of problems."""

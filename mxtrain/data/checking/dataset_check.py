@@ -55,20 +55,20 @@ class CheckProgress(Protocol):
 
 
 class CollectedFindings(Findings):
-    """Collects problems: counts all, keeps a few of each kind to show, and gives each away as it comes.
+    """Collects problems: counts all, keeps a few of each kind to show, and passes each on to `write` at once.
 
     Attributes:
-        counts: how many of each kind there are, in the order in which the first of each came.
+        counts: number of problems of each kind, in the order of the first problem of a kind.
         shown: the first `MAX_SHOWN` of each kind.
-        ignored: how many there are of each kind that does not count.
+        ignored: number of problems of each ignored kind.
     """
 
     def __init__(self, ignore: Collection[str] = (), write: Callable[[Problem], object] = lambda problem: None) -> None:
         """Starts without problems.
 
         Args:
-            ignore: kinds that do not count.
-            write: gets every problem that counts.
+            ignore: kinds that are only counted, in `ignored`.
+            write: called with each problem of another kind.
         """
         self.counts: Dict[str, int] = {}
         self.shown: Dict[str, List[Problem]] = {}
@@ -137,7 +137,7 @@ def _share(count_K: np.ndarray, number: int, num_samples: int) -> str:
 def check_dataset(
     dataset: BaseDataset, findings: CollectedFindings, progress: CheckProgress, num_threads: int
 ) -> DatasetCounts:
-    """Opens a dataset, reads every sample and compares them.
+    """Opens a dataset, reads each sample, and searches for duplicates.
 
     Args:
         dataset: what to check.
@@ -154,7 +154,7 @@ def check_dataset(
         return DatasetCounts()
     sources = {"train": splits.train, "val": splits.val, "test": splits.test}
     source_checks = {split: checks_of(source) for split, source in sources.items() if source is not None}
-    checks = dataset.data_checks.further(dataset, source_checks, findings)
+    checks = dataset.data_checks.extend(dataset, source_checks, findings)
     count = sum(map(len, checks.values()))
     progress.begin("reading", count)
     names = list(splits.class_names)

@@ -23,11 +23,11 @@ log = logging.getLogger(__name__)
 Given = TypeVar("Given")
 
 CANNOT_OPEN = "cannot_open"
-"""The dataset as a whole, or a file that it requires."""
+"""Kind of problem: the dataset as a whole, or a file that it requires, cannot be opened."""
 WRONG_CHECKSUM = "wrong_checksum"
 UNREADABLE_FILE = "unreadable_file"
 UNREADABLE = "unreadable"
-"""A sample, of which nothing more is known."""
+"""Kind of problem: a sample cannot be read, for a reason without a kind of its own."""
 DUPLICATE = "duplicate"
 DUPLICATE_ACROSS_SPLITS = "duplicate_across_splits"
 LISTED_TWICE = "listed_twice"
@@ -58,9 +58,9 @@ BOX_OUTSIDE = "box_outside"
 
 EMPTY_TEXT = "empty_text"
 LONG_TEXT = "long_text"
-"""The text has more tokens than a sample may have."""
+"""Kind of problem: a text has more tokens than a sample may have."""
 LOST_TEXT = "lost_text"
-"""With characters that a given vocabulary leaves out."""
+"""Kind of problem: a text has characters that a given vocabulary drops."""
 UNDECODABLE_TEXT = "undecodable_text"
 SHORT_ROW = "short_row"
 LONG_ROW = "long_row"
@@ -106,7 +106,7 @@ KINDS = (
     NOT_A_NUMBER,
     UNREADABLE_AUDIO,
 )
-"""Names that all datasets share; further ones of its own a dataset lists in `data_checks`."""
+"""Kinds of problems of all datasets. A dataset lists further kinds of its own in `data_checks`."""
 
 
 @dataclass(frozen=True)
@@ -175,7 +175,7 @@ class Problem:
     """One problem of the data.
 
     Attributes:
-        kind: one of `KINDS`, or of the dataset's own.
+        kind: one of `KINDS`, or a kind of the dataset's own.
         location: source location, for messages.
         fact: the problem in one sentence, including the location.
         remedy: what to do, in a sentence; empty if the fact contains it.
@@ -227,7 +227,7 @@ class Findings:
 
         Args:
             problems: problems of one kind, in order; with none, nothing happens.
-            sentence: for all of them together, where training is refused.
+            sentence: message of the error in training; empty: the sentence of the first problem.
 
         Raises:
             WrongData: problems are not collected.
@@ -236,18 +236,18 @@ class Findings:
             raise WrongData(sentence or problems[0].sentence)
 
     def remark(self, problem: Problem) -> None:
-        """Takes a problem that training leaves out or does not notice."""
+        """Reports a problem that only `data check` lists: training skips the affected data, or does not notice it."""
 
     def warn(self, problem: Problem) -> None:
-        """Takes a problem that does not prevent training: `data check` lists it, a run logs a warning."""
+        """Reports a problem that does not prevent training: `data check` lists it, and a run logs a warning."""
         self.remark(problem)
         if not self.keeps_going:
             log.warning("%s", problem.sentence)
 
     @property
     def keeps_going(self) -> bool:
-        """Returns True if checking continues after a problem and each sample is read later; then shared facts (the
-        first mask, the labels of all records) need not be right yet."""
+        """Returns True if `refuse` collects problems and returns, and each sample is read later. Callers then skip
+        checks that read samples while the dataset is opened, e.g. of the first mask or of all labels."""
         return False
 
 
@@ -268,7 +268,7 @@ def call_or_report(
 
 
 def out_of_range(location: DataLocation, label: object, num_classes: int) -> Problem:
-    """Returns the problem of a label that is the number of no class."""
+    """Returns the problem of a label that is not a class index."""
     fact = f"{location} has the label {label}; allowed is 0 to {num_classes - 1}."
     return Problem(LABEL_RANGE, location, fact, "Give it the number of a class, or remove it.")
 
@@ -276,17 +276,17 @@ def out_of_range(location: DataLocation, label: object, num_classes: int) -> Pro
 def refuse_labels(
     findings: Findings, label_N: np.ndarray, num_classes: int, locations: DataLocations, sentence: str
 ) -> np.ndarray:
-    """Refuses labels that are the number of no class.
+    """Refuses labels that are too large for a class index.
 
     Args:
-        findings: gets the problem of each.
-        label_N: none is negative.
-        num_classes: number of classes, which all must be below.
-        locations: source location of each.
-        sentence: where training is refused; `{label}` in it is the highest.
+        findings: collects a problem for each wrong label.
+        label_N: label of each sample, not negative.
+        num_classes: number of classes; labels must be less.
+        locations: source location of each sample.
+        sentence: message of the error in training, in which `{label}` stands for the highest label.
 
     Returns:
-        The indices of the samples that are left.
+        The indices of the samples with valid labels.
     """
     wrong_N = np.flatnonzero(label_N >= num_classes)
     if len(wrong_N):

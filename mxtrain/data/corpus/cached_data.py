@@ -59,7 +59,7 @@ def list_cached_data() -> List[CachedData]:
 def remove_cached_data(name: str) -> List[CachedData]:
     """Removes prepared data, and returns what was removed.
 
-    Data that a process is preparing stay. A process that has removed data open can go on reading them.
+    Data that another process is preparing are kept. A process that has opened removed data can go on reading them.
 
     Args:
         name: a key; `all`; or e.g. `30d` for data that were not opened for 30 days.

@@ -1,7 +1,7 @@
-"""The content of files as hashes. What a file was when it was read is remembered, so that a second start reads nothing.
+"""Content hashes of files, cached so that a second start does not read the files again.
 
-A file counts as the same while device, inode, size and both times are; one that was written within a second of being
-read is not remembered, since its times could not tell a later change.
+A cached hash is used while device, inode, size and both times of the file are unchanged. The hash of a file that was
+written less than a second before it was read is not cached, because a later change could leave the same times.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import os
 import time
 from typing import List, NamedTuple, Sequence
 
-from mxtrain.data.corpus.threads import in_order
+from mxtrain.data.corpus.threads import map_in_order
 from mxtrain.data.loading.dataset_files import file_error, open_regular
 from mxtrain.errors import DataError
 from mxtrain.files.cache import read_cached, write_cached
@@ -22,6 +22,7 @@ from mxtrain.terminal.progress import ProgressDisplay
 
 _KIND = "contents"
 OLD_ENOUGH_NS = 1_000_000_000
+"""Age of a file from which its hash is cached."""
 
 
 class FileContent(NamedTuple):
@@ -66,7 +67,7 @@ def contents_of(
     """
     names = [os.path.realpath(path) for path in paths]
     index = f"{hashlib.sha256(json.dumps(names).encode()).hexdigest()[:32]}.json"
-    # Taken before reading, and compared behind it: a change in between is noticed.
+    # Taken before the files are read, and compared afterwards, so that a change in between is noticed.
     stamps = [_stamp(path) for path in paths]
     cached = read_cached(_KIND, index)
     cached_rows = json.loads(cached) if cached is not None else [[None, ""]] * len(paths)
@@ -75,7 +76,7 @@ def contents_of(
     new = [number for number, digest in enumerate(digests) if not digest]
     with ProgressDisplay() as display:
         display.begin(description, len(new))
-        new_digests = in_order(lambda number: _digest(paths[number], stamps[number]), new, num_threads)
+        new_digests = map_in_order(lambda number: _digest(paths[number], stamps[number]), new, num_threads)
         for number, digest in zip(new, new_digests):
             digests[number] = digest
             display.advance(1)

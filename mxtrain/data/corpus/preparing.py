@@ -68,8 +68,8 @@ def prepare(
         kind: kind of data, part of its key, e.g. tokens.
         key_parts: plain values that decide the content: hashes of files, settings, versions.
         forms: form of each array.
-        write: makes it. Where a process was killed, it is called with a writer that has the records of all whole
-            blocks.
+        write: function that writes the records. If an earlier process was killed, its writer already holds the records
+            that were committed, and the function appends the others.
         what: description for the progress line, e.g. "tokens of train.csv".
         total: total of what `write` counts, for the progress line; 0 = unknown.
         is_shown: whether progress is shown.
@@ -99,13 +99,13 @@ def prepare(
         raise
 
 
-def prepare_for_now(kind: str, forms: Mapping[str, ArrayForm], write: Write) -> Shards:
+def prepare_temporary(kind: str, forms: Mapping[str, ArrayForm], write: Write) -> Shards:
     """Returns prepared data that is not reused, e.g. of files with problems; deleted together with the returned
     object."""
     folder = Path(tempfile.mkdtemp(prefix="check-", dir=_root()))
     try:
         _write_into(folder, kind, forms, write, lambda count: None)
-        shards = _just_made(folder, kind)
+        shards = _open_written(folder, kind)
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
         raise
@@ -146,7 +146,7 @@ def _open(folder: Path, key: str, is_locked: bool = False) -> Optional[Shards]:
         shards = open_shards(folder, key)
     except DamagedShards as error:
         if is_locked:
-            log.warning("%s: it is made anew", error)
+            log.warning("%s: it is prepared again", error)
             remove_tree(folder)
         return None
     if shards is not None:
@@ -193,7 +193,7 @@ def _make(
     # One rename: a reader sees all of the data or none.
     unfinished.rename(folder)
     fsync_directory(root)
-    shards = _just_made(folder, key)
+    shards = _open_written(folder, key)
     took_s = time.monotonic() - began_s
     if took_s > 2 and is_shown:
         log.info(
@@ -207,7 +207,12 @@ def _make(
     return shards
 
 
-def _just_made(folder: Path, key: str) -> Shards:
+def _open_written(folder: Path, key: str) -> Shards:
+    """Opens shards that were written a moment ago.
+
+    Raises:
+        DataError: they cannot be read back.
+    """
     try:
         shards = open_shards(folder, key)
     except DamagedShards as error:

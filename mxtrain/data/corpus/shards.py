@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 MANIFEST, JOURNAL = "manifest.json", "journal.json"
-MAX_READ_AGAIN = 256 << 20
-"""Bytes of a file whose checksums are compared whenever it is opened; larger ones only if they were touched since."""
+MAX_REHASHED_BYTES = 256 << 20
+"""Files up to this size are hashed whenever they are opened; larger ones only if their times or inode have changed."""
 
 
 class ArrayForm(NamedTuple):
@@ -140,20 +140,16 @@ def open_shards(folder: Path, key: str) -> Optional[Shards]:
         return None
     manifest = json.loads(content)
     if manifest["key"] != key:
-        raise DamagedShards(f"{folder} is of something else")
+        raise DamagedShards(f"{folder} holds data of another key")
     with ThreadPoolExecutor(usable_cores()) as pool:
         # hashlib releases Python's lock for large blocks, so files are hashed on all cores.
-        list(pool.map(lambda item: _require_file(folder / item[0], item[1]), manifest["files"].items()))
+        checks = [
+            pool.submit(_require_blocks, folder / name, written["blocks"], written["stamp"])
+            for name, written in manifest["files"].items()
+        ]
+        for check in checks:
+            check.result()  # raises the error of the file
     return Shards(folder, manifest)
-
-
-def _require_file(path: Path, written: JsonObject) -> None:
-    """Verifies a complete file.
-
-    Raises:
-        DamagedShards: the file has another size or content.
-    """
-    _require_blocks(path, written["blocks"], written["stamp"])
 
 
 def _require_blocks(path: Path, blocks: List[Tuple[int, str]], stamp: Optional[List[int]] = None) -> None:
@@ -167,14 +163,15 @@ def _require_blocks(path: Path, blocks: List[Tuple[int, str]], stamp: Optional[L
     Raises:
         DamagedShards: a block is missing or has another checksum.
     """
-    size = sum(size for size, _ in blocks)
+    total = sum(size for size, _ in blocks)
+    is_complete = stamp is not None
     try:
         with open_own(path) as file:
             status = os.fstat(file.fileno())
-            if status.st_size < size or stamp is not None and status.st_size > size:
+            if status.st_size < total or (is_complete and status.st_size > total):
                 raise DamagedShards(f"{path} has {status.st_size:,} bytes")
             # Hashing a large file at every start would take minutes: unchanged times and inode count as proof.
-            if stamp is not None and status.st_size > MAX_READ_AGAIN and _stamp(status) == stamp:
+            if is_complete and status.st_size > MAX_REHASHED_BYTES and _stamp(status) == stamp:
                 return
             for number, (size, sha256) in enumerate(blocks):
                 if _digest_of_next(file.fileno(), size) != sha256:
@@ -274,7 +271,9 @@ class ShardWriter:
         self.records: int = journal["records"]
         self._ends: Dict[str, int] = {name: 0 for name, form in forms.items() if form.is_ragged}
         self._ends.update(journal["ends"])
-        names = [f"{name}.{part}" for name, form in forms.items() for part in ("values", "begin")[: 1 + form.is_ragged]]
+        names = [f"{name}.values" for name in forms] + [
+            f"{name}.begin" for name, form in forms.items() if form.is_ragged
+        ]
         blocks = {name: [(size, sha256) for size, sha256 in journal["blocks"].get(name, ())] for name in names}
         self._files = {name: BlockFile(folder / name, blocks[name]) for name in names}
         if not any(blocks.values()):
@@ -325,7 +324,7 @@ class ShardWriter:
 
         Args:
             facts: see `Shards`.
-            what: description of the data for people.
+            what: description of the data, for `data cache`.
         """
         for file in self._files.values():
             file.end_block()

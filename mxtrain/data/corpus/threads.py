@@ -8,14 +8,14 @@ from typing import Callable, Deque, Iterable, Iterator, TypeVar
 
 _AHEAD = 2
 """Maximum number of waiting and finished pieces of work per thread."""
-Given = TypeVar("Given")
-Made = TypeVar("Made")
+Item = TypeVar("Item")
+Result = TypeVar("Result")
 
 
-def in_order(function: Callable[[Given], Made], items: Iterable[Given], num_threads: int) -> Iterator[Made]:
+def map_in_order(function: Callable[[Item], Result], items: Iterable[Item], num_threads: int) -> Iterator[Result]:
     """Yields the results of a function that releases the GIL, in the order of its inputs; computes a few ahead."""
     pool = ThreadPoolExecutor(num_threads, thread_name_prefix="prepare")
-    waiting: Deque[Future[Made]] = deque()
+    waiting: Deque[Future[Result]] = deque()
     try:
         for item in items:
             waiting.append(pool.submit(function, item))

@@ -22,7 +22,7 @@ from mxtrain.data.table.cell_text import find_id, hash_code, ids_of_texts, text_
 from mxtrain.data.table.missing_cells import MISSING_CELLS as ALL_MISSING
 from mxtrain.data.table.missing_cells import MISSING_NUMBERS as ALL_MISSING_NUMBERS
 from mxtrain.data.table.parquet import read_parquet
-from mxtrain.data.table.text_rows import add_inner, name_cells, read_cells, refuse_long_rows
+from mxtrain.data.table.text_rows import add_nested, name_cells, read_cells, refuse_long_rows
 from mxtrain.data.table.unseen_values import UnseenValues
 from mxtrain.data.table.written_numbers import read_number
 from mxtrain.errors import DataError, nearest
@@ -206,7 +206,7 @@ def cells_of(value: Any, names: Sequence[str], location: str) -> Dict[str, Cell]
     if not isinstance(value, dict):
         raise ValueError(f"{location} is no JSON object with a value for each column")
     cells: Dict[Any, Any] = dict(value)
-    add_inner(cells, value)
+    add_nested(cells, value)
     check_cells(cells, names, location, "column")
     return {name: cells[name] for name in names}
 

@@ -6,7 +6,7 @@ Missing and unseen values are ids of their own, because a missing cell often car
 CRC-32, which is the same on every machine; Python's `hash` differs in each process. One joined table means one
 parameter whose gradient can be sparse.
 
-Legend: F fields (columns with ids), N numbers.
+Legend: F fields (columns with ids), M numbers, L ids of an indexed row.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class FeatureColumn:
     def num_ids(self) -> int:
         """Returns the number of ids of the field; 0 for a number."""
         if self.kind in ("number", "indexed"):
-            return self.buckets
+            return self.buckets  # 0 for a number
         return FIRST_VALUE + len(self.vocabulary) if self.kind == "category" else FIRST_BUCKET + self.buckets
 
     @property
@@ -98,7 +98,7 @@ class FeatureColumn:
 
 @dataclass(frozen=True)
 class FeatureColumns:
-    """Columns in the order of the network's inputs: ids (F,) of categorical columns, then numbers (N,) of numeric
+    """Columns in the order of the network's inputs: ids (F,) of categorical columns, then numbers (M,) of numeric
     columns. An input without columns is left out.
 
     Attributes:
@@ -125,7 +125,7 @@ class FeatureColumns:
 
     @property
     def num_numbers(self) -> int:
-        """Returns the number of numeric inputs, N."""
+        """Returns the number of numeric inputs, M."""
         return sum(column.num_numbers for column in self.numbers)
 
     @property
@@ -135,7 +135,7 @@ class FeatureColumns:
 
     @property
     def shapes(self) -> Tuple[Shape, ...]:
-        """Returns the input shapes of a sample: (F,), (N,), or one of them; for an indexed column (L,) and (L,)."""
+        """Returns the input shapes of a sample: (F,), (M,), or one of them; for an indexed column (L,) and (L,)."""
         if self.num_indices is not None:
             return ((self.columns[0].length,),) * 2
         return tuple((size,) for size in (len(self.fields), self.num_numbers) if size)

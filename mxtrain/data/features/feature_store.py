@@ -40,7 +40,7 @@ from mxtrain.data.checking.problems import (
     Problem,
 )
 from mxtrain.data.corpus.content import contents_of
-from mxtrain.data.corpus.preparing import Advance, prepare, prepare_for_now
+from mxtrain.data.corpus.preparing import Advance, prepare, prepare_temporary
 from mxtrain.data.corpus.shards import ArrayForm, Shards, ShardWriter
 from mxtrain.data.loading.input_files import read_each
 from mxtrain.data.loading.text_stream import ending_of
@@ -132,6 +132,16 @@ class FeatureLayout(NamedTuple):
     have_ids: bool = False
     canonical: bool = False
 
+    @property
+    def number_names(self) -> List[str]:
+        """Returns the names of the columns of numbers."""
+        return [column.name for column in self.columns if column.kind == "number"]
+
+    @property
+    def code_names(self) -> List[str]:
+        """Returns the names of the columns with codes."""
+        return [column.name for column in self.columns if column.kind != "number"]
+
 
 @dataclass
 class FeatureStore:
@@ -182,8 +192,7 @@ def open_store(path: str, layout: FeatureLayout, findings: Findings = STRICT) ->
     Raises:
         DataError: the file cannot be read.
     """
-    numbers = [column.name for column in layout.columns if column.kind == "number"]
-    codes = [column.name for column in layout.columns if column.kind != "number"]
+    numbers, codes = layout.number_names, layout.code_names
     forms = {"label": ArrayForm("int32" if layout.classes else "float64"), "place": ArrayForm("int64")}
     if numbers:
         forms["number"] = ArrayForm("float32", (len(numbers),))
@@ -195,7 +204,7 @@ def open_store(path: str, layout: FeatureLayout, findings: Findings = STRICT) ->
 
     # Data with problems must not enter the cache, where training would find them.
     if findings.keeps_going:
-        shards = prepare_for_now("features", forms, write)
+        shards = prepare_temporary("features", forms, write)
     else:
         (content,) = contents_of([path], f"content of {path}")
         cache_key = [content.sha256, ending_of(path), ROWS_VERSION, *layout]
@@ -206,17 +215,17 @@ def open_store(path: str, layout: FeatureLayout, findings: Findings = STRICT) ->
         log.info("%s: %s", path, message)
     count = len(shards)
     return FeatureStore(
-        shards.key,
-        numbers,
-        codes,
-        shards.array("number") if numbers else np.empty((count, 0), np.float32),
-        shards.array("code") if codes else np.empty((count, 0), np.uint32),
-        shards.array("label"),
-        shards.facts["texts"],
-        path,
-        shards.array("place"),
-        shards,
-        layout.have_ids,
+        key=shards.key,
+        numbers=numbers,
+        codes=codes,
+        number_RN=shards.array("number") if numbers else np.empty((count, 0), np.float32),
+        code_RF=shards.array("code") if codes else np.empty((count, 0), np.uint32),
+        label_R=shards.array("label"),
+        texts=shards.facts["texts"],
+        file=path,
+        number_R=shards.array("place"),
+        shards=shards,
+        have_ids=layout.have_ids,
     )
 
 
@@ -232,16 +241,15 @@ def store_rows(rows: Sequence[Mapping[str, Any]], layout: FeatureLayout) -> Feat
     """
     collected = _Collected()
     facts = _FeatureReader("", layout, STRICT, rows).write(collected, lambda count: None)
-    numbers = [column.name for column in layout.columns if column.kind == "number"]
-    codes = [column.name for column in layout.columns if column.kind != "number"]
+    numbers, codes = layout.number_names, layout.code_names
     return FeatureStore(
-        "",
-        numbers,
-        codes,
-        collected.array("number", (len(rows), len(numbers)), np.float32),
-        collected.array("code", (len(rows), len(codes)), np.uint32),
-        collected.array("label", (len(rows),), np.int32 if layout.classes else np.float64),
-        facts["texts"],
+        key="",
+        numbers=numbers,
+        codes=codes,
+        number_RN=collected.array("number", (len(rows), len(numbers)), np.float32),
+        code_RF=collected.array("code", (len(rows), len(codes)), np.uint32),
+        label_R=collected.array("label", (len(rows),), np.int32 if layout.classes else np.float64),
+        texts=facts["texts"],
     )
 
 
@@ -372,6 +380,8 @@ class _FeatureReader:
         return np.where(wrong_R, math.nan, value_R).astype(np.float32)
 
     def _codes(self, column: ReadColumn, texts: List[str]) -> np.ndarray:
+        """Returns the codes of the cells of a column. A category numbers its new values; a hashed column needs no table
+        of its values, so its `code_of` is None."""
         code_of = self._code_of.get(column.name)
         num_before = len(code_of or ())
         codes: Dict[str, int] = dict.fromkeys(self._missing, MISSING_CODE)

@@ -53,7 +53,7 @@ _MAX_GUESSED_LINES = 200
 _BYTES_BEFORE, _SAMPLE_BYTES = 200, 4096
 """Bytes before the first invalid byte of such a line, and bytes in all, that are used."""
 BOMS = {b"\xff\xfe": "UTF-16", b"\xfe\xff": "UTF-16"}
-PACKED = b"\x1f\x8b"
+GZIP_MAGIC = b"\x1f\x8b"
 """The first bytes of gzip files."""
 _ARCHIVE = b"PK\x03\x04"
 
@@ -112,7 +112,7 @@ def _why_irregular(path: AnyPath, status: os.stat_result) -> str:
     return f"'{path}' is {kind}, and only regular files are read." if kind else ""
 
 
-def why_stream(path: AnyPath) -> str:
+def stream_reason(path: AnyPath) -> str:
     """Returns why a path to a pipe, a device or the like is not read; "" for all other paths, also missing ones."""
     try:
         status = os.stat(path)
@@ -132,7 +132,7 @@ def read_text(path: AnyPath, findings: Findings = STRICT) -> str:
         DataError: the file cannot be read or is not UTF-8; the message names the line.
     """
     content = read_bytes(path)
-    refuse_no_text(path, content[:4])
+    refuse_non_text(path, content[:4])
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError:
@@ -140,7 +140,7 @@ def read_text(path: AnyPath, findings: Findings = STRICT) -> str:
     return content.decode("utf-8-sig", "replace")
 
 
-def refuse_no_text(path: AnyPath, begin: bytes) -> None:
+def refuse_non_text(path: AnyPath, begin: bytes) -> None:
     """Rejects files that are not UTF-8 text at all, by their first four bytes.
 
     Without this check the message would advise to correct single lines.
@@ -154,7 +154,7 @@ def refuse_no_text(path: AnyPath, begin: bytes) -> None:
     if len(begin) == 4 and (begin[1::2] == b"\0\0") != (begin[::2] == b"\0\0"):
         name = "UTF-16LE" if begin[1] == 0 else "UTF-16BE"
         raise DataError(f"{path} is in {name}, not UTF-8. Convert it: iconv -f {name} -t UTF-8 FILE > NEW.")
-    if begin[:2] == PACKED:
+    if begin[:2] == GZIP_MAGIC:
         raise DataError(f"{path} is packed by gzip, and only the unpacked file is read. Type gunzip -k FILE.")
     if begin == _ARCHIVE:
         raise DataError(
@@ -198,7 +198,7 @@ def is_hidden(name: str) -> bool:
     return name.startswith(".") or name.lower() in _SYSTEM_FOLDERS
 
 
-def composed(name: str) -> str:
+def normalize_name(name: str) -> str:
     """Normalises a name to NFC for comparisons: macOS writes an accented letter as two characters."""
     return name if name.isascii() else unicodedata.normalize("NFC", name)
 
@@ -211,12 +211,12 @@ def files_in(folder: AnyPath) -> List[str]:
         return []
 
 
-def first_of(names: Sequence[str]) -> str:
+def list_first(names: Sequence[str]) -> str:
     """Joins the first `SHOWN_NAMES` names for a message."""
     return f"{', '.join(names[:SHOWN_NAMES])}{', ...' if len(names) > SHOWN_NAMES else ''}"
 
 
-def require_there(path: AnyPath) -> None:
+def require_exists(path: AnyPath) -> None:
     """Checks that a path exists.
 
     Raises:
@@ -224,11 +224,11 @@ def require_there(path: AnyPath) -> None:
     """
     if not exists(path):
         error = file_error(path, FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT)))
-        raise DataError(f"{error}{nearest_there(path)}")
+        raise DataError(f"{error}{suggest_existing(path)}")
 
 
-def nearest_there(path: AnyPath) -> str:
-    """Returns a sentence with the existing names nearest to a missing path; "" if there are none."""
+def suggest_existing(path: AnyPath) -> str:
+    """Returns a sentence that suggests existing names similar to a missing path; "" if there are none."""
     missing = Path(path)
     while not exists(missing.parent):
         missing = missing.parent
@@ -280,13 +280,13 @@ def refuse_shared(files: Mapping[str, Iterable[AnyPath]], findings: Findings = S
     for owner, paths in files.items():
         for path in paths:
             try:
-                before = owner_of.setdefault(id_of(path), (owner, path))
+                first_owner, first_path = owner_of.setdefault(id_of(path), (owner, path))
             except OSError as error:
                 raise file_error(path, error) from error
-            if before[0] != owner:
+            if first_owner != owner:
                 fact = (
-                    f"'{before[1]}' ({before[0]}) and '{path}' ({owner}) are the same file: training samples must not "
-                    "be measured."
+                    f"'{first_path}' ({first_owner}) and '{path}' ({owner}) are the same file: training samples must "
+                    "not be measured."
                 )
                 findings.refuse(Problem(LISTED_TWICE, DataLocation(str(path)), fact, "Give each its own."))
 
@@ -321,16 +321,16 @@ def walk(
     except OSError as error:
         raise file_error(folder, error) from error
     while waiting:
-        for path, number, is_folder in _entries(waiting.pop(), endings, matches, findings):
+        for path, file_id, is_folder in _entries(waiting.pop(), endings, matches, findings):
             if not is_folder:
-                before = path_of.setdefault(number, Path(path))
+                before = path_of.setdefault(file_id, Path(path))
                 if str(before) != path:
                     fact = f"'{path}' and '{before}' are the same file, which counts once."
                     findings.remark(Problem(LISTED_TWICE, DataLocation(path), fact, "Remove one of the two names."))
-            elif number not in visited and number not in excluded:
-                visited.add(number)
+            elif file_id not in visited and file_id not in excluded:
+                visited.add(file_id)
                 waiting.append(path)
-    return sorted((path, number) for number, path in path_of.items())
+    return sorted((path, file_id) for file_id, path in path_of.items())
 
 
 def _entries(

@@ -107,14 +107,14 @@ class Consumer:
     """Prepares each finished batch in the reading thread, so that the training step does not have to."""
 
 
-DISCARD = Consumer()
-"""Consumer for loaders whose batches do not depend on the network."""
+NO_CONSUMER = Consumer()
+"""Default for loaders whose batches do not depend on the network."""
 
 
 class EpochLoader(Protocol):
     """A loader of a split, as evaluation uses it."""
 
-    def epoch(self, epoch: int = 0, start: int = 0, consumer: Consumer = DISCARD) -> Generator[Batch, None, None]:
+    def epoch(self, epoch: int = 0, start: int = 0, consumer: Consumer = NO_CONSUMER) -> Generator[Batch, None, None]:
         """See `BatchLoader`."""
 
 
@@ -144,8 +144,8 @@ class BatchLoader:
 
     def _limit_batches(self, total_batches: int, limit_batches: Optional[int]) -> None:
         self.num_batches = total_batches if limit_batches is None else min(total_batches, limit_batches)
+        # The part of the split that an epoch reads, for messages; empty for all of it.
         self.coverage = "" if self.num_batches == total_batches else f"{self.num_batches} of {total_batches} batches"
-        """Returns the part of the split in an epoch; empty for all of it."""
 
     @property
     def states(self) -> Mapping[str, Stateful]:
@@ -162,7 +162,7 @@ class BatchLoader:
         """Returns the number of samples per epoch."""
         return min(self.total, self.num_batches * self.batch_size)
 
-    def epoch(self, epoch: int = 0, start: int = 0, consumer: Consumer = DISCARD) -> Generator[Batch, None, None]:
+    def epoch(self, epoch: int = 0, start: int = 0, consumer: Consumer = NO_CONSUMER) -> Generator[Batch, None, None]:
         """Yields the batches of an epoch. A thread, which ends with this generator, loads them ahead.
 
         Args:
@@ -186,18 +186,19 @@ class BatchLoader:
             yield batch if consumer.look_ahead is None else consumer.look_ahead(batch)
 
     def _order(self, epoch: int) -> np.ndarray:
-        """Returns the samples of an epoch in the order of use, (N,), numbered as in `Sampler.draw`."""
+        """Returns the samples of an epoch in the order of use, (N,), numbered as in `Sampler.draw`: a sample that is
+        drawn again has its index plus a multiple of `total`."""
         if not self.train:
-            return self._still_order()
+            return self._evaluation_order()
         sampled = self.sampler.draw(epoch)
         if self.sampler.is_ordered:
             return sampled
-        if self.sampler.takes_all:  # `drawn` is 0, 1, ...: indexing it would copy an array of possibly millions
+        if self.sampler.takes_all:  # `sampled` is 0, 1, ...: indexing it would copy an array of possibly millions
             return self._shuffle(sampled, epoch)
         return sampled[self._shuffle(sampled % self.total, epoch)]
 
-    def _still_order(self) -> np.ndarray:
-        """Returns the order of the samples without training."""
+    def _evaluation_order(self) -> np.ndarray:
+        """Returns the order of the samples in an evaluation."""
         return np.arange(self.total)
 
     def _shuffle(self, index_N: np.ndarray, epoch: int) -> np.ndarray:
@@ -217,7 +218,7 @@ class BatchLoader:
         from mxtrain.data.loading.placing import place
 
         for index_B in self._indices(epoch, start):
-            # The share follows from the rank alone, so workers need not talk about it.
+            # The share follows from the rank alone, so workers need not communicate.
             share_B = index_B[slice(*self.world.share(len(index_B)))]
             read = self._read_share(share_B, index_B, epoch) if len(share_B) else ((), ())
             inputs, targets = place(self._device, *read)

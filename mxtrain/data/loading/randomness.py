@@ -36,7 +36,7 @@ class Draw(NamedInt):
     COLUMN = COLUMN
     """Stream by which `uniform_rows` distinguishes the columns of a row."""
     MIX_SHARE = 1000
-    """And those above it: rejection sampling takes a new one each round."""
+    """First of 1,000 streams: `beta` samples by rejection twice, with three new streams in each round."""
 
 
 def uniform_number(key: int, number: int) -> float:
@@ -72,21 +72,27 @@ def beta(seed: int, epoch: int, index_B: np.ndarray, alpha: float) -> np.ndarray
     in logarithms so that a small alpha does not underflow.
     """
     first = _log_gamma_variate(seed, epoch, index_B, alpha, int(Draw.MIX_SHARE))
-    second = _log_gamma_variate(seed, epoch, index_B, alpha, int(Draw.MIX_SHARE) + 500)
+    second = _log_gamma_variate(seed, epoch, index_B, alpha, int(Draw.MIX_SHARE) + _STREAMS_PER_GAMMA)
     with np.errstate(over="ignore"):
         return 1.0 / (1.0 + np.exp(second - first))
 
 
+_STREAMS_PER_GAMMA = 500
+
+
 def _log_gamma_variate(seed: int, epoch: int, index_B: np.ndarray, alpha: float, draw: int) -> np.ndarray:
+    """Returns logarithms of Gamma(alpha), (B,), from the `_STREAMS_PER_GAMMA` random streams from `draw` on. The names
+    d, c, v are those of the paper, see `beta`."""
     boost_B = np.log1p(-uniform(seed, epoch, index_B, draw)) / alpha  # Gamma(a) = Gamma(a + 1) * U ** (1 / a)
     d = alpha + 1.0 - 1.0 / 3.0
     c = 1.0 / np.sqrt(9.0 * d)
     result_B = np.full(len(index_B), np.log(d))
-    waiting = np.arange(len(index_B))
-    for attempt in range(1, 499, 3):  # a round accepts over 95 percent
-        if not len(waiting):
+    pending = np.arange(len(index_B))
+    # A round needs three streams and accepts over 95 percent, so all are accepted long before the last round.
+    for attempt in range(1, _STREAMS_PER_GAMMA - 1, 3):
+        if not len(pending):
             break
-        index = np.asarray(index_B)[waiting]
+        index = np.asarray(index_B)[pending]
         radius = np.sqrt(-2.0 * np.log1p(-uniform(seed, epoch, index, draw + attempt)))
         normal = radius * np.cos(2.0 * np.pi * uniform(seed, epoch, index, draw + attempt + 1))
         v = (1.0 + c * normal) ** 3
@@ -94,6 +100,6 @@ def _log_gamma_variate(seed: int, epoch: int, index_B: np.ndarray, alpha: float,
         log_v = np.log(np.maximum(v, 1e-300))
         log_u = np.log1p(-uniform(seed, epoch, index, draw + attempt + 2))
         accepted = (v > 0) & (log_u < 0.5 * normal**2 + d - d * v + d * log_v)
-        result_B[waiting[accepted]] = np.log(d) + log_v[accepted]
-        waiting = waiting[~accepted]
+        result_B[pending[accepted]] = np.log(d) + log_v[accepted]
+        pending = pending[~accepted]
     return result_B + boost_B

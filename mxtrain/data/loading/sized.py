@@ -62,8 +62,8 @@ class SizedLoader(BatchLoader):
             self._size_N[index_N], self.batch_size, seed=self.seed, epoch=epoch, batches_per_pool=self._batches_per_pool
         )
 
-    def _still_order(self) -> np.ndarray:
-        return super()._still_order() if self._in_order else np.argsort(self._size_N, kind="stable")
+    def _evaluation_order(self) -> np.ndarray:
+        return super()._evaluation_order() if self._in_order else np.argsort(self._size_N, kind="stable")
 
     def _indices(self, epoch: int, start: int) -> List[np.ndarray]:
         if self._begin is None:

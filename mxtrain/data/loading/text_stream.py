@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, Iterator, Optional, TextIO, cast
 
 from mxtrain.data.checking.problems import STRICT, Findings
-from mxtrain.data.loading.dataset_files import PACKED, open_regular, refuse_no_text, undecodable_lines
+from mxtrain.data.loading.dataset_files import GZIP_MAGIC, open_regular, refuse_non_text, undecodable_lines
 from mxtrain.errors import DataError
 from mxtrain.files.regular_files import AnyPath
 
@@ -72,9 +72,9 @@ def _opened(path: AnyPath) -> Iterator[BinaryIO]:
         buffered: Any = io.BufferedReader(cast(Any, file), 1 << 20)
         try:
             begin = buffered.peek(4)[:4]
-            if begin[:2] == PACKED and Path(path).suffix != GZIP:
+            if begin[:2] == GZIP_MAGIC and Path(path).suffix != GZIP:
                 raise DataError(f"{path} is packed by gzip, and its name does not say so: call it {path}{GZIP}.")
-            refuse_no_text(path, begin)
+            refuse_non_text(path, begin)
             yield buffered
         except (EOFError, gzip.BadGzipFile, zlib.error) as error:
             raise DataError(f"{path} is damaged: it cannot be unpacked ({error}).") from error

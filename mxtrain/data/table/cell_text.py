@@ -51,7 +51,7 @@ def canonical(text: str) -> str:
     """
     if text[:1] in "tTfF" and text.lower() in TRUTH:
         return text.lower()
-    # The last character spares words two regular expressions.
+    # A look at the last character is faster than two regular expressions, and decides for most words.
     if text[-1:] not in "0123456789Z":
         return text
     whole = _WHOLE.fullmatch(text)

@@ -31,7 +31,7 @@ _PLAIN = re.compile(r"[0-9+\-.eE\n]*", re.ASCII)
 
 
 def _as_written(cells: Any) -> Any:
-    """Makes texts of numbers, and of false and true, before a list is validated."""
+    """Converts numbers and truth values in a list to their texts, before validation."""
     return [_as_text(cell) for cell in cells] if isinstance(cells, list) else cells
 
 
@@ -138,7 +138,7 @@ def _same_in_32_bits(value_R: np.ndarray) -> Tuple[float, ...]:
 
 
 class WrittenColumn:
-    """Notes on how the cells of a column that are no plain numbers are read.
+    """Collects sentences on how cells of a column that are not plain numbers are read, e.g. with a percent sign.
 
     Args:
         name: name of the column.

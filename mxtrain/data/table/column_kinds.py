@@ -12,7 +12,7 @@ import logging
 import math
 import re
 from itertools import islice
-from typing import Any, Collection, Dict, Iterator, List, Literal, Mapping, Optional, Sequence, Tuple
+from typing import Any, Callable, Collection, Dict, Iterator, List, Literal, Mapping, Optional, Sequence, Tuple
 
 import yaml
 
@@ -142,7 +142,7 @@ def kinds_of(
     Args:
         path: path of the file.
         specs: columns of the description.
-        other_column: the column that is not a feature: the target, or the id that tells to whom a row belongs.
+        other_column: the column that is not a feature: the target, or the id of the user or item that a row describes.
         other_setting, setting: names of the settings of `other_column` and `specs`, for messages.
         guesses: True to guess the kinds of columns that are not in `specs`; False to ignore these columns.
         missing: cells that mean a missing value.
@@ -248,20 +248,12 @@ def _guess(path: str, name: str, texts: List[str], num_rows: int, decimal: str, 
             reason = "some of its cells begin with 0, as codes do"
         if not reason:
             return "number"
-        log.warning("%s: '%s' is read as texts, not as numbers: %s. %s", path, name, reason, _instead(name, setting))
+        log.warning(
+            "%s: '%s' is read as texts, not as numbers: %s. %s", path, name, reason, _advise_number(name, setting)
+        )
         return kind
-    other = "," if decimal == "." else "."
-    # An error and not a guess: `1,234` is more than a thousand in some countries and about one in others.
-    if sum(read_number(text, other) is not None for text in cells) >= SHARE_OF_NUMBERS * max(len(cells), 1) > 0:
-        example = next(text for text in cells if read_number(text, decimal) is None)
-        value = read_number(example, other)
-        if value is not None:
-            as_texts = f", or {setting}={as_override({name: 'category'})} to read it as texts" if setting else ""
-            raise DataError(
-                f"{path}: '{name}' has numbers with the decimal sign '{other}', such as '{example}' for "
-                f"{value.value:g}. Type \"dataset.decimal='{other}'\"{as_texts}."
-            )
-    if sum(map(bool, map(_TIME_LIKE.fullmatch, cells))) >= SHARE_OF_NUMBERS * max(len(cells), 1) > 0:
+    _refuse_other_decimal(path, name, cells, decimal, setting)
+    if _most(cells, _TIME_LIKE.fullmatch):
         log.warning(
             "%s: '%s' has dates or times, such as '%s', and is read as texts, which have no order. Write numbers, such "
             "as days, to learn from their order.",
@@ -269,7 +261,7 @@ def _guess(path: str, name: str, texts: List[str], num_rows: int, decimal: str, 
             name,
             cells[0],
         )
-    elif kind == "hashed" and sum(map(bool, map(_NUMBER_LIKE.fullmatch, cells))) >= SHARE_OF_NUMBERS * len(cells):
+    elif kind == "hashed" and _most(cells, _NUMBER_LIKE.fullmatch):
         log.warning(
             "%s: '%s' is read as texts, and its cells look like numbers written otherwise, such as '%s'. Write them as "
             "plain numbers to learn from their size.",
@@ -278,6 +270,32 @@ def _guess(path: str, name: str, texts: List[str], num_rows: int, decimal: str, 
             cells[0],
         )
     return kind
+
+
+def _most(cells: Sequence[str], predicate: Callable[[str], object]) -> bool:
+    """Returns True if `predicate` holds for at least `SHARE_OF_NUMBERS` of the cells; False if there are none."""
+    return bool(cells) and sum(bool(predicate(cell)) for cell in cells) >= SHARE_OF_NUMBERS * len(cells)
+
+
+def _refuse_other_decimal(path: str, name: str, cells: Sequence[str], decimal: str, setting: str) -> None:
+    """Rejects a column of numbers with the other decimal sign.
+
+    It is an error and not a guess: `1,234` is more than a thousand in some countries and about one in others.
+
+    Raises:
+        DataError: most cells are numbers with that sign; the message says what to type.
+    """
+    other = "," if decimal == "." else "."
+    if not _most(cells, lambda cell: read_number(cell, other) is not None):
+        return
+    example = next(text for text in cells if read_number(text, decimal) is None)
+    value = read_number(example, other)
+    if value is not None:
+        as_texts = f", or {setting}={as_override({name: 'category'})} to read it as texts" if setting else ""
+        raise DataError(
+            f"{path}: '{name}' has numbers with the decimal sign '{other}', such as '{example}' for "
+            f"{value.value:g}. Type \"dataset.decimal='{other}'\"{as_texts}."
+        )
 
 
 def _are_row_numbers(name: str, texts: Sequence[str]) -> bool:
@@ -291,5 +309,5 @@ def _are_row_numbers(name: str, texts: Sequence[str]) -> bool:
     return is_complete or (is_usual and len(numbers) == len(texts))
 
 
-def _instead(name: str, setting: str) -> str:
+def _advise_number(name: str, setting: str) -> str:
     return f"Type {setting}={as_override({name: 'number'})} to read it as numbers." if setting else ""

@@ -19,7 +19,7 @@ from mxtrain.data.checking.problems import (
     Findings,
     Problem,
 )
-from mxtrain.data.loading.dataset_files import exists, files_in, first_of, nearest_there, open_regular
+from mxtrain.data.loading.dataset_files import exists, files_in, list_first, open_regular, suggest_existing
 from mxtrain.data.loading.text_stream import ending_of, open_text
 from mxtrain.data.table.cell_text import text_of
 from mxtrain.data.table.parquet import parquet_names, read_parquet
@@ -27,7 +27,7 @@ from mxtrain.data.table.text_rows import (
     SEPARATORS,
     Column,
     NamedRow,
-    add_inner,
+    add_nested,
     has_text,
     name_cells,
     num_cells,
@@ -154,13 +154,13 @@ def stream_rows(
                 (number, names, _as_texts(row, decimal_in))
                 for number, names, row in read_parquet(file, path, list(map(str, columns)))
             )
-            yield from _usable(path, as_texts, columns, skip_short, findings, ending, null)
+            yield from _select_columns(path, as_texts, columns, skip_short, findings, ending, null)
         return
     # newline="": Python's csv module needs the line ends inside of quoted cells unchanged.
     with open_text(path, "" if ending == ".csv" else "\n", findings) as lines:
         if ending == ".jsonl":
             objects = _read_jsonl(path, lines, findings, decimal_in)
-            yield from _usable(path, objects, columns, skip_short, findings, ending, null)
+            yield from _select_columns(path, objects, columns, skip_short, findings, ending, null)
             return
         rows = name_cells(read_cells(path, lines, ending, header, may_be_quoted=not form), header)
         rows = _log_first_line(path, rows, columns, header)
@@ -168,7 +168,7 @@ def stream_rows(
         rows = refuse_long_rows(path, rows, first_only=findings.keeps_going or skip_short)
         if findings.keeps_going:
             rows = _remark_lengths(str(path), rows, findings)
-        yield from _usable(path, rows, columns, skip_short, findings, ending, null, header)
+        yield from _select_columns(path, rows, columns, skip_short, findings, ending, null, header)
 
 
 def given_rows(
@@ -187,7 +187,7 @@ def given_rows(
         DataError: a row lacks a column, or a value is no cell; the message names the row.
     """
     named = (_named_row(number, row, decimal_in) for number, row in enumerate(rows))
-    return list(_usable("", named, columns, False, STRICT, ".jsonl", null))
+    return list(_select_columns("", named, columns, False, STRICT, ".jsonl", null))
 
 
 def require_table(path: Union[str, Path]) -> str:
@@ -211,9 +211,9 @@ def require_file(path: Union[str, Path]) -> None:
         DataError: there is no such file, or it is a folder.
     """
     if not exists(path):
-        raise DataError(f"{path}: there is no such file.{nearest_there(path)}")
+        raise DataError(f"{path}: there is no such file.{suggest_existing(path)}")
     if Path(path).is_dir():
-        raise DataError(f"{path} is a folder, and a file is needed: {first_of(files_in(path)) or 'it has none'}.")
+        raise DataError(f"{path} is a folder, and a file is needed: {list_first(files_in(path)) or 'it has none'}.")
 
 
 def names_of_columns(path: Union[str, Path]) -> List[str]:
@@ -238,7 +238,7 @@ def names_of_columns(path: Union[str, Path]) -> List[str]:
     return names
 
 
-def _usable(
+def _select_columns(
     path: Union[str, Path],
     rows: Iterator[NamedRow],
     columns: Sequence[Column],
@@ -256,25 +256,23 @@ def _usable(
         if first is None:
             first = row
             _refuse_repeated(path, columns, names)
-        missing = [column for column in columns if column not in row]
-        if missing and skip_short:
-            continue
-        if missing:
-            location = location_of(path, line)
-            fact = f"{location}: {_what_is_missing(missing[0], names, row)}"
-            if ending == PARQUET:
-                raise DataError(fact)
-            if has_cells and missing[0] not in (names if isinstance(missing[0], str) else first):
-                if isinstance(missing[0], str) and header:
-                    location = DataLocation(str(path), _first_line(Path(path), ending))
-                    fact = f"{location}: {_what_is_missing(missing[0], names, row)}"
-                raise DataError(fact)  # the header, or the first row, lacks the column, so no row has it
+        missing = next((column for column in columns if column not in row), None)
+        if missing is not None:
+            if skip_short:
+                continue
+            location, reason = location_of(path, line), _what_is_missing(missing, names, row)
+            # If the schema, the header or the first row lacks the column, no row has it.
+            lacks_all = has_cells and missing not in (names if isinstance(missing, str) else first)
+            if lacks_all and isinstance(missing, str) and header:
+                location = DataLocation(str(path), _first_line(Path(path), ending))
+            if lacks_all or ending == PARQUET:
+                raise DataError(f"{location}: {reason}")
             if not has_cells or not findings.keeps_going:  # otherwise `_remark_lengths` has reported the row
-                findings.refuse(Problem(SHORT_ROW, location, fact))
+                findings.refuse(Problem(SHORT_ROW, location, f"{location}: {reason}"))
             continue
         cells: List[Any] = [null if row[column] is None else row[column] for column in columns]
         for column, cell in zip(columns, cells):
-            reason = _no_text(cell)
+            reason = _why_no_text(cell)
             if reason:
                 location = location_of(path, line)
                 findings.refuse(Problem(UNREADABLE_ROW, location, f"{location}: '{column}' {reason}."))
@@ -347,7 +345,7 @@ def _remark_lengths(path: str, rows: Iterator[NamedRow], findings: Findings) -> 
         yield line, names, row
 
 
-def _no_text(value: object) -> str:
+def _why_no_text(value: object) -> str:
     """Returns the reason why a value is not valid text; "" if it is."""
     if not isinstance(value, str):
         kinds = {"NoneType": "null", "list": "a list or an object", "dict": "a list or an object", "bytes": "bytes"}
@@ -431,5 +429,5 @@ def _named_row(number: int, row: Mapping[str, Any], decimal_in: Mapping[Column, 
     cells: Dict[Column, Any] = {str(name): value for name, value in row.items()}
     names = [str(name) for name in row]
     if any(isinstance(value, dict) for value in row.values()):
-        names = add_inner(cells, row)
+        names = add_nested(cells, row)
     return number, names, _as_texts(cells, decimal_in)

@@ -68,7 +68,7 @@ def num_cells(row: Mapping[Column, Any]) -> int:
     return sum(isinstance(key, int) for key in row)
 
 
-def add_inner(cells: Dict[Column, Any], row: Mapping[str, Any]) -> List[str]:
+def add_nested(cells: Dict[Column, Any], row: Mapping[str, Any]) -> List[str]:
     """Adds the values of nested objects under names such as a.b; returns the names of all columns."""
     names: List[str] = []
     for name, value in row.items():

@@ -11,7 +11,7 @@ import numpy as np
 
 from mxtrain.errors import ConfigError
 from mxtrain.task.decoding_network import DecodingNetwork
-from mxtrain.text.language_modeling.sampling import Sampling, usual_count
+from mxtrain.text.language_modeling.sampling import Sampling, default_new_tokens
 from mxtrain.text.model import build_text
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ class ContinuationDecoder:
     Args:
         network: result of `decoding_network`.
         sampling: settings of sampling.
-        count: number of tokens to add; None = `USUAL_COUNT`, or half of the network's positions if that is less.
+        count: number of tokens to add; None = `DEFAULT_NEW_TOKENS`, or half of the network's positions if that is less.
 
     Raises:
         ConfigError: the network has too few positions.
@@ -50,7 +50,7 @@ class ContinuationDecoder:
     def __init__(self, network: DecodingNetwork, sampling: Sampling, count: Optional[int]) -> None:
         self._network, self._sampling = network, sampling
         self._max_positions = self._network.max_positions
-        self._count = count = usual_count(self._max_positions) if count is None else count
+        self._count = count = default_new_tokens(self._max_positions) if count is None else count
         if self._max_positions is not None and count >= self._max_positions:
             raise ConfigError(
                 f"task.new_tokens={count}: the network sees at most {self._max_positions} tokens, including the ones "

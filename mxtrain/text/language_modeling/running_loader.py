@@ -47,8 +47,8 @@ class RunningLoader(BatchLoader):
         if self._num_targets < 1:
             raise DataError(f"a split has {len(text.token_N)} tokens: at least 2 are needed. Give more text.")
         self._bytes_per_target = text.num_bytes / self._num_targets
-        self._stream = -(-self._num_targets // batch_size) if continues_previous else self._num_targets
-        windows = -(-self._stream // length)
+        self._stream_length = -(-self._num_targets // batch_size) if continues_previous else self._num_targets
+        windows = -(-self._stream_length // length)
         super().__init__(windows * batch_size if continues_previous else windows, options)
 
     def _shuffle(self, index_N: np.ndarray, epoch: int) -> np.ndarray:
@@ -65,8 +65,8 @@ class RunningLoader(BatchLoader):
         if self._continues_previous:
             window_B, stream_B = np.divmod(index_B, self.batch_size)
         inside_BT = window_B[:, None] * self._length + np.arange(self._length)
-        position_BT = np.reshape(stream_B, (-1, 1)) * self._stream + inside_BT
-        is_target_BT = (inside_BT < self._stream) & (position_BT < self._num_targets)
+        position_BT = np.reshape(stream_B, (-1, 1)) * self._stream_length + inside_BT
+        is_target_BT = (inside_BT < self._stream_length) & (position_BT < self._num_targets)
         rotation = 0
         if self.train:
             # Rotating the text changes the bounds of windows in each epoch, but keeps the order of tokens, on which the

@@ -110,7 +110,7 @@ class StoredText:
         layout: unit that `<eos>` ends.
         what: name of the data, for progress messages.
         files: file names by `group`.
-        share: range [first, end) of records; None = all.
+        record_range: range [first, end) of records; None = all.
     """
 
     def __init__(
@@ -119,18 +119,18 @@ class StoredText:
         layout: TextLayout,
         what: str,
         files: Sequence[str],
-        share: Optional[Tuple[int, int]] = None,
+        record_range: Optional[Tuple[int, int]] = None,
     ) -> None:
         self._shards, self._layout, self._what, self._files = shards, layout, what, files
-        self._first, self._end = share or (0, len(shards))
+        self._first, self._end = record_range or (0, len(shards))
 
     def __len__(self) -> int:
         return self._end - self._first
 
     def part(self, first: int, end: int) -> StoredText:
         """Returns the records from `first` up to `end`."""
-        share = (self._first + first, self._first + end)
-        return StoredText(self._shards, self._layout, self._what, self._files, share)
+        record_range = (self._first + first, self._first + end)
+        return StoredText(self._shards, self._layout, self._what, self._files, record_range)
 
     @property
     def column(self) -> StoredColumn:
@@ -145,9 +145,9 @@ class StoredText:
 
     def checks(self) -> Checks:
         """Returns the checks that `data check` runs on each record."""
-        share = slice(self._first, self._end)
+        record_range = slice(self._first, self._end)
         locations = DataLocations(
-            list(self._files), self._shards.array("number")[share], self._shards.array("group")[share]
+            list(self._files), self._shards.array("number")[record_range], self._shards.array("group")[record_range]
         )
         return ParagraphChecks(self.column, locations)
 
@@ -198,7 +198,15 @@ def _size_of(file: Path) -> int:
 def _records_of(
     file: Path, layout: TextLayout, usual: int, longest: int, findings: Findings
 ) -> Iterator[Tuple[int, str]]:
-    """Yields the number of the first line and the text of each record of a file."""
+    """Yields the number of the first line and the text of each record of a file.
+
+    Args:
+        file: path of the file.
+        layout: unit that `<eos>` ends; lines are records themselves, documents are cut into pieces.
+        usual: number of characters after which the next empty line ends a piece.
+        longest: number of characters after which any line ends a piece.
+        findings: collects lines that cannot be decoded.
+    """
     with open_text(file, None, findings) as lines:
         yield from _lines(lines, layout) if layout.by_line else _pieces(lines, usual, longest)
 

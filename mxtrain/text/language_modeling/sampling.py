@@ -15,7 +15,7 @@ _MAX_POSITIONS = 1 << 20
 """Upper limit of the tokens added to a text, so that indices of random numbers never overlap."""
 NEXT_TOKEN = 704
 """The random stream, see `TextDraw`."""
-USUAL_COUNT = 64
+DEFAULT_NEW_TOKENS = 64
 """Default number of tokens added to a text."""
 
 
@@ -69,10 +69,10 @@ class Sampling(NamedTuple):
         return np.argmax(total_BV > (uniform_B * total_BV[:, -1])[:, None], axis=1)
 
 
-def usual_count(longest: Optional[int]) -> int:
+def default_new_tokens(longest: Optional[int]) -> int:
     """Returns the default number of tokens added to a text.
 
     Args:
         longest: number of positions of the network; None = unlimited.
     """
-    return USUAL_COUNT if longest is None else max(1, min(USUAL_COUNT, longest // 2))
+    return DEFAULT_NEW_TOKENS if longest is None else max(1, min(DEFAULT_NEW_TOKENS, longest // 2))

@@ -16,7 +16,7 @@ from mxtrain.task.spec import Report, Task
 from mxtrain.task.task_export import TaskExport
 from mxtrain.text.kinds import NextTokens
 from mxtrain.text.language_modeling.continuation import ContinuationDecoder, decoding_network
-from mxtrain.text.language_modeling.sampling import Sampling, usual_count
+from mxtrain.text.language_modeling.sampling import Sampling, default_new_tokens
 from mxtrain.text.signature import TextSignature
 from mxtrain.types import Artifact, NonNegative, NonNegativeFloat, Positive, Table, shapes_of
 from mxtrain.types.kinds import Takes
@@ -142,7 +142,7 @@ class LanguageModelingExport(TaskExport):
 
     def facts(self, description: RunParts, signature: Signature, strategy: Strategy) -> Dict[str, Json]:
         max_positions = self._network(description, signature, strategy).max_positions
-        count = usual_count(max_positions) if self.task.new_tokens == "auto" else self.task.new_tokens
+        count = default_new_tokens(max_positions) if self.task.new_tokens == "auto" else self.task.new_tokens
         length = shapes_of(signature.shape)[0][0]
         max_prompt = length if max_positions is None else min(length, max_positions - count)
         return {

@@ -1,6 +1,6 @@
 """The best answer to each question over the windows of its context. Exported folders have a copy of this module.
 
-Legend: N windows, M questions, T tokens of a sample.
+Legend: N windows, M questions, T tokens of a sample, W columns of a row.
 """
 
 from __future__ import annotations
@@ -11,6 +11,10 @@ import numpy as np
 
 from mxtrain.text.question_answering.answer_scores import score_answer
 from mxtrain.text.question_answering.answer_window import NOWHERE, BestSpan, Window
+
+(QUESTION, SCORE, EXACT, F1, NULL_SCORE, NULL_EXACT, NULL_F1, THRESHOLD, BEGIN, END) = range(10)
+"""Columns of the row of a window: number of the question; score, exact match and F1 of the best answer; the same of no
+answer; threshold of no answer; first character and end of the best answer in the context."""
 
 
 class QuestionScores(NamedTuple):
@@ -58,15 +62,16 @@ def best_of_questions(row_NW: np.ndarray) -> QuestionScores:
     if not len(row_NW):
         empty = np.zeros(0)
         return QuestionScores(empty, empty, empty, empty.astype(np.int64), empty.astype(bool))
-    order_N = np.lexsort((-row_NW[:, 1], row_NW[:, 0]))  # stable: of equal scores the first window
-    begin_M = np.flatnonzero(np.diff(row_NW[order_N, 0], prepend=-1))
+    order_N = np.lexsort((-row_NW[:, SCORE], row_NW[:, QUESTION]))  # stable: of equal scores the first window
+    begin_M = np.flatnonzero(np.diff(row_NW[order_N, QUESTION], prepend=-1))
     window_M = order_N[begin_M]
     best_MW = row_NW[window_M]
     # The least over the windows: a question has no answer only if no window holds one.
-    null_M = np.minimum.reduceat(row_NW[order_N, 4], begin_M)
-    is_null_M = null_M - best_MW[:, 1] > best_MW[:, 7]
-    exact_M, f1_M = (np.where(is_null_M, best_MW[:, 5 + column], best_MW[:, 2 + column]) for column in (0, 1))
-    return QuestionScores(best_MW[:, 0].astype(np.int64), exact_M, f1_M, window_M, is_null_M)
+    null_M = np.minimum.reduceat(row_NW[order_N, NULL_SCORE], begin_M)
+    is_null_M = null_M - best_MW[:, SCORE] > best_MW[:, THRESHOLD]
+    exact_M = np.where(is_null_M, best_MW[:, NULL_EXACT], best_MW[:, EXACT])
+    f1_M = np.where(is_null_M, best_MW[:, NULL_F1], best_MW[:, F1])
+    return QuestionScores(best_MW[:, QUESTION].astype(np.int64), exact_M, f1_M, window_M, is_null_M)
 
 
 def answer_of(windows: Sequence[Tuple[Window, np.ndarray]]) -> Dict[str, Any]:
@@ -75,13 +80,13 @@ def answer_of(windows: Sequence[Tuple[Window, np.ndarray]]) -> Dict[str, Any]:
     best = best_of_questions(row_NW)
     row = row_NW[best.window_M[0]]
     window = windows[int(best.window_M[0])][0]
-    begin, end = int(row[8]), int(row[9])
+    begin, end = int(row[BEGIN]), int(row[END])
     is_null = bool(best.is_null_M[0]) or begin == end
     return {
         "id": window.question.id,
         "question": window.question.text,
         "answer": "" if is_null else window.context[begin:end],
         "begin": None if is_null else begin,
-        "score": None if row[1] == NOWHERE else round(float(row[1]), 4),
-        "score_of_none": round(float(row_NW[:, 4].min()), 4),
+        "score": None if row[SCORE] == NOWHERE else round(float(row[SCORE]), 4),
+        "score_of_none": round(float(row_NW[:, NULL_SCORE].min()), 4),
     }

@@ -17,8 +17,7 @@ from mxtrain.types.kinds import Takes
 
 
 class CollectedAnswers(Collected):
-    """Collects a row for each window: number of the question; score, exact match and F1 of the best answer; score,
-    exact match and F1 of no answer; threshold of no answer; first character and end of the best answer."""
+    """Collects a row for each window, with the columns of `best_answer`."""
 
     width: ClassVar[int] = 10
 
@@ -36,7 +35,7 @@ class CollectedAnswers(Collected):
         No answer is predicted if its minimum score over the windows exceeds the score of the best answer by the
         threshold.
         """
-        return best_of_questions(self.samples()[:, 2:])
+        return best_of_questions(self.samples()[:, 2:])  # without the indices of sample and row
 
 
 class AnswerMetric(HostMetric):

@@ -120,10 +120,10 @@ def _is_impossible(entry: Any) -> bool:
 def _question(entry: Any, context: int, location: DataLocation) -> Question:
     answers_json = entry.get("answers") or ()
     if isinstance(answers_json, dict):  # as Hugging Face writes them: a list of texts and a list of positions
-        texts, locations = answers_json["text"], answers_json["answer_start"]
-        if not isinstance(texts, list) or not isinstance(locations, list) or len(texts) != len(locations):
+        texts, begins = answers_json["text"], answers_json["answer_start"]
+        if not isinstance(texts, list) or not isinstance(begins, list) or len(texts) != len(begins):
             raise ValueError("answers must have a list of texts and as long a list in answer_start")
-        answers_json = [{"text": text, "answer_start": begin} for text, begin in zip(texts, locations)]
+        answers_json = [{"text": text, "answer_start": begin} for text, begin in zip(texts, begins)]
     answers = [Answer(require_text(answer["text"]), _integer(answer["answer_start"])) for answer in answers_json]
     return Question(id_of(entry["id"]), require_text(entry["question"]), context, tuple(answers), location)
 
@@ -138,18 +138,15 @@ def _integer(value: Any) -> int:
 def _has_valid_answers(question: Question, context: str, is_impossible: bool, findings: Findings) -> bool:
     """Returns True if all answers are at their positions in the context; otherwise adds a problem to the findings."""
     subject, location = f"{question.location} (question '{question.id}')", question.location
-    if is_impossible or not question.answers:
-        if not is_impossible:
-            fact = f"{subject} has no answer."
-            findings.refuse(Problem(NO_ANSWER, location, fact, 'Remove it, or mark it by "is_impossible": true.'))
-            return False
-        if question.answers:
-            fact = f"{subject} is marked as impossible, and has an answer."
-            findings.refuse(
-                Problem(NO_ANSWER, location, fact, "Remove one of them; other answers are plausible_answers.")
-            )
-            return False
-        return True
+    if is_impossible and question.answers:
+        fact = f"{subject} is marked as impossible, and has an answer."
+        remedy = "Remove one of them; other answers are plausible_answers."
+        findings.refuse(Problem(NO_ANSWER, location, fact, remedy))
+        return False
+    if not is_impossible and not question.answers:
+        fact = f"{subject} has no answer."
+        findings.refuse(Problem(NO_ANSWER, location, fact, 'Remove it, or mark it by "is_impossible": true.'))
+        return False
     for text, begin in question.answers:
         if begin < 0 or not text.strip() or context[begin : begin + len(text)] != text:
             actual = context[max(begin, 0) : max(begin, 0) + max(len(text), 1)]

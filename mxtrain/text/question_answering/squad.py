@@ -200,10 +200,10 @@ class Squad(TextDataset):
         train = splits["train"]
         assert train is not None
         # Files may name a context more than once, and its questions stay in one split.
-        numbers: Dict[str, int] = {}
-        number_C = [numbers.setdefault(context, len(numbers)) for context in train.contexts]
+        number_of: Dict[str, int] = {}  # distinct context -> its number
+        number_C = [number_of.setdefault(context, len(number_of)) for context in train.contexts]
         context_N = np.array([number_C[question.context] for question in train.questions], np.int64)
-        parts = self.division.divide(np.zeros(len(numbers), np.int32), "val" in splits, bool(self.test))
+        parts = self.division.divide(np.zeros(len(number_of), np.int32), "val" in splits, bool(self.test))
         val = self.division.own_validation(splits.get("val"))
         held_out = [train.take(np.flatnonzero(np.isin(context_N, part)).tolist()) for part in parts]
         return str(paths["train"]), [held_out[0], val or held_out[1], splits.get("test") or held_out[2]]

@@ -13,7 +13,7 @@ import pydantic
 
 from mxtrain.data.checking.data_checks import DataChecks
 from mxtrain.data.checking.problems import DataLocation, Findings, NoUsableSamples, call_or_report
-from mxtrain.data.loading.dataset_files import exists, files_in, first_of, read_text, refuse_shared
+from mxtrain.data.loading.dataset_files import exists, files_in, list_first, read_text, refuse_shared
 from mxtrain.data.loading.described_paths import with_current_folder
 from mxtrain.data.loading.input_files import read_each
 from mxtrain.data.loading.splitting import refuse_empty
@@ -234,7 +234,7 @@ def _missing(name: str, path: Path) -> str:
     or_none = "" if name == "train" else f", or dataset.{name}=null for a share of the training sentences"
     return (
         f"{path.parent} has no {path.name}. {hint} Name the file by dataset.{name}=NAME{or_none}. There: "
-        f"{first_of(files)}."
+        f"{list_first(files)}."
     ).replace("  ", " ")
 
 

@@ -115,6 +115,7 @@ def endless_sentence(words: TaggedWords) -> List[Problem]:
 def _sentences(path: str, layout: ColumnLayout, findings: Findings) -> Iterator[List[Tuple[int, str, str]]]:
     """Yields (line, word, tag) for the words of each sentence."""
     columns = [column for column in (layout.word, layout.tag) if column is not None]
+    # Each column must exist, counted from either end; columns 0 and -1 are two columns, so one cell is not enough.
     min_columns = max(*(column + 1 if column >= 0 else -column for column in columns), len(set(columns)))
     rows: List[Tuple[int, str, str]] = []
     has_warned = False

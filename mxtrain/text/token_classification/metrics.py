@@ -40,12 +40,12 @@ class WordTags(Collected):
         for index, predicted_T, true_T, meta in zip(index_B, prediction_B, target_B, meta_B):
             is_word_T = true_T >= 0
             true_W, predicted_W = (
-                self._noted(tag_T[is_word_T].astype(np.int64), meta[1:]) for tag_T in (true_T, predicted_T)
+                self._encode_tags(tag_T[is_word_T].astype(np.int64), meta[1:]) for tag_T in (true_T, predicted_T)
             )
             # The sentence's number comes first: a long sentence is several samples, and F1 is one of whole sentences.
             self.add(int(index), np.stack([np.full(len(true_W), meta[0]), true_W, predicted_W], axis=1))
 
-    def _noted(self, tag_W: np.ndarray, code_K: np.ndarray) -> np.ndarray:
+    def _encode_tags(self, tag_W: np.ndarray, code_K: np.ndarray) -> np.ndarray:
         """Returns the representation of tags that is kept."""
         return tag_W
 
@@ -55,21 +55,22 @@ class CollectedTags(WordTags):
 
     def reset(self) -> None:
         super().reset()
-        self._known: Optional[Dict[int, Tuple[int, int, int]]] = None
+        self._counts: Optional[Dict[int, Tuple[int, int, int]]] = None
 
-    def _noted(self, tag_W: np.ndarray, code_K: np.ndarray) -> np.ndarray:
+    def _encode_tags(self, tag_W: np.ndarray, code_K: np.ndarray) -> np.ndarray:
         return code_K[tag_W]
 
     def merge(self, rows: np.ndarray) -> None:
         super().merge(rows)
-        self._known = None
+        self._counts = None
 
     def counts(self) -> Dict[int, Tuple[int, int, int]]:
         """Returns (true positives, predicted entities, true entities) by type number."""
-        if self._known is None:
+        if self._counts is None:
+            # Without the indices of sample and row: sentence, code of the true tag, code of the predicted tag.
             rows = self.samples()[:, 2:].astype(np.int64)
-            self._known = count_entities(rows[:, 1], rows[:, 2], rows[:, 0])
-        return self._known
+            self._counts = count_entities(rows[:, 1], rows[:, 2], rows[:, 0])
+        return self._counts
 
 
 class Scores(NamedTuple):
@@ -87,7 +88,7 @@ class Scores(NamedTuple):
 
 
 class EntityF1(HostMetric):
-    """F1 of entities: one counts where its type, its first and its last word are right. As seqeval's default mode.
+    """F1 of entities as in seqeval's default mode: an entity is right if its type, its first and its last word are.
 
     The value is NaN if the sentences contain no entity, for which seqeval returns 0.
     """
@@ -98,7 +99,8 @@ class EntityF1(HostMetric):
     of_single_samples: ClassVar[bool] = True
 
     average: Literal["micro", "macro", "weighted"] = "micro"
-    """micro: over all entities; macro: the mean over types; weighted: that by how many entities of each there are."""
+    """micro: over all entities; macro: the mean over types; weighted: the mean over types, weighted by their numbers of
+    true entities."""
 
     @property
     def signature(self) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Iterator, List, Sequence, Tuple
+from typing import Collection, Iterator, List, Sequence, Tuple
 
 import numpy as np
 
@@ -83,8 +83,8 @@ def _of_brackets(words: TaggedWords, findings: Findings) -> TaggedWords:
             "another column by dataset.tag, or type dataset.scheme=plain where tags are names of their own."
         )
         findings.refuse(Problem(TAG_ORDER, location, fact, remedy))
-    kept_arguments = words.take(kept)
-    return TaggedWords(kept_arguments.sentences, tags, kept_arguments.lines, kept_arguments.file)
+    kept_words = words.take(kept)
+    return TaggedWords(kept_words.sentences, tags, kept_words.lines, kept_words.file)
 
 
 def _parsed(words: TaggedWords, findings: Findings) -> TaggedWords:
@@ -115,15 +115,15 @@ def _known(words: TaggedWords, names: Sequence[str], findings: Findings) -> Tagg
 
 
 def _without_unknown_tags(
-    words: TaggedWords, names: object, findings: Findings, reason: str, remedy: str
+    words: TaggedWords, names: Collection[str], findings: Findings, reason: str, remedy: str
 ) -> TaggedWords:
     """Returns the sentences whose tags are all among the names; adds a problem for each other tag."""
     kept: List[int] = []
     for index, tags in enumerate(words.tags):
-        wrong = [word for word, tag in enumerate(tags) if tag not in names]  # type: ignore[operator]
+        wrong = [word for word, tag in enumerate(tags) if tag not in names]
         for word in wrong:
             location = location_of(words, index, word)
-            hint = f"{did_you_mean(tags[word], list(names))} {remedy}".lstrip()  # type: ignore[call-overload]
+            hint = f"{did_you_mean(tags[word], list(names))} {remedy}".lstrip()
             fact = f"{location} has the tag '{tags[word]}', which is {reason}."
             findings.refuse(Problem(UNKNOWN_CLASS, location, fact, hint))
         if not wrong:

@@ -3,7 +3,8 @@
 A sample is a sentence. A sentence with too many tokens is divided into several samples, between words. The label of a
 word's first token is its tag; all other tokens have the label -1.
 
-Legend: W words of all sentences, F tokens of all words, N samples, B batch, T tokens of a sample, K tags.
+Legend: W words of all sentences, D distinct words, F tokens of all words, N samples, B batch, T tokens of a sample, K
+tags.
 """
 
 from __future__ import annotations
@@ -203,5 +204,6 @@ class TagLoader(TextLoader):
         return token_BT, kind_BT, length_B.astype(np.float32), None, self._encoded.labels(index_B, length)
 
     def _meta(self, index_B: np.ndarray) -> np.ndarray:
+        # The codes are the same for all samples; metrics see only the metadata of a batch, and no names of tags.
         code_BK = np.broadcast_to(self._code_K, (len(index_B), len(self._code_K)))
         return np.concatenate([self._encoded.sentence_N[index_B][:, None], code_BK], axis=1)

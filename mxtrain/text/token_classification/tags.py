@@ -18,6 +18,7 @@ PREFIXES = ("O", "B", "I", "E", "S")
 OUT, BEGIN, INSIDE, END, SINGLE = range(5)
 """Prefixes as numbers: outside; beginning, inside and end of an entity; an entity of one word."""
 PREFIX_CODES = 8
+"""Factor of the type in the code of a tag, larger than any prefix."""
 BILOU = {"L": "E", "U": "S"}
 """Prefixes of the scheme BILOU and their equivalents in BIOES."""
 
@@ -73,6 +74,7 @@ def bio_of_brackets(tags: Sequence[str]) -> Tuple[List[str], Optional[int]]:
     for position, tag in enumerate(tags):
         opened = tag.count("(")
         closed = tag.count(")")
+        # More than one bracket, a span inside of another one, an end without a beginning, or no tag at all.
         if opened > 1 or closed > 1 or (opened and kind) or (closed and not (kind or opened)) or not tag:
             return bio_tags, position
         if opened:

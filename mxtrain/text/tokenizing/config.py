@@ -20,7 +20,7 @@ class TokenizerConfig:
     Attributes:
         tokenizer: texts to ids and back.
         max_length: tokens of the longest sample, special ones included.
-        mask_fraction: share of tokens that masked-LM predicts; 0 for classification.
+        mask_fraction: share of tokens that masked language modeling predicts; 0 for other tasks.
     """
 
     tokenizer: BaseTokenizer

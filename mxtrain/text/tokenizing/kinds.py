@@ -110,7 +110,13 @@ def build_tokenizer(settings: TokenizerSettings, texts: TrainingTexts) -> BaseTo
     require_kind(settings)
     # Another version of a library may train another vocabulary.
     versions = [getattr(library, "__version__", "") for library in _libraries(settings.kind)]
-    parts = [texts.digest(), _own_kind(settings.kind), settings.size, settings.lowercase, settings.individual_digits]
+    parts = [
+        texts.digest(),
+        _resolve_auto(settings.kind),
+        settings.size,
+        settings.lowercase,
+        settings.individual_digits,
+    ]
     cache_key = json.dumps([*parts, versions, MAX_TRAINED_BYTES, MAX_SENTENCEPIECE_BYTES])
     name = f"{hashlib.sha256(cache_key.encode()).hexdigest()[:32]}.json"
     cached = read_cached("vocabularies", name)
@@ -123,7 +129,7 @@ def build_tokenizer(settings: TokenizerSettings, texts: TrainingTexts) -> BaseTo
     return trained
 
 
-LOSES_NOTHING = "Give a vocabulary with all bytes, or have one trained: dataset.vocab=null dataset.tokenizer=bpe."
+REMEDY_FOR_LOST = "Give a vocabulary with all bytes, or have one trained: dataset.vocab=null dataset.tokenizer=bpe."
 
 
 def _warn_about_lost(tokenizer: BaseTokenizer, path: str, texts: TrainingTexts) -> None:
@@ -133,17 +139,17 @@ def _warn_about_lost(tokenizer: BaseTokenizer, path: str, texts: TrainingTexts) 
     losses = [lost for text in texts.texts() if (lost := tokenizer.lost(text))]
     characters = "".join(dict.fromkeys("".join(losses)))
     effect = (
-        f"{len(losses):,} of the training texts lose characters without a trace, {name_lost(characters)}; `data check` "
-        "lists them"
+        f"{len(losses):,} of the training texts lose characters without a trace, {describe_lost(characters)}; `data "
+        "check` lists them"
         if losses
         else "characters that are written with them are lost; the training texts have none"
     )
     log.warning(
-        "the vocabulary %s lacks %s of the 256 bytes: %s. %s", path, len(tokenizer.lost_bytes), effect, LOSES_NOTHING
+        "the vocabulary %s lacks %s of the 256 bytes: %s. %s", path, len(tokenizer.lost_bytes), effect, REMEDY_FOR_LOST
     )
 
 
-def name_lost(characters: str) -> str:
+def describe_lost(characters: str) -> str:
     """Describes distinct characters: their number, and the first few of them."""
     examples = ", ".join(map(repr, characters[:MAX_NAMED]))
     return f"{len(characters):,} different: {examples}{', ...' if len(characters) > MAX_NAMED else ''}"
@@ -160,19 +166,19 @@ def _libraries(kind: str) -> List[Any]:
     return [require_sentencepiece() if "unigram" in kind or "sentencepiece" in kind else require_tokenizers()]
 
 
-def _own_kind(kind: str) -> str:
+def _resolve_auto(kind: str) -> str:
     return "wordpiece" if kind == "auto" else kind
 
 
 def train_tokenizer(settings: TokenizerSettings, texts: TrainingTexts) -> BaseTokenizer:
     """Trains a tokenizer. The result depends only on the texts and the settings."""
-    kind, size, lowercase = _own_kind(settings.kind), settings.size, settings.lowercase
+    kind, size, lowercase = _resolve_auto(settings.kind), settings.size, settings.lowercase
     if kind == "words":
         return train_words(texts.texts(), size, lowercase)
     if kind == "characters":
         return train_characters(texts.texts(), size, lowercase)
-    is_own = kind in ("wordpiece", "bpe")
-    sample = sample_texts(texts, MAX_TRAINED_BYTES if is_own else MAX_SENTENCEPIECE_BYTES)
+    uses_sentencepiece = kind in ("unigram", "sentencepiece_bpe")
+    sample = sample_texts(texts, MAX_SENTENCEPIECE_BYTES if uses_sentencepiece else MAX_TRAINED_BYTES)
     if kind == "wordpiece":
         return train_wordpiece(sample, size, lowercase)
     if kind == "bpe":
@@ -274,7 +280,7 @@ def _restore_model(values: JsonObject) -> SentencePiece:
 
 def _require_digest(content: bytes, sha256: str) -> None:
     if hashlib.sha256(content).hexdigest() != sha256:
-        raise DataError("its file is not the one that its checksum is of")
+        raise DataError("its file does not have the checksum that is stored beside it")
 
 
 _RESTORE: Dict[str, Any] = {

@@ -1,4 +1,4 @@
-"""sentencepiece: models from elsewhere, and unigram or BPE models that are trained here.
+"""sentencepiece: models from files, and unigram or BPE models that mxtrain trains.
 
 Training always uses eight threads, because the result depends on their number, and at most 8 MiB of text, chosen by a
 hash of each text's number.
@@ -36,13 +36,13 @@ if TYPE_CHECKING:
     from mxtrain.types.annotations import Json
 
 _TRAINING_THREADS = 8
-"""Always as many: they divide the sums, so another number would be another vocabulary."""
+"""Fixed, because sums are divided among threads: another number of threads could train another vocabulary."""
 _MAX_BYTES = 1 << 20
 
 
 @dataclass(frozen=True)
 class SentencePiece(BaseTokenizer):
-    """A model of sentencepiece, of whatever algorithm.
+    """A model of sentencepiece, of any algorithm.
 
     Attributes:
         model: the content of its file, a serialized protocol buffer.
@@ -78,11 +78,11 @@ class SentencePiece(BaseTokenizer):
         return SpecialTokens.named(self.find, **{role: index for role, index in ids.items() if index >= 0})
 
     def find(self, piece: str) -> Optional[int]:
-        index = int(self._processor.piece_to_id(piece))  # of what it does not know, the unknown token's
+        index = int(self._processor.piece_to_id(piece))  # the id of the unknown token if there is no such piece
         return index if self._processor.id_to_piece(index) == piece else None
 
     def piece(self, token: int) -> str:
-        piece: str = self._processor.id_to_piece(int(token))  # it takes no NumPy
+        piece: str = self._processor.id_to_piece(int(token))  # sentencepiece rejects NumPy integers
         return piece
 
     def encode(self, texts: Sequence[str]) -> Tuple[np.ndarray, np.ndarray]:
@@ -113,10 +113,10 @@ def require_sentencepiece() -> Any:
 
 
 def parse_model(model: bytes) -> Any:
-    """Returns the library's object of the content of a model file.
+    """Parses the content of a model file; returns the library's processor.
 
     Raises:
-        DataError: it is none.
+        DataError: the content is no model.
     """
     library = require_sentencepiece()
     try:

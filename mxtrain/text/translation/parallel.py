@@ -32,6 +32,8 @@ IGNORED_LABEL = -1
 """Label of positions without a token to predict."""
 Tokenizers = Tuple["BaseTokenizer", "BaseTokenizer"]
 """Tokenizers of sources and of targets."""
+SOURCE, TARGET = 0, 1
+"""Numbers of the sides of a pair."""
 
 
 class ParallelTokens:
@@ -72,8 +74,8 @@ class ParallelTokens:
     def source(self, index_B: np.ndarray, length: int) -> Tuple[np.ndarray, np.ndarray]:
         """Returns source tokens (B, S), int32, padded, and their lengths (B,)."""
         special = self._configs[0].tokenizer.special
-        token_BS = self._padded(0, index_B, length, special.pad or 0, 0)
-        count_B = self._counts[0][index_B]
+        token_BS = self._padded(SOURCE, index_B, length, special.pad or 0, first=0)
+        count_B = self._counts[SOURCE][index_B]
         token_BS[np.arange(len(index_B)), count_B] = special.eos
         return token_BS, count_B + 1
 
@@ -84,18 +86,19 @@ class ParallelTokens:
         if len(self._sides) == 1:
             shape = (len(index_B), 1)
             return np.full(shape, special.bos, np.int32), np.full(shape, IGNORED_LABEL, np.float32)
-        token_BT = self._padded(1, index_B, length, special.pad or 0, 1)
+        token_BT = self._padded(TARGET, index_B, length, special.pad or 0, first=1)
         token_BT[:, 0] = special.bos
-        label_BT = self._padded(1, index_B, length, IGNORED_LABEL, 0).astype(np.float32)
-        label_BT[np.arange(len(index_B)), self._counts[1][index_B]] = special.eos
+        label_BT = self._padded(TARGET, index_B, length, IGNORED_LABEL, first=0).astype(np.float32)
+        label_BT[np.arange(len(index_B)), self._counts[TARGET][index_B]] = special.eos
         return token_BT, label_BT
 
     def longest(self, side: int, index_B: np.ndarray) -> int:
-        """Returns the length of the longest source (side 0) or target (side 1) of a batch, including one special
+        """Returns the length of the longest source (`SOURCE`) or target (`TARGET`) of a batch, including one special
         token."""
         return int(self._counts[side][index_B].max()) + 1 if side < len(self._counts) else 1
 
     def _padded(self, side: int, index_B: np.ndarray, length: int, padding: int, first: int) -> np.ndarray:
+        """Returns the tokens of a side from position `first` on, (B, length) int32; other positions have `padding`."""
         rows, count_B1 = self._sides[side], self._counts[side][index_B][:, None]
         row_B = index_B if self._row_N is None else self._row_N[index_B]
         position_T = np.arange(length) - first
@@ -122,7 +125,7 @@ class InMemoryPairs(LabelledTexts):
         return InMemoryPairs([self.pairs[index] for index in kept])
 
     def side(self, number: int) -> TrainingTexts:
-        """Returns all sources, 0, or targets, 1."""
+        """Returns all sources (`SOURCE`) or all targets (`TARGET`)."""
         return TextsInMemory([pair[number] or "" for pair in self.pairs])
 
     def tokens(self, configs: Sequence[TokenizerConfig]) -> ParallelTokens:
@@ -134,7 +137,7 @@ class InMemoryPairs(LabelledTexts):
                 encode_texts(config.tokenizer, list(self.side(number).texts()))
                 for number, config in enumerate(configs[:count])
             ]
-            self._encoded[key] = ParallelTokens(sides, self.side(1).num_bytes(), configs)
+            self._encoded[key] = ParallelTokens(sides, self.side(TARGET).num_bytes(), configs)
         return self._encoded[key]
 
 
@@ -173,7 +176,7 @@ class StoredParallel(StoredTexts):
             self.shards, self._what, row_N, self._record_locations, self._tokenizers, self._max_length
         )
 
-    def counted(self, tokenizers: Callable[[], Tokenizers], max_length: int) -> StoredParallel:
+    def with_token_counts(self, tokenizers: Callable[[], Tokenizers], max_length: int) -> StoredParallel:
         """Returns the same pairs, with the tokenizers by which `data check` counts their tokens."""
         return StoredParallel(self.shards, self._what, self._row_N, self._record_locations, tokenizers, max_length)
 
@@ -182,14 +185,16 @@ class StoredParallel(StoredTexts):
         return ParallelChecks(self, self.locations, self._tokenizers, self._max_length)
 
     def side(self, number: int) -> StoredColumn:
-        """Returns all sources, 0, or targets, 1."""
+        """Returns all sources (`SOURCE`) or all targets (`TARGET`)."""
         return StoredColumn(self.shards, column_name(number), self._row_N)
 
     def tokens(self, configs: Sequence[TokenizerConfig]) -> ParallelTokens:
         """Returns all pairs as tokens, which are stored on disk."""
         key = _key_of(configs)
         if key not in self._encoded:
-            self._encoded[key] = ParallelTokens(self._sides(configs), self.side(1).num_bytes(), configs, self._row_N)
+            self._encoded[key] = ParallelTokens(
+                self._sides(configs), self.side(TARGET).num_bytes(), configs, self._row_N
+            )
         return self._encoded[key]
 
     def _sides(self, configs: Sequence[TokenizerConfig]) -> List[Ragged]:
@@ -212,7 +217,7 @@ def _key_of(configs: Sequence[TokenizerConfig]) -> str:
 
 def both_sides(pairs: AnyPairs) -> TrainingTexts:
     """Returns all sources and all targets, one after the other."""
-    return JoinedTexts([pairs.side(0), pairs.side(1)])
+    return JoinedTexts([pairs.side(SOURCE), pairs.side(TARGET)])
 
 
 class ParallelChecks(TextChecks):

@@ -11,7 +11,7 @@ import numpy as np
 
 from mxtrain.data.loading.sized import SizedLoader
 from mxtrain.errors import DataError
-from mxtrain.text.translation.parallel import AnyPairs
+from mxtrain.text.translation.parallel import SOURCE, TARGET, AnyPairs
 
 if TYPE_CHECKING:
     from mxtrain.data.loading.loader import LoaderOptions
@@ -56,7 +56,7 @@ class PairLoader(SizedLoader):
             self._tokens.size_N[self._kept_N], options, batch_budget=batch_tokens, batches_per_pool=batches_per_pool
         )
         # Of samples that are shown together; else each batch is as long as its own targets.
-        self._target_length = self._tokens.longest(1, self._kept_N) if options.in_order and self.total else None
+        self._target_length = self._tokens.longest(TARGET, self._kept_N) if options.in_order and self.total else None
 
     def _indices(self, epoch: int, start: int) -> List[np.ndarray]:
         return [self._kept_N[index_B] for index_B in super()._indices(epoch, start)]
@@ -69,7 +69,7 @@ class PairLoader(SizedLoader):
 
     def _read_share(self, share_B: np.ndarray, index_B: np.ndarray, epoch: int) -> Tuple[HostArrays, HostArrays]:
         tokens = self._tokens
-        source_BS, length_B = tokens.source(share_B, tokens.longest(0, index_B))
-        token_BT, label_BT = tokens.target(share_B, self._target_length or tokens.longest(1, index_B))
+        source_BS, length_B = tokens.source(share_B, tokens.longest(SOURCE, index_B))
+        token_BT, label_BT = tokens.target(share_B, self._target_length or tokens.longest(TARGET, index_B))
         inputs = (source_BS, length_B.astype(np.float32), token_BT, label_BT)
         return inputs, (label_BT, tokens.bytes_N[share_B].astype(np.float32))

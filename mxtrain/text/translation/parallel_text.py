@@ -22,7 +22,7 @@ from mxtrain.data.checking.problems import (
     Problem,
     call_or_report,
 )
-from mxtrain.data.loading.dataset_files import exists, files_in, first_of, refuse_shared
+from mxtrain.data.loading.dataset_files import exists, files_in, list_first, refuse_shared
 from mxtrain.data.loading.splitting import refuse_empty
 from mxtrain.data.loading.text_stream import GZIP, ending_of, open_text
 from mxtrain.data.recognition import FileTree, Recognised
@@ -139,7 +139,7 @@ class ParallelText(TranslationDataset):
 
     def _checked(self, pairs: StoredParallel, trained: StoredParallel, findings: Findings) -> StoredParallel:
         """Returns pairs with the tokenizers by which `data check` counts their tokens."""
-        return pairs.counted(lambda: self.tokenizers(trained, findings), self.max_length)
+        return pairs.with_token_counts(lambda: self.tokenizers(trained, findings), self.max_length)
 
     @property
     def target_name(self) -> str:
@@ -215,7 +215,7 @@ def _advice_for(name: str) -> str:
     folder = path if path.is_dir() else path.parent
     files = files_in(folder)
     suggestion = did_you_mean(path.name, {file.partition(".")[0] for file in files})
-    return f"{suggestion} {folder} holds {first_of(files)}." if files else ""
+    return f"{suggestion} {folder} holds {list_first(files)}." if files else ""
 
 
 def _listed(paths: Union[str, List[str]]) -> List[str]:

@@ -29,7 +29,7 @@ CHAPTERS: Dict[str, str] = {
 """Chapter -> its topics."""
 
 RULES = re.compile(r"[-=+|]{3,}")
-"""The lines of tables: they would be a tenth of all tokens."""
+"""Rules of tables, which are removed: they would be a tenth of all tokens."""
 MIN_WORDS = 8
 """Shorter paragraphs, mostly headings, are left out."""
 
@@ -49,12 +49,12 @@ def paragraphs() -> Dict[str, List[str]]:
 def by_chapter() -> List[Tuple[str, str]]:
     """Returns (paragraph, chapter) for each distinct paragraph, without paragraphs that occur in several chapters."""
     chapter_of = {topic: chapter for chapter, names in CHAPTERS.items() for topic in names.split()}
-    seen: Dict[str, set] = {}
+    chapters_of: Dict[str, set] = {}
     for topic, texts in paragraphs().items():
         for text in texts:
             if topic in chapter_of:
-                seen.setdefault(text, set()).add(chapter_of[topic])
-    return [(text, next(iter(chapters))) for text, chapters in seen.items() if len(chapters) == 1]
+                chapters_of.setdefault(text, set()).add(chapter_of[topic])
+    return [(text, next(iter(chapters))) for text, chapters in chapters_of.items() if len(chapters) == 1]
 
 
 def documents() -> List[List[str]]:

@@ -21,7 +21,7 @@ from mxtrain.text.tokenizing.kinds import (
     build_tokenizer,
     train_tokenizer,
 )
-from mxtrain.text.translation.parallel import AnyPairs, InMemoryPairs, Tokenizers, both_sides
+from mxtrain.text.translation.parallel import SOURCE, TARGET, AnyPairs, InMemoryPairs, Tokenizers, both_sides
 from mxtrain.text.translation.signature import TranslationSignature
 from mxtrain.types import PathText, Positive
 from mxtrain.types.kinds import Gives, Translations
@@ -83,7 +83,7 @@ class TranslationDataset(TextDataset):
         Raises:
             DataError: a file is no vocabulary, or lacks special tokens.
         """
-        texts = [both_sides(train)] if self.joint_vocabulary else [train.side(0), train.side(1)]
+        texts = [both_sides(train)] if self.joint_vocabulary else [train.side(SOURCE), train.side(TARGET)]
         keeps = findings is None or not findings.keeps_going  # else no other object holds the texts
         tokenizers_of_sides = [
             build_tokenizer(settings, side_texts) if keeps or settings.vocab else train_tokenizer(settings, side_texts)
@@ -102,7 +102,7 @@ class TranslationDataset(TextDataset):
         """Returns a signature with the inputs source tokens, source length, target tokens and next target tokens."""
         source, target = self.configs(splits.train)  # type: ignore[arg-type]  # of pairs
         tokens = (self.max_length,)
-        targets = splits.train.side(1).texts()  # type: ignore[attr-defined]  # of pairs
+        targets = splits.train.side(TARGET).texts()  # type: ignore[attr-defined]  # of pairs
         return TranslationSignature(
             (tokens, (), tokens, tokens),
             tokenizer_config=source,

@@ -19,7 +19,15 @@ from mxtrain.data.checking.problems import (
     Problem,
     call_or_report,
 )
-from mxtrain.data.loading.dataset_files import FileId, composed, exists, files_in, id_of, is_hidden, nearest_there
+from mxtrain.data.loading.dataset_files import (
+    FileId,
+    exists,
+    files_in,
+    id_of,
+    is_hidden,
+    normalize_name,
+    suggest_existing,
+)
 from mxtrain.data.loading.split_folders import WORDS, find_splits
 from mxtrain.data.recognition import FileTree, Recognised
 from mxtrain.data.spec import Splits
@@ -56,7 +64,7 @@ class ImageFolder(DecodedDataset):
         root = Path(self.root)
         if not exists(root) or not root.is_dir():
             raise DataError(
-                f"dataset=image_folder: there is no folder '{root}'.{nearest_there(root)} It must hold one folder "
+                f"dataset=image_folder: there is no folder '{root}'.{suggest_existing(root)} It must hold one folder "
                 f"per class with images, or train/CLASS/ with val/CLASS/ beside. Name yours with dataset.root=FOLDER."
             )
         roots = find_roots(root, "dataset=image_folder")
@@ -177,8 +185,12 @@ class _ClassFinder:
             DataError: a class is unknown or empty, or an image was seen before, in another class or split.
         """
         names = _folders_in(folder)
-        folder_of = {composed(name): name for name in names}  # accented letters may be decomposed in the file system
-        folder_names = [name if name in names else folder_of.get(composed(name), name) for name in self._class_names]
+        folder_of = {
+            normalize_name(name): name for name in names
+        }  # accented letters may be decomposed in the file system
+        folder_names = [
+            name if name in names else folder_of.get(normalize_name(name), name) for name in self._class_names
+        ]
         unknown = sorted(set(names) - set(folder_names))
         self._findings.refuse(
             *(

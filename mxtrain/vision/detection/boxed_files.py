@@ -14,7 +14,7 @@ import pydantic
 from typing_extensions import Annotated
 
 from mxtrain.data.checking.problems import LISTED_TWICE, STRICT, DataLocation, Findings, NoUsableSamples, Problem
-from mxtrain.data.loading.dataset_files import FileId, composed, exists, id_of, walk
+from mxtrain.data.loading.dataset_files import FileId, exists, id_of, normalize_name, walk
 from mxtrain.data.loading.splitting import refuse_empty
 from mxtrain.data.signature import Signature
 from mxtrain.data.spec import Samples, Splits, samples_per_step
@@ -249,9 +249,9 @@ def find_named(folder: Path, names: Sequence[str]) -> Tuple[List[str], List[Opti
     and decomposed in the file system, or vice versa.
     """
     ids = {str(path): file_id for path, file_id in walk(folder, EXTENSIONS)} if folder.is_dir() else {}
-    path_of = {composed(path): path for path in ids if not path.isascii()}
+    path_of = {normalize_name(path): path for path in ids if not path.isascii()}
     paths = [str(folder / name) for name in names]
-    paths = [path if path in ids else path_of.get(composed(path), path) for path in paths]
+    paths = [path if path in ids else path_of.get(normalize_name(path), path) for path in paths]
     return paths, [ids[path] if path in ids else id_of(path) if exists(path) else None for path in paths]
 
 

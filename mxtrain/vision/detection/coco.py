@@ -20,7 +20,7 @@ from mxtrain.data.checking.problems import (
     Problem,
     call_or_report,
 )
-from mxtrain.data.loading.dataset_files import composed, exists
+from mxtrain.data.loading.dataset_files import exists, normalize_name
 from mxtrain.data.loading.public_files import PublicDataset
 from mxtrain.data.recognition import Certainty, FileTree, Recognised
 from mxtrain.data.spec import Splits
@@ -176,13 +176,13 @@ class Coco(PublicDataset, BoxedFiles):
                 continue
             folder = os.path.realpath(root / images)
             for number, name in read_image_ids(root / file):
-                id_of_path.setdefault(composed(os.path.normpath(os.path.join(folder, name))), number)
-                ids_of_name.setdefault(composed(os.path.basename(name)), set()).add(number)
+                id_of_path.setdefault(normalize_name(os.path.normpath(os.path.join(folder, name))), number)
+                ids_of_name.setdefault(normalize_name(os.path.basename(name)), set()).add(number)
         ids: Dict[str, Union[int, str]] = {}
         for location in locations:
             folder, name = os.path.split(os.path.abspath(location))
-            path = composed(os.path.join(os.path.realpath(folder), name))
-            candidates = ids_of_name.get(composed(name), set())
+            path = normalize_name(os.path.join(os.path.realpath(folder), name))
+            candidates = ids_of_name.get(normalize_name(name), set())
             if path in id_of_path:
                 ids[location] = id_of_path[path]
             elif len(candidates) == 1:

@@ -25,7 +25,7 @@ from mxtrain.data.checking.problems import (
     Problem,
     call_or_report,
 )
-from mxtrain.data.loading.dataset_files import FileId, composed, exists, files_in, read_bytes, walk
+from mxtrain.data.loading.dataset_files import FileId, exists, files_in, normalize_name, read_bytes, walk
 from mxtrain.data.loading.public_files import PublicDataset
 from mxtrain.data.loading.split_folders import find_splits
 from mxtrain.data.recognition import Certainty, FileTree, Recognised
@@ -249,7 +249,7 @@ class _SplitReader:
         images = list_images(folder, findings=self._findings)
         start = len(str(folder)) + 1
         annotations = {
-            composed(str(path)[start:-4]): path for path, _ in walk(folder, (".xml",), findings=self._findings)
+            normalize_name(str(path)[start:-4]): path for path, _ in walk(folder, (".xml",), findings=self._findings)
         }
         unmatched = [name for name in annotations if name not in images]
         refuse_unpaired(
@@ -476,7 +476,7 @@ def _find_annotations(
     """
     start = len(str(folder)) + 1
     paths = walk(folder, (".xml",), findings=findings) if folder.is_dir() else []
-    annotations = {composed(str(path)[start:-4]): path for path, _ in paths}
+    annotations = {normalize_name(str(path)[start:-4]): path for path, _ in paths}
     matched = {name: path for name, path in annotations.items() if name in images}
     unmatched = {name: path for name, path in annotations.items() if name not in matched}
     count_of = Counter(name.rpartition("/")[2] for name in (*images, *unmatched))

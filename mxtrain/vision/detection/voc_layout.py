@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Collection, Dict, List
 
 from mxtrain.data.checking.problems import LISTED_TWICE, STRICT, DataLocation, Findings, Problem
-from mxtrain.data.loading.dataset_files import as_posix, composed, exists, read_text
+from mxtrain.data.loading.dataset_files import as_posix, exists, normalize_name, read_text
 from mxtrain.errors import DataError, did_you_mean
 from mxtrain.files.text_lines import BLANKS, split_lines
 from mxtrain.files.text_numbers import parse_number
@@ -89,7 +89,7 @@ def _may_follow(word: str) -> bool:
 def _name_of(text: str, known: Collection[str]) -> str:
     """Returns the name of an image for its path in a list. Leading folders and the extension are removed as far as this
     gives a known name."""
-    path = composed(as_posix(text)).lstrip("/")
+    path = normalize_name(as_posix(text)).lstrip("/")
     stem, dot, ending = path.rpartition(".")
     paths = [path, stem] if dot + ending.lower() in EXTENSIONS else [path]
     for candidate in paths:

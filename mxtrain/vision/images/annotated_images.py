@@ -8,7 +8,7 @@ from typing import ClassVar, Protocol, Sequence, Tuple
 import numpy as np
 from typing_extensions import Self
 
-from mxtrain.data.loading.dataset_files import exists, nearest_there
+from mxtrain.data.loading.dataset_files import exists, suggest_existing
 from mxtrain.errors import DataError
 from mxtrain.types import PathText, Shape
 from mxtrain.vision.images.dataset import Dataset
@@ -70,7 +70,7 @@ class AnnotatedImages(Dataset):
         root = Path(self.root)
         if not exists(root) or not root.is_dir():
             raise DataError(
-                f"{self.option}: there is no folder '{root}'.{nearest_there(root)} {layout} Name yours with "
+                f"{self.option}: there is no folder '{root}'.{suggest_existing(root)} {layout} Name yours with "
                 "dataset.root=FOLDER."
             )
         return root

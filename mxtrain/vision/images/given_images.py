@@ -11,7 +11,7 @@ import numpy as np
 
 from mxtrain.data.checking.problems import DataLocation
 from mxtrain.data.given_samples import as_array
-from mxtrain.data.predict_inputs import listed, unread
+from mxtrain.data.predict_inputs import as_list, undecodable_input
 from mxtrain.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ class GivenImages:
             ConfigError: there is another object, dtype, shape or mode.
         """
         is_array = isinstance(value, np.ndarray) or hasattr(value, "asnumpy")
-        objects: List[Any] = list(images_of(as_array(value), size)) if is_array else listed(value)
+        objects: List[Any] = list(images_of(as_array(value), size)) if is_array else as_list(value)
         self._images = [_image_of(one, number) for number, one in enumerate(objects)]
 
     def __len__(self) -> int:
@@ -81,7 +81,7 @@ def _image_of(one: Any, number: int) -> Image.Image:
     if isinstance(one, np.ndarray) or hasattr(one, "asnumpy"):
         return Image.fromarray(_checked(as_array(one), number))
     if not isinstance(one, Image.Image):
-        raise unread(number, one, READABLE)
+        raise undecodable_input(number, one, READABLE)
     if one.mode not in _MODES:
         raise ConfigError(
             f"predict: input {number} is an image of mode {one.mode}. Convert it to one of {', '.join(_MODES)}."

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, ClassVar, List, Optional, Sequence, Tuple
 import numpy as np
 
 from mxtrain.data.checking.problems import LABEL_RANGE, STRICT, DataLocation, Findings
-from mxtrain.data.loading.dataset_files import nearest_there, read_text
+from mxtrain.data.loading.dataset_files import read_text, suggest_existing
 from mxtrain.data.recognition import Certainty, FileTree, Recognised
 from mxtrain.data.spec import Splits
 from mxtrain.errors import DataError, LoaderError
@@ -141,7 +141,7 @@ class FaceRecord(DecodedDataset):
         path = root / "train.rec"
         if not os.path.lexists(path):
             raise DataError(
-                f"dataset=face_record: there is no file '{path}'.{nearest_there(path)} The folder holds train.rec, "
+                f"dataset=face_record: there is no file '{path}'.{suggest_existing(path)} The folder holds train.rec, "
                 "train.idx and property, as insightface packs them. Name yours with dataset.root=FOLDER."
             )
         if not os.path.lexists(path.with_suffix(".idx")):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal, Optional, Union
 import numpy as np
 
 from mxtrain.data.checking.problems import Findings
-from mxtrain.data.loading.dataset_files import require_there
+from mxtrain.data.loading.dataset_files import require_exists
 from mxtrain.data.loading.sources import Subset
 from mxtrain.data.spec import Splits
 from mxtrain.errors import ConfigError
@@ -36,7 +36,7 @@ def open_pairs(path: str, root: str, findings: Findings) -> Union[PairImages, Im
     Raises:
         DataError: it cannot be read, or is no verification set.
     """
-    require_there(path)
+    require_exists(path)
     return read_bin(path) if Path(path).suffix.lower() == BIN else read_table(path, root, findings)
 
 

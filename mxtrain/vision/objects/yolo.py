@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Dict, List, Literal, NamedTuple, Optional, Sequence, Tuple
 
 from mxtrain.data.checking.problems import MISSING_COUNTERPART, DataLocation, Findings, Problem
-from mxtrain.data.loading.dataset_files import FileId, exists, first_of, read_text, walk
+from mxtrain.data.loading.dataset_files import FileId, exists, list_first, read_text, walk
 from mxtrain.data.recognition import Certainty, FileTree, Recognised
 from mxtrain.errors import DataError, did_you_mean
 from mxtrain.types import PathText
@@ -130,7 +130,7 @@ class YoloFormat(ObjectFormat):
             if name not in names:
                 raise DataError(
                     f"dataset.classes: '{data.source}' has no class '{name}'.{did_you_mean(name, names)} It has: "
-                    f"{first_of(names)}."
+                    f"{list_first(names)}."
                 )
         return {list(names).index(name): index for index, name in enumerate(self.classes or names)}
 

@@ -11,7 +11,7 @@ from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 import yaml
 
 from mxtrain.data.checking.problems import MISSING_COUNTERPART, DataLocation, Findings, Problem
-from mxtrain.data.loading.dataset_files import FileId, as_posix, exists, id_of, nearest_there, read_text
+from mxtrain.data.loading.dataset_files import FileId, as_posix, exists, id_of, suggest_existing, read_text
 from mxtrain.data.loading.split_folders import find_splits
 from mxtrain.errors import DataError
 from mxtrain.files.text_lines import split_lines
@@ -61,7 +61,7 @@ def read_data(root: Path, name: str) -> YoloData:
     """
     if not exists(root):
         raise DataError(
-            f"{OPTION}: there is no folder '{root}'.{nearest_there(root)} {_LAYOUT} Name yours with "
+            f"{OPTION}: there is no folder '{root}'.{suggest_existing(root)} {_LAYOUT} Name yours with "
             "dataset.root=FOLDER."
         )
     path = root if not root.is_dir() else _find_description(root, name)
@@ -78,7 +78,7 @@ def _find_description(root: Path, name: str) -> Optional[Path]:
     """
     if name != "auto":
         if not exists(root / name):
-            raise DataError(f"dataset.data={name}: there is no file '{root / name}'.{nearest_there(root / name)}")
+            raise DataError(f"dataset.data={name}: there is no file '{root / name}'.{suggest_existing(root / name)}")
         return root / name
     found = sorted(path for ending in ("*.yaml", "*.yml", "*.data") for path in root.glob(ending))
     found = [path for path in found if path.suffix == ".data" or _is_description(path)]

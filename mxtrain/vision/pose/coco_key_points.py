@@ -19,7 +19,7 @@ from mxtrain.data.checking.problems import (
     NoUsableSamples,
     Problem,
 )
-from mxtrain.data.loading.dataset_files import composed
+from mxtrain.data.loading.dataset_files import normalize_name
 from mxtrain.data.recognition import Certainty, FileTree, Recognised
 from mxtrain.errors import DataError
 from mxtrain.types.kinds import Gives, Images
@@ -92,8 +92,8 @@ class CocoKeyPoints(KeyPointFiles, Coco):  # the order matters: KeyPointFiles re
             raise DataError(f"{self.option}: '{contents.path}' names no key points of '{names[0]}'.")
         point_names, skeleton = read_names(contents, category)
         images = split.images if split is not None else ()
-        index_of = {composed(path): index for index, path in enumerate(images)}
-        index_P = [index_of.get(composed(str(folder / name)), -1) for name in contents.names]
+        index_of = {normalize_name(path): index for index, path in enumerate(images)}
+        index_P = [index_of.get(normalize_name(str(folder / name)), -1) for name in contents.names]
         image_R, size_R2 = np.array(index_P)[contents.image_R], contents.size_P2[contents.image_R]
         # Boxes of COCO reach up to a pixel beyond their images, which is rounding.
         edge_R4 = np.clip(contents.edge_R4, 0, np.tile(np.where(np.isfinite(size_R2), size_R2, np.inf), (1, 2)))

@@ -14,7 +14,7 @@ from mxtrain.data.checking.problems import (
     Findings,
     Problem,
 )
-from mxtrain.data.loading.dataset_files import FileId, composed, exists, walk
+from mxtrain.data.loading.dataset_files import FileId, exists, normalize_name, walk
 from mxtrain.errors import DataError
 from mxtrain.vision.images.files import EXTENSIONS, ImageFiles, find_images
 from mxtrain.vision.images.settings import Decoding
@@ -22,6 +22,7 @@ from mxtrain.vision.segmentation.masked_images import JointAugment, MaskCoding, 
 
 MASK_EXTENSIONS = (".png", ".bmp", ".gif", ".tif", ".tiff", ".pgm")
 _LOSSY_EXTENSIONS = (".jpg", ".jpeg", ".webp")
+_WHY_NOT_SHARED = "training samples must not be measured."
 
 
 @dataclass(frozen=True)
@@ -117,7 +118,7 @@ def _listed(
     files_by_key: Files = {}
     start = len(str(folder)) + 1
     for path, file_id in files:
-        key = key_of(composed(str(path)[start:]))
+        key = key_of(normalize_name(str(path)[start:]))
         if key is None:
             continue
         if key in files_by_key:
@@ -144,15 +145,11 @@ def pair(
         DataError: an image has no mask, or a mask no image; the message names the first one and their number.
     """
     # Folders list a file with several names (links) once, but images may share a mask, e.g. one without objects.
-    masks = {
-        **masks,
-        **{
-            name: (path, (0, 0))
-            for name in images
-            if name not in masks
-            if exists(path := mask_folder / f"{name}{ending}")
-        },
-    }
+    masks = dict(masks)
+    for name in images:
+        path = mask_folder / f"{name}{ending}"
+        if name not in masks and exists(path):
+            masks[name] = (path, (0, 0))  # the identity of a mask is not used
     unmatched = [name for name in images if name not in masks]
     refuse_unpaired(
         [DataLocation(str(images[name][0])) for name in unmatched],
@@ -169,7 +166,7 @@ def pair(
         "Add the images, or move these masks elsewhere.",
         findings,
     )
-    return chosen([name for name in images if name in masks], images, masks)
+    return select_pairs([name for name in images if name in masks], images, masks)
 
 
 def refuse_unpaired(
@@ -188,7 +185,7 @@ def refuse_unpaired(
     findings.refuse(*problems, sentence=f"{facts[0]} {count}. {remedy}" if facts else "")
 
 
-def chosen(names: Sequence[str], images: Files, masks: Files) -> MaskPairs:
+def select_pairs(names: Sequence[str], images: Files, masks: Files) -> MaskPairs:
     """Returns the images and masks with these keys, all of which must exist."""
     return MaskPairs(
         [str(images[name][0]) for name in names],
@@ -223,17 +220,17 @@ def refuse_shared_images(
         DataError: an image belongs to two splits.
     """
     owner: Dict[FileId, Tuple[str, str]] = {}
+    clauses: List[str] = []
     shared: List[Problem] = []
     for split, pairs in splits.items():
-        for path, number in zip(pairs.images, pairs.ids) if pairs else ():
-            earlier = owner.setdefault(number, (split, path))
-            if earlier[0] != split:
-                first, other = earlier
-                is_one = path == other
-                named = f"'{other}' belongs" if is_one else f"'{other}' and '{path}' are the same file, which belongs"
-                fact = f"{named} to {first} and to {split}: training samples must not be measured."
-                shared.append(Problem(LISTED_TWICE, DataLocation(path), fact, remedy))
+        for path, file_id in zip(pairs.images, pairs.ids) if pairs else ():
+            first_split, first_path = owner.setdefault(file_id, (split, path))
+            if first_split != split:
+                subject = f"'{path}' belongs"
+                if path != first_path:
+                    subject = f"'{first_path}' and '{path}' are the same file, which belongs"
+                clauses.append(f"{subject} to {first_split} and to {split}")
+                shared.append(Problem(LISTED_TWICE, DataLocation(path), f"{clauses[-1]}: {_WHY_NOT_SHARED}", remedy))
     if shared:
         more = f" ({len(shared):,} images)" if len(shared) > 1 else ""
-        fact, _, rest = shared[0].sentence.partition(": training samples")
-        findings.refuse(*shared, sentence=f"{fact}{more}: training samples{rest}")
+        findings.refuse(*shared, sentence=f"{clauses[0]}{more}: {_WHY_NOT_SHARED} {remedy}".rstrip())

@@ -13,7 +13,14 @@ from mxtrain.errors import DataError
 from mxtrain.types import PathText
 from mxtrain.vision.detection.voc_layout import OUTLINE_VALUE, find_years, read_names
 from mxtrain.vision.images.class_lists import VOC_CLASSES
-from mxtrain.vision.segmentation.mask_pairs import Files, MaskPairs, chosen, list_images, list_masks, refuse_unpaired
+from mxtrain.vision.segmentation.mask_pairs import (
+    Files,
+    MaskPairs,
+    list_images,
+    list_masks,
+    refuse_unpaired,
+    select_pairs,
+)
 from mxtrain.vision.segmentation.masked_files import MaskedFiles
 from mxtrain.vision.segmentation.masked_images import MaskCoding
 
@@ -124,4 +131,4 @@ def read_split(
             "Add them, or remove these lines.",
             findings,
         )
-    return chosen([stem for stem in stems if stem in images and stem in masks], images, masks)
+    return select_pairs([stem for stem in stems if stem in images and stem in masks], images, masks)

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from mxtrain.data.corpus import preparing
-from mxtrain.data.corpus.preparing import prepare, prepare_for_now
+from mxtrain.data.corpus.preparing import prepare, prepare_temporary
 from mxtrain.data.corpus.shards import ArrayForm
 from mxtrain.errors import DataError
 from mxtrain.files.cache import cache_folder
@@ -77,7 +77,7 @@ def test_damaged_entry_is_prepared_again(caplog):
     path = prepare_ten(calls).folder / "x.values"
     path.write_bytes(bytes(40))
     assert prepare_ten(calls).array("x").tolist() == list(range(10)) and calls == [0, 0]
-    assert "x.values has another checksum: it is made anew" in caplog.text
+    assert "x.values has another checksum: it is prepared again" in caplog.text
 
 
 def interrupted():
@@ -207,13 +207,13 @@ def test_data_check_leaves_no_files():
         writer.append(1, {"x": np.array([7])})
         return {}
 
-    found = prepare_for_now("test", FORMS, write)
+    found = prepare_temporary("test", FORMS, write)
     folder = found.folder
     assert found.array("x").tolist() == [7] and folder.exists()
     del found
     assert not folder.exists()
     with pytest.raises(ZeroDivisionError):
-        prepare_for_now("test", FORMS, lambda writer, advance: 1 // 0)
+        prepare_temporary("test", FORMS, lambda writer, advance: 1 // 0)
     assert not list((cache_folder() / ROOT).glob("check-*"))
 
 

@@ -123,11 +123,11 @@ def test_world_writable_files_are_not_used(tmp_path):
 
 def test_large_files_are_read_again_only_if_they_were_touched(tmp_path, monkeypatch):
     write(tmp_path, 9, facts={})
-    monkeypatch.setattr(module, "MAX_READ_AGAIN", 0)
+    monkeypatch.setattr(module, "MAX_REHASHED_BYTES", 0)
     monkeypatch.setattr(module, "_digest_of_next", lambda fd, size: pytest.fail("it was read"))
     assert open_shards(tmp_path, "a") is not None
     monkeypatch.undo()
-    monkeypatch.setattr(module, "MAX_READ_AGAIN", 0)
+    monkeypatch.setattr(module, "MAX_REHASHED_BYTES", 0)
     content = (tmp_path / "label.values").read_bytes()
     (tmp_path / "label.values").write_bytes(b"\1" + content[1:])
     with pytest.raises(DamagedShards, match="block 0 of .*label.values"):

@@ -214,7 +214,7 @@ def test_damaged_files_are_refused(tmp_path, content):
     "values, reason",
     [
         ({"kind": "pickle"}, "kind 'pickle', which this version does not know"),
-        ({"kind": "tokenizers", "file": "{}", "sha256": "0"}, "not the one that its checksum"),
+        ({"kind": "tokenizers", "file": "{}", "sha256": "0"}, "not have the checksum that is stored"),
         ({"kind": "sentencepiece", "file": "no base64!", "sha256": "0"}, r"\(sentencepiece\) cannot be used"),
         ({"kind": "words", "lowercase": True}, "cannot be used: 'vocab'"),
         ({"kind": "tokenizers", **_file_json('{"model": 1}')}, "no tokenizer.json"),

@@ -13,7 +13,7 @@ import pytest
 
 from mxtrain.data.checking.problems import STRICT
 from mxtrain.data.corpus import preparing
-from mxtrain.data.corpus.threads import in_order
+from mxtrain.data.corpus.threads import map_in_order
 from mxtrain.errors import DataError
 from mxtrain.text import stored
 from mxtrain.text.classification.glue import Glue
@@ -220,9 +220,9 @@ def test_results_are_in_order():
         time.sleep(0.01 * (number % 3 == 0))
         return number * 2
 
-    assert list(in_order(work, range(20), 3)) == list(range(0, 40, 2))
+    assert list(map_in_order(work, range(20), 3)) == list(range(0, 40, 2))
     with pytest.raises(ZeroDivisionError):
-        list(in_order(lambda number: 1 // number, [1, 0, 1], 2))
+        list(map_in_order(lambda number: 1 // number, [1, 0, 1], 2))
 
 
 @pytest.mark.slow

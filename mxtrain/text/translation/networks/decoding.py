@@ -213,7 +213,7 @@ class BeamSteps:
             np.take_along_axis(array, chosen_AK, axis=1) for array in (score_AN, parent_AN, token_AN)
         )
         score_AK[np.take_along_axis(ends_AN, chosen_AK, axis=1)] = -np.inf
-        active_A = np.flatnonzero(self._goes_on(score_AK[:, 0]))
+        active_A = np.flatnonzero(self._is_active(score_AK[:, 0]))
         self._token_AKT = self._token_AKT[active_A[:, None], parent_AK[active_A]]
         if self._length < self._token_AKT.shape[2]:
             self._token_AKT[:, :, self._length] = token_AK[active_A]
@@ -254,7 +254,7 @@ class BeamSteps:
         self._done_score[full_F, self._beam.size :] = -np.inf
         self._done_count_S[full_F] = self._beam.size
 
-    def _goes_on(self, best_A: np.ndarray) -> np.ndarray:
+    def _is_active(self, best_A: np.ndarray) -> np.ndarray:
         """Returns a mask of the sentences whose search continues.
 
         Args:
@@ -263,10 +263,10 @@ class BeamSteps:
         done_score = np.sort(self._done_score[self._sentence_A], axis=1)[:, -self._num_best]
         # An upper bound on future scores. With a small length penalty, it alone would end no search before the limit.
         bound_A = best_A / self._beam.penalty(self._limit_S[self._sentence_A] + 1)
-        now_A = best_A / self._beam.penalty(np.array(self._length + 2))
+        score_if_ended_A = best_A / self._beam.penalty(np.array(self._length + 2))
         # K finished sequences alone must not end the search: GNMT with four beams then translated 97.8 % of the phrases
         # correctly, and 99.8 % with this rule.
-        is_open_A = (self._done_count_S[self._sentence_A] < self._beam.size) | (now_A > done_score)
+        is_open_A = (self._done_count_S[self._sentence_A] < self._beam.size) | (score_if_ended_A > done_score)
         return is_open_A & (bound_A > done_score)
 
     def last_tokens(self) -> np.ndarray:
