@@ -30,8 +30,8 @@ TOLERANCE = 1.0
 NORMALIZED_TOLERANCE = 0.02
 """Amount by which a normalized coordinate may be below 0 or above 1."""
 REMEDY = (
-    "Correct it, or type dataset.wrong_boxes=mend to have boxes cut off at the edges of their images, and those left "
-    "out of which nothing is left."
+    "Correct it, or type dataset.wrong_boxes=mend to clip boxes to their images and leave out boxes of which nothing "
+    "remains."
 )
 
 
@@ -54,7 +54,8 @@ def find_faults(edge_R4: np.ndarray, size_R2: np.ndarray, tolerance: float = TOL
         tolerance: distance in pixels by which a box may exceed its image.
     """
     is_number_R = np.isfinite(edge_R4).all(axis=1)
-    side_R2 = edge_R4[:, 2:] - edge_R4[:, :2] if is_number_R.all() else _sides(edge_R4)
+    with np.errstate(invalid="ignore"):  # infinity minus infinity
+        side_R2 = edge_R4[:, 2:] - edge_R4[:, :2]
     is_inverted_R = is_number_R & (side_R2 < 0).any(axis=1)
     is_empty_R = is_number_R & ~is_inverted_R & (side_R2 == 0).any(axis=1)
     is_outside_R = is_number_R & ~is_inverted_R & ~is_empty_R & (excess(edge_R4, size_R2) > tolerance)
@@ -64,11 +65,6 @@ def find_faults(edge_R4: np.ndarray, size_R2: np.ndarray, tolerance: float = TOL
         EMPTY_BOX: is_empty_R,
         BOX_OUTSIDE: is_outside_R,
     }
-
-
-def _sides(edge_R4: np.ndarray) -> np.ndarray:
-    with np.errstate(invalid="ignore"):  # infinity minus infinity
-        return edge_R4[:, 2:] - edge_R4[:, :2]
 
 
 def excess(edge_R4: np.ndarray, size_R2: np.ndarray) -> np.ndarray:
@@ -216,17 +212,21 @@ def refuse_unusable_split(
     Raises:
         DataError: nothing can be learned.
     """
+    is_train = name == "train"
+    use = "learned" if is_train else "measured"
     if not len(row_RD):
-        use = "learned" if name == "train" else "measured"
         fact = f"{option}: no image of the split {name} has a box, so nothing is {use}."
         problem = Problem(NOTHING_TO_LEARN, location, fact, "Name annotations that have some.")
-        (findings.refuse if name == "train" else findings.warn)(problem)
+        if is_train:
+            findings.refuse(problem)
+        else:
+            findings.warn(problem)
         return
     class_R, flag_R = row_RD[:, Column.CLASS].astype(np.int64), row_RD[:, Column.FLAGS].astype(np.int64)
-    excluded = Flag.CROWD if name == "train" else Flag.CROWD | Flag.DIFFICULT
+    # Difficult boxes are trained on, and ignored in evaluations.
+    excluded = Flag.CROWD if is_train else Flag.CROWD | Flag.DIFFICULT
     all_K = np.bincount(class_R, minlength=len(class_names))
     used_K = np.bincount(class_R[flag_R & excluded == 0], minlength=len(class_names))
-    use = "learned" if name == "train" else "measured"
     for number in np.flatnonzero((all_K > 0) & (used_K == 0)).tolist():
         is_crowd = bool((flag_R[class_R == number] & Flag.CROWD).any())
         kind, remedy = ("crowd regions (iscrowd)", crowd_remedy) if is_crowd else ("difficult", "Write difficult as 0.")
@@ -235,7 +235,7 @@ def refuse_unusable_split(
             f"{kind}, so nothing of it is {use}."
         )
         problem = Problem(NOTHING_TO_LEARN, location, fact, remedy)
-        if name == "train" and not used_K.any():
+        if is_train and not used_K.any():
             findings.refuse(problem)
         else:
             findings.warn(problem)

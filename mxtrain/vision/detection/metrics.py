@@ -45,7 +45,7 @@ class CollectedBoxes(Collected):
 
     def reset(self) -> None:
         super().reset()
-        self._known: Dict[str, object] = {}
+        self._results: Dict[str, object] = {}
 
     def update(
         self, index_B: np.ndarray, prediction_B: HostPredictions, target_B: np.ndarray, meta_B: Optional[np.ndarray]
@@ -66,7 +66,8 @@ class CollectedBoxes(Collected):
         self.add(index, self.rows_of(true_GD, detection_N6))
 
     def rows_of(self, true_GD: np.ndarray, detection_N6: np.ndarray) -> np.ndarray:
-        """Returns the rows of an image, see `add_image`."""
+        """Returns the rows of an image (R, W): one of kind `IMAGE`, then its true boxes and its detections; see
+        `add_image`."""
         true_GW = np.column_stack([np.full(len(true_GD), TRUE), true_GD[:, 4:6], true_GD[:, :4], true_GD[:, 6]])
         area_N = (detection_N6[:, 4:] - detection_N6[:, 2:4]).prod(axis=1)
         detection_NW = np.column_stack([np.full(len(detection_N6), DETECTED), detection_N6, area_N])
@@ -74,11 +75,12 @@ class CollectedBoxes(Collected):
 
     def merge(self, rows: np.ndarray) -> None:
         super().merge(rows)
-        self._known = {}
+        self._results = {}
 
     def boxes(self) -> Tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Returns the indices of images; true boxes (G, 8): image, class, flags, edges, area; and detections (N, 8):
         image, class, score, edges, area."""
+        # Columns of `samples`: image, number of the row, then those of `rows_of`, which begin with the kind.
         rows = self.samples()
         image_R, kind_R = rows[:, 0], rows[:, 2]
         row_R8 = np.concatenate([image_R[:, None], rows[:, 3:]], axis=1)
@@ -86,9 +88,9 @@ class CollectedBoxes(Collected):
 
     def coco(self) -> CocoResult:
         """Returns the result of COCO's evaluation; computed once for all metrics."""
-        if "coco" not in self._known:
-            self._known["coco"] = evaluate_boxes(*self.boxes())
-        return self._known["coco"]  # type: ignore[return-value]
+        if "coco" not in self._results:
+            self._results["coco"] = evaluate_boxes(*self.boxes())
+        return self._results["coco"]  # type: ignore[return-value]
 
 
 def true_boxes(true_MD: np.ndarray, meta: np.ndarray) -> np.ndarray:

@@ -114,11 +114,11 @@ class Dataset(BaseDataset):
         """Returns a dataset of another class, which has the fields of this class, with the same settings."""
         return kind(**{field: getattr(self, field) for field in type(self).model_fields})
 
-    def restored(self, trained: Signature, overridden: Collection[str], source: str) -> Tuple[BaseDataset, Signature]:
-        signature = restored_signature(self, ImageSignature.cast(trained), overridden, source)
+    def restored(self, signature: Signature, overrides: Collection[str], source: str) -> Tuple[BaseDataset, Signature]:
+        restored = restored_signature(self, ImageSignature.cast(signature), overrides, source)
         # Keep the statistics of the training: the samples may have changed, or may be missing.
-        statistics = {"mean": list(signature.mean), "std": list(signature.std)}
-        return self.decoded_as(signature.decoding).model_copy(update=statistics), signature
+        statistics = {"mean": list(restored.mean), "std": list(restored.std)}
+        return self.decoded_as(restored.decoding).model_copy(update=statistics), restored
 
     def infer_signature(self, splits: Splits, model: Model) -> Signature:
         return sign_images(self, splits, model)
@@ -192,11 +192,11 @@ class Dataset(BaseDataset):
     def open_inputs(
         self, names: Sequence[str], signature: Signature, skip_unreadable: bool, unreadable: Dict[int, str]
     ) -> Tuple[Samples, Sequence[str]]:
-        from mxtrain.vision.images.files import ImageFiles, Readable, find_files
+        from mxtrain.vision.images.files import BlankForUnreadable, ImageFiles, find_files
 
         files = ImageFiles(find_files(names, skip_unreadable))
         source = self.source_of(files, signature)
-        return Readable(source, unreadable) if skip_unreadable else source, files.paths
+        return BlankForUnreadable(source, unreadable) if skip_unreadable else source, files.paths
 
     def samples_from(self, value: Any, signature: Signature) -> Samples:
         """Returns images to predict for, in memory: `PIL.Image`, or uint8 arrays (H, W), (H, W, C), (N, H, W) or
@@ -233,7 +233,7 @@ def sign_images(dataset: Dataset, splits: Splits, model: Model) -> ImageSignatur
 
 
 def restored_signature(
-    dataset: Dataset, trained: ImageSignature, overridden: Collection[str], source: str
+    dataset: Dataset, trained: ImageSignature, overrides: Collection[str], source: str
 ) -> ImageSignature:
     """Returns the signature of a trained network, with another `dataset.central_crop` or `dataset.window` if overridden
     on the command line.
@@ -241,7 +241,7 @@ def restored_signature(
     Args:
         dataset: settings of the dataset.
         trained: signature of the checkpoint.
-        overridden: names of the overridden settings.
+        overrides: names of the overridden settings.
         source: checkpoint, for messages.
 
     Raises:
@@ -256,14 +256,14 @@ def restored_signature(
     }
     for key, value in settings.items():
         configured = getattr(dataset, key.partition(".")[2], value)
-        if key in overridden and configured not in (value, "auto"):
+        if key in overrides and configured not in (value, "auto"):
             raise ConfigError(
                 f"{key}={configured}: the network was trained with {key}={value} ({source}), and the size and scale of "
                 "its input cannot change. Leave it out."
             )
     decoding = trained.decoding
-    if "dataset.central_crop" in overridden:
+    if "dataset.central_crop" in overrides:
         decoding = replace(decoding, central_crop=dataset.central_crop)  # type: ignore[attr-defined]
-    if "dataset.window" in overridden:
+    if "dataset.window" in overrides:
         decoding = replace(decoding, window=as_window(dataset.window))  # type: ignore[attr-defined]
     return replace(trained, decoding=decoding)

@@ -103,7 +103,6 @@ def measure_grey_statistics(images: Iterable[np.ndarray]) -> Tuple[Sequence[floa
         value = image.astype(np.float64) / 255.0
         count, total, total_square = count + value.size, total + value.sum(), total_square + np.square(value).sum()
     mean = total / count
-    # Four digits, so that all workers have the same numbers.
     return [round(mean, 4)], [round(max(math.sqrt(max(total_square / count - mean * mean, 0.0)), 0.001), 4)]
 
 

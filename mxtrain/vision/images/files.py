@@ -101,6 +101,7 @@ def find_images(
     unread: List[str] = []
 
     def is_nameless_dicom(path: str) -> bool:
+        # `walk` calls this for all files with other extensions, so files of unsupported formats are noted here, too.
         if path.lower().endswith(_UNREAD_EXTENSIONS):
             unread.append(path)
         return _is_nameless_dicom(path)
@@ -194,8 +195,8 @@ class Unlabelled(Source, Protocol):
         """Returns a black image without annotations, as `fetch` returns one sample."""
 
 
-class Readable:
-    """Wraps a source so that unreadable images are replaced by blank ones."""
+class BlankForUnreadable:
+    """Wraps a source: unreadable images become blank ones."""
 
     def __init__(self, source: Unlabelled, unreadable: Dict[int, str]) -> None:
         """Wraps a source.

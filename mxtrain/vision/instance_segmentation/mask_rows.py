@@ -89,11 +89,11 @@ def build_meta(fitted_B4: np.ndarray, codes_B: Sequence[Sequence[bytes]]) -> np.
         codes_B: run-length codes of the masks of each sample's objects, in the order of their rows.
     """
     # This array of objects never leaves the process: workers exchange codes as numbers, so nothing is pickled.
-    fact_BF = np.empty((len(fitted_B4), META_COLUMNS), object)
-    fact_BF[:, : META_COLUMNS - 1] = fitted_B4
+    meta_BF = np.empty((len(fitted_B4), META_COLUMNS), object)
+    meta_BF[:, : META_COLUMNS - 1] = fitted_B4
     for row, codes in enumerate(codes_B):
-        fact_BF[row, -1] = tuple(codes)
-    return fact_BF
+        meta_BF[row, -1] = tuple(codes)
+    return meta_BF
 
 
 def detection_masks(detection_NR: np.ndarray) -> List[np.ndarray]:

@@ -65,12 +65,12 @@ class CollectedMasks(CollectedBoxes):
         """
         assert len(true_GD) == len(true_codes) and len(detection_N6) == len(detection_codes)
         row_RW = self.rows_of(true_GD, detection_N6)
-        row_RW[0, 1:3] = size
+        row_RW[0, 1:3] = size  # the row of kind `IMAGE`, whose other values are 0
         self.add(index, np.concatenate([row_RW, pack_codes([*true_codes, *detection_codes], self.width)]))
 
     def sizes(self) -> np.ndarray:
         """Returns height and width of each image, (P, 2), in the order of `boxes`."""
-        rows = self.samples()
+        rows = self.samples()  # column 2 is the kind of a row, see `CollectedBoxes.boxes`
         return rows[rows[:, 2] == IMAGE, 3:5].astype(np.int64)
 
     def codes(self) -> Tuple[List[bytes], List[bytes]]:
@@ -104,10 +104,10 @@ class CollectedMasks(CollectedBoxes):
 
     def mask_coco(self) -> CocoResult:
         """Returns the result of COCO's evaluation of masks; computed once for all metrics."""
-        if "masks" not in self._known:
+        if "masks" not in self._results:
             image_P, true_G8, detection_N8 = self.boxes()
-            self._known["masks"] = evaluate_masks(image_P, self.sizes(), true_G8, detection_N8, *self.codes())
-        return self._known["masks"]  # type: ignore[return-value]
+            self._results["masks"] = evaluate_masks(image_P, self.sizes(), true_G8, detection_N8, *self.codes())
+        return self._results["masks"]  # type: ignore[return-value]
 
 
 def pack_codes(codes: Sequence[bytes], width: int) -> np.ndarray:

@@ -152,6 +152,7 @@ def embed(F: OperatorModule, embedding: gluon.Block, x: Array, flip: bool) -> Ar
 
 
 def backbone_names(embedding: gluon.Block) -> Mapping[str, str]:
-    """Returns structural name -> name in files of the embedding network alone, of parameters; see `load_weights`."""
+    """Maps parameters of the embedding network, by their names in the whole network, to their names in weight files of
+    the embedding network alone; see `load_weights`."""
     names: Dict[str, str] = getattr(embedding, "backbone_names", {})
     return {f"embedding.{name}": file_name for name, file_name in names.items()}

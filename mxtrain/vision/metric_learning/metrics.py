@@ -1,4 +1,4 @@
-"""Metrics of embeddings: verification and retrieval. A split needs not have the identities of the training.
+"""Metrics of embeddings: verification and retrieval. A split need not contain the identities of the training split.
 
 Legend: N samples, P pairs, D embedding size.
 """
@@ -53,7 +53,7 @@ class Embeddings(Collected):
 
     def arrays(self) -> Tuple[np.ndarray, np.ndarray]:
         """Returns the embeddings (N, D), float32, and the labels (N,), in the order of the samples."""
-        rows = self.samples()
+        rows = self.samples()  # index of the sample, number of the row, label, embedding
         return rows[:, 3:].astype(np.float32), rows[:, 2].astype(np.int64)
 
 
@@ -103,7 +103,8 @@ class VerificationAccuracy(EmbeddingMetric):
 
 
 class TrueAcceptRate(EmbeddingMetric):
-    """Share of pairs of one identity that are accepted where at most the share `far` of pairs of two identities is.
+    """Share of pairs of one identity that are accepted, at the threshold that accepts at most the share `far` of the
+    pairs of two identities.
 
     Pairs are those of the data, or otherwise all pairs of the split's images (of at most 3,162 images, evenly chosen).
     """

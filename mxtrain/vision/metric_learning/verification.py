@@ -40,8 +40,9 @@ def given_pairs(label_N: np.ndarray) -> Tuple[np.ndarray, np.ndarray, np.ndarray
     sorted_N = label_N[order_N]
     is_first_N = np.zeros(len(sorted_N), bool)
     is_first_N[:-1] = sorted_N[:-1] == sorted_N[1:]
-    (at,) = np.nonzero(is_first_N)
-    return order_N[at], order_N[at + 1], sorted_N[at] % 2 == 0
+    first_P = np.flatnonzero(is_first_N)
+    # Labels of pairs are even for one identity and odd for two, see `pair_label`.
+    return order_N[first_P], order_N[first_P + 1], sorted_N[first_P] % 2 == 0
 
 
 def balanced_pairs(label_N: np.ndarray, max_pairs: int = MAX_BALANCED) -> Tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -54,7 +55,7 @@ def balanced_pairs(label_N: np.ndarray, max_pairs: int = MAX_BALANCED) -> Tuple[
         label_N: identity of each sample; negative for unknown ones.
         max_pairs: maximum number of pairs.
     """
-    draw = np.random.RandomState(0)
+    random = np.random.RandomState(0)
     same: List[Tuple[int, int]] = []
     members = [np.flatnonzero(label_N == label) for label in np.unique(label_N[label_N >= 0])]
     for step in range(1, max(map(len, members), default=0)):
@@ -66,12 +67,12 @@ def balanced_pairs(label_N: np.ndarray, max_pairs: int = MAX_BALANCED) -> Tuple[
     known = np.flatnonzero(label_N >= 0)
     if not same or len(members) < 2:
         return (np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0, bool))
-    chosen = draw.permutation(len(same))[: max_pairs // 2]
+    chosen = random.permutation(len(same))[: max_pairs // 2]
     first, second = np.array(same, np.int64)[chosen].T
-    other_first = draw.choice(known, len(chosen))
-    other_second = draw.choice(known, len(chosen))
+    other_first = random.choice(known, len(chosen))
+    other_second = random.choice(known, len(chosen))
     while (equal := label_N[other_first] == label_N[other_second]).any():
-        other_second[equal] = draw.choice(known, int(equal.sum()))
+        other_second[equal] = random.choice(known, int(equal.sum()))
     pairs = [np.stack(columns, axis=1).ravel() for columns in ((first, other_first), (second, other_second))]
     return pairs[0], pairs[1], np.tile([True, False], len(chosen))
 
@@ -126,10 +127,11 @@ def true_accept_rate(similarity_P: np.ndarray, is_same_P: np.ndarray, far: float
 
 
 def all_pairs(label_N: np.ndarray, max_pairs: int = MAX_PAIRS) -> Tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Returns all pairs of samples with identities, as `given_pairs`; those of the first samples if there are more than
-    `max_pairs`."""
+    """Returns all pairs of samples with identities, as `given_pairs`. If there are more than `max_pairs`, only evenly
+    spaced samples are used."""
     known = np.flatnonzero(label_N >= 0)
-    # Evenly spaced, since samples may be sorted by identity.
+    # The largest number of samples with at most `max_pairs` pairs. Evenly spaced, since samples may be sorted by
+    # identity.
     most = int((1 + math.sqrt(1 + 8 * max_pairs)) / 2)
     if len(known) > most:
         known = known[np.linspace(0, len(known) - 1, most).astype(np.int64)]

@@ -15,7 +15,7 @@ from mxtrain.files.json_text import parse_json
 from mxtrain.files.text_lines import split_lines
 from mxtrain.types.kinds import Gives, Images
 from mxtrain.vision.images.dataset import Dataset
-from mxtrain.vision.images.files import ImageFiles, Readable
+from mxtrain.vision.images.files import BlankForUnreadable, ImageFiles
 from mxtrain.vision.images.settings import Decoding
 from mxtrain.vision.images.signature import ImageSignature
 from mxtrain.vision.images.transforms.chain import Annotations
@@ -86,7 +86,7 @@ class KeyPointDataset(Dataset):
         files, objects = read_detections(detections, object_names)
         source = self.source_of(ImageFiles(files), signature, objects)
         locations = [files[number] for number in objects.image_N]
-        return Readable(source, unreadable) if skip_unreadable else source, locations
+        return BlankForUnreadable(source, unreadable) if skip_unreadable else source, locations
 
     def source_of(
         self, encoded: EncodedImages, signature: Signature, objects: Optional[PosedObjects] = None

@@ -90,23 +90,23 @@ class CollectedPoses(Collected):
 
     def reset(self) -> None:
         super().reset()
-        self._known: Dict[Tuple[float, ...], CocoResult] = {}
+        self._results: Dict[Tuple[float, ...], CocoResult] = {}
 
     def update(
         self, index_B: np.ndarray, prediction_B: HostPredictions, target_B: np.ndarray, meta_B: Optional[np.ndarray]
     ) -> None:
         assert meta_B is not None
-        for index, prediction, point_J3, fact in zip(index_B, prediction_B, target_B, meta_B):
-            back_23 = fact[KeypointMeta.MATRIX : KeypointMeta.LEFT].reshape(2, 3)
+        for index, prediction, point_J3, meta in zip(index_B, prediction_B, target_B, meta_B):
+            back_23 = meta[KeypointMeta.MATRIX : KeypointMeta.LEFT].reshape(2, 3)
             true_J3 = np.column_stack([transform_points(point_J3[:, :2].astype(np.float64), back_23), point_J3[:, 2]])
             self.add_object(
                 int(index),
-                int(fact[KeypointMeta.IMAGE]),
-                fact[KeypointMeta.LEFT : KeypointMeta.AREA],
-                fact[KeypointMeta.AREA],
+                int(meta[KeypointMeta.IMAGE]),
+                meta[KeypointMeta.LEFT : KeypointMeta.AREA],
+                meta[KeypointMeta.AREA],
                 true_J3,
                 Pose.from_prediction(prediction),
-                fact[KeypointMeta.SIGMA :],
+                meta[KeypointMeta.SIGMA :],
             )
 
     def add_object(
@@ -134,24 +134,25 @@ class CollectedPoses(Collected):
 
     def merge(self, rows: np.ndarray) -> None:
         super().merge(rows)
-        self._known = {}
+        self._results = {}
 
     def poses(self) -> Poses:
         """Returns all objects in the order of the samples."""
+        # Columns of `samples`: index of the sample, number of the row, then those of the object or of a key point.
         rows = self.samples()
         is_first = rows[:, 1] == 0
         object_NW, count = rows[is_first], int(is_first.sum())
         point_NJW = rows[~is_first, 2:].reshape(count, -1, self.width) if count else np.zeros((0, 0, self.width))
         sigma_J = point_NJW[0, :, 6] if count else np.zeros(0)
         return Poses(
-            object_NW[:, 0].astype(np.int64),
-            object_NW[:, 2].astype(np.int64),
-            object_NW[:, 3:7],
-            object_NW[:, 7],
-            point_NJW[..., :3],
-            point_NJW[..., 3:6],
-            object_NW[:, 8],
-            sigma_J,
+            index_N=object_NW[:, 0].astype(np.int64),
+            image_N=object_NW[:, 2].astype(np.int64),
+            box_N4=object_NW[:, 3:7],
+            area_N=object_NW[:, 7],
+            true_NJ3=point_NJW[..., :3],
+            predicted_NJ3=point_NJW[..., 3:6],
+            score_N=object_NW[:, 8],
+            sigma_J=sigma_J,
         )
 
     def coco(self, sigmas: Sequence[float] = ()) -> Optional[CocoResult]:
@@ -164,15 +165,15 @@ class CollectedPoses(Collected):
             ValueError: the number of sigmas is neither 1 nor that of the key points.
         """
         key = tuple(sigmas)
-        if key not in self._known:
+        if key not in self._results:
             poses = self.poses()
             if not len(poses.index_N):
                 return None
             sigma_J = np.broadcast_to(np.asarray(sigmas, float), poses.sigma_J.shape) if len(sigmas) else poses.sigma_J
-            self._known[key] = evaluate_key_points(
+            self._results[key] = evaluate_key_points(
                 np.unique(poses.image_N), _coco_annotations(poses), _coco_results(poses), np.array(sigma_J)
             )
-        return self._known[key]
+        return self._results[key]
 
 
 def _coco_annotations(poses: Poses) -> List[Dict[str, Any]]:

@@ -69,11 +69,11 @@ class MaskedFiles(MaskedDataset, AnnotatedImages):  # the order matters: MaskedD
         settings = {"eval_size": list(decoding.frame), "window": window_setting(decoding.window)}
         return dataset.model_copy(update=settings)  # type: ignore[return-value]
 
-    def restored(self, trained: Signature, overridden: Collection[str], source: str) -> Tuple[BaseDataset, Signature]:
+    def restored(self, signature: Signature, overrides: Collection[str], source: str) -> Tuple[BaseDataset, Signature]:
         """Restores the dataset of a trained network; see `BaseDataset.restored`. `eval_size` may be overridden, since
         these networks accept images of any size."""
-        dataset, signature = super().restored(trained, overridden, source)
-        if "dataset.eval_size" in overridden:
+        dataset, signature = super().restored(signature, overrides, source)
+        if "dataset.eval_size" in overrides:
             image_signature = ImageSignature.cast(signature)
             height, width = image_signature.decoding.shape[1:] if self.eval_size == "auto" else self.eval_size
             decoding = replace(image_signature.decoding, frame=(height, width))

@@ -2,7 +2,7 @@
 
 The list is applied where samples leave their source, to images in the size in which they were read, so sources need not
 know it. Affine maps that follow each other are composed and drawn once. Entries that need the pixels of a file or other
-samples (crop, mosaic, mixup) mean the dataset's own settings and stand at the begin or end. A random number is a hash
+samples (crop, mosaic, mixup) set the dataset's own settings and must be first or last. A random number is a hash
 of (seed, epoch, index of the sample, position in the list).
 
 Legend: B batch, C channels, H height, W width, T transforms.
