@@ -107,7 +107,7 @@ class InteractionDataset(BaseDataset):
     def examine(self, findings: Findings) -> Splits:
         """See `BaseDataset.examine`."""
         is_rated = self.feedback == "explicit"
-        pairs = keep_last_of_each(self.read(findings), findings, remarks=is_rated)
+        pairs = keep_last_of_each(self.read(findings), findings, reports_dropped=is_rated)
         for side, names in (("users", pairs.catalog.users), ("items", pairs.catalog.items)):
             _warn_about_spellings(side, names)
         for file, ids in self._side_files(pairs.catalog) if findings.keeps_going else ():
@@ -232,8 +232,11 @@ class InteractionDataset(BaseDataset):
         num_negatives = None
         if self.feedback == "implicit":
             num_negatives = self.negatives if options.train else self._num_sampled(source)
+        # Inputs of a `Recommender` are the user, (), and candidates, (C,), then maybe the history, (H,), and its
+        # length, (). Other networks take joined features instead: ids and maybe numbers. See `infer_signature`.
         max_history = signature.shape[2][0] if len(signature.shape) > 2 else 0  # type: ignore[index]  # one of several
-        joined = self.join(signature) if signature.shape[0] != () else None
+        takes_features = signature.shape[0] != ()
+        joined = self.join(signature) if takes_features else None
         return InteractionLoader(
             source,
             options,

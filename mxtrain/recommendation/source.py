@@ -111,23 +111,23 @@ class InteractionChecks(SourceChecks):
         return Checked(digest=digest_of(pair.tobytes()))
 
 
-def keep_last_of_each(pairs: InteractionRows, findings: Findings, remarks: bool) -> InteractionRows:
+def keep_last_of_each(pairs: InteractionRows, findings: Findings, reports_dropped: bool) -> InteractionRows:
     """Keeps the last interaction of each pair of user and item; sorts by user and item.
 
     The last one is determined by time if times are known, otherwise by the order of the rows.
 
     Args:
         pairs: interactions in the order of reading.
-        findings: collects the dropped interactions, if `remarks` is true.
-        remarks: True to report dropped interactions. A second rating of an item may be a mistake; a second interaction
-            without a rating, such as a visit, is usual.
+        findings: collects the dropped interactions, if `reports_dropped` is true.
+        reports_dropped: True to report dropped interactions. A second rating of an item may be a mistake; a second
+            interaction without a rating, such as a visit, is usual.
     """
     # lexsort sorts by its last key first: user, item, time, then order of the rows.
     order = np.lexsort((np.arange(len(pairs.user_P)), *_times(pairs), pairs.item_P, pairs.user_P))
     pairs = pairs.take(order)
     is_last = np.ones(len(order), bool)
     is_last[:-1] = (pairs.user_P[1:] != pairs.user_P[:-1]) | (pairs.item_P[1:] != pairs.item_P[:-1])
-    if remarks and findings.keeps_going:
+    if reports_dropped and findings.keeps_going:
         for index in np.flatnonzero(~is_last).tolist():
             location, catalog = pairs.locations[index], pairs.catalog
             user, item = catalog.users[pairs.user_P[index]], catalog.items[pairs.item_P[index]]
@@ -169,19 +169,19 @@ def leave_one_out(pairs: InteractionRows, split_seed: int, findings: Findings) -
     parts = [np.flatnonzero(~is_test & ~is_val), np.flatnonzero(is_val), np.flatnonzero(is_test)]
     train = parts[0]
     train_items = UserItems(pairs.user_P[train], pairs.item_P[train], num_users, num_items)
-    # Sorted like `train_items`.
+    # In the order of `train_items`, which sorts by user, then item.
     rating_P = pairs.rating_P[train[np.lexsort((pairs.item_P[train], pairs.user_P[train]))]]
     all_items = UserItems(pairs.user_P, pairs.item_P, num_users, num_items)
     return [
         Interactions(
-            pairs.catalog,
-            pairs.user_P[part],
-            pairs.item_P[part],
-            pairs.rating_P[part],
-            train_items,
-            rating_P,
-            all_items,
-            pairs.locations.take(part),
+            catalog=pairs.catalog,
+            user_N=pairs.user_P[part],
+            item_N=pairs.item_P[part],
+            rating_N=pairs.rating_P[part],
+            train_items=train_items,
+            train_rating_P=rating_P,
+            all_items=all_items,
+            locations=pairs.locations.take(part),
         )
         for part in parts
     ]

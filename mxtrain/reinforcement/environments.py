@@ -142,10 +142,11 @@ class Spaces:
             shape = space.shape or (1,)
         else:
             shape, flattened = (spaces.flatdim(space),), space
-            remark = f"observations, {_short(space)}, enter as {shape[0]} numbers" * (not _is_choice(space, spaces))
+            if not _is_choice(space, spaces):
+                remark = f"observations, {_short(space)}, enter as {shape[0]} numbers"
             if holds_images(space):
-                remark += ": images in them go through no convolutions. To have them, wrap the environment in one that "
-                remark += "gives the image alone"
+                remark += ": images in them go through no convolutions. To use convolutions, wrap the environment in "
+                remark += "one that gives the image alone"
         action = environment.action_space
         if isinstance(action, spaces.Discrete):
             return cls(shape, dtype, Actions(int(action.n)), ActionLimits(int(action.start)), flattened, images, remark)

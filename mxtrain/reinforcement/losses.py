@@ -45,7 +45,7 @@ class PolicyLoss(Loss):
     def _loss(self, actions: Actions, F: OperatorModule, output_BO: Array, facts_BX: Array) -> Array:
         names = ("advantage", "log_probability", "value_target")
         advantage_B, old_log_p_B, target_B = facts_of(F, facts_BX, *names)
-        log_p_B, clip_range = actions.log_probability(F, output_BO, facts_BX), self.clips_ratio()
+        log_p_B, clip_range = actions.log_probability(F, output_BO, facts_BX), self.ratio_clip_range()
         if clip_range is None:
             gain_B = log_p_B * advantage_B
         else:
@@ -58,14 +58,15 @@ class PolicyLoss(Loss):
             loss_B = loss_B - self.entropy_coefficient * actions.entropy(F, output_BO)
         return loss_B
 
-    def clips_ratio(self) -> Optional[float]:
+    def ratio_clip_range(self) -> Optional[float]:
         """Returns the maximum distance from 1 of the ratio of new to old p, beyond which the gradient is 0. None means
         that all actions were chosen with the current weights."""
         return None
 
 
 class ProximalPolicyLoss(PolicyLoss):
-    """Clipped ratios of p of actions to what it was when they were chosen, times their advantage, and errors of values.
+    """Clipped ratios of the current probability of an action to its probability when it was chosen, times its
+    advantage; and errors of values.
 
     Source: Schulman et al., "Proximal policy optimization algorithms", https://arxiv.org/abs/1707.06347, equation 9.
     """
@@ -75,7 +76,7 @@ class ProximalPolicyLoss(PolicyLoss):
     clip_range: PositiveFloat = 0.2
     """Maximum distance of the ratio from 1; beyond it the gradient is 0."""
 
-    def clips_ratio(self) -> Optional[float]:
+    def ratio_clip_range(self) -> Optional[float]:
         return self.clip_range
 
 

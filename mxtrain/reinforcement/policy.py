@@ -3,7 +3,8 @@
 The network returns one row for each observation. For discrete actions it has K scores and the value, O = K + 1. For
 continuous actions it has A means, A logarithms of standard deviations and the value, O = 2 A + 1.
 
-Legend: N samples, O outputs of the network, K actions to choose from, A numbers of an action, T steps, E environments.
+Legend: N samples, O outputs of the network, K actions to choose from, A numbers of an action, X columns of a target:
+`FACTS` and the action.
 """
 
 from __future__ import annotations

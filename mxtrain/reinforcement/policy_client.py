@@ -37,7 +37,7 @@ class PolicyClient:
         assert strategies, "loaders that depend on the weights need a network"
         self._device = as_device(device)
         self._strategies = strategies
-        self._key: Optional[Tuple[Tuple[int, ...], str]] = None
+        self._buffer_key: Optional[Tuple[Tuple[int, ...], str]] = None
         values = strategies[0].values
         self._dtype = np.dtype(next(iter(values.values())).dtype).name
         suffixes = ((suffix, name) for name in values for suffix in MOMENTS if name.rpartition(".")[2] == suffix)
@@ -60,10 +60,10 @@ class PolicyClient:
         """Evaluates the network on observations, (E, O) float32: with NumPy where possible, otherwise on the device."""
         if self._host is not None:
             return self._host(observation_E.astype(self._dtype, copy=False)).astype(np.float32, copy=False)
-        outputs = self._strategies[0].predict((self._entering(observation_E),))
+        outputs = self._strategies[0].predict((self._copy_to_device(observation_E),))
         return outputs[0].asnumpy().astype(np.float32, copy=False)
 
-    def _entering(self, observation_E: np.ndarray) -> nd.NDArray:
+    def _copy_to_device(self, observation_E: np.ndarray) -> nd.NDArray:
         """Copies observations to the device.
 
         On a CPU they are written to the memory of an array: MXNet's copy waits for an empty operator in its engine,
@@ -73,9 +73,9 @@ class PolicyClient:
         if self._device.device_type != "cpu" or observation_E.ndim != 2:
             return copy_to(observation_E.astype(self._dtype), self._device)
         key = (observation_E.shape, self._dtype)
-        if key != self._key:
+        if key != self._buffer_key:
             self._buffer = nd.zeros(observation_E.shape, ctx=self._device, dtype=self._dtype)
-            self._memory, self._key = host_view(self._buffer), key
+            self._memory, self._buffer_key = host_view(self._buffer), key
         self._memory[...] = observation_E
         return self._buffer
 

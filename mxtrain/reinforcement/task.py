@@ -78,7 +78,7 @@ class ReinforcementLearning(Task):
             self._check_workers(description, description.dataset)
 
     def _check_passes(self, dataset: Gymnasium, loss: PolicyLoss) -> None:
-        if loss.clips_ratio() is None and dataset.passes not in ("auto", 1):
+        if loss.ratio_clip_range() is None and dataset.passes not in ("auto", 1):
             raise ConfigError(
                 f"dataset.passes={dataset.passes}: a second pass learns from actions of earlier weights, which only "
                 "loss=ppo corrects. Type loss=ppo, or dataset.passes=1."

@@ -28,7 +28,7 @@ DURATION_MISMATCH = "duration_mismatch"
 UNKNOWN_SYMBOL = "unknown_symbol"
 
 
-class Aligned(NamedTuple):
+class AlignedUtterance(NamedTuple):
     """An utterance whose symbols have durations.
 
     Attributes:
@@ -81,7 +81,7 @@ class AlignedSource:
 
     def __init__(
         self,
-        utterances: Sequence[Aligned],
+        utterances: Sequence[AlignedUtterance],
         symbol: Ragged,
         duration: Ragged,
         feature: Optional[Ragged],
@@ -160,8 +160,8 @@ def ragged(rows: Sequence[np.ndarray]) -> Ragged:
 
 
 def number_symbols(
-    utterances: Sequence[Aligned], symbols: Sequence[str], findings: Findings
-) -> Tuple[List[Aligned], List[np.ndarray]]:
+    utterances: Sequence[AlignedUtterance], symbols: Sequence[str], findings: Findings
+) -> Tuple[List[AlignedUtterance], List[np.ndarray]]:
     """Converts symbols to numbers.
 
     Args:
@@ -190,7 +190,11 @@ def number_symbols(
 
 
 def fit_durations(
-    utterances: Sequence[Aligned], frame_N: Sequence[int], features: Features, tolerance: int, findings: Findings
+    utterances: Sequence[AlignedUtterance],
+    frame_N: Sequence[int],
+    features: Features,
+    tolerance: int,
+    findings: Findings,
 ) -> Dict[int, np.ndarray]:
     """Makes the durations of utterances add up to the lengths of their recordings.
 

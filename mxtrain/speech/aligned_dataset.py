@@ -34,8 +34,8 @@ from mxtrain.errors import CheckpointError, ConfigError, DataError, run_dir_sett
 from mxtrain.speech.aligned import (
     DURATION_MISMATCH,
     UNKNOWN_SYMBOL,
-    Aligned,
     AlignedSource,
+    AlignedUtterance,
     fit_durations,
     frame_statistics,
     number_symbols,
@@ -57,7 +57,7 @@ if TYPE_CHECKING:
     from mxtrain.data.loading.loader import BatchLoader, LoaderOptions
     from mxtrain.model.spec import Model
 
-Parts = Tuple[str, List[Aligned], Optional[List[Aligned]], Optional[List[Aligned]]]
+Parts = Tuple[str, List[AlignedUtterance], Optional[List[AlignedUtterance]], Optional[List[AlignedUtterance]]]
 """Name of the dataset, and the utterances for training, validation and test; None for a split that is held out of the
 training utterances."""
 MAX_MEASURED = 2000
@@ -131,7 +131,7 @@ class AlignedDataset(BaseDataset):
         """
         raise NotImplementedError
 
-    def compute_features(self, name: str, utterances: Sequence[Aligned]) -> Shards:
+    def compute_features(self, name: str, utterances: Sequence[AlignedUtterance]) -> Shards:
         """Computes the frames of utterances, or reads them from the cache; see `prepared.features_of`."""
         recordings = [aligned.utterance for aligned in utterances]
         num_threads = count_workers(self.num_workers)
@@ -157,7 +157,7 @@ class AlignedDataset(BaseDataset):
         skipping.log_counts()
         return divide(name, usable, self, symbols)
 
-    def _symbols(self, all_parts: Sequence[Optional[Sequence[Aligned]]]) -> List[str]:
+    def _symbols(self, all_parts: Sequence[Optional[Sequence[AlignedUtterance]]]) -> List[str]:
         if self.symbols != "auto":
             return list(dict.fromkeys(self.symbols))
         # Symbols that only validation or test files have cannot be learned.
@@ -165,7 +165,7 @@ class AlignedDataset(BaseDataset):
         return sorted({symbol for part in parts for aligned in part or () for symbol in aligned.symbols})
 
     def _prepared(
-        self, name: str, utterances: Sequence[Aligned], symbols: Sequence[str], findings: Findings
+        self, name: str, utterances: Sequence[AlignedUtterance], symbols: Sequence[str], findings: Findings
     ) -> AlignedSource:
         """Returns the usable utterances, with symbol numbers, frames and durations in frames."""
         existing = [aligned for aligned in utterances if self.can_open(aligned.utterance, findings)]

@@ -12,12 +12,12 @@ from typing import List
 from mxtrain.data.checking.problems import UNREADABLE_ROW, DataLocation, Findings, Problem
 from mxtrain.data.loading.dataset_files import read_text
 from mxtrain.errors import DataError
-from mxtrain.speech.aligned import Aligned
+from mxtrain.speech.aligned import AlignedUtterance
 from mxtrain.speech.aligned_rows import durations_of_row, symbols_of_row
 from mxtrain.speech.utterances import Utterance, json_rows, utterance_of
 
 
-def read_aligned(path: str, findings: Findings, has_audio: bool = True) -> List[Aligned]:
+def read_aligned(path: str, findings: Findings, has_audio: bool = True) -> List[AlignedUtterance]:
     """Reads the utterances of a file, one per non-empty line.
 
     Args:
@@ -40,7 +40,7 @@ def read_aligned(path: str, findings: Findings, has_audio: bool = True) -> List[
         except ValueError as error:
             findings.refuse(Problem(UNREADABLE_ROW, location, f"{location} {error}."))
             continue
-        utterances.append(Aligned(utterance, symbols, durations, in_seconds))
+        utterances.append(AlignedUtterance(utterance, symbols, durations, in_seconds))
     if not utterances and not findings.keeps_going:
         raise DataError(f"{path}: there are no utterances.")
     return utterances

@@ -1,4 +1,4 @@
-"""Log-mel features: what of a recording enters a network. They are a function of the recording alone.
+"""Settings of log-mel features, the frames of a recording that enter a network. They depend on the recording alone.
 
 Legend: S samples of sound, T frames, P frequencies of the spectrum, F mel bands.
 """

@@ -11,7 +11,7 @@ from mxtrain.data.corpus.preparing import prepare
 from mxtrain.data.corpus.shards import Shards
 from mxtrain.data.loading.loader import count_workers
 from mxtrain.data.loading.randomness import uniform_rows
-from mxtrain.speech.aligned import Aligned
+from mxtrain.speech.aligned import AlignedUtterance
 from mxtrain.speech.aligned_dataset import AlignedDataset, Parts
 from mxtrain.speech.draws import SpeechDraw
 from mxtrain.speech.features import Features
@@ -48,7 +48,7 @@ class FormantDigits(AlignedDataset):
         train, val, test = (self._plan(sum(sizes[:part]), sizes[part]) for part in range(3))
         return "dataset=formant_digits", train, val, test
 
-    def compute_features(self, name: str, utterances: Sequence[Aligned]) -> Shards:
+    def compute_features(self, name: str, utterances: Sequence[AlignedUtterance]) -> Shards:
         """See `AlignedDataset.compute_features`; the sound itself is not kept."""
         features = self.features
 
@@ -64,7 +64,7 @@ class FormantDigits(AlignedDataset):
         what = f"features of {len(utterances)} rows of digits"
         return prepare("formant_digits", cache_key, feature_forms(features), write, what=what, total=len(utterances))
 
-    def _plan(self, first: int, count: int) -> List[Aligned]:
+    def _plan(self, first: int, count: int) -> List[AlignedUtterance]:
         """Returns the planned utterances, as a function of `split_seed` and the number of the utterance."""
         min_digits, max_digits = self.length
         number_N, words = np.arange(first, first + count), list(DIGITS)
@@ -84,10 +84,10 @@ class FormantDigits(AlignedDataset):
             # Whole frames, so that durations add up to the frames of the sound exactly.
             durations = [max(round(duration_s / step_s), 1) for duration_s in seconds]
             utterance = Utterance("", " ".join(spoken_words), DataLocation(record=number))
-            utterances.append(Aligned(utterance, symbols, durations))
+            utterances.append(AlignedUtterance(utterance, symbols, durations))
         return utterances
 
 
-def _seed(aligned: Aligned) -> int:
+def _seed(aligned: AlignedUtterance) -> int:
     """Returns the seed of the noise of an utterance."""
     return aligned.utterance.location.record or 0

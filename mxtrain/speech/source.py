@@ -1,5 +1,8 @@
 """Samples of frames with a transcript: the base of their sources, and the checks that all of them have.
 
+The network returns a row of scores, one score for each character, for every frame or for every few frames. CTC can
+align a transcript only if there are enough rows.
+
 Legend: N samples, B batch, T frames, F numbers of a frame, L characters of a transcript.
 """
 
@@ -20,7 +23,7 @@ if TYPE_CHECKING:
     from mxtrain.data.checking.checks import Checks
 
 SHORT_AUDIO = "short_audio"
-"""Kind of problem: the network has fewer scores than the transcript needs."""
+"""Kind of problem: the network returns fewer rows of scores than the transcript needs."""
 
 
 class TranscribedSource:
@@ -71,16 +74,16 @@ class TranscribedSource:
         return Transcript("" if self._texts is None else self._texts[index], self.alphabet)
 
     def too_short(self, score_N: np.ndarray) -> np.ndarray:
-        """Returns the indices of samples whose transcripts need more scores than the network has.
+        """Returns the indices of samples whose transcripts need more rows of scores than the network returns.
 
         Args:
-            score_N: number of scores of each sample.
+            score_N: number of rows of scores of each sample.
         """
         return np.flatnonzero(score_N < self.needed_N)
 
     @functools.cached_property
     def needed_N(self) -> np.ndarray:
-        """Returns the minimum number of scores that each transcript needs."""
+        """Returns the minimum number of rows of scores that each transcript needs."""
         return needed_frames(self.label.value, self.label.begin)
 
     def checks(self) -> Checks:
@@ -109,7 +112,7 @@ class FrameChecks(SourceChecks):
 
 
 def short_problem(source: TranscribedSource, index: int, num_scores: int) -> Problem:
-    """Returns the problem of a transcript that is longer than its frames."""
+    """Returns the problem of a transcript that needs more rows of scores than the network returns, `num_scores`."""
     location, num_frames, needed = source.location(index), int(source.frame_N[index]), int(source.needed_N[index])
     frames = f"{num_frames} frames" + ("" if num_scores == num_frames else f", of which the network makes {num_scores}")
     fact = f"{location} has {frames}, and CTC needs {needed} for its transcript."

@@ -14,7 +14,7 @@ from mxtrain.data.corpus.preparing import Advance, prepare
 from mxtrain.data.corpus.shards import ArrayForm, Shards, ShardWriter
 from mxtrain.data.loading.loader import count_workers
 from mxtrain.data.loading.randomness import uniform
-from mxtrain.speech.aligned import Aligned
+from mxtrain.speech.aligned import AlignedUtterance
 from mxtrain.speech.aligned_dataset import AlignedDataset, Parts
 from mxtrain.speech.draws import SpeechDraw
 from mxtrain.speech.espeak_library import espeak_library
@@ -72,7 +72,7 @@ class SpokenNumbers(AlignedDataset):
         train, val, test = (self._spoken(numbers[begin:end]) for begin, end in zip(bounds, bounds[1:]))
         return "dataset=spoken_numbers", train, val, test
 
-    def compute_features(self, name: str, utterances: Sequence[Aligned]) -> Shards:
+    def compute_features(self, name: str, utterances: Sequence[AlignedUtterance]) -> Shards:
         """See `AlignedDataset.compute_features`; sounds are synthesised once, for all kinds of features."""
         plan = self._plan([item.utterance.text for item in utterances])
         sounds, features = synthesize(plan).ragged(SOUND), self.features
@@ -108,7 +108,7 @@ class SpokenNumbers(AlignedDataset):
     def _plan(self, texts: Sequence[str]) -> List[NumberPlan]:
         return [NumberPlan(text, self.voice, self.speed) for text in texts]
 
-    def _spoken(self, numbers: Sequence[int]) -> List[Aligned]:
+    def _spoken(self, numbers: Sequence[int]) -> List[AlignedUtterance]:
         library = require_library("num2words", "num2words", "dataset=spoken_numbers")
         texts = [library.num2words(number) for number in numbers]
         spoken, rate = synthesize(self._plan(texts)), espeak_library().rate
@@ -118,7 +118,7 @@ class SpokenNumbers(AlignedDataset):
             end_N = ends.value[ends.begin[index] : ends.begin[index + 1]].astype(np.float64)
             durations = (np.diff(end_N, prepend=0.0) / rate).tolist()
             utterance = Utterance("", text, DataLocation(record=index))
-            utterances.append(Aligned(utterance, symbols, durations, in_seconds=True))
+            utterances.append(AlignedUtterance(utterance, symbols, durations, in_seconds=True))
         return utterances
 
 

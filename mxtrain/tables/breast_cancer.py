@@ -12,7 +12,7 @@ from mxtrain.data.features.feature_store import FeatureLayout, ReadColumn, open_
 from mxtrain.data.loading.official import sklearn_datasets
 from mxtrain.data.signature import Signature
 from mxtrain.data.spec import Samples, Splits
-from mxtrain.tables.feature_dataset import FeatureDataset, store_of
+from mxtrain.tables.feature_dataset import FeatureDataset, build_store
 from mxtrain.types import BatchSize, OpenFraction
 
 MEASURES = (
@@ -52,7 +52,9 @@ class BreastCancer(FeatureDataset):
         """See `BaseDataset.open`."""
         path = sklearn_datasets("breast_cancer") / "data" / "breast_cancer.csv"
         rows = np.loadtxt(path, delimiter=",", skiprows=1)  # lint: a file of an installed package
-        store = store_of("scikit-learn's breast cancer data", NAMES, rows[:, :-1], (1 - rows[:, -1]).astype(np.int32))
+        store = build_store(
+            "scikit-learn's breast cancer data", NAMES, rows[:, :-1], (1 - rows[:, -1]).astype(np.int32)
+        )
         settings = [ColumnSettings(name, "number") for name in NAMES]
         return self.split(
             "scikit-learn's breast cancer data",

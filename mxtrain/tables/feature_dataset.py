@@ -149,7 +149,7 @@ def _named(kind: str, names: List[str]) -> str:
     return f"{len(names)} {kind}" + (f" ({', '.join(names)})" if len(names) <= MAX_NAMED else "")
 
 
-def store_of(name: str, numbers: Sequence[str], value_RN: np.ndarray, label_R: np.ndarray) -> FeatureStore:
+def build_store(name: str, numbers: Sequence[str], value_RN: np.ndarray, label_R: np.ndarray) -> FeatureStore:
     """Builds a store from arrays in memory.
 
     Args:
@@ -163,7 +163,7 @@ def store_of(name: str, numbers: Sequence[str], value_RN: np.ndarray, label_R: n
     return FeatureStore(name, numbers, (), value_RN.astype(np.float32), empty, label_R)
 
 
-def numeric(dataset: FeatureDataset, numeric_class: Type[FeatureDataset]) -> FeatureDataset:
+def with_numeric_target(dataset: FeatureDataset, numeric_class: Type[FeatureDataset]) -> FeatureDataset:
     """Returns a dataset with the same settings whose target is a number.
 
     Args:

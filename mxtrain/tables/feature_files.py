@@ -111,8 +111,8 @@ class FeatureFiles(FeatureDataset):
             if setting.split(".")[:2] in (["dataset", name] for name in COLUMN_SETTINGS):
                 raise ConfigError(f"{setting}: {source} keeps its columns as it was trained with them. Leave it out.")
         restored = self.model_copy()
-        hashed = [one for one in FeatureSignature.cast(signature).columns.columns if one.kind == "hashed"]
-        restored._canonical = all(column.canonical for column in hashed)
+        columns = FeatureSignature.cast(signature).columns.columns
+        restored._canonical = all(column.canonical for column in columns if column.kind == "hashed")
         return restored, signature
 
     def open_inputs(

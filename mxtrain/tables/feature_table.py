@@ -46,7 +46,7 @@ from mxtrain.data.table.copied_cells import copied_cells
 from mxtrain.data.table.groups import group_column
 from mxtrain.data.table.target_classes import find_classes
 from mxtrain.errors import DataError
-from mxtrain.tables.feature_dataset import numeric, store_of
+from mxtrain.tables.feature_dataset import build_store, with_numeric_target
 from mxtrain.tables.feature_files import FeatureFiles
 from mxtrain.tables.number_table import DIABETES, read_diabetes
 from mxtrain.types import Names
@@ -112,7 +112,7 @@ class FeatureTable(FeatureFiles):
         Raises:
             ConfigError: classes are given, and a number is predicted.
         """
-        return self if not issubclass(target, Number) else numeric(self, NumericFeatureTable)
+        return self if not issubclass(target, Number) else with_numeric_target(self, NumericFeatureTable)
 
     def exported(self, signature: Signature) -> DatasetExport:
         """See `BaseDataset.exported`: how cells are read."""
@@ -217,7 +217,7 @@ class NumericFeatureTable(FeatureTable):
         if self.train:
             return super().examine(findings)
         rows, settings = read_diabetes(), [ColumnSettings(name, "number") for name in DIABETES]
-        store = store_of("scikit-learn's diabetes data", DIABETES, rows.value_NF, rows.target_N.astype(np.float64))
+        store = build_store("scikit-learn's diabetes data", DIABETES, rows.value_NF, rows.target_N.astype(np.float64))
         return self.split(
             "scikit-learn's diabetes data",
             (),

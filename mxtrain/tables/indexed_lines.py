@@ -63,14 +63,15 @@ def parse_row(cells: Sequence[str], with_target: bool) -> IndexedRow:
         raise WrongLine(f"the target is '{cells[0]:.100}', which is no finite number.", is_target=True)
     if has_target and target is None and parse_number(cells[0], allow_special=True) is None:
         raise WrongLine(f"'{cells[0]:.100}' is neither a target nor index:value.")
-    pairs = [cell.split(":") for cell in cells[has_target:]]
+    features = cells[1:] if has_target else cells
+    pairs = [cell.split(":") for cell in features]
     try:
-        if not _PLAIN_PAIRS.fullmatch(" ".join(cells[has_target:])):
-            raise ValueError
+        if not _PLAIN_PAIRS.fullmatch(" ".join(features)):
+            raise ValueError  # the handler below names the first invalid cell
         # int() and float() also accept e.g. underscores and other digits, which the pattern has excluded.
         ids, values = [int(pair[-2]) for pair in pairs], [float(pair[-1]) for pair in pairs]
     except (ValueError, IndexError):
-        invalid_cell = next((":".join(pair) for pair in pairs if not _is_pair(pair)), cells[has_target])
+        invalid_cell = next((":".join(pair) for pair in pairs if not _is_pair(pair)), features[0])
         raise WrongLine(f"'{invalid_cell:.100}' is no index:value, and no field:index:value.") from None
     if ids and not 0 <= min(ids) <= max(ids) < MAX_ID:
         invalid_id = next(id_ for id_ in ids if not 0 <= id_ < MAX_ID)

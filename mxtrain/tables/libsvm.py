@@ -17,7 +17,7 @@ from mxtrain.data.recognition import Certainty, FileTree, Recognised
 from mxtrain.data.signature import Signature
 from mxtrain.data.spec import BaseDataset, Samples, Splits
 from mxtrain.data.table.cells import CellTexts, number_of
-from mxtrain.tables.feature_dataset import FeatureDataset, numeric
+from mxtrain.tables.feature_dataset import FeatureDataset, with_numeric_target
 from mxtrain.tables.feature_files import Names, files_of, open_all
 from mxtrain.tables.indexed_rows import IndexedRows, find_indexed_classes, measure_indexed, open_indexed
 from mxtrain.types import BatchSize, OpenFraction, Positive
@@ -94,7 +94,7 @@ class Libsvm(FeatureDataset):
         Raises:
             ConfigError: classes are given, and a number is predicted.
         """
-        return self if not issubclass(target, Number) else numeric(self, NumericLibsvm)
+        return self if not issubclass(target, Number) else with_numeric_target(self, NumericLibsvm)
 
     def class_names(self) -> Tuple[str, ...]:
         """Returns the names of the targets from 0 on; empty if the target is a number.

@@ -103,10 +103,10 @@ class TabularClassification(Task):
                 for location, name, score in zip(locations, true_names, predictions)
             ]
             return [Table("samples", ["row", "class", f"probability of {names[-1]}"], rows)]
-        shares = [probabilities_of(scores) for scores in predictions]
+        probability_NK = [probabilities_of(scores) for scores in predictions]
         rows = [
             [location, name, names[int(probability_K.argmax())], f"{probability_K.max():.3f}"]
-            for location, name, probability_K in zip(locations, true_names, shares)
+            for location, name, probability_K in zip(locations, true_names, probability_NK)
         ]
         return [Table("samples", ["row", "class", "predicted", "probability"], rows)]
 

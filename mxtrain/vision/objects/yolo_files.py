@@ -11,7 +11,7 @@ from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 import yaml
 
 from mxtrain.data.checking.problems import MISSING_COUNTERPART, DataLocation, Findings, Problem
-from mxtrain.data.loading.dataset_files import FileId, as_posix, exists, id_of, suggest_existing, read_text
+from mxtrain.data.loading.dataset_files import FileId, as_posix, exists, id_of, read_text, suggest_existing
 from mxtrain.data.loading.split_folders import find_splits
 from mxtrain.errors import DataError
 from mxtrain.files.text_lines import split_lines
