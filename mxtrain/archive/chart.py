@@ -55,7 +55,7 @@ def dash_of(number: int) -> str:
     return _DASHES[number // len(_COLORS) % len(_DASHES)]
 
 
-def draw_chart(lines: Sequence[Line], title: str, x_title: str = "step") -> str:
+def draw_chart(lines: Sequence[Line], title: str) -> str:
     """Returns an SVG element; empty if no line has a point. The y axis is logarithmic for wide ranges above 0."""
     visible = [line for line in lines if line.points]
     if not visible:
@@ -87,9 +87,7 @@ def draw_chart(lines: Sequence[Line], title: str, x_title: str = "step") -> str:
                 f'<text class="tick" x="{x_of(x):.1f}" y="{HEIGHT - _BOTTOM + 18}" '
                 f'text-anchor="middle">{_number(x)}</text>'
             )
-    parts.append(
-        f'<text class="tick" x="{WIDTH - _RIGHT}" y="{HEIGHT - 6}" text-anchor="end">{html.escape(x_title)}</text>'
-    )
+    parts.append(f'<text class="tick" x="{WIDTH - _RIGHT}" y="{HEIGHT - 6}" text-anchor="end">step</text>')
     if is_log:
         parts.append(f'<text class="tick" x="{_LEFT}" y="15">logarithmic</text>')
     # Pale lines first, so that validations are drawn over them.

@@ -10,9 +10,8 @@ from typing import Sequence
 from mxtrain.cli import arguments as command_line
 from mxtrain.cli.commands import Command
 from mxtrain.cli.settings import refuse_misspelled_groups, split_settings
-from mxtrain.cluster.launch.scored import prepare_score
+from mxtrain.cluster.launch.scored import prepare_score, scores_of
 from mxtrain.composing.composer import Composer
-from mxtrain.composing.scores import scores_of
 from mxtrain.errors import EXIT_CRASHED, EXIT_FINISHED, ConfigError
 from mxtrain.workflows.score import ScoreSettings, score_run
 

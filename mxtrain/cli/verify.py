@@ -58,7 +58,7 @@ def run(arguments: Sequence[str]) -> int:
         return serve(member.role, lambda: description, description.cluster.start_timeout)
     if member is None and description.kvstore.distributed:
         with tempfile.TemporaryDirectory(prefix="mxtrain-verify-", dir=temporary_root()) as logs:
-            return supervise_in(Path(logs), description, ["verify", *arguments], restarts=0)
+            return supervise_in(Path(logs), description, ["verify", *arguments])
     world = find_world()
     set_environment(description, exact=True)  # the host may be shared with other workers
     result = verify(description, settings, world, ProgressDisplay() if world.rank == 0 else SILENT)

@@ -207,14 +207,14 @@ class JoinWatch:
             time.sleep(POLL_S)
 
 
-def count_connections(process: str = "self") -> int:
-    """Returns the number of established TCP connections of a process, incoming and outgoing."""
+def count_connections() -> int:
+    """Returns the number of established TCP connections of this process, incoming and outgoing."""
     own = set()
-    for link in Path(f"/proc/{process}/fd").glob("*"):
+    for link in Path("/proc/self/fd").glob("*"):
         with suppress(OSError):
             own.add(os.readlink(link))
     # The list has all connections of the network namespace; those of this process are found by their inodes.
-    lines = Path(f"/proc/{process}/net/tcp").read_text().splitlines()[1:]
+    lines = Path("/proc/self/net/tcp").read_text().splitlines()[1:]
     fields = [line.split() for line in lines]
     return sum(words[3] == _ESTABLISHED and f"socket:[{words[9]}]" in own for words in fields)
 

@@ -19,6 +19,13 @@ UNTIL = "0.3.0"
 forever."""
 
 MOVED: Dict[str, str] = {
+    "mxtrain.composing.scores": "mxtrain.cluster.launch.scored",
+    "mxtrain.speech.speech_manifest": "mxtrain.speech.manifests",
+    "mxtrain.speech.aligned_manifest": "mxtrain.speech.manifests",
+    "mxtrain.vision.metric_learning.loss_block": "mxtrain.vision.metric_learning.head",
+    "mxtrain.vision.metric_learning.retrieval": "mxtrain.vision.metric_learning.metrics",
+    "mxtrain.text.question_answering.numpydoc_questions": "mxtrain.text.question_answering.squad",
+    "mxtrain.text.python_words": "mxtrain.text.token_classification.conll",
     "mxtrain.model.networks.embedded_mlp": "mxtrain.model.networks.embedding_table",
     "mxtrain.lr_scheduler.range_test": "mxtrain.lr_scheduler.schedules",
     "mxtrain.text.unknown_tokens": "mxtrain.text.signature",

@@ -129,17 +129,17 @@ class Operator:
         """Returns the number of dimensions of an input."""
         return len(self.dims(index))
 
-    def out_dims(self, index: int = 0) -> List[Size]:
-        """Returns the dimensions of an output."""
-        return self.graph.dims((self.number, index))
+    def out_dims(self) -> List[Size]:
+        """Returns the dimensions of the first output."""
+        return self.graph.dims((self.number, 0))
 
     def dtype(self, index: int = 0) -> str:
         """Returns the dtype of an input."""
         return self.graph.dtype(self.entries[index])
 
-    def out_dtype(self, index: int = 0) -> str:
-        """Returns the dtype of an output."""
-        return self.graph.dtype((self.number, index))
+    def out_dtype(self) -> str:
+        """Returns the dtype of the first output."""
+        return self.graph.dtype((self.number, 0))
 
     # Arguments.
 

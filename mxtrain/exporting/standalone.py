@@ -144,12 +144,12 @@ def _is_shape(value: Any) -> bool:
     return isinstance(value, list) and all(isinstance(one, str) or type(one) is int and one > 0 for one in value)
 
 
-def _are_tensors(value: Any, needs_type: bool) -> bool:
+def _are_tensors(value: Any) -> bool:
     return isinstance(value, list) and all(
         isinstance(one, dict)
         and isinstance(one.get("name"), str)
         and _is_shape(one.get("shape"))
-        and (not needs_type or one.get("dtype") in DTYPES)
+        and one.get("dtype") in DTYPES
         for one in value
     )
 
@@ -158,7 +158,7 @@ def _are_parts(value: Any) -> bool:
     return (
         isinstance(value, dict)
         and set(value) <= set(PARTS)
-        and all(isinstance(one, dict) and _are_tensors(one.get("inputs"), True) for one in value.values())
+        and all(isinstance(one, dict) and _are_tensors(one.get("inputs")) for one in value.values())
     )
 
 
@@ -198,7 +198,7 @@ SCHEMA: Dict[str, Tuple[Callable[[Any], bool], str]] = {
     ),
     **dict.fromkeys(("predicts", "reads_json"), (lambda value: type(value) is bool, "true or false")),
     **dict.fromkeys(("class_names", "order_dependent", "targets"), (_are_texts, "a list of texts")),
-    "inputs": (lambda value: _are_tensors(value, True) and bool(value), _TENSORS),
+    "inputs": (lambda value: _are_tensors(value) and bool(value), _TENSORS),
     "outputs": (
         lambda value: isinstance(value, list)
         and all(isinstance(one, dict) and isinstance(one.get("name"), str) for one in value),

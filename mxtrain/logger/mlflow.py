@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any, ClassVar, Mapping, Optional, Sequence
 
-from mxtrain.logger.tracker import Point, TrackedRun, Tracker, TrackerConnection, text_of_settings
+from mxtrain.logger.tracker import Point, TrackedRun, Tracker, TrackerConnection
 from mxtrain.types import PathText
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ class Mlflow(Tracker):
         tags = {"mlflow.source.name": "mxtrain", "mxtrain.run_dir": str(run.run_dir)}
         remote_id = client.create_run(experiment_id, run_name=run.name, tags=tags).info.run_id
         connection = MlflowConnection(client, remote_id)
-        settings = list(text_of_settings(run.settings, _MAX_VALUE_LENGTH).items())
+        settings = [(name, str(value)[:_MAX_VALUE_LENGTH]) for name, value in run.settings.items()]
         for start in range(0, len(settings), _MAX_PARAMETERS):
             chunk = settings[start : start + _MAX_PARAMETERS]
             connection.send("params", [mlflow.entities.Param(name, value) for name, value in chunk])

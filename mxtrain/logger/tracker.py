@@ -10,7 +10,7 @@ import hashlib
 import importlib.util
 import re
 import shlex
-from typing import TYPE_CHECKING, ClassVar, Dict, Mapping
+from typing import TYPE_CHECKING, ClassVar
 
 import pydantic
 
@@ -27,7 +27,7 @@ from mxtrain.logger.tracked_run import position_file
 from mxtrain.types import Positive, PositiveFloat
 
 if TYPE_CHECKING:
-    from mxtrain.types.annotations import Json
+    pass
 
 
 class Tracker(Logger):
@@ -146,8 +146,3 @@ def _override_value(value: object) -> str:
     if value is None or isinstance(value, bool):
         return "null" if value is None else str(value).lower()
     return str(value) if re.fullmatch(r"[\w./:-]+", str(value)) else quote(str(value))
-
-
-def text_of_settings(settings: Mapping[str, Json], max_length: int) -> Dict[str, str]:
-    """Returns settings as strings of limited length, for services that only store text."""
-    return {name: str(value)[:max_length] for name, value in settings.items()}

@@ -11,7 +11,7 @@ import functools
 import os
 import platform
 from pathlib import Path
-from typing import FrozenSet, Mapping
+from typing import FrozenSet
 
 CPUINFO = Path("/proc/cpuinfo")
 ISA = "DNNL_MAX_CPU_ISA"
@@ -47,9 +47,9 @@ def has_amx(flags: FrozenSet[str]) -> bool:
     return {"amx_tile", "amx_bf16"} <= flags and platform.machine() == "x86_64"
 
 
-def uses_amx(environ: Mapping[str, str] = os.environ) -> bool:
+def uses_amx() -> bool:
     """Returns True if oneDNN uses AMX in this process, as `apply` decided."""
-    isa = environ.get(ISA, "").upper()
+    isa = os.environ.get(ISA, "").upper()
     return ("AMX" in isa or isa == "ALL") and has_amx(cpu_flags())
 
 

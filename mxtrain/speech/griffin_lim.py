@@ -64,7 +64,7 @@ def istft(spectrum_TP: np.ndarray, features: FrameNumbers) -> np.ndarray:
     return sound_S / np.maximum(weight_S, 1e-3 * weight_S.max())  # at both ends windows are nearly 0
 
 
-def griffin_lim(magnitude_TP: np.ndarray, features: FrameNumbers, iterations: int, seed: int = 0) -> np.ndarray:
+def griffin_lim(magnitude_TP: np.ndarray, features: FrameNumbers, iterations: int) -> np.ndarray:
     """Returns a sound (S,) whose spectra have about these magnitudes.
 
     Each iteration keeps the phases of the spectra of a sound, and replaces their magnitudes. Source: Griffin and Lim
@@ -74,10 +74,9 @@ def griffin_lim(magnitude_TP: np.ndarray, features: FrameNumbers, iterations: in
         magnitude_TP: target magnitudes.
         features: windows and steps.
         iterations: number of iterations, at least 0; more approximate the magnitudes better.
-        seed: seed of the initial phases.
     """
-    # The stream of RandomState is frozen in NumPy, so a seed gives the same phases in later versions.
-    phase_TP = np.random.RandomState(seed).uniform(-np.pi, np.pi, magnitude_TP.shape)
+    # The stream of RandomState is frozen in NumPy, so the initial phases are the same in later versions.
+    phase_TP = np.random.RandomState(0).uniform(-np.pi, np.pi, magnitude_TP.shape)
     estimate_TP: np.ndarray = magnitude_TP * np.exp(1j * phase_TP)
     previous_TP: np.ndarray = np.zeros_like(estimate_TP)
     for _ in range(iterations):

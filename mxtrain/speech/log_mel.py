@@ -70,10 +70,6 @@ class FrameSizes:
         """Returns the upper frequency of the highest band, in Hz."""
         return self.high_hz or self.sample_rate / 2
 
-    def count_frames(self: FrameNumbers, num_samples: int) -> int:
-        """Returns the number of frames of a recording: only complete windows, but at least one."""
-        return max(1 + (num_samples - self.window) // self.step, 1)
-
 
 @dataclass(frozen=True)
 class StoredNumbers(FrameSizes):

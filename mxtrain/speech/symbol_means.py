@@ -15,9 +15,9 @@ from mxtrain.speech.aligned_loader import DECIBELS
 NUM_CEPSTRA = 13
 
 
-def cepstrum_matrix(num_mels: int, count: int = NUM_CEPSTRA) -> np.ndarray:
+def cepstrum_matrix(num_mels: int) -> np.ndarray:
     """Returns the orthonormal cosine transform, (F, C), of which coefficient 0, the level, is left out."""
-    band_F1, order_C = np.arange(num_mels)[:, None] + 0.5, np.arange(1, min(count, num_mels - 1) + 1)
+    band_F1, order_C = np.arange(num_mels)[:, None] + 0.5, np.arange(1, min(NUM_CEPSTRA, num_mels - 1) + 1)
     # Orthonormal, so that a distance of cepstra is one of frames; order 0, the mean, is left out.
     matrix: np.ndarray = np.sqrt(2 / num_mels) * np.cos(np.pi * band_F1 * order_C / num_mels)
     return matrix

@@ -60,14 +60,14 @@ class LinearTerms(FeatureBlock):
 class FeatureVectors(FeatureBlock):
     """Embedding of features: value times vector of each feature, (B, C, U)."""
 
-    def __init__(self, field_sizes: Sequence[int], num_numbers: int, units: int, scale: float = 0.01, **kwargs: Any):
+    def __init__(self, field_sizes: Sequence[int], num_numbers: int, units: int, **kwargs: Any):
         super().__init__(field_sizes, num_numbers, **kwargs)
         with self.name_scope():
             if field_sizes:
                 # One table for all fields: its gradient can be sparse as a whole.
-                self.table = EmbeddingTable(self.num_ids, units, scale)
+                self.table = EmbeddingTable(self.num_ids, units)
             if num_numbers:
-                self.number = self.params.get("number", shape=(num_numbers, units), init=mx.init.Normal(scale))
+                self.number = self.params.get("number", shape=(num_numbers, units), init=mx.init.Normal())
 
     def hybrid_forward(self, F: OperatorModule, *inputs: Array, **weights: Array) -> Any:
         ids, numbers = self.split_inputs(inputs)

@@ -7,7 +7,6 @@ import sys
 from typing import Iterator, List, Mapping, Optional, Sequence
 
 from rich.cells import cell_len
-from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
@@ -28,7 +27,6 @@ def print_rows(
     rows: Sequence[Sequence[str]],
     styles: Optional[Mapping[int, str]] = None,
     unbroken: Sequence[str] = (),
-    indent: int = 0,
 ) -> None:
     """Prints a table without frames on standard output. Columns of numbers are aligned on the right, except the first
     column, which names the rows.
@@ -40,11 +38,10 @@ def print_rows(
         rows: cells of each row. Control characters, which names of files may contain, are shown as escapes.
         styles: rich styles of rows, by index.
         unbroken: titles of the columns whose cells are not wrapped, so that they can be copied.
-        indent: number of spaces before each row.
     """
     console = open_console(sys.stdout)
     if not console.is_terminal:
-        console.print(Text(rows_text(titles, rows, indent)), soft_wrap=True)
+        console.print(Text(rows_text(titles, rows)), soft_wrap=True)
         return
     lines = _cells(titles, rows)
     table = Table(box=None, pad_edge=False)
@@ -52,7 +49,7 @@ def print_rows(
         table.add_column(title, justify="right" if is_number else "left", no_wrap=title in unbroken)
     for number, cells in enumerate(lines[1:]):
         table.add_row(*map(Text, cells), style=(styles or {}).get(number))
-    console.print(Padding.indent(table, indent))
+    console.print(table)
 
 
 def rows_text(titles: Sequence[str], rows: Sequence[Sequence[str]], indent: int = 0) -> str:

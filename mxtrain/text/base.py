@@ -33,7 +33,7 @@ from mxtrain.data.predict_inputs import as_list, rows_from, undecodable_input
 from mxtrain.data.signature import Signature
 from mxtrain.data.spec import BaseDataset, Samples, Splits
 from mxtrain.data.table.cells import MISSING_CELLS, spelled_alike
-from mxtrain.data.table.columns import TABLES, given_rows, numbered_rows
+from mxtrain.data.table.columns import TABLES, given_rows, stream_rows
 from mxtrain.data.table.copied_cells import copied_cells
 from mxtrain.data.table.groups import SETTING, read_groups
 from mxtrain.data.table.text_rows import Column
@@ -264,7 +264,7 @@ class TextDataset(BaseDataset):
         """
         columns, header = self.text_columns()
         if ending_of(path) in TABLES:
-            rows = numbered_rows(path, columns, header)
+            rows = list(stream_rows(path, columns, header))
         else:
             # Not splitlines, which also cuts at U+2028, form feeds and other characters inside of texts.
             lines = [line.rstrip("\r") for line in read_text(path).split("\n")]
@@ -339,7 +339,7 @@ def _pair(row: Sequence[str]) -> Pair:
     return row[0], row[1] if len(row) > 1 else None
 
 
-def lines_from(value: Any, readable: str = ONE_LINE_TEXTS) -> List[str]:
+def lines_from(value: Any) -> List[str]:
     """Returns the texts that Python code gives to predict for, one string or several.
 
     Raises:
@@ -348,7 +348,7 @@ def lines_from(value: Any, readable: str = ONE_LINE_TEXTS) -> List[str]:
     lines = []
     for number, text in enumerate(as_list(value)):
         if not isinstance(text, str):
-            raise undecodable_input(number, text, readable)
+            raise undecodable_input(number, text, ONE_LINE_TEXTS)
         text = text.lstrip("\ufeff")  # a reader of files removes it as a byte order mark
         if not text.strip() or "\n" in text or "\r" in text:
             fault = "a text of several lines" if text.strip() else "empty"

@@ -413,7 +413,7 @@ def _sound(folder: Path, ending: str) -> List[str]:
 def _speech(ending: str) -> None:
     @fmt(f"speech manifest, {ending}")
     def _(folder: Path) -> Read:
-        from mxtrain.speech.speech_manifest import SpeechManifest
+        from mxtrain.speech.manifests import SpeechManifest
 
         rows = [{"audio_filepath": one, "duration": 0.5, "text": "one two"} for one in _sound(folder, ending)]
         (folder / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
@@ -426,7 +426,7 @@ for _ending in ("wav", "flac"):
 
 @fmt("aligned manifest")
 def _aligned(folder: Path) -> Read:
-    from mxtrain.speech.aligned_manifest import AlignedManifest
+    from mxtrain.speech.manifests import AlignedManifest
 
     rows = [{"audio_filepath": one, "text": "no", "durations_s": [0.2, 0.3]} for one in _sound(folder, "wav")]
     (folder / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))

@@ -10,9 +10,9 @@ import pytest
 
 from mxtrain.archive.score import Score, read_score, refuse_unmeasured
 from mxtrain.cli import main
+from mxtrain.cluster.launch.scored import find_score, scores_of
 from mxtrain.composing.composer import Composer
 from mxtrain.composing.environment import compose_and_check
-from mxtrain.composing.scores import find_score, scores_of
 from mxtrain.errors import ConfigError
 from mxtrain.workflows.score import ScoreResult, read_value
 

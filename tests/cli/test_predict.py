@@ -10,6 +10,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import numpy as np
 import pytest
+from image_files import open_files
 from PIL import Image
 
 from mxtrain.checkpoint import open_checkpoint
@@ -21,7 +22,6 @@ from mxtrain.errors import ConfigError
 from mxtrain.text.classification.glue import LAYOUTS
 from mxtrain.training.loaders import build_loader
 from mxtrain.training.trained import load_trained
-from mxtrain.vision.images.files import open_files
 from mxtrain.vision.images.make_record import make_record
 from mxtrain.workflows.predict import refuse_streams
 

@@ -12,13 +12,13 @@ from typing import Any, Callable, List
 import numpy as np
 import pytest
 from damage import Case, damage, damage_file, kind, read_splits
+from image_files import open_files
 from PIL import Image
 
 from mxtrain.vision.classification.cifar import Cifar100
 from mxtrain.vision.classification.image_folder import ImageFolder
 from mxtrain.vision.classification.image_record import ImageRecord
 from mxtrain.vision.classification.mnist import Mnist
-from mxtrain.vision.images.files import open_files
 from mxtrain.vision.images.make_record import make_record
 from mxtrain.vision.images.record_file import RecordFile
 from mxtrain.vision.images.settings import Decoding

@@ -27,7 +27,7 @@ from mxtrain.data.features.feature_statistics import ColumnSettings, measure_col
 from mxtrain.data.features.feature_store import FeatureLayout, FeatureStore, ReadColumn, open_store, store_rows
 from mxtrain.data.table.cell_text import canonical, known_spelling, mixed_truth, text_of
 from mxtrain.data.table.column_kinds import guess_kinds
-from mxtrain.data.table.columns import numbered_rows
+from mxtrain.data.table.columns import stream_rows
 from mxtrain.data.table.unseen_values import UnseenValues
 from mxtrain.errors import DataError
 from mxtrain.exporting import standalone
@@ -368,7 +368,7 @@ def test_numbers_of_json_have_a_point_for_any_decimal_sign_of_texts(tmp_path: Pa
         require_equal(joined(folder.runs), [ids, numbers])
         regression = open_store(str(tmp_path / name), FeatureLayout(read[1:], "a", (), ("",), decimal=","))
         np.testing.assert_allclose(regression.label_R, expected[:, 0], rtol=1e-6)
-        texts = numbered_rows(tmp_path / name, ["a", "o.b"], True)
+        texts = list(stream_rows(tmp_path / name, ["a", "o.b"], True))
         assert texts[0][1] == ("1.125", "2.5")
         table = NumberTable(train=str(tmp_path / name), target="a", features=["o.b"], decimal=",", val_fraction=0.34)
         found = table._read(str(tmp_path / name), ["o.b"])

@@ -10,7 +10,7 @@ from typing import Any, Dict, List, Sequence
 import pytest
 
 from mxtrain.data.exported_folder import UnseenWarning
-from mxtrain.data.table.columns import numbered_rows
+from mxtrain.data.table.columns import stream_rows
 from mxtrain.errors import DataError
 from mxtrain.serving.readers import BodyLimits
 from mxtrain.text import exported_texts, served
@@ -42,7 +42,7 @@ class Folder:
 def test_tables_of_texts_have_the_same_lines_and_texts(name: str, tmp_path: Path) -> None:
     path = tmp_path / name
     path.write_bytes(TABLES[name].encode())
-    trained = [(line, texts) for line, texts in numbered_rows(path, ["text"], True)]
+    trained = [(line, texts) for line, texts in stream_rows(path, ["text"], True)]
     folder: Any = Folder()
     assert numbered_texts(folder, TABLES[name].encode(), name, False) == trained
 
@@ -51,7 +51,7 @@ def test_null_is_no_text(tmp_path: Path) -> None:
     path = tmp_path / "null.jsonl"
     path.write_text('{"text": "a"}\n{"text": null}\n')
     with pytest.raises(DataError, match="'text' is null, which is no text"):
-        numbered_rows(path, ["text"], True)
+        list(stream_rows(path, ["text"], True))
     folder: Any = Folder()
     with pytest.raises(ValueError, match="null.jsonl:2: 'text' is null, which is no text"):
         numbered_texts(folder, path.read_bytes(), "null.jsonl", False)

@@ -17,11 +17,11 @@ from mxtrain.data.loading.loader import LoaderOptions
 from mxtrain.errors import DataError
 from mxtrain.speech.aligned import AlignedSource, fit_to_length
 from mxtrain.speech.aligned_loader import DECIBELS, AlignedLoader
-from mxtrain.speech.aligned_manifest import AlignedManifest
 from mxtrain.speech.aligned_rows import frame_positions
 from mxtrain.speech.espeak_library import joined
 from mxtrain.speech.features import Features
 from mxtrain.speech.formant_digits import FormantDigits
+from mxtrain.speech.manifests import AlignedManifest
 from mxtrain.speech.spoken_numbers import SpokenNumbers
 from mxtrain.speech.symbol_means import SymbolMeans
 

@@ -20,8 +20,8 @@ from mxtrain.speech.audio import AudioDataset
 from mxtrain.speech.deep_speech2 import DeepSpeech2
 from mxtrain.speech.features import Features
 from mxtrain.speech.loader import FRAME_STEP
+from mxtrain.speech.manifests import SpeechManifest
 from mxtrain.speech.signature import AudioSignature
-from mxtrain.speech.speech_manifest import SpeechManifest
 from mxtrain.speech.spoken_digits import SpokenDigits
 from mxtrain.types.kinds import TargetKind
 
@@ -61,13 +61,17 @@ def dataset(train: str, **given: Any) -> AudioDataset:
     return SpeechManifest(train=train, features=FEATURES, val_fraction=0.25, **given)
 
 
+def complete_windows(num_samples: int) -> int:
+    return 1 + (num_samples - FEATURES.window) // FEATURES.step
+
+
 def test_utterances_become_frames_and_characters(tmp_path: Path) -> None:
     splits = dataset(manifest(tmp_path)).open()
     assert splits.class_names == [" ", "a", "b", "c", "d"]
     train: Any = splits.train
     assert len(train) == 9 and len(splits.val) == 3 and splits.test is None
     assert sorted([*train.frame_N, *splits.val.frame_N]) == sorted(
-        FEATURES.count_frames(int((0.3 + 0.1 * number) * RATE)) for number in range(12)
+        complete_windows(int((0.3 + 0.1 * number) * RATE)) for number in range(12)
     )
     assert train.transcript(0).text in ("ab c", "ab d") and train.label_of(0).tolist()[:3] == [1, 2, 0]
     frames = train.read(0, seed=0, epoch=0, train=False)
@@ -111,8 +115,8 @@ def test_other_parts_and_other_features_are_other_frames(tmp_path: Path) -> None
         return found
 
     first = read(0.5, 1.0)
-    assert len(first) == FEATURES.count_frames(RATE)
-    assert len(read(0.5, 1.5)) == FEATURES.count_frames(RATE * 3 // 2)
+    assert len(first) == complete_windows(RATE)
+    assert len(read(0.5, 1.5)) == complete_windows(RATE * 3 // 2)
     for other in (read(1.0, 1.0), read(0.5, 1.0, preemphasis=0.0), read(0.5, 1.0, normalize="none")):
         assert other.shape == first.shape and (other != first).any()
 

@@ -17,7 +17,7 @@ from mxtrain.speech.digit_lines import DigitLines
 from mxtrain.speech.features import Features
 from mxtrain.speech.kaldi import Kaldi
 from mxtrain.speech.librispeech import LibriSpeech
-from mxtrain.speech.speech_manifest import SpeechManifest
+from mxtrain.speech.manifests import SpeechManifest
 from mxtrain.speech.spoken_digits import SpokenDigits
 from mxtrain.speech.usable import require_memory
 

@@ -30,11 +30,11 @@ def printed(monkeypatch: pytest.MonkeyPatch, stream: io.StringIO, *arguments: An
 
 
 def test_rows_are_plain_lines_without_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
-    lines = printed(monkeypatch, io.StringIO(), TITLES, ROWS, {1: BEST}, indent=2)
+    lines = printed(monkeypatch, io.StringIO(), TITLES, ROWS, {1: BEST})
     assert lines == [
-        "  run           age    size     lr   loss        note",
-        f"  outputs/a     3 d  2.5 MB    0.1  1e-05  12 %  {LONG.strip()}",
-        "  \u5bbd\u6587\u4ef6     11 min       -  0.001    nan        x\\x1b[31m\\n",
+        "run           age    size     lr   loss        note",
+        f"outputs/a     3 d  2.5 MB    0.1  1e-05  12 %  {LONG.strip()}",
+        "\u5bbd\u6587\u4ef6     11 min       -  0.001    nan        x\\x1b[31m\\n",
     ]
 
 

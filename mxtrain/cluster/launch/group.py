@@ -164,9 +164,9 @@ def arguments_of(
     return [*(word for word in arguments if word.lstrip("+").partition("=")[0] not in keys), *changed]
 
 
-def supervise_in(logs: Path, description: Description, arguments: Sequence[str], restarts: int) -> int:
-    """Supervises as `supervise` does, for a command that keeps no run."""
-    cluster = description.cluster.model_copy(update={"restarts": restarts})
+def supervise_in(logs: Path, description: Description, arguments: Sequence[str]) -> int:
+    """Supervises as `supervise` does, for a command that keeps no run, so that nothing can be restarted."""
+    cluster = description.cluster.model_copy(update={"restarts": 0})
     launcher = build_launcher(cluster, description.kvstore.van)
     _announce(description, launcher, logs)
     with ring_of(description, launcher) as ring:

@@ -81,6 +81,8 @@ _TARGET = "\0target"
 """Key of the target among columns of numbers; no column can have this name."""
 MAX_VALUES = 4_000_000
 """Maximum number of distinct values of all category columns together, because they are counted in memory."""
+PIECE_ROWS = 65536
+"""Number of rows that `iterate_rows` yields at once."""
 ROWS_AT_ONCE = 4096
 """Number of rows whose cells are encoded at a time."""
 ROWS_VERSION = 2
@@ -446,19 +448,18 @@ class _FeatureReader:
         self._findings.refuse(Problem(kind, location, f"{location}: {fact}", remedy))
 
 
-def iterate_rows(stores: Sequence[FeatureStore], row_N: Optional[np.ndarray], size: int = 65536) -> Iterator[Any]:
-    """Yields (store, rows of it) in pieces of at most `size` rows.
+def iterate_rows(stores: Sequence[FeatureStore], row_N: Optional[np.ndarray]) -> Iterator[Any]:
+    """Yields (store, rows of it) in pieces of at most `PIECE_ROWS` rows.
 
     Args:
         stores: stores whose rows are numbered consecutively.
         row_N: ascending row numbers; None: all rows.
-        size: largest number of rows of a piece.
     """
     begin = 0
     for store in stores:
         first, last = (0, len(store)) if row_N is None else np.searchsorted(row_N, [begin, begin + len(store)]).tolist()
-        for low in range(first, last, size):
-            high = min(low + size, last)
+        for low in range(first, last, PIECE_ROWS):
+            high = min(low + PIECE_ROWS, last)
             yield store, np.arange(low, high) if row_N is None else row_N[low:high] - begin
         begin += len(store)
 

@@ -106,17 +106,6 @@ def read_columns(
     return RowsOfText([row for _, row in numbered], locations)
 
 
-def numbered_rows(
-    path: Union[str, Path],
-    columns: Sequence[Column],
-    header: bool,
-    skip_short: bool = False,
-    findings: Findings = STRICT,
-) -> List[Tuple[int, Row]]:
-    """Returns everything that `stream_rows` yields, as a list."""
-    return list(stream_rows(path, columns, header, skip_short, findings))
-
-
 def stream_rows(
     path: Union[str, Path],
     columns: Sequence[Column],

@@ -129,10 +129,6 @@ class OnnxCall:
             raise self.refused(f"has an input '{self.node.input[index]}' of unknown shape")
         return found
 
-    def out_shape(self, index: int = 0) -> Optional[Shape]:
-        """Returns the shape of an output; None if it is not known."""
-        return self.graph.file.shapes.get(self.node.output[index])
-
     def rank(self, index: int = 0) -> int:
         """Returns the number of dimensions of an input."""
         return len(self.shape(index))
@@ -176,14 +172,14 @@ class OnnxCall:
         self._read.add(name)
         return str(self.attributes.get(name, default))
 
-    def require(self, name: str, *allowed: object, default: object = None) -> object:
-        """Returns an attribute that has few allowed values.
+    def require(self, name: str, *allowed: object) -> object:
+        """Returns an attribute that has few allowed values, the first of which is the default.
 
         Raises:
             RefusedOnnx: it has another one.
         """
         self._read.add(name)
-        value = self.attributes.get(name, allowed[0] if default is None else default)
+        value = self.attributes.get(name, allowed[0])
         if value not in allowed:
             raise self.refused(f"has {name}={value}")
         return value

@@ -7,7 +7,7 @@ Source of the format: apache/mxnet 1.9.1, src/nnvm/legacy_json_util.cc (keys of 
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Mapping, Sequence, Set, Tuple
+from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Sequence, Set, Tuple
 
 if TYPE_CHECKING:
     from mxtrain.types.annotations import GraphNode, SymbolGraph
@@ -137,8 +137,3 @@ def cut_at(graph: SymbolGraph, outputs: Sequence[Output]) -> SymbolGraph:
     if "attrs" in graph:
         part["attrs"] = graph["attrs"]
     return part
-
-
-def variables_of(graph: SymbolGraph) -> Iterator[str]:
-    """Yields the names of the variables of a graph, in its order."""
-    return (node["name"] for node in graph["nodes"] if node["op"] == VARIABLE)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import zlib
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -23,15 +25,17 @@ from mxtrain.data.recognition import Certainty, FileTree, Recognised, Setting
 from mxtrain.data.signature import Signature
 from mxtrain.data.spec import Samples, Splits
 from mxtrain.errors import DataError, did_you_mean
+from mxtrain.files.bundled import read_bundled
 from mxtrain.text.base import TextDataset
 from mxtrain.text.kinds import AnswerSpan, Texts
 from mxtrain.text.model import TextModel
 from mxtrain.text.question_answering.answer_window import WindowSettings
-from mxtrain.text.question_answering.numpydoc_questions import numpydoc_questions, pattern_answer
 from mxtrain.text.question_answering.questions import (
     ANSWER_OFFSET,
     NO_ANSWER,
     REPEATED_ID,
+    Answer,
+    Question,
     Questions,
     find_location,
     questions_from,
@@ -236,3 +240,31 @@ class Squad(TextDataset):
         """Returns questions, in memory: dicts with question, context and optional id, or a data frame of pandas."""
         readable = "dicts with question and context, and paths (pathlib.Path)"
         return QuestionSource(questions_from(rows_from(value, readable)), self.window_settings)
+
+
+def numpydoc_questions(val_fraction: float, test_fraction: float, seed: int) -> List[Questions]:
+    """Returns questions about the documentation of NumPy 1.23.5 and SciPy 1.15.3, the default data: what type has a
+    parameter?
+
+    The context is a part of a section "Parameters" with at most 110 words, on one line; the question is the name of a
+    parameter, and the answer the text after its colon. The training, validation and test split share no file, and files
+    no context.
+    """
+    parts = [Questions(), Questions(), Questions()]
+    for file, contexts in read_bundled("text/corpora/numpydoc_questions.json.gz").items():
+        # The file decides, so that questions about one page are never in two splits.
+        position = zlib.crc32(f"{seed}:{file}".encode()) / 2**32
+        part = parts[1 if position < val_fraction else 2 if position < val_fraction + test_fraction else 0]
+        for context, context_questions in contexts:
+            part.contexts.append(context)
+            for name, answer, begin in context_questions:
+                number = f"{file}:{len(part.contexts)}:{name}"
+                part.questions.append(Question(number, name, len(part.contexts) - 1, (Answer(answer, begin),)))
+    return parts
+
+
+def pattern_answer(question: str, context: str) -> str:
+    """Returns the answer of a fixed pattern, as a baseline: the text after the name and a colon, up to the likely
+    beginning of a sentence."""
+    match = re.search(rf"(?<!\w){re.escape(question)} ?: ?(.+?)(?= [A-Z][a-z']*\s[a-z]| \w+ : |$)", context)
+    return match.group(1) if match else ""

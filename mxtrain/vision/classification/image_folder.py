@@ -67,7 +67,7 @@ class ImageFolder(DecodedDataset):
                 f"dataset=image_folder: there is no folder '{root}'.{suggest_existing(root)} It must hold one folder "
                 f"per class with images, or train/CLASS/ with val/CLASS/ beside. Name yours with dataset.root=FOLDER."
             )
-        roots = find_roots(root, "dataset=image_folder")
+        roots = find_roots(root)
         class_names = _list_classes(roots["train"], findings)
         finder = _ClassFinder(root, roots.values(), class_names, findings)
         files = {
@@ -80,12 +80,12 @@ class ImageFolder(DecodedDataset):
         )
 
 
-def find_roots(root: Path, option: str) -> Dict[str, Path]:
+def find_roots(root: Path) -> Dict[str, Path]:
     """Returns split -> folder with the class folders. Without splits, the root is the training split.
 
     A folder called `train` that contains images, beside other folders, is a class (a vehicle) and not a split.
     """
-    splits = find_splits(root, option)
+    splits = find_splits(root, "dataset=image_folder")
     others = set(_folders_in(root)) - {path.name for path in splits.values()}
     return {"train": root} if not splits or (others and _holds_images(splits["train"])) else splits
 

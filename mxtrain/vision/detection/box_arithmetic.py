@@ -9,13 +9,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple, Optional, Sequence, Tuple
 
+from mxtrain.vision.detection.box_geometry import INSIDE_CROWD
 from mxtrain.vision.detection.boxes import Column, Flag
 
 if TYPE_CHECKING:
     from mxtrain.types.annotations import Array, OperatorModule
 
-INSIDE_CROWD = 0.5
-"""Share of a box inside a crowd region above which the box is neither background nor an object."""
 REGION_IOU = 0.5
 """Smallest intersection over union at which a region is matched to an object."""
 REGION_VARIANCES = (0.1, 0.1, 0.2, 0.2)

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import numpy as np
 
+INSIDE_CROWD = 0.5
+"""Share of a box inside a crowd region above which the box is neither background nor an object."""
 TINY = 1e-12
 """Lower limit of divisors, for boxes without an area."""
 
@@ -32,12 +34,12 @@ def intersections_over_unions(edge_M4: np.ndarray, edge_N4: np.ndarray) -> np.nd
     return common_MN
 
 
-def are_inside(edge_N4: np.ndarray, region_M4: np.ndarray, min_share: float) -> np.ndarray:
-    """Returns a mask of the boxes of which more than `min_share` is inside one of the regions, (N,)."""
+def are_inside(edge_N4: np.ndarray, region_M4: np.ndarray) -> np.ndarray:
+    """Returns a mask of the boxes of which more than `INSIDE_CROWD` is inside one of the regions, (N,)."""
     if not len(region_M4):  # the usual case: spare the areas of many anchors
         return np.zeros(len(edge_N4), bool)
     area_N = (edge_N4[:, 2:] - edge_N4[:, :2]).prod(axis=1)
-    return (intersection_areas(region_M4, edge_N4) > min_share * area_N).any(axis=0)
+    return (intersection_areas(region_M4, edge_N4) > INSIDE_CROWD * area_N).any(axis=0)
 
 
 def offsets_from(centred_P4: np.ndarray, true_P4: np.ndarray) -> np.ndarray:

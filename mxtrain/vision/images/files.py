@@ -14,9 +14,7 @@ from mxtrain.data.loading.input_files import find_given
 from mxtrain.data.loading.opening import EXTENSIONS as IMAGE_EXTENSIONS
 from mxtrain.data.loading.samples import Source
 from mxtrain.errors import DataError, LoaderError
-from mxtrain.vision.images.decoding import DecodedSource
 from mxtrain.vision.images.dicom import HEAD_BYTES, is_dicom, require_pydicom
-from mxtrain.vision.images.settings import Decoding
 
 _DICOM_EXTENSIONS = (".dcm", ".dicom")
 EXTENSIONS = (*IMAGE_EXTENSIONS, *_DICOM_EXTENSIONS)
@@ -169,23 +167,6 @@ def find_files(paths: Sequence[Union[str, Path]], skip_unreadable: bool = False)
     files = find_given(paths, list_images, "image", skip_unreadable)
     _require_pydicom(path for path in files if path.suffix.lower() in _DICOM_EXTENSIONS)
     return files
-
-
-def open_files(paths: Sequence[Union[str, Path]], decoding: Decoding, skip_unreadable: bool = False) -> DecodedSource:
-    """Returns a source of image files without labels, for predictions; labels are -1.
-
-    Args:
-        paths: image files, and folders that are searched for them.
-        decoding: settings by which images are decoded.
-        skip_unreadable: see `find_given`.
-
-    Returns:
-        The source; `source.encoded.paths` are the files in order.
-
-    Raises:
-        DataError: a path does not exist, or a folder contains no images.
-    """
-    return DecodedSource(ImageFiles(find_files(paths, skip_unreadable)), decoding)
 
 
 class Unlabelled(Source, Protocol):

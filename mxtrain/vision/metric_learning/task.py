@@ -164,7 +164,7 @@ class MetricLearning(Task):
         return Meter(description.metric, self.num_classes(signature), weights, outputs, training=training)
 
     def build_loss(self, description: RunParts, signature: Signature, training: bool) -> LossBlock:
-        from mxtrain.vision.metric_learning.loss_block import IdentityLoss
+        from mxtrain.vision.metric_learning.head import IdentityLoss
 
         assert isinstance(description.loss, EmbeddingLoss)
         is_sampled = self.sampled_classes is not None

@@ -87,16 +87,14 @@ class MaskCoding:
     Attributes:
         values: value of each class.
         ignored: values of ignored pixels.
-        rest_is_ignored: True to ignore all other values; otherwise they are errors.
     """
 
     values: Sequence[int]
     ignored: Sequence[int] = (255,)
-    rest_is_ignored: bool = False
 
     def table(self) -> np.ndarray:
         """Returns a lookup table from values 0 to 65,535 to classes, int16."""
-        class_of = np.full(MAX_VALUE + 1, IGNORED if self.rest_is_ignored else _STRAY, np.int16)
+        class_of = np.full(MAX_VALUE + 1, _STRAY, np.int16)
         class_of[np.asarray(self.ignored, np.int64)] = IGNORED
         class_of[np.asarray(self.values, np.int64)] = np.arange(len(self.values))
         return class_of

@@ -13,9 +13,8 @@ from pydantic import ValidationError
 from mxtrain.errors import DataError
 from mxtrain.text.bert import Bert
 from mxtrain.text.bilstm import BiLSTM
-from mxtrain.text.question_answering.numpydoc_questions import numpydoc_questions, pattern_answer
 from mxtrain.text.question_answering.questions import read_question_lines, read_squad
-from mxtrain.text.question_answering.squad import Squad
+from mxtrain.text.question_answering.squad import Squad, numpydoc_questions, pattern_answer
 from mxtrain.types.kinds import TargetKind
 
 pytestmark = pytest.mark.usefixtures("own_cache")

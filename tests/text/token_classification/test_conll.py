@@ -9,8 +9,7 @@ import pytest
 
 from mxtrain.errors import DataError
 from mxtrain.text.bilstm import BiLSTM
-from mxtrain.text.python_words import python_lines
-from mxtrain.text.token_classification.conll import Conll
+from mxtrain.text.token_classification.conll import Conll, python_lines
 from mxtrain.text.token_classification.conll_file import ColumnLayout, read_conll
 
 pytestmark = pytest.mark.usefixtures("own_cache")

@@ -12,12 +12,13 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import numpy as np
 import pytest
+from image_files import open_files
 from PIL import Image
 
 from mxtrain.errors import DataError, LoaderError
 from mxtrain.vision.classification.image_folder import ImageFolder
 from mxtrain.vision.images.decoding import DecodedSource
-from mxtrain.vision.images.files import ImageFiles, find_files, find_images, open_files
+from mxtrain.vision.images.files import ImageFiles, find_files, find_images
 from mxtrain.vision.images.pixels import ImageReader
 from mxtrain.vision.images.settings import Decoding
 from mxtrain.vision.images.signature import ImageSignature

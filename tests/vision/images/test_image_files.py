@@ -11,6 +11,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import numpy as np
 import pytest
+from image_files import open_files
 from image_loader import image_loader
 from PIL import Image
 
@@ -21,7 +22,7 @@ from mxtrain.vision.classification.image_record import ImageRecord
 from mxtrain.vision.detection.digit_scenes import BoxedDigitScenes, DigitScenes
 from mxtrain.vision.images import decoding
 from mxtrain.vision.images.decoding import DecodedSource
-from mxtrain.vision.images.files import ImageFiles, list_images, open_files
+from mxtrain.vision.images.files import ImageFiles, list_images
 from mxtrain.vision.images.make_record import encode_file, main, make_record
 from mxtrain.vision.images.record_file import RecordFile
 from mxtrain.vision.images.settings import Decoding, FileAugment

@@ -7,10 +7,10 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import image_bytes
 import numpy as np
 import pytest
+from image_files import open_files
 from PIL import Image
 
 from mxtrain.errors import LoaderError
-from mxtrain.vision.images.files import open_files
 from mxtrain.vision.images.make_record import make_record
 from mxtrain.vision.images.record_file import RecordFile
 from mxtrain.vision.images.settings import Decoding

@@ -17,8 +17,7 @@ from mxtrain.cli.dispatch import run
 from mxtrain.data.signature import Signature
 from mxtrain.engine.backend import autograd, gluon, mx, nd
 from mxtrain.model.parameters import distinct_parameters
-from mxtrain.vision.metric_learning.head import EmbeddingNetwork
-from mxtrain.vision.metric_learning.loss_block import IdentityLoss
+from mxtrain.vision.metric_learning.head import EmbeddingNetwork, IdentityLoss
 from mxtrain.vision.metric_learning.losses import ArcFace, Triplet
 from mxtrain.vision.metric_learning.task import MetricLearning
 from mxtrain.vision.metric_learning.verification import pair_label

@@ -9,7 +9,7 @@ import pytest
 from sklearn.metrics import average_precision_score
 from sklearn.neighbors import NearestNeighbors
 
-from mxtrain.vision.metric_learning import retrieval
+from mxtrain.vision.metric_learning import metrics
 from mxtrain.vision.metric_learning.metrics import Embeddings, RecallAtK, RetrievalMap
 
 
@@ -28,7 +28,7 @@ def embedded() -> tuple[np.ndarray, np.ndarray]:
 def test_recall_equals_nearest_neighbours(
     embedded: tuple[np.ndarray, np.ndarray], k: int, at_a_time: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(retrieval, "QUERIES_AT_A_TIME", at_a_time)
+    monkeypatch.setattr(metrics, "QUERIES_AT_A_TIME", at_a_time)
     embedding_ND, label_N = (array[:-2] for array in embedded)
     _, nearest = NearestNeighbors(n_neighbors=k + 1, metric="cosine", algorithm="brute").fit(embedding_ND).kneighbors()
     found = [(label_N[row[:k]] == label_N[query]).any() for query, row in enumerate(nearest) if label_N[query] != 5]
@@ -52,7 +52,7 @@ def test_mean_average_precision_equals_scikit_learn(embedded: tuple[np.ndarray, 
 
 def test_average_precision_with_ties() -> None:
     similarity_N, is_same_N = np.array([0.9, 0.5, 0.5, 0.5, 0.1]), np.array([False, True, False, True, True])
-    assert retrieval.average_precision(similarity_N, is_same_N) == pytest.approx(
+    assert metrics.average_precision(similarity_N, is_same_N) == pytest.approx(
         average_precision_score(is_same_N, similarity_N)
     )
 
@@ -60,12 +60,12 @@ def test_average_precision_with_ties() -> None:
 def test_ties_count_against_a_query() -> None:
     same = np.ones((4, 2), np.float32) / np.sqrt(2, dtype=np.float32)
     label_N = np.array([0, 0, 1, 1])
-    assert retrieval.recall_at(same, label_N, 1) == 0 and retrieval.recall_at(same, label_N, 3) == 1
+    assert metrics.recall_at(same, label_N, 1) == 0 and metrics.recall_at(same, label_N, 3) == 1
 
 
 def test_embeddings_that_are_no_numbers_are_never_found() -> None:
     embedding_ND = np.full((4, 2), np.nan, np.float32)
-    assert retrieval.recall_at(embedding_ND, np.array([0, 0, 1, 1]), 1) == 0
+    assert metrics.recall_at(embedding_ND, np.array([0, 0, 1, 1]), 1) == 0
 
 
 def test_without_queries_nothing_is_defined() -> None:

@@ -35,8 +35,7 @@ from mxtrain.types import Batch
 from mxtrain.types.kinds import Takes
 from mxtrain.vision.classification.lenet import LeNet
 from mxtrain.vision.kinds import Identity
-from mxtrain.vision.metric_learning.head import EmbeddingNetwork, SampledEmbeddingNetwork
-from mxtrain.vision.metric_learning.loss_block import IdentityLoss
+from mxtrain.vision.metric_learning.head import EmbeddingNetwork, IdentityLoss, SampledEmbeddingNetwork
 from mxtrain.vision.metric_learning.losses import ArcFace, CosFace, SubCentreArcFace, Triplet
 from mxtrain.vision.metric_learning.sampled_classes import centre_ids, draw_classes
 from mxtrain.vision.metric_learning.task import MetricLearning

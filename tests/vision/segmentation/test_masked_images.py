@@ -283,16 +283,14 @@ def test_grey_deep_and_one_channel_images(tmp_path):
         assert alone.dtype == np.uint8 and np.array_equal(alone[0], image[0])
 
 
-def test_ignored_values_and_the_rest(tmp_path):
+def test_ignored_values_and_others(tmp_path):
     mask = blocks(96, 128)
     Image.fromarray(coloured(mask)).save(tmp_path / "a.png")
     value = np.array([7, 11, 255, 9], np.uint8)[mask]
     Image.fromarray(value).save(tmp_path / "m.png")
     files = [str(tmp_path / "a.png")], [str(tmp_path / "m.png")]
     decoding = Decoding((3, 64, 80), frame=(96, 128))
-    source = MaskedImages(
-        ImageFiles(files[0]), files[1], MaskCoding([7, 11], [255], rest_is_ignored=True), decoding, MEAN
-    )
+    source = MaskedImages(ImageFiles(files[0]), files[1], MaskCoding([7, 11], [255, 9]), decoding, MEAN)
     assert np.array_equal(source.mask(0, (128, 96)), np.array([0, 1, -1, -1])[mask])
     strict = MaskedImages(ImageFiles(files[0]), files[1], MaskCoding([7, 11], [255]), decoding, MEAN)
     for train in (True, False):

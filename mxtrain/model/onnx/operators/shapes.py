@@ -17,9 +17,9 @@ Row = Tuple[int, Optional[int], Optional[int], int]
 """Axis, begin, end and step of a slice; None = from the first or to the last element."""
 
 
-def axes_of(call: OnnxCall, since: int = 13) -> List[int]:
-    """Returns the axes, an attribute at first and an input since a version; empty if they are not given."""
-    return call.ints(1) if call.opset >= since else call.numbers("axes")
+def axes_of(call: OnnxCall) -> List[int]:
+    """Returns the axes, an input since version 13 and an attribute before; empty if they are not given."""
+    return call.ints(1) if call.opset >= 13 else call.numbers("axes")
 
 
 def slices_of(call: OnnxCall) -> List[Row]:

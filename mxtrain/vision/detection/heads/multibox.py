@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, List, Optional, Sequence, Tuple
 import numpy as np
 
 from mxtrain.types import Shape
-from mxtrain.vision.detection.box_arithmetic import INSIDE_CROWD
 from mxtrain.vision.detection.box_geometry import are_inside, intersections_over_unions, offsets_from
 from mxtrain.vision.detection.boxes import Column, has_area, is_crowd, is_trained_on, weights
 from mxtrain.vision.detection.heads.operators import constant, log_odds, operators
@@ -79,7 +78,7 @@ class MultiBoxCoding:
         crowd_BM = is_crowd(box_BMD)
         for row in range(count):
             region_R4 = box_BMD[row, crowd_BM[row], :4]
-            class_BN[row, are_inside(self._edge_N4, region_R4, INSIDE_CROWD)] = IGNORED
+            class_BN[row, are_inside(self._edge_N4, region_R4)] = IGNORED
             true_MD = box_BMD[row, trained_BM[row]]
             if len(true_MD):
                 match_N = self.match(true_MD[:, :4])

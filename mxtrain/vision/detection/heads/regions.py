@@ -17,7 +17,6 @@ import numpy as np
 
 from mxtrain.types import Shape
 from mxtrain.vision.detection.box_arithmetic import (
-    INSIDE_CROWD,
     REGION_VARIANCES,
     apply_offsets,
     columns_of,
@@ -176,7 +175,7 @@ class RegionCoding:
         trained_BM = is_trained_on(box_BMD) & has_area(box_BMD)
         crowd_BM = is_crowd(box_BMD)
         for row in range(count):
-            label_BN[row, are_inside(self.edge_N4, box_BMD[row, crowd_BM[row], :4], INSIDE_CROWD)] = IGNORED
+            label_BN[row, are_inside(self.edge_N4, box_BMD[row, crowd_BM[row], :4])] = IGNORED
             true_M4 = box_BMD[row, trained_BM[row], :4]
             if len(true_M4):
                 iou_MN = intersections_over_unions(true_M4, self.edge_N4) * self._is_inside_N
