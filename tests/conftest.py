@@ -152,6 +152,7 @@ def compiled_operators(tmp_path_factory):
     base = tmp_path_factory.getbasetemp()
     folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "operators"
     folder.mkdir(exist_ok=True)
+    copy_operators(own_folder(), folder)
     return folder
 
 
@@ -230,19 +231,22 @@ def pytest_configure(config):
 
 def pytest_collection_modifyitems(config, items):
     """Adds the markers `slow` and `zoo` to single cases, and puts the files with the most slow tests first: at the end
-    of a run of several processes each of them takes a file that is over soon. Leaves out what `--omit` lists."""
+    of a run of several processes each of them takes a file that is over soon. Slow tests that start processes count
+    fourfold. Leaves out what `--omit` lists."""
     omitted = config.getoption("--omit")
     if omitted:
         names = frozenset(Path(omitted).read_text(encoding="utf-8").splitlines())
         config.hook.pytest_deselected(items=[item for item in items if item.nodeid in names])
         items[:] = [item for item in items if item.nodeid not in names]
-    num_slow = Counter()
+    slowness = Counter()
     for item in items:
         for name in ("slow", "zoo"):
             if _is_marked_case(item, name):
                 item.add_marker(name)
-            num_slow[item.path] += item.get_closest_marker(name) is not None
-    items.sort(key=lambda item: -num_slow[item.path])
+            if item.get_closest_marker(name):
+                starts_processes = {"subprocess", "Process"} & {*vars(item.module)} or "mxtrain" in item.fixturenames
+                slowness[item.path] += 4 if starts_processes else 1
+    items.sort(key=lambda item: -slowness[item.path])
 
 
 def _is_marked_case(item, name):
@@ -262,29 +266,52 @@ def pytest_collection_finish():
 
 
 def compose_faster():
-    """Takes a third off the time of composing, which tests do thousands of times: files of conf/ are parsed once, and
-    Hydra makes no table for interpolations in defaults lists that have none."""
+    """Takes half off the time of composing, which tests do thousands of times: files of conf/ are read and merged once,
+    and Hydra makes no table for interpolations in defaults lists that have none."""
     from hydra._internal import defaults_list
+    from hydra._internal.config_repository import ConfigRepository
     from hydra._internal.core_plugins.file_config_source import FileConfigSource
 
-    load, table, ours = FileConfigSource.load_config, defaults_list._create_interpolation_map, f"{CONF}{os.sep}"
-    if hasattr(load, "__wrapped__"):
-        return
-    loaded = {}
+    from mxtrain.composing.config_files import ConfigLoader
 
-    @functools.wraps(load)
-    def load_once(self, config_path):
-        if not f"{self.path}{os.sep}".startswith(ours):
-            return load(self, config_path)
-        key = (self.path, config_path)
-        if key not in loaded:
-            loaded[key] = pickle.dumps(load(self, config_path))
-        return pickle.loads(loaded[key])  # noqa: S301  # made above
+    table = defaults_list._create_interpolation_map
+    if hasattr(FileConfigSource.load_config, "__wrapped__"):
+        return
+
+    def only_ours(repo):
+        return {"hydra.conf", str(CONF), ""}.issuperset(source.path for source in repo.get_sources())
 
     def table_if_needed(overrides, defaults, self_added):
         return table(overrides, defaults, self_added) if any(one.is_interpolation() for one in defaults) else None
 
-    FileConfigSource.load_config, defaults_list._create_interpolation_map = load_once, table_if_needed
+    defaults_list._create_interpolation_map = table_if_needed
+    FileConfigSource.load_config = _done_once(
+        FileConfigSource.load_config,
+        lambda source, config_path: (source.path, config_path) if CONF == Path(source.path) else None,
+    )
+    ConfigRepository.load_config = _done_once(
+        ConfigRepository.load_config, lambda repo, config_path: config_path if only_ours(repo) else None
+    )
+    ConfigLoader._compose_config_from_defaults_list = _done_once(
+        ConfigLoader._compose_config_from_defaults_list,
+        lambda loader, defaults, repo: tuple(map(repr, defaults)) if only_ours(repo) else None,
+    )
+
+
+def _done_once(method, key_of):
+    """Returns a method that makes copies of its first result for the same key; None stands for no key."""
+    results = {}
+
+    @functools.wraps(method)
+    def copied(*given, **named):
+        key = key_of(*given, **named)
+        if key is None:
+            return method(*given, **named)
+        if key not in results:
+            results[key] = pickle.dumps(method(*given, **named))
+        return pickle.loads(results[key])  # noqa: S301  # made above
+
+    return copied
 
 
 @pytest.fixture(scope="session")

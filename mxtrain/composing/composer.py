@@ -226,7 +226,8 @@ def resolve(config: DictConfig) -> Dict[str, Any]:
     Raises:
         ConfigError: an interpolation refers to a setting that does not exist.
     """
-    plain = OmegaConf.to_container(OmegaConf.masked_copy(config, [name for name in config if name != "hydra"]))
+    plain: Any = OmegaConf.to_container(config)
+    del plain["hydra"]
     try:
         return OmegaConf.to_container(OmegaConf.create(plain), resolve=True)
     except Exception as error:  # resolvers are functions, and raise what Python raises
