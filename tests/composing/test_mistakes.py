@@ -325,6 +325,7 @@ def test_unknown_option_has_no_errors_about_dependent_settings(refused) -> None:
     assert refused("cluster.servers=0").count("cluster.servers=0") == 1
 
 
+@pytest.mark.zoo_cases("trainer.mx_epochs=3", "model=foo")
 @pytest.mark.slow
 @pytest.mark.parametrize("arguments", ["trainer.mx_epochs=3", "optimizer.lr=-1", "model=foo", "-m optimizer.lr=1,x"])
 def test_mistakes_are_answered_without_mxnet(mxtrain, arguments: str) -> None:

@@ -217,7 +217,8 @@ def saved(run_dir: Path, step: int, stem: str = "model") -> Dict[str, np.ndarray
     return {name: array.asnumpy() for name, array in arrays.items()}
 
 
-PARAMS = [pytest.param(name, marks=[pytest.mark.slow] * case.has_processes) for name, case in CASES.items()]
+PARAMS = [pytest.param(name, marks=[pytest.mark.zoo] * case.has_processes) for name, case in CASES.items()]
+"""Processes equal replicas to the bit: tests/cluster/test_workers.py."""
 
 
 def describe(*overrides: str) -> Any:
