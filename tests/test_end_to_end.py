@@ -2,12 +2,11 @@
 
 import importlib
 import json
-import subprocess
-import sys
 
 import numpy as np
 import pytest
 
+from mxtrain.cli import main
 from mxtrain.engine.backend import nd
 from mxtrain.errors import ConfigError
 from mxtrain.model.mlp import MLP
@@ -144,21 +143,13 @@ def test_unmeasured_monitor_is_refused(describe_run):
 def trained(tmp_path_factory):
     """The directory of a short run that was made by the command line."""
     run_dir = tmp_path_factory.mktemp("trained") / "run"
-    command = [sys.executable, "-m", "mxtrain", "trainer.max_epochs=2", f"hydra.run.dir={run_dir}", "logger=jsonl"]
-    subprocess.run(command, check=True, capture_output=True)
+    assert main(["trainer.max_epochs=2", f"hydra.run.dir={run_dir}", "logger=jsonl"]) == 0
     return run_dir
 
 
-def mxtrain(*arguments, **options):
-    return subprocess.run(
-        [sys.executable, "-m", "mxtrain", *map(str, arguments)], capture_output=True, text=True, **options
-    )
-
-
 @pytest.mark.slow
-def test_eval_writes_metrics_and_a_confusion_matrix(trained):
-    done = mxtrain("eval", trained, "split=val")
-    assert done.returncode == 0, done.stderr
+def test_eval_writes_metrics_and_a_confusion_matrix(trained, capsys):
+    assert main(["eval", str(trained), "split=val"]) == 0
     folder = trained / "eval" / "val"
     metrics = json.loads((folder / "metrics.json").read_text())
     last = rows(trained, "val")[-1]
@@ -169,11 +160,11 @@ def test_eval_writes_metrics_and_a_confusion_matrix(trained):
     assert confusion.sum() == metrics["samples"]
     assert np.trace(confusion) / confusion.sum() == pytest.approx(metrics["accuracy"])
     assert (folder / "confusion.png").read_bytes()[:4] == b"\x89PNG"
-    assert "precision" in done.stdout
+    assert "precision" in capsys.readouterr().out
 
 
 @pytest.mark.slow
-def test_predict_names_the_class_of_image_files(trained, tmp_path):
+def test_predict_names_the_class_of_image_files(trained, tmp_path, capsys):
     from PIL import Image
     from sklearn.datasets import load_digits
 
@@ -181,14 +172,13 @@ def test_predict_names_the_class_of_image_files(trained, tmp_path):
     for i in range(20):
         pixels = (digits.images[i] * 255 / 16).astype(np.uint8)
         Image.fromarray(pixels).save(tmp_path / f"{i:02d}-{digits.target[i]}.png")
-    done = mxtrain("predict", trained, tmp_path)
-    assert done.returncode == 0, done.stderr
-    found = [json.loads(line) for line in done.stdout.splitlines()]
+    assert main(["predict", str(trained), str(tmp_path)]) == 0
+    found = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [row["file"] for row in found] == sorted(str(path) for path in tmp_path.glob("*.png"))
     right = [row["file"].endswith(f"-{row['class']}.png") for row in found]
     assert sum(right) >= 16 and all(0 < row["probability"] <= 1 for row in found)
     as_csv = tmp_path / "out" / "p.csv"
-    assert mxtrain("predict", trained, tmp_path, f"output={as_csv}").returncode == 0
+    assert main(["predict", str(trained), str(tmp_path), f"output={as_csv}"]) == 0
     assert (
         as_csv.read_text().splitlines()[0] == "file,class_1,probability_1,class_2,probability_2,class_3,probability_3"
     )
@@ -208,6 +198,6 @@ def test_predict_names_the_class_of_image_files(trained, tmp_path):
         (["predict", "{run}", "{run}/checkpoints"], "no images"),
     ],
 )
-def test_bad_input_to_eval_and_predict_is_refused(trained, arguments, message):
-    done = mxtrain(*[a.format(run=trained) for a in arguments])
-    assert done.returncode == 2 and message in done.stderr, done.stderr
+def test_bad_input_to_eval_and_predict_is_refused(trained, arguments, message, capsys):
+    assert main([word.format(run=trained) for word in arguments]) == 2
+    assert message in capsys.readouterr().err

@@ -127,7 +127,7 @@ def check_nothing_lost_or_repeated(study: Path, n_trials: int, rungs: List[int],
 @pytest.mark.slow
 def test_killed_workers_lose_no_trials_and_a_promoted_trial_is_bit_exact(mxtrain) -> None:
     arguments = ["study", *FAST, "trainer.max_epochs=3", LR, "n_trials=3", "pruner=asha", "sampler=random"]
-    study = kill_and_finish(mxtrain, arguments, num_kills=4, seed=1, kills_runs=False)
+    study = kill_and_finish(mxtrain, arguments, num_kills=2, seed=1, kills_runs=False)
     check_nothing_lost_or_repeated(study, 3, [20, 60], starts_at_rungs=True)
     best = max((one for one in trials_of(study) if one.state.name == "COMPLETE"), key=lambda one: one.value)
     shown = mxtrain("tune", "show", "study", PYTHONPATH=PYTHONPATH)  # without MXNet

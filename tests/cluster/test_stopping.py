@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Optional, Type
 
 import pytest
-from running import ROOT, SMALL, Process, checkpoints, has_steps, status, steps
+from running import ROOT, SMALL, Process, checkpoints, has_steps, status, steps, train_here
 
 from mxtrain.checkpoint import open_checkpoint
 from mxtrain.cluster.stopping import SignalStop, Terminated, startup_signals
@@ -152,8 +152,9 @@ def test_vanished_run_directory_does_not_hang(tmp_path):
 
 
 @pytest.mark.slow
-def test_error_of_a_user_network_is_reported_last(tmp_path):
-    (tmp_path / "net.py").write_text(
+@pytest.mark.filterwarnings("ignore:All children of this Sequential")
+def test_error_of_a_user_network_is_reported_last(tmp_path, monkeypatch):
+    (tmp_path / "thirty_net.py").write_text(
         textwrap.dedent("""
         from mxnet import gluon
         class Net(gluon.nn.Sequential):
@@ -169,12 +170,12 @@ def test_error_of_a_user_network_is_reported_last(tmp_path):
     """)
     )
     (tmp_path / "conf" / "model").mkdir(parents=True)
-    (tmp_path / "conf" / "model" / "own.yaml").write_text("_target_: net.Net\n")
-    env = {"PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}"}
+    (tmp_path / "conf" / "model" / "own.yaml").write_text("_target_: thirty_net.Net\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
     run_dir = tmp_path / "run"
-    command = [sys.executable, "-m", "mxtrain", "--config-dir", str(tmp_path / "conf")]
-    process = Process(run_dir, "model=own", "dataset.batch_size=100", env=env, command=command).end(1)
-    assert process.output.strip().splitlines()[-1] == "error: ValueError: thirty is enough"
+    words = (f"--config-dir={tmp_path / 'conf'}", "model=own", "dataset.batch_size=100")
+    output = train_here(run_dir, *words, exit_code=1)
+    assert output.strip().splitlines()[-1] == "error: ValueError: thirty is enough"
     ended = status(run_dir)
     assert (ended["state"], ended["cause"]) == ("failed", "ValueError: thirty is enough")
 

@@ -30,6 +30,7 @@ from running import (
     running_processes,
     status,
     steps,
+    train_here,
     verify,
 )
 from waiting import free_port, wait_until
@@ -77,24 +78,28 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return run_dir
 
 
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Process:
+    return Process(tmp_path_factory.mktemp("finished") / "run", *TWO, *LENET).end()
+
+
 @pytest.mark.slow
-def test_two_workers_equal_two_replicas(tmp_path: Path) -> None:
-    Process(tmp_path / "replicas", "parallel=data", "parallel.devices=cpu:2", *LENET).end()
-    done = Process(tmp_path / "workers", *TWO, *LENET).end()
-    assert [row for row in rows(tmp_path / "workers") if row["split"] == "train"] == [
+def test_two_workers_equal_two_replicas(tmp_path: Path, finished: Process) -> None:
+    train_here(tmp_path / "replicas", "parallel=data", "parallel.devices=cpu:2", *LENET)
+    assert [row for row in rows(finished.run_dir) if row["split"] == "train"] == [
         row for row in rows(tmp_path / "replicas") if row["split"] == "train"
     ]
-    workers, replicas = status(tmp_path / "workers"), status(tmp_path / "replicas")
+    workers, replicas = status(finished.run_dir), status(tmp_path / "replicas")
     assert workers["weights_sha256"] == replicas["weights_sha256"]
     assert workers["metrics"] == pytest.approx(replicas["metrics"], rel=1e-6)
-    assert "2 workers, 1 server on this machine" in done.output
-    assert sorted(path.name for path in (tmp_path / "workers" / "workers").iterdir()) == [
+    assert "2 workers, 1 server on this machine" in finished.output
+    assert sorted(path.name for path in (finished.run_dir / "workers").iterdir()) == [
         ".lock",
         "scheduler.log",
         "server-0.log",
         "worker-1.log",
     ]
-    nobody_is_left(tmp_path)
+    nobody_is_left(finished.run_dir)
 
 
 @pytest.mark.zoo
@@ -212,20 +217,20 @@ def test_sigterm_to_a_worker_before_training_ends_all(tmp_path: Path, wait_s: fl
 
 
 @pytest.mark.slow
-def test_finished_run_of_workers_reports_it_and_leaves_no_process(tmp_path: Path, undisturbed: Path) -> None:
-    shutil.copytree(undisturbed, tmp_path / "run")
+def test_finished_run_of_workers_reports_it_and_leaves_no_process(tmp_path: Path, finished: Process) -> None:
+    shutil.copytree(finished.run_dir, tmp_path / "run")
     before = image(tmp_path / "run")["status.json"]
-    done = Process(tmp_path / "run", *TWO, *SLOW).end()
+    done = Process(tmp_path / "run", *TWO, *LENET).end()
     assert image(tmp_path / "run")["status.json"] == before and "restart" not in done.output
     nobody_is_left(tmp_path)
 
 
 @pytest.mark.slow
-def test_a_refused_start_leaves_a_finished_run_alone(tmp_path: Path, undisturbed: Path) -> None:
+def test_a_refused_start_leaves_a_finished_run_alone(tmp_path: Path, finished: Process) -> None:
     """Another description is refused in the same place: test_resume.py. A running group: the deaths above."""
-    run_dir = shutil.copytree(undisturbed, tmp_path / "run")
+    run_dir = shutil.copytree(finished.run_dir, tmp_path / "run")
     before = image(run_dir)
-    Process(run_dir, *TWO, *SLOW, "parallel=model", "parallel.stages=40", "trainer.max_epochs=9").end(2)
+    Process(run_dir, *TWO, *LENET, "parallel=model", "parallel.stages=40", "trainer.max_epochs=9").end(2)
     logs = [name for name in before if name.startswith("workers/") or name == "train.log"]
     after = image(run_dir)
     assert {name: seen[0] for name, seen in after.items() if name not in [*logs, "workers/supervisor.log"]} == {

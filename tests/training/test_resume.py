@@ -36,7 +36,7 @@ from mxtrain.training.resume import differences
 def unbroken(tmp_path_factory):
     """A run with everything on that nobody disturbed."""
     run_dir = tmp_path_factory.mktemp("unbroken") / "run"
-    Process(run_dir, *FULL).end()
+    train_here(run_dir, *FULL)
     assert steps(run_dir) == list(range(1, 40)) and steps(run_dir, "val") == [13, 26, 39]
     return run_dir
 
@@ -45,7 +45,7 @@ def unbroken(tmp_path_factory):
 def small(tmp_path_factory):
     """A finished run of two epochs of 13 steps."""
     run_dir = tmp_path_factory.mktemp("small") / "run"
-    Process(run_dir, *SMALL, "trainer.max_epochs=2").end()
+    train_here(run_dir, *SMALL, "trainer.max_epochs=2")
     return run_dir
 
 

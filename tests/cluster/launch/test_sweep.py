@@ -111,18 +111,12 @@ def test_loggers_suggest_commands_for_a_sweep(describe_run, tmp_path) -> None:
 
 
 @pytest.mark.slow
-def test_a_sweep_over_groups_and_open_settings(mxtrain) -> None:
-    done = mxtrain(
-        "-m",
-        "debug=fast",
-        "logger=jsonl",
-        "hydra.sweep.dir=s",
-        "model=mlp,lenet",
-        "hydra.sweep.subdir=${hydra.job.num}-${model._target_}",
-        mxnet=True,
-    )
-    assert (done.returncode, done.stderr) == (0, "")
-    assert {path.name for path in (mxtrain.folder / "s").iterdir()} == {
+def test_a_sweep_over_groups_and_open_settings(tmp_path, monkeypatch, capsys) -> None:
+    monkeypatch.chdir(tmp_path)
+    subdir = "hydra.sweep.subdir=${hydra.job.num}-${model._target_}"
+    words = ["-m", "debug=fast", "logger=jsonl", "hydra.sweep.dir=s", "model=mlp,lenet", subdir]
+    assert (dispatch.run(words), capsys.readouterr().err) == (0, "")
+    assert {path.name for path in (tmp_path / "s").iterdir()} == {
         "0-mxtrain.model.mlp.MLP",
         "1-mxtrain.vision.classification.lenet.LeNet",
         "jobs.jsonl",
@@ -290,10 +284,12 @@ def test_joblib_runs_jobs_in_processes_and_reports_outcomes(mxtrain) -> None:
 
 
 @pytest.mark.slow
-def test_sweep_with_only_failed_jobs_reports_causes(mxtrain) -> None:
-    done = mxtrain("-m", *FAST, "optimizer.lr=1e37,1e38", mxnet=True)
-    assert done.returncode == 3 and "Traceback" not in done.stderr
-    assert [state for _, state, _ in rows(done.stdout)] == ["failed (3)"] * 2
+def test_sweep_with_only_failed_jobs_reports_causes(tmp_path, monkeypatch, capsys) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert dispatch.run(["-m", *FAST, "optimizer.lr=1e37,1e38"]) == 3
+    said = capsys.readouterr()
+    assert "Traceback" not in said.err
+    assert [state for _, state, _ in rows(said.out)] == ["failed (3)"] * 2
 
 
 @pytest.mark.slow
