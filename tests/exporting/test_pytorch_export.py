@@ -79,6 +79,7 @@ def exported(trained: Path) -> Path:
 def test_the_folder_proves_itself_and_predicts_as_mxtrain(trained: Path, exported: Path, tmp_path: Path) -> None:
     out = exported
     assert {path.name for path in out.iterdir()} == FILES
+    assert "FILE is an image of 8 or 16 bits" in (out / "README.md").read_text()
     proof = json.loads((out / "proof.json").read_text())
     assert proof["batch_sizes"] == [1, 4] and max(proof["outputs"].values()) < 1e-5
     assert proof["gradients"]["precision"] == "float64" and proof["gradients"]["largest_error"] < 1e-9
