@@ -30,10 +30,11 @@ class Staging:
     Args:
         memory: context of the buffers; `cpu_pinned` is page-locked if MXNet was built for GPUs.
         device: target of the copies.
+        count: number of buffers for each dtype and size.
     """
 
-    def __init__(self, memory: mx.Context, device: mx.Context):
-        self._memory, self._device = memory, device
+    def __init__(self, memory: mx.Context, device: mx.Context, count: int = BUFFERS):
+        self._memory, self._device, self._count = memory, device, count
         self._rings: Dict[Tuple[str, int], List[nd.NDArray]] = {}
         self._turns: Dict[Tuple[str, int], int] = {}
         self._lock = threading.Lock()
@@ -65,7 +66,7 @@ class Staging:
         """
         key = (np.dtype(dtype).name, 1 << max(size - 1, 0).bit_length())
         ring = self._rings.setdefault(key, [])
-        if len(ring) < BUFFERS and not self.is_refused:
+        if len(ring) < self._count and not self.is_refused:
             try:
                 ring.append(nd.empty((key[1],), ctx=self._memory, dtype=dtype))
                 return ring[-1]
