@@ -23,7 +23,15 @@ from mxtrain.data.checking.problems import (
     Findings,
     Problem,
 )
-from mxtrain.data.loading.dataset_files import FileId, as_posix, exists, files_in, first_of, nearest_there, read_text
+from mxtrain.data.loading.dataset_files import (
+    FileId,
+    as_posix,
+    exists,
+    files_in,
+    list_first,
+    read_text,
+    suggest_existing,
+)
 from mxtrain.data.loading.split_folders import find_splits, parse_name
 from mxtrain.data.recognition import Certainty, FileTree, Recognised
 from mxtrain.data.table.text_rows import has_text, read_cells
@@ -179,9 +187,9 @@ class BoxCsvFormat(ObjectFormat):
         if len(names) == 6 and are_numbers[2:] == [True] * 4:
             return _Columns(0, 1, [2, 3, 4, 5], "", False)
         raise DataError(
-            f"'{path}': which columns are image, class and the four numbers? The first row is {first_of(list(first))}. "
-            "Type dataset.columns=[IMAGE,CLASS,X,Y,X,Y] with their names, or with their numbers from 0 if there is no "
-            "header."
+            f"'{path}': which columns are image, class and the four numbers? The first row is "
+            f"{list_first(list(first))}. Type dataset.columns=[IMAGE,CLASS,X,Y,X,Y] with their names, or with their "
+            "numbers from 0 if there is no header."
         )
 
     def _named_columns(self, path: Path, first: Sequence[str]) -> _Columns:
@@ -270,7 +278,7 @@ def find_files(root: Path) -> Dict[str, Tuple[Path, Path]]:
     """
     if not exists(root):
         raise DataError(
-            f"{OPTION}: there is no folder '{root}'.{nearest_there(root)} It must hold train.csv. Name yours with "
+            f"{OPTION}: there is no folder '{root}'.{suggest_existing(root)} It must hold train.csv. Name yours with "
             "dataset.root=FOLDER, or dataset.root=FILE."
         )
     if not root.is_dir():
@@ -287,7 +295,7 @@ def find_files(root: Path) -> Dict[str, Tuple[Path, Path]]:
         if len(inside) == 1:
             found[split] = (folder / inside[0], folder)
     if "train" not in found:
-        listed = f" There are: {first_of(tables)}." if tables else ""
+        listed = f" There are: {list_first(tables)}." if tables else ""
         raise DataError(f"{OPTION}: '{root}' holds no train.csv.{listed} Name yours with dataset.root=FILE.")
     return found
 
@@ -342,7 +350,7 @@ def _images_of(table: _Table, lookup: ClassLookup, form: str, findings: Findings
                 near = did_you_mean(row.class_name, lookup.names)
                 fact = f"{location}: there is no class '{row.class_name:.60}'."
                 unknown.append(
-                    Problem(UNKNOWN_CLASS, location, fact, f"{near} Classes are {first_of(lookup.names)}.".strip())
+                    Problem(UNKNOWN_CLASS, location, fact, f"{near} Classes are {list_first(lookup.names)}.".strip())
                 )
             else:
                 objects[name].append(AnnotatedObject(row.line, number, as_edges(row.numbers, form)))
