@@ -61,6 +61,11 @@ class Runs:
         """
         self._lengths, self._size = lengths, size
 
+    @property
+    def size(self) -> Tuple[int, int]:
+        """Returns (height, width)."""
+        return self._size
+
     def extent(self) -> Tuple[float, float, float, float]:
         """Returns left, top, right and bottom of the smallest box around the mask, which must not be empty."""
         height = self._size[0]

@@ -23,16 +23,7 @@ from mxtrain.data.checking.problems import (
     Findings,
     Problem,
 )
-from mxtrain.data.loading.dataset_files import (
-    FileId,
-    as_posix,
-    exists,
-    files_in,
-    list_first,
-    read_text,
-    suggest_existing,
-)
-from mxtrain.data.loading.split_folders import find_splits, parse_name
+from mxtrain.data.loading.dataset_files import FileId, as_posix, exists, list_first, read_text
 from mxtrain.data.recognition import Certainty, FileTree, Recognised
 from mxtrain.data.table.text_rows import has_text, read_cells
 from mxtrain.errors import DataError, did_you_mean
@@ -45,6 +36,7 @@ from mxtrain.vision.detection.boxed_files import find_named
 from mxtrain.vision.kinds import Boxes
 from mxtrain.vision.objects.dataset import ObjectBoxes, ObjectFormat, size_of
 from mxtrain.vision.objects.objects import AnnotatedImage, AnnotatedObject, Annotations
+from mxtrain.vision.objects.tool_format import find_split_files
 
 log = logging.getLogger(__name__)
 
@@ -136,7 +128,8 @@ class BoxCsvFormat(ObjectFormat):
     def read(self, findings: Findings) -> Annotations:
         """Reads the files; see `ObjectFormat.read`."""
         tables = {
-            split: self._table(path, folder, findings) for split, (path, folder) in find_files(Path(self.root)).items()
+            split: self._table(path, folder, findings)
+            for split, (path, folder) in find_split_files(Path(self.root), (".csv",), OPTION).items()
         }
         found = sorted({row.class_name for row in tables["train"].rows if row.class_name})
         root = tables["train"].path.parent
@@ -268,36 +261,6 @@ def as_edges(numbers: Sequence[float], form: str) -> Tuple[float, float, float, 
     if form == "xywh":
         return first, second, first + third, second + fourth
     return first - third / 2, second - fourth / 2, first + third / 2, second + fourth / 2
-
-
-def find_files(root: Path) -> Dict[str, Tuple[Path, Path]]:
-    """Returns split -> its CSV file, and the folder that images are relative to.
-
-    Raises:
-        DataError: there is no file of a training split.
-    """
-    if not exists(root):
-        raise DataError(
-            f"{OPTION}: there is no folder '{root}'.{suggest_existing(root)} It must hold train.csv. Name yours with "
-            "dataset.root=FOLDER, or dataset.root=FILE."
-        )
-    if not root.is_dir():
-        return {"train": (root, root.parent)}
-    tables = [name for name in files_in(root) if name.lower().endswith(".csv")]
-    named = {parsed[1]: name for name in tables if (parsed := parse_name(name[:-4])) is not None}
-    if len(tables) == 1:
-        named = {"train": tables[0]}
-    if "train" in named:
-        return {split: (root / name, root) for split, name in named.items()}
-    found: Dict[str, Tuple[Path, Path]] = {}
-    for split, folder in find_splits(root, OPTION).items():
-        inside = [name for name in files_in(folder) if name.lower().endswith(".csv")]
-        if len(inside) == 1:
-            found[split] = (folder / inside[0], folder)
-    if "train" not in found:
-        listed = f" There are: {list_first(tables)}." if tables else ""
-        raise DataError(f"{OPTION}: '{root}' holds no train.csv.{listed} Name yours with dataset.root=FILE.")
-    return found
 
 
 def _read_row(

@@ -21,9 +21,10 @@ from mxtrain.data.checking.problems import (
     Findings,
     NoUsableSamples,
     Problem,
+    problem_of,
 )
 from mxtrain.data.spec import BaseDataset, Splits
-from mxtrain.errors import ConfigError, DataError, list_override
+from mxtrain.errors import ConfigError, DataError, LoaderError, list_override
 from mxtrain.types import Spec
 from mxtrain.types.kinds import Gives, Images, TargetKind
 from mxtrain.vision.detection.box_faults import TOLERANCE, refuse_all
@@ -40,7 +41,7 @@ from mxtrain.vision.instance_segmentation.mask_rows import InstanceAnnotations
 from mxtrain.vision.instance_segmentation.outlines import Outline
 from mxtrain.vision.kinds import Boxes, ClassMap, KeyPoints, Masks
 from mxtrain.vision.objects.drawn_masks import DrawnPairs
-from mxtrain.vision.objects.objects import AnnotatedImage, Annotations, FlatObjects, scaled
+from mxtrain.vision.objects.objects import AnnotatedImage, Annotations, FlatObjects, outline_of
 from mxtrain.vision.pose.key_point_files import OTHER_SIGMA, KeyPointFiles, KeyPointSplit
 from mxtrain.vision.pose.key_point_images import PosedObjects
 from mxtrain.vision.pose.key_points import PERSON_NAMES, PERSON_SIGMAS, KeyPointSet, left_right_pairs
@@ -112,7 +113,7 @@ class ObjectFormat(_Base):
 @functools.cache
 def _combined(dataset: type, kind: type) -> Any:
     """Returns the class with the format of a dataset and another kind of targets."""
-    form = next(base for base in dataset.__mro__ if ObjectFormat in base.__bases__)
+    form = next(base for base in dataset.__mro__ if issubclass(base, ObjectFormat) and not issubclass(base, Dataset))
     body = {
         "__module__": dataset.__module__,
         "__qualname__": f"{dataset.__qualname__}{kind.__name__}",
@@ -256,16 +257,20 @@ class ObjectOutlines:
 
     def read(self, image: int, number_M: Sequence[int], size: Tuple[int, int]) -> List[Outline]:
         """Returns the outlines of some objects of an image; see `Outlines.read`."""
-        height, width = size
-        scale = (width, height) if self.is_relative else (1, 1)
-        return [scaled(self.shapes[self.begin_P1[image] + number], scale) for number in number_M]
+        rows = [int(self.begin_P1[image]) + number for number in number_M]
+        return [outline_of(self.shapes[row], size, self.is_relative, self.places[row]) for row in rows]
 
     def problems(self, image: int, count: int, size: Tuple[int, int]) -> List[Problem]:
         """Returns a problem for each outline without a pixel."""
         problems = []
-        for number, outline in enumerate(self.read(image, range(count), size)):
+        for row in range(int(self.begin_P1[image]), int(self.begin_P1[image]) + count):
+            place = self.places[row]
+            try:
+                outline = outline_of(self.shapes[row], size, self.is_relative, place)
+            except LoaderError as error:
+                problems.append(problem_of(error, place))
+                continue
             if not outline.in_image(size).any():
-                place = self.places[self.begin_P1[image] + number]
                 fact = f"{place}: the outline contains no pixel."
                 problems.append(Problem(EMPTY_MASK, place, fact, "Draw it again, or remove it."))
         return problems

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any, Optional, Sequence
 
 import numpy as np
 
+from mxtrain.data.checking.problems import DataLocation
 from mxtrain.vision.images.files import ImageFiles
 from mxtrain.vision.images.settings import Decoding
-from mxtrain.vision.objects.objects import IGNORED_CLASS, AnnotatedImage, AnnotatedObject, scaled
+from mxtrain.vision.objects.objects import IGNORED_CLASS, AnnotatedImage, AnnotatedObject, outline_of
 from mxtrain.vision.segmentation.mask_pairs import MaskPairs
 from mxtrain.vision.segmentation.masked_images import JointAugment, MaskCoding, MaskedImages
 
@@ -76,10 +77,11 @@ class DrawnMasks(MaskedImages):
         from PIL import Image
 
         width, height = self.size(index)
-        scale = (width, height) if self._pairs.is_relative else (1, 1)
         mask_hw = np.zeros((height, width), np.uint8)
         for each in self._pairs.objects[index]:
             if each.shape is not None:
-                inside_hw = scaled(each.shape, scale).in_image((height, width)) > 0
+                location = DataLocation(self._pairs.masks[index], each.number)
+                outline = outline_of(each.shape, (height, width), self._pairs.is_relative, location)
+                inside_hw = outline.in_image((height, width)) > 0
                 mask_hw[inside_hw] = self._pairs.value_of(each)
         return Image.fromarray(mask_hw)

@@ -8,12 +8,13 @@ Legend: K points of a polygon, J key points, M objects of an image, R objects of
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
+from typing import List, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
 
 import numpy as np
 
-from mxtrain.data.checking.problems import DataLocation, Findings
+from mxtrain.data.checking.problems import MASK_SIZE, DataLocation, Findings
 from mxtrain.data.loading.dataset_files import FileId
+from mxtrain.errors import LoaderError
 from mxtrain.vision.detection.box_faults import NORMALIZED_TOLERANCE, TOLERANCE, refuse_wrong_boxes
 from mxtrain.vision.detection.boxes import Flag
 from mxtrain.vision.instance_segmentation.coco_masks import Runs
@@ -113,14 +114,27 @@ def corners(edges: Sequence[float]) -> Points:
     return [np.array([[left, top], [right, top], [right, bottom], [left, bottom]], np.float64)]
 
 
-def scaled(shape: Shape, scale: Sequence[float]) -> Union[Polygons, Runs]:
-    """Returns the outline of a shape with relative coordinates in pixels.
+def outline_of(shape: Shape, size: Tuple[int, int], is_relative: bool, location: DataLocation) -> Union[Polygons, Runs]:
+    """Returns the outline of a shape in pixels of its image.
 
     Args:
         shape: the shape.
-        scale: width and height of its image; 1 and 1 for a shape in pixels.
+        size: (height, width) of the image.
+        is_relative: True if polygons are in shares of width and height.
+        location: source location of the shape, for messages.
+
+    Raises:
+        LoaderError: it is a mask of another size.
     """
-    return shape if isinstance(shape, Runs) else Polygons([point_K2 * scale for point_K2 in shape])
+    if not isinstance(shape, Runs):
+        return Polygons([point_K2 * (size[1], size[0]) for point_K2 in shape] if is_relative else shape)
+    if shape.size != tuple(size):
+        raise LoaderError(
+            f"{location}: the mask has {shape.size[1]} x {shape.size[0]} pixels, and its image {size[1]} x {size[0]}.",
+            "Replace one of them.",
+            MASK_SIZE,
+        )
+    return shape
 
 
 @dataclass(frozen=True)
@@ -188,11 +202,6 @@ class FlatObjects:
         size_R2 = np.ones((len(self.edge_R4), 2)) if is_relative else self.size_P2[self.image_R]
         tolerance = NORMALIZED_TOLERANCE if is_relative else TOLERANCE
         return np.flatnonzero(refuse_wrong_boxes(self.edge_R4, size_R2, self, findings, mends, tolerance))
-
-
-def class_indices(names: Sequence[str], chosen: Sequence[str]) -> Dict[str, int]:
-    """Returns name -> index of the chosen classes, or of all."""
-    return {name: index for index, name in enumerate(chosen or names)}
 
 
 def pairs_of(order: Sequence[int]) -> Optional[List[Tuple[int, int]]]:

@@ -137,11 +137,11 @@ def test_splits_are_files_or_folders(tmp_path) -> None:
     write(root, f"{head}b.png,40,20,cat,{CORNERS}\n", "val.csv")
     assert boxes_of(opened(root).val) == {"b": BOX}
     (root / "train.csv").rename(root / "labels_of_mine.csv")
-    with pytest.raises(DataError, match="holds no train.csv. There are: labels_of_mine.csv, val.csv. Name yours with"):
+    with pytest.raises(DataError, match="holds no train.csv. There are: labels_of_mine.csv, val.csv. Name the file"):
         opened(root)
     write(root, f"{head}a.png,40,20,cat,{CORNERS}\nc.png,40,20,cat,{CORNERS}\n", "labels_of_mine.csv")
     assert boxes_of(opened(root / "labels_of_mine.csv", val_fraction=0.5).train) == {"a": BOX}
-    with pytest.raises(DataError, match="there is no folder '.*nowhere'. It must hold train.csv"):
+    with pytest.raises(DataError, match="there is no folder '.*nowhere'. Name yours with dataset.root=FOLDER"):
         opened(tmp_path / "nowhere")
 
 
