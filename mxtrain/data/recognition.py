@@ -86,7 +86,7 @@ def unquoted(overrides: Iterable[str]) -> List[str]:
     return [word for override in overrides for word in shlex.split(override)]
 
 
-class _Silent(Findings):
+class _SkippedPlaces(Findings):
     """Ignores names that lead to no regular file: they belong to no dataset."""
 
     def refuse(self, *problems: Problem, sentence: str = "") -> None:
@@ -108,7 +108,7 @@ class FileTree:
         self.is_file = not Path(path).is_dir()
         self.root = Path(path).parent if self.is_file else Path(path)
         start = len(os.path.join(str(self.root), ""))
-        listed = [] if self.is_file else [str(each) for each, _ in walk(self.root, ("",), findings=_Silent())]
+        listed = [] if self.is_file else [str(each) for each, _ in walk(self.root, ("",), findings=_SkippedPlaces())]
         below = str(self.root) == "."  # pathlib leaves "./" out
         self.names: Sequence[str] = [Path(path).name] if self.is_file else [x if below else x[start:] for x in listed]
         """Paths relative to `root`, sorted."""
