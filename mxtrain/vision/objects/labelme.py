@@ -45,6 +45,7 @@ from mxtrain.vision.objects.tool_format import (
     oriented,
     polygon,
     read_json,
+    runs_of,
     say_left_out,
 )
 from mxtrain.vision.pose.key_points import Visibility
@@ -211,20 +212,6 @@ def _read_mask(text: Any, begin: Tuple[int, int], size: Any) -> Runs:
     whole_hw = np.zeros((height, width), np.uint8)
     whole_hw[top : top + inside_hw.shape[0], left : left + inside_hw.shape[1]] = inside_hw
     return runs_of(whole_hw)
-
-
-def runs_of(mask_hw: np.ndarray) -> Runs:
-    """Returns a mask as run lengths.
-
-    Raises:
-        BadShape: it has no pixel.
-    """
-    if not mask_hw.any():
-        raise BadShape("has a mask without any pixel")
-    flat = (mask_hw.T.ravel() != 0).astype(np.int8)
-    change = np.flatnonzero(np.diff(flat)) + 1
-    lengths = np.diff(np.concatenate([[0], change, [len(flat)]]))
-    return Runs(np.concatenate([[0], lengths]) if flat[0] else lengths, mask_hw.shape)  # type: ignore[arg-type]
 
 
 class Labelme(LabelmeFormat, ObjectBoxes):  # type: ignore[misc]  # the format comes first

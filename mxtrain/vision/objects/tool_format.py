@@ -40,6 +40,7 @@ from mxtrain.files.json_text import JsonTextError, parse_json
 from mxtrain.vision.detection.box_faults import refuse_all
 from mxtrain.vision.detection.boxed_classes import ClassNames
 from mxtrain.vision.images.files import EXTENSIONS
+from mxtrain.vision.instance_segmentation.coco_masks import Runs
 from mxtrain.vision.objects.dataset import ObjectFormat, ObjectKeyPoints
 from mxtrain.vision.objects.objects import (
     IGNORED_CLASS,
@@ -346,6 +347,20 @@ def ellipse(x: float, y: float, radius_x: float, radius_y: float, angle: float =
     x_K = x + along_K * np.cos(angle) - across_K * np.sin(angle)
     y_K = y + along_K * np.sin(angle) + across_K * np.cos(angle)
     return [np.column_stack([x_K, y_K])]
+
+
+def runs_of(mask_hw: np.ndarray) -> Runs:
+    """Returns a mask as run lengths.
+
+    Raises:
+        BadShape: it has no pixel.
+    """
+    if not mask_hw.any():
+        raise BadShape("has a mask without any pixel")
+    flat = (mask_hw.T.ravel() != 0).astype(np.int8)
+    change = np.flatnonzero(np.diff(flat)) + 1
+    lengths = np.diff(np.concatenate([[0], change, [len(flat)]]))
+    return Runs(np.concatenate([[0], lengths]) if flat[0] else lengths, mask_hw.shape)  # type: ignore[arg-type]
 
 
 class ImageFinder:
