@@ -25,7 +25,8 @@ OTHERS = {
     "speech": ["task=classification"],
     "tables": ["task=recommendation"],
     "recommendation": ["task=reinforcement_learning"],
-    "reinforcement": ["task=question_answering"],
+    "reinforcement": ["task=forecasting"],
+    "forecasting": ["task=question_answering"],
 }
 """For each field, the smallest run of another one: each field is run by one of them."""
 COMPOSE = """

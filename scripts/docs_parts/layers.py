@@ -23,7 +23,7 @@ LAYERS: Sequence[Tuple[str, Sequence[str]]] = (
     ("interfaces", ("cli", "api", "custom_loop")),
     ("operations", ("workflows", "composing", "cluster.launch", "tuning")),
     ("runs", ("training", "exporting")),
-    ("fields", ("vision", "text", "speech", "tables", "recommendation", "reinforcement")),
+    ("fields", ("vision", "text", "speech", "tables", "recommendation", "reinforcement", "forecasting")),
     ("parts of a run", (*PARTS.split(), "callback", "logger", "archive", "serving")),
     ("configuration", ("config",)),
     ("ground", ("runtime", "terminal", "engine", "files", "types", "errors")),

@@ -8,7 +8,19 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Dict, Iterator, List
 
-READERS = ("data", "metric", "model", "recommendation", "reinforcement", "speech", "tables", "task", "text", "vision")
+READERS = (
+    "data",
+    "forecasting",
+    "metric",
+    "model",
+    "recommendation",
+    "reinforcement",
+    "speech",
+    "tables",
+    "task",
+    "text",
+    "vision",
+)
 """Packages whose code reads files and texts of users."""
 
 OPENING = {

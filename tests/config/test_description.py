@@ -66,6 +66,8 @@ NEEDS = {
     "dataset/glue": ["model=bert"],
     **{option: ["task=segmentation"] for option in SEGMENTATION},
     **{option: ["task=detection"] for option in DETECTION},
+    "loss/quantile": ["task=forecasting"],
+    "loss/likelihood": ["model=deepar"],
     "loss/heatmap_l2": ["task=pose_estimation"],
     **{option: ["task=language_modeling"] for option in LANGUAGE},
     **{option: ["task=translation"] for option in TRANSLATION},
@@ -157,6 +159,7 @@ MONITORED = {
     "tabular": "log_loss",
     "recommendation": "ndcg_at_k_sampled",
     "regression": "root_mean_squared_error",
+    "forecasting": "crps",
 }
 
 

@@ -308,7 +308,7 @@ def test_the_example_is_installed_in_a_fresh_environment_and_trained(tmp_path: P
     done = run("predict", "run", "sample=1")
     assert done.returncode == 0 and '"t+8"' in done.stdout, done.stderr
     assert "mxtrain-time 0.1.0: 5 options" in run("doctor").stdout
-    assert "forecasting" in run("--help").stdout
+    assert "waves" in run("--help").stdout
     code = "import mxtrain; print(mxtrain.__file__)"
     assert (
         str(site)

@@ -164,7 +164,7 @@ class ForecastError(Metric):
 class Forecasting(Task):
     """Predicts the values that follow a window."""
 
-    name: ClassVar[str] = "forecasting"
+    name: ClassVar[str] = "waves"
     takes: ClassVar[Takes] = Takes(Future)
 
     def num_classes(self, signature: Signature) -> int:

@@ -1,0 +1,1 @@
+"""Forecasting: series of numbers over time and the values that follow them."""
