@@ -8,7 +8,7 @@ from typing import Any, Callable, Dict
 
 import numpy as np
 import pytest
-from boxed_files import draw, write_coco, write_list, write_voc
+from boxed_files import draw, voc_xml, write_coco, write_list, write_voc
 from PIL import Image
 
 import mxtrain
@@ -64,6 +64,13 @@ def image_folder(root: Path) -> Path:
     return root
 
 
+def roboflow(root: Path) -> Path:
+    for split, name in (("train", "a"), ("valid", "b")):
+        draw(root / split / f"{name}.jpg", (20, 20))
+        (root / split / f"{name}.xml").write_text(voc_xml([("Helmet", 1, 1, 9, 9), ("vest", 1, 1, 9, 9)]))
+    return root
+
+
 def lines(line: str, count: int = 3) -> str:
     return f"{line}\n" * count
 
@@ -79,6 +86,7 @@ FORMS: Dict[str, Callable[[Path], Any]] = {
     "coco_key_points dataset.root=./ dataset.train_annotations=labels.json dataset.train_images=pics "
     "dataset.val_annotations=null": lambda root: write(root, **{"labels.json": coco_of(root, keypoints=["nose"])}),
     "voc 'dataset.root=\"./VOC2007\"'": lambda root: write_voc(root / "VOC2007"),
+    "voc dataset.root=./ dataset.classes=[Helmet,vest]": roboflow,
     "voc_segmentation dataset.root=./ dataset.val_split=null": voc_masks,
     "image_list dataset.root=./": lambda root: write_list(root, train="abc"),
     "segmentation_folder dataset.root=./": masked,
@@ -152,6 +160,22 @@ def test_the_form_its_counts_and_the_command_are_printed(here: Path, capsys: pyt
         "'pets': COCO's JSON with boxes: 5 images, 6 boxes, 2 classes (Dog, cat); train 3, val 2",
         "  python -m mxtrain task=detection dataset=coco dataset.root=pets",
     ]
+
+
+@pytest.mark.parametrize(
+    "names, option",
+    [
+        (["images/a.jpg", "annotations/a.png", "annotations/all.json"], ""),
+        (["x/a.jpg", "y/b.jpg", "x/a.txt", "y/b.txt"], ""),
+        (["x/a.jpg", "y/b.jpg", "y/c.jpg", "notes.txt"], "image_folder"),
+        (["Images/a.jpg", "Annotations/a.xml"], ""),
+    ],
+)
+def test_files_of_other_formats_are_no_folders_of_images(names, option, here: Path) -> None:
+    write(here, **{name: "<annotation></annotation>" if name.endswith("xml") else "x" for name in names})
+    assert [name for name, _ in best_first(recognise_all(own_classes("dataset"), FileTree(".")))] == (
+        [option] if option else []
+    )
 
 
 def test_problems_are_counted_and_the_checking_command_is_named(here: Path) -> None:

@@ -54,6 +54,8 @@ class ImageFolder(DecodedDataset):
         above = {name.rpartition("/")[0] for name in files.images}
         if not above or "" in above or len(above) < 2 or files.endings.keys() & {".xml", ".json", ".rec"}:
             return None
+        if files.endings[".txt"] * 2 > len(files.images):  # label files
+            return None
         last = {name.rpartition("/")[2].lower() for name in above}
         if last <= {"images", "masks", "labels", "annotations", *(word for words in WORDS.values() for word in words)}:
             return None

@@ -29,7 +29,9 @@ def recognise_coco(spec: Type[Spec], files: FileTree, has_points: bool) -> Optio
         if content is not None and _has_points(content) == has_points:
             group, split = _split_of(name)
             groups.setdefault(group, {}).setdefault(split, (name, content))
-    chosen = next((group for _, group in sorted(groups.items()) if "train" in group), None)
+    # COCO's own files have boxes of objects in instances_*.json, and of regions in stuff_*.json.
+    ordered = sorted(groups.items(), key=lambda pair: (pair[0] != "instances", pair[0]))
+    chosen = next((group for _, group in ordered if "train" in group), None)
     if chosen is None:
         return None
     found: Dict[str, Optional[str]] = {}
@@ -53,8 +55,8 @@ def _read(files: FileTree, name: str) -> Optional[Mapping[str, Any]]:
         isinstance(content.get(key), list) for key in ("images", "annotations", "categories")
     ):
         return None
-    first: Any = next(iter(content["annotations"]), {"bbox": []})
-    return content if isinstance(first, dict) and "bbox" in first else None
+    first: Any = next(iter(content["annotations"]), None)
+    return content if isinstance(first, dict) and "bbox" in first and content["categories"] else None
 
 
 def _has_points(content: Mapping[str, Any]) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 import logging
 import os
+import re
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -28,7 +29,7 @@ from mxtrain.data.checking.problems import (
 from mxtrain.data.loading.dataset_files import FileId, exists, files_in, normalize_name, read_bytes, walk
 from mxtrain.data.loading.public_files import PublicDataset
 from mxtrain.data.loading.split_folders import find_splits
-from mxtrain.data.recognition import Certainty, FileTree, Recognised
+from mxtrain.data.recognition import IMAGES, Certainty, FileTree, Recognised, Setting
 from mxtrain.data.spec import Splits
 from mxtrain.errors import DataError, did_you_mean, list_override
 from mxtrain.files.text_numbers import parse_flag, parse_number
@@ -62,6 +63,9 @@ _LAYOUT = (
     "It must be VOCdevkit, VOCdevkit/VOC2007 or another folder that holds JPEGImages/, Annotations/ and "
     "ImageSets/Main/; or train/, val/ and test/, each with images and an .xml beside each of them."
 )
+_PARTS = ("Annotations", "JPEGImages")
+MAX_GUESSED = 2000
+"""Largest number of annotations whose classes `data guess` reads."""
 PUBLIC_YEARS = ("2007", "2012")
 SplitNames = Union[str, List[str], None]
 
@@ -104,22 +108,29 @@ class Voc(PublicDataset, BoxedFiles):
     @classmethod
     def recognise(cls, files: FileTree) -> Optional[Recognised]:
         """See `Recognising`."""
-        years = [name for name in ("", *files.folders) if files.has(os.path.join(name, "Annotations"))]
         xml = files.find(".xml")
-        if not xml or "<annotation" not in files.text(xml[0])[:2000]:
+        if not xml or not re.search(r"<annotation\b", files.text(xml[0])[:2000]):
             return None
-        settings = {"root": files.typed()}
+        found = sorted({name for file in xml[:MAX_GUESSED] for name in _names_in(files.root / file)})
+        settings: Dict[str, Setting] = {"root": files.typed()}
+        if (
+            len(xml) <= MAX_GUESSED
+            and not files.has("classes.txt")
+            and not {name.lower() for name in found} <= set(VOC_CLASSES)
+        ):
+            settings["classes"] = found
+        years = [each for each in ("", *files.folders) if files.has(*(os.path.join(each, part) for part in _PARTS))]
         if not years:
-            return Recognised("PASCAL VOC's XML files beside their images (LabelImg, Roboflow)", settings, "detection")
+            beside = any(f"{name[:-4]}{ending}" in files.images for name in xml[:1] for ending in IMAGES)
+            form = "PASCAL VOC's XML files beside their images (LabelImg, Roboflow)"
+            return Recognised(form, settings, "detection") if beside else None
         settings["root"] = files.typed(min(years, key=len))
-        lists = {name[:-4] for name in files.find(".txt") if "ImageSets/Main/" in name}
-        splits = {name.rpartition("/")[2] for name in lists}
-        chosen: Dict[str, str] = {}
+        splits = {name.rpartition("/")[2][:-4] for name in files.find(".txt") if "ImageSets/Main/" in name}
         if "train" not in splits:
-            chosen["train_split"] = next((name for name in ("trainval", "default") if name in splits), "null")
+            settings["train_split"] = next((name for name in ("trainval", "default") if name in splits), "null")
         if "val" not in splits:
-            chosen["val_split"] = "null"
-        return Recognised("PASCAL VOC's folders with boxes", {**settings, **chosen}, "detection", Certainty.SURE)
+            settings["val_split"] = "null"
+        return Recognised("PASCAL VOC's folders with boxes", settings, "detection", Certainty.SURE)
 
     @property
     def public_names(self) -> Sequence[str]:
@@ -461,6 +472,15 @@ class _VocNotes:
         """Returns a box as text."""
         values = self._edge_R4[index] + [1, 1, 0, 0]  # the first pixel is 1 in the file
         return ", ".join(f"{edge} {value:.6g}" for edge, value in zip(EDGES, values))
+
+
+def _names_in(path: Path) -> Set[str]:
+    """Returns the names of the objects in an annotation; none if it cannot be read."""
+    try:
+        _, objects = parse_annotation(read_bytes(path, MAX_XML_BYTES))
+    except (BadAnnotation, DataError):
+        return set()
+    return {each.texts["name"] for each in objects if each.texts.get("name")}
 
 
 def _find_annotations(

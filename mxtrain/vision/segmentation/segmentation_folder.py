@@ -73,7 +73,7 @@ class SegmentationFolder(MaskedFiles):
             return Recognised("images with masks beside them (Roboflow)", root, "segmentation", Certainty.SURE)
         folders = {name.rpartition("/")[2].lower() for name in files.folders}
         masks = [name for name in files.find(*MASK_EXTENSIONS) if set(name.lower().split("/")) & set(MASK_FOLDERS)]
-        if not masks or not folders & set(IMAGE_FOLDERS):
+        if not masks or not folders & set(IMAGE_FOLDERS) or files.endings.keys() & {".xml", ".json"}:
             return None
         asks = () if files.has("classes.txt") else ("dataset.classes=[NAME,...]",)
         return Recognised("images and masks in folders", root, "segmentation", asks=asks, counts={"masks": len(masks)})
