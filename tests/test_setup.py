@@ -609,6 +609,14 @@ def test_ci_runs_tests_that_need_torch_after_the_others(ci_checkout: Path, fails
 
 
 @pytest.mark.slow
+def test_ci_prepares_another_python_once_before_its_tests(ci_checkout: Path, tmp_path: Path) -> None:
+    _program(tmp_path / "tools" / "python3.10", "#!/bin/sh\n")
+    code, calls = _run_ci(ci_checkout, MXTRAIN_CI_PYTHONS="3.10")
+    assert code == 0 and len([call for call in calls[:-1] if call.startswith("test --version,")]) == 1, calls
+    assert " --dist worksteal -m not slow and not zoo tests/files tests/config " in calls[-1]
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("script, calls", [("train", 1), ("test", 5), ("lint", 5)])
 def test_ci_fails_if_a_readme_command_fails(ci_checkout: Path, script: str, calls: int) -> None:
     """Without an environment it ends; after failed tests the others run, too."""
