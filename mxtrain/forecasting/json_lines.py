@@ -17,6 +17,7 @@ from mxtrain.data.checking.problems import (
 from mxtrain.data.exported_data import DatasetExport
 from mxtrain.data.loading.text_stream import open_text
 from mxtrain.data.predict_inputs import rows_from
+from mxtrain.data.recognition import Certainty, FileTree, Recognised
 from mxtrain.data.signature import Signature
 from mxtrain.data.table.columns import require_file
 from mxtrain.errors import DataError
@@ -43,6 +44,21 @@ class DeepARLines(SeriesDataset):
     M, Q, Y or step, with a number in front, such as 15min."""
     time_format: Optional[str] = None
     """Form of start for Python's strptime, such as %d.%m.%Y; null = ISO 8601."""
+
+    @classmethod
+    def recognise(cls, files: FileTree) -> Optional[Recognised]:
+        """See `Recognising`."""
+        for name in files.find(".jsonl", ".json"):
+            lines = files.lines(name, 1)
+            try:
+                value = parse_json(lines[0], allow_nan=True) if lines else None
+            except JsonTextError:
+                continue
+            if isinstance(value, dict) and "start" in value and isinstance(value.get("target"), list):
+                form = "DeepAR's lines of JSON"
+                settings = {"path": files.typed(name)}
+                return Recognised(form, settings, "", Certainty.SURE, asks=("dataset.frequency=FREQUENCY",))
+        return None
 
     @pydantic.model_validator(mode="after")
     def _check_frequency(self) -> DeepARLines:

@@ -5,8 +5,9 @@ Legend: N series, T steps, R rows.
 
 from __future__ import annotations
 
+import csv
 import logging
-from typing import TYPE_CHECKING, Any, List, Literal, Optional, Sequence
+from typing import TYPE_CHECKING, Any, Dict, List, Literal, Optional, Sequence
 
 import numpy as np
 import pydantic
@@ -23,7 +24,9 @@ from mxtrain.data.exported_data import DatasetExport
 from mxtrain.data.loading.text_stream import ending_of, open_text
 from mxtrain.data.loading.uniform_hash import uniform_rows
 from mxtrain.data.predict_inputs import rows_from
+from mxtrain.data.recognition import Certainty, FileTree, Recognised
 from mxtrain.data.signature import Signature
+from mxtrain.data.table.cell_text import text_of
 from mxtrain.data.table.cells import MISSING_CELLS, CellTexts, Decimal
 from mxtrain.data.table.column_kinds import guess_kinds
 from mxtrain.data.table.columns import (
@@ -37,6 +40,7 @@ from mxtrain.data.table.columns import (
 )
 from mxtrain.errors import DataError
 from mxtrain.files.json_text import JsonTextError, parse_json
+from mxtrain.files.text_numbers import parse_finite
 from mxtrain.forecasting.dataset import ReadSeries, SeriesDataset, inputs_of
 from mxtrain.forecasting.json_lines import read_deepar_lines
 from mxtrain.forecasting.series_columns import (
@@ -46,6 +50,7 @@ from mxtrain.forecasting.series_columns import (
     SeriesColumns,
     resolve_columns,
     rows_of_cells,
+    usual_column,
 )
 from mxtrain.forecasting.series_set import (
     HARMLESS,
@@ -110,6 +115,29 @@ class SeriesTable(SeriesDataset):
     """Cells that mean a missing value, which counts neither in training nor in evaluation."""
     decimal: Decimal = "."
     """Decimal sign of numbers: "." or ","; the other one groups digits."""
+
+    @classmethod
+    def recognise(cls, files: FileTree) -> Optional[Recognised]:
+        """See `Recognising`."""
+        for name in files.find(".csv", ".tsv", ".jsonl"):
+            names = files.columns(name)
+            time, target, item = (usual_column(kind, names) for kind in ("time", "target", "item"))
+            cells = _first_cells(files, name, names)
+            if time is None or not cells or parse_times([cells.get(time, "")])[2]:
+                continue
+            settings = {"path": files.typed(name)}
+            if target is not None:
+                certainty = Certainty.LIKELY if item is not None else Certainty.MAY_BE
+                return Recognised("series over time, a row for each value", settings, "forecasting", certainty)
+            has_date = parse_times([cells[time]])[1]
+            if (
+                has_date
+                and len(names) > 1
+                and all(parse_finite(cells[each]) is not None for each in names if each != time)
+            ):
+                form = "series over time, a column for each"
+                return Recognised(form, settings, "forecasting", Certainty.MAY_BE)
+        return None
 
     @pydantic.model_validator(mode="after")
     def _check_columns(self) -> SeriesTable:
@@ -269,6 +297,18 @@ class SeriesTable(SeriesDataset):
         """See `BaseDataset.exported`: how tables are read."""
         names = ("item", "time", "target", "time_format", "gaps", "missing", "decimal", "form")
         return DatasetExport(signature.exported_reader, {name: getattr(self, name) for name in names})
+
+
+def _first_cells(files: FileTree, name: str, names: Sequence[str]) -> Dict[str, str]:
+    """Returns the cells of the first row of a table by name of the column; empty if it has none."""
+    if name.lower().endswith(".jsonl"):
+        row = files.json(name)
+        cells = {key: text_of(value) for key, value in row.items()} if isinstance(row, dict) else {}
+        return {key: cell for key, cell in cells.items() if isinstance(cell, str)}
+    lines = files.lines(name, 2)
+    separator = "\t" if name.lower().endswith(".tsv") else ","
+    parts = next(csv.reader(lines[1:], delimiter=separator), [])
+    return dict(zip(names, parts)) if len(parts) == len(names) else {}
 
 
 def holds_series(path: str) -> bool:

@@ -5,7 +5,7 @@ Legend: B batch, H steps to predict, Q quantiles.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, ClassVar, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 import numpy as np
 import pydantic
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from mxtrain.metric.spec import Metric
     from mxtrain.parallel.base import Strategy
     from mxtrain.task.evaluated_sample import EvaluatedSample
+    from mxtrain.task.exported_part import ExportedPart
     from mxtrain.types import Batch, Shape
     from mxtrain.types.annotations import Json, JsonObject, LossBlock
 
@@ -201,13 +202,16 @@ class ForecastExport(TaskExport):
 
     any_size: ClassVar[bool] = False
 
-    def exported(self, trained: Any) -> Any:
-        if isinstance(trained.description.model, DeepAR):
+    def parts(
+        self, description: RunParts, signature: Signature, strategy: Strategy, inputs: Sequence[np.ndarray]
+    ) -> Mapping[str, ExportedPart]:
+        """Refuses networks whose forecasts are sampled: a folder has no step of them. Raises: ConfigError."""
+        if isinstance(description.model, DeepAR):
             raise ConfigError(
                 "export: forecasts of model=deepar are sampled step by step, which exported folders do not do. Use "
                 "predict, or train model=tcn."
             )
-        return trained
+        return {}
 
 
 class ForecastFormat(PredictionFormat):

@@ -198,7 +198,8 @@ def write_predictions(
     loader = build_loader(run.description, source, signature, trained.device, in_order=True)
     predictions = predict_samples(trained, loader, source, unreadable, files)
     predicted = predict_rows(trained, source, locations, predictions, settings.top_k, files, copied)
-    predicted = itertools.islice(predicted, len(locations))  # a split has more samples than are asked for
+    if is_own_data:
+        predicted = itertools.islice(predicted, len(locations))  # a split has more samples than are asked for
     rows = CountingIterator(predicted, form.list_field[0])
     try:
         with destination as stream:

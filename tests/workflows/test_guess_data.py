@@ -121,6 +121,12 @@ FORMS: Dict[str, Callable[[Path], Any]] = {
     "interactions dataset.path=./a.csv dataset.user=user_id": lambda root: write(
         root, **{"a.csv": "user_id,item\n1,2\n"}
     ),
+    "time_series dataset.path=./a.csv": lambda root: write(
+        root, **{"a.csv": "item_id,timestamp,target\na,2024-01-01,1\n"}
+    ),
+    "deepar_lines dataset.path=./a.jsonl dataset.frequency=FREQUENCY": lambda root: write(
+        root, **{"a.jsonl": '{"start": "2024-01-01", "target": [1, 2]}\n'}
+    ),
     "text dataset.train=./train.tsv dataset.val=./dev.tsv dataset.sentence=text": lambda root: write(
         root, **{"train.tsv": "text\tlabel\nx\t1\n", "dev.tsv": "text\tlabel\ny\t0\n"}
     ),
