@@ -64,7 +64,7 @@ segmentation dataset: ade20k cityscapes digit_scenes segmentation_folder voc_seg
 segmentation model: fpn gluoncv_segmentation
 segmentation loss: pixel_softmax_cross_entropy
 segmentation metric: mean_iou mean_iou_all_classes pixel_accuracy
-speech_recognition dataset: digit_lines kaldi librispeech speech_manifest spoken_digits
+speech_recognition dataset: aishell common_voice digit_lines kaldi librispeech ljspeech speech_manifest spoken_digits
 speech_recognition model: conformer deep_speech2
 speech_recognition loss: ctc
 speech_recognition metric: cer sentence_accuracy wer
@@ -90,7 +90,8 @@ translation metric: bits_per_byte bleu chrf sentence_accuracy token_perplexity
 
 BY_SAMPLE = """
 features: breast_cancer criteo feature_table | deepfm factorization_machine mlp wide_deep
-frames: digit_lines kaldi librispeech speech_manifest spoken_digits | conformer deep_speech2
+frames: aishell common_voice digit_lines kaldi librispeech ljspeech speech_manifest spoken_digits | conformer
+    deep_speech2
 images: ade20k cifar10 cifar100 cityscapes coco coco_key_points digit_key_points digit_scenes digits fashion_mnist
     image_folder image_list image_record mnist segmentation_folder synthetic voc voc_segmentation | centernet_fpn
     faster_rcnn fpn gluoncv gluoncv_centernet gluoncv_segmentation lenet mask_rcnn mlp pose_fpn resnet simple_pose

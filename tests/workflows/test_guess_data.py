@@ -106,6 +106,18 @@ FORMS: Dict[str, Callable[[Path], Any]] = {
         root, **{f"{part}/1/2/1-2.trans.txt": "1-2-0 A" for part in ("train-clean-100", "dev-clean")}
     ),
     "kaldi dataset.train=./train": lambda root: write(root, **{"train/wav.scp": "", "train/text": ""}),
+    "common_voice dataset.root=./cv/tr dataset.train=[validated] dataset.val=null dataset.test=null": (
+        lambda root: write(root, **{"cv/tr/validated.tsv": "path\tsentence\n", "cv/tr/other.tsv": "path\tsentence\n"})
+    ),
+    "common_voice dataset.root=./ dataset.test=null": lambda root: write(
+        root, **{f"{name}.tsv": "client_id\tpath\tsentence\n" for name in ("train", "dev", "validated")}
+    ),
+    "ljspeech dataset.root=./lj": lambda root: write(
+        root, **{"lj/metadata.csv": "a|No. 1|number one\nb|1|one\n", "lj/wavs/a.wav": ""}
+    ),
+    "aishell dataset.root=./data_aishell": lambda root: write(
+        root, **{"data_aishell/transcript/aishell_transcript_v0.8.txt": "", "data_aishell/wav/train/S1/a.wav": ""}
+    ),
     "speech_manifest dataset.train=./train.jsonl": lambda root: write(
         root, **{"train.jsonl": '{"audio_filepath": "a.wav", "text": "a"}\n'}
     ),
