@@ -118,6 +118,7 @@ def test_subsets_are_splits(tmp_path) -> None:
         ),
         (BOX.replace("30.00", "x"), "the <box> has xbr='x', which is no number"),
         (BOX.replace('label="dog"', ""), "the <box> has no label"),
+        (BOX.replace("30.00", "9.00"), "the <box> has a box that ends before it begins"),
         (POLYGON.replace("1.00;21", "1.00,3;21"), "the <polygon> has the point '1.00,1.00,3', which is not x,y"),
         ('<polygon label="cat" points="1,1;2,2"/>', "the <polygon> has a polygon of 2 points, fewer than 3"),
         ('<cuboid label="cat" xtl1="1"/>', "the <cuboid> is a cuboid, which is not read"),

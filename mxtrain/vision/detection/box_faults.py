@@ -124,6 +124,8 @@ def fault_text(kind: str, edge_4: np.ndarray, size_2: np.ndarray) -> str:
     if kind == BOX_OUTSIDE:
         width, height = size_2
         far = float(excess(edge_4[None], size_2[None])[0])
+        if not np.isfinite(width + height):
+            return f"reaches {far:.4g} pixels beyond the left or top edge of its image"
         if width == height == 1:
             return f"reaches {far:.4g} beyond 0 to 1"
         return f"reaches {far:.4g} pixels beyond its image of {width:g} x {height:g}"

@@ -323,6 +323,8 @@ def box(edges: Sequence[Any]) -> Shape:
         values = [np.nan]
     if len(values) != 4 or not np.isfinite(values).all() or any(isinstance(edge, (bool, str)) for edge in edges):
         raise BadShape(f"has a box that is no four numbers: {list(edges)!r:.60}")
+    if values[2] < values[0] or values[3] < values[1]:
+        raise BadShape("has a box that ends before it begins")
     return corners(values)
 
 

@@ -155,6 +155,10 @@ def test_splits_are_files_or_folders(tmp_path) -> None:
         ("c.png,4,2,24,cat", "line 4 has 5 columns, and needs 6."),
         ("c.png,4,2,24,x,cat", "line 4: '4, 2, 24, x' are not four numbers."),
         (f"c.png,{CORNERS},", "line 4: the box has no class."),
+        (
+            "c.png,-3,2,4,12,cat",
+            "line 4: the box -3, 2, 4, 12 .* reaches 3 pixels beyond the left or top edge of its im",
+        ),
         ("c.png,24,2,4,12,cat", "line 4: the box 24, 2, 4, 12 .* of 'cat' ends before it begins"),
         (f"c.png,{CORNERS},cut", "line 4: there is no class 'cut'. Did you mean 'cat'. Classes are cat."),
         ("c.png,nan,2,4,12,cat", "line 4: the box nan, 2, 4, 12 .* holds a number that is not finite"),
