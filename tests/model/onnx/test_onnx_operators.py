@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any, Dict, List, Sequence, Tuple
 
 import numpy as np
@@ -269,6 +270,7 @@ CASES = {
     "Softmax 11": case("Softmax", dims=MATRIX, opset=11),
     "Softmax 11 axis": case("Softmax", opset=11, axis=3),
     "Concat": ([("Exp", ["x"], {}), ("Concat", ["x", "t0"], {"axis": 1})], {}, IMAGE, 17),
+    "Concat of 16 channels": case("Concat", "x,x", dims=(1, 16, "h", "w"), axis=1),
     "Concat from the end": ([("Exp", ["x"], {}), ("Concat", ["x", "t0"], {"axis": -1})], {}, IMAGE, 17),
     "Flatten": case("Flatten"),
     "Flatten axis": case("Flatten", axis=-3),
@@ -418,6 +420,14 @@ def test_fixed_batch_size_of_the_file_does_not_matter(tmp_path: Any, name: str) 
     whole = evaluate(symbol, {**converted.arrays, "data": x})[0]
     singly = [evaluate(symbol, {**converted.arrays, "data": x[row : row + 1]})[0] for row in range(3)]
     np.testing.assert_array_equal(whole, np.concatenate(singly))
+
+
+@pytest.mark.parametrize("channels, axis, axes", [(4, 1, 5), (24, 1, 5), (16, 1, 4), (4, 0, 4), (4, 2, 4)])
+def test_channels_are_joined_by_onednn_only_in_whole_blocks(tmp_path: Any, channels: int, axis: int, axes: int) -> None:
+    """Its gradient of other parts fails, see `BLOCK`."""
+    nodes, constants, dims, opset = case("Concat", "x,x", dims=(1, channels, 6, 6), axis=axis)
+    text = convert(tmp_path, make_model(nodes, constants, dims, opset)).text
+    assert [node["op"] for node in json.loads(text)["nodes"]].count("expand_dims") == (2 if axes == 5 else 0)
 
 
 def test_every_operator_is_tested() -> None:

@@ -13,6 +13,9 @@ from mxtrain.model.symbol.graph_file import Output
 
 END = 2**31 - 1
 """Ends of slices from here on mean the end of an axis."""
+BLOCK = 16
+"""oneDNN groups channels by this number, and its gradient of a concatenation of parts that are no multiple of it fails
+behind a convolution: on a CPU with AVX-512 the process ends, with a division by zero."""
 Row = Tuple[int, Optional[int], Optional[int], int]
 """Axis, begin, end and step of a slice; None = from the first or to the last element."""
 
@@ -121,8 +124,14 @@ def transpose(call: OnnxCall) -> Value:
 
 @converts("Concat")
 def concat(call: OnnxCall) -> Value:
-    inputs = [call.x(index) for index in range(len(call))]
-    return call.add("Concat", inputs, dim=call.axis("axis", 0), num_args=len(inputs))
+    inputs, dim = [call.x(index) for index in range(len(call))], call.axis("axis", 0)
+    sizes = [call.shape(index)[dim] for index in range(len(inputs))]
+    if call.rank() == 4 and dim == 1 and any(not isinstance(size, int) or size % BLOCK for size in sizes):
+        # oneDNN joins arrays of four axes, MXNet those of five.
+        wide = [call.step("expand_dims", [x], axis=4) for x in inputs]
+        joined = call.step("Concat", wide, dim=dim, num_args=len(wide))
+        return call.add("Reshape", [joined], shape=[0, 0, 0, 0])
+    return call.add("Concat", inputs, dim=dim, num_args=len(inputs))
 
 
 @converts("Slice")
