@@ -125,7 +125,9 @@ class _Conversion(SymbolBuilder):
         check_schema(node, self.file)
         inputs = [self.values[name] for name in node.input if name]
         if fold is not None and (node.op_type == "Shape" or all(isinstance(value, KnownTensor) for value in inputs)):
-            results: Sequence[Value] = [KnownTensor(plain(fold(call)))]
+            # PyTorch writes one array for parameters of equal values, and an Identity for each of the others.
+            is_copy = node.op_type == "Identity" and getattr(inputs[0], "source", "")
+            results: Sequence[Value] = [KnownTensor(plain(fold(call)), node.output[0] if is_copy else "")]
         elif converter is not None:
             converted = converter(call)
             results = converted if isinstance(converted, list) else [converted]

@@ -422,12 +422,34 @@ def test_fixed_batch_size_of_the_file_does_not_matter(tmp_path: Any, name: str) 
     np.testing.assert_array_equal(whole, np.concatenate(singly))
 
 
-@pytest.mark.parametrize("channels, axis, axes", [(4, 1, 5), (24, 1, 5), (16, 1, 4), (4, 0, 4), (4, 2, 4)])
-def test_channels_are_joined_by_onednn_only_in_whole_blocks(tmp_path: Any, channels: int, axis: int, axes: int) -> None:
+@pytest.mark.parametrize(
+    "dims, axis, is_whole",
+    [
+        ((1, 4, 6, 6), 1, False),
+        ((1, 24, 6, 6), 1, False),
+        ((1, 16, 6, 6), 1, True),
+        ((1, 4, 6, 6), 0, True),
+        ((1, 4, 6, 6), 2, True),
+        ((1, 4), 1, True),
+    ],
+)
+def test_channels_are_joined_by_onednn_only_in_whole_blocks(
+    tmp_path: Any, dims: Any, axis: int, is_whole: bool
+) -> None:
     """Its gradient of other parts fails, see `BLOCK`."""
-    nodes, constants, dims, opset = case("Concat", "x,x", dims=(1, channels, 6, 6), axis=axis)
+    nodes, constants, dims, opset = case("Concat", "x,x", dims=dims, axis=axis)
     text = convert(tmp_path, make_model(nodes, constants, dims, opset)).text
-    assert [node["op"] for node in json.loads(text)["nodes"]].count("expand_dims") == (2 if axes == 5 else 0)
+    assert [node["op"] for node in json.loads(text)["nodes"]].count("expand_dims") == (0 if is_whole else 2)
+
+
+def test_copies_of_an_array_of_the_file_train_by_themselves(tmp_path: Any) -> None:
+    nodes = [("Identity", ["a"], {}), ("Exp", ["x"], {}), ("Add", ["t1", "a"], {}), ("Add", ["t2", "t0"], {})]
+    nodes += [("Add", ["t3", "a"], {}), ("Constant", [], {"value_floats": [1.0] * 6}), ("Identity", ["t5"], {})]
+    nodes.append(("Add", ["t4", "t6"], {}))
+    model = make_model(nodes, {"a": draw(4, 1, 1)}, (1, 4, 6, 6), 17)
+    converted = convert(tmp_path, model)
+    variables = [node for node in json.loads(converted.text)["nodes"] if node["name"] in converted.arrays]
+    assert ["__lr_mult__" in node["attrs"] for node in variables] == [False, False, True]
 
 
 def test_every_operator_is_tested() -> None:
