@@ -54,7 +54,9 @@ def read_mask(content: bytes) -> Image.Image:
 class NoClassNumbers(ValueError):
     """A mask has colours or transparency instead of one value per pixel."""
 
-    remedy = "Give each colour a number, and save the numbers as a grey PNG; docs/tasks/segmentation.md shows how."
+    remedy = (
+        "Name the colours of the classes in a table, see dataset.colors in docs/tasks/segmentation.md, or save numbers."
+    )
 
 
 def _grey(image: Image.Image) -> Image.Image:

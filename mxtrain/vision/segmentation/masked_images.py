@@ -38,6 +38,7 @@ from mxtrain.vision.images.settings import Decoding
 from mxtrain.vision.images.transforms.base import DatasetTransform
 from mxtrain.vision.images.transforms.chain import Annotations, AugmentSettings
 from mxtrain.vision.images.transforms.lazy_image import GeometryStep
+from mxtrain.vision.segmentation.mask_colors import MaskColors
 from mxtrain.vision.segmentation.mask_file import MAX_VALUE, NoClassNumbers, read_mask, values_in
 
 if TYPE_CHECKING:
@@ -87,10 +88,16 @@ class MaskCoding:
     Attributes:
         values: value of each class.
         ignored: values of ignored pixels.
+        colors: colours that stand for values; None: masks have values.
     """
 
     values: Sequence[int]
     ignored: Sequence[int] = (255,)
+    colors: Optional[MaskColors] = None
+
+    def read(self, content: bytes) -> Image.Image:
+        """Decodes a mask file to an image of pixel values. Raises as `read_mask`."""
+        return read_mask(content) if self.colors is None else self.colors.read(content)
 
     def table(self) -> np.ndarray:
         """Returns a lookup table from values 0 to 65,535 to classes, int16."""
@@ -197,7 +204,7 @@ class MaskedImages(EncodedImageSource):
         assert self.masks is not None
         path = self.masks[index]
         try:
-            return read_mask(read_bytes(path, MAX_BYTES))
+            return self.coding.read(read_bytes(path, MAX_BYTES))
         except MxtrainError as error:
             raise LoaderError(str(error), kind=UNREADABLE_MASK) from error
         except NoClassNumbers as error:

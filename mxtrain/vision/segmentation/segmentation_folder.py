@@ -10,15 +10,16 @@ import pydantic
 from typing_extensions import Annotated, Literal
 
 from mxtrain.data.checking.problems import Findings
-from mxtrain.data.loading.dataset_files import exists, files_in, read_text
+from mxtrain.data.loading.dataset_files import exists, files_in, list_first, read_text, suggest_existing
 from mxtrain.data.loading.split_folders import find_splits
 from mxtrain.data.recognition import Certainty, FileTree, Recognised
 from mxtrain.data.spec import Splits
-from mxtrain.errors import DataError
+from mxtrain.errors import DataError, did_you_mean
 from mxtrain.files.text_lines import split_lines
 from mxtrain.files.text_numbers import parse_integer
 from mxtrain.types import Names, PathText
 from mxtrain.vision.detection.boxed_classes import first_twice
+from mxtrain.vision.segmentation.mask_colors import TABLES, MaskColors, find_table, read_table
 from mxtrain.vision.segmentation.mask_file import MAX_VALUE
 from mxtrain.vision.segmentation.mask_pairs import (
     MASK_EXTENSIONS,
@@ -36,6 +37,8 @@ MaskValue = Annotated[int, pydantic.Field(ge=0, le=MAX_VALUE)]
 IMAGE_FOLDERS = ("images", "image", "imgs", "img")
 MASK_FOLDERS = ("masks", "mask", "labels", "label", "annotations")
 """Accepted names of the folders of images and of masks, in lower case."""
+_IGNORED_VALUE = 255
+"""Value of the pixels of colours whose class is not learned."""
 MASK_ENDING = "_mask.png"
 ROBOFLOW_CLASSES = "_classes.csv"
 """File names of Roboflow: masks beside their images, and a table of pixel values and class names."""
@@ -59,7 +62,12 @@ class SegmentationFolder(MaskedFiles):
 
     root: PathText = "data/segmentation_folder"
     classes: Names = []
-    """Names in the order of their values; empty = the lines of `root/classes.txt`."""
+    """Names in the order of their values; empty = the lines of `root/classes.txt`. With a table of colours: the classes
+    to train on; pixels of its other colours are ignored."""
+    colors: Optional[str] = "auto"
+    """Table of the colours of classes in `root`, for masks with colours: CSV of name, red, green and blue, CVAT's
+    labelmap.txt, or JSON; auto = labelmap.txt, class_dict.csv, colors.csv, .txt or .json, if there is one; null = masks
+    have numbers."""
     mask_values: Union[Literal["auto"], List[MaskValue]] = "auto"
     """The value of each class in a mask, e.g. [0,128]; auto = 0, 1, 2 and so on."""
     ignored: List[MaskValue] = [255]
@@ -73,9 +81,9 @@ class SegmentationFolder(MaskedFiles):
             return Recognised("images with masks beside them (Roboflow)", root, "segmentation", Certainty.SURE)
         folders = {name.rpartition("/")[2].lower() for name in files.folders}
         masks = [name for name in files.find(*MASK_EXTENSIONS) if set(name.lower().split("/")) & set(MASK_FOLDERS)]
-        if not masks or not folders & set(IMAGE_FOLDERS) or files.endings.keys() & {".xml", ".json"}:
+        if not masks or not folders & set(IMAGE_FOLDERS) or files.endings[".xml"] or _other_json(files):
             return None
-        asks = () if files.has("classes.txt") else ("dataset.classes=[NAME,...]",)
+        asks = () if any(map(files.has, ("classes.txt", *TABLES))) else ("dataset.classes=[NAME,...]",)
         return Recognised("images and masks in folders", root, "segmentation", asks=asks, counts={"masks": len(masks)})
 
     @pydantic.model_validator(mode="after")
@@ -98,9 +106,13 @@ class SegmentationFolder(MaskedFiles):
         mixed = _find_mixed(root)
         folders_of = {} if mixed else _find_folders(root)
         listed = mixed.get("train", root) / ROBOFLOW_CLASSES
-        names = self.classes or (read_roboflow_names(listed) if exists(listed) else [])
-        names = names or read_class_names(root / "classes.txt")
-        coding = self._coding(names)
+        table = find_table(root) if self.colors == "auto" else root / self.colors if self.colors else None
+        if table is not None:
+            names, coding = self._color_coding(table)
+        else:
+            names = self.classes or (read_roboflow_names(listed) if exists(listed) else [])
+            names = names or read_class_names(root / "classes.txt")
+            coding = self._coding(names)
         pairs = {split: _pair_mixed(folder, findings) for split, folder in mixed.items()}
         pairs.update({split: _pair(*folders, findings) for split, folders in folders_of.items()})
         val, test = pairs.get("val"), pairs.get("test")
@@ -112,6 +124,29 @@ class SegmentationFolder(MaskedFiles):
             values = f"[{coding.values[0]},{coding.ignored[0]}]"
             return f"If {coding.ignored[0]} is the second class, type dataset.mask_values={values} dataset.ignored=[]."
         return "Give the value of each class, and the ignored values: dataset.mask_values=[...] dataset.ignored=[]."
+
+    def _color_coding(self, table: Path) -> Tuple[List[str], MaskCoding]:
+        """Returns the classes, and the meaning of the colours of masks.
+
+        Raises:
+            DataError: the table is wrong, or lacks a class that is configured.
+        """
+        if not exists(table):
+            raise DataError(f"dataset.colors={self.colors}: there is no file '{table}'.{suggest_existing(table)}")
+        color_of = read_table(table)
+        names = list(self.classes) or list(color_of)
+        for name in names:
+            if name not in color_of:
+                raise DataError(
+                    f"dataset.classes: '{table}' has no class '{name}'.{did_you_mean(name, color_of)} It has: "
+                    f"{list_first(list(color_of))}."
+                )
+        if self.mask_values != "auto":
+            raise DataError(f"dataset.mask_values: masks have the colours of '{table}'. Leave it out.")
+        if len(names) > _IGNORED_VALUE:
+            raise DataError(f"'{table}' has {len(names)} classes, and at most {_IGNORED_VALUE} are read.")
+        value_of = {color: names.index(name) if name in names else _IGNORED_VALUE for name, color in color_of.items()}
+        return names, MaskCoding(range(len(names)), (_IGNORED_VALUE,), colors=MaskColors(value_of))
 
     def _coding(self, names: List[str]) -> MaskCoding:
         """Returns the meaning of the values of masks.
@@ -245,3 +280,8 @@ def _pair(images: Path, masks: Path, findings: Findings) -> MaskPairs:
     """Returns the images and masks of two folders."""
     listed = list_images(images, findings=findings), list_masks(masks, findings=findings)
     return pair(*listed, masks, findings=findings)
+
+
+def _other_json(files: FileTree) -> bool:
+    """Returns True if there are JSON files other than a table of colours, such as annotations."""
+    return any(name not in TABLES for name in files.find(".json"))

@@ -298,7 +298,9 @@ def test_one_training_mask_without_ignored_pixels_is_accepted(tmp_path):
 def test_masks_in_colour_are_refused_with_the_way_to_convert_them(tmp_path):
     root = write_masks(tmp_path, *[np.eye(8) for _ in range(4)])
     Image.new("RGB", (8, 8), (255, 0, 0)).save(root / "masks" / "0.png")
-    with pytest.raises(DataError, match=r"it has colours, such as \(255, 0, 0\).*save the numbers as a grey PNG"):
+    with pytest.raises(
+        DataError, match=r"it has colours, such as \(255, 0, 0\).*Name the colours of the classes in a table"
+    ):
         SegmentationFolder(root=str(root), classes=["a", "b"], val_fraction=0.34).open()
 
 
