@@ -6,9 +6,11 @@ Legend: P images, R annotations, N objects, J key points.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import ClassVar, List, Optional, Sequence, Tuple
+from typing import ClassVar, List, Literal, Optional, Sequence, Tuple, Union
 
 import numpy as np
+import pydantic
+from typing_extensions import Annotated
 
 from mxtrain.data.checking.problems import (
     BOX_OUTSIDE,
@@ -21,7 +23,8 @@ from mxtrain.data.checking.problems import (
 )
 from mxtrain.data.loading.dataset_files import normalize_name
 from mxtrain.data.recognition import Certainty, FileTree, Recognised
-from mxtrain.errors import DataError
+from mxtrain.errors import DataError, did_you_mean
+from mxtrain.types import Names
 from mxtrain.types.kinds import Gives, Images
 from mxtrain.vision.detection.box_faults import TOLERANCE, are_normalized, refuse_all
 from mxtrain.vision.detection.boxed_files import BoxedSplit
@@ -37,6 +40,18 @@ from mxtrain.vision.pose.key_points import PERSON_NAMES, PERSON_SIGMAS, KeyPoint
 MEND_POINTS = "Correct it, or type dataset.wrong_boxes=mend to take such key points for unmarked."
 
 
+def _distinct(pairs: object) -> object:
+    """Validates pairs of names, each of which occurs once."""
+    if isinstance(pairs, list):
+        names = [name for pair in pairs for name in pair]
+        if len(set(names)) < len(names):
+            raise ValueError("flip_pairs names a key point twice: each changes places with one other")
+    return pairs
+
+
+Pair = Annotated[Names, pydantic.Field(min_length=2, max_length=2)]
+
+
 class CocoKeyPoints(KeyPointFiles, Coco):  # the order matters: KeyPointFiles reads samples
     """Persons, or objects of another category with key points, in COCO's layout.
 
@@ -49,6 +64,10 @@ class CocoKeyPoints(KeyPointFiles, Coco):  # the order matters: KeyPointFiles re
 
     train_annotations: str = "annotations/person_keypoints_train2017.json"
     val_annotations: Optional[str] = "annotations/person_keypoints_val2017.json"
+
+    flip_pairs: Annotated[Union[Literal["auto"], List[Pair]], pydantic.AfterValidator(_distinct)] = "auto"
+    """Pairs of key points that change places in a mirrored image, e.g. [[wing_a,wing_b]]; auto = pairs whose names
+    differ only in left and right, or in L and R."""
 
     @classmethod
     def recognise(cls, files: FileTree) -> Optional[Recognised]:
@@ -111,8 +130,25 @@ class CocoKeyPoints(KeyPointFiles, Coco):  # the order matters: KeyPointFiles re
         )
         is_person = tuple(point_names) == PERSON_NAMES
         sigmas = PERSON_SIGMAS if is_person else (OTHER_SIGMA,) * len(point_names)
-        key_points = KeyPointSet(left_right_pairs(point_names), skeleton, sigmas, list(names))
+        key_points = KeyPointSet(self._flips(contents, point_names), skeleton, sigmas, list(names))
         return KeyPointSplit(split.encoded, split.ids, split.table, objects, key_points, point_names)
+
+    def _flips(self, contents: CocoContents, point_names: Sequence[str]) -> List[Tuple[int, int]]:
+        """Returns the pairs of indices of key points that change places in a mirrored image.
+
+        Raises:
+            DataError: a configured key point does not exist, or is in two pairs.
+        """
+        if self.flip_pairs == "auto":
+            return left_right_pairs(point_names)
+        for name in (name for pair in self.flip_pairs for name in pair):
+            if name not in point_names:
+                raise DataError(
+                    f"dataset.flip_pairs: '{contents.path}' has no key point '{name}'."
+                    f"{did_you_mean(name, point_names)} There are: {', '.join(point_names)}."
+                )
+        index = {name: number for number, name in enumerate(point_names)}
+        return [(index[first], index[second]) for first, second in self.flip_pairs]
 
     def _read_points(
         self, contents: CocoContents, numbers: np.ndarray, count: int, findings: Findings

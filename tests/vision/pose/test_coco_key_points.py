@@ -194,6 +194,19 @@ def test_a_validation_split_without_the_category_or_with_other_key_points_is_ref
             CocoKeyPoints(root=str(root)).open()
 
 
+def test_pairs_of_other_skeletons_can_be_named(tmp_path: Path) -> None:
+    root = str(write(tmp_path / "coco", keypoints=["tip", "wing_a", "wing_b"]))
+    assert CocoKeyPoints(root=root).open().key_points.flip_pairs == []
+    pairs = [["wing_b", "wing_a"]]
+    assert CocoKeyPoints(root=root, flip_pairs=pairs).open().key_points.flip_pairs == [(2, 1)]
+    with pytest.raises(DataError, match=r"has no key point 'wing_c'. Did you mean 'wing_.'\? There are: tip, wing_a"):
+        CocoKeyPoints(root=root, flip_pairs=[["wing_a", "wing_c"]]).open()
+    with pytest.raises(ValueError, match="flip_pairs names a key point twice"):
+        CocoKeyPoints(root=root, flip_pairs=[["tip", "wing_a"], ["wing_b", "wing_a"]])
+    with pytest.raises(ValueError, match="flip_pairs"):
+        CocoKeyPoints(root=root, flip_pairs=[["tip", "wing_a", "wing_b"]])
+
+
 def test_boxes_outside_of_the_image_are_left_out_on_request(tmp_path: Path) -> None:
     given = [person(1, 9, [70, 5, 20, 30]), person(2, 9, [40, 5, 90, 30]), person(3, 5, [1, 1, 9, 9])]
     splits = CocoKeyPoints(root=str(write(tmp_path / "coco", given)), wrong_boxes="mend").open()
