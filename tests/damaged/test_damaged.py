@@ -7,13 +7,14 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import damaged_checkpoints
 import damaged_images
+import damaged_series
 import damaged_texts
 import pytest
 from damage import DAMAGES, KINDS, table
 
 from mxtrain.errors import MxtrainError
 
-CASES = [*damaged_images.CASES, *damaged_texts.CASES, *damaged_checkpoints.CASES]
+CASES = [*damaged_images.CASES, *damaged_texts.CASES, *damaged_series.CASES, *damaged_checkpoints.CASES]
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "damaged-input.md"
 
 
