@@ -186,7 +186,14 @@ class SeriesDataset(BaseDataset):
         train: ForecastSamples = splits.train  # type: ignore[assignment]  # of its own samples
         grid = found.series_set.grid
         horizon, season, context = self.horizon_of(grid), self.season_of(grid), self.context_of(grid)
-        past = model.past_steps(context, season) if isinstance(model, ForecastModel) else context
+        past = context
+        if isinstance(model, ForecastModel):
+            past = model.past_steps(context, season)
+            for one in found.series_set.series:
+                if reason := model.unfit_values(one.target_T):
+                    raise DataError(
+                        f"{self.data_name}: {reason} in the series '{one.name:.60}'. Type model.distribution=student_t."
+                    )
         known_mean, known_std = _scale_known(train, horizon, len(found.known))
         static_NS = np.stack([one.static_S for one in found.series_set.series]).astype(np.float64)
         static_mean, static_std = _moments_of(static_NS)
@@ -220,6 +227,12 @@ class SeriesDataset(BaseDataset):
                     f"dataset.{name}: the length of windows is part of what was trained, and {source} holds it. Leave "
                     "it out."
                 )
+        # Other windows of the same data would have been trained on.
+        if "dataset.windows" in overrides and "dataset.path" not in overrides:
+            raise ConfigError(
+                f"dataset.windows: {source} was trained on all values before its windows, so more of them would be "
+                "measured on values of the training. Leave it out, or name other data by dataset.path."
+            )
         changes = {"horizon": signature.window.horizon, "season": signature.season}
         return self.model_copy(update=changes), signature
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar, List, Literal, Optional, Tuple
 
+import numpy as np
 import pydantic
 from typing_extensions import Annotated
 
 from mxtrain.forecasting.model import ForecastModel
-from mxtrain.forecasting.sampled_paths import NUM_RAW, lags_of
+from mxtrain.forecasting.sampled_paths import NEGATIVE_BINOMIAL, NUM_RAW, lags_of
 from mxtrain.types import OpenFraction, Positive
 
 if TYPE_CHECKING:
@@ -74,6 +75,15 @@ class DeepAR(ForecastModel):
     def past_steps(self, context: int, season: int) -> int:
         """See `ForecastModel.past_steps`: the first step that is unrolled has its largest lag before it."""
         return context + lags_of(season)[-1]
+
+    def unfit_values(self, value_T: np.ndarray) -> str:
+        """See `ForecastModel.unfit_values`: counts are whole numbers from 0."""
+        if self.distribution != NEGATIVE_BINOMIAL:
+            return ""
+        wrong_T = value_T[~(np.isnan(value_T) | ((value_T >= 0) & (value_T == np.floor(value_T))))]
+        return (
+            f"model.distribution=negative_binomial is for counts, and a value is {wrong_T[0]:g}" if len(wrong_T) else ""
+        )
 
     def output_shapes(self, num_quantiles: int, sizes: SeriesSizes) -> List[Tuple[int, ...]]:
         """See `ForecastModel.output_shapes`."""

@@ -9,6 +9,7 @@ from mxtrain.model.spec import Model, missing_method
 from mxtrain.types.kinds import Takes
 
 if TYPE_CHECKING:
+    import numpy as np
     from mxnet import gluon
 
     from mxtrain.forecasting.signature import SeriesSizes
@@ -33,6 +34,14 @@ class ForecastModel(Model):
             season: steps after which values repeat.
         """
         return context
+
+    def unfit_values(self, value_T: np.ndarray) -> str:
+        """Returns the reason why a series cannot be predicted, as a clause; empty if it can.
+
+        Args:
+            value_T: its values; NaN = missing.
+        """
+        return ""
 
     def output_shapes(self, num_quantiles: int, sizes: SeriesSizes) -> List[Tuple[int, ...]]:
         """Returns the shape of each output for one sample."""

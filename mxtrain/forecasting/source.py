@@ -174,8 +174,6 @@ def seasonal_error(source: ForecastSamples, index: int) -> float:
     """Returns the mean absolute difference of values one season apart among all values before the cut of a sample; NaN
     if there are none."""
     past_T, season = source.past_of(index), source.season
-    if len(past_T) <= season:
-        return float("nan")
     difference_T = np.abs(past_T[season:] - past_T[:-season])
     difference_T = difference_T[~np.isnan(difference_T)]
     return float(difference_T.mean()) if len(difference_T) else float("nan")

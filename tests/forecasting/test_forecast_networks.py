@@ -247,6 +247,20 @@ def test_paths_are_the_quantiles_of_the_steps() -> None:
     np.testing.assert_allclose(spread, 2e-3 * np.sqrt([1, 2, 3]), rtol=0.15)
 
 
+def test_the_flag_of_the_last_value_is_that_of_the_cut() -> None:
+    """The first step sees whether the last value before the cut is known; later ones see sampled values."""
+    flags: List[Any] = []
+    observed = np.array([[1.0] * 7 + [0], [0] + [1.0] * 7])
+    start = PathStart(np.ones((2, 8)), observed, np.zeros((2, 3, 2)), np.zeros((2, 1)), np.ones((2, 1)), [])
+
+    def step(x: np.ndarray, states: Any) -> Any:
+        flags.append(x[:, len(lags_of(1))].tolist())
+        return np.zeros((len(x), 2)), states
+
+    forecast_paths(start, step, PathSettings(1, 3, "gaussian", 2, 0, LEVELS))
+    assert flags == [[0, 0, 1, 1], [1] * 4, [1] * 4]
+
+
 def test_a_forecast_does_not_depend_on_other_series() -> None:
     settings = PathSettings(1, 3, "student_t", 50, 4, LEVELS)
     draws = np.random.RandomState(0)

@@ -15,9 +15,9 @@ import pytest
 
 from mxtrain.data.checking.problems import Findings, Problem
 from mxtrain.data.spec import open_splits
-from mxtrain.errors import DataError
-from mxtrain.forecasting.dataset import SeriesSplits
-from mxtrain.forecasting.forecasters import TemporalConvolution
+from mxtrain.errors import ConfigError, DataError
+from mxtrain.forecasting.dataset import SeriesSplits, choose_stride
+from mxtrain.forecasting.forecasters import DeepAR, TemporalConvolution
 from mxtrain.forecasting.json_lines import DeepARLines
 from mxtrain.forecasting.series_set import OneSeries, SeriesSet, SeriesWindows, WindowForm
 from mxtrain.forecasting.series_table import SeriesTable, generate_demand
@@ -367,6 +367,77 @@ def test_a_line_that_is_no_json_is_named(tmp_path: Path) -> None:
         DeepARLines(path=path, frequency="hours")
     with pytest.raises(DataError, match="do not say how far apart the values are. Type e.g. dataset.frequency=h"):
         open_splits(DeepARLines(path=path))
+
+
+def test_counts_are_whole_numbers(tmp_path: Path) -> None:
+    model = DeepAR(distribution="negative_binomial")
+    for value, said in (("5", ""), ("NA", ""), ("-1", "a value is -1"), ("0.5", "a value is 0.5")):
+        rows = [row if row != "a,2024-01-04,7" else f"a,2024-01-04,{value}" for row in LONG]
+        dataset = table(tmp_path / "a.csv", rows)
+        splits = open_splits(dataset)
+        if not said:
+            dataset.infer_signature(splits, model)
+            continue
+        with pytest.raises(DataError, match=f"is for counts, and {said} in the series 'a'"):
+            dataset.infer_signature(splits, model)
+        dataset.infer_signature(splits, DeepAR())
+
+
+def test_a_series_needs_a_training_window_and_those_held_out(tmp_path: Path) -> None:
+    rows = [LONG[0], *(f"a,{day},1" for day in DAYS[:8])]
+    assert list(found(table(tmp_path / "a.csv", rows))) == ["a"], "2 x 2 held out, and 2 + 2 for training"
+    with pytest.raises(DataError, match="no series has 8 values"):
+        open_splits(table(tmp_path / "a.csv", rows[:-1]))
+
+
+def test_windows_without_a_known_past_or_future_are_left_out(tmp_path: Path) -> None:
+    values = ["", "", "", "", *range(8), "", "", 1, 2]
+    rows = [LONG[0], *(f"a,{day},{value}" for day, value in zip(DAYS, values))]
+    splits = open_splits(table(tmp_path / "a.csv", [*rows, *(f"b,{day},3" for day in DAYS)]))
+    assert isinstance(splits.train, ForecastSamples) and isinstance(splits.val, ForecastSamples)
+    cuts = [
+        [int(cut) for number, cut in zip(part.series_N, part.cut_N) if number == 0]
+        for part in (splits.train, splits.val)
+    ]
+    assert cuts == [[5, 6, 7, 8, 9, 10], []]
+
+
+def test_one_missing_row_of_covariates_is_named(tmp_path: Path) -> None:
+    rows = ["time,y,price", *(f"{day},{n if n < 28 else ''},{n}" for n, day in enumerate(DAYS[:29]))]
+    dataset = table(tmp_path / "a.csv", rows, known=["price"])
+    signature = dataset.infer_signature(open_splits(dataset), TemporalConvolution())
+    with pytest.raises(
+        DataError, match="needs price of 2 steps after its last value, and 1 rows of them, from 2024-01-30"
+    ):
+        dataset.open_inputs([str(tmp_path / "a.csv")], signature, False, {})
+
+
+def test_windows_of_a_trained_network_stay(tmp_path: Path) -> None:
+    dataset = table(tmp_path / "a.csv", LONG)
+    signature = dataset.infer_signature(open_splits(dataset), TemporalConvolution())
+    restored, _ = SeriesTable(path=dataset.path).restored(signature, [], "RUN")
+    assert isinstance(restored, SeriesTable) and (restored.horizon, restored.season) == (2, 7)
+    for name in ("horizon", "context", "season"):
+        with pytest.raises(ConfigError, match=f"dataset.{name}: the length of windows is part of what was trained"):
+            dataset.restored(signature, [f"dataset.{name}"], "RUN")
+    with pytest.raises(ConfigError, match="more of them would be measured on values of the training"):
+        dataset.restored(signature, ["dataset.windows"], "RUN")
+    dataset.restored(signature, ["dataset.windows", "dataset.path"], "RUN")
+
+
+def test_strides_visit_all_places_of_a_season() -> None:
+    cuts = Cuts(horizon=24, windows=1, stride=1, least=24)
+    assert choose_stride([500] * 10, cuts, 24) == 1
+    assert choose_stride([2000] * 10, cuts, 24) == 5  # 3 would do, but divides the season
+    assert choose_stride([2000] * 10, cuts, 1) == 3
+
+
+def test_the_context_is_two_seasons_or_a_week() -> None:
+    hours, quarters, days = TimeGrid("h", 1, 0), TimeGrid("min", 15, 0), TimeGrid("D", 1, 0)
+    assert SeriesTable().context_of(hours) == 168 and SeriesTable().horizon_of(hours) == 24
+    assert SeriesTable(horizon=200).context_of(hours) == 400
+    assert SeriesTable().context_of(quarters) == 192 and SeriesTable().context_of(days) == 14
+    assert SeriesTable(context=5).context_of(hours) == 5
 
 
 def test_predict_reads_series_of_files_and_objects(tmp_path: Path) -> None:

@@ -47,6 +47,13 @@ def test_one_odd_time_does_not_decide_the_frequency() -> None:
     assert grid.name == "D" and grid.index(time_N)[1].tolist() == [True] * 5 + [False]
 
 
+def test_one_odd_day_does_not_make_months_days() -> None:
+    texts = [f"20{year}-{month:02}-01" for year in (20, 21) for month in range(1, 13)]
+    time_N, _, _ = parse_times([*texts[:12], "2021-01-02", *texts[13:]])
+    grid = find_grid(time_N, np.zeros(24, int), True)
+    assert grid.name == "M" and np.flatnonzero(~grid.index(time_N)[1]).tolist() == [12]
+
+
 def test_series_are_not_neighbours_of_each_other() -> None:
     time_N, _, _ = parse_times(["2024-01-01", "2024-01-08", "2024-01-09", "2024-01-16"])
     assert find_grid(time_N, np.array([0, 0, 1, 1]), True).name == "W"
