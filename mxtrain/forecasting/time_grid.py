@@ -208,13 +208,14 @@ def find_grid(time_N: np.ndarray, series_N: np.ndarray, has_calendar: bool, name
 
 
 def _origin(unit: str, count: int, time_N: np.ndarray) -> int:
-    """Returns the time with index 0: the first one, for months one with the largest day, because the grid of January
-    30 has February 28 as well."""
+    """Returns the time with index 0: the first one, for months one on the most frequent day or on the largest, because
+    the grid of January 30 has February 28 as well."""
     if unit not in MONTHS:
         return int(time_N.min())
     day_N = (time_N // DAY).astype("datetime64[D]")
     number_N = (day_N - day_N.astype("datetime64[M]").astype("datetime64[D]")).astype(np.int64)
-    return int(time_N[number_N == number_N.max()].min())
+    origins = [int(time_N[number_N == number].min()) for number in (_most_frequent(number_N), int(number_N.max()))]
+    return max(origins, key=lambda origin: int(TimeGrid("M", 1, origin).index(time_N)[1].sum()))
 
 
 def _monthly_grid(time_N: np.ndarray, is_next_N: np.ndarray) -> Optional[TimeGrid]:
