@@ -203,6 +203,7 @@ def test_files_that_are_no_exports_are_refused_and_the_form_is_guessed(tmp_path,
     (Path("data") / "export.json").write_text("[1]")
     with pytest.raises(DataError, match="export.json' is no JSON export of Label Studio, which is a list of tasks."):
         opened(Path("data"))
-    (Path("data") / "export.json").write_text("{}")
+    for name in ("export.json", "notes.json"):
+        (Path("data") / name).write_text("{}")
     with pytest.raises(DataError, match="'data' holds no train.json. Name the file with dataset.root=FILE."):
         opened(Path("data"))

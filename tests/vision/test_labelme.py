@@ -103,6 +103,13 @@ def test_masks_of_classes_know_labelmes_special_labels(tmp_path) -> None:
     assert (mask[2:12, 10:20] == 1).all() and (mask[2:12, 25:30] == 1).all() and (mask[13:, 5:] == 0).all()
 
 
+def test_a_class_of_the_name_of_the_background_is_refused(tmp_path) -> None:
+    write(tmp_path, "a", {**RECTANGLE, "label": "background"}, POLYGON)
+    write(tmp_path, "b", POLYGON)
+    with pytest.raises(DataError, match="a class is called 'background', which is the name of pixels of no object"):
+        opened(tmp_path, ClassMap)
+
+
 def test_points_belong_to_the_rectangle_of_their_group(tmp_path) -> None:
     one = [shape("nose", "point", (12, 5), group_id=1), shape("tail", "point", (20, 8), group_id=1)]
     write(tmp_path, "a", {**RECTANGLE, "group_id": 1}, shape("cat", "rectangle", (0, 0), (9, 9), group_id=2), *one)

@@ -77,7 +77,7 @@ def test_boxes_are_shares_of_the_image_and_images_without_are_background(tmp_pat
     [
         "train: ../images/train\nval: ../images/val\nnc: 2\nnames: ['cat', 'no']\n",  # Roboflow
         "train: images/train\nval: images/val\nnames: [cat, no]\n",
-        "path: nowhere\ntrain: images/train\nval: [images/val]\nnames: [cat, no]\n",
+        "path: nowhere\ntrain: [images/train, images/train/a.png]\nval: [images/val]\nnames: [cat, no]\n",
         "path: ./\ntrain: train.txt\nvalidation: val.txt\nnc: 2\n",
     ],
 )
@@ -227,6 +227,10 @@ def test_seventeen_key_points_with_cocos_pairs_are_those_of_persons(tmp_path) ->
     row = "0 .5 .5 .5 .5 " + " ".join([".4 .4"] * 17)
     yaml = f"{YAML}kpt_shape: [17, 2]\nflip_idx: {flips}\n"
     splits = opened(write(tmp_path / "data", {"a": row, "e": row}, yaml), KeyPoints)
+    row = "0 .5 .5 .5 .5 0 0 " + " ".join([".4 .4"] * 16)  # 0, 0 is unmarked
+    (tmp_path / "data" / "labels" / "train" / "a.txt").write_text(row)
+    points = opened(tmp_path / "data", KeyPoints).train.objects.point_NJ3[0]
+    assert points[0].tolist() == [0, 0, 0] and points[1].tolist() == [16, 8, 2]
     assert tuple(splits.class_names) == PERSON_NAMES and tuple(splits.key_points.sigmas) == PERSON_SIGMAS
 
 
@@ -298,6 +302,17 @@ def test_labels_without_an_image_are_warned_of_and_a_test_split_without_labels_i
     (root / "labels" / "test").mkdir()
     (root / "labels" / "test" / "t.txt").write_text("")
     assert len(opened(root).test) == 1
+
+
+def test_key_points_and_boxes_beyond_the_image_are_mended_on_request(tmp_path) -> None:
+    row = "0 .9 .5 .22 .5 1.015 .5 2 .9 .5 2 .85 .5 2\n"
+    root = write(tmp_path / "data", {"a": row, "b": "", "e": row}, POSE_YAML)
+    for number, part in enumerate(("train/a", "val/e")):
+        draw(root / "images" / f"{part}.png", (400, 20), seed=number)
+    with pytest.raises(DataError, match="a.txt, line 1: the key point at 406, 10 is outside its image. Correct it, or"):
+        opened(root, KeyPoints)
+    objects = opened(root, KeyPoints, wrong_boxes="mend").train.objects
+    assert objects.point_NJ3[0, :, 2].tolist() == [0, 2, 2] and np.allclose(objects.box_N4, [[316, 5, 400, 15]])
 
 
 def test_settings_of_boxes_are_refused_for_other_targets(tmp_path) -> None:

@@ -415,7 +415,7 @@ def find_split_files(
         root: folder or file.
         endings: endings of names, in lower case.
         option: option of the dataset, for messages.
-        matches: returns True for files of the format.
+        matches: returns True for files of the format, where a folder has several.
 
     Raises:
         DataError: there is no file of a training split.
@@ -429,7 +429,9 @@ def find_split_files(
         return {"train": (root, root.parent)}
 
     def files_of(folder: Path) -> List[str]:
-        return [name for name in files_in(folder) if name.lower().endswith(endings) and matches(folder / name)]
+        found = [name for name in files_in(folder) if name.lower().endswith(endings)]
+        # A file alone is read, so that the message says what is wrong with it.
+        return found if len(found) == 1 else [name for name in found if matches(folder / name)]
 
     names = files_of(root)
     named = {parsed[1]: name for name in names if (parsed := parse_name(name.partition(".")[0])) is not None}
