@@ -13,6 +13,7 @@ from mxtrain.errors import DataError, MxtrainError, first_line
 from mxtrain.terminal.tables import on_one_line
 
 MAX_SHOWN = 10
+_SINGULAR = {"images": "image", "boxes": "box", "classes": "class", "samples": "sample", "objects": "object"}
 COMMAND = "python -m mxtrain"
 Open = Callable[[List[str]], BaseDataset]
 """Function that returns the dataset of some overrides."""
@@ -49,7 +50,9 @@ class DataForm:
 
     def lines(self) -> List[str]:
         """Returns the text of the form: what it is, what is in it, and the command."""
-        counts = [f"{count:,} {name}" for name, count in self.counts.items()]
+        counts = [
+            f"{count:,} {_SINGULAR.get(name, name) if count == 1 else name}" for name, count in self.counts.items()
+        ]
         splits = [f"{split} {count:,}" for split, count in self.splits.items()]
         names = f" ({', '.join(self.class_names[:MAX_SHOWN])}{', ...' * (len(self.class_names) > MAX_SHOWN)})"
         facts = f": {', '.join(counts)}{names * bool(self.class_names)}" if counts else ""

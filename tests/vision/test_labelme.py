@@ -202,7 +202,7 @@ def test_splits_are_folders_and_the_form_is_guessed(tmp_path, monkeypatch) -> No
     monkeypatch.chdir(tmp_path)
     write(Path("data"), "train/a", RECTANGLE, {**POLYGON, "label": "cat"})
     write(Path("data"), "val/b", RECTANGLE)
-    said = "labelme's JSON with outlines: 2 images, 3 boxes, 1 classes (cat); train 1, val 1\n  python -m mxtrain"
+    said = "labelme's JSON with outlines: 2 images, 3 boxes, 1 class (cat); train 1, val 1\n  python -m mxtrain"
     assert str(mxtrain.guess_data("data")).startswith(f"'data': {said} task=instance_segmentation dataset=labelme")
     write(Path("data"), "val/c", {**POLYGON, "label": "wolf"})
     with pytest.raises(

@@ -181,11 +181,16 @@ def test_shares_can_be_said(tmp_path) -> None:
     assert boxes_of(opened(root, relative=True).train)["a"] == [[0, 0, 40, 20, 0]]
 
 
+def test_shares_that_fit_only_as_centres_are_centres(tmp_path) -> None:
+    splits = opened(write(tmp_path, both("image,x,y,w,h,class", "0.5,0.5,0.4,0.6,cat")))
+    assert boxes_of(splits.train)["a"] == [[12, 4, 28, 16, 0]]
+
+
 def test_empty_files_are_refused_and_the_form_is_guessed(tmp_path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     write(Path("data"), both("image,xmin,ymin,xmax,ymax,class", f"{CORNERS},cat"))
     assert str(mxtrain.guess_data("data")).startswith(
-        "'data': a CSV table of boxes: 3 images, 2 boxes, 1 classes (cat); train 2, val 1\n"
+        "'data': a CSV table of boxes: 3 images, 2 boxes, 1 class (cat); train 2, val 1\n"
         "  python -m mxtrain task=detection dataset=box_csv dataset.root=data/train.csv"
     )
     with pytest.raises(DataError, match="train.csv' has no rows"):
