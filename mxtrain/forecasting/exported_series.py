@@ -21,6 +21,7 @@ from mxtrain.data.table.parquet import parquet_names
 from mxtrain.data.table.text_rows import read_cells
 from mxtrain.errors import DataError
 from mxtrain.forecasting.quantile_rows import forecast_row, mean_weights
+from mxtrain.forecasting.sampled_paths import PathSettings, forecast_with_parts
 from mxtrain.forecasting.series_columns import (
     ColumnSettings,
     resolve_columns,
@@ -67,7 +68,7 @@ def predict(folder: ExportedFolder, content: bytes, name: str) -> Iterator[Dict[
     network = ExportedForecaster(folder.signature)
     series_set, locations = network.series_of(content, name)
     for number, inputs in network.inputs(series_set):
-        value_HC = network.forecast(folder.run(inputs))
+        value_HC = network.forecast(folder.run(inputs), folder, inputs)
         for row in network.rows(series_set, number, value_HC):
             yield {"file": locations[number], **row}
 
@@ -194,6 +195,9 @@ class ExportedForecaster:
         windows = SeriesWindows(series_set, self.form)
         for number, one in enumerate(series_set.series):
             arrays = windows.inputs(number, len(one.target_T))
+            if "paths" in self._facts:
+                # The network compares its outputs with the future, which is not known; the encoder does not read it.
+                arrays += [np.zeros(self.form.horizon, np.float32)] * 2
             yield (
                 number,
                 {
@@ -202,8 +206,21 @@ class ExportedForecaster:
                 },
             )
 
-    def forecast(self, outputs: Mapping[str, np.ndarray]) -> np.ndarray:
-        """Returns mean and quantiles of each step, (H, 1 + Q), of the outputs for one series."""
+    def forecast(
+        self, outputs: Mapping[str, np.ndarray], folder: ExportedFolder, inputs: Mapping[str, np.ndarray]
+    ) -> np.ndarray:
+        """Returns mean and quantiles of each step, (H, 1 + Q), for one series.
+
+        Args:
+            outputs: outputs of the network.
+            folder: runs the parts of a network whose forecasts are sampled.
+            inputs: inputs of the network.
+        """
+        paths = self._facts.get("paths")
+        if paths is not None:
+            arrays = [inputs[spec["name"]] for spec in self._signature["inputs"][:-2]]
+            found: np.ndarray = forecast_with_parts(folder.run, arrays, PathSettings(**paths))[0]
+            return found
         quantile_HQ = np.sort(np.asarray(outputs[self._signature["outputs"][0]["name"]], np.float32)[0], axis=1)
         mean_H = (quantile_HQ * mean_weights(self.levels)).sum(axis=1, dtype=np.float32)
         return np.concatenate([mean_H[:, None], quantile_HQ], axis=1)

@@ -99,7 +99,7 @@ class DeepARNetwork(gluon.HybridBlock):
         with self.name_scope():
             self.items = build_item_facts(sizes)
             # Reads lagged values, the flag of the last one, facts of the step, of the item, and the size of the scale.
-            width = len(self._lags) + 2 + sizes.num_known + item_width(sizes)
+            self.input_width = width = len(self._lags) + 2 + sizes.num_known + item_width(sizes)
             self.input = nn.Dense(settings.units, flatten=False, activation="relu", in_units=width)
             self.layers = nn.HybridSequential()
             for _ in range(settings.num_layers):

@@ -11,7 +11,7 @@ outputs of a step, Q quantiles.
 from __future__ import annotations
 
 import math
-from typing import Any, Callable, List, NamedTuple, Sequence, Tuple
+from typing import Any, Callable, Dict, List, NamedTuple, Sequence, Tuple
 
 import numpy as np
 
@@ -116,6 +116,48 @@ def forecast_paths(
     path_BSH = (value_NT[:, past:] * scale_N1).reshape(batch, paths, -1).astype(np.float64)
     quantile_QBH = np.quantile(path_BSH, settings.levels, axis=1)
     return np.concatenate([path_BSH.mean(axis=1)[None], quantile_QBH]).transpose(1, 2, 0).astype(np.float32)
+
+
+START = ("scaled", "item", "scale")
+"""Outputs of the part `encoder` of an exported network, before its states."""
+STEP_INPUT, RAW = "x", "raw"
+"""First input and first output of the part `step`."""
+
+
+def input_name(number: int) -> str:
+    """Returns the name of an input of an exported network and of its encoder."""
+    return f"input{number}"
+
+
+def state_name(number: int) -> str:
+    """Returns the name of a state: an output of the encoder, an input of the step, and behind next_ an output of it."""
+    return f"state{number}"
+
+
+def forecast_with_parts(
+    run: Callable[[Dict[str, np.ndarray], str], Dict[str, np.ndarray]],
+    arrays: Sequence[np.ndarray],
+    settings: PathSettings,
+) -> np.ndarray:
+    """Returns what `forecast_paths` does, with the encoder and the step of an exported network.
+
+    Args:
+        run: runs a part of the network: (inputs, name of the part) -> outputs.
+        arrays: values, flags of known values, facts of steps, and perhaps facts of items, (B, ...) each.
+        settings: how paths are drawn.
+    """
+    found = run({input_name(number): array for number, array in enumerate(arrays)}, "encoder")
+    scaled_BP, item_BE, scale_B1 = (found[name] for name in START)
+    past = scaled_BP.shape[1]
+    states = [found[state_name(number)] for number in range(len(found) - len(START))]
+
+    def step(x_NI: np.ndarray, states: States) -> Tuple[np.ndarray, States]:
+        inputs = {STEP_INPUT: x_NI, **{state_name(number): state for number, state in enumerate(states)}}
+        after = run(inputs, "step")
+        return after[RAW], [after[f"next_{state_name(number)}"] for number in range(len(states))]
+
+    start = PathStart(scaled_BP, arrays[1], arrays[2][:, past:], item_BE, scale_B1, states)
+    return forecast_paths(start, step, settings)
 
 
 def softplus(value: np.ndarray) -> np.ndarray:

@@ -46,7 +46,7 @@ class SeriesReader:
     columns = ()
 
     def __init__(self, folder: ExportedFolder) -> None:
-        self._network = ExportedForecaster(folder.signature)
+        self._folder, self._network = folder, ExportedForecaster(folder.signature)
         form, frequency = self._network.form, folder.signature["signature"]["frequency"]
         target = [round(100 + 10 * float(np.sin(step / 3)), 1) for step in range(min(form.past, 8))]
         example: Dict[str, Any] = {"start": 0 if frequency.endswith("step") else "2024-01-01", "target": target}
@@ -74,7 +74,7 @@ class SeriesReader:
         first = next(iter(outputs.values()))
         if first.shape != (1, self._network.form.horizon, len(self._network.levels)):
             raise RequestError(422, "the network has no quantiles for these steps.")
-        value_HC = self._network.forecast(outputs)
+        value_HC = self._network.forecast(outputs, self._folder, inputs)
         rows = self._network.rows(about, 0, value_HC)
         return {"forecast": [{name: value for name, value in row.items() if name != "item"} for row in rows]}
 
@@ -94,6 +94,8 @@ def make_series_reader(folder: ExportedFolder, inputs: Sequence[Any]) -> Optiona
         read = SeriesSignature.from_json(signature["signature"])
     except DamagedCheckpoint as error:
         raise ValueError(str(error)) from error
+    if "paths" in signature["facts"]:
+        return None  # paths are sampled step by step, and the server runs a network once: it takes arrays
     if read.static_numbers:
         return None  # lines of JSON have none
     past, horizon = read.window.past, read.window.horizon

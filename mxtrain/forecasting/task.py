@@ -5,7 +5,7 @@ Legend: B batch, H steps to predict, Q quantiles.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Any, ClassVar, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 import numpy as np
 import pydantic
@@ -18,7 +18,9 @@ from mxtrain.forecasting.kinds import FutureValues, SeriesPasts
 from mxtrain.forecasting.losses import ForecastLoss
 from mxtrain.forecasting.metrics import Coverage, ForecastMetric, WeightedQuantileLoss
 from mxtrain.forecasting.model import ForecastModel
+from mxtrain.forecasting.path_sampler import path_settings
 from mxtrain.forecasting.quantile_rows import forecast_columns, forecast_row, mean_weights
+from mxtrain.forecasting.sampled_paths import forecast_with_parts
 from mxtrain.forecasting.signature import SeriesSignature
 from mxtrain.task.needs import FULL_PRECISION
 from mxtrain.task.own_loss import validate_loss_output
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
     from mxnet.ndarray import NDArray
 
     from mxtrain.config.parts import RunParts
+    from mxtrain.data.exported_folder import ExportedFolder
     from mxtrain.data.signature import Signature
     from mxtrain.data.spec import Samples
     from mxtrain.engine.predictions import Decode
@@ -200,18 +203,47 @@ class Forecasting(Task):
 class ForecastExport(TaskExport):
     """Export of the networks of `Forecasting`."""
 
+    task: Forecasting
+
     any_size: ClassVar[bool] = False
+
+    def facts(self, description: RunParts, signature: Signature, strategy: Strategy) -> Dict[str, Json]:
+        """Returns the settings of the task, and for sampled forecasts those of the paths."""
+        facts = super().facts(description, signature, strategy)
+        if isinstance(description.model, DeepAR):
+            settings = path_settings(description.model, SeriesSignature.cast(signature), facts["quantiles"])
+            facts["paths"] = settings._asdict()
+        return facts
 
     def parts(
         self, description: RunParts, signature: Signature, strategy: Strategy, inputs: Sequence[np.ndarray]
     ) -> Mapping[str, ExportedPart]:
-        """Refuses networks whose forecasts are sampled: a folder has no step of them. Raises: ConfigError."""
-        if isinstance(description.model, DeepAR):
-            raise ConfigError(
-                "export: forecasts of model=deepar are sampled step by step, which exported folders do not do. Use "
-                "predict, or train model=tcn."
-            )
-        return {}
+        """Returns the encoder of the past and the step with which exported folders sample paths."""
+        if not isinstance(description.model, DeepAR):
+            return {}
+        from mxtrain.forecasting.path_parts import path_parts
+        from mxtrain.forecasting.path_sampler import PathSampler
+
+        sampler: Any = self.task.build_decode(description, signature, strategy)
+        assert isinstance(sampler, PathSampler)
+        network = sampler.network.current()
+        return path_parts(network, inputs[:-2], network.input_width)
+
+    def build_decode(
+        self, description: RunParts, signature: Signature, strategy: Strategy, folder: ExportedFolder
+    ) -> Decode:
+        """See `TaskExport.build_decode`."""
+        if not isinstance(description.model, DeepAR):
+            return super().build_decode(description, signature, strategy, folder)
+        settings = path_settings(description.model, SeriesSignature.cast(signature), self.task.quantiles)
+
+        def decode(outputs: Tuple[NDArray, ...], batch: Batch) -> NDArray:
+            from mxtrain.engine.backend import nd
+
+            arrays = [array.asnumpy() for array in batch.inputs[:-2]]
+            return nd.array(forecast_with_parts(folder.run, arrays, settings))
+
+        return decode
 
 
 class ForecastFormat(PredictionFormat):

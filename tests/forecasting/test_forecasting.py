@@ -135,8 +135,15 @@ def test_deepar_reads_its_lines_and_predicts(tmp_path: Path, capsys: Any) -> Non
     assert run(["predict", str(tmp_path / "run"), str(path)]) == 0
     alone = [{**row, "item": "series 2"} for row in rows_of(capsys.readouterr().out)]
     require_same(alone, rows[6:])
-    assert run(["export", str(tmp_path / "run"), f"out={tmp_path / 'exported'}"]) == 2
-    assert "are sampled step by step, which exported folders do not do" in capsys.readouterr().err
+    exported = tmp_path / "exported"
+    assert run(["export", str(tmp_path / "run"), f"out={exported}"]) == 0
+    words = [sys.executable, "-P", "predict.py", str(path)]
+    done = subprocess.run(words, cwd=exported, capture_output=True, text=True, env={})
+    assert done.returncode == 0, done.stderr
+    require_same([{**row, "item": "series 2"} for row in rows_of(done.stdout)], rows[6:])
+    assert run(["export", "check", str(exported)]) == 0
+    opened = OpenedExport(str(exported))
+    assert make_series_reader(opened, []) is None, "the server takes arrays"
 
 
 @pytest.mark.parametrize(
