@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class _Norm(NamedTuple):
-    """A batch norm that normalises by the batch."""
+    """A batch norm."""
 
     layer: str
     parameters: List[str]
@@ -47,6 +47,23 @@ def freeze_statistics(network: gluon.Block, frozen: Collection[str]) -> None:
             keep_statistics(block, names)
 
 
+def norm_parameters(network: gluon.Block, input_shape: Shapes, with_scale: bool) -> List[str]:
+    """Returns the structural names of the statistics of all batch norms, and of scale and shift with `with_scale`.
+
+    Args:
+        network: initialised network.
+        input_shape: shape of a sample, or of each of its parts.
+        with_scale: True to include scale and shift.
+    """
+    parameters = {parameter.name: parameter for parameter in network.collect_params().values()}
+    found = {
+        name
+        for _, names in _norms(network, input_shape, parameters, with_fixed=True)
+        for name in (names if with_scale else names[2:])
+    }
+    return [name for name, one in network._collect_params_with_prefix().items() if one.name in found]
+
+
 def let_statistics_move(network: gluon.Block, input_shape: Shapes) -> None:
     """Ensures that batch norms that normalise by the batch have a backward pass, in which MXNet updates statistics.
 
@@ -61,7 +78,7 @@ def let_statistics_move(network: gluon.Block, input_shape: Shapes) -> None:
         ConfigError: statistics are frozen, but the network's own code normalises by the batch.
     """
     parameters = {parameter.name: parameter for parameter in network.collect_params().values()}
-    for layer, (gamma, beta, mean, variance) in _norms_by_batch(network, input_shape, parameters):
+    for layer, (gamma, beta, mean, variance) in _norms(network, input_shape, parameters):
         if parameters[mean].lr_mult == parameters[variance].lr_mult == 0:
             position = f"layer '{layer}'" if layer else "the network"
             raise ConfigError(
@@ -77,9 +94,10 @@ def let_statistics_move(network: gluon.Block, input_shape: Shapes) -> None:
                 shift._init_grad()
 
 
-def _norms_by_batch(
-    network: gluon.Block, input_shape: Shapes, parameters: Mapping[str, gluon.Parameter]
+def _norms(
+    network: gluon.Block, input_shape: Shapes, parameters: Mapping[str, gluon.Parameter], with_fixed: bool = False
 ) -> Iterator[_Norm]:
+    """Yields the batch norms that normalise by the batch, and with `with_fixed` those that do not."""
     from mxtrain.engine.backend import gluon
 
     known: Set[str] = set()
@@ -93,7 +111,7 @@ def _norms_by_batch(
             continue
         for options, names in norms.values():
             known.update(names)
-            if not _uses_statistics(options):
+            if with_fixed or not _uses_statistics(options):
                 yield _Norm(path, names)
     others = {name for name, parameter in parameters.items() if parameter.grad_req == "null"} - known
     # A trace takes time, so it is made only where some array without a gradient may be a statistic.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import fnmatch
-from typing import TYPE_CHECKING, Dict, Iterable, List, Sequence, Tuple
+from typing import TYPE_CHECKING, Collection, Dict, Iterable, List, Sequence, Tuple
 
 from mxtrain.engine.parameter_names import role_of
 from mxtrain.errors import ConfigError, nearest
@@ -40,12 +40,19 @@ def freeze(network: gluon.Block, patterns: Iterable[str]) -> List[str]:
     Raises:
         ConfigError: a pattern matches nothing.
     """
-    from mxtrain.engine.backend import gluon
-
     parameters = network._collect_params_with_prefix()
     frozen = set()
     for pattern in patterns:
         frozen.update(_matching(pattern, parameters, "model.freeze"))
+    freeze_named(network, frozen)
+    return sorted(frozen)
+
+
+def freeze_named(network: gluon.Block, frozen: Collection[str]) -> None:
+    """Freezes parameters by their structural names, see `freeze`."""
+    from mxtrain.engine.backend import gluon
+
+    parameters = network._collect_params_with_prefix()
     for name in frozen:
         # The rate says that it is frozen: some frozen parameters keep a gradient for MXNet's sake.
         parameters[name].lr_mult = 0.0
@@ -56,7 +63,15 @@ def freeze(network: gluon.Block, patterns: Iterable[str]) -> List[str]:
             # oneDNN computes a dense layer's bias gradient only together with its weight's, and leaves 0 otherwise.
             block.weight.grad_req = "write"
     freeze_statistics(network, frozen)
-    return sorted(frozen)
+
+
+def train_only(network: gluon.Block, trained: Collection[str]) -> None:
+    """Trains these parameters, given by their structural names, and freezes all others."""
+    parameters = network._collect_params_with_prefix()
+    kept = {id(parameters[name]) for name in trained}
+    for name in trained:
+        parameters[name].grad_req = "write"
+    freeze_named(network, [name for name, parameter in parameters.items() if id(parameter) not in kept])
 
 
 def is_trained(parameter: gluon.Parameter) -> bool:

@@ -5,16 +5,26 @@ from __future__ import annotations
 import hashlib
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Collection, List, Optional, Sequence, Union
+from typing import TYPE_CHECKING, Collection, List, Mapping, Optional, Sequence, Union
 
 from mxtrain.engine.parameter_names import role_of
 from mxtrain.errors import ConfigError
-from mxtrain.model.batch_norms import let_statistics_move
+from mxtrain.model.batch_norms import let_statistics_move, norm_parameters
 from mxtrain.model.graph.id_inputs import make_sparse, tables_of
 from mxtrain.model.graph.kernels import average_by_mean, normalise_as_images
 from mxtrain.model.graph.mxnet_workarounds import replace_wrong_layers
 from mxtrain.model.graph.shapes import first_line, infer_shapes
-from mxtrain.model.parameters import NORM_AND_BIAS, distinct_parameters, freeze, parameter_multipliers, require_trained
+from mxtrain.model.layer_decay import decay_rates
+from mxtrain.model.lora import refuse_additions
+from mxtrain.model.parameters import (
+    NORM_AND_BIAS,
+    distinct_parameters,
+    freeze,
+    freeze_named,
+    parameter_multipliers,
+    require_trained,
+    train_only,
+)
 from mxtrain.model.published import find_weights
 from mxtrain.model.spec import Model
 from mxtrain.model.weights import WeightsReport, load_weights
@@ -27,6 +37,7 @@ if TYPE_CHECKING:
     from mxnet.initializer import Initializer
 
     from mxtrain.model.networks.embedding_table import EmbeddingTable
+    from mxtrain.model.networks.lora import Additions
 
 
 @dataclass(frozen=True)
@@ -37,11 +48,13 @@ class Prepared:
         network: the gluon.HybridBlock, with known shapes and all parameters on the device.
         weights_report: report on `model.weights`, to be shown to the user.
         dense_tables: for each large table with a dense gradient, a clause with the reason.
+        additions: low-rank additions; None without `model.lora`.
     """
 
     network: gluon.Block
     weights_report: WeightsReport
     dense_tables: Sequence[str] = ()
+    additions: Optional[Additions] = None
 
 
 @dataclass(frozen=True)
@@ -122,7 +135,8 @@ def prepare_network(
         id_shape = tables.input_shape or input_shape
         dense_tables = make_sparse(network, id_shape, tables.sparse_from, tables.sparse_samples)
     remote_tables = [table for table in tables_of(network) if table.ids_from is not None] if tables.remote_rows else []
-    if not learns:
+    learned = [name for name, one in network._collect_params_with_prefix().items() if one.grad_req != "null"]
+    if not learns or model.lora.rank:
         disable_gradients(network)
     # Checked before memory is taken: a process that exceeds it is killed without a message.
     refuse_too_large(network, [table.weight for table in remote_tables])
@@ -130,19 +144,48 @@ def prepare_network(
     average_by_mean(network, input_shape)
     normalise_as_images(network, input_shape)
     valued = model.valued_parameters()
-    initialize(network, model.init, seed, device if device is not None else mx.cpu(), remote_tables, valued)
+    device = device if device is not None else mx.cpu()
+    initialize(network, model.init, seed, device, remote_tables, valued)
     model.set_initial_values(network)
     report = WeightsReport()
     if model.weights:
         report = load_weights(
             network, find_weights(model.weights, model.published_name), model.classes_in_weights, output_names
         )
+    refuse_additions(report.path, report.unused)
+    additions = None
+    if model.lora.rank:
+        from mxtrain.model.networks.lora import add_lora
+
+        # After the weights are loaded, whose files hold no additions.
+        additions = add_lora(network, model.lora, report.fresh, learned)
+        _fill(additions.parameters, model.init, seed, device)
+        train_only(network, additions.trained if learns else ())
     freeze(network, model.freeze)
+    if model.freeze_batch_norm:
+        freeze_batch_norms(network, input_shape, with_scale=model.freeze_batch_norm is True)
+    if model.layer_decay is not None:
+        decay_rates(network, input_shape, model.layer_decay)
     if learns:
         require_trained(network, model.freeze)
         let_statistics_move(network, input_shape)
     parameter_multipliers(model, network)  # refuses patterns that match nothing, before anything runs
-    return Prepared(network, report, dense_tables)
+    return Prepared(network, report, dense_tables, additions)
+
+
+def freeze_batch_norms(network: gluon.Block, input_shape: Shapes, with_scale: bool) -> None:
+    """Freezes the statistics of all batch norms, and scale and shift with `with_scale`.
+
+    Raises:
+        ConfigError: the network has no batch norm.
+    """
+    names = norm_parameters(network, input_shape, with_scale)
+    if not names:
+        raise ConfigError(
+            "model.freeze_batch_norm: the network has no batch norm. Leave it out; layer norms have no statistics, and "
+            "model.freeze=[*.gamma,*.beta] freezes their scale and shift."
+        )
+    freeze_named(network, names)
 
 
 def refuse_too_large(network: gluon.Block, remote: Sequence[gluon.Parameter] = ()) -> None:
@@ -223,10 +266,6 @@ def initialize(
     Raises:
         ConfigError: the initializer cannot fill a parameter.
     """
-    import numpy as np
-
-    from mxtrain.engine.backend import mx
-
     for table in remote_tables:
         table.make_remote(device[0] if isinstance(device, list) else device)
     skipped = [table.weight for table in remote_tables]
@@ -235,6 +274,21 @@ def initialize(
         for name, parameter in distinct_parameters(network).items()
         if not any(parameter is weight for weight in skipped)
     }
+    _fill(parameters, kind, seed, device, valued)
+
+
+def _fill(
+    parameters: Mapping[str, gluon.Parameter],
+    kind: str,
+    seed: int,
+    device: Union[Context, List[Context]],
+    valued: Collection[str] = (),
+) -> None:
+    """Initialises parameters by structural name, see `initialize`."""
+    import numpy as np
+
+    from mxtrain.engine.backend import mx
+
     # NumPy's global generator belongs to the user's code, so it is left as it was.
     numpy_state = np.random.get_state()
     try:

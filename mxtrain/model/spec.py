@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, Collection, Dict, List, Literal, Mapping, Optional, Sequence
+from typing import TYPE_CHECKING, ClassVar, Collection, Dict, List, Literal, Mapping, Optional, Sequence, Union
 
 import pydantic
+from typing_extensions import Self
 
 from mxtrain.errors import ConfigError
+from mxtrain.model.lora import Lora
 from mxtrain.model.published import require_published
-from mxtrain.types import NonNegativeFloat, PathText, Positive, Shape, Spec
+from mxtrain.types import NonNegativeFloat, PathText, Positive, ProperFraction, Shape, Spec
 from mxtrain.types.kinds import Images, Takes
 
 if TYPE_CHECKING:
@@ -52,6 +54,14 @@ class Model(Spec):
     freeze: List[str] = []
     """Patterns of parameters that stay as they are, e.g. ["features.*"]; a BatchNorm whose statistics are matched keeps
     them too."""
+    freeze_batch_norm: Union[bool, Literal["statistics"]] = False
+    """true = all batch norms normalise by their moving statistics, which stay, and so do scale and shift; statistics =
+    scale and shift are trained."""
+    layer_decay: Optional[ProperFraction] = None
+    """Factor of the learning rate from one numbered layer to the one before, e.g. 0.9: a layer of a pretrained network
+    changes less, the nearer it is to the input. null = all layers have the same rate."""
+    lora: Lora = Lora()
+    """Low-rank additions that are trained in place of the weights."""
     param_groups: List[ParamGroup] = []
     """Learning rates and weight decays of their own, e.g. [{pattern: "output.*", lr_mult: 10.0, wd_mult: 1.0}]; where
     several patterns match, the last one counts."""
@@ -74,6 +84,13 @@ class Model(Spec):
     def published_name(self) -> str:
         """Returns the name of the weights for `weights=pretrained`, e.g. gluoncv:resnet18_v1; empty if none exist."""
         return ""
+
+    def for_trained_weights(self) -> Self:
+        """Returns the description for weights of a checkpoint, to which the additions of LoRA are merged: no weights
+        are read, nothing is frozen."""
+        return self.model_copy(
+            update={"weights": None, "freeze": [], "freeze_batch_norm": False, "layer_decay": None, "lora": Lora()}
+        )
 
     @property
     def usual_side(self) -> Optional[int]:

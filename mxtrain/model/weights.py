@@ -78,6 +78,11 @@ class WeightsReport:
     remarks: Sequence[str] = ()
     dropped: Sequence[str] = ()
 
+    @property
+    def fresh(self) -> List[str]:
+        """Returns the parameters that are not, or not completely, from the file."""
+        return [*self.replaced, *self.left, *self.adapted]
+
     def __str__(self) -> str:
         if not self.path:
             return "weights: freshly initialised"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from typing import TYPE_CHECKING, List
 
 from mxtrain.config.groups import Description
@@ -64,11 +65,27 @@ def build_network(
     if description.model.weights:
         for line in str(prepared.weights_report).splitlines():
             log.info("%s", line)
+    if prepared.additions is not None:
+        log.info("%s", describe_additions(prepared))
     spec = description.distillation
     # Only the loss of training reads the features; a network that only predicts needs no further outputs.
     if spec.teacher is not None and spec.features and learns:
         expose_layers(prepared.network, list(spec.features), "distillation.features")
     return hybridize(prepared.network)
+
+
+def describe_additions(prepared: Prepared) -> str:
+    """Returns a sentence on the parameters that are trained with `model.lora`."""
+    assert prepared.additions is not None
+    added, trained = prepared.additions.parameters, prepared.additions.trained
+    sizes = {name: math.prod(one.shape) for name, one in distinct_parameters(prepared.network).items()}
+    count, total = sum(sizes.get(name, 0) for name in trained), sum(sizes.values())
+    others = sorted(set(trained) - set(added))
+    in_full = f"; in full: {', '.join(others[:4])}{' and others' * (len(others) > 4)}" if others else ""
+    return (
+        f"lora: additions to {len(prepared.additions.layers)} dense layers; {count:,} of {total:,} parameters are "
+        f"trained{in_full}"
+    )
 
 
 def warn_dense_gradients(description: Description, prepared: Prepared) -> None:

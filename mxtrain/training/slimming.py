@@ -28,6 +28,7 @@ from mxtrain.errors import ConfigError
 from mxtrain.model.graph.channels import find_channels
 from mxtrain.model.graph.summary import summarize
 from mxtrain.model.graph.trace import NotTraceable
+from mxtrain.model.lora import merge
 from mxtrain.training.loaders import build_loader
 from mxtrain.training.trained import Trained, load_trained
 
@@ -96,7 +97,8 @@ def remove_channels(
         OSError: the folder could not be written.
     """
     full = load_trained(checkpoint, description, signature)
-    arrays = dict(weights_to_use(checkpoint))
+    arrays = merge(weights_to_use(checkpoint), description.model.lora)
+    description = replace(description, model=description.model.for_trained_weights())
     try:
         shapes = description.task.training_shapes(description, signature)
         channels = find_channels(full.strategy.objective.network, shapes)
@@ -141,7 +143,7 @@ def _write(
 
     run = dict(checkpoint.state["run"])
     description = dict(run["description"])
-    description["model"] = {**description["model"], "widths": dict(widths), "weights": None}
+    description["model"] = {**description["model"], "widths": dict(widths), "weights": None, "lora": {}}
     description["callback"] = {}  # without actions such as pruning
     left_out = ("states", "averaged_steps", "soup")
     state = {name: value for name, value in checkpoint.state.items() if name not in left_out}

@@ -24,6 +24,7 @@ from mxtrain.errors import CheckpointError, ConfigError, run_dir_setting
 from mxtrain.loss.distillation import expose_layers
 from mxtrain.loss.distillation_blocks import attention_maps
 from mxtrain.model.graph.trace import NotTraceable, input_names, symbol_of, trace
+from mxtrain.model.lora import merge
 from mxtrain.model.parameters import distinct_parameters
 from mxtrain.training.network import build_network
 from mxtrain.types import Batch, shapes_of
@@ -69,9 +70,11 @@ class Teacher:
     ):
         self._path = str(checkpoint.path)
         self._features = list(run.distillation.features.values())
-        arrays = weights_to_use(checkpoint)
+        arrays = merge(weights_to_use(checkpoint), description.model.lora)
         self._sha256 = canonical_sha256(arrays)
         # The teacher is never trained, so it needs no gradient arrays, which would take as much memory as its weights.
+        # The checkpoint has all weights, so the file that model.weights once named need not exist any more.
+        description = replace(description, model=description.model.for_trained_weights())
         network = build_network(description, signature, device, learns=False)
         parameters = distinct_parameters(network)
         if {name: tuple(one.shape) for name, one in parameters.items()} != {
@@ -210,9 +213,7 @@ def load_teacher(run: Description, student: Signature, device: Context) -> Teach
         of_teacher = {group: node for group, node in config.items() if group not in OWN_GROUPS}
         require_trusted(of_teacher, path, SETTING, [], [], "Type distillation.trust_code=true to run it")
     description = describe(config, lambda group: f"the teacher's own {group.split('.')[0]}", check_rules=False)
-    # The checkpoint has all weights, so the file that model.weights once named need not exist any more.
-    model = description.model.model_copy(update={"weights": None, "freeze": []})
-    description = replace(description, model=model, distillation=type(spec)())
+    description = replace(description, distillation=type(spec)())
     signature = signature_of(checkpoint, description.dataset.signature_class)
     require_fit(path, description, signature, run, student)
     return Teacher(checkpoint, description, signature, run, student, device)

@@ -12,6 +12,7 @@ from mxtrain.config.groups import Description
 from mxtrain.data.signature import Signature
 from mxtrain.data.spec import samples_per_step
 from mxtrain.errors import ConfigError
+from mxtrain.model.lora import merge
 from mxtrain.parallel.base import Strategy
 from mxtrain.parallel.objective import Objective
 from mxtrain.parallel.spec import Single
@@ -52,8 +53,8 @@ def load_trained(
         CheckpointError: the checkpoint does not fit the description.
         ConfigError: with `fuse`: the network is not in float32 on one CPU.
     """
-    description = replace(description, model=description.model.model_copy(update={"weights": None, "freeze": []}))
-    weights: Mapping[str, np.ndarray] = weights_to_use(checkpoint)
+    weights: Mapping[str, np.ndarray] = merge(weights_to_use(checkpoint), description.model.lora)
+    description = replace(description, model=description.model.for_trained_weights())
     if exported:
         form = description.task.export_form()
         weights, description = form.exported_weights(weights), replace(description, task=form.exported_task())

@@ -143,6 +143,11 @@ def average_runs(
     checkpoints = open_members(paths, settings.which, warn)
     require_same_validation(checkpoints)
     run = restore(paths[0])
+    if run.description.model.lora.rank:
+        raise ConfigError(
+            f"soup={settings.soup}: {paths[0]} was trained with model.lora, and the mean of two factors is not that of "
+            "their products. Average runs that train the weights themselves."
+        )
     path = _output_folder(run.checkpoint, settings)
     monitor = run.description.trainer.monitor
     monitor = monitor if monitor.startswith(VALIDATED) else VAL_LOSS

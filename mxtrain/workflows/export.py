@@ -17,6 +17,7 @@ from mxtrain.config.specs import validate
 from mxtrain.data.spec import choose_split, open_splits
 from mxtrain.errors import ConfigError, DataError, LoaderError
 from mxtrain.exporting.folder import require_new
+from mxtrain.model.lora import merge
 from mxtrain.parallel.spec import Single
 from mxtrain.task.fit import require_same_names
 from mxtrain.terminal.progress import SILENT, WorkProgress
@@ -99,7 +100,8 @@ def export(
     if settings.for_ == "safetensors":
         from mxtrain.exporting.pytorch.weights import export_weights
 
-        arrays = run.description.task.export_form().exported_weights(weights_to_use(run.checkpoint))
+        weights = merge(weights_to_use(run.checkpoint), run.description.model.lora)
+        arrays = run.description.task.export_form().exported_weights(weights)
         return export_weights(arrays, folder_of(run, settings), facts_of(run))
     for module in ("onnx", "onnxruntime"):
         require_library(module, "export", "export", ConfigError)

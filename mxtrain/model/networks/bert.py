@@ -14,7 +14,7 @@ Source: Devlin et al., "BERT: Pre-training of Deep Bidirectional Transformers", 
 from __future__ import annotations
 
 import enum
-from typing import TYPE_CHECKING, Any, Dict, NamedTuple, Optional, Tuple
+from typing import TYPE_CHECKING, Any, Dict, Mapping, NamedTuple, Optional, Tuple
 
 from mxtrain.engine.backend import gluon, mx, native_operators
 from mxtrain.model.graph.mxnet_workarounds import dropout
@@ -131,20 +131,12 @@ class SelfAttention(gluon.HybridBlock):
     def _collect_params_with_prefix(self, prefix: str = "") -> Dict[str, gluon.Parameter]:
         # Name parameters as in GluonNLP's files: `proj_query.weight` instead of `query_weight`.
         start = f"{prefix}." if prefix else ""
-        return {f"{start}proj_{name.replace('_', '.')}": parameter for name, parameter in self._reg_params.items()}
+        return {f"{start}proj_{name.replace('_', '.', 1)}": parameter for name, parameter in self._reg_params.items()}
 
     def hybrid_forward(self, F: OperatorModule, x_TBU: Array, mask: Array, **parameters: Array) -> Array:
-        num_heads = self._num_heads
-        weights, biases = ([parameters[f"{name}_{kind}"] for name in PROJECTIONS] for kind in ("weight", "bias"))
+        num_heads, qkv = self._num_heads, self.project(F, x_TBU, parameters)
         if native_operators().path:
-            weight, bias = F.concat(*weights, dim=0), F.concat(*biases, dim=0)
-            qkv = F.FullyConnected(x_TBU, weight, bias, num_hidden=3 * self._units, flatten=False)
             return fused.attention(F, qkv, mask, num_heads, self._rate)
-        weights = [F.reshape(weight, shape=(num_heads, -1, self._units)) for weight in weights]
-        biases = [F.reshape(bias, shape=(num_heads, -1)) for bias in biases]
-        weight = F.reshape(F.concat(*weights, dim=1), shape=(-1, self._units))
-        bias = F.reshape(F.concat(*biases, dim=1), shape=(-1,))
-        qkv = F.FullyConnected(x_TBU, weight, bias, num_hidden=3 * self._units, flatten=False)
         width = self._units // num_heads
         # One transposition of all heads: `batch_dot` on its result made BERT-base 1.07 times as
         # fast as interleaved operators.
@@ -156,6 +148,24 @@ class SelfAttention(gluon.HybridBlock):
         weight = dropout(F, weight, self._rate)
         context = F.transpose(F.batch_dot(weight, value), axes=(1, 0, 2))
         return F.reshape(context, shape=(0, -1, self._units))
+
+    def project(self, F: OperatorModule, x_TBU: Array, parameters: Mapping[str, Array]) -> Array:
+        """Returns queries, keys and values (T, B, 3 * U): one after the other with native operators, otherwise by head.
+
+        Args:
+            F: `nd` or `sym`.
+            x_TBU: input of the three dense layers.
+            parameters: weights and biases by the names of the attributes.
+        """
+        weights, biases = ([parameters[f"{name}_{kind}"] for name in PROJECTIONS] for kind in ("weight", "bias"))
+        if native_operators().path:
+            weight, bias = F.concat(*weights, dim=0), F.concat(*biases, dim=0)
+        else:
+            weights = [F.reshape(weight, shape=(self._num_heads, -1, self._units)) for weight in weights]
+            biases = [F.reshape(bias, shape=(self._num_heads, -1)) for bias in biases]
+            weight = F.reshape(F.concat(*weights, dim=1), shape=(-1, self._units))
+            bias = F.reshape(F.concat(*biases, dim=1), shape=(-1,))
+        return F.FullyConnected(x_TBU, weight, bias, num_hidden=3 * self._units, flatten=False)
 
 
 class FeedForward(gluon.HybridBlock):
