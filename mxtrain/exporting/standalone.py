@@ -931,7 +931,7 @@ def rows_of(opened: OpenedExport, path: str) -> Iterator[Dict[str, Any]]:
         return
     outputs = opened.run(inputs_of(path, signature))
     names = signature.get("class_names", [])
-    if "probabilities" in outputs and names:
+    if "probabilities" in outputs and names and "ClassSet" not in signature.get("targets", []):
         probability_K = outputs["probabilities"][0]
         order = (-probability_K).argsort(kind="stable")[:3]
         top = [{"class": names[k], "probability": round(float(probability_K[k]), 6)} for k in order]

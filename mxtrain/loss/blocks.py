@@ -132,7 +132,7 @@ class IndexLabelLoss(gluon.Block):
 
 
 class DenseTargetLoss(gluon.HybridBlock):
-    """Applies a Gluon loss to scores (B, K) and one-hot or smoothed targets (B, K).
+    """Applies a Gluon loss to scores (B, K) and one-hot or smoothed targets (B, K), and perhaps weights (B, K).
 
     Args:
         block: the loss.
@@ -147,10 +147,10 @@ class DenseTargetLoss(gluon.HybridBlock):
         self.dense = False
         self.block = block
 
-    def hybrid_forward(self, F: OperatorModule, logits_BK: Array, label: Array) -> Array:
+    def hybrid_forward(self, F: OperatorModule, logits_BK: Array, label: Array, *weights: Array) -> Array:
         target_BK = dense_target(F, label, self._num_classes, self.dense)
         if self._smoothing:
             target_BK = (1 - self._smoothing) * target_BK + self._smoothing / self._num_classes
         if self._signed:
             target_BK = 2 * target_BK - 1
-        return self.block(logits_BK, target_BK)
+        return self.block(logits_BK, target_BK, *weights)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar
 
+import pydantic
+
 from mxtrain.errors import ConfigError
 from mxtrain.loss.spec import Loss
-from mxtrain.types import PositiveFloat
-from mxtrain.types.kinds import ClassIndex, Number, Preference, RowClass, Takes
+from mxtrain.types import Fraction, NonNegativeFloat, OpenFraction, PositiveFloat
+from mxtrain.types.kinds import ClassIndex, ClassSet, Number, Preference, RowClass, Takes
 
 if TYPE_CHECKING:
     from mxnet import gluon
@@ -32,9 +34,73 @@ class SoftmaxCrossEntropy(Loss):
 
 
 class SigmoidBCE(Loss):
-    """Binary cross entropy of each class, independent of the other classes."""
+    """Binary cross entropy of each class, independent of the other classes; the mean over classes."""
 
-    gluon_name: ClassVar[str] = "SigmoidBCELoss"
+    takes: ClassVar[Takes] = Takes(ClassIndex, ClassSet)
+
+    pos_weight: PositiveFloat = 1.0
+    """Weight of the classes that a sample has, relative to 1 for those that it does not have. Values above 1 make
+    predicted probabilities too high. As `pos_weight` of PyTorch's BCEWithLogitsLoss."""
+
+    def block(self) -> gluon.Block:
+        from mxtrain.engine.backend import gluon
+        from mxtrain.loss.multi_label_blocks import WeightedSigmoidLoss
+
+        return gluon.loss.SigmoidBCELoss() if self.pos_weight == 1 else WeightedSigmoidLoss(self.pos_weight)
+
+
+class SigmoidFocal(Loss):
+    """Binary cross entropy of each class, in which classes that are predicted well count little; the mean over classes.
+
+    The loss of a class is -a (1 - q)^gamma log q, where q is the predicted probability of the right answer, and a is
+    alpha for the classes that a sample has and 1 - alpha for the others. Source: Lin et al., "Focal Loss for Dense
+    Object Detection" (2017), https://arxiv.org/abs/1708.02002, equation 5.
+    """
+
+    takes: ClassVar[Takes] = Takes(ClassIndex, ClassSet)
+
+    gamma: NonNegativeFloat = 2.0
+    """Exponent: 0 = all classes count equally, as in the cross entropy."""
+    alpha: Fraction = 0.25
+    """Weight of the classes that a sample has; the others have 1 - alpha."""
+
+    def block(self) -> gluon.Block:
+        from mxtrain.loss.multi_label_blocks import SigmoidFocalLoss
+
+        return SigmoidFocalLoss(self.gamma, self.alpha)
+
+
+class Asymmetric(Loss):
+    """Asymmetric loss: focal losses with an exponent of their own for the classes that a sample has and for the others,
+    and without loss for other classes of probability below `margin`; the mean over classes.
+
+    The loss is -(1 - p)^gamma_positive log p, or -q^gamma_negative log(1 - q) with q = max(p - margin, 0). The gradient
+    is that of this formula; the authors' program adds the losses of the classes, and treats the factors as constants.
+    Source: Ridnik et al., "Asymmetric Loss For Multi-Label Classification" (2021), https://arxiv.org/abs/2009.14119,
+    equations 4 to 6.
+    """
+
+    takes: ClassVar[Takes] = Takes(ClassIndex, ClassSet)
+
+    gamma_positive: NonNegativeFloat = 0.0
+    """Exponent for the classes that a sample has."""
+    gamma_negative: NonNegativeFloat = 4.0
+    """Exponent for the other classes: 0, or at least 1."""
+    margin: OpenFraction = 0.05
+    """Probability up to which other classes have no loss."""
+
+    @pydantic.field_validator("gamma_negative")
+    @classmethod
+    def _finite_gradient(cls, gamma: float) -> float:
+        # The derivative of q^gamma at q = 0 is infinite.
+        if 0 < gamma < 1:
+            raise ValueError("gamma_negative must be 0, or at least 1")
+        return gamma
+
+    def block(self) -> gluon.Block:
+        from mxtrain.loss.multi_label_blocks import AsymmetricLoss
+
+        return AsymmetricLoss(self.gamma_positive, self.gamma_negative, self.margin)
 
 
 class ClassCrossEntropy(Loss):

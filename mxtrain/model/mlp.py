@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, ClassVar, List, Sequence
 from mxtrain.model.features import FeatureModel
 from mxtrain.model.networks.layers import Activation
 from mxtrain.types import OpenFraction, Positive, Shape
-from mxtrain.types.kinds import Arrays, ClassIndex, Number, RowClass, TableFeatures, Takes
+from mxtrain.types.kinds import Arrays, ClassIndex, ClassSet, Number, RowClass, TableFeatures, Takes
 
 if TYPE_CHECKING:
     from mxnet import gluon
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 class MLP(FeatureModel):
     """Dense layers of the given widths, each with an activation and dropout, then the output layer."""
 
-    takes: ClassVar[Takes] = Takes(Arrays, TableFeatures, ClassIndex, Number, RowClass)
+    takes: ClassVar[Takes] = Takes(Arrays, TableFeatures, ClassIndex, ClassSet, Number, RowClass)
 
     hidden: List[Positive] = [128, 64]
     """Units of each hidden layer, first to last; `[]` is a linear classifier."""

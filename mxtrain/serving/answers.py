@@ -7,9 +7,10 @@ from typing import Any, Dict, Mapping
 
 import numpy as np
 
-from mxtrain.data.class_rows import ranked_classes
+from mxtrain.data.class_rows import described_classes
 from mxtrain.data.exported_folder import targets_in
 from mxtrain.exporting import standalone
+from mxtrain.serving.errors import RequestError
 from mxtrain.serving.models import ServedModel
 from mxtrain.serving.protocol import require_finite
 
@@ -39,7 +40,10 @@ def describe_sample(
         }
     names = model.class_names
     if "probabilities" in outputs and outputs["probabilities"].shape == (1, len(names)):
-        return ranked_classes(names, outputs["probabilities"][0], TOP)
+        try:
+            return described_classes(model.signature, outputs["probabilities"][0], TOP)
+        except ValueError as error:
+            raise RequestError(422, f"the signature.json of the network is damaged: {error}.") from error
     rows = outputs.get(standalone.RANKED)
     if rows is not None and rows.ndim == 3 and rows.shape[2] >= 6:
         # Suppressed rows are filled with -1.

@@ -79,8 +79,9 @@ class FeatureDataset(BaseDataset):
         fold = self.division.fold
         if fold is not None and fold.groups is not None:
             groups = read_groups(fold.groups, [store.locations(np.arange(len(store))) for store in train.stores])
-        # Numbers have no classes whose shares the parts should keep.
-        label_N = np.zeros(len(train), np.int32) if self.target_is_number else train.read_labels()
+        # Numbers, and sets of classes, have no classes whose shares the parts should keep.
+        label_N = train.read_labels()
+        label_N = np.zeros(len(train), np.int32) if self.target_is_number or label_N.ndim > 1 else label_N
         parts = self.division.divide(label_N, val is not None, test is not None, groups)
         val = self.division.own_validation(val)
         train_rows = train if len(parts[0]) == len(train) else train.take(parts[0])

@@ -100,8 +100,12 @@ class FeatureFiles(FeatureDataset):
             f"dataset.train={files['train'][0]}",
             dataset.class_names(),
             lambda rows: build_columns(rows.stores, rows.row_N, settings),
-            **{name: FeatureRows(stores_of_split) for name, stores_of_split in stores.items()},
+            **{name: dataset.rows_of(stores_of_split) for name, stores_of_split in stores.items()},
         )
+
+    def rows_of(self, stores: Sequence[FeatureStore]) -> FeatureRows:
+        """Returns the rows of files with their targets."""
+        return FeatureRows(stores)
 
     def _open(self, path: str, columns: Sequence[Tuple[str, Kind]], findings: Findings) -> FeatureStore:
         return open_store(path, self.layout(path, columns, True)._replace(canonical=self._canonical), findings)

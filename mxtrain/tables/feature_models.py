@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, ClassVar, List, Sequence
 from mxtrain.model.features import FeatureModel, IndexedModel
 from mxtrain.model.networks.layers import Activation
 from mxtrain.types import NonNegative, OpenFraction, Positive
-from mxtrain.types.kinds import IndexedFeatures, Number, Preference, RowClass, TableFeatures, Takes
+from mxtrain.types.kinds import ClassSet, IndexedFeatures, Number, Preference, RowClass, TableFeatures, Takes
 
 if TYPE_CHECKING:
     from mxnet import gluon
@@ -22,7 +22,7 @@ class FactorizationMachine(FeatureModel, IndexedModel):
     Source: Rendle, "Factorization Machines" (2010), equation 1.
     """
 
-    takes: ClassVar[Takes] = Takes(TableFeatures, IndexedFeatures, RowClass, Number, Preference)
+    takes: ClassVar[Takes] = Takes(TableFeatures, IndexedFeatures, RowClass, ClassSet, Number, Preference)
 
     units: NonNegative = 8
     """Size of each feature's embedding; 0 = linear terms only."""
@@ -43,7 +43,7 @@ class FactorizationMachine(FeatureModel, IndexedModel):
 class DeepFeatures(FeatureModel):
     """Base: dense layers on vectors of ids."""
 
-    takes: ClassVar[Takes] = Takes(TableFeatures, RowClass, Number, Preference)
+    takes: ClassVar[Takes] = Takes(TableFeatures, RowClass, ClassSet, Number, Preference)
 
     units: Positive = 8
     """Embedding size; in DeepFM both parts share the embeddings."""

@@ -26,13 +26,14 @@ from mxtrain.data.exported_data import DatasetExport
 from mxtrain.data.features.feature_columns import Kind
 from mxtrain.data.features.feature_rows import FeatureRows
 from mxtrain.data.features.feature_statistics import ColumnSettings, build_columns
-from mxtrain.data.features.feature_store import FeatureLayout, ReadColumn
+from mxtrain.data.features.feature_store import FeatureLayout, FeatureStore, ReadColumn
 from mxtrain.data.features.signature import FeatureSignature
 from mxtrain.data.loading.dataset_files import list_first
 from mxtrain.data.recognition import Certainty, FileTree, Recognised
 from mxtrain.data.signature import Signature
 from mxtrain.data.spec import BaseDataset, Splits
 from mxtrain.data.table.cells import MISSING_CELLS, CellTexts, Decimal
+from mxtrain.data.table.class_sets import AUTO, SetColumns, find_set_columns
 from mxtrain.data.table.column_kinds import (
     ColumnSpec,
     as_column_specs,
@@ -45,12 +46,13 @@ from mxtrain.data.table.columns import names_of_columns
 from mxtrain.data.table.copied_cells import copied_cells
 from mxtrain.data.table.groups import group_column
 from mxtrain.data.table.target_classes import find_classes
-from mxtrain.errors import DataError
-from mxtrain.tables.feature_dataset import build_store, with_numeric_target
+from mxtrain.errors import ConfigError, DataError
+from mxtrain.tables.class_set_rows import CLASS_KEY, ClassSetRows
+from mxtrain.tables.feature_dataset import MAX_NAMED, build_store, with_numeric_target
 from mxtrain.tables.feature_files import FeatureFiles
 from mxtrain.tables.number_table import DIABETES, read_diabetes
 from mxtrain.types import Names
-from mxtrain.types.kinds import Gives, Number, RowClass, TableFeatures, TargetKind
+from mxtrain.types.kinds import ClassSet, Gives, Number, RowClass, TableFeatures, TargetKind
 
 if TYPE_CHECKING:
     from mxtrain.loss.spec import Loss
@@ -60,11 +62,15 @@ if TYPE_CHECKING:
 class FeatureTable(FeatureFiles):
     """A table of categories and numbers. One column is predicted: a class, or a number with task=regression."""
 
-    gives: ClassVar[Gives] = Gives(TableFeatures, RowClass, Number)
+    gives: ClassVar[Gives] = Gives(TableFeatures, RowClass, Number, ClassSet)
     folds_by: ClassVar[Literal["", "samples", "columns"]] = "columns"
 
     target: str = "target"
-    """Column to predict."""
+    """Column to predict; with task=multi_label, the column with the names of all classes."""
+    targets: Optional[Names] = None
+    """Columns of 0 and 1, one for each class, with task=multi_label; null = the names in the column `target`."""
+    delimiter: str = AUTO
+    """Text between two names of classes, with task=multi_label; auto = the one of | ; , that occurs."""
     classes: Union[Literal["auto"], Annotated[CellTexts, pydantic.Field(min_length=2)]] = "auto"
     """Values of the target as written in the file, for task=tabular. The second of two classes is the positive class.
     auto = all values of the target in order, which are logged."""
@@ -110,8 +116,12 @@ class FeatureTable(FeatureFiles):
         """See `BaseDataset.for_run`.
 
         Raises:
-            ConfigError: classes are given, and a number is predicted.
+            ConfigError: the settings are for another task.
         """
+        if issubclass(target, ClassSet):
+            return ClassSetTable(**{name: getattr(self, name) for name in type(self).model_fields})
+        if self.targets is not None:
+            raise ConfigError("dataset.targets is a list of columns, which task=multi_label reads. Type that.")
         return self if not issubclass(target, Number) else with_numeric_target(self, NumericFeatureTable)
 
     def exported(self, signature: Signature) -> DatasetExport:
@@ -224,3 +234,67 @@ class NumericFeatureTable(FeatureTable):
             lambda rows: build_columns(rows.stores, rows.row_N, settings),
             FeatureRows([store]),
         )
+
+
+class ClassSetTable(FeatureTable):
+    """A `FeatureTable` whose rows have any number of classes each, for task=multi_label."""
+
+    gives: ClassVar[Gives] = Gives(TableFeatures, ClassSet)
+
+    _found: Optional[SetColumns] = pydantic.PrivateAttr(None)
+
+    @pydantic.model_validator(mode="after")
+    def _check_classes(self) -> ClassSetTable:
+        if self.classes != "auto":
+            raise ConfigError(
+                "dataset.classes: task=multi_label takes the classes from the training rows. Leave it out."
+            )
+        return self
+
+    def class_names(self) -> Tuple[str, ...]:
+        return () if self._found is None else self._found.class_names
+
+    def resolved(self, path: str) -> FeatureTable:
+        """See `FeatureFiles.resolved`: the columns of the classes are found, and are no inputs."""
+        found = find_set_columns(path, self.targets or self.target, self.delimiter, ())
+        given = [name for name in found.columns if name in {*(self.features or ()), *self.columns}]
+        if given:
+            raise DataError(
+                f"dataset.features or dataset.columns names '{given[0]}', which is predicted. Leave it out."
+            )
+        ignored = {name: ColumnSpec(kind="ignore") for name in found.columns[1:]}
+        dataset = self.model_copy(update={"target": found.columns[0], "columns": {**self.columns, **ignored}})
+        dataset._found = found
+        return dataset
+
+    def layout(self, path: str, columns: Sequence[Tuple[str, Kind]], with_target: bool) -> FeatureLayout:
+        layout = super().layout(path, columns, False)
+        if not with_target:
+            return layout
+        assert self._found is not None
+        kind: Kind = "number" if self._found.delimiter is None else "category"
+        read = tuple(ReadColumn(CLASS_KEY + name, kind, name) for name in self._found.columns)
+        return layout._replace(columns=(*layout.columns, *read))
+
+    def rows_of(self, stores: Sequence[FeatureStore]) -> FeatureRows:
+        assert self._found is not None
+        return ClassSetRows(stores, self._found)
+
+    def restored(self, signature: Signature, overrides: Collection[str], source: str) -> Tuple[FeatureTable, Signature]:
+        restored, signature = super().restored(signature, overrides, source)
+        assert isinstance(restored, FeatureTable)
+        return restored.model_copy(update={"classes": "auto"}), signature
+
+    def examine(self, findings: Findings) -> Splits:
+        """See `BaseDataset.examine`."""
+        splits = super().examine(findings)
+        for split in (splits.train, splits.val, splits.test):
+            if isinstance(split, ClassSetRows):
+                split.require_known()
+        return splits
+
+    def _target_remark(self, signature: Signature, splits: Splits) -> str:
+        set_NK = splits.train.read_labels()  # type: ignore[attr-defined]  # they are `FeatureRows`
+        shares = [f"{share:.2%} {name}" for share, name in zip(set_NK.mean(axis=0), splits.class_names)][:MAX_NAMED]
+        more = ", ..." if len(splits.class_names) > MAX_NAMED else ""
+        return f"of {len(set_NK):,} training rows {', '.join(shares)}{more}"

@@ -21,6 +21,7 @@ from mxtrain.metric.binary import (
     log_odds,
 )
 from mxtrain.task.confusion import confusion_artifacts
+from mxtrain.task.multi_label_report import curve_artifacts
 from mxtrain.task.report import Report
 from mxtrain.types import Artifact, Figure, Table
 
@@ -74,11 +75,15 @@ class TabularReport(Report):
         curve = self._error.curve(*confidence(score_NK, target_NK))
         rows = [self._row("this network", score_NK, target_NK), *self._baselines(index_N, target_NK)]
         several = len(names) > 2
-        predicted_N = score_NK.argmax(axis=1) if several else (score_NK[:, 0] > 0).astype(int)
+        predicted_N = score_NK.argmax(axis=1)
         share = "share that is right" if several else "share that is positive"
         return [
             Table("models", HEADER, rows),
-            *(confusion_artifacts(label_N, predicted_N, names, title) if several else ()),
+            *(
+                confusion_artifacts(label_N, predicted_N, names, title)
+                if several
+                else curve_artifacts(score_NK[:, 0], label_N, title)
+            ),
             Table(
                 "calibration",
                 ("from", "to", "samples", "mean probability", share),

@@ -26,7 +26,7 @@ ROWS = "rows"
 """Key of a JSON object with several rows."""
 BODY = "the body"
 KINDS = ("category", "hashed", "number")
-TARGETS = {"RowClass", "Number", "ClassIndex"}
+TARGETS = {"RowClass", "Number", "ClassIndex", "ClassSet"}
 FORM: Dict[str, JsonForm] = {
     "class_names": [str],
     "signature": {

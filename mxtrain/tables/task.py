@@ -5,14 +5,14 @@ Legend: B batch, K classes.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar, Dict, List, Mapping, Sequence, Tuple
+from typing import TYPE_CHECKING, Any, ClassVar, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from mxtrain.data.class_rows import binary_row, ranked_classes
-from mxtrain.task.classification import class_result, ranked_cells
+from mxtrain.task.classification import class_result, ranked_cells, require_two_classes
 from mxtrain.task.prediction_format import PredictionFormat
 from mxtrain.task.spec import Report, Task
 from mxtrain.task.task_export import TaskExport
-from mxtrain.types import Artifact, NonNegative, Table
+from mxtrain.types import Artifact, NonNegative, ProperFraction, Table
 from mxtrain.types.kinds import RowClass, Takes
 
 if TYPE_CHECKING:
@@ -44,6 +44,9 @@ class TabularClassification(Task):
     """Maximum number of training rows of the logistic regression with which `eval` compares the network; 0 = no
     comparison."""
 
+    threshold: Optional[ProperFraction] = None
+    """Least probability with which the second of two classes is predicted; null = 0.5. Metrics do not use it."""
+
     def check(self, description: RunParts) -> None:
         super().check(description)
         description.loss.require_unsmoothed("task=tabular smooths no targets")
@@ -51,6 +54,10 @@ class TabularClassification(Task):
     def num_classes(self, signature: Signature) -> int:
         """Returns the number of scores: 1 for two classes."""
         return 1 if len(signature.class_names) == 2 else len(signature.class_names)
+
+    def with_threshold(self, threshold: float, signature: Signature) -> TabularClassification:
+        require_two_classes(threshold, signature)
+        return self.model_copy(update={"threshold": threshold})
 
     def num_choices(self, metric: Metric, signature: Signature) -> int:
         return len(signature.class_names)
@@ -62,6 +69,7 @@ class TabularClassification(Task):
     def build_meter(self, description: RunParts, signature: Signature, weights: LossWeights, training: bool) -> Meter:
         from mxtrain.metric.meter import Meter, MeterOutputs
 
+        require_two_classes(self.threshold, signature)
         count = self.num_classes(signature)
         return Meter(description.metric, count, weights, MeterOutputs(is_binary=count == 1), training=training)
 
@@ -74,7 +82,7 @@ class TabularClassification(Task):
         """Returns the most probable class with its probability, and the next ones: both of two, else at least three."""
         names = signature.class_names
         if len(names) == 2:
-            return binary_row(names, probability_of(prediction))
+            return binary_row(names, probability_of(prediction), self.threshold)
         return ranked_classes(names, probabilities_of(prediction), max(top_k, 3))
 
     def result(self, signature: Signature, source: Samples, sample: EvaluatedSample) -> Mapping[str, Json]:
@@ -84,7 +92,7 @@ class TabularClassification(Task):
         names, score = signature.class_names, sample.prediction
         # Two classes have one score; beside a 0 for the first class, the softmax is its sigmoid.
         probability_K = probabilities_of(np.array([0.0, score]) if len(names) == 2 else score)
-        return class_result(names, sample.targets[0], probability_K)
+        return class_result(names, sample.targets[0], probability_K, self.threshold)
 
     def can_show(self, description: RunParts) -> bool:
         return True

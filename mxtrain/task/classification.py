@@ -5,9 +5,9 @@ Legend: N samples, B batch, K classes.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar, Dict, List, Mapping, Sequence, Tuple
+from typing import TYPE_CHECKING, Any, ClassVar, Dict, List, Mapping, Optional, Sequence, Tuple
 
-from mxtrain.data.class_rows import ranked_classes
+from mxtrain.data.class_rows import ranked_classes, ranked_order
 from mxtrain.data.loading.samples import TextPairs
 from mxtrain.errors import ConfigError
 from mxtrain.loss.custom import CustomLoss
@@ -15,7 +15,7 @@ from mxtrain.task.own_loss import validate_loss_output
 from mxtrain.task.prediction_format import PredictionFormat, class_name
 from mxtrain.task.spec import Report, Task
 from mxtrain.task.task_export import TaskExport
-from mxtrain.types import Artifact, Figure, Table
+from mxtrain.types import Artifact, Figure, ProperFraction, Table
 from mxtrain.types.kinds import Arrays, ClassIndex, Numbers, Takes
 
 if TYPE_CHECKING:
@@ -44,6 +44,10 @@ class Classification(Task):
     takes: ClassVar[Takes] = Takes(ClassIndex)
     distils: ClassVar[str] = "scores"
 
+    threshold: Optional[ProperFraction] = None
+    """Least probability with which the second of two classes is predicted, in the order of the names; null = the most
+    probable class is predicted. Metrics, which training measures too, do not use it."""
+
     def check(self, description: RunParts) -> None:
         super().check(description)
         loss = description.loss
@@ -59,6 +63,7 @@ class Classification(Task):
             )
 
     def build_loss(self, description: RunParts, signature: Signature, training: bool) -> LossBlock:
+        require_two_classes(self.threshold, signature)
         loss = description.loss.build(self.num_classes(signature), training)
         if training:
             loss.dense = mixes(description)
@@ -79,11 +84,15 @@ class Classification(Task):
 
     def row(self, signature: Signature, prediction: np.ndarray, top_k: int) -> Mapping[str, Json]:
         """Returns the most probable class, its probability, and the next ones."""
-        return ranked_classes(signature.class_names, prediction, top_k)
+        return ranked_classes(signature.class_names, prediction, top_k, self.threshold)
+
+    def with_threshold(self, threshold: float, signature: Signature) -> Classification:
+        require_two_classes(threshold, signature)
+        return self.model_copy(update={"threshold": threshold})
 
     def result(self, signature: Signature, source: Samples, sample: EvaluatedSample) -> Mapping[str, Json]:
         """Returns the true and the predicted class, the probability of the predicted one, and the text if it is one."""
-        cells = class_result(signature.class_names, sample.targets[0], sample.prediction)
+        cells = class_result(signature.class_names, sample.targets[0], sample.prediction, self.threshold)
         if not isinstance(source, TextPairs):
             return cells
         return {**cells, "text": " | ".join(text for text in source.pairs[sample.index] if text is not None)}
@@ -109,7 +118,7 @@ class Classification(Task):
         return [Figure("samples", lambda max_samples: draw_samples(shown, names, max_samples))]
 
     def build_report(self, description: RunParts, signature: Signature, source: Samples) -> Report:
-        return ConfusionReport(signature.class_names)
+        return ConfusionReport(signature.class_names, self.threshold)
 
     def explained(
         self, description: RunParts, signature: Signature, outputs: Tuple[NDArray, ...], batch: Batch
@@ -156,9 +165,24 @@ class ClassificationExport(TaskExport):
         return {"probabilities": F.softmax(outputs[0])}
 
 
-def class_result(names: Sequence[str], label: np.ndarray, probability_K: np.ndarray) -> Dict[str, Json]:
-    """Returns the columns of a sample with a true class and class probabilities."""
-    true, best = int(label), int(probability_K.argmax())
+def require_two_classes(threshold: Optional[float], signature: Signature) -> None:
+    """Rejects a threshold if there are more than two classes.
+
+    Raises:
+        ConfigError: this is the case.
+    """
+    if threshold is not None and len(signature.class_names) != 2:
+        raise ConfigError(
+            f"threshold={threshold}: it decides between two classes, and there are {len(signature.class_names)}. Leave "
+            "it out."
+        )
+
+
+def class_result(
+    names: Sequence[str], label: np.ndarray, probability_K: np.ndarray, threshold: Optional[float] = None
+) -> Dict[str, Json]:
+    """Returns the columns of a sample with a true class and class probabilities; see `ranked_classes`."""
+    true, best = int(label), int(ranked_order(probability_K, threshold)[0])
     return {
         "true": class_name(names, true),
         "predicted": names[best],
@@ -178,14 +202,16 @@ def texts_of(source: TextPairs) -> List[str]:
 
 
 class ConfusionReport(Report):
-    """Reports the confusion matrix, and precision, recall and F1 of each class.
+    """Reports the confusion matrix, and precision, recall and F1 of each class; of two classes also over the threshold.
 
     Args:
         class_names: names of the K classes.
+        threshold: see `Classification.threshold`.
     """
 
-    def __init__(self, class_names: Sequence[str]):
-        self._class_names = list(class_names)
+    def __init__(self, class_names: Sequence[str], threshold: Optional[float] = None):
+        self._class_names, self._threshold = list(class_names), threshold
+        self._odds: List[NDArray] = []
         self._predicted: List[NDArray] = []
         self._label: List[NDArray] = []
 
@@ -194,14 +220,26 @@ class ConfusionReport(Report):
         # first one, as the metric accuracy does.
         self._predicted.append(outputs[0].astype("float32").argmax(axis=-1))
         self._label.append(batch.targets[0])
+        if len(self._class_names) == 2:
+            scores = outputs[0].astype("float32")
+            self._odds.append(scores[:, 1] - scores[:, 0])
 
     def artifacts(self, title: str) -> List[Artifact]:
         import numpy as np
 
+        from mxtrain.metric.binary import sigmoid
         from mxtrain.task.confusion import confusion_artifacts
 
         label_N, predicted_N = (
             np.concatenate([array.asnumpy() for array in arrays]).astype(int)
             for arrays in (self._label, self._predicted)
         )
-        return confusion_artifacts(label_N, predicted_N, self._class_names, title)
+        if len(self._class_names) != 2:
+            return confusion_artifacts(label_N, predicted_N, self._class_names, title)
+        from mxtrain.task.multi_label_report import curve_artifacts
+
+        odds_N = np.concatenate([array.asnumpy() for array in self._odds])
+        if self._threshold is not None:
+            predicted_N = (sigmoid(odds_N) >= self._threshold).astype(int)
+        confusion = confusion_artifacts(label_N, predicted_N, self._class_names, title)
+        return [*confusion, *curve_artifacts(odds_N, label_N, title)]

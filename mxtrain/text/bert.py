@@ -10,7 +10,7 @@ from mxtrain.errors import ConfigError
 from mxtrain.text.kinds import AnswerSpan, MaskedTokens, Texts, TokenTags
 from mxtrain.text.model import TextModel
 from mxtrain.types import OpenFraction, Positive, PositiveFloat, Shapes, shapes_of
-from mxtrain.types.kinds import ClassIndex, Number, Takes
+from mxtrain.types.kinds import ClassIndex, ClassSet, Number, Takes
 
 if TYPE_CHECKING:
     from mxnet import gluon
@@ -39,7 +39,7 @@ class Bert(TextModel):
     Source: Devlin et al., https://arxiv.org/abs/1810.04805.
     """
 
-    takes: ClassVar[Takes] = Takes(Texts, ClassIndex, MaskedTokens, Number, TokenTags, AnswerSpan)
+    takes: ClassVar[Takes] = Takes(Texts, ClassIndex, ClassSet, MaskedTokens, Number, TokenTags, AnswerSpan)
 
     size: Literal["small", "base", "large"] = "small"
     """Preset sizes of the fields below: small (2 layers, 128 units, 2 heads), base (12, 768, 12), large (24, 1024,

@@ -146,7 +146,7 @@ def inputs_of_file(folder: ExportedFolder, content: bytes, name: str) -> Optiona
         ValueError: the file cannot be read.
     """
     columns = folder.signature["facts"].get("columns") or [""]
-    if not {"ClassIndex", "Number"} & set(targets_in(folder.signature)) or not all(columns):
+    if not {"ClassIndex", "ClassSet", "Number"} & set(targets_in(folder.signature)) or not all(columns):
         return None
     if not name.lower().endswith(FORMS):
         return None

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Optional, Sequence, Tuple
 
+import numpy as np
+
 from mxtrain.data.checking.checks import Checked, Checks, SourceChecks, digest_of, texts_of
 from mxtrain.data.checking.problems import EMPTY_TEXT, LOST_TEXT, DataLocation, DataLocations, Problem
 from mxtrain.text.tokenizing.kinds import REMEDY_FOR_LOST, describe_lost
@@ -36,7 +38,7 @@ class TextChecks(SourceChecks):
             if not text.strip()
         ]
         label = self._source.label_N[index]
-        classes = [int(label)] if label.dtype.kind == "i" else []
+        classes = np.flatnonzero(label).tolist() if label.ndim else [int(label)] if label.dtype.kind == "i" else []
         return Checked(problems, b"" if problems else _digest_of_texts(texts), classes)
 
 

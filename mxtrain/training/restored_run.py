@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Collection
+from typing import TYPE_CHECKING, Collection, Optional
 
 from mxtrain.checkpoint import Checkpoint
 from mxtrain.checkpoint.folder import run_dir_of
@@ -47,7 +47,19 @@ class RestoredRun:
         """
         signature = signature_of(checkpoint, description.dataset.signature_class)
         dataset, signature = description.dataset.restored(signature, overrides, str(checkpoint.path))
-        return cls(checkpoint, description, dataset, signature)
+        task = description.task.restored(checkpoint.state.get("states") or {})
+        return cls(checkpoint, replace(description, task=task), dataset, signature)
+
+    def with_threshold(self, threshold: Optional[float]) -> RestoredRun:
+        """Returns the run with another decision threshold; itself for None.
+
+        Raises:
+            ConfigError: the task decides by no threshold.
+        """
+        if threshold is None:
+            return self
+        task = self.description.task.with_threshold(threshold, self.signature)
+        return replace(self, description=replace(self.description, task=task))
 
     @property
     def run_dir(self) -> Path:

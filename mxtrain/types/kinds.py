@@ -86,6 +86,11 @@ class RowClass(TargetKind):
     """The class of a row of a table, (B,). Networks give one logit for two classes, (B, 1), scores (B, K) for more."""
 
 
+class ClassSet(TargetKind):
+    """The classes of a sample, any number of them: 1 for each class that it has, otherwise 0, (B, K). Networks score
+    each class, (B, K)."""
+
+
 class Number(TargetKind):
     """A number, (B,)."""
 

@@ -14,7 +14,7 @@ from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
 
 import numpy as np
 
-from mxtrain.data.class_rows import ranked_classes
+from mxtrain.data.class_rows import described_classes
 from mxtrain.data.exported_folder import ExportedFolder, targets_in
 from mxtrain.data.loading.opening import EXTENSIONS, FORMATS, ImageTooLarge
 from mxtrain.vision.images.fitting import central_box, fill_of, fit_into_frame, fit_size
@@ -77,7 +77,7 @@ def predict(folder: ExportedFolder, content: bytes, name: str) -> Iterator[Dict[
     if row is not None:
         yield {"file": name, **row}
     elif "probabilities" in outputs:
-        yield {"file": name, **ranked_classes(folder.signature["class_names"], outputs["probabilities"][0])}
+        yield {"file": name, **described_classes(folder.signature, outputs["probabilities"][0])}
     else:
         yield {"file": name, **{key: array.tolist() for key, array in outputs.items()}}
 

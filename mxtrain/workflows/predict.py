@@ -37,9 +37,10 @@ from mxtrain.data.predict_inputs import open_given
 from mxtrain.data.spec import choose_split, open_splits, warn_unseen
 from mxtrain.errors import ConfigError, DataError, LoaderError, did_you_mean
 from mxtrain.files.durable import encode_json, replace_file
+from mxtrain.files.text_numbers import parse_number
 from mxtrain.task.sample_results import location_texts
 from mxtrain.task.spec import Task
-from mxtrain.types import Positive, Spec
+from mxtrain.types import Positive, ProperFraction, Spec
 from mxtrain.workflows.output_file import OutputFile, OutputFolder, require_writable
 
 if TYPE_CHECKING:
@@ -64,6 +65,12 @@ def read_columns(value: object) -> object:
     return list(dict.fromkeys(name for part in value.strip("[] ").split(",") if (name := part.strip(" '\""))))
 
 
+def read_share(value: object) -> object:
+    """Converts the text of a number to the number. Other values are returned as is."""
+    number = parse_number(value) if isinstance(value, str) else None
+    return value if number is None else number
+
+
 class PredictSettings(Spec):
     """Settings of `predict` besides overrides."""
 
@@ -78,6 +85,9 @@ class PredictSettings(Spec):
     else jsonl."""
     top_k: Positive = 3
     """Number of alternatives per sample, for tasks that have several."""
+    threshold: Annotated[Optional[ProperFraction], pydantic.BeforeValidator(read_share)] = None
+    """Least probability of a predicted class, for task=multi_label; of the second class, for tasks with two classes;
+    null = `task.threshold`."""
     keep: Annotated[Optional[List[str]], pydantic.BeforeValidator(read_columns)] = None
     """Columns of tables to copy beside the predictions, e.g. [id,name]; default: columns with names of ids that are no
     inputs."""
@@ -171,6 +181,7 @@ def write_predictions(
         ConfigError: a setting does not fit the task, or an input would be overwritten.
         DataError: a file cannot be read or written, or there is nothing to predict for.
     """
+    run = run.with_threshold(settings.threshold)
     task, dataset, signature = run.description.task, run.dataset, run.signature
     is_own_data = settings.sample is not None or settings.split is not None
     output_format = choose_format(task, settings)

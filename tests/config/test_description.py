@@ -160,6 +160,7 @@ MONITORED = {
     "recommendation": "ndcg_at_k_sampled",
     "regression": "root_mean_squared_error",
     "forecasting": "crps",
+    "multi_label": "mean_average_precision",
 }
 
 

@@ -56,10 +56,25 @@ def log_sigmoid(score):
     return -np.logaddexp(0, -score)
 
 
+def focal(s, t, gamma=2.0, alpha=0.25):
+    """Equation 5 of arXiv 1708.02002, of either answer."""
+    p = 1 / (1 + np.exp(-s))
+    return -alpha * t * (1 - p) ** gamma * np.log(p) - (1 - alpha) * (1 - t) * p**gamma * np.log(1 - p)
+
+
+def asymmetric(s, t, positive=0.0, negative=4.0, margin=0.05):
+    """Equations 4 to 6 of arXiv 2009.14119."""
+    p = 1 / (1 + np.exp(-s))
+    shifted = np.maximum(p - margin, 0)
+    return -t * (1 - p) ** positive * np.log(p) - (1 - t) * shifted**negative * np.log(1 - shifted)
+
+
 # Of scores (B, K) and targets (B, K) from 0 to 1; the signed ones take 2 * target - 1.
 FORMULAS = {
     losses.SoftmaxCrossEntropy: lambda s, t: -(t * log_softmax(s)).sum(1),
     losses.SigmoidBCE: lambda s, t: mean(-t * log_sigmoid(s) - (1 - t) * log_sigmoid(-s)),
+    losses.SigmoidFocal: lambda s, t: mean(focal(s, t)),
+    losses.Asymmetric: lambda s, t: mean(asymmetric(s, t)),
     losses.KLDiv: lambda s, t: (t * (np.log(t + 1e-12) - log_softmax(s))).sum(1),
     losses.L1: lambda s, t: mean(np.abs(s - t)),
     losses.L2: lambda s, t: mean((s - t) ** 2) / 2,
@@ -99,6 +114,50 @@ def test_settings_of_a_loss_change_it():
     hinge = np.maximum(0, 0.4 - score * signed)
     np.testing.assert_allclose(value(losses.Hinge(margin=0.4), LABELS), mean(hinge), rtol=1e-5)
     np.testing.assert_allclose(value(losses.SquaredHinge(margin=0.4), LABELS), mean(hinge**2), rtol=1e-5)
+
+
+def test_settings_of_losses_of_each_class_change_them():
+    """`pos_weight`, `gamma`, `alpha` and the settings of the asymmetric loss, with class weights."""
+    score, sets = SCORES.astype(np.float64), (SCORES > 0.3).astype(np.float64)
+    weights = np.array([[1.0, 2.0, 0.5, 3.0]])
+
+    def with_weights(spec):
+        block = spec.build(4, True)
+        block.dense = True
+        block.hybridize()
+        arrays = [nd.array(array, dtype="float64") for array in (score, sets, np.repeat(weights, 6, axis=0))]
+        return block(*arrays).asnumpy()
+
+    plain = -sets * log_sigmoid(score) - (1 - sets) * log_sigmoid(-score)
+    heavy = -3 * sets * log_sigmoid(score) - (1 - sets) * log_sigmoid(-score)
+    cases = {
+        losses.SigmoidBCE(): plain,
+        losses.SigmoidBCE(pos_weight=3.0): heavy,
+        losses.SigmoidFocal(gamma=0.5, alpha=0.7): focal(score, sets, 0.5, 0.7),
+        losses.Asymmetric(gamma_positive=1.5, gamma_negative=1.0, margin=0.2): asymmetric(score, sets, 1.5, 1.0, 0.2),
+        losses.Asymmetric(gamma_negative=3.0, margin=0.0): asymmetric(score, sets, 0.0, 3.0, 0.0),
+        losses.Asymmetric(gamma_negative=0.0): asymmetric(score, sets, 0.0, 0.0),
+    }
+    for spec, expected_BK in cases.items():
+        np.testing.assert_allclose(with_weights(spec), mean(weights * expected_BK), rtol=1e-12)
+
+
+@pytest.mark.parametrize("spec", [losses.SigmoidFocal(gamma=0.3), losses.Asymmetric(gamma_negative=1.0)])
+def test_gradients_of_sure_scores_are_finite(spec):
+    scores = nd.array([[-200.0, 200.0, -200.0, 200.0]])
+    scores.attach_grad()
+    block = spec.build(4, True)
+    block.dense = True
+    with autograd.record():
+        loss = block(scores, nd.array([[1.0, 1.0, 0.0, 0.0]]))
+    loss.backward()
+    assert np.isfinite(scores.grad.asnumpy()).all() and np.isfinite(loss.asnumpy()).all()
+    assert abs(scores.grad.asnumpy()[0, 0]) > 0.01  # a wrong class is still learned
+
+
+def test_asymmetric_loss_refuses_an_infinite_gradient():
+    with pytest.raises(ValueError, match="must be 0, or at least 1"):
+        losses.Asymmetric(gamma_negative=0.5)
 
 
 def test_smoothed_cross_entropy_equals_its_definition():

@@ -156,6 +156,7 @@ def small(tmp_path: Path) -> Dict[str, Tuple[str, ...]]:
             "task.beam_size=2",
         ),
         "forecasting": ("dataset.context=24", "dataset.horizon=3", "model.units=8", "model.num_layers=2"),
+        "multi_label": ("dataset.num_train=32", "dataset.num_val=10", "model.channels=[4]", "model.hidden=8"),
         "masked_language_modeling": (*BERT, f"dataset.train={text}"),
         "segmentation": SCENES,
         "detection": SCENES,

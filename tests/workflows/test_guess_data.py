@@ -118,6 +118,9 @@ FORMS: Dict[str, Callable[[Path], Any]] = {
     "aishell dataset.root=./data_aishell": lambda root: write(
         root, **{"data_aishell/transcript/aishell_transcript_v0.8.txt": "", "data_aishell/wav/train/S1/a.wav": ""}
     ),
+    "image_table dataset.train=./train.csv dataset.image=file": lambda root: write(
+        root, **{"train.csv": "file,labels\na.jpg,x|y\n", "a.jpg": ""}
+    ),
     "speech_manifest dataset.train=./train.jsonl": lambda root: write(
         root, **{"train.jsonl": '{"audio_filepath": "a.wav", "text": "a"}\n'}
     ),

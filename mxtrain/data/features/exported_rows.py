@@ -16,7 +16,7 @@ from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 import numpy as np
 
-from mxtrain.data.class_rows import binary_row, ranked_classes
+from mxtrain.data.class_rows import binary_row, described_classes, threshold_of
 from mxtrain.data.exported_folder import ExportedFolder, UnseenWarning, decoded_text, json_lines_of, targets_in
 from mxtrain.data.table.cell_text import find_id, hash_code, ids_of_texts, text_of
 from mxtrain.data.table.missing_cells import MISSING_CELLS as ALL_MISSING
@@ -326,5 +326,6 @@ def predicted_row(signature: Dict[str, Any], outputs: Dict[str, np.ndarray]) -> 
         value = float(np.ravel(outputs["output"])[0])
         return {"value": round(value * values.get("target_std", 1.0) + values.get("target_mean", 0.0), 6)}
     if "probabilities" in outputs:
-        return ranked_classes(names, outputs["probabilities"][0])
-    return binary_row(names, 0.5 * (1 + math.tanh(float(np.ravel(outputs["output"])[0]) / 2)))
+        return described_classes(signature, outputs["probabilities"][0])
+    probability = 0.5 * (1 + math.tanh(float(np.ravel(outputs["output"])[0]) / 2))
+    return binary_row(names, probability, threshold_of(signature))

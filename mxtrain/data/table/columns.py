@@ -83,6 +83,15 @@ ROWS = "dicts from column to value, data frames and paths of tables"
 log = logging.getLogger(__name__)
 
 
+LIST_SEPARATOR = "\x1f"
+"""Character before each text of a list in a cell of a `ListColumn`."""
+
+
+class ListColumn(str):
+    """Name of a column whose cells may also be lists of texts, in JSON and Parquet. A list becomes a text, with
+    `LIST_SEPARATOR` before each element."""
+
+
 class RowsOfText(NamedTuple):
     """Rows of a table, and their source locations."""
 
@@ -260,6 +269,9 @@ def _select_columns(
                 findings.refuse(Problem(SHORT_ROW, location, f"{location}: {reason}"))
             continue
         cells: List[Any] = [null if row[column] is None else row[column] for column in columns]
+        for number, column in enumerate(columns):
+            if isinstance(column, ListColumn):
+                cells[number] = _joined(cells[number])
         for column, cell in zip(columns, cells):
             reason = _why_no_text(cell)
             if reason:
@@ -268,6 +280,12 @@ def _select_columns(
                 break
         else:
             yield line, tuple(cells)
+
+
+def _joined(cell: Any) -> Any:
+    """Returns a list of texts as one text; other values are unchanged."""
+    are_texts = isinstance(cell, list) and all(isinstance(each, str) for each in cell)
+    return "".join(LIST_SEPARATOR + each for each in cell) if are_texts else cell
 
 
 def location_of(path: Union[str, Path], number: int) -> DataLocation:

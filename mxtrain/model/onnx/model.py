@@ -16,7 +16,7 @@ from mxtrain.model.symbol.heads import find_prediction
 from mxtrain.model.symbol.model import GraphModel, StoredGraph
 from mxtrain.types import PathText, Shape
 from mxtrain.types.fields import expand_path
-from mxtrain.types.kinds import Arrays, ClassIndex, Number, Takes
+from mxtrain.types.kinds import Arrays, ClassIndex, ClassSet, Number, Takes
 
 if TYPE_CHECKING:
     from mxnet import gluon
@@ -33,7 +33,7 @@ class OnnxFile(GraphModel):
     from `init`.
     """
 
-    takes: ClassVar[Takes] = Takes(Arrays, ClassIndex, Number)
+    takes: ClassVar[Takes] = Takes(Arrays, ClassIndex, ClassSet, Number)
 
     file: Optional[PathText] = None
     """The file, NAME.onnx."""

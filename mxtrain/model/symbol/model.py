@@ -24,7 +24,7 @@ from mxtrain.model.symbol.scaling import takes_pixels
 from mxtrain.model.symbol.ssd_graph import is_ssd
 from mxtrain.types import NonNegative, PathText, Positive, Shape, Spec
 from mxtrain.types.fields import expand_path
-from mxtrain.types.kinds import Arrays, ClassIndex, Number, Takes
+from mxtrain.types.kinds import Arrays, ClassIndex, ClassSet, Number, Takes
 
 if TYPE_CHECKING:
     from mxnet import gluon
@@ -186,7 +186,7 @@ class SymbolFile(GraphFile):
     number of units than the data have classes gets that number, and starts from `init`.
     """
 
-    takes: ClassVar[Takes] = Takes(Arrays, ClassIndex, Number)
+    takes: ClassVar[Takes] = Takes(Arrays, ClassIndex, ClassSet, Number)
 
     output: str = ""
     """The layer whose output the network returns, by its name in the graph; empty = the prediction in front of the

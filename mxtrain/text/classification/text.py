@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import ClassVar, List, Literal, Optional, Sequence, Tuple, Union
+from typing import TYPE_CHECKING, ClassVar, List, Literal, Optional, Sequence, Tuple, Type, Union
 
 import numpy as np
 import pydantic
+from typing_extensions import Annotated
 
 from mxtrain.data.checking.problems import DataLocation, Findings, NoUsableSamples, call_or_report
 from mxtrain.data.loading.dataset_files import refuse_shared
@@ -14,14 +15,16 @@ from mxtrain.data.loading.randomness import Draw, bits
 from mxtrain.data.loading.splitting import count_held_out, refuse_empty
 from mxtrain.data.loading.text_stream import ending_of
 from mxtrain.data.recognition import Certainty, FileTree, Recognised
-from mxtrain.data.spec import Splits
-from mxtrain.data.table.columns import names_of_columns, require_column
+from mxtrain.data.spec import BaseDataset, Splits
+from mxtrain.data.table.class_sets import AUTO, SetColumns, find_set_columns, parse_sets
+from mxtrain.data.table.columns import ListColumn, names_of_columns, read_columns, require_column
+from mxtrain.data.table.groups import read_groups
 from mxtrain.data.table.text_rows import Column
-from mxtrain.errors import DataError
+from mxtrain.errors import ConfigError, DataError
 from mxtrain.text.base import TextDataset
 from mxtrain.text.kinds import MaskedTokens, Texts
 from mxtrain.text.signature import TextSplits
-from mxtrain.text.sources import PlainTexts
+from mxtrain.text.sources import LabelledTexts, PlainTexts
 from mxtrain.text.stored_sources import StoredDocuments
 from mxtrain.text.text_files import (
     TextTable,
@@ -31,8 +34,12 @@ from mxtrain.text.text_files import (
     table_in_memory,
 )
 from mxtrain.text.translation import reference_text
-from mxtrain.types import BatchSize, OpenFraction, PathText, ProperFraction
-from mxtrain.types.kinds import Gives
+from mxtrain.types import BatchSize, Names, OpenFraction, PathText, ProperFraction
+from mxtrain.types.kinds import ClassIndex, ClassSet, Gives, TargetKind
+
+if TYPE_CHECKING:
+    from mxtrain.loss.spec import Loss
+    from mxtrain.model.spec import Model
 
 AnyDocuments = Union[PlainTexts, StoredDocuments]
 TEXT_ENDINGS = (".txt", ".txt.gz")
@@ -48,6 +55,7 @@ class Text(TextDataset):
     folds_by: ClassVar[Literal["", "samples", "columns"]] = "columns"
 
     has_text_columns: ClassVar[bool] = True
+    gives: ClassVar[Gives] = Gives(Texts, ClassIndex, ClassSet)
 
     train: Optional[PathText] = None
     """File of training texts: .tsv, .csv or .jsonl; null = passages of Python's language reference, by chapter."""
@@ -59,8 +67,11 @@ class Text(TextDataset):
     """Column of the text: its name, or its number from 0."""
     sentence2: Optional[Column] = None
     """Column of the second text, to classify pairs of texts."""
-    label: Column = "label"
-    """Column of the class."""
+    label: Annotated[Union[Column, Names], pydantic.Field(union_mode="left_to_right")] = "label"
+    """Column of the class; with task=multi_label that of the names of all classes, or a list of columns of 0 and 1, one
+    for each class."""
+    delimiter: str = AUTO
+    """Text between two names of classes, with task=multi_label; auto = the one of | ; , that occurs."""
     header: bool = True
     """If true, the first row of a TSV or CSV file names the columns."""
     test_fraction: OpenFraction = 0.15
@@ -91,6 +102,24 @@ class Text(TextDataset):
             raise ValueError("val, test and sentence2 need train: the file of the training texts")
         return self
 
+    def for_run(
+        self, target: Type[TargetKind], model: Optional[Model] = None, loss: Optional[Loss] = None
+    ) -> BaseDataset:
+        """See `BaseDataset.for_run`.
+
+        Raises:
+            ConfigError: the settings are for another task.
+        """
+        if issubclass(target, ClassSet):
+            if not self.header:
+                raise ConfigError("dataset.header=false: task=multi_label reads tables with names of columns.")
+            return ClassSetTexts(**{name: getattr(self, name) for name in type(self).model_fields})
+        if isinstance(self.label, list):
+            raise ConfigError(
+                "dataset.label is a list of columns, which task=multi_label reads. Type that, or one column."
+            )
+        return self
+
     def text_columns(self) -> Tuple[List[Column], bool]:
         return [column for column in (self.sentence, self.sentence2) if column is not None], self.header
 
@@ -114,6 +143,7 @@ class Text(TextDataset):
 
     def _rows(self, path: str, findings: Findings) -> TextTable:
         self._require_columns(path)
+        assert not isinstance(self.label, list)
         table = read_table(path, [*self.text_columns()[0], self.label], self.header, findings=findings)
         if not len(table.name_N):
             raise DataError(f"{path} has no rows.")
@@ -130,6 +160,68 @@ class Text(TextDataset):
         for setting, column in (("sentence", self.sentence), ("sentence2", self.sentence2), ("label", self.label)):
             if isinstance(column, str):
                 require_column(f"dataset.{setting}", column, path, names)
+
+
+class ClassSetTexts(Text):
+    """The texts of `Text` with any number of classes each, for task=multi_label."""
+
+    gives: ClassVar[Gives] = Gives(Texts, ClassSet)
+
+    def examine(self, findings: Findings) -> Splits:
+        """See `BaseDataset.examine`."""
+        if self.train is None:
+            raise DataError(
+                "dataset.train: Python's reference has one class for each text. Name the table of the training texts, "
+                "e.g. dataset.train=train.csv."
+            )
+        self.require_libraries()
+        settings = {"train": self.train, "val": self.val, "test": self.test}
+        paths = {name: path for name, path in settings.items() if path is not None}
+        refuse_shared({name: [path] for name, path in paths.items()}, findings)
+        self._require_columns(self.train)
+        labels = self.label if isinstance(self.label, list) else str(self.label)
+        texts = [str(column) for column in self.text_columns()[0]]
+        found = find_set_columns(self.train, labels, self.delimiter, texts)
+        tables = {
+            name: call_or_report(findings, DataLocation(path), partial(self._read, path, found, findings))
+            for name, path in paths.items()
+        }
+        if any(table is None or not len(table) for table in tables.values()):
+            raise NoUsableSamples(f"{self.train}: a table has no usable row.")
+        train, val = tables["train"], tables.get("val")
+        assert train is not None
+        label_N = np.zeros(len(train), np.int32)  # there is no single class whose shares the parts should keep
+        parts = self.division.divide(label_N, val is not None, "test" in tables, self._groups_of(train))
+        val = self.division.own_validation(val)
+        val = train.take(parts[1].tolist()) if val is None else val
+        test = tables.get("test") or (train.take(parts[2].tolist()) if len(parts[2]) else None)
+        train = train.take(parts[0].tolist())
+        refuse_empty(self.train, len(train), len(val), self.val_fraction)
+        training_texts = train.training_texts()
+        return TextSplits(
+            train,
+            val,
+            test,
+            list(found.class_names),
+            build_tokenizer_config=lambda: self.tokenizer_config(training_texts),
+        )
+
+    def _groups_of(self, train: LabelledTexts) -> Optional[np.ndarray]:
+        if self.division.fold is None or self.division.fold.groups is None:
+            return None
+        assert train.locations is not None
+        return read_groups(self.division.fold.groups, [train.locations])
+
+    def _read(self, path: str, found: SetColumns, findings: Findings) -> LabelledTexts:
+        """Returns the texts of a table that have known classes."""
+        columns, _ = self.text_columns()
+        rows, locations = read_columns(
+            path, [*columns, *map(ListColumn, found.columns)], header=True, findings=findings
+        )
+        assert locations is not None
+        set_RK, kept_R = parse_sets(found, [row[len(columns) :] for row in rows], locations, findings)
+        pairs = [(rows[row][0], rows[row][1] if len(columns) > 1 else None) for row in kept_R.tolist()]
+        return LabelledTexts(pairs, set_RK, locations.take(kept_R))
 
 
 class MaskedText(TextDataset):

@@ -9,7 +9,7 @@ import pydantic
 from mxtrain.errors import ConfigError, nearest
 from mxtrain.model.spec import Model
 from mxtrain.types import Shape
-from mxtrain.types.kinds import ClassIndex, Images, Number, Takes
+from mxtrain.types.kinds import ClassIndex, ClassSet, Images, Number, Takes
 from mxtrain.vision.kinds import Identity
 from mxtrain.vision.networks.gluoncv_names import CLASSIFICATION_NAMES, gluoncv_name, sizes_of
 
@@ -100,7 +100,7 @@ class GluonCV(GluonCVModel):
     `weights=pretrained` starts from the weights that GluonCV publishes.
     """
 
-    takes: ClassVar[Takes] = Takes(Images, ClassIndex, Number, Identity)
+    takes: ClassVar[Takes] = Takes(Images, ClassIndex, ClassSet, Number, Identity)
 
     name: str = "resnet18_v1"
     """GluonCV's name, e.g. resnet50_v1b, mobilenetv3_small, cifar_resnet20_v1, densenet121."""

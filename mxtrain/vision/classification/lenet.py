@@ -11,7 +11,7 @@ from mxtrain.errors import ConfigError
 from mxtrain.model.networks.layers import Activation
 from mxtrain.model.spec import Model
 from mxtrain.types import OpenFraction, Positive, Shape
-from mxtrain.types.kinds import ClassIndex, Images, Number, Takes
+from mxtrain.types.kinds import ClassIndex, ClassSet, Images, Number, Takes
 from mxtrain.vision.kinds import Identity
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ class LeNet(Model):
     normalisation and padding instead of tanh and 5x5 kernels.
     """
 
-    takes: ClassVar[Takes] = Takes(Images, ClassIndex, Number, Identity)
+    takes: ClassVar[Takes] = Takes(Images, ClassIndex, ClassSet, Number, Identity)
 
     channels: Annotated[List[Positive], pydantic.Field(min_length=1)] = [32, 64]
     """Output channels of each stage: two 3x3 convolutions, then 2x2 max pooling."""

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal, Sequence
 
 from mxtrain.model.spec import Model
 from mxtrain.types import PositiveFloat, Shape
-from mxtrain.types.kinds import ClassIndex, Images, Number, Takes
+from mxtrain.types.kinds import ClassIndex, ClassSet, Images, Number, Takes
 from mxtrain.vision.kinds import Identity
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ class ResNet(Model):
     Source: He et al., "Deep residual learning for image recognition" (2015), table 1 and section 4.2.
     """
 
-    takes: ClassVar[Takes] = Takes(Images, ClassIndex, Number, Identity)
+    takes: ClassVar[Takes] = Takes(Images, ClassIndex, ClassSet, Number, Identity)
 
     depth: Literal[8, 14, 20, 32, 44, 56, 110, 18, 34, 50, 101, 152] = 20
     """Layers with weights: 8, 14, 20, 32, 44, 56, 110 are made for CIFAR, 18, 34, 50, 101, 152 for ImageNet."""

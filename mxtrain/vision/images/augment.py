@@ -107,6 +107,9 @@ def mix_batch(
         mixed_BCHW[cut_B] = np.where(is_inside, other_BCHW[cut_B], mixed_BCHW[cut_B])
         # The weight follows from the pixels that were pasted: a part of the box may be outside of the image.
         weight_B[cut_B] = 1.0 - is_inside.mean(axis=(1, 2, 3))
+    if label_B.ndim == 2:  # sets of classes
+        weight_B1 = weight_B[:, None]
+        return mixed_BCHW, (weight_B1 * label_B + (1.0 - weight_B1) * other_label_B).astype(np.float32)
     probability_BK = np.zeros((len(index_B), num_classes), np.float32)
     row_B = np.arange(len(index_B))
     probability_BK[row_B, label_B] = weight_B

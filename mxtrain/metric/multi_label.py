@@ -1,0 +1,220 @@
+"""Metrics of samples with any number of classes, and the choice of a decision threshold for each class.
+
+Scores are logits: float32 probabilities of large logits are all 1, and their ranks would be lost.
+
+Legend: N samples, B batch, K classes, T distinct probabilities.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import ClassVar, List, Literal, Optional, Sequence, Tuple, Type, Union
+
+import numpy as np
+import pydantic
+
+from mxtrain.metric.binary import average_precision, sigmoid
+from mxtrain.metric.host import Collected, HostMetric, HostPredictions
+from mxtrain.types import ProperFraction
+from mxtrain.types.kinds import ClassSet, Takes
+
+USUAL_THRESHOLD = 0.5
+Threshold = Union[Literal["chosen"], ProperFraction]
+
+
+class ClassSetScores(Collected):
+    """Collector of the scores of each sample: a row for each class, with its score and its target 0 or 1."""
+
+    width: ClassVar[int] = 2
+
+    def update(
+        self, index_B: np.ndarray, prediction_B: HostPredictions, target_B: np.ndarray, meta_B: Optional[np.ndarray]
+    ) -> None:
+        score_BK = np.asarray(prediction_B, np.float64)
+        count, num_classes = score_BK.shape
+        columns = (
+            np.repeat(index_B, num_classes),
+            np.tile(np.arange(num_classes), count),
+            score_BK.ravel(),
+            target_B.ravel(),
+        )
+        self._parts.append(np.stack(columns, axis=1).astype(np.float64))
+
+    def by_class(self) -> Tuple[np.ndarray, np.ndarray]:
+        """Returns scores and targets of all samples, (N, K) each, in the order of the samples."""
+        rows = self.samples()
+        num_classes = int(rows[:, 1].max(initial=0)) + 1
+        return rows[:, 2].reshape(-1, num_classes), rows[:, 3].reshape(-1, num_classes)
+
+
+class ChosenThresholds:
+    """The thresholds that the last validation of a run has chosen; checkpoints store them. See `Stateful`."""
+
+    def __init__(self) -> None:
+        self.values: List[float] = []
+
+    def save_state(self) -> Tuple[dict, dict]:
+        """See `Stateful`."""
+        return {}, {"values": self.values}
+
+    def load_state(self, arrays: object, values: dict, source: str) -> None:
+        """See `Stateful`."""
+        self.values = list(values.get("values", ()))
+
+
+class ClassSetMetric(HostMetric):
+    """Base class of metrics of the classes that samples have."""
+
+    collects: ClassVar[Type[Collected]] = ClassSetScores
+    takes: ClassVar[Takes] = Takes(ClassSet)
+
+    def compute(self, collected: Collected) -> float:
+        assert isinstance(collected, ClassSetScores)
+        score_NK, target_NK = collected.by_class()
+        return self.of_classes(score_NK, target_NK > 0) if len(score_NK) else math.nan
+
+    def of_classes(self, score_NK: np.ndarray, target_NK: np.ndarray) -> float:
+        """Computes the metric of scores and of the classes that samples have (bool)."""
+        raise NotImplementedError
+
+
+class MeanAveragePrecision(ClassSetMetric):
+    """Mean over classes of the average precision (mAP), see `AveragePrecision`. Classes that no sample has do not
+    count.
+
+    The value is NaN if no sample has a class.
+    """
+
+    direction: ClassVar[Literal["max", "min"]] = "max"
+
+    def of_classes(self, score_NK: np.ndarray, target_NK: np.ndarray) -> float:
+        values = [average_precision(score_NK[:, k], target_NK[:, k]) for k in np.flatnonzero(target_NK.any(axis=0))]
+        return float(np.mean(values)) if values else math.nan
+
+
+class DecidedMetric(ClassSetMetric):
+    """Base class of metrics of decisions: a class is predicted if its probability reaches a threshold."""
+
+    threshold: Threshold = "chosen"
+    """Least probability of a predicted class; chosen = of each class the one with the highest F1 on the validation
+    split, see `task.threshold`."""
+
+    _chosen: Optional[Sequence[float]] = pydantic.PrivateAttr(None)
+    _keeper: Optional[ChosenThresholds] = pydantic.PrivateAttr(None)
+
+    def with_chosen(self, chosen: Optional[Sequence[float]], keeper: ChosenThresholds) -> DecidedMetric:
+        """Returns this metric for a network.
+
+        Args:
+            chosen: thresholds of the classes for `threshold=chosen`; None: chosen in each pass.
+            keeper: receives the thresholds that a pass has chosen.
+        """
+        metric = self.model_copy()
+        metric._chosen, metric._keeper = chosen, keeper
+        return metric
+
+    def thresholds(self, score_NK: np.ndarray, target_NK: np.ndarray) -> np.ndarray:
+        """Returns the threshold of each class, (K,)."""
+        if self.threshold != "chosen":
+            return np.full(score_NK.shape[1], self.threshold)
+        if self._chosen is not None:
+            return np.asarray(self._chosen)
+        chosen = choose_thresholds(score_NK, target_NK)
+        if self._keeper is not None:
+            self._keeper.values = chosen
+        return np.array(chosen)
+
+    def of_classes(self, score_NK: np.ndarray, target_NK: np.ndarray) -> float:
+        predicted_NK = sigmoid(score_NK) >= self.thresholds(score_NK, target_NK)
+        return self.of_decisions(predicted_NK, target_NK)
+
+    def of_decisions(self, predicted_NK: np.ndarray, target_NK: np.ndarray) -> float:
+        """Computes the metric of predicted and true classes, (N, K) bool each."""
+        raise NotImplementedError
+
+
+class MicroF1(DecidedMetric):
+    """F1 of all decisions together, for all samples and classes. NaN if no class is true or predicted."""
+
+    direction: ClassVar[Literal["max", "min"]] = "max"
+
+    def of_decisions(self, predicted_NK: np.ndarray, target_NK: np.ndarray) -> float:
+        return float(f1_of(predicted_NK.ravel(), target_NK.ravel()))
+
+
+class MacroF1(DecidedMetric):
+    """Mean over classes of their F1. Classes that are neither true nor predicted for any sample do not count."""
+
+    direction: ClassVar[Literal["max", "min"]] = "max"
+
+    def of_decisions(self, predicted_NK: np.ndarray, target_NK: np.ndarray) -> float:
+        f1_K = f1_of(predicted_NK, target_NK)
+        return float(np.nanmean(f1_K)) if np.isfinite(f1_K).any() else math.nan
+
+
+class SubsetAccuracy(DecidedMetric):
+    """Share of the samples all of whose classes are predicted, and no others."""
+
+    direction: ClassVar[Literal["max", "min"]] = "max"
+
+    def of_decisions(self, predicted_NK: np.ndarray, target_NK: np.ndarray) -> float:
+        return float((predicted_NK == target_NK).all(axis=1).mean())
+
+
+class HammingLoss(DecidedMetric):
+    """Share of wrong decisions, of all samples and classes."""
+
+    direction: ClassVar[Literal["max", "min"]] = "min"
+
+    def of_decisions(self, predicted_NK: np.ndarray, target_NK: np.ndarray) -> float:
+        return float((predicted_NK != target_NK).mean())
+
+
+def f1_of(predicted_N: np.ndarray, target_N: np.ndarray) -> np.ndarray:
+    """Returns the F1 of decisions, (N,) or (N, K) -> (K,): NaN for a class that is neither true nor predicted."""
+    total = predicted_N.sum(axis=0) + target_N.sum(axis=0)
+    with np.errstate(invalid="ignore"):
+        return 2.0 * (predicted_N & target_N).sum(axis=0) / total
+
+
+class DecisionCurve:
+    """Precision, recall and F1 of a class at each threshold that makes a difference.
+
+    Args:
+        probability_N: probabilities of the class.
+        target_N: True for samples that have the class.
+
+    Attributes:
+        threshold_T: thresholds, descending: each is halfway between two neighbouring probabilities, so that another
+            rounding of a probability does not change a decision.
+        precision_T, recall_T, f1_T: measures of "probability >= threshold".
+    """
+
+    def __init__(self, probability_N: np.ndarray, target_N: np.ndarray) -> None:
+        order = np.argsort(-probability_N, kind="stable")
+        sorted_N = probability_N[order]
+        last_T = np.flatnonzero(np.append(np.diff(sorted_N) != 0, True))
+        hit_T = np.cumsum(target_N[order] > 0)[last_T]
+        self.threshold_T = (sorted_N[last_T] + np.append(sorted_N[last_T[1:]], 0.0)) / 2
+        num_positive = max(int((target_N > 0).sum()), 1)
+        self.precision_T, self.recall_T = hit_T / (last_T + 1), hit_T / num_positive
+        self.f1_T = 2.0 * hit_T / (last_T + 1 + num_positive)
+
+    def best(self) -> int:
+        """Returns the position of the highest F1; of several, that of the highest threshold."""
+        return int(self.f1_T.argmax())
+
+
+def choose_thresholds(score_NK: np.ndarray, target_NK: np.ndarray) -> List[float]:
+    """Returns the threshold of each class that has the highest F1; `USUAL_THRESHOLD` for a class that no sample has, or
+    whose scores are not finite."""
+    chosen = []
+    for k in range(score_NK.shape[1]):
+        probability_N = sigmoid(score_NK[:, k])
+        threshold = USUAL_THRESHOLD
+        if (target_NK[:, k] > 0).any() and np.isfinite(probability_N).all():
+            curve = DecisionCurve(probability_N, target_NK[:, k])
+            threshold = float(curve.threshold_T[curve.best()])
+        # All samples may have the class with probability 0 in float64.
+        chosen.append(min(max(threshold, np.finfo(np.float32).tiny.item()), 1.0))
+    return chosen

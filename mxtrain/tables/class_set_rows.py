@@ -1,0 +1,95 @@
+"""Rows of a table that have any number of classes each.
+
+Legend: N samples, B batch, R rows of a file, K classes, V codes.
+"""
+
+from __future__ import annotations
+
+from typing import Dict, List, Optional, Sequence, Union
+
+import numpy as np
+
+from mxtrain.data.features.feature_rows import FeatureRows
+from mxtrain.data.features.feature_store import FeatureStore
+from mxtrain.data.table.class_sets import SetColumns, split_names
+from mxtrain.errors import DataError, did_you_mean
+
+CLASS_KEY = "\0class "
+"""Beginning of the keys of class columns among the columns of a store; no column can have such a name."""
+
+
+class ClassSetRows(FeatureRows):
+    """Rows with any number of classes each.
+
+    Args:
+        stores: stores of files, which have the columns of classes.
+        found: these columns.
+        row_N: row numbers; None = all.
+    """
+
+    def __init__(self, stores: Sequence[FeatureStore], found: SetColumns, row_N: Optional[np.ndarray] = None) -> None:
+        super().__init__(stores, row_N)
+        self._found = found
+        self._sets: Dict[int, np.ndarray] = {}
+
+    def take(self, indices: Union[Sequence[int], np.ndarray]) -> FeatureRows:
+        """Returns some of the rows; those beyond the end are left out."""
+        return ClassSetRows(self.stores, self._found, super().take(indices).row_N)
+
+    def labels(self, index_B: np.ndarray) -> np.ndarray:
+        """Returns the classes of each sample, (B, K) int32."""
+        set_BK = np.zeros((len(index_B), len(self._found.class_names)), np.int32)
+        for store, position, row in self.by_store(index_B):
+            set_BK[position] = self._labels_of(store, row)
+        return set_BK
+
+    def read_labels(self) -> np.ndarray:
+        """Returns the classes of all rows, (N, K) int32."""
+        return self.labels(np.arange(len(self)))
+
+    def _labels_of(self, store: FeatureStore, row_B: np.ndarray) -> np.ndarray:
+        keys = [CLASS_KEY + name for name in self._found.columns]
+        if self._found.delimiter is None:
+            return store.number_RN[row_B][:, [store.numbers.index(key) for key in keys]] > 0
+        return self._sets_of(store)[store.code_RF[row_B, store.codes.index(keys[0])]]
+
+    def _sets_of(self, store: FeatureStore) -> np.ndarray:
+        """Returns the classes of each code of a column of names, (V, K); the first code is an empty cell."""
+        if id(store) not in self._sets:
+            texts: List[str] = ["", *store.texts[CLASS_KEY + self._found.columns[0]]]
+            set_VK = np.zeros((len(texts), len(self._found.class_names)), np.int32)
+            assert self._found.delimiter is not None
+            for code, text in enumerate(texts):
+                for name in split_names(text, self._found.delimiter):
+                    if name in self._found.class_names:
+                        set_VK[code, self._found.class_names.index(name)] = 1
+            self._sets[id(store)] = set_VK
+        return self._sets[id(store)]
+
+    def require_known(self) -> None:
+        """Checks the classes of all rows of the files.
+
+        Raises:
+            DataError: a class is unknown, or a cell is neither 0 nor 1.
+        """
+        names = self._found.class_names
+        for store in self.stores:
+            for column in self._found.columns:
+                if self._found.delimiter is None:
+                    value_R = store.number_RN[:, store.numbers.index(CLASS_KEY + column)]
+                    wrong = np.flatnonzero((value_R != 0) & (value_R != 1))
+                    if len(wrong):
+                        value = value_R[wrong[0]]
+                        shown = "empty" if np.isnan(value) else f"{value:g}"
+                        location = store.locations(wrong[:1])[0]
+                        raise DataError(f"{location}: '{column}' is {shown}; allowed are 0 and 1.")
+                    continue
+                for code, text in enumerate(store.texts[CLASS_KEY + column], start=1):
+                    unknown = [name for name in split_names(text, self._found.delimiter) if name not in names]
+                    if unknown:
+                        code_R = store.code_RF[:, store.codes.index(CLASS_KEY + column)]
+                        location = store.locations(np.flatnonzero(code_R == code)[:1])[0]
+                        raise DataError(
+                            f"{location} has the class '{unknown[0]:.60}'.{did_you_mean(unknown[0], names)} Classes of "
+                            f"the training rows are {', '.join(names[:20])}."
+                        )

@@ -1,0 +1,160 @@
+"""Multi-label classification: decisions by thresholds, which checkpoints keep; and decisions between two classes."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from sklearn.metrics import recall_score
+
+from mxtrain.data.class_rows import binary_row, class_set_row, described_classes, ranked_classes
+from mxtrain.data.signature import Signature
+from mxtrain.engine.backend import nd
+from mxtrain.errors import ConfigError, DamagedCheckpoint
+from mxtrain.metric.multi_label import choose_thresholds
+from mxtrain.task.classification import Classification, ConfusionReport
+from mxtrain.task.multi_label import MultiLabel
+from mxtrain.task.multi_label_report import MultiLabelReport, curve_artifacts
+from mxtrain.task.regression import Regression
+from mxtrain.types import Batch
+
+NAMES = ["a", "b", "c"]
+SIGNATURE = Signature((2,), class_names=NAMES)
+SCORES = np.array([2.0, -1.0, 0.2], "float32")
+PROBABILITIES = [0.880797, 0.268941, 0.549834]
+
+
+def restored(values):
+    return MultiLabel().restored({"thresholds": {"values": values}})
+
+
+def test_rows_have_the_classes_whose_probability_reaches_their_threshold():
+    row = restored([0.9, 0.2, 0.5]).row(SIGNATURE, SCORES, 2)
+    top = [{"class": "a", "probability": 0.880797}, {"class": "c", "probability": 0.549834}]
+    assert row == {"classes": ["b", "c"], "top": top}
+    form = MultiLabel().prediction_format()
+    cells = {"classes": "b|c", "class_1": "a", "probability_1": 0.880797, "class_2": "c", "probability_2": 0.549834}
+    assert form.cells(row) == cells
+    assert class_set_row(NAMES, np.array([0.5, 0.4, 0.3]), [0.5, 0.5, 0.5])["classes"] == ["a"]
+
+
+def test_thresholds_are_those_of_the_setting_of_the_checkpoint_or_one_half():
+    assert MultiLabel().thresholds(SIGNATURE) == [0.5] * 3
+    assert MultiLabel(threshold=0.3).thresholds(SIGNATURE) == [0.3] * 3
+    task = restored([0.1, 0.2, 0.9])
+    assert task.thresholds(SIGNATURE) == [0.1, 0.2, 0.9]
+    assert task.with_threshold(0.25, SIGNATURE).thresholds(SIGNATURE) == [0.25] * 3
+    assert MultiLabel().restored({}).thresholds(SIGNATURE) == [0.5] * 3
+    assert task.export_form().facts(None, SIGNATURE, None)["thresholds"] == [0.1, 0.2, 0.9]
+
+
+@pytest.mark.parametrize("values", ["0.5", [0.5, "0.5", 0.5], [0.5, 0.0, 0.5], [0.5, 1.5, 0.5], [True, 0.5, 0.5]])
+def test_damaged_thresholds_are_refused(values):
+    with pytest.raises(DamagedCheckpoint, match="its thresholds are"):
+        restored(values)
+    with pytest.raises(DamagedCheckpoint, match="2 thresholds, and there are 3 classes"):
+        restored([0.5, 0.5]).thresholds(SIGNATURE)
+
+
+def test_exported_folders_name_the_same_classes():
+    probabilities = np.array(PROBABILITIES, "float32")
+    signature = {"class_names": NAMES, "targets": ["ClassSet"], "facts": {"thresholds": [0.9, 0.2, 0.5]}}
+    assert described_classes(signature, probabilities)["classes"] == ["b", "c"]
+    with pytest.raises(ValueError, match="a threshold for each of 3 classes"):
+        described_classes({**signature, "facts": {}}, probabilities)
+    two = {"class_names": ["no", "yes"], "targets": ["ClassIndex"], "facts": {"threshold": 0.2}}
+    assert described_classes(two, np.array([0.7, 0.3]))["class"] == "yes"
+    assert described_classes({**two, "facts": {"threshold": None}}, np.array([0.7, 0.3]))["class"] == "no"
+
+
+def test_weights_of_classes_are_a_second_target():
+    task = MultiLabel(class_weights={"b": 3.0})
+    collate = task.build_collate(None, SIGNATURE, True)
+    batch = collate(Batch((nd.zeros((2, 2)),), (nd.array([[1, 0, 1], [0, 1, 0]]),), 2, 4, np.array([5, 6])), 0)
+    assert batch.targets[1].asnumpy().tolist() == [[1, 3, 1]] * 2 and batch.global_size == 4
+    assert batch.index_B.tolist() == [5, 6]
+    unlabelled = Batch((nd.zeros((2, 2)),), (nd.array([-1, -1]),), 2)
+    assert collate(unlabelled, 0) is unlabelled
+    assert MultiLabel().build_collate(None, SIGNATURE, True) is None
+    with pytest.raises(ConfigError, match=r"there is no class 'B'.* They are: a, b, c"):
+        MultiLabel(class_weights={"B": 3.0}).build_collate(None, SIGNATURE, True)
+
+
+def test_report_of_each_class():
+    report = MultiLabelReport(NAMES, [0.5, 0.2, 0.6])
+    scores, targets = np.array([[2, -1, 0.2], [1, -3, 0], [-1, 0, 0]]), np.array([[1, 1, 0], [0, 0, 0], [1, 1, 0]])
+    report.update(Batch((), (nd.array(targets),), 3), (nd.array(scores),))
+    (table,) = report.artifacts("")
+    assert table.rows == [
+        ["a", 2, 2, 0.8333, 0.5, 0.5, 0.5, 0.5],
+        ["b", 2, 2, 1.0, 0.2, 1.0, 1.0, 1.0],
+        ["c", 0, 0, "", 0.6, "", "", ""],
+    ]
+
+
+def test_curve_of_two_classes_ends_with_the_best_threshold():
+    draw = np.random.RandomState(0)
+    target_N = draw.rand(50) < 0.3
+    score_N = draw.randn(50) + 2 * target_N - 1
+    table, figure = curve_artifacts(score_N, target_N, "title")
+    *rows, (threshold, precision, recall, f1, note) = table.rows
+    assert [row[0] for row in rows] == [round(0.05 * step, 2) for step in range(1, 20)] and note == "best F1"
+    assert threshold == pytest.approx(choose_thresholds(score_N[:, None], target_N[:, None])[0], abs=1e-4)
+    assert f1 == max(row[3] for row in table.rows) and f1 == pytest.approx(
+        2 * precision * recall / (precision + recall), abs=1e-3
+    )
+    assert figure.name == "threshold_curve"
+    assert curve_artifacts(score_N, np.zeros(50), "") == []
+
+
+def test_a_threshold_decides_between_two_classes():
+    assert ranked_classes(["no", "yes"], np.array([0.7, 0.3]), 3, 0.3)["class"] == "yes"
+    assert ranked_classes(["no", "yes"], np.array([0.7, 0.3]), 3, 0.31)["class"] == "no"
+    assert binary_row(["no", "yes"], 0.3, 0.3) == {
+        "class": "yes",
+        "probability": 0.3,
+        "top": [{"class": "yes", "probability": 0.3}, {"class": "no", "probability": 0.7}],
+    }
+    assert binary_row(["no", "yes"], 0.5)["class"] == "yes" and binary_row(["no", "yes"], 0.4)["class"] == "no"
+    two = Signature((2,), class_names=["no", "yes"])
+    task = Classification().with_threshold(0.2, two)
+    assert task.row(two, np.array([0.75, 0.25]), 2)["class"] == "yes"
+    with pytest.raises(ConfigError, match="decides between two classes, and there are 3"):
+        Classification().with_threshold(0.2, SIGNATURE)
+    with pytest.raises(ConfigError, match="task=regression decides by no threshold"):
+        Regression().with_threshold(0.2, two)
+
+
+def test_report_of_two_classes_decides_by_the_threshold():
+    report = ConfusionReport(["no", "yes"], 0.2)
+    scores, labels = np.array([[1.0, 0.0], [3.0, 0.0], [0.0, 1.0]]), np.array([1, 0, 1])
+    report.update(Batch((), (nd.array(labels),), 3), (nd.array(scores),))
+    artifacts = report.artifacts("")
+    assert "thresholds" in [artifact.name for artifact in artifacts]
+    table = next(artifact for artifact in artifacts if artifact.name == "per_class")
+    recall_K = recall_score(labels, [1, 0, 1], average=None)  # 0.27 is yes
+    assert [row[3] for row in table.rows] == recall_K.tolist() == [1, 1]
+
+
+@pytest.mark.slow
+def test_run_with_its_thresholds_is_evaluated_predicts_and_is_exported(train_run, tmp_path, capsys):
+    from mxtrain.cli.dispatch import run
+
+    small = ("dataset.num_train=96", "dataset.num_val=40", "model.channels=[4]", "model.hidden=8")
+    _, result = train_run("task=multi_label", *small, "trainer.max_epochs=2", "task.class_weights={3:2}")
+    folder = str(tmp_path / "run")
+    state = json.loads(next(Path(folder).glob("checkpoints/*/state.json")).read_text())["state"]
+    assert len(state["states"]["thresholds"]["values"]) == 10
+    assert run(["eval", folder, "split=val", "which=last"]) == 0
+    measured = json.loads((tmp_path / "run" / "eval" / "val" / "metrics.json").read_text())
+    for name in ("macro_f1", "micro_f1", "mean_average_precision", "hamming_loss", "loss"):
+        assert measured[name] == pytest.approx(result.metrics[f"val/{name}"], rel=1e-5), name
+    capsys.readouterr()
+    assert run(["predict", folder, "split=val", "which=last"]) == 0
+    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    table = (tmp_path / "run" / "eval" / "val" / "predictions.csv").read_text().splitlines()
+    predicted = table[0].split(",").index("predicted")
+    assert ["|".join(row["classes"]) for row in rows] == [line.split(",")[predicted] for line in table[1:]]
+    assert run(["predict", folder, "sample=2", "threshold=0.001"]) == 0
+    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [len(row["classes"]) for row in rows] == [10, 10]
