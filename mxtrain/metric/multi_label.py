@@ -8,7 +8,7 @@ Legend: N samples, B batch, K classes, T distinct probabilities.
 from __future__ import annotations
 
 import math
-from typing import ClassVar, List, Literal, Optional, Sequence, Tuple, Type, Union
+from typing import TYPE_CHECKING, ClassVar, List, Literal, Mapping, Optional, Sequence, Tuple, Type, Union
 
 import numpy as np
 import pydantic
@@ -17,6 +17,9 @@ from mxtrain.metric.binary import average_precision, sigmoid
 from mxtrain.metric.host import Collected, HostMetric, HostPredictions
 from mxtrain.types import ProperFraction
 from mxtrain.types.kinds import ClassSet, Takes
+
+if TYPE_CHECKING:
+    from mxtrain.types.annotations import Json, JsonObject
 
 USUAL_THRESHOLD = 0.5
 Threshold = Union[Literal["chosen"], ProperFraction]
@@ -53,11 +56,11 @@ class ChosenThresholds:
     def __init__(self) -> None:
         self.values: List[float] = []
 
-    def save_state(self) -> Tuple[dict, dict]:
+    def save_state(self) -> Tuple[Mapping[str, np.ndarray], Mapping[str, Json]]:
         """See `Stateful`."""
         return {}, {"values": self.values}
 
-    def load_state(self, arrays: object, values: dict, source: str) -> None:
+    def load_state(self, arrays: Mapping[str, np.ndarray], values: JsonObject, source: str) -> None:
         """See `Stateful`."""
         self.values = list(values.get("values", ()))
 

@@ -169,7 +169,7 @@ class MultiLabel(Task):
         if hasattr(source, "fetch"):
             from mxtrain.task.sample_figure import draw_captioned, images_of
 
-            image_N, are_wrong = images_of(source), [a != b for a, b in zip(true, predicted)]
+            image_N, are_wrong = list(images_of(source)), [a != b for a, b in zip(true, predicted)]
             captions = [(a or "no class", b or "no class") for a, b in zip(true, predicted)]
 
             def draw(count: int) -> object:

@@ -171,7 +171,7 @@ class ClassSetImages(DecodedSource):
 class ClassSetChecks(ImageChecks):
     """Checks of encoded images with any number of classes each."""
 
-    _source: ClassSetImages  # type: ignore[assignment]  # a source of labelled images
+    _source: ClassSetImages
 
     def check(self, index: int) -> Checked:
         """See `Checks`."""
