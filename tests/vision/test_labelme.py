@@ -119,6 +119,9 @@ def test_points_belong_to_the_rectangle_of_their_group(tmp_path) -> None:
     assert list(splits.class_names) == ["nose", "tail"] and len(objects.point_NJ3) == 2
     assert objects.point_NJ3.tolist() == [[[12, 5, 2], [20, 8, 2]], [[0, 0, 0], [11, 4, 2]]]
     assert objects.box_N4.tolist() == [[10, 2, 30, 12]] * 2
+    write(tmp_path, "c", RECTANGLE, shape("nose", "point", (11, 4)), shape("nose", "point", (11, 5)))
+    with pytest.raises(DataError, match="record 2 of '.*c.json': the object has two key points 'nose'. Remove one."):
+        opened(tmp_path, KeyPoints)
     write(tmp_path, "c", RECTANGLE, RECTANGLE, shape("nose", "point", (11, 4)))
     with pytest.raises(
         DataError, match="record 2 of '.*c.json': the key point 'nose' belongs to 2 boxes. Give a box and"
@@ -141,6 +144,8 @@ def test_points_belong_to_the_rectangle_of_their_group(tmp_path) -> None:
         (shape("cat", "mask", (0, 0), (1, 1), mask="??"), "has a mask that is no PNG in base64"),
         (shape("cat", "mask", (38, 2), (43, 6), mask=png(np.ones((5, 6)))), "has a mask that reaches beyond its image"),
         (shape("cat", "mask", (0, 0), (5, 4), mask=png(np.zeros((5, 6)))), "has a mask without any pixel"),
+        (shape("cat", "mask", (-2, 2), (3, 6), mask=png(np.ones((5, 6)))), "has a mask that reaches beyond its image"),
+        (shape("cat", "mask", (2, -2), (7, 2), mask=png(np.ones((5, 6)))), "has a mask that reaches beyond its image"),
         (shape("cat", "circle", (5, 5), (5, 5)), "has an ellipse of the radii 0 and 0, which must be above 0"),
         (shape("cat", "rectangle", (30, 5), (45, 9)), "reaches 5 pixels beyond its image of 40 x 20"),
     ],
@@ -196,6 +201,26 @@ def test_a_mask_of_another_size_than_the_image_is_refused(tmp_path) -> None:
         splits.train.masks(0)
     with pytest.raises(DataError, match="the mask has 50 x 20 pixels, and its image 40 x 20."):
         opened(tmp_path, ClassMap, val_fraction=0.5)
+
+
+def test_a_mask_may_begin_at_the_first_pixel(tmp_path) -> None:
+    mask = shape("cat", "mask", (0, 0), (5, 4), mask=png(np.ones((5, 6))))
+    for name in "ab":
+        write(tmp_path, name, mask)
+    (read,) = opened(tmp_path, Masks, val_fraction=0.5).train.masks(0)
+    assert read[:5, :6].all() and read.sum() == 30
+
+
+def test_images_that_two_folders_have_are_not_guessed(tmp_path) -> None:
+    folder(tmp_path)
+    for name in ("one", "two"):
+        draw(tmp_path / name / "x.png", SIZE)
+    write(tmp_path, "c", image="nowhere/x.png")
+    (tmp_path / "c.png").unlink()
+    with pytest.raises(DataError, match="'.*c.json' names 'nowhere/x.png', and '.*' has no such file"):
+        opened(tmp_path)
+    (tmp_path / "two" / "x.png").unlink()
+    assert len(opened(tmp_path).train) + len(opened(tmp_path).val) == 3
 
 
 def test_splits_are_folders_and_the_form_is_guessed(tmp_path, monkeypatch) -> None:
