@@ -90,9 +90,9 @@ class Conll(TextDataset):
     """Column of the tag, from 0; -1 is the last."""
     comment: str = ""
     """Prefix of comment lines, which are skipped, e.g. "# "; empty: none, except "#" in files named .conllu."""
-    scheme: Literal["auto", "bio", "iob1", "bioes", "brackets", "plain"] = "auto"
-    """Scheme of the tags: bio, iob1 (converted to bio), bioes, brackets of CoNLL 2012 (converted to bio), or plain
-    (each tag is a class, e.g. a part of speech); auto = the scheme of the training tags."""
+    scheme: Literal["auto", "bio", "iob1", "ioe1", "ioe2", "bioes", "brackets", "plain"] = "auto"
+    """Scheme of the tags: bio, bioes (also BILOU and BMES), iob1, ioe1, ioe2 or brackets of CoNLL 2012 (converted to
+    bio), or plain (each tag is a class, e.g. a part of speech); auto = the scheme of the training tags."""
     repair_tags: bool = False
     """Correct impossible sequences of tags as conlleval does, e.g. an I-X that begins an entity to B-X; false = such
     tags are errors."""
@@ -116,6 +116,9 @@ class Conll(TextDataset):
             splits.pop("val", None)
         # Tags are collected before sentences are held out, so that all folds have the same classes.
         train, scheme = unify_scheme(splits["train"], self.scheme, self.repair_tags, findings)
+        if self.scheme == "auto" and scheme not in ("bio", "plain"):
+            written = "" if scheme == "bioes" else " and converted to bio"
+            log.info("%s: the tags are read as dataset.scheme=%s%s.", name, scheme, written)
         names = sorted({tag for tags in train.tags for tag in tags}, key=lambda tag: (tag != "O", tag))
         if not names:
             raise DataError(f"{name}: there is no sentence with tags in it.")

@@ -52,7 +52,8 @@ class TokenReport(CollectingReport):
         codes = TagCodes(self._names)
         counts = count_entities(codes.code_K[true_W], codes.code_K[predicted_W], sentence_W)
         rows: List[Sequence] = [
-            [codes.types[kind], *Scores.from_counts(*of_type), of_type[2]] for kind, of_type in sorted(counts.items())
+            [codes.types[kind] or "-", *Scores.from_counts(*of_type), of_type[2]]
+            for kind, of_type in sorted(counts.items())
         ]
         total = [sum(column) for column in zip(*counts.values())] or [0, 0, 0]
         return Table(

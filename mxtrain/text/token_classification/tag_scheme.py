@@ -10,12 +10,14 @@ from mxtrain.data.checking.problems import UNKNOWN_CLASS, DataLocation, Findings
 from mxtrain.errors import did_you_mean
 from mxtrain.text.token_classification.conll_file import TaggedWords
 from mxtrain.text.token_classification.tags import (
+    OUT,
     TagCodes,
     are_brackets,
     bio_of_brackets,
     detect_scheme,
     find_entities,
     find_impossible,
+    has_type,
     is_plain,
     parse_tag,
     write_entities,
@@ -54,13 +56,17 @@ def unify_scheme(
     code_W = np.array([number[tag] for tag in tag_W], np.int64)
     if scheme == "auto":
         scheme = detect_scheme(tag_W, code_W, sentence_W)
-    written = "bio" if scheme == "iob1" else scheme
-    if scheme != "iob1" and not repair:
+    written = "bioes" if scheme == "bioes" else "bio"
+    has_order = scheme not in ("iob1", "ioe1")
+    if has_order and not repair:
         wrong = find_impossible(code_W, sentence_W, scheme)
         findings.refuse(*_out_of_order(words, wrong, sentence_W, scheme))
-        words = words.take(np.setdiff1d(np.arange(len(words)), sentence_W[wrong]).tolist())
-    else:
-        tag_W = write_entities(find_entities(code_W, sentence_W), len(tag_W), codes.types, written)
+        kept = np.setdiff1d(np.arange(len(words)), sentence_W[wrong])
+        words = words.take(kept.tolist())
+        is_kept_W = np.isin(sentence_W, kept)
+        code_W, sentence_W = code_W[is_kept_W], sentence_W[is_kept_W]
+    if not has_order or repair or scheme == "ioe2":
+        tag_W = write_entities(find_entities(code_W, sentence_W), len(code_W), codes.types, written)
         begins = np.concatenate([[0], np.cumsum(list(map(len, words.tags)))]).astype(int)
         tags = [tag_W[begin:end] for begin, end in zip(begins[:-1], begins[1:])]
         words = TaggedWords(words.sentences, tags, words.lines, words.file)
@@ -90,11 +96,16 @@ def _of_brackets(words: TaggedWords, findings: Findings) -> TaggedWords:
 def _parsed(words: TaggedWords, findings: Findings) -> TaggedWords:
     """Normalizes the prefixes of tags, and skips sentences with tags that cannot be parsed."""
     standard_tag = {}
-    for tag in dict.fromkeys(tag for tags in words.tags for tag in tags):
+    distinct = list(dict.fromkeys(tag for tags in words.tags for tag in tags))
+    have_types = any(map(has_type, distinct))
+    for tag in distinct:
         try:
-            standard_tag[tag] = write_tag(*parse_tag(tag))
+            parts = parse_tag(tag)
         except ValueError:
             continue
+        # One file has tags with types, or letters alone: B beside B-PER is a mistake.
+        if parts.type or parts.prefix == OUT or not have_types:
+            standard_tag[tag] = write_tag(*parts)
     words = _without_unknown_tags(
         words,
         standard_tag,
@@ -142,6 +153,9 @@ def _out_of_order(words: TaggedWords, wrong: np.ndarray, sentence_W: np.ndarray,
         position = word - int(np.searchsorted(sentence_W, sentence))
         tags, location = words.tags[sentence], location_of(words, sentence, position)
         context = f"follows '{tags[position - 1]}'" if position else "begins a sentence"
+        if scheme == "ioe2":  # what follows a tag decides
+            is_last = position == len(tags) - 1
+            context = "ends a sentence" if is_last else f"is followed by '{tags[position + 1]}'"
         ends = " and ends it" if position == len(tags) - 1 and tags[position][0] in "BI" and scheme == "bioes" else ""
         fact = f"{location}: the tag '{tags[position]}' {context}{ends}, which cannot be with dataset.scheme={scheme}."
         remedy = "Correct it, or type dataset.repair_tags=true to read it as conlleval."

@@ -1,6 +1,7 @@
-"""Tags of words: schemes (BIO, IOB1, BIOES), and the entities that tags describe.
+"""Tags of words: schemes (BIO, IOB1, IOE1, IOE2, BIOES), and the entities that tags describe.
 
-A tag is O, or a prefix and a type: B-PER. As numbers, a tag's code is 8 * type + prefix.
+A tag is O, or a prefix and a type: B-PER. If all entities are of one type, as in word segmentation, a tag may be a
+prefix alone: B. As numbers, a tag's code is 8 * type + prefix.
 
 Legend: W words of all sentences one after the other, E entities, K tags.
 """
@@ -19,12 +20,12 @@ OUT, BEGIN, INSIDE, END, SINGLE = range(5)
 """Prefixes as numbers: outside; beginning, inside and end of an entity; an entity of one word."""
 PREFIX_CODES = 8
 """Factor of the type in the code of a tag, larger than any prefix."""
-BILOU = {"L": "E", "U": "S"}
-"""Prefixes of the scheme BILOU and their equivalents in BIOES."""
+EQUIVALENTS = {"L": "E", "U": "S", "M": "I"}
+"""Prefixes of the schemes BILOU and BMES, and their equivalents in BIOES."""
 
 
 class TagParts(NamedTuple):
-    """A tag in its parts: "B-PER" is (1, "PER"), and "O" (0, "")."""
+    """A tag in its parts: "B-PER" is (1, "PER"), "B" is (1, ""), and "O" (0, "")."""
 
     prefix: int
     type: str
@@ -34,21 +35,21 @@ def parse_tag(tag: str) -> TagParts:
     """Returns the parts of a tag.
 
     Raises:
-        ValueError: it is neither O nor a prefix, a hyphen and a type.
+        ValueError: it is neither O nor a prefix, alone or with a hyphen and a type.
     """
     if tag == OUTSIDE:
         return TagParts(OUT, "")
     prefix, hyphen, kind = tag.partition("-")
-    # BILOU is BIOES in other letters, so entities stay the same.
-    prefix = BILOU.get(prefix, prefix)
-    if not hyphen or not kind or prefix not in PREFIXES[1:]:
+    # BILOU and BMES are BIOES in other letters, so entities stay the same.
+    prefix = EQUIVALENTS.get(prefix, prefix)
+    if bool(hyphen) != bool(kind) or prefix not in PREFIXES[1:]:
         raise ValueError(tag)
     return TagParts(PREFIXES.index(prefix), kind)
 
 
 def write_tag(prefix: int, kind: str) -> str:
     """Returns the tag with this prefix and type; the inverse of `parse_tag`."""
-    return OUTSIDE if prefix == OUT else f"{PREFIXES[prefix]}-{kind}"
+    return f"{PREFIXES[prefix]}-{kind}" if kind else PREFIXES[prefix]
 
 
 _BRACKETS = re.compile(r"(\([^()*\s]+)*\*?\)*")
@@ -87,12 +88,19 @@ def bio_of_brackets(tags: Sequence[str]) -> Tuple[List[str], Optional[int]]:
 
 def is_plain(tags: Sequence[str]) -> bool:
     """Returns True if tags are plain classes, such as parts of speech, rather than entity tags."""
-    return not any(_has_prefix(tag) for tag in tags)
+    return not are_letters(tags) and not any(map(has_type, tags))
 
 
-def _has_prefix(tag: str) -> bool:
+def are_letters(tags: Sequence[str]) -> bool:
+    """Returns True if tags are prefixes alone, such as B, M, E and S: B or O, and at least one other prefix."""
+    letters = {*PREFIXES, *EQUIVALENTS}
+    return len(set(tags)) > 1 and letters.issuperset(tags) and ("B" in tags or OUTSIDE in tags)
+
+
+def has_type(tag: str) -> bool:
+    """Returns True if a tag is a prefix, a hyphen and a type."""
     try:
-        return parse_tag(tag).prefix != OUT
+        return parse_tag(tag).type != ""
     except ValueError:
         return False
 
@@ -173,7 +181,8 @@ def write_entities(entities: Entities, num_words: int, types: Sequence[str], sch
 
 def find_impossible(code_W: np.ndarray, sentence_W: np.ndarray, scheme: str) -> np.ndarray:
     """Returns the positions of tags that are impossible in a scheme: I-X in BIO that follows neither B-X nor I-X; in
-    BIOES also tags that follow an entity without an end."""
+    BIOES also tags that follow an entity without an end; in IOE2, I-X that neither I-X nor E-X follows, and B-X and
+    S-X."""
     if not len(code_W):
         return np.zeros(0, np.int64)
     is_new_W = np.diff(sentence_W, prepend=-1) != 0
@@ -184,6 +193,9 @@ def find_impossible(code_W: np.ndarray, sentence_W: np.ndarray, scheme: str) -> 
     if scheme == "bio":
         return np.flatnonzero((prefix_W == INSIDE) & ~same_W)
     continues_W = (prefix_W == INSIDE) | (prefix_W == END)
+    if scheme == "ioe2":
+        goes_on_W = np.append(same_W[1:] & continues_W[1:], False)
+        return np.flatnonzero((prefix_W == BEGIN) | (prefix_W == SINGLE) | ((prefix_W == INSIDE) & ~goes_on_W))
     is_last_W = np.append(is_new_W[1:], True)
     left_open_W = is_last_W & ((prefix_W == BEGIN) | (prefix_W == INSIDE))
     return np.flatnonzero((continues_W & ~same_W) | (~continues_W & open_before_W) | left_open_W)
@@ -192,8 +204,9 @@ def find_impossible(code_W: np.ndarray, sentence_W: np.ndarray, scheme: str) -> 
 def detect_scheme(tag_W: Sequence[str], code_W: np.ndarray, sentence_W: np.ndarray) -> str:
     """Returns the scheme of tags.
 
-    It is bioes if an entity has an end tag, iob1 if B-X occurs only after a word of the same type and some entity
-    begins with I-X, otherwise bio.
+    It is bioes if an entity has an end tag and any begins with B-X or S-X. If E-X occurs without these, it is ioe1 if
+    E-X occurs only before a word of the same type, otherwise ioe2. It is iob1 if B-X occurs only after a word of the
+    same type and some entity begins with I-X, otherwise bio.
 
     Args:
         tag_W: tags as in the file.
@@ -201,10 +214,13 @@ def detect_scheme(tag_W: Sequence[str], code_W: np.ndarray, sentence_W: np.ndarr
         sentence_W: sentence number of each word, ascending.
     """
     prefix_W, type_W = code_W % PREFIX_CODES, code_W // PREFIX_CODES
-    if np.isin(prefix_W, (END, SINGLE)).any():
-        return "bioes"
     is_new_W = np.diff(sentence_W, prepend=-1) != 0
     same_W = ~is_new_W & np.concatenate([[False], (type_W[1:] == type_W[:-1]) & (prefix_W[:-1] != OUT)])
+    if np.isin(prefix_W, (END, SINGLE)).any():
+        if np.isin(prefix_W, (BEGIN, SINGLE)).any():
+            return "bioes"
+        goes_on_W = np.append(same_W[1:] & (prefix_W[1:] != OUT), False)
+        return "ioe1" if goes_on_W[prefix_W == END].all() else "ioe2"
     begins_with_i = ((prefix_W == INSIDE) & ~same_W).any()
     return "iob1" if begins_with_i and not ((prefix_W == BEGIN) & ~same_W).any() else "bio"
 

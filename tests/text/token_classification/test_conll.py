@@ -49,6 +49,57 @@ def test_other_schemes_become_ours(write_dataset: Any) -> None:
     assert write_dataset(plain, plain).open().class_names == ["NN", "VB"]
 
 
+WRITTEN = {
+    "bio": "O B-A I-A I-A B-A B-B O B-B",
+    "iob1": "O I-A I-A I-A B-A I-B O I-B",
+    "ioe1": "O I-A I-A E-A I-A I-B O I-B",
+    "ioe2": "O I-A I-A E-A E-A E-B O E-B",
+    "bioes": "O B-A I-A E-A S-A S-B O S-B",
+    "bilou": "O B-A I-A L-A U-A U-B O U-B",
+    "bmes": "O B-A M-A E-A S-A S-B O S-B",
+}
+"""One sentence in all schemes, as seqeval 1.2.2 reads them in its strict mode."""
+
+
+def _columns(tags: str) -> str:
+    return "".join(f"w{number} {tag}\n" for number, tag in enumerate(tags.split()))
+
+
+@pytest.mark.parametrize("scheme", WRITTEN)
+def test_all_schemes_describe_the_same_entities(write_dataset: Any, scheme: str, caplog: Any) -> None:
+    caplog.set_level("INFO")
+    text = _columns(WRITTEN[scheme])
+    name = "bioes" if scheme in ("bilou", "bmes") else scheme
+    expected = WRITTEN["bioes" if name == "bioes" else "bio"].split()
+    for setting in ("auto", name):
+        splits = write_dataset(text, text, scheme=setting).open()
+        assert splits.train.words.tags == [expected] == splits.val.words.tags
+    said = [message for message in caplog.messages if "dataset.scheme" in message]
+    assert len(said) == (scheme != "bio") and all(f"dataset.scheme={name}" in message for message in said)
+    assert all(("converted to bio" in message) == (name != "bioes") for message in said)
+
+
+def test_letters_alone_are_words_of_one_type(write_dataset: Any) -> None:
+    text = _columns("B E S B M M E")
+    splits = write_dataset(text, text).open()
+    assert splits.train.words.tags == [["B", "E", "S", "B", "I", "I", "E"]] and "E" in splits.class_names
+    assert write_dataset(_columns("O I I O"), _columns("O I")).open().train.words.tags == [["O", "B", "I", "O"]]
+    with pytest.raises(DataError, match="line 2: the tag 'S' follows 'B'"):
+        write_dataset(text, _columns("B S")).open()
+    with pytest.raises(DataError, match="line 2 has the tag 'B', which is no O"):
+        write_dataset(_columns("B-A B"), text).open()
+
+
+def test_sentences_with_mistakes_in_ioe2_are_named(write_dataset: Any) -> None:
+    good = _columns("I-A E-A O E-B")
+    for wrong, message in (("I-A O", "line 6: the tag 'I-A' is followed by 'O'"), ("I-A", "'I-A' ends a sentence")):
+        text = f"{good}\n{_columns(wrong)}"
+        with pytest.raises(DataError, match=f"{message}, which cannot be with dataset.scheme=ioe2"):
+            write_dataset(text, good).open()
+        repaired = write_dataset(text, good, repair_tags=True).open().train.words.tags
+        assert repaired == [["B-A", "I-A", "O", "B-B"], wrong.replace("I", "B").split()]
+
+
 def test_mistakes_are_refused_or_repaired(write_dataset: Any) -> None:
     wrong = "a B-PER\nb O\nc I-PER\n"
     with pytest.raises(DataError, match=r"train.txt, line 3: the tag 'I-PER' follows 'O'.*dataset.repair_tags=true"):

@@ -187,6 +187,9 @@ def test_scores_match_seqeval() -> None:
         ("bioes", "S-PER I-PER", [1]),
         ("bioes", "O B-PER", [1]),
         ("bioes", "B-PER I-LOC E-LOC", [1]),
+        ("ioe2", "I-PER E-PER E-LOC O", []),
+        ("ioe2", "I-PER I-PER O I-LOC E-PER I-PER", [1, 3, 5]),
+        ("ioe2", "B-PER E-PER S-LOC", [0, 2]),
     ],
 )
 def test_impossible_tags_are_found(scheme: str, tags: str, wrong: List[int]) -> None:
@@ -199,7 +202,11 @@ def test_the_scheme_of_tags() -> None:
 
     assert of("O B-PER I-PER O") == "bio" and of("B-PER E-PER") == of("S-LOC") == "bioes"
     assert of("I-PER I-PER B-PER O I-LOC") == "iob1" and of("B-PER O I-PER") == "bio"  # a mistake in BIO
+    assert of("O I-PER E-PER E-PER") == "ioe2" and of("I-PER E-PER I-LOC O E-LOC") == "ioe2"
+    assert of("I-PER E-PER I-PER O I-LOC") == "ioe1" and of("I-PER E-PER I-LOC") == "ioe2"
     assert is_plain(["NN", "O", "VB"]) and not is_plain(["O", "B-X"])
+    assert is_plain(["B", "NN"]) and is_plain(["B"]) and is_plain(["S", "E"])
+    assert not is_plain(["B", "M", "E", "S"]) and not is_plain(["O", "I"]) and not is_plain(["U", "B", "L"])
 
 
 def test_writing_entities_is_the_inverse_of_finding_them() -> None:
@@ -213,6 +220,7 @@ def test_writing_entities_is_the_inverse_of_finding_them() -> None:
 def test_letters_of_bilou_and_invalid_tags() -> None:
     assert parse_tag("U-PER") == parse_tag("S-PER") and parse_tag("L-PER").prefix == parse_tag("E-PER").prefix
     assert parse_tag("B-a-b") == (1, "a-b")
-    for wrong in ("PER", "B-", "X-PER", "", "B"):
+    assert parse_tag("M-PER") == parse_tag("I-PER") and parse_tag("M") == parse_tag("I") == (2, "")
+    for wrong in ("PER", "B-", "X-PER", "", "-PER"):
         with pytest.raises(ValueError):
             parse_tag(wrong)
