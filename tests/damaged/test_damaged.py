@@ -6,6 +6,7 @@ from pathlib import Path
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import damaged_checkpoints
+import damaged_class_sets
 import damaged_images
 import damaged_series
 import damaged_texts
@@ -14,7 +15,13 @@ from damage import DAMAGES, KINDS, table
 
 from mxtrain.errors import MxtrainError
 
-CASES = [*damaged_images.CASES, *damaged_texts.CASES, *damaged_series.CASES, *damaged_checkpoints.CASES]
+CASES = [
+    *damaged_images.CASES,
+    *damaged_texts.CASES,
+    *damaged_class_sets.CASES,
+    *damaged_series.CASES,
+    *damaged_checkpoints.CASES,
+]
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "damaged-input.md"
 
 

@@ -8,11 +8,14 @@ import pytest
 from sklearn.metrics import recall_score
 
 from mxtrain.data.class_rows import binary_row, class_set_row, described_classes, ranked_classes
+from mxtrain.data.features.exported_rows import predicted_row
 from mxtrain.data.signature import Signature
 from mxtrain.engine.backend import nd
 from mxtrain.errors import ConfigError, DamagedCheckpoint
 from mxtrain.metric.multi_label import choose_thresholds
+from mxtrain.tables.task import TabularClassification
 from mxtrain.task.classification import Classification, ConfusionReport
+from mxtrain.task.evaluated_sample import EvaluatedSample
 from mxtrain.task.multi_label import MultiLabel
 from mxtrain.task.multi_label_report import MultiLabelReport, curve_artifacts
 from mxtrain.task.regression import Regression
@@ -123,6 +126,21 @@ def test_a_threshold_decides_between_two_classes():
         Classification().with_threshold(0.2, SIGNATURE)
     with pytest.raises(ConfigError, match="task=regression decides by no threshold"):
         Regression().with_threshold(0.2, two)
+
+
+def test_a_threshold_decides_between_two_classes_of_a_table():
+    two = Signature((2,), class_names=["no", "yes"])
+    score = np.float32(np.log(0.3 / 0.7))
+    assert TabularClassification().row(two, score, 2)["class"] == "no"
+    task = TabularClassification().with_threshold(0.29, two)
+    assert task.row(two, score, 2)["class"] == "yes"
+    result = task.result(two, None, EvaluatedSample(0, score, [np.array(0)], None))
+    assert result["predicted"] == "yes" and result["probability"] == pytest.approx(0.3)
+    exported = {"class_names": ["no", "yes"], "targets": ["RowClass"], "signature": {}, "facts": {"threshold": 0.29}}
+    assert predicted_row(exported, {"output": score})["class"] == "yes"
+    assert predicted_row({**exported, "facts": {"threshold": 0.31}}, {"output": score})["class"] == "no"
+    with pytest.raises(ConfigError, match="decides between two classes, and there are 3"):
+        TabularClassification().with_threshold(0.2, SIGNATURE)
 
 
 def test_report_of_two_classes_decides_by_the_threshold():

@@ -63,6 +63,15 @@ def mix(augment, image, label, index):
     )
 
 
+def test_mixup_blends_sets_of_classes_as_images():
+    image, label = images(50), np.arange(50, dtype=np.int32)
+    _, probability = mix(Augment(mixup=1.0), image, label, np.arange(50))
+    sets = (np.random.RandomState(1).rand(50, 6) < 0.4).astype(np.int32)
+    _, mixed = mix(Augment(mixup=1.0), image, sets, np.arange(50))
+    assert mixed.dtype == np.float32
+    np.testing.assert_allclose(mixed, probability @ sets, atol=1e-6)
+
+
 def test_mixup_blends_images_as_labels():
     image, label = images(50), np.arange(50, dtype=np.int32)
     mixed, probability = mix(Augment(mixup=1.0), image, label, np.arange(50))

@@ -1,0 +1,104 @@
+"""Damaged tables with any number of classes in a row: of images, texts and features."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Callable, List
+
+from damage import Case, damage_file, kind, read_splits
+from PIL import Image
+
+from mxtrain.tables.feature_table import FeatureTable
+from mxtrain.text.classification.text import Text
+from mxtrain.types.kinds import ClassSet
+from mxtrain.vision.classification.image_table import ImageTable
+
+IMAGES, TEXTS, FEATURES = "table of images", "texts with several classes", "table with several classes"
+ALL = (IMAGES, TEXTS, FEATURES)
+FILES = tuple((name, "train.csv") for name in ALL)
+
+CASES: List[Case] = [
+    *(Case(name, "it is in Latin-1", "line 3 is no UTF-8: it holds the byte 0xe9") for name in ALL),
+    *(Case(name, "it is in UTF-16", "is in UTF-16, not UTF-8") for name in ALL),
+    *(Case(name, "it is a named pipe", "is a named pipe, and only regular files are read") for name in ALL),
+    *(Case(name, "it is empty", "train.csv is empty: there are no columns.") for name in ALL),
+    *(Case(name, "it has a header alone", "the column 'labels' has no class") for name in ALL),
+    *(Case(name, "a row is short", "train.csv, line 5: it has 1 column") for name in ALL),
+    *(Case(name, "classes have two delimiters", "cells of the column 'labels' hold '|' and ';'") for name in ALL),
+    Case(IMAGES, "an image is missing", "train.csv, line 5 names 'none.png', and there is no file"),
+    Case(IMAGES, "an image is listed twice", "train.csv, line 5 names '"),
+    Case(IMAGES, "an image is cut off", "3.png' cannot be read as an image", 1),
+]
+
+
+def write_table(folder: Path, column: str, cells: List[str]) -> None:
+    rows = [f"{cell},{('', 'a', 'b', 'a|caf' + chr(233))[number % 4]}\n" for number, cell in enumerate(cells)]
+    (folder / "train.csv").write_text(f"{column},labels\n" + "".join(rows[1:]), encoding="utf-8")
+
+
+@kind(IMAGES)
+def _images(folder: Path) -> Callable[[], None]:
+    for number in range(16):
+        Image.new("RGB", (8, 8), (9 * number, 0, 0)).save(folder / f"{number}.png")
+    write_table(folder, "image", [f"{number}.png" for number in range(16)])
+    write = (folder / "train.csv").read_text(encoding="utf-8").replace("2.png,b", "2.png,a|caf\u00e9", 1)
+    (folder / "train.csv").write_text(write, encoding="utf-8")
+    return read_splits(ImageTable(train=str(folder / "train.csv"), image_size=[8, 8]))
+
+
+@kind(TEXTS)
+def _texts(folder: Path) -> Callable[[], None]:
+    write_table(folder, "sentence", [f"caf\u00e9 {number}" for number in range(16)])
+    return read_splits(Text(train=str(folder / "train.csv"), label="labels").for_run(ClassSet))
+
+
+@kind(FEATURES)
+def _features(folder: Path) -> Callable[[], None]:
+    write_table(folder, "town", [f"caf\u00e9{number % 3}" for number in range(16)])
+    return read_splits(FeatureTable(train=str(folder / "train.csv"), target="labels").for_run(ClassSet))
+
+
+@damage_file(*FILES, called="it is in Latin-1")
+def _latin1(path: Path) -> None:
+    lines = path.read_bytes().splitlines(keepends=True)
+    lines[2] = lines[2].decode().encode("latin-1")
+    path.write_bytes(b"".join(lines))
+
+
+@damage_file(*FILES, called="it is in UTF-16")
+def _utf16(path: Path) -> None:
+    path.write_text(path.read_text(encoding="utf-8"), encoding="utf-16")
+
+
+@damage_file(*FILES, called="it is a named pipe")
+def _pipe(path: Path) -> None:
+    path.unlink()
+    os.mkfifo(path)
+
+
+@damage_file(*FILES, called="it is empty")
+def _empty(path: Path) -> None:
+    path.write_bytes(b"")
+
+
+@damage_file(*FILES, called="it has a header alone")
+def _header(path: Path) -> None:
+    path.write_bytes(path.read_bytes().splitlines(keepends=True)[0])
+
+
+@damage_file((IMAGES, "3.png"), called="an image is cut off")
+def _cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:40])
+
+
+def replace_line(path: Path, line: bytes) -> None:
+    lines = path.read_bytes().splitlines(keepends=True)
+    lines[4] = line + b"\n"
+    path.write_bytes(b"".join(lines))
+
+
+damage_file(*FILES, called="a row is short")(lambda path: replace_line(path, b"alone"))
+damage_file(*FILES, called="classes have two delimiters")(lambda path: replace_line(path, b"one,a;b"))
+damage_file((IMAGES, "train.csv"), called="an image is missing")(lambda path: replace_line(path, b"none.png,a"))
+damage_file((IMAGES, "train.csv"), called="an image is listed twice")(lambda path: replace_line(path, b"2.png,a"))
