@@ -23,7 +23,7 @@ from mxtrain.errors import DataError
 from mxtrain.forecasting.quantile_rows import forecast_row, mean_weights
 from mxtrain.forecasting.sampled_paths import PathSettings, forecast_with_parts
 from mxtrain.forecasting.series_columns import (
-    ColumnSettings,
+    SeriesColumnSettings,
     resolve_columns,
     rows_of_cells,
     series_of_objects,
@@ -143,7 +143,7 @@ class ExportedForecaster:
         self, content: bytes, name: str, form: str, names: Sequence[str]
     ) -> Tuple[SeriesSet, List[str]]:
         facts, values = self._facts, self._values
-        settings = ColumnSettings(
+        settings = SeriesColumnSettings(
             facts.get("form", "auto"),
             facts.get("item"),
             facts.get("time"),

@@ -6,7 +6,7 @@ Legend: B batch, C unrolled past steps, H steps to predict, T = C + H, Q quantil
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, ClassVar, Literal, Sequence, Tuple
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Sequence, Tuple
 
 from mxtrain.errors import ConfigError
 from mxtrain.forecasting.forecasters import DeepAR
@@ -53,12 +53,12 @@ class Pinball(ForecastLoss):
         def compute(
             F: OperatorModule, quantile_BHQ: Array, scale_B1: Array, value_BH: Array, observed_BH: Array
         ) -> Tuple[Array, Array]:
-            total_BH = None
+            total_BH: Any = 0.0
             for number, level in enumerate(levels):
                 one_BH = F.reshape(F.slice_axis(quantile_BHQ, axis=2, begin=number, end=number + 1), shape=(0, -1))
                 error_BH = value_BH - one_BH
                 loss_BH = F.maximum(error_BH * level, error_BH * (level - 1))
-                total_BH = loss_BH if total_BH is None else total_BH + loss_BH
+                total_BH = total_BH + loss_BH
             loss_BH = F.broadcast_div(total_BH * (2 / len(levels)), scale_B1) * observed_BH
             return F.sum(loss_BH, axis=1), F.sum(observed_BH, axis=1)
 

@@ -166,7 +166,7 @@ class QuantileConvolutions(gluon.HybridBlock):
         self._seasons = [(season, number) for number in range(1, min(sizes.past // season, MAX_SEASONS) + 1)]
         with self.name_scope():
             self.items = build_item_facts(sizes)
-            self.item_bias = None
+            self.item_bias: Any = None
             if self.items is not None:
                 self.item_bias = nn.Dense(settings.units, in_units=item_width(sizes))
             self.input = nn.Conv1D(settings.units, 1, in_channels=2 + sizes.num_known)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, Sequence
+from typing import Any, Dict, List, Sequence, Tuple
 
 import numpy as np
 
 from mxtrain.engine.backend import autograd, mx, nd
 from mxtrain.forecasting.sampled_paths import RAW, START, STEP_INPUT, input_name, state_name
-from mxtrain.task.exported_part import ExportedPart, PartCase
+from mxtrain.task.exported_part import Dims, ExportedPart, PartCase
 
 NUM_ROWS, NUM_STEPS = 3, 2
 """Rows of the larger batch, and consecutive steps, of the recorded cases that check an export."""
@@ -51,5 +51,7 @@ def path_parts(network: Any, arrays: Sequence[np.ndarray], width: int) -> Dict[s
 
 
 def _part(outputs: Sequence[Any], parameters: Dict[str, np.ndarray], cases: List[PartCase]) -> ExportedPart:
-    inputs = {name: (("batch", *array.shape[1:]), array.dtype.name) for name, array in cases[0][0].items()}
+    inputs: Dict[str, Tuple[Dims, str]] = {
+        name: (("batch", *array.shape[1:]), array.dtype.name) for name, array in cases[0][0].items()
+    }
     return ExportedPart(mx.sym.Group(list(outputs)), parameters, inputs, list(cases[0][1]), cases)

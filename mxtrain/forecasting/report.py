@@ -5,7 +5,7 @@ Legend: N windows, T past steps, H steps to predict, Q quantiles.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Callable, Dict, List, NamedTuple, Sequence, Tuple
+from typing import TYPE_CHECKING, Callable, Dict, List, NamedTuple, Sequence, Tuple, Union
 
 import numpy as np
 
@@ -87,7 +87,12 @@ class ForecastReport(CollectingReport):
         found = []
         if len(kept) > MAX_BASELINE_WINDOWS:
             kept = np.linspace(0, len(index_N) - 1, MAX_BASELINE_WINDOWS).astype(np.int64)
-            some = Forecasts(*(values[kept] for values in forecasts[:4]), forecasts.levels)  # type: ignore[arg-type]
+            some = forecasts._replace(
+                mean_NH=forecasts.mean_NH[kept],
+                quantile_NHQ=forecasts.quantile_NHQ[kept],
+                value_NH=forecasts.value_NH[kept],
+                seasonal_error_N=forecasts.seasonal_error_N[kept],
+            )
             found.append((f"this network, {len(kept):,} windows", some))
         season = self._source.season
         for name, predict in BASELINES.items():
@@ -108,7 +113,7 @@ class ForecastReport(CollectingReport):
         return found
 
 
-def compare(found: Sequence[Tuple[str, Forecasts]]) -> Tuple[Tuple[str, ...], List[Tuple[object, ...]]]:
+def compare(found: Sequence[Tuple[str, Forecasts]]) -> Tuple[Tuple[str, ...], List[Tuple[Union[str, float], ...]]]:
     """Returns header and rows of a table of forecasters: scores, and the coverage of the widest interval."""
     low, high = found[0][1].levels[0], found[0][1].levels[-1]
     metrics = {
@@ -118,7 +123,7 @@ def compare(found: Sequence[Tuple[str, Forecasts]]) -> Tuple[Tuple[str, ...], Li
         "ND": NormalizedDeviation(),
         "RMSE": ForecastRMSE(),
     }
-    rows = []
+    rows: List[Tuple[Union[str, float], ...]] = []
     for name, forecasts in found:
         inside = Coverage(level=high).of_forecasts(forecasts) - Coverage(level=low).of_forecasts(forecasts)
         scores = [metric.of_forecasts(forecasts) for metric in metrics.values()]

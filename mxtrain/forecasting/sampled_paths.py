@@ -105,7 +105,7 @@ def forecast_paths(
     value_NT[:, :past] = np.repeat(start.scaled_BP, paths, axis=0)
     item_NE, scale_N1 = (np.repeat(array, paths, axis=0) for array in (start.item_BE, start.scale_B1))
     observed_N1 = np.repeat(start.observed_BP[:, -1:], paths, axis=0).astype(np.float32)
-    states = [repeat(state, paths) for state in start.states]
+    states: States = [repeat(state, paths) for state in start.states]
     for number in range(settings.horizon):
         known_NK = np.repeat(start.known_BHK[:, number], paths, axis=0)
         x_NI = np.concatenate([value_NT[:, past + number - lags], observed_N1, known_NK, item_NE], axis=1)

@@ -90,7 +90,7 @@ def usual_column(kind: str, names: Sequence[str]) -> Optional[str]:
     return next((lower[usual] for usual in USUAL_NAMES[kind] if usual in lower), None)
 
 
-class ColumnSettings(NamedTuple):
+class SeriesColumnSettings(NamedTuple):
     """Settings that say which columns of a table are read; None: found by their usual names.
 
     Attributes:
@@ -112,7 +112,7 @@ class ColumnSettings(NamedTuple):
     decimal: str
 
 
-def resolve_columns(names: Sequence[str], settings: ColumnSettings) -> SeriesColumns:
+def resolve_columns(names: Sequence[str], settings: SeriesColumnSettings) -> SeriesColumns:
     """Returns the columns of a table.
 
     Args:

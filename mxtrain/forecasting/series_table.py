@@ -46,7 +46,7 @@ from mxtrain.forecasting.json_lines import read_deepar_lines
 from mxtrain.forecasting.series_columns import (
     USUAL_NAMES,
     WIDE,
-    ColumnSettings,
+    SeriesColumnSettings,
     SeriesColumns,
     resolve_columns,
     rows_of_cells,
@@ -253,14 +253,14 @@ class SeriesTable(SeriesDataset):
             self._require_numbers(path, columns.series)
         return columns
 
-    def _column_settings(self, texts: Sequence[str]) -> ColumnSettings:
+    def _column_settings(self, texts: Sequence[str]) -> SeriesColumnSettings:
         """Returns the settings of columns.
 
         Args:
             texts: static columns that hold texts.
         """
         numbers = [name for name in self.static if name not in texts]
-        return ColumnSettings(
+        return SeriesColumnSettings(
             self.form, self.item, self.time, self.target, self.known, numbers, list(texts), self.missing, self.decimal
         )
 
@@ -344,7 +344,7 @@ def generate_demand(seed: int) -> SeriesSet:
     draw_NK = uniform_rows(seed, 0, number_N, DemandDraw.SHAPE, 8)
     noise_NT = 2 * uniform_rows(seed, 0, number_N, DemandDraw.NOISE, NUM_HOURS) - 1
     for hour in range(1, NUM_HOURS):
-        noise_NT[:, hour] += 0.7 * noise_NT[:, hour - 1]
+        noise_NT[:, hour] = noise_NT[:, hour] + 0.7 * noise_NT[:, hour - 1]
     hour_T = np.arange(NUM_HOURS)
     day_T = hour_T // 24
     level_N, peak_N, width_N, weekend_N, evening_N, trend_N, size_N, phase_N = draw_NK.T[:, :, None]

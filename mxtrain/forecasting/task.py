@@ -211,7 +211,7 @@ class ForecastExport(TaskExport):
         """Returns the settings of the task, and for sampled forecasts those of the paths."""
         facts = super().facts(description, signature, strategy)
         if isinstance(description.model, DeepAR):
-            settings = path_settings(description.model, SeriesSignature.cast(signature), facts["quantiles"])
+            settings = path_settings(description.model, SeriesSignature.cast(signature), self.task.quantiles)
             facts["paths"] = settings._asdict()
         return facts
 

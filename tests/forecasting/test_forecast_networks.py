@@ -60,7 +60,7 @@ def test_windows_are_scaled_by_known_values() -> None:
 
 
 @pytest.mark.parametrize("scaling", ["std", "mean"])
-def test_forecasts_have_the_unit_of_the_values(scaling: str) -> None:
+def test_forecasts_have_the_unit_of_the_values(scaling: Any) -> None:
     network = build(TemporalConvolution(units=8, scaling=scaling))
     value, *rest = make_inputs()
     quantile, scale = (array.asnumpy() for array in network(value, *rest))
@@ -144,7 +144,7 @@ def expected_likelihood(raw: np.ndarray, value: np.ndarray, scale: float, distri
 
 
 @pytest.mark.parametrize("distribution", NUM_RAW)
-def test_the_likelihood_is_that_of_scipy(distribution: str) -> None:
+def test_the_likelihood_is_that_of_scipy(distribution: Any) -> None:
     draws = np.random.RandomState(0)
     context = 3
     raw = draws.randn(2, context + HORIZON, NUM_RAW[distribution])
@@ -183,9 +183,8 @@ def test_drawn_counts_invert_the_distribution_function() -> None:
     large = draw_counts(np.full(20000, 4000.0), np.full(20000, 0.01), draws.rand(20000, 2))
     assert large.mean() == pytest.approx(4000, rel=0.01) and large.std() == pytest.approx(404.97, rel=0.03)
     scaled = draw(np.array([[1.0, 0.0]]), np.array([8.0]), np.array([[0.9, 0.5]]), "negative_binomial")
-    mean = softplus(np.array(1.0)) * 8
-    shape = softplus(np.array(0.0)) + 1e-3
-    assert scaled[0] * 8 == stats.nbinom.ppf(0.9, 1 / shape, 1 / (1 + shape * mean))
+    mean_1, shape_1 = softplus(np.array(1.0)) * 8, softplus(np.array(0.0)) + 1e-3
+    assert scaled[0] * 8 == stats.nbinom.ppf(0.9, 1 / shape_1, 1 / (1 + shape_1 * mean_1))
 
 
 def test_lags_are_near_steps_and_seasons() -> None:
@@ -270,7 +269,7 @@ def test_a_forecast_does_not_depend_on_other_series() -> None:
         return x[:, :3] + states[0], [states[0] + 0.1]
 
     def run(rows: List[int], seed: int = 4) -> np.ndarray:
-        own = [array[rows].astype(np.float32) for array in arrays]
+        own: Any = [array[rows].astype(np.float32) for array in arrays]
         start = PathStart(*own, [np.array(rows, float)[:, None]])
         return forecast_paths(start, step, settings._replace(seed=seed))
 

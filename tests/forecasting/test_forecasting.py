@@ -114,7 +114,7 @@ def test_a_run_is_evaluated_exported_and_served(table: Path, tmp_path: Path, cap
         damaged = json.loads(json.dumps(opened.signature))
         damaged["signature"][name] = value
         with pytest.raises(ValueError):
-            make_series_reader(type("Folder", (), {"signature": damaged})(), [])  # type: ignore[arg-type]
+            make_series_reader(type("Folder", (), {"signature": damaged})(), [])
 
 
 @pytest.mark.slow
@@ -137,8 +137,8 @@ def test_deepar_reads_its_lines_and_predicts(tmp_path: Path, capsys: Any) -> Non
     require_same(alone, rows[6:])
     exported = tmp_path / "exported"
     assert run(["export", str(tmp_path / "run"), f"out={exported}"]) == 0
-    words = [sys.executable, "-P", "predict.py", str(path)]
-    done = subprocess.run(words, cwd=exported, capture_output=True, text=True, env={})
+    command = [sys.executable, "-P", "predict.py", str(path)]
+    done = subprocess.run(command, cwd=exported, capture_output=True, text=True, env={})
     assert done.returncode == 0, done.stderr
     require_same([{**row, "item": "series 2"} for row in rows_of(done.stdout)], rows[6:])
     assert run(["export", "check", str(exported)]) == 0

@@ -320,7 +320,7 @@ def test_lines_of_deepar_are_read(tmp_path: Path) -> None:
     signature = SeriesSignature.cast(dataset.infer_signature(splits, TemporalConvolution()))
     assert signature.window.vocabularies == [["0", "2"]] and signature.known_columns == ["dynamic_feat 0"]
     assert (signature.frequency, signature.season) == ("h", 24)
-    longer = [{**line, "dynamic_feat": [line["dynamic_feat"][0] + [0.5] * 3]} for line in LINES]  # type: ignore
+    longer = [{**line, "dynamic_feat": [line["dynamic_feat"][0] + [0.5] * 3]} for line in LINES]
     again = write(tmp_path / "b.jsonl", *map(json.dumps, longer))
     samples, places = dataset.open_inputs([again], signature, False, {})
     assert places == [f"{again}:1", f"{again}:2"] and len(samples) == 2
