@@ -46,8 +46,8 @@ from mxtrain.forecasting.json_lines import read_deepar_lines
 from mxtrain.forecasting.series_columns import (
     USUAL_NAMES,
     WIDE,
-    SeriesColumnSettings,
     SeriesColumns,
+    SeriesColumnSettings,
     resolve_columns,
     rows_of_cells,
     usual_column,
