@@ -22,7 +22,7 @@ LINES = [
     ("task=detection model=lenet", ["LeNet do not fit", "Type model=centernet_fpn."], []),
     (
         "task=detection dataset=digits",
-        ["task=metric_learning. Type that.", "dataset=digit_scenes, dataset=coco, dataset=image_list or dataset=voc"],
+        ["task=metric_learning. Type that.", "dataset=digit_scenes, dataset=box_csv", "or dataset=yolo."],
         [],
     ),
     ("task=translation dataset=text", ["task=classification. Type that.", "dataset=parallel_text"], ["dataset=text"]),
@@ -46,7 +46,7 @@ LINES = [
     ("optimizer=own.yaml", ["type --config-dir FOLDER optimizer=own with the file as FOLDER/optimizer/own.yaml."], []),
     ("dataset.class_weights={'1':20}", ['keys have no quotes: "dataset.class_weights={1:20}"'], ["needs quotes"]),
     ("evaluate outputs/x", ["Did you mean 'eval'?"], []),
-    ("data", ["Sub-commands: check, cache", "data check dataset=digits"], []),
+    ("data", ["Sub-commands: check, guess, cache", "data check dataset=digits"], []),
     ("data chek", ["Did you mean 'check'?"], []),
 ]
 
@@ -149,7 +149,7 @@ def test_mask_layout_is_checked_before_class_names(tmp_path: Path) -> None:
     assert "dataset.classes=[background,cat]" in refusal(SegmentationFolder(root=str(tmp_path)))
 
 
-def test_coloured_mask_is_refused_with_class_numbers(tmp_path: Path) -> None:
+def test_coloured_mask_is_refused_without_a_table(tmp_path: Path) -> None:
     from mxtrain.vision.segmentation.segmentation_folder import SegmentationFolder
 
     for name in ("images", "masks"):
@@ -162,7 +162,11 @@ def test_coloured_mask_is_refused_with_class_numbers(tmp_path: Path) -> None:
     with pytest.raises(MxtrainError) as caught:
         dataset.open().train.fetch(np.arange(2), seed=0, epoch=0, train=False)
     said = str(caught.value)
-    assert "it has colours, such as" in said and "Give each colour a number" in said and "Replace" not in said
+    assert (
+        "it has colours, such as" in said
+        and "see dataset.colors in docs/tasks/segmentation.md" in said
+        and "Replace" not in said
+    )
 
 
 def write_voc(root: Path, *names: str) -> Path:

@@ -1,5 +1,6 @@
 """conf/dataset: folders can be moved, and wrong values are refused."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ CONF = sorted((Path(__file__).resolve().parents[2] / "conf" / "dataset").glob("*
 def test_data_folder_can_be_moved(monkeypatch):
     monkeypatch.setenv("MXTRAIN_DATA", "/elsewhere")
     roots = {path.stem: OmegaConf.load(path).get("root") for path in CONF}
-    folders = {name: name.replace("coco_key_points", "coco") for name in roots}  # the same images
+    folders = {name: re.sub("coco_(key_points|panoptic)", "coco", name) for name in roots}  # the same images
     assert roots == {name: root and f"/elsewhere/{folders[name]}" for name, root in roots.items()}
     assert [name for name, root in roots.items() if root is None] == [
         "aligned_manifest",

@@ -283,9 +283,9 @@ def test_parts_of_a_task_that_makes_targets_take_what_it_makes() -> None:
     [
         (
             {"dataset": "text"},
-            "Or a dataset for task=detection: dataset=digit_scenes, dataset=coco, dataset=image_list or",
+            "Or a dataset for task=detection: dataset=digit_scenes, dataset=box_csv, dataset=coco, dataset=cvat",
         ),
-        ({"dataset": "text", "model": "bert"}, "or dataset=voc with model=centernet_fpn."),
+        ({"dataset": "text", "model": "bert"}, "or dataset=yolo with model=centernet_fpn."),
         (
             {"model": "bert"},
             "Type model=centernet_fpn. Other options that fit: faster_rcnn, gluoncv_centernet, ssd, symbol_ssd, yolo3.",

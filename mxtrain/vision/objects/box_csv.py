@@ -110,7 +110,7 @@ class BoxCsvFormat(ObjectFormat):
 
     gives: ClassVar[Gives] = Gives(Images, Boxes)
 
-    root: PathText = "data/boxes"
+    root: PathText = "data/box_csv"
     """Folder of the files, or the file of the training split."""
     images: str = ""
     """Folder in `root` that the paths of images are relative to."""
