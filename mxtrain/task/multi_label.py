@@ -5,6 +5,7 @@ Legend: N samples, B batch, K classes.
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, Any, ClassVar, Dict, List, Mapping, Optional, Sequence, Tuple
 
 import pydantic
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from mxtrain.task.explained import Explained
     from mxtrain.types.annotations import Array, Json, JsonObject, LossBlock, OperatorModule
 
+log = logging.getLogger(__name__)
 STATE = "thresholds"
 """Name of the state of a checkpoint."""
 
@@ -71,6 +73,12 @@ class MultiLabel(Task):
         values = states.get(STATE, {}).get("values", [])
         if not isinstance(values, list) or not all(type(value) is float and 0 < value <= 1 for value in values):
             raise DamagedCheckpoint(f"The checkpoint cannot be used: its thresholds are {str(values)[:60]}.")
+        if not values and self.threshold == "chosen":
+            log.warning(
+                "The checkpoint has no thresholds, as before the first validation, of averages and of pruned networks: "
+                "classes are predicted from the probability %g on. Another one: task.threshold=0.3.",
+                USUAL_THRESHOLD,
+            )
         task = self.model_copy()
         task._restored = values
         return task

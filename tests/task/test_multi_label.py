@@ -41,13 +41,16 @@ def test_rows_have_the_classes_whose_probability_reaches_their_threshold():
     assert class_set_row(NAMES, np.array([0.5, 0.4, 0.3]), [0.5, 0.5, 0.5])["classes"] == ["a"]
 
 
-def test_thresholds_are_those_of_the_setting_of_the_checkpoint_or_one_half():
+def test_thresholds_are_those_of_the_setting_of_the_checkpoint_or_one_half(caplog):
     assert MultiLabel().thresholds(SIGNATURE) == [0.5] * 3
     assert MultiLabel(threshold=0.3).thresholds(SIGNATURE) == [0.3] * 3
     task = restored([0.1, 0.2, 0.9])
     assert task.thresholds(SIGNATURE) == [0.1, 0.2, 0.9]
     assert task.with_threshold(0.25, SIGNATURE).thresholds(SIGNATURE) == [0.25] * 3
+    MultiLabel(threshold=0.3).restored({})
+    assert not caplog.records
     assert MultiLabel().restored({}).thresholds(SIGNATURE) == [0.5] * 3
+    assert "predicted from the probability 0.5 on" in caplog.text
     assert task.export_form().facts(None, SIGNATURE, None)["thresholds"] == [0.1, 0.2, 0.9]
 
 
