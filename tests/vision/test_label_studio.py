@@ -161,6 +161,10 @@ def test_json_min_and_names_of_images_are_read(tmp_path) -> None:
             "a region has a mask whose rle does not decode to 40 x 20",
         ),
         (region("brush", format="rle", rle=rle(MASK[:-1])), "a region has a mask whose rle does not decode to 40 x 20"),
+        (
+            region("brush", format="rle", rle=rle(MASK)[:4] + rle(np.ones((90, 90), bool))[4:]),
+            "does not decode to 40 x 20",
+        ),
         (region("brush", format="rle", rle="text"), "a region has a mask that is not of the format rle"),
         (region("brush", format="rle", rle=["x"]), "a region has a mask whose rle is no list of bytes"),
         (region("brush", format="rle", rle=rle(MASK & False)), "a region has a mask without any pixel"),

@@ -45,6 +45,16 @@ def coco_of(root: Path, **category: Any) -> str:
     )
 
 
+def coco_with_stuff(root: Path) -> Path:
+    write_coco(root)
+    annotations = root / "annotations"
+    for split in ("train2017", "val2017"):
+        text = (annotations / f"instances_{split}.json").read_text()
+        (annotations / f"stuff_{split}.json").write_text(text)
+        (annotations / f"image_info_{split}.json").write_text(json.dumps({**json.loads(text), "categories": []}))
+    return root
+
+
 def masked(root: Path) -> Path:
     for name in "ab":
         draw(root / "images" / f"{name}.jpg", (8, 8))
@@ -80,7 +90,7 @@ def squad(answer: str) -> str:
 
 
 FORMS: Dict[str, Callable[[Path], Any]] = {
-    "coco dataset.root=./": write_coco,
+    "coco dataset.root=./": coco_with_stuff,
     "coco dataset.root=./ dataset.train_annotations=labels.json dataset.train_images=pics "
     "dataset.val_annotations=null": lambda root: write(root, **{"labels.json": coco_of(root)}),
     "coco_key_points dataset.root=./ dataset.train_annotations=labels.json dataset.train_images=pics "

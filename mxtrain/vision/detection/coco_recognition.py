@@ -29,9 +29,8 @@ def recognise_coco(spec: Type[Spec], files: FileTree, has_points: bool) -> Optio
         if content is not None and _has_points(content) == has_points:
             group, split = _split_of(name)
             groups.setdefault(group, {}).setdefault(split, (name, content))
-    # COCO's own files have boxes of objects in instances_*.json, and of regions in stuff_*.json.
-    ordered = sorted(groups.items(), key=lambda pair: (pair[0] != "instances", pair[0]))
-    chosen = next((group for _, group in ordered if "train" in group), None)
+    # In order of names: COCO's instances_*.json come before stuff_*.json, which has boxes of regions.
+    chosen = next((group for _, group in sorted(groups.items()) if "train" in group), None)
     if chosen is None:
         return None
     found: Dict[str, Optional[str]] = {}
