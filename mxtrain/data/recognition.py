@@ -14,7 +14,7 @@ from typing import Any, Dict, Iterable, List, Mapping, Optional, Protocol, Seque
 from mxtrain.data.checking.problems import Findings, Problem
 from mxtrain.data.loading.dataset_files import open_regular, require_exists, walk
 from mxtrain.data.loading.split_folders import WORDS, parse_name
-from mxtrain.errors import DataError, list_override, path_override
+from mxtrain.errors import ConfigError, DataError, list_override, path_override
 from mxtrain.files.json_text import JsonTextError, parse_json
 from mxtrain.files.text_lines import split_lines
 
@@ -186,8 +186,15 @@ class FileTree:
             return None
 
     def columns(self, name: str) -> List[str]:
-        """Returns the names in the first row of a table in CSV or TSV, or the keys of the first JSON line; empty if
-        it has no such row."""
+        """Returns the names in the first row of a table in CSV or TSV, the keys of the first JSON line, or the columns
+        of Parquet; empty if it has no such row, or pyarrow is not installed."""
+        if name.lower().endswith(".parquet"):
+            from mxtrain.data.table.columns import names_of_columns
+
+            try:
+                return names_of_columns(self.root / name)
+            except (DataError, ConfigError):
+                return []
         if name.lower().endswith(".jsonl"):
             row = self.json(name)
             return list(row) if isinstance(row, dict) else []

@@ -169,6 +169,30 @@ def stream_rows(
         yield from _select_columns(path, rows, columns, skip_short, findings, ending, null, header)
 
 
+def stream_objects(
+    path: Union[str, Path], columns: Sequence[str], findings: Findings = STRICT
+) -> Iterator[Tuple[int, Mapping[Any, Any]]]:
+    """Yields (number, values by name) for each row of a `.jsonl` or `.parquet` file, numbered as in `stream_rows`.
+
+    Lists and objects are those of the file; numbers by themselves are texts. Columns that a row lacks are left out.
+
+    Raises:
+        DataError: the file cannot be read, or has another format.
+    """
+    path = Path(path)
+    ending = require_table(path)
+    if ending == PARQUET:
+        with open_regular(path) as (file, _):
+            for number, _, row in read_parquet(file, path, list(columns), may_nest=True):
+                yield number, _as_texts(row, {})
+        return
+    if ending != ".jsonl":
+        raise DataError(f"{path}: lists are read from files that end in .jsonl, .jsonl.gz or {PARQUET}.")
+    with open_text(path, "\n", findings) as lines:
+        for number, _, row in _read_jsonl(path, lines, findings):
+            yield number, {name: row[name] for name in columns if name in row}
+
+
 def given_rows(
     rows: Sequence[Mapping[str, Any]],
     columns: Sequence[Column],

@@ -17,7 +17,9 @@ _OUT_OF_RANGE = "<value out of range"
 """Beginning of the text that pyarrow writes for a time beyond the calendar."""
 
 
-def read_parquet(file: BinaryIO, path: Path, columns: List[str]) -> Iterator[Tuple[int, List[str], Mapping[Any, Any]]]:
+def read_parquet(
+    file: BinaryIO, path: Path, columns: List[str], may_nest: bool = False
+) -> Iterator[Tuple[int, List[str], Mapping[Any, Any]]]:
     """Yields the number of each row from 0, the names of all columns, and the cells of the requested columns that
     exist; `a.b` is the field b of structs in a, as Hugging Face's translation.en.
 
@@ -25,6 +27,7 @@ def read_parquet(file: BinaryIO, path: Path, columns: List[str]) -> Iterator[Tup
         file: the opened file.
         path: its path, for messages.
         columns: requested columns.
+        may_nest: True if cells may be lists and structs, which become lists and dicts.
 
     Raises:
         DataError: pyarrow is not installed, or the file is no Parquet.
@@ -33,7 +36,7 @@ def read_parquet(file: BinaryIO, path: Path, columns: List[str]) -> Iterator[Tup
         types = _types_of(table.schema_arrow)
         names = [name for name, kind in types.items() if not _is_struct(kind)]
         existing = [name for name in columns if name in types]
-        for name in existing:
+        for name in [] if may_nest else existing:
             _refuse_nested(path, name, types[name])
         number = 0
         for batch in table.iter_batches(_ROWS_AT_ONCE, columns=existing, use_threads=False):

@@ -7,6 +7,7 @@ from typing import Any, List, Mapping, NamedTuple, Optional, Sequence, Set
 
 from mxtrain.data.checking.problems import STRICT, UNREADABLE_ROW, DataLocation, Findings, Problem
 from mxtrain.data.loading.dataset_files import read_text
+from mxtrain.data.table.columns import PARQUET, stream_objects
 from mxtrain.errors import DataError
 from mxtrain.files.json_text import parse_json
 from mxtrain.files.text_lines import split_lines
@@ -25,6 +26,8 @@ NO_ANSWER = "no_answer"
 """Kind of problem: a question has no answer, and is not marked as unanswerable."""
 REPEATED_ID = "repeated_id"
 """Kind of problem: a question has the id of an earlier one in its file."""
+_COLUMNS = ("id", "context", "question", "answers", "is_impossible")
+"""Columns of Hugging Face's form that are read."""
 
 
 class Answer(NamedTuple):
@@ -75,7 +78,7 @@ class Questions:
 
 
 def read_squad(path: str, findings: Findings = STRICT, with_answers: bool = True) -> Questions:
-    """Returns the questions of a file of SQuAD 1.1 or 2.0.
+    """Returns the questions of a file of SQuAD 1.1 or 2.0, or of one in Hugging Face's form, JSON or Parquet.
 
     Args:
         path: path of the file.
@@ -85,14 +88,17 @@ def read_squad(path: str, findings: Findings = STRICT, with_answers: bool = True
     Raises:
         DataError: the file cannot be read, or has another format.
     """
+    at = ""
     try:
-        content = parse_questions(read_text(path))
+        is_parquet = path.endswith(PARQUET)
+        content = [row for _, row in stream_objects(path, _COLUMNS)] if is_parquet else parse_questions(read_text(path))
         questions = Questions()
         ids: Set[str] = set()
         for number, (line, context, entry) in enumerate(question_entries(content)):
             if not questions.contexts or questions.contexts[-1] is not context:
                 questions.contexts.append(context)
             location = DataLocation(path, record=number) if line is None else DataLocation(path, line)
+            at = f", in record {number}" if line is None else f", in line {line}"
             question = _question(entry, len(questions.contexts) - 1, location)
             if question.id in ids:
                 fact = f"{location} has the id '{question.id}' of an earlier question."
@@ -102,9 +108,10 @@ def read_squad(path: str, findings: Findings = STRICT, with_answers: bool = True
                 questions.questions.append(question)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise DataError(
-            f"{path} is no file of SQuAD ({reason_of(error)}): it must be JSON with data, paragraphs, context, qas, "
-            "id, question and answers with text and answer_start; or a line of JSON for each question with id, "
-            'context, question and answers {"text": [...], "answer_start": [...]}, as Hugging Face writes it.'
+            f"{path} is no file of SQuAD ({reason_of(error)}{at}): it must be JSON with data, paragraphs, context, "
+            "qas, id, question and answers with text and answer_start; or a line of JSON (or a row of Parquet) for each "
+            'question with id, context, question and answers {"text": [...], "answer_start": [...]}, as Hugging Face '
+            "writes it."
         ) from error
     if not len(questions) and not findings.keeps_going:
         raise DataError(f"{path}: there is no question.")
@@ -159,13 +166,13 @@ def _has_valid_answers(question: Question, context: str, is_impossible: bool, fi
 
 
 def read_question_lines(path: str) -> Questions:
-    """Reads questions to answer from a file of SQuAD (.json), or from JSON Lines with question, context and optional
-    id.
+    """Reads questions to answer from a file of SQuAD (.json), from Parquet, or from JSON Lines with question, context
+    and optional id.
 
     Raises:
         DataError: the file cannot be read, or a line is no such object.
     """
-    if path.endswith(".json"):
+    if path.endswith((".json", PARQUET)):
         return read_squad(path, with_answers=False)
     questions = Questions()
     for number, line in enumerate(split_lines(read_text(path)), start=1):

@@ -16,7 +16,7 @@ from typing_extensions import Annotated
 from mxtrain.data.checking.data_checks import DataChecks
 from mxtrain.data.checking.problems import DataLocation, Findings, NoUsableSamples, call_or_report
 from mxtrain.data.exported_data import DatasetExport
-from mxtrain.data.loading.dataset_files import exists, refuse_shared
+from mxtrain.data.loading.dataset_files import exists, files_in, refuse_shared
 from mxtrain.data.loading.described_paths import with_current_folder
 from mxtrain.data.loading.input_files import read_each
 from mxtrain.data.loading.splitting import refuse_empty
@@ -24,6 +24,7 @@ from mxtrain.data.predict_inputs import rows_from
 from mxtrain.data.recognition import Certainty, FileTree, Recognised, Setting
 from mxtrain.data.signature import Signature
 from mxtrain.data.spec import Samples, Splits
+from mxtrain.data.table.columns import PARQUET
 from mxtrain.errors import DataError, did_you_mean
 from mxtrain.files.bundled import read_bundled
 from mxtrain.text.base import TextDataset
@@ -52,6 +53,8 @@ if TYPE_CHECKING:
     from mxtrain.loss.spec import Loss
     from mxtrain.model.spec import Model
 
+_HAS_NONE = re.compile(r'"is_impossible": true|"text": ?\[\]')
+"""Text of JSON with a question that has no answer."""
 OUTPUTS = ("start", "end")
 """Tags scored for each token."""
 
@@ -66,14 +69,18 @@ class Squad(TextDataset):
         names = [
             name for name in files.find(".json") if '"paragraphs"' in files.text(name) and '"qas"' in files.text(name)
         ]
+        form = "SQuAD's JSON"
+        if not names:
+            names = [name for name in files.find(".jsonl", PARQUET) if _has_questions(files.columns(name))]
+            form = "questions with contexts and answers, as Hugging Face has SQuAD"
         splits = files.by_split(names)
         if not splits:
             return None
         settings: Dict[str, Setting] = {"root": files.folder, **splits}
         settings.setdefault("val", "null")
-        if any('"is_impossible": true' in files.text(name) for name in names):
+        if any(_HAS_NONE.search(files.text(name)) for name in names if not name.endswith(PARQUET)):
             settings["null_answers"] = True
-        return Recognised("SQuAD's JSON", settings, "question_answering", Certainty.SURE)
+        return Recognised(form, settings, "question_answering", Certainty.SURE)
 
     @property
     def folds_by(self) -> Literal["", "samples", "columns"]:  # type: ignore[override]  # a class variable in others
@@ -189,7 +196,7 @@ class Squad(TextDataset):
         paths = {name: Path(root) / file for name, file in settings.items() if file is not None}
         for name, path in paths.items():
             if not exists(path):
-                files = sorted(path.name for path in Path(root).glob("*.json"))
+                files = [name for name in files_in(root) if name.endswith((".json", ".jsonl", PARQUET))]
                 raise DataError(
                     f"{path} is not there. {did_you_mean(path.name, files)} Name the file by "
                     f"dataset.{name}=FILE, and its folder by dataset.root=FOLDER.".replace("  ", " ")
@@ -223,8 +230,8 @@ class Squad(TextDataset):
     def open_inputs(
         self, names: Sequence[str], signature: Signature, skip_unreadable: bool, unreadable: Dict[int, str]
     ) -> Tuple[Samples, Sequence[str]]:
-        """Opens the questions of files, JSON Lines with question and context, or SQuAD's JSON; a source location is
-        `file:line`, or the file."""
+        """Opens the questions of files, JSON Lines or Parquet with question and context, or SQuAD's JSON; a source
+        location is `file:line`, or the file."""
         questions, locations = Questions(), []
         for name, file_questions in read_each(names, read_question_lines, skip_unreadable, unreadable):
             first_context = len(questions.contexts)
@@ -240,6 +247,11 @@ class Squad(TextDataset):
         """Returns questions, in memory: dicts with question, context and optional id, or a data frame of pandas."""
         readable = "dicts with question and context, and paths (pathlib.Path)"
         return QuestionSource(questions_from(rows_from(value, readable)), self.window_settings)
+
+
+def _has_questions(columns: Sequence[str]) -> bool:
+    """Returns True if a table has the columns of questions with answers; `answers.text` is a part of one."""
+    return {"context", "question", "answers"}.issubset(column.partition(".")[0] for column in columns)
 
 
 def numpydoc_questions(val_fraction: float, test_fraction: float, seed: int) -> List[Questions]:

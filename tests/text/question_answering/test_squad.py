@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Callable, Dict, List
 
 import pytest
 from pydantic import ValidationError
 
+from mxtrain.data.checking.problems import DataLocation
+from mxtrain.data.recognition import FileTree
 from mxtrain.errors import DataError
 from mxtrain.text.bert import Bert
 from mxtrain.text.bilstm import BiLSTM
@@ -158,6 +161,65 @@ ROW = {
 NULL_ROW = {**ROW, "id": "8", "answers": {"text": [], "answer_start": []}}
 
 
+def write_rows(path: Path, rows: List[Dict[str, Any]], has_answers: bool = True) -> None:
+    """Writes rows as the library datasets of Hugging Face does; pyarrow is told the types, as by its features."""
+    pa, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    answers = pa.struct([("text", pa.list_(pa.string())), ("answer_start", pa.list_(pa.int32()))])
+    types = {name: pa.string() for name in ("id", "title", "context", "question")}
+    parquet.write_table(
+        pa.Table.from_pylist(rows, pa.schema([*types.items(), *([("answers", answers)] if has_answers else [])])), path
+    )
+
+
+@pytest.mark.parametrize("form", ["lines", "parquet"])
+def test_rows_of_hugging_face_are_the_questions_of_the_original_file(tmp_path: Path, form: str) -> None:
+    cat = [{"text": "cat", "answer_start": 4}, {"text": "The cat", "answer_start": 0}]
+    entries = [{**GOOD, "answers": cat}, NULL, {**GOOD, "id": "3"}]
+    original = tmp_path / "a.json"
+    paragraphs = [{"context": context, "qas": entries} for context in (CONTEXT, f"{CONTEXT} Then.")]
+    original.write_text(json.dumps({"data": [{"title": "t", "paragraphs": paragraphs}]}))
+    rows = [
+        {
+            **{"id": entry["id"], "title": "t", "context": paragraph["context"], "question": entry["question"]},
+            "answers": {name: [answer[name] for answer in entry["answers"]] for name in ("text", "answer_start")},
+        }
+        for paragraph in paragraphs
+        for entry in entries
+    ]
+    path = tmp_path / ("train.jsonl" if form == "lines" else "train.parquet")
+    if form == "lines":
+        path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    else:
+        write_rows(path, rows)
+    found, expected = read_squad(str(path)), read_squad(str(original))
+    assert found.contexts == expected.contexts
+    plain = [[replace(one, location=DataLocation()) for one in part.questions] for part in (found, expected)]
+    assert plain[0] == plain[1] and len(plain[0]) == 6
+    splits = Squad(train=str(path), null_answers=True, val_fraction=0.5).open()
+    assert len(splits.train) == len(splits.val) == 3
+    guess = Squad.recognise(FileTree(path))
+    assert guess is not None and guess.settings["train"] == path.name
+    assert guess.settings.get("null_answers") == (True if form == "lines" else None)
+
+
+def test_rows_of_parquet_are_named(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    write_rows(path, [ROW, {**ROW, "id": "b", "answers": {"text": ["box 3"], "answer_start": []}}])
+    with pytest.raises(DataError, match="a.parquet is no file of SQuAD .*as long a list in answer_start, in record 1"):
+        read_squad(str(path))
+    write_rows(path, [ROW, {**ROW, "id": "b", "answers": {"text": ["box 3"], "answer_start": [1]}}])
+    with pytest.raises(DataError, match=r"record 1 of '.*a.parquet'.*is not at 1.*It is at 32"):
+        read_squad(str(path))
+    write_rows(path, [{**ROW, "context": None}])
+    with pytest.raises(DataError, match="a text was expected, not None"):
+        read_squad(str(path))
+    write_rows(path, [ROW], has_answers=False)
+    assert [one.text for one in read_question_lines(str(path)).questions] == ["where?"]
+    path.write_bytes(path.read_bytes()[:-9])
+    with pytest.raises(DataError, match="a.parquet cannot be read as Parquet"):
+        read_squad(str(path))
+
+
 @pytest.mark.parametrize("form", ["lines", "one_line", "list", "data"])
 def test_questions_as_hugging_face_writes_them(tmp_path: Path, form: str) -> None:
     rows = (
@@ -183,7 +245,7 @@ def test_questions_as_hugging_face_writes_them(tmp_path: Path, form: str) -> Non
 @pytest.mark.parametrize(
     "row, said",
     [
-        ({**ROW, "answers": {"text": ["box 3"], "answer_start": []}}, "as long a list in answer_start"),
+        ({**ROW, "answers": {"text": ["box 3"], "answer_start": []}}, "as long a list in answer_start, in line 2"),
         ({**ROW, "answers": {"text": ["box 3"], "answer_start": [2.5]}}, "whole number"),
         ("{", "line 2 is not JSON"),
         ('{"id": 1e999}', "beyond the range of float64"),
