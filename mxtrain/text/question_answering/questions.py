@@ -109,7 +109,7 @@ def read_squad(path: str, findings: Findings = STRICT, with_answers: bool = True
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise DataError(
             f"{path} is no file of SQuAD ({reason_of(error)}{at}): it must be JSON with data, paragraphs, context, "
-            "qas, id, question and answers with text and answer_start; or a line of JSON (or a row of Parquet) for each "
+            "qas, id, question and answers with text and answer_start; or a line of JSON (a row of Parquet) for each "
             'question with id, context, question and answers {"text": [...], "answer_start": [...]}, as Hugging Face '
             "writes it."
         ) from error

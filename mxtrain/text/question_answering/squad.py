@@ -78,7 +78,7 @@ class Squad(TextDataset):
             return None
         settings: Dict[str, Setting] = {"root": files.folder, **splits}
         settings.setdefault("val", "null")
-        if any(_HAS_NONE.search(files.text(name)) for name in names if not name.endswith(PARQUET)):
+        if any(_HAS_NONE.search(files.text(name)) for name in names):
             settings["null_answers"] = True
         return Recognised(form, settings, "question_answering", Certainty.SURE)
 
