@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 from boxed_files import draw
+from recognised import recognised
 
-import mxtrain
 from mxtrain.data.checking.dataset_check import CollectedFindings
 from mxtrain.errors import DataError
 from mxtrain.vision.kinds import Boxes, ClassMap, KeyPoints, Masks
@@ -163,10 +163,10 @@ def test_wrong_files_are_refused(text, message, tmp_path) -> None:
         opened(write(tmp_path, text))
 
 
-def test_the_form_is_guessed(tmp_path, monkeypatch) -> None:
+def test_the_form_is_recognised(tmp_path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     write(Path("data"), ALL)
-    assert str(mxtrain.guess_data("data")).startswith(
-        "'data': CVAT's XML of images with outlines: 3 images, 4 boxes, 2 classes (dog, cat); train 2, val 1\n"
-        "  python -m mxtrain task=instance_segmentation dataset=cvat dataset.root=data/annotations.xml"
-    )
+    typed = "task=instance_segmentation dataset=cvat dataset.root=data/annotations.xml"
+    assert recognised(Cvat, "data", "cvat") == ("CVAT's XML of images with outlines", typed)
+    write(Path("data"), xml(image("a", SKELETON)))
+    assert recognised(Cvat, "data", "cvat")[0] == "CVAT's XML of images with skeletons"

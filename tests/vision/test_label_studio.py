@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 from boxed_files import draw
+from recognised import recognised
 
-import mxtrain
 from mxtrain.data.checking.dataset_check import CollectedFindings
 from mxtrain.errors import DataError
 from mxtrain.vision.kinds import Boxes, ClassMap, KeyPoints, Masks
@@ -197,8 +197,8 @@ def test_several_annotations_are_asked_for(tmp_path) -> None:
 def test_files_that_are_no_exports_are_refused_and_the_form_is_guessed(tmp_path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     write(Path("data"), task(1, "a", BOX), task(2, "b", POLYGON))
-    said = "Label Studio's JSON with outlines: 2 images, 2 boxes, 2 classes (cat, dog); train 1, val 1\n  python"
-    assert str(mxtrain.guess_data("data")).startswith(f"'data': {said} -m mxtrain task=instance_segmentation")
+    typed = "task=instance_segmentation dataset=label_studio dataset.root=data/export.json"
+    assert recognised(LabelStudio, "data", "label_studio") == ("Label Studio's JSON with outlines", typed)
     write(Path("data"), task(1, "x", BOX))
     with pytest.raises(
         DataError, match="record 0 of '.*' names '/data/upload/1/0a1b2c3d-x.png', and 'data' has no such"

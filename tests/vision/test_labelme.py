@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 from boxed_files import draw
 from PIL import Image
+from recognised import recognised
 
-import mxtrain
 from mxtrain.data.checking.dataset_check import CollectedFindings
 from mxtrain.errors import DataError, LoaderError
 from mxtrain.vision.kinds import Boxes, ClassMap, KeyPoints, Masks
@@ -227,8 +227,10 @@ def test_splits_are_folders_and_the_form_is_guessed(tmp_path, monkeypatch) -> No
     monkeypatch.chdir(tmp_path)
     write(Path("data"), "train/a", RECTANGLE, {**POLYGON, "label": "cat"})
     write(Path("data"), "val/b", RECTANGLE)
-    said = "labelme's JSON with outlines: 2 images, 3 boxes, 1 class (cat); train 1, val 1\n  python -m mxtrain"
-    assert str(mxtrain.guess_data("data")).startswith(f"'data': {said} task=instance_segmentation dataset=labelme")
+    typed = "task=instance_segmentation dataset=labelme dataset.root=data"
+    assert recognised(Labelme, "data", "labelme") == ("labelme's JSON with outlines", typed)
+    splits = opened(Path("data"))
+    assert splits.counts() == {"images": 2, "boxes": 3, "classes": 1} and len(splits.val) == 1
     write(Path("data"), "val/c", {**POLYGON, "label": "wolf"})
     with pytest.raises(
         DataError, match="record 0 of '.*c.json': there is no class 'wolf' in the training split. Classes a"

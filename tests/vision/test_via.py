@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 from boxed_files import draw
+from recognised import recognised
 
-import mxtrain
 from mxtrain.data.checking.dataset_check import CollectedFindings
 from mxtrain.errors import DataError
 from mxtrain.vision.kinds import Boxes, KeyPoints, Masks
@@ -174,10 +174,9 @@ def test_wrong_files_are_refused(content, name, message, tmp_path) -> None:
         opened(write(tmp_path, content, name))
 
 
-def test_the_form_is_guessed(tmp_path, monkeypatch) -> None:
+def test_the_form_is_recognised(tmp_path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     write_csv(Path("data"), **ALL)
-    assert str(mxtrain.guess_data("data")).startswith(
-        "'data': VIA's annotations with outlines: 3 images, 4 boxes, 2 classes (cat, dog); train 2, val 1\n"
-        "  python -m mxtrain task=instance_segmentation dataset=via dataset.root=data/via.csv"
-    )
+    typed = "task=instance_segmentation dataset=via dataset.root=data/via.csv"
+    assert recognised(Via, "data", "via") == ("VIA's annotations with outlines", typed)
+    assert opened(Path("data")).counts() == {"images": 3, "boxes": 4, "classes": 2}

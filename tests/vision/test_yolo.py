@@ -10,8 +10,8 @@ from typing import Any, Dict, Optional
 import numpy as np
 import pytest
 from boxed_files import draw
+from recognised import recognised
 
-import mxtrain
 from mxtrain.cli import main
 from mxtrain.data.checking.dataset_check import CollectedFindings
 from mxtrain.errors import ConfigError, DataError
@@ -330,27 +330,24 @@ def test_settings_of_boxes_are_refused_for_other_targets(tmp_path) -> None:
 
 
 @pytest.mark.parametrize(
-    "labels, yaml, said",
+    "labels, yaml, form, task",
     [
-        (
-            LABELS,
-            YAML,
-            "YOLO's label files with boxes: 5 images, 4 boxes, 2 classes (cat, no); train 4, val 1\n"
-            "  python -m mxtrain task=detection dataset=yolo dataset.root=data",
-        ),
-        (
-            POLYGONS,
-            YAML,
-            "YOLO's label files with polygons: 3 images, 3 boxes, 2 classes (cat, no); train 2, val 1\n"
-            "  python -m mxtrain task=instance_segmentation",
-        ),
-        (POINTS, POSE_YAML, "YOLO's label files with key points: 2 objects, 3 key points (point 0"),
+        (LABELS, YAML, "boxes", "detection"),
+        (POLYGONS, YAML, "polygons", "instance_segmentation"),
+        (POINTS, POSE_YAML, "key points", "pose_estimation"),
     ],
 )
-def test_the_form_is_guessed(labels, yaml, said, tmp_path, monkeypatch) -> None:
+def test_the_form_is_recognised(labels, yaml, form, task, tmp_path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     write(Path("data"), labels, yaml)
-    assert str(mxtrain.guess_data("data")).startswith(f"'data': {said}")
+    typed = f"task={task} dataset=yolo dataset.root=data"
+    assert recognised(Yolo, "data", "yolo") == (f"YOLO's label files with {form}", typed)
+    (Path("data") / "data.yaml").unlink()
+    if form == "boxes":
+        assert recognised(Yolo, "data", "yolo")[1] == f"{typed} dataset.classes=[NAME,...]"
+    elif form == "key points":
+        (Path("data") / "data.yaml").write_text(yaml)
+        assert opened(Path("data"), KeyPoints).counts() == {"objects": 2, "key points": 3}
 
 
 @pytest.mark.slow

@@ -209,6 +209,7 @@ def test_files_of_other_formats_are_no_folders_of_images(names, option, here: Pa
     )
 
 
+@pytest.mark.slow
 def test_problems_are_counted_and_the_checking_command_is_named(here: Path) -> None:
     write_coco(here / "pets")
     (here / "pets" / "val2017" / "d.jpg").unlink()
@@ -222,6 +223,7 @@ def test_problems_are_counted_and_the_checking_command_is_named(here: Path) -> N
     assert best.lines()[-1] == f"  2 problems; `{check}` lists them"
 
 
+@pytest.mark.slow
 def test_several_forms_of_a_table_are_named_with_what_is_to_complete(here: Path) -> None:
     write(here, **{"a.csv": "text,label,n\nx,1,2\ny,0,3\n"})
     first, second = mxtrain.guess_data(here / "a.csv").forms

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 from boxed_files import draw
+from recognised import recognised
 
-import mxtrain
 from mxtrain.data.checking.dataset_check import CollectedFindings
 from mxtrain.errors import DataError
 from mxtrain.vision.objects.box_csv import BoxCsv
@@ -189,9 +189,7 @@ def test_shares_that_fit_only_as_centres_are_centres(tmp_path) -> None:
 def test_empty_files_are_refused_and_the_form_is_guessed(tmp_path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     write(Path("data"), both("image,xmin,ymin,xmax,ymax,class", f"{CORNERS},cat"))
-    assert str(mxtrain.guess_data("data")).startswith(
-        "'data': a CSV table of boxes: 3 images, 2 boxes, 1 class (cat); train 2, val 1\n"
-        "  python -m mxtrain task=detection dataset=box_csv dataset.root=data/train.csv"
-    )
+    typed = "task=detection dataset=box_csv dataset.root=data/train.csv"
+    assert recognised(BoxCsv, "data", "box_csv") == ("a CSV table of boxes", typed)
     with pytest.raises(DataError, match="train.csv' has no rows"):
         opened(write(tmp_path / "data", "\n,,\n"))

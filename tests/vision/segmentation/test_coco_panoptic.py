@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from boxed_files import draw
 from PIL import Image
+from recognised import recognised
 
-import mxtrain
 from mxtrain.errors import DataError
 from mxtrain.vision.segmentation.coco_panoptic import CocoPanoptic
 
@@ -97,6 +97,7 @@ def test_wrong_files_and_classes_are_refused(tmp_path) -> None:
 def test_the_form_is_guessed(tmp_path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     write(Path("data"))
-    best = mxtrain.guess_data("data").best
-    assert best.option == "coco_panoptic" and best.counts == {"images": 4, "classes": 3}
-    assert best.splits == {"train": 2, "val": 2} and "task=segmentation" in best.overrides
+    form, typed = recognised(CocoPanoptic, "data", "coco_panoptic")
+    assert form == "COCO's panoptic segmentation" and typed.startswith("task=segmentation dataset=coco_panoptic")
+    assert "dataset.train_annotations=annotations/panoptic_train2017.json" in typed and "val2017" in typed
+    assert opened(Path("data")).counts() == {"images": 4, "classes": 3}

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from boxed_files import draw
 from PIL import Image
+from recognised import recognised
 
-import mxtrain
 from mxtrain.data.checking.dataset_check import CollectedFindings, check_dataset
 from mxtrain.errors import DataError
 from mxtrain.terminal.progress import SILENT
@@ -109,7 +109,5 @@ def test_wrong_tables_are_refused(table, text, message, tmp_path) -> None:
 def test_the_form_is_guessed(tmp_path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     write(Path("data"), "colors.json")
-    assert str(mxtrain.guess_data("data")) == (
-        "'data': images and masks in folders: 3 masks, 3 images, 3 classes (sky, road, void); train 2, val 1\n"
-        "  python -m mxtrain task=segmentation dataset=segmentation_folder dataset.root=data"
-    )
+    typed = "task=segmentation dataset=segmentation_folder dataset.root=data"
+    assert recognised(SegmentationFolder, "data", "segmentation_folder") == ("images and masks in folders", typed)
