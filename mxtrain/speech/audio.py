@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import logging
 import math
-import os
 from typing import (
     TYPE_CHECKING,
     Callable,
@@ -25,27 +24,27 @@ from typing import (
 
 import numpy as np
 import pydantic
+from typing_extensions import Annotated
 
 from mxtrain.data.checking.data_checks import DataChecks
 from mxtrain.data.checking.problems import (
     EMPTY_TEXT,
-    DataLocation,
     Findings,
     Problem,
 )
 from mxtrain.data.corpus.shards import Ragged, Shards
-from mxtrain.data.loading.dataset_files import walk
-from mxtrain.data.loading.input_files import key_of_file
 from mxtrain.data.loading.loader import count_workers
 from mxtrain.data.signature import Signature
 from mxtrain.data.spec import BaseDataset, Samples, Splits
 from mxtrain.errors import ConfigError, DataError
 from mxtrain.speech.alphabet import Alphabet, is_punctuation, normalized
 from mxtrain.speech.base import TranscribedDataset
+from mxtrain.speech.chunks import cut_recordings
 from mxtrain.speech.features import Features
+from mxtrain.speech.given_recordings import find_recordings, find_usable
 from mxtrain.speech.model import FrameModel
 from mxtrain.speech.prepared import FEATURE, SECONDS, Recordings, features_for_now, features_of, problems_of
-from mxtrain.speech.recording import CUT_AUDIO, ENDINGS, SILENT_AUDIO, require_soundfile
+from mxtrain.speech.recording import CUT_AUDIO, SILENT_AUDIO, require_soundfile
 from mxtrain.speech.signature import AudioSignature
 from mxtrain.speech.source import SHORT_AUDIO, short_problem
 from mxtrain.speech.spec_augment import SpecAugment
@@ -101,6 +100,9 @@ class AudioDataset(TranscribedDataset):
     batches of batch_size utterances."""
     skip_unreadable: bool = False
     """Train without unusable utterances and report their number; otherwise the first one is an error."""
+    chunk_seconds: Optional[Annotated[float, pydantic.Field(ge=2)]] = None
+    """Maximum length of what `predict` transcribes at once, in seconds: longer recordings are cut where they are quiet,
+    and the texts joined; null = recordings as a whole."""
     num_workers: Union[Literal["auto"], Positive] = "auto"
     """Number of threads that compute features, once before training; auto = the cores this process may use."""
     _count_scores: Callable[[int], Optional[int]] = pydantic.PrivateAttr(default=int)
@@ -264,24 +266,17 @@ class AudioDataset(TranscribedDataset):
         """Opens recordings, and all recordings in folders."""
         signature = AudioSignature.cast(signature)
         require_soundfile()
-        utterances: List[Utterance] = []
-        for name in names:
-            paths = [str(path) for path, _ in walk(name, ENDINGS)] if os.path.isdir(name) else [name]
-            if not paths:
-                raise DataError(f"'{name}' holds no recordings: no file ends in {', '.join(ENDINGS)}.")
-            utterances += [Utterance(path, "", DataLocation(path)) for path in paths]
+        files = find_recordings(names)
+        utterances, numbers = (
+            (files, list(range(len(files))))
+            if self.chunk_seconds is None
+            else cut_recordings(files, self.chunk_seconds)
+        )
         shards = features_for_now(utterances, signature.audio, count_workers(self.num_workers))
-        kept = []
-        for index, (utterance, problem) in enumerate(zip(utterances, problems_of(shards))):
-            if not problem:
-                kept.append(index)
-                continue
-            fact = f"'{utterance.path}' {problem.partition(chr(9))[2]}"
-            if not skip_unreadable:
-                raise DataError(f"{fact} Replace or remove it, or type skip_unreadable=true to go on without it.")
-            unreadable[key_of_file(index)] = fact
+        kept = find_usable(utterances, problems_of(shards), skip_unreadable, unreadable, numbers)
         alphabet = Alphabet(signature.class_names)
         readable = [utterances[index] for index in kept]
         recordings = Recordings(readable, shards.ragged(FEATURE), np.array(kept, np.int64), alphabet, are_known=False)
+        recordings.numbers = [numbers[index] for index in kept]
         recordings.store = shards  # removed from the disk when it is no longer read
         return recordings, [utterance.path for utterance in readable]

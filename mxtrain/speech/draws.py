@@ -17,3 +17,7 @@ class SpeechDraw(NamedInt):
     """And those above it up to 730: where stripes of a spectrogram are hidden."""
     SPOKEN_TEXT = 731
     SPOKEN_DURATION = 732
+    CLIP_LOOK = 733
+    """Content of a synthesised clip, and parts of noise recordings that are samples of silence."""
+    CLIP_AUGMENT = 734
+    """Shift, level and noise of a clip in training."""

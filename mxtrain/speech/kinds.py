@@ -4,13 +4,19 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from mxtrain.types.kinds import SampleKind, Sentence, TargetKind
+from mxtrain.types.kinds import Arrays, SampleKind, Sentence, TargetKind
 
 
 class Frames(SampleKind):
     """Frames of a recording or of a line of handwriting, (B, T, F), and their numbers (B,)."""
 
     name: ClassVar[str] = "frames"
+
+
+class Spectrograms(Arrays):
+    """Log-mel frames of clips of one length, (B, 1, T, F)."""
+
+    name: ClassVar[str] = "spectrograms"
 
 
 class Symbols(SampleKind):

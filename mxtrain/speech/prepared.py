@@ -153,6 +153,8 @@ class Recordings(TranscribedSource):
     ) -> None:
         self.utterances, self._feature, self._row_N = list(utterances), feature, np.asarray(row_N, np.int64)
         self._augment, self._are_known = augment, are_known
+        self.numbers: Sequence[int] = ()
+        """Number of the recording of each utterance, if utterances are parts of recordings whose texts are joined."""
         self.store: Optional[Shards] = None
         """Store of the frames, if it is deleted together with this object."""
         texts = [utterance.text for utterance in self.utterances] if are_known else [""] * len(self.utterances)

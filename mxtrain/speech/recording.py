@@ -84,6 +84,25 @@ def _read(file: BinaryIO, begin_s: float, duration_s: Optional[float]) -> Tuple[
     return sound_SC, rate
 
 
+def seconds_of(path: AnyPath) -> float:
+    """Returns the length of a recording by its header, in seconds.
+
+    Raises:
+        RecordingError: the file is missing or no recording.
+    """
+    import soundfile
+
+    try:
+        with open_regular(path) as (file, _):
+            _refuse_other_formats(file)
+            with soundfile.SoundFile(file.fileno(), closefd=False) as sound:
+                return float(sound.frames / sound.samplerate)
+    except (DataError, soundfile.SoundFileError, RuntimeError, ValueError, TypeError) as error:
+        if isinstance(error, RecordingError):
+            raise
+        raise RecordingError(f"is no recording that can be read: {error}", kind=UNREADABLE_AUDIO) from error
+
+
 def is_recording(head: bytes) -> bool:
     """Returns True if a file begins as one of `FORMATS`; `head` has its first 12 bytes."""
     return HEAD.match(head) is not None

@@ -13,8 +13,10 @@ from mxtrain.errors import DataError, LoaderError
 from mxtrain.files.json_form import require_form
 from mxtrain.serving.errors import RequestError
 from mxtrain.serving.readers import BodyLimits, ReadBody
+from mxtrain.speech.clip_dataset import ClipSignature
+from mxtrain.speech.exported_clips import clip_inputs
 from mxtrain.speech.exported_speech import sound_inputs, text_of_scores
-from mxtrain.speech.kinds import Frames
+from mxtrain.speech.kinds import Frames, Spectrograms
 from mxtrain.speech.recording import is_recording, read_recording
 from mxtrain.speech.signature import AudioSignature
 from mxtrain.speech.sound_formats import FORMATS
@@ -60,9 +62,17 @@ class SoundReader:
         finally:
             os.close(descriptor)
         try:
-            return ReadBody(sound_inputs(self._folder.signature, sound_S, self._features, "the recording")[0])
+            return ReadBody(self.inputs_of(sound_S))
         except ValueError as error:
             raise RequestError(413, f"{error}.") from error
+
+    def inputs_of(self, sound_S: np.ndarray) -> Dict[str, np.ndarray]:
+        """Returns the inputs of the network for sound at its rate.
+
+        Raises:
+            ValueError: the sound is longer than the network takes.
+        """
+        return sound_inputs(self._folder.signature, sound_S, self._features, "the recording")[0]
 
     def describe(
         self, inputs: Mapping[str, np.ndarray], outputs: Mapping[str, np.ndarray], about: Any
@@ -74,6 +84,20 @@ class SoundReader:
         frames, count_1 = (inputs[spec.name] for spec in self._inputs)
         share = min(max(float(count_1[0]) / frames.shape[1], 0.0), 1.0)  # the rest is padding
         return {"text": text_of_scores(score_TK, share, self._names, beam_size=1)}
+
+
+class ClipReader(SoundReader):
+    """Reads a recording as one clip with a class."""
+
+    def inputs_of(self, sound_S: np.ndarray) -> Dict[str, np.ndarray]:
+        """See `SoundReader.inputs_of`."""
+        return clip_inputs(self._folder.signature, sound_S)
+
+    def describe(
+        self, inputs: Mapping[str, np.ndarray], outputs: Mapping[str, np.ndarray], about: Any
+    ) -> Optional[Dict[str, Any]]:
+        """Returns None: the usual answer of classification has the classes."""
+        return None
 
 
 def _refuse_long(body: bytes) -> None:
@@ -105,5 +129,18 @@ def make_sound_reader(folder: ExportedFolder, inputs: Sequence[Any]) -> Optional
     return SoundReader(folder, AudioSignature.from_json(values["signature"]), inputs)
 
 
-READERS = {Frames.name: make_sound_reader}
+def make_clip_reader(folder: ExportedFolder, inputs: Sequence[Any]) -> Optional[SoundReader]:
+    """Returns the reader for a network that classifies clips; None for others.
+
+    Raises:
+        ValueError: the signature is damaged.
+    """
+    values = folder.signature.get("signature", {})
+    if "seconds" not in values or [len(spec.dims) for spec in inputs] != [4]:
+        return None
+    require_form(values, ClipSignature.form)
+    return ClipReader(folder, ClipSignature.from_json(values), inputs)
+
+
+READERS = {Frames.name: make_sound_reader, Spectrograms.name: make_clip_reader}
 """Readers for `mxtrain.serving.readers`, by the name of a kind of samples."""

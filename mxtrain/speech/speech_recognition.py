@@ -9,8 +9,9 @@ Legend: B batch, T scores of a sample, K characters and the blank, which is the 
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, List, Mapping, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, ClassVar, Iterable, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 import pydantic
 from typing_extensions import Annotated
@@ -19,11 +20,14 @@ from mxtrain.data.spec import open_splits
 from mxtrain.errors import ConfigError
 from mxtrain.loss.custom import CustomLoss
 from mxtrain.metric.texts import TextMetric
+from mxtrain.speech.alphabet import SPACE
 from mxtrain.speech.base import TranscribedDataset
 from mxtrain.speech.kinds import Transcripts
 from mxtrain.speech.model import FrameModel
 from mxtrain.speech.prefix_beam import best_of_batch
+from mxtrain.speech.prepared import Recordings
 from mxtrain.speech.signature import AudioSignature
+from mxtrain.task.prediction_format import PredictionFormat
 from mxtrain.task.spec import Report, Task
 from mxtrain.types import Artifact, Figure, Finite, NonNegativeFloat, PathText, Positive, Table, shapes_of
 from mxtrain.types.kinds import Takes
@@ -214,10 +218,31 @@ class SpeechRecognition(Task):
             Figure("frames", lambda max_samples: draw_frames(frames, max_samples)),
         ]
 
+    def prediction_format(self) -> PredictionFormat:
+        return TranscriptFormat(self)
+
     def build_report(self, description: RunParts, signature: Signature, source: Samples) -> Report:
         from mxtrain.speech.transcripts import SpeechReport
 
         return SpeechReport(self.build_decode(description, signature), source)  # type: ignore[arg-type]
+
+
+class TranscriptFormat(PredictionFormat):
+    """Rows of transcripts; those of the parts of one recording are joined."""
+
+    def rows(
+        self, signature: Signature, source: Samples, predictions: Iterable[Tuple[int, np.ndarray]], top_k: int
+    ) -> Iterator[Tuple[int, Mapping[str, Json]]]:
+        """See `PredictionFormat.rows`."""
+        numbers = source.numbers if isinstance(source, Recordings) else ()
+        if len(set(numbers)) == len(numbers):
+            yield from super().rows(signature, source, predictions, top_k)
+            return
+        separator = " " if SPACE in signature.class_names else ""
+        for _, group in itertools.groupby(predictions, lambda pair: numbers[pair[0]]):
+            parts = list(group)
+            texts = (text_of(signature, prediction).strip() for _, prediction in parts)
+            yield parts[0][0], {"text": separator.join(filter(None, texts))}
 
 
 class BeamDecode:

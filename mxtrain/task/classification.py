@@ -16,7 +16,7 @@ from mxtrain.task.prediction_format import PredictionFormat, class_name
 from mxtrain.task.spec import Report, Task
 from mxtrain.task.task_export import TaskExport
 from mxtrain.types import Artifact, Figure, ProperFraction, Table
-from mxtrain.types.kinds import Arrays, ClassIndex, Numbers, Takes
+from mxtrain.types.kinds import Arrays, ClassIndex, Images, Takes
 
 if TYPE_CHECKING:
     import numpy as np
@@ -98,7 +98,8 @@ class Classification(Task):
         return {**cells, "text": " | ".join(text for text in source.pairs[sample.index] if text is not None)}
 
     def can_show(self, description: RunParts) -> bool:
-        return description.dataset.gives.sample not in (Numbers, Arrays)  # these have no figures
+        sample = description.dataset.gives.sample
+        return issubclass(sample, Images) or not issubclass(sample, Arrays)  # other arrays have no figures
 
     def show(
         self, signature: Signature, source: Any, predictions: Sequence[np.ndarray], targets: Sequence[np.ndarray]

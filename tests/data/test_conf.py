@@ -28,6 +28,7 @@ def test_data_folder_can_be_moved(monkeypatch):
         "digits",
         "feature_table",
         "formant_digits",
+        "formant_keywords",
         "gymnasium",
         "imported_names",
         "interactions",

@@ -341,6 +341,37 @@ def test_recordings(tmp_path: Path) -> None:
     assert len({row["text"] for rows in found.values() for row in rows or ()}) > len(files) // 3
 
 
+def test_clips(tmp_path: Path) -> None:
+    """Clips of sound with classes: shorter, longer and as long as the network takes, of any rate and format."""
+    draw = np.random.default_rng(0)
+    for split, number, tone in itertools.product(("train", "val"), range(6), (300, 900, 2000)):
+        ending, rate = (("wav", 16000), ("flac", 8000), ("ogg", 11025), ("mp3", 16000))[number % 4]
+        wave = 0.3 * np.sin(np.arange(int(rate * (0.3 + 0.1 * number))) * tone * 6.283 / rate)
+        folder = tmp_path / "data" / split / f"t{tone}"
+        folder.mkdir(parents=True, exist_ok=True)
+        soundfile.write(folder / f"{number}.{ending}", wave + 0.01 * draw.standard_normal(len(wave)), rate)
+    files = sorted((tmp_path / "data/val").rglob("*.*"))
+    refused = [tmp_path / "cut.wav", tmp_path / "silent.wav"]
+    refused[0].write_bytes(next(file for file in files if file.suffix == ".wav").read_bytes()[:5000])
+    soundfile.write(refused[1], np.zeros(8000), 16000)
+    running.train_here(
+        tmp_path / "run",
+        *SHORT,
+        "trainer.max_epochs=2",
+        "dataset=audio_folder",
+        f"dataset.root={tmp_path}/data",
+        "dataset.seconds=0.5",
+        "dataset.features.num_mels=16",
+        "model.channels=[4,6]",
+        "dataset.batch_size=6",
+        "optimizer.lr=0.01",
+    )
+    assert run_command(["export", str(tmp_path / "run"), "limit_batches=1"]) == 0
+    own = Field(tmp_path / "run", files, {".wav": "audio/wav"})
+    found = check(own, files, refused, most_unread=0)
+    assert numbers_of(found).std() > 1e-2
+
+
 # Tables: the rows of `test_one_reader_of_tables` as programs write them.
 
 

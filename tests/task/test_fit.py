@@ -17,8 +17,9 @@ from mxtrain.types.kinds import Arrays, ClassIndex, Gives, Images, Number, Sampl
 from mxtrain.vision.kinds import Boxes, Masks
 
 BY_TASK = """
-classification dataset: cifar10 cifar100 digits fashion_mnist glue image_folder image_record mnist synthetic text
-classification model: bert gluoncv lenet mlp resnet
+classification dataset: audio_folder cifar10 cifar100 digits fashion_mnist formant_keywords glue image_folder
+    image_record mnist synthetic text
+classification model: bert gluoncv keyword_cnn lenet mlp resnet
 classification loss: hinge huber kl_div l1 l2 logistic sigmoid_bce softmax_cross_entropy squared_hinge
 classification metric: accuracy class_perplexity cross_entropy f1 mcc probability_mae probability_mse
     probability_rmse top_k_accuracy
@@ -101,6 +102,7 @@ interactions: imported_names interactions movielens | deepfm factorization_machi
     svd_pp wide_deep
 numbers: number_table | mlp
 observations: gymnasium | actor_critic
+spectrograms: audio_folder formant_keywords | keyword_cnn mlp
 symbols: aligned_manifest formant_digits spoken_numbers | fastspeech
 text: conll glue masked_text number_and_date_phrases parallel_text plain_text squad text wikitext | bert bilstm gnmt
     gpt lstm transformer

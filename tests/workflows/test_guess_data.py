@@ -131,6 +131,9 @@ FORMS: Dict[str, Callable[[Path], Any]] = {
     "image_table dataset.train=./train.csv dataset.image=file": lambda root: write(
         root, **{"train.csv": "file,labels\na.jpg,x|y\n", "a.jpg": ""}
     ),
+    "audio_folder dataset.root=./": lambda root: write(
+        root, **{"yes/a_nohash_0.wav": "", "no/a_nohash_0.wav": "", "testing_list.txt": "yes/a_nohash_0.wav\n"}
+    ),
     "speech_manifest dataset.train=./train.jsonl": lambda root: write(
         root, **{"train.jsonl": '{"audio_filepath": "a.wav", "text": "a"}\n'}
     ),

@@ -1,0 +1,241 @@
+"""Classification dataset of recordings in one folder per class, such as Speech Commands."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+from pathlib import Path
+from typing import Dict, List, Literal, Optional, Sequence, Set, Tuple, Union
+
+import numpy as np
+
+from mxtrain.data.checking.problems import (
+    EMPTY_CLASS,
+    LISTED_TWICE,
+    MISSING_COUNTERPART,
+    UNKNOWN_CLASS,
+    DataLocation,
+    Findings,
+    Problem,
+)
+from mxtrain.data.loading.dataset_files import exists, is_hidden, read_text, suggest_existing, walk
+from mxtrain.data.loading.randomness import uniform
+from mxtrain.data.loading.split_folders import WORDS, find_splits
+from mxtrain.data.recognition import Certainty, FileTree, Recognised
+from mxtrain.errors import DataError, did_you_mean
+from mxtrain.files.text_lines import BLANKS, split_lines
+from mxtrain.speech.clip_dataset import ClipDataset, ListedClips
+from mxtrain.speech.clips import Clip
+from mxtrain.speech.draws import SpeechDraw
+from mxtrain.speech.recording import ENDINGS, RecordingError, read_recording
+from mxtrain.speech.utterances import Utterance
+from mxtrain.types import Fraction, Names, PathText
+
+NOISE = "_background_noise_"
+"""Folder of recordings of noise, which is no class."""
+LISTS = {"val": "validation_list.txt", "test": "testing_list.txt"}
+"""Split -> file with the names of its recordings, CLASS/FILE; all others are trained on."""
+UNKNOWN, SILENCE = "_unknown_", "_silence_"
+"""Names of the classes of other words and of noise alone."""
+_SPEAKER = "_nohash_"
+"""Separates the speaker from the number of a recording in names of Speech Commands."""
+_NOISE_SHARES = {"train": (0.0, 0.8), "val": (0.8, 0.9), "test": (0.9, 1.0)}
+"""Part of each recording of noise from which samples of silence are cut."""
+
+log = logging.getLogger(__name__)
+
+
+class AudioFolder(ClipDataset):
+    """Recordings in `root/CLASS/` with lists of splits (Speech Commands), or without; or in `root/train/CLASS/` with
+    `root/val/` and `root/test/` beside.
+
+    Source: Warden, "Speech Commands: A Dataset for Limited-Vocabulary Speech Recognition" (2018).
+    """
+
+    root: PathText = "data/audio_folder"
+    """Folder of the recordings; by default in the folder that MXTRAIN_DATA names, else in data/."""
+    classes: Union[Literal["auto"], Names] = "auto"
+    """Classes to tell apart, e.g. [yes,no,up,down]; auto = all folders."""
+    others: Literal["leave_out", "unknown"] = "leave_out"
+    """Recordings of folders that are not in classes; unknown = they are a class, _unknown_."""
+    silence: Fraction = 0.0
+    """Number of samples of a class _silence_, as a share of the other samples; they are cut from recordings in
+    _background_noise_, of which training, validation and test use different parts."""
+
+    @classmethod
+    def recognise(cls, files: FileTree) -> Optional[Recognised]:
+        """See `Recognising`."""
+        above = {name.rpartition("/")[0] for name in files.find(*ENDINGS)}
+        folders = {each.rpartition("/")[2] for each in above} - {NOISE, ""}
+        words = {word for each in WORDS.values() for word in each}
+        if len(folders) < 2 or {each.lower() for each in folders} <= {*words, "wavs", "clips", "wav"}:
+            return None
+        is_commands = any(files.has(name) for name in LISTS.values())
+        form = "Speech Commands" if is_commands else "recordings in a folder for each class"
+        certainty = Certainty.SURE if is_commands else Certainty.MAY_BE
+        return Recognised(form, {"root": files.typed()}, "classification", certainty)
+
+    def list_clips(self, findings: Findings) -> ListedClips:
+        """See `ClipDataset.list_clips`."""
+        root = Path(self.root)
+        if not exists(root) or not root.is_dir():
+            raise DataError(
+                f"dataset=audio_folder: there is no folder '{root}'.{suggest_existing(root)} It must hold one folder "
+                "per class with recordings. Name yours with dataset.root=FOLDER."
+            )
+        folders = find_splits(root, "dataset=audio_folder") or {"train": root}
+        names = _class_folders(folders["train"])
+        if len(names) < 2:
+            raise DataError(
+                f"dataset=audio_folder: '{folders['train']}' must hold one folder for each of at least two classes, "
+                f"but holds {'only ' + names[0] if names else 'none'}."
+            )
+        chosen = self._chosen(names)
+        found = {split: self._files(folder, names, findings) for split, folder in folders.items()}
+        if len(folders) == 1 and folders["train"] == root:
+            found = self._divided(root, found["train"], findings)
+        class_names = [*chosen, *([UNKNOWN] if set(names) - set(chosen) and self.others == "unknown" else [])]
+        number = {name: index for index, name in enumerate(class_names)}
+        other = number.get(UNKNOWN)
+        clips: Dict[str, List[Clip]] = {}
+        for split, files in found.items():
+            labels = [(path, number.get(name, other)) for name, path in files]
+            clips[split] = [
+                Clip(Utterance(str(path), "", DataLocation(str(path))), label)
+                for path, label in labels
+                if label is not None
+            ]
+        noise = [
+            Utterance(str(path), "", DataLocation(str(path)))
+            for path, _ in (walk(root / NOISE, ENDINGS, findings=findings) if (root / NOISE).is_dir() else [])
+        ]
+        if self.silence:
+            class_names.append(SILENCE)
+            self._add_silence(clips, noise, len(class_names) - 1)
+        return ListedClips(
+            class_names, clips["train"], clips.get("val"), clips.get("test"), noise, f"dataset=audio_folder in '{root}'"
+        )
+
+    def _chosen(self, names: Sequence[str]) -> List[str]:
+        """Returns the classes.
+
+        Raises:
+            DataError: there is no folder of one.
+        """
+        if self.classes == "auto":
+            return list(names)
+        unknown = next((name for name in self.classes if name not in names), None)
+        if unknown is not None:
+            raise DataError(
+                f"dataset.classes: there is no folder '{unknown}'.{did_you_mean(unknown, names)} There are: "
+                f"{', '.join(names[:40])}."
+            )
+        return list(dict.fromkeys(self.classes))
+
+    def _files(self, folder: Path, names: Sequence[str], findings: Findings) -> List[Tuple[str, Path]]:
+        """Returns (class, recording) of all recordings in the folders of classes."""
+        files = []
+        for unknown in sorted(set(_class_folders(folder)) - set(names)):
+            fact = f"'{folder}' holds the class '{unknown}', which the training recordings do not have."
+            remedy = f"Theirs are: {', '.join(names[:20])}."
+            findings.refuse(Problem(UNKNOWN_CLASS, DataLocation(str(folder / unknown)), fact, remedy))
+        for name in names:
+            found = walk(folder / name, ENDINGS, findings=findings) if (folder / name).is_dir() else []
+            if not found:
+                fact = f"The class folder '{folder / name}' holds no recordings (files ending in {', '.join(ENDINGS)})."
+                location = DataLocation(str(folder / name))
+                findings.refuse(Problem(EMPTY_CLASS, location, fact, "Add some, or remove the folder."))
+            files += [(name, path) for path, _ in found]
+        return files
+
+    def _divided(
+        self, root: Path, files: Sequence[Tuple[str, Path]], findings: Findings
+    ) -> Dict[str, List[Tuple[str, Path]]]:
+        """Returns the recordings of each split: by lists, or by speakers where names tell them; else all for training,
+        of which samples are held out."""
+        split_of = _read_lists(root, {str(path) for _, path in files}, findings)
+        if not split_of and self.division.fold is None and all(_SPEAKER in path.name for _, path in files):
+            split_of = {
+                str(path): split
+                for _, path in files
+                if (split := split_of_speaker(path.name.partition(_SPEAKER)[0], self.val_fraction, self.test_fraction))
+                != "train"
+            }
+            log.info("dataset=audio_folder: recordings of one speaker (SPEAKER%sN) are in one split", _SPEAKER)
+        divided: Dict[str, List[Tuple[str, Path]]] = {"train": [], **{split: [] for split in set(split_of.values())}}
+        for name, path in files:
+            divided[split_of.get(str(path), "train")].append((name, path))
+        return divided
+
+    def _add_silence(self, clips: Dict[str, List[Clip]], noise: Sequence[Utterance], label: int) -> None:
+        """Adds parts of the recordings of noise to each split.
+
+        Raises:
+            DataError: there are no recordings of noise, or they are too short.
+        """
+        rate = self.features.sample_rate
+        lengths: List[Tuple[Utterance, float]] = []
+        for utterance in noise:
+            try:
+                lengths.append((utterance, len(read_recording(utterance.path, rate)) / rate))
+            except RecordingError as error:
+                raise DataError(f"'{utterance.path}' {error.fact}") from error
+        lengths = [(utterance, length) for utterance, length in lengths if 0.1 * length >= self.seconds]
+        if not lengths:
+            raise DataError(
+                f"dataset.silence={self.silence:g} needs recordings of at least {10 * self.seconds:g} s in "
+                f"'{Path(self.root) / NOISE}', and there are none. Add some, or type dataset.silence=0."
+            )
+        for number, (split, (begin, end)) in enumerate(_NOISE_SHARES.items()):
+            if split not in clips:
+                continue
+            count = round(self.silence * len(clips[split]))
+            place_N = uniform(self.split_seed, number, np.arange(count), SpeechDraw.CLIP_LOOK)
+            for index, place in enumerate(place_N.tolist()):
+                utterance, length = lengths[index % len(lengths)]
+                begin_s = length * begin + place * (length * (end - begin) - self.seconds)
+                part = utterance._replace(begin_s=round(begin_s, 4), duration_s=self.seconds)
+                clips[split].append(Clip(part, label))
+
+
+def _class_folders(folder: Path) -> List[str]:
+    with os.scandir(folder) as entries:
+        return sorted(
+            entry.name for entry in entries if entry.is_dir() and not is_hidden(entry.name) and entry.name != NOISE
+        )
+
+
+def _read_lists(root: Path, paths: Set[str], findings: Findings) -> Dict[str, str]:
+    """Returns recording -> split of the lists in `root`; empty if there are none."""
+    split_of: Dict[str, str] = {}
+    location_of: Dict[str, DataLocation] = {}
+    for split, name in LISTS.items():
+        if not exists(root / name):
+            continue
+        for number, line in enumerate(split_lines(read_text(root / name, findings)), start=1):
+            if not line.strip(BLANKS):
+                continue
+            path, location = str(root / line.strip(BLANKS)), DataLocation(str(root / name), number)
+            if path not in paths:
+                fact = f"{location} names '{line.strip(BLANKS)}', and there is no such recording in '{root}'."
+                findings.refuse(Problem(MISSING_COUNTERPART, location, fact, "Restore it, or remove the line."))
+            elif path in split_of:
+                fact = f"{location} names '{line.strip(BLANKS)}', as {location_of[path]} does."
+                findings.refuse(Problem(LISTED_TWICE, location, fact, "Remove one."))
+            else:
+                split_of[path], location_of[path] = split, location
+    return split_of
+
+
+def split_of_speaker(speaker: str, val_fraction: float, test_fraction: float) -> str:
+    """Returns the split of a speaker: a hash of the name decides, so that it stays the same if recordings are added.
+
+    Source: `which_set` in the README of Speech Commands, whose lists follow from it with fractions of 0.1.
+    """
+    largest = 2**27 - 1
+    digest = int(
+        hashlib.sha1(speaker.encode("utf-8", "surrogateescape")).hexdigest(), 16
+    )  # no secret: a published rule
+    share = digest % (largest + 1) / largest
+    return "val" if share < val_fraction else "test" if share < val_fraction + test_fraction else "train"
