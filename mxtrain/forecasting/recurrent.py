@@ -100,10 +100,9 @@ class DeepARNetwork(gluon.HybridBlock):
             self.items = build_item_facts(sizes)
             # Reads lagged values, the flag of the last one, facts of the step, of the item, and the size of the scale.
             self.input_width = width = len(self._lags) + 2 + sizes.num_known + item_width(sizes)
-            self.input = nn.Dense(settings.units, flatten=False, activation="relu", in_units=width)
             self.layers = nn.HybridSequential()
-            for _ in range(settings.num_layers):
-                self.layers.add(RecurrentLayer(settings.units, settings.units))
+            for number in range(settings.num_layers):
+                self.layers.add(RecurrentLayer(settings.units if number else width, settings.units))
             self.dropout = nn.Dropout(settings.dropout)
             self.output = nn.Dense(NUM_RAW[settings.distribution], flatten=False, in_units=settings.units)
 
@@ -171,7 +170,7 @@ class DeepARNetwork(gluon.HybridBlock):
         return F.transpose(F.concat(*lagged, flag_BT1, known_BTK, item_BTE, dim=2), axes=(1, 0, 2))
 
     def _unroll(self, F: OperatorModule, x_TBI: Array, states: Sequence[Array]) -> Tuple[Array, List[Array]]:
-        x_TBU, after = self.input(x_TBI), []
+        x_TBU, after = x_TBI, []
         for number, layer in enumerate(self.layers):
             x_TBU, state_BU, cell_BU = layer(x_TBU, *states[2 * number : 2 * number + 2])
             x_TBU = self.dropout(x_TBU)

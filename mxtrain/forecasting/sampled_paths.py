@@ -28,8 +28,10 @@ PATHS = 60
 """Random stream of `uniform_rows`."""
 LARGE_COUNT = 500.0
 """Counts with a larger mean are drawn from the normal distribution of the same mean and variance."""
-NEAR_LAGS, SEASONS = 7, (1, 2, 3, 7)
-"""Lags are the last 7 steps, and one step around one, two, three and seven seasons before."""
+NEAR_LAGS, SEASONS = 7, (1, 2, 3, 4, 5, 6, 7, 14)
+"""Lags are the last 7 steps, and one step around one to seven and fourteen seasons before."""
+MAX_LAG = 700
+"""Largest lag, unless a season is longer: a week of quarters of an hour, and not fourteen years of weeks."""
 States = Sequence[Any]
 Step = Callable[[np.ndarray, States], Tuple[np.ndarray, States]]
 """Function of inputs (N, I) and states that returns raw outputs (N, R) and the next states."""
@@ -80,7 +82,7 @@ def lags_of(season: int) -> List[int]:
     lags = set(range(1, NEAR_LAGS + 1))
     if season > 1:
         lags |= {number * season + around for number in SEASONS for around in (-1, 0, 1)}
-    return sorted(lag for lag in lags if lag > 0)
+    return sorted(lag for lag in lags if 0 < lag <= max(season + 1, MAX_LAG))
 
 
 def forecast_paths(

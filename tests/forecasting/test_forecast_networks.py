@@ -189,7 +189,15 @@ def test_drawn_counts_invert_the_distribution_function() -> None:
 
 def test_lags_are_near_steps_and_seasons() -> None:
     assert lags_of(1) == [1, 2, 3, 4, 5, 6, 7]
-    assert lags_of(24) == [*range(1, 8), 23, 24, 25, 47, 48, 49, 71, 72, 73, 167, 168, 169]
+    assert (lags_of(96)[-1], lags_of(52)[-1], lags_of(86400)[-1]) == (673, 365, 86401)
+    assert lags_of(24)[:13] == [*range(1, 8), 23, 24, 25, 47, 48, 49] and lags_of(24)[-6:] == [
+        167,
+        168,
+        169,
+        335,
+        336,
+        337,
+    ]
 
 
 RECURRENT = SeriesSizes(6 + lags_of(SEASON)[-1], HORIZON, SEASON, 3, 2, (4, 3))
@@ -286,4 +294,4 @@ def test_output_shapes_are_those_of_the_networks() -> None:
         outputs = network(*make_inputs(sizes.past), *([nd.ones((2, HORIZON))] * more))
         assert [array.shape[1:] for array in outputs] == model.output_shapes(len(LEVELS), sizes)
         assert math.isfinite(float(outputs[0].sum().asscalar()))
-    assert DeepAR().past_steps(10, 24) == 179 and TemporalConvolution().past_steps(10, 24) == 10
+    assert DeepAR().past_steps(10, 24) == 347 and TemporalConvolution().past_steps(10, 24) == 10
