@@ -134,7 +134,7 @@ def _pair(image_HWC: np.ndarray, attribution: Attribution) -> Image.Image:
         heat_hw = _resized(heat_hw, (shape[1], shape[0]))[:height, :width]
         image_HWC = image_HWC[:height, :width]
         region_HW = None if region_HW is None else region_HW[:height, :width]
-    tile = as_tile(image_HWC)
+    tile = as_tile(image_HWC, _TILE)
     hot = _heated(tile, heat_hw, image_HWC.shape[:2])
     if not heat_hw.any():
         ImageDraw.Draw(hot).text((4, 2), "no heat", PAPER, font_for(""))

@@ -66,7 +66,7 @@ def draw_samples(samples: PredictedImages, class_names: Sequence[str], max_image
         An RGB image.
     """
     drawable_names = drawable(class_names)
-    tiles = [as_tile(image) for image in samples.image_BHWC[:max_images]]
+    tiles = [as_tile(image, _TILE) for image in samples.image_BHWC[:max_images]]
     columns = min(_COLUMNS, max(1, len(tiles)))
     cell_w = max([_TILE, *(tile.width for tile in tiles)]) + _GAP
     cell_h = max([1, *(tile.height for tile in tiles)]) + CAPTION + _GAP
@@ -126,13 +126,17 @@ def open_font(file: str, size: int) -> ImageFont.FreeTypeFont:
     return ImageFont.truetype(file, size) if file else ImageFont.load_default(size)
 
 
-def as_tile(image_HWC: np.ndarray) -> Image.Image:
-    """Resizes a uint8 image so that its longer side has `_TILE` pixels, and converts it to RGB. Small images are scaled
-    by integers, so that their length is approximate."""
+def as_tile(image_HWC: np.ndarray, longer_side: int) -> Image.Image:
+    """Resizes an image and converts it to RGB.
+
+    Args:
+        image_HWC: uint8.
+        longer_side: length of the longer side, in pixels; approximate for small images, which are scaled by integers.
+    """
     channels = image_HWC.shape[2]
     array = np.ascontiguousarray(image_HWC[:, :, :3] if channels >= 3 else image_HWC[:, :, 0])
     tile = Image.fromarray(array).convert("RGB")
-    scale = _TILE / max(tile.size)
+    scale = longer_side / max(tile.size)
     if scale >= 1:
         # Whole multiples keep every pixel of a small image a sharp square.
         scale = max(1, round(scale))
@@ -163,7 +167,7 @@ def draw_captioned(
     Returns:
         An RGB image.
     """
-    tiles = [as_tile(image) for image in image_N]
+    tiles = [as_tile(image, _TILE) for image in image_N]
     columns = min(_COLUMNS, max(1, len(tiles)))
     cell_w = max([_TILE, *(tile.width for tile in tiles)]) + 4 * _GAP
     cell_h = max([1, *(tile.height for tile in tiles)]) + CAPTION + _GAP
