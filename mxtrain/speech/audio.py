@@ -48,7 +48,16 @@ from mxtrain.speech.recording import CUT_AUDIO, SILENT_AUDIO, require_soundfile
 from mxtrain.speech.signature import AudioSignature
 from mxtrain.speech.source import SHORT_AUDIO, short_problem
 from mxtrain.speech.spec_augment import SpecAugment
-from mxtrain.speech.usable import SkippedUtterances, can_open, divide, frames_of, is_complete
+from mxtrain.speech.usable import (
+    Channels,
+    Rates,
+    SkippedUtterances,
+    can_open,
+    divide,
+    frames_of,
+    has_layout,
+    is_complete,
+)
 from mxtrain.speech.utterances import PIPE, Utterance
 from mxtrain.types import BatchSize, Positive, PositiveFloat
 from mxtrain.types.kinds import TargetKind
@@ -100,6 +109,11 @@ class AudioDataset(TranscribedDataset):
     batches of batch_size utterances."""
     skip_unreadable: bool = False
     """Train without unusable utterances and report their number; otherwise the first one is an error."""
+    rates: Rates = "resample"
+    """Recordings of other rates than features.sample_rate: resample = convert them; refuse_lower = those of lower rates
+    are problems, because their upper bands are empty; refuse = all of them are."""
+    channels: Channels = "mix"
+    """Recordings of several channels: mix = their mean; refuse = they are problems."""
     chunk_seconds: Optional[Annotated[float, pydantic.Field(ge=2)]] = None
     """Maximum length of what `predict` transcribes at once, in seconds: longer recordings are cut where they are quiet,
     and the texts joined; null = recordings as a whole."""
@@ -135,7 +149,8 @@ class AudioDataset(TranscribedDataset):
 
     def can_open(self, utterance: Utterance, findings: Findings) -> bool:
         """Returns True if the recording of an utterance can be opened; otherwise adds the reason to the findings."""
-        return can_open(utterance, findings)
+        rate = self.features.sample_rate
+        return can_open(utterance, findings) and has_layout(utterance, rate, self.rates, self.channels, findings)
 
     @property
     def transcript_signature(self) -> str:

@@ -10,7 +10,7 @@ from typing import List, Sequence, Tuple
 
 import numpy as np
 
-from mxtrain.speech.recording import RecordingError, read_recording, seconds_of
+from mxtrain.speech.recording import RecordingError, read_header, read_recording
 from mxtrain.speech.utterances import Utterance
 
 _RATE = 8000
@@ -34,7 +34,7 @@ def cut_recording(utterance: Utterance, longest_s: float) -> List[Utterance]:
     """Returns the parts of a recording, of at most `longest_s` each, that follow each other without gaps; the recording
     itself if it is short enough, or cannot be read."""
     try:
-        total_s = seconds_of(utterance.path)
+        total_s = read_header(utterance.path).seconds
         parts, begin_s = [], 0.0
         while total_s - begin_s > longest_s:
             cut_s = _quietest_part(utterance.path, begin_s, longest_s)

@@ -6,7 +6,7 @@ Legend: S samples of sound.
 from __future__ import annotations
 
 import os
-from typing import BinaryIO, Optional, Tuple
+from typing import BinaryIO, NamedTuple, Optional, Tuple
 
 import numpy as np
 
@@ -84,8 +84,22 @@ def _read(file: BinaryIO, begin_s: float, duration_s: Optional[float]) -> Tuple[
     return sound_SC, rate
 
 
-def seconds_of(path: AnyPath) -> float:
-    """Returns the length of a recording by its header, in seconds.
+class SoundHeader(NamedTuple):
+    """Facts in the header of a recording.
+
+    Attributes:
+        rate: sample rate in Hz.
+        channels: number of channels.
+        seconds: length in seconds.
+    """
+
+    rate: int
+    channels: int
+    seconds: float
+
+
+def read_header(path: AnyPath) -> SoundHeader:
+    """Returns the facts in the header of a recording.
 
     Raises:
         RecordingError: the file is missing or no recording.
@@ -96,7 +110,7 @@ def seconds_of(path: AnyPath) -> float:
         with open_regular(path) as (file, _):
             _refuse_other_formats(file)
             with soundfile.SoundFile(file.fileno(), closefd=False) as sound:
-                return float(sound.frames / sound.samplerate)
+                return SoundHeader(sound.samplerate, sound.channels, float(sound.frames / sound.samplerate))
     except (DataError, soundfile.SoundFileError, RuntimeError, ValueError, TypeError) as error:
         if isinstance(error, RecordingError):
             raise

@@ -9,17 +9,24 @@ import logging
 import math
 import os
 import stat
-from typing import TYPE_CHECKING, Callable, Dict, List, Optional, Protocol, Sequence, TypeVar, Union
+from typing import TYPE_CHECKING, Callable, Dict, List, Literal, Optional, Protocol, Sequence, TypeVar, Union
 
 import numpy as np
 
-from mxtrain.data.checking.problems import UNREADABLE_AUDIO, DataLocation, Findings, NoUsableSamples, Problem
+from mxtrain.data.checking.problems import (
+    UNREADABLE_AUDIO,
+    WRONG_FORMAT,
+    DataLocation,
+    Findings,
+    NoUsableSamples,
+    Problem,
+)
 from mxtrain.data.loading.splitting import refuse_empty
 from mxtrain.data.spec import Splits, samples_per_step
 from mxtrain.errors import DataError, reason_of
 from mxtrain.speech.features import Features
 from mxtrain.speech.loader import padded_frames
-from mxtrain.speech.recording import CUT_AUDIO
+from mxtrain.speech.recording import CUT_AUDIO, RecordingError, read_header
 from mxtrain.speech.utterances import Utterance
 
 if TYPE_CHECKING:
@@ -31,6 +38,8 @@ REMEDY = "Restore or remove it, or type dataset.skip_unreadable=true to train wi
 _MAX_S, _USUAL_ROWS, _TIMES_MEDIAN = 60.0, 32, 3.0
 """An utterance is refused if it is longer than `_MAX_S`, at least `_TIMES_MEDIAN` times as long as the median, and
 its batch would have more sound than `_USUAL_ROWS` rows of `_MAX_S`."""
+Rates = Literal["resample", "refuse_lower", "refuse"]
+Channels = Literal["mix", "refuse"]
 _ROUNDING_S = 0.05
 """Maximum difference between the times in manifests and in recordings, in seconds."""
 
@@ -95,6 +104,37 @@ def can_open(utterance: Utterance, findings: Findings) -> bool:
         fact = f"{utterance.location} names '{utterance.path}', {problem}."
         findings.refuse(Problem(UNREADABLE_AUDIO, utterance.location, fact, REMEDY))
     return not problem
+
+
+def has_layout(utterance: Utterance, rate: int, rates: Rates, channels: Channels, findings: Findings) -> bool:
+    """Returns True if the sample rate and the channels of a recording are accepted; otherwise adds the reason to the
+    findings.
+
+    Args:
+        utterance: utterance of a recording that can be opened.
+        rate: sample rate of the features in Hz.
+        rates, channels: see `AudioDataset`.
+        findings: gets the problem.
+    """
+    if rates == "resample" and channels == "mix":
+        return True
+    try:
+        header = read_header(utterance.path)
+    except RecordingError:
+        return True  # the reader of frames says why
+    fact = remedy = ""
+    if channels == "refuse" and header.channels > 1:
+        fact, remedy = f"has {header.channels} channels", "Save one of them, or type dataset.channels=mix"
+    elif header.rate < rate and rates != "resample":
+        fact = f"has {header.rate} samples a second, so its bands above {header.rate / 2:g} Hz are empty"
+        remedy = f"Type dataset.features.sample_rate={header.rate} if all have, or dataset.rates=resample"
+    elif header.rate != rate and rates == "refuse":
+        fact = f"has {header.rate} samples a second, and dataset.features.sample_rate={rate}"
+        remedy = "Convert it, or type dataset.rates=resample"
+    if fact:
+        sentence = f"{utterance.location}: '{utterance.path}' {fact}."
+        findings.refuse(Problem(WRONG_FORMAT, utterance.location, sentence, f"{remedy}."))
+    return not fact
 
 
 def is_complete(utterance: Utterance, problem: str, seconds: float, findings: Findings) -> bool:

@@ -11,12 +11,13 @@ import pytest
 import soundfile
 
 from mxtrain.data.checking.dataset_check import CollectedFindings
-from mxtrain.data.checking.problems import MISSING_COUNTERPART, STRICT
+from mxtrain.data.checking.problems import MISSING_COUNTERPART, STRICT, WRONG_FORMAT, DataLocation
 from mxtrain.errors import DataError
 from mxtrain.speech.aishell import TRANSCRIPTS, Aishell
 from mxtrain.speech.audio import AudioDataset
 from mxtrain.speech.common_voice import DURATIONS, CommonVoice
 from mxtrain.speech.ljspeech import METADATA, LJSpeech
+from mxtrain.speech.utterances import Utterance
 
 pytestmark = pytest.mark.usefixtures("own_cache")
 COLUMNS = "client_id\tpath\tsentence_id\tsentence\tsentence_domain\tup_votes\tdown_votes\tage\tgender\taccents\tsegment"
@@ -215,3 +216,34 @@ def test_a_speaker_in_a_folder_of_no_split_is_refused(tmp_path: Path) -> None:
     (tmp_path / "wav/dev").rename(tmp_path / "wav/valid")
     with pytest.raises(DataError, match=r"line 3 is about .* in '.*wav'/\{train,dev,test\}/"):
         dataset.open()
+
+
+LAYOUTS = [
+    ({"channels": "refuse"}, 16000, 2, "has 2 channels. Save one of them, or type dataset.channels=mix"),
+    (
+        {"rates": "refuse_lower"},
+        8000,
+        1,
+        "has 8000 samples a second, so its bands above 4000 Hz are empty. Type dataset.",
+    ),
+    ({"rates": "refuse"}, 8000, 1, "has 8000 samples a second, so its bands above 4000 Hz are empty"),
+    ({"rates": "refuse"}, 44100, 1, "has 44100 samples a second, and dataset.features.sample_rate=16000. Convert it"),
+    ({"rates": "refuse_lower"}, 44100, 2, ""),
+    ({"channels": "refuse", "rates": "refuse"}, 16000, 1, ""),
+    ({}, 8000, 2, ""),
+]
+
+
+@pytest.mark.parametrize("settings, rate, channels, said", LAYOUTS)
+def test_rates_and_channels_are_refused_if_asked_for(
+    settings: Any, rate: int, channels: int, said: str, tmp_path: Path
+) -> None:
+    dataset = LJSpeech(root=str(tmp_path), **settings)
+    soundfile.write(tmp_path / "a.wav", np.zeros((100, channels)), rate)
+    findings = CollectedFindings()
+    utterance = Utterance(str(tmp_path / "a.wav"), "", DataLocation("f", 3))
+    assert dataset.can_open(utterance, findings) == (not said)
+    shown = findings.shown.get(WRONG_FORMAT, [])
+    assert len(shown) == bool(said) and all(said in problem.sentence for problem in shown)
+    (tmp_path / "b.wav").write_text("x")
+    assert dataset.can_open(utterance._replace(path=str(tmp_path / "b.wav")), findings)  # reading it says why
