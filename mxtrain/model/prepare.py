@@ -160,7 +160,7 @@ def prepare_network(
         # After the weights are loaded, whose files hold no additions.
         additions = add_lora(network, model.lora, report.fresh, learned)
         _fill(additions.parameters, model.init, seed, device)
-        train_only(network, additions.trained if learns else ())
+        train_only(network, additions.trained)
     freeze(network, model.freeze)
     if model.freeze_batch_norm:
         freeze_batch_norms(network, input_shape, with_scale=model.freeze_batch_norm is True)

@@ -19,7 +19,7 @@ def test_layers_of_bert():
     groups = [ParamGroup(pattern="classifier.*", lr_mult=10.0)]
     sizes = {"num_layers": 2, "units": 8, "hidden_size": 16, "num_heads": 2}
     model = Bert(**sizes, layer_decay=0.5, freeze=["*.1.layer_norm.*"], param_groups=groups)
-    network = model.build_text(3, TEXTS, 20)
+    network = model.build_text(3, TEXTS, 5000)  # a large table, of one number only
     network = prepare_network(
         model, num_classes=3, input_shape=TEXTS, seed=0, network=network, output_shapes=[]
     ).network
@@ -51,6 +51,38 @@ def test_layers_of_features_and_output(prepare):
             assert rate == pytest.approx(0.9 ** (len(numbers) - layer)), name
 
 
+def test_the_largest_container_has_the_layers(prepare):
+    network = gluon.nn.HybridSequential()
+    for units in (2, 9):
+        inner = gluon.nn.HybridSequential()
+        inner.add(gluon.nn.Dense(units), gluon.nn.Dense(units))
+        network.add(inner)
+    whole = gluon.nn.HybridSequential()
+    whole.register_child(network[0], "stem")
+    whole.register_child(network[1], "body")
+    whole.register_child(gluon.nn.Dense(2), "head")
+    whole.initialize()
+    model = GivenModel(given_as="model", object="Block", layer_decay=0.5).with_object(whole)
+    rates = {name: one.lr_mult for name, one in distinct_parameters(prepare(model, 2, (4,))).items()}
+    weights = {name: rate for name, rate in rates.items() if name.endswith("weight")}
+    assert weights == {
+        "stem.0.weight": 0.125,
+        "stem.1.weight": 0.125,
+        "body.0.weight": 0.25,
+        "body.1.weight": 0.5,
+        "head.weight": 1.0,
+    }
+
+
+def test_scale_of_norms_with_fixed_statistics_is_frozen_as_well(prepare):
+    network = gluon.nn.HybridSequential()
+    network.add(gluon.nn.BatchNorm(in_channels=4, use_global_stats=True), gluon.nn.Dense(2, in_units=4))
+    network.initialize()
+    model = GivenModel(given_as="model", object="Block", freeze_batch_norm=True).with_object(network)
+    parameters = distinct_parameters(prepare(model, 2, (4,)))
+    assert [name for name, one in parameters.items() if one.grad_req != "null"] == ["1.weight", "1.bias"]
+
+
 def test_networks_without_numbered_layers_are_refused(prepare):
     dense = gluon.nn.Dense(2, in_units=4)
     dense.initialize()
@@ -67,7 +99,7 @@ def test_decay_is_between_0_and_1(decay):
 
 @pytest.mark.parametrize("setting,learned", [(True, set()), ("statistics", {"gamma", "beta"})])
 def test_frozen_batch_norms(setting, learned, prepare):
-    network = prepare(LeNet(freeze_batch_norm=setting, dropout=0.0))
+    network = prepare(LeNet(channels=[2, 2], hidden=8, freeze_batch_norm=setting, dropout=0.0))
     parameters = distinct_parameters(network)
     before = {name: one.data().asnumpy() for name, one in parameters.items()}
     x = nd.random.normal(3, 2, (4, 3, 32, 32))

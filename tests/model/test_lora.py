@@ -5,6 +5,7 @@ import pytest
 
 import mxtrain
 from mxtrain.checkpoint import open_checkpoint
+from mxtrain.cli import main
 from mxtrain.engine.backend import autograd, gluon, native_operators, nd
 from mxtrain.engine.native import Library
 from mxtrain.errors import ConfigError, WeightsError
@@ -12,8 +13,8 @@ from mxtrain.model.custom import GivenModel
 from mxtrain.model.lora import Lora, merge
 from mxtrain.model.mlp import MLP
 from mxtrain.model.networks import bert, lora
-from mxtrain.model.networks.lora import LoraDense, LoraSelfAttention, add_to, linear_maps
-from mxtrain.model.parameters import distinct_parameters
+from mxtrain.model.networks.lora import LoraDense, LoraSelfAttention, add_lora, add_to, linear_maps
+from mxtrain.model.parameters import distinct_parameters, train_only
 from mxtrain.model.prepare import prepare_network
 from mxtrain.text.bert import Bert
 from mxtrain.text.language_modeling.gpt import Gpt
@@ -126,6 +127,7 @@ SMALL = {"num_layers": 1, "units": 8, "hidden_size": 16, "num_heads": 2, "dropou
 TOKENS = [nd.array(RNG.integers(0, 20, (4, 8))), nd.zeros((4, 8)), nd.array([8, 3, 5, 1])]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_native", [True, False])
 def test_bert_starts_as_its_base_and_merges_to_it(is_native, monkeypatch):
     if not is_native:
@@ -181,6 +183,7 @@ def test_all_layers_but_those_that_are_trained_themselves_get_an_addition():
     assert len(layers) == 6 + 1 and layers[-1] == "bert.pooler"
 
 
+@pytest.mark.slow
 def test_a_head_that_the_weights_do_not_have_is_trained(tmp_path):
     built(Bert(**SMALL)).network.save_parameters(str(tmp_path / "three.params"))
     model = Bert(**SMALL, lora=Lora(rank=1), weights=str(tmp_path / "three.params"))
@@ -225,6 +228,54 @@ def test_dropout_is_applied_to_the_inputs_of_additions_only():
     np.testing.assert_allclose(added % 4, 0, atol=1e-3)
     assert 60 < added[0, 0] < 196 and added[0, 0] != 128
     np.testing.assert_allclose(block(x).asnumpy() - found + added, 128, rtol=1e-5)
+
+
+def test_dropout_of_self_attention(monkeypatch):
+    for module in (bert, lora):
+        monkeypatch.setattr(module, "native_operators", lambda: NO_OPERATORS)
+    block = adapted(bert.SelfAttention(8, 2, 0.0), rank=2, dropout=0.5)
+    inputs = nd.array(RNG.normal(size=(3, 2, 8))), nd.zeros((4, 3, 3))
+    with autograd.train_mode():
+        first, second = (block(*inputs).asnumpy() for _ in range(2))
+    assert np.abs(first - second).max() > 1e-3
+    np.testing.assert_array_equal(*(block(*inputs).asnumpy() for _ in range(2)))
+
+
+def test_statistics_are_never_trained():
+    """Neither because a pattern matches them nor because the weights do not have them."""
+    network = gluon.nn.HybridSequential()
+    network.add(gluon.nn.Dense(2, in_units=2), gluon.nn.BatchNorm(in_channels=2))
+    learned = ["0.weight", "0.bias", "1.gamma", "1.beta"]
+    by_pattern = add_lora(network, Lora(rank=1, train=["1.*"]), [], learned).trained
+    assert set(by_pattern) == {"0.lora_a", "0.lora_b", "1.gamma", "1.beta"}
+    network = gluon.nn.HybridSequential()
+    network.add(gluon.nn.Dense(2, in_units=2), gluon.nn.BatchNorm(in_channels=2))
+    fresh = ["1.gamma", "1.running_mean"]
+    assert set(add_lora(network, Lora(rank=1), fresh, learned).trained) == {"0.lora_a", "0.lora_b", "1.gamma"}
+
+
+def test_a_shared_parameter_is_trained_under_all_of_its_names():
+    network = gluon.nn.HybridSequential()
+    first = gluon.nn.Dense(2, in_units=2)
+    network.add(first, gluon.nn.Dense(2, in_units=2, params=first.params), gluon.nn.Dense(2, in_units=2))
+    network.initialize()
+    train_only(network, ["0.weight"])
+    assert [one.grad_req for one in (first.weight, network[1].weight, network[2].weight)] == ["write", "write", "null"]
+    assert first.weight.lr_mult == 1
+
+
+def test_no_gradient_of_the_base_is_ever_allocated(monkeypatch):
+    allocated, original = set(), gluon.Parameter._init_grad
+
+    def record(self):
+        if self.grad_req != "null" and len(self.shape) > 1:
+            allocated.add(self.name)
+        original(self)
+
+    monkeypatch.setattr(gluon.Parameter, "_init_grad", record)
+    prepared = built(Bert(**SMALL, lora=Lora(rank=1)))
+    found = {name for name, one in distinct_parameters(prepared.network).items() if one.name in allocated}
+    assert found == set(prepared.additions.parameters)
 
 
 def test_merge():
@@ -304,7 +355,7 @@ COMMON = (
 
 
 @pytest.mark.slow
-def test_a_run_keeps_the_bits_of_its_base_and_resumes_and_is_evaluated_merged(tmp_path):
+def test_a_run_keeps_the_bits_of_its_base_and_resumes_and_is_evaluated_merged(tmp_path, capsys):
     train_here(tmp_path / "base", *COMMON, "trainer.max_steps=5", exit_code=75)
     base = open_checkpoint(tmp_path / "base", which="last")
     weights = f"model.weights={base.path / 'model.params'}"
@@ -323,3 +374,7 @@ def test_a_run_keeps_the_bits_of_its_base_and_resumes_and_is_evaluated_merged(tm
     assert not any("features.1.weight" in name for name in whole.arrays("optimizer"))
     values = mxtrain.load(tmp_path / "whole", which="last").evaluate(split="val")
     assert values["loss"] == pytest.approx(whole.metric, rel=1e-5)
+    run, other = str(tmp_path / "whole"), str(tmp_path / "parts")
+    train_here(tmp_path / "student", *COMMON, f"distillation.teacher={run}", "trainer.max_steps=1", exit_code=75)
+    assert main(["average", run, other, "soup=uniform"]) == 2
+    assert "was trained with model.lora, and the mean of two factors is not that of" in capsys.readouterr().err

@@ -126,7 +126,6 @@ def add_to(one: LinearMap, lora: Lora) -> None:
     ):
         name = f"{one.attribute}{matrix}"
         setattr(block, name, block.params.get(name, shape=shape, init=init, dtype=one.weight.dtype))
-    block._clear_cached_op()
 
 
 @dataclass(frozen=True)
