@@ -166,6 +166,9 @@ FORMS: Dict[str, Callable[[Path], Any]] = {
     "squad dataset.root=./ dataset.train=train.json dataset.val=null dataset.null_answers=true": lambda root: write(
         root, **{"train.json": squad(True)}
     ),
+    "conll dataset.root=./ dataset.train=a.jsonl dataset.val=null dataset.test=null": lambda root: write(
+        root, **{"a.jsonl": '{"tokens": ["a"], "tags": ["O"]}\n'}
+    ),
     "conll dataset.root=./ dataset.train=train.txt dataset.val=null dataset.test=null": lambda root: write(
         root, **{"train.txt": lines("London NNP B-LOC\nis VBZ O\n")}
     ),

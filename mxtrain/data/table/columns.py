@@ -297,7 +297,7 @@ def _select_columns(
             if isinstance(column, ListColumn):
                 cells[number] = _joined(cells[number])
         for column, cell in zip(columns, cells):
-            reason = _why_no_text(cell)
+            reason = why_no_text(cell)
             if reason:
                 location = location_of(path, line)
                 findings.refuse(Problem(UNREADABLE_ROW, location, f"{location}: '{column}' {reason}."))
@@ -376,7 +376,7 @@ def _remark_lengths(path: str, rows: Iterator[NamedRow], findings: Findings) -> 
         yield line, names, row
 
 
-def _why_no_text(value: object) -> str:
+def why_no_text(value: object) -> str:
     """Returns the reason why a value is not valid text; "" if it is."""
     if not isinstance(value, str):
         kinds = {"NoneType": "null", "list": "a list or an object", "dict": "a list or an object", "bytes": "bytes"}

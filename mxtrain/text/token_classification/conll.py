@@ -7,7 +7,7 @@ import re
 import zlib
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Dict, List, Literal, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Any, ClassVar, Dict, List, Literal, Optional, Sequence, Tuple, Union
 
 import numpy as np
 import pydantic
@@ -36,6 +36,13 @@ from mxtrain.text.token_classification.conll_file import (
 )
 from mxtrain.text.token_classification.tag_scheme import TAG_ORDER, unify_scheme
 from mxtrain.text.token_classification.tagged import TaggedSentences
+from mxtrain.text.token_classification.tagged_rows import (
+    ListColumns,
+    has_lists,
+    has_rows,
+    read_tagged_rows,
+    tag_columns,
+)
 from mxtrain.types import OpenFraction, PathText
 from mxtrain.types.kinds import Gives
 
@@ -59,13 +66,20 @@ class Conll(TextDataset):
     def recognise(cls, files: FileTree) -> Optional[Recognised]:
         """See `Recognising`."""
         names = [name for name in files.find(".txt", *COLUMNS) if _has_tags(files.lines(name, 30))]
+        form = "words with tags in columns (CoNLL)"
+        asks: Tuple[str, ...] = ()
+        if not names:
+            names = [name for name in files.find(".jsonl", ".parquet") if has_lists(files.columns(name))]
+            form = "lists of words with lists of tags"
+            if names and len(tag_columns(files.columns(names[0]))) > 1:
+                asks = ("dataset.tag=COLUMN",)
         splits = files.by_split(names)
         if not splits:
             return None
         settings: Dict[str, Setting] = {"root": files.folder, **splits}
         for split in ("val", "test"):
             settings.setdefault(split, "null")
-        return Recognised("words with tags in columns (CoNLL)", settings, "token_classification", Certainty.LIKELY)
+        return Recognised(form, settings, "token_classification", Certainty.LIKELY, asks)
 
     @property
     def folds_by(self) -> Literal["", "samples", "columns"]:  # type: ignore[override]  # a class variable in others
@@ -84,10 +98,12 @@ class Conll(TextDataset):
     """File of validation sentences, in root; null = val_fraction of the training sentences."""
     test: Optional[str] = "test.txt"
     """File of test sentences, in root; null = test_fraction of the training sentences."""
-    word: int = 0
-    """Column of the word, from 0; -1 is the last."""
-    tag: int = -1
-    """Column of the tag, from 0; -1 is the last."""
+    word: Union[int, str] = 0
+    """Column of the word, from 0; -1 is the last. In JSON lines and Parquet the name of the column with the list of
+    words, by default tokens or words."""
+    tag: Union[int, str] = -1
+    """Column of the tag, from 0; -1 is the last. In JSON lines and Parquet the name of the column with the list of
+    tags, by default the only one called tags or labels, or ending so (ner_tags)."""
     comment: str = ""
     """Prefix of comment lines, which are skipped, e.g. "# "; empty: none, except "#" in files named .conllu."""
     scheme: Literal["auto", "bio", "iob1", "ioe1", "ioe2", "bioes", "brackets", "plain"] = "auto"
@@ -180,15 +196,28 @@ class Conll(TextDataset):
             if not exists(path):
                 raise DataError(_missing(name, path))
         refuse_shared({name: [path] for name, path in paths.items()}, findings)
-        layout = ColumnLayout(self.word, self.tag, self.comment)
         splits = {
-            name: call_or_report(findings, DataLocation(str(path)), partial(read_conll, str(path), layout, findings))
+            name: call_or_report(findings, DataLocation(str(path)), partial(self._read_file, str(path), findings))
             for name, path in paths.items()
         }
         readable = {name: words for name, words in splits.items() if words is not None}
         if len(readable) < len(splits):
             raise NoUsableSamples(f"{root}: a file cannot be read.")
         return str(paths["train"]), readable
+
+    def _read_file(self, path: str, findings: Findings) -> TaggedWords:
+        if has_rows(path):
+            return read_tagged_rows(path, ListColumns(self.word, self.tag), findings)
+        return read_conll(path, ColumnLayout(self._number("word"), self._number("tag"), self.comment), findings)
+
+    def _number(self, setting: str) -> int:
+        column = getattr(self, setting)
+        if isinstance(column, str):
+            raise DataError(
+                f"dataset.{setting}={column}: columns of text files have numbers, from 0, or -1 for the last; names "
+                "are for .jsonl and .parquet."
+            )
+        return int(column)
 
     def build_loader(  # type: ignore[override]  # of its own samples
         self, source: TaggedSentences, signature: Signature, options: LoaderOptions
@@ -201,8 +230,8 @@ class Conll(TextDataset):
     def open_inputs(
         self, names: Sequence[str], signature: Signature, skip_unreadable: bool, unreadable: Dict[int, str]
     ) -> Tuple[Samples, Sequence[str]]:
-        """Opens the sentences of files, one per line with white space between words, or in columns; a source location
-        is `file:line`."""
+        """Opens the sentences of files, one per line with white space between words, in columns, or as rows of JSON
+        lines and Parquet; a source location is `file:line`."""
         words, locations = TaggedWords(), []
         for name, file_words in read_each(names, self._read_words, skip_unreadable, unreadable):
             words.sentences += file_words.sentences
@@ -215,8 +244,10 @@ class Conll(TextDataset):
         return TaggedSentences(TaggedWords(sentences), signature.class_names)
 
     def _read_words(self, name: str) -> TaggedWords:
-        if name.endswith(COLUMNS):
-            words = read_conll(name, ColumnLayout(self.word if self.word >= 0 else 0, None, self.comment))
+        if has_rows(name):
+            words = read_tagged_rows(name, ListColumns(self.word, None))
+        elif name.endswith(COLUMNS):
+            words = read_conll(name, ColumnLayout(max(self._number("word"), 0), None, self.comment))
         else:
             words = TaggedWords(file=name)
             for number, line in enumerate(split_lines(read_text(name)), start=1):

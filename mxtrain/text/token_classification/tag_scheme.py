@@ -7,6 +7,7 @@ from typing import Collection, Iterator, List, Sequence, Tuple
 import numpy as np
 
 from mxtrain.data.checking.problems import UNKNOWN_CLASS, DataLocation, Findings, Problem
+from mxtrain.data.table.columns import location_of as row_location
 from mxtrain.errors import did_you_mean
 from mxtrain.text.token_classification.conll_file import TaggedWords
 from mxtrain.text.token_classification.tags import (
@@ -144,7 +145,7 @@ def _without_unknown_tags(
 
 def location_of(words: TaggedWords, sentence: int, word: int) -> DataLocation:
     """Returns the source location of a word."""
-    return DataLocation(words.file, words.lines[sentence][word]) if words.lines else DataLocation(record=sentence)
+    return row_location(words.file, words.lines[sentence][word]) if words.lines else DataLocation(record=sentence)
 
 
 def _out_of_order(words: TaggedWords, wrong: np.ndarray, sentence_W: np.ndarray, scheme: str) -> Iterator[Problem]:

@@ -15,6 +15,7 @@ import numpy as np
 
 from mxtrain.data.checking.checks import Checked, SourceChecks, digest_of
 from mxtrain.data.checking.problems import DataLocation
+from mxtrain.data.table.columns import location_of
 from mxtrain.text.loader import TextLoader
 from mxtrain.text.token_classification.conll_file import TaggedWords
 from mxtrain.text.token_classification.tags import TagCodes, is_plain
@@ -71,7 +72,7 @@ class TaggedSentences:
 class _SentenceChecks(SourceChecks):
     def location(self, index: int) -> DataLocation:
         words = self._source.words
-        return DataLocation(words.file, words.lines[index][0]) if words.lines else DataLocation(record=index)
+        return location_of(words.file, words.lines[index][0]) if words.lines else DataLocation(record=index)
 
     def texts(self, index: int) -> Sequence[str]:
         return [" ".join(self._source.words.sentences[index])]

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any, Callable
 
 import pytest
 
+from mxtrain.data.recognition import FileTree
 from mxtrain.errors import DataError
 from mxtrain.text.bilstm import BiLSTM
 from mxtrain.text.token_classification.conll import Conll, python_lines
 from mxtrain.text.token_classification.conll_file import ColumnLayout, read_conll
+from mxtrain.text.token_classification.tagged_rows import ListColumns, read_tagged_rows
 
 pytestmark = pytest.mark.usefixtures("own_cache")
 GOOD = "-DOCSTART- -X- O\n\nEU NNP B-ORG\nrejects VBZ O\n\nPeter NNP B-PER\nBlackburn NNP I-PER\n"
@@ -98,6 +101,73 @@ def test_sentences_with_mistakes_in_ioe2_are_named(write_dataset: Any) -> None:
             write_dataset(text, good).open()
         repaired = write_dataset(text, good, repair_tags=True).open().train.words.tags
         assert repaired == [["B-A", "I-A", "O", "B-B"], wrong.replace("I", "B").split()]
+
+
+ROWS = [
+    {"id": "0", "tokens": ["EU", "rejects"], "ner_tags": ["B-ORG", "O"], "pos_tags": ["NNP", "VBZ"]},
+    {"id": "1", "tokens": ["Peter", "New York"], "ner_tags": ["B-PER", "I-PER"], "pos_tags": ["NNP", "NNP"]},
+]
+
+
+def write_lists(path: Path, rows: Any) -> str:
+    if path.suffix == ".jsonl":
+        path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    else:
+        table = pytest.importorskip("pyarrow").Table.from_pylist(rows)
+        pytest.importorskip("pyarrow.parquet").write_table(table, path)
+    return str(path)
+
+
+@pytest.mark.parametrize("ending", ["jsonl", "parquet"])
+def test_rows_of_lists_are_the_sentences_of_columns(tmp_path: Path, write_dataset: Any, ending: str) -> None:
+    columns = write_dataset("EU\tB-ORG\nrejects\tO\n\nPeter\tB-PER\nNew York\tI-PER\n").open().train.words
+    path = write_lists(tmp_path / f"train.{ending}", ROWS)
+    with pytest.raises(DataError, match="ner_tags and pos_tags may be that of the tags. Type dataset.tag=NAME"):
+        Conll(train=path, val_fraction=0.5, test_fraction=0.0).open()
+    val = write_lists(tmp_path / f"val.{ending}", ROWS[:1])
+    dataset = Conll(root=str(tmp_path), train=path, val=val, test=None, test_fraction=0.0, tag="ner_tags")
+    words = dataset.open().train.words
+    assert (words.sentences, words.tags) == (columns.sentences, columns.tags)
+    assert words.lines == ([[1, 1], [2, 2]] if ending == "jsonl" else [[0, 0], [1, 1]])
+    source, places = dataset.open_inputs([path], type("", (), {"class_names": ["O"]})(), False, {})
+    assert source.words.sentences == columns.sentences and len(places) == 2
+    guess = Conll.recognise(FileTree(path))
+    assert guess is not None and guess.settings["train"] == f"train.{ending}"
+    assert guess.asks == ("dataset.tag=COLUMN",)
+    write_lists(tmp_path / f"train.{ending}", [{**row, "ner_tags": ["O", "I-X"]} for row in ROWS])
+    place = "train.jsonl, line 1" if ending == "jsonl" else "record 0 of '.*train.parquet'"
+    with pytest.raises(DataError, match=f"{place}.*: the tag 'I-X' follows 'O'"):
+        dataset.model_copy(update={"scheme": "bio"}).open()
+
+
+@pytest.mark.parametrize(
+    "row, said",
+    [
+        ({"tokens": ["a"], "tags": ["O", "O"]}, "line 2: it has 1 words and 2 tags"),
+        ({"tokens": ["a"], "tags": [3]}, "line 2: 'tags' holds 3, which is no text; write the name of each tag"),
+        ({"tokens": ["a"], "tags": [None]}, "line 2: 'tags' holds None, which is no text"),
+        ({"tokens": ["a"], "tags": "O"}, "line 2: 'tags' is no list of texts"),
+        ({"tokens": [" "], "tags": ["O"]}, "line 2: 'tokens' holds an empty text"),
+        ({"tokens": ["\ud800"], "tags": ["O"]}, "line 2: 'tokens' holds .*which is no text"),
+        ({"tags": ["O"]}, "line 2: there is no 'tokens'"),
+    ],
+)
+def test_wrong_rows_of_lists_are_named(tmp_path: Path, row: Any, said: str) -> None:
+    path = write_lists(tmp_path / "a.jsonl", [{"tokens": ["a"], "tags": ["O"]}, row])
+    with pytest.raises(DataError, match=said):
+        read_tagged_rows(path, ListColumns())
+
+
+def test_columns_of_lists_by_name(tmp_path: Path, write_dataset: Any) -> None:
+    path = write_lists(tmp_path / "a.jsonl", [{"w": ["a"], "labels": ["B-X"]}, {"w": [], "labels": []}])
+    assert read_tagged_rows(path, ListColumns("w")).sentences == [["a"]]
+    with pytest.raises(DataError, match="none is called tokens or words. Type dataset.word=NAME. Columns: w, labels"):
+        read_tagged_rows(path, ListColumns())
+    for word in ("v", 1):
+        with pytest.raises(DataError, match=f"dataset.word={word}: .*a.jsonl has no such column"):
+            read_tagged_rows(path, ListColumns(word))
+    with pytest.raises(DataError, match="dataset.tag=ner: columns of text files have numbers"):
+        write_dataset(GOOD, tag="ner").open()
 
 
 def test_mistakes_are_refused_or_repaired(write_dataset: Any) -> None:
