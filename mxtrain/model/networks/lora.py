@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 nn = gluon.nn
 
 
-class LoraDense(nn.Dense):
+class LoraDense(gluon.nn.Dense):
     """Dense layer with a low-rank addition, before its activation: W x + b + (alpha / r) B A x."""
 
     lora_scale: float
