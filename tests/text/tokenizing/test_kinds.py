@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from typing import List
 
 import numpy as np
 import pydantic
@@ -230,3 +231,23 @@ def test_own_vocabularies_start_with_the_same_special_tokens():
         tokenizer = build_trained(kind)
         assert [tokenizer.find(name) for name in OWN_SPECIAL] == [0, 1, 2, 3, 4]
         assert (tokenizer.special.first, tokenizer.special.last, tokenizer.special.mask) == (2, 3, 4)
+
+
+CJK = ((0x4E00, 0x9FFF), (0x3400, 0x4DBF), (0x20000, 0x2A6DF), (0x2A700, 0x2B73F), (0xF900, 0xFAFF), (0x2F800, 0x2FA1F))
+"""Ranges of BERT's published tokenization.py whose characters are words; kana and hangul are not among them."""
+
+
+@pytest.mark.parametrize("lowercase", [True, False])
+def test_wordpiece_divides_at_cjk_characters_as_multilingual_bert(lowercase: bool) -> None:
+    ends = [point for first, last in CJK for point in (first, last)]
+    others = [0x3042, 0x30AB]
+    vocab = (*SPECIAL, "a", "##b", "b", *(f"{join}{chr(point)}" for point in ends + others for join in ("", "##")))
+    tokenizer = WordPiece(tuple(dict.fromkeys(vocab)), lowercase)
+
+    def pieces(text: str) -> List[str]:
+        return [tokenizer.vocab[token] for token in tokenizer.encode([text])[0]]
+
+    if not lowercase:  # with it, accents are removed from the normalized text
+        assert [pieces(f"a{chr(point)}b") for point in ends] == [["a", chr(point), "b"] for point in ends]
+    assert pieces("a\u4e00\u9fffb") == ["a", "\u4e00", "\u9fff", "b"]
+    assert pieces("a\u3042b") == ["a", "##\u3042", "##b"] and pieces("\u30ab\u4e00") == ["\u30ab", "\u4e00"]
