@@ -51,12 +51,14 @@ class PlainText(TextDataset):
     gives: ClassVar[Gives] = Gives(Texts, NextTokens)
 
     train: Files = None
-    """Text files, or folders of .txt and .tokens files, one or a list; null = the docstrings and help topics of Python
-    itself, divided by source file."""
+    """Text files, JSON lines or Parquet with a document per row, or folders of .txt and .tokens files, one or a list;
+    null = the docstrings and help topics of Python itself, divided by source file."""
     val: Files = None
     """The same for validation; null = the last val_fraction of the training text."""
     test: Files = None
     """The same for testing; null = the last test_fraction of the training text."""
+    column: str = "text"
+    """Column of the text in JSON lines and Parquet."""
     rows: Literal["auto", "go_on", "shuffled"] = "auto"
     """Layout of batches: go_on = one stream of text per row, continued from batch to batch; shuffled = windows in
     random order; auto = go_on for networks with a recurrent state, otherwise shuffled."""
@@ -152,7 +154,7 @@ class PlainText(TextDataset):
         for name in [name for name, paths in files.items() if not paths]:
             raise DataError(f"dataset.{name}={settings[name]}: there is no file of {' or '.join(TEXT_ENDINGS)} in it.")
         refuse_shared(files, findings)
-        read = partial(read_running_text, layout=self.layout, findings=findings)
+        read = partial(read_running_text, layout=self.layout, findings=findings, column=self.column)
         texts = {name: read(paths) for name, paths in files.items()}
         train = texts["train"]
         shares = (0.0 if "val" in texts else self.val_fraction, 0.0 if "test" in texts else self.test_fraction)

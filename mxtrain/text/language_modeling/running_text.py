@@ -12,8 +12,10 @@ import numpy as np
 
 from mxtrain.data.checking.problems import DataLocations, Findings
 from mxtrain.data.corpus.shards import Ragged, Shards
-from mxtrain.data.loading.text_stream import open_text
+from mxtrain.data.loading.text_stream import ending_of, open_text
+from mxtrain.data.table.columns import PARQUET, stream_rows
 from mxtrain.errors import DataError
+from mxtrain.files.text_lines import split_lines
 from mxtrain.text.encoded import encode_texts
 from mxtrain.text.stored import TEXT, StoredColumn, Suffix, TextRecord, prepare_tokens
 from mxtrain.text.text_checks import ParagraphChecks
@@ -23,7 +25,10 @@ from mxtrain.text.tokenizing.kinds import TextsInMemory, TrainingTexts
 if TYPE_CHECKING:
     from mxtrain.data.checking.checks import Checks
     from mxtrain.text.tokenizing.config import TokenizerConfig
+    from mxtrain.types.annotations import Json
 
+ROW_ENDINGS = (".jsonl", PARQUET)
+"""Extensions of files with a document per row; the first may be followed by .gz."""
 PIECE_CHARACTERS = 1 << 11
 """After this number of characters, the next empty line ends a record."""
 SHOWN_TOKENS = 16
@@ -147,7 +152,10 @@ class StoredText:
         """Returns the checks that `data check` runs on each record."""
         record_range = slice(self._first, self._end)
         locations = DataLocations(
-            list(self._files), self._shards.array("number")[record_range], self._shards.array("group")[record_range]
+            list(self._files),
+            self._shards.array("number")[record_range],
+            self._shards.array("group")[record_range],
+            ending_of(self._files[0]) == PARQUET,
         )
         return ParagraphChecks(self.column, locations)
 
@@ -170,12 +178,28 @@ class StoredText:
         return RunningText(tokens.value[tokens.begin[first] : tokens.begin[end]], int(begin_R1[end] - begin_R1[first]))
 
 
-def read_running_text(files: Sequence[Path], layout: TextLayout, findings: Findings) -> StoredText:
+def read_running_text(
+    files: Sequence[Path], layout: TextLayout, findings: Findings, column: str = "text"
+) -> StoredText:
     """Reads the text of files in order, including white space, into a store that is reused.
+
+    Each row of a `.jsonl` or `.parquet` file is a document.
+
+    Args:
+        files: paths of text files, or of files with rows.
+        layout: unit that `<eos>` ends.
+        findings: collects lines and rows that cannot be read.
+        column: column of the text in files with rows.
 
     Raises:
         DataError: a file is missing, no UTF-8, or there is no text.
     """
+    have_rows = [ending_of(file) in ROW_ENDINGS for file in files]
+    if all(have_rows):
+        return _read_rows(files, layout, findings, column)
+    if any(have_rows):
+        table, text = files[have_rows.index(True)], files[have_rows.index(False)]
+        raise DataError(f"{table} has a document per row, and {text} is one document: give files of one kind.")
     longest = max(min(MAX_PIECE, sum(map(_size_of, files)) // MIN_PIECES), 1)
     usual = min(PIECE_CHARACTERS, longest)
 
@@ -189,6 +213,26 @@ def read_running_text(files: Sequence[Path], layout: TextLayout, findings: Findi
     if not len(shards):
         raise DataError(f"{name_of(files)}: there is no text; give .txt or .tokens files, or folders of them.")
     return StoredText(shards, layout, name_of(files), list(map(str, files)))
+
+
+def _read_rows(files: Sequence[Path], layout: TextLayout, findings: Findings, column: str) -> StoredText:
+    def texts_of(file: Path) -> Iterator[Tuple[int, str]]:
+        for number, (text,) in stream_rows(file, [column], header=True, findings=findings):
+            for unit in split_lines(text) if layout.by_line else [text]:
+                if layout.keeps_empty or unit.strip():
+                    yield number, unit
+
+    def records() -> Iterator[TextRecord]:
+        for number, file in enumerate(files):
+            for row, text in readable_records(file, texts_of(file), findings):
+                yield TextRecord([text], row, number)
+
+    key: Json = ["rows", column, *layout, [ending_of(file) for file in files]]
+    shards = prepare_texts("running", files, key, 1, records, findings)
+    if not len(shards):
+        raise DataError(f"{name_of(files)}: there is no text in '{column}'.")
+    # Each record is a document, or a line of one, which `<eos>` ends.
+    return StoredText(shards, layout._replace(by_line=True), name_of(files), list(map(str, files)))
 
 
 def _size_of(file: Path) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any, List
 
@@ -56,6 +57,36 @@ def test_each_line_ends_in_eos_as_in_ptb(tmp_path: Path, keeps_empty: bool, want
     config = TokenizerConfig(train_words(["a b"], 100, False), 8)
     whole = read_running_text([file], TextLayout(True, keeps_empty), STRICT).encode(config)
     assert config.tokenizer.decode(whole.token_N.tolist(), with_special=True) == wanted
+
+
+@pytest.mark.parametrize("ending", ["jsonl", "parquet"])
+def test_each_row_is_a_document_that_ends_in_eos(tmp_path: Path, ending: str) -> None:
+    rows = [{"text": "a b\n\nc", "n": 1}, {"text": " ", "n": 2}, {"text": "d", "n": 3}]
+    file = tmp_path / f"a.{ending}"
+    if ending == "jsonl":
+        file.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    else:
+        pytest.importorskip("pyarrow.parquet").write_table(pytest.importorskip("pyarrow").Table.from_pylist(rows), file)
+    config = characters("a b\n\ncd")
+    found = read_running_text([file], TextLayout(), STRICT)
+    assert shown(config, found.encode(config).token_N) == "a b\n\nc<eos>d<eos>" and len(found) == 2
+    assert str(found.checks().location(1)) == (f"{file}, line 3" if ending == "jsonl" else f"record 2 of '{file}'")
+    words = TokenizerConfig(train_words(["a b c d"], 100, False), 16)
+    for keeps_empty, wanted in ((False, "a b <eos> c <eos> d <eos>"), (True, "a b <eos> <eos> c <eos> <eos> d <eos>")):
+        token_N = read_running_text([file], TextLayout(True, keeps_empty), STRICT).encode(words).token_N
+        assert " ".join(words.tokenizer.vocab[token] for token in token_N) == wanted
+    assert (
+        shown(config, read_running_text([file], TextLayout(), STRICT, "n").encode(config).token_N).count("<eos>") == 3
+    )
+    with pytest.raises(DataError, match="there is no column 'body'"):
+        read_running_text([file], TextLayout(), STRICT, "body")
+    (tmp_path / "b.txt").write_text("x")
+    with pytest.raises(DataError, match="has a document per row, and .*b.txt is one document"):
+        read_running_text([file, tmp_path / "b.txt"], TextLayout(), STRICT)
+    file = file.with_name("c.jsonl")
+    file.write_text('{"text": ""}\n')
+    with pytest.raises(DataError, match="c.jsonl: there is no text in 'text'"):
+        read_running_text([file], TextLayout(), STRICT)
 
 
 def test_files_without_text_are_refused(tmp_path: Path) -> None:
