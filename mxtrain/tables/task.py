@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Dict, List, Mapping, Optional, 
 from mxtrain.data.class_rows import binary_row, ranked_classes
 from mxtrain.task.classification import class_result, ranked_cells, require_two_classes
 from mxtrain.task.prediction_format import PredictionFormat
-from mxtrain.task.spec import Report, Task
+from mxtrain.task.spec import Report
 from mxtrain.task.task_export import TaskExport
+from mxtrain.task.threshold import ThresholdTask
 from mxtrain.types import Artifact, NonNegative, ProperFraction, Table
 from mxtrain.types.kinds import RowClass, Takes
 
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from mxtrain.types.annotations import Array, Json, JsonObject, OperatorModule
 
 
-class TabularClassification(Task):
+class TabularClassification(ThresholdTask):
     """Scores of the classes against targets (B,).
 
     With two classes there is one score (B, 1), and the probability of the second class is its sigmoid. With more there

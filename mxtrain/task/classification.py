@@ -13,8 +13,9 @@ from mxtrain.errors import ConfigError
 from mxtrain.loss.custom import CustomLoss
 from mxtrain.task.own_loss import validate_loss_output
 from mxtrain.task.prediction_format import PredictionFormat, class_name
-from mxtrain.task.spec import Report, Task
+from mxtrain.task.spec import Report
 from mxtrain.task.task_export import TaskExport
+from mxtrain.task.threshold import ThresholdTask
 from mxtrain.types import Artifact, Figure, ProperFraction, Table
 from mxtrain.types.kinds import Arrays, ClassIndex, Images, Takes
 
@@ -37,7 +38,7 @@ def mixes(description: RunParts) -> bool:
     return description.dataset.mixes and description.trainer.overfit_batches is None
 
 
-class Classification(Task):
+class Classification(ThresholdTask):
     """Scores (B, K) against class indices (B,), or against probabilities (B, K) where samples are mixed."""
 
     name: ClassVar[str] = "classification"

@@ -24,8 +24,9 @@ from mxtrain.metric.multi_label import (
 from mxtrain.task.classification import ranked_cells, texts_of
 from mxtrain.task.own_loss import validate_loss_output
 from mxtrain.task.prediction_format import PredictionFormat
-from mxtrain.task.spec import Report, Task
+from mxtrain.task.spec import Report
 from mxtrain.task.task_export import TaskExport
+from mxtrain.task.threshold import ThresholdTask
 from mxtrain.types import Artifact, Batch, Figure, PositiveFloat, Stateful, Table
 from mxtrain.types.kinds import Arrays, ClassSet, Numbers, Takes
 
@@ -48,7 +49,7 @@ STATE = "thresholds"
 """Name of the state of a checkpoint."""
 
 
-class MultiLabel(Task):
+class MultiLabel(ThresholdTask):
     """Scores (B, K) against the classes of samples (B, K): a class is predicted if the sigmoid of its score reaches the
     threshold of the class."""
 

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from mxtrain.task.evaluated_sample import EvaluatedSample
     from mxtrain.task.explained import Explained
     from mxtrain.types import Batch, Shapes
-    from mxtrain.types.annotations import Json, JsonObject, LossBlock
+    from mxtrain.types.annotations import Json, LossBlock
 
 
 class Task(Spec):
@@ -190,29 +190,6 @@ class Task(Spec):
             loss: result of `build_loss` for training.
         """
         return {}
-
-    def restored(self, states: JsonObject) -> Task:
-        """Returns the task of a trained network, with what `build_states` has stored.
-
-        Args:
-            states: JSON values of the states by name; empty if the checkpoint has none. They may come from anybody.
-
-        Raises:
-            DamagedCheckpoint: the values cannot be used.
-        """
-        return self
-
-    def with_threshold(self, threshold: float, signature: Signature) -> Task:
-        """Returns the task with another probability from which on a class is predicted, for `predict threshold=`.
-
-        Args:
-            threshold: the probability.
-            signature: signature of the network.
-
-        Raises:
-            ConfigError: the task decides by no threshold.
-        """
-        raise ConfigError(f"threshold={threshold}: {title_of(self)} decides by no threshold. Leave it out.")
 
     # Results of single samples.
 

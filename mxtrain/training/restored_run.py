@@ -11,6 +11,9 @@ from mxtrain.checkpoint.folder import run_dir_of
 from mxtrain.config.groups import Description
 from mxtrain.data.signature import Signature, signature_of
 from mxtrain.data.spec import BaseDataset
+from mxtrain.errors import ConfigError
+from mxtrain.task.fit import title_of
+from mxtrain.task.threshold import ThresholdTask
 
 if TYPE_CHECKING:
     from mxtrain.training.trained import Trained
@@ -47,7 +50,9 @@ class RestoredRun:
         """
         signature = signature_of(checkpoint, description.dataset.signature_class)
         dataset, signature = description.dataset.restored(signature, overrides, str(checkpoint.path))
-        task = description.task.restored(checkpoint.state.get("states") or {})
+        task = description.task
+        if isinstance(task, ThresholdTask):
+            task = task.restored(checkpoint.state.get("states") or {})
         return cls(checkpoint, replace(description, task=task), dataset, signature)
 
     def with_threshold(self, threshold: Optional[float]) -> RestoredRun:
@@ -58,7 +63,10 @@ class RestoredRun:
         """
         if threshold is None:
             return self
-        task = self.description.task.with_threshold(threshold, self.signature)
+        task = self.description.task
+        if not isinstance(task, ThresholdTask):
+            raise ConfigError(f"threshold={threshold}: {title_of(task)} decides by no threshold. Leave it out.")
+        task = task.with_threshold(threshold, self.signature)
         return replace(self, description=replace(self.description, task=task))
 
     @property

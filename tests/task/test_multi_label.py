@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -19,6 +20,7 @@ from mxtrain.task.evaluated_sample import EvaluatedSample
 from mxtrain.task.multi_label import MultiLabel
 from mxtrain.task.multi_label_report import MultiLabelReport, curve_artifacts
 from mxtrain.task.regression import Regression
+from mxtrain.training.restored_run import RestoredRun
 from mxtrain.types import Batch
 
 NAMES = ["a", "b", "c"]
@@ -128,7 +130,7 @@ def test_a_threshold_decides_between_two_classes():
     with pytest.raises(ConfigError, match="decides between two classes, and there are 3"):
         Classification().with_threshold(0.2, SIGNATURE)
     with pytest.raises(ConfigError, match="task=regression decides by no threshold"):
-        Regression().with_threshold(0.2, two)
+        RestoredRun(None, SimpleNamespace(task=Regression()), None, two).with_threshold(0.2)
 
 
 def test_a_threshold_decides_between_two_classes_of_a_table():

@@ -35,7 +35,7 @@ from mxtrain.vision.detection.boxed_classes import ClassLookup, ClassNames, choo
 from mxtrain.vision.detection.boxed_files import find_named
 from mxtrain.vision.kinds import Boxes
 from mxtrain.vision.objects.dataset import ObjectBoxes, ObjectFormat, size_of
-from mxtrain.vision.objects.objects import AnnotatedImage, AnnotatedObject, Annotations
+from mxtrain.vision.objects.objects import AnnotatedImage, AnnotatedObject, AnnotationSet
 from mxtrain.vision.objects.tool_format import find_split_files
 
 log = logging.getLogger(__name__)
@@ -125,7 +125,7 @@ class BoxCsvFormat(ObjectFormat):
     classes: ClassNames = []
     """Names of the classes; empty = the lines of `root/classes.txt`, or else all names in the training file, sorted."""
 
-    def read(self, findings: Findings) -> Annotations:
+    def read(self, findings: Findings) -> AnnotationSet:
         """Reads the files; see `ObjectFormat.read`."""
         tables = {
             split: self._table(path, folder, findings)
@@ -138,7 +138,7 @@ class BoxCsvFormat(ObjectFormat):
         is_relative = are_normalized(numbers_R4) if self.relative == "auto" else self.relative
         form = self._form(tables, is_relative)
         splits = {split: _images_of(table, lookup, form, findings) for split, table in tables.items()}
-        return Annotations(lookup.names, splits, bool(is_relative))
+        return AnnotationSet(lookup.names, splits, bool(is_relative))
 
     def _table(self, path: Path, folder: Path, findings: Findings) -> _Table:
         """Reads the rows of a file.

@@ -41,7 +41,7 @@ from mxtrain.vision.instance_segmentation.mask_rows import InstanceAnnotations
 from mxtrain.vision.instance_segmentation.outlines import Outline
 from mxtrain.vision.kinds import Boxes, ClassMap, KeyPoints, Masks
 from mxtrain.vision.objects.drawn_masks import DrawnPairs
-from mxtrain.vision.objects.objects import AnnotatedImage, Annotations, FlatObjects, outline_of
+from mxtrain.vision.objects.objects import AnnotatedImage, AnnotationSet, FlatObjects, outline_of
 from mxtrain.vision.pose.key_point_files import OTHER_SIGMA, KeyPointFiles, KeyPointSplit
 from mxtrain.vision.pose.key_point_images import PosedObjects
 from mxtrain.vision.pose.key_points import PERSON_NAMES, PERSON_SIGMAS, KeyPointSet, left_right_pairs
@@ -78,7 +78,7 @@ class ObjectFormat(_Base):
     kinds: ClassVar[Mapping[Type[TargetKind], type]] = {}
     """Class of the dataset for each kind of targets other than boxes; set below."""
 
-    def read(self, findings: Findings) -> Annotations:
+    def read(self, findings: Findings) -> AnnotationSet:
         """Reads the annotations of all splits. Classes and lines are checked here; boxes are checked by the caller.
 
         Args:
@@ -156,12 +156,12 @@ class ObjectBoxes(BoxedFiles):
 
     def examine(self, findings: Findings) -> Splits:
         """Finds, checks and splits the data; `findings` collects the problems."""
-        read: Annotations = self.read(findings)  # type: ignore[attr-defined]  # of the format
+        read: AnnotationSet = self.read(findings)  # type: ignore[attr-defined]  # of the format
         splits = {split: self.boxed_split(read, images, findings) for split, images in read.splits.items()}
         return self.make_splits(splits, read.class_names, range(len(read.class_names)), findings)
 
     def boxed_split(
-        self, read: Annotations, images: Sequence[AnnotatedImage], findings: Findings
+        self, read: AnnotationSet, images: Sequence[AnnotatedImage], findings: Findings
     ) -> Optional[BoxedSplit]:
         """Builds a split from its images; None without images.
 
@@ -182,11 +182,11 @@ class ObjectBoxes(BoxedFiles):
         split = BoxedSplit(files, [image.identity for image in images], table)
         return self.completed(read, split, objects, usable)
 
-    def usable(self, read: Annotations, objects: FlatObjects, findings: Findings) -> np.ndarray:
+    def usable(self, read: AnnotationSet, objects: FlatObjects, findings: Findings) -> np.ndarray:
         """Reports invalid objects; returns the indices of the usable ones."""
         return objects.usable(read.is_relative, findings, self.mends)
 
-    def completed(self, read: Annotations, split: BoxedSplit, objects: FlatObjects, usable: np.ndarray) -> BoxedSplit:
+    def completed(self, read: AnnotationSet, split: BoxedSplit, objects: FlatObjects, usable: np.ndarray) -> BoxedSplit:
         """Adds further annotations, such as masks, to a split. This class has none.
 
         Args:
@@ -204,7 +204,7 @@ class ObjectInstances(ObjectBoxes):
     gives: ClassVar[Gives] = Gives(Images, Masks)
     annotation_class: ClassVar[Type[BoxAnnotations]] = InstanceAnnotations
 
-    def usable(self, read: Annotations, objects: FlatObjects, findings: Findings) -> np.ndarray:
+    def usable(self, read: AnnotationSet, objects: FlatObjects, findings: Findings) -> np.ndarray:
         """Reports invalid objects, and those without an outline."""
         usable = super().usable(read, objects, findings)
         with_shape = [index for index in usable.tolist() if objects[index].shape is not None]
@@ -216,7 +216,7 @@ class ObjectInstances(ObjectBoxes):
         refuse_all(findings, without_shape(objects, set(usable.tolist()) - set(with_shape)), "objects")
         return np.array(with_shape, np.int64)
 
-    def completed(self, read: Annotations, split: BoxedSplit, objects: FlatObjects, usable: np.ndarray) -> BoxedSplit:
+    def completed(self, read: AnnotationSet, split: BoxedSplit, objects: FlatObjects, usable: np.ndarray) -> BoxedSplit:
         """Adds the outlines; arguments as in `ObjectBoxes.completed`."""
         shapes = [objects[index].shape for index in usable.tolist()]
         places = [objects.location(index) for index in usable.tolist()]
@@ -281,7 +281,7 @@ class ObjectMasks(MaskedFiles):
 
     def examine(self, findings: Findings) -> Splits:
         """Finds, checks and splits the data; `findings` collects the problems."""
-        read: Annotations = self.read(findings)  # type: ignore[attr-defined]  # of the format
+        read: AnnotationSet = self.read(findings)  # type: ignore[attr-defined]  # of the format
         names = [name for index, name in enumerate(read.class_names) if index != read.background]
         if len(names) > MAX_DRAWN_CLASSES:
             raise DataError(f"{self.option}: {len(names):,} classes, and masks have at most {MAX_DRAWN_CLASSES}.")
@@ -300,7 +300,7 @@ class ObjectMasks(MaskedFiles):
             pairs["train"], pairs.get("val"), pairs.get("test"), class_names, coding, findings=findings
         )
 
-    def _pairs(self, read: Annotations, images: Sequence[AnnotatedImage], findings: Findings) -> DrawnPairs:
+    def _pairs(self, read: AnnotationSet, images: Sequence[AnnotatedImage], findings: Findings) -> DrawnPairs:
         """Checks the objects of a split; returns its images with the objects that are drawn."""
         objects = FlatObjects.of(images, read.class_names)
         usable = set(objects.usable(read.is_relative, findings, mends=True).tolist())
@@ -319,7 +319,7 @@ class ObjectKeyPoints(KeyPointFiles):
 
     def examine(self, findings: Findings) -> Splits:
         """Finds, checks and splits the data; `findings` collects the problems."""
-        read: Annotations = self.read(findings)  # type: ignore[attr-defined]  # of the format
+        read: AnnotationSet = self.read(findings)  # type: ignore[attr-defined]  # of the format
         if read.points is None:
             raise DataError(f"{self.option}: the annotations have no key points. Choose another task.")
         counts = np.bincount(
@@ -346,7 +346,7 @@ class ObjectKeyPoints(KeyPointFiles):
         return self.make_splits(splits, used, range(1, 2), findings)
 
     def _posed(
-        self, read: Annotations, name: str, images: Sequence[AnnotatedImage], findings: Findings
+        self, read: AnnotationSet, name: str, images: Sequence[AnnotatedImage], findings: Findings
     ) -> KeyPointSplit:
         """Builds a split from the objects that have a marked key point."""
         assert read.points is not None

@@ -85,7 +85,7 @@ class PointNames:
 
 
 @dataclass(frozen=True)
-class Annotations:
+class AnnotationSet:
     """Everything that files of a format say.
 
     Attributes:

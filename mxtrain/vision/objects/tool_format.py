@@ -46,7 +46,7 @@ from mxtrain.vision.objects.objects import (
     IGNORED_CLASS,
     AnnotatedImage,
     AnnotatedObject,
-    Annotations,
+    AnnotationSet,
     PointNames,
     Shape,
     corners,
@@ -160,7 +160,7 @@ class ToolFormat(ObjectFormat):
         """
         raise NotImplementedError
 
-    def read(self, findings: Findings) -> Annotations:
+    def read(self, findings: Findings) -> AnnotationSet:
         """Reads the annotations of all splits; see `ObjectFormat.read`."""
         data = self.read_tool(findings)
         train = [shape for image in data.splits.get("train", ()) for shape in image.shapes]
@@ -192,7 +192,7 @@ class ToolFormat(ObjectFormat):
             skeleton = [(index[first], index[last]) for first, last in data.skeleton]
             points = PointNames(point_names, skeleton)
         background = next((chosen.index(name) for name in self.background_names if name in chosen), None)
-        return Annotations(chosen, splits, False, points, background)
+        return AnnotationSet(chosen, splits, False, points, background)
 
 
 class _Builder:

@@ -15,7 +15,7 @@ from mxtrain.types import PathText
 from mxtrain.vision.detection.box_faults import refuse_all
 from mxtrain.vision.detection.boxed_classes import ClassNames
 from mxtrain.vision.objects.dataset import ObjectBoxes, ObjectFormat, ObjectInstances, ObjectKeyPoints, ObjectMasks
-from mxtrain.vision.objects.objects import AnnotatedImage, AnnotatedObject, Annotations, PointNames, pairs_of
+from mxtrain.vision.objects.objects import AnnotatedImage, AnnotatedObject, AnnotationSet, PointNames, pairs_of
 from mxtrain.vision.objects.yolo_files import OPTION, YoloData, label_of, list_split, read_data
 from mxtrain.vision.objects.yolo_rows import NUM_OBB, RowLayout, column_counts, read_rows
 from mxtrain.vision.pose.key_points import PERSON_NAMES, left_right_pairs
@@ -52,7 +52,7 @@ class YoloFormat(ObjectFormat):
     """Meaning of rows of a class and eight numbers, if there are no others: auto = oriented boxes, which are refused;
     polygons = polygons of four corners."""
 
-    def read(self, findings: Findings) -> Annotations:
+    def read(self, findings: Findings) -> AnnotationSet:
         """Reads the label files; see `ObjectFormat.read`."""
         data = read_data(Path(self.root), self.data)
         texts = {
@@ -80,7 +80,7 @@ class YoloFormat(ObjectFormat):
                 folder, {label_of(path) for entries in texts.values() for path, *_ in entries}, findings
             )
         chosen = sorted(index_of, key=index_of.__getitem__)
-        return Annotations([names[number] for number in chosen], splits, True, _point_names(data, layout))
+        return AnnotationSet([names[number] for number in chosen], splits, True, _point_names(data, layout))
 
     def _splits(self, data: YoloData) -> Dict[str, Sequence[Path]]:
         """Returns the files or folders of each split.

@@ -132,7 +132,7 @@ class CocoPanoptic(MaskedFiles):
         return names
 
 
-class _Image(NamedTuple):
+class _SegmentedImage(NamedTuple):
     """An image and its segments."""
 
     record: int
@@ -147,7 +147,7 @@ class _Contents:
     """Contents of an annotation file: categories by id, and the annotated images."""
 
     categories: Dict[int, str]
-    images: Sequence[_Image]
+    images: Sequence[_SegmentedImage]
 
 
 def _read(path: Path, findings: Findings) -> _Contents:
@@ -187,7 +187,7 @@ def _read(path: Path, findings: Findings) -> _Contents:
     twice = first_twice(list(categories.values()))
     if twice is not None:
         raise DataError(f"'{path}' has two categories of the name '{twice}'. Name one otherwise.")
-    images: List[_Image] = []
+    images: List[_SegmentedImage] = []
     seen = set()
     for record, image_id, mask, segment_S2 in annotations:
         location = DataLocation(str(path), record=record)
@@ -201,7 +201,7 @@ def _read(path: Path, findings: Findings) -> _Contents:
             problems.append(Problem(UNKNOWN_CLASS, location, fact, "Add the category."))
         else:
             seen.add(image_id)
-            images.append(_Image(record, names[image_id], mask, segment_S2))
+            images.append(_SegmentedImage(record, names[image_id], mask, segment_S2))
     refuse_all(findings, problems, "elements")
     return _Contents(dict(sorted(categories.items())), images)
 

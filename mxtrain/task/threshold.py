@@ -1,0 +1,38 @@
+"""Tasks whose predicted classes depend on a decision threshold."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from mxtrain.task.spec import Task
+
+if TYPE_CHECKING:
+    from mxtrain.data.signature import Signature
+    from mxtrain.types.annotations import JsonObject
+
+
+class ThresholdTask(Task):
+    """Base class of tasks that predict a class from a probability on. The others refuse `predict threshold=`."""
+
+    def with_threshold(self, threshold: float, signature: Signature) -> ThresholdTask:
+        """Returns the task with another probability from which on a class is predicted.
+
+        Args:
+            threshold: the probability.
+            signature: signature of the network.
+
+        Raises:
+            ConfigError: the classes of the signature are not decided by one threshold.
+        """
+        raise NotImplementedError
+
+    def restored(self, states: JsonObject) -> ThresholdTask:
+        """Returns the task of a trained network, with the thresholds that `build_states` has stored.
+
+        Args:
+            states: JSON values of the states by name; empty if the checkpoint has none. They may come from anybody.
+
+        Raises:
+            DamagedCheckpoint: the values cannot be used.
+        """
+        return self
