@@ -56,8 +56,8 @@ FAULTS = [
     Fault(
         "eval takes live weights",
         "mxtrain/training/trained.py",
-        "= weights_to_use(checkpoint)",
-        '= checkpoint.arrays("model")',
+        "= merge(weights_to_use(checkpoint)",
+        '= merge(checkpoint.arrays("model")',
     ),
     Fault(
         "training goes on from the average",

@@ -10,6 +10,9 @@ from inferred import with_casts, without_own_operators, wrong_in_network, wrong_
 
 from mxtrain.amp.operators import BFLOAT16, FLOAT16, LOW_IN_ALL_OUTPUTS
 from mxtrain.engine.backend import gluon, mx
+from mxtrain.forecasting.forecasters import DeepAR, TemporalConvolution
+from mxtrain.forecasting.sampled_paths import lags_of
+from mxtrain.forecasting.signature import SeriesSizes
 from mxtrain.model.mlp import MLP
 from mxtrain.recommendation.recommenders import ItemFactors, MatrixFactorization, NeuMF, SVDPlusPlus
 from mxtrain.reinforcement.model import ActorCritic
@@ -17,6 +20,7 @@ from mxtrain.reinforcement.policy import Actions
 from mxtrain.speech.conformer import Conformer
 from mxtrain.speech.deep_speech2 import DeepSpeech2
 from mxtrain.speech.fastspeech import FastSpeech
+from mxtrain.speech.keyword_cnn import KeywordCNN
 from mxtrain.tables.feature_models import DeepFM, FactorizationMachine, WideDeep
 from mxtrain.text.bert import Bert
 from mxtrain.text.bilstm import BiLSTM
@@ -189,6 +193,7 @@ class Gated(gluon.HybridBlock):
 
 
 T = (16,)
+SERIES = SeriesSizes(6 + lags_of(4)[-1], 3, 4, 3, 2, (4, 3))
 TEXT, WINDOW, PAIR = (T, T, ()), (T, T), (T, (), T, T)
 OWN = {
     "mlp": [(lambda: MLP(dropout=0.1).build(5, IMAGE), 1)],
@@ -216,6 +221,7 @@ OWN = {
     ],
     "conformer": [(lambda: Conformer().build(5, (200, 80)), 2)],
     "deep_speech2": [(lambda: DeepSpeech2().build(5, (200, 80)), 2)],
+    "keyword_cnn": [(lambda: KeywordCNN().build(5, (1, 40, 32)), 1)],
     "fastspeech": [(lambda: FastSpeech(dropout=0.1).build_symbols(20, ((12,), (), (40,), (40, 4)), 30), 4)],
     "actor_critic": [
         (lambda: ActorCritic().build_policy(Actions(count=3), (4,)), 1),
@@ -231,6 +237,8 @@ OWN = {
     "neumf": [(lambda: NeuMF().build_recommender(6, 9, 0.0), 2)],
     "fism": [(lambda: ItemFactors().build_recommender(6, 9, 0.0), 4)],
     "svd_pp": [(lambda: SVDPlusPlus().build_recommender(6, 9, 0.0), 4)],
+    "tcn": [(lambda: TemporalConvolution(num_layers=2).build_quantiles(3, SERIES), 5)],
+    "deepar": [(lambda: DeepAR().build_quantiles(3, SERIES), 7)],
     "iresnet": [(lambda: IResNet().build(16, (3, 112, 112)), 1)],
     "mobilefacenet": [(lambda: MobileFaceNet().build(16, (3, 112, 112)), 1)],
     "written by a user": [(Gated, 1)],

@@ -68,6 +68,7 @@ NEEDS = {
     **{option: ["task=detection"] for option in DETECTION},
     "loss/quantile": ["task=forecasting"],
     "loss/likelihood": ["model=deepar"],
+    "model/keyword_cnn": ["dataset=formant_keywords"],
     "loss/heatmap_l2": ["task=pose_estimation"],
     **{option: ["task=language_modeling"] for option in LANGUAGE},
     **{option: ["task=translation"] for option in TRANSLATION},

@@ -138,6 +138,7 @@ CASES: Dict[str, Tuple[str, ...]] = {
     "simple_pose": ("task=pose_estimation", "model=simple_pose", *LARGER),
     "deep_speech2": (*SPOKEN, "dataset.height=8", "model.channels=[2,3,2]", "model.units=8", "model.num_layers=2"),
     "conformer": (*SPOKEN, "model=conformer", "model.units=16", "model.num_heads=2", "model.num_layers=1"),
+    "keyword_cnn": ("dataset=formant_keywords", "dataset.num_train=64", "model.channels=[4,8]", *FOUR),
     "fastspeech": (
         "task=speech_synthesis",
         "dataset.num_train=16",
