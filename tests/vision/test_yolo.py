@@ -20,6 +20,7 @@ from mxtrain.vision.detection.boxes import Column
 from mxtrain.vision.instance_segmentation.mask_rows import decode_mask
 from mxtrain.vision.kinds import Boxes, ClassMap, KeyPoints, Masks
 from mxtrain.vision.objects.yolo import Yolo
+from mxtrain.vision.objects.yolo_files import label_of
 from mxtrain.vision.pose.key_points import PERSON_NAMES, PERSON_SIGMAS
 
 SIZE = (40, 20)
@@ -104,6 +105,24 @@ def test_only_the_last_folder_images_becomes_labels_and_labels_may_be_beside(tmp
     (beside / "classes.txt").write_text("cat\n")
     splits = opened(beside, val_fraction=0.5)
     assert boxes_of(splits.train) == boxes_of(splits.val) == [[[15, 5, 25, 15, 0]]]
+
+
+def test_images_may_be_at_the_beginning_of_a_relative_path(tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(write(tmp_path, yaml="train: images/train\nval: images/val\nnames: [cat, no]\n"))
+    assert boxes_of(opened(Path(".")).val) == [[[16, 8, 24, 12, 0]]]
+    assert label_of("images/a/images/b.png") == "images/a/labels/b.txt" and label_of("/images/b.png") == "/labels/b.txt"
+
+
+def test_boxes_beside_rows_with_key_points_are_not_misread(tmp_path) -> None:
+    yaml = YAML + "kpt_shape: [4, 3]\n"
+    row = "0 0.5 0.5 0.5 0.5" + " 0.4 0.4 0" * 4
+    splits = opened(write(tmp_path, {"a": row, "e": row}, yaml))
+    assert boxes_of(splits.train) == [[[10, 5, 30, 15, 0]]]
+    with pytest.raises(
+        DataError, match="line 2 of .*a.txt' has 5 columns, and an object with 4 key points|has 5 columns"
+    ):
+        opened(write(tmp_path, {"a": f"{row}\n0 0.2 0.2 0.1 0.1", "e": row}, yaml))
+    assert boxes_of(opened(write(tmp_path, {"a": LABELS["e"], "e": LABELS["e"]}, yaml)).train) == [[[16, 8, 24, 12, 0]]]
 
 
 def test_darknet_files_as_cvat_writes_them(tmp_path) -> None:

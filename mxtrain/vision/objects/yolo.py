@@ -17,7 +17,7 @@ from mxtrain.vision.detection.boxed_classes import ClassNames
 from mxtrain.vision.objects.dataset import ObjectBoxes, ObjectFormat, ObjectInstances, ObjectKeyPoints, ObjectMasks
 from mxtrain.vision.objects.objects import AnnotatedImage, AnnotatedObject, AnnotationSet, PointNames, pairs_of
 from mxtrain.vision.objects.yolo_files import OPTION, YoloData, label_of, list_split, read_data
-from mxtrain.vision.objects.yolo_rows import NUM_OBB, RowLayout, column_counts, read_rows
+from mxtrain.vision.objects.yolo_rows import NUM_BOX, NUM_OBB, RowLayout, column_counts, read_rows
 from mxtrain.vision.pose.key_points import PERSON_NAMES, left_right_pairs
 
 log = logging.getLogger(__name__)
@@ -110,10 +110,9 @@ class YoloFormat(ObjectFormat):
             if data.points is None:
                 raise DataError(f"{OPTION}: '{data.source}' has no kpt_shape, e.g. kpt_shape: [17, 3].")
             return RowLayout(num_classes, "key_points", *data.points)
-        if data.points is not None:
-            layout = RowLayout(num_classes, "key_points", *data.points)
-            if counts[layout.num_columns] == sum(counts.values()):
-                return layout
+        # Boxes alone are accepted. Other rows could be misread as polygons.
+        if data.points is not None and set(counts) != {NUM_BOX}:
+            return RowLayout(num_classes, "key_points", *data.points)
         if counts and set(counts) == {NUM_OBB} and self.rows == "auto":
             raise DataError(f"{OPTION}: each row of '{data.source}' has a class and eight numbers. {_OBB}")
         has_polygons = any(count > 6 for count in counts)

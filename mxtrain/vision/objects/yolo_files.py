@@ -245,8 +245,9 @@ def _by_folders(root: Path) -> YoloData:
 def label_of(image: str) -> str:
     """Returns the label file of an image: the last folder `images` of its path becomes `labels`; otherwise beside."""
     stem = os.path.splitext(image)[0]
-    head, mark, tail = stem.rpartition("/images/")
-    return f"{head}/labels/{tail}.txt" if mark else f"{stem}.txt"
+    # A relative path may begin with `images/`.
+    head, mark, tail = f"/{stem}".rpartition("/images/")
+    return f"{head}/labels/{tail}.txt"[1:] if mark else f"{stem}.txt"
 
 
 def list_split(entries: Sequence[Path], findings: Findings) -> Iterator[Tuple[str, FileId]]:

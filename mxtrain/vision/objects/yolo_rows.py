@@ -27,7 +27,7 @@ from mxtrain.vision.objects.objects import AnnotatedObject
 from mxtrain.vision.pose.key_points import Visibility
 
 _NUMBERS = re.compile(r"[0-9.eE+\-\s]*", re.ASCII)
-_NUM_BOX = 5
+NUM_BOX = 5
 """Columns of a box: class, centre, width and height."""
 NUM_OBB = 9
 """Columns of an oriented box: class and four corners, which a polygon of four corners also has."""
@@ -53,7 +53,7 @@ class RowLayout:
     @property
     def num_columns(self) -> int:
         """Returns the number of columns of a row with key points."""
-        return _NUM_BOX + self.num_points * self.point_size
+        return NUM_BOX + self.num_points * self.point_size
 
 
 class BadRow(ValueError):
@@ -126,11 +126,11 @@ def _read_row(cells: Sequence[str], line: int, layout: RowLayout) -> AnnotatedOb
             )
         points = _read_points(values[4:], layout)
         return AnnotatedObject(line, class_index, _edges(values[:4], cells), None, points)
-    if count == _NUM_BOX:
+    if count == NUM_BOX:
         if layout.kind == "polygons":
             raise BadRow(UNREADABLE_ROW, "is a box, and others of the dataset are polygons")
         return AnnotatedObject(line, class_index, _edges(values, cells))
-    if count == _NUM_BOX + 1:
+    if count == NUM_BOX + 1:
         raise BadRow(
             UNREADABLE_ROW,
             f"has a sixth column, {cells[5]}, as predictions have: a row is class, centre, width and height",
@@ -139,7 +139,7 @@ def _read_row(cells: Sequence[str], line: int, layout: RowLayout) -> AnnotatedOb
     if count < 7 or count % 2 == 0:
         raise BadRow(
             UNREADABLE_ROW,
-            f"has {count} columns: a box has {_NUM_BOX}, and a polygon 1 + 2 for each of at least 3 points",
+            f"has {count} columns: a box has {NUM_BOX}, and a polygon 1 + 2 for each of at least 3 points",
         )
     _require_shares(values, cells)
     point_K2 = values.reshape(-1, 2)
