@@ -132,8 +132,9 @@ class BoxCsvFormat(ObjectFormat):
             for split, (path, folder) in find_split_files(Path(self.root), (".csv",), OPTION).items()
         }
         found = sorted({row.class_name for row in tables["train"].rows if row.class_name})
-        root = tables["train"].path.parent
-        lookup = ClassLookup(choose_class_names(self.classes, root, found))
+        root, folder = Path(self.root), tables["train"].path.parent
+        names = choose_class_names(self.classes, root if root.is_dir() else folder)
+        lookup = ClassLookup(names or choose_class_names((), folder, found))
         numbers_R4 = np.array([row.numbers for table in tables.values() for row in table.rows if row.numbers])
         is_relative = are_normalized(numbers_R4) if self.relative == "auto" else self.relative
         form = self._form(tables, is_relative)

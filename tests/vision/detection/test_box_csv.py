@@ -193,3 +193,13 @@ def test_empty_files_are_refused_and_the_form_is_guessed(tmp_path, monkeypatch) 
     assert recognised(BoxCsv, "data", "box_csv") == ("a CSV table of boxes", typed)
     with pytest.raises(DataError, match="train.csv' has no rows"):
         opened(write(tmp_path / "data", "\n,,\n"))
+
+
+def test_classes_of_the_root_are_those_of_folders_of_splits(tmp_path) -> None:
+    (tmp_path / "classes.txt").write_text("dog\ncat\n")
+    for split, name in (("train", "a"), ("valid", "b")):
+        draw(tmp_path / split / f"{name}.png", SIZE, seed=ord(name))
+        (tmp_path / split / "boxes.csv").write_text(f"filename,xmin,ymin,xmax,ymax,class\n{name}.png,{CORNERS},cat\n")
+    assert list(opened(tmp_path).class_names) == ["dog", "cat"]
+    (tmp_path / "classes.txt").rename(tmp_path / "train" / "classes.txt")
+    assert list(opened(tmp_path).class_names) == ["dog", "cat"]
