@@ -105,6 +105,8 @@ class CocoPanoptic(MaskedFiles):
             if contents is None:
                 continue
             names = names or self._choose_names(path, contents)
+            if not self.classes:
+                contents = _without_unknown(path, contents, names, findings)
             pairs[split] = _pairs(path, root / images, contents, names, findings)
         if "train" not in pairs:
             raise NoUsableSamples(f"{OPTION}: nothing is left to train on.")
@@ -204,6 +206,24 @@ def _read(path: Path, findings: Findings) -> _Contents:
             images.append(_SegmentedImage(record, names[image_id], mask, segment_S2))
     refuse_all(findings, problems, "elements")
     return _Contents(dict(sorted(categories.items())), images)
+
+
+def _without_unknown(path: Path, contents: _Contents, names: Sequence[str], findings: Findings) -> _Contents:
+    """Rejects images with segments of a category that the training split does not have; returns the others."""
+    unknown = {number: name for number, name in contents.categories.items() if name not in names}
+    kept: List[_SegmentedImage] = []
+    problems: List[Problem] = []
+    for image in contents.images:
+        number = next((number for number in image.segment_S2[:, 1].tolist() if number in unknown), None)
+        if number is None:
+            kept.append(image)
+            continue
+        location = DataLocation(str(path), record=image.record)
+        fact = f"annotations: {location} has the category '{unknown[number]}', which the training split does not have."
+        remedy = f"{did_you_mean(unknown[number], names)} Categories are {list_first(names)}.".strip()
+        problems.append(Problem(UNKNOWN_CLASS, location, fact, remedy))
+    refuse_all(findings, problems, "annotations")
+    return _Contents(contents.categories, kept)
 
 
 def _pairs(path: Path, folder: Path, contents: _Contents, names: Sequence[str], findings: Findings) -> _PanopticPairs:

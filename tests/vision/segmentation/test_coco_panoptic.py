@@ -94,6 +94,16 @@ def test_wrong_files_and_classes_are_refused(tmp_path) -> None:
         opened(tmp_path)
 
 
+def test_categories_that_only_the_validation_split_has_are_refused(tmp_path) -> None:
+    path = write(tmp_path) / "annotations" / "panoptic_val2017.json"
+    path.write_text(path.read_text().replace('"sky"', '"skies"'))
+    with pytest.raises(
+        DataError, match="record 0 of '.*val2017.json' has the category 'skies', which the training split"
+    ):
+        opened(tmp_path)
+    assert opened(tmp_path, classes=["cat", "sky"]).val.mask(0, (4, 2))[0, 3] == -1
+
+
 def test_the_form_is_guessed(tmp_path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     write(Path("data"))
