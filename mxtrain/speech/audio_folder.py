@@ -19,7 +19,7 @@ from mxtrain.data.checking.problems import (
     Findings,
     Problem,
 )
-from mxtrain.data.loading.dataset_files import exists, is_hidden, read_text, suggest_existing, walk
+from mxtrain.data.loading.dataset_files import as_posix, exists, is_hidden, read_text, suggest_existing, walk
 from mxtrain.data.loading.randomness import uniform
 from mxtrain.data.loading.split_folders import WORDS, find_splits
 from mxtrain.data.recognition import Certainty, FileTree, Recognised
@@ -162,6 +162,12 @@ class AudioFolder(ClipDataset):
                 if (split := split_of_speaker(path.name.partition(_SPEAKER)[0], self.val_fraction, self.test_fraction))
                 != "train"
             }
+            if "val" not in split_of.values():
+                raise DataError(
+                    f"dataset=audio_folder: none of the speakers in '{root}' falls into the validation split by "
+                    f"dataset.val_fraction={self.val_fraction:g}. Type a larger one, or list recordings of some in "
+                    f"{LISTS['val']}."
+                )
             log.info("dataset=audio_folder: recordings of one speaker (SPEAKER%sN) are in one split", _SPEAKER)
         divided: Dict[str, List[Tuple[str, Path]]] = {"train": [], **{split: [] for split in set(split_of.values())}}
         for name, path in files:
@@ -216,7 +222,7 @@ def _read_lists(root: Path, paths: Set[str], findings: Findings) -> Dict[str, st
         for number, line in enumerate(split_lines(read_text(root / name, findings)), start=1):
             if not line.strip(BLANKS):
                 continue
-            path, location = str(root / line.strip(BLANKS)), DataLocation(str(root / name), number)
+            path, location = str(root / as_posix(line.strip(BLANKS))), DataLocation(str(root / name), number)
             if path not in paths:
                 fact = f"{location} names '{line.strip(BLANKS)}', and there is no such recording in '{root}'."
                 findings.refuse(Problem(MISSING_COUNTERPART, location, fact, "Restore it, or remove the line."))

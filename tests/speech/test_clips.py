@@ -83,6 +83,19 @@ def test_speakers_are_in_one_split_without_lists(tmp_path: Path) -> None:
     assert [len(part) for part in speakers] == [2, 2, 2] and len(set().union(*speakers)) == 6
 
 
+def test_a_validation_split_without_speakers_is_refused_and_lists_of_windows_are_read(tmp_path: Path) -> None:
+    dataset = commands(tmp_path).model_copy(update={"val_fraction": 0.0001})
+    for name in LISTS.values():
+        (tmp_path / name).write_text((tmp_path / name).read_text().replace("/", "\\"))
+    assert names_of(dataset.open().val) == ["bird/a", "no/a", "yes/a"]
+    for name in LISTS.values():
+        (tmp_path / name).unlink()
+    with pytest.raises(
+        DataError, match="none of the speakers in '.*' falls into the validation split by dataset.val_f"
+    ):
+        dataset.open()
+
+
 def test_folders_of_splits(tmp_path: Path) -> None:
     for name in ("train/a/1", "train/a/2", "train/b/1", "val/a/1", "val/b/1"):
         sound(tmp_path / f"{name}.flac")
