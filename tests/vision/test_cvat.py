@@ -103,6 +103,41 @@ def test_skeletons_have_a_box_around_their_points(tmp_path) -> None:
     assert splits.key_points.object_names == ["dog"]
 
 
+def test_skeletons_of_classes_that_are_left_out_are_left_out(tmp_path) -> None:
+    other = SKELETON.replace('label="dog"', 'label="cat"')
+    write(tmp_path, xml(image("a", other, SKELETON), image("b", SKELETON, other), labels=LABELS + POINTS))
+    splits = opened(tmp_path, KeyPoints, val_fraction=0.5, classes=["dog"])
+    assert splits.train.source.objects.box_N4.tolist() == [[12, 5, 20, 8]] * 2
+
+
+def test_images_that_are_annotated_twice_are_refused_for_masks_too(tmp_path) -> None:
+    write(tmp_path, xml(image("a", POLYGON), image("b", POLYGON), image("a", ELLIPSE)))
+    for target in (ClassMap, Masks, Boxes):
+        with pytest.raises(DataError, match=r"a.png' is annotated twice in '.*annotations.xml'. Remove one of them."):
+            opened(tmp_path, target)
+
+
+def test_images_of_another_size_than_that_of_their_masks_are_said(tmp_path, caplog) -> None:
+    write(tmp_path, xml(*(image(name, POLYGON).replace('"40"', '"80"') for name in "abc")))
+    opened(tmp_path, ClassMap).train.source.mask(0, (40, 20))
+    assert "a.png' has 40 x 20 pixels, but its annotation says 80 x 20." in caplog.text
+    checked = opened(tmp_path, ClassMap, CollectedFindings()).train.source.checks().check(1)
+    assert [problem.kind for problem in checked.problems] == ["size_mismatch"]
+
+
+def test_a_split_with_several_files_is_refused_and_one_without_is_said(tmp_path, caplog) -> None:
+    for split, name in (("train", "a"), ("val", "b")):
+        draw(tmp_path / split / f"{name}.png", (40, 20))
+        (tmp_path / split / "annotations.xml").write_text(xml(image(name, BOX)))
+    (tmp_path / "val" / "old.xml").write_text(xml(image("b", BOX)))
+    with pytest.raises(DataError, match=r"val' holds annotations.xml, old.xml, and a split has one file"):
+        opened(tmp_path)
+    for name in ("annotations", "old"):
+        (tmp_path / "val" / f"{name}.xml").unlink()
+    assert "val" not in Cvat(root=str(tmp_path)).read(CollectedFindings()).splits
+    assert "val' holds no *.xml, so the split val is left out" in caplog.text
+
+
 def test_subsets_are_splits(tmp_path) -> None:
     subsets = zip("abc", ("Train", "Validation", "test"))
     splits = opened(write(tmp_path, xml(*(image(name, BOX, more=f'subset="{subset}"') for name, subset in subsets))))

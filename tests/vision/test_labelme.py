@@ -16,8 +16,10 @@ from PIL import Image
 from recognised import recognised
 
 from mxtrain.data.checking.dataset_check import CollectedFindings
+from mxtrain.data.loading.dataset_files import walk
 from mxtrain.errors import DataError, LoaderError
 from mxtrain.vision.kinds import Boxes, ClassMap, KeyPoints, Masks
+from mxtrain.vision.objects import tool_format
 from mxtrain.vision.objects.labelme import Labelme
 
 SIZE = (40, 20)
@@ -86,6 +88,28 @@ def test_shapes_are_masks(tmp_path) -> None:
     mask, circle = sources["b"][0].masks(sources["b"][1])
     assert (mask[2:7, 4:10] == np.tri(5, 6)).all() and mask.sum() == np.tri(5, 6).sum()
     assert abs(int(circle.sum()) - 78.5) < 4 and circle[10, 20]
+
+
+def test_outlines_of_a_group_are_one_object(tmp_path) -> None:
+    parts = [shape("dog", "polygon", *((x + left, y) for x, y in ((0, 0), (4, 0), (4, 4), (0, 4)))) for left in (1, 9)]
+    grouped = [{**part, "group_id": 1} for part in parts]
+    write(tmp_path, "a", *grouped, {**MASK, "group_id": 1}, {**parts[0], "group_id": 2}, *parts)
+    write(tmp_path, "b", {**MASK, "label": "dog", "group_id": 3}, *({**part, "group_id": 3} for part in parts))
+    splits = opened(tmp_path, Masks, val_fraction=0.5)
+    boxes = {
+        name: source.boxes(index)[:, :5].tolist() for name, (source, index) in by_name(splits.train, splits.val).items()
+    }
+    single = [1, 0, 5, 4, 1]
+    assert boxes["a"] == [[1, 0, 13, 4, 1], [4, 2, 9, 7, 0], single, single, [9, 0, 13, 4, 1]]
+    assert boxes["b"] == [[1, 0, 13, 7, 1]]
+
+
+def test_files_with_a_wrong_path_are_found_in_one_listing_of_their_folder(tmp_path, monkeypatch) -> None:
+    for name in "abc":
+        write(tmp_path, name, RECTANGLE, image=f"C:\\Users\\me\\{name}.png")
+    listed = []
+    monkeypatch.setattr(tool_format, "walk", lambda *each: listed.append(each) or walk(*each))
+    assert len(opened(tmp_path).train) == 2 and len(listed) == 1
 
 
 def test_masks_of_classes_know_labelmes_special_labels(tmp_path) -> None:

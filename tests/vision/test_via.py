@@ -108,6 +108,16 @@ def test_points_are_key_points_of_the_only_region(tmp_path) -> None:
     assert splits.train.source.objects.point_NJ3.tolist() == [[[12, 5, 2], [0, 0, 0]], [[0, 0, 0], [13, 6, 2]]]
 
 
+def test_points_of_a_region_that_is_left_out_are_not_those_of_the_other(tmp_path) -> None:
+    content = images(a=[RECT, region("point", "nose", cx=12, cy=5)], b=[RECT, region("point", "nose", cx=12, cy=5)])
+    content["c"] = {"filename": "c.png", "regions": [RECT, POLYGON, region("point", "nose", cx=3, cy=2)]}
+    with pytest.raises(DataError, match="the key point 'nose' belongs to 2 boxes"):
+        opened(write(tmp_path, content), KeyPoints, classes=["cat"])
+    content["c"]["regions"] = [POLYGON, region("point", "nose", cx=3, cy=2)]
+    splits = opened(write(tmp_path, content), KeyPoints, classes=["cat"])
+    assert len(splits.train) + len(splits.val) == 2
+
+
 def test_the_attribute_of_the_class_is_the_only_one_or_asked_for(tmp_path) -> None:
     two = {**RECT, "region_attributes": {"kind": {"cat": True, "dog": False}, "age": "old"}}
     root = write(tmp_path, images(a=[two], b=[two]))

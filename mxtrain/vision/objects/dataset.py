@@ -311,7 +311,7 @@ class ObjectMasks(MaskedFiles):
                 "task=detection."
             )
         refuse_all(findings, without_shape(objects, plain), "objects")
-        return DrawnPairs.of(images, read.is_relative, read.background)
+        return DrawnPairs.of(objects, read.is_relative, read.background)
 
 
 class ObjectKeyPoints(KeyPointFiles):

@@ -1,6 +1,6 @@
 """Masks of classes that are drawn from the outlines of objects, whenever a sample is read.
 
-Legend: h, w size of an image.
+Legend: h, w size of an image, P images.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import numpy as np
 from mxtrain.data.checking.problems import DataLocation
 from mxtrain.vision.images.files import ImageFiles
 from mxtrain.vision.images.settings import Decoding
-from mxtrain.vision.objects.objects import IGNORED_CLASS, AnnotatedImage, AnnotatedObject, outline_of
+from mxtrain.vision.objects.objects import IGNORED_CLASS, AnnotatedObject, FlatObjects, outline_of
 from mxtrain.vision.segmentation.mask_pairs import MaskPairs
 from mxtrain.vision.segmentation.masked_images import JointAugment, MaskCoding, MaskedImages
 
@@ -28,21 +28,24 @@ class DrawnPairs(MaskPairs):
     """Images and the objects from which their masks are drawn.
 
     Attributes:
+        size_P2: annotated width and height of each image, NaN if unknown.
         objects: objects of each image, those in front last.
         is_relative: True if coordinates are shares of width and height.
         background: index of the class that means the background; None if there is none.
     """
 
+    size_P2: np.ndarray
     objects: Sequence[Sequence[AnnotatedObject]]
     is_relative: bool
     background: Optional[int]
 
     @classmethod
-    def of(cls, images: Sequence[AnnotatedImage], is_relative: bool, background: Optional[int]) -> DrawnPairs:
+    def of(cls, flat: FlatObjects, is_relative: bool, background: Optional[int]) -> DrawnPairs:
         """Returns the pairs of annotated images."""
+        images = flat.images
         paths, sources = [image.path for image in images], [image.source for image in images]
-        objects = [image.objects for image in images]
-        return cls(paths, sources, [image.identity for image in images], objects, is_relative, background)
+        objects, ids = [image.objects for image in images], [image.identity for image in images]
+        return cls(paths, sources, ids, flat.size_P2, objects, is_relative, background)
 
     def open(
         self, coding: MaskCoding, decoding: Decoding, mean: Sequence[float], augment: Optional[JointAugment] = None
@@ -72,11 +75,17 @@ class DrawnMasks(MaskedImages):
         super().__init__(*arguments)
         self._pairs = pairs
 
+    def declared_size(self, index: int) -> np.ndarray:
+        """See `MaskedImages.declared_size`."""
+        size_2: np.ndarray = self._pairs.size_P2[index]
+        return size_2
+
     def open_mask(self, index: int) -> Image.Image:
         """Draws the mask of an image."""
         from PIL import Image
 
         width, height = self.size(index)
+        self.warn_of_size(index, (width, height), self.declared_size(index))
         mask_hw = np.zeros((height, width), np.uint8)
         for each in self._pairs.objects[index]:
             if each.shape is not None:

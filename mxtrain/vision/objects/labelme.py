@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import binascii
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar, Dict, List, Optional, Sequence, Tuple
 
@@ -31,7 +32,9 @@ from mxtrain.types import PathText
 from mxtrain.vision.detection.box_faults import refuse_all
 from mxtrain.vision.images.files import find_images
 from mxtrain.vision.instance_segmentation.coco_masks import Runs
-from mxtrain.vision.objects.dataset import ObjectBoxes
+from mxtrain.vision.instance_segmentation.outlines import Polygons
+from mxtrain.vision.objects.dataset import ObjectBoxes, ObjectInstances
+from mxtrain.vision.objects.objects import Shape
 from mxtrain.vision.objects.tool_format import (
     BadShape,
     ImageFinder,
@@ -82,8 +85,11 @@ class LabelmeFormat(ToolFormat):
             files = [path for path, _ in walk(folder, (".json",), findings=findings)]
             if not files:
                 raise DataError(f"{OPTION}: '{folder}' holds no JSON files.")
-            images = [_read_image(path, problems, counts, findings) for path in files]
+            finder_of = {folder: ImageFinder(folder) for folder in dict.fromkeys(path.parent for path in files)}
+            images = [_read_image(path, finder_of[path.parent], problems, counts, findings) for path in files]
             splits[split] = [image for image in images if image is not None]
+            if isinstance(self, ObjectInstances):
+                splits[split] = [replace(image, shapes=join_groups(image.shapes)) for image in splits[split]]
             annotated = {image.identity for image in splits[split]}
             counts["images without a JSON file"] += sum(
                 file_id not in annotated for _, file_id in find_images(folder, findings=findings)
@@ -93,11 +99,14 @@ class LabelmeFormat(ToolFormat):
         return ToolData(splits)
 
 
-def _read_image(path: Path, problems: List[Problem], counts: Dict[str, int], findings: Findings) -> Optional[ToolImage]:
+def _read_image(
+    path: Path, finder: ImageFinder, problems: List[Problem], counts: Dict[str, int], findings: Findings
+) -> Optional[ToolImage]:
     """Returns the image of a JSON file with its shapes; None if one of both cannot be used.
 
     Args:
         path: the JSON file.
+        finder: finds images in the folder of the file.
         problems: receives what is wrong with shapes.
         counts: receives the number of lines, which are left out.
         findings: collects files that cannot be read.
@@ -110,7 +119,6 @@ def _read_image(path: Path, problems: List[Problem], counts: Dict[str, int], fin
         fact = f"'{path}' has no shapes and imagePath: it is no file of labelme."
         problems.append(Problem(UNREADABLE_FILE, DataLocation(str(path)), fact, "Remove it."))
         return None
-    finder = ImageFinder(path.parent)
     image = finder.find(content["imagePath"]) or _beside(path, finder)
     if image is None:
         problems.append(missing_image(DataLocation(str(path)), content["imagePath"], path.parent))
@@ -131,6 +139,28 @@ def _read_image(path: Path, problems: List[Problem], counts: Dict[str, int], fin
             read.append(found)
     file, identity = image
     return ToolImage(file, identity, str(path), size if has_size else None, read)
+
+
+def join_groups(shapes: Sequence[ToolShape]) -> List[ToolShape]:
+    """Joins the outlines of the same label and group to one object, as labelme's own labelme2coco.py: an object that
+    another one divides has several outlines."""
+    joined: Dict[Any, ToolShape] = {}
+    for shape in shapes:
+        key = object() if shape.group is None or shape.shape is None else (shape.label, shape.group)
+        first = joined.setdefault(key, shape)
+        if first is not shape:
+            assert first.shape is not None and shape.shape is not None
+            joined[key] = first._replace(shape=_union(first.shape, shape.shape))
+    return list(joined.values())
+
+
+def _union(first: Shape, second: Shape) -> Shape:
+    """Returns two outlines as one."""
+    mask = next((shape for shape in (first, second) if isinstance(shape, Runs)), None)
+    if mask is None:
+        return [*first, *second]  # type: ignore[misc]  # both are polygons
+    outlines = [shape if isinstance(shape, Runs) else Polygons(shape) for shape in (first, second)]
+    return runs_of(np.logical_or(*(outline.in_image(mask.size) > 0 for outline in outlines)))
 
 
 def _beside(path: Path, finder: ImageFinder) -> Any:

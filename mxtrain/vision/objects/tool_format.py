@@ -226,7 +226,7 @@ class _Builder:
     def build(self, image: ToolImage) -> AnnotatedImage:
         """Returns an image with its objects of the classes to learn."""
         objects: List[AnnotatedObject] = []
-        groups: Dict[Hashable, List[int]] = {}
+        groups: Dict[Hashable, List[Optional[int]]] = {}
         for shape in image.shapes:
             if shape.shape is None:
                 continue
@@ -235,6 +235,7 @@ class _Builder:
                 index = IGNORED_CLASS
             if index is None:
                 self._refuse_unknown(image, shape)
+                groups.setdefault(shape.group, []).append(None)
                 continue
             groups.setdefault(shape.group, []).append(len(objects))
             edges = extent(shape.shape)
@@ -252,13 +253,17 @@ class _Builder:
             self._problems.append(Problem(UNKNOWN_CLASS, location, fact, remedy))
 
     def _add_points(
-        self, image: ToolImage, objects: List[AnnotatedObject], groups: Mapping[Hashable, Sequence[int]]
+        self, image: ToolImage, objects: List[AnnotatedObject], groups: Mapping[Hashable, Sequence[Optional[int]]]
     ) -> None:
-        """Adds the key points of an image to its objects: those of the same group, or the only object."""
+        """Adds the key points of an image to its objects: those of the same group, or the only object. Key points of
+        objects that are left out (None) are left out, too."""
+        every = [index for group in groups.values() for index in group]
         for shape in image.shapes:
             if shape.point is None:
                 continue
-            candidates = groups.get(shape.group, []) if shape.group is not None else range(len(objects))
+            candidates = groups.get(shape.group, []) if shape.group is not None else every
+            if len(candidates) == 1 and candidates[0] is None:
+                continue
             location = image.location(shape.number)
             number = self._points.get(shape.label)
             if len(candidates) != 1 or number is None:
@@ -269,7 +274,8 @@ class _Builder:
                     remedy = f"Key points are {list_first(list(self._points))}."
                 self._problems.append(Problem(UNREADABLE_ROW, location, fact, remedy))
                 continue
-            index = candidates[0]
+            (index,) = candidates
+            assert index is not None
             points = objects[index].points
             point_J3 = np.zeros((len(self._points), 3)) if points is None else points
             if point_J3[number, 2] != Visibility.UNKNOWN:
@@ -285,12 +291,14 @@ class _Builder:
 
 
 def _refuse_same_images(images: Sequence[AnnotatedImage], findings: Findings) -> None:
-    """Rejects an image with two annotations, which `refuse_twice` reports where targets are boxes."""
-    seen: Dict[FileId, str] = {}
+    """Rejects an image with two annotations: where masks are drawn, a part of it could be held out for validation."""
+    seen: Dict[FileId, AnnotatedImage] = {}
     for image in images:
-        earlier = seen.setdefault(image.identity, image.source)
-        if earlier != image.source:
-            fact = f"'{image.path}' is annotated in '{earlier}' and in '{image.source}'."
+        earlier = seen.setdefault(image.identity, image)
+        if earlier is not image:
+            fact = f"'{image.path}' is annotated in '{earlier.source}' and in '{image.source}'."
+            if earlier.source == image.source:
+                fact = f"'{image.path}' is annotated twice in '{image.source}'."
             findings.refuse(Problem(LISTED_TWICE, DataLocation(image.source), fact, "Remove one of them."))
 
 
@@ -442,8 +450,14 @@ def find_split_files(
     found: Dict[str, Tuple[Path, Path]] = {}
     for split, folder in find_splits(root, option).items():
         inside = files_of(folder)
-        if len(inside) == 1:
+        if len(inside) > 1:
+            raise DataError(
+                f"{option}: '{folder}' holds {list_first(inside)}, and a split has one file. Move the others elsewhere."
+            )
+        if inside:
             found[split] = (folder / inside[0], folder)
+        else:
+            log.warning("%s: '%s' holds no *%s, so the split %s is left out", option, folder, endings[0], split)
     if "train" not in found:
         listed = f" There are: {list_first(names)}." if names else ""
         raise DataError(f"{option}: '{root}' holds no train{endings[0]}.{listed} Name the file with dataset.root=FILE.")

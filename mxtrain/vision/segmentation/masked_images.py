@@ -16,6 +16,7 @@ import numpy as np
 from mxtrain.data.checking.checks import Checked, Checks
 from mxtrain.data.checking.problems import (
     MASK_SIZE,
+    SIZE_MISMATCH,
     STRAY_MASK_VALUE,
     UNREADABLE_MASK,
     DataLocation,
@@ -29,7 +30,7 @@ from mxtrain.types import PositiveFloat, Range
 from mxtrain.vision.draws import VisionDraw
 from mxtrain.vision.images.affine import warp
 from mxtrain.vision.images.decoding import EncodedImages
-from mxtrain.vision.images.encoded_image_source import EncodedImageSource, batch_of
+from mxtrain.vision.images.encoded_image_source import SIZE_REMEDY, EncodedImageSource, batch_of, size_fact
 from mxtrain.vision.images.files import MAX_BYTES
 from mxtrain.vision.images.fitting import fit_into_frame
 from mxtrain.vision.images.image_checks import AnnotatedImageChecks
@@ -212,6 +213,10 @@ class MaskedImages(EncodedImageSource):
         except Exception as error:  # Pillow raises OSError, SyntaxError, ValueError, struct.error and its own
             raise unreadable(f"'{path}'", error, "a mask", UNREADABLE_MASK) from error
 
+    def declared_size(self, index: int) -> np.ndarray:
+        """Returns the annotated width and height of an image, NaN if unknown."""
+        return np.full(2, np.nan)
+
     def require_size(self, index: int, image: Image.Image, size: Tuple[int, int]) -> None:
         """Raises a `LoaderError` if a mask does not have the (width, height) of its image."""
         assert self.masks is not None
@@ -368,6 +373,9 @@ class MaskedChecks(AnnotatedImageChecks):
             return []
         try:
             if size is not None:
+                fact = size_fact(self.location(index), size, source.declared_size(index))
+                if fact:
+                    problems.append(Problem(SIZE_MISMATCH, self.location(index), fact, SIZE_REMEDY))
                 source.require_size(index, mask, size)
         except MxtrainError as error:
             problems.append(problem_of(error, location))
