@@ -353,7 +353,9 @@ class Session:
             self._custom_steps.data.share(ALONE)
         with self._custom_steps.first.average.applied():
             if loss is None:
-                values: Mapping[str, float] = self._custom_steps.evaluator.measure(loader, workers=workers)
+                steps = self._custom_steps
+                evaluator = steps.build_test_evaluator(None) if split == "test" else steps.evaluator
+                values: Mapping[str, float] = evaluator.measure(loader, workers=workers)
             else:
                 values = {metric: self._mean_loss(loss, loader, workers)}
         if split == "val":

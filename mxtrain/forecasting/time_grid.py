@@ -190,31 +190,45 @@ def find_grid(time_N: np.ndarray, series_N: np.ndarray, has_calendar: bool, name
     if not is_next_N.any():
         raise ValueError("no series has two different times, so their distance is not known")
     if not has_calendar:
-        return TimeGrid(STEP, _most_frequent((time_N[1:] - time_N[:-1])[is_next_N]), int(time_N.min()))
+        count = _most_frequent((time_N[1:] - time_N[:-1])[is_next_N])
+        return TimeGrid(STEP, count, _origin(STEP, count, time_N))
     monthly = _monthly_grid(time_N, is_next_N)
     if monthly is not None:
         return monthly
     step = _most_frequent((time_N[1:] - time_N[:-1])[is_next_N])
     if step % DAY:
         unit = next(unit for unit in ("h", "min", "s") if step % SECONDS[unit] == 0)
-        return TimeGrid(unit, step // SECONDS[unit], int(time_N.min()))
+        return TimeGrid(unit, step // SECONDS[unit], _origin(unit, step // SECONDS[unit], time_N))
     days = step // DAY
     has_weekends = ((time_N // DAY + 3) % 7 >= 5).any()
     covers_weekends = ((time_N[1:] - time_N[:-1])[is_next_N] >= 3 * DAY).any()
     if days == 1 and not has_weekends and covers_weekends:
-        return TimeGrid(BUSINESS, 1, int(time_N.min()))
+        return TimeGrid(BUSINESS, 1, _origin(BUSINESS, 1, time_N))
     unit, count = ("W", days // 7) if days % 7 == 0 else ("D", days)
-    return TimeGrid(unit, count, int(time_N.min()))
+    return TimeGrid(unit, count, _origin(unit, count, time_N))
 
 
 def _origin(unit: str, count: int, time_N: np.ndarray) -> int:
-    """Returns the time with index 0: the first one, for months one on the most frequent day or on the largest, because
-    the grid of January 30 has February 28 as well."""
-    if unit not in MONTHS:
+    """Returns the first time of the most frequent remainder; for months, the time whose grid has most of the times.
+
+    Candidates for months are the most frequent and the largest day, because the grid of January 30 has February 28 as
+    well. Each is tried as the last day of its month and as another one: February 28 may be either.
+    """
+    if unit in SECONDS or unit == STEP:
+        rest_N = time_N % (count * SECONDS.get(unit, 1))
+        return int(time_N[rest_N == _most_frequent(rest_N)].min())
+    if unit == BUSINESS:
         return int(time_N.min())
     day_N = (time_N // DAY).astype("datetime64[D]")
-    number_N = (day_N - day_N.astype("datetime64[M]").astype("datetime64[D]")).astype(np.int64)
-    origins = [int(time_N[number_N == number].min()) for number in (_most_frequent(number_N), int(number_N.max()))]
+    month_N = day_N.astype("datetime64[M]")
+    number_N = (day_N - month_N.astype("datetime64[D]")).astype(np.int64)
+    is_last_N = (day_N + 1).astype("datetime64[M]") != month_N
+    candidates = [
+        time_N[(number_N == number) & (is_last_N == is_last)]
+        for number in (_most_frequent(number_N), int(number_N.max()))
+        for is_last in (True, False)
+    ]
+    origins = [int(time_C.min()) for time_C in candidates if len(time_C)]
     return max(origins, key=lambda origin: int(TimeGrid("M", 1, origin).index(time_N)[1].sum()))
 
 

@@ -71,10 +71,28 @@ class ClassSetMetric(HostMetric):
     collects: ClassVar[Type[Collected]] = ClassSetScores
     takes: ClassVar[Takes] = Takes(ClassSet)
 
+    _chosen: Optional[Sequence[float]] = pydantic.PrivateAttr(None)
+    _keeper: ChosenThresholds = pydantic.PrivateAttr(default_factory=ChosenThresholds)
+
+    def with_chosen(self, chosen: Optional[Sequence[float]], keeper: ChosenThresholds) -> ClassSetMetric:
+        """Returns this metric for a network.
+
+        Args:
+            chosen: thresholds of the classes for `threshold=chosen`; None: chosen in each pass.
+            keeper: receives the thresholds that a pass has chosen.
+        """
+        metric = self.model_copy()
+        metric._chosen, metric._keeper = chosen, keeper
+        return metric
+
     def compute(self, collected: Collected) -> float:
         assert isinstance(collected, ClassSetScores)
         score_NK, target_NK = collected.by_class()
-        return self.of_classes(score_NK, target_NK > 0) if len(score_NK) else math.nan
+        if not len(score_NK):
+            return math.nan
+        if self._chosen is None:  # also if this metric needs no thresholds: predictions do
+            self._keeper.values = choose_thresholds(score_NK, target_NK)
+        return self.of_classes(score_NK, target_NK > 0)
 
     def of_classes(self, score_NK: np.ndarray, target_NK: np.ndarray) -> float:
         """Computes the metric of scores and of the classes that samples have (bool)."""
@@ -102,33 +120,10 @@ class DecidedMetric(ClassSetMetric):
     """Least probability of a predicted class; chosen = of each class the one with the highest F1 on the validation
     split, see `task.threshold`."""
 
-    _chosen: Optional[Sequence[float]] = pydantic.PrivateAttr(None)
-    _keeper: Optional[ChosenThresholds] = pydantic.PrivateAttr(None)
-
-    def with_chosen(self, chosen: Optional[Sequence[float]], keeper: ChosenThresholds) -> DecidedMetric:
-        """Returns this metric for a network.
-
-        Args:
-            chosen: thresholds of the classes for `threshold=chosen`; None: chosen in each pass.
-            keeper: receives the thresholds that a pass has chosen.
-        """
-        metric = self.model_copy()
-        metric._chosen, metric._keeper = chosen, keeper
-        return metric
-
-    def thresholds(self, score_NK: np.ndarray, target_NK: np.ndarray) -> np.ndarray:
-        """Returns the threshold of each class, (K,)."""
-        if self.threshold != "chosen":
-            return np.full(score_NK.shape[1], self.threshold)
-        if self._chosen is not None:
-            return np.asarray(self._chosen)
-        chosen = choose_thresholds(score_NK, target_NK)
-        if self._keeper is not None:
-            self._keeper.values = chosen
-        return np.array(chosen)
-
     def of_classes(self, score_NK: np.ndarray, target_NK: np.ndarray) -> float:
-        predicted_NK = sigmoid(score_NK) >= self.thresholds(score_NK, target_NK)
+        threshold_K = self._keeper.values if self._chosen is None else self._chosen
+        least_K = np.array(threshold_K) if self.threshold == "chosen" else self.threshold
+        predicted_NK = sigmoid(score_NK) >= least_K
         return self.of_decisions(predicted_NK, target_NK)
 
     def of_decisions(self, predicted_NK: np.ndarray, target_NK: np.ndarray) -> float:

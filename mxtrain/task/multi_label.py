@@ -18,7 +18,7 @@ from mxtrain.errors import DamagedCheckpoint
 from mxtrain.metric.multi_label import (
     USUAL_THRESHOLD,
     ChosenThresholds,
-    DecidedMetric,
+    ClassSetMetric,
     Threshold,
 )
 from mxtrain.task.classification import ranked_cells, texts_of
@@ -90,11 +90,13 @@ class MultiLabel(ThresholdTask):
         return task
 
     def thresholds(self, signature: Signature) -> List[float]:
-        """Returns the threshold of each class: that of the setting, or those of the checkpoint."""
+        """Returns the threshold of each class: that of the setting, those of the checkpoint, or those chosen last."""
         count = self.num_classes(signature)
         if self.threshold != "chosen":
             return [self.threshold] * count
-        values = self._restored or [USUAL_THRESHOLD] * count
+        # During training, those of the last validation.
+        kept = self._keeper.values if self._restored is None else self._restored
+        values = kept or [USUAL_THRESHOLD] * count
         if len(values) != count:
             raise DamagedCheckpoint(
                 f"The checkpoint cannot be used: it has {len(values)} thresholds, and there are {count} classes."
@@ -107,7 +109,7 @@ class MultiLabel(ThresholdTask):
     def metrics(self, description: RunParts, signature: Signature) -> Mapping[str, Metric]:
         chosen = None if self._restored is None and self.threshold == "chosen" else self.thresholds(signature)
         return {
-            name: metric.with_chosen(chosen, self._keeper) if isinstance(metric, DecidedMetric) else metric
+            name: metric.with_chosen(chosen, self._keeper) if isinstance(metric, ClassSetMetric) else metric
             for name, metric in description.metric.items()
         }
 

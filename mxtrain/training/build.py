@@ -35,6 +35,7 @@ from mxtrain.parallel.planner import placement_table
 from mxtrain.runtime.gpu_memory import GpuMemoryMeter
 from mxtrain.task.fit import require_same_learned_names
 from mxtrain.task.needs import EQUAL_SHARES
+from mxtrain.task.threshold import ThresholdTask
 from mxtrain.training import resume
 from mxtrain.training.actions import build_actions
 from mxtrain.training.batch_size import (
@@ -67,6 +68,7 @@ if TYPE_CHECKING:
     from mxtrain.kvstore.remote_updater import RemoteUpdater
     from mxtrain.training.actions import ActionList
     from mxtrain.training.custom_steps import CustomSteps
+    from mxtrain.training.evaluate import Evaluator
     from mxtrain.training.teacher import Teacher
     from mxtrain.types.annotations import Json, JsonObject
 
@@ -312,11 +314,22 @@ def build_context(
     if actions:
         step.add_states({"actions": actions, "gradient_sum": step.gradient_sum})
     measured = replace(description, task=description.task.in_training())
+    evaluator = build_evaluator(measured, step.strategy, signature)
+
+    def build_test_evaluator(states: Optional[JsonObject]) -> Evaluator:
+        if not isinstance(measured.task, ThresholdTask):
+            return evaluator
+        if states is None:
+            own = measured.task.build_states(step.strategy.objective.loss)
+            states = {name: dict(state.save_state()[1]) for name, state in own.items()}
+        return build_evaluator(replace(measured, task=measured.task.restored(states)), step.strategy, signature)
+
     return RunContext(
         step,
         plan,
         data,
-        build_evaluator(measured, step.strategy, signature),
+        evaluator,
+        build_test_evaluator,
         Saving(checkpoints, callbacks),
         SignalStop(plan.grace_s, description.checkpoint.on_signal == "stop"),
         callbacks,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Optional
+from typing import TYPE_CHECKING, Callable, Optional
 
 from mxtrain.cluster.stopping import SignalStop
 from mxtrain.cluster.stragglers import Stragglers
@@ -15,6 +15,9 @@ from mxtrain.training.plan import Plan, RunData
 from mxtrain.training.profiling import Profiling
 from mxtrain.training.saving import Saving
 from mxtrain.training.step import TrainingStep
+
+if TYPE_CHECKING:
+    from mxtrain.types.annotations import JsonObject
 
 
 @dataclass(frozen=True)
@@ -28,7 +31,10 @@ class RunContext:
     data: RunData
     """Loaders."""
     evaluator: Evaluator
-    """Evaluates the network on the validation and the test split."""
+    """Evaluates the network on the validation split."""
+    build_test_evaluator: Callable[[Optional[JsonObject]], Evaluator]
+    """Returns the evaluator of the test split, which chooses no thresholds, for the states of a checkpoint; None: the
+    states of now."""
     saving: Saving
     """Saves and loads checkpoints."""
     signals: SignalStop

@@ -7,7 +7,7 @@ the first network, which also holds the state of the other optimizers.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
 import numpy as np
 
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from mxtrain.training.context import RunContext
     from mxtrain.training.evaluate import Evaluator
     from mxtrain.training.plan import Plan, RunData
+    from mxtrain.types.annotations import JsonObject
 
 SINGLE_NETWORK = ""
 """Name of the network in a loop with a single network."""
@@ -71,6 +72,7 @@ class CustomSteps:
         self.plan: Plan
         self.data: RunData
         self.evaluator: Evaluator
+        self.build_test_evaluator: Callable[[Optional[JsonObject]], Evaluator]
         self.context: RunContext
 
     def build_step(
@@ -128,6 +130,7 @@ class CustomSteps:
             meter: meter of one step.
         """
         self.plan, self.data, self.evaluator = context.plan, context.data, context.evaluator
+        self.build_test_evaluator = context.build_test_evaluator
         self.meter = LoopMeter(meter, list(self.steps))
         if self.is_custom:
             context = replace(context, data=replace(context.data, val=None, test=None, samples=None))

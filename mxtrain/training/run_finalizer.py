@@ -34,7 +34,8 @@ class RunFinalizer:
     """
 
     def __init__(self, run: RunContext):
-        self._step, self._plan, self._data, self._evaluator = run.step, run.plan, run.data, run.evaluator
+        self._step, self._plan, self._data = run.step, run.plan, run.data
+        self._build_test_evaluator = run.build_test_evaluator
         self._saving, self._signals, self._callbacks = run.saving, run.signals, run.callbacks
         self._workers = run.step.store
 
@@ -109,9 +110,10 @@ class RunFinalizer:
         # below.
         if best is not None:
             snapshot.set_parameters(strategy, weights_to_use(best), str(best.path))
+        evaluator = self._build_test_evaluator(None if best is None else best.state.get("states") or {})
         try:
             with self._step.average.applied() if best is None else nullcontext():
-                values = self._evaluator.measure(BreakableLoader(self._data.test, self._signals))
+                values = evaluator.measure(BreakableLoader(self._data.test, self._signals))
         finally:
             if last is not None:
                 snapshot.set_parameters(strategy, last, "the last weights")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import List
+from typing import List, Optional
 
 import numpy as np
 import pytest
@@ -18,6 +18,10 @@ DAYS = ["2024-01-01", "2024-01-02", "2024-01-03", "2024-01-04", "2024-01-05"]
         (["2024-01-31", "2024-02-29", "2024-03-31"], "M", 12, [0, 1, 2]),
         (["2024-01-30", "2024-02-29", "2024-03-30"], "M", 12, [0, 1, 2]),
         (["2024-01-01", "2024-04-01", "2024-10-01"], "Q", 4, [0, 1, 3]),
+        # The first day is the last one of its month, and not because the others are.
+        (["2023-02-28", "2023-03-28", "2023-04-28"], "M", 12, [-1, 0, 1]),
+        (["2023-04-30", "2023-05-30", "2023-06-30", "2023-07-30"], "M", 12, [-1, 0, 1, 2]),
+        (["2023-02-28", "2024-02-28", "2025-02-28"], "Y", 1, [-1, 0, 1]),
         (["2020-05", "2021-05", "2023-05", "2024-05"], "Y", 1, [0, 1, 3, 4]),
         ([*DAYS, "2024-01-08"], "B", 5, [0, 1, 2, 3, 4, 5]),
         ([*DAYS, "2024-01-06"], "D", 7, [0, 1, 2, 3, 4, 5]),
@@ -45,6 +49,22 @@ def test_one_odd_time_does_not_decide_the_frequency() -> None:
     time_N, _, _ = parse_times([*DAYS, "2024-01-06 07:00:00"])
     grid = find_grid(time_N, np.zeros(6, int), True)
     assert grid.name == "D" and grid.index(time_N)[1].tolist() == [True] * 5 + [False]
+
+
+@pytest.mark.parametrize(
+    "texts, known",
+    [
+        (["2023-12-31 07:00:00", *DAYS], None),
+        (["2023-12-31 07:00:00", *DAYS], "D"),
+        (["2024-01-01 00:10", *(f"2024-01-01 0{hour}" for hour in range(1, 6))], None),
+        (["1", "4", "6", "8", "10", "12"], None),
+    ],
+)
+def test_an_odd_first_time_is_the_one_off_the_grid(texts: List[str], known: Optional[str]) -> None:
+    time_N, has_calendar, _ = parse_times(texts)
+    grid = find_grid(time_N, np.zeros(6, int), has_calendar, known)
+    assert grid.index(time_N)[1].tolist() == [False] + [True] * 5
+    assert grid.index(time_N)[0].tolist()[1:] == [0, 1, 2, 3, 4]
 
 
 def test_one_odd_day_does_not_make_months_days() -> None:

@@ -101,6 +101,10 @@ def test_a_pass_keeps_what_it_has_chosen_unless_thresholds_are_given():
     value = MacroF1().with_chosen(None, keeper).compute(collected())
     expected = reference.f1_score(TARGETS, PROBABILITIES >= np.array(chosen), average="macro")
     assert value == pytest.approx(expected) and keeper.values == chosen
+    for other in (MeanAveragePrecision(), MacroF1(threshold=0.5)):  # predictions need thresholds nevertheless
+        kept = ChosenThresholds()
+        other.with_chosen(None, kept).compute(collected())
+        assert kept.values == chosen
     restored = ChosenThresholds()
     restored.load_state({}, keeper.save_state()[1], "")
     assert restored.values == chosen

@@ -45,6 +45,11 @@ def test_rows_have_the_classes_whose_probability_reaches_their_threshold():
 
 def test_thresholds_are_those_of_the_setting_of_the_checkpoint_or_one_half(caplog):
     assert MultiLabel().thresholds(SIGNATURE) == [0.5] * 3
+    training = MultiLabel()
+    training.build_states(None)["thresholds"].values = [0.1, 0.2, 0.8]
+    assert training.thresholds(SIGNATURE) == [0.1, 0.2, 0.8]
+    assert training.restored({}).thresholds(SIGNATURE) == [0.5] * 3
+    caplog.clear()
     assert MultiLabel(threshold=0.3).thresholds(SIGNATURE) == [0.3] * 3
     task = restored([0.1, 0.2, 0.9])
     assert task.thresholds(SIGNATURE) == [0.1, 0.2, 0.9]
@@ -172,6 +177,10 @@ def test_run_with_its_thresholds_is_evaluated_predicts_and_is_exported(train_run
     measured = json.loads((tmp_path / "run" / "eval" / "val" / "metrics.json").read_text())
     for name in ("macro_f1", "micro_f1", "mean_average_precision", "hamming_loss", "loss"):
         assert measured[name] == pytest.approx(result.metrics[f"val/{name}"], rel=1e-5), name
+    assert run(["eval", folder, "split=test"]) == 0
+    measured = json.loads((tmp_path / "run" / "eval" / "test" / "metrics.json").read_text())
+    for name in ("macro_f1", "hamming_loss"):  # with the thresholds of the validation split
+        assert measured[name] == pytest.approx(result.metrics[f"test/{name}"], rel=1e-5), name
     capsys.readouterr()
     assert run(["predict", folder, "split=val", "which=last"]) == 0
     rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
