@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, ClassVar, Collection, Dict, List, NamedTuple, Optional, Sequence, Tuple, Type
 
 import numpy as np
@@ -245,6 +245,15 @@ class SeriesDataset(BaseDataset):
                     f"{getattr(signature, name)}. Name the data that it was trained with, or choose another "
                     f"{run_dir_setting()}."
                 )
+        if before.window != signature.window:
+            names = [each.name for each in fields(WindowForm)]
+            changed = [name for name in names if getattr(before.window, name) != getattr(signature.window, name)]
+            raise CheckpointError(
+                f"{source} was trained with other windows than there are now, or with other values in the columns of "
+                f"dataset.known or dataset.static: {', '.join(changed)}. Give it the data and the settings of dataset "
+                f"that it was trained with, or choose another {run_dir_setting()}: means, deviations and vocabularies "
+                "are measured anew."
+            )
 
     def remark(self, signature: Signature, splits: Splits) -> str:
         signature, found = SeriesSignature.cast(signature), SeriesSplits.cast(splits).found

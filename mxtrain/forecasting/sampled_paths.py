@@ -26,8 +26,9 @@ LEAST_FREEDOM = 2.0
 """Lower bound of the degrees of freedom of Student's t, above which it has a variance."""
 PATHS = 60
 """Random stream of `uniform_rows`."""
-LARGE_COUNT = 500.0
-"""Counts with a larger mean are drawn from the normal distribution of the same mean and variance."""
+LARGE_COUNT, COARSE_COUNT, LEAST_SKEW = 500.0, 200.0, 0.01
+"""Counts with a mean above the first are drawn as multiples of a unit of which their mean has the second number, with
+the same variance. With a shape below the third there, they are drawn from the normal distribution."""
 NEAR_LAGS, SEASONS = 7, (1, 2, 3, 4, 5, 6, 7, 14)
 """Lags are the last 7 steps, and one step around one to seven and fourteen seasons before."""
 MAX_LAG = 700
@@ -192,23 +193,30 @@ def draw(raw_NR: np.ndarray, scale_N: np.ndarray, uniform_N2: np.ndarray, distri
 
 def draw_counts(mean_N: np.ndarray, shape_N: np.ndarray, uniform_N2: np.ndarray) -> np.ndarray:
     """Draws counts of the negative binomial distribution with variance mean + shape mean^2, (N,), by its distribution
-    function; of a large mean those of the normal distribution."""
+    function; see `LARGE_COUNT`."""
+    is_large_N = mean_N > LARGE_COUNT
+    unit_N = np.where(is_large_N, mean_N / COARSE_COUNT, 1.0)
+    coarse_N = np.where(is_large_N, shape_N + 1 / np.maximum(mean_N, 1.0) - 1 / COARSE_COUNT, shape_N)
+    is_normal_N = is_large_N & (coarse_N < LEAST_SKEW)
     normal_N = np.sqrt(-2 * np.log(uniform_N2[:, 0])) * np.cos(2 * math.pi * uniform_N2[:, 1])
     spread_N = np.sqrt(mean_N + shape_N * mean_N**2)
-    large_N = np.maximum(np.round(mean_N + spread_N * normal_N), 0.0)
-    is_small_N = mean_N <= LARGE_COUNT
-    mean_M, shape_M, uniform_M = mean_N[is_small_N], shape_N[is_small_N], uniform_N2[is_small_N, 0]
+    found_N = np.maximum(np.round(mean_N + spread_N * normal_N), 0.0)
+    mean_M, shape_M, uniform_M2 = (mean_N / unit_N)[~is_normal_N], coarse_N[~is_normal_N], uniform_N2[~is_normal_N]
     count_M = np.zeros(len(mean_M))
     ratio_M = shape_M * mean_M / (1 + shape_M * mean_M)
     share_M = np.exp(-np.log1p(shape_M * mean_M) / shape_M)
     total_M = share_M.copy()
-    # The tail beyond twenty deviations has no share that a uniform number of 53 bits would hit.
-    for count in range(int((mean_M + 20 * spread_N[is_small_N]).max(initial=0)) + 20):
-        is_above_M = uniform_M > total_M
+    # The tail falls by e in 1 + shape mean counts, and no uniform number of 53 bits is beyond 37 of them.
+    end_M = mean_M + 20 * np.sqrt(mean_M + shape_M * mean_M**2) + 37 * (1 + shape_M * mean_M)
+    for count in range(int(end_M.max(initial=0)) + 20):
+        is_above_M = uniform_M2[:, 0] > total_M
         if not is_above_M.any():
             break
         count_M += is_above_M
         share_M = share_M * ratio_M * (count + 1 / shape_M) / (count + 1)
         total_M = total_M + share_M
-    large_N[is_small_N] = count_M
-    return large_N
+    # Uniform within a unit; units of 1 are the counts themselves.
+    unit_M = unit_N[~is_normal_N]
+    count_M = np.where(unit_M > 1, np.round((count_M + uniform_M2[:, 1] - 0.5) * unit_M), count_M)
+    found_N[~is_normal_N] = np.maximum(count_M, 0.0)
+    return found_N

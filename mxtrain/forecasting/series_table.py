@@ -179,9 +179,7 @@ class SeriesTable(SeriesDataset):
         self, path: str, columns: SeriesColumns, findings: Findings, frequency: Optional[str] = None
     ) -> ReadSeries:
         null = self.missing[0] if self.missing else None
-        numeric = [name for name in columns.names if name not in (columns.time, columns.item)]
-        decimals: Any = dict.fromkeys(numeric, self.decimal)
-        numbered = list(stream_rows(path, columns.names, True, False, findings, None, null, decimals))
+        numbered = list(stream_rows(path, columns.names, True, False, findings, None, null, self._decimals(columns)))
         rows = [row for _, row in numbered]
         line_R = [line for line, _ in numbered]
         if not rows:
@@ -193,6 +191,10 @@ class SeriesTable(SeriesDataset):
         number_N = [line_R[one.row % len(line_R)] for one in series_set.series]
         locations = DataLocations([str(path)], number_N, None, are_records)
         return ReadSeries(series_set, locations, columns.known, columns.static_numbers, columns.static_texts)
+
+    def _decimals(self, columns: SeriesColumns) -> Dict[Any, str]:
+        """Returns the decimal sign of each column of numbers."""
+        return {name: self.decimal for name in columns.names if name not in (columns.time, columns.item)}
 
     def _series_of(
         self,
@@ -285,7 +287,7 @@ class SeriesTable(SeriesDataset):
         except ValueError as error:
             raise DataError(f"the rows: {error}.") from error
         null = self.missing[0] if self.missing else None
-        cells = [row for _, row in given_rows(rows, columns.names, null, dict.fromkeys(columns.names, self.decimal))]
+        cells = [row for _, row in given_rows(rows, columns.names, null, self._decimals(columns))]
         series_set = self._series_of("", cells, columns, lambda row: f"row {row}", STRICT, signature.frequency)
         self._require_same_form(series_set, signature)
         lacking = missing_covariates(series_set, signature.known_columns, signature.window.horizon)

@@ -187,6 +187,21 @@ def test_drawn_counts_invert_the_distribution_function() -> None:
     assert scaled[0] * 8 == stats.nbinom.ppf(0.9, 1 / shape_1, 1 / (1 + shape_1 * mean_1))
 
 
+@pytest.mark.parametrize("mean, shape", [(600.0, 0.7), (20000.0, 0.1)])
+def test_large_counts_are_skewed_as_well(mean: float, shape: float) -> None:
+    uniform = np.random.RandomState(0).rand(5000, 2)
+    counts = draw_counts(np.full(5000, mean), np.full(5000, shape), uniform)
+    law = stats.nbinom(1 / shape, 1 / (1 + shape * mean))
+    assert stats.kstest(counts, law.cdf).pvalue > 0.01
+    np.testing.assert_array_equal(counts, np.round(counts))
+    assert len(np.unique(counts)) > 700, "counts between the multiples of a unit"
+
+
+def test_tails_of_counts_are_reached() -> None:
+    drawn = draw_counts(np.ones(1), np.full(1, 30.0), np.array([[1 - 1e-5, 0.5]]))
+    assert drawn[0] == stats.nbinom.ppf(1 - 1e-5, 1 / 30, 1 / 31) > 1 + 20 * np.sqrt(31) + 20
+
+
 def test_lags_are_near_steps_and_seasons() -> None:
     assert lags_of(1) == [1, 2, 3, 4, 5, 6, 7]
     assert (lags_of(96)[-1], lags_of(52)[-1], lags_of(86400)[-1]) == (673, 365, 86401)

@@ -15,7 +15,7 @@ import pytest
 
 from mxtrain.data.checking.problems import Findings, Problem
 from mxtrain.data.spec import open_splits
-from mxtrain.errors import ConfigError, DataError
+from mxtrain.errors import CheckpointError, ConfigError, DataError
 from mxtrain.forecasting.dataset import SeriesSplits, choose_stride
 from mxtrain.forecasting.forecasters import DeepAR, TemporalConvolution
 from mxtrain.forecasting.json_lines import DeepARLines
@@ -423,6 +423,28 @@ def test_windows_of_a_trained_network_stay(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="more of them would be measured on values of the training"):
         dataset.restored(signature, ["dataset.windows"], "RUN")
     dataset.restored(signature, ["dataset.windows", "dataset.path"], "RUN")
+
+
+def test_a_run_continues_with_the_same_scales_and_categories_alone(tmp_path: Path) -> None:
+    rows = ["item,time,y,price,town", *(f"{town},{day},{n},{n},{town}" for town in "ab" for n, day in enumerate(DAYS))]
+    settings: Any = {"known": ["price"], "static": ["town"]}
+    before = table(tmp_path / "a.csv", rows, **settings)
+    trained = before.infer_signature(open_splits(before), TemporalConvolution())
+    before.check_compatible(trained, SeriesSignature.from_json(json.loads(json.dumps(trained.to_json()))), "RUN")
+    changed = [line.replace("b,2024", "c,2024").replace(",b", ",c") for line in rows]
+    changed[3] = changed[3].replace(",2,2,", ",2,900,")
+    dataset = table(tmp_path / "b.csv", changed, **settings)
+    signature = dataset.infer_signature(open_splits(dataset), TemporalConvolution())
+    with pytest.raises(CheckpointError, match="RUN was trained with other windows .*: known_mean, known_std, voc"):
+        dataset.check_compatible(signature, trained, "RUN")
+
+
+def test_rows_of_memory_have_times_and_items_of_numbers(tmp_path: Path) -> None:
+    dataset = table(tmp_path / "a.csv", ["time,y", *(f"{n},{n}" for n in range(31))], decimal=",")
+    signature = dataset.infer_signature(open_splits(dataset), TemporalConvolution())
+    own = dataset.samples_from([{"item": 1.5, "time": float(n), "y": n + 0.5} for n in range(9)], signature)
+    assert isinstance(own, ForecastSamples) and own.name_of(0) == "1.5"
+    assert own.past_of(0).tolist() == [n + 0.5 for n in range(9)]
 
 
 def test_strides_visit_all_places_of_a_season() -> None:
