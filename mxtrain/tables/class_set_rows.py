@@ -11,7 +11,7 @@ import numpy as np
 
 from mxtrain.data.features.feature_rows import FeatureRows
 from mxtrain.data.features.feature_store import FeatureStore
-from mxtrain.data.table.class_sets import SetColumns, split_names
+from mxtrain.data.table.class_sets import YES_NO, SetColumns, split_names
 from mxtrain.errors import DataError, did_you_mean
 
 CLASS_KEY = "\0class "
@@ -48,10 +48,11 @@ class ClassSetRows(FeatureRows):
         return self.labels(np.arange(len(self)))
 
     def _labels_of(self, store: FeatureStore, row_B: np.ndarray) -> np.ndarray:
-        keys = [CLASS_KEY + name for name in self._found.columns]
-        if self._found.delimiter is None:
-            return store.number_RN[row_B][:, [store.numbers.index(key) for key in keys]] > 0
-        return self._sets_of(store)[store.code_RF[row_B, store.codes.index(keys[0])]]
+        code_BC = store.code_RF[row_B][:, [store.codes.index(CLASS_KEY + name) for name in self._found.columns]]
+        if self._found.delimiter is not None:
+            return self._sets_of(store)[code_BC[:, 0]]
+        columns = zip(self._found.columns, code_BC.T)
+        return np.stack([_yes_no_of(store, name)[code_B] for name, code_B in columns], axis=1) > 0
 
     def _sets_of(self, store: FeatureStore) -> np.ndarray:
         """Returns the classes of each code of a column of names, (V, K); the first code is an empty cell."""
@@ -75,21 +76,28 @@ class ClassSetRows(FeatureRows):
         names = self._found.class_names
         for store in self.stores:
             for column in self._found.columns:
+                code_R = store.code_RF[:, store.codes.index(CLASS_KEY + column)]
                 if self._found.delimiter is None:
-                    value_R = store.number_RN[:, store.numbers.index(CLASS_KEY + column)]
-                    wrong = np.flatnonzero((value_R != 0) & (value_R != 1))
+                    wrong = np.flatnonzero(_yes_no_of(store, column)[code_R] < 0)
                     if len(wrong):
-                        value = value_R[wrong[0]]
-                        shown = "empty" if np.isnan(value) else f"{value:g}"
+                        text = ["", *store.texts[CLASS_KEY + column]][code_R[wrong[0]]]
+                        shown = f"'{text:.40}'" if text else "empty or a missing value"
                         location = store.locations(wrong[:1])[0]
                         raise DataError(f"{location}: '{column}' is {shown}; allowed are 0 and 1.")
                     continue
                 for code, text in enumerate(store.texts[CLASS_KEY + column], start=1):
                     unknown = [name for name in split_names(text, self._found.delimiter) if name not in names]
                     if unknown:
-                        code_R = store.code_RF[:, store.codes.index(CLASS_KEY + column)]
                         location = store.locations(np.flatnonzero(code_R == code)[:1])[0]
+                        if not unknown[0]:
+                            raise DataError(f"{location}: '{column}' is '{text:.60}', with an empty name.")
                         raise DataError(
                             f"{location} has the class '{unknown[0]:.60}'.{did_you_mean(unknown[0], names)} Classes of "
                             f"the training rows are {', '.join(names[:20])}."
                         )
+
+
+def _yes_no_of(store: FeatureStore, column: str) -> np.ndarray:
+    """Returns the value of each code of a column of 0 and 1, (V,): -1 for other texts and for an empty cell."""
+    texts = store.texts[CLASS_KEY + column]
+    return np.array([-1, *(YES_NO.get(text.strip().lower(), -1) for text in texts)])

@@ -256,7 +256,8 @@ class ClassSetTable(FeatureTable):
 
     def resolved(self, path: str) -> FeatureTable:
         """See `FeatureFiles.resolved`: the columns of the classes are found, and are no inputs."""
-        found = find_set_columns(path, self.targets or self.target, self.delimiter, ())
+        setting = "dataset.target" if self.targets is None else "dataset.targets"
+        found = find_set_columns(path, self.targets or self.target, self.delimiter, (), self.missing, setting)
         given = [name for name in found.columns if name in {*(self.features or ()), *self.columns}]
         if given:
             raise DataError(
@@ -272,8 +273,7 @@ class ClassSetTable(FeatureTable):
         if not with_target:
             return layout
         assert self._found is not None
-        kind: Kind = "number" if self._found.delimiter is None else "category"
-        read = tuple(ReadColumn(CLASS_KEY + name, kind, name) for name in self._found.columns)
+        read = tuple(ReadColumn(CLASS_KEY + name, "category", name) for name in self._found.columns)
         return layout._replace(columns=(*layout.columns, *read))
 
     def rows_of(self, stores: Sequence[FeatureStore]) -> FeatureRows:

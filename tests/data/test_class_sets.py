@@ -128,7 +128,7 @@ def test_names_in_lists_may_hold_delimiters(tmp_path):
 def test_too_few_columns_of_classes_are_refused(tmp_path):
     path = tmp_path / "x.csv"
     path.write_text("image,red\n1.png,1\n")
-    with pytest.raises(DataError, match="has no columns of classes besides image"):
+    with pytest.raises(DataError, match="has no two columns of classes besides image"):
         find_set_columns(str(path), None, "auto", ["image"])
     with pytest.raises(DataError, match="there is no column 'rad'. Did you mean 'red'"):
         find_set_columns(str(path), ["red", "rad"], "auto", ["image"])
@@ -181,13 +181,53 @@ def test_rows_of_tables_give_their_classes(tmp_path, kind):
     assert [column.name for column in splits.build_columns().columns] == ["a", "b"]
 
 
+def test_columns_of_true_and_false_are_read(tmp_path):
+    path = tmp_path / "x.csv"
+    path.write_text("a,red,dark\n" + "".join(f"{n},{n % 3 == 0},{str(n % 2 == 0).lower()}\n" for n in range(12)))
+    table = FeatureTable(train=str(path), targets=["red", "dark"])
+    splits = table.for_run(ClassSet).examine(STRICT)
+    counts = sum(split.read_labels().sum(axis=0) for split in (splits.train, splits.val, splits.test))
+    assert counts.tolist() == [4, 6]
+
+
+def test_missing_cells_of_tables_are_no_classes(tmp_path, caplog):
+    path = tmp_path / "x.csv"
+    path.write_text("a,labels\n" + "".join(f"{n},{['red', 'None', 'dark|red', ''][n % 4]}\n" for n in range(24)))
+    caplog.set_level("INFO")
+    splits = FeatureTable(train=str(path), target="labels").for_run(ClassSet).examine(STRICT)
+    assert list(splits.class_names) == ["dark", "red"]
+    assert "'None' in 'labels' is read as a missing value" in caplog.text
+    assert any(
+        "None" in name
+        for name in FeatureTable(train=str(path), target="labels", missing=[""])
+        .for_run(ClassSet)
+        .examine(STRICT)
+        .class_names
+    )
+
+
 def test_wrong_settings_and_rows_of_tables_are_named(tmp_path):
     with pytest.raises(ConfigError, match="which task=multi_label reads"):
         table_of(tmp_path, "ones").for_run(RowClass)
     with pytest.raises(ConfigError, match="which task=multi_label reads"):
         table_of(tmp_path, "ones").for_run(Number)
     table = table_of(tmp_path, "ones", lambda text: text.replace("2,x0,1", "2,x0,0.5"))
-    with pytest.raises(DataError, match=r"line 4: 'dark' is 0.5; allowed are 0 and 1"):
+    with pytest.raises(DataError, match=r"line 4: 'dark' is '0.5'; allowed are 0 and 1"):
+        table.for_run(ClassSet).examine(STRICT)
+    table = table_of(tmp_path, "ones", lambda text: text.replace("2,x0,1", "2,x0,no"))
+    with pytest.raises(DataError, match=r"line 4: 'dark' is 'no'; allowed are 0 and 1"):
+        table.for_run(ClassSet).examine(STRICT)
+    table = table_of(tmp_path, "ones", lambda text: text.replace("2,x0,1", "2,x0,"))
+    with pytest.raises(DataError, match=r"line 4: 'dark' is empty or a missing value; allowed are 0 and 1"):
+        table.for_run(ClassSet).examine(STRICT)
+    table = table_of(tmp_path, "names", lambda text: text.replace("red|dark", "red||dark"))
+    with pytest.raises(DataError, match=r"line 2: 'labels' is 'red\|\|dark', with an empty name"):
+        table.for_run(ClassSet).examine(STRICT)
+    table = table_of(tmp_path, "names").model_copy(update={"target": "label"})
+    with pytest.raises(DataError, match=r"dataset.target=label: .* Type dataset.target=labels"):
+        table.for_run(ClassSet).examine(STRICT)
+    table = table_of(tmp_path, "ones").model_copy(update={"targets": ["rad", "dark"]})
+    with pytest.raises(DataError, match="dataset.targets=rad: .* Type dataset.targets=red"):
         table.for_run(ClassSet).examine(STRICT)
     table = table_of(tmp_path, "names")
     (tmp_path / "val.csv").write_text("a,b,labels\n1,x1,red|rod\n")

@@ -393,7 +393,7 @@ class _FeatureReader:
                     self._messages.setdefault(
                         column.name,
                         (
-                            f"'{text}' in '{column.name}' is read as a missing value. If it is a value, leave it out "
+                            f"'{text}' in '{column.at}' is read as a missing value. If it is a value, leave it out "
                             "of dataset.missing."
                         ),
                     )

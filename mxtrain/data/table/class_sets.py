@@ -41,7 +41,14 @@ class SetColumns(NamedTuple):
     class_names: Tuple[str, ...]
 
 
-def find_set_columns(path: str, labels: Labels, delimiter: str, others: Collection[str]) -> SetColumns:
+def find_set_columns(
+    path: str,
+    labels: Labels,
+    delimiter: str,
+    others: Collection[str],
+    missing: Collection[str] = (),
+    setting: str = "dataset.label",
+) -> SetColumns:
     """Finds the classes of the rows of a training file.
 
     Args:
@@ -50,6 +57,8 @@ def find_set_columns(path: str, labels: Labels, delimiter: str, others: Collecti
             besides `others`.
         delimiter: text between two names; auto: recognised.
         others: columns that are inputs.
+        missing: cells that mean a missing value, and so no class.
+        setting: setting of `labels`, for messages.
 
     Raises:
         DataError: there is no such column, or the delimiter is not clear.
@@ -61,14 +70,14 @@ def find_set_columns(path: str, labels: Labels, delimiter: str, others: Collecti
     if isinstance(labels, list):
         if len(labels) < 2:
             raise DataError(
-                f"dataset.label: {path} has no columns of classes besides {', '.join(others)}. Name the column with "
-                "the names of the classes, or two or more columns of 0 and 1."
+                f"{setting}: {path} has no two columns of classes{' besides ' * bool(others)}{', '.join(others)}. Name "
+                "the column with the names of the classes, or two or more columns of 0 and 1."
             )
         for name in labels:
-            _require(path, name, names)
+            _require(path, name, names, setting)
         return SetColumns(tuple(labels), None, tuple(labels))
-    _require(path, labels, names)
-    cells = [row[0] for row in read_columns(path, [ListColumn(labels)], header=True).rows]
+    _require(path, labels, names, setting)
+    cells = [row[0] for row in read_columns(path, [ListColumn(labels)], header=True).rows if row[0] not in missing]
     if delimiter == AUTO:
         delimiter = recognise_delimiter(path, labels, cells)
     found = sorted({name for cell in cells for name in split_names(cell, delimiter) if name})
@@ -76,14 +85,14 @@ def find_set_columns(path: str, labels: Labels, delimiter: str, others: Collecti
         available = f"only the class '{found[0]}'" if found else "no class"
         raise DataError(
             f"{path}: the column '{labels}' has {available}, and at least 2 classes are needed. Name another "
-            "column with dataset.label=COLUMN."
+            f"column with {setting}=COLUMN."
         )
     return SetColumns((labels,), delimiter, tuple(found))
 
 
-def _require(path: str, name: str, names: Sequence[str]) -> None:
+def _require(path: str, name: str, names: Sequence[str], setting: str) -> None:
     if ending_of(path) != ".jsonl":  # an object of JSON lines need not have all keys
-        require_column("dataset.label", name, path, names)
+        require_column(setting, name, path, names)
 
 
 def recognise_delimiter(path: str, column: str, cells: Sequence[str]) -> str:
