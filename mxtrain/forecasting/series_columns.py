@@ -131,8 +131,16 @@ def resolve_columns(names: Sequence[str], settings: SeriesColumnSettings) -> Ser
         "decimal": settings.decimal,
     }
     static = [*settings.static_numbers, *settings.static_texts]
+    # As a covariate, the target would be known for the steps to predict.
+    for kind, column in (("time", time), ("target", target)):
+        if column in settings.known or column in static:
+            setting = "known" if column in settings.known else "static"
+            raise ValueError(f"'{column}' is the column of dataset.{kind}, so it cannot be in dataset.{setting}")
+    if time == target:
+        raise ValueError(f"'{time}' is the column of dataset.time and of dataset.target. Name two columns")
     if target is None:
-        series = [name for name in names if name != time and name not in settings.known]
+        # An unnamed column is the row number that pandas writes.
+        series = [name for name in names if name.strip() and name != time and name not in settings.known]
         if settings.form == LONG or settings.item or static or not series:
             _usual_or_refused("target", names)
         return SeriesColumns(WIDE, series=series, **common)

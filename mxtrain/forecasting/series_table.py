@@ -146,6 +146,10 @@ class SeriesTable(SeriesDataset):
         if self.form == WIDE and (self.item or self.target or self.static):
             name = next(name for name in ("item", "target", "static") if getattr(self, name))
             raise ValueError(f"form=wide has a column for each item, so there is no {name}. Leave it out")
+        for setting in ("known", "static"):
+            names = getattr(self, setting)
+            if twice := [name for name in names if names.count(name) > 1]:
+                raise ValueError(f"{setting} names '{twice[0]}' twice")
         both = [name for name in self.known if name in self.static]
         if both:
             raise ValueError(f"'{both[0]}' is in known and in static; a column is one of them")

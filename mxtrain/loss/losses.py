@@ -87,7 +87,7 @@ class Asymmetric(Loss):
     gamma_negative: NonNegativeFloat = 4.0
     """Exponent for the other classes: 0, or at least 1."""
     margin: OpenFraction = 0.05
-    """Probability up to which other classes have no loss."""
+    """Probability up to which other classes have no loss: 0, or at least 0.000001."""
 
     @pydantic.field_validator("gamma_negative")
     @classmethod
@@ -96,6 +96,14 @@ class Asymmetric(Loss):
         if 0 < gamma < 1:
             raise ValueError("gamma_negative must be 0, or at least 1")
         return gamma
+
+    @pydantic.field_validator("margin")
+    @classmethod
+    def _finite_loss(cls, margin: float) -> float:
+        # In float32, a probability of 1 minus a smaller margin is 1, and the logarithm of 1 - 1 is infinite.
+        if 0 < margin < 1e-6:
+            raise ValueError("margin must be 0, or at least 0.000001")
+        return margin
 
     def block(self) -> gluon.Block:
         from mxtrain.loss.multi_label_blocks import AsymmetricLoss

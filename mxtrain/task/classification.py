@@ -111,12 +111,13 @@ class Classification(ThresholdTask):
 
         names, label_B = signature.class_names, targets[0].astype(int)
         if isinstance(source, TextPairs):
+            best_B = [int(ranked_order(probability_K, self.threshold)[0]) for probability_K in predictions]
             rows = [
-                [text, names[label], names[int(probability_K.argmax())], f"{probability_K.max():.2f}"]
-                for text, label, probability_K in zip(texts_of(source), label_B, predictions)
+                [text, names[label], names[best], f"{probability_K[best]:.2f}"]
+                for text, label, best, probability_K in zip(texts_of(source), label_B, best_B, predictions)
             ]
             return [Table("samples", ["text", "class", "predicted", "probability"], rows)]
-        shown = PredictedImages(images_of(source), label_B, np.stack(predictions))
+        shown = PredictedImages(images_of(source), label_B, np.stack(predictions), self.threshold)
         return [Figure("samples", lambda max_samples: draw_samples(shown, names, max_samples))]
 
     def build_report(self, description: RunParts, signature: Signature, source: Samples) -> Report:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import functools
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Sequence, Tuple
+from typing import TYPE_CHECKING, Optional, Sequence, Tuple
 
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
+from mxtrain.data.class_rows import ranked_order
 from mxtrain.task.figure_fonts import drawable, font_of
 from mxtrain.task.prediction_format import class_name
 
@@ -41,11 +42,13 @@ class PredictedImages:
         image_BHWC: pixels for display, uint8.
         label_B: class indices.
         probability_BK: predicted class probabilities.
+        threshold: see `Classification.threshold`.
     """
 
     image_BHWC: np.ndarray
     label_B: np.ndarray
     probability_BK: np.ndarray
+    threshold: Optional[float] = None
 
 
 def images_of(source: Source) -> np.ndarray:
@@ -77,7 +80,7 @@ def draw_samples(samples: PredictedImages, class_names: Sequence[str], max_image
         x = _GAP + index % columns * cell_w
         y = _GAP + index // columns * cell_h
         label = int(samples.label_B[index])
-        predicted = int(np.argmax(samples.probability_BK[index]))
+        predicted = int(ranked_order(samples.probability_BK[index], samples.threshold)[0])
         figure.paste(tile, (x, y))
         if predicted != label:
             draw.rectangle((x - 3, y - 3, x + tile.width + 2, y + tile.height + 2), outline=WRONG, width=3)

@@ -236,11 +236,31 @@ def test_short_series_are_left_out_and_named(tmp_path: Path, caplog: Any) -> Non
         ({"frequency": "hour"}, "is no frequency"),
         ({"form": "wide", "item": "a"}, "form=wide has a column for each item, so there is no item"),
         ({"known": ["a"], "static": ["a"]}, "'a' is in known and in static"),
+        ({"known": ["a", "b", "a"]}, "known names 'a' twice"),
+        ({"static": ["b", "b"]}, "static names 'b' twice"),
     ],
 )
 def test_settings_that_do_not_fit_are_refused(settings: Any, said: str) -> None:
     with pytest.raises(pydantic.ValidationError, match=said):
         SeriesTable(**settings)
+
+
+@pytest.mark.parametrize(
+    "settings, said",
+    [
+        ({"known": ["target"]}, "'target' is the column of dataset.target, so it cannot be in dataset.known"),
+        ({"static": ["timestamp"]}, "'timestamp' is the column of dataset.time, so it cannot be in dataset.static"),
+        ({"time": "target"}, "'target' is the column of dataset.time and of dataset.target. Name two"),
+    ],
+)
+def test_the_target_is_no_covariate(tmp_path: Path, settings: Any, said: str) -> None:
+    with pytest.raises(DataError, match=f"a.csv: {said}"):
+        open_splits(table(tmp_path / "a.csv", LONG, **settings))
+
+
+def test_unnamed_row_numbers_are_no_series(tmp_path: Path) -> None:
+    wide = [",date,a,bb", *(f"{n},{day},{n * 2 + 1},{n * 2 + 2}" for n, day in enumerate(DAYS))]
+    assert list(found(table(tmp_path / "wide.csv", wide))) == ["a", "bb"]
 
 
 def test_series_are_split_by_time() -> None:

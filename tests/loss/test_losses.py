@@ -158,6 +158,10 @@ def test_gradients_of_sure_scores_are_finite(spec):
 def test_asymmetric_loss_refuses_an_infinite_gradient():
     with pytest.raises(ValueError, match="must be 0, or at least 1"):
         losses.Asymmetric(gamma_negative=0.5)
+    with pytest.raises(ValueError, match="margin must be 0, or at least 0.000001"):
+        losses.Asymmetric(margin=1e-7)
+    loss = losses.Asymmetric(margin=1e-6, gamma_negative=0.0).block()(nd.full((1, 1), 100), nd.zeros((1, 1)))
+    assert loss.asscalar() == pytest.approx(-np.log(1e-6), rel=0.01)
 
 
 def test_smoothed_cross_entropy_equals_its_definition():

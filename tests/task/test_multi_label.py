@@ -132,6 +132,8 @@ def test_a_threshold_decides_between_two_classes():
     two = Signature((2,), class_names=["no", "yes"])
     task = Classification().with_threshold(0.2, two)
     assert task.row(two, np.array([0.75, 0.25]), 2)["class"] == "yes"
+    (samples,) = task.show(two, SimpleNamespace(pairs=[("x", None)]), [np.array([0.75, 0.25])], [np.array([0])])
+    assert samples.rows == [["x", "no", "yes", "0.25"]]
     with pytest.raises(ConfigError, match="decides between two classes, and there are 3"):
         Classification().with_threshold(0.2, SIGNATURE)
     with pytest.raises(ConfigError, match="task=regression decides by no threshold"):

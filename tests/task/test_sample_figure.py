@@ -10,13 +10,15 @@ from mxtrain.task.sample_results import draw_worst
 
 
 def test_wrong_predictions_are_red():
-    def reds(label):
+    def reds(label, threshold=None):
         image = np.zeros((1, 8, 8, 3), np.uint8)
-        picture = draw_samples(PredictedImages(image, np.array([label]), np.array([[0.9, 0.1]])), ["a", "b"], 4)
+        samples = PredictedImages(image, np.array([label]), np.array([[0.9, 0.1]]), threshold)
+        picture = draw_samples(samples, ["a", "b"], 4)
         return np.all(np.asarray(picture) == (200, 30, 30), axis=2).sum()
 
     assert reds(label=0) == 0
     assert reds(label=1) > 500
+    assert reds(label=1, threshold=0.1) == 0
 
 
 @pytest.mark.parametrize(
