@@ -13,7 +13,7 @@ from mxtrain.errors import ConfigError
 from mxtrain.loss.distillation import expose_layers
 from mxtrain.model.graph.id_inputs import tables_of
 from mxtrain.model.graph.shapes import WrongOutputs
-from mxtrain.model.parameters import distinct_parameters
+from mxtrain.model.parameters import distinct_parameters, is_trained
 from mxtrain.model.prepare import Prepared, TableOptions, prepare_network
 from mxtrain.parallel.engine_dependency import can_add_dependencies
 
@@ -78,13 +78,17 @@ def describe_additions(prepared: Prepared) -> str:
     """Returns a sentence on the parameters that are trained with `model.lora`."""
     assert prepared.additions is not None
     added, trained = prepared.additions.parameters, prepared.additions.trained
-    sizes = {name: math.prod(one.shape) for name, one in distinct_parameters(prepared.network).items()}
-    count, total = sum(sizes.get(name, 0) for name in trained), sum(sizes.values())
+    parameters = distinct_parameters(prepared.network)
+    sizes = {name: math.prod(one.shape) for name, one in parameters.items()}
+    trained = [name for name in trained if name in parameters and is_trained(parameters[name])]
+    count, total = sum(sizes[name] for name in trained), sum(sizes.values())
     others = sorted(set(trained) - set(added))
     in_full = f"; in full: {', '.join(others[:4])}{' and others' * (len(others) > 4)}" if others else ""
+    num_frozen = len(set(added) - set(trained))
+    frozen = f"; model.freeze matches {num_frozen} matrices of additions" if num_frozen else ""
     return (
         f"lora: additions to {len(prepared.additions.layers)} dense layers; {count:,} of {total:,} parameters are "
-        f"trained{in_full}"
+        f"trained{in_full}{frozen}"
     )
 
 

@@ -18,6 +18,7 @@ from mxtrain.model.parameters import distinct_parameters, train_only
 from mxtrain.model.prepare import prepare_network
 from mxtrain.text.bert import Bert
 from mxtrain.text.language_modeling.gpt import Gpt
+from mxtrain.training.network import describe_additions
 from tests.support.running import train_here
 
 RNG = np.random.default_rng(0)
@@ -176,6 +177,14 @@ def test_only_additions_are_trained_and_the_base_has_no_gradients():
     first = parameters[f"{layers[1]}.lora_a"].data().asnumpy()
     assert first.shape == (3, 8) and parameters[f"{layers[1]}.lora_b"].shape == (16, 3)
     assert 0.2 < np.abs(first).max() <= 8**-0.5 and not parameters[f"{layers[1]}.lora_b"].data().asnumpy().any()
+
+
+def test_additions_that_are_frozen_do_not_count_as_trained():
+    settings = {"lora": Lora(rank=1, layers=["*.proj_query", "*.ffn_1"], train=["classifier.*"])}
+    said = describe_additions(built(Bert(**SMALL, **settings)))
+    assert "2 dense layers; 67 of" in said and "model.freeze" not in said
+    said = describe_additions(built(Bert(**SMALL, **settings, freeze=["*.ffn_1.*"])))
+    assert "2 dense layers; 43 of" in said and said.endswith("; model.freeze matches 2 matrices of additions")
 
 
 def test_all_layers_but_those_that_are_trained_themselves_get_an_addition():
