@@ -90,6 +90,18 @@ def test_shapes_are_masks(tmp_path) -> None:
     assert abs(int(circle.sum()) - 78.5) < 4 and circle[10, 20]
 
 
+def test_the_background_is_no_class_of_objects_and_stays_the_background_of_chosen_classes(tmp_path) -> None:
+    hole = shape("_background_", "polygon", (2, 2), (8, 2), (8, 8), (2, 8))
+    for name in "ab":
+        write(tmp_path, name, shape("cat", "rectangle", (0, 0), (20, 10)), POLYGON, hole)
+    for target in (Boxes, Masks):
+        splits = opened(tmp_path, target, val_fraction=0.5)
+        assert list(splits.class_names) == ["cat", "dog"] and len(splits.train.boxes(0)) == 2
+    splits = opened(tmp_path, ClassMap, val_fraction=0.5, classes=["cat"])
+    assert list(splits.class_names) == ["_background_", "cat"]
+    assert splits.train.source.mask(0, SIZE)[4, [1, 4, 10, 30]].tolist() == [1, 0, 1, 0]
+
+
 def test_outlines_of_a_group_are_one_object(tmp_path) -> None:
     parts = [shape("dog", "polygon", *((x + left, y) for x, y in ((0, 0), (4, 0), (4, 4), (0, 4)))) for left in (1, 9)]
     grouped = [{**part, "group_id": 1} for part in parts]
@@ -202,7 +214,9 @@ def test_wrong_files_are_refused(tmp_path) -> None:
     with pytest.raises(DataError, match="a.png' is annotated in '.*a.json' and in '.*c.json'"):
         opened(tmp_path)
     (tmp_path / "b.png").unlink()
-    with pytest.raises(DataError, match="'.*b.json' names 'b.png', and '.*' has no such file. Add it, or say"):
+    with pytest.raises(
+        DataError, match="'.*b.json' names 'b.png', and '.*' has no such file. Add it, or say with imagePath"
+    ):
         opened(tmp_path)
 
 
@@ -241,7 +255,9 @@ def test_images_that_two_folders_have_are_not_guessed(tmp_path) -> None:
         draw(tmp_path / name / "x.png", SIZE)
     write(tmp_path, "c", image="nowhere/x.png")
     (tmp_path / "c.png").unlink()
-    with pytest.raises(DataError, match="'.*c.json' names 'nowhere/x.png', and '.*' has no such file"):
+    with pytest.raises(
+        DataError, match="'.*c.json' names 'nowhere/x.png', and folders below '.*' have 2 files of that"
+    ):
         opened(tmp_path)
     (tmp_path / "two" / "x.png").unlink()
     assert len(opened(tmp_path).train) + len(opened(tmp_path).val) == 3

@@ -35,7 +35,6 @@ from mxtrain.vision.objects.tool_format import (
     box,
     ellipse,
     find_split_files,
-    missing_image,
     oriented,
     polygon,
     runs_of,
@@ -77,7 +76,7 @@ class CvatFormat(ToolFormat):
                 shapes = _shapes_of(image, path, problems, counts)
                 found = finder.find(image.name)
                 if found is None:
-                    problems.append(missing_image(DataLocation(str(path), image.line), image.name, finder.folder))
+                    problems.append(finder.missing(DataLocation(str(path), image.line), image.name))
                     continue
                 parsed = parse_name(image.subset)
                 part = parsed[1] if parsed is not None else split

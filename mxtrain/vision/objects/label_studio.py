@@ -40,7 +40,6 @@ from mxtrain.vision.objects.tool_format import (
     box,
     ellipse,
     find_split_files,
-    missing_image,
     oriented,
     polygon,
     read_json,
@@ -114,7 +113,7 @@ class _TaskReader:
                 continue
             name, found = self._find(task)
             if found is None:
-                self._problems.append(missing_image(location, name, self._finder.folder))
+                self._problems.append(self._finder.missing(location, name))
                 continue
             shapes, size = self._shapes(number, regions, location)
             yield ToolImage(*found, f"{self._path}", size, shapes)

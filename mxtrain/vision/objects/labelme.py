@@ -44,7 +44,6 @@ from mxtrain.vision.objects.tool_format import (
     ToolShape,
     box,
     ellipse,
-    missing_image,
     oriented,
     polygon,
     read_json,
@@ -121,7 +120,7 @@ def _read_image(
         return None
     image = finder.find(content["imagePath"]) or _beside(path, finder)
     if image is None:
-        problems.append(missing_image(DataLocation(str(path)), content["imagePath"], path.parent))
+        problems.append(finder.missing(DataLocation(str(path)), content["imagePath"], "imagePath"))
         return None
     size = content.get("imageWidth"), content.get("imageHeight")
     has_size = all(isinstance(side, (int, float)) and side > 0 for side in size)

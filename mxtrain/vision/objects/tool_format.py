@@ -5,6 +5,7 @@ Legend: K points of a polygon, J key points.
 
 from __future__ import annotations
 
+import functools
 import logging
 from collections import Counter
 from dataclasses import dataclass
@@ -41,7 +42,7 @@ from mxtrain.vision.detection.box_faults import refuse_all
 from mxtrain.vision.detection.boxed_classes import ClassNames
 from mxtrain.vision.images.files import EXTENSIONS
 from mxtrain.vision.instance_segmentation.coco_masks import Runs
-from mxtrain.vision.objects.dataset import ObjectFormat, ObjectKeyPoints
+from mxtrain.vision.objects.dataset import ObjectFormat, ObjectKeyPoints, ObjectMasks
 from mxtrain.vision.objects.objects import (
     IGNORED_CLASS,
     AnnotatedImage,
@@ -173,7 +174,11 @@ class ToolFormat(ObjectFormat):
                     f"dataset.classes: there is no class '{name}' in the annotations.{did_you_mean(name, names)} There "
                     f"are: {list_first(names)}."
                 )
-        chosen = list(self.classes) or [name for name in names if name not in self.ignored_names]
+        draws = isinstance(self, ObjectMasks)
+        left_out = self.ignored_names if draws else special
+        chosen = list(self.classes) or [name for name in names if name not in left_out]
+        if draws:
+            chosen += [name for name in self.background_names if name in names and name not in chosen]
         if not chosen:
             raise DataError(f"{self.option}: the annotations have no object, so nothing can be learned.")
         labels = [shape.label for shape in train if shape.point is not None]
@@ -379,7 +384,13 @@ class ImageFinder:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self._named: Optional[Dict[str, List[Tuple[str, FileId]]]] = None
+
+    @functools.cached_property
+    def _named(self) -> Dict[str, List[Tuple[str, FileId]]]:
+        named: Dict[str, List[Tuple[str, FileId]]] = {}
+        for file, file_id in walk(self.folder, EXTENSIONS) if self.folder.is_dir() else ():
+            named.setdefault(normalize_name(file.name), []).append((str(file), file_id))
+        return named
 
     def find(self, name: str) -> Optional[Tuple[str, FileId]]:
         """Returns path and identity of an image; None if there is no such file, or several."""
@@ -387,18 +398,27 @@ class ImageFinder:
         path = self.folder / name.lstrip("/")
         if name and exists(path) and not path.is_dir():
             return str(path), id_of(path)
-        if self._named is None:
-            self._named = {}
-            for file, file_id in walk(self.folder, EXTENSIONS) if self.folder.is_dir() else ():
-                self._named.setdefault(normalize_name(file.name), []).append((str(file), file_id))
-        found = self._named.get(normalize_name(name.rpartition("/")[2]), [])
+        found = self._of_name(name)
         return found[0] if len(found) == 1 else None
 
+    def _of_name(self, name: str) -> List[Tuple[str, FileId]]:
+        return self._named.get(normalize_name(as_posix(name).rpartition("/")[2]), [])
 
-def missing_image(location: DataLocation, name: str, folder: Path) -> Problem:
-    """Returns the problem of an annotated image that does not exist."""
-    fact = f"{location} names '{name:.200}', and '{folder}' has no such file."
-    return Problem(MISSING_COUNTERPART, location, fact, "Add it, or say with dataset.images=FOLDER where images are.")
+    def missing(self, location: DataLocation, name: str, setting: str = "dataset.images=FOLDER") -> Problem:
+        """Returns the problem of an annotated image that is not found.
+
+        Args:
+            location: source location of the annotation.
+            name: name of the image.
+            setting: what says where images are.
+        """
+        count = len(self._of_name(name))
+        fact = f"{location} names '{name:.200}', and '{self.folder}' has no such file."
+        remedy = f"Add it, or say with {setting} where images are."
+        if count > 1:
+            fact = f"{location} names '{name:.200}', and folders below '{self.folder}' have {count} files of that name."
+            remedy = f"Write the folder in front of the name, or say with {setting} where images are."
+        return Problem(MISSING_COUNTERPART, location, fact, remedy)
 
 
 def read_json(path: Path) -> Any:

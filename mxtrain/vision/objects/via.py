@@ -27,7 +27,6 @@ from mxtrain.vision.objects.tool_format import (
     box,
     ellipse,
     find_split_files,
-    missing_image,
     polygon,
     read_json,
     say_left_out,
@@ -69,7 +68,7 @@ class ViaFormat(ToolFormat):
                 shapes = _shapes_of(entry, attribute, path, problems, counts)
                 found = finder.find(entry.name)
                 if found is None:
-                    problems.append(missing_image(location, entry.name, finder.folder))
+                    problems.append(finder.missing(location, entry.name))
                 else:
                     are_lines = location.line is not None
                     splits[split].append(ToolImage(*found, str(path), None, shapes, are_lines))
