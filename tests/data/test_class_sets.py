@@ -132,6 +132,10 @@ def test_too_few_columns_of_classes_are_refused(tmp_path):
         find_set_columns(str(path), None, "auto", ["image"])
     with pytest.raises(DataError, match="there is no column 'rad'. Did you mean 'red'"):
         find_set_columns(str(path), ["red", "rad"], "auto", ["image"])
+    with pytest.raises(DataError, match="dataset.label names 'red' twice. Each class has one column"):
+        find_set_columns(str(path), ["red", "red"], "auto", ["image"])
+    with pytest.raises(DataError, match="dataset.delimiter is empty. Type the text between two names"):
+        find_set_columns(str(path), "red", "", ["image"])
 
 
 def test_texts_give_their_classes(tmp_path):

@@ -61,8 +61,10 @@ def find_set_columns(
         setting: setting of `labels`, for messages.
 
     Raises:
-        DataError: there is no such column, or the delimiter is not clear.
+        DataError: there is no such column, it is named twice, or the delimiter is empty or not clear.
     """
+    if not delimiter:
+        raise DataError("dataset.delimiter is empty. Type the text between two names of classes, or auto.")
     names = names_of_columns(path)
     if labels is None:
         usual = next((name for name in USUAL_COLUMNS if name in names and name not in others), None)
@@ -75,6 +77,8 @@ def find_set_columns(
             )
         for name in labels:
             _require(path, name, names, setting)
+            if labels.count(name) > 1:
+                raise DataError(f"{setting} names '{name}' twice. Each class has one column.")
         return SetColumns(tuple(labels), None, tuple(labels))
     _require(path, labels, names, setting)
     cells = [row[0] for row in read_columns(path, [ListColumn(labels)], header=True).rows if row[0] not in missing]
