@@ -56,12 +56,12 @@ def scale_window(F: OperatorModule, value_BP: Array, observed_BP: Array, by_mean
     if by_mean:
         return Scaled(F.broadcast_div(value_BP, size_or_1_B1), F.zeros_like(size_B1), size_or_1_B1)
     centre_B1 = F.broadcast_div(F.sum(value_BP * observed_BP, axis=1, keepdims=True), count_B1)
-    difference_BP = F.broadcast_sub(value_BP, centre_B1) * observed_BP
+    # Relative to the size, because the squares of values above 1e19 do not fit into float32.
+    difference_BP = F.broadcast_div(F.broadcast_sub(value_BP, centre_B1) * observed_BP, size_or_1_B1)
     variance_B1 = F.broadcast_div(F.sum(F.square(difference_BP), axis=1, keepdims=True), count_B1)
     deviation_B1 = F.sqrt(variance_B1)
-    is_constant_B1 = F.broadcast_lesser_equal(deviation_B1, size_B1 * LEAST_DEVIATION)
-    scale_B1 = deviation_B1 + is_constant_B1 * size_or_1_B1
-    return Scaled(F.broadcast_div(difference_BP, scale_B1), centre_B1, scale_B1)
+    deviation_B1 = deviation_B1 + (deviation_B1 <= LEAST_DEVIATION)
+    return Scaled(F.broadcast_div(difference_BP, deviation_B1), centre_B1, deviation_B1 * size_or_1_B1)
 
 
 class ItemFacts(gluon.HybridBlock):

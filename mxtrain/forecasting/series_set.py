@@ -143,7 +143,8 @@ def build_series(rows: SeriesRows, settings: GridSettings) -> Tuple[SeriesSet, L
     if wrong:
         order = order[~np.isin(order, list(wrong))]
     if not len(order):
-        raise ValueError("no row has a time")
+        fact = f": {problems[0].fact}. {problems[0].remedy.rstrip('.')}" if problems else ""
+        raise ValueError(f"no row has a time{fact}")
     problems += _disorder(rows, time_R, item_R)
     order, repeated = _without_repeated(rows, time_R, item_R, order)
     problems += repeated

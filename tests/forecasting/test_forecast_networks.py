@@ -59,6 +59,14 @@ def test_windows_are_scaled_by_known_values() -> None:
     assert scaled.asnumpy()[0].tolist() == [0.5, 0, 1.5, 0]
 
 
+@pytest.mark.parametrize("unit", [1e-30, 1e25])
+def test_values_whose_squares_do_not_fit_are_scaled(unit: float) -> None:
+    value = unit * nd.array([[1, 2, 3]])
+    scaled, _, scale = scale_window(nd, value, nd.ones((1, 3)), by_mean=False)
+    np.testing.assert_allclose(scale.asnumpy(), [[unit * np.sqrt(2 / 3)]], rtol=1e-5)
+    np.testing.assert_allclose(scaled.asnumpy(), [[-np.sqrt(1.5), 0, np.sqrt(1.5)]], rtol=1e-5, atol=1e-6)
+
+
 @pytest.mark.parametrize("scaling", ["std", "mean"])
 def test_forecasts_have_the_unit_of_the_values(scaling: Any) -> None:
     network = build(TemporalConvolution(units=8, scaling=scaling))

@@ -258,6 +258,14 @@ def test_the_target_is_no_covariate(tmp_path: Path, settings: Any, said: str) ->
         open_splits(table(tmp_path / "a.csv", LONG, **settings))
 
 
+def test_times_of_another_form_are_shown(tmp_path: Path) -> None:
+    rows = ["day,y", *(f"{n}/01/2024,{n}" for n in range(1, 20))]
+    with pytest.raises(
+        DataError, match=r"no row has a time: the time '1/01/2024' is no time such as .* time_format='%d"
+    ):
+        open_splits(table(tmp_path / "a.csv", rows, time="day"))
+
+
 def test_unnamed_row_numbers_are_no_series(tmp_path: Path) -> None:
     wide = [",date,a,bb", *(f"{n},{day},{n * 2 + 1},{n * 2 + 2}" for n, day in enumerate(DAYS))]
     assert list(found(table(tmp_path / "wide.csv", wide))) == ["a", "bb"]
