@@ -20,6 +20,8 @@ from mxtrain.files.text_lines import split_lines
 
 HEAD_BYTES = 1 << 16
 """Bytes of the beginning of a file that are read to recognise its format."""
+MAX_READ = 1000
+"""Number of files of an extension whose beginnings are read: the ones nearest to the root. Others count as empty."""
 MAX_JSON_BYTES = 64 << 20
 """Largest JSON file that is read as a whole to recognise its format."""
 IMAGES = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".dcm")
@@ -121,6 +123,15 @@ class FileTree:
         return {*self.names, *self.folders}
 
     @functools.cached_property
+    def _readable(self) -> Set[str]:
+        by_ending: Dict[str, List[str]] = {}
+        for name in self.names:
+            by_ending.setdefault(ending_of(name), []).append(name)
+        return {
+            name for names in by_ending.values() for name in sorted(names, key=lambda name: name.count("/"))[:MAX_READ]
+        }
+
+    @functools.cached_property
     def folders(self) -> Set[str]:
         """Returns the relative paths of all folders with a file in them or below."""
         return {str(parent) for name in self.names for parent in PurePosixPath(name).parents if str(parent) != "."}
@@ -159,7 +170,10 @@ class FileTree:
         return str(self.root) if self.is_file else self.path
 
     def text(self, name: str) -> str:
-        """Returns the beginning of a text file; empty if it cannot be read or is no text."""
+        """Returns the beginning of a text file; empty if it cannot be read or is no text, or if there are `MAX_READ`
+        files of its extension nearer to the root."""
+        if name not in self._readable:
+            return ""
         if name not in self._texts:
             try:
                 with open_regular(self.root / name) as (file, _):
@@ -188,6 +202,8 @@ class FileTree:
     def columns(self, name: str) -> List[str]:
         """Returns the names in the first row of a table in CSV or TSV, the keys of the first JSON line, or the columns
         of Parquet; empty if it has no such row, or pyarrow is not installed."""
+        if name not in self._readable:
+            return []
         if name.lower().endswith(".parquet"):
             from mxtrain.data.table.columns import names_of_columns
 

@@ -246,6 +246,16 @@ def test_files_that_cannot_be_opened_say_why(here: Path) -> None:
     assert best.remark.startswith("It cannot be opened: ") and "t10k-images" in best.remark
 
 
+def test_only_the_files_nearest_to_the_root_are_read(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mxtrain.data.recognition.MAX_READ", 2)
+    (here / "a").mkdir()
+    for name in ("a/1.csv", "a/2.csv", "a/3.jsonl", "b.csv"):
+        (here / name).write_text('{"x": 1}\n')
+    files = FileTree(here)
+    read = [bool(files.text(name) and files.columns(name)) for name in ("a/1.csv", "a/2.csv", "a/3.jsonl", "b.csv")]
+    assert read == [True, False, True, True] and files.columns("a/2.csv") == []
+
+
 def test_texts_are_not_opened(here: Path) -> None:
     write(here, **{"train.en": "a\n", "train.de": "b\n"})
     best = mxtrain.guess_data(here).best
