@@ -10,6 +10,7 @@ from typing import Any, Dict, Optional
 import numpy as np
 import pytest
 from boxed_files import draw
+from PIL import Image
 from recognised import recognised
 
 from mxtrain.cli import main
@@ -17,8 +18,10 @@ from mxtrain.data.checking.dataset_check import CollectedFindings
 from mxtrain.errors import ConfigError, DataError
 from mxtrain.types.kinds import TargetKind
 from mxtrain.vision.detection.boxes import Column
+from mxtrain.vision.images.files import ImageFiles
 from mxtrain.vision.instance_segmentation.mask_rows import decode_mask
 from mxtrain.vision.kinds import Boxes, ClassMap, KeyPoints, Masks
+from mxtrain.vision.objects.dataset import size_of
 from mxtrain.vision.objects.yolo import Yolo
 from mxtrain.vision.objects.yolo_files import label_of
 from mxtrain.vision.pose.key_points import PERSON_NAMES, PERSON_SIGMAS
@@ -239,6 +242,18 @@ def test_key_points_are_pixels_and_pairs_are_those_of_the_description(tmp_path) 
     assert np.allclose(splits.train.objects.point_NJ3, [[[16, 8, 2], [24, 8, 1], [0, 0, 0]]])
     assert splits.key_points.object_names == ["cat"]
     assert boxes_of(opened(tmp_path / "data").train)[0] == [[10, 5, 30, 15, 0]]
+
+
+def test_sizes_are_read_from_the_beginning_of_jpegs(tmp_path, monkeypatch) -> None:
+    pixels = np.random.default_rng(0).integers(0, 256, (200, 300, 3)).astype(np.uint8)
+    exif = Image.Exif()
+    exif[0x0112] = 6  # a quarter turn
+    for name, more in (("a.jpg", {}), ("long.jpg", {"icc_profile": bytes(1 << 17)}), ("a.png", {})):
+        Image.fromarray(pixels).save(tmp_path / name, exif=exif, **more)
+    assert [size_of(str(tmp_path / name)) for name in ("a.jpg", "long.jpg", "a.png")] == [(200, 300)] * 3
+    assert np.isnan(size_of(str(tmp_path / "none.jpg"))).all()
+    monkeypatch.setattr(ImageFiles, "read", None)
+    assert size_of(str(tmp_path / "a.jpg")) == (200, 300) and np.isnan(size_of(str(tmp_path / "long.jpg"))).all()
 
 
 def test_seventeen_key_points_with_cocos_pairs_are_those_of_persons(tmp_path) -> None:

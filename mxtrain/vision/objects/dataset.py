@@ -6,6 +6,7 @@ Legend: P images, R objects of a split, N objects with key points, J key points.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import logging
 from dataclasses import dataclass
@@ -23,6 +24,7 @@ from mxtrain.data.checking.problems import (
     Problem,
     problem_of,
 )
+from mxtrain.data.loading.dataset_files import open_regular
 from mxtrain.data.spec import BaseDataset, Splits
 from mxtrain.errors import ConfigError, DataError, LoaderError, list_override
 from mxtrain.types import Spec
@@ -59,6 +61,8 @@ BACKGROUND = "background"
 IGNORED_VALUE = 255
 """Value of ignored regions in drawn masks."""
 MAX_DRAWN_CLASSES = 254
+_JPEG, _HEAD_BYTES = b"\xff\xd8", 1 << 16
+"""First bytes of a JPEG, and number of bytes in which its orientation and size usually are: its pixels are not read."""
 
 
 if TYPE_CHECKING:
@@ -400,11 +404,14 @@ class ObjectKeyPoints(KeyPointFiles):
 def size_of(path: str) -> Tuple[float, float]:
     """Returns (width, height) of an image, from the header of its file; NaN if that cannot be read."""
     try:
-        content, _ = ImageFiles([path]).read(0)
-        width, height = ImageReader(content).size
+        with open_regular(path) as (file, _):
+            head = file.read(_HEAD_BYTES)
+        if head.startswith(_JPEG):
+            with contextlib.suppress(Exception):  # a preview or a profile may be longer
+                return ImageReader(head).size
+        return ImageReader(ImageFiles([path]).read(0)[0]).size
     except Exception:  # Pillow raises many; the error is reported when the image is read
         return np.nan, np.nan
-    return width, height
 
 
 def _are_outside(point_J3: np.ndarray, size_2: np.ndarray) -> np.ndarray:
