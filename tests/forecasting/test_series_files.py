@@ -261,7 +261,7 @@ def test_the_target_is_no_covariate(tmp_path: Path, settings: Any, said: str) ->
 def test_times_of_another_form_are_shown(tmp_path: Path) -> None:
     rows = ["day,y", *(f"{n}/01/2024,{n}" for n in range(1, 20))]
     with pytest.raises(
-        DataError, match=r"no row has a time: the time '1/01/2024' is no time such as .* time_format='%d"
+        DataError, match=r"no row has a time: the time '1/01/2024' is no time such as .*dataset.time_format='%d"
     ):
         open_splits(table(tmp_path / "a.csv", rows, time="day"))
 
