@@ -21,12 +21,15 @@ from mxtrain.types import Shapes, shapes_of
 if TYPE_CHECKING:
     from mxnet import gluon
 
+_NEARLY_ALL = 0.9
+
 
 def decay_rates(network: gluon.Block, input_shape: Shapes, decay: float) -> Dict[str, int]:
     """Multiplies the learning rate of each parameter by the factor of its layer.
 
     The layers are the numbered blocks of one container: the one with the most parameters, e.g.
-    `bert.encoder.transformer_cells` or `features`.
+    `bert.encoder.transformer_cells` or `features`. If one of its blocks is nearly all of it, as in a container of a
+    backbone and a head, they are those of a container in that block.
 
     Args:
         network: network in which parameters are frozen.
@@ -72,6 +75,7 @@ def _layer_prefix(parameters: Dict[str, gluon.Parameter]) -> Optional[str]:
     """Returns the prefix of the numbers of layers, e.g. "features."; None if there are no two numbered layers."""
     sizes: Dict[str, int] = defaultdict(int)
     numbers: Dict[str, Set[str]] = defaultdict(set)
+    blocks: Dict[str, Dict[str, int]] = defaultdict(lambda: defaultdict(int))
     for name, parameter in parameters.items():
         parts = name.split(".")
         for place, part in enumerate(parts[:-1]):
@@ -79,8 +83,15 @@ def _layer_prefix(parameters: Dict[str, gluon.Parameter]) -> Optional[str]:
                 prefix = "".join(f"{one}." for one in parts[:place])
                 numbers[prefix].add(part)
                 sizes[prefix] += math.prod(parameter.shape)
+                blocks[prefix][f"{prefix}{part}."] += math.prod(parameter.shape)
     several = [prefix for prefix in numbers if len(numbers[prefix]) > 1]
-    return max(several, key=lambda prefix: (sizes[prefix], -len(prefix)), default=None)
+    chosen: Optional[str] = None
+    while several:
+        chosen = max(several, key=lambda prefix: (sizes[prefix], -len(prefix)))
+        largest = max(blocks[chosen], key=blocks[chosen].__getitem__)
+        is_nearly_all = blocks[chosen][largest] > _NEARLY_ALL * sizes[chosen]
+        several = [prefix for prefix in several if is_nearly_all and prefix.startswith(largest)]
+    return chosen
 
 
 def _first_reads(network: gluon.Block, input_shape: Shapes) -> Dict[str, float]:

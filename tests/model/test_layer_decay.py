@@ -6,6 +6,7 @@ import pytest
 from mxtrain.engine.backend import autograd, gluon, nd
 from mxtrain.errors import ConfigError
 from mxtrain.model.custom import GivenModel
+from mxtrain.model.layer_decay import decay_rates
 from mxtrain.model.parameters import distinct_parameters, parameter_multipliers
 from mxtrain.model.prepare import prepare_network
 from mxtrain.model.spec import ParamGroup
@@ -71,6 +72,19 @@ def test_the_largest_container_has_the_layers(prepare):
         "body.0.weight": 0.25,
         "body.1.weight": 0.5,
         "head.weight": 1.0,
+    }
+
+
+def test_a_backbone_before_a_head_has_the_layers():
+    network, backbone = gluon.nn.HybridSequential(), gluon.nn.HybridSequential()
+    for _ in range(3):
+        backbone.add(gluon.nn.Dense(9, in_units=9))
+    network.add(backbone, gluon.nn.Dense(1, in_units=9))
+    network.initialize()
+    assert decay_rates(network, (9,), 0.5) == {
+        **{f"0.{layer}.{name}": layer + 1 for layer in range(3) for name in ("weight", "bias")},
+        "1.weight": 4,
+        "1.bias": 4,
     }
 
 
