@@ -11,7 +11,7 @@ from mxtrain.data.table.columns import PARQUET, stream_objects
 from mxtrain.errors import DataError
 from mxtrain.files.json_text import parse_json
 from mxtrain.files.text_lines import split_lines
-from mxtrain.files.text_numbers import parse_integer
+from mxtrain.files.text_numbers import parse_flag, parse_integer
 from mxtrain.text.question_answering.question_entries import (
     id_of,
     parse_questions,
@@ -120,8 +120,9 @@ def read_squad(path: str, findings: Findings = STRICT, with_answers: bool = True
 
 def _is_impossible(entry: Any) -> bool:
     """Returns True if a question has no answer. Hugging Face's SQuAD 2.0 has two empty lists then, and no mark."""
-    answers = entry.get("answers")
-    return bool(entry.get("is_impossible")) or (isinstance(answers, dict) and not answers.get("text"))
+    answers, mark = entry.get("answers"), entry.get("is_impossible")
+    # Booleans of Parquet are read as texts.
+    return bool(parse_flag(mark)) or (isinstance(answers, dict) and not answers.get("text"))
 
 
 def _question(entry: Any, context: int, location: DataLocation) -> Question:

@@ -202,6 +202,16 @@ def test_rows_of_hugging_face_are_the_questions_of_the_original_file(tmp_path: P
     assert guess.settings.get("null_answers") == (True if form == "lines" else None)
 
 
+def test_marks_of_parquet_are_booleans(tmp_path: Path) -> None:
+    pa, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    rows = [{**ROW, "is_impossible": False}, {**NULL_ROW, "is_impossible": True}]
+    parquet.write_table(pa.Table.from_pylist(rows), tmp_path / "a.parquet")
+    assert [len(question.answers) for question in read_squad(str(tmp_path / "a.parquet")).questions] == [1, 0]
+    parquet.write_table(pa.Table.from_pylist([{**ROW, "is_impossible": True}]), tmp_path / "a.parquet")
+    with pytest.raises(DataError, match="record 0 of .* is marked as impossible, and has an answer"):
+        read_squad(str(tmp_path / "a.parquet"))
+
+
 def test_rows_of_parquet_are_named(tmp_path: Path) -> None:
     path = tmp_path / "a.parquet"
     write_rows(path, [ROW, {**ROW, "id": "b", "answers": {"text": ["box 3"], "answer_start": []}}])
