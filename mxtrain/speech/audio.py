@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import math
+import os
 from typing import (
     TYPE_CHECKING,
     Callable,
@@ -15,6 +16,7 @@ from typing import (
     Dict,
     List,
     Literal,
+    Mapping,
     Optional,
     Sequence,
     Tuple,
@@ -29,6 +31,7 @@ from typing_extensions import Annotated
 from mxtrain.data.checking.data_checks import DataChecks
 from mxtrain.data.checking.problems import (
     EMPTY_TEXT,
+    LISTED_TWICE,
     Findings,
     Problem,
 )
@@ -71,6 +74,25 @@ UNKNOWN_CHARACTER = "unknown_character"
 Parts = Tuple[str, List[Utterance], Optional[List[Utterance]], Optional[List[Utterance]]]
 """Name of the dataset, and the utterances for training, validation and test; None for a split that is held out of the
 training utterances."""
+
+
+def _warn_of_shared(splits: Mapping[str, Optional[Sequence[Utterance]]], findings: Findings) -> None:
+    """Warns of recordings, or of parts of recordings, that belong to two splits."""
+    owner: Dict[Tuple[str, float, Optional[float]], Tuple[str, Utterance]] = {}
+    shared: List[Tuple[str, str, Utterance, Utterance]] = []
+    for split, utterances in splits.items():
+        for one in utterances or ():
+            first_split, first = owner.setdefault(
+                (os.path.normpath(one.path), one.begin_s, one.duration_s), (split, one)
+            )
+            if first_split != split:
+                shared.append((first_split, split, first, one))
+    if shared:
+        first_split, split, first, one = shared[0]
+        more = f" ({len(shared):,} such utterances)" if shared[1:] else ""
+        fact = f"'{one.path}' belongs to {first_split} ({first.location}) and to {split} ({one.location}){more}."
+        remedy = "Metrics mean little where splits share samples: leave it in one of them."
+        findings.warn(Problem(LISTED_TWICE, one.location, fact, remedy))
 
 
 class AudioDataset(TranscribedDataset):
@@ -197,6 +219,7 @@ class AudioDataset(TranscribedDataset):
         skipping = SkippedUtterances()
         utterance_findings = skipping if self.skip_unreadable and not findings.keeps_going else findings
         name, train, val, test = self.utterances(utterance_findings)
+        _warn_of_shared({"train": train, "val": val, "test": test}, findings)
         parts = [
             None
             if part is None
