@@ -122,8 +122,7 @@ class DecidedMetric(ClassSetMetric):
 
     def of_classes(self, score_NK: np.ndarray, target_NK: np.ndarray) -> float:
         threshold_K = self._keeper.values if self._chosen is None else self._chosen
-        least_K = np.array(threshold_K) if self.threshold == "chosen" else self.threshold
-        predicted_NK = sigmoid(score_NK) >= least_K
+        predicted_NK = sigmoid(score_NK) >= np.array(threshold_K if self.threshold == "chosen" else self.threshold)
         return self.of_decisions(predicted_NK, target_NK)
 
     def of_decisions(self, predicted_NK: np.ndarray, target_NK: np.ndarray) -> float:
