@@ -133,6 +133,16 @@ def error_rate(network, batch):
     return network(batch.inputs[0]).argmax(axis=1) != batch.targets[0].astype("float32")
 
 
+@pytest.mark.slow
+def test_the_test_split_chooses_no_thresholds(tmp_path):
+    small = ("dataset.num_train=32", "dataset.num_val=20", "model.channels=[4]", "model.hidden=8")
+    with mxtrain.session("task=multi_label", *small, "trainer.max_epochs=1", dir=tmp_path) as s:
+        for batch in s.train_batches():
+            s.step(batch)
+        measured = s.evaluate(split="test")
+    assert measured["macro_f1"] == pytest.approx(s.result.metrics["test/macro_f1"], rel=1e-6)
+
+
 def test_a_validation_and_the_loops_own_make_one_row(tmp_path, monkeypatch):
     """The run validates at steps 2, 4 and 5; the loop before and after it, and at step 3."""
     from mxtrain.training.evaluate import Evaluator

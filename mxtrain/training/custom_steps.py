@@ -101,7 +101,9 @@ class CustomSteps:
                 built, self.relative_lr[name] = optimizer.build(steps_per_epoch), 1.0
             weights = {parameter: part.values[parameter] for parameter in part.trainable}
             updaters[name] = Updater(built, weights, multipliers, part.rows, is_lazy(description))
-        other_states = {f"optimizer_{name}": updaters[name] for name in names[1:]}
+        other_states: Dict[str, Stateful] = {f"optimizer_{name}": updaters[name] for name in names[1:]}
+        if not self.is_custom:
+            other_states.update(description.task.build_states(strategy.objective.loss))
         for number, (name, part) in enumerate(parts.items()):
             is_first = number == 0
             self.steps[name] = TrainingStep(
