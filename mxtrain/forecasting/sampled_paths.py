@@ -26,9 +26,12 @@ LEAST_FREEDOM = 2.0
 """Lower bound of the degrees of freedom of Student's t, above which it has a variance."""
 PATHS = 60
 """Random stream of `uniform_rows`."""
-LARGE_COUNT, COARSE_COUNT, LEAST_SKEW = 500.0, 200.0, 0.01
-"""Counts with a mean above the first are drawn as multiples of a unit of which their mean has the second number, with
-the same variance. With a shape below the third there, they are drawn from the normal distribution."""
+LARGE_COUNT = 500.0
+"""Counts with a larger mean are drawn in a coarser unit, with the same mean and variance."""
+COARSE_COUNT = 200.0
+"""Mean of a large count in its unit."""
+LEAST_SHAPE = 0.01
+"""Large counts whose shape in their unit is smaller are hardly skewed, and drawn from the normal distribution."""
 NEAR_LAGS, SEASONS = 7, (1, 2, 3, 4, 5, 6, 7, 14)
 """Lags are the last 7 steps, and one step around one to seven and fourteen seasons before."""
 MAX_LAG = 700
@@ -197,7 +200,7 @@ def draw_counts(mean_N: np.ndarray, shape_N: np.ndarray, uniform_N2: np.ndarray)
     is_large_N = mean_N > LARGE_COUNT
     unit_N = np.where(is_large_N, mean_N / COARSE_COUNT, 1.0)
     coarse_N = np.where(is_large_N, shape_N + 1 / np.maximum(mean_N, 1.0) - 1 / COARSE_COUNT, shape_N)
-    is_normal_N = is_large_N & (coarse_N < LEAST_SKEW)
+    is_normal_N = is_large_N & (coarse_N < LEAST_SHAPE)
     normal_N = np.sqrt(-2 * np.log(uniform_N2[:, 0])) * np.cos(2 * math.pi * uniform_N2[:, 1])
     spread_N = np.sqrt(mean_N + shape_N * mean_N**2)
     found_N = np.maximum(np.round(mean_N + spread_N * normal_N), 0.0)

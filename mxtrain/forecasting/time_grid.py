@@ -209,10 +209,10 @@ def find_grid(time_N: np.ndarray, series_N: np.ndarray, has_calendar: bool, name
 
 
 def _origin(unit: str, count: int, time_N: np.ndarray) -> int:
-    """Returns the first time of the most frequent remainder; for months, the time whose grid has most of the times.
+    """Returns the time with index 0, whose grid has most of the times.
 
-    Candidates for months are the most frequent and the largest day, because the grid of January 30 has February 28 as
-    well. Each is tried as the last day of its month and as another one: February 28 may be either.
+    For months, the most frequent and the largest day of the month are tried, because the grid of January 30 has
+    February 28 as well; both as the last day of a month and as another one, because February 28 may be either.
     """
     if unit in SECONDS or unit == STEP:
         rest_N = time_N % (count * SECONDS.get(unit, 1))

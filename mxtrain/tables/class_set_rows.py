@@ -11,7 +11,7 @@ import numpy as np
 
 from mxtrain.data.features.feature_rows import FeatureRows
 from mxtrain.data.features.feature_store import FeatureStore
-from mxtrain.data.table.class_sets import YES_NO, SetColumns, split_names
+from mxtrain.data.table.class_sets import YES_NO, SetColumns, shown_names, split_names
 from mxtrain.errors import DataError, did_you_mean
 
 CLASS_KEY = "\0class "
@@ -90,7 +90,7 @@ class ClassSetRows(FeatureRows):
                     if unknown:
                         location = store.locations(np.flatnonzero(code_R == code)[:1])[0]
                         if not unknown[0]:
-                            raise DataError(f"{location}: '{column}' is '{text:.60}', with an empty name.")
+                            raise DataError(f"{location}: '{column}' is {shown_names(text)}, with an empty name.")
                         raise DataError(
                             f"{location} has the class '{unknown[0]:.60}'.{did_you_mean(unknown[0], names)} Classes of "
                             f"the training rows are {', '.join(names[:20])}."

@@ -125,6 +125,13 @@ def test_names_in_lists_may_hold_delimiters(tmp_path):
         find_set_columns(str(path), None, "auto", [])
 
 
+def test_an_empty_name_in_a_list_is_shown(tmp_path):
+    path = tmp_path / "x.jsonl"
+    path.write_text('{"sentence": "x", "label": ["a", ""]}\n{"sentence": "y", "label": ["b"]}\n' * 4)
+    with pytest.raises(DataError, match=r"line 1: 'label' is \['a', ''\], with an empty name"):
+        Text(train=str(path)).for_run(ClassSet).examine(STRICT)
+
+
 def test_too_few_columns_of_classes_are_refused(tmp_path):
     path = tmp_path / "x.csv"
     path.write_text("image,red\n1.png,1\n")

@@ -133,6 +133,12 @@ def split_names(cell: str, delimiter: str) -> List[str]:
     return [name.strip() for name in text.split(delimiter)] if text else []
 
 
+def shown_names(cell: str) -> str:
+    """Returns a cell with names for messages: a text in quotes, or a list."""
+    names = [name.strip() for name in cell[1:].split(LIST_SEPARATOR)]
+    return f"{names}"[:60] if cell.startswith(LIST_SEPARATOR) else f"'{cell:.60}'"
+
+
 def parse_sets(
     found: SetColumns, cells: Sequence[Sequence[str]], locations: DataLocations, findings: Findings
 ) -> Tuple[np.ndarray, np.ndarray]:
@@ -167,7 +173,7 @@ def parse_sets(
             if name not in number_of:
                 fact = f"{locations[row]} has the class '{name:.60}'."
                 if not name:
-                    fact = f"{locations[row]}: '{found.columns[0]}' is '{texts[0]:.60}', with an empty name."
+                    fact = f"{locations[row]}: '{found.columns[0]}' is {shown_names(texts[0])}, with an empty name."
                 hint = f"{did_you_mean(name, found.class_names)} Classes of the training rows are "
                 remedy = f"{hint}{', '.join(found.class_names[:20])}.".strip()
                 problems.append(Problem(UNKNOWN_CLASS, locations[row], fact, remedy))
