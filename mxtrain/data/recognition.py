@@ -12,7 +12,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, Dict, Iterable, List, Mapping, Optional, Protocol, Sequence, Set, Tuple, Union
 
 from mxtrain.data.checking.problems import Findings, Problem
-from mxtrain.data.loading.dataset_files import open_regular, require_exists, walk
+from mxtrain.data.loading.dataset_files import open_regular, prefix_length, require_exists, walk
 from mxtrain.data.loading.split_folders import WORDS, parse_name
 from mxtrain.errors import ConfigError, DataError, list_override, path_override
 from mxtrain.files.json_text import JsonTextError, parse_json
@@ -109,10 +109,9 @@ class FileTree:
         """The path as typed."""
         self.is_file = not Path(path).is_dir()
         self.root = Path(path).parent if self.is_file else Path(path)
-        start = len(os.path.join(str(self.root), ""))
+        start = prefix_length(self.root)
         listed = [] if self.is_file else [str(each) for each, _ in walk(self.root, ("",), findings=_SkippedPlaces())]
-        below = str(self.root) == "."  # pathlib leaves "./" out
-        self.names: Sequence[str] = [Path(path).name] if self.is_file else [x if below else x[start:] for x in listed]
+        self.names: Sequence[str] = [Path(path).name] if self.is_file else [name[start:] for name in listed]
         """Paths relative to `root`, sorted."""
         self.endings = Counter(ending_of(name) for name in self.names)
         """Number of files of each extension, in lower case."""

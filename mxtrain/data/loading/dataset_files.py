@@ -188,6 +188,11 @@ def as_posix(name: str) -> str:
     return name.replace("\\", "/")
 
 
+def prefix_length(folder: AnyPath) -> int:
+    """Returns the length of the beginning that a folder's paths from `walk` have in common: pathlib leaves "./" out."""
+    return 0 if str(folder) == os.curdir else len(os.path.join(str(folder), ""))
+
+
 _SYSTEM_FOLDERS = ("__macosx", "@eadir", "$recycle.bin", "system volume information", "lost+found")
 """Names, in lower case, of folders that operating systems, archives of macOS and network drives add. Network drives
 store thumbnails of the images in them."""

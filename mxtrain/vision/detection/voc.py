@@ -26,7 +26,7 @@ from mxtrain.data.checking.problems import (
     Problem,
     call_or_report,
 )
-from mxtrain.data.loading.dataset_files import FileId, exists, files_in, normalize_name, read_bytes, walk
+from mxtrain.data.loading.dataset_files import FileId, exists, files_in, normalize_name, prefix_length, read_bytes, walk
 from mxtrain.data.loading.public_files import PublicDataset
 from mxtrain.data.loading.split_folders import find_splits
 from mxtrain.data.recognition import IMAGES, Certainty, FileTree, Recognised, Setting
@@ -258,7 +258,7 @@ class _SplitReader:
     def read_mixed(self, folder: Path) -> Optional[BoxedSplit]:
         """Reads the images of a folder that have an annotation in the same folder, with their boxes."""
         images = list_images(folder, findings=self._findings)
-        start = len(str(folder)) + 1
+        start = prefix_length(folder)
         annotations = {
             normalize_name(str(path)[start:-4]): path for path, _ in walk(folder, (".xml",), findings=self._findings)
         }
@@ -494,7 +494,7 @@ def _find_annotations(
     Returns:
         Image name -> annotation, and annotation name -> annotation without an image.
     """
-    start = len(str(folder)) + 1
+    start = prefix_length(folder)
     paths = walk(folder, (".xml",), findings=findings) if folder.is_dir() else []
     annotations = {normalize_name(str(path)[start:-4]): path for path, _ in paths}
     matched = {name: path for name, path in annotations.items() if name in images}

@@ -14,7 +14,7 @@ from mxtrain.data.checking.problems import (
     Findings,
     Problem,
 )
-from mxtrain.data.loading.dataset_files import FileId, exists, normalize_name, walk
+from mxtrain.data.loading.dataset_files import FileId, exists, normalize_name, prefix_length, walk
 from mxtrain.errors import DataError
 from mxtrain.vision.images.files import EXTENSIONS, ImageFiles, find_images
 from mxtrain.vision.images.settings import Decoding
@@ -116,7 +116,7 @@ def _listed(
 ) -> Files:
     """Returns files by key; arguments as in `list_images`. The paths of `files` begin with `folder`."""
     files_by_key: Files = {}
-    start = len(str(folder)) + 1
+    start = prefix_length(folder)
     for path, file_id in files:
         key = key_of(normalize_name(str(path)[start:]))
         if key is None:

@@ -451,3 +451,12 @@ def test_boxes_in_shares_of_their_images_are_refused(tmp_path):
         path.write_text(voc_xml([("cat", -0.9, -0.8, 0.5, 0.6)]))
     with pytest.raises(DataError, match="a.xml, line 3: the boxes of this file and of all others seem to be shares"):
         opened(root)
+
+
+def test_annotations_beside_images_in_the_current_folder_are_found(tmp_path, monkeypatch):
+    for name in ("a1", "b1"):
+        draw(tmp_path / f"{name}.png", (20, 10))
+        (tmp_path / f"{name}.xml").write_text(voc_xml([("cat", 1, 1, 5, 5)], (20, 10)))
+    monkeypatch.chdir(tmp_path)
+    splits = opened(".", classes=["cat"], val_fraction=0.5)
+    assert len(splits.train) == len(splits.val) == 1

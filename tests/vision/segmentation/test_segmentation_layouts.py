@@ -507,3 +507,12 @@ def test_a_check_names_the_lines_of_a_list_and_images_of_two_splits(tmp_path, ch
         ("duplicate_across_splits", "JPEGImages/d.jpg", None),
         ("duplicate_across_splits", "JPEGImages/e.jpg", None),
     ]
+
+
+def test_masks_beside_images_in_the_current_folder_are_found(tmp_path, monkeypatch):
+    for name in ("a1", "b1"):
+        Image.fromarray(np.full((8, 8, 3), ord(name[0]), np.uint8)).save(tmp_path / f"{name}.jpg")
+        Image.fromarray(np.eye(8, dtype=np.uint8)).save(tmp_path / f"{name}_mask.png")
+    monkeypatch.chdir(tmp_path)
+    splits = SegmentationFolder(root=".", classes=["sky", "road"], image_size=[8, 8], val_fraction=0.5).open()
+    assert len(splits.train) == len(splits.val) == 1
