@@ -145,7 +145,7 @@ def build_series(rows: SeriesRows, settings: GridSettings) -> Tuple[SeriesSet, L
     if not len(order):
         fact = f": {problems[0].fact}. {problems[0].remedy.rstrip('.')}" if problems else ""
         raise ValueError(f"no row has a time{fact}")
-    problems += _disorder(rows, time_R, item_R)
+    problems += _disorder(rows, time_R, item_R, np.sort(order))
     order, repeated = _without_repeated(rows, time_R, item_R, order)
     problems += repeated
     grid = find_grid(time_R[order], item_R[order], has_calendar, settings.frequency)
@@ -188,9 +188,15 @@ def _time_remedy(settings: GridSettings) -> str:
     )
 
 
-def _disorder(rows: SeriesRows, time_R: np.ndarray, item_R: np.ndarray) -> List[SeriesProblem]:
-    """Returns the problem of the first row that is before an earlier row of its series; none if rows are in order."""
-    order = np.argsort(item_R, kind="stable")
+def _disorder(rows: SeriesRows, time_R: np.ndarray, item_R: np.ndarray, row_N: np.ndarray) -> List[SeriesProblem]:
+    """Returns the problem of the first row that is before an earlier row of its series; none if rows are in order.
+
+    Args:
+        rows: the rows.
+        time_R, item_R: time and number of the item of each row.
+        row_N: indices of the rows with a time, ascending.
+    """
+    order = row_N[np.argsort(item_R[row_N], kind="stable")]
     is_back = (np.diff(item_R[order]) == 0) & (np.diff(time_R[order]) < 0)
     if not is_back.any():
         return []
@@ -233,7 +239,9 @@ def _gaps(rows: SeriesRows, grid: TimeGrid, name: str, part: np.ndarray, index_P
 
 def _changes(rows: SeriesRows, name: str, part: np.ndarray) -> List[SeriesProblem]:
     """Returns the problem of the first row whose facts of the item differ from the first ones."""
-    differs_P = (rows.static_RS[part] != rows.static_RS[part[0]]).any(axis=1)
+    static_PS, first_S = rows.static_RS[part], rows.static_RS[part[0]]
+    # A missing number is a problem of its own.
+    differs_P = ((static_PS != first_S) & ~np.isnan(static_PS) & ~np.isnan(first_S)).any(axis=1)
     for texts in rows.categories:
         differs_P |= np.array([texts[row] != texts[part[0]] for row in part.tolist()])
     if not differs_P.any():
@@ -257,8 +265,9 @@ def _series_of(rows: SeriesRows, name: str, part: np.ndarray, index_P: np.ndarra
     if gaps == "zero":
         target_N[is_gap_N] = 0.0
     elif gaps == "previous":
-        before_N = known_N[np.maximum(np.searchsorted(known_N, np.arange(length), side="right") - 1, 0)]
-        target_N[is_gap_N] = target_N[before_N][is_gap_N]
+        is_gap_N[: known_N[0]] = False  # before the first value, there is no previous one
+        before_N = known_N[np.searchsorted(known_N, np.flatnonzero(is_gap_N)) - 1]
+        target_N[is_gap_N] = target_N[before_N]
     end = int(known_N[-1]) + 1
     return OneSeries(
         name,

@@ -156,6 +156,19 @@ def test_gaps_are_filled_by_a_setting(tmp_path: Path, gaps: str, value: float) -
     np.testing.assert_array_equal(series.target_T[2:6], [5, value, value, 11])
 
 
+def test_a_gap_before_the_first_value_has_no_previous_one(tmp_path: Path) -> None:
+    rows = [row.replace("a,2024-01-01,1", "a,2024-01-01,") for row in LONG if row != "a,2024-01-02,3"]
+    series = found(table(tmp_path / "a.csv", rows, gaps="previous"))["a"]
+    np.testing.assert_array_equal(series.target_T[:3], [np.nan, np.nan, 5])
+
+
+def test_a_missing_number_of_an_item_is_one_problem(tmp_path: Path) -> None:
+    rows = ["date,y,size", *(f"{day},{n},{'' if n == 3 else 2}" for n, day in enumerate(DAYS))]
+    findings = Kept()
+    table(tmp_path / "a.csv", rows, static=["size"]).examine(findings)
+    assert [problem.kind for problem in findings.problems] == ["not_a_number"]
+
+
 class Kept(Findings):
     """Keeps all problems."""
 
@@ -196,7 +209,6 @@ def test_a_check_lists_all_problems_and_goes_on(tmp_path: Path) -> None:
         "not_a_number",
         "short_series",
         "time_gap",
-        "time_order",
         "wrong_time",
     ]
     assert len(splits.val) == 2  # both long series are still there
