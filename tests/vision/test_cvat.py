@@ -125,6 +125,14 @@ def test_images_of_another_size_than_that_of_their_masks_are_said(tmp_path, capl
     assert [problem.kind for problem in checked.problems] == ["size_mismatch"]
 
 
+def test_files_of_splits_count_more_than_subsets(tmp_path) -> None:
+    for split, name in (("train", "a"), ("val", "b")):
+        draw(tmp_path / split / f"{name}.png", (40, 20))
+        (tmp_path / split / "annotations.xml").write_text(xml(image(name, BOX, more='subset="Train"')))
+    splits = Cvat(root=str(tmp_path)).read(CollectedFindings()).splits
+    assert {split: len(images) for split, images in splits.items()} == {"train": 1, "val": 1}
+
+
 def test_a_split_with_several_files_is_refused_and_one_without_is_said(tmp_path, caplog) -> None:
     for split, name in (("train", "a"), ("val", "b")):
         draw(tmp_path / split / f"{name}.png", (40, 20))

@@ -68,7 +68,8 @@ class CvatFormat(ToolFormat):
         splits: Dict[str, List[ToolImage]] = {}
         classes: List[str] = []
         points: List[str] = []
-        for split, (path, folder) in find_split_files(Path(self.root), (".xml",), OPTION).items():
+        files = find_split_files(Path(self.root), (".xml",), OPTION)
+        for split, (path, folder) in files.items():
             reader = _XmlReader(path)
             reader.read()
             finder = ImageFinder(folder / self.images)
@@ -78,7 +79,8 @@ class CvatFormat(ToolFormat):
                 if found is None:
                     problems.append(finder.missing(DataLocation(str(path), image.line), image.name))
                     continue
-                parsed = parse_name(image.subset)
+                # The files of splits may be exports of tasks that are all of one subset.
+                parsed = parse_name(image.subset) if len(files) == 1 else None
                 part = parsed[1] if parsed is not None else split
                 size = (image.width, image.height) if image.width > 0 and image.height > 0 else None
                 splits.setdefault(part, []).append(ToolImage(*found, str(path), size, shapes, are_lines=True))
