@@ -348,13 +348,15 @@ def on_grid(one: OneSeries, its: TimeGrid, grid: TimeGrid, path: str) -> OneSeri
     Raises:
         DataError: its times are not on that grid.
     """
-    index, is_on = grid.index(its.times(np.array([one.first])))
-    if not is_on[0]:
+    # All of its times, because February 28 is on the grid of the 28th and on that of the last days of months.
+    number_T = one.first + np.arange(len(one.target_T) + 1)
+    index_T, is_on_T = grid.index(its.times(number_T))
+    if not is_on_T.all():
         raise DataError(
-            f"{path}: the series '{one.name:.60}' begins at {its.texts(np.array([one.first]))[0]}, which is not on "
+            f"{path}: the series '{one.name:.60}' has the time {its.texts(number_T[~is_on_T])[0]}, which is not on "
             "the grid of the series of other files. Predict for them separately."
         )
-    return OneSeries(one.name, int(index[0]), one.target_T, one.known_NC, one.static_S, one.categories, one.row)
+    return OneSeries(one.name, int(index_T[0]), one.target_T, one.known_NC, one.static_S, one.categories, one.row)
 
 
 def choose_stride(lengths: Sequence[int], cuts: Cuts, season: int) -> int:

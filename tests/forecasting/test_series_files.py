@@ -487,6 +487,18 @@ def test_rows_of_memory_have_times_and_items_of_numbers(tmp_path: Path) -> None:
     assert own.past_of(0).tolist() == [n + 0.5 for n in range(9)]
 
 
+def test_series_of_several_files_are_on_one_grid(tmp_path: Path) -> None:
+    lasts = [f"{day}" for day in np.arange("2015-02", "2020-02", dtype="datetime64[M]").astype("datetime64[D]") - 1]
+    dataset = table(tmp_path / "a.csv", ["date,y", *(f"{day},{n}" for n, day in enumerate(lasts))])
+    signature = dataset.infer_signature(open_splits(dataset), TemporalConvolution())
+    good = write(tmp_path / "b.csv", "date,y", "2023-02-28,1", "2023-03-31,2")
+    samples, _ = dataset.open_inputs([str(tmp_path / "a.csv"), good], signature, False, {})
+    assert isinstance(samples, ForecastSamples) and samples.times_of(1, 1) == ["2023-04-30"]
+    other = write(tmp_path / "c.csv", "date,y", "2023-02-28,1", "2023-03-28,2", "2023-04-28,2")
+    with pytest.raises(DataError, match="c.csv: the series 'series' has the time 2023-03-28, which is not on the grid"):
+        dataset.open_inputs([str(tmp_path / "a.csv"), other], signature, False, {})
+
+
 def test_strides_visit_all_places_of_a_season() -> None:
     cuts = Cuts(horizon=24, windows=1, stride=1, least=24)
     assert choose_stride([500] * 10, cuts, 24) == 1
