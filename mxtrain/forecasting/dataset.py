@@ -302,7 +302,7 @@ class SeriesDataset(BaseDataset):
         signature = SeriesSignature.cast(signature)
         series: List[OneSeries] = []
         locations: List[str] = []
-        grid: Optional[TimeGrid] = None
+        grids: List[TimeGrid] = []
 
         def read(path: str) -> ReadSeries:
             is_own = path == ALL and not exists(path)
@@ -311,17 +311,18 @@ class SeriesDataset(BaseDataset):
             lacking = missing_covariates(found.series_set, signature.known_columns, signature.window.horizon)
             if lacking is not None:
                 raise DataError(f"{path}: {lacking[1]}.")
-            return found
+            # The grids of two files may begin at different times: series are counted on the first one.
+            grids.append(found.series_set.grid)
+            moved = [on_grid(one, grids[-1], grids[0], path) for one in found.series_set.series]
+            return found._replace(series_set=SeriesSet(grids[0], moved))
 
         for name, found in read_each(names, read, skip_unreadable, unreadable):
-            # The grids of two files may begin at different times: series are counted on the first one.
-            grid = found.series_set.grid if grid is None else grid
-            series += [on_grid(one, found.series_set.grid, grid, name) for one in found.series_set.series]
+            series += found.series_set.series
             numbers = range(len(found.series_set.series)) if found.locations is None else found.locations.number_N
             locations += [f"{name}:{number}" for number in numbers]
-        if grid is None:
+        if not series:
             raise DataError("No series is left to predict for.")
-        return inputs_of(SeriesSet(grid, series), signature.season), locations
+        return inputs_of(SeriesSet(grids[0], series), signature.season), locations
 
 
 @dataclass(frozen=True)

@@ -497,6 +497,9 @@ def test_series_of_several_files_are_on_one_grid(tmp_path: Path) -> None:
     other = write(tmp_path / "c.csv", "date,y", "2023-02-28,1", "2023-03-28,2", "2023-04-28,2")
     with pytest.raises(DataError, match="c.csv: the series 'series' has the time 2023-03-28, which is not on the grid"):
         dataset.open_inputs([str(tmp_path / "a.csv"), other], signature, False, {})
+    unreadable: Dict[int, str] = {}
+    samples, _ = dataset.open_inputs([str(tmp_path / "a.csv"), other, good], signature, True, unreadable)
+    assert len(samples) == 2 and len(unreadable) == 1
 
 
 def test_strides_visit_all_places_of_a_season() -> None:
