@@ -60,9 +60,10 @@ class TimeGrid:
     @property
     def season(self) -> int:
         """Returns the usual number of steps after which values repeat: a day, a week or a year; 1 if there is none."""
-        if self.unit in ("s", "min", "h"):
-            return _whole(DAY, SECONDS[self.unit] * self.count)
-        whole = {"D": 7, BUSINESS: 5, "W": 52, "M": 12, "Q": 4}.get(self.unit, 1)
+        if self.unit in ("s", "min", "h", "D"):
+            seconds = SECONDS[self.unit] * self.count
+            return _whole(DAY if seconds < DAY else 7 * DAY, seconds)
+        whole = {BUSINESS: 5, "W": 52, "M": 12, "Q": 4}.get(self.unit, 1)
         return _whole(whole, self.count)
 
     def index(self, time_N: np.ndarray) -> Tuple[np.ndarray, np.ndarray]:

@@ -147,5 +147,12 @@ def test_a_form_of_times_is_read() -> None:
     assert parse_times(["20240131"], "%Y%m%d")[0].tolist() == parse_times(["2024-01-31"])[0].tolist()
 
 
+@pytest.mark.parametrize(
+    "unit, count, season", [("h", 24, 7), ("min", 1440, 7), ("h", 23, 1), ("h", 48, 1), ("D", 7, 1)]
+)
+def test_days_have_weeks_in_any_unit(unit: str, count: int, season: int) -> None:
+    assert TimeGrid(unit, count, 0).season == season
+
+
 def test_frequencies_have_words() -> None:
     assert [describe_grid(name) for name in ("h", "15min", "B")] == ["hour", "15 minutes", "business day"]
