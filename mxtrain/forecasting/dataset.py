@@ -31,7 +31,7 @@ from mxtrain.forecasting.series_set import (
 )
 from mxtrain.forecasting.signature import SeriesSignature
 from mxtrain.forecasting.source import Cuts, ForecastLoader, ForecastSamples, split_by_time
-from mxtrain.forecasting.time_grid import TimeGrid, describe_grid
+from mxtrain.forecasting.time_grid import DAY, SECONDS, TimeGrid, describe_grid
 from mxtrain.types import BatchSize, Positive, Shape
 from mxtrain.types.kinds import Gives
 
@@ -138,7 +138,8 @@ class SeriesDataset(BaseDataset):
         if self.context is not None:
             return self.context
         season = self.season_of(grid)
-        is_daily = grid.unit in ("s", "min", "h") and season > 1 and 7 * season <= WEEK_STEPS
+        has_hours = grid.unit in ("s", "min", "h") and grid.count * SECONDS[grid.unit] < DAY
+        is_daily = has_hours and season > 1 and 7 * season <= WEEK_STEPS
         return max(2 * self.horizon_of(grid), 7 * season if is_daily else 2 * season)
 
     def examine(self, findings: Findings) -> Splits:

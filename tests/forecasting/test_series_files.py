@@ -515,6 +515,7 @@ def test_the_context_is_two_seasons_or_a_week() -> None:
     assert SeriesTable(horizon=200).context_of(hours) == 400
     assert SeriesTable().context_of(quarters) == 192 and SeriesTable().context_of(days) == 14
     assert SeriesTable(context=5).context_of(hours) == 5
+    assert SeriesTable().context_of(TimeGrid("h", 24, 0)) == 14
 
 
 def test_predict_reads_series_of_files_and_objects(tmp_path: Path) -> None:
