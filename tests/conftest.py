@@ -294,7 +294,7 @@ def compose_faster():
     )
     ConfigLoader._compose_config_from_defaults_list = _done_once(
         ConfigLoader._compose_config_from_defaults_list,
-        lambda loader, defaults, repo: tuple(map(repr, defaults)) if only_ours(repo) else None,
+        lambda loader, defaults, repo: (loader.typed, *map(repr, defaults)) if only_ours(repo) else None,
     )
 
 

@@ -9,7 +9,6 @@ import sys
 
 import numpy as np
 import pytest
-from PIL import Image
 from running import ROOT
 from test_docs import write_files
 
@@ -79,15 +78,6 @@ def test_commands_with_the_classes_of_a_page_run(page, tmp_path):
         environment = {**os.environ, "PYTHONPATH": str(ROOT)}
         done = subprocess.run(words, cwd=tmp_path, env=environment, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
-
-
-def test_colours_of_masks_become_numbers(tmp_path, monkeypatch):
-    (block,) = BLOCK.findall((ROOT / "docs/tasks/segmentation.md").read_text("utf-8"))
-    monkeypatch.chdir(tmp_path)
-    colours = np.array([[[0, 0, 0], [255, 0, 0], [1, 2, 3]]], np.uint8)
-    Image.fromarray(colours).save("colour.png")
-    exec(block, {})
-    assert np.asarray(Image.open("mask.png")).tolist() == [[0, 1, 255]]
 
 
 def test_checks_of_own_samples_find_an_inverted_box():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from dataclasses import replace
-from typing import Any, Dict, List, Sequence, Tuple, Type, TypeVar
+from typing import Any, Dict, List, Optional, Sequence, Tuple, Type, TypeVar
 
 from mxtrain.cli import arguments as command_line
 from mxtrain.cli.arguments import Arguments
@@ -22,6 +22,7 @@ def parse_run_arguments(
     spec: Type[S],
     command: str,
     reads_checkpoint: bool = False,
+    takes: Optional[Sequence[str]] = None,
 ) -> Tuple[Arguments, S, List[str]]:
     """Returns the command line, the settings of the command, and the filters of all `where=`.
 
@@ -30,9 +31,10 @@ def parse_run_arguments(
         spec: settings of the command.
         command: its name.
         reads_checkpoint: True if the flags of commands that read checkpoints are allowed.
+        takes: names of the positional arguments; those in brackets may be missing. None: any number.
 
     Raises:
-        ConfigError: something is no setting of the command.
+        ConfigError: something is no setting of the command, or an argument is missing or surplus.
     """
     parsed = command_line.parse(arguments, reads_checkpoint)
     is_filter = [word.partition("=")[0] == "where" for word in parsed.overrides]
@@ -53,7 +55,23 @@ def parse_run_arguments(
         raise ConfigError("where=: the filter is empty. Type for example where='task=classification and best>0.9'.")
     if parsed.config_dirs and not reads_checkpoint:
         raise ConfigError(f"--config-dir: {command} only reads run directories. Leave it out.")
+    if takes is not None:
+        _require_positionals(parsed.positionals, takes, command)
     return parsed, settings, filters
+
+
+def _require_positionals(given: Sequence[str], takes: Sequence[str], command: str) -> None:
+    """Checks the number of positional arguments.
+
+    Raises:
+        ConfigError: one is missing or surplus.
+    """
+    usage = f"Type `{' '.join([command, *takes])}`."
+    missing = [name for name in takes[len(given) :] if not name.startswith("[")]
+    if missing:
+        raise ConfigError(f"{command}: {missing[0]} is missing. {usage}")
+    if len(given) > len(takes):
+        raise ConfigError(f"{command}: there is no place for {given[len(takes)]!r}. {usage}")
 
 
 def print_json(value: Any) -> None:

@@ -10,7 +10,7 @@ import threading
 import uuid
 from importlib.abc import InspectLoader
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple, Type, Union
+from typing import Any, Collection, Dict, Iterator, List, Optional, Sequence, Tuple, Type, Union
 
 import yaml
 from hydra import version
@@ -31,6 +31,7 @@ from mxtrain.archive.score import SCORE
 from mxtrain.composing.hydra_errors import first_line, malformed
 from mxtrain.composing.hydra_settings import is_folder
 from mxtrain.composing.yaml_numbers import OtherBase, refused_in_files
+from mxtrain.config.groups import GROUPS
 from mxtrain.config.options import remember_folders
 from mxtrain.config.override_text import expand_home
 from mxtrain.config.plugins import conf_dirs, require_usable_plugins
@@ -274,9 +275,21 @@ class ConfigLoader(ConfigLoaderImpl):
 
     Defaults are added after all files are merged, so that every file overrides them regardless of its position, and
     before the command line is applied, so that `group.field=value` finds the setting. Defaults of a user's own classes
-    are not added: importing these may import MXNet, whose environment is not set yet. The score of a preset is not a
+    are not added: importing these may import MXNet, whose environment is not set yet. Nor are those of a class that
+    `GROUP._target_=CLASS` replaces, as the new class need not have such settings. The score of a preset is not a
     setting, and is removed.
     """
+
+    typed: Tuple[str, ...] = ()
+    """Keys of the overrides of groups whose class the command line replaces."""
+
+    def load_configuration(
+        self, config_name: Optional[str], overrides: List[str], *args: Any, **kwargs: Any
+    ) -> DictConfig:
+        keys = [text.partition("=")[0].lstrip("+") for text in overrides]
+        replaced = tuple(key[: -len("_target_")] for key in keys if key.endswith("._target_"))
+        self.typed = tuple(key for key in keys if replaced and key.startswith(replaced))
+        return super().load_configuration(config_name, overrides, *args, **kwargs)
 
     def _compose_config_from_defaults_list(self, defaults: List[ResultDefault], repo: IConfigRepository) -> DictConfig:
         config = super()._compose_config_from_defaults_list(defaults, repo)
@@ -287,7 +300,8 @@ class ConfigLoader(ConfigLoaderImpl):
             for parent, name, node in list(_nodes_with_target(config)):
                 spec = own_spec(node._get_node("_target_")._value())
                 if spec is not None:
-                    parent[name] = with_defaults(spec, node)
+                    names = {key.split(".")[1] for key in self.typed if key.startswith(f"{name}.")}
+                    parent[name] = with_defaults(spec, node, {*GROUPS[name].model_fields, *names} if names else None)
         return config
 
 
@@ -311,9 +325,18 @@ def _is_mapping(node: object) -> bool:
     return isinstance(node, DictConfig) and isinstance(node._value(), dict)
 
 
-def with_defaults(spec: Type[Spec], node: DictConfig) -> DictConfig:
-    """Returns a node with the defaults of its missing settings. A setting that is ``???`` keeps that value."""
-    merged = OmegaConf.merge(_settings_of(spec), node)
+def with_defaults(spec: Type[Spec], node: DictConfig, names: Optional[Collection[str]] = None) -> DictConfig:
+    """Returns a node with the defaults of its missing settings. A setting that is ``???`` keeps that value.
+
+    Args:
+        spec: the class of the node.
+        node: settings.
+        names: settings whose defaults are added; None: all.
+    """
+    defaults = _settings_of(spec)
+    if names is not None:
+        defaults = OmegaConf.masked_copy(defaults, [name for name in defaults if name in {"_target_", *names}])
+    merged = OmegaConf.merge(defaults, node)
     for setting in node:
         if OmegaConf.is_missing(node, setting):  # merge replaces ??? by the default
             merged[setting] = "???"

@@ -65,10 +65,10 @@ MISTAKES = [
     ("task=tabular dataset.train=a.csv", ["'dataset.train'. It belongs to dataset=criteo|feature_table|libsvm."]),
     ("trainer.validate_every=1", ["Did you mean 'trainer.val_interval'?"]),
     ("dataset.id=CartPole-v1", ["there is no 'dataset.id'. It belongs to dataset=gymnasium, for another task."]),
-    ("task=detection dataset.image_sizes=[64,96]", ["image_size'? It belongs to dataset=", "|coco|image_list|"]),
+    ("task=detection dataset.image_sizes=[64,96]", ["image_size'? It belongs to dataset=", "|coco|cvat|image_list|"]),
     (
         "task=detection dataset.augment.mixup=1",
-        ["It belongs to dataset=", "|coco|image_list|", ". dataset.augment takes"],
+        ["It belongs to dataset=", "|coco|cvat|image_list|", ". dataset.augment takes"],
     ),
     ("dataset.augment.mix_up=1", ["Did you mean 'dataset.augment.mixup'?"]),
     ("task=detection dataset=voc dataset.classes=[1,a]", ["dataset.classes=[1, a]: these are names", '["1E5","no"]']),

@@ -39,7 +39,7 @@ def test_every_option_has_a_direction_but_the_length_of_episodes() -> None:
     for file in sorted(CONF.glob("*.yaml")):
         for name, node in yaml.safe_load(file.read_text()).items():
             unknown += [name] if import_target(node["_target_"], f"metric.{name}").direction == "unknown" else []
-    assert unknown == ["episode_length"]
+    assert unknown == ["coverage", "episode_length"]  # 0.9 is best for an interval of 90 %
 
 
 @pytest.mark.slow

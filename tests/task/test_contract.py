@@ -500,7 +500,10 @@ def test_dataset_or_model_alone_selects_its_task(describe_run: Any, words: str, 
             "task=masked_language_modeling dataset=digits",
             "its samples are for task=classification or task=metric_learning. Type that.",
         ),
-        ("task=masked_language_modeling model=bert dataset=text", "task=classification. Type that."),
+        (
+            "task=masked_language_modeling model=bert dataset=text",
+            "task=classification or task=multi_label. Type that.",
+        ),
         (
             "task=tabular dataset=number_table dataset.train=t.csv dataset.target=y",
             "Or a dataset for task=tabular: dataset=breast_cancer, dataset=criteo or dataset=feature_table.",
@@ -511,9 +514,12 @@ def test_dataset_or_model_alone_selects_its_task(describe_run: Any, words: str, 
         ),
         (
             "task=masked_language_modeling model=lenet",
-            "it is for classification, metric_learning, regression. Type model=bert.",
+            "it is for classification, metric_learning, multi_label, regression. Type model=bert.",
         ),
-        ("model=lenet dataset=masked_text", "it is for classification, metric_learning, regression. Type model=bert."),
+        (
+            "model=lenet dataset=masked_text",
+            "it is for classification, metric_learning, multi_label, regression. Type model=bert.",
+        ),
         (
             "model=bert dataset=digits",
             "Type model=lenet, or a dataset of text, e.g. dataset=glue. Other models that f",
@@ -523,7 +529,10 @@ def test_dataset_or_model_alone_selects_its_task(describe_run: Any, words: str, 
         ("loss=masked_softmax_cross_entropy", "not for task=classification. Type loss=softmax_cross_entropy."),
         ("metric=[masked_accuracy]", "not for task=classification. Type metric=[accuracy]."),
         ("task=recommendation loss=l2", "implicit means items without ratings: type loss=sampled_bce."),
-        ("task=recommendation model=lenet", "it is for classification, metric_learning, regression. Type model=fism."),
+        (
+            "task=recommendation model=lenet",
+            "it is for classification, metric_learning, multi_label, regression. Type model=fism.",
+        ),
         (
             "task=recommendation metric=[root_mean_squared_error] trainer.monitor=val/root_mean_squared_error",
             "Type metric=[ndcg_at_k_sampled,hr_at_k_sampled] trainer.monitor=val/ndcg_at_k_sampled.",

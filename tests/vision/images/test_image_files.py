@@ -414,6 +414,7 @@ def test_every_image_is_opened_as_one_of_the_known_formats():
     assert opened == ["Image.open(io.BytesIO(content), formats=formats)"]
     chosen = [text for text in calls if text.startswith("open_image(") and "," in text]
     assert sorted(chosen) == [
+        "open_image(base64.b64decode(text, validate=True))",
         "open_image(content, FORMATS, max_pixels)",
         "open_image(frame, ['JPEG'])",
         "open_image(frame, ['JPEG2000'])",
