@@ -17,7 +17,7 @@ from urllib.request import Request, urlopen
 import numpy as np
 import pytest
 import served_folders
-from waiting import read_pids, wait_for_ends
+from waiting import read_pids, wait_for_ends, wait_until
 
 import mxtrain
 from mxtrain.cluster.reported_cause import CAUSE_FILE
@@ -51,7 +51,7 @@ def test_a_server_answers_until_it_is_stopped(folder: Path, capfd: pytest.Captur
     with pytest.raises(URLError):
         ask(f"{server.url}/v2/health/live")
     server.stop()
-    assert set(threading.enumerate()) <= threads
+    wait_until(lambda: set(threading.enumerate()) <= threads, 5)  # the thread that computes ends by itself
     assert capfd.readouterr() == ("", "")
     # The address is free again.
     with mxtrain.serve(folder, port=int(server.url.rpartition(":")[2])) as other:
