@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, List, NamedTuple, Sequence, Tuple
 
-from mxtrain.engine.backend import gluon, mx
+from mxtrain.engine.backend import gluon
 from mxtrain.forecasting.networks import build_item_facts, item_width, scale_window
 from mxtrain.forecasting.sampled_paths import NUM_RAW, lags_of
+from mxtrain.model.networks.lstm_layer import add_lstm_parameters, run_lstm
 
 if TYPE_CHECKING:
     from mxtrain.forecasting.signature import SeriesSizes
@@ -20,20 +21,13 @@ nn = gluon.nn
 
 
 class RecurrentLayer(gluon.HybridBlock):
-    """An LSTM layer: (T, B, I), state and cell (B, U) -> (T, B, U), and state and cell after the last step.
-
-    One layer is one operator, because MXNet's operator of several ignores dropout between them on a CPU, and has wrong
-    gradients in float64.
-    """
+    """An LSTM layer: (T, B, I), state and cell (B, U) -> (T, B, U), and state and cell after the last step."""
 
     def __init__(self, width: int, units: int, **kwargs: Any):
         super().__init__(**kwargs)
         self._units = units
         with self.name_scope():
-            self.i2h_weight = self.params.get("i2h_weight", shape=(4 * units, width))
-            self.h2h_weight = self.params.get("h2h_weight", shape=(4 * units, units))
-            self.i2h_bias = self.params.get("i2h_bias", shape=(4 * units,), init=mx.init.LSTMBias(1.0))
-            self.h2h_bias = self.params.get("h2h_bias", shape=(4 * units,), init="zeros")
+            add_lstm_parameters(self, width, units)
 
     def hybrid_forward(
         self,
@@ -46,18 +40,8 @@ class RecurrentLayer(gluon.HybridBlock):
         i2h_bias: Array,
         h2h_bias: Array,
     ) -> Tuple[Array, Array, Array]:
-        flat = [F.reshape(one, shape=(-1,)) for one in (i2h_weight, h2h_weight, i2h_bias, h2h_bias)]
-        x_TBU, state_1BU, cell_1BU = F.RNN(
-            x_TBI,
-            F.concat(*flat, dim=0),
-            F.expand_dims(state_BU, axis=0),
-            F.expand_dims(cell_BU, axis=0),
-            state_size=self._units,
-            num_layers=1,
-            mode="lstm",
-            state_outputs=True,
-        )
-        return x_TBU, F.reshape(state_1BU, shape=(-3, 0)), F.reshape(cell_1BU, shape=(-3, 0))
+        parameters = (i2h_weight, h2h_weight, i2h_bias, h2h_bias)
+        return run_lstm(F, x_TBI, state_BU, cell_BU, parameters, self._units)
 
 
 class RecurrentSettings(NamedTuple):

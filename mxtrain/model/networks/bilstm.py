@@ -12,6 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from mxtrain.engine.backend import gluon, mx
+from mxtrain.model.networks.lstm_layer import add_lstm_parameters
 
 if TYPE_CHECKING:
     from mxtrain.types.annotations import Array, OperatorModule
@@ -27,11 +28,7 @@ class OneWayLSTM(gluon.HybridBlock):
         super().__init__(**kwargs)
         self._units = units
         with self.name_scope():
-            self.i2h_weight = self.params.get("i2h_weight", shape=(4 * units, width))
-            self.h2h_weight = self.params.get("h2h_weight", shape=(4 * units, units))
-            # Gates that forget begin open. Source: Jozefowicz et al., ICML 2015.
-            self.i2h_bias = self.params.get("i2h_bias", shape=(4 * units,), init=mx.init.LSTMBias(1.0))
-            self.h2h_bias = self.params.get("h2h_bias", shape=(4 * units,), init="zeros")
+            add_lstm_parameters(self, width, units)
 
     def hybrid_forward(
         self, F: OperatorModule, x_TBI: Array, i2h_weight: Array, h2h_weight: Array, i2h_bias: Array, h2h_bias: Array

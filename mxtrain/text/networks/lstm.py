@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, List, NamedTuple, Tuple
 
 from mxtrain.engine.backend import gluon, mx, nd
 from mxtrain.model.graph.mxnet_workarounds import dropout
+from mxtrain.model.networks.lstm_layer import run_lstm
 from mxtrain.model.networks.traced_step import StepNetwork, read
 from mxtrain.text.networks.language import TokenScores
 
@@ -130,20 +131,8 @@ class LstmLayer(gluon.HybridBlock):
         h2h_bias: Array,
     ) -> Any:
         h2h_weight = dropout(F, h2h_weight, self._rate)
-        flat = [F.reshape(parameter, shape=(-1,)) for parameter in (i2h_weight, h2h_weight, i2h_bias, h2h_bias)]
-        x_TBH, state_1BH, cell_1BH = F.RNN(
-            x_TBE,
-            F.concat(*flat, dim=0),
-            F.expand_dims(state_BH, axis=0),
-            F.expand_dims(cell_BH, axis=0),
-            state_size=self._hidden_size,
-            # One layer per operator: on a CPU, MXNet silently ignores dropout between layers, and its float64 gradients
-            # of several layers are wrong.
-            num_layers=1,
-            mode="lstm",
-            state_outputs=True,
-        )
-        return x_TBH, F.reshape(state_1BH, shape=(-3, 0)), F.reshape(cell_1BH, shape=(-3, 0))
+        parameters = (i2h_weight, h2h_weight, i2h_bias, h2h_bias)
+        return run_lstm(F, x_TBE, state_BH, cell_BH, parameters, self._hidden_size)
 
 
 class LstmNetwork(StepNetwork, gluon.HybridBlock):
