@@ -35,8 +35,8 @@ from mxtrain.vision.objects.tool_format import (
     box,
     ellipse,
     find_split_files,
-    oriented,
     polygon,
+    refuse_turned,
     runs_of,
     say_left_out,
 )
@@ -45,8 +45,6 @@ from mxtrain.vision.pose.key_points import Visibility
 OPTION = "dataset=cvat"
 MAX_XML_BYTES = 1 << 30
 _MAX_DEPTH = 64
-_MAX_ANGLE = 0.01
-"""Degrees up to which a box counts as not turned."""
 _SHAPES = ("box", "polygon", "ellipse", "mask", "skeleton", "cuboid", "polyline", "points")
 
 
@@ -218,8 +216,7 @@ def _read_shape(each: _Shape, image: _Image, number: int) -> List[ToolShape]:
         return _read_skeleton(each, label, number)
     angle = _number(each.values, "rotation", 0.0)
     if each.kind == "box":
-        if abs(angle) > _MAX_ANGLE:
-            raise oriented()
+        refuse_turned(angle)
         shape: Shape = box([_number(each.values, edge) for edge in ("xtl", "ytl", "xbr", "ybr")])
     elif each.kind == "polygon":
         shape = polygon(_points(each.values))

@@ -29,7 +29,7 @@ from mxtrain.data.spec import BaseDataset, Splits
 from mxtrain.errors import ConfigError, DataError, LoaderError, list_override
 from mxtrain.types import Spec
 from mxtrain.types.kinds import Gives, Images, TargetKind
-from mxtrain.vision.detection.box_faults import TOLERANCE, refuse_all
+from mxtrain.vision.detection.box_faults import refuse_all
 from mxtrain.vision.detection.box_table import BoxTable
 from mxtrain.vision.detection.boxed_files import BoxedFiles, BoxedSplit
 from mxtrain.vision.detection.boxes import BoxAnnotations
@@ -44,9 +44,9 @@ from mxtrain.vision.instance_segmentation.outlines import Outline
 from mxtrain.vision.kinds import Boxes, ClassMap, KeyPoints, Masks
 from mxtrain.vision.objects.drawn_masks import DrawnPairs
 from mxtrain.vision.objects.objects import AnnotatedImage, AnnotationSet, FlatObjects, outline_of
-from mxtrain.vision.pose.key_point_files import OTHER_SIGMA, KeyPointFiles, KeyPointSplit
+from mxtrain.vision.pose.key_point_files import MEND_POINTS, KeyPointFiles, KeyPointSplit, are_outside, usual_sigmas
 from mxtrain.vision.pose.key_point_images import PosedObjects
-from mxtrain.vision.pose.key_points import PERSON_NAMES, PERSON_SIGMAS, KeyPointSet, left_right_pairs
+from mxtrain.vision.pose.key_points import KeyPointSet, left_right_pairs
 from mxtrain.vision.segmentation.masked_files import MaskedFiles
 from mxtrain.vision.segmentation.masked_images import MaskCoding
 
@@ -366,12 +366,11 @@ class ObjectKeyPoints(KeyPointFiles):
         for index in usable:
             point_J3 = np.array(objects[index].points, np.float64)
             point_J3[:, :2] *= scale_R2[index]
-            outside_J = _are_outside(point_J3, size_P2[objects.image_R[index]])
+            outside_J = are_outside(point_J3, size_P2[objects.image_R[index]])
             if outside_J.any() and not self.mends:
                 location, (x, y) = objects.location(index), point_J3[outside_J][0, :2]
                 fact = f"{location}: the key point at {x:.6g}, {y:.6g} is outside its image."
-                remedy = "Correct it, or type dataset.wrong_boxes=mend to take such key points for unmarked."
-                problems.append(Problem(BOX_OUTSIDE, location, fact, remedy))
+                problems.append(Problem(BOX_OUTSIDE, location, fact, MEND_POINTS))
                 continue
             point_J3[outside_J, 2] = 0
             if point_J3[:, 2].any():
@@ -391,9 +390,7 @@ class ObjectKeyPoints(KeyPointFiles):
             size_P2,
         )
         point_names = list(read.points.names)
-        sigmas = read.points.sigmas or (
-            PERSON_SIGMAS if tuple(point_names) == PERSON_NAMES else (OTHER_SIGMA,) * len(point_names)
-        )
+        sigmas = read.points.sigmas or usual_sigmas(point_names)
         flips = left_right_pairs(point_names) if read.points.flip_pairs is None else read.points.flip_pairs
         key_points = KeyPointSet(flips, read.points.skeleton, sigmas, [name])
         files = ImageFiles([image.path for image in images])
@@ -412,13 +409,6 @@ def size_of(path: str) -> Tuple[float, float]:
         return ImageReader(ImageFiles([path]).read(0)[0]).size
     except Exception:  # Pillow raises many; the error is reported when the image is read
         return np.nan, np.nan
-
-
-def _are_outside(point_J3: np.ndarray, size_2: np.ndarray) -> np.ndarray:
-    """Returns a mask of the marked key points more than a pixel outside the image, (J,)."""
-    far_2 = np.where(np.isfinite(size_2), size_2, np.inf)
-    beyond_J = np.maximum(-point_J3[:, :2], point_J3[:, :2] - far_2).max(axis=1)
-    return (point_J3[:, 2] > 0) & (beyond_J > TOLERANCE)
 
 
 ObjectFormat.kinds = {Masks: ObjectInstances, ClassMap: ObjectMasks, KeyPoints: ObjectKeyPoints}

@@ -40,9 +40,9 @@ from mxtrain.vision.objects.tool_format import (
     box,
     ellipse,
     find_split_files,
-    oriented,
     polygon,
     read_json,
+    refuse_turned,
     runs_of,
     say_left_out,
 )
@@ -53,8 +53,6 @@ _SHAPES = ("rectangle", "polygon", "brush", "keypoint", "ellipse")
 _LABELS = tuple(f"{shape}labels" for shape in _SHAPES)
 _UPLOADED = re.compile(r"[0-9a-f]{8}-(.+)")
 """Name of an uploaded file: Label Studio puts eight digits in front of it."""
-_MAX_ANGLE = 0.01
-"""Degrees up to which a box counts as not turned."""
 
 
 class LabelStudioFormat(ToolFormat):
@@ -225,8 +223,7 @@ def _read_region(number: int, region: Any) -> Tuple[Optional[ToolShape], Tuple[f
         radius_x, radius_y = _numbers(value, "radiusX", "radiusY")
         outline = ellipse(x * scale_x, y * scale_y, radius_x * scale_x, radius_y * scale_y, math.radians(angle))
         return ToolShape(number, label, outline, group=group), (width, height)
-    if abs(angle) > _MAX_ANGLE:
-        raise oriented()
+    refuse_turned(angle)
     box_width, box_height = _numbers(value, "width", "height")
     edges = (x * scale_x, y * scale_y, (x + box_width) * scale_x, (y + box_height) * scale_y)
     return ToolShape(number, label, box(edges), group=group), (width, height)

@@ -60,6 +60,8 @@ log = logging.getLogger(__name__)
 MAX_JSON_BYTES = 1 << 30
 _NUM_CORNERS = 72
 """Corners of the polygon of a circle or an ellipse: its area is 0.1 % too small."""
+_MAX_ANGLE = 0.01
+"""Degrees up to which a box counts as not turned: tools write rounded angles."""
 ORIENTED = "is an oriented box, which no network of mxtrain predicts"
 _TURN_IT = "Draw a box or a polygon instead, or remove it."
 
@@ -80,6 +82,19 @@ class BadShape(ValueError):
 def oriented() -> BadShape:
     """Returns the error of an oriented box."""
     return BadShape(ORIENTED, _TURN_IT)
+
+
+def refuse_turned(angle: float) -> None:
+    """Refuses a box that is turned.
+
+    Args:
+        angle: degrees.
+
+    Raises:
+        BadShape: the angle is not 0.
+    """
+    if abs(angle) > _MAX_ANGLE:
+        raise oriented()
 
 
 class ToolShape(NamedTuple):

@@ -26,18 +26,16 @@ from mxtrain.data.recognition import Certainty, FileTree, Recognised
 from mxtrain.errors import DataError, did_you_mean
 from mxtrain.types import Names
 from mxtrain.types.kinds import Gives, Images
-from mxtrain.vision.detection.box_faults import TOLERANCE, are_normalized, refuse_all
+from mxtrain.vision.detection.box_faults import are_normalized, refuse_all
 from mxtrain.vision.detection.boxed_files import BoxedSplit
 from mxtrain.vision.detection.coco import Coco
 from mxtrain.vision.detection.coco_file import CocoContents
 from mxtrain.vision.detection.coco_recognition import recognise_coco
 from mxtrain.vision.images.json_elements import number_array
 from mxtrain.vision.kinds import KeyPoints
-from mxtrain.vision.pose.key_point_files import OTHER_SIGMA, KeyPointFiles, KeyPointSplit
+from mxtrain.vision.pose.key_point_files import MEND_POINTS, KeyPointFiles, KeyPointSplit, are_outside, usual_sigmas
 from mxtrain.vision.pose.key_point_images import PosedObjects
-from mxtrain.vision.pose.key_points import PERSON_NAMES, PERSON_SIGMAS, KeyPointSet, left_right_pairs
-
-MEND_POINTS = "Correct it, or type dataset.wrong_boxes=mend to take such key points for unmarked."
+from mxtrain.vision.pose.key_points import KeyPointSet, left_right_pairs
 
 
 def _distinct(pairs: object) -> object:
@@ -128,9 +126,8 @@ class CocoKeyPoints(KeyPointFiles, Coco):  # the order matters: KeyPointFiles re
         objects = PosedObjects(
             image_R[usable], edge_R4[usable], points, contents.area_R[usable], np.ones(len(usable)), split.table.size_P2
         )
-        is_person = tuple(point_names) == PERSON_NAMES
-        sigmas = PERSON_SIGMAS if is_person else (OTHER_SIGMA,) * len(point_names)
-        key_points = KeyPointSet(self._flips(contents, point_names), skeleton, sigmas, list(names))
+        flips = self._flips(contents, point_names)
+        key_points = KeyPointSet(flips, skeleton, usual_sigmas(point_names), list(names))
         return KeyPointSplit(split.encoded, split.ids, split.table, objects, key_points, point_names)
 
     def _flips(self, contents: CocoContents, point_names: Sequence[str]) -> List[Tuple[int, int]]:
@@ -173,7 +170,7 @@ class CocoKeyPoints(KeyPointFiles, Coco):  # the order matters: KeyPointFiles re
                 continue
             marked.append(point_J3[point_J3[:, 2] > 0, :2].copy())
             point_J3[:, :2] += 0.5  # COCO's positions are pixel indices
-            outside_J = _are_outside(point_J3, contents.size_P2[contents.image_R[number]])
+            outside_J = are_outside(point_J3, contents.size_P2[contents.image_R[number]])
             if outside_J.any() and not self.mends:
                 location = contents.location(number)
                 x, y = point_J3[outside_J][0, :2] - 0.5
@@ -191,13 +188,6 @@ class CocoKeyPoints(KeyPointFiles, Coco):  # the order matters: KeyPointFiles re
                 "COCO's are pixels. Multiply them by the width and the height of their images."
             )
         return np.array(usable, np.int64), np.array(points).reshape(-1, count, 3)
-
-
-def _are_outside(point_J3: np.ndarray, size_2: np.ndarray) -> np.ndarray:
-    """Returns a mask of the marked key points more than a pixel outside the image, (J,); all False if its size is
-    unknown."""
-    point_J2, far_2 = point_J3[:, :2], np.where(np.isfinite(size_2), size_2, np.inf)
-    return (point_J3[:, 2] > 0) & (np.maximum(-point_J2, point_J2 - far_2).max(axis=1) > TOLERANCE)
 
 
 def _warn_of_unmarked(

@@ -18,17 +18,20 @@ from mxtrain.data.spec import Samples, Splits
 from mxtrain.errors import DataError
 from mxtrain.types import BatchSize, Positive, Shape
 from mxtrain.types.kinds import Gives, Images
+from mxtrain.vision.detection.box_faults import TOLERANCE
 from mxtrain.vision.detection.boxed_files import BoxedFiles, BoxedSplit
 from mxtrain.vision.images.settings import Decoding, as_window, window_setting
 from mxtrain.vision.kinds import KeyPoints
 from mxtrain.vision.pose.key_point_augment import KeyPointAugment
 from mxtrain.vision.pose.key_point_dataset import KeyPointDataset
 from mxtrain.vision.pose.key_point_images import KeyPointImages, PosedObjects
-from mxtrain.vision.pose.key_points import KeyPointSet
+from mxtrain.vision.pose.key_points import PERSON_NAMES, PERSON_SIGMAS, KeyPointSet
 from mxtrain.vision.pose.signature import KeyPointSplits
 
 OTHER_SIGMA = 0.05
 """Sigma of key points other than COCO's of a person, unless the metric defines sigmas: about the mean of COCO's."""
+MEND_POINTS = "Correct it, or type dataset.wrong_boxes=mend to take such key points for unmarked."
+"""Remedy for key points outside of their image."""
 
 
 @dataclass(frozen=True)
@@ -130,3 +133,19 @@ class KeyPointFiles(KeyPointDataset, BoxedFiles):  # the order matters: KeyPoint
     def _as_split(split: Optional[BoxedSplit]) -> Optional[KeyPointSplit]:
         assert split is None or isinstance(split, KeyPointSplit)
         return split
+
+
+def are_outside(point_J3: np.ndarray, size_2: np.ndarray) -> np.ndarray:
+    """Returns a mask of the marked key points more than a pixel outside the image, (J,).
+
+    Args:
+        point_J3: x, y and visibility of key points.
+        size_2: (width, height) of the image; NaN if unknown: then no key point is beyond its far edges.
+    """
+    point_J2, far_2 = point_J3[:, :2], np.where(np.isfinite(size_2), size_2, np.inf)
+    return (point_J3[:, 2] > 0) & (np.maximum(-point_J2, point_J2 - far_2).max(axis=1) > TOLERANCE)
+
+
+def usual_sigmas(names: Sequence[str]) -> Sequence[float]:
+    """Returns the sigma of each key point: COCO's for those of a person, else `OTHER_SIGMA`."""
+    return PERSON_SIGMAS if tuple(names) == PERSON_NAMES else (OTHER_SIGMA,) * len(names)
