@@ -1,12 +1,9 @@
 """Parses annotation files of PASCAL VOC: XML with a box for each object in an image.
 
-Untrusted XML can declare entities that expand without limit, or that read other files. Therefore a document type, which
-declares entities, is rejected. Encodings that expat does not know are decoded by Python first.
+Encodings that expat does not know are decoded by Python first.
 
 Parts of objects (a person's head) are elements with a name and a box inside an object, so the meaning of an element
 depends on its parents.
-
-expat rejects the document type at its first byte. Searching the bytes for a declaration would miss other encodings.
 """
 
 from __future__ import annotations
@@ -15,10 +12,10 @@ import codecs
 import re
 from dataclasses import dataclass, field
 from typing import Dict, List, Optional, Tuple
-from xml.parsers import expat
 
 from mxtrain.errors import DataError
 from mxtrain.files.text_numbers import parse_number
+from mxtrain.files.xml_events import MAX_DEPTH, XmlError, XmlReader
 
 EDGES = ("xmin", "ymin", "xmax", "ymax")
 _READ = {
@@ -30,8 +27,6 @@ _READ = {
 }
 """Elements below the root whose text is read."""
 XML_SPACE = " \t\r\n"
-_MAX_DEPTH = 64
-"""Largest number of nested elements."""
 _DECLARED = re.compile(rb"""\A\s*<\?xml[^>]*?encoding\s*=\s*["']([A-Za-z0-9._-]{1,40})["']""")
 _EXPATS_OWN = {"utf-8": "utf-8", "iso8859-1": "iso-8859-1", "ascii": "us-ascii"}
 """Python's name of an encoding -> expat's name. Expat knows no other names, such as utf8."""
@@ -134,12 +129,12 @@ def parse_annotation(content: bytes) -> Tuple[Optional[Tuple[float, float]], Lis
     return _AnnotationReader().read(content)
 
 
-class _AnnotationReader:
+class _AnnotationReader(XmlReader):
     """Collects the size and the objects of an annotation from the events of the parser."""
 
     def __init__(self) -> None:
+        super().__init__()
         self._path: List[str] = []
-        self._text: List[str] = []
         self._size: Dict[str, str] = {}
         self._objects: List[VocObject] = []
         self._boxes: List[Dict[str, str]] = []
@@ -147,52 +142,39 @@ class _AnnotationReader:
 
     def read(self, content: bytes) -> Tuple[Optional[Tuple[float, float]], List[VocObject]]:
         decoded, encoding = decode_declared(content)
-        self._parser = expat.ParserCreate(encoding)
-        self._parser.buffer_text = True
-        self._parser.StartElementHandler = self._start
-        self._parser.EndElementHandler = self._end
-        self._parser.CharacterDataHandler = self._text.append
-        # The parser meets the document type in any encoding; a search for <!DOCTYPE would miss some.
-        self._parser.StartDoctypeDeclHandler = self._refuse_doctype
         try:
-            self._parser.Parse(decoded, True)
-        except expat.ExpatError as error:
-            reason = expat.errors.messages.get(error.code, str(error.code))
-            location = f"line {error.lineno}, column {error.offset + 1}"
-            raise BadAnnotation(error.lineno, f"is no XML: {reason} ({location})") from error
+            self.parse(decoded, encoding)
+        except XmlError as error:
+            raise BadAnnotation(error.line, error.fact) from error
         return self._annotated_size(), self._objects
 
     def _annotated_size(self) -> Optional[Tuple[float, float]]:
         width, height = (parse_number(self._size.get(side, "")) or 0.0 for side in ("width", "height"))
         return (width, height) if 0 < width < 1e6 and 0 < height < 1e6 else None  # many converters write 0
 
-    def _refuse_doctype(self, *_: object) -> None:
-        line = self._parser.CurrentLineNumber
-        raise BadAnnotation(line, f"declares a document type on line {line}, which could name other files")
-
-    def _start(self, name: str, _: object) -> None:
+    def start(self, name: str, values: Dict[str, str]) -> None:
         if not self._path and name != "annotation":
-            raise BadAnnotation(self._parser.CurrentLineNumber, f"is no annotation: its root is <{name[:40]}>")
+            raise BadAnnotation(self.line, f"is no annotation: its root is <{name[:40]}>")
         self._path.append(name)
-        if len(self._path) > _MAX_DEPTH:
-            raise BadAnnotation(self._parser.CurrentLineNumber, f"has more than {_MAX_DEPTH} elements in each other")
+        if len(self._path) > MAX_DEPTH:
+            raise BadAnnotation(self.line, f"has more than {MAX_DEPTH} elements in each other")
         if self._path[1:] == ["object"]:
             number = self._objects[-1].number + 1 if self._objects else 0
-            self._objects.append(VocObject(self._parser.CurrentLineNumber, number))
+            self._objects.append(VocObject(self.line, number))
             self._boxes = []
         elif self._path[1:] == ["object", "bndbox"]:
             self._boxes.append({})
-        self._text.clear()
+        self.text.clear()
 
-    def _end(self, name: str) -> None:
+    def end(self, name: str) -> None:
         # Elements are known by their path, because parts of objects have names and boxes of the same elements.
         below = tuple(self._path[1:])
         if below in _READ:
-            self._keep(below, "".join(self._text).strip(XML_SPACE))
+            self._keep(below, "".join(self.text).strip(XML_SPACE))
         elif below == ("object",):
             self._end_object()
         self._path.pop()
-        self._text.clear()
+        self.text.clear()
 
     def _keep(self, below: Tuple[str, ...], text: str) -> None:
         """Stores the text of an element.
@@ -205,7 +187,7 @@ class _AnnotationReader:
         else:
             texts = self._objects[-1].texts if len(below) == 2 else self._boxes[-1]
         if texts.setdefault(below[-1], text) != text:
-            line, values = self._parser.CurrentLineNumber, f"{texts[below[-1]]!r:.40} and {text!r:.40}"
+            line, values = self.line, f"{texts[below[-1]]!r:.40} and {text!r:.40}"
             raise BadAnnotation(line, f"has two <{below[-1]}> in one <{below[-2]}>, {values} (line {line})")
 
     def _end_object(self) -> None:

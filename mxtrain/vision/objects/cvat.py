@@ -1,7 +1,4 @@
-"""Annotations of CVAT: its XML, "CVAT for images 1.1". Its exports as COCO, VOC and YOLO have datasets of their own.
-
-A document type, which could declare entities or name other files, is refused by the parser.
-"""
+"""Annotations of CVAT: its XML, "CVAT for images 1.1". Its exports as COCO, VOC and YOLO have datasets of their own."""
 
 from __future__ import annotations
 
@@ -9,7 +6,6 @@ import math
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Dict, List, Mapping, Optional, Tuple
-from xml.parsers import expat
 
 import numpy as np
 
@@ -20,6 +16,7 @@ from mxtrain.data.loading.split_folders import parse_name
 from mxtrain.data.recognition import Certainty, FileTree, Recognised
 from mxtrain.errors import DataError
 from mxtrain.files.text_numbers import parse_finite, parse_integer
+from mxtrain.files.xml_events import MAX_DEPTH, DocumentTypeError, XmlError, XmlReader
 from mxtrain.types import PathText
 from mxtrain.vision.detection.box_faults import refuse_all
 from mxtrain.vision.instance_segmentation.coco_masks import Runs
@@ -44,7 +41,6 @@ from mxtrain.vision.pose.key_points import Visibility
 
 OPTION = "dataset=cvat"
 MAX_XML_BYTES = 1 << 30
-_MAX_DEPTH = 64
 _SHAPES = ("box", "polygon", "ellipse", "mask", "skeleton", "cuboid", "polyline", "points")
 
 
@@ -68,7 +64,7 @@ class CvatFormat(ToolFormat):
         points: List[str] = []
         files = find_split_files(Path(self.root), (".xml",), OPTION)
         for split, (path, folder) in files.items():
-            reader = _XmlReader(path)
+            reader = _CvatReader(path)
             reader.read()
             finder = ImageFinder(folder / self.images)
             for image in reader.images:
@@ -114,16 +110,16 @@ class _Image:
     shapes: List[_Shape] = field(default_factory=list)
 
 
-class _XmlReader:
+class _CvatReader(XmlReader):
     """Reads the elements of a file."""
 
     def __init__(self, path: Path) -> None:
+        super().__init__()
         self._path = path
         self.images: List[_Image] = []
         self.classes: List[str] = []
         self.point_names: List[str] = []
         self._stack: List[str] = []
-        self._text: List[str] = []
         self._label: Dict[str, str] = {}
 
     def read(self) -> None:
@@ -132,30 +128,19 @@ class _XmlReader:
         Raises:
             DataError: it is no XML of images.
         """
-        self._parser = expat.ParserCreate()
-        self._parser.buffer_text = True
-        self._parser.StartElementHandler = self._start
-        self._parser.EndElementHandler = self._end
-        self._parser.CharacterDataHandler = self._text.append
-        self._parser.StartDoctypeDeclHandler = self._refuse_doctype
         try:
-            self._parser.Parse(read_bytes(self._path, MAX_XML_BYTES), True)
-        except expat.ExpatError as error:
-            reason = expat.errors.messages.get(error.code, str(error.code))
-            raise DataError(
-                f"'{self._path}' is no XML: {reason} (line {error.lineno}, column {error.offset + 1}). Export it again."
-            ) from error
+            self.parse(read_bytes(self._path, MAX_XML_BYTES))
+        except DocumentTypeError as error:
+            raise DataError(f"'{self._path}' {error.fact}.") from error
+        except XmlError as error:
+            raise DataError(f"'{self._path}' {error.fact}. Export it again.") from error
 
-    def _refuse_doctype(self, *_: object) -> None:
-        line = self._parser.CurrentLineNumber
-        raise DataError(f"'{self._path}' declares a document type on line {line}, which could name other files.")
-
-    def _start(self, name: str, values: Dict[str, str]) -> None:
-        line, depth = self._parser.CurrentLineNumber, len(self._stack)
+    def start(self, name: str, values: Dict[str, str]) -> None:
+        line, depth = self.line, len(self._stack)
         if not depth and name != "annotations":
             raise DataError(f"'{self._path}' is no XML of CVAT: its root is <{name[:40]}>, not <annotations>.")
-        if depth > _MAX_DEPTH:
-            raise DataError(f"'{self._path}', line {line}: more than {_MAX_DEPTH} elements are in each other.")
+        if depth > MAX_DEPTH:
+            raise DataError(f"'{self._path}', line {line}: more than {MAX_DEPTH} elements are in each other.")
         if depth == 1 and name == "track":
             raise DataError(
                 f"'{self._path}', line {line}: this is the XML of a video. Export the task as CVAT for images 1.1."
@@ -168,18 +153,18 @@ class _XmlReader:
         elif depth == 3 and self._stack[2] == "skeleton" and name == "points":
             self.images[-1].shapes[-1].parts.append((line, values))
         self._stack.append(name)
-        self._text.clear()
+        self.text.clear()
 
-    def _end(self, name: str) -> None:
+    def end(self, name: str) -> None:
         self._stack.pop()
         if self._stack[-2:] == ["labels", "label"] and name in ("name", "parent"):
-            self._label[name] = "".join(self._text).strip()
+            self._label[name] = "".join(self.text).strip()
         elif name == "label" and self._stack[-1:] == ["labels"]:
             names = self.point_names if self._label.get("parent") else self.classes
             if self._label.get("name") and self._label["name"] not in names:
                 names.append(self._label["name"])
             self._label = {}
-        self._text.clear()
+        self.text.clear()
 
 
 def _shapes_of(image: _Image, path: Path, problems: List[Problem], counts: Dict[str, int]) -> List[ToolShape]:
