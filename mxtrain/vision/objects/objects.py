@@ -42,8 +42,24 @@ class AnnotatedObject(NamedTuple):
     is_difficult: bool = False
 
 
+class NumberedSource:
+    """Base class of images whose annotations have numbers in a file.
+
+    Attributes:
+        source: the file.
+        are_lines: True if the numbers are lines, False if they are records.
+    """
+
+    source: str
+    are_lines: bool
+
+    def location(self, number: int) -> DataLocation:
+        """Returns the source location of an annotation by its number."""
+        return DataLocation(self.source, number) if self.are_lines else DataLocation(self.source, record=number)
+
+
 @dataclass(frozen=True)
-class AnnotatedImage:
+class AnnotatedImage(NumberedSource):
     """An image and its objects.
 
     Attributes:
@@ -61,10 +77,6 @@ class AnnotatedImage:
     size: Optional[Tuple[float, float]] = None
     objects: Sequence[AnnotatedObject] = ()
     are_lines: bool = False
-
-    def location(self, number: int) -> DataLocation:
-        """Returns the source location of an object by its number."""
-        return DataLocation(self.source, number) if self.are_lines else DataLocation(self.source, record=number)
 
 
 @dataclass(frozen=True)

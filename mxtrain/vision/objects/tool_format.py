@@ -48,6 +48,7 @@ from mxtrain.vision.objects.objects import (
     AnnotatedImage,
     AnnotatedObject,
     AnnotationSet,
+    NumberedSource,
     PointNames,
     Shape,
     corners,
@@ -113,7 +114,7 @@ class ToolShape(NamedTuple):
 
 
 @dataclass(frozen=True)
-class ToolImage:
+class ToolImage(NumberedSource):
     """An image that a tool annotated.
 
     Attributes:
@@ -131,10 +132,6 @@ class ToolImage:
     size: Optional[Tuple[float, float]]
     shapes: Sequence[ToolShape]
     are_lines: bool = False
-
-    def location(self, number: int) -> DataLocation:
-        """Returns the source location of a shape."""
-        return DataLocation(self.source, number) if self.are_lines else DataLocation(self.source, record=number)
 
 
 @dataclass(frozen=True)
