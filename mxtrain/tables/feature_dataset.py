@@ -180,4 +180,4 @@ def with_numeric_target(dataset: FeatureDataset, numeric_class: Type[FeatureData
             f"dataset.classes={classes}: task=regression predicts a number. Type task=tabular, or leave "
             "dataset.classes out."
         )
-    return numeric_class(**{field: getattr(dataset, field) for field in type(dataset).model_fields})
+    return dataset.as_class(numeric_class)

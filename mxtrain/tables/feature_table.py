@@ -119,7 +119,7 @@ class FeatureTable(FeatureFiles):
             ConfigError: the settings are for another task.
         """
         if issubclass(target, ClassSet):
-            return ClassSetTable(**{name: getattr(self, name) for name in type(self).model_fields})
+            return self.as_class(ClassSetTable)
         if self.targets is not None:
             raise ConfigError("dataset.targets is a list of columns, which task=multi_label reads. Type that.")
         return self if not issubclass(target, Number) else with_numeric_target(self, NumericFeatureTable)

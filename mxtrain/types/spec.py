@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Mapping, Optional, Tuple, Type
+from typing import Any, ClassVar, Mapping, Optional, Tuple, Type, TypeVar
 
 import pydantic
 
 from mxtrain.errors import ConfigError
+
+S = TypeVar("S", bound="Spec")
 
 
 class Spec(pydantic.BaseModel):
@@ -26,6 +28,10 @@ class Spec(pydantic.BaseModel):
     filled: ClassVar[Optional[Tuple[str, ...]]] = ()
     """Arguments that the group itself passes to a user's own class or function; None: another part of the run decides
     them."""
+
+    def as_class(self, kind: Type[S]) -> S:
+        """Returns a description of another class, which has the fields of this class, with the same settings."""
+        return kind(**{field: getattr(self, field) for field in type(self).model_fields})
 
     @classmethod
     def with_target(cls) -> Type[Spec]:

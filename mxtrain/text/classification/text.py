@@ -113,7 +113,7 @@ class Text(TextDataset):
         if issubclass(target, ClassSet):
             if not self.header:
                 raise ConfigError("dataset.header=false: task=multi_label reads tables with names of columns.")
-            return ClassSetTexts(**{name: getattr(self, name) for name in type(self).model_fields})
+            return self.as_class(ClassSetTexts)
         if isinstance(self.label, list):
             raise ConfigError(
                 "dataset.label is a list of columns, which task=multi_label reads. Type that, or one column."

@@ -17,7 +17,6 @@ from typing import (
     Sequence,
     Tuple,
     Type,
-    TypeVar,
     Union,
 )
 
@@ -43,8 +42,6 @@ if TYPE_CHECKING:
     from mxtrain.model.spec import Model
     from mxtrain.vision.images.decoding import EncodedImages
     from mxtrain.vision.images.files import Unlabelled
-
-DatasetT = TypeVar("DatasetT", bound=BaseDataset)
 
 
 class Dataset(BaseDataset):
@@ -109,10 +106,6 @@ class Dataset(BaseDataset):
         """Returns this dataset with the channels and the size of a decoding, and further changed settings."""
         channels, height, width = decoding.shape
         return self.model_copy(update={"channels": channels, "image_size": [height, width], **settings})
-
-    def as_class(self, kind: Type[DatasetT]) -> DatasetT:
-        """Returns a dataset of another class, which has the fields of this class, with the same settings."""
-        return kind(**{field: getattr(self, field) for field in type(self).model_fields})
 
     def restored(self, signature: Signature, overrides: Collection[str], source: str) -> Tuple[BaseDataset, Signature]:
         restored = restored_signature(self, ImageSignature.cast(signature), overrides, source)
