@@ -150,7 +150,7 @@ def guess_data(path: AnyPath, *, config_dir: Optional[AnyPath] = None) -> DataGu
         config_dir: folder with further groups and options; its datasets are asked, too.
 
     Returns:
-        ``forms``, the surest first, each with ``option``, ``form``, ``counts``, ``class_names``, ``splits``,
+        ``forms`` by decreasing certainty, each with ``option``, ``form``, ``counts``, ``class_names``, ``splits``,
         ``num_problems``, ``remark``, ``overrides`` and ``command``; ``best`` is the first.
 
     Raises:

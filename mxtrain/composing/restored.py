@@ -166,7 +166,7 @@ def for_one_device(config: Config, composer: Composer) -> Dict[str, Any]:
 
 
 def on_this_machine(recorded: object, default: Config) -> object:
-    """Returns the runtime settings of a run, with defaults for those that depend on the machine, such as threads.
+    """Returns the runtime settings of a run, with defaults for settings that depend on the machine, such as threads.
 
     Args:
         recorded: runtime settings of the run, not validated yet.

@@ -29,7 +29,7 @@ Setting = Union[str, int, bool, Sequence[str]]
 
 
 class Certainty:
-    """How surely files are of a format; the guess with the highest number comes first."""
+    """Certainty that files have a format. The guess with the highest certainty is listed first."""
 
     MAY_BE = 1
     """Such files may be of this format or of another one, e.g. a CSV file."""
@@ -64,7 +64,7 @@ class Recognised:
     is_quick: bool = True
 
     def overrides(self, option: str) -> List[str]:
-        """Returns the overrides of the command line, quoted for the shell, without those that the user must complete.
+        """Returns the overrides of the command line, quoted for the shell, without values that the user must complete.
 
         Args:
             option: option of conf/dataset.
@@ -247,7 +247,7 @@ def _parsed(content: Union[str, bytes]) -> Any:
 
 
 def best_first(guesses: Mapping[str, Recognised]) -> List[Tuple[str, Recognised]]:
-    """Returns (option, guess) pairs, the surest first, and equal ones by name."""
+    """Returns (option, guess) pairs by decreasing certainty, then by name."""
     return sorted(guesses.items(), key=lambda pair: (-pair[1].certainty, pair[0]))
 
 

@@ -42,7 +42,7 @@ Step = Callable[[np.ndarray, States], Tuple[np.ndarray, States]]
 
 
 class PathSettings(NamedTuple):
-    """How paths are drawn.
+    """Settings of the sampling of paths.
 
     Attributes:
         season: steps after which values repeat.

@@ -109,7 +109,7 @@ class SeriesRows:
 
 @dataclass(frozen=True)
 class GridSettings:
-    """How times become a grid.
+    """Settings of the conversion of times to a grid.
 
     Attributes:
         frequency: distance of two times; None: it is found.
@@ -282,7 +282,7 @@ def _series_of(rows: SeriesRows, name: str, part: np.ndarray, index_P: np.ndarra
 
 @dataclass(frozen=True)
 class WindowForm:
-    """How a window of a series becomes inputs of a network.
+    """Settings of the conversion of a window to the inputs of a network.
 
     Attributes:
         past: P, steps before the cut.

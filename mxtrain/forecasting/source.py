@@ -81,7 +81,7 @@ class ForecastChecks(SourceChecks):
 
 
 class Cuts(NamedTuple):
-    """How series are split by time.
+    """Settings of the division of series by time.
 
     Attributes:
         horizon: steps to predict, H.

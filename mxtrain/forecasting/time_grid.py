@@ -262,7 +262,8 @@ def parse_times(texts: Sequence[str], time_format: Optional[str] = None) -> Tupl
         time_format: form of other dates and times, as `datetime.strptime` takes it; None: ISO 8601.
 
     Returns:
-        Times (N,) int64, whether they are seconds since 1970, and by index the reason why a text is no time.
+        Times (N,) int64, 0 for a text that is no time; whether they are seconds since 1970; and by index the reason why
+        a text is no time.
     """
     unique, place_N = np.unique(np.asarray(texts, object).astype(str), return_inverse=True)
     wrong: Dict[str, str] = {}

@@ -39,8 +39,8 @@ class SigmoidBCE(Loss):
     takes: ClassVar[Takes] = Takes(ClassIndex, ClassSet)
 
     pos_weight: PositiveFloat = 1.0
-    """Weight of the classes that a sample has, relative to 1 for those that it does not have. Values above 1 make
-    predicted probabilities too high. As `pos_weight` of PyTorch's BCEWithLogitsLoss."""
+    """Weight of the positive classes of a sample, relative to 1 for the negative ones. Values above 1 make predicted
+    probabilities too high. As `pos_weight` of PyTorch's BCEWithLogitsLoss."""
 
     def block(self) -> gluon.Block:
         from mxtrain.engine.backend import gluon
@@ -53,8 +53,8 @@ class SigmoidFocal(Loss):
     """Binary cross entropy of each class, in which classes that are predicted well count little; the mean over classes.
 
     The loss of a class is -a (1 - q)^gamma log q, where q is the predicted probability of the right answer, and a is
-    alpha for the classes that a sample has and 1 - alpha for the others. Source: Lin et al., "Focal Loss for Dense
-    Object Detection" (2017), https://arxiv.org/abs/1708.02002, equation 5.
+    alpha for the positive classes of a sample and 1 - alpha for the negative ones. Source: Lin et al., "Focal Loss for
+    Dense Object Detection" (2017), https://arxiv.org/abs/1708.02002, equation 5.
     """
 
     takes: ClassVar[Takes] = Takes(ClassIndex, ClassSet)
@@ -62,7 +62,7 @@ class SigmoidFocal(Loss):
     gamma: NonNegativeFloat = 2.0
     """Exponent: 0 = all classes count equally, as in the cross entropy."""
     alpha: Fraction = 0.25
-    """Weight of the classes that a sample has; the others have 1 - alpha."""
+    """Weight of positive classes; negative classes have 1 - alpha."""
 
     def block(self) -> gluon.Block:
         from mxtrain.loss.multi_label_blocks import SigmoidFocalLoss
@@ -71,8 +71,8 @@ class SigmoidFocal(Loss):
 
 
 class Asymmetric(Loss):
-    """Asymmetric loss: focal losses with an exponent of their own for the classes that a sample has and for the others,
-    and without loss for other classes of probability below `margin`; the mean over classes.
+    """Asymmetric loss: focal losses with different exponents for the positive and the negative classes of a sample.
+    Negative classes of probability below `margin` have no loss. The loss of a sample is the mean over classes.
 
     The loss is -(1 - p)^gamma_positive log p, or -q^gamma_negative log(1 - q) with q = max(p - margin, 0). The gradient
     is that of this formula; the authors' program adds the losses of the classes, and treats the factors as constants.
@@ -83,11 +83,11 @@ class Asymmetric(Loss):
     takes: ClassVar[Takes] = Takes(ClassIndex, ClassSet)
 
     gamma_positive: NonNegativeFloat = 0.0
-    """Exponent for the classes that a sample has."""
+    """Exponent for positive classes."""
     gamma_negative: NonNegativeFloat = 4.0
-    """Exponent for the other classes: 0, or at least 1."""
+    """Exponent for negative classes: 0, or at least 1."""
     margin: OpenFraction = 0.05
-    """Probability up to which other classes have no loss: 0, or at least 0.000001."""
+    """Probability up to which negative classes have no loss: 0, or at least 0.000001."""
 
     @pydantic.field_validator("gamma_negative")
     @classmethod

@@ -97,7 +97,7 @@ def let_statistics_move(network: gluon.Block, input_shape: Shapes) -> None:
 def _norms(
     network: gluon.Block, input_shape: Shapes, parameters: Mapping[str, gluon.Parameter], with_fixed: bool = False
 ) -> Iterator[_Norm]:
-    """Yields the batch norms that normalise by the batch, and with `with_fixed` those that do not."""
+    """Yields the batch norms that normalise by the batch; with `with_fixed`, also the ones with fixed statistics."""
     from mxtrain.engine.backend import gluon
 
     known: Set[str] = set()

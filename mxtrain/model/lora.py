@@ -25,8 +25,7 @@ A, B = "lora_a", "lora_b"
 
 
 class Lora(Spec):
-    """Low-rank additions (LoRA). The network's own parameters are frozen, except those that `model.weights` does not
-    have."""
+    """Low-rank additions (LoRA). The network's own parameters are frozen, unless `model.weights` lacks them."""
 
     rank: Optional[Positive] = None
     """Rank of the additions, usually 4 to 64; null = no LoRA."""

@@ -336,7 +336,9 @@ def test_the_seasonal_error_is_of_the_whole_past() -> None:
 
 
 def test_generated_series_are_fixed() -> None:
-    series = generate_demand(0).series
+    made = generate_demand(0)
+    series = made.series
+    assert made.grid == TimeGrid("h", 1, 1704067200)  # from 2024-01-01 on
     assert len(series) == 40 and all(len(one.target_T) == 1344 for one in series)
     assert min(one.target_T.min() for one in series) >= 0
     again = generate_demand(0).series

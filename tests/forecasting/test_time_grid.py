@@ -131,12 +131,14 @@ def test_features_follow_the_calendar() -> None:
     ],
 )
 def test_a_wrong_time_is_named(text: str, reason: str) -> None:
-    _, has_calendar, wrong = parse_times(["2024-01-01", text, "2024-01-03"])
+    time_N, has_calendar, wrong = parse_times(["2024-01-01", text, "2024-01-03"])
     assert has_calendar and list(wrong) == [1] and reason in wrong[1]
+    assert time_N[[0, 2]].tolist() == [1704067200, 1704240000]
 
 
 def test_numbers_and_dates_do_not_mix() -> None:
-    _, has_calendar, wrong = parse_times(["1", "2024-01-01"])
+    time_N, has_calendar, wrong = parse_times(["1", "2024-01-01"])
+    assert time_N.tolist() == [1, 0], "0 where there is no time"
     assert not has_calendar and wrong == {1: "no whole number, as other times of the column are"}
 
 

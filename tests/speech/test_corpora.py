@@ -15,7 +15,7 @@ from mxtrain.data.checking.problems import MISSING_COUNTERPART, STRICT, WRONG_FO
 from mxtrain.errors import DataError
 from mxtrain.speech.aishell import TRANSCRIPTS, Aishell
 from mxtrain.speech.audio import AudioDataset
-from mxtrain.speech.common_voice import DURATIONS, CommonVoice
+from mxtrain.speech.common_voice import DURATIONS, CommonVoice, read_durations
 from mxtrain.speech.ljspeech import METADATA, LJSpeech
 from mxtrain.speech.utterances import Utterance
 
@@ -105,6 +105,12 @@ def test_a_table_that_is_missing_is_named_with_those_that_exist(tmp_path: Path) 
         CommonVoice(root=str(tmp_path), val=None, test=None).open()
 
 
+def test_durations_of_common_voice_are_milliseconds(tmp_path: Path) -> None:
+    write(tmp_path / DURATIONS, "clip\tduration[ms]", "a.mp3\t1500", "", "b.mp3\t0")
+    assert read_durations(str(tmp_path / DURATIONS), STRICT) == {"a.mp3": 1.5, "b.mp3": 0.0}
+    assert read_durations(str(tmp_path / "none.tsv"), STRICT) == {}
+
+
 def test_normalized_and_raw_texts_of_lj_speech(tmp_path: Path) -> None:
     dataset = ljspeech(tmp_path)
     splits = dataset.open()
@@ -187,8 +193,9 @@ DAMAGES: List[Tuple[Callable[[Path], AudioDataset], Callable[[Path], None], str]
     (
         common_voice,
         replaced(DURATIONS, "c1.mp3\t1000", "c1.mp3\tx"),
-        "line 3 is no name of a clip, a tab and its length",
+        "line 3 is no name of a clip, a tab and its length in milliseconds: 'c1.mp3\tx'",
     ),
+    (common_voice, replaced(DURATIONS, "c0.mp3\t1000", "c0.mp3\tx"), "line 2 is no name of a clip, a tab and its len"),
     (common_voice, replaced(DURATIONS, "c1.mp3\t1000", "c1.mp3\t-1"), "line 3 is no name of a clip, a tab and its len"),
     (common_voice, replaced(DURATIONS, "c1.mp3\t1000", "c1.mp3\t9000"), "is cut: it has 1.00 s of 8.80 s"),
     (ljspeech, removed("wavs/LJ001.wav"), "metadata.csv, line 2 names '.*LJ001.wav', which cannot be read"),

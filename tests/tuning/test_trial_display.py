@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import time
 from pathlib import Path
 
 import pytest
@@ -48,6 +49,14 @@ def test_line_shows_the_newest_row(tmp_path: Path, settings, budget, said: str) 
     assert display.line().startswith("trial 0 (1 of 4): starting, ")
     write_run(run)
     assert display.line().startswith(f"trial 0 (1 of 4): {said}, val/accuracy=0.5000, samples_per_s=1234.0000, ")
+
+
+def test_line_ends_with_the_time_since_the_trial_began(tmp_path: Path, monkeypatch) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(time, "monotonic", lambda: 1000.0)
+        display = TrialDisplay("trial 0", tmp_path / "0", description_of(), None, io.StringIO())
+        patch.setattr(time, "monotonic", lambda: 1007.0)
+        assert display.line() == "trial 0: starting, 7.0s"
 
 
 def test_damaged_files_are_ignored_and_plain_lines_are_periodic(tmp_path: Path, monkeypatch) -> None:

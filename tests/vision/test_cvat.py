@@ -185,6 +185,12 @@ def test_wrong_elements_are_refused_with_their_line(wrong, message, tmp_path) ->
     assert sum(findings.counts.values()) == 1
 
 
+def test_only_elements_below_the_root_are_images(tmp_path) -> None:
+    text = xml(image("a", BOX), image("b", BOX))
+    nested = text.replace("<meta>", f"<meta><preview>{image('missing', POLYGON)}</preview>")
+    assert nested != text and len(opened(write(tmp_path, nested), val_fraction=0.5).train) == 1
+
+
 @pytest.mark.parametrize(
     "text, message",
     [

@@ -23,7 +23,7 @@ from mxtrain.vision.instance_segmentation.mask_rows import decode_mask
 from mxtrain.vision.kinds import Boxes, ClassMap, KeyPoints, Masks
 from mxtrain.vision.objects.dataset import size_of
 from mxtrain.vision.objects.yolo import Yolo
-from mxtrain.vision.objects.yolo_files import label_of
+from mxtrain.vision.objects.yolo_files import label_of, read_data
 from mxtrain.vision.pose.key_points import PERSON_NAMES, PERSON_SIGMAS
 
 SIZE = (40, 20)
@@ -140,6 +140,29 @@ def test_darknet_files_as_cvat_writes_them(tmp_path) -> None:
     (tmp_path / "train.txt").write_text("data/obj_train_data/a.jpg\ndata/obj_train_data/b.jpg\n")
     splits = opened(tmp_path, val_fraction=0.5)
     assert list(splits.class_names) == ["cat", "dog"] and boxes_of(splits.train) == [[[15, 5, 25, 15, 1]]]
+
+
+@pytest.mark.parametrize(
+    "files, found",
+    [
+        ({"cfg/data/obj.names": "first", "cfg/obj.names": "second", "data/obj.names": "third"}, "first"),
+        ({"cfg/obj.names": "second", "data/obj.names": "third"}, "second"),
+        ({"data/obj.names": "third"}, "third"),
+    ],
+)
+def test_paths_of_darknet_are_found_as_written_then_without_their_folder_then_beside(files, found, tmp_path) -> None:
+    for path, name in {"cfg/obj.data": "train = data/train.txt\nnames = data/obj.names\n", **files}.items():
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text(name)
+    (tmp_path / "data").mkdir(exist_ok=True)
+    (tmp_path / "data/train.txt").write_text("")
+    assert read_data(tmp_path, "cfg/obj.data").names == [found]
+
+
+def test_a_folder_is_no_file_of_names(tmp_path) -> None:
+    (tmp_path / "obj.data").write_text("train = train.txt\nnames = data/\n")
+    with pytest.raises(DataError, match="obj.data' names 'data/', and there is no file"):
+        read_data(tmp_path, "obj.data")
 
 
 def test_classes_choose_some_and_splits_can_be_left_out(tmp_path) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from mxtrain.errors import ConfigError
-from mxtrain.workflows.predict import PredictSettings, predict_rows, refuse_overwriting, refuse_streams
+from mxtrain.workflows.predict import PredictSettings, files_folder, predict_rows, refuse_overwriting, refuse_streams
 
 
 def test_copied_columns_must_not_have_the_names_of_predictions() -> None:
@@ -22,6 +22,20 @@ def test_copied_columns_must_not_have_the_names_of_predictions() -> None:
     for name in ("value", "file"):
         with pytest.raises(ConfigError, match=f"keep={name}: predictions have a column '{name}' of their own"):
             list(predict_rows(*given, copied={"table:2": {name: "a"}}))
+
+
+def test_only_tasks_that_write_files_take_a_folder(tmp_path: Path) -> None:
+    checkpoint: Any = SimpleNamespace(path=tmp_path / "checkpoints/step-1")
+    form = SimpleNamespace(writes="", writes_by_default=False)
+    task: Any = SimpleNamespace(name="regression", prediction_format=lambda: form)
+    assert files_folder(task, PredictSettings(), checkpoint) is None
+    with pytest.raises(ConfigError, match="predict: folder=out, and task=regression writes no files. Leave it out."):
+        files_folder(task, PredictSettings(folder="out"), checkpoint)
+    form.writes = "mask"
+    assert files_folder(task, PredictSettings(), checkpoint) is None
+    assert files_folder(task, PredictSettings(folder="out"), checkpoint) == Path("out")
+    form.writes_by_default = True
+    assert files_folder(task, PredictSettings(), checkpoint) == tmp_path / "predict"
 
 
 def test_no_input_is_overwritten(tmp_path: Path) -> None:

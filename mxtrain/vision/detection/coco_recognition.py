@@ -13,8 +13,8 @@ SPLITS = ("train", "val", "test")
 
 
 def recognise_coco(spec: Type[Spec], files: FileTree, has_points: bool) -> Optional[Dict[str, Setting]]:
-    """Returns the settings by which a dataset reads the annotation files in a folder, those that are not its defaults;
-    None if there are no such files.
+    """Returns the settings that differ from the defaults of a dataset and with which it reads the annotation files in a
+    folder; None if there are no such files.
 
     Args:
         spec: class of the dataset, for its defaults.

@@ -281,7 +281,7 @@ class ObjectOutlines:
 
 
 class ObjectMasks(MaskedFiles):
-    """The class of each pixel, drawn from the outlines of objects: those that come later in a file cover others."""
+    """The class of each pixel, drawn from the outlines of objects. Later objects of a file cover earlier ones."""
 
     def examine(self, findings: Findings) -> Splits:
         """Finds, checks and splits the data; `findings` collects the problems."""

@@ -136,7 +136,7 @@ class ToolImage(NumberedSource):
 
 @dataclass(frozen=True)
 class ToolData:
-    """What the files of a tool say.
+    """Annotations read from the files of a tool.
 
     Attributes:
         splits: images of each split.

@@ -68,7 +68,7 @@ class CocoPanoptic(MaskedFiles):
     val_images: str = "val2017"
     """Folder of the validation images."""
     classes: ClassNames = []
-    """Names of the categories to train on, in this order; empty = all. Pixels of others are ignored."""
+    """Names of the categories to train on, in this order; empty = all. Pixels of other categories are ignored."""
 
     @classmethod
     def recognise(cls, files: FileTree) -> Optional[Recognised]:
