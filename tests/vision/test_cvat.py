@@ -13,6 +13,7 @@ from recognised import recognised
 
 from mxtrain.data.checking.dataset_check import CollectedFindings
 from mxtrain.errors import DataError
+from mxtrain.vision.images.files import ImageFiles
 from mxtrain.vision.kinds import Boxes, ClassMap, KeyPoints, Masks
 from mxtrain.vision.objects.cvat import Cvat
 
@@ -183,6 +184,15 @@ def test_wrong_elements_are_refused_with_their_line(wrong, message, tmp_path) ->
     findings = CollectedFindings()
     opened(tmp_path, findings=findings, val_fraction=0.5)
     assert sum(findings.counts.values()) == 1
+
+
+def test_a_sample_with_a_drawn_mask_reads_its_image_once(tmp_path, monkeypatch) -> None:
+    source = opened(write(tmp_path, xml(image("a", BOX), image("b", BOX))), ClassMap, val_fraction=0.5).train
+    read, indices = ImageFiles.read, []
+    monkeypatch.setattr(ImageFiles, "read", lambda self, index: indices.append(index) or read(self, index))
+    for train in (False, True):
+        source.fetch(np.array([0]), seed=0, epoch=0, train=train)
+    assert len(indices) == 2
 
 
 def test_only_elements_below_the_root_are_images(tmp_path) -> None:

@@ -6,7 +6,7 @@ Legend: h, w size of an image, P images.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Optional, Sequence
+from typing import TYPE_CHECKING, Any, Optional, Sequence, Tuple
 
 import numpy as np
 
@@ -80,11 +80,11 @@ class DrawnMasks(MaskedImages):
         size_2: np.ndarray = self._pairs.size_P2[index]
         return size_2
 
-    def open_mask(self, index: int) -> Image.Image:
-        """Draws the mask of an image."""
+    def open_mask(self, index: int, size: Optional[Tuple[int, int]]) -> Image.Image:
+        """Draws the mask of an image; see `MaskedImages.open_mask`."""
         from PIL import Image
 
-        width, height = self.size(index)
+        width, height = self.size(index) if size is None else size
         self.warn_of_size(index, (width, height), self.declared_size(index))
         mask_hw = np.zeros((height, width), np.uint8)
         for each in self._pairs.objects[index]:

@@ -286,7 +286,7 @@ class _PanopticMasks(MaskedImages):
         super().__init__(*arguments)
         self._pairs = pairs
 
-    def open_mask(self, index: int) -> Any:
+    def open_mask(self, index: int, size: Optional[Tuple[int, int]]) -> Any:
         """Opens a mask as an image of classes; see `MaskedImages.open_mask`."""
         value_of: Dict[Color, int] = {(0, 0, 0): _IGNORED_VALUE}
         for number, category in self._pairs.segments[index].tolist():

@@ -191,13 +191,17 @@ class MaskedImages(EncodedImageSource):
         """Opens a mask and checks its size and values; None if there are no masks."""
         if self.masks is None:
             return None
-        image = self.open_mask(index)
+        image = self.open_mask(index, size)
         self.require_size(index, image, size)
         self.require_known(index, image)
         return image
 
-    def open_mask(self, index: int) -> Image.Image:
+    def open_mask(self, index: int, size: Optional[Tuple[int, int]]) -> Image.Image:
         """Opens a mask as an image of pixel values, without checks.
+
+        Args:
+            index: index of the image.
+            size: (width, height) of the image, for masks that are drawn; None: not known yet.
 
         Raises:
             LoaderError: the mask cannot be read.
@@ -367,7 +371,7 @@ class MaskedChecks(AnnotatedImageChecks):
             return []
         location = DataLocation(source.masks[index])
         try:
-            mask = source.open_mask(index)
+            mask = source.open_mask(index, size)
         except MxtrainError as error:
             problems.append(problem_of(error, location))
             return []
