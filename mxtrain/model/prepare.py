@@ -25,9 +25,9 @@ from mxtrain.model.parameters import (
     require_trained,
     train_only,
 )
-from mxtrain.model.published import find_weights
 from mxtrain.model.spec import Model
 from mxtrain.model.weights import WeightsReport, load_weights
+from mxtrain.model.weights_files import find_weights
 from mxtrain.model.widths import set_widths
 from mxtrain.runtime.memory import shown_size, usable_memory
 from mxtrain.types import MAX_COUNT, Shape, Shapes, shapes_of

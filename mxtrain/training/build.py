@@ -26,7 +26,7 @@ from mxtrain.kvstore.store import Store
 from mxtrain.kvstore.world import ALONE, World
 from mxtrain.model.graph.summary import graph_nodes, has_random_layers, summarize
 from mxtrain.model.parameters import parameter_multipliers
-from mxtrain.model.published import find_weights
+from mxtrain.model.weights_files import find_weights
 from mxtrain.optimizer.ema import build_average
 from mxtrain.optimizer.updater import Updater
 from mxtrain.parallel.base import Strategy, TableUpdates

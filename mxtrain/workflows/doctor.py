@@ -18,7 +18,7 @@ from mxtrain.config.libraries import EXTRAS, NUMPY, install_command, wrong_versi
 from mxtrain.config.plugins import find_plugins
 from mxtrain.engine.native import NO_COMPILER
 from mxtrain.errors import ConfigError
-from mxtrain.model.published import cached_weights, models_folder
+from mxtrain.model.weights_files import cached_weights, models_folder
 from mxtrain.runtime.amx import computes_bfloat16, cpu_flags, has_amx, has_fast_bfloat16
 from mxtrain.runtime.cores import cgroup_quota, usable_cores
 from mxtrain.runtime.given_mxnet import SUPPORTED_MXNET, NvidiaContainer, find_container

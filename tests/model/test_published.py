@@ -15,8 +15,9 @@ import pytest
 from http_server import FaultyServer, serving
 
 from mxtrain.errors import ConfigError, WeightsError
-from mxtrain.model import published
-from mxtrain.model.published import find_weights, published_sha1
+from mxtrain.model import published, weights_files
+from mxtrain.model.published import published_sha1
+from mxtrain.model.weights_files import find_weights
 from mxtrain.text.bert import Bert
 from mxtrain.vision.classification.gluoncv import GluonCV
 from mxtrain.vision.detection.networks.gluoncv_detectors import CLASSES_OF_WEIGHTS
@@ -45,7 +46,8 @@ def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FaultySe
 def publish(server: FaultyServer, monkeypatch: pytest.MonkeyPatch, content: bytes) -> Dict[str, str]:
     """Publishes a stand-in under the name of a network; returns its checksum, file and address."""
     sha1 = hashlib.sha1(content).hexdigest()
-    monkeypatch.setattr(published, "published_sha1", lambda library: {NAME: sha1})
+    for module in (published, weights_files):
+        monkeypatch.setattr(module, "published_sha1", lambda library: {NAME: sha1})
     file, path = f"{NAME}-{sha1[:8]}.params", f"/gluon/models/{NAME}-{sha1[:8]}.zip"
     server.files[path] = zipped(file, content)
     return {"sha1": sha1, "file": file, "path": path}
@@ -83,7 +85,7 @@ def test_weights_are_downloaded_once_and_found_by_gluoncv(
 
     monkeypatch.setitem(model_store._model_sha1, NAME, there["sha1"])
     assert model_store.get_model_file(NAME) == str(path)
-    assert published.cached_weights() == [there["file"]]
+    assert weights_files.cached_weights() == [there["file"]]
 
 
 def test_a_damaged_file_of_the_cache_is_downloaded_again(

@@ -13,7 +13,7 @@ import logging
 import os
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, List, Mapping, NamedTuple, Optional
+from typing import TYPE_CHECKING, List, Mapping, Optional
 from urllib.parse import quote
 
 from mxtrain.errors import DownloadError, WeightsError
@@ -31,6 +31,7 @@ from mxtrain.files.durable import replace_file
 from mxtrain.files.regular_files import read_regular_text
 from mxtrain.model.foreign.importing import CONFIG, read_config
 from mxtrain.model.foreign.safetensors_file import SAFETENSORS, DamagedTensors, check_safetensors, read_index
+from mxtrain.model.published import HUB, LATEST, HubName, parse_hub_name
 from mxtrain.terminal.progress import ProgressDisplay
 
 if TYPE_CHECKING:
@@ -38,46 +39,12 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("mxtrain")
 
-HUB = "hf:"
-"""Beginning of `model.weights` for names of the Hub."""
 ENDPOINT = "HF_ENDPOINT"
 OFFICIAL = "https://huggingface.co"
 WEIGHTS = "model.safetensors"
 INDEX = f"{WEIGHTS}.index.json"
 PICKLES = ("pytorch_model.bin", "pytorch_model.bin.index.json")
-NAME = re.compile(r"(?:[A-Za-z0-9][\w.-]*/)?[A-Za-z0-9][\w.-]*(?:@[A-Za-z0-9][\w./-]*)?")
-LATEST = "main"
-"""Revision of names without one."""
 MAX_REDIRECTS = 5
-
-
-class HubName(NamedTuple):
-    """A repository of the Hub at a revision."""
-
-    repository: str
-    revision: str
-
-    @property
-    def folder(self) -> Path:
-        """Returns its folder in the cache."""
-        return cache_folder() / f"models--{self.repository.replace('/', '--')}"
-
-
-def parse_hub_name(weights: str) -> HubName:
-    """Splits `hf:ORG/NAME` or `hf:ORG/NAME@REVISION`.
-
-    Raises:
-        ValueError: it is no such name.
-    """
-    name = weights[len(HUB) :]
-    # The cache writes a slash of the repository as "--".
-    if not NAME.fullmatch(name) or ".." in name or "--" in name.partition("@")[0]:
-        raise ValueError(
-            f"weights={weights} is no name of the Hugging Face Hub. Type model.weights=hf:ORG/NAME, e.g. "
-            "hf:timm/resnet50.gluon_in1k, with @REVISION behind it if it is not the latest"
-        )
-    repository, _, revision = name.partition("@")
-    return HubName(repository, revision or LATEST)
 
 
 def cache_folder() -> Path:
@@ -85,6 +52,10 @@ def cache_folder() -> Path:
     home = os.environ.get("HF_HOME") or str(caches_of_user() / "huggingface")
     folder = os.environ.get("HF_HUB_CACHE") or os.environ.get("HUGGINGFACE_HUB_CACHE") or os.path.join(home, "hub")
     return Path(os.path.expanduser(os.path.expandvars(folder)))
+
+
+def _folder(name: HubName) -> Path:
+    return cache_folder() / f"models--{name.repository.replace('/', '--')}"
 
 
 def weights_in(folder: Path) -> Optional[Path]:
@@ -142,7 +113,7 @@ def find_on_hub(weights: str) -> Path:
         return _download(name, f"{endpoint}/{name.repository}/resolve/{quote(name.revision, safe='')}")
     except DownloadError as error:
         raise WeightsError(
-            f"model.weights={weights}: {WEIGHTS} is not in '{name.folder}', and cannot be downloaded: {error}. "
+            f"model.weights={weights}: {WEIGHTS} is not in '{_folder(name)}', and cannot be downloaded: {error}. "
             f"Download {CONFIG} and {WEIGHTS} of {name.repository} elsewhere, put both into a folder, and type "
             f"model.weights=FOLDER; or name a mirror by {ENDPOINT}=URL, or another cache by HF_HUB_CACHE=FOLDER."
         ) from error
@@ -164,12 +135,12 @@ def _in_mirror_folder(name: HubName, endpoint: str, weights: str) -> Path:
 
 def _in_cache(name: HubName) -> Optional[Path]:
     try:
-        commit = read_regular_text(name.folder / "refs" / name.revision).strip()
+        commit = read_regular_text(_folder(name) / "refs" / name.revision).strip()
     except (OSError, UnicodeDecodeError):
         commit = name.revision  # a commit is named by itself
     if not re.fullmatch(r"[\w.-]+", commit) or commit in (".", ".."):
         return None
-    return weights_in(name.folder / "snapshots" / commit)
+    return weights_in(_folder(name) / "snapshots" / commit)
 
 
 def _shards(index: Path) -> List[str]:
@@ -190,7 +161,7 @@ def _download(name: HubName, url: str) -> Path:
         )
     # A mirror that serves plain files names no commit: the snapshot then has the name of the revision.
     commit = _commit(headers) or name.revision.replace("/", "--")
-    snapshot = name.folder / "snapshots" / commit
+    snapshot = _folder(name) / "snapshots" / commit
 
     def get(file: str, headers: Mapping[str, str]) -> None:
         if _commit(headers) not in ("", commit):
@@ -207,10 +178,10 @@ def _download(name: HubName, url: str) -> Path:
         for shard in _shards(snapshot / INDEX):
             get(shard, _headers(f"{url}/{shard}") or {})
     # Last: a snapshot counts as the revision only when it is whole.
-    reference = name.folder / "refs" / name.revision
+    reference = _folder(name) / "refs" / name.revision
     try:
         reference.parent.mkdir(parents=True, exist_ok=True)
-        with ProgressDisplay() as display, locked(name.folder / "refs.lock", display, name.repository):
+        with ProgressDisplay() as display, locked(_folder(name) / "refs.lock", display, name.repository):
             replace_file(reference, commit.encode())
     except OSError as error:
         raise cannot_write(reference, error) from error

@@ -16,11 +16,12 @@ from running import ROOT
 from waiting import wait_until
 
 from mxtrain.errors import WeightsError
-from mxtrain.model import published
+from mxtrain.model import published, weights_files
 from mxtrain.model.foreign import hub
-from mxtrain.model.foreign.hub import cache_folder, find_on_hub, parse_hub_name
+from mxtrain.model.foreign.hub import cache_folder, find_on_hub
 from mxtrain.model.mlp import MLP
-from mxtrain.model.published import find_weights, require_published
+from mxtrain.model.published import parse_hub_name, require_published
+from mxtrain.model.weights_files import find_weights
 from mxtrain.vision.networks.gluoncv_names import CLASSIFICATION_NAMES
 
 NAME = "hf:org/net"
@@ -386,22 +387,22 @@ def test_names_are_split():
 def test_a_failing_server_of_gluon_names_the_same_weights_of_timm(tmp_path, monkeypatch):
     monkeypatch.setenv("MXNET_HOME", str(tmp_path))
     monkeypatch.setenv("MXNET_GLUON_REPO", "http://127.0.0.1:9")
-    monkeypatch.setattr(
-        published, "published_sha1", lambda library: dict.fromkeys(("resnet50_v1d", "resnet50_v1"), "0" * 40)
-    )
+    sha1 = dict.fromkeys(("resnet50_v1d", "resnet50_v1"), "0" * 40)
+    for module in (published, weights_files):
+        monkeypatch.setattr(module, "published_sha1", lambda library: sha1)
     with pytest.raises(WeightsError, match="type model.name=resnet50_v1d model.weights=hf:timm/resnet50d.gluon_in1k"):
         find_weights("pretrained", "gluoncv:resnet50_v1d")
     with pytest.raises(WeightsError) as raised:
         find_weights("pretrained", "gluoncv:resnet50_v1")
     assert "timm" not in str(raised.value)
-    assert not published.name_in_timm("gluonnlp", "resnet50_v1d")
+    assert not weights_files.name_in_timm("gluonnlp", "resnet50_v1d")
 
 
 @pytest.mark.slow
 def test_timm_calls_these_files_after_networks_of_gluoncv():
     """Its weights cannot be downloaded here; the file that they came from has the name of GluonCV's network."""
     models = pytest.importorskip("timm").models
-    named = {name: published.name_in_timm("gluoncv", name) for name in CLASSIFICATION_NAMES}
+    named = {name: weights_files.name_in_timm("gluoncv", name) for name in CLASSIFICATION_NAMES}
     named = {name: said.rpartition("timm/")[2].rstrip(".") for name, said in named.items() if said}
     assert len(named) == 20 and named["se_resnext101_64x4d"] == "seresnext101_64x4d.gluon_in1k"
     for ours, theirs in named.items():
