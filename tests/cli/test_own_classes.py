@@ -111,6 +111,8 @@ print(*sys.modules)
 """
     loaded = subprocess.run([sys.executable, "-c", code], text=True, capture_output=True, check=True).stdout.split()
     assert "mxtrain.vision.detection.ssd" in loaded and "mxtrain.text.bert" not in loaded
+    needless = {"mxtrain.model.weights_files", "mxtrain.model.foreign.hub", "mxtrain.files.download.transfer"}
+    assert not needless & set(loaded), "downloads are imported when weights are loaded: they make each start slower"
     with ConfigFiles() as files:
         kinds = [files.class_of("model", option) for option in files.options("model")]
         named = {kind for kind in kinds if kind is not None and issubclass(kind, Model) and "name" in kind.model_fields}
