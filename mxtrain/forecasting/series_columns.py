@@ -23,6 +23,9 @@ USUAL_NAMES: Dict[str, Tuple[str, ...]] = {
     "target": ("target", "y", "value", "sales", "demand"),
 }
 """Usual names of columns, in lower case, the most usual one first."""
+KEYS_OF_GLUONTS = {"feat_static_cat": "cat", "feat_dynamic_real": "dynamic_feat"}
+"""Key in the JSON lines of GluonTS -> the same in those of SageMaker's DeepAR. Source: gluonts 0.17,
+dataset/field_names.py."""
 MAX_NUMBER = float(np.finfo(np.float32).max)
 LONG, WIDE = "long", "wide"
 
@@ -244,7 +247,9 @@ def series_of_objects(
     num_known: Optional[int] = None,
 ) -> SeriesSet:
     """Returns series of JSON objects in the form of SageMaker's DeepAR: start, target with null or "NaN" for missing
-    values, and perhaps cat, dynamic_feat and item_id. Values of dynamic_feat may go on behind those of the target.
+    values, and perhaps cat, dynamic_feat and item_id; or with GluonTS's names of cat and dynamic_feat. Values of
+    dynamic_feat may go on behind those of the target. Other keys are ignored, except covariates of GluonTS that this
+    form does not have, which are errors.
 
     Args:
         objects: location and value of each object.
@@ -304,6 +309,7 @@ def _parsed_object(location: str, value: Any) -> Dict[str, Any]:
     """Returns start, target, cat, dynamic_feat and item_id of an object."""
     if not isinstance(value, dict) or not {"start", "target"} <= set(value):
         raise ValueError(f'{location} is no object such as {{"start": "2024-01-01", "target": [1.5, null, 2]}}')
+    value = _with_keys_of_deepar(location, value)
     start, target = value["start"], value["target"]
     if not isinstance(start, (str, int)) or isinstance(start, bool):
         raise ValueError(f"{location}: start must be a text")
@@ -327,6 +333,20 @@ def _parsed_object(location: str, value: Any) -> Dict[str, Any]:
         "dynamic_feat": known_CN,
         "item_id": str(item),
     }
+
+
+def _with_keys_of_deepar(location: str, value: Mapping[str, Any]) -> Mapping[str, Any]:
+    for theirs, ours in KEYS_OF_GLUONTS.items():
+        if ours in value and theirs in value:
+            raise ValueError(f"{location} has both {ours} and {theirs}, which are the same")
+    renamed = {KEYS_OF_GLUONTS.get(key, key): content for key, content in value.items()}
+    for key, content in renamed.items():
+        if content not in (None, []) and key.startswith(("feat_", "past_feat_")):
+            raise ValueError(
+                f"{location}: {key} is not read from lines of JSON; {' and '.join(KEYS_OF_GLUONTS)} are. "
+                "dataset=time_series reads numbers of an item (dataset.static) from a table. Or remove the key"
+            )
+    return renamed
 
 
 def _number_list(location: str, key: str, values: Any, may_be_missing: bool) -> np.ndarray:

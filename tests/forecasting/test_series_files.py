@@ -370,6 +370,19 @@ def test_lines_of_deepar_are_read(tmp_path: Path) -> None:
         dataset.open_inputs([path], signature, False, {})
 
 
+def test_lines_of_gluonts_have_other_names_of_the_same_keys(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.jsonl", *map(json.dumps, LINES))
+    names = {"cat": "feat_static_cat", "dynamic_feat": "feat_dynamic_real"}
+    renamed = [{names.get(key, key): value for key, value in line.items()} for line in LINES]
+    theirs = [{**line, "feat_static_real": [], "source": "shop.csv"} for line in renamed]
+    other = write(tmp_path / "b.jsonl", *map(json.dumps, theirs))
+    read, again = (DeepARLines(path=one, frequency="h").read(Findings()) for one in (path, other))
+    assert (read.known, read.static_texts) == (again.known, again.static_texts)
+    for first, second in zip(read.series_set.series, again.series_set.series):
+        np.testing.assert_array_equal(first.known_NC, second.known_NC)
+        assert list(first.categories) == list(second.categories) and first.known_NC.size
+
+
 @pytest.mark.parametrize(
     "line, said",
     [
@@ -386,6 +399,12 @@ def test_lines_of_deepar_are_read(tmp_path: Path) -> None:
         ({"start": "2024-01-01", "target": [1], "dynamic_feat": [1]}, "dynamic_feat must be a list of lists"),
         ({"start": "2024-01-01", "target": [1], "dynamic_feat": [[1], [1, 2]]}, "have different lengths"),
         ({"start": 20.5, "target": [1]}, "start must be a text"),
+        (
+            {"start": "2024-01-01", "target": [1], "feat_static_cat": [0], "cat": [0]},
+            "has both cat and feat_static_cat",
+        ),
+        ({"start": "2024-01-01", "target": [1], "feat_static_real": [0.5]}, "feat_static_real is not read from lines"),
+        ({"start": "2024-01-01", "target": [1], "past_feat_dynamic_real": [[1]]}, "past_feat_dynamic_real is not read"),
         ({"start": "2024-01-01 00:30", "target": [1]}, "is not on the grid of the others"),
         ({"start": "2024-01-01", "target": [1, 2], "cat": [0, 1]}, "cat has 2 values, and 1 are needed"),
     ],
