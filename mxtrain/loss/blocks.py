@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from mxtrain.engine.backend import gluon
 
 if TYPE_CHECKING:
-    from mxtrain.types.annotations import Array, OperatorModule
+    from mxtrain.types.annotations import Array, LossBlock, OperatorModule
 
 
 def dense_target(F: OperatorModule, label: Array, num_classes: int, dense: bool) -> Any:
@@ -116,6 +116,45 @@ class BinaryCrossEntropyLoss(gluon.HybridBlock):
         # -log p and -log(1 - p)
         yes_B, no_B = F.Activation(-score_B, act_type="softrelu"), F.Activation(score_B, act_type="softrelu")
         return self._pos_weight * target_B * yes_B + (1 - target_B) * no_B
+
+
+class LossAround(gluon.HybridBlock):
+    """Base class of losses around a task's loss. If that is not a HybridBlock, they are not hybridized either."""
+
+    def register_child(self, block: Any, name: Any = None) -> None:
+        # HybridBlock rejects children that are plain blocks, such as losses of regression and of users.
+        gluon.Block.register_child(self, block, name)  # type: ignore[attr-defined]
+
+    def hybridize(self, active: bool = True, **kwargs: Any) -> None:
+        is_hybrid = all(isinstance(block, gluon.HybridBlock) for block in self._children.values())
+        (super() if is_hybrid else super(gluon.HybridBlock, self)).hybridize(active, **kwargs)  # type: ignore[attr-defined]
+
+
+class SampleWeightLoss(LossAround):
+    """Multiplies the loss of each sample, its weight and its parts by a weight of the sample, (B,), which is a target.
+
+    Args:
+        loss: loss of (*outputs, *targets), without the weights of samples.
+        num_after: number of arrays after the weight of samples, such as the outputs of a teacher.
+    """
+
+    def __init__(self, loss: LossBlock, num_after: int = 0):
+        super().__init__()
+        self.weighted = self.sample_weighted = True
+        self.least_weight = getattr(loss, "least_weight", 0.0)  # Gluon's own losses have none
+        self.parts = tuple(getattr(loss, "parts", ()))
+        self.zero_weight_is_error = getattr(loss, "zero_weight_is_error", False)
+        self._returns_weight = bool(getattr(loss, "weighted", False))
+        self._num_after = num_after
+        self.loss = loss
+
+    def hybrid_forward(self, F: OperatorModule, *arrays: Any) -> Any:
+        position = len(arrays) - 1 - self._num_after
+        weight_B = F.cast(arrays[position], "float32")
+        returned: Any = self.loss(*arrays[:position], *arrays[position + 1 :])
+        several = self._returns_weight or self.parts
+        loss_B, *others = [F.cast(array, "float32") * weight_B for array in (returned if several else [returned])]
+        return (loss_B, *(others if self._returns_weight else [weight_B, *others]))
 
 
 class IndexLabelLoss(gluon.Block):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from mxtrain.engine.backend import gluon
+from mxtrain.loss.blocks import LossAround
 
 if TYPE_CHECKING:
     from mxtrain.types.annotations import Array, LossBlock, OperatorModule
@@ -31,19 +31,7 @@ def attention_maps(F: OperatorModule, feature: Array) -> Any:
     return F.broadcast_div(map_BP, F.sqrt(F.sum(F.square(map_BP), axis=1, keepdims=True) + 1e-12))
 
 
-class _LossAround(gluon.HybridBlock):
-    """Base class of losses around a task's loss. If that is not a HybridBlock, they are not hybridized either."""
-
-    def register_child(self, block: Any, name: Any = None) -> None:
-        # HybridBlock rejects children that are plain blocks, such as losses of regression and of users.
-        gluon.Block.register_child(self, block, name)  # type: ignore[attr-defined]
-
-    def hybridize(self, active: bool = True, **kwargs: Any) -> None:
-        is_hybrid = all(isinstance(block, gluon.HybridBlock) for block in self._children.values())
-        (super() if is_hybrid else super(gluon.HybridBlock, self)).hybridize(active, **kwargs)  # type: ignore[attr-defined]
-
-
-class DistillationLoss(_LossAround):
+class DistillationLoss(LossAround):
     """Combines the task's loss with the distillation loss against a teacher.
 
     Inputs are (*outputs, *features, *targets, teacher output, *attention maps of the teacher). Returns the loss (B,),
@@ -115,7 +103,7 @@ class DistillationLoss(_LossAround):
         return self._temperature**2 * F.sum(F.exp(log_p_BK) * (log_p_BK - log_q_BK), axis=-1)
 
 
-class OutputsOnly(_LossAround):
+class OutputsOnly(LossAround):
     """Applies the task's loss to a network that returns features after its outputs; ignores the features.
 
     Args:

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple, Optional, Tuple
 
 import numpy as np
 
-from mxtrain.metric.host import Collected, HostMetric, HostPredictions, ranks
-from mxtrain.metric.spec import Metric, ratio
+from mxtrain.metric.host import Collected, HostMetric, HostPredictions, ranks, weighted_ranks
+from mxtrain.metric.spec import SampleMean, ratio
 from mxtrain.types import Positive
 from mxtrain.types.kinds import RowClass, Takes
 
@@ -64,17 +64,29 @@ class ClassMetric(HostMetric):
         assert isinstance(collected, ClassScores)
         return self.of_classes(*collected.by_class())
 
-    def of_classes(self, score_NK: np.ndarray, target_NK: np.ndarray) -> float:
-        """Computes the metric of scores and targets in the form of `ClassScores.by_class`."""
+    def compute_weighted(self, collected: Collected, weight_N: np.ndarray) -> float:
+        assert isinstance(collected, ClassScores)
+        score_NK, target_NK = collected.by_class()
+        kept_N = weight_N > 0  # a class with weight 0 alone is a class without samples
+        return self.of_classes(score_NK[kept_N], target_NK[kept_N], weight_N[kept_N])
+
+    def of_classes(self, score_NK: np.ndarray, target_NK: np.ndarray, weight_N: Optional[np.ndarray] = None) -> float:
+        """Computes the metric of scores and targets in the form of `ClassScores.by_class`.
+
+        Args:
+            score_NK, target_NK: scores and targets.
+            weight_N: positive weight of each sample, for metrics with `takes_weights`; None = each counts once.
+        """
+        weights = () if weight_N is None else (weight_N,)
         if score_NK.shape[1] == 1:
-            return self.of_samples(score_NK[:, 0], target_NK[:, 0])
+            return self.of_samples(score_NK[:, 0], target_NK[:, 0], *weights)
         odds_NK = log_odds(score_NK)
         # Ranking against the rest is undefined for a class that no or every sample has.
         kept = np.flatnonzero((target_NK.min(axis=0, initial=1) < 1) & (target_NK.max(axis=0, initial=0) > 0))
-        values = [self.of_samples(odds_NK[:, k], target_NK[:, k]) for k in kept]
-        return float(np.mean(values)) if values else self.of_samples(odds_NK[:, 0], target_NK[:, 0])
+        values = [self.of_samples(odds_NK[:, k], target_NK[:, k], *weights) for k in kept]
+        return float(np.mean(values)) if values else self.of_samples(odds_NK[:, 0], target_NK[:, 0], *weights)
 
-    def of_samples(self, score_N: np.ndarray, target_N: np.ndarray) -> float:
+    def of_samples(self, score_N: np.ndarray, target_N: np.ndarray, weight_N: Optional[np.ndarray] = None) -> float:
         """Computes the metric of a class against the rest from its log odds and targets 0 or 1, in float64."""
         raise NotImplementedError
 
@@ -87,9 +99,10 @@ class RocAuc(ClassMetric):
     """
 
     direction: ClassVar[Literal["max", "min"]] = "max"
+    takes_weights: ClassVar[bool] = True
 
-    def of_samples(self, score_N: np.ndarray, target_N: np.ndarray) -> float:
-        return roc_auc(score_N, target_N)
+    def of_samples(self, score_N: np.ndarray, target_N: np.ndarray, weight_N: Optional[np.ndarray] = None) -> float:
+        return roc_auc(score_N, target_N, weight_N)
 
 
 class AveragePrecision(ClassMetric):
@@ -100,19 +113,20 @@ class AveragePrecision(ClassMetric):
     """
 
     direction: ClassVar[Literal["max", "min"]] = "max"
+    takes_weights: ClassVar[bool] = True
 
-    def of_samples(self, score_N: np.ndarray, target_N: np.ndarray) -> float:
-        return average_precision(score_N, target_N)
+    def of_samples(self, score_N: np.ndarray, target_N: np.ndarray, weight_N: Optional[np.ndarray] = None) -> float:
+        return average_precision(score_N, target_N, weight_N)
 
 
-class LogLoss(Metric):
-    """Mean of -log p of the true class, in nats; ignores sample weights."""
+class LogLoss(SampleMean):
+    """Mean of -log p of the true class, in nats; weights of a loss do not change it."""
 
     direction: ClassVar[Literal["max", "min"]] = "min"
     takes: ClassVar[Takes] = Takes(RowClass)
 
-    def sums(self, F: OperatorModule, logits_BK: Array, label_B: Array, num_classes: int) -> Array:
-        return -F.sum(F.pick(F.log_softmax(logits_BK), label_B, axis=-1)).reshape((1,))
+    def sample_values(self, F: OperatorModule, logits_BK: Array, label_B: Array, num_classes: int) -> Array:
+        return -F.pick(F.log_softmax(logits_BK), label_B, axis=-1)
 
 
 class BrierScore(ClassMetric):
@@ -120,15 +134,18 @@ class BrierScore(ClassMetric):
     the sum over classes, which for two classes gives the same value."""
 
     direction: ClassVar[Literal["max", "min"]] = "min"
+    takes_weights: ClassVar[bool] = True
 
-    def of_classes(self, score_NK: np.ndarray, target_NK: np.ndarray) -> float:
+    def of_classes(self, score_NK: np.ndarray, target_NK: np.ndarray, weight_N: Optional[np.ndarray] = None) -> float:
         if score_NK.shape[1] == 1:
-            return self.of_samples(score_NK[:, 0], target_NK[:, 0])
+            return self.of_samples(score_NK[:, 0], target_NK[:, 0], weight_N)
         difference_NK = sigmoid(log_odds(score_NK)) - target_NK
-        return float((difference_NK**2).sum(axis=1).mean()) / 2 if len(score_NK) else math.nan
+        square_N = (difference_NK**2).sum(axis=1)
+        return float(np.average(square_N, weights=weight_N)) / 2 if len(score_NK) else math.nan
 
-    def of_samples(self, score_N: np.ndarray, target_N: np.ndarray) -> float:
-        return float(((sigmoid(score_N) - target_N) ** 2).mean()) if len(target_N) else math.nan
+    def of_samples(self, score_N: np.ndarray, target_N: np.ndarray, weight_N: Optional[np.ndarray] = None) -> float:
+        square_N = (sigmoid(score_N) - target_N) ** 2
+        return float(np.average(square_N, weights=weight_N)) if len(target_N) else math.nan
 
 
 class ExpectedCalibrationError(ClassMetric):
@@ -139,6 +156,7 @@ class ExpectedCalibrationError(ClassMetric):
     """
 
     direction: ClassVar[Literal["max", "min"]] = "min"
+    takes_weights: ClassVar[bool] = True
 
     num_bins: Positive = 10
     """Number of bins between probabilities 0 and 1."""
@@ -150,12 +168,14 @@ class ExpectedCalibrationError(ClassMetric):
     def signature(self) -> str:
         return f"num_bins={self.num_bins} strategy={self.strategy}"
 
-    def of_classes(self, score_NK: np.ndarray, target_NK: np.ndarray) -> float:
-        return self.curve(*confidence(score_NK, target_NK)).expected_error()
+    def of_classes(self, score_NK: np.ndarray, target_NK: np.ndarray, weight_N: Optional[np.ndarray] = None) -> float:
+        return self.curve(*confidence(score_NK, target_NK), weight_N).expected_error()
 
-    def curve(self, probability_N: np.ndarray, target_N: np.ndarray) -> CalibrationCurve:
+    def curve(
+        self, probability_N: np.ndarray, target_N: np.ndarray, weight_N: Optional[np.ndarray] = None
+    ) -> CalibrationCurve:
         """Returns the calibration curve with the bins of this metric."""
-        return calibration_curve(probability_N, target_N, self.num_bins, self.strategy)
+        return calibration_curve(probability_N, target_N, self.num_bins, self.strategy, weight_N)
 
 
 def confidence(score_NK: np.ndarray, target_NK: np.ndarray) -> Tuple[np.ndarray, np.ndarray]:
@@ -172,7 +192,7 @@ class CalibrationCurve(NamedTuple):
 
     Attributes:
         low_D, high_D: bounds of each bin.
-        count_D: number of samples in each bin.
+        count_D: number of samples in each bin, or the sum of their weights.
         probability_D: mean predicted probability in each bin.
         share_D: fraction of positive samples in each bin.
     """
@@ -206,34 +226,59 @@ def sigmoid(score_N: np.ndarray) -> np.ndarray:
     return np.where(score_N >= 0, 1.0, small_N) / (1.0 + small_N)
 
 
-def roc_auc(score_N: np.ndarray, target_N: np.ndarray) -> float:
+def roc_auc(score_N: np.ndarray, target_N: np.ndarray, weight_N: Optional[np.ndarray] = None) -> float:
     """Computes the area under the ROC curve; see `RocAuc`.
 
     Source: Hanley and McNeil, "The meaning and use of the area under a ROC curve" (1982).
+
+    Args:
+        score_N: scores.
+        target_N: targets, positive for positive samples.
+        weight_N: weight of each sample; a pair of samples has the product of their weights. None = each counts once.
     """
-    positive = int((target_N > 0).sum())
+    is_positive_N = target_N > 0
+    if weight_N is not None:
+        positive, negative = float(weight_N[is_positive_N].sum()), float(weight_N[~is_positive_N].sum())
+        if not positive or not negative:
+            return math.nan
+        # The weight of negative samples below each positive one; those with an equal score count half.
+        below_N = weighted_ranks(score_N, np.where(is_positive_N, 0.0, weight_N))
+        return float((weight_N * below_N)[is_positive_N].sum() / (positive * negative))
+    positive = int(is_positive_N.sum())
     negative = len(target_N) - positive
     if not positive or not negative:
         return math.nan
     # The Mann-Whitney U statistic: pairs of a positive and a lower-ranked negative sample, from the sum of ranks.
-    above = ranks(score_N)[target_N > 0].sum() - positive * (positive + 1) / 2
+    above = ranks(score_N)[is_positive_N].sum() - positive * (positive + 1) / 2
     return float(above / (positive * negative))
 
 
-def average_precision(score_N: np.ndarray, target_N: np.ndarray) -> float:
-    """Computes the average precision; see `AveragePrecision`. Samples with equal scores share one threshold."""
+def average_precision(score_N: np.ndarray, target_N: np.ndarray, weight_N: Optional[np.ndarray] = None) -> float:
+    """Computes the average precision; see `AveragePrecision`. Samples with equal scores share one threshold.
+
+    Args:
+        score_N: scores.
+        target_N: targets, positive for positive samples.
+        weight_N: weight of each sample; None = each counts once.
+    """
     order = np.argsort(-score_N, kind="stable")
-    hit_N = np.cumsum(target_N[order] > 0)
+    is_hit_N = target_N[order] > 0
+    hit_N = np.cumsum(is_hit_N if weight_N is None else is_hit_N * weight_N[order])
     if not len(hit_N) or not hit_N[-1]:
         return math.nan
     # Of samples with equal scores, which no threshold can separate, only the last one makes a threshold.
     last_T = np.flatnonzero(np.append(np.diff(score_N[order]) != 0, True))
     hit_T = hit_N[last_T]
-    return float((np.diff(hit_T, prepend=0) * hit_T / (last_T + 1)).sum() / hit_N[-1])
+    total_T = last_T + 1 if weight_N is None else np.cumsum(weight_N[order])[last_T]
+    return float((np.diff(hit_T, prepend=0) * hit_T / total_T).sum() / hit_N[-1])
 
 
 def calibration_curve(
-    probability_N: np.ndarray, target_N: np.ndarray, num_bins: int, strategy: str
+    probability_N: np.ndarray,
+    target_N: np.ndarray,
+    num_bins: int,
+    strategy: str,
+    weight_N: Optional[np.ndarray] = None,
 ) -> CalibrationCurve:
     """Computes a calibration curve. Bins include their upper bound, the first one also 0; empty bins are dropped.
 
@@ -242,6 +287,7 @@ def calibration_curve(
         target_N: targets, 0 or 1.
         num_bins: number of bins.
         strategy: "uniform" for bins of equal width, "quantile" for bins with equal numbers of samples.
+        weight_N: weight of each sample in means and counts; None = each counts once.
 
     Source: Naeini et al., "Obtaining well calibrated probabilities using Bayesian binning" (2015).
     """
@@ -249,11 +295,12 @@ def calibration_curve(
     bound_E = part_E if strategy == "uniform" or not len(probability_N) else np.quantile(probability_N, part_E)
     # side="left" puts a probability that equals an edge into the lower bin; the clip keeps 0 in the first bin.
     bin_N = np.clip(np.searchsorted(bound_E, probability_N, side="left") - 1, 0, num_bins - 1)
-    count_D = np.bincount(bin_N, minlength=num_bins)
+    count_D = np.bincount(bin_N, weights=weight_N, minlength=num_bins)
     filled = np.flatnonzero(count_D)
     count_D = count_D[filled]
     means = [
-        np.bincount(bin_N, weights=value_N, minlength=num_bins)[filled] / count_D
+        np.bincount(bin_N, weights=value_N if weight_N is None else value_N * weight_N, minlength=num_bins)[filled]
+        / count_D
         for value_N in (probability_N, target_N)
     ]
     return CalibrationCurve(bound_E[filled], bound_E[filled + 1], count_D, means[0], means[1])

@@ -36,6 +36,15 @@ class HostMetric(Metric):
         """Computes the metric over all collected samples, in float64."""
         raise NotImplementedError
 
+    def compute_weighted(self, collected: Collected, weight_N: np.ndarray) -> float:
+        """Computes the metric as `compute` does, in which each sample counts by its weight.
+
+        Args:
+            collected: collected samples.
+            weight_N: weight of each sample, float64, sorted by the samples' indices.
+        """
+        raise NotImplementedError
+
 
 class Collected:
     """Collects rows of numbers for metrics during one pass over a split. A sample may have any number of rows.
@@ -106,6 +115,22 @@ class Pairs(Collected):
         self._parts.append(np.stack(columns, axis=1).astype(np.float64))
 
 
+class SampleWeights(Collected):
+    """Collector of the weight of each sample."""
+
+    width: ClassVar[int] = 1
+
+    def update(
+        self, index_B: np.ndarray, prediction_B: HostPredictions, target_B: np.ndarray, meta_B: Optional[np.ndarray]
+    ) -> None:
+        """Adds a batch, whose targets are the weights."""
+        self._parts.append(np.stack([index_B, np.zeros(len(index_B)), target_B], axis=1).astype(np.float64))
+
+    def weights(self) -> np.ndarray:
+        """Returns the weights of all samples, (N,) float64, sorted by the samples' indices."""
+        return self.samples()[:, 2]
+
+
 def all_gather(collected: Collected, workers: Store) -> None:
     """Exchanges rows, so that each worker has those of all. Collective: every worker must call it."""
     rows = workers.gather_rows(collected.rows())
@@ -123,8 +148,17 @@ class PairMetric(HostMetric):
         rows = collected.samples()
         return self.of_samples(rows[:, 2], rows[:, 3])
 
+    def compute_weighted(self, collected: Collected, weight_N: np.ndarray) -> float:
+        rows = collected.samples()
+        return self.of_weighted(rows[:, 2], rows[:, 3], weight_N)
+
     def of_samples(self, prediction_N: np.ndarray, target_N: np.ndarray) -> float:
         """Computes the metric from float64 predictions and targets, sorted by the samples' indices."""
+        raise NotImplementedError
+
+    def of_weighted(self, prediction_N: np.ndarray, target_N: np.ndarray, weight_N: np.ndarray) -> float:
+        """Computes the metric as `of_samples` does, with a weight for each sample. Metrics with `takes_weights` define
+        it."""
         raise NotImplementedError
 
 
@@ -135,18 +169,31 @@ class Pearson(PairMetric):
     """
 
     direction: ClassVar[Literal["max", "min"]] = "max"
+    takes_weights: ClassVar[bool] = True
 
     def of_samples(self, prediction_N: np.ndarray, target_N: np.ndarray) -> float:
         return correlation(prediction_N, target_N)
 
+    def of_weighted(self, prediction_N: np.ndarray, target_N: np.ndarray, weight_N: np.ndarray) -> float:
+        return weighted_correlation(prediction_N, target_N, weight_N)
+
 
 class Spearman(PairMetric):
-    """Spearman rank correlation, from -1 to 1; equal values have their mean rank. Constant values as in `Pearson`."""
+    """Spearman rank correlation, from -1 to 1; equal values have their mean rank. Constant values as in `Pearson`.
+
+    With weights, a sample of weight 2 has the ranks of two equal samples.
+    """
 
     direction: ClassVar[Literal["max", "min"]] = "max"
+    takes_weights: ClassVar[bool] = True
 
     def of_samples(self, prediction_N: np.ndarray, target_N: np.ndarray) -> float:
         return correlation(ranks(prediction_N), ranks(target_N))
+
+    def of_weighted(self, prediction_N: np.ndarray, target_N: np.ndarray, weight_N: np.ndarray) -> float:
+        kept_N = weight_N > 0  # a rank of weight 0 would only round differently
+        x_N, y_N, weight_N = prediction_N[kept_N], target_N[kept_N], weight_N[kept_N]
+        return weighted_correlation(weighted_ranks(x_N, weight_N), weighted_ranks(y_N, weight_N), weight_N)
 
 
 def correlation(prediction_N: np.ndarray, target_N: np.ndarray) -> float:
@@ -160,8 +207,28 @@ def correlation(prediction_N: np.ndarray, target_N: np.ndarray) -> float:
     return float(x_N @ y_N / np.sqrt((x_N @ x_N) * (y_N @ y_N)))
 
 
+def weighted_correlation(prediction_N: np.ndarray, target_N: np.ndarray, weight_N: np.ndarray) -> float:
+    """Computes the Pearson correlation of samples with weights; constant values as in `Pearson`."""
+    kept_N = weight_N > 0
+    prediction_N, target_N, weight_N = prediction_N[kept_N], target_N[kept_N], weight_N[kept_N]
+    if not len(target_N) or target_N.min() == target_N.max():
+        return math.nan
+    if prediction_N.min() == prediction_N.max():
+        return 0.0
+    x_N, y_N = (value_N - np.average(value_N, weights=weight_N) for value_N in (prediction_N, target_N))
+    return float((weight_N * x_N) @ y_N / np.sqrt(((weight_N * x_N) @ x_N) * ((weight_N * y_N) @ y_N)))
+
+
 def ranks(value_N: np.ndarray) -> np.ndarray:
     """Returns the ranks of values, starting at 1; equal values have their mean rank."""
     _, group_N, count = np.unique(value_N, return_inverse=True, return_counts=True)
     last = np.cumsum(count)
     return (last - (count - 1) / 2)[group_N]
+
+
+def weighted_ranks(value_N: np.ndarray, weight_N: np.ndarray) -> np.ndarray:
+    """Returns the weight below each value plus half of the weight at it: with whole numbers as weights, the mean rank,
+    minus 1/2, among samples that are repeated as often."""
+    _, group_N = np.unique(value_N, return_inverse=True)
+    weight = np.bincount(group_N, weights=weight_N)
+    return (np.cumsum(weight) - weight / 2)[group_N]

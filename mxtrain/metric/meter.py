@@ -26,6 +26,8 @@ class LossWeights(NamedTuple):
     """Names of further arrays (B,) that the loss returns after the weight; they are only logged."""
     zero_weight_is_error: bool = False
     """True if it is an error that all weights are 0: set for losses of users, which compute the weights."""
+    are_of_samples: bool = False
+    """True if the dataset gives weights: they are the last target, and metrics weight samples by them."""
 
     @classmethod
     def from_loss(cls, loss: LossBlock) -> LossWeights:
@@ -35,6 +37,7 @@ class LossWeights(NamedTuple):
             getattr(loss, "least_weight", 0.0),
             getattr(loss, "parts", ()),
             getattr(loss, "zero_weight_is_error", False),
+            getattr(loss, "sample_weighted", False),
         )
 
 
@@ -59,7 +62,8 @@ class Meter(gluon.HybridBlock):
     """Sums the loss and all metrics over a batch into one vector, which one transfer can read.
 
     Inputs are (loss (B,)[, weight (B,)], *parts (B,), *outputs, *targets). The output of shape (width,) holds the sum
-    of the loss, the sum of the weights if the loss is weighted, the sums of its parts, then the sums of each metric.
+    of the loss, the sum of the weights if the loss is weighted, the sums of its parts, then the sums of each metric. If
+    the dataset gives weights of samples, their sum is the last number.
 
     Args:
         metrics: name -> metric; metrics computed on the host are ignored.
@@ -81,7 +85,7 @@ class Meter(gluon.HybridBlock):
         training: bool = False,
     ):
         super().__init__()
-        self.weighted, self.least_weight, self._parts, self._zero_weight_is_error = weights
+        self.weighted, self.least_weight, self._parts, self._zero_weight_is_error, weighs_samples = weights
         self._num_losses = 1 + self.weighted + len(self._parts)
         self._output_scale = outputs.scale
         # A training step whose weights are all 0 changes nothing. A validation without weight must not become the best.
@@ -101,7 +105,8 @@ class Meter(gluon.HybridBlock):
         # Positions of the outputs that no metric reads, among all inputs of the block.
         self._unread = slice(self._num_losses + self._num_outputs, self._num_losses + outputs.num_arrays)
         self._sizes = [metric.size(num_classes) for metric in self._metrics.values()]
-        self.width = self._num_losses + sum(self._sizes)
+        self._weighs_samples = weighs_samples and bool(self._metrics)
+        self.width = self._num_losses + sum(self._sizes) + self._weighs_samples
         self._dropped = (0, 0)
         self.hybridize(static_alloc=True)
 
@@ -129,7 +134,9 @@ class Meter(gluon.HybridBlock):
         sums = [F.sum(F.cast(array, "float32")).reshape((1,)) for array in loss_arrays]
         if not arrays:
             return F.concat(*sums, dim=0)
-        outputs, (target, *more) = arrays[: self._num_outputs], arrays[self._num_outputs :]
+        outputs, targets = arrays[: self._num_outputs], list(arrays[self._num_outputs :])
+        sample_weight_B = F.cast(targets.pop(), "float32") if self._weighs_samples else None
+        target, *more = targets
         # Metrics compare a mixed sample with the class that has the larger share.
         targets = [F.argmax(target, axis=-1) if self._dense else target, *more]
         mean, std = self._output_scale
@@ -138,7 +145,14 @@ class Meter(gluon.HybridBlock):
         if self._is_binary:
             outputs = (F.concat(F.zeros_like(outputs[0]), outputs[0], dim=1), *outputs[1:])
         targets = [F.cast(array, "float32") for array in targets]
-        parts = [metric.measure(F, outputs, targets, self._num_classes) for metric in self._metrics.values()]
+        parts = []
+        for metric in self._metrics.values():
+            if sample_weight_B is not None and metric.takes_weights:
+                parts.append(metric.measure_weighted(F, outputs, targets, sample_weight_B, self._num_classes))
+            else:
+                parts.append(metric.measure(F, outputs, targets, self._num_classes))
+        if sample_weight_B is not None:
+            parts.append(F.sum(sample_weight_B).reshape((1,)))
         return F.concat(*sums, *parts, dim=0)
 
     def weight(self, sums: nd.NDArray) -> Optional[nd.NDArray]:
@@ -190,7 +204,9 @@ class Meter(gluon.HybridBlock):
         }
         start = self._num_losses
         for (name, metric), size in zip(self._metrics.items(), self._sizes):
-            values[name] = metric.value(sums[start : start + size], count)
+            weighs = self._weighs_samples and metric.takes_weights
+            # The sum of weights is a whole number only if all weights are.
+            values[name] = metric.value(sums[start : start + size], float(sums[-1]) if weighs else count)
             start += size
         return values
 

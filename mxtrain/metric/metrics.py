@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal, Sequence
 
 from mxtrain.config.moved import moved_names
 from mxtrain.errors import ConfigError
-from mxtrain.metric.spec import Metric, ratio
+from mxtrain.metric.spec import Metric, SampleMean, ratio
 from mxtrain.types import Positive
 from mxtrain.types.kinds import ClassIndex, Number, PositionLabels, Preference, RowClass, Takes, Tokens
 
@@ -32,14 +32,14 @@ def perplexity(entropy: float) -> float:
     return math.inf if entropy >= 700 else math.exp(entropy)  # Python's exp raises above 709
 
 
-class Accuracy(Metric):
+class Accuracy(SampleMean):
     """Fraction of samples whose highest-scoring class is the label, from 0 to 1."""
 
     direction: ClassVar[Literal["max", "min"]] = "max"
     takes: ClassVar[Takes] = Takes(ClassIndex, RowClass)
 
-    def sums(self, F: OperatorModule, logits_BK: Array, label_B: Array, num_classes: int) -> Array:
-        return F.sum(F.argmax(logits_BK, axis=-1) == label_B).reshape((1,))
+    def sample_values(self, F: OperatorModule, logits_BK: Array, label_B: Array, num_classes: int) -> Array:
+        return F.argmax(logits_BK, axis=-1) == label_B
 
 
 class PositionMetric(Metric):
@@ -54,7 +54,7 @@ class PositionMetric(Metric):
     def size(self, num_classes: int) -> int:
         return 2
 
-    def value(self, sums: np.ndarray, count: int) -> float:
+    def value(self, sums: np.ndarray, count: float) -> float:
         return ratio(sums[0], sums[1])
 
 
@@ -68,7 +68,7 @@ class PositionAccuracy(PositionMetric):
         return F.concat(F.sum(hits_BM).reshape((1,)), F.sum(label_B >= 0).reshape((1,)), dim=0)
 
 
-class TopKAccuracy(Metric):
+class TopKAccuracy(SampleMean):
     """Fraction of samples whose label is among the `top_k` highest-scoring classes, from 0 to 1."""
 
     direction: ClassVar[Literal["max", "min"]] = "max"
@@ -84,20 +84,20 @@ class TopKAccuracy(Metric):
     def constant_by(self, num_choices: int) -> str:
         return f"top_k={self.top_k}" if self.top_k >= num_choices else ""
 
-    def sums(self, F: OperatorModule, logits_BK: Array, label_B: Array, num_classes: int) -> Array:
+    def sample_values(self, F: OperatorModule, logits_BK: Array, label_B: Array, num_classes: int) -> Array:
         # Counting the scores above the label's is cheaper than sorting. Ties count in favour of the label.
         label_score_B1 = F.pick(logits_BK, label_B, axis=-1, keepdims=True)
         rank_B = F.sum(F.broadcast_greater(logits_BK, label_score_B1), axis=-1)
-        return F.sum(rank_B < self.top_k).reshape((1,))
+        return rank_B < self.top_k
 
 
-class CrossEntropy(Metric):
+class CrossEntropy(SampleMean):
     """Mean of -log p(label), in nats."""
 
     direction: ClassVar[Literal["max", "min"]] = "min"
 
-    def sums(self, F: OperatorModule, logits_BK: Array, label_B: Array, num_classes: int) -> Array:
-        return -F.sum(F.pick(F.log_softmax(logits_BK), label_B, axis=-1)).reshape((1,))
+    def sample_values(self, F: OperatorModule, logits_BK: Array, label_B: Array, num_classes: int) -> Array:
+        return -F.pick(F.log_softmax(logits_BK), label_B, axis=-1)
 
 
 class PositionPerplexity(PositionMetric):
@@ -110,14 +110,14 @@ class PositionPerplexity(PositionMetric):
         counts_BM = label_B >= 0  # `pick` needs a valid class: relu makes -1 class 0, and its loss is masked below
         return F.concat(F.sum(loss_BM * counts_BM).reshape((1,)), F.sum(counts_BM).reshape((1,)), dim=0)
 
-    def value(self, sums: np.ndarray, count: int) -> float:
+    def value(self, sums: np.ndarray, count: float) -> float:
         return perplexity(super().value(sums, count))
 
 
 class Perplexity(CrossEntropy):
     """Exponential of the cross entropy."""
 
-    def value(self, sums: np.ndarray, count: int) -> float:
+    def value(self, sums: np.ndarray, count: float) -> float:
         return perplexity(super().value(sums, count))
 
 
@@ -144,14 +144,14 @@ class TokenMetric(Metric):
 class TokenPerplexity(TokenMetric):
     """Exponential of the mean of -log p per token. Comparable only between models with the same vocabulary and text."""
 
-    def value(self, sums: np.ndarray, count: int) -> float:
+    def value(self, sums: np.ndarray, count: float) -> float:
         return perplexity(ratio(sums[0], sums[1]))
 
 
 class BitsPerByte(TokenMetric):
     """Mean of -log2 p per byte of text. Comparable between vocabularies."""
 
-    def value(self, sums: np.ndarray, count: int) -> float:
+    def value(self, sums: np.ndarray, count: float) -> float:
         return ratio(sums[0] / math.log(2), sums[2])
 
 
@@ -174,7 +174,7 @@ class MSE(BrierError):
 class RMSE(MSE):
     """Root of the mean squared error of the probabilities."""
 
-    def value(self, sums: np.ndarray, count: int) -> float:
+    def value(self, sums: np.ndarray, count: float) -> float:
         return math.sqrt(super().value(sums, count))
 
 
@@ -206,6 +206,7 @@ class ConfusionMetric(Metric):
     """Base class of metrics of the (K, K) confusion matrix; rows are labels, columns are predictions."""
 
     takes: ClassVar[Takes] = Takes(ClassIndex, RowClass)
+    takes_weights: ClassVar[bool] = True
 
     def size(self, num_classes: int) -> int:
         if num_classes > MAX_CONFUSION_CLASSES:
@@ -218,7 +219,20 @@ class ConfusionMetric(Metric):
     def sums(self, F: OperatorModule, logits_BK: Array, label_B: Array, num_classes: int) -> Array:
         return count_cells(F, label_B * num_classes + F.argmax(logits_BK, axis=-1), num_classes * num_classes)
 
-    def value(self, sums: np.ndarray, count: int) -> float:
+    def measure_weighted(
+        self,
+        F: OperatorModule,
+        outputs: Sequence[Array],
+        targets: Sequence[Array],
+        weight_B: Array,
+        num_classes: int,
+    ) -> Array:
+        # A histogram counts and cannot weight, so cells are sums of products of one-hot vectors.
+        label_BK = F.broadcast_mul(F.one_hot(targets[0], num_classes), weight_B.reshape((-1, 1)))
+        predicted_BK = F.one_hot(F.argmax(outputs[0], axis=-1), num_classes)
+        return F.dot(label_BK, predicted_BK, transpose_a=True).reshape((-1,))
+
+    def value(self, sums: np.ndarray, count: float) -> float:
         side = math.isqrt(len(sums))
         return self.of_confusion(sums.reshape(side, side))
 
@@ -275,14 +289,14 @@ class MCC(ConfusionMetric):
         return 0.0 if (label_K > 0).sum() > 1 else math.nan
 
 
-class ValueMetric(Metric):
+class ValueMetric(SampleMean):
     """Base class of mean errors of predictions (B, 1) against targets (B,), in the unit of the targets."""
 
     direction: ClassVar[Literal["max", "min"]] = "min"
     takes: ClassVar[Takes] = Takes(Number, Preference)
 
-    def sums(self, F: OperatorModule, prediction_B1: Array, target_B: Array, num_classes: int) -> Array:
-        return F.sum(self.error(F, prediction_B1.reshape((-1,)) - target_B)).reshape((1,))
+    def sample_values(self, F: OperatorModule, prediction_B1: Array, target_B: Array, num_classes: int) -> Array:
+        return self.error(F, prediction_B1.reshape((-1,)) - target_B)
 
     def error(self, F: OperatorModule, difference_B: Array) -> Array:
         """Computes the error of each sample, (B,), from prediction minus target."""
@@ -299,7 +313,7 @@ class MeanSquaredError(ValueMetric):
 class RootMeanSquaredError(MeanSquaredError):
     """Root of the mean of the squared differences."""
 
-    def value(self, sums: np.ndarray, count: int) -> float:
+    def value(self, sums: np.ndarray, count: float) -> float:
         return math.sqrt(super().value(sums, count))
 
 

@@ -33,6 +33,9 @@ class Metric(Spec):
     takes: ClassVar[Takes] = Takes(ClassIndex)
     """Kinds of targets that the metric accepts; empty = any."""
 
+    takes_weights: ClassVar[bool] = False
+    """True if samples count by their weights where the dataset gives some; otherwise each sample counts once. Metrics
+    on the device then define `measure_weighted`, those on the host `compute_weighted`."""
     in_training: ClassVar[bool] = True
     """If true, it is measured in every training step; otherwise only in evaluations."""
     on_host: ClassVar[bool] = False
@@ -78,15 +81,57 @@ class Metric(Spec):
         """
         return self.sums(F, outputs[0], targets[0], num_classes)
 
+    def measure_weighted(
+        self,
+        F: OperatorModule,
+        outputs: Sequence[Array],
+        targets: Sequence[Array],
+        weight_B: Array,
+        num_classes: int,
+    ) -> Array:
+        """Computes the sums over one batch as `measure` does, in which each sample counts by its weight.
+
+        Args:
+            F: mx.nd or mx.sym.
+            outputs: all outputs of the network.
+            targets: all targets of the batch, without the weights.
+            weight_B: weight of each sample.
+            num_classes: K.
+        """
+        raise NotImplementedError
+
     def sums(self, F: OperatorModule, logits_BK: Array, label_B: Array, num_classes: int) -> Array:
         """Computes the sums over one batch, (size,), for metrics of the first output and the first target."""
         raise NotImplementedError
 
-    def value(self, sums: np.ndarray, count: int) -> float:
+    def value(self, sums: np.ndarray, count: float) -> float:
         """Computes the value of the metric; NaN if it is undefined for these samples.
 
         Args:
             sums: totals over all samples, (size,) float64.
-            count: number of samples.
+            count: number of samples, or the sum of their weights.
         """
         return ratio(sums[0], count)
+
+
+class SampleMean(Metric):
+    """Base class of weighted means over samples of a value of the first output and the first target."""
+
+    takes_weights: ClassVar[bool] = True
+
+    def sample_values(self, F: OperatorModule, logits_BK: Array, label_B: Array, num_classes: int) -> Array:
+        """Computes the value of each sample, (B,)."""
+        raise NotImplementedError
+
+    def sums(self, F: OperatorModule, logits_BK: Array, label_B: Array, num_classes: int) -> Array:
+        return F.sum(self.sample_values(F, logits_BK, label_B, num_classes)).reshape((1,))
+
+    def measure_weighted(
+        self,
+        F: OperatorModule,
+        outputs: Sequence[Array],
+        targets: Sequence[Array],
+        weight_B: Array,
+        num_classes: int,
+    ) -> Array:
+        return F.sum(self.sample_values(F, outputs[0], targets[0], num_classes) * weight_B).reshape((1,))

@@ -49,7 +49,7 @@ class EpisodeMetric(Metric):
         begin = FACTS.index(self.facts[0])
         return F.sum(F.slice_axis(facts_BX, axis=1, begin=begin, end=begin + len(self.facts)), axis=0)
 
-    def value(self, sums: np.ndarray, count: int) -> float:
+    def value(self, sums: np.ndarray, count: float) -> float:
         total, ended = (float(sums[self.facts.index(name)]) for name in (self.fact, "ended"))
         return ratio(total, ended)
 
@@ -113,7 +113,7 @@ class ExplainedVariance(PolicyMetric):
         error_B = target_B - value_B
         return sums_of(F, target_B, F.square(target_B), error_B, F.square(error_B))
 
-    def value(self, sums: np.ndarray, count: int) -> float:
+    def value(self, sums: np.ndarray, count: float) -> float:
         target, target_squared, error, error_squared = (ratio(total, count) for total in sums)
         variance = target_squared - target**2
         is_constant = not variance > MIN_VARIANCE * target_squared  # True for NaN

@@ -43,7 +43,7 @@ class FrameMetric(Metric):
         """Returns the error of each frame, (B, T)."""
         raise NotImplementedError
 
-    def value(self, sums: np.ndarray, count: int) -> float:
+    def value(self, sums: np.ndarray, count: float) -> float:
         return ratio(sums[0], sums[1])
 
 

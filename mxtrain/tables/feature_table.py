@@ -30,6 +30,13 @@ from mxtrain.data.features.feature_store import FeatureLayout, FeatureStore, Rea
 from mxtrain.data.features.signature import FeatureSignature
 from mxtrain.data.loading.dataset_files import list_first
 from mxtrain.data.recognition import Certainty, FileTree, Recognised
+from mxtrain.data.sample_weights import (
+    WeightedDataset,
+    refuse_weight_without_file,
+    require_other_column,
+    require_some_weight,
+    weights_remark,
+)
 from mxtrain.data.signature import Signature
 from mxtrain.data.spec import BaseDataset, Splits
 from mxtrain.data.table.cells import MISSING_CELLS, CellTexts, Decimal
@@ -59,7 +66,7 @@ if TYPE_CHECKING:
     from mxtrain.model.spec import Model
 
 
-class FeatureTable(FeatureFiles):
+class FeatureTable(FeatureFiles, WeightedDataset):
     """A table of categories and numbers. One column is predicted: a class, or a number with task=regression."""
 
     gives: ClassVar[Gives] = Gives(TableFeatures, RowClass, Number, ClassSet)
@@ -108,6 +115,10 @@ class FeatureTable(FeatureFiles):
             raise ValueError(f"classes={self.classes} must differ")
         if self.features is not None and self.target in self.features:
             raise ValueError(f"features names the target '{self.target}', which cannot be predicted from itself")
+        require_other_column(self, "dataset.target", [self.target])
+        require_other_column(self, "dataset.targets", self.targets or [])
+        require_other_column(self, "dataset.features", self.features or [])
+        require_other_column(self, "dataset.columns", list(self.columns))
         return self
 
     def for_run(
@@ -134,8 +145,34 @@ class FeatureTable(FeatureFiles):
     def resolved(self, path: str) -> FeatureTable:
         """See `FeatureFiles.resolved`: the classes of the target are looked up."""
         header_of(path, [self.target], "dataset.target")
+        self.require_weight(path)
         class_names = None if self.classes == "auto" else self.class_names()
         return self.model_copy(update={"classes": find_classes(path, self.target, self.missing, class_names)})
+
+    def require_weight(self, path: str) -> None:
+        """Checks that a file has the column of weights, if there are some.
+
+        Raises:
+            DataError: it has not; the message names the nearest column.
+        """
+        if self.weight is not None:
+            header_of(path, [self.weight], "dataset.weight")
+
+    def examine(self, findings: Findings) -> Splits:
+        """See `BaseDataset.examine`."""
+        splits = super().examine(findings)
+        if self.weight is not None:
+            parts: Dict[str, Any] = {"training": splits.train, "validation": splits.val, "test": splits.test}
+            weights = {name: rows.weights(np.arange(len(rows))) for name, rows in parts.items() if rows is not None}
+            require_some_weight(self.weight, weights)
+        return splits
+
+    def remark(self, signature: Signature, splits: Splits) -> str:
+        remark = super().remark(signature, splits)
+        if self.weight is None:
+            return remark
+        rows: Any = splits.train
+        return f"{remark}; {weights_remark(self.weight, rows.weights(np.arange(len(rows))))}"
 
     def column_settings(self, path: str) -> Sequence[ColumnSettings]:
         """Returns the settings of the columns of the network, in file order."""
@@ -161,8 +198,9 @@ class FeatureTable(FeatureFiles):
             chosen = {*self.features, *self.columns, self.target}
             columns.update({name: ColumnSpec(kind="ignore") for name in names if name not in chosen})
         groups = group_column(self.division.fold, path)
-        if groups is not None:
-            columns.setdefault(groups, ColumnSpec(kind="ignore"))
+        for name in (groups, self.weight):
+            if name is not None:
+                columns.setdefault(name, ColumnSpec(kind="ignore"))
         return kinds_of(
             path, columns, self.target, "dataset.target", "dataset.columns", guesses, self.missing, self.decimal
         )
@@ -179,6 +217,7 @@ class FeatureTable(FeatureFiles):
             is_described=True,
             decimal=self.decimal,
             have_ids=have_ids,
+            weight=self.weight if with_target else None,
         )
 
     def layout_of_rows(self, columns: Tuple[ReadColumn, ...]) -> FeatureLayout:
@@ -220,12 +259,14 @@ class NumericFeatureTable(FeatureTable):
     def resolved(self, path: str) -> FeatureTable:
         """See `FeatureFiles.resolved`: a number has no classes to look up."""
         header_of(path, [self.target], "dataset.target")
+        self.require_weight(path)
         return self
 
     def examine(self, findings: Findings) -> Splits:
         """See `BaseDataset.examine`."""
         if self.train:
             return super().examine(findings)
+        refuse_weight_without_file(self)
         rows, settings = read_diabetes(), [ColumnSettings(name, "number") for name in DIABETES]
         store = build_store("scikit-learn's diabetes data", DIABETES, rows.value_NF, rows.target_N.astype(np.float64))
         return self.split(
@@ -257,6 +298,7 @@ class ClassSetTable(FeatureTable):
     def resolved(self, path: str) -> FeatureTable:
         """See `FeatureFiles.resolved`: the columns of the classes are found, and are no inputs."""
         setting = "dataset.target" if self.targets is None else "dataset.targets"
+        self.require_weight(path)
         found = find_set_columns(path, self.targets or self.target, self.delimiter, (), self.missing, setting)
         given = [name for name in found.columns if name in {*(self.features or ()), *self.columns}]
         if given:
@@ -274,7 +316,7 @@ class ClassSetTable(FeatureTable):
             return layout
         assert self._found is not None
         read = tuple(ReadColumn(CLASS_KEY + name, "category", name) for name in self._found.columns)
-        return layout._replace(columns=(*layout.columns, *read))
+        return layout._replace(columns=(*layout.columns, *read), weight=self.weight)
 
     def rows_of(self, stores: Sequence[FeatureStore]) -> FeatureRows:
         assert self._found is not None

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Dict, List, Literal, Mapping, Optional, Sequence, Tuple, Union
 
 import numpy as np
+import pydantic
 
 from mxtrain.data.checking.problems import (
     NOT_A_NUMBER,
@@ -31,8 +32,16 @@ from mxtrain.data.loading.splitting import refuse_empty
 from mxtrain.data.loading.target_scale import require_same_scale, target_remark, with_target_scale
 from mxtrain.data.loading.text_stream import ending_of
 from mxtrain.data.predict_inputs import rows_from
+from mxtrain.data.sample_weights import (
+    WeightedDataset,
+    refuse_weight_without_file,
+    require_other_column,
+    require_some_weight,
+    weights_remark,
+    wrong_weights,
+)
 from mxtrain.data.signature import Signature
-from mxtrain.data.spec import BaseDataset, Samples, Splits
+from mxtrain.data.spec import Samples, Splits
 from mxtrain.data.table.cells import (
     MAX_NUMBER,
     MISSING_CELLS,
@@ -63,7 +72,7 @@ DIABETES = ("age", "sex", "bmi", "bp", "s1", "s2", "s3", "s4", "s5", "s6")
 """Features of scikit-learn's diabetes data. Source: B. Efron et al., "Least Angle Regression", 2004."""
 
 
-class NumberTable(BaseDataset):
+class NumberTable(WeightedDataset):
     """A table of numbers. One column is predicted from others."""
 
     gives: ClassVar[Gives] = Gives(Numbers, Number)
@@ -90,9 +99,16 @@ class NumberTable(BaseDataset):
     test_fraction: OpenFraction = 0.15
     """Share of the training samples held out for testing where there is no file of them."""
 
+    @pydantic.model_validator(mode="after")
+    def _check_weight(self) -> NumberTable:
+        require_other_column(self, "dataset.target", [self.target])
+        require_other_column(self, "dataset.features", self.features or [])
+        return self
+
     def examine(self, findings: Findings) -> Splits:
         """See `BaseDataset.examine`."""
         if self.train is None:
+            refuse_weight_without_file(self)
             names = list(DIABETES)
             rows_by_split: List[Optional[Rows]] = [read_diabetes(), None, None]
             origin = "scikit-learn's diabetes data"
@@ -116,6 +132,11 @@ class NumberTable(BaseDataset):
         test = test if test is not None else train.take(parts[2].tolist()) if len(parts[2]) else None
         train = train.take(parts[0].tolist())
         refuse_empty(origin, len(train), len(val), self.val_fraction)
+        if self.weight is not None:
+            parts_by_name = {"training": train, "validation": val, "test": test}
+            require_some_weight(
+                self.weight, {name: rows.weight_N for name, rows in parts_by_name.items() if rows is not None}
+            )
         mean_F, std_F = _moments(train.value_NF)
         return Splits(
             train, val, test, class_names=names, shape=(len(names),), mean=mean_F.tolist(), std=std_F.tolist()
@@ -135,7 +156,7 @@ class NumberTable(BaseDataset):
             raise DataError("dataset.features: name the columns to predict from, a file of JSON lines has no header.")
         names = names_of_columns(path)
         require_column("dataset.target", str(self.target), path, names)
-        excluded = (self.target, group_column(self.division.fold, path))
+        excluded = (self.target, self.weight, group_column(self.division.fold, path))
         open_names = [name for name in names if name not in excluded]
         kinds = guess_kinds(path, open_names, self.missing, self.decimal, "")
         number_columns = [name for name in open_names if kinds[name] == "number"]
@@ -160,16 +181,20 @@ class NumberTable(BaseDataset):
         return ""
 
     def _read(self, path: str, names: Sequence[str], findings: Findings = STRICT, with_target: bool = True) -> Rows:
-        columns = [*names, self.target] if with_target else list(names)
+        weight = [self.weight] if self.weight is not None and with_target else []
+        columns = [*names, self.target, *weight] if with_target else list(names)
         if ending_of(path) != ".jsonl":  # rows of JSON lines have their own names; there is no header to compare with
-            refuse_unknown_columns(path, columns, names_of_columns(path), "dataset.features")
+            found = names_of_columns(path)
+            refuse_unknown_columns(path, weight, found, "dataset.weight")
+            refuse_unknown_columns(path, columns, found, "dataset.features")
         null = self.missing[0] if self.missing else None
         decimal_in: Dict[Union[str, int], str] = dict.fromkeys(columns, self.decimal)
         rows, locations = read_columns(path, columns, header=True, findings=findings, null=null, decimal_in=decimal_in)
         assert locations is not None
         number_RC, locations = self._parse(path, columns, rows, locations, findings)
-        target_N = number_RC[:, -1] if with_target else None
-        return Rows(number_RC[:, : len(names)], target_N, locations, has_row_ids(path, columns))
+        target_N = number_RC[:, len(names)] if with_target else None
+        weight_N = number_RC[:, -1] if weight else None
+        return Rows(number_RC[:, : len(names)], target_N, locations, has_row_ids(path, columns), weight_N)
 
     def _parse(
         self,
@@ -195,6 +220,12 @@ class NumberTable(BaseDataset):
             texts = [row[number].strip() for row in rows]
             parsed = read_numbers(texts, self.missing, self.decimal)
             number_RC[:, number] = parsed.value_R
+            if name == self.weight:
+                for row, reason in wrong_weights(parsed.value_R, texts):
+                    fact = f"{locations[row]}: '{name}' is {reason}."
+                    problems.append((row, Problem(NOT_A_NUMBER, locations[row], fact, "Correct the cell.")))
+                    is_valid_R[row] = False
+                continue
             wrong_R = ~(np.abs(parsed.value_R) <= MAX_NUMBER)  # not `>`: NaN must count as wrong
             if name != self.target:
                 wrong_R &= ~parsed.is_missing_R
@@ -233,7 +264,13 @@ class NumberTable(BaseDataset):
         missing_F = np.isnan(splits.train.value_NF).sum(axis=0)
         missing = [f"{name}: {count:,}" for name, count in zip(signature.class_names, missing_F.tolist()) if count]
         note = f", of which missing ones enter as the mean of their column ({', '.join(missing)})" if missing else ""
-        return f"rows of {len(signature.class_names)} numbers{note}; {target_remark(signature, splits.val.target_N)}"
+        weights = (
+            "" if splits.train.weight_N is None else f"; {weights_remark(str(self.weight), splits.train.weight_N)}"
+        )
+        return (
+            f"rows of {len(signature.class_names)} numbers{note}; {target_remark(signature, splits.val.target_N)}"
+            f"{weights}"
+        )
 
     def build_loader(  # type: ignore[override]  # of its own samples
         self, source: Rows, signature: Signature, options: LoaderOptions

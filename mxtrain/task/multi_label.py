@@ -14,6 +14,7 @@ from mxtrain.config.specs import refuse_unknown_names
 from mxtrain.data.checking.checks import checks_of
 from mxtrain.data.class_rows import class_set_row
 from mxtrain.data.loading.samples import TextPairs
+from mxtrain.data.sample_weights import has_weights
 from mxtrain.errors import DamagedCheckpoint
 from mxtrain.metric.multi_label import (
     USUAL_THRESHOLD,
@@ -126,10 +127,11 @@ class MultiLabel(ThresholdTask):
             import numpy as np
 
             weight_K = np.array([self.class_weights.get(name, 1.0) for name in names])
-            target_BK = batch.targets[0]
+            target_BK, *more = batch.targets
             weight_BK = target_BK.zeros_like()
             weight_BK[:] = weight_K
-            return Batch(batch.inputs, (target_BK, weight_BK), batch.size, batch.global_size, batch.index_B, batch.meta)
+            targets = (target_BK, weight_BK, *more)  # the weights of samples stay last
+            return Batch(batch.inputs, targets, batch.size, batch.global_size, batch.index_B, batch.meta)
 
         return collate
 
@@ -198,7 +200,7 @@ class MultiLabel(ThresholdTask):
     def build_report(self, description: RunParts, signature: Signature, source: Samples) -> Report:
         from mxtrain.task.multi_label_report import MultiLabelReport
 
-        return MultiLabelReport(signature.class_names, self.thresholds(signature))
+        return MultiLabelReport(signature.class_names, self.thresholds(signature), has_weights(description.dataset))
 
     def explained(
         self, description: RunParts, signature: Signature, outputs: Tuple[NDArray, ...], batch: Batch

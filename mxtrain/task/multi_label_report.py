@@ -31,22 +31,30 @@ class MultiLabelReport(Report):
     Args:
         class_names: names of the K classes.
         thresholds: threshold of each class.
+        weighted: True if the last target is the weight of each sample, which counts in all measures but the numbers of
+            samples.
     """
 
-    def __init__(self, class_names: Sequence[str], thresholds: Sequence[float]):
+    def __init__(self, class_names: Sequence[str], thresholds: Sequence[float], weighted: bool = False):
         self._class_names, self._thresholds = list(class_names), np.asarray(thresholds)
-        self._found: List[Tuple[NDArray, NDArray]] = []
+        self._weighted = weighted
+        self._found: List[Tuple[NDArray, NDArray, NDArray]] = []
 
     def update(self, batch: Batch, outputs: Tuple[NDArray, ...]) -> None:
         """See `Report`. The arrays are read after the pass, so that no batch waits for the device."""
-        self._found.append((outputs[0].astype("float32"), batch.targets[0]))
+        self._found.append((outputs[0].astype("float32"), batch.targets[0], batch.targets[-1]))
 
     def artifacts(self, title: str) -> List[Artifact]:
         """See `Report`."""
-        score_NK, target_NK = (np.concatenate([pair[k].asnumpy() for pair in self._found]) for k in (0, 1))
+        score_NK, target_NK, weight_N = (np.concatenate([part[k].asnumpy() for part in self._found]) for k in (0, 1, 2))
+        weight_N = weight_N.astype(np.float64) if self._weighted else np.ones(len(score_NK))
+        weight_N1 = weight_N[:, None]
         probability_NK, target_NK = sigmoid(score_NK), target_NK > 0
         predicted_NK = probability_NK >= self._thresholds
-        hit_K, f1_K = (predicted_NK & target_NK).sum(axis=0), f1_of(predicted_NK, target_NK)
+        f1_K = f1_of(predicted_NK, target_NK, weight_N)
+        hit_K, true_K, chosen_K = (
+            (is_K * weight_N1).sum(axis=0) for is_K in (predicted_NK & target_NK, target_NK, predicted_NK)
+        )
         rows: List[List[Any]] = []
         for k, name in enumerate(self._class_names):
             count, num_predicted = int(target_NK[:, k].sum()), int(predicted_NK[:, k].sum())
@@ -55,10 +63,10 @@ class MultiLabelReport(Report):
                     name,
                     count,
                     num_predicted,
-                    _rounded(average_precision(score_NK[:, k], target_NK[:, k])),
+                    _rounded(average_precision(score_NK[:, k], target_NK[:, k], weight_N)),
                     round(float(self._thresholds[k]), _DIGITS),
-                    _rounded(hit_K[k] / num_predicted if num_predicted else np.nan),
-                    _rounded(hit_K[k] / count if count else np.nan),
+                    _rounded(hit_K[k] / chosen_K[k] if chosen_K[k] else np.nan),
+                    _rounded(hit_K[k] / true_K[k] if true_K[k] else np.nan),
                     _rounded(f1_K[k]),
                 ]
             )
@@ -70,7 +78,9 @@ def _rounded(value: float) -> Any:
     return round(float(value), _DIGITS) if np.isfinite(value) else ""
 
 
-def curve_artifacts(score_N: np.ndarray, target_N: np.ndarray, title: str) -> List[Artifact]:
+def curve_artifacts(
+    score_N: np.ndarray, target_N: np.ndarray, title: str, weight_N: Optional[np.ndarray] = None
+) -> List[Artifact]:
     """Returns precision, recall and F1 of the positive class over the threshold, as a table and a figure. The last row
     is the threshold of the highest F1.
 
@@ -78,14 +88,16 @@ def curve_artifacts(score_N: np.ndarray, target_N: np.ndarray, title: str) -> Li
         score_N: logits of the positive class.
         target_N: True for positive samples.
         title: title of the figure.
+        weight_N: weight of each sample; None = each counts once.
     """
     probability_N, target_N = sigmoid(score_N), target_N > 0
     if not target_N.any() or not np.isfinite(probability_N).all():
         return []
-    curve = DecisionCurve(probability_N, target_N)
+    curve = DecisionCurve(probability_N, target_N, weight_N)
     best = curve.best()
-    rows = [_row(probability_N, target_N, threshold, None) for threshold in CURVE_ROWS]
-    rows.append(_row(probability_N, target_N, float(curve.threshold_T[best]), "best F1"))
+    weight_N = np.ones(len(score_N)) if weight_N is None else weight_N
+    rows = [_row(probability_N, target_N, weight_N, threshold, None) for threshold in CURVE_ROWS]
+    rows.append(_row(probability_N, target_N, weight_N, float(curve.threshold_T[best]), "best F1"))
     header = ("threshold", "precision", "recall", "F1", "")
     return [
         Table("thresholds", header, rows),
@@ -93,11 +105,12 @@ def curve_artifacts(score_N: np.ndarray, target_N: np.ndarray, title: str) -> Li
     ]
 
 
-def _row(probability_N: np.ndarray, target_N: np.ndarray, threshold: float, note: Optional[str]) -> List[Any]:
+def _row(
+    probability_N: np.ndarray, target_N: np.ndarray, weight_N: np.ndarray, threshold: float, note: Optional[str]
+) -> List[Any]:
     predicted_N = probability_N >= threshold
-    hits, num_predicted = int((predicted_N & target_N).sum()), int(predicted_N.sum())
-    precision = hits / num_predicted if num_predicted else np.nan
-    measures = (precision, hits / int(target_N.sum()), float(f1_of(predicted_N, target_N)))
+    hits, chosen, true = (float(weight_N[is_N].sum()) for is_N in (predicted_N & target_N, predicted_N, target_N))
+    measures = (hits / chosen if chosen else np.nan, hits / true, float(f1_of(predicted_N, target_N, weight_N)))
     return [round(threshold, _DIGITS), *map(_rounded, measures), note or ""]
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, ClassVar, List, Mapping, Optional, Sequence, Tuple
 
 from mxtrain.data.loading.samples import TextPairs
+from mxtrain.data.sample_weights import has_weights
 from mxtrain.errors import ConfigError
 from mxtrain.task.own_loss import validate_loss_output
 from mxtrain.task.spec import Report, Task
@@ -97,7 +98,7 @@ class Regression(Task):
         return [Table("samples", ["sample", "target", "predicted"], rows)]
 
     def build_report(self, description: RunParts, signature: Signature, source: Samples) -> Report:
-        return ScatterReport(self.build_decode(description, signature), signature)
+        return ScatterReport(self.build_decode(description, signature), signature, has_weights(description.dataset))
 
 
 class ScatterReport(Report):
@@ -106,22 +107,26 @@ class ScatterReport(Report):
     Args:
         decode: function that converts outputs to predictions.
         signature: signature of the network, with the scale of the targets.
+        weighted: True if the last target is the weight of each sample in the errors.
     """
 
-    def __init__(self, decode: Decode, signature: Signature):
-        self._decode, self._signature = decode, signature
-        self._batches: List[Tuple[Any, NDArray, NDArray]] = []
+    def __init__(self, decode: Decode, signature: Signature, weighted: bool = False):
+        self._decode, self._signature, self._weighted = decode, signature, weighted
+        self._batches: List[Tuple[Any, ...]] = []
 
     def update(self, batch: Batch, outputs: Tuple[NDArray, ...]) -> None:
         predicted_B: NDArray = self._decode(outputs, batch)  # type: ignore[assignment]  # it is one array
-        self._batches.append((batch.index_B, batch.targets[0], predicted_B))
+        self._batches.append((batch.index_B, batch.targets[0], predicted_B, *batch.targets[-1:]))
 
     def artifacts(self, title: str) -> List[Artifact]:
         import numpy as np
 
-        index_N = np.concatenate([index for index, _, _ in self._batches])
+        index_N = np.concatenate([batch[0] for batch in self._batches])
         order = np.argsort(index_N, kind="stable")
-        target_N, predicted_N = (np.concatenate([batch[k].asnumpy() for batch in self._batches])[order] for k in (1, 2))
+        target_N, predicted_N, weight_N = (
+            np.concatenate([batch[k].asnumpy() for batch in self._batches])[order] for k in (1, 2, 3)
+        )
+        weights = weight_N if self._weighted else None
         compared = [("this network", predicted_N)]
         if self._signature.scales_targets:
             mean = self._signature.target_mean
@@ -130,18 +135,21 @@ class ScatterReport(Report):
             Table(
                 "models",
                 ("model", "root mean squared error", "mean absolute error"),
-                [[name, *errors_of(value_N, target_N)] for name, value_N in compared],
+                [[name, *errors_of(value_N, target_N, weights)] for name, value_N in compared],
             ),
             Figure("scatter", lambda max_samples: draw_scatter(target_N, predicted_N, title)),
         ]
 
 
-def errors_of(predicted_N: np.ndarray, target_N: np.ndarray) -> Tuple[float, float]:
-    """Returns root mean squared error and mean absolute error, rounded to six digits."""
+def errors_of(
+    predicted_N: np.ndarray, target_N: np.ndarray, weight_N: Optional[np.ndarray] = None
+) -> Tuple[float, float]:
+    """Returns root mean squared error and mean absolute error, rounded to six digits; None as weights = all 1."""
     import numpy as np
 
     difference_N = predicted_N.astype(np.float64) - target_N
-    return float(f"{np.sqrt((difference_N**2).mean()):.6g}"), float(f"{np.abs(difference_N).mean():.6g}")
+    square, absolute = (np.average(value_N, weights=weight_N) for value_N in (difference_N**2, np.abs(difference_N)))
+    return float(f"{np.sqrt(square):.6g}"), float(f"{absolute:.6g}")
 
 
 def draw_scatter(target_N: np.ndarray, predicted_N: np.ndarray, title: str) -> Image.Image:

@@ -15,7 +15,7 @@ from mxtrain.data.loading.loader import NO_CONSUMER, Consumer
 from mxtrain.engine.backend import nd
 from mxtrain.engine.predictions import BATCHES_AHEAD, DecodedOnce, to_host
 from mxtrain.kvstore.store import Store
-from mxtrain.metric.host import HostMetric, all_gather
+from mxtrain.metric.host import HostMetric, SampleWeights, all_gather
 from mxtrain.metric.meter import Meter, read_vectors
 from mxtrain.parallel.base import Strategy
 from mxtrain.parallel.recurrent_state import RecurrentState
@@ -62,6 +62,7 @@ class Evaluator:
         meter: meter of loss and metrics.
         on_host: name -> further metric, computed on the host.
         decode: function (outputs, batch) -> predictions, on the device; needed for `on_host`.
+        has_weights: True if the last target of a batch is the weight of each sample.
     """
 
     def __init__(
@@ -71,7 +72,9 @@ class Evaluator:
         meter: Meter,
         on_host: Optional[Mapping[str, HostMetric]] = None,
         decode: Optional[Decode] = None,
+        has_weights: bool = False,
     ):
+        self._has_weights = has_weights
         self._strategy, self._loss, self._meter = strategy, loss, meter
         self._on_host = dict(on_host or {})
         self.decode = None if decode is None else DecodedOnce(decode)
@@ -95,7 +98,7 @@ class Evaluator:
         started = time.monotonic()
         sums, count, interrupted = np.zeros(self._meter.width), 0, False
         vectors: List[nd.NDArray] = []
-        collector = Collector(self._on_host, self.decode)
+        collector = Collector(self._on_host, self.decode, self._has_weights)
         try:
             for batch, outputs in self.predict(loader):
                 losses = self.losses(batch, outputs)
@@ -164,9 +167,10 @@ class Collector:
     Args:
         metrics: name -> metric.
         decode: function (outputs, batch) -> predictions.
+        has_weights: True if the last target of a batch is the weight of each sample.
     """
 
-    def __init__(self, metrics: Mapping[str, HostMetric], decode: Optional[Decode]):
+    def __init__(self, metrics: Mapping[str, HostMetric], decode: Optional[Decode], has_weights: bool = False):
         self._metrics = metrics
         all_metrics = list(metrics.values())
         # Metrics with the same class of collector share one, so predictions are stored once.
@@ -175,6 +179,9 @@ class Collector:
             collector: collector.from_metrics([metric for metric in all_metrics if metric.collects is collector])
             for collector in collectors
         }
+        self._weights: Optional[SampleWeights] = None
+        if has_weights and any(metric.takes_weights for metric in all_metrics):
+            self._weights = SampleWeights()
         self._decode = decode
         self._pending: List[Tuple[Batch, Predictions]] = []
 
@@ -191,6 +198,8 @@ class Collector:
         prediction_B, target_B = to_host(predictions), batch.targets[0].asnumpy()
         for collected in self._collected.values():
             collected.update(batch.index_B, prediction_B, target_B, batch.meta)
+        if self._weights is not None:
+            self._weights.update(batch.index_B, prediction_B, batch.targets[-1].asnumpy(), batch.meta)
 
     def compute(self, workers: Store) -> Dict[str, float]:
         """Returns the metrics over the samples of all workers. Collective."""
@@ -198,7 +207,16 @@ class Collector:
             self._update(*entry)
         for collected in self._collected.values():
             all_gather(collected, workers)
-        return {name: metric.compute(self._collected[metric.collects]) for name, metric in self._metrics.items()}
+        if self._weights is None:
+            return {name: metric.compute(self._collected[metric.collects]) for name, metric in self._metrics.items()}
+        all_gather(self._weights, workers)
+        weight_N = self._weights.weights()
+        return {
+            name: metric.compute_weighted(self._collected[metric.collects], weight_N)
+            if metric.takes_weights
+            else metric.compute(self._collected[metric.collects])
+            for name, metric in self._metrics.items()
+        }
 
 
 @dataclass(frozen=True)

@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Optional, Tuple
 
 from mxtrain.config.groups import Description
+from mxtrain.data.sample_weights import has_weights
 from mxtrain.data.spec import samples_per_step
 from mxtrain.kvstore.world import ALONE, World
+from mxtrain.loss.blocks import SampleWeightLoss
 from mxtrain.metric.host import HostMetric
 from mxtrain.metric.meter import LossWeights
 from mxtrain.parallel.base import Strategy
@@ -28,13 +30,16 @@ def build_loss(description: Description, signature: Signature, training: bool) -
     task = description.task
     loss = task.build_loss(description, signature, training)
     spec = description.distillation
+    num_teacher_arrays = 1 + len(spec.features) if spec.teacher is not None and training else 0
     if spec.teacher is not None:
         kind = "score" if task.distils == "scores" and task.num_classes(signature) == 1 else task.distils
         loss = spec.build_loss(loss, kind, len(task.output_shapes(description, signature)), training)
+    if has_weights(description.dataset):
+        loss = SampleWeightLoss(loss, num_teacher_arrays)
     block = hybridize(loss)  # type: ignore[arg-type]  # it is a block
     meter = task.build_meter(description, signature, LossWeights.from_loss(loss), training)
     if spec.teacher is not None:
-        meter.drop_unread(len(spec.features), 1 + len(spec.features) if training else 0)
+        meter.drop_unread(len(spec.features), num_teacher_arrays)
     return block, meter
 
 
@@ -74,4 +79,4 @@ def build_evaluator(
     metrics = description.task.metrics(description, signature)
     on_host = {name: metric for name, metric in metrics.items() if isinstance(metric, HostMetric)}
     decode = decode or description.task.build_decode(description, signature, strategy)
-    return Evaluator(strategy, loss, meter, on_host, decode)
+    return Evaluator(strategy, loss, meter, on_host, decode, has_weights(description.dataset))

@@ -6,6 +6,7 @@ import logging
 from typing import TYPE_CHECKING, List, Optional
 
 from mxtrain.config.groups import Description
+from mxtrain.data.sample_weights import has_weights
 from mxtrain.training.estimate import Estimate, estimate_training
 from mxtrain.training.plan import total_steps_of
 from mxtrain.training.remedies import less_memory
@@ -63,6 +64,16 @@ def constant_metrics(description: Description, signature: Signature) -> List[str
     return messages
 
 
+def unweighted_metrics(description: Description) -> List[str]:
+    """Returns a warning about metrics that count each sample once although the dataset gives weights, in a list."""
+    names = [name for name, metric in description.metric.items() if not metric.takes_weights]
+    if not names or not has_weights(description.dataset):
+        return []
+    return [
+        f"dataset.weight: {', '.join(names)} {'have' if len(names) > 1 else 'has'} no weights: each sample counts once."
+    ]
+
+
 def few_samples(splits: Splits) -> List[str]:
     """Returns the warning about a validation split whose metrics say little, in a list; empty if it has enough
     samples."""
@@ -96,7 +107,12 @@ def log_remarks(
     if description.rates.remark:
         log.info("%s", description.rates.remark)
     warnings = warnings_of(description, train.total, len(train), objective.meter, workers)
-    for line in [*warnings, *few_samples(splits), *constant_metrics(description, signature)]:
+    for line in [
+        *warnings,
+        *few_samples(splits),
+        *constant_metrics(description, signature),
+        *unweighted_metrics(description),
+    ]:
         log.warning("%s", line)
     say_estimate(description, estimate_training(objective, layout, len(train), train.total))
 

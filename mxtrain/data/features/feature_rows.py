@@ -72,6 +72,19 @@ class FeatureRows:
             label_N[index] = self.labels(index)
         return label_N
 
+    @property
+    def have_weights(self) -> bool:
+        """Returns True if the rows have weights."""
+        return any(store.weight_R is not None for store in self.stores)
+
+    def weights(self, index_B: np.ndarray) -> np.ndarray:
+        """Returns the weight of each sample, (B,) float64."""
+        weight_B = np.ones(len(index_B))
+        for store, position, row in self.by_store(index_B):
+            if store.weight_R is not None:
+                weight_B[position] = store.weight_R[row]
+        return weight_B
+
     def checks(self) -> Checks:
         """Returns the checks that `data check` runs on each row."""
         return FeatureChecks(self)
@@ -211,7 +224,8 @@ class FeatureEncoder:
 
 
 class FeatureLoader(BatchLoader):
-    """Loads batches: ids (B, F) int32 and numbers (B, M) float32, and targets (B,).
+    """Loads batches: ids (B, F) int32 and numbers (B, M) float32, targets (B,), and the weights (B,) of rows that have
+    some.
 
     Args:
         source: rows.
@@ -225,4 +239,7 @@ class FeatureLoader(BatchLoader):
         self._encoder = source.build_encoder(FeatureSignature.cast(signature).columns)
 
     def _read_share(self, share_B: np.ndarray, index_B: np.ndarray, epoch: int) -> Tuple[HostArrays, HostArrays]:
-        return tuple(self._encoder.inputs(self._source, share_B)), (self._source.labels(share_B).astype(np.float32),)
+        targets = [self._source.labels(share_B).astype(np.float32)]
+        if self._source.have_weights:
+            targets.append(self._source.weights(share_B).astype(np.float32))
+        return tuple(self._encoder.inputs(self._source, share_B)), tuple(targets)

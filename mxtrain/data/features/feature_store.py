@@ -44,6 +44,7 @@ from mxtrain.data.corpus.preparing import Advance, prepare, prepare_temporary
 from mxtrain.data.corpus.shards import ArrayForm, Shards, ShardWriter
 from mxtrain.data.loading.input_files import read_each
 from mxtrain.data.loading.text_stream import ending_of
+from mxtrain.data.sample_weights import wrong_weights
 from mxtrain.data.table.cell_text import canonical, hash_code, mixed_truth
 from mxtrain.data.table.cells import (
     MAX_NUMBER,
@@ -77,8 +78,8 @@ class PlacedRows(Protocol):
 
 Store = TypeVar("Store", bound=PlacedRows)
 MISSING_CODE = 0
-_TARGET = "\0target"
-"""Key of the target among columns of numbers; no column can have this name."""
+_TARGET, _WEIGHT = "\0target", "\0weight"
+"""Keys of the target and of the weight among columns of numbers; no column can have these names."""
 MAX_VALUES = 4_000_000
 """Maximum number of distinct values of all category columns together, because they are counted in memory."""
 PIECE_ROWS = 65536
@@ -121,6 +122,7 @@ class FeatureLayout(NamedTuple):
         decimal: decimal sign of numbers.
         have_ids: True if each row has an id that is not read. Rows with equal features are then no duplicates.
         canonical: see `FeatureColumn.canonical`.
+        weight: column of the weights of samples; None: they have none.
     """
 
     columns: Tuple[ReadColumn, ...]
@@ -133,6 +135,12 @@ class FeatureLayout(NamedTuple):
     decimal: str = "."
     have_ids: bool = False
     canonical: bool = False
+    weight: Optional[Column] = None
+
+    @property
+    def key(self) -> List[Any]:
+        """Returns the part of the key of the prepared arrays; earlier versions had no weights."""
+        return list(self if self.weight is not None else self[: self._fields.index("weight")])
 
     @property
     def number_names(self) -> List[str]:
@@ -160,6 +168,7 @@ class FeatureStore:
         number_R: line or record of each row; None: in order.
         shards: the files of the arrays, which must not be removed while the arrays are used.
         have_ids: see `FeatureLayout`.
+        weight_R: weight of each row, float64; None: all count equally.
     """
 
     key: str
@@ -173,6 +182,7 @@ class FeatureStore:
     number_R: Optional[np.ndarray] = None
     shards: Optional[Shards] = None
     have_ids: bool = False
+    weight_R: Optional[np.ndarray] = None
 
     def __len__(self) -> int:
         return len(self.label_R)
@@ -198,6 +208,8 @@ def open_store(path: str, layout: FeatureLayout, findings: Findings = STRICT) ->
     forms = {"label": ArrayForm("int32" if layout.classes else "float64"), "place": ArrayForm("int64")}
     if numbers:
         forms["number"] = ArrayForm("float32", (len(numbers),))
+    if layout.weight is not None:
+        forms["weight"] = ArrayForm("float64")
     if codes:
         forms["code"] = ArrayForm("uint32", (len(codes),))
 
@@ -209,7 +221,7 @@ def open_store(path: str, layout: FeatureLayout, findings: Findings = STRICT) ->
         shards = prepare_temporary("features", forms, write)
     else:
         (content,) = contents_of([path], f"content of {path}")
-        cache_key = [content.sha256, ending_of(path), ROWS_VERSION, *layout]
+        cache_key = [content.sha256, ending_of(path), ROWS_VERSION, *layout.key]
         shards = prepare("features", cache_key, forms, write, what=f"rows of {path}", total=0)
         # A file that was written to meanwhile would be cached under the hash of another content.
         content.require_unchanged()
@@ -228,6 +240,7 @@ def open_store(path: str, layout: FeatureLayout, findings: Findings = STRICT) ->
         number_R=shards.array("place"),
         shards=shards,
         have_ids=layout.have_ids,
+        weight_R=None if layout.weight is None else shards.array("weight"),
     )
 
 
@@ -304,6 +317,8 @@ class _FeatureReader:
         }
         if layout.target is not None and not layout.classes:
             self._written[_TARGET] = WrittenColumn(str(layout.target), self._missing, layout.decimal)
+        if layout.weight is not None:
+            self._written[_WEIGHT] = WrittenColumn(str(layout.weight), self._missing, layout.decimal)
 
     def write(self, writer: RowWriter, advance: Advance) -> JsonObject:
         """Writes all rows and returns the facts of the shards.
@@ -313,10 +328,11 @@ class _FeatureReader:
         """
         layout = self._layout
         target = [] if layout.target is None else [layout.target]
-        positions = [*(column.at for column in layout.columns), *target]
+        weight = [] if layout.weight is None else [layout.weight]
+        positions = [*(column.at for column in layout.columns), *target, *weight]
         null = layout.missing[0] if layout.missing else None
         are_numbers = [column.at for column in layout.columns if column.kind == "number"]
-        decimal_in = dict.fromkeys([*are_numbers, *([] if layout.classes else target)], layout.decimal)
+        decimal_in = dict.fromkeys([*are_numbers, *([] if layout.classes else target), *weight], layout.decimal)
         rows = (
             stream_rows(self._path, positions, layout.header, False, self._findings, layout.form, null, decimal_in)
             if self._given is None
@@ -356,9 +372,13 @@ class _FeatureReader:
         is_class = bool(self._layout.classes)
         label_R = np.full(len(rows), UNKNOWN, np.int32) if is_class else np.full(len(rows), math.nan)
         if self._layout.target is not None:
-            label_R = (self._labels if is_class else self._targets)(cells[-1], lines, kept_R)
+            texts = cells[len(self._layout.columns)]
+            label_R = (self._labels if is_class else self._targets)(texts, lines, kept_R)
+        weight_R = None if self._layout.weight is None else self._weights(cells[-1], lines, kept_R)
         arrays = {name: np.stack(columns, axis=1)[kept_R] for name, columns in columns_by_array.items() if columns}
         arrays.update(label=label_R[kept_R], place=np.array(lines, np.int64)[kept_R])
+        if weight_R is not None:
+            arrays["weight"] = weight_R[kept_R]
         writer.append(int(kept_R.sum()), arrays)
 
     def _numbers(self, column: ReadColumn, texts: List[str], lines: List[int], kept_R: np.ndarray) -> np.ndarray:
@@ -442,6 +462,16 @@ class _FeatureReader:
             self._refuse(NOT_A_NUMBER, lines[index], reason, "Write all cells of the column in one way.")
         kept_R &= ~wrong_R
         return np.where(wrong_R, math.nan, parsed.value_R)
+
+    def _weights(self, texts: List[str], lines: List[int], kept_R: np.ndarray) -> np.ndarray:
+        """Parses weights. Clears `kept_R` for rows without a valid one."""
+        parsed = read_numbers(texts, self._missing, self._layout.decimal)
+        for index, reason in wrong_weights(parsed.value_R, texts):
+            self._refuse(NOT_A_NUMBER, lines[index], f"'{self._layout.weight}' is {reason}.", "Correct the cell.")
+            kept_R[index] = False
+        for index, reason in self._written[_WEIGHT].add(texts, parsed):
+            self._refuse(NOT_A_NUMBER, lines[index], reason, "Write all cells of the column in one way.")
+        return parsed.value_R
 
     def _refuse(self, kind: str, line: int, fact: str, remedy: str) -> None:
         location = location_of(self._path, line)

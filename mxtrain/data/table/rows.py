@@ -37,6 +37,7 @@ class Rows:
         target_N: targets; None if unknown.
         locations: source location of each, for messages.
         have_ids: whether each has an id of its own, so that rows of the same numbers are different ones.
+        weight_N: weight of each; None: all count equally.
     """
 
     def __init__(
@@ -45,8 +46,10 @@ class Rows:
         target_N: Optional[np.ndarray] = None,
         locations: Optional[DataLocations] = None,
         have_ids: bool = False,
+        weight_N: Optional[np.ndarray] = None,
     ) -> None:
         self.locations, self.have_ids = locations, have_ids
+        self.weight_N = None if weight_N is None else weight_N.astype(np.float32)
         self.value_NF = value_NF.astype(np.float32)
         self.target_N = np.full(len(value_NF), np.nan, np.float32) if target_N is None else target_N.astype(np.float32)
 
@@ -57,7 +60,11 @@ class Rows:
         """Returns some of the rows; those beyond the end are left out."""
         kept = np.array([index for index in indices if index < len(self)], np.int64)
         return Rows(
-            self.value_NF[kept], self.target_N[kept], self.locations and self.locations.take(kept), self.have_ids
+            self.value_NF[kept],
+            self.target_N[kept],
+            self.locations and self.locations.take(kept),
+            self.have_ids,
+            None if self.weight_N is None else self.weight_N[kept],
         )
 
     def checks(self) -> Checks:
@@ -84,4 +91,5 @@ class RowLoader(BatchLoader):
         value_BF = (self._source.value_NF[share_B] - self._mean_F) / self._std_F
         # 0 is the mean in standardised units.
         value_BF[np.isnan(value_BF)] = 0.0
-        return (value_BF,), (self._source.target_N[share_B],)
+        weight_N = self._source.weight_N
+        return (value_BF,), (self._source.target_N[share_B], *([] if weight_N is None else [weight_N[share_B]]))
