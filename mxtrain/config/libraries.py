@@ -15,6 +15,7 @@ EXTRAS: Dict[str, Tuple[str, ...]] = {
     "dicom": ("pydicom>=2.4.4,<4",),
     "gymnasium": ("gymnasium>=0.29,<2", "pygame-ce>=2.1.3"),
     "parquet": ("pyarrow>=14.0.1,<19",),
+    "tiff": ("tifffile>=2024.8.30,<2027", "imagecodecs>=2024.1"),
     "sentencepiece": ("sentencepiece>=0.2.1,<0.2.2",),
     "tune": ("optuna>=4.4,<6", "cmaes>=0.12,<1"),
     "gp": ("torch>=2", "scipy>=1.9"),

@@ -19,6 +19,7 @@ from mxtrain.data.exported_folder import ExportedFolder, targets_in
 from mxtrain.data.loading.opening import EXTENSIONS, FORMATS, ImageTooLarge
 from mxtrain.vision.images.fitting import central_box, fill_of, fit_into_frame, fit_size
 from mxtrain.vision.images.pixels import ImageReader, read_error
+from mxtrain.vision.images.tiff import tiff_example
 from mxtrain.vision.images.window import as_window
 from mxtrain.vision.instance_segmentation.drawn_masks import paste_masks
 from mxtrain.vision.pose.crop import Crop
@@ -84,9 +85,12 @@ def predict(folder: ExportedFolder, content: bytes, name: str) -> Iterator[Dict[
 
 def examples(signature: Dict[str, Any]) -> List[Tuple[str, bytes]]:
     """Returns names and contents of images for the proof of an export: larger than the input of the network, so that
-    decoders of JPEG scale them."""
+    decoders of JPEG scale them; for networks that take neither grey nor colour, a TIFF file of as many bands."""
     from PIL import Image
 
+    channels = signature["signature"]["decoding"]["shape"][0]
+    if channels not in (1, 3):
+        return [("proof.tif", tiff_example(channels, [side + 5 for side in signature["signature"]["shape"][1:]]))]
     height, width = (min(3 * side + 5, MAX_EXAMPLE) for side in signature["signature"]["shape"][1:])
     draw = np.random.default_rng(0)
     image = Image.fromarray(draw.integers(0, 256, (9, 7, 3), dtype=np.uint8)).resize((width, height), Image.BICUBIC)

@@ -13,6 +13,7 @@ from mxtrain.serving.errors import RequestError
 from mxtrain.serving.readers import BodyLimits, ReadBody
 from mxtrain.types.kinds import Images
 from mxtrain.vision import exported_images
+from mxtrain.vision.images.tiff import MAX_BANDS
 from mxtrain.vision.images.window import as_window
 
 if TYPE_CHECKING:
@@ -78,7 +79,7 @@ class ImageBodyReader:
         sides = [*size, *frame]
         if len(size) != 2 or len(frame) != 2 or not all(0 < side <= MAX_SIDE for side in (channels, *sides)):
             raise ValueError(f"the shape of images is {[channels, *size]}, in a frame of {frame}")
-        if decoding["shape"][:1] not in ([1], [3]) or not 0 < decoding["central_crop"] <= 1:
+        if not 1 <= decoding["shape"][0] <= MAX_BANDS or not 0 < decoding["central_crop"] <= 1:
             raise ValueError(f"the decoding of images is {decoding}")
         as_window(decoding.get("window") or ["auto"])
         self._signature, self._spec = signature, spec

@@ -34,6 +34,10 @@ class ImageTooLarge(ValueError):
     """An image has more pixels than are read."""
 
 
+class ImageNeedsSetting(ValueError):
+    """An image can be read, but only with other settings or with a library that is not installed."""
+
+
 def open_image(content: bytes, formats: Sequence[str] = FORMATS, max_pixels: Optional[int] = None) -> Image.Image:
     """Returns the image that Pillow finds in a file; only its header is read.
 

@@ -176,8 +176,9 @@ class BoxedFiles(BoxedDataset, AnnotatedImages):  # the order matters: BoxedData
         train, val, test = (splits.get(split) for split in ("train", "val", "test"))
         if train is None:
             raise NoUsableSamples(f"{self.option}: nothing is left to train on.")
-        if self.image_size == "auto":
-            return self.sized_for(train.encoded).make_splits(splits, class_names, category_ids, findings)
+        fitted = self.fitted_to(train.encoded, findings)
+        if fitted is not self:
+            return fitted.make_splits(splits, class_names, category_ids, findings)
         has_val = val is not None
         val = self.division.own_validation(val)
         for name, split in (("train", train), ("val", val), ("test", test)):

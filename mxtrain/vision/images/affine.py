@@ -13,6 +13,8 @@ from typing import Sequence, Tuple
 import numpy as np
 
 IDENTITY_23 = np.eye(2, 3)
+_MAX_CV2_CHANNELS = 4
+"""Largest number of channels for which warpAffine takes a fill colour."""
 _AVERAGED_BELOW = 0.99
 """Scale below which an image is averaged first: interpolation alone would skip pixels."""
 _EDGE = 1e-6
@@ -59,7 +61,7 @@ def warp(
     """Transforms an image by a map. Returns (C, *size).
 
     Args:
-        image_CHW: image with 1 or 3 channels of a type that OpenCV supports.
+        image_CHW: image of a type that OpenCV supports.
         matrix_23: the map.
         size: (height, width) of the result.
         fill_C: colour outside of the image.
@@ -69,6 +71,10 @@ def warp(
         return _shift(image_CHW, matrix_23, size, fill_C)
     import cv2
 
+    if len(image_CHW) > _MAX_CV2_CHANNELS:
+        parts = [slice(first, first + _MAX_CV2_CHANNELS) for first in range(0, len(image_CHW), _MAX_CV2_CHANNELS)]
+        warped = [warp(image_CHW[part], matrix_23, size, fill_C[part], is_nearest=is_nearest) for part in parts]
+        return np.concatenate(warped)
     array_HWC = np.ascontiguousarray(image_CHW.transpose(1, 2, 0))
     height, width, channels = array_HWC.shape
     back_42 = transform_points(corners(size), inverse(matrix_23))

@@ -8,13 +8,14 @@ from typing import ClassVar, Protocol, Sequence, Tuple
 import numpy as np
 from typing_extensions import Self
 
+from mxtrain.data.checking.problems import Findings
 from mxtrain.data.loading.dataset_files import exists, suggest_existing
 from mxtrain.errors import DataError
 from mxtrain.types import PathText, Shape
 from mxtrain.vision.images.dataset import Dataset
 from mxtrain.vision.images.decoding import EncodedImages, choose_statistics, evenly_spaced, known_statistics
-from mxtrain.vision.images.settings import WindowSetting
-from mxtrain.vision.images.typical_size import typical_side
+from mxtrain.vision.images.settings import WindowSetting, as_window
+from mxtrain.vision.images.typical_size import fitted_to
 
 
 class RawImageSource(Protocol):
@@ -30,6 +31,7 @@ class RawImageSource(Protocol):
 class AnnotatedImages(Dataset):
     """Base class of datasets of image files of any size, each with an annotation (boxes, a mask, ...)."""
 
+    reads_bands: ClassVar[bool] = True
     option: ClassVar[str] = ""
     """Setting that chooses the dataset, for messages."""
     largest_side: ClassVar[int] = 512
@@ -38,8 +40,9 @@ class AnnotatedImages(Dataset):
     root: PathText = "data"
     """Folder of the files; by default in the folder that MXTRAIN_DATA names, else in data/."""
     window: WindowSetting = "auto"
-    """Range of grey values: [centre, width]; full = all values of the bit depth; auto = the window in a DICOM file,
-    otherwise full."""
+    """Range of grey values: [centre, width], or the name of a window of CT: abdomen, bone, brain, liver, lung,
+    mediastinum; percentile = from the 0.5th to the 99.5th percentile of each file; full = all values of the bit depth;
+    auto = the window in a DICOM file, otherwise full."""
 
     def cut_shape(self) -> Shape:
         """Returns the (C, H, W) of the network's input. While `image_size` is auto, H and W are `largest_side`."""
@@ -47,16 +50,15 @@ class AnnotatedImages(Dataset):
         height, width = (side, side) if self.image_size == "auto" else self.image_size
         return (3 if self.channels == "auto" else self.channels, height, width)
 
-    def sized_for(self: Self, encoded: EncodedImages) -> Self:
-        """Returns this dataset with `image_size=auto` replaced by a size that fits its training images.
+    def fitted_to(self: Self, encoded: EncodedImages, findings: Findings) -> Self:
+        """Returns this dataset with `image_size=auto` and `channels=auto` replaced by values that fit its training
+        images; see `typical_size.fitted_to`.
 
         Args:
             encoded: the training images.
+            findings: collects problems.
         """
-        if self.image_size != "auto":
-            return self
-        side = typical_side(encoded, self.largest_side, max)
-        return self.model_copy(update={"image_size": [side, side]})
+        return fitted_to(self, encoded, as_window(self.window), self.largest_side, max, findings)
 
     def require_root(self, layout: str) -> Path:
         """Returns the dataset's folder.

@@ -31,7 +31,7 @@ from mxtrain.types import Positive, Shape, shapes_of
 from mxtrain.types.kinds import ClassIndex, Gives, Images, TargetKind
 from mxtrain.vision.images.settings import Augment, Decoding, as_window
 from mxtrain.vision.images.signature import ImageSignature, ImageSplits
-from mxtrain.vision.images.sizes import ChannelMean, ChannelStd, ImageSize, refuse_large_batch, square
+from mxtrain.vision.images.sizes import ChannelMean, Channels, ChannelStd, ImageSize, refuse_large_batch, square
 from mxtrain.vision.images.transforms.chain import Annotations, TransformChain
 
 if TYPE_CHECKING:
@@ -49,12 +49,15 @@ class Dataset(BaseDataset):
 
     gives: ClassVar[Gives] = Gives(Images, ClassIndex)
     signature_class: ClassVar[Type[ImageSignature]] = ImageSignature
+    reads_bands: ClassVar[bool] = False
+    """True if files may have other numbers of channels than 1 and 3."""
 
     image_size: Annotated[Union[Literal["auto"], ImageSize], pydantic.BeforeValidator(square)] = "auto"
     """[height, width] of the network input in pixels; auto = the dataset's own size, or for files of any size one that
     fits most of them."""
-    channels: Literal["auto", 1, 3] = "auto"
-    """Channels of the network input: 1 grey, 3 colour; auto = the dataset's own."""
+    channels: Channels = "auto"
+    """Channels of the network input: 1 grey, 3 colour, or the number of bands of TIFF files; auto = the dataset's own:
+    3 for files, or the number of bands if there are more than four."""
     augment: Augment = Augment()
     """Random augmentation of training images."""
     mean: ChannelMean = "auto"
@@ -84,6 +87,19 @@ class Dataset(BaseDataset):
     def _check_memory(self) -> Dataset:
         if self.image_size != "auto":
             refuse_large_batch("image_size", self.image_size, self.channels, samples_per_step(self))
+        return self
+
+    @pydantic.model_validator(mode="after")
+    def _check_channels(self) -> Dataset:
+        if self.channels not in ("auto", 1, 3) and not self.reads_bands:
+            raise ValueError(f"channels is auto, 1 or 3, but {self.channels} was given: images are grey or in colour")
+        # Numbers for colour are averaged for grey; for other numbers of channels that would be a guess.
+        for name, values in (("mean", self.mean), ("std", self.std)):
+            given = 0 if isinstance(values, str) else len(values)
+            if given and self.channels not in ("auto", 1, 3, given):
+                raise ValueError(
+                    f"{name} has {given} numbers, and channels={self.channels}: give one for each channel, or auto"
+                )
         return self
 
     @property
@@ -217,6 +233,14 @@ def sign_images(dataset: Dataset, splits: Splits, model: Model) -> ImageSignatur
     channels, height, width = model.input_shape(dataset.input_shape(splits.shape))
     if dataset.channels != "auto":
         channels = dataset.channels
+    native = splits.shape[0]
+    if native not in (1, 3) and dataset.channels == "auto":  # neither grey nor colour: no network converts bands
+        channels = native
+    if channels != native and (native not in (1, 3) or channels not in (1, 3)):
+        raise ConfigError(
+            f"dataset.channels={channels}: images have {native} channels, and only grey and colour are converted to "
+            f"each other. Type dataset.channels={native}, or leave it out."
+        )
     if dataset.image_size != "auto":
         height, width = dataset.image_size
     decoding = splits.decoding if isinstance(splits, ImageSplits) else Decoding(tuple(splits.shape))

@@ -29,7 +29,7 @@ from mxtrain.vision.images.settings import (
 )
 from mxtrain.vision.images.signature import ImageSplits
 from mxtrain.vision.images.transforms.base import AreaShare
-from mxtrain.vision.images.typical_size import typical_side
+from mxtrain.vision.images.typical_size import fitted_to
 
 _MAX_SIDE = 224
 """Largest side in pixels that `image_size=auto` chooses: that of networks for ImageNet."""
@@ -39,6 +39,7 @@ class DecodedDataset(Dataset):
     """Base class of datasets whose images are decoded and resized when read."""
 
     gives: ClassVar[Gives] = Gives(Images, ClassIndex, usual_model="resnet")
+    reads_bands: ClassVar[bool] = True
     folds_by: ClassVar[Literal["", "samples", "columns"]] = "samples"
 
     root: PathText
@@ -54,8 +55,9 @@ class DecodedDataset(Dataset):
     central_crop: AreaShare = 0.875
     """Share of the shorter side that is kept where no random crop is taken; `predict` and `eval` do as in training."""
     window: WindowSetting = "auto"
-    """Range of grey values: [centre, width]; full = all values of the bit depth; auto = the window in a DICOM file,
-    otherwise full."""
+    """Range of grey values: [centre, width], or the name of a window of CT: abdomen, bone, brain, liver, lung,
+    mediastinum; percentile = from the 0.5th to the 99.5th percentile of each file; full = all values of the bit depth;
+    auto = the window in a DICOM file, otherwise full."""
 
     def decoded_shape(self) -> Shape:
         """Returns the (C, H, W) that images are decoded to. For auto, C is 3, and H and W are 224 until `make_splits`
@@ -89,10 +91,9 @@ class DecodedDataset(Dataset):
             findings: if it continues after problems, statistics are not measured, since images are read later.
         """
         encoded, label_N = train
-        if self.image_size == "auto":
-            side = typical_side(encoded, _MAX_SIDE, min)
-            sized = self.model_copy(update={"image_size": [side, side]})
-            return sized.make_splits(train, val, test, class_names, findings)
+        fitted = fitted_to(self, encoded, self.decoding().window, _MAX_SIDE, min, findings)
+        if fitted is not self:
+            return fitted.make_splits(train, val, test, class_names, findings)
         has_val = val is not None
         val = self.division.own_validation(val)
         train_source: Source = self._make_source(encoded)

@@ -6,7 +6,6 @@ Importing this module does not import Pillow.
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING, Callable, Iterable, Optional, Protocol, Sequence, Tuple, Union
 
 import numpy as np
@@ -56,7 +55,7 @@ def known_statistics(channels: int) -> Tuple[Sequence[float], Sequence[float]]:
     """Returns the mean and standard deviation of ImageNet's photographs, the usual constants for images in files."""
     if channels == 3:
         return list(IMAGENET_MEAN), list(IMAGENET_STD)
-    return [sum(IMAGENET_MEAN) / 3], [sum(IMAGENET_STD) / 3]
+    return [sum(IMAGENET_MEAN) / 3] * channels, [sum(IMAGENET_STD) / 3] * channels
 
 
 def choose_statistics(
@@ -66,8 +65,9 @@ def choose_statistics(
     read_first: Callable[[], ImageContent],
     images: Iterable[np.ndarray],
 ) -> Tuple[Sequence[float], Sequence[float]]:
-    """Returns the configured mean and standard deviation. For auto, these are ImageNet's; for grey DICOM images, or
-    grey images with a window, which resemble no photograph, they are measured.
+    """Returns the configured mean and standard deviation. For auto, these are ImageNet's; for grey DICOM images, grey
+    images with a window, and images of other numbers of channels than 1 and 3, which resemble no photograph, they are
+    measured.
 
     Args:
         mean, std: settings of the dataset.
@@ -79,12 +79,13 @@ def choose_statistics(
         DataError: an image cannot be read.
     """
     configured = (mean, std)
-    chosen = known_statistics(decoding.shape[0])
-    if decoding.shape[0] == 1 and any(isinstance(each, str) for each in configured):
+    channels = decoding.shape[0]
+    chosen = known_statistics(channels)
+    if channels != 3 and any(isinstance(each, str) for each in configured):
         try:
             # PNGs of 16 bits without a window keep ImageNet's numbers, so that earlier runs go on with the same bits.
-            if decoding.window != "auto" or _is_dicom(read_first()):
-                chosen = measure_grey_statistics(images)
+            if channels != 1 or decoding.window != "auto" or _is_dicom(read_first()):
+                chosen = measure_statistics(images)
         except LoaderError as error:
             raise DataError(str(error)) from error
     mean, std = (auto if isinstance(each, str) else each for each, auto in zip(configured, chosen))
@@ -95,15 +96,17 @@ def _is_dicom(content: ImageContent) -> bool:
     return isinstance(content, bytes) and is_dicom(content)
 
 
-def measure_grey_statistics(images: Iterable[np.ndarray]) -> Tuple[Sequence[float], Sequence[float]]:
-    """Computes the mean and standard deviation of grey images, where white is 1. They are rounded to four digits, so
-    that all machines agree."""
-    count, total, total_square = 0, 0.0, 0.0
+def measure_statistics(images: Iterable[np.ndarray]) -> Tuple[Sequence[float], Sequence[float]]:
+    """Computes the mean and standard deviation per channel of images (..., C, H, W), where white is 1. They are rounded
+    to four digits, so that all machines agree."""
+    sums_C3 = np.zeros(())
     for image in images:
-        value = image.astype(np.float64) / 255.0
-        count, total, total_square = count + value.size, total + value.sum(), total_square + np.square(value).sum()
-    mean = total / count
-    return [round(mean, 4)], [round(max(math.sqrt(max(total_square / count - mean * mean, 0.0)), 0.001), 4)]
+        planes_C = np.moveaxis(image.astype(np.float64) / 255.0, -3, 0)
+        sums_C3 = sums_C3 + np.array([(plane.size, plane.sum(), np.square(plane).sum()) for plane in planes_C])
+    count_C, total_C, square_C = sums_C3.T
+    mean_C = total_C / count_C
+    std_C = np.maximum(np.sqrt(np.maximum(square_C / count_C - mean_C * mean_C, 0.0)), 0.001)
+    return [round(mean, 4) for mean in mean_C.tolist()], [round(std, 4) for std in std_C.tolist()]
 
 
 def evenly_spaced(index_N: np.ndarray) -> np.ndarray:

@@ -23,7 +23,16 @@ from mxtrain.config.libraries import EXTRAS, check_versions, install_command
 from mxtrain.data.loading.opening import MAX_PIXELS, ImageTooLarge
 from mxtrain.errors import DataError
 from mxtrain.vision.images.dicom_pixels import IMPLICIT, PixelLayout, read_pixels, require_read
-from mxtrain.vision.images.window import FUNCTIONS, WHITE, Window, linear_exact, require_grey
+from mxtrain.vision.images.window import (
+    FUNCTIONS,
+    PERCENTILE,
+    WHITE,
+    Window,
+    linear_exact,
+    percentile_range,
+    require_grey,
+    stretch,
+)
 
 MAX_HEADER_BYTES = 16 << 20
 """Size limit of the elements before the pixels. A parsed element needs up to 30 times its size in memory."""
@@ -107,12 +116,15 @@ class DicomReader:
         self._layout = self._read_layout()
         self.size = (self._layout.columns, self._layout.rows)
         """(width, height)."""
+        self.own_channels = 3
+        """See `PlaneReader`: grey and colour become three channels."""
 
-    def planes(self, window: Window) -> List[np.ndarray]:
+    def planes(self, window: Window, channels: int = 1) -> List[np.ndarray]:
         """Decodes the image, and maps grey values from black to white.
 
         Args:
             window: see `Decoding.window`; not allowed for colour.
+            channels: not used, see `PlaneReader`: a file is grey or in colour.
 
         Returns:
             The channels, (H, W) each: grey as float32 from 0 to 255; or red, green and blue as uint8, or as float32
@@ -140,6 +152,8 @@ class DicomReader:
             # A typed window is LINEAR_EXACT for all files: the standard's LINEAR is half a unit beside it and means
             # whole numbers, so a window of width 1 on floats would become a threshold.
             return lambda pixels_HW: linear_exact(pixels_HW * slope + intercept, centre, width)
+        if window == PERCENTILE:
+            return lambda pixels_HW: _stretched(pixels_HW * slope + intercept)
         file_window = self._file_window() if window == "auto" else None
         if file_window is not None:
             function, centre, width = file_window
@@ -220,6 +234,10 @@ class DicomReader:
         if not isinstance(number, int) or number < at_least:
             raise ValueError(f"it does not say its {name}: it holds no image, or is damaged")
         return number
+
+
+def _stretched(value_HW: np.ndarray) -> np.ndarray:
+    return stretch(value_HW, percentile_range(value_HW))
 
 
 def scale_full(value: np.ndarray, low: float, high: float) -> np.ndarray:

@@ -38,8 +38,9 @@ def colour_of(number: int) -> Colour:
 
 
 def photo(image_HWC: np.ndarray, scale: float) -> Image.Image:
-    """Resizes the pixels of a sample (H, W, C), uint8, by a factor, and converts them to an RGB image."""
-    image_HWC = np.ascontiguousarray(image_HWC)
+    """Resizes the pixels of a sample (H, W, C), uint8, by a factor, and converts them to an RGB image, of the first
+    three channels."""
+    image_HWC = np.ascontiguousarray(image_HWC[..., : 3 if image_HWC.shape[2] > 2 else 1])
     image = Image.fromarray(image_HWC if image_HWC.shape[2] == 3 else image_HWC[:, :, 0]).convert("RGB")
     size = (max(1, round(image.width * scale)), max(1, round(image.height * scale)))
     return image.resize(size, Image.Resampling.NEAREST if scale >= 1 else Image.Resampling.LANCZOS)

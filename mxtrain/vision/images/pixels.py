@@ -1,5 +1,5 @@
-"""Reads one encoded image, such as JPEG, PNG or DICOM, as it is displayed: upright, in grey or colour, at its own bit
-depth.
+"""Reads one encoded image, such as JPEG, PNG or DICOM, as it is displayed: upright, in grey, in colour or in any number
+of bands, at its own bit depth.
 
 White is 255 in the result. Channels of up to 8 bits stay uint8. Deeper ones become float32, scaled by their type:
 integers by their largest value (65,535 for 16 bits); floats must lie between 0 and 1; a window overrides the scale.
@@ -13,15 +13,23 @@ from __future__ import annotations
 
 import math
 import re
-from typing import TYPE_CHECKING, List, Optional, Sequence, Tuple, Union
+from typing import TYPE_CHECKING, List, Optional, Protocol, Sequence, Tuple, Union
 
 import numpy as np
 
 from mxtrain.data.checking.problems import IMAGE_TOO_LARGE, UNREADABLE_IMAGE
-from mxtrain.data.loading.opening import FORMATS, ImageTooLarge, open_image, require_pixels
+from mxtrain.data.loading.opening import FORMATS, ImageNeedsSetting, ImageTooLarge, open_image, require_pixels
 from mxtrain.errors import LoaderError
 from mxtrain.vision.images.dicom import DicomReader, is_dicom
-from mxtrain.vision.images.window import Window, linear_exact, require_grey
+from mxtrain.vision.images.tiff import TiffReader, is_tiff, needs_tifffile, require_bands
+from mxtrain.vision.images.window import (
+    Window,
+    linear_exact,
+    percentile_range,
+    require_grey,
+    scale_by_type,
+    stretch,
+)
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -31,9 +39,31 @@ REPLACE = "Replace or remove it, and run the same command again."
 _ORIENTATION, _PHOTOMETRIC = 0x0112, 0x0106
 _LUMA = (0.299, 0.587, 0.114)
 """Weights of red, green and blue in grey. Source: ITU-R BT.601, as in Pillow."""
-_UNLESS = ", unless dataset.window=[CENTRE,WIDTH] defines black and white"
 _DEEP_COLOUR = ("RGB", "RGBA", "RGBX", "LA", "L")
 """Kinds of channels that are read with more than 8 bits each, by OpenCV."""
+
+
+class PlaneReader(Protocol):
+    """An opened image whose channels are decoded at once, by a library of its format.
+
+    Attributes:
+        size: (width, height).
+        own_channels: number of channels that `channels=auto` means: 3 for grey and colour, otherwise that of the file.
+    """
+
+    size: Tuple[int, int]
+    own_channels: int
+
+    def planes(self, window: Window, channels: int) -> List[np.ndarray]:
+        """Decodes the image.
+
+        Args:
+            window: range of grey values, see `Decoding.window`.
+            channels: number of channels that are wanted.
+
+        Returns:
+            The channels, (H, W) each: uint8, or float32 from 0 to 255.
+        """
 
 
 class ImageReader:
@@ -56,28 +86,47 @@ class ImageReader:
             max_pixels: largest allowed number of pixels, checked before the image is decoded; None = `MAX_PIXELS` of
                 `mxtrain.data.loading.opening`.
         """
-        self._window = window
-        self._dicom = DicomReader(content) if isinstance(content, bytes) and is_dicom(content) else None
+        self._window, self._content = window, content
+        self._reader = _open_planes(content)
         self.size: Tuple[int, int]
         """(width, height)."""
-        if self._dicom is not None:
-            self.size = self._dicom.size
+        if self._reader is None:
+            self._open_with_pillow(content, max_pixels)
+        if self._reader is not None:
+            self.size = self._reader.size
             require_pixels(self.size, max_pixels)
-            return
+
+    def _open_with_pillow(self, content: Union[bytes, Image.Image], max_pixels: Optional[int]) -> None:
+        """Opens the formats of Pillow, and TIFF files that it does not read by `TiffReader`."""
+        window = self._window
         if isinstance(content, bytes):
-            image = open_image(content, FORMATS, max_pixels)
+            try:
+                image = open_image(content, FORMATS, max_pixels)
+            except OSError:  # Pillow's error for contents that it does not know
+                if not is_tiff(content):
+                    raise
+                self._reader = TiffReader(content)
+                return
+            if needs_tifffile(image):
+                self._reader = TiffReader(content)
+                return
         else:
             image = content
             require_pixels(image.size, max_pixels)
-        planes = _deep_planes(image, content) if isinstance(window, str) else [_apply_window(image, *window)]
+        planes = _deep_planes(image, content) if window in ("auto", "full") else [_apply_window(image, window)]
         self._images = [image] if planes is None else planes
-        self._is_deep = planes is not None
+        self._are_planes = planes is not None
         if image.format == "TIFF":  # Pillow and OpenCV turn them upright themselves
             image.load()  # Pillow 10 and earlier give the size of the upright image only then
         transpose = None if image.format == "TIFF" else _upright_transpose(image)
         if transpose is not None:  # boxes refer to the upright image
             self._images = [plane.transpose(transpose) for plane in self._images]
         self.size = self._images[0].size
+
+    @property
+    def own_channels(self) -> int:
+        """Returns the number of channels that `channels=auto` means for files like this one; see `PlaneReader`."""
+        return 3 if self._reader is None else self._reader.own_channels
 
     def resized(
         self, box: Sequence[float], size: Tuple[int, int], channels: int, *, bicubic: bool = False
@@ -87,7 +136,7 @@ class ImageReader:
         Args:
             box: left, top, right and bottom in pixels.
             size: (width, height) of the result.
-            channels: 1 grey, 3 colour.
+            channels: 1 grey, 3 colour; another number: that of the file.
             bicubic: if True, interpolate with cubic polynomials, which is smoother and slower than bilinear.
 
         Returns:
@@ -95,10 +144,12 @@ class ImageReader:
         """
         from PIL import Image
 
-        if self._dicom is not None:
-            self._take_planes(self._dicom.planes(self._window))
+        if self._reader is not None:
+            self._take_planes(self._reader.planes(self._window, channels))
+        elif channels not in (1, 3) and not (self._are_planes and len(self._images) == channels):
+            self._take_planes(self._bands(channels))
         resample = Image.BICUBIC if bicubic else Image.BILINEAR
-        if self._is_deep:
+        if self._are_planes:
             planes = [np.asarray(plane.resize(size, resample, box=tuple(box))) for plane in self._images]
             return np.stack(_as_channels(planes, channels))
         mode = "L" if channels == 1 else "RGB"
@@ -113,11 +164,30 @@ class ImageReader:
         """Converts decoded planes to Pillow images."""
         from PIL import Image
 
-        self._is_deep = planes[0].dtype == np.float32
         self._images = [Image.fromarray(np.ascontiguousarray(plane)) for plane in planes]
-        if not self._is_deep:
+        self._are_planes = len(planes) != 3 or planes[0].dtype == np.float32
+        if not self._are_planes:
             self._images = [Image.merge("RGB", self._images)]
-        self._dicom = None
+        self._reader = None
+
+    def _bands(self, channels: int) -> List[np.ndarray]:
+        """Returns all channels of an image that Pillow has opened, with transparency."""
+        content = self._content
+        if isinstance(content, bytes) and is_tiff(content):
+            return TiffReader(content).planes(self._window, channels)
+        image = self._images[0]
+        if self._are_planes and len(self._images) == 3 and isinstance(content, bytes):
+            deep = _read_colour(image.size, content, keeps_alpha=True)
+            require_bands(len(deep), channels)
+            return [(plane * (255.0 / 65535)).astype(np.float32) for plane in deep]
+        names = image.getbands() if not self._are_planes else ("L",) * len(self._images)
+        require_bands(len(names), channels)
+        return [np.asarray(plane) for plane in image.split()]
+
+
+def _open_planes(content: Union[bytes, Image.Image]) -> Optional[PlaneReader]:
+    """Returns the reader of a format that Pillow does not know; None for others."""
+    return DicomReader(content) if isinstance(content, bytes) and is_dicom(content) else None
 
 
 def read_error(name: str, error: Exception, what: str = "an image") -> str:
@@ -128,9 +198,9 @@ def read_error(name: str, error: Exception, what: str = "an image") -> str:
 
 def unreadable(name: str, error: Exception, what: str = "an image", kind: str = UNREADABLE_IMAGE) -> LoaderError:
     """Returns the error for an image that cannot be read: `read_error`, the remedy and the kind of problem."""
-    return LoaderError(
-        read_error(name, error, what), REPLACE, IMAGE_TOO_LARGE if isinstance(error, ImageTooLarge) else kind
-    )
+    kind = IMAGE_TOO_LARGE if isinstance(error, ImageTooLarge) else kind
+    # The reason says what to type, and the file is not to be replaced.
+    return LoaderError(read_error(name, error, what), "" if isinstance(error, ImageNeedsSetting) else REPLACE, kind)
 
 
 def _draft(
@@ -180,7 +250,7 @@ def _deep_planes(image: Image.Image, content: Union[bytes, Image.Image]) -> Opti
     if bits <= 8:
         return None
     if image.mode[0] in "IF":  # one channel, which Pillow reads at its bit depth
-        planes_CHW = [_scale_to_255(np.asarray(image), bits, flags)]
+        planes_CHW = [_scale_grey(np.asarray(image), bits, flags)]
         if _is_white_zero(image):
             planes_CHW = [255.0 - planes_CHW[0]]
     elif kind in _DEEP_COLOUR and isinstance(content, bytes):  # Pillow would keep only 8 bits
@@ -191,12 +261,12 @@ def _deep_planes(image: Image.Image, content: Union[bytes, Image.Image]) -> Opti
     return [Image.fromarray(plane.astype(np.float32)) for plane in planes_CHW]
 
 
-def _apply_window(image: Image.Image, centre: float, width: float) -> Image.Image:
+def _apply_window(image: Image.Image, window: Window) -> Image.Image:
     """Maps the grey values in the file of an image through a window, to floats from 0 to 255.
 
     Args:
         image: opened image.
-        centre, width: the window, in the values of the file.
+        window: (centre, width) in the values of the file, or `percentile`.
 
     Raises:
         ValueError: the image has colours, or values that are not finite.
@@ -208,7 +278,7 @@ def _apply_window(image: Image.Image, centre: float, width: float) -> Image.Imag
     arguments = image.tile[0][3] if image.format == "PPM" and image.tile[0][0].startswith("ppm") else ""
     largest = 0 if isinstance(arguments, str) else int(arguments[1])
     if image.mode[0] not in "IFL" or len(image.getbands()) > 1:
-        require_grey(image.mode, (centre, width))
+        require_grey(image.mode, window)
     value_HW = np.asarray(image)
     # Pillow's mode I is int32, in which unsigned values from 2^31 on are negative.
     if image.mode == "I" and bits == 32 and "S" not in flags:
@@ -220,7 +290,11 @@ def _apply_window(image: Image.Image, centre: float, width: float) -> Image.Imag
         value_HW = 255 - value_HW
     if not np.isfinite(value_HW).all():
         raise ValueError("its pixels are floats, and some are no finite numbers")
-    shown_HW = linear_exact(value_HW.astype(np.float64), centre, width)
+    value_HW = value_HW.astype(np.float64)
+    if isinstance(window, str):
+        shown_HW = stretch(value_HW, percentile_range(value_HW))
+    else:
+        shown_HW = linear_exact(value_HW, *window)
     return Image.fromarray((255.0 - shown_HW if is_white_zero else shown_HW).astype(np.float32))
 
 
@@ -250,29 +324,12 @@ def _depth(image: Image.Image) -> Tuple[str, int, str, int]:
     return match[1], bits, match[3], (1 << bits) - 1
 
 
-def _scale_to_255(array_HW: np.ndarray, bits: int, flags: str) -> np.ndarray:
+def _scale_grey(array_HW: np.ndarray, bits: int, flags: str) -> np.ndarray:
     """Scales the pixels of one channel to the range from 0 to 255."""
-    if array_HW.dtype.kind == "f":
-        low, high = float(array_HW.min()), float(array_HW.max())
-        if not (0 <= low and high <= 1):
-            raise ValueError(
-                f"its pixels are floats from {low:g} to {high:g}; they must lie between 0 and 1, white{_UNLESS}"
-            )
-        return array_HW.astype(np.float64) * 255.0
-    if "S" not in flags and bits == 32:
+    # Pillow's mode I is int32, in which unsigned values from 2^31 on are negative.
+    if array_HW.dtype.kind != "f" and "S" not in flags and bits == 32:
         array_HW = array_HW.view(np.uint32)
-    # The scale is that of the type: an image's own largest value would hide its brightness from the network.
-    maximum = (1 << (bits - 1 if "S" in flags else bits)) - 1
-    low, high = int(array_HW.min()), int(array_HW.max())
-    if low < 0:
-        raise ValueError(f"its pixels are whole numbers from {low} to {high}; none may be below 0, black{_UNLESS}")
-    # 510 = 2 * 255: below half a step of 8 bits the whole image is black.
-    if bits > 16 and 0 < high * 510 < maximum:
-        raise ValueError(
-            f"its pixels have {bits} bits, and the brightest is {high} of {maximum}, which is black. Save it with 16 "
-            f"bits, or as floats from 0 to 1{_UNLESS}"
-        )
-    return array_HW.astype(np.float64) * (255.0 / maximum)
+    return scale_by_type(array_HW, bits, "S" in flags)
 
 
 def _to_unit_range(array_HW: np.ndarray, maximum: int) -> np.ndarray:
@@ -282,8 +339,8 @@ def _to_unit_range(array_HW: np.ndarray, maximum: int) -> np.ndarray:
     return array_HW.astype(np.float64) / maximum
 
 
-def _read_colour(size: Tuple[int, int], content: bytes) -> List[np.ndarray]:
-    """Returns red, green and blue, or grey, at their bit depth and without transparency."""
+def _read_colour(size: Tuple[int, int], content: bytes, keeps_alpha: bool = False) -> List[np.ndarray]:
+    """Returns red, green and blue, or grey, at their bit depth; without transparency, unless `keeps_alpha`."""
     import cv2
 
     decoded = cv2.imdecode(np.frombuffer(content, np.uint8), cv2.IMREAD_UNCHANGED)
@@ -292,13 +349,20 @@ def _read_colour(size: Tuple[int, int], content: bytes) -> List[np.ndarray]:
     if decoded.ndim == 2:
         return [decoded]
     # OpenCV orders blue, green, red; transparency, the fourth, is dropped as in torchvision.
-    return [decoded[..., channel] for channel in (2, 1, 0)]
+    order = (2, 1, 0, 3) if keeps_alpha and decoded.shape[2] == 4 else (2, 1, 0)
+    return [decoded[..., channel] for channel in order]
 
 
 def _as_channels(planes: List[np.ndarray], channels: int) -> List[np.ndarray]:
-    """Converts grey to colour or colour to grey, if the number of channels differs."""
+    """Converts grey to colour or colour to grey, if the number of channels differs.
+
+    Raises:
+        ValueError: there is another number of channels.
+    """
     if len(planes) == channels:
         return planes
-    if channels == 3:
+    if channels == 3 and len(planes) == 1:
         return planes * 3
+    if channels != 1 or len(planes) != 3:
+        require_bands(len(planes), channels)
     return [sum(plane * np.float32(weight) for plane, weight in zip(planes, _LUMA))]  # type: ignore[list-item]

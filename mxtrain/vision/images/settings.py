@@ -22,7 +22,9 @@ from mxtrain.vision.images.window import require_window
 if TYPE_CHECKING:
     from mxtrain.types.annotations import Json, JsonObject
 
-WindowSetting = Annotated[Union[Literal["auto", "full"], List[float]], pydantic.BeforeValidator(require_window)]
+WindowSetting = Annotated[
+    Union[Literal["auto", "full", "percentile"], List[float]], pydantic.BeforeValidator(require_window)
+]
 """Type of a setting with a `Window`."""
 
 
@@ -101,12 +103,14 @@ class Decoding:
     Images that were never encoded (MNIST, CIFAR) are used whole.
 
     Attributes:
-        shape: (C, H, W) that images are decoded to; C is 1 or 3. The shape of the network's input may differ.
+        shape: (C, H, W) that images are decoded to; C is 1, 3, or the number of bands of the files. The shape of the
+            network's input may differ.
         central_crop: factor of the crop: 1 is the largest central part with the aspect ratio of `shape`.
         frame: (H, W) that whole images are fitted into, in semantic segmentation: larger images are scaled down, and
             the frame is padded at the right and at the bottom.
         window: grey values that become black and white: (centre, width) in the units of the file, for DICOM after the
-            rescale; "full": the whole range of the bit depth; "auto": the window in a DICOM file, otherwise "full".
+            rescale; "full": the whole range of the bit depth; "percentile": percentiles of the file's own values;
+            "auto": the window in a DICOM file, otherwise "full".
         fit: resizing of whole images to `shape`, in object detection: "stretch" or "pad"; otherwise "". It excludes
             `frame`.
     """

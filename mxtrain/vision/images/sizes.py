@@ -10,6 +10,9 @@ from typing_extensions import Annotated, Literal
 
 from mxtrain.types import Fraction, Positive, PositiveFloat
 
+MAX_CHANNELS = 512
+Channels = Union[Literal["auto"], Annotated[int, pydantic.Field(ge=1, le=MAX_CHANNELS)]]
+"""Number of channels of the network's input: 1 grey, 3 colour, or the number of bands of the files."""
 ChannelMean = Union[Literal["auto"], List[Fraction]]
 ChannelStd = Union[Literal["auto"], List[PositiveFloat]]
 ImageSize = Annotated[List[Positive], pydantic.Field(min_length=2, max_length=2)]

@@ -1,23 +1,82 @@
-"""Chooses the image size of a network by the sizes of image files, for `image_size=auto`."""
+"""Chooses the image size and the channels of a network by its files, for `image_size=auto` and `channels=auto`."""
 
 from __future__ import annotations
 
 import logging
 import statistics
-from typing import TYPE_CHECKING, Callable
+from typing import TYPE_CHECKING, Callable, Dict, TypeVar, Union
 
 import numpy as np
 
+from mxtrain.data.checking.problems import STRICT, Findings
+from mxtrain.data.loading.opening import ImageNeedsSetting
+from mxtrain.errors import DataError
 from mxtrain.vision.images.decoding import EncodedImages, evenly_spaced
-from mxtrain.vision.images.pixels import ImageReader
+from mxtrain.vision.images.pixels import ImageReader, read_error
 
 if TYPE_CHECKING:
     from mxtrain.types import Shape
+    from mxtrain.vision.images.dataset import Dataset
+    from mxtrain.vision.images.settings import Window
+
+    AnyDataset = TypeVar("AnyDataset", bound=Dataset)
 
 log = logging.getLogger(__name__)
 
 MULTIPLE = 32
 """Sides are multiples of this: most networks halve an image five times."""
+
+
+def fitted_to(
+    dataset: AnyDataset,
+    encoded: EncodedImages,
+    window: Window,
+    largest: int,
+    side_of: Callable[[Shape], int],
+    findings: Findings = STRICT,
+) -> AnyDataset:
+    """Returns a dataset with `image_size=auto` and `channels=auto` replaced by values that fit its training images;
+    the dataset itself if nothing changes.
+
+    Args:
+        dataset: settings.
+        encoded: training images.
+        window: range of grey values.
+        largest, side_of: see `typical_side`.
+        findings: collects problems; `data check` reports images that do not fit the settings one by one.
+
+    Raises:
+        DataError: the first image cannot be read with these settings, or needs a library that is not installed.
+    """
+    update: Dict[str, object] = {}
+    channels = file_channels(encoded, dataset.channels, window, findings)
+    if channels not in (3, dataset.channels):
+        log.info("dataset.channels=%d: the number of bands of the first image (auto)", channels)
+        update["channels"] = channels
+    if dataset.image_size == "auto":
+        side = typical_side(encoded, largest, side_of)
+        update["image_size"] = [side, side]
+    return dataset.model_copy(update=update) if update else dataset
+
+
+def file_channels(encoded: EncodedImages, setting: Union[str, int], window: Window, findings: Findings = STRICT) -> int:
+    """Returns the number of channels for a setting `channels`: for auto, that of the first image if it is neither grey
+    nor in colour, otherwise 3. Reads the first image; if it is damaged, reading the samples raises the error.
+
+    Raises:
+        DataError: the first image has another number of channels, or cannot be read with these settings.
+    """
+    channels = 3 if setting == "auto" else int(setting)
+    try:
+        image = ImageReader(encoded.read(0)[0], window)
+        channels = image.own_channels if setting == "auto" else channels
+        image.resized((0.0, 0.0, *image.size), (1, 1), channels)
+    except ImageNeedsSetting as error:
+        if not findings.keeps_going:
+            raise DataError(read_error(encoded.name(0), error)) from error
+    except Exception:  # Pillow raises OSError, SyntaxError, ValueError, struct.error and its own
+        log.debug("the first image cannot be read", exc_info=True)
+    return channels
 
 
 def typical_side(encoded: EncodedImages, largest: int, side_of: Callable[[Shape], int]) -> int:

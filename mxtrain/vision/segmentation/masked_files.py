@@ -103,9 +103,9 @@ class MaskedFiles(MaskedDataset, AnnotatedImages):  # the order matters: MaskedD
         Raises:
             DataError: a split is empty, shares an image with another, or its first mask cannot be used.
         """
-        if self.image_size == "auto":
-            sized = self.sized_for(ImageFiles(train.images))
-            return sized.make_splits(train, val, test, class_names, coding, remedy, findings)
+        fitted = self.fitted_to(ImageFiles(train.images), findings)
+        if fitted is not self:
+            return fitted.make_splits(train, val, test, class_names, coding, remedy, findings)
         # Test images are only held out together with validation images.
         parts = self.division.divide(np.zeros(len(train), np.int32), val is not None, bool(val is not None or test))
         val = self.division.own_validation(val)

@@ -111,7 +111,7 @@ def test_nan_pixels_are_refused_by_a_window():
 
 @pytest.mark.parametrize("wrong", ["narrow", [40], [40, 0], [40, -1], [40, float("nan")], [True, 5], 40, None])
 def test_invalid_windows_are_refused(wrong):
-    with pytest.raises(ValueError, match=r"window is auto, full or \[centre, width\], e.g. \[40,400\]"):
+    with pytest.raises(ValueError, match=r"window is auto, full, percentile, \[centre, width\], e.g. \[40,400\]"):
         ImageFolder(window=wrong)
 
 
@@ -122,6 +122,6 @@ def test_checkpoint_records_the_window_and_earlier_ones_lack_it(window):
     assert ("window" in decoding.to_json()) == (window != "auto")
     setting = list(window) if isinstance(window, tuple) else window
     for damaged in (["narrow"], [40.0], [40.0, -1.0]):
-        with pytest.raises(DamagedCheckpoint, match="in its decoding, window is auto, full or"):
+        with pytest.raises(DamagedCheckpoint, match="in its decoding, window is auto, full, percentile"):
             Decoding.from_json({**decoding.to_json(), "window": damaged})
     assert ImageFolder(window=setting, channels=1, image_size=8, central_crop=0.5).decoding() == decoding

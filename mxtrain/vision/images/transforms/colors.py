@@ -75,7 +75,7 @@ class Lighting(Transform):
     def __call__(self, image: LazyImage, draw: RandomStream) -> LazyImage:
         amount_3 = np.array([draw.normal(self.std) for _ in range(3)])
         added_C = 255 * (_EIGENVECTORS @ (amount_3 * _EIGENVALUES))
-        if image.channels == 1:
+        if image.channels != 3:
             added_C = added_C.mean(keepdims=True)
         return image.with_pixels(image.pixels + added_C.astype(np.float32)[:, None, None])
 
@@ -138,11 +138,12 @@ def colour_matrix(saturation: float, hue: float) -> np.ndarray:
 def mean_grey(image_CHW: np.ndarray) -> float:
     """Returns the mean grey of an image, in the range of its pixels."""
     mean_C = image_CHW.reshape(len(image_CHW), -1).mean(axis=1, dtype=np.float64)
-    return float(mean_C[0] if len(mean_C) == 1 else LUMA @ mean_C)
+    return float(LUMA @ mean_C if len(mean_C) == 3 else mean_C.mean())
 
 
 def recoloured(image_CHW: np.ndarray, colour_34: np.ndarray) -> np.ndarray:
-    """Applies an affine map to the colours of an image, and clips the result to 0 to 255.
+    """Applies an affine map to the colours of an image, and clips the result to 0 to 255. Hue and saturation have no
+    effect on images that are not in colour, whose channels are mapped alike.
 
     Args:
         image_CHW: uint8, or float32 from 0 to 255.
@@ -150,6 +151,8 @@ def recoloured(image_CHW: np.ndarray, colour_34: np.ndarray) -> np.ndarray:
     """
     import cv2
 
+    if len(image_CHW) not in (1, 3):
+        return np.concatenate([recoloured(band_1HW, colour_34) for band_1HW in image_CHW[:, None]])
     if len(image_CHW) == 1:  # grey: hue and saturation have no effect
         colour_34 = np.array([[colour_34[0, :3].sum(), colour_34[0, 3]]])
     changed_CHW = _in_cv2(lambda array_HWC: cv2.transform(array_HWC, colour_34), image_CHW)

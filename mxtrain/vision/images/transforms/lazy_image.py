@@ -56,7 +56,7 @@ class LazyImage:
 
     @property
     def channels(self) -> int:
-        """Returns the number of channels: 1 grey, 3 colour."""
+        """Returns the number of channels: 1 grey, 3 colour, otherwise bands."""
         return len(self._rendered_CHW)
 
     @property
