@@ -17,7 +17,7 @@ from waiting import wait_until
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "scripts"))
 
-from bench_parts import callbacks, files, gluoncv_side, parts, publish  # noqa: E402
+from bench_parts import callbacks, files, forecasting, gluoncv_side, parts, publish  # noqa: E402
 from bench_parts.__main__ import PARTS  # noqa: E402
 from bench_parts.distributed import needs_own_network  # noqa: E402
 from bench_parts.fault_run import differences  # noqa: E402
@@ -37,6 +37,9 @@ from bench_parts.harness import (  # noqa: E402
     tuned_environment,
 )
 
+from mxtrain.data.checking.problems import Findings  # noqa: E402
+from mxtrain.forecasting.json_lines import DeepARLines  # noqa: E402
+from mxtrain.forecasting.series_table import generate_demand  # noqa: E402
 from mxtrain.text.tokenizing.base import OWN_SPECIAL  # noqa: E402
 
 # Loads the data as GluonCV's script does, and logs as it does.
@@ -359,6 +362,17 @@ def test_the_race_of_language_needs_pytorch_or_gluonnlp(tmp_path, monkeypatch):
     assert "is not there" in why_not(Options(True, tmp_path, torch_python="nowhere/python"))
     monkeypatch.setattr(parts, "HAS_GLUONNLP", False)
     assert "--torch-python" in why_not(Options(True, tmp_path))
+
+
+def test_the_race_of_forecasts_has_the_default_series(tmp_path):
+    assert "--torch-python" in PARTS["forecasting_race"].why_not(Options(True, tmp_path))
+    path = tmp_path / "series.jsonl"
+    count = forecasting.write_series(path)
+    read = DeepARLines(path=str(path), frequency="h").read(Findings()).series_set.series
+    made = generate_demand(0).series
+    assert count == len(read) == len(made) and [one.name for one in read] == [one.name for one in made]
+    np.testing.assert_allclose(read[3].target_T, made[3].target_T, atol=1e-4)
+    assert read[3].categories == ["3"]
 
 
 @pytest.mark.parametrize("chosen", parts.QUICK_LANGUAGE_RACES, ids=lambda one: one.network)

@@ -20,6 +20,7 @@ from bench_parts import (
     distributed,
     exports,
     faults,
+    forecasting,
     kill_sweep,
     parts,
     pruning,
@@ -280,6 +281,18 @@ PARTS: Dict[str, Part] = {
             *([] if parts.HAS_GLUONNLP else [parts.NO_GLUONNLP]),
         ],
         parts.needs_torch_or_gluonnlp,
+    ),
+    "forecasting_race": Part(
+        "DeepAR against GluonTS's: forecasts and speed, five seeds (12 minutes; needs --torch-python, gluonts[torch])",
+        forecasting.measure,
+        [
+            "40 generated series of 1,344 hours (dataset=time_series writes the same), a day is predicted from a week, "
+            "batches of 64, Adam, 0.003, 5 epochs, the item as category. Ours is `python -m mxtrain task=forecasting "
+            "model=deepar`; its samples/s leave out validation. GluonTS: scripts/bench_parts/gluonts_side.py, its "
+            "defaults for the rest, no validation.",
+            "CRPS: mean weighted quantile loss at 0.1 to 0.9 of the last day of each series.",
+        ],
+        parts.needs_torch,
     ),
     "sparse": Part(
         "tables of embeddings against PyTorch's sparse ones and Gluon's dense (10 minutes; needs --torch-python)",

@@ -30,6 +30,7 @@ TOPICS: Mapping[str, Tuple[str, Tuple[str, ...]]] = {
             "segmentation",
             "race",
             "language_race",
+            "forecasting_race",
             "sparse",
             "reinforcement",
             "checkpoint",
