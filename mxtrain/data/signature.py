@@ -115,6 +115,14 @@ class Signature:
         """
         return model.build(num_classes, shapes_of(self.shape)[0])
 
+    def set_initial_values(self, model: Model, network: gluon.Block) -> None:
+        """Sets parameters whose initial values depend on the samples, such as embeddings of words; by default none.
+
+        Args:
+            model: description of the model.
+            network: its network, initialised.
+        """
+
     @classmethod
     def corruptions(cls) -> Mapping[str, Corruption]:
         """Returns the ways in which `eval` can corrupt samples, by name; by default none."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Collection, List, Mapping, Optional, Sequence, Union
+from typing import TYPE_CHECKING, Callable, Collection, List, Mapping, Optional, Sequence, Union
 
 from mxtrain.engine.parameter_names import role_of
 from mxtrain.errors import ConfigError
@@ -91,6 +91,7 @@ def prepare_network(
     output_names: Sequence[str] = (),
     tables: TableOptions = DENSE_TABLES,
     learns: bool = True,
+    set_values: Callable[[gluon.Block], None] = lambda network: None,
 ) -> Prepared:
     """Builds and initialises the network of a description.
 
@@ -109,6 +110,7 @@ def prepare_network(
         output_names: class name of each score, for weights files with other classes.
         tables: treatment of embedding tables.
         learns: False to disable gradients, for prediction.
+        set_values: function that sets initial values which the description of the network alone does not determine.
 
     Returns:
         The network and the report on its weights.
@@ -147,6 +149,7 @@ def prepare_network(
     device = device if device is not None else mx.cpu()
     initialize(network, model.init, seed, device, remote_tables, valued)
     model.set_initial_values(network)
+    set_values(network)
     report = WeightsReport()
     if model.weights:
         report = load_weights(

@@ -92,6 +92,22 @@ class Model(Spec):
             update={"weights": None, "freeze": [], "freeze_batch_norm": False, "layer_decay": None, "lora": Lora()}
         )
 
+    def for_resumed_weights(self) -> Self:
+        """Returns the description for a run that a checkpoint continues: files of initial values that the checkpoint
+        replaces are not read. `weights` stays, as the additions of LoRA depend on it."""
+        return self
+
+    def require_files(self) -> None:
+        """Checks the files of initial values before the data are opened, which may take minutes.
+
+        Raises:
+            WeightsError, DataError, ConfigError: a file is missing, or does not fit.
+        """
+        if self.weights:
+            from mxtrain.model.weights_files import find_weights
+
+            find_weights(self.weights, self.published_name)
+
     @property
     def usual_side(self) -> Optional[int]:
         """Returns the image side in pixels for which the network was published; None if there is none.

@@ -40,6 +40,7 @@ class Bert(TextModel):
     """
 
     takes: ClassVar[Takes] = Takes(Texts, ClassIndex, ClassSet, MaskedTokens, Number, TokenTags, AnswerSpan)
+    embedding_name: ClassVar[str] = "word_embed.0.weight"
 
     size: Literal["small", "base", "large"] = "small"
     """Preset sizes of the fields below: small (2 layers, 128 units, 2 heads), base (12, 768, 12), large (24, 1024,
@@ -73,6 +74,10 @@ class Bert(TextModel):
                 f"num_heads must divide units, but {sizes['units']} / {sizes['num_heads']} is no whole number"
             )
         return self
+
+    @property
+    def embedding_size(self) -> int:
+        return self.sizes()["units"]
 
     def sizes(self) -> Dict[str, int]:
         """Returns the numbers of `size`, overridden by the ones that are given."""

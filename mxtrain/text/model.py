@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Optional
+
+import pydantic
+from typing_extensions import Self
 
 from mxtrain.model.spec import Model, missing_method
 from mxtrain.text.kinds import Texts
-from mxtrain.types import Shapes
+from mxtrain.types import PathText, Shapes
 from mxtrain.types.kinds import Takes
 
 if TYPE_CHECKING:
     from mxnet import gluon
+
+    from mxtrain.text.tokenizing.base import BaseTokenizer
 
 
 class TextModel(Model):
@@ -19,6 +24,65 @@ class TextModel(Model):
     takes: ClassVar[Takes] = Takes(Texts)
     num_token_types: ClassVar[int] = 2
     """Number of token types that the network distinguishes: their ids are 0 to `num_token_types` - 1."""
+    embedding_name: ClassVar[str] = ""
+    """Last parts of the structural name of the embedding of tokens, e.g. `word_embed.weight`; empty: `embeddings`
+    cannot be set."""
+    embedding_setting: ClassVar[str] = "units"
+    """Field with the length of this embedding, for messages."""
+
+    embeddings: Optional[PathText] = None
+    """File of word vectors with which the embeddings of words start: GloVe's .txt, .vec or .bin of fastText, or the
+    text or binary file of word2vec, also in a .gz or .zip; other words start as without it. For vocabularies of whole
+    words (dataset.tokenizer=words)."""
+
+    @pydantic.model_validator(mode="after")
+    def _check_embeddings(self) -> TextModel:
+        if self.embeddings and not self.embedding_name:
+            raise ValueError(
+                f"embeddings={self.embeddings}: {type(self).__name__} does not say which parameter its embedding is. "
+                "Leave it out, or set `embedding_name` in that class"
+            )
+        if self.embeddings and self.weights:
+            raise ValueError(
+                f"embeddings={self.embeddings} and weights={self.weights} both give the first values of the embedding. "
+                "Leave one of them out"
+            )
+        return self
+
+    @property
+    def embedding_size(self) -> int:
+        """Returns the length of an embedding."""
+        return int(getattr(self, self.embedding_setting))
+
+    def for_trained_weights(self) -> Self:
+        return super().for_trained_weights().for_resumed_weights()
+
+    def for_resumed_weights(self) -> Self:
+        return self.model_copy(update={"embeddings": None})
+
+    def require_files(self) -> None:
+        super().require_files()
+        if self.embeddings:
+            from mxtrain.text.word_vectors.reading import open_vectors
+
+            open_vectors(self.embeddings, self.embedding_size, f"model.{self.embedding_setting}")
+
+    def set_embeddings(self, network: gluon.Block, tokenizer: BaseTokenizer) -> None:
+        """Sets the embeddings of words that have a vector in the file `embeddings`, if there is one.
+
+        Args:
+            network: initialised network.
+            tokenizer: vocabulary.
+
+        Raises:
+            ConfigError, DataError: the vocabulary has no whole words, or the file cannot be used.
+        """
+        if not self.embeddings:
+            return
+        from mxtrain.text.word_vectors.reading import set_embeddings
+
+        setting = f"model.{self.embedding_setting}"
+        set_embeddings(network, self.embedding_name, self.embeddings, setting, tokenizer)
 
     def build_text(self, num_classes: int, input_shape: Shapes, vocab_size: int) -> gluon.Block:
         """Returns the network, uninitialized. It takes tokens, token types (B, T) and valid lengths (B,).

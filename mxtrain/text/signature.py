@@ -11,7 +11,7 @@ import numpy as np
 from mxtrain.data.loading.samples import Splits
 from mxtrain.data.signature import REQUIRED, Signature
 from mxtrain.files.json_form import NUMBER
-from mxtrain.text.model import build_text
+from mxtrain.text.model import TextModel, build_text
 from mxtrain.text.tokenizing.base import TOKENIZER_STATE
 from mxtrain.text.tokenizing.config import TokenizerConfig
 from mxtrain.types import Shape, shapes_of
@@ -73,6 +73,10 @@ class TextSignature(Signature):
         has_positions = len(shapes_of(self.shape)) > 3
         scores_tokens = not has_positions and len(output_shapes) > 0 and len(output_shapes[0]) == 2
         return build_text(model, num_classes, self.shape, self.vocab_size, scores_tokens)
+
+    def set_initial_values(self, model: Model, network: gluon.Block) -> None:
+        if isinstance(model, TextModel):
+            model.set_embeddings(network, self.tokenizer_config.tokenizer)
 
     def unseen_values(self, source: Samples) -> Sequence[str]:
         from mxtrain.text.sources import LabelledTexts

@@ -21,12 +21,11 @@ from mxtrain.data.fingerprint import fingerprint
 from mxtrain.data.identity import identify
 from mxtrain.data.signature import Signature, signature_of
 from mxtrain.data.spec import samples_per_step
-from mxtrain.errors import ConfigError
+from mxtrain.errors import ConfigError, MxtrainError
 from mxtrain.kvstore.store import Store
 from mxtrain.kvstore.world import ALONE, World
 from mxtrain.model.graph.summary import graph_nodes, has_random_layers, summarize
 from mxtrain.model.parameters import parameter_multipliers
-from mxtrain.model.weights_files import find_weights
 from mxtrain.optimizer.ema import build_average
 from mxtrain.optimizer.updater import Updater
 from mxtrain.parallel.base import Strategy, TableUpdates
@@ -149,7 +148,9 @@ def build_run(
     Raises:
         ConfigError, DataError, WeightsError, CheckpointError: the run cannot start; nothing has been written.
     """
-    inputs = open_inputs(description, world)
+    if resume_point is None and world.rank == 0:
+        resume_point = resume.find_resume_point(run_dir, description.checkpoint, description.config)
+    inputs = open_inputs(description, world, resume_point)
     data, objective = inputs.build_loaders(world), inputs.build_objective(world)
     # Connecting waits for the other workers, so the data is opened and the network built first: an error in them is
     # reported at once. A ring of workers may assign new ranks.
@@ -160,6 +161,8 @@ def build_run(
     checkpoints, checkpoint = resume.open_checkpoints(
         inputs.description, run_dir, workers, resume_point, remote_tables(inputs.network)
     )
+    if checkpoint is None and inputs.missing is not None:
+        raise inputs.missing
     if inputs.chooses_batch:
         own_batch_size = samples_per_step(inputs.description.dataset)
         batch_size = agree_batch_size(own_batch_size, workers, checkpoint)
@@ -242,6 +245,8 @@ class RunInputs:
     """Identity of the data, as `data`, for checkpoints; empty on workers other than rank 0, which write none."""
     chooses_batch: bool
     """True if the batch size was chosen by the memory of the device; all workers must then agree on one."""
+    missing: Optional[MxtrainError] = None
+    """Error in a file of initial values, which a worker other than rank 0 raises unless a checkpoint replaces them."""
 
     def build_loaders(self, world: World) -> RunData:
         """Builds the loaders of all splits."""
@@ -257,14 +262,27 @@ class RunInputs:
         return replace(self, description=with_fixed_batch_size(self.description, batch_size))
 
 
-def open_inputs(description: Description, world: World) -> RunInputs:
+def open_inputs(description: Description, world: World, resume_point: Optional[ResumePoint] = None) -> RunInputs:
     """Opens the data, builds the network and chooses an automatic batch size.
+
+    Args:
+        description: description of the run.
+        world: world of this worker.
+        resume_point: checkpoint to continue from; None if it is not known yet.
 
     Raises:
         ConfigError, DataError, WeightsError, CheckpointError: data, devices, weights or a teacher cannot be used.
     """
-    if description.model.weights:  # check before the data, which may take minutes to open
-        find_weights(description.model.weights, description.model.published_name)
+    if resume_point is not None and resume_point.checkpoint is not None:
+        description = replace(description, model=description.model.for_resumed_weights())
+    missing: Optional[MxtrainError] = None
+    try:
+        description.model.require_files()
+    except MxtrainError as error:
+        if world.rank == 0:
+            raise
+        # Only rank 0 knows whether a checkpoint replaces the initial values.
+        missing, description = error, replace(description, model=description.model.for_resumed_weights())
     splits, signature = open_data(description)
     # Computed before anything is cached in the splits, because `reproduce` compares it with newly opened splits.
     data_fingerprint = fingerprint(description.dataset, splits) if world.rank == 0 else {}
@@ -281,7 +299,16 @@ def open_inputs(description: Description, world: World) -> RunInputs:
         description = with_fixed_batch_size(description, fit_batch_size(description, network, signature, devices))
     teachers = open_teachers(description, signature, network, device)
     return RunInputs(
-        description, splits, signature, devices, network, teachers, data_fingerprint, data_identity, chooses_batch
+        description,
+        splits,
+        signature,
+        devices,
+        network,
+        teachers,
+        data_fingerprint,
+        data_identity,
+        chooses_batch,
+        missing,
     )
 
 

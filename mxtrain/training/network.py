@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+from functools import partial
 from typing import TYPE_CHECKING, List
 
 from mxtrain.config.groups import Description
@@ -49,6 +50,7 @@ def build_network(
             output_shapes=[*task.output_shapes(description, signature), *description.model.state_shapes],
             output_names=task.output_names(signature),
             learns=learns,
+            set_values=partial(signature.set_initial_values, description.model),
             tables=TableOptions(
                 sparse_from(description),
                 sparse_samples(description),

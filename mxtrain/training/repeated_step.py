@@ -76,7 +76,7 @@ def repeat_step(
     remarks = []
     if description.amp.dtype != FULL.dtype:
         remarks.append(f"the run computed in {description.amp.dtype}, and this step in {FULL.dtype}")
-    model = description.model.model_copy(update={"weights": None})
+    model = description.model.for_resumed_weights().model_copy(update={"weights": None})
     description = replace(description, model=model, amp=FULL)
     ((device, *_), *_) = description.parallel.resolve_devices()
     network = build_network(description, signature, device)

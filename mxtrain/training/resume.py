@@ -71,6 +71,7 @@ CHANGEABLE = (
     "dataset.prefetch",
     "dataset.eval_batch_size",
     "model.weights",
+    "model.embeddings",
 )
 
 # Settings that match a pattern of `CHANGEABLE` but do change the result of a step, with the value that an absent
@@ -97,6 +98,7 @@ CHANGE_WHOLE_RUN = (
     "checkpoint.resume",
     "checkpoint.changes*",
     "model.weights",
+    "model.embeddings",
     "kvstore._target_",
 )
 """Patterns of the settings in `CHANGEABLE` that affect the result of a whole run: its schedule, its end, the

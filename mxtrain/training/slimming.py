@@ -143,7 +143,8 @@ def _write(
 
     run = dict(checkpoint.state["run"])
     description = dict(run["description"])
-    description["model"] = {**description["model"], "widths": dict(widths), "weights": None, "lora": {}}
+    without = {name: None for name in ("weights", "embeddings") if name in description["model"]}
+    description["model"] = {**description["model"], "widths": dict(widths), **without, "lora": {}}
     description["callback"] = {}  # without actions such as pruning
     left_out = ("states", "averaged_steps", "soup")
     state = {name: value for name, value in checkpoint.state.items() if name not in left_out}

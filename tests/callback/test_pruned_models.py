@@ -32,6 +32,7 @@ PRUNED = (
 REFUSED = {
     "factorization_machine": "the channels of 'linear.number' are outputs of the network",
     "bilstm": "the channels of 'output' are outputs of the network; the units of recurrent layers and embeddings",
+    "bilstm, texts": "the channels of 'output' are outputs of the network; the units of recurrent layers and",
     "bilstm, questions": "the units of recurrent layers and embeddings cannot be removed",
     "lstm": "the network carries state from batch to batch",
     "fism": "no convolution and no dense layer; the units of embeddings cannot be removed",

@@ -53,10 +53,14 @@ DECLARED = [(task, model) for task in TASKS for model, found in MODELS.items() i
 # Pairs whose model cannot read the task's default dataset: the end of the error message, and overrides with a dataset
 # that the model reads.
 OTHER_DATA = {
-    ("regression", "bert"): (
-        "a dataset of text, e.g. dataset=glue dataset.task=stsb.",
-        ("dataset=glue", "dataset.task=stsb", "dataset.root={folder}"),
-    ),
+    ("classification", "bilstm"): ("dataset=glue or dataset=text.", ("dataset=text",)),
+    **{
+        ("regression", model): (
+            "a dataset of text, e.g. dataset=glue dataset.task=stsb.",
+            ("dataset=glue", "dataset.task=stsb", "dataset.root={folder}"),
+        )
+        for model in ("bert", "bilstm")
+    },
     **{
         ("regression", model): (
             "a dataset of images of your own.",

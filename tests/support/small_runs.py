@@ -104,6 +104,7 @@ CASES: Dict[str, Tuple[str, ...]] = {
     "bert": ("dataset=text", "model=bert", "dataset.train=FOLDER/texts.csv", "dataset.sentence=text", *BERT),
     "bert, tags": ("model=bert", *TAGS, *BERT),
     "bilstm": (*TAGS, *LSTM),
+    "bilstm, texts": ("dataset=text", "model=bilstm", "dataset.train=FOLDER/texts.csv", "dataset.sentence=text", *LSTM),
     "bert, questions": ("model=bert", *QUESTIONS, *BERT),
     "bilstm, questions": (*QUESTIONS, *LSTM),
     "bert, masked": (

@@ -1,4 +1,5 @@
-"""Bidirectional LSTMs that score each token. Imports MXNet: the description imports this module when it builds.
+"""Bidirectional LSTMs that score each token or a whole text. Imports MXNet: the description imports this module when it
+builds.
 
 On CPU, MXNet's fused recurrent operator silently ignores lengths and the dropout between its layers, and has wrong
 gradients for several layers in float64. So each operator is one layer in one direction, followed by `Dropout`, and the
@@ -95,8 +96,28 @@ class BiLSTMTagger(gluon.HybridBlock):
             self.output = nn.Dense(num_classes, flatten=False, in_units=2 * units)
 
     def hybrid_forward(self, F: OperatorModule, tokens_BT: Array, types_BT: Array, length_B: Array) -> Array:
+        x_TBU = self.encode(F, tokens_BT, types_BT, length_B)
+        return self.output(F.transpose(self.last_dropout(x_TBU), axes=(1, 0, 2)))
+
+    def encode(self, F: OperatorModule, tokens_BT: Array, types_BT: Array, length_B: Array) -> Array:
+        """Returns the states of the last layer, (T, B, 2 U)."""
         x_BTU = self.word_embed(tokens_BT) + self.token_type_embed(types_BT)
         x_TBU = F.transpose(x_BTU, axes=(1, 0, 2))
         for layer, dropout in zip(self.layers, self.dropouts):
             x_TBU = layer(dropout(x_TBU), length_B)
-        return self.output(F.transpose(self.last_dropout(x_TBU), axes=(1, 0, 2)))
+        return x_TBU
+
+
+class BiLSTMClassifier(BiLSTMTagger):
+    """Tokens, token types (B, T) and lengths (B,) to scores of each text, (B, K): of the maximum of the states over the
+    tokens.
+
+    Source: Conneau et al., "Supervised Learning of Universal Sentence Representations from Natural Language Inference
+    Data", https://arxiv.org/abs/1705.02364, section 3.2.2.
+    """
+
+    def hybrid_forward(self, F: OperatorModule, tokens_BT: Array, types_BT: Array, length_B: Array) -> Array:
+        x_TBU = self.encode(F, tokens_BT, types_BT, length_B)
+        # States of an LSTM are between -1 and 1, so padding never has the maximum.
+        masked_TBU = F.SequenceMask(x_TBU, length_B, use_sequence_length=True, value=-2)
+        return self.output(self.last_dropout(F.max(masked_TBU, axis=0)))

@@ -37,6 +37,7 @@ class Gpt(TextModel):
     """
 
     takes: ClassVar[Takes] = Takes(Texts, NextTokens)
+    embedding_name: ClassVar[str] = "embedding.weight"
 
     size: Literal["small", "gpt2", "gpt2-medium", "gpt2-large", "gpt2-xl"] = "small"
     """Preset sizes of the fields below: small (2 layers, 128 units, 4 heads), gpt2 (12, 768, 12), gpt2-medium (24,
@@ -58,6 +59,10 @@ class Gpt(TextModel):
     output_chunks: Union[Literal["auto"], Positive] = "auto"
     """Number of chunks in which the scores of a window are computed, to save memory; auto = up to 8 with a large
     vocabulary."""
+
+    @property
+    def embedding_size(self) -> int:
+        return self.sizes(1)["units"]
 
     @pydantic.model_validator(mode="after")
     def _check_heads(self) -> Gpt:

@@ -22,6 +22,7 @@ class Lstm(TextModel):
     """
 
     takes: ClassVar[Takes] = Takes(Texts, NextTokens)
+    embedding_name: ClassVar[str] = "embedding.weight"
 
     units: Positive = 256
     """Width of an embedding."""

@@ -104,3 +104,29 @@ def test_gradients_match_finite_differences() -> None:
             sides.append(float((layer(moved, length) * head).sum().asscalar()))
         assert float(x.grad[place].asscalar()) == pytest.approx((sides[0] - sides[1]) / 2e-5, rel=1e-5)
     assert not x.grad[2:, 1].asnumpy().any()
+
+
+def test_score_of_a_text_is_that_of_the_maximum_over_its_tokens() -> None:
+    model = BiLSTM(units=4, embed_size=3, num_layers=1)
+    network = prepare_network(
+        model, num_classes=2, input_shape=SHAPE, seed=0, network=model.build_text(2, SHAPE, 20)
+    ).network
+    network.hybridize(static_alloc=True, static_shape=True)
+    token_BT = np.random.RandomState(2).randint(0, 20, (2, 9))
+    kind_BT = np.ones((2, 9), int)
+    found = network(nd.array(token_BT), nd.array(kind_BT), nd.array([9, 5])).asnumpy()
+    word, kind, weight, bias = (
+        one.data().asnumpy()
+        for one in (
+            network.word_embed.weight,
+            network.token_type_embed.weight,
+            network.output.weight,
+            network.output.bias,
+        )
+    )
+    for row, length in enumerate((9, 5)):
+        x_T1E = (word[token_BT[row]] + kind[kind_BT[row]])[:length, None]
+        forward = by_numpy(network.layers[0].forward_lstm, x_T1E)
+        backward = by_numpy(network.layers[0].backward_lstm, x_T1E[::-1])[::-1]
+        state_U = np.concatenate([forward, backward], axis=2).max(axis=0)[0]
+        np.testing.assert_allclose(found[row], weight @ state_U + bias, rtol=1e-4, atol=1e-5)

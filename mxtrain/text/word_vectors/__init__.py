@@ -1,0 +1,1 @@
+"""Reads published word vectors (GloVe, word2vec, fastText) into the embeddings of a network."""
