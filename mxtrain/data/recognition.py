@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import functools
 import json
 import os
@@ -17,6 +18,7 @@ from mxtrain.data.loading.split_folders import WORDS, parse_name
 from mxtrain.errors import ConfigError, DataError, list_override, path_override
 from mxtrain.files.json_text import JsonTextError, parse_json
 from mxtrain.files.text_lines import split_lines
+from mxtrain.files.text_numbers import parse_finite
 
 HEAD_BYTES = 1 << 16
 """Bytes of the beginning of a file that are read to recognise its format."""
@@ -24,6 +26,8 @@ MAX_READ = 1000
 """Number of files of an extension whose beginnings are read: the ones nearest to the root. Others count as empty."""
 MAX_JSON_BYTES = 64 << 20
 """Largest JSON file that is read as a whole to recognise its format."""
+MAX_CLASS_NUMBERS = 20
+"""Largest number of distinct whole numbers in the first rows of a column that seem to be numbers of classes."""
 IMAGES = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".dcm")
 Setting = Union[str, int, bool, Sequence[str]]
 
@@ -216,6 +220,29 @@ class FileTree:
         lines = self.lines(name, 1)
         separator = "\t" if name.lower().endswith(".tsv") else max(",;\t|", key=(lines or [""])[0].count)
         return [cell.strip(' "\r\n') for cell in lines[0].split(separator)] if lines else []
+
+    def cells(self, name: str, column: str) -> List[str]:
+        """Returns the first cells of a column of a table in CSV, TSV or JSON lines, with a header or keys; empty for
+        other files."""
+        if name.lower().endswith(".jsonl"):
+            rows = [_parsed(line) for line in self.lines(name)[:-1] or self.lines(name)]
+            return [str(row[column]) for row in rows if isinstance(row, dict) and column in row]
+        if column not in self.columns(name) or name.lower().endswith(".parquet"):
+            return []
+        index, separator = self.columns(name).index(column), "\t" if name.lower().endswith(".tsv") else ","
+        try:
+            rows = list(csv.reader(self.lines(name), delimiter=separator))[1:]
+        except csv.Error:
+            return []
+        return [row[index].strip() for row in rows if len(row) > index]
+
+    def holds_numbers(self, name: str, column: str) -> bool:
+        """Returns True if the first cells of a column of a table seem to be measured, and not to number classes."""
+        numbers = [parse_finite(cell) for cell in self.cells(name, column)]
+        if not numbers or None in numbers:
+            return False
+        are_whole = all(number == int(number) for number in numbers if number is not None)
+        return not are_whole or len(set(numbers)) > MAX_CLASS_NUMBERS
 
     def by_split(self, names: Sequence[str]) -> Dict[str, str]:
         """Returns split -> file, by the names of files such as train.jsonl and dev.jsonl. A file alone is that of the

@@ -8,7 +8,7 @@ from typing import Any, Dict, Mapping
 import numpy as np
 
 from mxtrain.data.class_rows import described_classes
-from mxtrain.data.exported_folder import targets_in
+from mxtrain.data.exported_folder import predicted_number, targets_in
 from mxtrain.exporting import standalone
 from mxtrain.serving.errors import RequestError
 from mxtrain.serving.models import ServedModel
@@ -48,9 +48,12 @@ def describe_sample(
     if rows is not None and rows.ndim == 3 and rows.shape[2] >= 6:
         # Suppressed rows are filled with -1.
         return {"detections": [_detection(row, names) for row in rows[0] if row[0] >= 0]}
-    scale, mean = (model.own_signature.get(name) for name in ("target_std", "target_mean"))
-    if "Number" in targets_in(model.signature) and isinstance(scale, float) and isinstance(mean, float):
-        return {"value": (outputs[model.outputs[0].name][0] * scale + mean).tolist()}
+    number = outputs.get("output")
+    if "Number" in targets_in(model.signature) and number is not None and number.size == 1:
+        try:
+            return predicted_number(model.signature, dict(outputs))
+        except (AttributeError, KeyError, TypeError) as error:
+            raise RequestError(422, f"the signature.json of the network is damaged: {error}.") from error
     return {name: array[0].tolist() if array.ndim else array.tolist() for name, array in outputs.items()}
 
 

@@ -88,7 +88,6 @@ class ServedModel:
             a sample of the proof do not depend on the other samples.
         statistics: input -> mean and standard deviation of the proof's samples.
         class_names: names of the predicted classes; empty if there are none.
-        own_signature: signature of the checkpoint.
         parts: further networks of the folder.
         generator: text generator with the parts; None if the network generates no text.
         reader: reader of images, texts or recordings; None if only arrays are read.
@@ -130,7 +129,6 @@ class ServedModel:
         self.statistics = _statistics(cases)
         self.reader: Optional[BodyReader] = find_reader(self.parts, self.inputs)
         self.class_names: Sequence[str] = self.signature.get("class_names", [])
-        self.own_signature: Dict[str, Any] = self.signature.get("signature", {})
 
     def _require_proof(self, errors: Mapping[str, float]) -> None:
         tolerance = standalone.tolerance_of(self.report)

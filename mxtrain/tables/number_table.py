@@ -42,19 +42,12 @@ from mxtrain.data.sample_weights import (
 )
 from mxtrain.data.signature import Signature
 from mxtrain.data.spec import Samples, Splits
-from mxtrain.data.table.cells import (
-    MAX_NUMBER,
-    MISSING_CELLS,
-    CellTexts,
-    Decimal,
-    WrittenColumn,
-    read_numbers,
-    why_no_number,
-)
+from mxtrain.data.table.cells import MISSING_CELLS, CellTexts, Decimal, read_numbers
 from mxtrain.data.table.column_kinds import guess_kinds, has_row_ids, refuse_unknown_columns, silent_rows
 from mxtrain.data.table.columns import PARQUET, ROWS, Row, given_rows, names_of_columns, read_columns, require_column
 from mxtrain.data.table.copied_cells import copied_cells
 from mxtrain.data.table.groups import SETTING, group_column, read_groups
+from mxtrain.data.table.number_columns import parse_column
 from mxtrain.data.table.rows import RowLoader, Rows
 from mxtrain.data.table.written_numbers import read_number
 from mxtrain.errors import CheckpointError, DataError, run_dir_setting
@@ -217,31 +210,22 @@ class NumberTable(WeightedDataset):
         is_valid_R = np.ones(len(rows), bool)
         problems: List[Tuple[int, Problem]] = []
         for number, name in enumerate(columns):
-            texts = [row[number].strip() for row in rows]
-            parsed = read_numbers(texts, self.missing, self.decimal)
-            number_RC[:, number] = parsed.value_R
+            cells = [row[number].strip() for row in rows]
             if name == self.weight:
-                for row, reason in wrong_weights(parsed.value_R, texts):
+                number_RC[:, number] = read_numbers(cells, self.missing, self.decimal).value_R
+                for row, reason in wrong_weights(number_RC[:, number], cells):
                     fact = f"{locations[row]}: '{name}' is {reason}."
                     problems.append((row, Problem(NOT_A_NUMBER, locations[row], fact, "Correct the cell.")))
                     is_valid_R[row] = False
                 continue
-            wrong_R = ~(np.abs(parsed.value_R) <= MAX_NUMBER)  # not `>`: NaN must count as wrong
-            if name != self.target:
-                wrong_R &= ~parsed.is_missing_R
-            for row in np.flatnonzero(wrong_R).tolist():
-                is_empty = bool(parsed.is_missing_R[row])
-                cell = f"'{texts[row]}', a missing number" if is_empty else why_no_number(texts[row], self.decimal)
-                fact = f"{locations[row]}: '{name}' is {cell}."
-                remedy = "Give the number." if is_empty else "Correct the cell."
-                problems.append((row, Problem(NOT_A_NUMBER, locations[row], fact, remedy)))
-            written = WrittenColumn(name, self.missing, self.decimal)
-            for row, reason in written.add(texts, parsed):
-                remedy = "Write all cells of the column in one way."
-                problems.append((row, Problem(NOT_A_NUMBER, locations[row], f"{locations[row]}: {reason}", remedy)))
-            for sentence in written.sentences:
+            parsed = parse_column(name, cells, self.missing, self.decimal, allows_missing=name != self.target)
+            number_RC[:, number] = parsed.number_R
+            for row, fact, remedy in parsed.faults:
+                problem = Problem(NOT_A_NUMBER, locations[row], f"{locations[row]}: {fact}", remedy)
+                problems.append((row, problem))
+            for sentence in parsed.sentences:
                 log.info("%s: %s", path, sentence)
-            is_valid_R &= ~wrong_R
+            is_valid_R &= ~parsed.is_wrong_R
         findings.refuse(*(problem for _, problem in sorted(problems, key=lambda pair: pair[0])))
         return number_RC[is_valid_R], locations.take(np.flatnonzero(is_valid_R))
 

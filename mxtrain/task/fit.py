@@ -109,7 +109,7 @@ def title_of(task: FittedTask) -> str:
 def _unfit_dataset(task: FittedTask, dataset: BaseDataset, model: Model) -> str:
     """Returns the message for a dataset without a kind of target that the task takes."""
     tasks = [f"task={option}" for option in _tasks_for(dataset.gives)]
-    fitting = f"{' or '.join(tasks)}. Type that." if tasks else f"{_names(dataset.gives.targets)}."
+    fitting = f"{_listed(tasks)}. Type that." if tasks else f"{_names(dataset.gives.targets)}."
     datasets = _datasets_for(task, model)
     with_model = ""
     if not datasets:  # the model does not fit this task either

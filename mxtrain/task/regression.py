@@ -5,14 +5,15 @@ Legend: B batch, N samples.
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING, Any, ClassVar, List, Mapping, Optional, Sequence, Tuple
 
-from mxtrain.data.loading.samples import TextPairs
+from mxtrain.data.loading.samples import Source, TextPairs
 from mxtrain.data.sample_weights import has_weights
 from mxtrain.errors import ConfigError
 from mxtrain.task.own_loss import validate_loss_output
 from mxtrain.task.spec import Report, Task
-from mxtrain.types import Artifact, Figure, Table
+from mxtrain.types import Artifact, Figure, Shapes, Table, shapes_of
 from mxtrain.types.kinds import Number, Takes
 
 if TYPE_CHECKING:
@@ -90,6 +91,8 @@ class Regression(Task):
     ) -> List[Artifact]:
         from mxtrain.task.classification import texts_of
 
+        if isinstance(source, Source) and is_image(signature.shape):
+            return [Figure("samples", functools.partial(draw_numbers, source, predictions, targets[0]))]
         names = texts_of(source) if isinstance(source, TextPairs) else [str(number) for number in range(len(source))]
         rows = [
             [name, f"{target:.4g}", f"{prediction:.4g}"]
@@ -139,6 +142,30 @@ class ScatterReport(Report):
             ),
             Figure("scatter", lambda max_samples: draw_scatter(target_N, predicted_N, title)),
         ]
+
+
+def is_image(shape: Shapes) -> bool:
+    """Returns True if a sample with inputs of these shapes can be drawn as an image."""
+    shapes = shapes_of(shape)
+    return len(shapes) == 1 and len(shapes[0]) == 3 and shapes[0][0] in (1, 3)
+
+
+def draw_numbers(
+    source: Source, predictions: Sequence[np.ndarray], target_N: np.ndarray, max_samples: int
+) -> Image.Image:
+    """Draws images, with the target and the prediction under each.
+
+    Args:
+        source: the images.
+        predictions: prediction of each image.
+        target_N: target of each image.
+        max_samples: largest number of images to draw.
+    """
+    from mxtrain.task.sample_figure import draw_captioned, images_of
+
+    captions = [(f"{target:.4g}", f"{prediction:.4g}") for target, prediction in zip(target_N, predictions)]
+    images = list(images_of(source))[:max_samples]
+    return draw_captioned(images, captions[:max_samples], [False] * len(images), "")
 
 
 def errors_of(

@@ -35,10 +35,10 @@ from mxtrain.data.spec import BaseDataset, Samples, Splits
 from mxtrain.data.table.cells import MISSING_CELLS, spelled_alike
 from mxtrain.data.table.columns import TABLES, given_rows, stream_rows
 from mxtrain.data.table.copied_cells import copied_cells
-from mxtrain.data.table.groups import SETTING, read_groups
 from mxtrain.data.table.text_rows import Column
 from mxtrain.errors import CheckpointError, ConfigError, DataError, did_you_mean, run_dir_setting
 from mxtrain.text.kinds import Texts
+from mxtrain.text.number_texts import fold_groups
 from mxtrain.text.signature import TextSignature, TextSplits
 from mxtrain.text.sources import LabelledTexts, Pair, TextSource
 from mxtrain.text.text_checks import LostTextChecks
@@ -306,7 +306,8 @@ class TextDataset(BaseDataset):
         if not classes:
             _warn_about_classes(name, train)
         row_N, label_N = _labels(train, names, name, findings)
-        parts = self.division.divide(label_N, val is not None, test is not None, self._groups(train, row_N))
+        groups = fold_groups(self, train.locations and train.locations.take(row_N))
+        parts = self.division.divide(label_N, val is not None, test is not None, groups)
         val = self.division.own_validation(val)
         refuse_empty(name, len(parts[0]), len(val) if val is not None else len(parts[1]), self.val_fraction)
 
@@ -326,13 +327,6 @@ class TextDataset(BaseDataset):
             names,
             build_tokenizer_config=lambda: self.tokenizer_config(train_texts.training_texts()),
         )
-
-    def _groups(self, train: TextTable, row_N: np.ndarray) -> Optional[np.ndarray]:
-        if self.division.fold is None or self.division.fold.groups is None:
-            return None
-        if train.locations is None:
-            raise DataError(f"{SETTING}={self.division.fold.groups}: these texts come from no file with such a column.")
-        return read_groups(self.division.fold.groups, [train.locations.take(row_N)], self.table_form)
 
 
 def _pair(row: Sequence[str]) -> Pair:

@@ -20,3 +20,5 @@ class TextDraw(NamedInt):
     """And 4 above it: which phrases are made."""
     VOCABULARY = 710
     """Texts from which a vocabulary is built."""
+    NUMBER = 711
+    """Order of the numbers in words."""

@@ -78,8 +78,10 @@ def read_table(
     skip_short: bool = False,
     findings: Findings = STRICT,
     form: Optional[str] = None,
+    decimal: str = ".",
 ) -> TextTable:
-    """Reads the rows of a file, whose last column is the name. The rows are stored on first use and reused.
+    """Reads the rows of a file, whose last column is the name. The rows are stored on first use and reused. Arguments
+    are those of `stream_rows`, and `decimal`, the decimal sign of names that are numbers.
 
     Spaces around names are stripped. A row without a name is a problem.
 
@@ -87,11 +89,13 @@ def read_table(
         DataError: see `stream_rows`, which describes the arguments.
     """
     ending = require_table(path)
+    # Nothing for a point, so that the key of the cache stays that of texts with classes.
+    decimal_in = {} if decimal == "." else {columns[-1]: decimal}
     numbers: Dict[str, int] = {}
     empty: List[int] = []
 
     def records() -> Iterator[TextRecord]:
-        for number, row in stream_rows(path, columns, header, skip_short, findings, form):
+        for number, row in stream_rows(path, columns, header, skip_short, findings, form, decimal_in=decimal_in):
             name = row[-1].strip()
             if not name:
                 location = location_of(path, number)
@@ -106,7 +110,7 @@ def read_table(
     shards = prepare_texts(
         "table",
         [path],
-        [ending, list(columns), header, skip_short, form],
+        [ending, list(columns), header, skip_short, form, *decimal_in.values()],
         num_columns,
         records,
         findings,

@@ -1,6 +1,7 @@
 """Predicts for images with an exported network. Exported folders have a copy of this module.
 
-    image file -> crop, size and channels as in training -> the network -> classes, boxes, masks, class maps, key points
+    image file -> crop, size and channels as in training -> the network -> classes, numbers, boxes, masks, class maps,
+    key points
 
 Legend: C channels, H height, W width of the network's input, h, w of the original image, N detections, K classes,
 J key points, S cells along a side of a mask, P cells along a side of a cropped mask.
@@ -15,7 +16,7 @@ from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
 import numpy as np
 
 from mxtrain.data.class_rows import described_classes
-from mxtrain.data.exported_folder import ExportedFolder, targets_in
+from mxtrain.data.exported_folder import ExportedFolder, predicted_number, targets_in
 from mxtrain.data.loading.opening import EXTENSIONS, FORMATS, ImageTooLarge
 from mxtrain.vision.images.fitting import central_box, fill_of, fit_into_frame, fit_size
 from mxtrain.vision.images.pixels import ImageReader, read_error
@@ -123,7 +124,8 @@ def inputs_of_file(folder: ExportedFolder, content: bytes, name: str) -> Optiona
 def describe_outputs(
     signature: Dict[str, Any], outputs: Dict[str, np.ndarray], prepared: PreparedImage
 ) -> Optional[Dict[str, Any]]:
-    """Returns boxes, masks, shares of classes or key points, in pixels of the original image; None for other outputs.
+    """Returns boxes, masks, shares of classes or key points, in pixels of the original image, or a predicted number;
+    None for other outputs.
 
     Args:
         signature: signature of the folder.
@@ -134,6 +136,8 @@ def describe_outputs(
         return _pose_row(signature, outputs, prepared, prepared.crop)
     if "ClassMap" in targets_in(signature):
         return _segmentation_row(signature, class_map(outputs["output"][0], prepared))
+    if "Number" in targets_in(signature):
+        return predicted_number(signature, outputs)
     if "detections" in outputs:
         return {"found": _detection_rows(signature, outputs["detections"][0].astype(np.float64), prepared)}
     return None

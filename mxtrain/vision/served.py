@@ -29,6 +29,8 @@ FORM: Dict[str, JsonForm] = {
         "shape": [int],
         "mean": [NUMBER],
         "mask_values?": [int],
+        "target_mean?": NUMBER,
+        "target_std?": NUMBER,
         "decoding": {
             "shape": [int],
             "central_crop": NUMBER,

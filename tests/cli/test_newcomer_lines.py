@@ -27,7 +27,7 @@ LINES = [
     ),
     (
         "task=translation dataset=text",
-        ["task=classification or task=multi_label. Type that.", "dataset=parallel_text"],
+        ["task=classification, task=multi_label or task=regression. Type that.", "dataset=parallel_text"],
         ["dataset=text"],
     ),
     ("task=segmentation loss=l2", ["Type loss=pixel_softmax_cross_entropy."], []),

@@ -1,4 +1,5 @@
-"""Damaged tables with any number of classes in a row: of images, texts and features."""
+"""Damaged tables with any number of classes in a row, of images, texts and features; and with a number to predict, of
+images and texts."""
 
 from __future__ import annotations
 
@@ -11,12 +12,14 @@ from PIL import Image
 
 from mxtrain.tables.feature_table import FeatureTable
 from mxtrain.text.classification.text import Text
-from mxtrain.types.kinds import ClassSet
+from mxtrain.types.kinds import ClassSet, Number
 from mxtrain.vision.classification.image_table import ImageTable
 
 IMAGES, TEXTS, FEATURES = "table of images", "texts with several classes", "table with several classes"
 ALL = (IMAGES, TEXTS, FEATURES)
-FILES = tuple((name, "train.csv") for name in ALL)
+NUMBERED_IMAGES, NUMBERED_TEXTS = "table of images with numbers", "texts with numbers"
+NUMBERED = (NUMBERED_IMAGES, NUMBERED_TEXTS)
+FILES = tuple((name, "train.csv") for name in (*ALL, *NUMBERED))
 
 CASES: List[Case] = [
     *(Case(name, "it is in Latin-1", "line 3 is no UTF-8: it holds the byte 0xe9") for name in ALL),
@@ -26,6 +29,20 @@ CASES: List[Case] = [
     *(Case(name, "it has a header alone", "the column 'labels' has no class") for name in ALL),
     *(Case(name, "a row is short", "train.csv, line 5: it has 1 column") for name in ALL),
     *(Case(name, "classes have two delimiters", "cells of the column 'labels' hold '|' and ';'") for name in ALL),
+    *(Case(name, "it is in Latin-1", "line 3 is no UTF-8: it holds the byte 0xe9") for name in NUMBERED),
+    *(Case(name, "it is in UTF-16", "is in UTF-16, not UTF-8") for name in NUMBERED),
+    *(Case(name, "it is a named pipe", "is a named pipe, and only regular files are read") for name in NUMBERED),
+    Case(NUMBERED_IMAGES, "it is empty", "train.csv is empty: there are no columns."),
+    Case(NUMBERED_TEXTS, "it is empty", "train.csv has no rows."),
+    *(Case(name, "a row is short", "train.csv, line 5: it has 1 column") for name in NUMBERED),
+    Case(NUMBERED_IMAGES, "it has a header alone", "a table has no usable image"),
+    Case(NUMBERED_TEXTS, "it has a header alone", "train.csv has no rows"),
+    *(Case(name, "a number is a word", "train.csv, line 5: 'value' is 'many', no number.") for name in NUMBERED),
+    *(Case(name, "a number is too large", "line 5: 'value' is 1e+39, and the largest number") for name in NUMBERED),
+    *(Case(name, "a number is missing", "train.csv, line 5: 'value' is 'NA', a missing number.") for name in NUMBERED),
+    Case(NUMBERED_IMAGES, "an image is missing", "train.csv, line 5 names 'none.png', and there is no file"),
+    Case(NUMBERED_IMAGES, "an image is listed twice", "train.csv, line 5 names '"),
+    Case(NUMBERED_IMAGES, "an image is cut off", "3.png' cannot be read as an image", 1),
     Case(IMAGES, "an image is missing", "train.csv, line 5 names 'none.png', and there is no file"),
     Case(IMAGES, "an image is listed twice", "train.csv, line 5 names '"),
     Case(IMAGES, "an image is cut off", "3.png' cannot be read as an image", 1),
@@ -59,6 +76,24 @@ def _features(folder: Path) -> Callable[[], None]:
     return read_splits(FeatureTable(train=str(folder / "train.csv"), target="labels").for_run(ClassSet))
 
 
+@kind(NUMBERED_IMAGES)
+def _numbered_images(folder: Path) -> Callable[[], None]:
+    for number in range(16):
+        Image.new("RGB", (8, 8), (9 * number, 0, 0)).save(folder / f"caf\u00e9{number}.png")
+    (folder / "caf\u00e93.png").rename(folder / "3.png")
+    names = [f"caf\u00e9{number}.png" if number != 3 else "3.png" for number in range(16)]
+    rows = [f"{name},{number}\n" for number, name in enumerate(names)]
+    (folder / "train.csv").write_text("image,value\n" + "".join(rows), encoding="utf-8")
+    return read_splits(ImageTable(train=str(folder / "train.csv"), image_size=[8, 8]).for_run(Number))
+
+
+@kind(NUMBERED_TEXTS)
+def _numbered_texts(folder: Path) -> Callable[[], None]:
+    rows = [f"caf\u00e9 {number},{number}\n" for number in range(16)]
+    (folder / "train.csv").write_text("sentence,value\n" + "".join(rows), encoding="utf-8")
+    return read_splits(Text(train=str(folder / "train.csv"), label="value").for_run(Number))
+
+
 @damage_file(*FILES, called="it is in Latin-1")
 def _latin1(path: Path) -> None:
     lines = path.read_bytes().splitlines(keepends=True)
@@ -87,7 +122,7 @@ def _header(path: Path) -> None:
     path.write_bytes(path.read_bytes().splitlines(keepends=True)[0])
 
 
-@damage_file((IMAGES, "3.png"), called="an image is cut off")
+@damage_file((IMAGES, "3.png"), (NUMBERED_IMAGES, "3.png"), called="an image is cut off")
 def _cut(path: Path) -> None:
     path.write_bytes(path.read_bytes()[:40])
 
@@ -99,6 +134,20 @@ def replace_line(path: Path, line: bytes) -> None:
 
 
 damage_file(*FILES, called="a row is short")(lambda path: replace_line(path, b"alone"))
-damage_file(*FILES, called="classes have two delimiters")(lambda path: replace_line(path, b"one,a;b"))
+damage_file(*FILES[: len(ALL)], called="classes have two delimiters")(lambda path: replace_line(path, b"one,a;b"))
 damage_file((IMAGES, "train.csv"), called="an image is missing")(lambda path: replace_line(path, b"none.png,a"))
+damage_file((NUMBERED_IMAGES, "train.csv"), called="an image is missing")(
+    lambda path: replace_line(path, b"none.png,1")
+)
 damage_file((IMAGES, "train.csv"), called="an image is listed twice")(lambda path: replace_line(path, b"2.png,a"))
+damage_file((NUMBERED_IMAGES, "train.csv"), called="an image is listed twice")(
+    lambda path: replace_line(path, "caf\u00e92.png,1".encode())
+)
+for _called, _cell in (
+    ("a number is a word", b"many"),
+    ("a number is too large", b"1e39"),
+    ("a number is missing", b"NA"),
+):
+    damage_file(*((name, "train.csv") for name in NUMBERED), called=_called)(
+        lambda path, cell=_cell: replace_line(path, path.read_bytes().splitlines()[4].partition(b",")[0] + b"," + cell)
+    )

@@ -23,6 +23,7 @@ def test_data_folder_can_be_moved(monkeypatch):
         "conll",
         "criteo",
         "deepar_lines",
+        "digit_angles",
         "digit_key_points",
         "digit_lines",
         "digit_scenes",

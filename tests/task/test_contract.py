@@ -502,7 +502,7 @@ def test_dataset_or_model_alone_selects_its_task(describe_run: Any, words: str, 
         ),
         (
             "task=masked_language_modeling model=bert dataset=text",
-            "task=classification or task=multi_label. Type that.",
+            "task=classification, task=multi_label or task=regression. Type that.",
         ),
         (
             "task=tabular dataset=number_table dataset.train=t.csv dataset.target=y",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any, Callable, Dict
+from typing import Any, Callable, Dict, Tuple
 
 import numpy as np
 import pytest
@@ -173,6 +173,57 @@ FORMS: Dict[str, Callable[[Path], Any]] = {
         root, **{"train.txt": lines("London NNP B-LOC\nis VBZ O\n")}
     ),
 }
+
+
+def table(head: str, *rows: str) -> str:
+    return "\n".join([head, *rows]) + "\n"
+
+
+NUMBERS: Dict[str, Tuple[str, Dict[str, str]]] = {
+    "shares": ("regression dataset=image_table", {"a.csv": table("image,x", "a.jpg,0.5", "a.jpg,2"), "a.jpg": ""}),
+    "many whole numbers": (
+        "regression dataset=image_table",
+        {"a.tsv": table("image\tx", *(f"a.jpg\t{row}" for row in range(21))), "a.jpg": ""},
+    ),
+    "few whole numbers": (
+        "multi_label dataset=image_table",
+        {"a.csv": table("image,x", *(f"a.jpg,{row % 20}" for row in range(60))), "a.jpg": ""},
+    ),
+    "lines": (
+        "regression dataset=image_table",
+        {"a.jsonl": table('{"image": "a.jpg", "x": 0.25}', '{"image": "a.jpg", "x": 1}'), "a.jpg": ""},
+    ),
+    "classes beside numbers": (
+        "multi_label dataset=image_table",
+        {"a.csv": table("image,label,x", "a.jpg,cat,0.5"), "a.jpg": ""},
+    ),
+    "several": (
+        "regression dataset=image_table dataset.label=COLUMN",
+        {"a.csv": table("image,x,y,z", "a.jpg,0.5,1.5,cat"), "a.jpg": ""},
+    ),
+    "a cell without a number": (
+        "multi_label dataset=image_table",
+        {"a.csv": table("image,x", "a.jpg,0.5", "a.jpg,old"), "a.jpg": ""},
+    ),
+    "pairs": (
+        "regression dataset=text dataset.sentence=sentence1 dataset.sentence2=sentence2 dataset.label=score",
+        {"a.csv": table("sentence1,sentence2,score", '"a, ""b""",c,3.8', "d,e,0")},
+    ),
+    "stars": (
+        "classification dataset=text dataset.sentence=review dataset.label=score",
+        {"a.csv": table("review,score", "a,5", "b,1")},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", NUMBERS)
+def test_numbers_are_told_from_classes(name: str, here: Path) -> None:
+    expected, files = NUMBERS[name]
+    write(here, **files)
+    (option, guess), *_ = best_first(recognise_all(own_classes("dataset"), FileTree(".")))
+    words = [*guess.overrides(option), *guess.asks]
+    assert " ".join(word for word in words if "=./" not in word) == f"task={expected}"
+    assert guess.remark == ("COLUMN has the number to predict: x, y." if name == "several" else "")
 
 
 @pytest.fixture

@@ -17,7 +17,14 @@ from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 import numpy as np
 
 from mxtrain.data.class_rows import binary_row, described_classes, threshold_of
-from mxtrain.data.exported_folder import ExportedFolder, UnseenWarning, decoded_text, json_lines_of, targets_in
+from mxtrain.data.exported_folder import (
+    ExportedFolder,
+    UnseenWarning,
+    decoded_text,
+    json_lines_of,
+    predicted_number,
+    targets_in,
+)
 from mxtrain.data.table.cell_text import find_id, hash_code, ids_of_texts, text_of
 from mxtrain.data.table.missing_cells import MISSING_CELLS as ALL_MISSING
 from mxtrain.data.table.missing_cells import MISSING_NUMBERS as ALL_MISSING_NUMBERS
@@ -321,10 +328,9 @@ class RowEncoder:
 
 def predicted_row(signature: Dict[str, Any], outputs: Dict[str, np.ndarray]) -> Dict[str, Any]:
     """Returns the prediction for one row of a table or one text, in the format of its task."""
-    values, names = signature["signature"], signature["class_names"]
     if "Number" in targets_in(signature):
-        value = float(np.ravel(outputs["output"])[0])
-        return {"value": round(value * values.get("target_std", 1.0) + values.get("target_mean", 0.0), 6)}
+        return predicted_number(signature, outputs)
+    names = signature["class_names"]
     if "probabilities" in outputs:
         return described_classes(signature, outputs["probabilities"][0])
     probability = 0.5 * (1 + math.tanh(float(np.ravel(outputs["output"])[0]) / 2))

@@ -22,13 +22,13 @@ class MemorySource:
 
         Args:
             image_NCHW: uint8, or float32 from 0 to 255.
-            label_N: Integer class indices.
+            label_N: class indices, or numbers to predict.
             locations: Where they were read, for messages.
         """
         if len(image_NCHW) != len(label_N):
             raise ValueError(f"{len(image_NCHW)} images but {len(label_N)} labels")
         self.image_NCHW = image_NCHW
-        self.label_N = label_N.astype(np.int32)
+        self.label_N = label_N.astype(np.float32 if label_N.dtype.kind == "f" else np.int32)
         self.shape = tuple(image_NCHW.shape[1:])
         self._locations = locations
 
@@ -36,7 +36,7 @@ class MemorySource:
         return len(self.label_N)
 
     def read_labels(self) -> np.ndarray:
-        """Returns the class of each image."""
+        """Returns the class of each image, or the number to predict."""
         return self.label_N
 
     def fetch(self, index_B: np.ndarray, *, seed: int, epoch: int, train: bool) -> Tuple[np.ndarray, np.ndarray]:

@@ -9,30 +9,26 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Dict, List, Literal, NamedTuple, Optional, Tuple
 
-import numpy as np
 import pydantic
 from typing_extensions import Annotated
 
 from mxtrain.data.checking.problems import (
-    NOT_A_NUMBER,
     DataLocation,
     Findings,
     NoUsableSamples,
-    Problem,
     call_or_report,
 )
 from mxtrain.data.loading.dataset_files import exists, refuse_shared
-from mxtrain.data.loading.splitting import refuse_empty
+from mxtrain.data.loading.number_targets import targets_of
 from mxtrain.data.loading.target_scale import require_same_scale, target_remark, with_target_scale
 from mxtrain.data.signature import Signature
-from mxtrain.data.spec import Samples, Splits
+from mxtrain.data.spec import Splits
 from mxtrain.data.table.text_rows import Column
 from mxtrain.errors import DataError
-from mxtrain.files.text_numbers import parse_finite
 from mxtrain.text.base import TextDataset
 from mxtrain.text.kinds import Texts
-from mxtrain.text.signature import TextSplits
-from mxtrain.text.text_files import AnyTexts, TextTable, read_table
+from mxtrain.text.number_texts import build_number_texts, divide_texts
+from mxtrain.text.text_files import TextTable, read_table
 from mxtrain.types import OpenFraction, PathText
 from mxtrain.types.kinds import ClassIndex, Gives, Number
 
@@ -82,9 +78,7 @@ class Glue(TextDataset):
 
     @property
     def folds_by(self) -> Literal["", "samples", "columns"]:  # type: ignore[override]  # a class variable in others
-        """See `BaseDataset.folds_by`: a regression makes none, and the columns of CoLA have no names."""
-        if not LAYOUTS[self.task].classes:
-            return ""
+        """See `BaseDataset.folds_by`: the columns of CoLA have no names."""
         return "samples" if self.task == "cola" else "columns"
 
     table_form: ClassVar[Optional[str]] = ".tsv"
@@ -107,7 +101,7 @@ class Glue(TextDataset):
 
     def infer_signature(self, splits: Splits, model: Model) -> Signature:
         signature = super().infer_signature(splits, model)
-        return signature if splits.class_names else with_target_scale(signature, _targets_of(splits.train))
+        return signature if splits.class_names else with_target_scale(signature, targets_of(splits.train))
 
     def check_compatible(self, signature: Signature, before: Signature, source: str) -> None:
         super().check_compatible(signature, before, source)
@@ -115,7 +109,7 @@ class Glue(TextDataset):
 
     def remark(self, signature: Signature, splits: Splits) -> str:
         remark = super().remark(signature, splits)
-        return remark if splits.class_names else f"{remark}; {target_remark(signature, _targets_of(splits.val))}"
+        return remark if splits.class_names else f"{remark}; {target_remark(signature, targets_of(splits.val))}"
 
     def text_columns(self) -> Tuple[List[Column], bool]:
         return LAYOUTS[self.task].columns[:-1], self.task != "cola"
@@ -142,45 +136,17 @@ class Glue(TextDataset):
         train, val, test = (tables.get(name) if name else None for name in names)
         assert train is not None and val is not None
         if not layout.classes:
-            return self._scored_splits(train, val, test, str(folder), findings)
+            self.require_libraries()
+            train_texts, val_texts, test_texts = (
+                None if table is None else build_number_texts(table, str(layout.columns[-1]), ".", findings)
+                for table in (train, val, test)
+            )
+            assert train_texts is not None
+            return divide_texts(self, str(folder), train_texts, val_texts, test_texts)
         return self._labelled_splits(str(folder), train, val, test, layout.classes, findings)
-
-    def _scored_splits(
-        self, train: TextTable, val: TextTable, test: Optional[TextTable], name: str, findings: Findings
-    ) -> Splits:
-        self.require_libraries()
-        refuse_empty(name, len(train), len(val), self.val_fraction)
-        train_texts, val_texts = (_scored(table, name, findings) for table in (train, val))
-        return TextSplits(
-            train_texts,
-            val_texts,
-            None if test is None else _scored(test, name, findings),
-            [],
-            build_tokenizer_config=lambda: self.tokenizer_config(train_texts.training_texts()),
-        )
 
     def _rows(self, path: Path, layout: TableLayout, findings: Findings) -> TextTable:
         # Some published rows (QQP) end early; the benchmark's own code leaves them out.
         return read_table(
             path, layout.columns, layout.folder != "CoLA", skip_short=True, findings=findings, form=self.table_form
         )
-
-
-def _targets_of(source: Samples) -> np.ndarray:
-    targets: np.ndarray = source.read_labels()  # type: ignore[attr-defined]  # they are texts
-    return targets
-
-
-def _scored(table: TextTable, name: str, findings: Findings) -> AnyTexts:
-    """Builds texts with their scores, which are the labels of the table parsed as numbers."""
-    assert table.locations is not None
-    scores = [parse_finite(label) for label in table.names]
-    score_V = np.array([0.0 if score is None else score for score in scores], np.float32)
-    is_wrong_N = np.isin(table.name_N, [number for number, score in enumerate(scores) if score is None])
-    for index in np.flatnonzero(is_wrong_N).tolist():
-        location, number = table.locations[index], int(table.name_N[index])
-        fact = f"{location}: the score is '{table.names[number]}', no number."
-        problem = Problem(NOT_A_NUMBER, location, fact, "Correct or remove it.")
-        findings.refuse(problem, sentence=f"{name}: a score is no number: '{table.names[number]}'.")
-    kept = np.flatnonzero(~is_wrong_N)
-    return table.build(score_V[table.name_N[kept]], kept)

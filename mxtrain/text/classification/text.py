@@ -1,4 +1,5 @@
-"""Text datasets: labelled texts or pairs of texts, and plain text for masked language modeling."""
+"""Text datasets: texts or pairs of texts with a class, several classes or a number each, and plain text for masked
+language modeling."""
 
 from __future__ import annotations
 
@@ -11,18 +12,21 @@ from typing_extensions import Annotated
 
 from mxtrain.data.checking.problems import DataLocation, Findings, NoUsableSamples, call_or_report
 from mxtrain.data.loading.dataset_files import refuse_shared
+from mxtrain.data.loading.number_targets import NumberTargets
 from mxtrain.data.loading.randomness import Draw, bits
 from mxtrain.data.loading.splitting import count_held_out, refuse_empty
 from mxtrain.data.loading.text_stream import ending_of
 from mxtrain.data.recognition import Certainty, FileTree, Recognised
 from mxtrain.data.spec import BaseDataset, Splits
+from mxtrain.data.table.cells import Decimal
 from mxtrain.data.table.class_sets import AUTO, SetColumns, find_set_columns, parse_sets
 from mxtrain.data.table.columns import ListColumn, names_of_columns, read_columns, require_column
-from mxtrain.data.table.groups import read_groups
 from mxtrain.data.table.text_rows import Column
 from mxtrain.errors import ConfigError, DataError
 from mxtrain.text.base import TextDataset
 from mxtrain.text.kinds import MaskedTokens, Texts
+from mxtrain.text.number_texts import build_number_texts, divide_texts
+from mxtrain.text.number_words import words_of_numbers
 from mxtrain.text.signature import TextSplits
 from mxtrain.text.sources import LabelledTexts, PlainTexts
 from mxtrain.text.stored_sources import StoredDocuments
@@ -35,7 +39,7 @@ from mxtrain.text.text_files import (
 )
 from mxtrain.text.translation import reference_text
 from mxtrain.types import BatchSize, Names, OpenFraction, PathText, ProperFraction
-from mxtrain.types.kinds import ClassIndex, ClassSet, Gives, TargetKind
+from mxtrain.types.kinds import ClassIndex, ClassSet, Gives, Number, TargetKind
 
 if TYPE_CHECKING:
     from mxtrain.loss.spec import Loss
@@ -45,20 +49,26 @@ AnyDocuments = Union[PlainTexts, StoredDocuments]
 TEXT_ENDINGS = (".txt", ".txt.gz")
 """Extensions of the files that are read from a folder."""
 
+NUM_NUMBERS = 4000
+"""Numbers in words that are used if there is no file."""
 _TEXT_COLUMNS = {"sentence", "text", "review", "comment", "sentence1", "content"}
 """Names of columns by which `data guess` recognises a table of texts."""
 
+_LABEL_COLUMNS = ("label", "class", "category", "target", "sentiment", "score", "similarity")
+"""Names of columns by which `data guess` finds the class or the number of a text."""
+
 
 class Text(TextDataset):
-    """Classification of texts or pairs of texts: from files, or passages of Python's language reference by chapter."""
+    """Texts or pairs of texts with a class each: from files, or passages of Python's language reference by chapter."""
 
     folds_by: ClassVar[Literal["", "samples", "columns"]] = "columns"
 
     has_text_columns: ClassVar[bool] = True
-    gives: ClassVar[Gives] = Gives(Texts, ClassIndex, ClassSet)
+    gives: ClassVar[Gives] = Gives(Texts, ClassIndex, ClassSet, Number)
 
     train: Optional[PathText] = None
-    """File of training texts: .tsv, .csv or .jsonl; null = passages of Python's language reference, by chapter."""
+    """File of training texts: .tsv, .csv, .jsonl or .parquet; null = passages of Python's language reference, by
+    chapter, or with task=regression numbers from 0 to 9,999 in English words."""
     val: Optional[PathText] = None
     """File of validation texts; null = val_fraction of the training texts."""
     test: Optional[PathText] = None
@@ -69,7 +79,9 @@ class Text(TextDataset):
     """Column of the second text, to classify pairs of texts."""
     label: Annotated[Union[Column, Names], pydantic.Field(union_mode="left_to_right")] = "label"
     """Column of the class; with task=multi_label that of the names of all classes, or a list of columns of 0 and 1, one
-    for each class."""
+    for each class; with task=regression that of the number to predict."""
+    decimal: Decimal = "."
+    """Decimal sign of the numbers to predict, with task=regression: "." or ","; the other one groups digits."""
     delimiter: str = AUTO
     """Text between two names of classes, with task=multi_label; auto = the one of | ; , that occurs."""
     header: bool = True
@@ -84,17 +96,20 @@ class Text(TextDataset):
         settings = files.typed_splits(tables)
         if not settings:
             return None
-        columns = files.columns(files.by_split(tables)["train"])
+        train = files.by_split(tables)["train"]
+        columns = files.columns(train)
         text = next(name for name in columns if name in _TEXT_COLUMNS)
-        label = next((name for name in ("label", "class", "category", "target", "sentiment") if name in columns), "")
+        label = next((name for name in _LABEL_COLUMNS if name in columns), "")
         chosen = {
             **({} if text == "sentence" else {"sentence": text}),
+            **({"sentence2": "sentence2"} if text == "sentence1" and "sentence2" in columns else {}),
             **({} if label in ("", "label") else {"label": label}),
         }
         asks = () if label else ("dataset.label=COLUMN",)
         remark = "" if label else f"COLUMN has the classes: {', '.join(columns)}."
-        form = "a table of texts with classes"
-        return Recognised(form, {**settings, **chosen}, "classification", Certainty.LIKELY, asks, remark)
+        are_numbers = label != "" and files.holds_numbers(train, label)
+        form, task = ("numbers", "regression") if are_numbers else ("classes", "classification")
+        return Recognised(f"a table of texts with {form}", {**settings, **chosen}, task, Certainty.LIKELY, asks, remark)
 
     @pydantic.model_validator(mode="after")
     def _check_files(self) -> Text:
@@ -118,7 +133,7 @@ class Text(TextDataset):
             raise ConfigError(
                 "dataset.label is a list of columns, which task=multi_label reads. Type that, or one column."
             )
-        return self
+        return self.as_class(NumberTexts) if issubclass(target, Number) else self
 
     def text_columns(self) -> Tuple[List[Column], bool]:
         return [column for column in (self.sentence, self.sentence2) if column is not None], self.header
@@ -128,23 +143,28 @@ class Text(TextDataset):
         if self.train is None:
             table = table_in_memory(reference_text.by_chapter())
             return self._labelled_splits("Python's reference", table, None, None)
+        tables = self._tables(findings)
+        return self._labelled_splits(self.train, *tables, findings=findings)
+
+    def _tables(self, findings: Findings) -> Tuple[TextTable, Optional[TextTable], Optional[TextTable]]:
+        """Reads the files of the training, validation and test texts; None where there is no file."""
         settings = {"train": self.train, "val": self.val, "test": self.test}
         paths = {name: path for name, path in settings.items() if path is not None}
         tables = {
             name: call_or_report(findings, DataLocation(path), partial(self._rows, path, findings))
             for name, path in paths.items()
         }
-        if tables["train"] is None or None in tables.values():
+        train = tables["train"]
+        if train is None or None in tables.values():
             raise NoUsableSamples(f"{self.train}: a table cannot be read.")
         refuse_shared({name: [path] for name, path in paths.items()}, findings)
-        return self._labelled_splits(
-            self.train, tables["train"], tables.get("val"), tables.get("test"), findings=findings
-        )
+        return train, tables.get("val"), tables.get("test")
 
     def _rows(self, path: str, findings: Findings) -> TextTable:
         self._require_columns(path)
         assert not isinstance(self.label, list)
-        table = read_table(path, [*self.text_columns()[0], self.label], self.header, findings=findings)
+        columns = [*self.text_columns()[0], self.label]
+        table = read_table(path, columns, self.header, findings=findings, decimal=self.decimal)
         if not len(table.name_N):
             raise DataError(f"{path} has no rows.")
         return table
@@ -188,29 +208,9 @@ class ClassSetTexts(Text):
         }
         if any(table is None or not len(table) for table in tables.values()):
             raise NoUsableSamples(f"{self.train}: a table has no usable row.")
-        train, val = tables["train"], tables.get("val")
+        train = tables["train"]
         assert train is not None
-        label_N = np.zeros(len(train), np.int32)  # there is no single class whose shares the parts should keep
-        parts = self.division.divide(label_N, val is not None, "test" in tables, self._groups_of(train))
-        val = self.division.own_validation(val)
-        val = train.take(parts[1].tolist()) if val is None else val
-        test = tables.get("test") or (train.take(parts[2].tolist()) if len(parts[2]) else None)
-        train = train.take(parts[0].tolist())
-        refuse_empty(self.train, len(train), len(val), self.val_fraction)
-        training_texts = train.training_texts()
-        return TextSplits(
-            train,
-            val,
-            test,
-            list(found.class_names),
-            build_tokenizer_config=lambda: self.tokenizer_config(training_texts),
-        )
-
-    def _groups_of(self, train: LabelledTexts) -> Optional[np.ndarray]:
-        if self.division.fold is None or self.division.fold.groups is None:
-            return None
-        assert train.locations is not None
-        return read_groups(self.division.fold.groups, [train.locations])
+        return divide_texts(self, self.train, train, tables.get("val"), tables.get("test"), found.class_names)
 
     def _read(self, path: str, found: SetColumns, findings: Findings) -> LabelledTexts:
         """Returns the texts of a table that have known classes."""
@@ -222,6 +222,28 @@ class ClassSetTexts(Text):
         set_RK, kept_R = parse_sets(found, [row[len(columns) :] for row in rows], locations, findings)
         pairs = [(rows[row][0], rows[row][1] if len(columns) > 1 else None) for row in kept_R.tolist()]
         return LabelledTexts(pairs, set_RK, locations.take(kept_R))
+
+
+class NumberTexts(NumberTargets, Text):
+    """The texts of `Text` with a number to predict each, for task=regression."""
+
+    gives: ClassVar[Gives] = Gives(Texts, Number)
+
+    def examine(self, findings: Findings) -> Splits:
+        """See `BaseDataset.examine`."""
+        self.require_libraries()
+        if self.train is None:
+            texts, number_N = words_of_numbers(NUM_NUMBERS)
+            return divide_texts(self, "Numbers in words", LabelledTexts([(text, None) for text in texts], number_N))
+        parts = [
+            None if table is None else build_number_texts(table, str(self.label), self.decimal, findings)
+            for table in self._tables(findings)
+        ]
+        if any(part is not None and not len(part) for part in parts):
+            raise NoUsableSamples(f"{self.train}: a table has no usable row.")
+        train, val, test = parts
+        assert train is not None
+        return divide_texts(self, self.train, train, val, test)
 
 
 class MaskedText(TextDataset):

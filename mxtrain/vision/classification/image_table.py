@@ -1,13 +1,26 @@
-"""Images that a table names, with any number of classes each.
+"""Images that a table names, with any number of classes each, or with a number to predict.
 
-Legend: N images, B batch, K classes.
+Legend: N images, B batch, K classes, R rows.
 """
 
 from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
-from typing import ClassVar, Dict, List, Optional, Sequence, Tuple, Union
+from typing import (
+    Callable,
+    ClassVar,
+    Dict,
+    List,
+    Literal,
+    Mapping,
+    NamedTuple,
+    Optional,
+    Sequence,
+    Tuple,
+    Type,
+    Union,
+)
 
 import numpy as np
 import pydantic
@@ -18,46 +31,93 @@ from mxtrain.data.checking.problems import (
     LISTED_TWICE,
     MISSING_COUNTERPART,
     DataLocation,
+    DataLocations,
     Findings,
     NoUsableSamples,
     Problem,
     call_or_report,
 )
 from mxtrain.data.loading.dataset_files import FileId, as_posix, refuse_shared
+from mxtrain.data.loading.number_targets import NumberTargets
 from mxtrain.data.recognition import FileTree, Recognised
-from mxtrain.data.spec import Source, Splits
-from mxtrain.data.table.class_sets import AUTO, SetColumns, find_set_columns, parse_sets
+from mxtrain.data.spec import BaseDataset, Source, Splits
+from mxtrain.data.table.cells import MISSING_CELLS, Decimal
+from mxtrain.data.table.class_sets import AUTO, USUAL_COLUMNS, find_set_columns, parse_sets
 from mxtrain.data.table.columns import ListColumn, names_of_columns, read_columns, require_column
+from mxtrain.data.table.number_columns import find_number_column, parse_numbers, usual_column
 from mxtrain.errors import DataError
-from mxtrain.types import Names, OpenFraction, PathText
-from mxtrain.types.kinds import ClassSet, Gives, Images
+from mxtrain.loss.spec import Loss
+from mxtrain.model.spec import Model
+from mxtrain.types import Names, OpenFraction, PathText, Range
+from mxtrain.types.kinds import ClassSet, Gives, Images, Number, TargetKind
 from mxtrain.vision.detection.boxed_files import find_named
 from mxtrain.vision.images.decoded import DecodedDataset
 from mxtrain.vision.images.decoding import DecodedSource, EncodedImages
 from mxtrain.vision.images.files import ImageFiles
 from mxtrain.vision.images.image_checks import ImageChecks
+from mxtrain.vision.images.settings import FileAugment
+from mxtrain.vision.images.transforms.base import AreaShare
 
 _IMAGE_COLUMNS = {"image", "file", "filename", "file_name", "path", "image_path", "image_name"}
 """Names of columns by which `data guess` recognises a table of images."""
 
 
-class LabelledFiles(ImageFiles):
-    """Image files with the classes of each. The label of a file is its number among `set_NK`.
+class TargetFiles(ImageFiles):
+    """Image files with a target each, which may be an array. The label of a file is its number among the targets.
 
     Args:
         paths: image files.
-        set_NK: 1 for each class of an image, otherwise 0.
+        target_N: target of each image, (N, ...).
     """
 
-    def __init__(self, paths: Sequence[Union[str, Path]], set_NK: np.ndarray) -> None:
+    def __init__(self, paths: Sequence[Union[str, Path]], target_N: np.ndarray) -> None:
         super().__init__(paths, np.arange(len(paths)))
-        self.set_NK = set_NK
+        self.target_N = target_N
+
+
+class TargetColumns(NamedTuple):
+    """Columns of a table that hold the targets.
+
+    Attributes:
+        columns: their names.
+        class_names: names of the classes; empty if there are none.
+        parse: function (cells of the columns of each row, source locations, findings) -> targets, and their rows.
+        null: text for nulls of JSON or Parquet, see `stream_rows`.
+        decimal_in: decimal sign of columns of numbers, see `stream_rows`.
+    """
+
+    columns: Sequence[str]
+    class_names: Sequence[str]
+    parse: Callable[[Sequence[Sequence[str]], DataLocations, Findings], Tuple[np.ndarray, np.ndarray]]
+    null: Optional[str] = None
+    decimal_in: Mapping[Union[str, int], str] = {}
+
+
+class ListedAugment(FileAugment):
+    """Random changes of training images of a table."""
+
+    disabled: ClassVar[Mapping[str, object]] = {"flip": False, "crop_scale": [1.0, 1.0]}
+
+    flip: Union[Literal["auto"], bool] = "auto"  # type: ignore[assignment]  # replaced by `resolved`
+    """Mirror left-right with probability one half; auto = true, but false for task=regression: a number may depend on
+    the side."""
+    crop_scale: Union[Literal["auto"], Range[AreaShare]] = "auto"  # type: ignore[assignment]  # the same
+    """Smallest and largest share of the area of a random crop of a decoded image; [1, 1] = off, the central part; auto
+    = [0.25, 1], but [1, 1] for task=regression: a number may depend on all of the image."""
+
+    def resolved(self, usual: Mapping[str, object]) -> ListedAugment:
+        """Returns the settings with these values for auto, by name."""
+        return self.model_copy(update={name: value for name, value in usual.items() if getattr(self, name) == "auto"})
 
 
 class ImageTable(DecodedDataset):
-    """Images of a CSV, TSV, JSON lines or Parquet file, with any number of classes each."""
+    """Images of a CSV, TSV, JSON lines or Parquet file, with any number of classes each, or a number to predict."""
 
-    gives: ClassVar[Gives] = Gives(Images, ClassSet, usual_model="resnet")
+    gives: ClassVar[Gives] = Gives(Images, ClassSet, Number, usual_model="resnet")
+    usual_augment: ClassVar[Mapping[str, object]] = {"flip": True, "crop_scale": [0.25, 1.0]}
+    """Values for auto in `augment`."""
+    usual_crop: ClassVar[float] = 0.875
+    """Value for auto of `central_crop`."""
 
     train: Optional[PathText] = None
     """Table of the training images."""
@@ -71,9 +131,16 @@ class ImageTable(DecodedDataset):
     """Column of the image file."""
     label: Annotated[Union[None, str, Names], pydantic.Field(union_mode="left_to_right")] = None
     """Column with the names of the classes, or a list of columns of 0 and 1, one for each class; null = the column
-    labels, label, classes, tags or class, or else all columns but that of the image."""
+    labels, label, classes, tags or class, or else all columns but that of the image. With task=regression the column of
+    the number to predict; null = the column target, label, value or score, or else the only one besides the image."""
     delimiter: str = AUTO
     """Text between two names of classes; auto = the one of | ; , that occurs. Lists of JSON and Parquet need none."""
+    decimal: Decimal = "."
+    """Decimal sign of the numbers to predict, with task=regression: "." or ","; the other one groups digits."""
+    augment: ListedAugment = ListedAugment()
+    central_crop: Union[Literal["auto"], AreaShare] = "auto"  # type: ignore[assignment]  # see `for_run`
+    """Share of the shorter side that is kept where no random crop is taken; `predict` and `eval` do as in training;
+    auto = 0.875, but 1 for task=regression."""
     test_fraction: OpenFraction = 0.0
     """Share of the training images held out for testing where there is no table of them."""
 
@@ -86,8 +153,41 @@ class ImageTable(DecodedDataset):
         if len(columns) < 2:
             return None
         image = next(name for name in columns if name in _IMAGE_COLUMNS)
-        chosen = {} if image == "image" else {"image": image}
-        return Recognised("a table of images with any number of classes", {**settings, **chosen}, "multi_label")
+        chosen = {**settings, **({} if image == "image" else {"image": image})}
+        others = [name for name in columns if name != image]
+        numbers = [name for name in others if files.holds_numbers(files.by_split(tables)["train"], name)]
+        if not numbers or any(name in USUAL_COLUMNS for name in others if name not in numbers):
+            return Recognised("a table of images with any number of classes", chosen, "multi_label")
+        asks = () if usual_column(others) in numbers else ("dataset.label=COLUMN",)
+        remark = f"COLUMN has the number to predict: {', '.join(numbers)}." if asks else ""
+        return Recognised("a table of images with numbers", chosen, "regression", asks=asks, remark=remark)
+
+    def for_run(
+        self, target: Type[TargetKind], model: Optional[Model] = None, loss: Optional[Loss] = None
+    ) -> BaseDataset:
+        """See `BaseDataset.for_run`: values for auto depend on the kind of target."""
+        if issubclass(target, Number) and not isinstance(self, NumberImages):
+            return self.as_class(NumberImages).for_run(target, model, loss)
+        dataset = super().for_run(target, model, loss)
+        assert isinstance(dataset, ImageTable)
+        return dataset.resolved()
+
+    def resolved(self) -> ImageTable:
+        """Returns the dataset with values for auto that the kind of target decides."""
+        crop = self.usual_crop if self.central_crop == "auto" else self.central_crop
+        return self.model_copy(update={"augment": self.augment.resolved(self.usual_augment), "central_crop": crop})
+
+    def target_columns(self, path: str) -> TargetColumns:
+        """Returns the columns of the targets.
+
+        Args:
+            path: table of the training images.
+
+        Raises:
+            DataError: there are no such columns, or several could be meant.
+        """
+        found = find_set_columns(path, self.label, self.delimiter, [self.image])
+        return TargetColumns(list(map(ListColumn, found.columns)), found.class_names, partial(parse_sets, found))
 
     def examine(self, findings: Findings) -> Splits:
         """See `BaseDataset.examine`."""
@@ -98,7 +198,7 @@ class ImageTable(DecodedDataset):
         refuse_shared({name: [path] for name, path in paths.items()}, findings)
         if not self.train.endswith((".jsonl", ".jsonl.gz")):
             require_column("dataset.image", self.image, self.train, names_of_columns(self.train))
-        found = find_set_columns(self.train, self.label, self.delimiter, [self.image])
+        found = self.target_columns(self.train)
         files = {
             name: call_or_report(findings, DataLocation(path), partial(self._read, path, found, findings))
             for name, path in paths.items()
@@ -108,24 +208,30 @@ class ImageTable(DecodedDataset):
         refuse_shared({name: each.paths for name, each in files.items() if each is not None}, findings)
         train = files["train"]
         assert train is not None
-        return self.model_copy(update={"root": self._root()}).make_splits(
-            (train, np.zeros(len(train), np.int32)),
-            files.get("val"),
-            files.get("test"),
-            list(found.class_names),
-            findings,
+        return (
+            self.resolved()
+            .model_copy(update={"root": self._root()})
+            .make_splits(
+                (train, np.zeros(len(train), np.int32)),
+                files.get("val"),
+                files.get("test"),
+                list(found.class_names),
+                findings,
+            )
         )
 
     def _root(self) -> str:
         assert self.train is not None
         return str(Path(self.train).parent) if self.root is None else self.root
 
-    def _read(self, path: str, found: SetColumns, findings: Findings) -> LabelledFiles:
-        """Returns the images of a table that exist and have known classes."""
-        columns = [self.image, *map(ListColumn, found.columns)]
-        rows, locations = read_columns(path, columns, header=True, findings=findings)
+    def _read(self, path: str, found: TargetColumns, findings: Findings) -> TargetFiles:
+        """Returns the images of a table that exist and have a known target."""
+        columns = [self.image, *found.columns]
+        rows, locations = read_columns(
+            path, columns, header=True, findings=findings, null=found.null, decimal_in=found.decimal_in
+        )
         assert locations is not None
-        set_RK, kept_R = parse_sets(found, [row[1:] for row in rows], locations, findings)
+        target_R, kept_R = found.parse([row[1:] for row in rows], locations, findings)
         names = [as_posix(rows[row][0].strip()) for row in kept_R.tolist()]
         files, ids = find_named(Path(self._root()), names)
         earlier: Dict[FileId, DataLocation] = {}
@@ -140,41 +246,65 @@ class ImageTable(DecodedDataset):
                 continue
             first = earlier.setdefault(identity, location)
             if first is not location:
-                fact = f"{location} names '{files[index]}', as {first} does: an image has one set of classes."
-                remedy = "Put all classes of an image into one row."
+                fact = f"{location} names '{files[index]}', as {first} does: an image has one row."
+                remedy = "Put all that an image shows into one row."
                 problems.append(Problem(LISTED_TWICE, location, fact, remedy))
                 continue
             kept.append(index)
         findings.refuse(*problems)
-        return LabelledFiles([files[index] for index in kept], set_RK[kept])
+        return TargetFiles([files[index] for index in kept], target_R[kept])
 
     def _make_source(self, encoded: EncodedImages) -> Source:
-        assert isinstance(encoded, LabelledFiles)
-        return ClassSetImages(encoded, self.decoding(), crop_scale=self.augment.crop_scale)
+        crop_scale = self.augment.crop_scale
+        assert isinstance(encoded, TargetFiles) and not isinstance(crop_scale, str)  # see `resolved`
+        return TargetImages(encoded, self.decoding(), crop_scale=crop_scale)
 
 
-class ClassSetImages(DecodedSource):
-    """Source of image files with any number of classes each."""
+class NumberImages(NumberTargets, ImageTable):
+    """The images of `ImageTable` with a number to predict, for task=regression."""
 
-    encoded: LabelledFiles
+    gives: ClassVar[Gives] = Gives(Images, Number)
+    usual_augment: ClassVar[Mapping[str, object]] = {"flip": False, "crop_scale": [1.0, 1.0]}
+    usual_crop: ClassVar[float] = 1.0
+
+    def target_columns(self, path: str) -> TargetColumns:
+        """See `ImageTable.target_columns`: one column of numbers."""
+        name = find_number_column(path, self.label, names_of_columns(path), [self.image])
+
+        def parse(
+            cells: Sequence[Sequence[str]], locations: DataLocations, findings: Findings
+        ) -> Tuple[np.ndarray, np.ndarray]:
+            return parse_numbers(name, [row[0] for row in cells], self.decimal, locations, findings)
+
+        return TargetColumns([name], (), parse, MISSING_CELLS[0], {name: self.decimal})
+
+
+class TargetImages(DecodedSource):
+    """Source of image files with a target each."""
+
+    encoded: TargetFiles
 
     def fetch(self, index_B: np.ndarray, *, seed: int, epoch: int, train: bool) -> Tuple[np.ndarray, np.ndarray]:
-        """Decodes images (B, C, H, W), and returns them with their classes (B, K); see `Source.fetch`."""
+        """Decodes images (B, C, H, W), and returns them with their targets (B, ...); see `Source.fetch`."""
         image_BCHW, number_B = super().fetch(index_B, seed=seed, epoch=epoch, train=train)
-        return image_BCHW, self.encoded.set_NK[number_B]
+        return image_BCHW, self.encoded.target_N[number_B]
+
+    def read_labels(self) -> np.ndarray:
+        """Returns the target of each image, (N, ...)."""
+        return self.encoded.target_N
 
     def checks(self) -> Checks:
         """Returns the checks that `data check` runs on each sample."""
-        return ClassSetChecks(self)
+        return TargetChecks(self)
 
 
-class ClassSetChecks(ImageChecks):
-    """Checks of encoded images with any number of classes each."""
+class TargetChecks(ImageChecks):
+    """Checks of encoded images with a set of classes each, or with a number."""
 
-    _source: ClassSetImages
+    _source: TargetImages
 
     def check(self, index: int) -> Checked:
         """See `Checks`."""
-        checked = super().check(index)
-        classes = np.flatnonzero(self._source.encoded.set_NK[index]).tolist()
+        checked, target = super().check(index), self._source.encoded.target_N[index]
+        classes = np.flatnonzero(target).tolist() if target.dtype.kind == "i" else []
         return Checked(checked.problems, checked.digest, classes)

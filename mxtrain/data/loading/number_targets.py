@@ -1,0 +1,41 @@
+"""Datasets whose targets are numbers, which networks learn standardised."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from mxtrain.data.loading.target_scale import require_same_scale, target_remark, with_target_scale
+from mxtrain.data.signature import Signature
+from mxtrain.data.spec import BaseDataset, Samples, Splits
+
+if TYPE_CHECKING:
+    from mxtrain.model.spec import Model
+
+
+class NumberTargets(BaseDataset):
+    """Adds the scale of the targets to the signature of a dataset. Its splits return numbers from `read_labels`.
+
+    Classes derive from it first, and from the dataset of the samples second.
+    """
+
+    def infer_signature(self, splits: Splits, model: Model) -> Signature:
+        """See `BaseDataset.infer_signature`: with mean and deviation of the targets of the training samples."""
+        return with_target_scale(super().infer_signature(splits, model), targets_of(splits.train))
+
+    def check_compatible(self, signature: Signature, before: Signature, source: str) -> None:
+        """See `BaseDataset.check_compatible`: the scale of the targets must be the same."""
+        super().check_compatible(signature, before, source)
+        require_same_scale(signature, before, source)
+
+    def remark(self, signature: Signature, splits: Splits) -> str:
+        """See `BaseDataset.remark`: with the scale of the targets, and the errors of predicting their mean."""
+        remarks = [super().remark(signature, splits), target_remark(signature, targets_of(splits.val))]
+        return "; ".join(filter(None, remarks))
+
+
+def targets_of(samples: Samples) -> np.ndarray:
+    """Returns the number of each sample of a split of `NumberTargets`."""
+    targets: np.ndarray = samples.read_labels()  # type: ignore[attr-defined]  # see `NumberTargets`
+    return targets

@@ -1,0 +1,309 @@
+"""Images and texts with a number to predict each: tables in all formats, splits, settings, and generated data."""
+
+import json
+import math
+
+import numpy as np
+import pyarrow
+import pyarrow.parquet
+import pytest
+from PIL import Image
+
+from mxtrain.data.digits import read_digits
+from mxtrain.data.loading.folds import Fold
+from mxtrain.data.spec import with_fold
+from mxtrain.data.table.number_columns import find_number_column, parse_column
+from mxtrain.errors import CheckpointError, DataError
+from mxtrain.model.mlp import MLP
+from mxtrain.text.classification.glue import Glue
+from mxtrain.text.classification.text import Text
+from mxtrain.text.number_words import MAX_NUMBER, number_words, words_of_numbers
+from mxtrain.types.kinds import ClassIndex, ClassSet, Number
+from mxtrain.vision.classification.digit_angles import DigitAngles, rotate_digits
+from mxtrain.vision.classification.image_table import ImageTable
+
+pytestmark = pytest.mark.usefixtures("own_cache")
+NUMBERS = [1.5, -2.0, 1234.5, 0.0, 7.25, 3.0, 100.0, -0.5]
+
+
+@pytest.fixture
+def images(tmp_path):
+    """Writes eight images, and tables with the number of each; returns the folder."""
+    for number in range(len(NUMBERS)):
+        Image.new("L", (8, 8), 30 * number).save(tmp_path / f"{number}.png")
+    rows = [(f"{number}.png", value) for number, value in enumerate(NUMBERS)]
+    (tmp_path / "plain.csv").write_text("\n".join(["image,age", *(f"{name},{value}" for name, value in rows)]))
+    cells = [f'{name}\t"{value:,}"' for name, value in rows]
+    (tmp_path / "groups.tsv").write_text("\n".join(["image\tage", *cells]))
+    comma = [f'{name};"{str(value).replace(".", ",")}"' for name, value in rows]
+    (tmp_path / "comma.csv").write_text("\n".join(["image;age", *comma]))
+    (tmp_path / "lines.jsonl").write_text("\n".join(json.dumps({"image": name, "age": value}) for name, value in rows))
+    table = pyarrow.table({"image": [name for name, _ in rows], "age": NUMBERS})
+    pyarrow.parquet.write_table(table, tmp_path / "rows.parquet")
+    return tmp_path
+
+
+def number_images(**settings):
+    return ImageTable(**{"image_size": [8, 8], "channels": 1, "val_fraction": 0.25, **settings}).for_run(Number)
+
+
+def numbers_of_images(splits):
+    """Returns the number of each image, by the grey value of the image."""
+    found = {}
+    for split in filter(None, (splits.train, splits.val, splits.test)):
+        image_NCHW, number_N = split.fetch(np.arange(len(split)), seed=0, epoch=0, train=False)
+        assert number_N.dtype == np.float32 and split.read_labels().tolist() == number_N.tolist()
+        found.update(zip(image_NCHW[:, 0, 0, 0].tolist(), number_N.tolist()))
+    return found
+
+
+@pytest.mark.parametrize(
+    "name, decimal",
+    [
+        ("plain.csv", "."),
+        ("groups.tsv", "."),
+        ("comma.csv", ","),
+        ("lines.jsonl", "."),
+        ("lines.jsonl", ","),
+        ("rows.parquet", ","),
+    ],
+)
+def test_tables_of_images_give_their_numbers(images, name, decimal):
+    splits = number_images(train=str(images / name), decimal=decimal).open()
+    assert numbers_of_images(splits) == {30 * number: value for number, value in enumerate(NUMBERS)}
+    assert (len(splits.train), len(splits.val), list(splits.class_names)) == (6, 2, [])
+    checked = splits.val.checks().check(0)
+    assert not checked.problems and not checked.classes
+
+
+@pytest.mark.parametrize(
+    "line, said",
+    [
+        ("1.png,", "line 3: 'age' is '', a missing number. Give the number"),
+        ("1.png,NA", "line 3: 'age' is 'NA', a missing number"),
+        ("1.png,old", "line 3: 'age' is 'old', no number. Correct the cell"),
+        ("1.png,1e39", "line 3: 'age' is 1e[+]39, and the largest number that is read is 3.4e[+]38"),
+        ("1.png,inf", "line 3: 'age' is inf, no finite number"),
+        ('1.png,"3,5"', "line 3: 'age' is '3,5', no number .with a decimal comma, dataset.decimal=',', it is 3.5"),
+        ("1.png,5%", "line 3: 'age' is '5%': some of its cells have a percent sign"),
+        ("9.png,3", "line 3 names '9.png', and there is no file"),
+        ("0.png,3", "line 3 names .*0.png', as .*line 2 does: an image has one row"),
+        ("1.png", "line 3: it has 1 column"),
+    ],
+)
+def test_wrong_rows_of_images_are_named(images, line, said):
+    path = images / "plain.csv"
+    path.write_text(path.read_text().replace("1.png,-2.0", line))
+    with pytest.raises(DataError, match=f"plain.csv, {said}"):
+        number_images(train=str(path)).open()
+
+
+def test_the_column_of_numbers_is_found_or_asked_for(images):
+    path = images / "plain.csv"
+    rows = path.read_text().splitlines()
+    path.write_text("\n".join(["image,age,fold", *(f"{row},1" for row in rows[1:])]))
+    with pytest.raises(DataError, match="name the column of .*plain.csv with the number to predict. It has age, fold"):
+        number_images(train=str(path)).open()
+    assert 1234.5 in numbers_of_images(number_images(train=str(path), label="age").open()).values()
+    with pytest.raises(DataError, match="dataset.label=aage.* Did you mean 'age'"):
+        number_images(train=str(path), label="aage").open()
+    with pytest.raises(DataError, match="task=regression predicts one number for each sample.* dataset.label=age"):
+        number_images(train=str(path), label=["age", "fold"]).open()
+    assert find_number_column("x.csv", None, ["image", "fold", "score", "label"], ["image"]) == "label"
+    assert find_number_column("x.jsonl", "later", ["image"], ["image"]) == "later"
+    with pytest.raises(DataError, match="It has no column besides those of the samples"):
+        find_number_column("x.csv", None, ["image"], ["image"])
+    with pytest.raises(DataError, match="name the table of the training images"):
+        number_images().open()
+
+
+def test_numbers_of_a_column_are_required_unless_they_may_be_missing():
+    cells = ["1", " 2.5 ", "", "x"]
+    parsed = parse_column("a", cells, [""], ".")
+    assert parsed.is_wrong_R.tolist() == [False, False, True, True]
+    assert [(row, remedy) for row, _, remedy in parsed.faults] == [(2, "Give the number."), (3, "Correct the cell.")]
+    parsed = parse_column("a", cells, [""], ".", allows_missing=True)
+    assert parsed.is_wrong_R.tolist() == [False, False, False, True] and math.isnan(parsed.number_R[2])
+
+
+def test_images_with_a_number_are_neither_mirrored_nor_cut_by_default(images):
+    path = str(images / "plain.csv")
+    table = number_images(train=path)
+    assert (table.augment.flip, table.augment.crop_scale, table.central_crop) == (False, [1.0, 1.0], 1.0)
+    assert table.open().decoding.central_crop == 1.0
+    chosen = number_images(train=path, augment={"flip": True, "crop_scale": [0.5, 0.75]}, central_crop=0.5)
+    assert (chosen.augment.flip, chosen.augment.crop_scale, chosen.central_crop) == (True, [0.5, 0.75], 0.5)
+    listed = number_images(train=path, augment={"transforms": ["flip"]})
+    assert (listed.augment.flip, listed.augment.crop_scale) == (False, [1.0, 1.0])
+    classes = ImageTable(train=path).for_run(ClassSet)
+    assert (classes.augment.flip, classes.augment.crop_scale, classes.central_crop) == (True, [0.25, 1.0], 0.875)
+
+
+def scale_of(dataset):
+    """Opens a dataset; returns its signature and its splits."""
+    splits = dataset.open()
+    return dataset.infer_signature(splits, MLP()), splits
+
+
+def require_scale(dataset, number_N, val_N):
+    """Requires that the signature has the scale of the training samples, and that resuming with another is refused."""
+    signature, splits = scale_of(dataset)
+    assert (signature.target_mean, signature.target_std) == pytest.approx((np.mean(number_N), np.std(number_N)))
+    error = np.sqrt(np.mean((np.asarray(val_N, np.float64) - np.mean(number_N)) ** 2))
+    assert f"root mean squared error {error:.6g}" in dataset.remark(signature, splits)
+    kept = type(signature).from_json(json.loads(json.dumps(signature.to_json())))
+    dataset.check_compatible(signature, kept, "here")
+    changed = type(signature).from_json({**signature.to_json(), "target_mean": 1e6})
+    with pytest.raises(CheckpointError, match="here was trained with targets of mean 1e[+]06"):
+        dataset.check_compatible(signature, changed, "here")
+
+
+def test_the_scale_of_images_is_that_of_the_training_samples(images):
+    table = number_images(train=str(images / "plain.csv"))
+    splits = table.open()
+    require_scale(table, splits.train.read_labels().astype(float), splits.val.read_labels())
+
+
+@pytest.fixture
+def texts(tmp_path):
+    """Writes eight pairs of texts with the number of each, in several formats; returns the folder."""
+    rows = [(f"text {number}", f"other {number}", value) for number, value in enumerate(NUMBERS)]
+    (tmp_path / "plain.csv").write_text("\n".join(["a,b,score", *(f"{a},{b},{value}" for a, b, value in rows)]))
+    comma = [f"{a}\t{b}\t{str(value).replace('.', ',')}" for a, b, value in rows]
+    (tmp_path / "comma.tsv").write_text("\n".join(["a\tb\tscore", *comma]))
+    objects = [json.dumps({"a": a, "b": b, "score": value}) for a, b, value in rows]
+    (tmp_path / "lines.jsonl").write_text("\n".join(objects))
+    columns = dict(zip("ab", ([row[0] for row in rows], [row[1] for row in rows])))
+    pyarrow.parquet.write_table(pyarrow.table({**columns, "score": NUMBERS}), tmp_path / "rows.parquet")
+    return tmp_path
+
+
+def number_texts(**settings):
+    return Text(**{"sentence": "a", "label": "score", "val_fraction": 0.25, "test_fraction": 0, **settings}).for_run(
+        Number
+    )
+
+
+@pytest.mark.parametrize(
+    "name, decimal",
+    [
+        ("plain.csv", "."),
+        ("comma.tsv", ","),
+        ("lines.jsonl", "."),
+        ("lines.jsonl", ","),
+        ("rows.parquet", "."),
+        ("rows.parquet", ","),
+    ],
+)
+def test_tables_of_texts_give_their_numbers(texts, name, decimal):
+    splits = number_texts(train=str(texts / name), decimal=decimal, sentence2="b").open()
+    found = {
+        pair: number
+        for split in (splits.train, splits.val)
+        for pair, number in zip(split.pairs, split.read_labels().tolist())
+    }
+    assert found == {(f"text {number}", f"other {number}"): value for number, value in enumerate(NUMBERS)}
+    assert (len(splits.train), len(splits.val), splits.test, splits.class_names) == (6, 2, None, [])
+    assert splits.train.read_labels().dtype == np.float32 and not splits.val.checks().check(0).classes
+
+
+def test_texts_have_their_own_files_folds_and_scale(texts):
+    path = str(texts / "plain.csv")
+    (texts / "val.csv").write_text("a,b,score\nx,y,5\nz,y,-5\n")
+    own = number_texts(train=path, val=str(texts / "val.csv"))
+    splits = own.open()
+    assert (len(splits.train), splits.val.read_labels().tolist()) == (8, [5.0, -5.0])
+    require_scale(own, NUMBERS, [5, -5])
+    groups = with_fold(number_texts(train=path), Fold(2, 1, False, "b"))
+    parts = groups.open()
+    assert len(parts.train) == len(parts.val) == 4
+    without = with_fold(Text().for_run(Number), Fold(2, 1, False, "b"))
+    with pytest.raises(DataError, match="these texts come from no file with such a column"):
+        without.open()
+
+
+@pytest.mark.parametrize(
+    "cell, said",
+    [
+        ("", "line 3: 'score' is empty. Give the label"),
+        ("NA", "line 3: 'score' is 'NA', a missing number"),
+        ("good", "line 3: 'score' is 'good', no number"),
+        ("-1e39", "line 3: 'score' is -1e[+]39, and the largest number"),
+        ("5%", "line 3: 'score' is '5%': some of its cells have a percent sign"),
+    ],
+)
+def test_wrong_rows_of_texts_are_named(texts, cell, said):
+    path = texts / "plain.csv"
+    path.write_text(path.read_text().replace("-2.0", cell))
+    with pytest.raises(DataError, match=f"plain.csv, {said}"):
+        number_texts(train=str(path)).open()
+
+
+def test_wrong_columns_of_texts_are_named(texts):
+    path = str(texts / "plain.csv")
+    with pytest.raises(DataError, match="dataset.label=scor.* Did you mean 'score'"):
+        number_texts(train=path, label="scor").open()
+    with pytest.raises(DataError, match="dataset.sentence=c: .*there is no column 'c'"):
+        number_texts(train=path, sentence="c").open()
+    assert Text(train=path).for_run(ClassIndex).gives.targets[0] is ClassIndex
+
+
+def test_similarities_of_glue_have_folds(tmp_path):
+    (tmp_path / "STS-B").mkdir()
+    names = ["genre", "sentence1", "sentence2", "score"]
+    for name, count in (("train", 8), ("dev", 2)):
+        rows = [[f"g{number % 4}", f"a {number}", f"b {number}", f"{number / 2:.3f}"] for number in range(count)]
+        lines = ["\t".join(row) for row in [names, *rows]]
+        (tmp_path / "STS-B" / f"{name}.tsv").write_text("\n".join(lines) + "\n")
+    glue = Glue(root=str(tmp_path), task="stsb")
+    assert glue.open().val.read_labels().tolist() == [0.0, 0.5]
+    split = with_fold(glue, Fold(4, 1, False, "genre")).open().val
+    first = sorted(split.read_labels().tolist())
+    assert len(first) == 2 and first[1] - first[0] == 2.0
+
+
+def test_numbers_in_words():
+    expected = {
+        0: "zero",
+        19: "nineteen",
+        20: "twenty",
+        42: "forty-two",
+        100: "one hundred",
+        305: "three hundred and five",
+        1000: "one thousand",
+        2017: "two thousand and seventeen",
+        9999: "nine thousand nine hundred and ninety-nine",
+    }
+    assert {number: number_words(number) for number in expected} == expected
+    assert len({number_words(number) for number in range(MAX_NUMBER + 1)}) == MAX_NUMBER + 1
+    texts, number_N = words_of_numbers(50)
+    assert texts == [number_words(int(number)) for number in number_N] and len(set(texts)) == 50
+    splits = Text().for_run(Number).open()
+    assert min(map(len, (splits.train, splits.val, splits.test))) > 500
+    assert splits.val.pairs[0] == (number_words(int(splits.val.read_labels()[0])), None)
+
+
+def test_digits_are_rotated_by_their_angle():
+    digit_DGG = read_digits()[0][:8, 0]
+    made = rotate_digits(digit_DGG, 40, 30.0, 5)
+    angle_N = made.read_labels()
+    assert made.image_NCHW.shape == (40, 1, 24, 24) and angle_N.dtype == np.float32
+    assert angle_N.min() < -15 and angle_N.max() > 15 and np.abs(angle_N).max() <= 30
+    # The images belong to their angles: rotated back, they are one of the digits.
+    upright = [np.asarray(Image.fromarray(digit).resize((16, 16), Image.Resampling.BILINEAR)) for digit in digit_DGG]
+    for image_HW, angle in list(zip(made.image_NCHW[:, 0], angle_N.tolist()))[:10]:
+        back = np.asarray(Image.fromarray(image_HW).rotate(-angle, Image.Resampling.BILINEAR))[4:20, 4:20]
+        wrong = np.asarray(Image.fromarray(image_HW).rotate(angle, Image.Resampling.BILINEAR))[4:20, 4:20]
+        errors = [min(np.abs(part.astype(float) - each).mean() for each in upright) for part in (back, wrong)]
+        assert errors[0] < 20 and (errors[0] < errors[1] or abs(angle) < 5)
+
+
+def test_rotated_digits_are_divided_before_images_are_made():
+    dataset = DigitAngles(num_train=30, num_val=10)
+    splits = dataset.open()
+    assert tuple(map(len, (splits.train, splits.val, splits.test))) == (30, 10, 10)
+    require_scale(dataset, splits.train.read_labels().astype(float), splits.val.read_labels())
+    again = dataset.open()
+    assert (again.train.image_NCHW == splits.train.image_NCHW).all()
+    assert (DigitAngles(num_train=30, split_seed=1).open().train.image_NCHW != splits.train.image_NCHW).any()
+    assert DigitAngles(num_train=30, test_fraction=0.0).open().test is None
