@@ -94,7 +94,7 @@ def read_aishell(root: str, without_spaces: bool, findings: Findings) -> Dict[st
             findings.refuse(Problem(MISSING_COUNTERPART, location, fact, "Restore it, or remove the line."))
             continue
         spoken = "".join(text.split()) if without_spaces else text
-        by_split[split].append(Utterance(str(recording), spoken, location))
+        by_split[split].append(Utterance(str(recording), spoken, location, speaker=recording.parent.name))
     # AISHELL-1 itself has 325 recordings without a transcript.
     for name in sorted(recordings.keys() - location_of.keys()):
         fact = f"'{recordings[name]}' has no line in {path}."

@@ -128,6 +128,10 @@ class AlignedSource:
             self.width,
         )
 
+    def speaker(self, index: int) -> str:
+        """Returns the speaker of a sample, which no format of aligned data names."""
+        return ""
+
     def location(self, index: int) -> DataLocation:
         """Returns the source location of a sample."""
         return self.utterances[index].utterance.location

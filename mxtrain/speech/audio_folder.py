@@ -152,16 +152,19 @@ class AudioFolder(ClipDataset):
     def _divided(
         self, root: Path, files: Sequence[Tuple[str, Path]], findings: Findings
     ) -> Dict[str, List[Tuple[str, Path]]]:
-        """Returns the recordings of each split: by lists, or by speakers where names tell them; else all for training,
-        of which samples are held out."""
+        """Returns the recordings of each split: by lists, and by speakers for splits that have no list if names tell
+        speakers; else all for training, of which samples are held out."""
         split_of = _read_lists(root, {str(path) for _, path in files}, findings)
-        if not split_of and self.division.fold is None and all(_SPEAKER in path.name for _, path in files):
-            split_of = {
-                str(path): split
-                for _, path in files
-                if (split := split_of_speaker(path.name.partition(_SPEAKER)[0], self.val_fraction, self.test_fraction))
-                != "train"
-            }
+        listed = set(split_of.values())
+        val_fraction = 0.0 if "val" in listed else self.val_fraction
+        test_fraction = 0.0 if "test" in listed else self.test_fraction
+        has_speakers = self.division.fold is None and all(_SPEAKER in path.name for _, path in files)
+        if has_speakers and (val_fraction or test_fraction):
+            rest = [path for _, path in files if str(path) not in split_of]
+            for path in rest:
+                split = split_of_speaker(path.name.partition(_SPEAKER)[0], val_fraction, test_fraction)
+                if split != "train":
+                    split_of[str(path)] = split
             if "val" not in split_of.values():
                 raise DataError(
                     f"dataset=audio_folder: none of the speakers in '{root}' falls into the validation split by "

@@ -176,6 +176,10 @@ class Recordings(TranscribedSource):
         """See `TranscribedSource.location`."""
         return self.utterances[index].location
 
+    def speaker(self, index: int) -> str:
+        """See `TranscribedSource.speaker`."""
+        return self.utterances[index].speaker
+
     def content_location(self, index: int) -> DataLocation:
         """See `TranscribedSource.content_location`."""
         utterance = self.utterances[index]

@@ -61,6 +61,10 @@ class TranscribedSource:
         """Returns the source location of a sample."""
         return DataLocation(record=index)
 
+    def speaker(self, index: int) -> str:
+        """Returns the speaker of a sample; empty if unknown."""
+        return ""
+
     def content_location(self, index: int) -> DataLocation:
         """Returns the recording of a sample; without a file if the sample is a part of a recording, or of none."""
         return self.location(index)

@@ -9,7 +9,7 @@ import logging
 import math
 import os
 import stat
-from typing import TYPE_CHECKING, Callable, Dict, List, Literal, Optional, Protocol, Sequence, TypeVar, Union
+from typing import TYPE_CHECKING, Callable, Dict, List, Literal, Optional, Protocol, Sequence, Tuple, TypeVar, Union
 
 import numpy as np
 
@@ -21,7 +21,7 @@ from mxtrain.data.checking.problems import (
     NoUsableSamples,
     Problem,
 )
-from mxtrain.data.loading.splitting import refuse_empty
+from mxtrain.data.loading.splitting import refuse_empty, split_groups
 from mxtrain.data.spec import Splits, samples_per_step
 from mxtrain.errors import DataError, reason_of
 from mxtrain.speech.features import Features
@@ -30,6 +30,7 @@ from mxtrain.speech.recording import CUT_AUDIO, RecordingError, read_header
 from mxtrain.speech.utterances import Utterance
 
 if TYPE_CHECKING:
+    from mxtrain.data.loading.division import Division
     from mxtrain.speech.aligned_dataset import AlignedDataset
     from mxtrain.speech.audio import AudioDataset
 
@@ -57,6 +58,9 @@ class UsableUtterances(Protocol):
 
     def location(self, index: int) -> DataLocation:
         """Returns the source location of an utterance."""
+
+    def speaker(self, index: int) -> str:
+        """Returns the speaker of an utterance; empty if unknown."""
 
     def take(self: Source, indices: Sequence[int]) -> Source:
         """Returns some of the utterances."""
@@ -259,7 +263,7 @@ def divide(
     train, val, test = usable
     if train is None or not len(train):
         raise NoUsableSamples(f"{name}: no utterance for training can be used.")
-    parts = dataset.division.divide(np.zeros(len(train), np.int32), val is not None, test is not None)
+    parts = _divide_train(train, dataset.division, val is not None, test is not None)
     val = dataset.division.own_validation(val)
     train_part, *held_out = (train.take(part.tolist()) for part in parts)
     val, test = (existing if existing is not None else split for existing, split in zip((val, test), held_out))
@@ -273,3 +277,17 @@ def divide(
         require_memory(split, source, dataset.features, dataset.eval_batch_size, dataset.max_seconds)
     refuse_empty(name, len(train_kept), len(val), dataset.val_fraction)
     return Splits(train_kept, val, test if len(test) else None, class_names=class_names)
+
+
+def _divide_train(
+    train: UsableUtterances, division: Division, has_val: bool, has_test: bool
+) -> Tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Divides by speakers if the data name them and there are enough; folds divide utterances."""
+    speakers = [train.speaker(index) for index in range(len(train))]
+    group_N = np.unique(speakers, return_inverse=True)[1]
+    fractions = [0.0 if has_val else division.val_fraction, 0.0 if has_test else division.test_fraction]
+    splits = 1 + sum(fraction > 0 for fraction in fractions)
+    if splits == 1 or division.fold is not None or not all(speakers) or len(set(speakers)) < splits:
+        return division.divide(np.zeros(len(train), np.int32), has_val, has_test)
+    log.info("%d speakers: all utterances of one are in one split", len(set(speakers)))
+    return split_groups(group_N, *fractions, division.seed)

@@ -50,6 +50,7 @@ class Utterance(NamedTuple):
         begin_s: start of the part, in seconds.
         duration_s: length of the part, in seconds; None = to the end.
         stated_s: minimum length of the whole recording that the manifest states, in seconds; 0 = unknown.
+        speaker: speaker, all of whose utterances are held out together; "" = unknown.
     """
 
     path: str
@@ -58,6 +59,7 @@ class Utterance(NamedTuple):
     begin_s: float = 0.0
     duration_s: Optional[float] = None
     stated_s: float = 0.0
+    speaker: str = ""
 
 
 def read_manifest(path: str, findings: Findings) -> List[Utterance]:

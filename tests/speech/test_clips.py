@@ -84,6 +84,23 @@ def test_speakers_are_in_one_split_without_lists(tmp_path: Path) -> None:
     assert [len(part) for part in speakers] == [2, 2, 2] and len(set().union(*speakers)) == 6
 
 
+@pytest.mark.parametrize("missing", ["val", "test"])
+def test_a_split_without_a_list_gets_whole_speakers(tmp_path: Path, missing: str) -> None:
+    dataset = commands(tmp_path).model_copy(update={"val_fraction": 0.4, "test_fraction": 0.4})
+    listed = {"val": 3, "test": 2}
+    (tmp_path / LISTS[missing]).unlink()
+    del listed[missing]
+    splits = dataset.open()
+    parts = {"train": splits.train, "val": splits.val, "test": splits.test}
+    speakers = {split: {name.split("/")[1] for name in names_of(part)} for split, part in parts.items()}
+    assert speakers[missing] and not speakers[missing] & speakers["train"]
+    assert {split: len(parts[split]) for split in listed} == listed and sum(map(len, parts.values())) == 18
+    # The rest of the speakers of the existing list stays for training or is held out as a whole.
+    assert speakers[missing] == {
+        name for name in speakers["train"] | speakers[missing] if split_of_speaker(name, 0.4, 0.0) == "val"
+    }
+
+
 def test_a_validation_split_without_speakers_is_refused_and_lists_of_windows_are_read(tmp_path: Path) -> None:
     dataset = commands(tmp_path).model_copy(update={"val_fraction": 0.0001})
     for name in LISTS.values():

@@ -12,6 +12,8 @@ import soundfile
 
 from mxtrain.data.checking.dataset_check import CollectedFindings
 from mxtrain.data.checking.problems import MISSING_COUNTERPART, STRICT, WRONG_FORMAT, DataLocation
+from mxtrain.data.loading.folds import Fold
+from mxtrain.data.spec import with_fold
 from mxtrain.errors import DataError
 from mxtrain.speech.aishell import TRANSCRIPTS, Aishell
 from mxtrain.speech.audio import AudioDataset
@@ -137,6 +139,27 @@ def test_aishell_is_read_as_characters(tmp_path: Path) -> None:
     ]
     assert splits.class_names == sorted("而对楼市成交抑制")
     assert texts_of(dataset.model_copy(update={"spaces": "keep"}).open().val) == ["对 成交"]
+
+
+def test_aishell_without_dev_holds_out_speakers(tmp_path: Path) -> None:
+    names = [f"BAC009S000{speaker}W012{number}" for speaker in range(5) for number in range(4)]
+    write(tmp_path / "transcript" / TRANSCRIPTS, *(f"{name} 对" for name in names))
+    for name in names:
+        sound(tmp_path / "wav" / "train" / name[6:11] / f"{name}.wav")
+    dataset = Aishell(root=str(tmp_path), val_fraction=0.25, test_fraction=0.2)
+    splits = dataset.open()
+    speakers = [
+        [Path(utterance.path).parent.name for utterance in part.utterances]
+        for part in (splits.train, splits.val, splits.test)
+    ]
+    assert [len(part) for part in speakers] == [12, 4, 4]
+    assert [len(set(part)) for part in speakers] == [3, 1, 1] and len(set().union(*speakers)) == 5
+    in_folds = with_fold(dataset, Fold(3, 1))
+    assert len({Path(one.path).parent.name for one in in_folds.open().val.utterances}) > 2
+    path = tmp_path / "transcript" / TRANSCRIPTS
+    path.write_text("".join(path.read_text(encoding="utf-8").splitlines(True)[:8]), encoding="utf-8")
+    two = dataset.open()  # of two speakers, which are too few for three splits
+    assert [len(part) for part in (two.train, two.val, two.test)] == [4, 2, 2]
 
 
 def test_recordings_of_aishell_without_a_transcript_are_left_out(tmp_path: Path) -> None:

@@ -71,6 +71,37 @@ def split_indices(
     return np.flatnonzero(part_N == 0), np.flatnonzero(part_N == 1), np.flatnonzero(part_N == 2)
 
 
+def split_groups(
+    group_N: np.ndarray, val_fraction: float, test_fraction: float, seed: int
+) -> Tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Divides samples so that those of a group are in one split: groups in random order until the split has its share
+    as nearly as possible, but at least one. One group at least remains for training.
+
+    Args:
+        group_N: number of each sample's group; at least as many groups as splits.
+        val_fraction: share of samples for validation.
+        test_fraction: share for testing.
+        seed: which groups go where.
+
+    Returns:
+        Ascending indices of the training, validation and test samples.
+    """
+    groups, size_G = np.unique(group_N, return_counts=True)
+    order = np.argsort(bits(seed, 0, np.arange(len(groups)), Draw.SPLIT), kind="stable")
+    part_G = np.zeros(len(groups), np.int8)
+    first = 0
+    for part, fraction, needed_later in ((1, val_fraction, 1 + (test_fraction > 0)), (2, test_fraction, 1)):
+        wanted, count = fraction * len(group_N), 0
+        while fraction and first < len(groups) - needed_later:
+            size = int(size_G[order[first]])
+            if count and abs(count + size - wanted) >= abs(count - wanted):
+                break
+            part_G[order[first]] = part
+            count, first = count + size, first + 1
+    part_N = part_G[np.searchsorted(groups, group_N)]
+    return np.flatnonzero(part_N == 0), np.flatnonzero(part_N == 1), np.flatnonzero(part_N == 2)
+
+
 def _apportion(size_K: np.ndarray, fraction: float, room_K: np.ndarray, total: int) -> np.ndarray:
     """Returns integers near `size_K * fraction`, within `room_K`, whose sum is `total` (largest remainder method)."""
     exact_K = size_K * fraction

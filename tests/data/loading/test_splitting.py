@@ -5,14 +5,14 @@ from __future__ import annotations
 import logging
 import re
 from pathlib import Path
-from typing import Any, Callable, Dict, Tuple
+from typing import Any, Callable, Dict, List, Tuple
 
 import numpy as np
 import pytest
 from PIL import Image
 
 from mxtrain.data.loading.sampling import class_labels
-from mxtrain.data.loading.splitting import count_held_out, refuse_empty, split_indices
+from mxtrain.data.loading.splitting import count_held_out, refuse_empty, split_groups, split_indices
 from mxtrain.data.spec import BaseDataset
 from mxtrain.errors import DataError
 from mxtrain.text.classification.text import Text
@@ -110,6 +110,33 @@ def test_a_share_of_a_few_samples_is_one_sample_at_least(
     with caplog.at_level(logging.INFO):
         assert count_held_out(count, *fractions, room) == held
     assert (said in caplog.text) if said else not caplog.text
+
+
+@pytest.mark.parametrize(
+    "sizes, fractions, counts",
+    [
+        ([5] * 10, (0.1, 0.2), (35, 5, 10)),
+        ([5] * 10, (0.04, 0.0), (45, 5, 0)),  # none would be nearer, which is not allowed
+        ([5] * 10, (0.17, 0.0), (40, 10, 0)),  # 8.5 samples: 10 are nearer than 5
+        ([5] * 10, (0.14, 0.0), (45, 5, 0)),  # 7 samples: 5 are nearer than 10
+        ([5] * 10, (0.15, 0.0), (45, 5, 0)),  # as near
+        ([4, 4, 4], (0.9, 0.9), (4, 4, 4)),
+        ([4, 4], (0.9, 0.0), (4, 4, 0)),
+        ([4, 4], (0.0, 0.5), (4, 0, 4)),
+    ],
+)
+def test_groups_are_held_out_as_a_whole(
+    sizes: List[int], fractions: Tuple[float, float], counts: Tuple[int, int, int]
+) -> None:
+    group_N = np.random.default_rng(0).permutation(np.repeat(10 + np.arange(len(sizes)), sizes))
+    parts = split_groups(group_N, *fractions, seed=3)
+    assert tuple(map(len, parts)) == counts
+    assert sorted(np.concatenate(parts).tolist()) == list(range(len(group_N)))
+    assert sum(len(set(group_N[part])) for part in parts) == len(sizes)
+    assert all((np.diff(part) > 0).all() for part in parts)
+    if len(sizes) == 10:
+        others = [set(group_N[split_groups(group_N, *fractions, seed=seed)[1]]) for seed in range(6)]
+        assert any(other != others[0] for other in others)
 
 
 def test_every_class_is_trained_on() -> None:
