@@ -22,7 +22,7 @@ from mxtrain.api.arguments import (
 from mxtrain.api.run import Run, load, prepared
 from mxtrain.archive.run_folders import paths_in
 from mxtrain.cluster.launch.preserved import preserved_process
-from mxtrain.composing.parts import MeasuredParts, with_parts
+from mxtrain.composing.parts import EvaluatedParts, PassArguments, with_parts
 from mxtrain.composing.restored import restore
 from mxtrain.config.specs import validate_arguments
 from mxtrain.errors import ConfigError, did_you_mean
@@ -34,14 +34,14 @@ if TYPE_CHECKING:
     from mxtrain.workflows.predict import Predictions
 
 
-@with_parts(MeasuredParts)
+@with_parts(EvaluatedParts)
 def evaluate(
     run: Union[AnyPath, Run],
     *overrides: str,
     split: Split = "auto",
     limit_batches: Optional[int] = None,
     dataset: Any = None,
-    **parts: Unpack[MeasuredParts],
+    **parts: Unpack[EvaluatedParts],
 ) -> Dict[str, float]:
     """Evaluates a run, or loads and evaluates the run at a path; see `Run.evaluate` and `load`.
 
@@ -50,12 +50,13 @@ def evaluate(
     return _loaded(run).evaluate(*overrides, split=split, limit_batches=limit_batches, dataset=dataset, **parts)
 
 
-def predict(run: Union[AnyPath, Run], inputs: Any, *, top_k: int = 3) -> Predictions:
+@with_parts(PassArguments)
+def predict(run: Union[AnyPath, Run], inputs: Any, *, top_k: int = 3, **passes: Unpack[PassArguments]) -> Predictions:
     """Predicts with a run, or loads the run at a path and predicts with it; see `Run.predict` and `load`.
 
     >>> mxtrain.predict("outputs/mlp", "digit.png")[0]["class"]
     """
-    return _loaded(run).predict(inputs, top_k=top_k)
+    return _loaded(run).predict(inputs, top_k=top_k, **passes)
 
 
 def average(

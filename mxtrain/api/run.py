@@ -30,7 +30,7 @@ from mxtrain.checkpoint.run_directory import is_locked
 from mxtrain.cluster.launch.preserved import preserved_process
 from mxtrain.composing.environment import set_environment
 from mxtrain.composing.objects import Objects, match_objects, read_arguments, require_overrides
-from mxtrain.composing.parts import LoadedParts, MeasuredParts, with_parts
+from mxtrain.composing.parts import EvaluatedParts, LoadedParts, PassArguments, with_parts
 from mxtrain.composing.restored import restore
 from mxtrain.config.placeholders import Given
 from mxtrain.data.spec import choose_split, open_splits
@@ -40,6 +40,7 @@ from mxtrain.task.fit import require_same_names
 from mxtrain.task.sample_results import ResultReader
 from mxtrain.training.fold_results import read_folds
 from mxtrain.workflows.evaluate import load_for, measure_run
+from mxtrain.workflows.passes import read_passes
 from mxtrain.workflows.predict import Predictions, predict_objects
 
 if TYPE_CHECKING:
@@ -235,14 +236,14 @@ class Run:
             parameter.grad_req = "write"  # loading for prediction has disabled gradients
         return network  # type: ignore[return-value]  # a user's Block need not be hybrid
 
-    @with_parts(MeasuredParts)
+    @with_parts(EvaluatedParts)
     def evaluate(
         self,
         *overrides: str,
         split: Split = "auto",
         limit_batches: Optional[int] = None,
         dataset: Any = None,
-        **parts: Unpack[MeasuredParts],
+        **parts: Unpack[EvaluatedParts],
     ) -> Dict[str, float]:
         """Measures loss and metrics on a split; the same values as ``mxtrain eval`` prints. Writes no files.
 
@@ -252,24 +253,35 @@ class Run:
             limit_batches: measures only the first batches; default: all.
             dataset: other samples to measure, for runs that were trained on arrays or Python datasets: ``(x, y)``, or a
                 dataset whose items are ``(x, y)``.
-            parts: groups by name, as for `train`: ``metric=["accuracy", "f1"]``. Objects belong to `load`.
+            parts: groups by name, as for `train`: ``metric=["accuracy", "f1"]``. Objects belong to `load`. Also
+                ``augment``, ``augment_scales``, ``tile``, ``tile_overlap`` and ``tile_blend`` of ``mxtrain eval``, e.g.
+                ``augment=["flip", "scales"]`` or ``tile=512``.
 
         Raises:
             ConfigError: an override is wrong.
             DataError: there is no such split, or its files cannot be read.
         """
         require_count(limit_batches, "evaluate: limit_batches", or_none=True)
-        part_overrides, objects = read_arguments(parts, Run.evaluate)
+        passes = {name: value for name, value in parts.items() if name in PassArguments.__annotations__}
+        settings = read_passes("evaluate", passes)
+        part_overrides, objects = read_arguments(
+            {name: value for name, value in parts.items() if name not in passes}, Run.evaluate
+        )
         if objects:
             raise ConfigError(
                 f"evaluate: {next(iter(objects.values))} is an object. Give it to load() or train(); evaluate takes "
                 "the names of options and dicts of settings."
             )
         with prepared(self, "eval", [*overrides, *part_overrides], dataset) as restored:
-            return dict(measure_run(restored, split, limit_batches, dataset is not None))
+            return dict(measure_run(restored, split, limit_batches, dataset is not None, settings))
 
+    @with_parts(PassArguments)
     def results(
-        self, *overrides: str, split: Split = "auto", limit_batches: Optional[int] = None
+        self,
+        *overrides: str,
+        split: Split = "auto",
+        limit_batches: Optional[int] = None,
+        **passes: Unpack[PassArguments],
     ) -> Iterator[Dict[str, Any]]:
         """Yields the result of each sample of a split, in order: the rows of ``predictions.csv`` of ``mxtrain eval``.
 
@@ -281,16 +293,20 @@ class Run:
             overrides: see `evaluate`.
             split: see `evaluate`.
             limit_batches: see `evaluate`.
+            passes: ``augment``, ``tile`` and others, see `evaluate`.
 
         >>> worst = sorted(run.results(split="val"), key=lambda row: -row["loss"])[:10]
         """
         require_count(limit_batches, "results: limit_batches", or_none=True)
+        settings = read_passes("results", passes)
         with prepared(self, "eval", overrides) as restored:
             from mxtrain.training.loaders import build_loader
 
+            plan = settings.passes(restored.description, restored.signature)
+            restored = plan.for_run(restored)
             splits = open_splits(restored.dataset)
             name, source = choose_split(splits, split)
-            trained = load_for(restored, splits)
+            trained = plan.for_samples(load_for(restored, splits), source)
             description, signature, evaluator = trained.description, trained.signature, trained.evaluator
             reader = ResultReader(description, signature, source, name, evaluator.decode)
             loader = build_loader(
@@ -323,7 +339,14 @@ class Run:
         with prepared(self, "eval") as restored:
             return workflow.export(restored, chosen)
 
-    def predict(self, inputs: Any, *, top_k: int = 3) -> Predictions:
+    @with_parts(PassArguments)
+    def predict(
+        self,
+        inputs: Any,
+        *,
+        top_k: int = 3,
+        **passes: Unpack[PassArguments],
+    ) -> Predictions:
         """Predicts for one input or for several; returns a row for each, as ``mxtrain predict`` writes it.
 
         Rows of paths have the key ``file``. The network stays loaded between calls. A JPEG file that is much larger
@@ -340,6 +363,7 @@ class Run:
                 for runs that were trained on arrays. An array of three axes is one image if its last axis has 1, 3 or 4
                 elements, unless its last two axes are the size of the network's input.
             top_k: number of alternatives in each row, for tasks with several.
+            passes: ``augment``, ``tile`` and others, see `evaluate`.
 
         Raises:
             ConfigError: the inputs are of a type that the dataset does not read.
@@ -352,9 +376,13 @@ class Run:
         if not self.description.task.predicts:
             raise ConfigError(f"predict: a run of task={self.description.task.name} predicts nothing. Use evaluate().")
         require_count(top_k, "predict: top_k")
+        settings = read_passes("predict", passes)
         trained = self._trained()
         with prepared(self, "predict") as restored:
-            return predict_objects(trained, restored.dataset, inputs, top_k)
+            plan = settings.passes(restored.description, restored.signature)
+            if plan.task is not None:
+                trained = plan.for_run(restored).load(exported=True)
+            return predict_objects(trained, restored.dataset, inputs, top_k, plan)
 
     def batches(self, split: Split = "val", *overrides: str) -> Iterator[Dict[str, np.ndarray]]:
         """Yields the batches of a split, in order and without augmentation, as named arrays.

@@ -48,6 +48,7 @@ def show(result: EvalResult) -> None:
         return
     values = {name: value for name, value in result.values.items() if name != "samples_per_s"}
     shown = "  ".join(f"{name} {format_value(value)}" for name, value in values.items())
+    of_passes = f"{result.passes}, " if result.passes else ""
     of_part = f"{result.coverage} only, " if result.coverage else ""
     rate = f"{result.values['samples_per_s']:.0f} samples/s"
-    print(f"{result.split}: {shown}  ({of_part}{result.num_samples} samples, step {result.step}, {rate})")
+    print(f"{result.split}: {shown}  ({of_passes}{of_part}{result.num_samples} samples, step {result.step}, {rate})")

@@ -28,6 +28,20 @@ class MeasuredParts(TypedDict, total=False):
     runtime: Optional[Option]
 
 
+class PassArguments(TypedDict, total=False):
+    """Passes for each sample, see `mxtrain.workflows.passes.PassSettings`."""
+
+    augment: Union[str, Sequence[str], None]
+    augment_scales: Union[float, Sequence[float], None]
+    tile: Union[str, int, Sequence[int], None]
+    tile_overlap: Optional[float]
+    tile_blend: Optional[str]
+
+
+class EvaluatedParts(MeasuredParts, PassArguments, total=False):
+    """Arguments of an evaluation."""
+
+
 class LoadedParts(TypedDict, total=False):
     """Objects that a run was trained with."""
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from mxtrain.data.corruption import Corruption
     from mxtrain.data.loading.samples import Samples
+    from mxtrain.data.passes import TiledSamples, Variant
     from mxtrain.model.spec import Model
     from mxtrain.types.annotations import Json, JsonForm, JsonObject
 
@@ -127,6 +128,35 @@ class Signature:
     def corruptions(cls) -> Mapping[str, Corruption]:
         """Returns the ways in which `eval` can corrupt samples, by name; by default none."""
         return {}
+
+    def variants(self, names: Sequence[str], scales: Sequence[float]) -> Sequence[Variant]:
+        """Returns the variants of samples for test-time augmentation, the unchanged one first; by default none.
+
+        Args:
+            names: kinds of variants, as `augment` of `eval` and `predict` names them.
+            scales: factors of the sides of samples, for variants of other sizes.
+
+        Raises:
+            ConfigError: there is no such variant.
+        """
+        return ()
+
+    def tiled(self, source: Samples, tile: Optional[Sequence[int]], overlap: float) -> Optional[TiledSamples]:
+        """Returns the tiles of samples in their original size; by default None: such samples have no tiles.
+
+        Args:
+            source: the samples.
+            tile: (height, width) of a tile in pixels; None: those of the network's input.
+            overlap: share of a tile that overlaps the next one.
+        """
+        return None
+
+    def require_tile(self, tile: Optional[Sequence[int]]) -> None:
+        """Checks the (height, width) of tiles, see `tiled`.
+
+        Raises:
+            ConfigError: they would be reduced to the network's input.
+        """
 
     def unseen_values(self, source: Samples) -> Sequence[str]:
         """Returns a sentence for each column of samples with values that the network does not know from training.

@@ -20,6 +20,11 @@ BATCHES_AHEAD = 3
 """Batches in the engine's queue before the host waits. This bounds the memory of pending work."""
 
 
+class JoinedPredictions(Tuple[np.ndarray, ...]):
+    """Predictions of a batch on the host, in the place of the outputs of a network: made from several passes for each
+    sample."""
+
+
 class DecodedOnce:
     """Decodes the outputs for a batch once, for several consumers that ask one after the other.
 
@@ -46,6 +51,8 @@ class DecodedOnce:
 
 def to_host(predictions: Predictions) -> Union[np.ndarray, Sequence[np.ndarray]]:
     """Returns the prediction of each sample; waits for the device."""
+    if isinstance(predictions, JoinedPredictions):
+        return predictions
     if isinstance(predictions, (list, tuple)):
         return [prediction.asnumpy() for prediction in predictions]
     return predictions.asnumpy()

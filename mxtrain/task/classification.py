@@ -11,6 +11,7 @@ from mxtrain.data.class_rows import ranked_classes, ranked_order
 from mxtrain.data.loading.samples import TextPairs
 from mxtrain.errors import ConfigError
 from mxtrain.loss.custom import CustomLoss
+from mxtrain.task.merging import merge_class_scores
 from mxtrain.task.own_loss import validate_loss_output
 from mxtrain.task.prediction_format import PredictionFormat, class_name
 from mxtrain.task.spec import Report
@@ -24,11 +25,13 @@ if TYPE_CHECKING:
     from mxnet.ndarray import NDArray
 
     from mxtrain.config.parts import RunParts
+    from mxtrain.data.passes import Variant
     from mxtrain.data.signature import Signature
     from mxtrain.data.spec import Samples
     from mxtrain.metric.meter import LossWeights, Meter
     from mxtrain.task.evaluated_sample import EvaluatedSample
     from mxtrain.task.explained import Explained
+    from mxtrain.task.merging import MergeOutputs
     from mxtrain.types import Batch
     from mxtrain.types.annotations import Array, Json, JsonObject, LossBlock, OperatorModule
 
@@ -82,6 +85,10 @@ class Classification(ThresholdTask):
 
         # In 16 bits, probabilities have two or three digits, and many would be equal.
         return nd.softmax(outputs[0].astype("float32"))
+
+    def merge_variants(self, description: RunParts, signature: Signature, variants: Sequence[Variant]) -> MergeOutputs:
+        """Returns the function that averages probabilities; see `MergesVariants`."""
+        return merge_class_scores
 
     def row(self, signature: Signature, prediction: np.ndarray, top_k: int) -> Mapping[str, Json]:
         """Returns the most probable class, its probability, and the next ones."""

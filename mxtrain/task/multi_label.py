@@ -23,6 +23,7 @@ from mxtrain.metric.multi_label import (
     Threshold,
 )
 from mxtrain.task.classification import ranked_cells, texts_of
+from mxtrain.task.merging import merge_class_set_scores
 from mxtrain.task.own_loss import validate_loss_output
 from mxtrain.task.prediction_format import PredictionFormat
 from mxtrain.task.spec import Report
@@ -37,12 +38,14 @@ if TYPE_CHECKING:
 
     from mxtrain.config.parts import RunParts
     from mxtrain.data.loading.loader import Collate
+    from mxtrain.data.passes import Variant
     from mxtrain.data.signature import Signature
     from mxtrain.data.spec import Samples
     from mxtrain.metric.spec import Metric
     from mxtrain.parallel.base import Strategy
     from mxtrain.task.evaluated_sample import EvaluatedSample
     from mxtrain.task.explained import Explained
+    from mxtrain.task.merging import MergeOutputs
     from mxtrain.types.annotations import Array, Json, JsonObject, LossBlock, OperatorModule
 
 log = logging.getLogger(__name__)
@@ -144,6 +147,10 @@ class MultiLabel(ThresholdTask):
     def decode(self, outputs: Tuple[NDArray, ...], batch: Batch) -> NDArray:
         """Returns the scores before the sigmoid, (B, K)."""
         return outputs[0].astype("float32")
+
+    def merge_variants(self, description: RunParts, signature: Signature, variants: Sequence[Variant]) -> MergeOutputs:
+        """Returns the function that averages probabilities; see `MergesVariants`."""
+        return merge_class_set_scores
 
     def row(self, signature: Signature, prediction: np.ndarray, top_k: int) -> Mapping[str, Json]:
         """Returns the predicted classes, and the most probable ones with their probabilities."""

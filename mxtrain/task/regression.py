@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, List, Mapping, Optional, Sequen
 from mxtrain.data.loading.samples import Source, TextPairs
 from mxtrain.data.sample_weights import has_weights
 from mxtrain.errors import ConfigError
+from mxtrain.task.merging import merge_values
 from mxtrain.task.own_loss import validate_loss_output
 from mxtrain.task.spec import Report, Task
 from mxtrain.types import Artifact, Figure, Shapes, Table, shapes_of
@@ -22,11 +23,13 @@ if TYPE_CHECKING:
     from PIL import Image
 
     from mxtrain.config.parts import RunParts
+    from mxtrain.data.passes import Variant
     from mxtrain.data.signature import Signature
     from mxtrain.data.spec import Samples
     from mxtrain.engine.predictions import Decode
     from mxtrain.parallel.base import Strategy
     from mxtrain.task.evaluated_sample import EvaluatedSample
+    from mxtrain.task.merging import MergeOutputs
     from mxtrain.types import Batch
     from mxtrain.types.annotations import Json, LossBlock
 
@@ -75,6 +78,10 @@ class Regression(Task):
     def decode(self, outputs: Tuple[NDArray, ...], batch: Batch) -> NDArray:
         """Returns the standardised predictions of the network, (B,)."""
         return outputs[0].astype("float32").reshape((-1,))
+
+    def merge_variants(self, description: RunParts, signature: Signature, variants: Sequence[Variant]) -> MergeOutputs:
+        """Returns the function that averages predicted numbers; see `MergesVariants`."""
+        return merge_values
 
     def row(self, signature: Signature, prediction: np.ndarray, top_k: int) -> Mapping[str, Json]:
         return {"value": round(float(prediction), 6)}

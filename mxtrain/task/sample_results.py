@@ -88,7 +88,11 @@ class ResultReader:
 
     def predictions(self, batch: Batch, outputs: Tuple[NDArray, ...]) -> Optional[Predictions]:
         """Returns the predictions that rows need, still on the device; None if they need none."""
+        from mxtrain.engine.predictions import JoinedPredictions
+
         task = self.description.task
+        if isinstance(outputs, JoinedPredictions):
+            return outputs
         is_decoded = any(metric.on_host for metric in self.description.metric.values())
         if self.decode is None or type(task).result is Task.result or (task.decodes_slowly and not is_decoded):
             return None

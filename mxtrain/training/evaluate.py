@@ -2,18 +2,32 @@
 
 from __future__ import annotations
 
+import copy
 import time
 from contextlib import closing
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Callable, Dict, Generator, Iterator, List, Mapping, Optional, Sequence, Tuple
+from typing import (
+    TYPE_CHECKING,
+    Callable,
+    ClassVar,
+    Dict,
+    Generator,
+    Iterator,
+    List,
+    Mapping,
+    Optional,
+    Sequence,
+    Tuple,
+)
 
 import numpy as np
 
 from mxtrain.cluster.heartbeat import HEARTBEAT
 from mxtrain.cluster.stopping import PassInterrupted, SignalStop
 from mxtrain.data.loading.loader import NO_CONSUMER, Consumer
-from mxtrain.engine.backend import nd
+from mxtrain.engine.backend import mx, nd
 from mxtrain.engine.predictions import BATCHES_AHEAD, DecodedOnce, to_host
+from mxtrain.errors import ConfigError
 from mxtrain.kvstore.store import Store
 from mxtrain.metric.host import HostMetric, SampleWeights, all_gather
 from mxtrain.metric.meter import Meter, read_vectors
@@ -24,7 +38,9 @@ from mxtrain.types import Artifact, Batch
 
 if TYPE_CHECKING:
     from mxtrain.data.loading.loader import EpochLoader
+    from mxtrain.data.passes import Variant
     from mxtrain.engine.predictions import Decode, Predictions
+    from mxtrain.task.merging import MergeOutputs
     from mxtrain.types.annotations import LossBlock
 
 Outputs = Tuple[nd.NDArray, ...]
@@ -65,6 +81,9 @@ class Evaluator:
         has_weights: True if the last target of a batch is the weight of each sample.
     """
 
+    measures_outputs: ClassVar[bool] = True
+    """False if loss and metrics of outputs are unknown, because only predictions are."""
+
     def __init__(
         self,
         strategy: Strategy,
@@ -77,6 +96,7 @@ class Evaluator:
         self._has_weights = has_weights
         self._strategy, self._loss, self._meter = strategy, loss, meter
         self._on_host = dict(on_host or {})
+        self._predict: Callable[[Sequence[nd.NDArray]], Outputs] = strategy.predict
         self.decode = None if decode is None else DecodedOnce(decode)
 
     def measure(
@@ -101,8 +121,9 @@ class Evaluator:
         collector = Collector(self._on_host, self.decode, self._has_weights)
         try:
             for batch, outputs in self.predict(loader):
-                losses = self.losses(batch, outputs)
-                vectors.append(self._meter.require_width(self._meter(*losses, *outputs, *batch.targets)))
+                if self.measures_outputs:
+                    losses = self.losses(batch, outputs)
+                    vectors.append(self._meter.require_width(self._meter(*losses, *outputs, *batch.targets)))
                 count += batch.size
                 collector.add(batch, outputs)
                 if on_batch is not None:
@@ -121,9 +142,26 @@ class Evaluator:
         *totals, count, interrupted = (workers or Store()).total([*sums, count, interrupted])
         if interrupted:
             raise PassInterrupted
-        values = {**self._meter.values(np.array(totals), int(count)), **collector.compute(workers or Store())}
+        measured = self._meter.values(np.array(totals), int(count)) if self.measures_outputs else {}
+        values = {**measured, **collector.compute(workers or Store())}
         values["samples_per_s"] = count / (time.monotonic() - started)
         return values
+
+    def merging(self, variants: Sequence[Variant], merge: MergeOutputs) -> Evaluator:
+        """Returns an evaluator of the same network that predicts for several variants of each batch.
+
+        Args:
+            variants: the variants, the unchanged one first.
+            merge: merges the outputs for the variants.
+        """
+        evaluator = copy.copy(self)
+        predict = self._predict
+
+        def predict_variants(inputs: Sequence[nd.NDArray]) -> Outputs:
+            return merge([_predict_variant(predict, variant, inputs) for variant in variants])
+
+        evaluator._predict = predict_variants
+        return evaluator
 
     def direction(self, name: str) -> str:
         """Returns "max" or "min": the better direction of "loss" or of a metric, by name."""
@@ -150,7 +188,7 @@ class Evaluator:
             # The share of a worker may be empty; the worker still takes part in the sums of `measure`.
             if not batch.size:
                 continue
-            outputs = self._strategy.predict(state.enter(batch).inputs)
+            outputs = self._predict(state.enter(batch).inputs)
             if count:
                 state.leave([outputs[-count:]])
                 outputs = outputs[:-count]
@@ -159,6 +197,27 @@ class Evaluator:
             if len(pending) > BATCHES_AHEAD:
                 pending.pop(0).wait_to_read()  # waits for an old batch, while newer ones keep the device busy
             yield batch, outputs
+
+
+def _predict_variant(
+    predict: Callable[[Sequence[nd.NDArray]], Outputs], variant: Variant, inputs: Sequence[nd.NDArray]
+) -> Outputs:
+    """Returns the outputs for a variant of a batch.
+
+    Raises:
+        ConfigError: the network does not take inputs of the size of the variant.
+    """
+    changed = variant.apply(tuple(inputs))
+    try:
+        return predict(changed)
+    except mx.MXNetError as error:
+        if changed[0].shape == inputs[0].shape:
+            raise
+        size = "x".join(map(str, changed[0].shape[1:]))
+        raise ConfigError(
+            f"augment=scales: the network does not take inputs of {size} ({variant.name}). Type augment=flip, or "
+            "choose other factors with augment_scales=[...]."
+        ) from error
 
 
 class Collector:

@@ -125,7 +125,8 @@ class SampleFiles:
             self.results.copy_to(file)
         folder.note(PREDICTIONS)
         sample = self._trained.description.dataset.gives.sample
-        folder.write(worst_samples(self.results, self._take, sample, title))
+        if self._trained.evaluator.measures_outputs:  # otherwise no loss says which samples are the worst
+            folder.write(worst_samples(self.results, self._take, sample, title))
         for name, page in sample_pages(self.results, self._trained.signature, title).items():
             replace_file(folder.place / name, page.encode("utf-8", "backslashreplace"))
             folder.note(name)

@@ -19,9 +19,10 @@ from mxtrain.errors import ConfigError, DataError, LoaderError, did_you_mean
 from mxtrain.task.fit import require_known_names, require_same_names
 from mxtrain.task.report import Report
 from mxtrain.terminal.progress import SILENT, WorkProgress
-from mxtrain.types import Artifact, Positive, Spec
+from mxtrain.types import Artifact, Positive
 from mxtrain.workflows.eval_folder import EvaluationFolder, SampleFiles
 from mxtrain.workflows.output_file import OutputFolder, require_writable
+from mxtrain.workflows.passes import ONE_PASS, PassSettings
 
 if TYPE_CHECKING:
     from mxnet.ndarray import NDArray
@@ -82,7 +83,7 @@ EXPLAINED, CORRUPTED = "explain_{}", "corrupt"
 """Folders, inside that of an evaluation, for the results of further analyses."""
 
 
-class EvalSettings(Spec):
+class EvalSettings(PassSettings):
     """Settings of `eval` besides overrides."""
 
     split: Literal["auto", "train", "val", "test"] = "auto"
@@ -113,6 +114,11 @@ class EvalSettings(Spec):
             raise ValueError(f"{name} says how to explain, so type explain=grad_cam, or leave {name} out")
         if self.explain == "integrated_gradients" and "explain_layer" in typed:
             raise ValueError("explain=integrated_gradients looks at no layer: leave explain_layer out")
+        for name in ("augment", "tile"):
+            if self.explain is not None and getattr(self, name) is not None:
+                raise ValueError(f"explain explains one pass of the network: leave {name} out, or explain")
+        if self.corrupt is not None and self.tile is not None:
+            raise ValueError("corrupt changes images in the size of the network's input: leave tile out, or corrupt")
         return self
 
 
@@ -143,6 +149,7 @@ class EvalResult:
         num_samples: number of samples that were measured.
         folder: folder of the written files.
         parts: the analyses; the first one is that of the split itself.
+        passes: the settings of several passes, as typed; empty for one.
     """
 
     split: str
@@ -152,6 +159,7 @@ class EvalResult:
     num_samples: int
     folder: Path
     parts: Sequence[EvalPart]
+    passes: str = ""
 
     def with_part(self, part: EvalPart) -> EvalResult:
         """Returns the result with one more analysis."""
@@ -183,6 +191,8 @@ def evaluate(
     if settings.explain is not None:
         run.description.task.check_explained(run.description)
     passes = choose_corruptions(settings.corrupt or (), run.description.dataset)
+    plan = settings.passes(run.description, run.signature)
+    run = plan.for_run(run)
     splits = open_splits(run.dataset)
     split, source = choose_split(splits, settings.split)
     corruptions = run.dataset.signature_class.corruptions()
@@ -195,9 +205,9 @@ def evaluate(
         require_same_names(run.signature, splits)
     warn_unseen(source, run.signature)
     method = None if settings.explain is None else load_method(settings, run, uses_exported(run, splits))
-    trained = load_for(run, splits, settings.fuse)
+    trained = plan.for_samples(load_for(run, splits, settings.fuse), source)
     largest_losses = None if method is None else LargestLosses(trained.evaluator)
-    title = f"{split}, step {run.checkpoint.step}"
+    title = ", ".join([f"{split}, step {run.checkpoint.step}", *([settings.text] if settings.text else [])])
     try:
         eval_folder = EvaluationFolder(folder)
         with closing(SampleFiles(trained, source, split)) as samples:
@@ -208,6 +218,7 @@ def evaluate(
                 "part": measured.coverage,
                 "step": run.checkpoint.step,
                 "samples": measured.num_samples,
+                **settings.facts(),
             }
             artifacts = measured.report.artifacts(title)
             with eval_folder.new_results():
@@ -223,6 +234,7 @@ def evaluate(
             measured.num_samples,
             folder,
             (EvalPart("", artifacts),),
+            settings.text,
         )
         report(result)
         if corrupted:
@@ -243,7 +255,11 @@ def evaluate(
 
 
 def measure_run(
-    run: RestoredRun, split: str = "auto", limit_batches: Optional[int] = None, is_other_data: bool = False
+    run: RestoredRun,
+    split: str = "auto",
+    limit_batches: Optional[int] = None,
+    is_other_data: bool = False,
+    passes: PassSettings = ONE_PASS,
 ) -> Mapping[str, float]:
     """Returns loss and metrics of a split; writes no files.
 
@@ -252,6 +268,7 @@ def measure_run(
         split: name of the split; "auto" is test if there is one, otherwise val.
         limit_batches: number of batches; None = all.
         is_other_data: True for data that need not have all classes of the training.
+        passes: settings of several passes.
 
     Raises:
         ConfigError: the loss or a metric is an object that was not given again.
@@ -260,12 +277,15 @@ def measure_run(
     for part in (run.description.loss, *run.description.metric.values()):
         if isinstance(part, Given):
             part.require()
+    plan = passes.passes(run.description, run.signature)
+    run = plan.for_run(run)
     splits = open_splits(run.dataset)
     _, source = choose_split(splits, split)
     if not run.description.task.export_form().open_set:
         (require_known_names if is_other_data else require_same_names)(run.signature, splits)
     warn_unseen(source, run.signature)
-    return measure(load_for(run, splits), source, source, limit_batches).values
+    trained = plan.for_samples(load_for(run, splits), source)
+    return measure(trained, source, source, limit_batches).values
 
 
 def load_for(run: RestoredRun, splits: Splits, fuse: bool = False) -> Trained:

@@ -40,8 +40,9 @@ from mxtrain.files.durable import encode_json, replace_file
 from mxtrain.files.text_numbers import parse_number
 from mxtrain.task.sample_results import location_texts
 from mxtrain.task.spec import Task
-from mxtrain.types import Positive, ProperFraction, Spec
+from mxtrain.types import Positive, ProperFraction
 from mxtrain.workflows.output_file import OutputFile, OutputFolder, require_writable
+from mxtrain.workflows.passes import WHOLE, Passes, PassSettings
 
 if TYPE_CHECKING:
     import numpy as np
@@ -71,7 +72,7 @@ def read_share(value: object) -> object:
     return value if number is None else number
 
 
-class PredictSettings(Spec):
+class PredictSettings(PassSettings):
     """Settings of `predict` besides overrides."""
 
     which: Literal["best", "last"] = "best"
@@ -133,7 +134,9 @@ class PredictResult:
     unreadable: Sequence[str]
 
 
-def predict_objects(trained: Trained, dataset: BaseDataset, value: Any, top_k: int) -> Predictions:
+def predict_objects(
+    trained: Trained, dataset: BaseDataset, value: Any, top_k: int, plan: Passes = WHOLE
+) -> Predictions:
     """Predicts for paths, or for objects that the dataset decodes in memory.
 
     Args:
@@ -141,22 +144,21 @@ def predict_objects(trained: Trained, dataset: BaseDataset, value: Any, top_k: i
         dataset: dataset of the run, restored from its checkpoint.
         value: one path or object, or a list of one kind.
         top_k: number of alternatives in each row, for tasks with several.
+        plan: passes for each sample; the network is that of `Passes.for_run`.
 
     Raises:
         ConfigError: the dataset reads no such objects, or the run's task predicts nothing.
         DataError: a file cannot be read, or an object holds a wrong value.
     """
-    from mxtrain.training.loaders import build_loader
-
     if isinstance(value, (list, tuple)) and not value:
         return Predictions([], [])
     source, locations = open_given(dataset, value, trained.signature)
     if not locations:
         return Predictions([], [])
+    trained = plan.for_batches(trained)
     warn_unseen(source, trained.signature)
-    loader = build_loader(trained.description, source, trained.signature, trained.device, in_order=True)
     arrays: List[np.ndarray] = []
-    predictions = _recorded(predict_samples(trained, loader, source), arrays)
+    predictions = _recorded(numbered(trained, source, predicted_arrays(trained, source, plan)), arrays)
     rows = list(predict_rows(trained, source, locations, predictions, top_k))
     for row in rows:
         if not row["file"]:
@@ -182,6 +184,8 @@ def write_predictions(
         DataError: a file cannot be read or written, or there is nothing to predict for.
     """
     run = run.with_threshold(settings.threshold)
+    plan = settings.passes(run.description, run.signature)
+    run = plan.for_run(run)
     task, dataset, signature = run.description.task, run.dataset, run.signature
     is_own_data = settings.sample is not None or settings.split is not None
     output_format = choose_format(task, settings)
@@ -202,12 +206,11 @@ def write_predictions(
     sample_ids = form.sample_ids(output_format, locations, dataset)
     warn_unseen(source, signature)
     # These modules import MXNet, which takes seconds: wrong arguments are reported before that.
-    from mxtrain.training.loaders import build_loader
     from mxtrain.training.trained import load_trained
 
     trained = load_trained(run.checkpoint, run.description, signature, settings.fuse, exported=True)
-    loader = build_loader(run.description, source, signature, trained.device, in_order=True)
-    predictions = predict_samples(trained, loader, source, unreadable, files)
+    trained = plan.for_batches(trained)
+    predictions = numbered(trained, source, predicted_arrays(trained, source, plan), unreadable, files)
     predicted = predict_rows(trained, source, locations, predictions, settings.top_k, files, copied)
     if is_own_data:
         predicted = itertools.islice(predicted, len(locations))  # a split has more samples than are asked for
@@ -366,7 +369,7 @@ def predict_rows(
         trained: the network.
         source: samples to predict for.
         locations: location of each sample.
-        predictions: result of `predict_samples`.
+        predictions: result of `numbered`.
         top_k: number of alternatives for each sample.
         files: paths of the files that the task writes, one for each sample; empty if it writes none.
         copied: location -> column -> cell to copy.
@@ -397,26 +400,52 @@ def _recorded(
         yield number, prediction
 
 
-def predict_samples(
-    trained: Trained,
-    loader: EpochLoader,
-    source: Samples,
-    unreadable: Collection[int] = (),
-    files: Sequence[Path] = (),
-) -> Iterator[Tuple[int, np.ndarray]]:
-    """Yields the index and decoded prediction of each readable sample, and writes its file if `files` has a path."""
+def predicted_arrays(trained: Trained, source: Samples, plan: Passes) -> Iterator[np.ndarray]:
+    """Returns an iterator over the decoded predictions for all samples, in order.
+
+    Raises:
+        DataError: with tiles, the size of a sample cannot be read.
+    """
+    from mxtrain.training.loaders import build_loader
+
+    if plan.tiles is not None:
+        return plan.tiles.predictions(trained, source)
+    loader = build_loader(trained.description, source, trained.signature, trained.device, in_order=True)
+    return decoded_arrays(trained, loader)
+
+
+def decoded_arrays(trained: Trained, loader: EpochLoader) -> Iterator[np.ndarray]:
+    """Yields the decoded prediction of each sample of a loader."""
     from mxtrain.engine.predictions import to_host
 
-    form, position = trained.description.task.prediction_format(), 0
     decode = trained.evaluator.decode
     assert decode is not None
     for batch, outputs in trained.evaluator.predict(loader):
-        for prediction in to_host(decode(outputs, batch)):
-            if position not in unreadable:
-                if position < len(files):
-                    write_file(files[position], form.encode_file(trained.signature, prediction, source, position))
-                yield position, prediction
-            position += 1
+        yield from to_host(decode(outputs, batch))
+
+
+def numbered(
+    trained: Trained,
+    source: Samples,
+    predictions: Iterator[np.ndarray],
+    unreadable: Collection[int] = (),
+    files: Sequence[Path] = (),
+) -> Iterator[Tuple[int, np.ndarray]]:
+    """Yields the index and the prediction of each readable sample, and writes its file if `files` has a path.
+
+    Args:
+        trained: the network.
+        source: samples to predict for.
+        predictions: prediction for each sample, in order.
+        unreadable: indices of samples that cannot be read; may grow.
+        files: path for each sample; empty: nothing is written.
+    """
+    form = trained.description.task.prediction_format()
+    for position, prediction in enumerate(predictions):
+        if position not in unreadable:
+            if position < len(files):
+                write_file(files[position], form.encode_file(trained.signature, prediction, source, position))
+            yield position, prediction
 
 
 def write_file(path: Path, content: bytes) -> None:

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import io
 from dataclasses import replace
-from typing import TYPE_CHECKING, ClassVar, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Callable, ClassVar, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 from mxtrain.data.loading.randomness import uniform_rows
 from mxtrain.errors import ConfigError
+from mxtrain.task.fit import title_of
 from mxtrain.task.prediction_format import PredictionFormat
 from mxtrain.task.spec import Report, Task
 from mxtrain.task.task_export import TaskExport
@@ -21,7 +22,9 @@ from mxtrain.vision.detection.boxes import NUM_COLUMNS
 from mxtrain.vision.detection.coco_results import as_list, coco_ids
 from mxtrain.vision.detection.heads.base import Detector
 from mxtrain.vision.detection.losses import DetectionLoss
+from mxtrain.vision.detection.merged_variants import VariantMerger, decode_outputs
 from mxtrain.vision.detection.signature import BoxSignature
+from mxtrain.vision.detection.tiled_detections import TiledDetections
 from mxtrain.vision.draws import VisionDraw
 from mxtrain.vision.kinds import Boxes
 
@@ -38,9 +41,11 @@ if TYPE_CHECKING:
     from mxtrain.parallel.base import Strategy
     from mxtrain.task.evaluated_sample import EvaluatedSample
     from mxtrain.task.explained import Explained
+    from mxtrain.task.merging import MergeOutputs
     from mxtrain.types import Batch, Shape, Shapes
     from mxtrain.types.annotations import Array, Json, JsonObject, LossBlock, OperatorModule
     from mxtrain.vision.detection.heads.base import BoxCoding, Draws
+    from mxtrain.vision.images.variants import ImageVariant
 
 TRACED_BOXES = 16
 """Number of true boxes per image with which a network is traced."""
@@ -154,7 +159,7 @@ class Detection(Task):
         coding = self._coding(description, signature)
 
         def decode(outputs: Tuple[NDArray, ...], batch: Batch) -> NDArray:
-            detection_BN6: NDArray = coding.decode(outputs)  # type: ignore[assignment]  # of arrays
+            detection_BN6 = decode_outputs(coding, outputs)
             if batch.meta is None:
                 return detection_BN6
             # With masks meta is an array of objects, whose last column holds codes.
@@ -169,6 +174,35 @@ class Detection(Task):
             return self.clip_to_image(detection_BN6, edge_BN4, nd.broadcast_minimum(nd.relu(edge_BN4), limit_B14))
 
         return decode
+
+    def merge_variants(
+        self, description: RunParts, signature: Signature, variants: Sequence[ImageVariant]
+    ) -> MergeOutputs:
+        """Returns the function that merges detections; the loss is that of the unchanged images. See
+        `MergesVariants`."""
+        assert isinstance(description.model, Detector)
+        return VariantMerger(description.model, self.num_classes(signature), signature, variants)
+
+    def merge_tiles(self, description: RunParts, signature: Signature, blend: Optional[str]) -> TiledDetections:
+        """Returns the functions that merge the detections in tiles; see `MergesTiles`.
+
+        Raises:
+            ConfigError: `blend` is given.
+        """
+        if blend is not None:
+            raise ConfigError(
+                f"tile_blend={blend}: it averages the pixels of overlapping tiles, and {title_of(self)} merges boxes. "
+                "Leave it out."
+            )
+        return self.tiled_detections(lambda: self.build_decode(description, signature))
+
+    def tiled_detections(self, build_decode: Callable[[], Decode]) -> TiledDetections:
+        """Returns the functions that merge the detections in tiles.
+
+        Args:
+            build_decode: see `TiledDetections`.
+        """
+        return TiledDetections(build_decode)
 
     def clip_to_image(self, detection_BNR: NDArray, edge_BN4: NDArray, inside_BN4: NDArray) -> NDArray:
         """Clips detections to their image.

@@ -6,7 +6,7 @@ B N.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, List, Mapping, Optional
+from typing import TYPE_CHECKING, Callable, ClassVar, List, Mapping, Optional, Tuple
 
 from mxtrain.errors import ConfigError
 from mxtrain.task.prediction_format import PredictionFormat
@@ -15,13 +15,12 @@ from mxtrain.types import shapes_of
 from mxtrain.types.kinds import Takes
 from mxtrain.vision.detection.heads.base import InstanceDetector
 from mxtrain.vision.detection.task import Detection, DetectionFormat
+from mxtrain.vision.detection.tiled_detections import EDGES, TiledDetections
 from mxtrain.vision.instance_segmentation.mask_arithmetic import resample_masks
-from mxtrain.vision.instance_segmentation.mask_rows import detection_masks, encode_masks
+from mxtrain.vision.instance_segmentation.mask_rows import DETECTION_COLUMNS, detection_masks, encode_masks
 from mxtrain.vision.kinds import Masks
 
 if TYPE_CHECKING:
-    from typing import Tuple
-
     import numpy as np
     from mxnet.ndarray import NDArray
 
@@ -32,6 +31,10 @@ if TYPE_CHECKING:
     from mxtrain.parallel.base import Strategy
     from mxtrain.types import Batch
     from mxtrain.types.annotations import Json, JsonObject
+
+
+IMAGE_SIZE = slice(6, 8)
+"""Columns of a prediction: height and width of the image."""
 
 
 class InstanceSegmentation(Detection):
@@ -88,6 +91,9 @@ class InstanceSegmentation(Detection):
         mask_BNS = nd.where(nd.broadcast_like(is_clipped_BN1, mask_BNS), cropped_BNS, mask_BNS)
         return nd.concat(super().clip_to_image(detection_BNR, edge_BN4, inside_BN4), mask_BNS, dim=2)
 
+    def tiled_detections(self, build_decode: Callable[[], Decode]) -> TiledDetections:
+        return TiledInstances(build_decode)
+
     def row(self, signature: Signature, prediction: np.ndarray, top_k: int) -> Mapping[str, Json]:
         """Returns the detections, highest score first: class, score, box, and the mask as COCO's run-length code."""
         shown_NR = self.shown(prediction)
@@ -108,6 +114,27 @@ class InstanceSegmentation(Detection):
 
     def prediction_format(self) -> PredictionFormat:
         return InstanceSegmentationFormat(self)
+
+
+class TiledInstances(TiledDetections):
+    """Merges detections with masks: the mask of an object is the union of those of its parts."""
+
+    def in_image(self, detection_NR: np.ndarray, size: Tuple[int, int]) -> np.ndarray:
+        detection_NR[:, IMAGE_SIZE] = size
+        return detection_NR
+
+    def join(self, detection_NR: np.ndarray) -> np.ndarray:
+        from mxtrain.engine.backend import nd
+
+        joined_R = super().join(detection_NR)
+        if len(detection_NR) > 1:
+            side = round((detection_NR.shape[1] - DETECTION_COLUMNS) ** 0.5)
+            mask_NSS = nd.array(detection_NR[:, DETECTION_COLUMNS:]).reshape((-1, side, side))
+            edge_N4 = nd.array(detection_NR[:, EDGES])
+            region_N4 = nd.array(joined_R[EDGES]).broadcast_to(edge_N4.shape)
+            moved_NSS = resample_masks(nd, mask_NSS, edge_N4, region_N4, mask_NSS)
+            joined_R[DETECTION_COLUMNS:] = moved_NSS.max(axis=0).reshape((-1,)).asnumpy()
+        return joined_R
 
 
 class InstanceSegmentationFormat(DetectionFormat):

@@ -17,6 +17,7 @@ from mxtrain.task.spec import Report, Task
 from mxtrain.task.task_export import TaskExport
 from mxtrain.types import Artifact, NonNegative, Positive, shapes_of
 from mxtrain.types.kinds import ClassIndex, Images, Takes
+from mxtrain.vision.images.variants import FLIP, require_variants
 from mxtrain.vision.kinds import Identity
 from mxtrain.vision.metric_learning.losses import EmbeddingLoss
 from mxtrain.vision.metric_learning.metrics import EmbeddingMetric
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from mxtrain.training.trained import Trained
     from mxtrain.types import Batch, Shape, Shapes
     from mxtrain.types.annotations import Json, JsonObject, LossBlock
+    from mxtrain.vision.images.variants import ImageVariant
 
 CENTRES = ("centres", "centres.weight")
 """Structural names of the class centres in `EmbeddingNetwork` and `SampledEmbeddingNetwork`, whose module imports
@@ -175,6 +177,19 @@ class MetricLearning(Task):
             name: metric.for_size(self.embedding_size) if isinstance(metric, EmbeddingMetric) else metric
             for name, metric in description.metric.items()
         }
+
+    def with_variants(self, variants: Sequence[ImageVariant]) -> MetricLearning:
+        """Returns the task of networks that add the embedding of the mirror image; see `ComputesVariants`.
+
+        Raises:
+            ConfigError: there are other variants, or the network adds it already.
+        """
+        require_variants(variants, [FLIP], "embeddings are added for an image and its mirror image only")
+        if self.flip:
+            raise ConfigError("augment=flip: task.flip=true adds the mirror image already. Leave augment out.")
+        task = self.model_copy(update={"flip": True})
+        task._without_centres = self._without_centres
+        return task
 
     def decode(self, outputs: Tuple[NDArray, ...], batch: Batch) -> NDArray:
         """Returns the embeddings, (B, D)."""

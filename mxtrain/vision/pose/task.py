@@ -15,12 +15,14 @@ from mxtrain.types import Artifact, Figure, Fraction, PositiveFloat, shapes_of
 from mxtrain.types.kinds import Takes
 from mxtrain.vision.detection.coco_results import as_list, coco_ids
 from mxtrain.vision.detection.signature import BoxSignature
+from mxtrain.vision.images.variants import FLIP, require_variants
 from mxtrain.vision.kinds import KeyPoints
 from mxtrain.vision.pose.heat_maps import HeatMaps
 from mxtrain.vision.pose.key_points import KeypointMeta, known
 from mxtrain.vision.pose.losses import HeatmapL2
 from mxtrain.vision.pose.metrics import OksAP, Pose
 from mxtrain.vision.pose.model import PoseNetwork
+from mxtrain.vision.pose.signature import KeyPointSignature
 
 if TYPE_CHECKING:
     import numpy as np
@@ -35,8 +37,10 @@ if TYPE_CHECKING:
     from mxtrain.parallel.base import Strategy
     from mxtrain.task.evaluated_sample import EvaluatedSample
     from mxtrain.task.explained import Explained
+    from mxtrain.task.merging import MergeOutputs
     from mxtrain.types import Batch, Shape
     from mxtrain.types.annotations import Json, JsonObject, LossBlock
+    from mxtrain.vision.images.variants import ImageVariant
 
 MAX_DISTANCE = 0.1
 """Largest distance of a correct key point from the true one in explanations, relative to the longer side of the
@@ -129,6 +133,36 @@ class PoseEstimation(Task):
             return nd.concat(point_BJ3, object_B6.reshape((count, 2, 3)), dim=1)
 
         return decode
+
+    def merge_variants(
+        self, description: RunParts, signature: Signature, variants: Sequence[ImageVariant]
+    ) -> MergeOutputs:
+        """Returns the function that averages heat maps; left and right key points of mirrored images change places. See
+        `MergesVariants`.
+
+        A mirrored map is moved by one cell, as in SimplePose: cells are pixels m * stride, which a mirror moves to
+        pixels (m + 1) * stride - 1.
+        """
+        require_variants(variants, [FLIP], "heat maps are averaged for an image and its mirror image only")
+        is_moved = self._map_size(description, signature)[1] < shapes_of(signature.shape)[0][2]
+        order_J = KeyPointSignature.cast(signature).key_points.order(self.num_classes(signature)).tolist()
+
+        def merge(outputs: Sequence[Tuple[NDArray, ...]]) -> Tuple[NDArray, ...]:
+            from mxtrain.engine.backend import nd
+
+            maps = []
+            for variant, (map_BJhw, *_) in zip(variants, outputs):
+                map_BJhw = map_BJhw.astype("float32")
+                if variant.is_flipped:
+                    back_BJhw = variant.mirrored(map_BJhw).take(nd.array(order_J, ctx=map_BJhw.context), axis=1)
+                    first_BJh1, others_BJhw = (
+                        back_BJhw.slice_axis(axis=3, begin=0, end=end) for end in (1, back_BJhw.shape[3] - 1)
+                    )
+                    map_BJhw = nd.concat(first_BJh1, others_BJhw, dim=3) if is_moved else back_BJhw
+                maps.append(map_BJhw)
+            return (nd.stack(*maps).mean(axis=0), *outputs[0][1:])
+
+        return merge
 
     def result(self, signature: Signature, source: Samples, sample: EvaluatedSample) -> Mapping[str, Json]:
         """Returns the score, the number of known key points, and their mean error relative to the longer side of the

@@ -5,9 +5,10 @@ Legend: B batch, K classes, H height, W width; h, w height and width of an origi
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, Dict, List, Mapping, Sequence, Tuple
+from typing import TYPE_CHECKING, ClassVar, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from mxtrain.loss.custom import CustomLoss
+from mxtrain.task.merging import merge_class_scores
 from mxtrain.task.own_loss import validate_loss_output
 from mxtrain.task.prediction_format import PredictionFormat
 from mxtrain.task.spec import Report, Task
@@ -18,6 +19,7 @@ from mxtrain.vision.segmentation.losses import PixelSoftmaxCrossEntropy
 from mxtrain.vision.segmentation.mask_png import class_shares, mask_png
 from mxtrain.vision.segmentation.masked import MaskedDataset
 from mxtrain.vision.segmentation.signature import MaskSignature
+from mxtrain.vision.segmentation.tiled_masks import GAUSSIAN, TiledMasks
 
 if TYPE_CHECKING:
     import numpy as np
@@ -30,8 +32,10 @@ if TYPE_CHECKING:
     from mxtrain.metric.meter import LossWeights, Meter
     from mxtrain.task.evaluated_sample import EvaluatedSample
     from mxtrain.task.explained import Explained
+    from mxtrain.task.merging import MergeOutputs
     from mxtrain.types import Batch
     from mxtrain.types.annotations import Json, JsonObject, LossBlock
+    from mxtrain.vision.images.variants import ImageVariant
 
 ORIGINAL_SIZE, FITTED_SIZE = slice(0, 2), slice(2, 4)
 """Columns of `Batch.meta`: (height, width) of the original image, and after it was fitted into the frame."""
@@ -82,6 +86,22 @@ class Segmentation(Task):
         shapes = self.output_shapes(description, signature)
         return validate_loss_output(AllArraysLoss(loss.block()), description, shapes, shapes[0][1:])
 
+    def merge_variants(
+        self, description: RunParts, signature: Signature, variants: Sequence[ImageVariant]
+    ) -> MergeOutputs:
+        """Returns the function that averages the class probabilities of each pixel; see `MergesVariants`."""
+
+        def merge(outputs: Sequence[Tuple[NDArray, ...]]) -> Tuple[NDArray, ...]:
+            size = outputs[0][0].shape[2:]
+            aligned = [(variant.undo(each[0], size), *each[1:]) for variant, each in zip(variants, outputs)]
+            return merge_class_scores(aligned, axis=1)
+
+        return merge
+
+    def merge_tiles(self, description: RunParts, signature: Signature, blend: Optional[str]) -> TiledMasks:
+        """Returns the functions that average the probabilities in tiles; see `MergesTiles`."""
+        return TiledMasks(self.num_classes(signature), blend or GAUSSIAN)
+
     def decode(self, outputs: Tuple[NDArray, ...], batch: Batch) -> Predictions:
         """Returns the highest-scoring class of each pixel, (h, w) for each image, in its original size.
 
@@ -118,6 +138,8 @@ class Segmentation(Task):
         from mxtrain.vision.segmentation.metrics import MeanIoU, PixelAccuracy
 
         true_HW, count = sample.targets[0].astype(int), len(signature.class_names)
+        if sample.prediction.shape != true_HW.shape:  # joined from tiles, in the original size
+            true_HW = original_mask(source, sample.index, sample.meta, true_HW, sample.prediction.shape)
         cell_P = true_HW[true_HW >= 0] * count + sample.prediction[true_HW >= 0].astype(int)
         confusion_KK = np.bincount(cell_P, minlength=count**2).reshape(count, count)
         metrics = {"pixel_accuracy": PixelAccuracy(), "mean_iou": MeanIoU()}
@@ -220,6 +242,26 @@ def largest_class(mask: np.ndarray, names: Sequence[str]) -> int:
     return int(max(foreground, key=lambda k: count_K[k], default=count_K.argmax()))
 
 
+def original_mask(
+    source: Samples, index: int, meta: np.ndarray, framed_HW: np.ndarray, size: Sequence[int]
+) -> np.ndarray:
+    """Returns the mask of a sample in the original (height, width) of its image. Only masks of images that were scaled
+    down are read again.
+
+    Args:
+        source: source of the sample.
+        index: index of the sample.
+        meta: row of `Batch.meta`.
+        framed_HW: the mask in the frame.
+        size: (height, width) of the image.
+    """
+    from mxtrain.vision.segmentation.mask_figure import own_mask
+
+    if (meta[ORIGINAL_SIZE] == meta[FITTED_SIZE]).all():
+        return framed_HW[: size[0], : size[1]]
+    return own_mask(source, index, size)
+
+
 class MaskReport(Report):
     """Intersection over union of each class, at the original size of the images, and the worst images.
 
@@ -232,16 +274,20 @@ class MaskReport(Report):
     def __init__(self, task: Segmentation, signature: Signature, source: Samples):
         import numpy as np
 
-        self._task, self._signature, self._source = task, signature, source
+        self._decode: Decode = task.decode
+        self._signature, self._source = signature, source
         self._confusion_KK = np.zeros((len(signature.class_names),) * 2, np.int64)
         self._pending: List[Tuple[Batch, Predictions]] = []
         self._worst: List[Tuple[float, int, np.ndarray]] = []
+
+    def decode_by(self, decode: Decode) -> None:
+        self._decode = decode
 
     def update(self, batch: Batch, outputs: Tuple[NDArray, ...]) -> None:
         from mxtrain.engine.predictions import BATCHES_AHEAD
 
         # Count a few batches later, so that the host does not wait for the device, and few masks are kept in memory.
-        self._pending.append((batch, self._task.decode(outputs, batch)))
+        self._pending.append((batch, self._decode(outputs, batch)))
         if len(self._pending) > BATCHES_AHEAD:
             self._count(*self._pending.pop(0))
 
@@ -250,20 +296,12 @@ class MaskReport(Report):
         import numpy as np
 
         from mxtrain.engine.predictions import to_host
-        from mxtrain.vision.segmentation.mask_figure import own_mask
 
         num_classes = len(self._confusion_KK)
         assert batch.index_B is not None and batch.meta is not None
-        is_whole_B = (batch.meta[:, ORIGINAL_SIZE] == batch.meta[:, FITTED_SIZE]).all(axis=1)
         framed_BHW = batch.targets[0].asnumpy()
         for row, (index, prediction) in enumerate(zip(batch.index_B, to_host(decoded))):
-            height, width = prediction.shape
-            # Only the masks of images that were scaled down must be read again.
-            mask_hw = (
-                framed_BHW[row, :height, :width]
-                if is_whole_B[row]
-                else own_mask(self._source, int(index), prediction.shape)
-            )
+            mask_hw = original_mask(self._source, int(index), batch.meta[row], framed_BHW[row], prediction.shape)
             is_used_hw = mask_hw >= 0
             cell_P = mask_hw[is_used_hw].astype(np.int64) * num_classes + prediction[is_used_hw].astype(np.int64)
             confusion_KK = np.bincount(cell_P, minlength=num_classes**2).reshape(num_classes, num_classes)
