@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from contextlib import closing
-from typing import TYPE_CHECKING, Iterator, List, Tuple
+from typing import TYPE_CHECKING, Generator, Iterator, List, Tuple
 
 import numpy as np
 
@@ -68,7 +68,7 @@ def _of_sample(
 
 def _parts(
     trained: Trained, tiled: TiledSamples, merger: MergeTiles, loader: EpochLoader
-) -> Iterator[Tuple[Tile, np.ndarray]]:
+) -> Generator[Tuple[Tile, np.ndarray], None, None]:
     """Yields each tile with what is kept of its prediction."""
     number = 0
     try:

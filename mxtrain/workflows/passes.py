@@ -165,7 +165,7 @@ class Passes:
         return trained if self.variants is None else self.variants.apply(trained)
 
 
-WHOLE = Passes()
+WHOLE: Passes = Passes()
 """One pass over whole samples."""
 
 

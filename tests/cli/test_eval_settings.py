@@ -162,7 +162,7 @@ def test_tasks_without_pixels_are_refused(describe_run: Any, task: str) -> None:
         ("corrupt=[blur,fogg]", ["no corruption 'fogg'", "Did you mean 'fog'?"]),
         ("corrupt=[]", ["name a corruption, or all"]),
         ("corupt=noise", ["there is no setting 'corupt'", "Did you mean 'corrupt'?"]),
-        ("spars=1", ["there is no setting 'spars'. This command takes corrupt, explain, ", ", split, which."]),
+        ("spars=1", ["there is no setting 'spars'. This command takes augment, augment_scales, corrupt, ", ", which."]),
         ("dataset.cropp=1", ["there is no 'dataset.cropp'."]),
     ],
 )

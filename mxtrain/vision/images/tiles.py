@@ -13,6 +13,7 @@ import numpy as np
 
 from mxtrain.data.passes import Tile
 from mxtrain.errors import LoaderError
+from mxtrain.types import Shape
 from mxtrain.vision.images.encoded_image_source import EncodedImageSource, batch_of
 from mxtrain.vision.images.figure import origin_of
 from mxtrain.vision.images.files import BlankForUnreadable
@@ -98,11 +99,11 @@ class TiledImages:
             LoaderError: an image cannot be read.
         """
         self._source, self._fill_C, self.tile_size = source, fill_C, tile_size
-        self.shape = (len(fill_C), *frame)
+        self.shape: Shape = (len(fill_C), *frame)
         self._scale_2 = (content[0] / tile_size[0], content[1] / tile_size[1])
-        self.tiles: List[Tile] = []
-        for sample in range(len(source)):
-            self.tiles += tiles_of(sample, self._size(sample), tile_size, overlap)
+        self.tiles: Sequence[Tile] = [
+            tile for sample in range(len(source)) for tile in tiles_of(sample, self._size(sample), tile_size, overlap)
+        ]
         self._images: OrderedDict[int, np.ndarray] = OrderedDict()
         self._lock = threading.Lock()
 
