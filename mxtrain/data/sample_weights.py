@@ -11,11 +11,11 @@ Legend: N samples.
 
 from __future__ import annotations
 
-from typing import List, Mapping, Optional, Sequence, Tuple
+from typing import List, Mapping, Optional, Protocol, Sequence, Tuple, runtime_checkable
 
 import numpy as np
 
-from mxtrain.data.spec import BaseDataset
+from mxtrain.data.spec import BaseDataset, Samples
 from mxtrain.errors import ConfigError, DataError
 
 SETTING = "dataset.weight"
@@ -27,6 +27,19 @@ class WeightedDataset(BaseDataset):
     weight: Optional[str] = None
     """Column with the weight of each sample in loss and metrics: 2 counts as much as two equal samples, 0 as none.
     null = all samples count equally."""
+
+
+@runtime_checkable
+class WeightedSamples(Protocol):
+    """Samples of a split that know their weights."""
+
+    def read_weights(self) -> Optional[np.ndarray]:
+        """Returns the weight of each sample, (N,) float32; None = all count equally."""
+
+
+def weights_of(samples: Samples) -> Optional[np.ndarray]:
+    """Returns the weight of each sample of a split, (N,); None if it has none."""
+    return samples.read_weights() if isinstance(samples, WeightedSamples) else None
 
 
 def has_weights(dataset: BaseDataset) -> bool:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Optional, Tuple
 import numpy as np
 
 from mxtrain.data.loading.sized import SizedLoader
+from mxtrain.data.sample_weights import WeightedSamples
 from mxtrain.text.sources import TextSource, mask_tokens
 
 if TYPE_CHECKING:
@@ -34,13 +35,14 @@ class TextLoader(SizedLoader):
         self, source: TextSource, tokenizer_config: TokenizerConfig, options: LoaderOptions, batches_per_pool: int = 1
     ) -> None:
         self._encoded = source.encode(tokenizer_config)
+        self._weight_N = source.read_weights() if isinstance(source, WeightedSamples) else None
         super().__init__(self._encoded.length_N, options, batches_per_pool=batches_per_pool)
         self.tokenizer_config = tokenizer_config
 
     def _read_share(self, share_B: np.ndarray, index_B: np.ndarray, epoch: int) -> Tuple[HostArrays, HostArrays]:
         arrays = self._read(share_B, self._length(index_B), epoch)
         *inputs, label = [array for array in arrays if array is not None]
-        return tuple(inputs), (label,)
+        return tuple(inputs), (label, *([] if self._weight_N is None else [self._weight_N[share_B]]))
 
     def _length(self, index_B: np.ndarray) -> int:
         longest = int(self._encoded.length_N[index_B].max())

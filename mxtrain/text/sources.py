@@ -43,12 +43,17 @@ class LabelledTexts:
         pairs: one sample each.
         label_N: class indices, or the numbers to predict; None if unknown.
         locations: source location of each, for messages.
+        weight_N: weight of each; None = all count equally.
     """
 
     def __init__(
-        self, pairs: Sequence[Pair], label_N: Optional[ArrayLike] = None, locations: Optional[DataLocations] = None
+        self,
+        pairs: Sequence[Pair],
+        label_N: Optional[ArrayLike] = None,
+        locations: Optional[DataLocations] = None,
+        weight_N: Optional[np.ndarray] = None,
     ) -> None:
-        self.pairs, self.locations = pairs, locations
+        self.pairs, self.locations, self.weight_N = pairs, locations, weight_N
         unknown = np.full(len(pairs), UNKNOWN_LABEL)
         label_N = np.asarray(unknown if label_N is None else label_N)
         self.label_N = label_N.astype(np.float32 if label_N.dtype.kind == "f" else np.int32)
@@ -60,7 +65,12 @@ class LabelledTexts:
         """Returns some of the samples; those beyond the end are left out."""
         kept = [index for index in indices if index < len(self)]
         locations = self.locations and self.locations.take(kept)
-        return LabelledTexts([self.pairs[index] for index in kept], self.label_N[kept], locations)
+        weight_N = None if self.weight_N is None else self.weight_N[kept]
+        return LabelledTexts([self.pairs[index] for index in kept], self.label_N[kept], locations, weight_N)
+
+    def read_weights(self) -> Optional[np.ndarray]:
+        """Returns the weight of each text; None = all count equally."""
+        return self.weight_N
 
     def checks(self) -> Checks:
         """Returns the checks that `data check` runs on each sample."""

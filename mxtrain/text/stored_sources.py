@@ -67,6 +67,8 @@ class StoredTexts:
     ) -> None:
         self.shards, self._num_columns, self._what, self._row_N = shards, num_columns, what, row_N
         self.label_N, self._record_locations = label_N, record_locations
+        self.weight_N: Optional[np.ndarray] = None
+        """Weight of each sample; None = all count equally."""
 
     def __len__(self) -> int:
         return len(self.label_N)
@@ -89,9 +91,15 @@ class StoredTexts:
         kept = np.asarray(indices, np.int64)
         kept = kept[kept < len(self)]
         row_N = kept if self._row_N is None else self._row_N[kept]
-        return StoredTexts(
+        taken = StoredTexts(
             self.shards, self._num_columns, self._what, self.label_N[kept], row_N, self._record_locations
         )
+        taken.weight_N = None if self.weight_N is None else self.weight_N[kept]
+        return taken
+
+    def read_weights(self) -> Optional[np.ndarray]:
+        """Returns the weight of each text; None = all count equally."""
+        return self.weight_N
 
     def checks(self) -> Checks:
         """Returns the checks that `data check` runs on each sample."""

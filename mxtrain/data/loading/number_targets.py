@@ -8,13 +8,18 @@ import numpy as np
 
 from mxtrain.data.loading.target_scale import require_same_scale, target_remark, with_target_scale
 from mxtrain.data.signature import Signature
-from mxtrain.data.spec import BaseDataset, Samples, Splits
+from mxtrain.data.spec import Samples, Splits
 
 if TYPE_CHECKING:
+    from mxtrain.data.spec import BaseDataset
     from mxtrain.model.spec import Model
 
+    Base = BaseDataset
+else:
+    Base = object  # as a model, its inherited fields would replace those of the dataset
 
-class NumberTargets(BaseDataset):
+
+class NumberTargets(Base):
     """Adds the scale of the targets to the signature of a dataset. Its splits return numbers from `read_labels`.
 
     Classes derive from it first, and from the dataset of the samples second.

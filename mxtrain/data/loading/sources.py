@@ -9,6 +9,7 @@ import numpy as np
 from mxtrain.data.checking.checks import Checks, FetchedChecks, SubsetChecks, checks_of
 from mxtrain.data.checking.problems import DataLocations
 from mxtrain.data.loading.sampling import class_labels
+from mxtrain.data.sample_weights import weights_of
 from mxtrain.data.spec import Source
 
 
@@ -69,6 +70,11 @@ class Subset:
     def read_labels(self) -> np.ndarray:
         """Returns the class of each chosen sample; raises as `class_labels`."""
         return class_labels(self.source)[self.index_N]
+
+    def read_weights(self) -> Optional[np.ndarray]:
+        """Returns the weight of each chosen sample; None if the source has none."""
+        weight_N = weights_of(self.source)
+        return None if weight_N is None else weight_N[self.index_N]
 
     def fetch(self, index_B: np.ndarray, *, seed: int, epoch: int, train: bool) -> Tuple[np.ndarray, ...]:
         """Returns the chosen samples; see `Source.fetch`."""

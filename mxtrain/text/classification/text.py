@@ -17,11 +17,13 @@ from mxtrain.data.loading.randomness import Draw, bits
 from mxtrain.data.loading.splitting import count_held_out, refuse_empty
 from mxtrain.data.loading.text_stream import ending_of
 from mxtrain.data.recognition import Certainty, FileTree, Recognised
+from mxtrain.data.sample_weights import WeightedDataset, require_other_column
 from mxtrain.data.spec import BaseDataset, Splits
 from mxtrain.data.table.cells import Decimal
 from mxtrain.data.table.class_sets import AUTO, SetColumns, find_set_columns, parse_sets
 from mxtrain.data.table.columns import ListColumn, names_of_columns, read_columns, require_column
 from mxtrain.data.table.text_rows import Column
+from mxtrain.data.table.weights import WeightedRows
 from mxtrain.errors import ConfigError, DataError
 from mxtrain.text.base import TextDataset
 from mxtrain.text.kinds import MaskedTokens, Texts
@@ -29,7 +31,7 @@ from mxtrain.text.number_texts import build_number_texts, divide_texts
 from mxtrain.text.number_words import words_of_numbers
 from mxtrain.text.signature import TextSplits
 from mxtrain.text.sources import LabelledTexts, PlainTexts
-from mxtrain.text.stored_sources import StoredDocuments
+from mxtrain.text.stored_sources import StoredDocuments, StoredTexts
 from mxtrain.text.text_files import (
     TextTable,
     list_text_files,
@@ -58,7 +60,7 @@ _LABEL_COLUMNS = ("label", "class", "category", "target", "sentiment", "score", 
 """Names of columns by which `data guess` finds the class or the number of a text."""
 
 
-class Text(TextDataset):
+class Text(WeightedRows, TextDataset, WeightedDataset):
     """Texts or pairs of texts with a class each: from files, or passages of Python's language reference by chapter."""
 
     folds_by: ClassVar[Literal["", "samples", "columns"]] = "columns"
@@ -115,6 +117,8 @@ class Text(TextDataset):
     def _check_files(self) -> Text:
         if self.train is None and (self.val or self.test or self.sentence2 is not None):
             raise ValueError("val, test and sentence2 need train: the file of the training texts")
+        if self.weight is not None and not self.header:
+            raise ValueError(f"weight={self.weight} is the name of a column, and header=false says that there are none")
         return self
 
     def for_run(
@@ -123,8 +127,10 @@ class Text(TextDataset):
         """See `BaseDataset.for_run`.
 
         Raises:
-            ConfigError: the settings are for another task.
+            ConfigError: the settings are for another task, or name a column twice.
         """
+        for setting, column in (("sentence", self.sentence), ("sentence2", self.sentence2), ("label", self.label)):
+            require_other_column(self, f"dataset.{setting}", column if isinstance(column, list) else [str(column)])
         if issubclass(target, ClassSet):
             if not self.header:
                 raise ConfigError("dataset.header=false: task=multi_label reads tables with names of columns.")
@@ -140,6 +146,19 @@ class Text(TextDataset):
 
     def examine(self, findings: Findings) -> Splits:
         """See `BaseDataset.examine`."""
+        splits = self.open_splits(findings)
+        if self.weight is not None:
+            of_splits = {"training": splits.train, "validation": splits.val, "test": splits.test}
+            for texts in of_splits.values():
+                if texts is not None:
+                    assert isinstance(texts, (LabelledTexts, StoredTexts))
+                    texts.weight_N = self.read_weights(texts.locations, self.decimal, findings)
+            if not findings.keeps_going:
+                self.require_some_weights(of_splits)
+        return splits
+
+    def open_splits(self, findings: Findings) -> Splits:
+        """Returns the splits, without weights; see `examine`."""
         if self.train is None:
             table = table_in_memory(reference_text.by_chapter())
             return self._labelled_splits("Python's reference", table, None, None)
@@ -187,8 +206,8 @@ class ClassSetTexts(Text):
 
     gives: ClassVar[Gives] = Gives(Texts, ClassSet)
 
-    def examine(self, findings: Findings) -> Splits:
-        """See `BaseDataset.examine`."""
+    def open_splits(self, findings: Findings) -> Splits:
+        """See `Text.open_splits`."""
         if self.train is None:
             raise DataError(
                 "dataset.train: Python's reference has one class for each text. Name the table of the training texts, "
@@ -200,8 +219,8 @@ class ClassSetTexts(Text):
         refuse_shared({name: [path] for name, path in paths.items()}, findings)
         self._require_columns(self.train)
         labels = self.label if isinstance(self.label, list) else str(self.label)
-        texts = [str(column) for column in self.text_columns()[0]]
-        found = find_set_columns(self.train, labels, self.delimiter, texts)
+        others = [*map(str, self.text_columns()[0]), *([] if self.weight is None else [self.weight])]
+        found = find_set_columns(self.train, labels, self.delimiter, others)
         tables = {
             name: call_or_report(findings, DataLocation(path), partial(self._read, path, found, findings))
             for name, path in paths.items()
@@ -229,8 +248,8 @@ class NumberTexts(NumberTargets, Text):
 
     gives: ClassVar[Gives] = Gives(Texts, Number)
 
-    def examine(self, findings: Findings) -> Splits:
-        """See `BaseDataset.examine`."""
+    def open_splits(self, findings: Findings) -> Splits:
+        """See `Text.open_splits`."""
         self.require_libraries()
         if self.train is None:
             texts, number_N = words_of_numbers(NUM_NUMBERS)

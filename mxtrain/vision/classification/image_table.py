@@ -40,12 +40,14 @@ from mxtrain.data.checking.problems import (
 from mxtrain.data.loading.dataset_files import FileId, as_posix, refuse_shared
 from mxtrain.data.loading.number_targets import NumberTargets
 from mxtrain.data.recognition import FileTree, Recognised
+from mxtrain.data.sample_weights import SETTING, WeightedDataset, require_other_column
 from mxtrain.data.spec import BaseDataset, Source, Splits
 from mxtrain.data.table.cells import MISSING_CELLS, Decimal
 from mxtrain.data.table.class_sets import AUTO, USUAL_COLUMNS, find_set_columns, parse_sets
 from mxtrain.data.table.columns import ListColumn, names_of_columns, read_columns, require_column
 from mxtrain.data.table.number_columns import find_number_column, parse_numbers, usual_column
-from mxtrain.errors import DataError
+from mxtrain.data.table.weights import WeightedRows
+from mxtrain.errors import ConfigError, DataError
 from mxtrain.loss.spec import Loss
 from mxtrain.model.spec import Model
 from mxtrain.types import Names, OpenFraction, PathText, Range
@@ -68,11 +70,14 @@ class TargetFiles(ImageFiles):
     Args:
         paths: image files.
         target_N: target of each image, (N, ...).
+        weight_N: weight of each image; None = all count equally.
     """
 
-    def __init__(self, paths: Sequence[Union[str, Path]], target_N: np.ndarray) -> None:
+    def __init__(
+        self, paths: Sequence[Union[str, Path]], target_N: np.ndarray, weight_N: Optional[np.ndarray] = None
+    ) -> None:
         super().__init__(paths, np.arange(len(paths)))
-        self.target_N = target_N
+        self.target_N, self.weight_N = target_N, weight_N
 
 
 class TargetColumns(NamedTuple):
@@ -110,7 +115,7 @@ class ListedAugment(FileAugment):
         return self.model_copy(update={name: value for name, value in usual.items() if getattr(self, name) == "auto"})
 
 
-class ImageTable(DecodedDataset):
+class ImageTable(WeightedRows, DecodedDataset, WeightedDataset):
     """Images of a CSV, TSV, JSON lines or Parquet file, with any number of classes each, or a number to predict."""
 
     gives: ClassVar[Gives] = Gives(Images, ClassSet, Number, usual_model="resnet")
@@ -165,17 +170,34 @@ class ImageTable(DecodedDataset):
     def for_run(
         self, target: Type[TargetKind], model: Optional[Model] = None, loss: Optional[Loss] = None
     ) -> BaseDataset:
-        """See `BaseDataset.for_run`: values for auto depend on the kind of target."""
+        """See `BaseDataset.for_run`: values for auto depend on the kind of target.
+
+        Raises:
+            ConfigError: the weights of images cannot be used.
+        """
         if issubclass(target, Number) and not isinstance(self, NumberImages):
             return self.as_class(NumberImages).for_run(target, model, loss)
         dataset = super().for_run(target, model, loss)
         assert isinstance(dataset, ImageTable)
-        return dataset.resolved()
+        dataset = dataset.resolved()
+        for setting, column in (("dataset.image", self.image), ("dataset.label", self.label)):
+            require_other_column(self, setting, [column] if isinstance(column, str) else column or [])
+        if self.weight is not None and dataset.mixes:
+            raise ConfigError(
+                f"{SETTING}={self.weight}: dataset.augment mixes images, whose weights differ. Switch mixup and cutmix "
+                "off, or leave the weights out."
+            )
+        return dataset
 
     def resolved(self) -> ImageTable:
         """Returns the dataset with values for auto that the kind of target decides."""
         crop = self.usual_crop if self.central_crop == "auto" else self.central_crop
         return self.model_copy(update={"augment": self.augment.resolved(self.usual_augment), "central_crop": crop})
+
+    @property
+    def other_columns(self) -> List[str]:
+        """Returns the columns that hold no targets."""
+        return [self.image, *([] if self.weight is None else [self.weight])]
 
     def target_columns(self, path: str) -> TargetColumns:
         """Returns the columns of the targets.
@@ -186,7 +208,7 @@ class ImageTable(DecodedDataset):
         Raises:
             DataError: there are no such columns, or several could be meant.
         """
-        found = find_set_columns(path, self.label, self.delimiter, [self.image])
+        found = find_set_columns(path, self.label, self.delimiter, self.other_columns)
         return TargetColumns(list(map(ListColumn, found.columns)), found.class_names, partial(parse_sets, found))
 
     def examine(self, findings: Findings) -> Splits:
@@ -208,17 +230,12 @@ class ImageTable(DecodedDataset):
         refuse_shared({name: each.paths for name, each in files.items() if each is not None}, findings)
         train = files["train"]
         assert train is not None
-        return (
-            self.resolved()
-            .model_copy(update={"root": self._root()})
-            .make_splits(
-                (train, np.zeros(len(train), np.int32)),
-                files.get("val"),
-                files.get("test"),
-                list(found.class_names),
-                findings,
-            )
-        )
+        dataset = self.resolved().model_copy(update={"root": self._root()})
+        label_N, class_names = np.zeros(len(train), np.int32), list(found.class_names)
+        splits = dataset.make_splits((train, label_N), files.get("val"), files.get("test"), class_names, findings)
+        if not findings.keeps_going:
+            self.require_some_weights({"training": splits.train, "validation": splits.val, "test": splits.test})
+        return splits
 
     def _root(self) -> str:
         assert self.train is not None
@@ -252,7 +269,8 @@ class ImageTable(DecodedDataset):
                 continue
             kept.append(index)
         findings.refuse(*problems)
-        return TargetFiles([files[index] for index in kept], target_R[kept])
+        weight_N = self.read_weights(locations.take(kept_R[kept]), self.decimal, findings)
+        return TargetFiles([files[index] for index in kept], target_R[kept], weight_N)
 
     def _make_source(self, encoded: EncodedImages) -> Source:
         crop_scale = self.augment.crop_scale
@@ -269,7 +287,7 @@ class NumberImages(NumberTargets, ImageTable):
 
     def target_columns(self, path: str) -> TargetColumns:
         """See `ImageTable.target_columns`: one column of numbers."""
-        name = find_number_column(path, self.label, names_of_columns(path), [self.image])
+        name = find_number_column(path, self.label, names_of_columns(path), self.other_columns)
 
         def parse(
             cells: Sequence[Sequence[str]], locations: DataLocations, findings: Findings
@@ -292,6 +310,10 @@ class TargetImages(DecodedSource):
     def read_labels(self) -> np.ndarray:
         """Returns the target of each image, (N, ...)."""
         return self.encoded.target_N
+
+    def read_weights(self) -> Optional[np.ndarray]:
+        """Returns the weight of each image; None = all count equally."""
+        return self.encoded.weight_N
 
     def checks(self) -> Checks:
         """Returns the checks that `data check` runs on each sample."""

@@ -12,6 +12,7 @@ import numpy as np
 
 from mxtrain.data.loading.loader import BatchLoader, Consumer, LoaderOptions, Scale, count_workers
 from mxtrain.data.loading.randomness import integers
+from mxtrain.data.sample_weights import weights_of
 from mxtrain.types import Batch, Shape
 from mxtrain.vision.draws import VisionDraw
 from mxtrain.vision.images.fitting import fill_of
@@ -65,6 +66,7 @@ class Loader(BatchLoader):
         self.source = source
         self.num_workers = count_workers(settings.num_workers)
         self._scale_interval = settings.scale_interval
+        self._weight_N = weights_of(source)
         self._readers = [
             SampleReader(
                 scale.source,
@@ -93,8 +95,10 @@ class Loader(BatchLoader):
         ]
         for read, position_B, share_B in zip(self._read_batches(shares, reads), batches, shares):
             size = len(read.image_BCHW)
-            inputs, targets = self._placer(read.image_BCHW, *read.targets) if size else ((), ())
-            yield Batch(inputs, targets, size, len(position_B), share_B % self.total, read.meta)
+            index_B = share_B % self.total
+            weights = () if self._weight_N is None else (self._weight_N[index_B],)
+            inputs, targets = self._placer(read.image_BCHW, *read.targets, *weights) if size else ((), ())
+            yield Batch(inputs, targets, size, len(position_B), index_B, read.meta)
 
     def _readers_of(self, epoch: int, numbers: Sequence[int]) -> List[SampleReader]:
         """Returns the reader of each batch, which determines the image size. The choice depends only on the number of
