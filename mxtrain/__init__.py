@@ -15,7 +15,9 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _MODULES: Dict[str, str] = {
-    **dict.fromkeys(("check_data", "compose", "dry_run", "explain", "guess_data"), "mxtrain.api.descriptions"),
+    **dict.fromkeys(
+        ("check_data", "compose", "convert_data", "dry_run", "explain", "guess_data"), "mxtrain.api.descriptions"
+    ),
     **dict.fromkeys(
         ("average", "check_export", "evaluate", "export", "predict", "slim", "soup"), "mxtrain.api.networks"
     ),

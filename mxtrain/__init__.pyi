@@ -1,6 +1,7 @@
 # Types for `mxtrain.__getattr__`.
 from mxtrain.api.descriptions import check_data as check_data
 from mxtrain.api.descriptions import compose as compose
+from mxtrain.api.descriptions import convert_data as convert_data
 from mxtrain.api.descriptions import dry_run as dry_run
 from mxtrain.api.descriptions import explain as explain
 from mxtrain.api.descriptions import guess_data as guess_data

@@ -1,5 +1,5 @@
-"""Composes, explains and examines descriptions without training: `compose`, `explain`, `dry_run`, `check_data`,
-`guess_data`."""
+"""Composes, explains and examines descriptions, and data, without training: `compose`, `explain`, `dry_run`,
+`check_data`, `guess_data`, `convert_data`."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from mxtrain.composing.explain import Explanation
     from mxtrain.types.annotations import Config
     from mxtrain.workflows.check_data import DataCheck
+    from mxtrain.workflows.convert_data import DataConversion
     from mxtrain.workflows.dry_run import DryRun
     from mxtrain.workflows.guess_data import DataGuess
 
@@ -167,3 +168,59 @@ def guess_data(path: AnyPath, *, config_dir: Optional[AnyPath] = None) -> DataGu
     name = expand_path(text_of_path(path, "guess_data: path"))
     with read_call(guess_data, (), config_dir).composer() as composer:
         return guess_data_of(name, option_classes("dataset"), lambda words: compose_dataset(composer, words)[1])
+
+
+def convert_data(
+    source: AnyPath,
+    target: AnyPath,
+    *overrides: str,
+    to: str,
+    images: str = "copy",
+    drop: Union[str, Sequence[str]] = (),
+    config_dir: Optional[AnyPath] = None,
+) -> DataConversion:
+    """Writes annotated images in another format, reads them again and compares, as ``mxtrain data convert``.
+
+    Args:
+        source: folder or file of the data.
+        target: folder that is written. It may not exist; a conversion that was interrupted goes on.
+        overrides: the dataset that reads the source if it is not recognised, and its settings, e.g. ``"dataset=cvat"``.
+        to: the format: ``"coco"``, ``"voc"``, ``"yolo"``, ``"records"`` or ``"image_folder"``.
+        images: ``"copy"`` or ``"link"``.
+        drop: content that may be left out if the format cannot hold it, e.g. ``["masks", "crowds"]``.
+        config_dir: folder with further groups and options.
+
+    Returns:
+        ``num_images`` of each split, ``num_objects``, ``class_names``, ``largest_difference`` in pixels, ``dropped``,
+        ``notes``, ``duration_s``, ``overrides`` and ``command``. Its text is what ``mxtrain data convert`` prints.
+
+    Raises:
+        ConfigError: an argument is wrong, or the target exists.
+        DataError: the source cannot be read, the format cannot hold it, or what was written differs from the source.
+
+    >>> result = mxtrain.convert_data("pets", "pets_yolo", to="yolo")
+    >>> mxtrain.train(*result.overrides)
+    """
+    from mxtrain.composing.environment import compose_dataset
+    from mxtrain.config.options import option_classes
+    from mxtrain.workflows.convert_data import ConvertDataSettings, convert_data_of
+
+    call = read_call(convert_data, overrides, config_dir)
+    listed = [drop] if isinstance(drop, str) else drop
+    if not isinstance(listed, Sequence) or not all(isinstance(kind, str) for kind in listed):
+        raise ConfigError(f"convert_data: drop={drop!r:.60}: give a kind of content, or a list of kinds.")
+    values = {"to": to, "images": images, "drop": ",".join(listed)}
+    settings = validate_arguments(ConvertDataSettings, values, "convert_data")
+    names = [
+        expand_path(text_of_path(path, f"convert_data: {name}"))
+        for name, path in (("source", source), ("target", target))
+    ]
+    with call.composer() as composer:
+        return convert_data_of(
+            names[0],
+            names[1],
+            settings,
+            call.overrides,
+            option_classes("dataset"),
+            lambda words: compose_dataset(composer, words),
+        )

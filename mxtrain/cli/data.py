@@ -1,5 +1,6 @@
 """`mxtrain data check` reads everything of a dataset once before training, and lists all that is wrong with it;
-`mxtrain data guess` names the dataset that reads a folder; `mxtrain data cache` lists and removes prepared data."""
+`mxtrain data guess` names the dataset that reads a folder; `mxtrain data convert` writes annotated images in another
+format; `mxtrain data cache` lists and removes prepared data."""
 
 from __future__ import annotations
 
@@ -18,11 +19,12 @@ from mxtrain.errors import EXIT_FINISHED, ConfigError, DataError, did_you_mean
 from mxtrain.terminal.progress import ProgressDisplay
 from mxtrain.types import Table, expand_path
 from mxtrain.workflows.check_data import CheckDataSettings, check_data_of
+from mxtrain.workflows.convert_data import ConvertDataSettings, convert_data_of
 from mxtrain.workflows.guess_data import guess_data_of
 
 
-class DataSettings(CheckDataSettings):
-    """Settings of `data check`, besides overrides, and of `data cache`."""
+class DataSettings(CheckDataSettings, ConvertDataSettings):
+    """Settings of `data check` and `data convert`, besides overrides, and of `data cache`."""
 
     remove: Optional[str] = None
     """Entries that `data cache` removes: a key, all, or e.g. 30d for those not used for 30 days."""
@@ -33,16 +35,17 @@ COMMAND = Command(
     position=200,
     listed="data check [overrides]",
     help="read all of a dataset once, and list what is wrong: file, line, what to do",
-    usage="check|guess|cache [setting=value ...] [group=option ...] [group.field=value ...]",
+    usage="check|guess|convert|cache [setting=value ...] [group=option ...] [group.field=value ...]",
     settings="DataSettings",
     examples=(
         "data check dataset=cifar10 dataset.root=FOLDER",
         "data check dataset=number_table dataset.train=table.csv output=problems.csv",
         "data check dataset=glue ignore=duplicate,short_row",
         "data guess FOLDER",
+        "data convert FROM TO to=yolo",
         "data cache remove=30d",
     ),
-    subcommands=("check", "guess", "cache"),
+    subcommands=("check", "guess", "convert", "cache"),
 )
 
 
@@ -59,6 +62,8 @@ def run(arguments: Sequence[str]) -> int:
         return show_cache(settings, overrides)
     if parsed.positionals[0] == "guess":
         return guess(parsed, overrides)
+    if parsed.positionals[0] == "convert":
+        return convert(parsed, settings, overrides)
     if settings.remove is not None:
         raise ConfigError("remove=... belongs to `data cache`.")
     with Composer(parsed.config_dirs) as composer:
@@ -87,6 +92,33 @@ def guess(parsed: Arguments, overrides: Sequence[str]) -> int:
     with Composer(parsed.config_dirs) as composer:
         path = expand_path(parsed.positionals[1])
         print(guess_data_of(path, option_classes("dataset"), lambda words: compose_dataset(composer, words)[1]))
+    return EXIT_FINISHED
+
+
+def convert(parsed: Arguments, settings: DataSettings, overrides: Sequence[str]) -> int:
+    """Converts a dataset, and prints what was written; returns the exit code.
+
+    Raises:
+        ConfigError: a path or a setting is missing or wrong.
+        DataError: the source cannot be read, or the format cannot hold what is in it.
+    """
+    if len(parsed.positionals) != 3:
+        raise ConfigError(
+            "data convert takes two paths, e.g. `python -m mxtrain data convert data/pets data/pets_yolo to=yolo`."
+        )
+    source, target = (expand_path(path) for path in parsed.positionals[1:])
+    chosen = ConvertDataSettings(**{name: getattr(settings, name) for name in ConvertDataSettings.model_fields})
+    with Composer(parsed.config_dirs) as composer:
+        found = convert_data_of(
+            source,
+            target,
+            chosen,
+            overrides,
+            option_classes("dataset"),
+            lambda words: compose_dataset(composer, words),
+            ProgressDisplay(),
+        )
+    print(found)
     return EXIT_FINISHED
 
 
@@ -126,7 +158,7 @@ def refuse_unknown_arguments(arguments: Sequence[str]) -> None:
         raise ConfigError(
             f"data: there is no sub-command '{arguments[0]}'.{did_you_mean(arguments[0], names)} {allowed}"
         )
-    if len(arguments) > 1 and arguments[0] != "guess":
+    if len(arguments) > 1 and arguments[0] not in ("guess", "convert"):
         raise ConfigError(
             f"data {arguments[0]} takes only overrides, not '{arguments[1]}'. Name a folder with dataset.root=FOLDER."
         )

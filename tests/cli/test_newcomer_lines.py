@@ -54,7 +54,7 @@ LINES = [
     ("optimizer=own.yaml", ["type --config-dir FOLDER optimizer=own with the file as FOLDER/optimizer/own.yaml."], []),
     ("dataset.class_weights={'1':20}", ['keys have no quotes: "dataset.class_weights={1:20}"'], ["needs quotes"]),
     ("evaluate outputs/x", ["Did you mean 'eval'?"], []),
-    ("data", ["Sub-commands: check, guess, cache", "data check dataset=digits"], []),
+    ("data", ["Sub-commands: check, guess, convert, cache", "data check dataset=digits"], []),
     ("data chek", ["Did you mean 'check'?"], []),
 ]
 

@@ -229,3 +229,24 @@ def test_the_form_is_recognised(tmp_path, monkeypatch) -> None:
     assert recognised(Cvat, "data", "cvat") == ("CVAT's XML of images with outlines", typed)
     write(Path("data"), xml(image("a", SKELETON)))
     assert recognised(Cvat, "data", "cvat")[0] == "CVAT's XML of images with skeletons"
+
+
+def test_outlines_of_a_group_are_one_instance_and_boxes_are_not_joined(tmp_path) -> None:
+    parts = [
+        f'<polygon label="{label}" points="{x},1;{x + 4},1;{x + 4},5" group_id="{group}"/>'
+        for label, x, group in (("cat", 1, 3), ("cat", 11, 3), ("dog", 21, 3), ("cat", 31, 0), ("cat", 35, 0))
+    ]
+    boxes = [f'<box label="dog" group_id="3" xtl="{x}" ytl="8" xbr="{x + 3}" ybr="12"/>' for x in (1, 11)]
+    splits = opened(write(tmp_path, xml(image("a", *parts, *boxes), image("b", MASK), image("c", BOX))), Masks)
+    source, index = by_name(splits.train, splits.val)["a"]
+    found = sorted(source.boxes(index)[:, [4, 0, 1, 2, 3]].round(2).tolist())
+    dogs = [[0, 1, 8, 4, 12], [0, 11, 8, 14, 12], [0, 21, 1, 25, 5]]
+    assert found == [*dogs, [1, 1, 1, 15, 5], [1, 31, 1, 35, 5], [1, 35, 1, 39, 5]]
+
+
+def test_the_classes_are_those_of_all_files_in_the_order_of_the_training_file(tmp_path) -> None:
+    for split, names in (("train", ("dog",)), ("val", ("bird", "cat", "dog"))):
+        labels = "".join(f"<label><name>{name}</name></label>" for name in names)
+        (tmp_path / split).mkdir()
+        write(tmp_path / split, xml(image("a", BOX), image("b", BOX), labels=labels))
+    assert list(opened(tmp_path).class_names) == ["dog", "bird", "cat"]

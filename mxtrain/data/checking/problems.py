@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Callable, Dict, Optional, Sequence, TypeVar
+from typing import TYPE_CHECKING, Callable, Dict, Mapping, Optional, Sequence, TypeVar
 
 import numpy as np
 
@@ -243,6 +243,17 @@ class Findings:
         self.remark(problem)
         if not self.keeps_going:
             log.warning("%s", problem.sentence)
+
+    def leave_out(self, option: str, reasons: Mapping[str, int]) -> None:
+        """Reports annotations that no dataset reads, e.g. lines. They are logged.
+
+        Args:
+            option: option of the dataset, for the message.
+            reasons: what they are, in words -> their number.
+        """
+        facts = [f"{count:,} {reason}" for reason, count in reasons.items() if count]
+        if facts:
+            log.info("%s: %s are left out", option, " and ".join(facts))
 
     @property
     def keeps_going(self) -> bool:

@@ -130,6 +130,8 @@ class Voc(PublicDataset, BoxedFiles):
             settings["train_split"] = next((name for name in ("trainval", "default") if name in splits), "null")
         if "val" not in splits:
             settings["val_split"] = "null"
+        if "test" in splits and _has_annotations(files):
+            settings["test_split"] = "test"
         return Recognised("PASCAL VOC's folders with boxes", settings, "detection", Certainty.SURE)
 
     @property
@@ -472,6 +474,12 @@ class _VocNotes:
         """Returns a box as text."""
         values = self._edge_R4[index] + [1, 1, 0, 0]  # the first pixel is 1 in the file
         return ", ".join(f"{edge} {value:.6g}" for edge, value in zip(EDGES, values))
+
+
+def _has_annotations(files: FileTree) -> bool:
+    """Returns True if the first image of the test split has an annotation. Those of competitions have none."""
+    listed = [line.split()[0] for name in files.find("/main/test.txt") for line in files.lines(name, 1)]
+    return any(files.named(f"{name}.xml") for name in listed)
 
 
 def _names_in(path: Path) -> Set[str]:

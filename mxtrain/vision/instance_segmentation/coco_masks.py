@@ -66,6 +66,11 @@ class Runs:
         """Returns (height, width)."""
         return self._size
 
+    @property
+    def lengths(self) -> np.ndarray:
+        """Returns the lengths of the runs."""
+        return self._lengths
+
     def extent(self) -> Tuple[float, float, float, float]:
         """Returns left, top, right and bottom of the smallest box around the mask, which must not be empty."""
         height = self._size[0]

@@ -48,6 +48,11 @@ class Polygons:
         """
         self._points = points
 
+    @property
+    def points(self) -> Sequence[np.ndarray]:
+        """Returns the polygons."""
+        return self._points
+
     def extent(self) -> Tuple[float, float, float, float]:
         """Returns left, top, right and bottom of the smallest box around all polygons."""
         point_K2 = np.concatenate(self._points)

@@ -32,10 +32,10 @@ from mxtrain.vision.objects.tool_format import (
     box,
     ellipse,
     find_split_files,
+    join_groups,
     polygon,
     refuse_turned,
     runs_of,
-    say_left_out,
 )
 from mxtrain.vision.pose.key_points import Visibility
 
@@ -69,6 +69,8 @@ class CvatFormat(ToolFormat):
             finder = ImageFinder(folder / self.images)
             for image in reader.images:
                 shapes = _shapes_of(image, path, problems, counts)
+                if self.reads_outlines:
+                    shapes = join_groups(shapes)
                 found = finder.find(image.name)
                 if found is None:
                     problems.append(finder.missing(DataLocation(str(path), image.line), image.name))
@@ -78,10 +80,11 @@ class CvatFormat(ToolFormat):
                 part = parsed[1] if parsed is not None else split
                 size = (image.width, image.height) if image.width > 0 and image.height > 0 else None
                 splits.setdefault(part, []).append(ToolImage(*found, str(path), size, shapes, are_lines=True))
-            classes = classes or reader.classes
-            points = points or reader.point_names
+            # The training file comes first; labels that only the task of another split has follow.
+            classes += [name for name in reader.classes if name not in classes]
+            points += [name for name in reader.point_names if name not in points]
         refuse_all(findings, problems, "elements")
-        say_left_out(OPTION, counts)
+        findings.leave_out(OPTION, counts)
         if "train" not in splits:
             raise DataError(f"{OPTION}: '{self.root}' has no image of a training split.")
         return ToolData(splits, classes, points)
@@ -210,7 +213,10 @@ def _read_shape(each: _Shape, image: _Image, number: int) -> List[ToolShape]:
         shape = ellipse(x, y, radius_x, radius_y, math.radians(angle))
     else:
         shape = _read_mask(each.values, image)
-    return [ToolShape(each.line, label, shape)]
+    number_of_group = parse_integer(each.values.get("group_id", "0"))
+    # Boxes are not joined: a group can also be one of several objects, such as the persons of a team.
+    group = ("group_id", number_of_group) if number_of_group and each.kind != "box" else None
+    return [ToolShape(each.line, label, shape, group=group)]
 
 
 def _read_skeleton(each: _Shape, label: str, number: int) -> List[ToolShape]:

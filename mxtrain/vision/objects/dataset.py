@@ -79,6 +79,10 @@ class ObjectFormat(_Base):
     """
 
     gives: ClassVar[Gives] = Gives(Images, Boxes, Masks, ClassMap, KeyPoints)
+    reads_outlines: ClassVar[bool]
+    """True if `read` is to return the shapes of objects; set by the kind of the dataset."""
+    reads_points: ClassVar[bool]
+    """True if `read` is to return key points."""
     kinds: ClassVar[Mapping[Type[TargetKind], type]] = {}
     """Class of the dataset for each kind of targets other than boxes; set below."""
 
@@ -157,6 +161,8 @@ class ObjectBoxes(BoxedFiles):
     """Boxes of the objects of a format."""
 
     gives: ClassVar[Gives] = ObjectFormat.gives
+    reads_outlines: ClassVar[bool] = False
+    reads_points: ClassVar[bool] = False
 
     def examine(self, findings: Findings) -> Splits:
         """Finds, checks and splits the data; `findings` collects the problems."""
@@ -206,6 +212,7 @@ class ObjectInstances(ObjectBoxes):
     """Masks of the objects of a format."""
 
     gives: ClassVar[Gives] = Gives(Images, Masks)
+    reads_outlines: ClassVar[bool] = True
     annotation_class: ClassVar[Type[BoxAnnotations]] = InstanceAnnotations
 
     def usable(self, read: AnnotationSet, objects: FlatObjects, findings: Findings) -> np.ndarray:
@@ -283,6 +290,9 @@ class ObjectOutlines:
 class ObjectMasks(MaskedFiles):
     """The class of each pixel, drawn from the outlines of objects. Later objects of a file cover earlier ones."""
 
+    reads_outlines: ClassVar[bool] = True
+    reads_points: ClassVar[bool] = False
+
     def examine(self, findings: Findings) -> Splits:
         """Finds, checks and splits the data; `findings` collects the problems."""
         read: AnnotationSet = self.read(findings)  # type: ignore[attr-defined]  # of the format
@@ -320,6 +330,9 @@ class ObjectMasks(MaskedFiles):
 
 class ObjectKeyPoints(KeyPointFiles):
     """Key points of the objects of a format."""
+
+    reads_outlines: ClassVar[bool] = False
+    reads_points: ClassVar[bool] = True
 
     def examine(self, findings: Findings) -> Splits:
         """Finds, checks and splits the data; `findings` collects the problems."""

@@ -44,7 +44,6 @@ from mxtrain.vision.objects.tool_format import (
     read_json,
     refuse_turned,
     runs_of,
-    say_left_out,
 )
 from mxtrain.vision.pose.key_points import Visibility
 
@@ -82,7 +81,7 @@ class LabelStudioFormat(ToolFormat):
             reader = _TaskReader(path, finder, self.several, problems, counts)
             splits[split] = list(reader.read())
         refuse_all(findings, problems, "tasks")
-        say_left_out(OPTION, counts)
+        findings.leave_out(OPTION, counts)
         return ToolData(splits)
 
 

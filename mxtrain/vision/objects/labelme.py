@@ -32,9 +32,7 @@ from mxtrain.types import PathText
 from mxtrain.vision.detection.box_faults import refuse_all
 from mxtrain.vision.images.files import find_images
 from mxtrain.vision.instance_segmentation.coco_masks import Runs
-from mxtrain.vision.instance_segmentation.outlines import Polygons
-from mxtrain.vision.objects.dataset import ObjectBoxes, ObjectInstances
-from mxtrain.vision.objects.objects import Shape
+from mxtrain.vision.objects.dataset import ObjectBoxes
 from mxtrain.vision.objects.tool_format import (
     BadShape,
     ImageFinder,
@@ -44,11 +42,11 @@ from mxtrain.vision.objects.tool_format import (
     ToolShape,
     box,
     ellipse,
+    join_groups,
     oriented,
     polygon,
     read_json,
     runs_of,
-    say_left_out,
 )
 from mxtrain.vision.pose.key_points import Visibility
 
@@ -87,14 +85,14 @@ class LabelmeFormat(ToolFormat):
             finder_of = {folder: ImageFinder(folder) for folder in dict.fromkeys(path.parent for path in files)}
             images = [_read_image(path, finder_of[path.parent], problems, counts, findings) for path in files]
             splits[split] = [image for image in images if image is not None]
-            if isinstance(self, ObjectInstances):
+            if self.reads_outlines:
                 splits[split] = [replace(image, shapes=join_groups(image.shapes)) for image in splits[split]]
             annotated = {image.identity for image in splits[split]}
             counts["images without a JSON file"] += sum(
                 file_id not in annotated for _, file_id in find_images(folder, findings=findings)
             )
         refuse_all(findings, problems, "shapes")
-        say_left_out(OPTION, counts)
+        findings.leave_out(OPTION, counts)
         return ToolData(splits)
 
 
@@ -138,28 +136,6 @@ def _read_image(
             read.append(found)
     file, identity = image
     return ToolImage(file, identity, str(path), size if has_size else None, read)
-
-
-def join_groups(shapes: Sequence[ToolShape]) -> List[ToolShape]:
-    """Joins the outlines of the same label and group to one object, as labelme's own labelme2coco.py: an object that
-    another one divides has several outlines."""
-    joined: Dict[Any, ToolShape] = {}
-    for shape in shapes:
-        key = object() if shape.group is None or shape.shape is None else (shape.label, shape.group)
-        first = joined.setdefault(key, shape)
-        if first is not shape:
-            assert first.shape is not None and shape.shape is not None
-            joined[key] = first._replace(shape=_union(first.shape, shape.shape))
-    return list(joined.values())
-
-
-def _union(first: Shape, second: Shape) -> Shape:
-    """Returns two outlines as one."""
-    mask = next((shape for shape in (first, second) if isinstance(shape, Runs)), None)
-    if mask is None:
-        return [*first, *second]  # type: ignore[misc]  # both are polygons
-    outlines = [shape if isinstance(shape, Runs) else Polygons(shape) for shape in (first, second)]
-    return runs_of(np.logical_or(*(outline.in_image(mask.size) > 0 for outline in outlines)))
 
 
 def _beside(path: Path, finder: ImageFinder) -> Any:

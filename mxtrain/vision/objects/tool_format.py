@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import functools
 import logging
-from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Callable, ClassVar, Dict, Hashable, List, Mapping, NamedTuple, Optional, Sequence, Tuple
@@ -42,7 +41,8 @@ from mxtrain.vision.detection.box_faults import refuse_all
 from mxtrain.vision.detection.boxed_classes import ClassNames
 from mxtrain.vision.images.files import EXTENSIONS
 from mxtrain.vision.instance_segmentation.coco_masks import Runs
-from mxtrain.vision.objects.dataset import ObjectFormat, ObjectKeyPoints, ObjectMasks
+from mxtrain.vision.instance_segmentation.outlines import Polygons
+from mxtrain.vision.objects.dataset import ObjectFormat, ObjectMasks
 from mxtrain.vision.objects.objects import (
     IGNORED_CLASS,
     AnnotatedImage,
@@ -195,7 +195,7 @@ class ToolFormat(ObjectFormat):
             raise DataError(f"{self.option}: the annotations have no object, so nothing can be learned.")
         labels = [shape.label for shape in train if shape.point is not None]
         point_names = list(data.point_names) or list(dict.fromkeys(labels))
-        builder = _Builder(chosen, names, point_names, special, findings, isinstance(self, ObjectKeyPoints))
+        builder = _Builder(chosen, names, point_names, special, findings, self.reads_points)
         splits = {split: [builder.build(image) for image in images] for split, images in data.splits.items()}
         builder.refuse()
         for split, images in splits.items():
@@ -496,8 +496,23 @@ def find_split_files(
     return found
 
 
-def say_left_out(option: str, reasons: Mapping[str, int]) -> None:
-    """Logs what was left out, e.g. {"cancelled annotations": 3}."""
-    facts = [f"{count:,} {reason}" for reason, count in Counter(reasons).items() if count]
-    if facts:
-        log.info("%s: %s are left out", option, " and ".join(facts))
+def join_groups(shapes: Sequence[ToolShape]) -> List[ToolShape]:
+    """Joins the outlines of the same label and group to one object, as labelme's own labelme2coco.py and CVAT's export
+    to COCO do: an object that another one divides has several outlines."""
+    joined: Dict[Any, ToolShape] = {}
+    for shape in shapes:
+        key = object() if shape.group is None or shape.shape is None else (shape.label, shape.group)
+        first = joined.setdefault(key, shape)
+        if first is not shape:
+            assert first.shape is not None and shape.shape is not None
+            joined[key] = first._replace(shape=_union(first.shape, shape.shape))
+    return list(joined.values())
+
+
+def _union(first: Shape, second: Shape) -> Shape:
+    """Returns two outlines as one."""
+    mask = next((shape for shape in (first, second) if isinstance(shape, Runs)), None)
+    if mask is None:
+        return [*first, *second]  # type: ignore[misc]  # both are polygons
+    outlines = [shape if isinstance(shape, Runs) else Polygons(shape) for shape in (first, second)]
+    return runs_of(np.logical_or(*(outline.in_image(mask.size) > 0 for outline in outlines)))

@@ -29,7 +29,6 @@ from mxtrain.vision.objects.tool_format import (
     find_split_files,
     polygon,
     read_json,
-    say_left_out,
 )
 from mxtrain.vision.pose.key_points import Visibility
 
@@ -73,7 +72,7 @@ class ViaFormat(ToolFormat):
                     are_lines = location.line is not None
                     splits[split].append(ToolImage(*found, str(path), None, shapes, are_lines))
         refuse_all(findings, problems, "regions")
-        say_left_out(OPTION, counts)
+        findings.leave_out(OPTION, counts)
         return ToolData(splits)
 
     def _choose_attribute(self, path: Path, entries: Sequence[_Entry]) -> str:

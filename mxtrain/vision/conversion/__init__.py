@@ -1,0 +1,1 @@
+"""Converts annotated images from one format to another."""
