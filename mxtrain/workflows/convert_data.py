@@ -6,8 +6,9 @@ import os
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Callable, Dict, List, Literal, Mapping, Optional, Sequence, Tuple, Type
+from typing import Callable, List, Literal, Mapping, Optional, Sequence, Tuple
 
+from mxtrain.data.conversion import ConversionRequest, Convertible, converter_of
 from mxtrain.data.recognition import FileTree, Recognised, best_first, recognise_all, unquoted
 from mxtrain.data.spec import BaseDataset
 from mxtrain.errors import ConfigError, DataError, did_you_mean, path_override
@@ -15,16 +16,10 @@ from mxtrain.terminal.durations import format_seconds
 from mxtrain.terminal.progress import SILENT, WorkProgress
 from mxtrain.types import Spec
 
-if TYPE_CHECKING:
-    from mxtrain.vision.conversion.form import Form
-    from mxtrain.vision.conversion.job import ConversionJob
-
 COMMAND = "python -m mxtrain"
 Open = Callable[[List[str]], Tuple[str, BaseDataset]]
 """Function that returns the name and the dataset of some overrides."""
 TARGETS = ("coco", "voc", "yolo", "records", "image_folder")
-MIN_MOVE = 0.01
-"""Pixels from which moved edges are told."""
 DROPS = ("masks", "key_points", "crowds", "difficult", "duplicates", "unread", "class_order")
 
 
@@ -122,35 +117,21 @@ def convert_data_of(
         ConfigError: a setting is wrong, or the target exists.
         DataError: the source cannot be read, or the format cannot hold what is in it.
     """
-    from mxtrain.vision.conversion.comparison import compare
-    from mxtrain.vision.conversion.unfinished import UnfinishedFolder, require_free
-
     began_s = time.monotonic()
     if settings.to is None:
         raise ConfigError(f"data convert: which format is to be written? Type to=FORMAT: {', '.join(TARGETS)}.")
-    folder = Path(target)
-    require_free(folder)
-    _require_outside(Path(source), folder)
+    drop = dropped_kinds(settings.drop)
+    _require_outside(Path(source), Path(target))
     words = choose_dataset(source, overrides, classes)
     name, dataset = open_dataset(words)
+    if not isinstance(dataset, Convertible):
+        raise DataError(f"{name} cannot be converted: only images with boxes, outlines, key points or classes are.")
+    description = {"source": os.path.abspath(source), "dataset": words, **settings.model_dump()}
+    request = ConversionRequest(name, Path(target), settings.to, settings.images == "link", drop, description)
     with progress:
-        form = _prepare(name, dataset, settings, progress)
-        form.check()
-        dropped = form.job.refuse_losses(f"to={settings.to}")
-        description = {
-            "source": os.path.abspath(source),
-            "dataset": words,
-            **settings.model_dump(),
-            "digest": form.job.digest,
-        }
-        with UnfinishedFolder(folder, description) as unfinished:
-            form.write(unfinished.path, progress)
-            found = compare(form, unfinished.path, progress)
-            unfinished.finish()
-    settings_of_result = [
-        f"dataset.{key}={value if isinstance(value, str) else str(value).lower()}"
-        for key, value in form.settings().items()
-    ]
+        found = converter_of(dataset)(dataset, request, progress)
+    reader = Recognised("", {"root": target, **found.settings}, found.task).overrides(found.option)
+    duration_s = time.monotonic() - began_s
     return DataConversion(
         source,
         name,
@@ -158,12 +139,12 @@ def convert_data_of(
         settings.to,
         found.num_images,
         found.num_objects,
-        list(form.content.class_names),
-        found.largest,
-        dropped,
-        _notes(form.job),
-        time.monotonic() - began_s,
-        [f"task={form.task()}", f"dataset={form.option()}", path_override("dataset.root", target), *settings_of_result],
+        found.class_names,
+        found.largest_difference,
+        found.dropped,
+        found.notes,
+        duration_s,
+        reader,
     )
 
 
@@ -251,53 +232,3 @@ def _only_guess(source: str, guesses: Mapping[str, Recognised]) -> Tuple[str, Re
 
 def _is_convertible(guess: Recognised) -> bool:
     return guess.task in ("detection", "instance_segmentation", "pose_estimation", "classification")
-
-
-def _prepare(name: str, dataset: BaseDataset, settings: ConvertDataSettings, progress: WorkProgress) -> Form:
-    """Reads the source, and returns the format that is to be written.
-
-    Raises:
-        DataError: the format cannot hold such a dataset.
-    """
-    from mxtrain.vision.conversion.content import LeftOut
-    from mxtrain.vision.conversion.job import ConversionJob
-    from mxtrain.vision.conversion.reading import Wanted, read_content
-
-    drop, left_out = dropped_kinds(settings.drop), LeftOut()
-    progress.begin("reading annotations", 0)
-    content = read_content(dataset, name, left_out, Wanted("masks" not in drop, "key_points" not in drop))
-    assert settings.to is not None
-    kind = forms()[content.has_objects].get(settings.to)
-    if kind is None:
-        has = "objects with boxes" if content.has_objects else "one class for each image"
-        allowed = ", ".join(forms()[content.has_objects])
-        raise DataError(f"to={settings.to}: {name} has {has}, which can be written to: {allowed}.")
-    job = ConversionJob(content, kind.holds, drop, left_out)
-    job.survey(progress)
-    return kind(job, settings.images)
-
-
-def forms() -> Dict[bool, Dict[str, Type[Form]]]:
-    """Returns the formats by their names, for objects (True) and for classes of images (False)."""
-    from mxtrain.vision.conversion.class_folder_form import ClassFolderForm
-    from mxtrain.vision.conversion.coco_form import CocoForm
-    from mxtrain.vision.conversion.record_form import BoxRecordForm, ClassRecordForm
-    from mxtrain.vision.conversion.voc_form import VocForm
-    from mxtrain.vision.conversion.yolo_form import YoloForm
-
-    kinds: Sequence[Type[Form]] = (CocoForm, VocForm, YoloForm, BoxRecordForm, ClassFolderForm, ClassRecordForm)
-    return {flag: {kind.name: kind for kind in kinds if kind.holds.objects == flag} for flag in (True, False)}
-
-
-def _notes(job: ConversionJob) -> List[str]:
-    notes = list(job.notes)
-    if job.counts["sizes"]:
-        notes.append(
-            f"{job.counts['sizes']:,} images have another size than their annotation says: that of the file is used"
-        )
-    if job.largest_move > MIN_MOVE:
-        notes.append(
-            "boxes of polygons are the smallest ones around them, which differ from those of the source by up to "
-            f"{job.largest_move:.2g} pixels"
-        )
-    return notes

@@ -7,7 +7,7 @@ import shutil
 import unicodedata
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Any, ClassVar, Dict, List, Literal, Optional, Type
+from typing import IO, Any, ClassVar, Dict, List, Optional, Type
 
 from mxtrain.data.recognition import Setting
 from mxtrain.data.spec import BaseDataset
@@ -18,7 +18,6 @@ from mxtrain.terminal.progress import WorkProgress
 from mxtrain.vision.conversion.content import Content
 from mxtrain.vision.conversion.job import ConversionJob, Holds
 
-ImageFilesMode = Literal["copy", "link"]
 _TEMPORARY = ".tmp-"
 _UNLISTED = ("Cc", "Zl", "Zp", "Cs")
 """Kinds of characters in Unicode that end a line, or that text files do not hold."""
@@ -35,14 +34,14 @@ class Form:
     exact: ClassVar[str] = ""
     """Precision of coordinates in words."""
 
-    def __init__(self, job: ConversionJob, images: ImageFilesMode) -> None:
+    def __init__(self, job: ConversionJob, links: bool) -> None:
         """Stores the conversion.
 
         Args:
             job: what is converted.
-            images: whether image files are copied or linked.
+            links: True if image files are linked, not copied.
         """
-        self.job, self._images = job, images
+        self.job, self._links = job, links
 
     def check(self) -> None:
         """Checks that names and settings can be written.
@@ -103,21 +102,21 @@ class Form:
 
     def write_images(self, folder: Path, progress: WorkProgress) -> None:
         """Copies or links the images that are not there yet."""
-        progress.begin("linking images" if self._images == "link" else "copying images", self.content.num_images)
+        progress.begin("linking images" if self._links else "copying images", self.content.num_images)
         for split, images in self.content.splits.items():
             for index in range(len(images.encoded)):
                 path = folder / self.image(split, index)
                 source = self.job.path(split, index)
                 if source is None:
                     self._write_record(split, index, path)
-                elif self._images == "link":
+                elif self._links:
                     self._link(os.path.abspath(source), path)
                 else:
                     _copy(source, path)
                 progress.advance(1)
 
     def _write_record(self, split: str, index: int, path: Path) -> None:
-        if self._images == "link":
+        if self._links:
             raise ConfigError("images=link: the images are in records, which cannot be linked. Type images=copy.")
         content, _ = self.content.splits[split].encoded.read(index)
         if not path.exists() or path.stat().st_size != len(content):

@@ -26,7 +26,7 @@ class _Records(Form):
     """Base class of records: `TRAIN.rec`, `TRAIN.idx`, likewise val and test, and the names of the classes."""
 
     def check(self) -> None:
-        if self._images == "link":
+        if self._links:
             raise ConfigError("images=link: records contain the images. Type images=copy.")
         refuse_unlisted_names(list(self.content.class_names), self._file("classes.txt"))
 

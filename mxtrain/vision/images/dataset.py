@@ -51,6 +51,8 @@ class Dataset(BaseDataset):
     signature_class: ClassVar[Type[ImageSignature]] = ImageSignature
     reads_bands: ClassVar[bool] = False
     """True if files may have other numbers of channels than 1 and 3."""
+    converter: ClassVar[str] = "mxtrain.vision.conversion.command"
+    """See `mxtrain.data.conversion.Convertible`."""
 
     image_size: Annotated[Union[Literal["auto"], ImageSize], pydantic.BeforeValidator(square)] = "auto"
     """[height, width] of the network input in pixels; auto = the dataset's own size, or for files of any size one that
