@@ -65,8 +65,8 @@ class Convertible(Protocol):
     """A dataset that can be written in another format.
 
     Attributes:
-        converter: name of the module with the function `convert`, see `Convert`. It is a name, as the module imports the
-            datasets that read its formats.
+        converter: name of the module with the function `convert`, see `Convert`. It is a name, since the
+            module imports the datasets that read its formats.
     """
 
     converter: ClassVar[str]
