@@ -57,7 +57,7 @@ def require_equal(found: Any, expected: Any) -> None:
         for pair in zip(found, expected):
             require_equal(*pair)
     else:
-        assert found == (pytest.approx(expected, abs=2e-4) if isinstance(expected, float) else expected)
+        assert found == (pytest.approx(expected, rel=1e-6, abs=2e-4) if isinstance(expected, float) else expected)
 
 
 TEXTS = {
@@ -67,6 +67,7 @@ TEXTS = {
     "transformer": "one w1 w2\n\none w7\n",
     "gnmt": "one w1 w2\none w7 w8\n",
     "bert, tags": "w1 w2 w3\nw4 w5 w6 w7\n",
+    "bert, numbers": "two hundred and five\nsix thousand\n",
 }
 
 
@@ -81,6 +82,7 @@ def test_texts_are_predicted_as_by_the_run(export: Callable[..., Path], name: st
 
 IMAGES = {
     "lenet": (),
+    "lenet, numbers": (),
     "fpn": (),
     "centernet_fpn": ("task.score_threshold=0.0",),
     "yolact": ("task.score_threshold=0.0",),

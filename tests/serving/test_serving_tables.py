@@ -170,3 +170,18 @@ def test_numbers_of_a_regression_are_in_units_of_the_target(tmp_path: Path) -> N
     read = model.reader.read(b'{"a": 7, "b": 6}', "application/json", BodyLimits(1, 1))
     assert read.inputs["x"].tolist() == [[2.0, 1.0]]
     assert describe_sample(model, read.inputs, {"output": np.full((1, 1), 2.0)}) == {"value": 114.0}
+
+
+@pytest.mark.slow
+def test_numbers_of_texts_and_arrays_are_in_units_of_the_target(tmp_path: Path) -> None:
+    folder = served_folders.write_mixing(tmp_path / "a")
+    own = {"shape": [2], "target_mean": 100.0, "target_std": 7.0}
+    said = {**json.loads((folder / "signature.json").read_text()), "targets": ["Number"], "signature": own}
+    (folder / "signature.json").write_text(json.dumps(said))
+    model = ServedModel("m", str(folder), 1, True, 8, 4.0)
+    assert describe_sample(model, {}, {"output": np.full((1, 1), 2.0)}) == {"value": 114.0}
+    assert describe_sample(model, {}, {"output": np.full((1, 2), 2.0)}) == {"output": [2.0, 2.0]}
+    assert describe_sample(model, {}, {"other": np.full((1, 1), 2.0)}) == {"other": [2.0]}
+    model.signature["signature"] = {"target_mean": "x"}
+    with pytest.raises(RequestError, match="signature.json of the network is damaged"):
+        describe_sample(model, {}, {"output": np.full((1, 1), 2.0)})

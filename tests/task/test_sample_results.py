@@ -29,6 +29,8 @@ COLUMNS = {
     "bert": ["true", "predicted", "probability", "text"],
     "bilstm": ["words", "true", "predicted", "wrong", "entity_f1"],
     "bilstm, questions": ["question", "true", "predicted", "exact_match", "answer_f1"],
+    "lenet, numbers": ["true", "predicted"],
+    "bert, numbers": ["true", "predicted"],
     "bert, masked": [],
     "lstm": [],
     "transformer": ["source", "reference", "hypothesis"],
