@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, Dict, List, Literal, Optional, Sequence, Tuple, Type
+from typing import TYPE_CHECKING, Any, ClassVar, Dict, List, Literal, Optional, Sequence, Tuple, Type, Union
 
 import numpy as np
 import pydantic
@@ -16,16 +16,19 @@ from mxtrain.data.checking.problems import DataLocation, Findings, call_or_repor
 from mxtrain.data.exported_data import DatasetExport
 from mxtrain.data.loading.dataset_files import exists
 from mxtrain.data.loading.text_stream import open_text
-from mxtrain.data.predict_inputs import rows_from
+from mxtrain.data.predict_inputs import as_list, rows_from
 from mxtrain.data.signature import Signature
 from mxtrain.data.spec import BaseDataset, Samples, Splits
 from mxtrain.data.table.cell_text import known_spelling
 from mxtrain.data.table.columns import given_rows
 from mxtrain.errors import CheckpointError, ConfigError, DataError, did_you_mean, run_dir_setting
 from mxtrain.recommendation.catalog import Catalog
+from mxtrain.recommendation.given_histories import HISTORY, JSON_LINES, histories_from, open_histories
 from mxtrain.recommendation.joined_rows import IDS, NUMBERS, Features, JoinedRows, features_file, join_rows
-from mxtrain.recommendation.kinds import UserHistories
+from mxtrain.recommendation.kinds import NextItem, UserHistories
+from mxtrain.recommendation.losses import RankingLoss
 from mxtrain.recommendation.model import Recommender
+from mxtrain.recommendation.sequences import SequenceSamples, leave_last_out
 from mxtrain.recommendation.side_features import SideFile, whole_number
 from mxtrain.recommendation.signature import RecommendationSignature
 from mxtrain.recommendation.source import (
@@ -37,10 +40,11 @@ from mxtrain.recommendation.source import (
     leave_one_out,
 )
 from mxtrain.types import MAX_COUNT, BatchSize, Positive, Shape
-from mxtrain.types.kinds import Gives, Preference
+from mxtrain.types.kinds import Gives, Preference, TargetKind
 
 if TYPE_CHECKING:
     from mxtrain.data.loading.loader import BatchLoader, LoaderOptions
+    from mxtrain.loss.spec import Loss
     from mxtrain.model.spec import Model
     from mxtrain.types.annotations import Json
 
@@ -53,11 +57,12 @@ ALL = "all"
 class InteractionDataset(BaseDataset):
     """Interactions of users with items, split by leave-one-out.
 
-    The last interaction of each user is a test sample, the one before it a validation sample.
+    The last interaction of each user is a test sample, the one before it a validation sample. For `NextItem`, samples
+    are sequences, in which a user may have an item several times.
     """
 
     signature_class: ClassVar[Type[Signature]] = RecommendationSignature
-    gives: ClassVar[Gives] = Gives(UserHistories, Preference)
+    gives: ClassVar[Gives] = Gives(UserHistories, Preference, NextItem)
     data_checks: ClassVar[DataChecks] = DataChecks((FEW_ITEMS,))
 
     feedback: Literal["implicit", "explicit"] = "implicit"
@@ -71,14 +76,32 @@ class InteractionDataset(BaseDataset):
     """Number of negative items that metrics whose names end in _sampled compare the held-out item with: random items
     that the user has in no split. Fewer if a user does not have that many."""
     max_history: Positive = 50
-    """Maximum number of a user's items that a network with histories (fism, svd_pp) reads; a random choice if the user
-    has more."""
+    """Maximum number of a user's items that a network with histories reads. If the user has more, fism and svd_pp read
+    a random choice, sasrec and gru4rec the newest."""
     largest_batch: ClassVar[int] = 512
     batch_size: BatchSize = "auto"
     """Interactions per optimizer step, over all devices and workers together, without their negatives; auto = 512, or
     fewer if there are few samples."""
     eval_batch_size: Positive = 256
     """Users per batch of an evaluation."""
+
+    _is_ordered: bool = False
+    """True if samples are sequences."""
+    _has_sampled_loss: bool = False
+    """True if the loss compares the next item with sampled ones."""
+
+    def for_run(
+        self, target: Type[TargetKind], model: Optional[Model] = None, loss: Optional[Loss] = None
+    ) -> BaseDataset:
+        """See `BaseDataset.for_run`: sequences if the next item is learned."""
+        dataset = self.model_copy()
+        dataset._is_ordered, dataset._has_sampled_loss = issubclass(target, NextItem), isinstance(loss, RankingLoss)
+        return dataset
+
+    @property
+    def missing_order(self) -> str:
+        """Returns the settings that tell the order of a user's interactions, if none is given; otherwise empty."""
+        return ""
 
     def read(self, findings: Findings) -> InteractionRows:
         """Reads all interactions.
@@ -106,6 +129,8 @@ class InteractionDataset(BaseDataset):
 
     def examine(self, findings: Findings) -> Splits:
         """See `BaseDataset.examine`."""
+        if self._is_ordered:
+            return self._examine_sequences(findings)
         is_rated = self.feedback == "explicit"
         pairs = keep_last_of_each(self.read(findings), findings, reports_dropped=is_rated)
         for side, names in (("users", pairs.catalog.users), ("items", pairs.catalog.items)):
@@ -114,14 +139,25 @@ class InteractionDataset(BaseDataset):
             call_or_report(findings, DataLocation(file.path), partial(_check, file, ids, findings))
         train, val, test = leave_one_out(pairs, self.split_seed, findings)
         if not len(val):
-            raise DataError(
-                f"{self.data_name}: no user has {MIN_INTERACTIONS} items, so none can be held out. Give more "
-                "interactions."
-            )
+            raise self._too_few()
         if not is_rated:
             self._check_num_sampled(train)
         mean = [float(train.rating_N.mean(dtype=np.float64))] if is_rated else []
         return Splits(train, val, test, class_names=[], mean=mean)
+
+    def _examine_sequences(self, findings: Findings) -> Splits:
+        pairs = self.read(findings)
+        for side, names in (("users", pairs.catalog.users), ("items", pairs.catalog.items)):
+            _warn_about_spellings(side, names)
+        train, val, test = leave_last_out(pairs, findings)
+        if not len(val):
+            raise self._too_few()
+        return Splits(train, val, test, class_names=[])
+
+    def _too_few(self) -> DataError:
+        return DataError(
+            f"{self.data_name}: no user has {MIN_INTERACTIONS} items, so none can be held out. Give more interactions."
+        )
 
     def _check_num_sampled(self, train: Interactions) -> None:
         available = self._num_sampled(train)
@@ -154,6 +190,9 @@ class InteractionDataset(BaseDataset):
         return [(file, ids) for file, ids in files if file is not None]
 
     def infer_signature(self, splits: Splits, model: Model) -> Signature:
+        if isinstance(splits.train, SequenceSamples):
+            longest = int(splits.train.sequences.count_U.max())
+            return RecommendationSignature(((min(self.max_history, longest),), ()), catalog=splits.train.catalog)
         assert isinstance(splits.train, Interactions)
         num_candidates = 1 + self._num_sampled(splits.train) if self.feedback == "implicit" else 1
         catalog, mean = splits.train.catalog, list(splits.mean)
@@ -213,6 +252,8 @@ class InteractionDataset(BaseDataset):
     def remark(self, signature: Signature, splits: Splits) -> str:
         signature = RecommendationSignature.cast(signature)
         train = splits.train
+        if isinstance(train, SequenceSamples):
+            return _remark_sequences(train, len(splits.val))
         assert isinstance(train, Interactions)
         users, items, count = len(train.catalog.users), len(train.catalog.items), len(train.all_items)
         columns = [side for side in (signature.user_columns, signature.item_columns) if side is not None]
@@ -224,8 +265,10 @@ class InteractionDataset(BaseDataset):
         )
 
     def build_loader(  # type: ignore[override]  # of its own samples
-        self, source: Interactions, signature: Signature, options: LoaderOptions
+        self, source: Union[Interactions, SequenceSamples], signature: Signature, options: LoaderOptions
     ) -> BatchLoader:
+        if isinstance(source, SequenceSamples):
+            return self._sequence_loader(source, signature, options)
         from mxtrain.recommendation.loader import InteractionLoader
 
         self._require_same_catalog(source.catalog, signature)
@@ -246,6 +289,12 @@ class InteractionDataset(BaseDataset):
             joined=joined,
         )
 
+    def _sequence_loader(self, source: SequenceSamples, signature: Signature, options: LoaderOptions) -> BatchLoader:
+        from mxtrain.recommendation.sequence_loader import SequenceLoader
+
+        width: int = signature.shape[0][0]  # type: ignore[index]  # one of several
+        return SequenceLoader(source, options, width, self.negatives if self._has_sampled_loss else 0, self.split_seed)
+
     def _require_same_catalog(self, catalog: Catalog, signature: Signature) -> None:
         difference = catalog.difference_from(RecommendationSignature.cast(signature).catalog)
         if difference:
@@ -257,6 +306,8 @@ class InteractionDataset(BaseDataset):
     def exported(self, signature: Signature) -> DatasetExport:
         """See `BaseDataset.exported`. The export holds the settings that choose items of long histories, and two files
         with the features of all users and all items."""
+        if self._is_ordered:
+            return DatasetExport("mxtrain.recommendation.exported_sequences")
         features = self._features(RecommendationSignature.cast(signature)).items()
         arrays = {features_file(side): {IDS: id_EF, NUMBERS: number_EM} for side, (id_EF, number_EM) in features}
         facts: Dict[str, Json] = {"max_history": self.max_history, "split_seed": self.split_seed}
@@ -267,8 +318,11 @@ class InteractionDataset(BaseDataset):
     ) -> Tuple[Samples, Sequence[str]]:
         """Opens the users whose ids are in the files, one per line, or all users; a source location is `file:line`.
 
-        The items of these users are read from the dataset, which must be the training data of the network.
+        The items of these users are read from the dataset, which must be the training data of the network. For
+        sequences, a .jsonl file holds histories instead.
         """
+        if self._is_ordered and names and all(name.lower().endswith(JSON_LINES) for name in names):
+            return open_histories(names, RecommendationSignature.cast(signature).catalog, skip_unreadable, unreadable)
         # Checkpoints do not store the items of users: for 20 million ratings, that would be a copy of the data.
         train = self._open_trained(signature)
         user_of = train.catalog.user_of
@@ -292,7 +346,9 @@ class InteractionDataset(BaseDataset):
 
     def samples_from(self, value: Any, signature: Signature) -> Samples:
         """Returns users to recommend for, whose items are read from the dataset: dicts with the id as "user", or a data
-        frame of pandas with such a column."""
+        frame of pandas with such a column. For sequences, dicts with a "history" as well."""
+        if self._is_ordered and all(isinstance(one, dict) and HISTORY in one for one in as_list(value)):
+            return histories_from(as_list(value), RecommendationSignature.cast(signature).catalog)
         rows = rows_from(value, 'dicts such as {"user": ID}, and paths of files of ids')
         train = self._open_trained(signature)
         users = []
@@ -306,16 +362,27 @@ class InteractionDataset(BaseDataset):
             users.append(train.catalog.user_of[user])
         return train.for_users(np.array(users, np.int32))
 
-    def _open_trained(self, signature: Signature) -> Interactions:
+    def _open_trained(self, signature: Signature) -> Union[Interactions, SequenceSamples]:
         """Opens the training data of the network.
 
         Raises:
             DataError: the data have other users or items than in training.
         """
         train = self.open().train
-        assert isinstance(train, Interactions)
+        assert isinstance(train, (Interactions, SequenceSamples))
         self._require_same_catalog(train.catalog, signature)
         return train
+
+
+def _remark_sequences(train: SequenceSamples, num_measured: int) -> str:
+    count_U = train.sequences.count_U
+    few = int(((count_U < MIN_INTERACTIONS) & (count_U > 0)).sum())
+    text = (
+        f"{len(train.sequences.item_P):,} interactions of {len(train.catalog.users):,} users with "
+        f"{len(train.catalog.items):,} items in order: {len(train):,} next items to train on; the last but one of "
+        f"{num_measured:,} users is for validation and the last for testing"
+    )
+    return text + (f"; {few:,} users have fewer than {MIN_INTERACTIONS} and are only trained on" if few else "")
 
 
 def _warn_about_spellings(side: str, names: Sequence[str]) -> None:

@@ -269,10 +269,19 @@ class ExportedRecommender:
         """
         score_I = score_I.copy()
         score_I[request.has_H] = -np.inf
-        # A user who has nearly all items gets fewer recommendations, and none that is in the history.
-        best = [int(k) for k in np.argsort(-score_I, kind="stable")[:TOP] if score_I[k] > -np.inf]
-        items = [{"item": self.catalog.items[k], "score": round(float(score_I[k]), 6)} for k in best]
-        return {"user": request.name, "items": items}
+        return {"user": request.name, "items": top_items(self.catalog.items, score_I)}
+
+
+def top_items(items: List[str], score_I: np.ndarray) -> List[Dict[str, Any]]:
+    """Returns the highest-scoring items, best first.
+
+    Args:
+        items: ids of all items.
+        score_I: their scores; minus infinity for items that are not recommended.
+    """
+    # A user who has nearly all items gets fewer recommendations, and none that is in the history.
+    best = [int(k) for k in np.argsort(-score_I, kind="stable")[:TOP] if score_I[k] > -np.inf]
+    return [{"item": items[k], "score": round(float(score_I[k]), 6)} for k in best]
 
 
 def _users(network: ExportedRecommender, content: bytes, name: str) -> Iterator[Dict[str, Any]]:

@@ -5,7 +5,7 @@ The files are those of CPython 3.11.7 and of 25 packages that mxtrain needs; LIC
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 import pydantic
@@ -15,14 +15,18 @@ from mxtrain.data.checking.problems import DataLocations, Findings
 from mxtrain.files.bundled import read_bundled
 from mxtrain.recommendation.base import InteractionDataset
 from mxtrain.recommendation.catalog import Catalog
+from mxtrain.recommendation.kinds import UserHistories
 from mxtrain.recommendation.source import InteractionRows, filter_by_count
 from mxtrain.types import BatchSize, Positive
+from mxtrain.types.kinds import Gives, Preference
 
 FILE = "recommendation/imported_names.json.gz"
 
 
 class ImportedNames(InteractionDataset):
     """Files of Python's standard library and of 25 packages, and the names that they import."""
+
+    gives: ClassVar[Gives] = Gives(UserHistories, Preference)
 
     feedback: Literal["implicit"] = "implicit"
     """Imports have no ratings."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Dict, List, Literal, Optional
 
+import numpy as np
 import pydantic
 from typing_extensions import Annotated
 
@@ -45,6 +46,8 @@ class InteractionTable(InteractionDataset):
     timestamp: Optional[Column] = None
     """Column of times, increasing numbers; null = no such column, and `split_seed` chooses the held-out
     interactions."""
+    row_order: bool = False
+    """If true, the rows of each user are in the order of time, so that no `timestamp` is needed."""
     min_rating: Optional[float] = None
     """Minimum rating; rows with a lower rating are ignored; null = all rows count."""
     user_features: Optional[PathText] = None
@@ -100,6 +103,12 @@ class InteractionTable(InteractionDataset):
         return self
 
     @pydantic.model_validator(mode="after")
+    def _check_order(self) -> InteractionTable:
+        if self.row_order and self.timestamp is not None:
+            raise ValueError("row_order=true and timestamp both tell the order. Leave one of them out")
+        return self
+
+    @pydantic.model_validator(mode="after")
     def _check_features(self) -> InteractionTable:
         for side, column in (("user", self.user), ("item", self.item)):
             has_features, id_ = getattr(self, f"{side}_features") is not None, getattr(self, f"{side}_id")
@@ -147,6 +156,13 @@ class InteractionTable(InteractionDataset):
         return ["user", "item", *(name for name in ("rating", "timestamp") if getattr(self, name) is not None)]
 
     @property
+    def missing_order(self) -> str:
+        """See `InteractionDataset.missing_order`."""
+        if self.row_order or self.timestamp is not None:
+            return ""
+        return "dataset.timestamp=COLUMN, or dataset.row_order=true if the rows of each user are in the order of time"
+
+    @property
     def data_name(self) -> str:
         return f"dataset.path={self.path}"
 
@@ -163,4 +179,5 @@ class InteractionTable(InteractionDataset):
             rows = stream_rows(self.path, list(chosen.values()), self.header, findings=findings)
             return read_pairs(Path(self.path), rows, columns, findings)
 
-        return cached_interactions(Path(self.path), [list(chosen.values()), self.header], columns, read, findings)
+        pairs = cached_interactions(Path(self.path), [list(chosen.values()), self.header], columns, read, findings)
+        return pairs._replace(time_P=np.arange(len(pairs.user_P), dtype=np.float64)) if self.row_order else pairs

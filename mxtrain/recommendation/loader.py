@@ -30,6 +30,14 @@ class RecommendationDraw(NamedInt):
     """Items that an evaluation compares with the held-out item."""
     HISTORY = HISTORY
     """Choice of the items of a history that is too long."""
+    FOLLOWERS = 760
+    """Items that follow others in generated sequences."""
+    LENGTH = 761
+    """Length of a generated sequence."""
+    IS_NOISE = 762
+    """Choice of the items of a generated sequence that are random."""
+    RANDOM_ITEM = 763
+    """Random items of a generated sequence."""
     NEGATIVE_ITEM = 2000
     """This and all larger numbers: items sampled as negatives of a user."""
 

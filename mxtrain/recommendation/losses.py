@@ -1,8 +1,8 @@
-"""Losses that rank a positive item above sampled ones.
+"""Losses that rank a positive item above sampled ones, or above all others.
 
 Scores are (B, C), candidates (B, C) int32: the first one is the positive item; -1 = padding.
 
-Legend: B batch, C candidates, N = C - 1 negative items.
+Legend: B batch, C candidates, N = C - 1 negative items, I all items.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar, Tuple
 
 from mxtrain.loss.spec import PADDING_SCORE, FunctionLoss
+from mxtrain.recommendation.kinds import NextItem
 from mxtrain.types.kinds import Preference, Takes
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 class RankingLoss(FunctionLoss):
     """Base of losses of an item that a user has against sampled ones that he has not."""
 
-    takes: ClassVar[Takes] = Takes(Preference)
+    takes: ClassVar[Takes] = Takes(Preference, NextItem)
 
 
 class SampledBCE(RankingLoss):
@@ -63,6 +64,16 @@ class SampledSoftmax(RankingLoss):
         hidden_BC = (1 - candidate_mask(F, score_BC, item_BC)) * PADDING_SCORE
         positive_B1, _ = split_positive(F, F.log_softmax(score_BC + hidden_BC, axis=1))
         return -F.reshape(positive_B1, shape=(-1,))
+
+
+class FullSoftmax(FunctionLoss):
+    """Softmax cross entropy of the next item among all items: the mean over samples in the global batch."""
+
+    takes: ClassVar[Takes] = Takes(NextItem)
+
+    def compute(self, F: OperatorModule, score_BI: Array, item_B1: Array) -> Array:
+        """Returns the loss of each sample, (B,)."""
+        return -F.pick(F.log_softmax(score_BI, axis=1), F.reshape(item_B1, shape=(-1,)), axis=1)
 
 
 def split_positive(F: OperatorModule, array_BC: Array) -> Tuple[Array, Array]:

@@ -17,6 +17,7 @@ import numpy as np
 
 from mxtrain.metric.host import Collected, HostMetric, HostPredictions
 from mxtrain.metric.spec import Metric
+from mxtrain.recommendation.kinds import NextItem
 from mxtrain.types import Positive
 from mxtrain.types.kinds import Preference, Takes
 
@@ -28,7 +29,7 @@ class RankingMetric(Metric):
     """Base class of metrics of the first `k` ranks."""
 
     direction: ClassVar[Literal["max", "min"]] = "max"
-    takes: ClassVar[Takes] = Takes(Preference)
+    takes: ClassVar[Takes] = Takes(Preference, NextItem)
 
     k: Positive = 10
     """Number of highest-scoring items in which the held-out item must be."""
@@ -56,6 +57,13 @@ class NDCG(RankingMetric):
 
     def gain(self, rank_N: np.ndarray) -> np.ndarray:
         return np.where(rank_N < self.k, 1 / np.log2(rank_N + 2.0), 0.0)
+
+
+class ReciprocalRank(RankingMetric):
+    """Reciprocal rank MRR@k of a single item: 1 / (rank + 1) if it is among the first k, otherwise 0."""
+
+    def gain(self, rank_N: np.ndarray) -> np.ndarray:
+        return np.where(rank_N < self.k, 1 / (rank_N + 1.0), 0.0)
 
 
 class Ranks(Collected):
@@ -108,9 +116,14 @@ class NDCGAmongAll(AllItemsMetric, NDCG):
     """NDCG@k among all items that the user has in no split."""
 
 
+class ReciprocalRankAmongAll(AllItemsMetric, ReciprocalRank):
+    """MRR@k among all items that the user has in no split."""
+
+
 class SampledItemsMetric(RankingMetric):
     """Base class of metrics among sampled candidates, computed on the device."""
 
+    takes: ClassVar[Takes] = Takes(Preference)
     in_training: ClassVar[bool] = False
 
     @property

@@ -1,17 +1,18 @@
-"""Reads users with their histories that clients of `mxtrain serve` send. Imports no MXNet."""
+"""Reads users and histories that clients of `mxtrain serve` send. Imports no MXNet."""
 
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, Dict, Mapping, Optional, Sequence
+from typing import TYPE_CHECKING, Any, Dict, Mapping, Optional, Sequence, Union
 
 import numpy as np
 
 from mxtrain.data.exported_folder import targets_in
 from mxtrain.errors import DamagedCheckpoint
 from mxtrain.files.json_form import require_form
+from mxtrain.recommendation.exported_sequences import HISTORY, ExportedSequences, HistoryRequest
 from mxtrain.recommendation.exported_users import ExportedRecommender, UserRequest
-from mxtrain.recommendation.kinds import UserHistories
+from mxtrain.recommendation.kinds import NextItem, UserHistories
 from mxtrain.recommendation.signature import RecommendationSignature
 from mxtrain.serving.errors import RequestError
 from mxtrain.serving.protocol import parse_json
@@ -103,5 +104,79 @@ def make_user_reader(folder: ExportedFolder, inputs: Sequence[Any]) -> Optional[
     return UserReader(folder)
 
 
-READERS = {UserHistories.name: make_user_reader}
+SEQUENCE_FORM: Dict[str, JsonForm] = {
+    "signature": {**RecommendationSignature.form, "shape": [[int]]},
+    "facts": {"exclude_seen": bool, "*": object},
+    "outputs": [{"name": str, "*": object}],
+    "*": object,
+}
+"""Form of what is read of the signature.json of a network of sequences."""
+
+
+class SequenceReader:
+    """Reads the items of a user so far, and recommends next ones.
+
+    Args:
+        folder: exported folder, whose signature was checked.
+    """
+
+    kind = "json"
+    media_types = (JSON_TYPE,)
+    columns = ()
+
+    def __init__(self, folder: ExportedFolder) -> None:
+        self._network = ExportedSequences(folder.signature, suggests=False)
+        self.example = json.dumps({HISTORY: self._network.catalog.items[:2]}, ensure_ascii=False)
+
+    def read(self, body: bytes, media_type: str, limits: BodyLimits) -> ReadBody:
+        """See `BodyReader.read`."""
+        try:
+            request = self._network.request(parse_json(body), "the body", "")
+        except ValueError as error:
+            raise RequestError(400, f"{str(error)[:300]}.") from error
+        return ReadBody(self._network.inputs(request), request)
+
+    def describe(
+        self, inputs: Mapping[str, np.ndarray], outputs: Mapping[str, np.ndarray], about: Optional[HistoryRequest]
+    ) -> Optional[Dict[str, Any]]:
+        """Returns the user, if the client named one, and the highest-scoring next items."""
+        if about is None:
+            return None
+        score_I = outputs[self._network.output].ravel()
+        if len(score_I) != len(self._network.catalog.items):
+            raise RequestError(422, "the network has not one score for each item.")
+        found = self._network.recommended(about, score_I)
+        return found if about.name else {"items": found["items"]}
+
+
+def make_sequence_reader(folder: ExportedFolder, inputs: Sequence[Any]) -> SequenceReader:
+    """Returns the reader for a network of sequences.
+
+    Raises:
+        ValueError: the signature is damaged.
+    """
+    require_form(folder.signature, SEQUENCE_FORM)
+    try:
+        signature = RecommendationSignature.from_json(folder.signature["signature"])
+    except DamagedCheckpoint as error:
+        raise ValueError(str(error)) from error
+    sizes = [list(spec.dims[1:]) for spec in inputs]
+    if sizes != list(map(list, signature.shape)) or len(sizes) != 2 or not 0 < sizes[0][0] <= MAX_SIZE:  # type: ignore[arg-type]
+        raise ValueError("the history is not that of the network's inputs")
+    if not folder.signature["outputs"]:
+        raise ValueError("the network has no output")
+    return SequenceReader(folder)
+
+
+def make_reader(folder: ExportedFolder, inputs: Sequence[Any]) -> Optional[Union[UserReader, SequenceReader]]:
+    """Returns the reader for a network of users or of sequences; None for others.
+
+    Raises:
+        ValueError: the signature or a file with features is damaged.
+    """
+    make = make_sequence_reader if NextItem.__name__ in targets_in(folder.signature) else make_user_reader
+    return make(folder, inputs)
+
+
+READERS = {UserHistories.name: make_reader}
 """Readers for `mxtrain.serving.readers`, by the name of a kind of samples."""

@@ -159,12 +159,7 @@ def leave_one_out(pairs: InteractionRows, split_seed: int, findings: Findings) -
     end_U = np.cumsum(count_U)
     from_end_P = end_U[pairs.user_P] - 1 - np.arange(len(pairs.user_P))
     is_measured_P = count_U[pairs.user_P] >= MIN_INTERACTIONS
-    if findings.keeps_going:
-        for user in np.flatnonzero((count_U < MIN_INTERACTIONS) & (count_U > 0)).tolist():
-            location = pairs.locations[int(end_U[user]) - 1]
-            name, count = pairs.catalog.users[user], count_U[user]
-            fact = f"{location}: user {name} has {count} items, and {MIN_INTERACTIONS} are needed to hold any out."
-            findings.remark(Problem(FEW_ITEMS, location, fact, "Nothing is measured for this user."))
+    report_few_items(pairs, count_U, findings)
     is_test, is_val = is_measured_P & (from_end_P == 0), is_measured_P & (from_end_P == 1)
     parts = [np.flatnonzero(~is_test & ~is_val), np.flatnonzero(is_val), np.flatnonzero(is_test)]
     train = parts[0]
@@ -185,6 +180,24 @@ def leave_one_out(pairs: InteractionRows, split_seed: int, findings: Findings) -
         )
         for part in parts
     ]
+
+
+def report_few_items(pairs: InteractionRows, count_U: np.ndarray, findings: Findings) -> None:
+    """Reports users who have too few interactions to hold any out.
+
+    Args:
+        pairs: interactions, sorted by user.
+        count_U: number of interactions of each user.
+        findings: collects these users.
+    """
+    if not findings.keeps_going:
+        return
+    end_U = np.cumsum(count_U)
+    for user in np.flatnonzero((count_U < MIN_INTERACTIONS) & (count_U > 0)).tolist():
+        location = pairs.locations[int(end_U[user]) - 1]
+        name, count = pairs.catalog.users[user], count_U[user]
+        fact = f"{location}: user {name} has {count} items, and {MIN_INTERACTIONS} are needed to hold any out."
+        findings.remark(Problem(FEW_ITEMS, location, fact, "Nothing is measured for this user."))
 
 
 def filter_by_count(pairs: InteractionRows, fewest_items: int, fewest_users: int) -> InteractionRows:

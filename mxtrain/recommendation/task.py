@@ -169,18 +169,9 @@ class Recommendation(Task):
     ) -> List[Artifact]:
         """Returns a table of users with their items, the held-out item with its rank, and the recommended items."""
         samples: Interactions = source  # type: ignore[assignment]  # of its own samples
-        rows = []
-        for user, item, score_I in zip(samples.user_N.tolist(), samples.item_N.tolist(), predictions):
-            names = samples.catalog.items
-            owned = _SEPARATOR.join(
-                names[index] for index in samples.train_items.items_of(user)[:_MAX_SHOWN_ITEMS].tolist()
-            )
-            # Not `>=`: comparisons with NaN are False, and NaN must count against the item.
-            rank = int((~(score_I < score_I[item])).sum())
-            first = _SEPARATOR.join(name for name, _ in _top_items(signature, score_I, _MAX_SHOWN_ITEMS))
-            rows.append((samples.catalog.users[user], owned, f"{names[item]} ({rank})", first))
-        # TensorBoard would make a separate column of ranks so narrow that it wraps numbers.
-        return [Table("recommendations", ("user", "has", "held out (rank)", f"first {_MAX_SHOWN_ITEMS}"), rows)]
+        users = [samples.catalog.users[user] for user in samples.user_N.tolist()]
+        owned = [samples.train_items.items_of(user) for user in samples.user_N.tolist()]
+        return [recommendation_table(signature, users, owned, samples.item_N, predictions)]
 
     def build_report(self, description: RunParts, signature: Signature, source: Samples) -> Report:
         from mxtrain.recommendation.report import RankReport, RatingReport
@@ -194,6 +185,35 @@ class Recommendation(Task):
 
     def prediction_format(self) -> PredictionFormat:
         return RecommendationFormat(self)
+
+
+def recommendation_table(
+    signature: Signature,
+    users: Sequence[str],
+    owned: Sequence[np.ndarray],
+    item_N: np.ndarray,
+    predictions: Sequence[np.ndarray],
+    newest: bool = False,
+) -> Table:
+    """Returns a table of users with their items, the held-out item with its rank, and the recommended items.
+
+    Args:
+        signature: signature of the network.
+        users: names of the users.
+        owned: items of each user.
+        item_N: held-out item of each user.
+        predictions: scores of all items for each user.
+        newest: True to show the last items of each user instead of the first ones.
+    """
+    names, rows = RecommendationSignature.cast(signature).catalog.items, []
+    for user, items, item, score_I in zip(users, owned, item_N.tolist(), predictions):
+        shown = items[-_MAX_SHOWN_ITEMS:] if newest else items[:_MAX_SHOWN_ITEMS]
+        # Not `>=`: comparisons with NaN are False, and NaN must count against the item.
+        rank = int((~(score_I < score_I[item])).sum())
+        first = _SEPARATOR.join(name for name, _ in _top_items(signature, score_I, _MAX_SHOWN_ITEMS))
+        rows.append((user, _SEPARATOR.join(names[index] for index in shown.tolist()), f"{names[item]} ({rank})", first))
+    # TensorBoard would make a separate column of ranks so narrow that it wraps numbers.
+    return Table("recommendations", ("user", "has", "held out (rank)", f"first {_MAX_SHOWN_ITEMS}"), rows)
 
 
 class RecommendationFormat(PredictionFormat):

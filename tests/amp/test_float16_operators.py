@@ -15,6 +15,7 @@ from mxtrain.forecasting.sampled_paths import lags_of
 from mxtrain.forecasting.signature import SeriesSizes
 from mxtrain.model.mlp import MLP
 from mxtrain.recommendation.recommenders import ItemFactors, MatrixFactorization, NeuMF, SVDPlusPlus
+from mxtrain.recommendation.sequence_models import GRU4Rec, SASRec
 from mxtrain.reinforcement.model import ActorCritic
 from mxtrain.reinforcement.policy import Actions
 from mxtrain.speech.conformer import Conformer
@@ -237,6 +238,8 @@ OWN = {
     "neumf": [(lambda: NeuMF().build_recommender(6, 9, 0.0), 2)],
     "fism": [(lambda: ItemFactors().build_recommender(6, 9, 0.0), 4)],
     "svd_pp": [(lambda: SVDPlusPlus().build_recommender(6, 9, 0.0), 4)],
+    "sasrec": [(lambda: SASRec().build_sequence(9, 5), 2)],
+    "gru4rec": [(lambda: GRU4Rec().build_sequence(9, 5), 2)],
     "tcn": [(lambda: TemporalConvolution(num_layers=2).build_quantiles(3, SERIES), 5)],
     "deepar": [(lambda: DeepAR().build_quantiles(3, SERIES), 7)],
     "iresnet": [(lambda: IResNet().build(16, (3, 112, 112)), 1)],

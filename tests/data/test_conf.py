@@ -36,6 +36,7 @@ def test_data_folder_can_be_moved(monkeypatch):
         "image_table",
         "imported_names",
         "interactions",
+        "item_sequences",
         "kaldi",
         "libsvm",
         "masked_text",

@@ -180,6 +180,28 @@ def test_users_with_histories_are_recommended_the_items_of_the_run(
         assert done.returncode == 2 and said in done.stderr, done.stderr
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["sasrec", pytest.param("gru4rec", marks=pytest.mark.zoo)])
+def test_histories_are_continued_as_by_the_run(export: Export, name: str, tmp_path: Path) -> None:
+    exported = export(*CASES[name], "task.exclude_seen=true")
+    lines = tmp_path / "given.jsonl"
+    long = [f"item{number % 20}" for number in range(30)]
+    rows = [{"user": "anna", "history": ["item3", "item7"]}, {"history": long}, {"user": 5, "history": ["item0"]}]
+    lines.write_text("\n".join(map(json.dumps, rows)) + "\n")
+    found, expected = predicted(exported, lines), rows_of_run(exported, lines)
+    assert [row["user"] for row in found] == ["anna", "2", "5"] and found[1]["items"] == []
+    require_equal([{**row, "file": ""} for row in found], [{**row, "file": ""} for row in expected])
+    for text, said in (
+        ('{"history": []}', "the history is empty"),
+        ('{"user": "u3"}', "is no JSON object such as"),
+        ('{"history": ["item99"]}', "no item 'item99'"),
+        ('{"history": ["item1"], "time": 3}', "no key 'time'"),
+    ):
+        lines.write_text(text)
+        done = in_folder(exported, lines)
+        assert done.returncode == 2 and said in done.stderr, done.stderr
+
+
 @pytest.mark.zoo_except("tabular-3")
 @pytest.mark.slow
 @pytest.mark.parametrize("task, count", [("tabular", 2), ("tabular", 3), ("regression", 60)])

@@ -19,6 +19,7 @@ from mxtrain.recommendation.ranking import (
     NDCGAmongAll,
     NDCGAmongSampled,
     Ranks,
+    ReciprocalRankAmongAll,
     ranks_in,
 )
 
@@ -95,6 +96,15 @@ def test_ranks_among_all_items_on_any_worker(k: int) -> None:
 def test_ties_and_scores_that_are_not_numbers_are_not_in_favour_of_the_item() -> None:
     scores = np.array([[2.0, 2, 1], [3, 2, 1], [np.nan, 1, 2], [1, np.nan, 0], [-np.inf, -np.inf, -np.inf]])
     assert ranks_in(scores, np.zeros(5, int)).tolist() == [1, 0, 2, 1, 2]
+
+
+def test_reciprocal_ranks_end_at_k() -> None:
+    rank_N = ranks_in(SCORES, CANDIDATES[:, 0])
+    found = ReciprocalRankAmongAll(k=4)
+    assert found.gain(np.array([0, 1, 3, 4, 29])).tolist() == [1, 0.5, 0.25, 0, 0] and found.direction == "max"
+    ranks = Ranks()
+    ranks.update(np.arange(USERS), SCORES, CANDIDATES, None)
+    assert found.compute(ranks) == pytest.approx(sum(1 / (rank + 1) for rank in rank_N if rank < 4) / USERS)
 
 
 def test_signatures_name_the_compared_items() -> None:

@@ -72,6 +72,15 @@ BOUGHT = (
     "model.units=8",
     *FOUR,
 )
+SEQUENCES = (
+    "task=sequential_recommendation",
+    "dataset.num_users=24",
+    "dataset.num_items=20",
+    "dataset.length=[4,9]",
+    "model.units=8",
+    "model.hidden_size=12",
+    *FOUR,
+)
 SPOKEN = ("task=speech_recognition", "dataset.num_train=16", "dataset.num_val=6", "dataset.length=[1,3]", *FOUR)
 TAGS = (
     "task=token_classification",
@@ -177,6 +186,8 @@ CASES: Dict[str, Tuple[str, ...]] = {
     "neumf": ("model=neumf", *BOUGHT),
     "svd_pp": ("model=svd_pp", *BOUGHT),
     "matrix_factorization": ("model=matrix_factorization", *BOUGHT),
+    "sasrec": ("model=sasrec", *SEQUENCES),
+    "gru4rec": ("model=gru4rec", "loss=bpr", *SEQUENCES),
     "actor_critic": (
         "task=reinforcement_learning",
         "dataset.num_envs=4",

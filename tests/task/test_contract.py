@@ -141,6 +141,13 @@ def small(tmp_path: Path) -> Dict[str, Tuple[str, ...]]:
             "model.units=8",
             "model.dropout=0.2",
         ),
+        "sequential_recommendation": (
+            "dataset.num_users=24",
+            "dataset.num_items=20",
+            "dataset.length=[4,9]",
+            "model.units=8",
+            "model.hidden_size=12",
+        ),
         "translation": (
             "dataset=parallel_text",
             f"dataset.train={tmp_path}/pairs",
@@ -443,6 +450,8 @@ def strip(line: str) -> Any:
         pytest.param("dataset=movielens", "recommendation", "MovieLens", marks=pytest.mark.zoo),
         pytest.param("dataset=interactions", "recommendation", "InteractionTable", marks=pytest.mark.zoo),
         ("model=neumf", "recommendation", "ImportedNames"),
+        ("model=gru4rec", "sequential_recommendation", "ItemSequences"),
+        pytest.param("dataset=item_sequences", "sequential_recommendation", "ItemSequences", marks=pytest.mark.zoo),
         ("dataset=number_table", "regression", "NumberTable"),
         ("task=tabular", "tabular", "BreastCancer"),
         ("model=tcn", "forecasting", "SeriesTable"),

@@ -41,6 +41,7 @@ COLUMNS = {
     "deep_speech2": ["reference", "hypothesis"],
     "fastspeech": [],
     "fism": ["user", "item", "rank"],
+    "sasrec": ["user", "item", "rank"],
 }
 
 
@@ -48,7 +49,7 @@ def read_rows(content: bytes) -> List[Dict[str, str]]:
     return list(csv.DictReader(io.StringIO(content.decode())))
 
 
-@pytest.mark.zoo_except("regression", "bilstm, questions", "transformer", "yolact", "fastspeech", "fism")
+@pytest.mark.zoo_except("regression", "bilstm, questions", "transformer", "yolact", "fastspeech", "fism", "sasrec")
 @pytest.mark.slow
 @pytest.mark.parametrize("case", list(COLUMNS))
 def test_results_of_samples_add_up_to_those_of_the_split(case: str, describe_run: Any, tmp_path: Path) -> None:

@@ -1,0 +1,74 @@
+"""Histories to predict for, from lines of JSON and from Python objects."""
+
+from __future__ import annotations
+
+from typing import Any, Dict, List, Sequence, Tuple
+
+import numpy as np
+
+from mxtrain.data.exported_folder import json_lines_of
+from mxtrain.data.loading.dataset_files import exists
+from mxtrain.errors import DataError
+from mxtrain.files.regular_files import read_regular
+from mxtrain.recommendation.catalog import Catalog
+from mxtrain.recommendation.exported_sequences import HISTORY as HISTORY
+from mxtrain.recommendation.exported_sequences import HistoryRequest, parse_history
+from mxtrain.recommendation.exported_users import ExportedCatalog
+from mxtrain.recommendation.sequences import SequenceSamples, samples_of_histories
+
+JSON_LINES = ".jsonl"
+MAX_BYTES = 1 << 30
+"""Largest size of a file of histories."""
+
+
+def open_histories(
+    names: Sequence[str], catalog: Catalog, skip_unreadable: bool, unreadable: Dict[int, str]
+) -> Tuple[SequenceSamples, List[str]]:
+    """Opens files with a history per line; see `BaseDataset.open_inputs`."""
+    items = _items(catalog)
+    requests: List[HistoryRequest] = []
+    locations: List[str] = []
+    for name in names:
+        if not exists(name):
+            raise DataError(f"{name}: there is no such file. Name a file with a history per line.")
+        try:
+            rows = list(json_lines_of(read_regular(name, MAX_BYTES), name))
+        except ValueError as error:
+            raise DataError(f"{error}.") from error
+        for line, row in rows:
+            try:
+                request = parse_history(row, items, f"{name}:{line}", str(line))
+            except ValueError as error:
+                if not skip_unreadable:
+                    raise DataError(f"{error}. Or type skip_unreadable=true to go on without such lines.") from error
+                unreadable[len(requests)] = str(error)
+                request = HistoryRequest(str(line), np.zeros(1, np.int32))
+            requests.append(request)
+            locations.append(f"{name}:{line}")
+    if not requests:
+        raise DataError(f"{', '.join(names)}: there is no history in it.")
+    return _samples(requests, catalog), locations
+
+
+def histories_from(values: Sequence[Any], catalog: Catalog) -> SequenceSamples:
+    """Returns samples of Python dicts with a "history"; see `BaseDataset.samples_from`.
+
+    Raises:
+        DataError: a history is empty, or an item is unknown.
+    """
+    items = _items(catalog)
+    try:
+        requests = [
+            parse_history(value, items, f"predict: input {number}", str(number)) for number, value in enumerate(values)
+        ]
+    except ValueError as error:
+        raise DataError(f"{error}.") from error
+    return _samples(requests, catalog)
+
+
+def _items(catalog: Catalog) -> ExportedCatalog:
+    return ExportedCatalog({"users": [], "items": list(catalog.items)})
+
+
+def _samples(requests: Sequence[HistoryRequest], catalog: Catalog) -> SequenceSamples:
+    return samples_of_histories([one.item_H for one in requests], [one.name for one in requests], catalog.items)
