@@ -62,7 +62,16 @@ def read_folders(positionals: Sequence[str], named_models: Sequence[str]) -> Dic
         ConfigError: there is none, a word is no folder, or two have the same name.
     """
     for name, _, folder in (word.partition("=") for word in named_models):
-        near = "" if os.path.isdir(folder) else did_you_mean(name, ServeSettings.model_fields)
+        if os.path.isdir(folder):
+            continue
+        from mxtrain.workflows.passes import PassSettings  # takes time, and is only needed for mistakes
+
+        if name in PassSettings.model_fields:
+            raise ConfigError(
+                f"serve: {name}={folder}: an exported network answers with one pass. Leave it out, or send mirrored "
+                "images or tiles as requests of their own; `eval` and `predict` make several passes."
+            )
+        near = did_you_mean(name, ServeSettings.model_fields)
         if near:
             raise ConfigError(f"serve: there is no folder '{folder}', nor a setting '{name}'.{near}")
     named = [(name, folder) for name, _, folder in (word.partition("=") for word in named_models)]

@@ -116,6 +116,7 @@ def test_samples_and_tasks_without_variants_are_refused(
 def test_wrong_variants_are_refused_before_anything_is_written(refused: Any, write_run: Any, description: Any) -> None:
     run_dir = str(write_run(description))
     assert "Did you mean 'augment'?" in refused("eval", run_dir, "augmet=flip")
+    assert "serve: augment=flip: an exported network answers with one pass" in refused("serve", run_dir, "augment=flip")
     assert "tile_overlap is for tiles" in refused("predict", run_dir, "x.png", "tile_overlap=0.5")
 
 
@@ -164,6 +165,22 @@ def test_evaluation_with_mirrored_images_matches_a_computation_by_hand(
     assert run(["eval", folder, "augment=scales", f"output={tmp_path / 'scaled'}"]) == 2
     assert "the network does not take inputs of 1x6x6 (scale 0.75)" in capsys.readouterr().err
     assert not (tmp_path / "scaled").exists()
+
+
+def suppressed(detection_N6: np.ndarray, iou: float) -> np.ndarray:
+    """Greedy non-maximum suppression by hand, for each class."""
+    kept: List[np.ndarray] = []
+    for row in detection_N6[np.argsort(-detection_N6[:, 1], kind="stable")]:
+        shares = []
+        for other in kept:
+            if other[0] == row[0]:
+                low, high = np.maximum(row[2:4], other[2:4]), np.minimum(row[4:6], other[4:6])
+                common = np.maximum(high - low, 0).prod()
+                areas = [(box[4:6] - box[2:4]).prod() for box in (row, other)]
+                shares.append(common / max(sum(areas) - common, 1e-12))
+        if max(shares, default=0) <= iou:
+            kept.append(row)
+    return np.array(kept)
 
 
 def write_scenes(root: Path) -> Dict[str, np.ndarray]:
@@ -234,6 +251,17 @@ def test_tiles_of_a_detector_are_predicted_as_images_are(tmp_path: Path, train_r
     expected = sorted(boxes, key=lambda box: -box[1])
     assert [one["score"] for one in found] == [score for _, score, _ in expected] and len(found) > 2
     assert sorted((one["class"], one["box"]) for one in found) == sorted((name, box) for name, _, box in expected)
+    # Boxes of the mirror image are mirrored back, and the highest score of each object is kept.
+    half = image[:, :32]
+    plain, mirrored, merged = (
+        trained.predict(one, **options).arrays[0]
+        for one, options in ((half, {}), (half[:, ::-1].copy(), {}), (half, {"augment": "flip"}))
+    )
+    mirrored[:, [2, 4]] = 32 - mirrored[:, [4, 2]]
+    by_hand = suppressed(np.concatenate([one[one[:, 0] >= 0] for one in (plain, mirrored)]), 0.5)
+    by_hand, found_N6 = by_hand[:5], merged[:5]
+    np.testing.assert_allclose(found_N6, by_hand, rtol=1e-3, atol=1e-3)
+    assert {tuple(row) for row in found_N6.round(2).tolist()} - {tuple(row) for row in plain.round(2).tolist()}
     with pytest.raises(ConfigError, match=r"^tile=\[64,32\]: the network's input is 32x32, to which larger tiles"):
         trained.predict(image, tile=[64, 32])
     with pytest.raises(ConfigError, match="^tile_blend=crop: it averages the pixels of overlapping tiles"):

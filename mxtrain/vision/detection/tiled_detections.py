@@ -48,7 +48,7 @@ class TiledDetections:
         return [detection_NR[detection_NR[:, 0] >= 0] for detection_NR in detection_BNR.asnumpy()]
 
     def merge(self, size: Tuple[int, int], parts: Iterator[Tuple[Tile, np.ndarray]]) -> np.ndarray:
-        """Returns the detections of an image, (N, R), highest score first."""
+        """Returns the detections of an image, (N, R), highest score first; a row of class -1 if there are none."""
         moved, numbers = [], []
         for number, (tile, detection_NR) in enumerate(parts):
             left, top = tile.box[:2]
@@ -60,7 +60,9 @@ class TiledDetections:
         order_N = np.argsort(-detection_NR[:, 1], kind="stable")
         detection_NR, tile_N = detection_NR[order_N], tile_N[order_N]
         merged = [self.join(detection_NR[group]) for group in group_detections(detection_NR[:, :6], tile_N)]
-        return np.stack(merged) if merged else detection_NR
+        if not merged:  # a row of padding tells the size of the image
+            return self.in_image(np.full((1, detection_NR.shape[1]), -1, np.float32), size)
+        return np.stack(merged)
 
     def in_image(self, detection_NR: np.ndarray, size: Tuple[int, int]) -> np.ndarray:
         """Replaces values of rows that depend on the size of the image; rows without masks have none.

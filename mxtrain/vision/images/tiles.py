@@ -92,7 +92,8 @@ class TiledImages:
             tile_size: (height, width) of a tile.
             overlap: see `tile_starts`.
             frame: (H, W) of the network's input.
-            content: (height, width) of a whole tile in the network's input, at its top left.
+            content: (height, width) of a whole tile in the network's input, at its top left; at least those of the
+                tile.
             fill_C: colour of the rest.
 
         Raises:
@@ -130,8 +131,7 @@ class TiledImages:
     def _fitted(self, height: int, width: int) -> Tuple[int, int]:
         """Returns the (height, width) of a tile in the network's input. All tiles have the scale of a whole one, so
         that objects at the border of an image have the size of the others."""
-        sides = [max(1, round(side * scale)) for side, scale in zip((height, width), self._scale_2)]
-        return min(sides[0], self.shape[1]), min(sides[1], self.shape[2])
+        return round(height * self._scale_2[0]), round(width * self._scale_2[1])
 
     def _size(self, sample: int) -> Tuple[int, int]:
         """Returns the (height, width) of an image; (1, 1) for an unreadable one that is skipped."""

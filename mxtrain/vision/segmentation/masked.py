@@ -1,8 +1,9 @@
 """Base class of semantic segmentation datasets.
 
 Whole images are evaluated in a frame of one size, `dataset.eval_size`: smaller images are padded with ignored pixels,
-larger ones are reduced, so that one image is one row of a batch for all placements. Windows would make several rows of
-an image, and one batch shape per size would be traced anew for each.
+larger ones are reduced, so that one image is one row of a batch for all placements. Validation uses no windows, which
+would make several rows of an image; one batch shape per size would be traced anew for each. `tile` of `eval` and
+`predict` cuts images in their original size (`tiled_masks`).
 """
 
 from __future__ import annotations

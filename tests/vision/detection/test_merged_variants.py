@@ -72,13 +72,22 @@ def test_boxes_and_masks_of_all_variants_come_back_in_place(side: int) -> None:
 def test_the_highest_score_of_each_object_is_kept() -> None:
     variants = build_variants(["flip"], [], SIZE)
     merger = VariantMerger(Spy(), 2, SIGNATURE, variants)
-    plain = [[0, 0.5, 10, 10, 30, 30], [1, 0.25, 10, 10, 30, 30], [-1] * 6]
-    mirrored = [[0, 0.75, 98, 10, 117, 30], [0, 0.125, 0, 0, 20, 20], [0, 0.0625, 106, 10, 126, 30]]
+    plain = [[0, 0.5, 10, 10, 30, 30], [1, 0.25, 10, 10, 30, 30], [-1] * 6, [-1] * 6]
+    mirrored = [
+        [0, 0.75, 98, 10, 117, 30],
+        [0, 0.125, 0, 0, 20, 20],
+        [0, 0.0625, 106, 10, 126, 30],
+        [0, 0.03125, 9, 0, 29, 20],
+    ]
     found = merger([(nd.array([plain]),), (nd.array([mirrored]),)]).detection_BNR  # type: ignore[attr-defined]
-    # 0.9 of the union is shared by the first ones: one object. The last one shares a third with it, and is another; as
-    # many rows as of one pass are kept.
+    # The first ones share 0.9 of their union: one object. 0.39 is another object. As many rows as of one pass are kept.
     assert found.asnumpy().tolist() == [
-        [[0, 0.75, 11, 10, 30, 30], [1, 0.25, 10, 10, 30, 30], [0, 0.125, 108, 0, 128, 20]]
+        [
+            [0, 0.75, 11, 10, 30, 30],
+            [1, 0.25, 10, 10, 30, 30],
+            [0, 0.125, 108, 0, 128, 20],
+            [0, 0.0625, 2, 10, 22, 30],
+        ]
     ]
 
 

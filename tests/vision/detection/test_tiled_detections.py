@@ -56,8 +56,11 @@ def test_a_long_object_is_joined_from_all_its_parts() -> None:
     assert group.tolist() == [0, 2, 1]
 
 
-def test_nothing_detected_is_an_empty_array() -> None:
-    assert joined([], []) == []
+def test_nothing_detected_is_a_row_of_padding_with_the_size_of_the_image() -> None:
+    assert joined([], []) == [[-1] * 6]
+    nothing = [(TILES[0], np.zeros((0, 9), np.float32))]
+    (row,) = TiledInstances(lambda: None).merge(SIZE, iter(nothing))  # type: ignore[arg-type,return-value]
+    assert row.tolist() == [-1] * 6 + [*SIZE, -1]
 
 
 def test_decode_leaves_padding_out() -> None:

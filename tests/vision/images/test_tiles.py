@@ -96,6 +96,12 @@ def test_each_image_is_decoded_once_and_few_are_kept(tmp_path: Path, monkeypatch
         tiled.fetch(np.array([number]), **STILL)
         assert len(tiled._images) <= 2
     assert opened == [0, 1, 2, 3, 4]
+    # Threads return to the image before: the one that was not used for the longest time is removed.
+    opened.clear()
+    firsts = [next(number for number, tile in enumerate(tiled.tiles) if tile.sample == sample) for sample in range(5)]
+    for sample in (0, 1, 0, 2, 0):
+        tiled.fetch(np.array([firsts[sample]]), **STILL)
+    assert opened == [0, 1, 2]
 
 
 def test_smaller_tiles_are_enlarged_alike(tmp_path: Path) -> None:
