@@ -39,6 +39,7 @@ from mxtrain.recommendation.source import (
     keep_last_of_each,
     leave_one_out,
 )
+from mxtrain.recommendation.times import describe_times
 from mxtrain.types import MAX_COUNT, BatchSize, Positive, Shape
 from mxtrain.types.kinds import Gives, Preference, TargetKind
 
@@ -99,6 +100,11 @@ class InteractionDataset(BaseDataset):
         return dataset
 
     @property
+    def says_times(self) -> bool:
+        """Returns True if the log says how times were read: false for data that have none."""
+        return True
+
+    @property
     def missing_order(self) -> str:
         """Returns the settings that tell the order of a user's interactions, if none is given; otherwise empty."""
         return ""
@@ -129,10 +135,12 @@ class InteractionDataset(BaseDataset):
 
     def examine(self, findings: Findings) -> Splits:
         """See `BaseDataset.examine`."""
+        pairs, is_rated = self.read(findings), self.feedback == "explicit"
+        if pairs.time_P is not None and self.says_times:
+            log.info("%s: %s", self.data_name, describe_times(pairs.time_P, pairs.are_dates))
         if self._is_ordered:
-            return self._examine_sequences(findings)
-        is_rated = self.feedback == "explicit"
-        pairs = keep_last_of_each(self.read(findings), findings, reports_dropped=is_rated)
+            return self._examine_sequences(pairs, findings)
+        pairs = keep_last_of_each(pairs, findings, reports_dropped=is_rated)
         for side, names in (("users", pairs.catalog.users), ("items", pairs.catalog.items)):
             _warn_about_spellings(side, names)
         for file, ids in self._side_files(pairs.catalog) if findings.keeps_going else ():
@@ -145,8 +153,7 @@ class InteractionDataset(BaseDataset):
         mean = [float(train.rating_N.mean(dtype=np.float64))] if is_rated else []
         return Splits(train, val, test, class_names=[], mean=mean)
 
-    def _examine_sequences(self, findings: Findings) -> Splits:
-        pairs = self.read(findings)
+    def _examine_sequences(self, pairs: InteractionRows, findings: Findings) -> Splits:
         for side, names in (("users", pairs.catalog.users), ("items", pairs.catalog.items)):
             _warn_about_spellings(side, names)
         train, val, test = leave_last_out(pairs, findings)

@@ -53,7 +53,8 @@ def cached_interactions(
         if pairs.time_P is not None:
             arrays["time"] = pairs.time_P
         writer.append(len(pairs.user_P), arrays)
-        return {"users": list(pairs.catalog.users), "items": list(pairs.catalog.items)}
+        facts: JsonObject = {"users": list(pairs.catalog.users), "items": list(pairs.catalog.items)}
+        return {**facts, **({"are_dates": True} if pairs.are_dates else {})}
 
     (content,) = contents_of([path], f"content of {path}")
     cache_key: Json = [content.sha256, ending_of(path), read_as, [*columns[:-1], list(columns.missing)]]
@@ -68,6 +69,7 @@ def cached_interactions(
         shards.array("rating"),
         shards.array("time") if columns.has_time else None,
         DataLocations([str(path)], shards.array("place"), None, ending_of(path) == PARQUET),
+        bool(facts.get("are_dates")),
     )
 
 

@@ -44,7 +44,8 @@ class InteractionTable(InteractionDataset):
     rating: Optional[Column] = None
     """Column of ratings; null = there is none."""
     timestamp: Optional[Column] = None
-    """Column of times, increasing numbers; null = no such column, and `split_seed` chooses the held-out
+    """Column of times: numbers, of which larger ones are later, such as seconds or milliseconds since 1970, or dates as
+    in ISO 8601; null = no such column, and `split_seed` chooses the held-out
     interactions."""
     row_order: bool = False
     """If true, the rows of each user are in the order of time, so that no `timestamp` is needed."""
@@ -154,6 +155,11 @@ class InteractionTable(InteractionDataset):
     def _columns(self) -> List[str]:
         """Returns the settings that name a column, in the order in which rows are read."""
         return ["user", "item", *(name for name in ("rating", "timestamp") if getattr(self, name) is not None)]
+
+    @property
+    def says_times(self) -> bool:
+        """See `InteractionDataset.says_times`."""
+        return not self.row_order
 
     @property
     def missing_order(self) -> str:

@@ -50,6 +50,11 @@ class ItemSequences(InteractionDataset):
     def data_name(self) -> str:
         return "dataset=item_sequences"
 
+    @property
+    def says_times(self) -> bool:
+        """See `InteractionDataset.says_times`."""
+        return False
+
     def read(self, findings: Findings) -> InteractionRows:
         """See `InteractionDataset.read`."""
         length_U = self._lengths()

@@ -28,6 +28,7 @@ from mxtrain.errors import DataError
 from mxtrain.files.text_numbers import parse_number
 from mxtrain.recommendation.catalog import Catalog
 from mxtrain.recommendation.source import InteractionRows
+from mxtrain.recommendation.times import DATE, NUMBER, ZONED, parse_date, unit_of
 
 NumberedRows = Iterable[Tuple[int, Sequence[str]]]
 """Line or record number and cells of each row: user, item, then rating and time if present."""
@@ -69,15 +70,21 @@ def read_pairs(path: Path, rows: NumberedRows, columns: Columns, findings: Findi
     items: Dict[str, int] = {}
     # Arrays of C numbers: lists of Python's would take gigabytes for 20 million ratings.
     user_P, item_P, rating_P, time_P, number_P = array("l"), array("l"), array("f"), array("d"), array("l")
+    times = TimeCells()
     for number, cells in rows:
         user, item, *numbers = (cell.strip() for cell in cells)
-        problem = _what_is_wrong(user, item, numbers, columns)
+        date = parse_date(numbers[-1]) if columns.has_time else None
+        problem = _what_is_wrong(user, item, numbers[: len(numbers) - (date is not None)], columns)
+        if not problem and columns.has_time:
+            problem = times.unlike(numbers[-1], date)
         if problem:
             kind, reason = problem
             location = location_of(path, number)
             findings.refuse(Problem(kind, location, f"{location}: {reason}", "Correct or remove the row."))
             continue
-        values = [number_of(text) for text in numbers]
+        values = [number_of(text) for text in numbers[: len(numbers) - (date is not None)]]
+        if date is not None:
+            values.append(date[1])
         if columns.least is not None and values[0] < columns.least:
             continue
         user_P.append(users.setdefault(user, len(users)))
@@ -95,7 +102,36 @@ def read_pairs(path: Path, rows: NumberedRows, columns: Columns, findings: Findi
         np.array(rating_P, np.float32),
         np.array(time_P, np.float64) if columns.has_time else None,
         DataLocations([str(path)], number_P, None, path.suffix == PARQUET),
+        times.are_dates,
     )
+
+
+class TimeCells:
+    """Checks that all times of a file have one form, which the first one decides."""
+
+    def __init__(self) -> None:
+        self._form = self._unit = ""
+
+    @property
+    def are_dates(self) -> bool:
+        """Returns True if the times are dates."""
+        return self._form in (DATE, ZONED)
+
+    def unlike(self, text: str, date: Optional[Tuple[str, float]]) -> Optional[Tuple[str, str]]:
+        """Returns kind and reason if a time has another form than the first one; None if it has the same.
+
+        Args:
+            text: the cell, which is a number or a date.
+            date: result of `parse_date`.
+        """
+        form = date[0] if date else NUMBER
+        unit = "" if date else unit_of(number_of(text))
+        self._form, self._unit = self._form or form, self._unit or unit
+        if form != self._form:
+            return NOT_A_NUMBER, f"its timestamp {text} is {form}, and the first one is {self._form}."
+        if unit and unit != self._unit:
+            return NOT_A_NUMBER, f"its timestamp {text} is like {unit} since 1970, and earlier ones like {self._unit}."
+        return None
 
 
 def _what_is_wrong(user: str, item: str, numbers: Sequence[str], columns: Columns) -> Optional[Tuple[str, str]]:
@@ -105,7 +141,8 @@ def _what_is_wrong(user: str, item: str, numbers: Sequence[str], columns: Column
     for name, text in zip(columns.names[2:], numbers):
         value = parse_number(text, allow_special=True)
         if value is None:
-            return NOT_A_NUMBER, f"its {name} '{text}' is no number."
+            date = " and no date such as 2024-01-31 or 2024-01-31T18:30:00Z" if name == "timestamp" else ""
+            return NOT_A_NUMBER, f"its {name} '{text}' is no number{date}."
         if not math.isfinite(value) or abs(value) > 1e38:
             return NOT_A_NUMBER, f"its {name} {text} is no finite number that a 32-bit float can be."
     return None

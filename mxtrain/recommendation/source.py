@@ -31,6 +31,7 @@ class InteractionRows(NamedTuple):
         rating_P: ratings; 1 if there are none.
         time_P: times of the interactions; None if unknown.
         locations: source location of each interaction.
+        are_dates: True if the times are dates, in seconds since 1970.
     """
 
     catalog: Catalog
@@ -39,12 +40,17 @@ class InteractionRows(NamedTuple):
     rating_P: np.ndarray
     time_P: Optional[np.ndarray]
     locations: DataLocations
+    are_dates: bool = False
 
     def take(self, kept: np.ndarray) -> InteractionRows:
         """Returns the interactions with these indices."""
         time_P = None if self.time_P is None else self.time_P[kept]
-        return InteractionRows(
-            self.catalog, self.user_P[kept], self.item_P[kept], self.rating_P[kept], time_P, self.locations.take(kept)
+        return self._replace(
+            user_P=self.user_P[kept],
+            item_P=self.item_P[kept],
+            rating_P=self.rating_P[kept],
+            time_P=time_P,
+            locations=self.locations.take(kept),
         )
 
 

@@ -187,9 +187,17 @@ def test_users_of_few_items_only_train_and_are_listed(tmp_path: Path) -> None:
 WRONG: List[Tuple[str, str, str]] = [
     ("ratings.csv", "userId,movieId,rating,timestamp\n1,2,good,3\n", "line 2: its rating 'good' is no number."),
     ("ratings.csv", "userId,movieId,rating,timestamp\n1,2,4_5,3\n", "line 2: its rating '4_5' is no number."),
-    ("ratings.csv", "userId,movieId,rating,timestamp\n1,2,4,1_0\n", "line 2: its timestamp '1_0' is no number."),
+    (
+        "ratings.csv",
+        "userId,movieId,rating,timestamp\n1,2,4,1_0\n",
+        "line 2: its timestamp '1_0' is no number and no date such as",
+    ),
     ("ratings.csv", "userId,movieId,rating,timestamp\n1,2,nan,3\n", "line 2: its rating nan is no finite number"),
-    ("ratings.csv", "userId,movieId,rating,timestamp\n1,2,3,noon\n", "line 2: its timestamp 'noon' is no number."),
+    (
+        "ratings.csv",
+        "userId,movieId,rating,timestamp\n1,2,3,noon\n",
+        "line 2: its timestamp 'noon' is no number and no date such as",
+    ),
     ("ratings.csv", "userId,movieId,rating,timestamp\nNA,2,3,4\n", "line 2: its user is 'NA', a missing value."),
     ("ratings.csv", "userId,movieId,rating,timestamp\n1,None,3,4\n", "line 2: its item is 'None', a missing value."),
     ("ratings.csv", "userId,movieId,rating,timestamp\n0,1,2,3,4\n", "'0' is below 'userId', and '4' below none."),
