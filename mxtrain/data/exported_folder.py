@@ -65,17 +65,6 @@ def targets_in(signature: Dict[str, Any]) -> List[str]:
     return [str(name) for name in targets]
 
 
-def predicted_number(signature: Dict[str, Any], outputs: Dict[str, np.ndarray]) -> Dict[str, Any]:
-    """Returns the row of a predicted number, in the unit of the target.
-
-    Args:
-        signature: content of signature.json.
-        outputs: outputs of the network for one sample.
-    """
-    value, scale = float(np.ravel(outputs["output"])[0]), signature["signature"]
-    return {"value": round(value * scale.get("target_std", 1.0) + scale.get("target_mean", 0.0), 6)}
-
-
 def require_length(text: str, location: str, what: str = "the text") -> None:
     """Rejects texts of more than `MAX_CHARACTERS`.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any, ClassVar, Dict, Mapping, Optional, Sequence, Tuple, Type
+from typing import TYPE_CHECKING, Any, ClassVar, Dict, Mapping, NamedTuple, Optional, Sequence, Tuple, Type
 
 from typing_extensions import Self
 
@@ -25,6 +25,14 @@ if TYPE_CHECKING:
     from mxtrain.types.annotations import Json, JsonForm, JsonObject
 
 
+class TargetScale(NamedTuple):
+    """A number to predict, of several: its name, and its statistics over the training samples."""
+
+    name: str
+    mean: float
+    std: float
+
+
 @dataclass(frozen=True)
 class Signature:
     """Shapes of the inputs, and names of the predicted values. Each field has a subclass that adds its preprocessing;
@@ -35,6 +43,7 @@ class Signature:
         mean, std: per channel of images, in units where white is 1; empty for other samples.
         class_names: names of the predicted classes, if they have names.
         target_mean, target_std: statistics of a target over the training samples: networks learn it standardised.
+        targets: names and statistics of several targets; empty: there is one.
     """
 
     form: ClassVar[Dict[str, JsonForm]] = {
@@ -44,6 +53,7 @@ class Signature:
         "class_names": [str],
         "target_mean?": NUMBER,
         "target_std?": NUMBER,
+        "targets?": [{"name": str, "mean": NUMBER, "std": NUMBER}],
     }
     """The form of a signature in a checkpoint, which may come from anybody."""
 
@@ -62,15 +72,17 @@ class Signature:
     class_names: Sequence[str] = ()
     target_mean: float = 0.0
     target_std: float = 1.0
+    targets: Sequence[TargetScale] = ()
 
     def __post_init__(self) -> None:
         refuse_missing(self)
         # Outputs are multiplied by the deviation, so a damaged one would spoil every prediction without an error.
-        if not (math.isfinite(self.target_mean) and 0 < self.target_std < math.inf):
-            raise DamagedCheckpoint(
-                f"The checkpoint cannot be used: its targets have mean {self.target_mean} and deviation "
-                f"{self.target_std}."
-            )
+        for name, mean, std in (("", self.target_mean, self.target_std), *self.targets):
+            if not (math.isfinite(mean) and 0 < std < math.inf):
+                which = f"target '{name}' has" if name else "targets have"
+                raise DamagedCheckpoint(f"The checkpoint cannot be used: its {which} mean {mean} and deviation {std}.")
+        if len({name for name, _, _ in self.targets}) < len(self.targets):
+            raise DamagedCheckpoint("The checkpoint cannot be used: two of its targets have the same name.")
 
     @classmethod
     def cast(cls, signature: Signature) -> Self:
@@ -175,6 +187,8 @@ class Signature:
         values: Dict[str, Json] = {name: list(getattr(self, name)) for name in ("shape", "mean", "std", "class_names")}
         if self.scales_targets:
             values.update(target_mean=self.target_mean, target_std=self.target_std)
+        if self.targets:
+            values["targets"] = [target._asdict() for target in self.targets]
         return values
 
     @classmethod
@@ -190,7 +204,10 @@ class Signature:
     def _arguments(cls, values: Dict[str, Any]) -> Dict[str, Any]:
         """Converts plain values to arguments of the class."""
         shape = tuple(tuple(size) if isinstance(size, (list, tuple)) else size for size in values["shape"])
-        return {**values, "shape": shape}
+        targets = tuple(
+            TargetScale(one["name"], float(one["mean"]), float(one["std"])) for one in values.get("targets", ())
+        )
+        return {**values, "shape": shape, "targets": targets}
 
 
 def signature_of(checkpoint: Checkpoint, kind: Type[Signature]) -> Signature:

@@ -12,8 +12,9 @@ from mxtrain.errors import ConfigError
 from mxtrain.forecasting.forecasters import DeepAR
 from mxtrain.forecasting.kinds import FutureValues
 from mxtrain.forecasting.sampled_paths import GAUSSIAN, LEAST_FREEDOM, LEAST_SPREAD, NEGATIVE_BINOMIAL
+from mxtrain.loss.quantile import QuantileLoss, pinball
 from mxtrain.loss.spec import Loss
-from mxtrain.types.kinds import Takes
+from mxtrain.types.kinds import Number, Takes
 
 if TYPE_CHECKING:
     from mxnet import gluon
@@ -39,12 +40,15 @@ class ForecastLoss(Loss):
         raise NotImplementedError
 
 
-class Pinball(ForecastLoss):
+class Pinball(ForecastLoss, QuantileLoss):
     """Quantile loss (pinball loss): max(level * e, (level - 1) * e) of the difference e of value and quantile, in the
-    scale of each window, twice the mean over levels and known values.
+    scale of each window, twice the mean over levels and known values; for task=regression in units of the deviation,
+    twice the mean over levels and targets.
 
     Source: Koenker and Bassett, "Regression Quantiles" (1978).
     """
+
+    takes: ClassVar[Takes] = Takes(FutureValues, Number)
 
     def build_for(self, levels: Sequence[float], model: Model) -> gluon.HybridBlock:
         """See `ForecastLoss.build_for`."""
@@ -56,9 +60,7 @@ class Pinball(ForecastLoss):
             total_BH: Any = 0.0
             for number, level in enumerate(levels):
                 one_BH = F.reshape(F.slice_axis(quantile_BHQ, axis=2, begin=number, end=number + 1), shape=(0, -1))
-                error_BH = value_BH - one_BH
-                loss_BH = F.maximum(error_BH * level, error_BH * (level - 1))
-                total_BH = total_BH + loss_BH
+                total_BH = total_BH + pinball(F, one_BH, value_BH, level)
             loss_BH = F.broadcast_div(total_BH * (2 / len(levels)), scale_B1) * observed_BH
             return F.sum(loss_BH, axis=1), F.sum(observed_BH, axis=1)
 

@@ -9,7 +9,7 @@ Legend: B batch, K classes.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Sequence, Tuple
 
 from mxtrain.engine.backend import gluon
 
@@ -128,6 +128,29 @@ class LossAround(gluon.HybridBlock):
     def hybridize(self, active: bool = True, **kwargs: Any) -> None:
         is_hybrid = all(isinstance(block, gluon.HybridBlock) for block in self._children.values())
         (super() if is_hybrid else super(gluon.HybridBlock, self)).hybridize(active, **kwargs)  # type: ignore[attr-defined]
+
+
+class TargetsLoss(LossAround):
+    """Applies a loss to predictions (B, M) and standardised targets (B, T), also to one target (B,).
+
+    Args:
+        loss: the loss.
+        scales: mean and standard deviation of each target.
+    """
+
+    def __init__(self, loss: gluon.Block, scales: Sequence[Tuple[float, float]]):
+        super().__init__()
+        self.weighted = False
+        self._scales = scales
+        self.loss = loss
+
+    def hybrid_forward(self, F: OperatorModule, prediction_BM: Array, target: Array) -> Any:
+        target_BT = F.reshape(target, shape=(-1, len(self._scales)))
+        columns = [
+            (F.slice_axis(target_BT, axis=1, begin=number, end=number + 1) - mean) / std
+            for number, (mean, std) in enumerate(self._scales)
+        ]
+        return self.loss(prediction_BM, F.concat(*columns, dim=1))
 
 
 class SampleWeightLoss(LossAround):

@@ -196,6 +196,32 @@ class Spearman(PairMetric):
         return weighted_correlation(weighted_ranks(x_N, weight_N), weighted_ranks(y_N, weight_N), weight_N)
 
 
+class R2(PairMetric):
+    """Coefficient of determination: 1 minus the mean squared error divided by the variance of the targets.
+
+    1 is perfect, 0 as good as the mean of these targets, and worse predictions are negative. NaN for constant targets.
+    """
+
+    direction: ClassVar[Literal["max", "min"]] = "max"
+    takes_weights: ClassVar[bool] = True
+
+    def of_samples(self, prediction_N: np.ndarray, target_N: np.ndarray) -> float:
+        return r2_score(prediction_N, target_N)
+
+    def of_weighted(self, prediction_N: np.ndarray, target_N: np.ndarray, weight_N: np.ndarray) -> float:
+        return r2_score(prediction_N, target_N, weight_N)
+
+
+def r2_score(prediction_N: np.ndarray, target_N: np.ndarray, weight_N: Optional[np.ndarray] = None) -> float:
+    """Computes the coefficient of determination, see `R2`; None as weights = each sample counts once."""
+    weight_N = np.ones(len(target_N)) if weight_N is None else weight_N
+    counted_N = target_N[weight_N > 0]
+    if not len(counted_N) or counted_N.min() == counted_N.max():
+        return math.nan
+    deviation_N = target_N - np.average(target_N, weights=weight_N)
+    return float(1 - weight_N @ (prediction_N - target_N) ** 2 / (weight_N @ deviation_N**2))
+
+
 def correlation(prediction_N: np.ndarray, target_N: np.ndarray) -> float:
     """Computes the Pearson correlation; see `Pearson` for constant values."""
     # Compared exactly: the mean of equal numbers can differ from them in the last digit.

@@ -8,7 +8,8 @@ from typing import Any, Dict, Mapping
 import numpy as np
 
 from mxtrain.data.class_rows import described_classes
-from mxtrain.data.exported_folder import predicted_number, targets_in
+from mxtrain.data.exported_folder import targets_in
+from mxtrain.data.number_rows import described_numbers, num_outputs
 from mxtrain.exporting import standalone
 from mxtrain.serving.errors import RequestError
 from mxtrain.serving.models import ServedModel
@@ -49,10 +50,11 @@ def describe_sample(
         # Suppressed rows are filled with -1.
         return {"detections": [_detection(row, names) for row in rows[0] if row[0] >= 0]}
     number = outputs.get("output")
-    if "Number" in targets_in(model.signature) and number is not None and number.size == 1:
+    if "Number" in targets_in(model.signature) and number is not None:
         try:
-            return predicted_number(model.signature, dict(outputs))
-        except (AttributeError, KeyError, TypeError) as error:
+            if number.size == num_outputs(model.signature):
+                return described_numbers(model.signature, number)
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise RequestError(422, f"the signature.json of the network is damaged: {error}.") from error
     return {name: array[0].tolist() if array.ndim else array.tolist() for name, array in outputs.items()}
 

@@ -55,6 +55,11 @@ class FeatureDataset(BaseDataset):
         """Returns True if the target is a number, False if it is a class."""
         return False
 
+    @property
+    def target_names(self) -> Sequence[str]:
+        """Returns the names of several targets that are numbers; empty if there is one target."""
+        return ()
+
     def split(
         self,
         origin: str,
@@ -100,7 +105,8 @@ class FeatureDataset(BaseDataset):
         signature = FeatureSignature(columns.shapes, class_names=list(splits.class_names), columns=columns)
         if not self.target_is_number:
             return signature
-        return with_target_scale(signature, splits.train.read_labels())  # type: ignore[attr-defined]  # `FeatureRows`
+        target_N = splits.train.read_labels()  # type: ignore[attr-defined]  # `FeatureRows`
+        return with_target_scale(signature, target_N, self.target_names)
 
     def check_compatible(self, signature: Signature, before: Signature, source: str) -> None:
         columns, trained_columns = FeatureSignature.cast(signature).columns, FeatureSignature.cast(before).columns

@@ -75,7 +75,8 @@ class FeatureTable(FeatureFiles, WeightedDataset):
     target: str = "target"
     """Column to predict; with task=multi_label, the column with the names of all classes."""
     targets: Optional[Names] = None
-    """Columns of 0 and 1, one for each class, with task=multi_label; null = the names in the column `target`."""
+    """Columns of numbers to predict together, with task=regression; columns of 0 and 1, one for each class, with
+    task=multi_label. null = the column `target`."""
     delimiter: str = AUTO
     """Text between two names of classes, with task=multi_label; auto = the one of | ; , that occurs."""
     classes: Union[Literal["auto"], Annotated[CellTexts, pydantic.Field(min_length=2)]] = "auto"
@@ -131,9 +132,14 @@ class FeatureTable(FeatureFiles, WeightedDataset):
         """
         if issubclass(target, ClassSet):
             return self.as_class(ClassSetTable)
+        if issubclass(target, Number):
+            return with_numeric_target(self, NumericFeatureTable)
         if self.targets is not None:
-            raise ConfigError("dataset.targets is a list of columns, which task=multi_label reads. Type that.")
-        return self if not issubclass(target, Number) else with_numeric_target(self, NumericFeatureTable)
+            raise ConfigError(
+                "dataset.targets is a list of columns, which task=regression and task=multi_label read. Type one of "
+                "them."
+            )
+        return self
 
     def exported(self, signature: Signature) -> DatasetExport:
         """See `BaseDataset.exported`: how cells are read."""
@@ -249,24 +255,53 @@ class NumericFeatureTable(FeatureTable):
 
     gives: ClassVar[Gives] = Gives(TableFeatures, Number)
 
+    @pydantic.model_validator(mode="after")
+    def _check_targets(self) -> NumericFeatureTable:
+        names = self.targets
+        if names is None:
+            return self
+        if not names or len(set(names)) < len(names):
+            raise ValueError(f"targets={names} must be one or several different columns")
+        for setting, others in (("features", self.features or []), ("columns", self.columns)):
+            given = [name for name in names if name in others]
+            if given:
+                raise ValueError(f"{setting} names the target '{given[0]}', which cannot be predicted from itself")
+        return self
+
     @property
     def target_is_number(self) -> bool:
         return True
+
+    @property
+    def target_names(self) -> Sequence[str]:
+        return self.targets or ()
 
     def class_names(self) -> Tuple[str, ...]:
         return ()
 
     def resolved(self, path: str) -> FeatureTable:
-        """See `FeatureFiles.resolved`: a number has no classes to look up."""
-        header_of(path, [self.target], "dataset.target")
+        """See `FeatureFiles.resolved`: a number has no classes to look up, and of several targets none is an input."""
+        header_of(path, self.targets or [self.target], "dataset.target" if self.targets is None else "dataset.targets")
         self.require_weight(path)
-        return self
+        if self.targets is None:
+            return self
+        ignored = {name: ColumnSpec(kind="ignore") for name in self.targets[1:]}
+        return self.model_copy(update={"target": self.targets[0], "columns": {**self.columns, **ignored}})
+
+    def layout(self, path: str, columns: Sequence[Tuple[str, Kind]], with_target: bool) -> FeatureLayout:
+        layout = super().layout(path, columns, with_target)
+        return layout._replace(more_targets=tuple(self.target_names[1:])) if with_target else layout
 
     def examine(self, findings: Findings) -> Splits:
         """See `BaseDataset.examine`."""
         if self.train:
             return super().examine(findings)
         refuse_weight_without_file(self)
+        if self.targets is not None:
+            raise ConfigError(
+                f"dataset.targets={self.targets}: the default data have one target. Name your table with "
+                "dataset.train=FILE."
+            )
         rows, settings = read_diabetes(), [ColumnSettings(name, "number") for name in DIABETES]
         store = build_store("scikit-learn's diabetes data", DIABETES, rows.value_NF, rows.target_N.astype(np.float64))
         return self.split(

@@ -11,6 +11,7 @@ import numpy as np
 from mxtrain.data.exported_folder import targets_in
 from mxtrain.data.features import exported_rows
 from mxtrain.data.features.feature_columns import FEATURE_COLUMNS_STATE, FeatureColumns
+from mxtrain.data.number_rows import num_outputs
 from mxtrain.errors import DamagedCheckpoint
 from mxtrain.files.json_form import NUMBER, require_form
 from mxtrain.serving.errors import RequestError
@@ -36,9 +37,10 @@ FORM: Dict[str, JsonForm] = {
         "std": [NUMBER],
         "target_mean?": NUMBER,
         "target_std?": NUMBER,
+        "targets?": [{"name": str, "mean": NUMBER, "std": NUMBER}],
         "*": object,
     },
-    "facts": {"missing?": [str], "decimal?": str, "*": object},
+    "facts": {"missing?": [str], "decimal?": str, "quantiles?": [NUMBER], "margins?": [NUMBER], "*": object},
     "*": object,
 }
 """Form of what is read of a signature.json."""
@@ -56,6 +58,7 @@ class RowReader:
 
     def __init__(self, folder: ExportedFolder) -> None:
         self._signature = folder.signature
+        self._num_outputs = num_outputs(self._signature)
         columns = exported_rows.columns_of(self._signature["signature"])
         self.columns = [
             {"name": column["name"], "kind": "count" if column.get("log") else column["kind"]} for column in columns
@@ -102,7 +105,7 @@ class RowReader:
         probability_BK, names = outputs.get("probabilities"), self._signature["class_names"]
         if probability_BK is not None and probability_BK.shape != (1, len(names)):
             return None
-        if probability_BK is None and ("output" not in outputs or outputs["output"].size != 1):
+        if probability_BK is None and ("output" not in outputs or outputs["output"].size != self._num_outputs):
             return None
         return exported_rows.predicted_row(self._signature, dict(outputs))
 

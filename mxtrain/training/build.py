@@ -34,7 +34,7 @@ from mxtrain.parallel.planner import placement_table
 from mxtrain.runtime.gpu_memory import GpuMemoryMeter
 from mxtrain.task.fit import require_same_learned_names
 from mxtrain.task.needs import EQUAL_SHARES
-from mxtrain.task.threshold import ThresholdTask
+from mxtrain.task.threshold import ChoosingTask
 from mxtrain.training import resume
 from mxtrain.training.actions import build_actions
 from mxtrain.training.batch_size import (
@@ -344,7 +344,7 @@ def build_context(
     evaluator = build_evaluator(measured, step.strategy, signature)
 
     def build_test_evaluator(states: Optional[JsonObject]) -> Evaluator:
-        if not isinstance(measured.task, ThresholdTask):
+        if not isinstance(measured.task, ChoosingTask):
             return evaluator
         if states is None:
             own = measured.task.build_states(step.strategy.objective.loss)

@@ -13,7 +13,7 @@ from mxtrain.data.signature import Signature, signature_of
 from mxtrain.data.spec import BaseDataset
 from mxtrain.errors import ConfigError
 from mxtrain.task.fit import title_of
-from mxtrain.task.threshold import ThresholdTask
+from mxtrain.task.threshold import ChoosingTask, ThresholdTask
 
 if TYPE_CHECKING:
     from mxtrain.training.trained import Trained
@@ -51,7 +51,7 @@ class RestoredRun:
         signature = signature_of(checkpoint, description.dataset.signature_class)
         dataset, signature = description.dataset.restored(signature, overrides, str(checkpoint.path))
         task = description.task
-        if isinstance(task, ThresholdTask):
+        if isinstance(task, ChoosingTask):
             task = task.restored(checkpoint.state.get("states") or {})
         return cls(checkpoint, replace(description, task=task), dataset, signature)
 

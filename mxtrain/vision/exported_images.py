@@ -16,8 +16,9 @@ from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
 import numpy as np
 
 from mxtrain.data.class_rows import described_classes
-from mxtrain.data.exported_folder import ExportedFolder, predicted_number, targets_in
+from mxtrain.data.exported_folder import ExportedFolder, targets_in
 from mxtrain.data.loading.opening import EXTENSIONS, FORMATS, ImageTooLarge
+from mxtrain.data.number_rows import described_numbers
 from mxtrain.vision.images.fitting import central_box, fill_of, fit_into_frame, fit_size
 from mxtrain.vision.images.pixels import ImageReader, read_error
 from mxtrain.vision.images.tiff import tiff_example
@@ -137,7 +138,7 @@ def describe_outputs(
     if "ClassMap" in targets_in(signature):
         return _segmentation_row(signature, class_map(outputs["output"][0], prepared))
     if "Number" in targets_in(signature):
-        return predicted_number(signature, outputs)
+        return described_numbers(signature, outputs["output"])
     if "detections" in outputs:
         return {"found": _detection_rows(signature, outputs["detections"][0].astype(np.float64), prepared)}
     return None

@@ -22,9 +22,9 @@ from mxtrain.data.exported_folder import (
     UnseenWarning,
     decoded_text,
     json_lines_of,
-    predicted_number,
     targets_in,
 )
+from mxtrain.data.number_rows import described_numbers
 from mxtrain.data.table.cell_text import find_id, hash_code, ids_of_texts, text_of
 from mxtrain.data.table.missing_cells import MISSING_CELLS as ALL_MISSING
 from mxtrain.data.table.missing_cells import MISSING_NUMBERS as ALL_MISSING_NUMBERS
@@ -329,7 +329,7 @@ class RowEncoder:
 def predicted_row(signature: Dict[str, Any], outputs: Dict[str, np.ndarray]) -> Dict[str, Any]:
     """Returns the prediction for one row of a table or one text, in the format of its task."""
     if "Number" in targets_in(signature):
-        return predicted_number(signature, outputs)
+        return described_numbers(signature, outputs["output"])
     names = signature["class_names"]
     if "probabilities" in outputs:
         return described_classes(signature, outputs["probabilities"][0])

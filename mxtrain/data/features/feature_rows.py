@@ -58,15 +58,17 @@ class FeatureRows:
         return groups
 
     def labels(self, index_B: np.ndarray) -> np.ndarray:
-        """Returns the target of each sample: class indices, int32, or numbers, float64."""
-        label_B = np.zeros(len(index_B), self.stores[0].label_R.dtype if self.stores else np.int32)
+        """Returns the target of each sample: class indices, int32, or numbers, float64; of several targets (B, T)."""
+        first_R = self.stores[0].label_R if self.stores else np.zeros(0, np.int32)
+        label_B = np.zeros((len(index_B), *first_R.shape[1:]), first_R.dtype)
         for store, position, row in self.by_store(index_B):
             label_B[position] = store.label_R[row]
         return label_B
 
     def read_labels(self) -> np.ndarray:
         """Returns the class of each row, for `dataset.sampler`, or its number."""
-        label_N = np.empty(len(self), self.labels(np.arange(0)).dtype)
+        none = self.labels(np.arange(0))
+        label_N = np.empty((len(self), *none.shape[1:]), none.dtype)
         for begin in range(0, len(self), _ROWS_AT_ONCE):
             index = np.arange(begin, min(begin + _ROWS_AT_ONCE, len(self)))
             label_N[index] = self.labels(index)
@@ -224,8 +226,8 @@ class FeatureEncoder:
 
 
 class FeatureLoader(BatchLoader):
-    """Loads batches: ids (B, F) int32 and numbers (B, M) float32, targets (B,), and the weights (B,) of rows that have
-    some.
+    """Loads batches: ids (B, F) int32 and numbers (B, M) float32, targets (B,) or (B, T), and the weights (B,) of rows
+    that have some.
 
     Args:
         source: rows.

@@ -79,7 +79,7 @@ class PlacedRows(Protocol):
 Store = TypeVar("Store", bound=PlacedRows)
 MISSING_CODE = 0
 _TARGET, _WEIGHT = "\0target", "\0weight"
-"""Keys of the target and of the weight among columns of numbers; no column can have these names."""
+"""Beginning of the keys of targets, and key of the weight, among columns of numbers; no column can have such names."""
 MAX_VALUES = 4_000_000
 """Maximum number of distinct values of all category columns together, because they are counted in memory."""
 PIECE_ROWS = 65536
@@ -123,6 +123,7 @@ class FeatureLayout(NamedTuple):
         have_ids: True if each row has an id that is not read. Rows with equal features are then no duplicates.
         canonical: see `FeatureColumn.canonical`.
         weight: column of the weights of samples; None: they have none.
+        more_targets: columns of further targets, which are numbers as `target` is.
     """
 
     columns: Tuple[ReadColumn, ...]
@@ -136,11 +137,18 @@ class FeatureLayout(NamedTuple):
     have_ids: bool = False
     canonical: bool = False
     weight: Optional[Column] = None
+    more_targets: Tuple[Column, ...] = ()
+
+    @property
+    def targets(self) -> List[Column]:
+        """Returns the columns of all targets."""
+        return [] if self.target is None else [self.target, *self.more_targets]
 
     @property
     def key(self) -> List[Any]:
-        """Returns the part of the key of the prepared arrays; earlier versions had no weights."""
-        return list(self if self.weight is not None else self[: self._fields.index("weight")])
+        """Returns the part of the key of the prepared arrays; earlier versions had neither weights nor more targets."""
+        has_more = self.weight is not None or bool(self.more_targets)
+        return list(self if has_more else self[: self._fields.index("weight")])
 
     @property
     def number_names(self) -> List[str]:
@@ -162,7 +170,7 @@ class FeatureStore:
         numbers, codes: names of the columns of `number_RN` and `code_RF`.
         number_RN: float32, NaN if missing.
         code_RF: uint32, `MISSING_CODE` if missing.
-        label_R: int32, class index or `UNKNOWN`; or the target number, float64, NaN if unknown.
+        label_R: int32, class index or `UNKNOWN`; or the target number, float64, NaN if unknown; of T targets (R, T).
         texts: column of categories -> text of each code, from code 1 on.
         file: path of the file; empty if the rows come from no file.
         number_R: line or record of each row; None: in order.
@@ -205,7 +213,8 @@ def open_store(path: str, layout: FeatureLayout, findings: Findings = STRICT) ->
         DataError: the file cannot be read.
     """
     numbers, codes = layout.number_names, layout.code_names
-    forms = {"label": ArrayForm("int32" if layout.classes else "float64"), "place": ArrayForm("int64")}
+    shape = (len(layout.targets),) if layout.more_targets else ()
+    forms = {"label": ArrayForm("int32" if layout.classes else "float64", shape), "place": ArrayForm("int64")}
     if numbers:
         forms["number"] = ArrayForm("float32", (len(numbers),))
     if layout.weight is not None:
@@ -316,7 +325,8 @@ class _FeatureReader:
             if column.kind == "number"
         }
         if layout.target is not None and not layout.classes:
-            self._written[_TARGET] = WrittenColumn(str(layout.target), self._missing, layout.decimal)
+            for target in layout.targets:
+                self._written[f"{_TARGET} {target}"] = WrittenColumn(str(target), self._missing, layout.decimal)
         if layout.weight is not None:
             self._written[_WEIGHT] = WrittenColumn(str(layout.weight), self._missing, layout.decimal)
 
@@ -327,7 +337,7 @@ class _FeatureReader:
         all rows before.
         """
         layout = self._layout
-        target = [] if layout.target is None else [layout.target]
+        target = layout.targets
         weight = [] if layout.weight is None else [layout.weight]
         positions = [*(column.at for column in layout.columns), *target, *weight]
         null = layout.missing[0] if layout.missing else None
@@ -372,8 +382,12 @@ class _FeatureReader:
         is_class = bool(self._layout.classes)
         label_R = np.full(len(rows), UNKNOWN, np.int32) if is_class else np.full(len(rows), math.nan)
         if self._layout.target is not None:
-            texts = cells[len(self._layout.columns)]
-            label_R = (self._labels if is_class else self._targets)(texts, lines, kept_R)
+            of_targets = list(zip(self._layout.targets, cells[len(self._layout.columns) :]))
+            if is_class:
+                label_R = self._labels(of_targets[0][1], lines, kept_R)
+            else:
+                columns = [self._targets(target, texts, lines, kept_R) for target, texts in of_targets]
+                label_R = np.stack(columns, axis=1) if self._layout.more_targets else columns[0]
         weight_R = None if self._layout.weight is None else self._weights(cells[-1], lines, kept_R)
         arrays = {name: np.stack(columns, axis=1)[kept_R] for name, columns in columns_by_array.items() if columns}
         arrays.update(label=label_R[kept_R], place=np.array(lines, np.int64)[kept_R])
@@ -449,16 +463,16 @@ class _FeatureReader:
         kept_R &= label_R != UNKNOWN
         return label_R
 
-    def _targets(self, texts: List[str], lines: List[int], kept_R: np.ndarray) -> np.ndarray:
-        """Parses targets that are numbers. Clears `kept_R` for rows without a finite one."""
+    def _targets(self, target: Column, texts: List[str], lines: List[int], kept_R: np.ndarray) -> np.ndarray:
+        """Parses a target that is a number. Clears `kept_R` for rows without a finite one."""
         parsed = read_numbers(texts, self._missing, self._layout.decimal)
         wrong_R = parsed.is_missing_R | ~(np.abs(parsed.value_R) <= MAX_NUMBER)
         for index in np.flatnonzero(wrong_R).tolist():
             text, is_missing = texts[index], bool(parsed.is_missing_R[index])
             reason = f"'{text}', a missing number" if is_missing else why_no_number(text, self._layout.decimal)
             remedy = "Give the number." if is_missing else "Correct the cell, or type task=tabular to predict classes."
-            self._refuse(NOT_A_NUMBER, lines[index], f"'{self._layout.target}' is {reason}.", remedy)
-        for index, reason in self._written[_TARGET].add(texts, parsed):
+            self._refuse(NOT_A_NUMBER, lines[index], f"'{target}' is {reason}.", remedy)
+        for index, reason in self._written[f"{_TARGET} {target}"].add(texts, parsed):
             self._refuse(NOT_A_NUMBER, lines[index], reason, "Write all cells of the column in one way.")
         kept_R &= ~wrong_R
         return np.where(wrong_R, math.nan, parsed.value_R)
