@@ -78,7 +78,7 @@ class _Wrapped(Metric):
     @property
     def better_direction(self) -> Literal["max", "min", "unknown"]:
         """See `Metric`."""
-        return self._inner.better_direction  # type: ignore[no-any-return]
+        return self._inner.better_direction
 
 
 class OfTargets(_Wrapped):
@@ -159,7 +159,7 @@ class HostOfTargets(_Wrapped, HostMetric):
 def metric_of_targets(metric: Metric, layout: TargetLayout, chosen: Sequence[int]) -> Metric:
     """Returns the mean of a metric over some of the targets. Metrics of users on the host get all predictions."""
     if isinstance(metric, PairMetric):
-        return HostOfTargets.around(metric, layout, chosen)  # type: ignore[no-any-return]
+        return HostOfTargets.around(metric, layout, chosen)
     return metric if isinstance(metric, HostMetric) else OfTargets.around(metric, layout, chosen)
 
 

@@ -274,7 +274,7 @@ class NumericFeatureTable(FeatureTable):
 
     @property
     def target_names(self) -> Sequence[str]:
-        return self.targets or ()
+        return self.targets if self.targets is not None and len(self.targets) > 1 else ()
 
     def class_names(self) -> Tuple[str, ...]:
         return ()

@@ -22,6 +22,7 @@ from mxtrain.task.merging import merge_values
 from mxtrain.task.own_loss import validate_loss_output
 from mxtrain.task.prediction_format import PredictionFormat
 from mxtrain.task.spec import Report
+from mxtrain.task.targets_report import TargetsReport, draw_scatter, errors_of
 from mxtrain.task.task_export import TaskExport
 from mxtrain.task.threshold import ChoosingTask
 from mxtrain.types import Artifact, Figure, ProperFraction, Shapes, Stateful, Table, shapes_of
@@ -296,8 +297,6 @@ class Regression(ChoosingTask):
 
     def build_report(self, description: RunParts, signature: Signature, source: Samples) -> Report:
         if not self.is_plain(signature):
-            from mxtrain.task.targets_report import TargetsReport
-
             decode, layout = self.build_decode(description, signature), self.layout(signature)
             return TargetsReport(decode, layout, self.has_intervals, has_weights(description.dataset))
         return ScatterReport(self.build_decode(description, signature), signature, has_weights(description.dataset))
@@ -349,7 +348,7 @@ def shown_targets(
     has_intervals: bool,
     samples: Sequence[str],
     predictions: Sequence[np.ndarray],
-    targets: Sequence[np.ndarray],
+    targets: np.ndarray,
 ) -> Table:
     """Returns a table of samples with targets, predictions and intervals.
 
@@ -421,9 +420,7 @@ def is_image(shape: Shapes) -> bool:
     return len(shapes) == 1 and len(shapes[0]) == 3 and shapes[0][0] in (1, 3)
 
 
-def draw_numbers(
-    source: Source, predictions: Sequence[np.ndarray], target_N: np.ndarray, max_samples: int
-) -> Image.Image:
+def draw_numbers(source: Source, predictions: Sequence[float], target_N: np.ndarray, max_samples: int) -> Image.Image:
     """Draws images, with the target and the prediction under each.
 
     Args:
@@ -437,32 +434,3 @@ def draw_numbers(
     captions = [(f"{target:.4g}", f"{prediction:.4g}") for target, prediction in zip(target_N, predictions)]
     images = list(images_of(source))[:max_samples]
     return draw_captioned(images, captions[:max_samples], [False] * len(images), "")
-
-
-def errors_of(
-    predicted_N: np.ndarray, target_N: np.ndarray, weight_N: Optional[np.ndarray] = None
-) -> Tuple[float, float]:
-    """Returns root mean squared error and mean absolute error, rounded to six digits; None as weights = all 1."""
-    import numpy as np
-
-    difference_N = predicted_N.astype(np.float64) - target_N
-    square, absolute = (np.average(value_N, weights=weight_N) for value_N in (difference_N**2, np.abs(difference_N)))
-    return float(f"{np.sqrt(square):.6g}"), float(f"{absolute:.6g}")
-
-
-def draw_scatter(target_N: np.ndarray, predicted_N: np.ndarray, title: str) -> Image.Image:
-    """Draws a scatter plot of predictions over targets, with the diagonal of equal values."""
-    import numpy as np
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-    from PIL import Image
-
-    figure = Figure(figsize=(4.5, 4.5), dpi=110, layout="constrained")
-    canvas = FigureCanvasAgg(figure)
-    axes = figure.add_subplot()
-    low, high = float(min(target_N.min(), predicted_N.min())), float(max(target_N.max(), predicted_N.max()))
-    axes.plot([low, high], [low, high], color="lightgrey", linewidth=1)
-    axes.scatter(target_N, predicted_N, s=8, alpha=0.6)
-    axes.set(xlabel="target", ylabel="predicted", title=title)
-    canvas.draw()
-    return Image.fromarray(np.asarray(canvas.buffer_rgba())).convert("RGB")

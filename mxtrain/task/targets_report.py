@@ -16,6 +16,7 @@ from mxtrain.types import Artifact, Figure, Table
 
 if TYPE_CHECKING:
     from mxnet.ndarray import NDArray
+    from PIL import Image as Pillow
 
     from mxtrain.engine.predictions import Decode
     from mxtrain.metric.of_targets import TargetLayout
@@ -47,8 +48,6 @@ class TargetsReport(Report):
 
     def artifacts(self, title: str) -> List[Artifact]:
         """See `Report`."""
-        from mxtrain.task.regression import draw_scatter, errors_of
-
         order = np.argsort(np.concatenate([batch[0] for batch in self._batches]), kind="stable")
         number_NTP, target_NT, weight_N = (
             np.concatenate([batch[k].asnumpy() for batch in self._batches])[order].astype(np.float64) for k in (1, 2, 3)
@@ -71,12 +70,40 @@ class TargetsReport(Report):
                     _rounded(np.average(high_N - low_N, weights=weights)),
                 ]
             rows.append(row)
-            drawn = partial(draw_scatter, target_N, predicted_N, f"{title}, {name}" if name else title)
-            figures.append(
-                Figure("scatter" if not name else f"scatter_{number + 1}", lambda max_samples, draw=drawn: draw())
-            )
+            drawn = partial(_draw, target_N, predicted_N, f"{title}, {name}" if name else title)
+            figures.append(Figure(f"scatter_{number + 1}" if name else "scatter", drawn))
         return [Table("targets", header, rows), *figures]
 
 
 def _rounded(value: float) -> Any:
     return float(f"{value:.6g}") if np.isfinite(value) else ""
+
+
+def _draw(target_N: np.ndarray, predicted_N: np.ndarray, title: str, max_samples: int) -> Pillow.Image:
+    return draw_scatter(target_N, predicted_N, title)
+
+
+def errors_of(
+    predicted_N: np.ndarray, target_N: np.ndarray, weight_N: Optional[np.ndarray] = None
+) -> Tuple[float, float]:
+    """Returns root mean squared error and mean absolute error, rounded to six digits; None as weights = all 1."""
+    difference_N = predicted_N.astype(np.float64) - target_N
+    square, absolute = (np.average(value_N, weights=weight_N) for value_N in (difference_N**2, np.abs(difference_N)))
+    return float(f"{np.sqrt(square):.6g}"), float(f"{absolute:.6g}")
+
+
+def draw_scatter(target_N: np.ndarray, predicted_N: np.ndarray, title: str) -> Pillow.Image:
+    """Draws a scatter plot of predictions over targets, with the diagonal of equal values."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure as Plot
+    from PIL import Image
+
+    figure = Plot(figsize=(4.5, 4.5), dpi=110, layout="constrained")
+    canvas = FigureCanvasAgg(figure)
+    axes = figure.add_subplot()
+    low, high = float(min(target_N.min(), predicted_N.min())), float(max(target_N.max(), predicted_N.max()))
+    axes.plot([low, high], [low, high], color="lightgrey", linewidth=1)
+    axes.scatter(target_N, predicted_N, s=8, alpha=0.6)
+    axes.set(xlabel="target", ylabel="predicted", title=title)
+    canvas.draw()
+    return Image.fromarray(np.asarray(canvas.buffer_rgba())).convert("RGB")
