@@ -306,7 +306,7 @@ class Run:
             restored = plan.for_run(restored)
             splits = open_splits(restored.dataset)
             name, source = choose_split(splits, split)
-            trained = plan.for_samples(load_for(restored, splits), source)
+            trained = plan.for_samples(load_for(restored, splits), source, limit_batches)
             description, signature, evaluator = trained.description, trained.signature, trained.evaluator
             reader = ResultReader(description, signature, source, name, evaluator.decode)
             loader = build_loader(

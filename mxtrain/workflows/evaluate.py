@@ -205,7 +205,7 @@ def evaluate(
         require_same_names(run.signature, splits)
     warn_unseen(source, run.signature)
     method = None if settings.explain is None else load_method(settings, run, uses_exported(run, splits))
-    trained = plan.for_samples(load_for(run, splits, settings.fuse), source)
+    trained = plan.for_samples(load_for(run, splits, settings.fuse), source, settings.limit_batches)
     largest_losses = None if method is None else LargestLosses(trained.evaluator)
     title = ", ".join([f"{split}, step {run.checkpoint.step}", *([settings.text] if settings.text else [])])
     try:
@@ -284,7 +284,7 @@ def measure_run(
     if not run.description.task.export_form().open_set:
         (require_known_names if is_other_data else require_same_names)(run.signature, splits)
     warn_unseen(source, run.signature)
-    trained = plan.for_samples(load_for(run, splits), source)
+    trained = plan.for_samples(load_for(run, splits), source, limit_batches)
     return measure(trained, source, source, limit_batches).values
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Literal, Mapping, Optional, Sequence, Union
 
-import numpy as np
 import pydantic
 from typing_extensions import Annotated
 
@@ -19,6 +18,8 @@ from mxtrain.task.merging import ComputesVariants, MergesTiles, MergesVariants
 from mxtrain.types import PositiveFloat, Spec
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from mxtrain.data.signature import Signature
     from mxtrain.data.spec import Samples
     from mxtrain.task.merging import MergeOutputs, MergeTiles
@@ -110,16 +111,24 @@ class MergedTiles:
     overlap: float
     merger: MergeTiles
 
-    def predictions(self, trained: Trained, source: Samples) -> Iterator[np.ndarray]:
-        """Returns an iterator over the predictions for samples, in order. Reads the sizes of all samples at once, and
+    def predictions(self, trained: Trained, source: Samples, count: Optional[int] = None) -> Iterator[np.ndarray]:
+        """Returns an iterator over the predictions for samples, in order. Reads the sizes of these samples at once, and
         nothing else before it is used.
+
+        Args:
+            trained: the network.
+            source: the samples.
+            count: number of samples, the first ones; None: all.
 
         Raises:
             ConfigError: the network does not take tiles of this size.
             DataError: a sample cannot be read.
         """
+        from mxtrain.training.loaders import take
         from mxtrain.training.tiled import predict_tiles
 
+        if count is not None and count < len(source):
+            source = take(source, range(count))
         try:
             tiled = trained.signature.tiled(source, self.size, self.overlap)
         except LoaderError as error:
@@ -127,11 +136,12 @@ class MergedTiles:
         assert tiled is not None
         return predict_tiles(trained, tiled, self.merger)
 
-    def apply(self, trained: Trained, source: Samples) -> Trained:
-        """Returns a trained network whose evaluator measures the samples once, tile by tile."""
+    def apply(self, trained: Trained, source: Samples, limit_batches: Optional[int]) -> Trained:
+        """Returns a trained network whose evaluator measures samples once, tile by tile; see `Passes.for_samples`."""
         from mxtrain.training.tiled import TiledEvaluator
 
-        evaluator = TiledEvaluator(trained.evaluator, self.predictions(trained, source))
+        count = None if limit_batches is None else limit_batches * trained.description.dataset.eval_batch_size
+        evaluator = TiledEvaluator(trained.evaluator, self.predictions(trained, source, count))
         return replace(trained, evaluator=evaluator)
 
 
@@ -155,10 +165,16 @@ class Passes:
             return run
         return replace(run, description=replace(run.description, task=self.task))
 
-    def for_samples(self, trained: Trained, source: Samples) -> Trained:
-        """Returns a trained network whose evaluator measures the samples in these passes; with tiles only once."""
+    def for_samples(self, trained: Trained, source: Samples, limit_batches: Optional[int] = None) -> Trained:
+        """Returns a trained network whose evaluator measures the samples in these passes; with tiles only once.
+
+        Args:
+            trained: the network.
+            source: the samples.
+            limit_batches: number of batches that are measured; None: all.
+        """
         trained = self.for_batches(trained)
-        return trained if self.tiles is None else self.tiles.apply(trained, source)
+        return trained if self.tiles is None else self.tiles.apply(trained, source, limit_batches)
 
     def for_batches(self, trained: Trained) -> Trained:
         """Returns a trained network that predicts for all variants of a batch, of samples or of tiles."""

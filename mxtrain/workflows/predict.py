@@ -210,7 +210,7 @@ def write_predictions(
 
     trained = load_trained(run.checkpoint, run.description, signature, settings.fuse, exported=True)
     trained = plan.for_batches(trained)
-    predictions = numbered(trained, source, predicted_arrays(trained, source, plan), unreadable, files)
+    predictions = numbered(trained, source, predicted_arrays(trained, source, plan, len(locations)), unreadable, files)
     predicted = predict_rows(trained, source, locations, predictions, settings.top_k, files, copied)
     if is_own_data:
         predicted = itertools.islice(predicted, len(locations))  # a split has more samples than are asked for
@@ -400,8 +400,16 @@ def _recorded(
         yield number, prediction
 
 
-def predicted_arrays(trained: Trained, source: Samples, plan: Passes) -> Iterator[np.ndarray]:
-    """Returns an iterator over the decoded predictions for all samples, in order.
+def predicted_arrays(
+    trained: Trained, source: Samples, plan: Passes, count: Optional[int] = None
+) -> Iterator[np.ndarray]:
+    """Returns an iterator over the decoded predictions for samples, in order.
+
+    Args:
+        trained: the network.
+        source: the samples.
+        plan: passes for each sample.
+        count: number of samples that are needed; None: all.
 
     Raises:
         DataError: with tiles, the size of a sample cannot be read.
@@ -409,7 +417,7 @@ def predicted_arrays(trained: Trained, source: Samples, plan: Passes) -> Iterato
     from mxtrain.training.loaders import build_loader
 
     if plan.tiles is not None:
-        return plan.tiles.predictions(trained, source)
+        return plan.tiles.predictions(trained, source, count)
     loader = build_loader(trained.description, source, trained.signature, trained.device, in_order=True)
     return decoded_arrays(trained, loader)
 

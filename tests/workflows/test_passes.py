@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Dict, List
 
 import numpy as np
@@ -15,10 +16,12 @@ from PIL import Image
 import mxtrain
 from mxtrain.cli.dispatch import run
 from mxtrain.config.specs import validate_arguments
+from mxtrain.data.loading.sources import MemorySource
 from mxtrain.data.signature import Signature
 from mxtrain.errors import ConfigError
+from mxtrain.training.trained import Trained
 from mxtrain.workflows.evaluate import EvalSettings
-from mxtrain.workflows.passes import ONE_PASS, WHOLE, PassSettings, read_passes
+from mxtrain.workflows.passes import ONE_PASS, WHOLE, MergedTiles, Passes, PassSettings, read_passes
 
 LENET = ("model.channels=[4,8]", "model.hidden=16", "trainer.max_steps=40", "trainer.max_epochs=null")
 
@@ -118,6 +121,21 @@ def test_wrong_variants_are_refused_before_anything_is_written(refused: Any, wri
     assert "Did you mean 'augment'?" in refused("eval", run_dir, "augmet=flip")
     assert "serve: augment=flip: an exported network answers with one pass" in refused("serve", run_dir, "augment=flip")
     assert "tile_overlap is for tiles" in refused("predict", run_dir, "x.png", "tile_overlap=0.5")
+
+
+def test_only_the_samples_that_are_measured_are_opened() -> None:
+    opened: List[int] = []
+    signature = SimpleNamespace(tiled=lambda source, size, overlap: opened.append(len(source)) or source)
+    dataset = SimpleNamespace(eval_batch_size=2)
+    evaluator = SimpleNamespace(
+        _strategy=SimpleNamespace(predict=None), _loss=None, _meter=None, _on_host={}, merging=None
+    )
+    source = MemorySource(np.zeros((7, 1, 4, 4), np.uint8), np.zeros(7))
+    trained = Trained(evaluator, None, SimpleNamespace(dataset=dataset), signature, None)  # type: ignore[arg-type]
+    plan = Passes(tiles=MergedTiles(None, 0.25, None))  # type: ignore[arg-type]
+    for limit_batches in (None, 2, 9):
+        assert not plan.for_samples(trained, source, limit_batches).evaluator.measures_outputs
+    assert opened == [7, 4, 7]
 
 
 def softmax(score: np.ndarray) -> np.ndarray:
