@@ -153,6 +153,10 @@ class Cuttable:
                     layer_at.setdefault(position, path)
         return layer_at
 
+    def computes(self, layer: str) -> bool:
+        """Returns True if an operator belongs to a layer, given by its structural name."""
+        return any(name == layer or name.startswith(f"{layer}.") for name in self.layers)
+
     def begin_of(self, layer: str, asked_by: str = "parallel.cut_before") -> int:
         """Returns the position before the first operator of a layer.
 

@@ -118,7 +118,11 @@ class Executors:
         graph = None
         if self.runs_graph:
             graph = open_to_cut(self._objective.network, shape, "prediction", True, self._objective.precision)
-        positions = [graph.begin_of(layer) for layer in self._layout.cut_before] if graph else []
+        layers = list(self._layout.cut_before) if graph else []
+        # The last stages may compute only what training needs, such as a target network: prediction leaves them out.
+        while layers and graph and not graph.computes(layers[-1]):
+            layers.pop()
+        positions = [graph.begin_of(layer) for layer in layers] if graph else []
         return self._build_stages(graph, graph.cut(positions) if graph else [], shape)
 
     def _sync_batchnorm(self, graph: Cuttable, workers: Store) -> SyncBatchNormExecutor:

@@ -21,7 +21,8 @@ class ActionLimits:
     Attributes:
         start: number of the first discrete action.
         low, high: limits of each component of a continuous action.
-        shape, dtype: shape and type of continuous actions.
+        shape, dtype: shape and type of actions of several components.
+        starts: number of the first choice of each component of discrete actions of several components.
     """
 
     start: int = 0
@@ -29,11 +30,18 @@ class ActionLimits:
     high: np.ndarray = field(default_factory=lambda: np.zeros(0, np.float32))
     shape: Tuple[int, ...] = ()
     dtype: str = "int64"
+    starts: Tuple[int, ...] = ()
 
     def actions_for(self, actions: Actions, action_EA: np.ndarray) -> Sequence[Any]:
-        """Converts actions of the policy, (E, A), to those of the environments; numbers are clipped to their limits."""
+        """Converts actions of the policy, (E, A), to those of the environments. Numbers are clipped to their limits;
+        squashed ones, from -1 to 1, are scaled to them."""
         if actions.count:
-            return (action_EA[:, 0].astype(np.int64) + self.start).tolist()
+            if not self.starts:
+                return (action_EA[:, 0].astype(np.int64) + self.start).tolist()
+            chosen_EA = (action_EA.astype(np.int64) + np.array(self.starts, np.int64)).astype(self.dtype)
+            return list(chosen_EA.reshape((-1, *self.shape)))
+        if actions.head == "squashed_gaussian":
+            action_EA = self.low + (action_EA + np.float32(1)) * (np.float32(0.5) * (self.high - self.low))
         clipped_EA = np.clip(action_EA, self.low, self.high).astype(self.dtype)
         return list(clipped_EA.reshape((-1, *self.shape)))
 
@@ -42,7 +50,8 @@ class ActionLimits:
         low, high = (
             [float(limit) if np.isfinite(limit) else None for limit in limits] for limits in (self.low, self.high)
         )
-        return {"start": self.start, "low": low, "high": high, "shape": list(self.shape), "dtype": self.dtype}
+        values = {"start": self.start, "low": low, "high": high, "shape": list(self.shape), "dtype": self.dtype}
+        return {**values, "starts": list(self.starts)} if self.starts else values
 
     @classmethod
     def from_json(cls, values: Dict[str, Any]) -> ActionLimits:
@@ -51,4 +60,5 @@ class ActionLimits:
             np.array([infinite if limit is None else limit for limit in values[name]], np.float32)
             for name, infinite in (("low", -np.inf), ("high", np.inf))
         )
-        return cls(values["start"], low, high, tuple(values["shape"]), values["dtype"])
+        starts = tuple(values.get("starts", ()))
+        return cls(values["start"], low, high, tuple(values["shape"]), values["dtype"], starts)

@@ -16,3 +16,7 @@ class ReinforcementDraw(NamedInt):
     """Seeds of the episodes of validation; 744 for testing and 745 for prediction."""
     MINIBATCH = 746
     """Steps of a roll-out that form a minibatch."""
+    REPLAY = 747
+    """Steps of a replay buffer that form a batch."""
+    NOISE = 748
+    """Noise of actions that the network draws in training."""

@@ -20,6 +20,7 @@ import numpy as np
 from mxtrain.config.libraries import require_library
 from mxtrain.errors import DataError, LoaderError, did_you_mean
 from mxtrain.reinforcement.action_limits import ActionLimits
+from mxtrain.reinforcement.flattening import Leaf, leaves_of
 from mxtrain.reinforcement.image_layout import Channels, ImageLayout, find_images, holds_images
 from mxtrain.reinforcement.policy import Actions
 
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("mxtrain")
 ATARI = re.compile(r"ALE/|\w+NoFrameskip-v4$")
 """Ids of Atari's games, which gymnasium knows only after ale_py was imported."""
+MAX_NAMES = 8
+"""Names of numbers of an observation in a message."""
 FAILURES = (Exception, SystemExit)
 """Exceptions of environment code, some of which calls `sys.exit`."""
 
@@ -98,6 +101,7 @@ class Spaces:
         space: gymnasium's observation space if observations must be flattened; otherwise None.
         images: layout of observations that are images; otherwise None.
         remark: a sentence on the conversion of observations, or an empty string.
+        leaves: parts of observations that are flattened; empty for others, and if a part has no names.
     """
 
     shape: Shape
@@ -107,6 +111,7 @@ class Spaces:
     space: Optional[Any] = None
     images: Optional[ImageLayout] = None
     remark: str = ""
+    leaves: Tuple[Leaf, ...] = ()
 
     @classmethod
     def from_environment(cls, environment: Any, name: str, channels: Channels = "auto") -> Spaces:
@@ -124,6 +129,7 @@ class Spaces:
         spaces = require_gymnasium().spaces
         space, dtype, flattened, images, remark = environment.observation_space, "float32", None, None, ""
         shape: Shape
+        leaves: Tuple[Leaf, ...] = ()
         if not getattr(space, "is_np_flattenable", False):
             raise DataError(
                 f"dataset.id={name}: its observations, {_short(space)}, have no fixed size. Wrap the environment in "
@@ -142,23 +148,21 @@ class Spaces:
             shape = space.shape or (1,)
         else:
             shape, flattened = (spaces.flatdim(space),), space
+            leaves = _leaves(space)
             if not _is_choice(space, spaces):
-                remark = f"observations, {_short(space)}, enter as {shape[0]} numbers"
+                names = [name for leaf in leaves for name in leaf.names()]
+                listed = f": {', '.join(names[:MAX_NAMES])}{', ...' * (len(names) > MAX_NAMES)}" if names else ""
+                remark = f"observations, {_short(space)}, enter as {shape[0]} numbers{listed}"
             if holds_images(space):
                 remark += ": images in them go through no convolutions. To use convolutions, wrap the environment in "
                 remark += "one that gives the image alone"
-        action = environment.action_space
-        if isinstance(action, spaces.Discrete):
-            return cls(shape, dtype, Actions(int(action.n)), ActionLimits(int(action.start)), flattened, images, remark)
-        if isinstance(action, spaces.Box) and np.issubdtype(action.dtype, np.floating):
-            low, high = (np.asarray(limit, np.float32).reshape(-1) for limit in (action.low, action.high))
-            size = math.prod(action.shape)
-            limits = ActionLimits(0, low, high, tuple(action.shape), action.dtype.name)
-            return cls(shape, dtype, Actions(size=size), limits, flattened, images, remark)
-        raise DataError(
-            f"dataset.id={name}: its actions are {_short(action)}, and policies are for Discrete (one of some) and Box "
-            "(numbers) alone. Choose another environment."
-        )
+        actions, limits = _read_actions(environment.action_space, name)
+        return cls(shape, dtype, actions, limits, flattened, images, remark, leaves)
+
+    @property
+    def names(self) -> Tuple[str, ...]:
+        """Returns the name of each number of an observation; empty if they have none."""
+        return tuple(name for leaf in self.leaves for name in leaf.names())
 
     @property
     def is_plain(self) -> bool:
@@ -333,6 +337,41 @@ def _lacks_package(error: BaseException) -> bool:
 def _describe_error(error: BaseException) -> str:
     lines = str(error).strip().splitlines()
     return f"{type(error).__name__}: {lines[0].rstrip('.')}" if lines else type(error).__name__
+
+
+def _read_actions(action: Any, name: str) -> Tuple[Actions, ActionLimits]:
+    """Reads an action space.
+
+    Args:
+        action: gymnasium's space.
+        name: id of the environment, for messages.
+
+    Raises:
+        DataError: the type of actions is not supported.
+    """
+    spaces = require_gymnasium().spaces
+    if isinstance(action, spaces.Discrete):
+        return Actions(int(action.n)), ActionLimits(int(action.start))
+    if isinstance(action, spaces.MultiDiscrete):
+        parts = tuple(np.asarray(action.nvec, np.int64).reshape(-1).tolist())
+        starts = tuple(np.asarray(getattr(action, "start", np.zeros_like(action.nvec))).reshape(-1).tolist())
+        limits = ActionLimits(shape=tuple(action.shape), dtype=action.dtype.name, starts=starts)
+        return Actions(sum(parts), len(parts), parts), limits
+    if isinstance(action, spaces.Box) and np.issubdtype(action.dtype, np.floating):
+        low, high = (np.asarray(limit, np.float32).reshape(-1) for limit in (action.low, action.high))
+        limits = ActionLimits(0, low, high, tuple(action.shape), action.dtype.name)
+        return Actions(size=math.prod(action.shape)), limits
+    raise DataError(
+        f"dataset.id={name}: its actions are {_short(action)}, and policies are for Discrete (one of some), "
+        "MultiDiscrete (several of them) and Box (numbers) alone. Choose another environment."
+    )
+
+
+def _leaves(space: Any) -> Tuple[Leaf, ...]:
+    try:
+        return tuple(leaves_of(space))
+    except ValueError:
+        return ()
 
 
 def _is_choice(space: Any, spaces: Any) -> bool:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import math
-from typing import Any, Dict, Iterator, Sequence
+from typing import Any, Dict, Iterator, List, Sequence
 
 import numpy as np
 
 from mxtrain.data.exported_folder import ExportedFolder, json_lines_of
 from mxtrain.reinforcement.action_limits import ActionLimits
+from mxtrain.reinforcement.flattening import Leaf, read_leaves
 from mxtrain.reinforcement.policy import Actions
 
 READS_JSON_LINES = True
@@ -17,12 +17,21 @@ READS_JSON_LINES = True
 
 def describe_input(signature: Dict[str, Any]) -> str:
     """Returns the content of files that `predict` reads, as a sentence."""
-    return f"lines of JSON, of which each is an observation: {_described(native_shape(signature))}"
+    return f"lines of JSON, of which each is an observation: {_described(signature)}"
 
 
-def _described(shape: Sequence[int]) -> str:
+def _described(signature: Dict[str, Any]) -> str:
+    names = [".".join(map(str, leaf.path)) for leaf in leaves_of_facts(signature) if leaf.path]
+    if names:
+        return f"objects with {', '.join(names)}, or lists of all numbers"
+    shape = native_shape(signature)
     sizes = " x ".join(map(str, shape))
     return f"nested lists of {sizes} numbers" if len(shape) > 1 else f"a list of {sizes} numbers"
+
+
+def leaves_of_facts(signature: Dict[str, Any]) -> List[Leaf]:
+    """Returns the parts of composed observations; empty for others."""
+    return [Leaf.from_json(values) for values in signature["facts"].get("leaves", ())]
 
 
 def native_shape(signature: Dict[str, Any]) -> Sequence[int]:
@@ -45,12 +54,28 @@ def predict(folder: ExportedFolder, content: bytes, name: str) -> Iterator[Dict[
     """
     for line, row in json_lines_of(content, name):
         location = f"{name}:{line}"
-        try:
-            observation = np.asarray(row, np.float32)
-        except (ValueError, TypeError) as error:
-            expected = _described(native_shape(folder.signature))
-            raise ValueError(f"{location} is no observation, which is {expected}") from error
-        yield {"file": location, **act(folder, observation, location)}
+        yield {"file": location, **act(folder, _read(folder.signature, row, location), location)}
+
+
+def _read(signature: Dict[str, Any], row: Any, location: str) -> np.ndarray:
+    """Converts an observation of JSON to an array as `act` takes it.
+
+    Raises:
+        ValueError: it is no observation.
+    """
+    leaves, shape = leaves_of_facts(signature), tuple(native_shape(signature))
+    try:
+        array = np.asarray(row, np.float32)
+    except (ValueError, TypeError) as error:
+        if not leaves:
+            raise ValueError(f"{location} is no observation, which is {_described(signature)}") from error
+        array = np.zeros(0, np.float32)
+    if not leaves or array.shape == shape:
+        return array
+    try:
+        return read_leaves(leaves, row)
+    except ValueError as error:
+        raise ValueError(f"{location} {error}") from error
 
 
 def act(folder: ExportedFolder, observation: np.ndarray, location: str = "the observation") -> Dict[str, Any]:
@@ -58,7 +83,7 @@ def act(folder: ExportedFolder, observation: np.ndarray, location: str = "the ob
 
     Args:
         folder: exported folder.
-        observation: as the environment gives it. Observations of composed spaces are flattened, as gymnasium does it.
+        observation: as the environment gives it. Observations of composed spaces are one vector, see `read_leaves`.
         location: source location, for messages.
 
     Raises:
@@ -78,10 +103,5 @@ def act(folder: ExportedFolder, observation: np.ndarray, location: str = "the ob
     actions = Actions.from_json(signature["signature"]["actions"])
     no_noise = np.zeros((1, actions.count or actions.size), np.float32)
     (action,) = ActionLimits.from_json(facts["limits"]).actions_for(actions, actions.choose(output_1O, no_noise))
-    native_action = action if isinstance(action, int) else np.asarray(action, np.float64).tolist()
-    row: Dict[str, Any] = {"action": native_action, "value": round(float(output_1O[0, -1]), 6)}
-    if actions.count:
-        score_K = output_1O[0, : actions.count].astype(np.float64)
-        share_K = np.exp(score_K - score_K.max())
-        row["probabilities"] = [round(float(probability), 6) for probability in share_K / math.fsum(share_K)]
-    return row
+    native_action = action if isinstance(action, int) else np.asarray(action).tolist()
+    return {"action": native_action, **actions.estimates(output_1O[0])}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, Dict, Optional, Sequence, Tuple, Type, Union
 
 import pydantic
@@ -11,13 +12,15 @@ from mxtrain.data.exported_data import DatasetExport
 from mxtrain.data.signature import Signature
 from mxtrain.data.spec import BaseDataset, Samples, Splits
 from mxtrain.errors import CheckpointError, ConfigError, DataError, run_dir_setting
+from mxtrain.reinforcement.algorithm import Algorithm
+from mxtrain.reinforcement.collecting import Environments, RolloutSettings
 from mxtrain.reinforcement.draws import ReinforcementDraw
 from mxtrain.reinforcement.environments import EnvironmentFactory, Spaces, close
 from mxtrain.reinforcement.episodes import EpisodeLoader, Episodes
 from mxtrain.reinforcement.image_layout import Channels
 from mxtrain.reinforcement.kinds import Observations, Returns
-from mxtrain.reinforcement.rollout_loader import RolloutLoader
-from mxtrain.reinforcement.rollouts import Environments, RolloutSettings
+from mxtrain.reinforcement.losses import PolicyLoss
+from mxtrain.reinforcement.model import PolicyModel
 from mxtrain.reinforcement.signature import ActionSignature
 from mxtrain.types import Fraction, OpenFraction, Positive
 from mxtrain.types.kinds import Gives, TargetKind
@@ -54,15 +57,18 @@ class Gymnasium(BaseDataset):
     rollout_steps: Positive = 32
     """Steps of each environment in a roll-out."""
     passes: Union[Literal["auto"], Positive] = "auto"
-    """Passes over a roll-out; auto = the default of the loss: 1 for a2c, 10 for ppo."""
+    """Passes over a roll-out; with a replay buffer, the mean number of times that a step is used. auto = the default of
+    the loss: 1 for a2c, 10 for ppo, 16 for dqn, 64 for sac."""
     rollouts_per_epoch: Positive = 40
     """Roll-outs of an epoch, after which there is a validation."""
     gamma: Fraction = 0.98
     """Discount factor per step."""
     gae_lambda: Fraction = 0.9
-    """Lambda of generalised advantage estimation: 1 = advantages from whole returns, 0 = from one step."""
+    """Lambda of generalised advantage estimation: 1 = advantages from whole returns, 0 = from one step. Not used with a
+    replay buffer."""
     normalize_advantages: bool = True
-    """If true, the advantages of a roll-out are standardized to mean 0 and deviation 1."""
+    """If true, the advantages of a roll-out are standardized to mean 0 and deviation 1. Not used with a replay
+    buffer."""
     normalize_rewards: bool = False
     """If true, rewards are divided by the running deviation of their discounted sums, and clipped to +-10."""
     val_episodes: Positive = 20
@@ -92,26 +98,56 @@ class Gymnasium(BaseDataset):
             )
         return name
 
+    _algorithm: Algorithm = pydantic.PrivateAttr(default_factory=PolicyLoss)
+
     @pydantic.model_validator(mode="after")
-    def _check_parts(self) -> Gymnasium:
-        total = self.num_envs * self.rollout_steps
-        if self.batch_size % self.num_envs or total % self.batch_size:
-            fitting = [
-                steps * self.num_envs for steps in range(1, self.rollout_steps + 1) if self.rollout_steps % steps == 0
-            ]
-            raise ValueError(
-                f"batch_size={self.batch_size}: a batch has as many steps of each of num_envs={self.num_envs} "
-                f"environments, and some batches are a roll-out of rollout_steps={self.rollout_steps} steps: it can be "
-                f"{', '.join(map(str, fitting))}"
-            )
+    def _check_environments(self) -> Gymnasium:
+        if self.batch_size % self.num_envs:
+            raise ValueError(self._misfit())
         if "render_mode" in self.kwargs:
             raise ValueError("kwargs: render_mode is chosen by what wants to draw. Leave it out")
         return self
 
+    def _misfit(self) -> str:
+        """Returns why `batch_size` does not fit, and what fits."""
+        steps = self.rollout_steps
+        if self._algorithm.has_buffer:
+            total = self.num_envs * steps * self._resolved_passes
+            fitting = [str(size) for size in range(self.num_envs, total + 1, self.num_envs) if total % size == 0]
+            return (
+                f"batch_size={self.batch_size}: a batch has as many steps of each of num_envs={self.num_envs} "
+                f"environments, and passes={self._resolved_passes} over rollout_steps={steps} steps of each are whole "
+                f"batches: it can be {', '.join(fitting)}"
+            )
+        fitting = [str(count * self.num_envs) for count in range(1, steps + 1) if steps % count == 0]
+        return (
+            f"batch_size={self.batch_size}: a batch has as many steps of each of num_envs={self.num_envs} "
+            f"environments, and some batches are a roll-out of rollout_steps={steps} steps: it can be "
+            f"{', '.join(fitting)}"
+        )
+
+    @property
+    def _resolved_passes(self) -> int:
+        return self._algorithm.passes if self.passes == "auto" else self.passes
+
     def for_run(
         self, target: Type[TargetKind], model: Optional[Model] = None, loss: Optional[Loss] = None
     ) -> Gymnasium:
-        return self if loss is None or self.passes != "auto" else self.model_copy(update={"passes": loss.passes})
+        """See `BaseDataset.for_run`: the loss is the algorithm that collects and uses the steps.
+
+        Raises:
+            ConfigError: batches do not fit the roll-outs.
+        """
+        if not isinstance(loss, Algorithm):
+            return self
+        dataset = self.model_copy()
+        dataset._algorithm = loss
+        if isinstance(model, PolicyModel) and model.head != loss.head:
+            return dataset  # the task rejects the pair, whatever its batches are
+        total = self.num_envs * self.rollout_steps * (dataset._resolved_passes if loss.has_buffer else 1)
+        if self.batch_size % self.num_envs or total % self.batch_size:
+            raise ConfigError(f"dataset.{dataset._misfit()}.")
+        return dataset.model_copy(update={"passes": dataset._resolved_passes})
 
     def maker(self) -> EnvironmentFactory:
         """Returns the factory of the environment."""
@@ -122,7 +158,7 @@ class Gymnasium(BaseDataset):
         maker, spaces = self._open_environment()
         settings = RolloutSettings(
             **{name: getattr(self, name) for name in RolloutSettings.__dataclass_fields__ if name != "passes"},
-            passes=1 if self.passes == "auto" else self.passes,
+            passes=self._resolved_passes,
         )
         val, test = (
             Episodes.from_seed(maker, spaces, count, self.split_seed, draw)
@@ -131,15 +167,20 @@ class Gymnasium(BaseDataset):
                 (self.test_episodes, ReinforcementDraw.MEASURED_EPISODE + 1),
             )
         )
-        return Splits(Environments(maker, spaces, settings), val, test, class_names=(), shape=spaces.shape)
+        train = Environments(maker, spaces, settings, self._algorithm.build_loader)
+        return Splits(train, val, test, class_names=(), shape=spaces.shape)
 
     def _open_environment(self) -> Tuple[EnvironmentFactory, Spaces]:
         maker = self.maker()
         environment = maker.make()
         try:
-            return maker, Spaces.from_environment(environment, self.id, self.channels)
+            spaces = Spaces.from_environment(environment, self.id, self.channels)
         finally:
             close(environment)
+        reason = self._algorithm.unsupported_reason(spaces.actions, spaces.limits)
+        if reason:
+            raise DataError(f"dataset.id={self.id}: {reason}.")
+        return maker, replace(spaces, actions=replace(spaces.actions, head=self._algorithm.head))
 
     def exported(self, signature: Signature) -> DatasetExport:
         """See `BaseDataset.exported`: conversion of observations and actions."""
@@ -150,19 +191,26 @@ class Gymnasium(BaseDataset):
             if images is None
             else {"native": list(images.native), "order": list(images.order), "scale": images.scale}
         )
-        return super().exported(signature).with_facts({"limits": spaces.limits.to_json(), "images": layout})
+        facts: Dict[str, Json] = {"limits": spaces.limits.to_json(), "images": layout}
+        if spaces.leaves:
+            facts["leaves"] = [leaf.to_json() for leaf in spaces.leaves]
+        return super().exported(signature).with_facts(facts)
 
     def infer_signature(self, splits: Splits, model: Model) -> Signature:
         train: Environments = splits.train  # type: ignore[assignment]  # its own
-        return ActionSignature(splits.shape, actions=train.spaces.actions)
+        spaces = train.spaces
+        return ActionSignature(splits.shape, actions=spaces.actions, observation_names=spaces.names)
 
     def remark(self, signature: Signature, splits: Splits) -> str:
         train: Environments = splits.train  # type: ignore[assignment]  # its own
         return f"dataset.id={self.id}: {train.spaces.remark}" if train.spaces.remark else ""
 
     def check_compatible(self, signature: Signature, before: Signature, source: str) -> None:
-        before = ActionSignature.cast(before)
-        if (before.shape, before.actions) != (signature.shape, ActionSignature.cast(signature).actions):
+        earlier, now = ActionSignature.cast(before), ActionSignature.cast(signature)
+        has_names = bool(earlier.observation_names)  # earlier versions saved none
+        if (earlier.shape, earlier.actions) != (now.shape, now.actions) or (
+            has_names and tuple(earlier.observation_names) != tuple(now.observation_names)
+        ):
             raise CheckpointError(
                 f"{source} was trained in an environment with other observations or actions than {self.id}. Choose "
                 f"another {run_dir_setting()}."
@@ -171,13 +219,11 @@ class Gymnasium(BaseDataset):
     def build_loader(  # type: ignore[override]  # of its own samples
         self, source: Union[Environments, Episodes], signature: Signature, options: LoaderOptions
     ) -> BatchLoader:
-        if (source.spaces.shape, source.spaces.actions) != (signature.shape, ActionSignature.cast(signature).actions):
-            raise ConfigError(
-                f"dataset.id={self.id}: its observations or actions differ from those that the network was trained on "
-                "with. Type the id of that environment."
-            )
+        difference = ActionSignature.cast(signature).difference(source.spaces)
+        if difference:
+            raise ConfigError(f"dataset.id={self.id}: {difference}. Type the id of that environment.")
         if isinstance(source, Environments):
-            return RolloutLoader(source, options)
+            return source.make_loader(source, options)
         return EpisodeLoader(source, options)
 
     def open_inputs(

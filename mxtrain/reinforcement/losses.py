@@ -6,38 +6,51 @@ Legend: B batch, O outputs of the network, X facts about a sample.
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, ClassVar, Optional
+from typing import TYPE_CHECKING, ClassVar, Mapping, Optional
 
-from mxtrain.loss.spec import Loss
-from mxtrain.reinforcement.kinds import Returns
+from mxtrain.reinforcement.algorithm import Algorithm
 from mxtrain.reinforcement.policy import facts_of
 from mxtrain.types import NonNegativeFloat, PositiveFloat
-from mxtrain.types.kinds import Takes
 
 if TYPE_CHECKING:
     from mxnet import gluon
 
+    from mxtrain.data.loading.loader import BatchLoader, LoaderOptions
+    from mxtrain.metric.spec import Metric
+    from mxtrain.reinforcement.collecting import Environments
     from mxtrain.reinforcement.policy import Actions
     from mxtrain.types.annotations import Array, OperatorModule
 
 
-class PolicyLoss(Loss):
+class PolicyLoss(Algorithm):
     """-log p of actions times their advantage, and errors of values.
 
     Source: Mnih et al., "Asynchronous methods for deep reinforcement learning", https://arxiv.org/abs/1602.01783, whose
     synchronous form is A2C.
     """
 
-    takes: ClassVar[Takes] = Takes(Returns)
+    setting: ClassVar[str] = "loss=a2c model=actor_critic"
 
     value_coefficient: NonNegativeFloat = 0.5
     """Weight of the squared error of values."""
     entropy_coefficient: NonNegativeFloat = 0.0
     """Weight of the entropy bonus, in nats."""
 
+    def metrics(self, actions: Actions) -> Mapping[str, Metric]:
+        from mxtrain.reinforcement.metrics import ApproximateDivergence, ExplainedVariance, PolicyEntropy
+
+        return {
+            "policy_entropy": PolicyEntropy(actions=actions),
+            "explained_variance": ExplainedVariance(actions=actions),
+            "approx_kl": ApproximateDivergence(actions=actions),
+        }
+
+    def build_loader(self, source: Environments, options: LoaderOptions) -> BatchLoader:
+        from mxtrain.reinforcement.rollout_loader import RolloutLoader
+
+        return RolloutLoader(source, options)
+
     def build_for(self, actions: Actions) -> gluon.HybridBlock:
-        """Returns a HybridBlock of (outputs (B, O), facts (B, X)) -> loss (B,); see
-        `mxtrain.reinforcement.policy`."""
         from mxtrain.loss.function_block import FunctionBlock
 
         return FunctionBlock(partial(self._loss, actions))
@@ -71,6 +84,8 @@ class ProximalPolicyLoss(PolicyLoss):
     Source: Schulman et al., "Proximal policy optimization algorithms", https://arxiv.org/abs/1707.06347, equation 9.
     """
 
+    setting: ClassVar[str] = "loss=ppo model=actor_critic"
+    reuses_steps: ClassVar[bool] = True
     passes: ClassVar[int] = 10
 
     clip_range: PositiveFloat = 0.2

@@ -71,6 +71,27 @@ class LogStd(gluon.HybridBlock):
         return F.broadcast_like(log_std, mean_BA)
 
 
+def build_features(input_shape: Shape, normalizes: bool) -> gluon.HybridBlock:
+    """Builds the first layers of a network for observations (B, ...), whose output is (B, U).
+
+    Args:
+        input_shape: shape of an observation.
+        normalizes: whether observations are normalized by running statistics.
+    """
+    features = nn.HybridSequential(prefix="features_")
+    if normalizes:
+        features.add(Normalize(tuple(input_shape)))
+    elif len(input_shape) == 3:
+        features.add(nn.HybridLambda(lambda F, x: x / 255.0))
+    if len(input_shape) == 3 and min(input_shape[1:]) >= MIN_IMAGE_SIDE:
+        for channels, side, stride in CONVOLUTIONS:
+            weights = mx.init.Orthogonal(math.sqrt(2))
+            features.add(nn.Conv2D(channels, side, stride, weight_initializer=weights), nn.Activation("relu"))
+    if len(input_shape) > 1:
+        features.add(nn.Flatten())
+    return features
+
+
 class ActorCriticNetwork(gluon.HybridBlock):
     """Policy and value network: observations (B, ...) to (B, O), see `mxtrain.reinforcement.policy`.
 
@@ -86,22 +107,10 @@ class ActorCriticNetwork(gluon.HybridBlock):
         super().__init__(**kwargs)
         self._is_shared = sizes.shared
         with self.name_scope():
-            self.features = nn.HybridSequential(prefix="features_")
-            if sizes.normalize_observations:
-                self.features.add(Normalize(tuple(input_shape)))
-            elif len(input_shape) == 3:
-                self.features.add(nn.HybridLambda(lambda F, x: x / 255.0))
-            if len(input_shape) == 3 and min(input_shape[1:]) >= MIN_IMAGE_SIDE:
-                for channels, side, stride in CONVOLUTIONS:
-                    weights = mx.init.Orthogonal(math.sqrt(2))
-                    self.features.add(
-                        nn.Conv2D(channels, side, stride, weight_initializer=weights), nn.Activation("relu")
-                    )
-            if len(input_shape) > 1:
-                self.features.add(nn.Flatten())
-            self.policy = hidden_layers(sizes)
+            self.features = build_features(input_shape, sizes.normalize_observations)
+            self.policy = hidden_layers(sizes.hidden, sizes.activation)
             self.policy_output = dense(actions.count or actions.size, 0.01)
-            self.value = None if sizes.shared else hidden_layers(sizes)
+            self.value = None if sizes.shared else hidden_layers(sizes.hidden, sizes.activation)
             self.value_output = dense(1, 1.0)
             self.log_std = None if actions.count else LogStd(actions.size, sizes.initial_log_std)
 
@@ -113,11 +122,11 @@ class ActorCriticNetwork(gluon.HybridBlock):
         return F.concat(*([policy] if self.log_std is None else [policy, self.log_std(policy)]), value, dim=1)
 
 
-def hidden_layers(sizes: ActorCriticSizes) -> gluon.HybridBlock:
+def hidden_layers(hidden: Sequence[int], activation: str) -> gluon.HybridBlock:
     """Builds dense layers with activations."""
     layers = nn.HybridSequential()
-    for units in sizes.hidden:
-        layers.add(dense(units, math.sqrt(2)), build_activation(sizes.activation))
+    for units in hidden:
+        layers.add(dense(units, math.sqrt(2)), build_activation(activation))
     return layers
 
 

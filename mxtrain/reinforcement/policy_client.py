@@ -40,8 +40,10 @@ class PolicyClient:
         self._buffer_key: Optional[Tuple[Tuple[int, ...], str]] = None
         values = strategies[0].values
         self._dtype = np.dtype(next(iter(values.values())).dtype).name
-        suffixes = ((suffix, name) for name in values for suffix in MOMENTS if name.rpartition(".")[2] == suffix)
-        self._moment_names: Dict[str, str] = dict(suffixes)
+        # A network with critics or a target network has the statistics several times.
+        self._moment_names: Dict[str, str] = {
+            name: name.rpartition(".")[2] for name in values if name.rpartition(".")[2] in MOMENTS
+        }
         self._host: Optional[HostGraph] = build_host_graph(strategies[0])
 
     def refresh(self) -> None:
@@ -54,7 +56,7 @@ class PolicyClient:
     @property
     def has_moments(self) -> bool:
         """Returns True if the network normalises observations."""
-        return len(self._moment_names) == len(MOMENTS)
+        return bool(self._moment_names)
 
     def act(self, observation_E: np.ndarray) -> np.ndarray:
         """Evaluates the network on observations, (E, O) float32: with NumPy where possible, otherwise on the device."""
@@ -85,8 +87,8 @@ class PolicyClient:
             return
         values = dict(zip(MOMENTS, (moments.mean, moments.variance)))
         for strategy in self._strategies:
-            for suffix, name in self._moment_names.items():
+            for name, suffix in self._moment_names.items():
                 value = strategy.values[name]
                 array = values[suffix].reshape(value.shape)
                 nd.array(array, ctx=value.context, dtype=value.dtype).copyto(value)
-            strategy.publish(list(self._moment_names.values()))
+            strategy.publish(list(self._moment_names))

@@ -18,8 +18,9 @@ import numpy as np
 from mxtrain.data.loading.loader import BatchLoader, Consumer, LoaderOptions
 from mxtrain.data.loading.randomness import bits
 from mxtrain.kvstore.world import World
+from mxtrain.reinforcement.collecting import Environments
 from mxtrain.reinforcement.draws import ReinforcementDraw
-from mxtrain.reinforcement.rollouts import Environments, Rollout, Rollouts
+from mxtrain.reinforcement.rollouts import Rollout, Rollouts
 from mxtrain.types import Batch, Stateful
 
 if TYPE_CHECKING:

@@ -10,68 +10,27 @@ the network, N = T * E samples.
 
 from __future__ import annotations
 
-import logging
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, ClassVar, Dict, List, Mapping, Optional, Sequence, Tuple
 
 import numpy as np
 
-from mxtrain.data.loading.randomness import bits, uniform
-from mxtrain.errors import CheckpointError
-from mxtrain.kvstore.store import Store, within_step
-from mxtrain.kvstore.world import ALONE, World
-from mxtrain.reinforcement.advantages import discounted_sums, generalised_advantages
+from mxtrain.data.loading.randomness import uniform
+from mxtrain.kvstore.store import Store
+from mxtrain.reinforcement.advantages import generalised_advantages
+from mxtrain.reinforcement.collecting import Environments, StepCollector
 from mxtrain.reinforcement.draws import ReinforcementDraw
-from mxtrain.reinforcement.environments import EnvironmentFactory, Spaces, VectorEnvironment
+from mxtrain.reinforcement.environments import VectorEnvironment
 from mxtrain.reinforcement.moments import RunningMoments
 from mxtrain.reinforcement.policy import NUM_FACTS
 
 if TYPE_CHECKING:
-    from mxtrain.kvstore.store import Numbers
     from mxtrain.reinforcement.policy_client import PolicyClient
-    from mxtrain.types.annotations import Json, JsonObject
 
-log = logging.getLogger("mxtrain")
 EPSILON = 1e-8
 """Added to variances and standard deviations before a division."""
 MAX_REWARD = 10.0
 """Normalised rewards are clipped to +- this, as in OpenAI's Baselines."""
-_EPISODE_FACTS = 3
-"""Number of columns before the observation in the row of an unfinished episode in a checkpoint: seed, number of
-actions, discounted sum of rewards."""
-
-
-@dataclass(frozen=True)
-class RolloutSettings:
-    """Fields of `Gymnasium` that determine roll-outs; see there."""
-
-    num_envs: int
-    rollout_steps: int
-    rollouts_per_epoch: int
-    passes: int
-    gamma: float
-    gae_lambda: float
-    normalize_advantages: bool
-    normalize_rewards: bool
-
-
-@dataclass(frozen=True)
-class Environments:
-    """Training environments as samples: the length counts each step in each pass of an epoch.
-
-    Attributes:
-        maker: factory of the environments.
-        spaces: observation and action spaces.
-        settings: number of environments and lengths of roll-outs.
-    """
-
-    maker: EnvironmentFactory
-    spaces: Spaces
-    settings: RolloutSettings
-
-    def __len__(self) -> int:
-        settings = self.settings
-        return settings.rollouts_per_epoch * settings.passes * settings.num_envs * settings.rollout_steps
 
 
 @dataclass(frozen=True)
@@ -87,37 +46,18 @@ class Rollout:
     facts_ETX: np.ndarray
 
 
-class Rollouts:
-    """Collects one roll-out after the other; `Stateful`.
+class Rollouts(StepCollector):
+    """Collects one roll-out after the other."""
 
-    Args:
-        source: environments.
-        seed: seed of the run.
-    """
+    held: ClassVar[str] = "roll-outs"
 
     def __init__(self, source: Environments, seed: int):
-        self._source, self._seed = source, seed
-        self._workers: Optional[Store] = None
-        self._world = ALONE
-        self._environment: Optional[VectorEnvironment] = None
-        self._discounted_E = np.zeros(0)
+        super().__init__(source, seed)
         self._current: Optional[Rollout] = None
-        self._restored: Mapping[str, np.ndarray] = {}
-        self._moments = {
-            "observation": RunningMoments(source.spaces.shape),
-            "return": RunningMoments(()),
-        }
-
-    def share(self, world: World) -> None:
-        """Redistributes the environments after workers joined or left. All environments start new episodes."""
-        self.end()
-        self._world, self._restored = world, {}
 
     def end(self) -> None:
-        """Closes the environments."""
-        if self._environment is not None:
-            self._environment.close()
-        self._environment, self._current = None, None
+        super().end()
+        self._current = None
 
     def collect(self, number: int, is_new: bool, client: PolicyClient, workers: Optional[Store] = None) -> Rollout:
         """Returns a roll-out. Collective: statistics are computed over all workers.
@@ -139,65 +79,16 @@ class Rollouts:
         """Discards the last roll-out; called before its last batch is used."""
         self._current = None
 
-    def _total(self, values: Numbers) -> np.ndarray:
-        """Sums over all workers; with dist_async only over this one, because workers must not wait for each other."""
-        return within_step(self._workers or Store()).total(values)
-
-    def _gather(self, rows: np.ndarray) -> np.ndarray:
-        """Returns the rows of the environments of all workers, in their order."""
-        return rows if self._workers is None else self._workers.gather_rows(rows)
-
-    # Steps in the environments.
-
-    def _local_environments(self) -> range:
-        """Returns the global numbers of this worker's environments."""
-        return range(*self._world.share(self._source.settings.num_envs))
-
-    def _begin(self, number: int) -> None:
-        source, numbers = self._source, self._local_environments()
-        names = [f"environment {global_index}" for global_index in numbers]
-        self._environment = environment = VectorEnvironment(source.maker, source.spaces, names)
-        self._discounted_E = np.zeros(len(numbers))
-        restored, self._restored = self._restored, {}
-        seed_E = self._episode_seeds(number)[0]
-        for index, global_index in enumerate(numbers):
-            if restored:
-                if self._resume(index, restored["episodes"][global_index], restored["actions"][global_index]):
-                    continue
-                log.warning(
-                    "environment %d of %s is no function of its seed and the actions in it: its open episode could not "
-                    "be played again as it was, and it begins a new one",
-                    global_index,
-                    source.maker.id,
-                )
-            self._discounted_E[index] = 0.0
-            environment.start_episode(index, int(seed_E[index]))
+    def _begin(self, number: int) -> Mapping[str, np.ndarray]:
+        restored = super()._begin(number)
         if "facts" in restored:
-            steps, (begin, end) = source.settings.rollout_steps, (numbers.start, numbers.stop)
+            numbers, shape = self._local_environments(), self._source.spaces.shape
+            steps, (begin, end) = self._source.settings.rollout_steps, (numbers.start, numbers.stop)
             observation_ET, facts_ETX = (restored[name][begin:end] for name in ("observations", "facts"))
             self._current = Rollout(
-                observation_ET.reshape((len(numbers), steps, *source.spaces.shape)),
-                facts_ETX.reshape((len(numbers), steps, -1)),
+                observation_ET.reshape((len(numbers), steps, *shape)), facts_ETX.reshape((len(numbers), steps, -1))
             )
-
-    def _resume(self, index: int, episode: np.ndarray, actions: np.ndarray) -> bool:
-        """Replays an unfinished episode. Returns True if it ends at the stored observation."""
-        assert self._environment is not None
-        seed, length = int(episode[0]), int(episode[1])
-        size = self._source.spaces.actions.size
-        action_TA = actions[: length * size].reshape((length, size)).astype(np.float32)
-        is_open = self._environment.replay(index, seed, action_TA)
-        self._discounted_E[index] = episode[2]
-        observation = self._environment.observation_E[index].reshape(-1).astype(np.float64)
-        return is_open and bool((observation == episode[_EPISODE_FACTS:]).all())
-
-    def _episode_seeds(self, number: int) -> np.ndarray:
-        """Returns the seed of an episode that would begin before each step or after the last one, (T + 1, E)."""
-        steps = self._source.settings.rollout_steps + 1
-        index_TE = np.arange(steps)[:, None] + steps * np.array(self._local_environments(), np.int64)[None]
-        # 31 bits fit a signed 32-bit integer, which some environments require.
-        seeds = bits(self._seed, number, index_TE.reshape(-1), ReinforcementDraw.EPISODE) >> np.uint64(33)
-        return seeds.astype(np.int64).reshape(index_TE.shape)
+        return restored
 
     def _noise(self, number: int) -> np.ndarray:
         """Returns the noise that is added to the policy's outputs.
@@ -225,7 +116,7 @@ class Rollouts:
         steps, size, actions = settings.rollout_steps, len(self._local_environments()), spaces.actions
         client.publish(self._moments["observation"])
         client.refresh()
-        noise_TE, seed_TE = self._noise(number), self._episode_seeds(number)
+        noise_TE, seed_TE = self._noise(number), self._episode_seeds(number, steps)
         observation_TE = np.empty((steps, *environment.observation_E.shape), spaces.dtype)
         output_TE = np.empty((steps, size, actions.num_outputs), np.float32)
         action_TE = np.empty((steps, size, actions.size), np.float32)
@@ -297,11 +188,7 @@ class Rollouts:
 
     def _normalized(self, reward_TE: np.ndarray, ended_TE: np.ndarray) -> np.ndarray:
         """Returns rewards divided by the running standard deviation of their discounted sums, clipped."""
-        sum_TE, self._discounted_E = discounted_sums(
-            reward_TE, ended_TE, self._discounted_E, self._source.settings.gamma
-        )
-        moments = self._moments["return"]
-        moments.update(sum_TE.reshape((-1, 1)), self._total)
+        moments = self._update_reward_moments(reward_TE, ended_TE)
         return np.clip(reward_TE / np.sqrt(moments.variance + EPSILON), -MAX_REWARD, MAX_REWARD)
 
     def _standardized(self, advantage_TE: np.ndarray) -> np.ndarray:
@@ -312,53 +199,18 @@ class Rollouts:
 
     # In checkpoints.
 
-    def save_state(self) -> Tuple[Mapping[str, np.ndarray], Mapping[str, Json]]:
-        """See `Stateful`. Collective, unless the environments have not been started."""
-        arrays = {
-            f"{name}.{key}": array for name, moments in self._moments.items() for key, array in moments.arrays().items()
-        }
-        return {**arrays, **(self._restored if self._environment is None else self._rows(self._environment))}, {}
-
     def _rows(self, environment: VectorEnvironment) -> Dict[str, np.ndarray]:
         """Returns the unfinished episodes and the current roll-out of all workers, one row per environment."""
-        size = len(self._local_environments())
-        # gymnasium cannot save the state of environments: a resumed run repeats the actions of each unfinished episode.
-        actions_of_episodes = [
-            np.concatenate(actions) if actions else np.zeros(0, np.float32) for actions in environment.actions
-        ]
-        lengths = [len(actions) // self._source.spaces.actions.size for actions in actions_of_episodes]
-        facts = np.stack([np.array(environment.seeds, np.float64), lengths, self._discounted_E], axis=1)
-        episodes = np.concatenate([facts, environment.observation_E.reshape((size, -1))], axis=1)
-        rows = {"episodes": self._gather(episodes)}
-        longest = max(int(rows["episodes"][:, 1].max()), 1) * self._source.spaces.actions.size
-        padded = np.zeros((size, longest))
-        for row, actions in zip(padded, actions_of_episodes):
-            row[: len(actions)] = actions
-        rows["actions"] = self._gather(padded).astype(np.float32)
+        rows, size = super()._rows(environment), len(self._local_environments())
         # The weights change with the first batch of a roll-out, so a resumed run could not collect the same one again.
         if self._current is not None:
             for name, array in (("observations", self._current.observation_ET), ("facts", self._current.facts_ETX)):
-                rows[name] = self._gather(array.reshape((size, -1)).astype(np.float64)).astype(array.dtype)
+                rows[name] = self._gather(array.reshape((size, -1)))
         return rows
 
-    def load_state(self, arrays: Mapping[str, np.ndarray], values: JsonObject, source: str) -> None:
-        """See `Stateful`."""
-        settings, spaces = self._source.settings, self._source.spaces
-        width = int(np.prod(spaces.shape))
-        shapes = {"episodes": (settings.num_envs, _EPISODE_FACTS + width)}
+    def _shapes(self, arrays: Mapping[str, np.ndarray]) -> Dict[str, Sequence[int]]:
+        settings, spaces, shapes = self._source.settings, self._source.spaces, super()._shapes(arrays)
         if "facts" in arrays:
-            shapes["observations"] = (settings.num_envs, settings.rollout_steps * width)
+            shapes["observations"] = (settings.num_envs, settings.rollout_steps * int(np.prod(spaces.shape)))
             shapes["facts"] = (settings.num_envs, settings.rollout_steps * (NUM_FACTS + spaces.actions.size))
-        rows = {name: array for name, array in arrays.items() if "." not in name}
-        if rows and (
-            "actions" not in rows
-            or any(name not in rows or rows[name].shape != shape for name, shape in shapes.items())
-        ):
-            raise CheckpointError(f"{source} holds roll-outs of other environments, or of another number or length.")
-        for name, moments in self._moments.items():
-            state = {key[len(name) + 1 :]: array for key, array in arrays.items() if key.startswith(f"{name}.")}
-            if set(state) != set(moments.arrays()) or state["mean"].shape != moments.arrays()["mean"].shape:
-                raise CheckpointError(f"{source} holds the statistics of another environment.")
-            moments.load(state)
-        self.end()
-        self._restored = rows
+        return shapes

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, ClassVar, List, Mapping, Sequence, Tuple, Unio
 import numpy as np
 
 from mxtrain.errors import ConfigError, LoaderError, MxtrainError
+from mxtrain.reinforcement.algorithm import Algorithm, ReplayAlgorithm
 from mxtrain.reinforcement.gymnasium import Gymnasium
 from mxtrain.reinforcement.kinds import Returns
-from mxtrain.reinforcement.losses import PolicyLoss, episode_loss
-from mxtrain.reinforcement.metrics import ApproximateDivergence, ExplainedVariance, PolicyEntropy
-from mxtrain.reinforcement.model import ActorCritic, PolicyModel
+from mxtrain.reinforcement.losses import episode_loss
+from mxtrain.reinforcement.model import DensePolicyModel, PolicyModel
 from mxtrain.reinforcement.policy import FACTS, Actions
 from mxtrain.reinforcement.signature import ActionSignature
 from mxtrain.task.needs import EQUAL_SHARES, FULL_PRECISION
@@ -23,7 +23,7 @@ from mxtrain.task.prediction_format import PredictionFormat
 from mxtrain.task.report import Report
 from mxtrain.task.spec import Task
 from mxtrain.task.task_export import TaskExport
-from mxtrain.types import Artifact, Figure, NonNegative, PositiveFloat, Table, shapes_of
+from mxtrain.types import Artifact, Figure, NonNegative, PositiveFloat, Shapes, Table, shapes_of
 from mxtrain.types.kinds import Takes
 
 if TYPE_CHECKING:
@@ -43,9 +43,9 @@ log = logging.getLogger("mxtrain")
 
 
 class ReinforcementLearning(Task):
-    """Actor-critic reinforcement learning.
+    """Reinforcement learning by an `Algorithm`, the loss.
 
-    Outputs (B, O) are those of the policy and a value; targets are facts (B, X) about actions, see
+    Outputs (B, O) are those of the policy; targets are facts (B, X) about actions, see
     `mxtrain.reinforcement.policy`. A training sample is a step in an environment. Otherwise a sample is an episode,
     whose loss is its negative return. Predictions are return and length of each episode, (B, 2).
     """
@@ -61,13 +61,23 @@ class ReinforcementLearning(Task):
 
     def check(self, description: RunParts) -> None:
         super().check(description)
-        loss, trainer = description.loss, description.trainer
-        if not isinstance(loss, PolicyLoss):
+        loss, trainer, model = description.loss, description.trainer, description.model
+        if not isinstance(loss, Algorithm):
             raise ConfigError(
                 "loss: task=reinforcement_learning learns from facts about actions, which a loss of (predictions, "
-                "labels) does not know. Type loss=ppo or loss=a2c."
+                "labels) does not know. Type loss=ppo or loss=a2c, or model=q_network (DQN) or model=soft_actor_critic "
+                "(SAC), which choose their loss."
             )
         loss.require_unsmoothed("actions are no labels to smooth")
+        reason = loss.unsupported_model(model)
+        if isinstance(model, PolicyModel) and model.head != loss.head:
+            reason = f"its outputs are those of an {model.head.replace('_', ' ')} policy"
+            reason = reason if model.head[0] in "aeiou" else reason.replace(" an ", " a ")
+        if reason:
+            raise ConfigError(
+                f"model: {type(model).__name__} cannot be trained by {type(loss).__name__}: {reason}. "
+                f"Type {loss.setting}."
+            )
         if trainer.overfit_batches is not None:
             raise ConfigError(
                 f"trainer.overfit_batches={trainer.overfit_batches}: samples come from the weights, so no batch is the "
@@ -76,12 +86,27 @@ class ReinforcementLearning(Task):
         if isinstance(description.dataset, Gymnasium):
             self._check_passes(description.dataset, loss)
             self._check_workers(description, description.dataset)
+            if isinstance(loss, ReplayAlgorithm):
+                self._check_buffer(description, description.dataset, loss)
 
-    def _check_passes(self, dataset: Gymnasium, loss: PolicyLoss) -> None:
-        if loss.ratio_clip_range() is None and dataset.passes not in ("auto", 1):
+    def _check_passes(self, dataset: Gymnasium, loss: Algorithm) -> None:
+        if not loss.reuses_steps and dataset.passes not in ("auto", 1):
             raise ConfigError(
                 f"dataset.passes={dataset.passes}: a second pass learns from actions of earlier weights, which only "
                 "loss=ppo corrects. Type loss=ppo, or dataset.passes=1."
+            )
+
+    def _check_buffer(self, description: RunParts, dataset: Gymnasium, loss: ReplayAlgorithm) -> None:
+        if loss.buffer_size < max(loss.learning_starts, dataset.num_envs):
+            raise ConfigError(
+                f"loss.buffer_size={loss.buffer_size}: it must hold loss.learning_starts={loss.learning_starts} steps "
+                f"of dataset.num_envs={dataset.num_envs} environments. Type "
+                f"loss.buffer_size={max(loss.learning_starts, dataset.num_envs)} or more."
+            )
+        if description.kvstore.servers_update and description.cluster.workers > 1:
+            raise ConfigError(
+                f"{loss.setting} with {description.kvstore.setting}: each worker would have a target network of its "
+                "own. Type kvstore=dist_sync."
             )
 
     def _check_workers(self, description: RunParts, dataset: Gymnasium) -> None:
@@ -93,7 +118,7 @@ class ReinforcementLearning(Task):
             )
         normalizes = {
             "dataset.normalize_rewards": dataset.normalize_rewards,
-            "model.normalize_observations": isinstance(model, ActorCritic) and model.normalize_observations,
+            "model.normalize_observations": isinstance(model, DensePolicyModel) and model.normalize_observations,
         }
         for setting in (name for name, is_on in normalizes.items() if is_on and is_async and cluster.workers > 1):
             raise ConfigError(
@@ -112,11 +137,16 @@ class ReinforcementLearning(Task):
 
     def build_network(self, description: RunParts, signature: Signature) -> gluon.Block:
         model, actions, shape = description.model, actions_of(signature), shapes_of(signature.shape)[0]
-        return (
-            model.build_policy(actions, shape)
-            if isinstance(model, PolicyModel)
-            else model.build(actions.num_outputs, shape)
-        )
+
+        def build() -> gluon.Block:
+            if isinstance(model, PolicyModel):
+                return model.build_policy(actions, shape)
+            return model.build(actions.num_outputs, shape)
+
+        return algorithm_of(description).build_network(build, actions, shape)
+
+    def training_shapes(self, description: RunParts, signature: Signature) -> Shapes:
+        return algorithm_of(description).training_shapes(actions_of(signature), shapes_of(signature.shape)[0])
 
     def export_form(self) -> TaskExport:
         return PolicyExport(self)
@@ -124,9 +154,8 @@ class ReinforcementLearning(Task):
     def build_loss(self, description: RunParts, signature: Signature, training: bool) -> LossBlock:
         from mxtrain.loss.function_block import FunctionBlock
 
-        assert isinstance(description.loss, PolicyLoss)
         if training:
-            return description.loss.build_for(actions_of(signature))
+            return algorithm_of(description).build_for(actions_of(signature))
         # Returns are comparable between runs with and without normalised rewards; the errors of predicted values are
         # not.
         return FunctionBlock(episode_loss, lambda output_BO, facts_BX: (facts_BX,))
@@ -136,10 +165,7 @@ class ReinforcementLearning(Task):
 
         metrics = dict(description.metric)
         if training:
-            actions = actions_of(signature)
-            metrics["policy_entropy"] = PolicyEntropy(actions=actions)
-            metrics["explained_variance"] = ExplainedVariance(actions=actions)
-            metrics["approx_kl"] = ApproximateDivergence(actions=actions)
+            metrics.update(algorithm_of(description).metrics(actions_of(signature)))
         # Metrics of an episode read only its facts: the network's outputs belong to its first observation.
         outputs = MeterOutputs(num_read=None if training else 0)
         return Meter(metrics, self.num_classes(signature), weights, outputs, training=training)
@@ -204,6 +230,12 @@ def actions_of(signature: Signature) -> Actions:
     if not isinstance(signature, ActionSignature):
         raise LoaderError("The checkpoint's network does not act: it knows no actions.")
     return signature.actions
+
+
+def algorithm_of(description: RunParts) -> Algorithm:
+    """Returns the algorithm of a run."""
+    assert isinstance(description.loss, Algorithm)
+    return description.loss
 
 
 class EpisodeReport(Report):

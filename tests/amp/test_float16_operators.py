@@ -16,7 +16,8 @@ from mxtrain.forecasting.signature import SeriesSizes
 from mxtrain.model.mlp import MLP
 from mxtrain.recommendation.recommenders import ItemFactors, MatrixFactorization, NeuMF, SVDPlusPlus
 from mxtrain.recommendation.sequence_models import GRU4Rec, SASRec
-from mxtrain.reinforcement.model import ActorCritic
+from mxtrain.reinforcement.dqn import DeepQLoss
+from mxtrain.reinforcement.model import ActorCritic, QNetwork, SoftActorCritic
 from mxtrain.reinforcement.policy import Actions
 from mxtrain.speech.conformer import Conformer
 from mxtrain.speech.deep_speech2 import DeepSpeech2
@@ -194,6 +195,7 @@ class Gated(gluon.HybridBlock):
 
 
 T = (16,)
+VALUED = Actions(count=3, head="action_values")
 SERIES = SeriesSizes(6 + lags_of(4)[-1], 3, 4, 3, 2, (4, 3))
 TEXT, WINDOW, PAIR = (T, T, ()), (T, T), (T, (), T, T)
 OWN = {
@@ -228,6 +230,17 @@ OWN = {
         (lambda: ActorCritic().build_policy(Actions(count=3), (4,)), 1),
         (lambda: ActorCritic().build_policy(Actions(size=2), (4,)), 1),
     ],
+    "q_network": [
+        (
+            lambda: DeepQLoss().build_network(
+                lambda: QNetwork().build_policy(VALUED, (4,)),
+                VALUED,
+                (4,),
+            ),
+            1,
+        )
+    ],
+    "soft_actor_critic": [(lambda: SoftActorCritic().build_policy(Actions(size=2, head="squashed_gaussian"), (4,)), 1)],
     "wide_deep": [(lambda: WideDeep().build_features(1, (5, 7), 3), 2)],
     "deepfm": [(lambda: DeepFM().build_features(1, (5, 7), 3), 2)],
     "factorization_machine": [

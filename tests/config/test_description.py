@@ -84,6 +84,8 @@ NEEDS = {
     "loss/class_cross_entropy": ["task=tabular"],
     "loss/a2c": ["task=reinforcement_learning"],
     "loss/ppo": ["task=reinforcement_learning"],
+    "loss/dqn": ["task=reinforcement_learning", "model=q_network"],
+    "loss/sac": ["task=reinforcement_learning", "model=soft_actor_critic"],
     "loss/frame_l1": ["task=speech_synthesis"],
     "loss/frame_l2": ["task=speech_synthesis"],
     "loss/multibox": ["model=ssd"],

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import numpy as np
 import pytest
 
 from mxtrain.engine.backend import autograd, nd
+from mxtrain.errors import DamagedCheckpoint
+from mxtrain.reinforcement.action_limits import ActionLimits
 from mxtrain.reinforcement.advantages import discounted_sums, generalised_advantages
 from mxtrain.reinforcement.losses import PolicyLoss, ProximalPolicyLoss, episode_loss
 from mxtrain.reinforcement.metrics import (
@@ -19,9 +22,12 @@ from mxtrain.reinforcement.metrics import (
 )
 from mxtrain.reinforcement.moments import RunningMoments
 from mxtrain.reinforcement.policy import FACTS, NUM_FACTS, Actions
+from mxtrain.reinforcement.signature import ActionSignature
 
-DISCRETE, GAUSSIAN = Actions(count=3), Actions(size=2)
-both = pytest.mark.parametrize("actions", [DISCRETE, GAUSSIAN], ids=["discrete", "gaussian"])
+DISCRETE, GAUSSIAN, SEVERAL = Actions(count=3), Actions(size=2), Actions(7, 3, (2, 4, 1))
+both = pytest.mark.parametrize(
+    "actions", [DISCRETE, GAUSSIAN, SEVERAL], ids=["discrete", "gaussian", "several_components"]
+)
 
 
 def test_advantages_are_weighted_sums_of_errors_up_to_the_end_of_the_episode() -> None:
@@ -80,15 +86,19 @@ def example(actions: Actions, count: int = 40) -> Any:
     output = rng.uniform(-1.5, 1.5, (count, actions.num_outputs)).astype(np.float32)
     facts = rng.randn(count, NUM_FACTS + actions.size).astype(np.float32)
     if actions.count:
-        facts[:, NUM_FACTS] = rng.randint(0, actions.count, count)
+        for part, choices in enumerate(actions.choices):
+            facts[:, NUM_FACTS + part] = rng.randint(0, choices, count)
     return output, facts
 
 
 def log_p_by_hand(actions: Actions, output: np.ndarray, taken: np.ndarray) -> np.ndarray:
     output = output.astype(np.float64)
     if actions.count:
-        p = np.exp(output[:, : actions.count])
-        return np.log(p[np.arange(len(p)), taken[:, 0].astype(int)] / p.sum(axis=1))
+        rows, begin, log_p = np.arange(len(output)), 0, np.zeros(len(output))
+        for part, choices in enumerate(actions.choices):
+            p = np.exp(output[:, begin : begin + choices])
+            log_p, begin = log_p + np.log(p[rows, taken[:, part].astype(int)] / p.sum(axis=1)), begin + choices
+        return log_p
     mean, deviation = output[:, :2], np.exp(output[:, 2:4])
     density = np.exp(-((taken - mean) ** 2) / (2 * deviation**2)) / (deviation * np.sqrt(2 * np.pi))
     return np.log(density).sum(axis=1)
@@ -97,8 +107,12 @@ def log_p_by_hand(actions: Actions, output: np.ndarray, taken: np.ndarray) -> np
 def entropy_by_hand(actions: Actions, output: np.ndarray) -> np.ndarray:
     output = output.astype(np.float64)
     if actions.count:
-        p = np.exp(output[:, : actions.count]) / np.exp(output[:, : actions.count]).sum(axis=1, keepdims=True)
-        return -(p * np.log(p)).sum(axis=1)
+        begin, entropy = 0, np.zeros(len(output))
+        for choices in actions.choices:
+            p = np.exp(output[:, begin : begin + choices])
+            p = p / p.sum(axis=1, keepdims=True)
+            entropy, begin = entropy - (p * np.log(p)).sum(axis=1), begin + choices
+        return entropy
     return (0.5 * np.log(2 * np.pi * np.e * np.exp(2 * output[:, 2:4]))).sum(axis=1)
 
 
@@ -201,3 +215,41 @@ def test_choices_have_the_probabilities_of_the_policy() -> None:
 def test_order_of_facts_is_stable() -> None:
     """A roll-out of one version is learned from by the next."""
     assert FACTS == ("log_probability", "advantage", "value_target", "value", "return", "length", "ended")
+
+
+def test_actions_of_several_components_are_chosen_one_by_one() -> None:
+    output = np.array([[0.0, 1, 5, 4, 3, 2, -9, 8], [2, 1, 3, 4, 9, 2, -9, 8]], np.float32)
+    chosen = SEVERAL.choose(output, np.zeros((2, 7), np.float32))
+    assert chosen.tolist() == [[1, 0, 0], [0, 2, 0]] and chosen.dtype == np.float32
+    limits = ActionLimits(shape=(3,), dtype="int32", starts=(0, 10, 0))
+    limits = ActionLimits.from_json(json.loads(json.dumps(limits.to_json())))
+    found = limits.actions_for(SEVERAL, chosen)
+    assert [action.tolist() for action in found] == [[1, 10, 0], [0, 12, 0]] and found[0].dtype == np.int32
+    drawn = SEVERAL.draw(np.random.RandomState(0).rand(4000, 3))
+    np.testing.assert_allclose(np.bincount(drawn[:, 1].astype(int)) / 4000, [0.25] * 4, atol=0.03)
+    assert set(drawn[:, 2]) == {0} and set(drawn[:, 0]) == {0, 1}
+    estimated = SEVERAL.estimates(output[0])
+    assert estimated["value"] == 8 and [len(shares) for shares in estimated["probabilities"]] == [2, 4, 1]
+    assert estimated["probabilities"][0] == pytest.approx([1 / (1 + np.e), np.e / (1 + np.e)], abs=1e-6)
+    names = ["score 0.0", "score 0.1", "score 1.0", "score 1.1", "score 1.2", "score 1.3", "score 2.0", "value"]
+    assert SEVERAL.names() == names
+
+
+def test_heads_have_their_own_outputs() -> None:
+    valued, squashed = Actions(3, head="action_values"), Actions(size=2, head="squashed_gaussian")
+    assert valued.names() == ["value 0", "value 1", "value 2"] and squashed.num_outputs == 4
+    assert valued.estimates(np.array([0.5, 2.0, -1.0])) == {"value": 2.0, "action_values": [0.5, 2.0, -1.0]}
+    assert squashed.estimates(np.zeros(4)) == {}
+    for actions in (valued, squashed):
+        assert Actions.from_json(json.loads(json.dumps(actions.to_json()))) == actions
+
+
+@pytest.mark.parametrize(
+    "values", [{"head": "unknown"}, {"parts": [2, 2]}, {"parts": [3]}, {"count": 0, "size": 1, "parts": [2]}]
+)
+def test_contradictory_actions_of_a_checkpoint_are_refused(values: Any) -> None:
+    with pytest.raises(ValueError, match="there are no such actions"):
+        Actions.from_json({"count": 3, "size": 2, **values})
+    signature = {**ActionSignature((4,), actions=DISCRETE).to_json(), "actions": {"count": 3, "size": 2, **values}}
+    with pytest.raises(DamagedCheckpoint, match="there are no such actions"):
+        ActionSignature.from_json(signature)

@@ -226,7 +226,7 @@ def test_failing_environment_is_named_with_its_step(wrong: str, said: str) -> No
             {"id": "CartPol-v1"},
             "dataset.id=CartPol-v1: gymnasium knows no such environment. Did you mean 'CartPole-v1'?",
         ),
-        ({"id": "Choosing-v0"}, "its actions are MultiBinary(3), and policies are for Discrete (one of some) and Box"),
+        ({"id": "Choosing-v0"}, "its actions are MultiBinary(3), and policies are for Discrete (one of some), MultiD"),
         ({"kwargs": {"lenght": 3}, "id": "Counting-v0"}, "the environment cannot be opened: TypeError: "),
         ({"kwargs": {"lenght": 3}, "id": "Counting-v0"}, "Correct dataset.kwargs, or install what it needs."),
         ({"id": "Lacking-v0"}, "No module named 'box2d_of_tests'. Install that."),

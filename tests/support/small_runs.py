@@ -197,6 +197,25 @@ CASES: Dict[str, Tuple[str, ...]] = {
         "dataset.batch_size=8",
         "model.hidden=[8]",
     ),
+    "q_network": (
+        "task=reinforcement_learning",
+        "model=q_network",
+        "dataset.val_episodes=10",
+        "dataset.rollouts_per_epoch=10",
+        "loss.learning_starts=40",
+        "loss.target_interval=2",
+        "model.normalize_observations=true",
+        "model.hidden=[8]",
+    ),
+    "soft_actor_critic": (
+        "task=reinforcement_learning",
+        "model=soft_actor_critic",
+        "dataset.val_episodes=10",
+        "dataset.rollouts_per_epoch=10",
+        "loss.learning_starts=40",
+        "model.normalize_observations=true",
+        "model.hidden=[8]",
+    ),
 }
 """Name -> overrides. The name begins with that of the model option; FOLDER is where `write_data` wrote."""
 

@@ -58,8 +58,8 @@ regression model: bert deepfm factorization_machine gluoncv lenet mlp resnet wid
 regression loss: huber l1 l2
 regression metric: mean_absolute_error mean_squared_error pearson root_mean_squared_error spearman
 reinforcement_learning dataset: gymnasium
-reinforcement_learning model: actor_critic
-reinforcement_learning loss: a2c ppo
+reinforcement_learning model: actor_critic q_network soft_actor_critic
+reinforcement_learning loss: a2c dqn ppo sac
 reinforcement_learning metric: episode_length return
 segmentation dataset: ade20k cityscapes digit_scenes segmentation_folder voc_segmentation
 segmentation model: fpn gluoncv_segmentation
@@ -101,7 +101,7 @@ indexed_features: libsvm | factorization_machine
 interactions: imported_names interactions movielens | deepfm factorization_machine fism matrix_factorization neumf
     svd_pp wide_deep
 numbers: number_table | mlp
-observations: gymnasium | actor_critic
+observations: gymnasium | actor_critic q_network soft_actor_critic
 spectrograms: audio_folder formant_keywords | keyword_cnn mlp
 symbols: aligned_manifest formant_digits spoken_numbers | fastspeech
 text: conll glue masked_text number_and_date_phrases parallel_text plain_text squad text wikitext | bert bilstm gnmt
@@ -140,7 +140,11 @@ def given_by(option: str) -> Gives:
 def described(task: str, **chosen: str) -> Tuple[Any, Any]:
     """Returns a task and a description of its default parts, in which options of some groups are replaced."""
     names = {group: (chosen.get(group) or usual_options(task, group)[0]) for group in ("dataset", "model", "loss")}
-    if "loss" not in chosen and task in ("detection", "instance_segmentation"):  # the model chooses the loss
+    if "loss" not in chosen and task in (
+        "detection",
+        "instance_segmentation",
+        "reinforcement_learning",
+    ):  # the model chooses the loss
         names["loss"] = ACCEPTED[f"{task} loss"][0]
     metrics = [chosen["metric"]] if "metric" in chosen else usual_options(task, "metric")
     parts: Any = {group: OPTIONS[group][name] for group, name in names.items()}

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Dict, Mapping, Tuple, Union
 
 from mxtrain.engine.backend import gluon, mx, nd
 from mxtrain.model.networks.embedding_table import EmbeddingTable
-from mxtrain.vision.networks.train_predict_block import TrainPredictBlock
+from mxtrain.model.networks.train_predict_block import TrainPredictBlock
 
 if TYPE_CHECKING:
     from mxtrain.types.annotations import Array, OperatorModule

@@ -7,7 +7,7 @@ import pytest
 @pytest.fixture
 def network():
     from mxtrain.engine.backend import gluon
-    from mxtrain.vision.networks.train_predict_block import TrainPredictBlock
+    from mxtrain.model.networks.train_predict_block import TrainPredictBlock
 
     class Forms(TrainPredictBlock):
         def __init__(self):

@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, List, Mapping, Optional, Sequence, Tuple
 
 from mxtrain.engine.backend import gluon, mx
+from mxtrain.model.networks.train_predict_block import TrainPredictBlock
 from mxtrain.model.weights import ClassRows
 from mxtrain.vision.detection.box_arithmetic import (
     REGION_IOU,
@@ -33,7 +34,6 @@ from mxtrain.vision.detection.box_arithmetic import (
 )
 from mxtrain.vision.detection.heads.regions import PROPOSAL_VARIANCES
 from mxtrain.vision.detection.networks.region_operators import align_regions, suppress
-from mxtrain.vision.networks.train_predict_block import TrainPredictBlock
 
 if TYPE_CHECKING:
     from mxtrain.types.annotations import Array, OperatorModule
