@@ -62,10 +62,9 @@ def run(arguments: Sequence[str]) -> int:
         return show_cache(settings, overrides)
     if parsed.positionals[0] == "guess":
         return guess(parsed, overrides)
+    refuse_settings_of_others(parsed.positionals[0], settings)
     if parsed.positionals[0] == "convert":
         return convert(parsed, settings, overrides)
-    if settings.remove is not None:
-        raise ConfigError("remove=... belongs to `data cache`.")
     with Composer(parsed.config_dirs) as composer:
         name, dataset = compose_dataset(composer, overrides)
     with ProgressDisplay() as display:
@@ -142,6 +141,19 @@ def show_cache(settings: DataSettings, overrides: Sequence[str]) -> int:
     rows = [[one.key, one.what, f"{one.num_bytes / 1e6:,.0f} MB", f"{one.unused_days:.0f}"] for one in kept]
     show_artifacts([Table("prepared data", ["key", "what", "size", "unused, days"], rows)] if rows else [])
     return EXIT_FINISHED
+
+
+def refuse_settings_of_others(subcommand: str, settings: DataSettings) -> None:
+    """Refuses settings of `data check`, `data convert` and `data cache` that are typed with another of these.
+
+    Raises:
+        ConfigError: there is one.
+    """
+    own = {"check": CheckDataSettings, "convert": ConvertDataSettings}[subcommand].model_fields
+    for name, field in DataSettings.model_fields.items():
+        if name not in own and getattr(settings, name) != field.default:
+            owner = "convert" if name in ConvertDataSettings.model_fields else "cache" if name == "remove" else "check"
+            raise ConfigError(f"{name}=... belongs to `data {owner}`.")
 
 
 def refuse_unknown_arguments(arguments: Sequence[str]) -> None:

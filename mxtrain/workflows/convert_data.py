@@ -118,6 +118,7 @@ def convert_data_of(
         DataError: the source cannot be read, or the format cannot hold what is in it.
     """
     began_s = time.monotonic()
+    _refuse_other_groups(overrides)
     if settings.to is None:
         raise ConfigError(f"data convert: which format is to be written? Type to=FORMAT: {', '.join(TARGETS)}.")
     drop = dropped_kinds(settings.drop)
@@ -146,6 +147,20 @@ def convert_data_of(
         duration_s,
         reader,
     )
+
+
+def _refuse_other_groups(overrides: Sequence[str]) -> None:
+    """Checks that overrides are of the dataset.
+
+    Raises:
+        ConfigError: one is not.
+    """
+    for word in overrides:
+        if not word.startswith(("dataset=", "dataset.", "+dataset.")):
+            raise ConfigError(
+                f"data convert: '{word}' is no setting of the dataset. `data convert FROM TO` takes to=FORMAT, "
+                "images=, drop=, and dataset=NAME with its settings."
+            )
 
 
 def _require_outside(source: Path, target: Path) -> None:
@@ -184,14 +199,7 @@ def choose_dataset(source: str, overrides: Sequence[str], classes: Mapping[str, 
 
     Raises:
         DataError: nothing is recognised, or several formats are.
-        ConfigError: an override is not of the dataset.
     """
-    for word in overrides:
-        if not word.startswith(("dataset=", "dataset.", "+dataset.")):
-            raise ConfigError(
-                f"data convert: '{word}' is no setting of the dataset. `data convert FROM TO` takes to=FORMAT, "
-                "images=, drop=, and dataset=NAME with its settings."
-            )
     chosen = next((word.partition("=")[2] for word in overrides if word.startswith("dataset=")), None)
     files = FileTree(source)
     guesses = recognise_all(classes, files)

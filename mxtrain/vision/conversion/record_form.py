@@ -13,9 +13,9 @@ from mxtrain.terminal.progress import WorkProgress
 from mxtrain.vision.classification.image_record import ImageRecord
 from mxtrain.vision.conversion.form import Form, refuse_unlisted_names, text_file
 from mxtrain.vision.conversion.job import Holds
-from mxtrain.vision.conversion.record_writer import RecordWriter, pack_record
 from mxtrain.vision.detection.boxes import Flag
 from mxtrain.vision.detection.image_list import ImageList
+from mxtrain.vision.images.record_writer import RecordWriter, pack_record
 
 _HEADER = 4
 """Numbers before the objects of a label: this length, that of an object, and the size of the image."""

@@ -25,6 +25,7 @@ from mxtrain.vision.classification.image_folder import ImageFolder
 from mxtrain.vision.images.files import MAX_BYTES, ImageFiles
 from mxtrain.vision.images.pixels import REPLACE, ImageReader, read_error
 from mxtrain.vision.images.record_file import RecordFile
+from mxtrain.vision.images.record_writer import RecordWriter, pack_record
 
 
 def make_record(
@@ -52,8 +53,6 @@ def make_record(
     Raises:
         DataError: a file exists already, the folder has another layout, or an image cannot be read.
     """
-    from mxtrain.engine.backend import mx
-
     splits = open_splits(
         ImageFolder(root=folder, val_fraction=val_fraction, test_fraction=test_fraction, split_seed=split_seed)
     )
@@ -71,7 +70,7 @@ def make_record(
     try:
         (scratch / names[0]).write_text("".join(f"{name}\n" for name in splits.class_names), encoding="utf-8")
         for part, source in parts.items():
-            _write_part(mx, scratch / f"{target.name}_{part}", source, size, quality)  # type: ignore[arg-type]  # of images
+            _write_part(scratch / f"{target.name}_{part}", source, size, quality)  # type: ignore[arg-type]  # of images
         written = [name for name in names if (scratch / name).exists()]
         for name in written:
             _sync(scratch / name)
@@ -82,21 +81,18 @@ def make_record(
         shutil.rmtree(scratch, ignore_errors=True)
 
 
-def _write_part(mx: Any, path: Path, source: Source, size: int, quality: int) -> None:
+def _write_part(path: Path, source: Source, size: int, quality: int) -> None:
     """Writes the .rec and .idx file of a split, and reads the labels back.
 
     Raises:
         DataError: an image cannot be read, or the written labels differ.
     """
     files, index_N = _files_of(source)
-    record = mx.recordio.MXIndexedRecordIO(f"{path}.idx", f"{path}.rec", "w")
-    try:
+    with RecordWriter(Path(f"{path}.rec")) as writer:
         for number, index in enumerate(index_N.tolist()):
-            header = mx.recordio.IRHeader(0, float(files.label_N[index]), number, 0)
-            record.write_idx(number, mx.recordio.pack(header, encode_file(files.paths[index], size, quality)))
-    finally:
-        record.close()
-    written = RecordFile(Path(f"{path}.rec")).read_labels()  # MXNet's writer does not notice a full disk
+            image = encode_file(files.paths[index], size, quality)
+            writer.write(pack_record(number, [float(files.label_N[index])], image))
+    written = RecordFile(Path(f"{path}.rec")).read_labels()
     if not np.array_equal(written, files.label_N[index_N]):
         raise DataError(f"'{path}.rec' does not hold what was written. Is the disk full?")
 

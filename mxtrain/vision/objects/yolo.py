@@ -14,7 +14,7 @@ from mxtrain.errors import DataError, did_you_mean
 from mxtrain.types import PathText
 from mxtrain.vision.detection.box_faults import refuse_all
 from mxtrain.vision.detection.boxed_classes import ClassNames
-from mxtrain.vision.objects.dataset import ObjectBoxes, ObjectFormat
+from mxtrain.vision.objects.dataset import ObjectBoxes, ObjectFormat, ObjectKeyPoints
 from mxtrain.vision.objects.objects import AnnotatedImage, AnnotatedObject, AnnotationSet, PointNames, pairs_of
 from mxtrain.vision.objects.yolo_files import OPTION, YoloData, label_of, list_split, read_data
 from mxtrain.vision.objects.yolo_rows import NUM_BOX, NUM_OBB, RowLayout, column_counts, read_rows
@@ -106,7 +106,7 @@ class YoloFormat(ObjectFormat):
             DataError: they are oriented boxes, or lack the key points that the task needs.
         """
         counts = Counter(count for text in texts for count in column_counts(text))
-        if self.reads_points and not self.reads_outlines:
+        if isinstance(self, ObjectKeyPoints):
             if data.points is None:
                 raise DataError(f"{OPTION}: '{data.source}' has no kpt_shape, e.g. kpt_shape: [17, 3].")
             return RowLayout(num_classes, "key_points", *data.points)

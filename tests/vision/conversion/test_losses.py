@@ -13,6 +13,7 @@ from boxed_files import draw, voc_xml
 from conversions import convert
 
 import mxtrain
+from mxtrain.cli import main
 from mxtrain.errors import ConfigError, DataError
 
 NAMES = ["cat", "dog"]
@@ -33,6 +34,14 @@ def test_outlines_are_refused_by_formats_of_boxes_and_dropped_on_request(tmp_pat
         assert not (tmp_path / to).exists() and not (tmp_path / f"{to}.unfinished").exists()
     result = convert(source, tmp_path / "voc", to="voc", drop="masks")
     assert result.num_objects == 2
+
+
+def test_polygons_of_yolo_become_boxes_on_request(tmp_path) -> None:
+    convert(coco(tmp_path / "source", Thing(0, BOX, [TRIANGLE])), tmp_path / "yolo", to="yolo")
+    with pytest.raises(DataError, match="to=voc cannot hold 1 outlines"):
+        convert(tmp_path / "yolo", tmp_path / "voc", to="voc")
+    convert(tmp_path / "yolo", tmp_path / "voc", to="voc", drop="masks")
+    assert "<xmin>3</xmin>" in (tmp_path / "voc/Annotations/a.xml").read_text()
 
 
 def test_outlines_of_several_parts_are_refused_by_yolo_only(tmp_path) -> None:
@@ -190,6 +199,25 @@ def test_wrong_settings_write_nothing(tmp_path, settings, message) -> None:
     with pytest.raises(ConfigError, match=message):
         mxtrain.convert_data(source, tmp_path / "target", **settings)
     assert [path.name for path in tmp_path.iterdir()] == ["source"]
+
+
+@pytest.mark.parametrize(
+    "words, message",
+    [
+        (["check", "dataset=digits", "to=yolo"], "to=... belongs to `data convert`"),
+        (["check", "dataset=digits", "remove=all"], "remove=... belongs to `data cache`"),
+        (["convert", "a", "b", "to=yolo", "ignore=duplicate"], "ignore=... belongs to `data check`"),
+        (["convert", "a", "to=yolo"], "data convert takes two paths"),
+        (
+            ["convert", "a", "b"],
+            "which format is to be written? Type to=FORMAT: coco, voc, yolo, records",
+        ),
+        (["convert", "a", "b", "form=yolo"], "'form=yolo' is no setting of the dataset"),
+    ],
+)
+def test_settings_of_other_commands_are_refused(capsys, words, message) -> None:
+    assert main(["data", *words]) == 2
+    assert message in capsys.readouterr().err
 
 
 def test_settings_of_other_groups_are_refused(tmp_path) -> None:

@@ -19,11 +19,12 @@ from PIL import Image
 
 from mxtrain.cli import main
 from mxtrain.errors import ConfigError, DataError
-from mxtrain.vision.conversion import form, record_writer
+from mxtrain.vision.conversion import form
 from mxtrain.vision.conversion.names import NamePool
-from mxtrain.vision.conversion.record_writer import RecordWriter, pack_record
 from mxtrain.vision.conversion.yolo_form import YoloForm
+from mxtrain.vision.images import record_writer
 from mxtrain.vision.images.record_file import RecordFile
+from mxtrain.vision.images.record_writer import RecordWriter, pack_record
 
 NAMES = ["cat", "dog"]
 
