@@ -149,7 +149,7 @@ def refuse_settings_of_others(subcommand: str, settings: DataSettings) -> None:
     Raises:
         ConfigError: there is one.
     """
-    own = {"check": CheckDataSettings, "convert": ConvertDataSettings}[subcommand].model_fields
+    own = CheckDataSettings.model_fields if subcommand == "check" else ConvertDataSettings.model_fields
     for name, field in DataSettings.model_fields.items():
         if name not in own and getattr(settings, name) != field.default:
             owner = "convert" if name in ConvertDataSettings.model_fields else "cache" if name == "remove" else "check"

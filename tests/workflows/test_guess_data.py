@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 from typing import Any, Callable, Dict, Tuple
 
@@ -327,3 +328,11 @@ def test_what_is_no_data_is_refused(arguments, message, here: Path, capsys: pyte
     write(here, **{"here/a.xyz": "", "here/b.xyz": "", "here/LICENSE": ""})
     assert main(["data", "guess", *arguments]) == 2
     assert message in capsys.readouterr().err
+
+
+def test_each_file_of_a_large_folder_is_looked_at_once(tmp_path: Path) -> None:
+    files = FileTree(tmp_path)
+    files.names = [f"{number}.{ending}" for number in range(40_000) for ending in ("jpg", "txt")]
+    begin_s = time.process_time()
+    assert own_classes("dataset")["parallel_text"].recognise(files) is None  # type: ignore[attr-defined]
+    assert time.process_time() - begin_s < 20  # comparing all pairs of names takes a quarter of an hour

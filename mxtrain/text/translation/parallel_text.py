@@ -6,7 +6,7 @@ import itertools
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from typing import ClassVar, Iterator, List, Literal, Optional, Sequence, Set, Tuple, Union
+from typing import ClassVar, Dict, Iterator, List, Literal, Optional, Sequence, Set, Tuple, Union
 
 import numpy as np
 import pydantic
@@ -76,12 +76,11 @@ class ParallelText(TranslationDataset):
     @classmethod
     def recognise(cls, files: FileTree) -> Optional[Recognised]:
         """See `Recognising`."""
-        stems = {name.rpartition(".")[0] for name in files.names}
-        pairs = {
-            stem: sorted(name.rpartition(".")[2] for name in files.names if name.rpartition(".")[0] == stem)
-            for stem in stems
-            if stem
-        }
+        found: Dict[str, List[str]] = {}
+        for name in files.names:
+            stem, _, ending = name.rpartition(".")
+            found.setdefault(stem, []).append(ending)
+        pairs = {stem: sorted(both) for stem, both in found.items() if stem}
         pairs = {stem: both for stem, both in pairs.items() if len(both) == 2 and all(len(word) <= 3 for word in both)}
         pairs = {
             stem: both
