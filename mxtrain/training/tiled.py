@@ -82,8 +82,8 @@ def _parts(
         height, width = tiled.tile_size
         reason = str(error).strip().splitlines()[-1]
         raise ConfigError(
-            f"tile={height}x{width}: the network does not take inputs of this size. Type tile=auto for the size of its "
-            f"training images. ({reason})"
+            f"tile=[{height},{width}]: the network does not take inputs of this size. Type tile=auto for the size of "
+            f"its training images. ({reason})"
         ) from error
 
 

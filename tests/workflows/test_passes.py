@@ -18,7 +18,7 @@ from mxtrain.cli.dispatch import run
 from mxtrain.config.specs import validate_arguments
 from mxtrain.data.loading.sources import MemorySource
 from mxtrain.data.signature import Signature
-from mxtrain.errors import ConfigError
+from mxtrain.errors import ConfigError, DataError, LoaderError
 from mxtrain.training.trained import Trained
 from mxtrain.workflows.evaluate import EvalSettings
 from mxtrain.workflows.passes import ONE_PASS, WHOLE, MergedTiles, Passes, PassSettings, read_passes
@@ -136,6 +136,13 @@ def test_only_the_samples_that_are_measured_are_opened() -> None:
     for limit_batches in (None, 2, 9):
         assert not plan.for_samples(trained, source, limit_batches).evaluator.measures_outputs
     assert opened == [7, 4, 7]
+
+    def unreadable(source: Any, size: Any, overlap: float) -> None:
+        raise LoaderError("'a.png' cannot be read.")
+
+    signature.tiled = unreadable
+    with pytest.raises(DataError, match="'a.png' cannot be read."):
+        plan.for_samples(trained, source)
 
 
 def softmax(score: np.ndarray) -> np.ndarray:
