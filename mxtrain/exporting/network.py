@@ -208,9 +208,9 @@ class TracedNetwork:
         probes = []
         for number, batch in enumerate(BATCHES):
             probe = {"batch": batch}
-            for name, size in sizes.items():
+            for position, (name, size) in enumerate(sizes.items()):
                 more = {"height": ADDED_PIXELS[number][0], "width": ADDED_PIXELS[number][1]}
-                probe[name] = size + more[name] if name in more else _shorter(size)[number]
+                probe[name] = size + more[name] if name in more else _shorter(size, position)[number]
             probes.append(probe)
         return probes
 
@@ -219,10 +219,17 @@ class TracedNetwork:
         return OnnxGraph(self.symbol, self.parameters, inputs, probes, CONVERTERS)
 
 
-def _shorter(size: int) -> Tuple[int, ...]:
-    """Returns the lengths of a sequence in the probes. They stay different after layers with a stride of 4."""
-    # Lengths that differ by one or three would be equal behind layers that take every fourth step.
-    return size, size - max(size // 4, 1), size - max(size // 2 + 1, 3)
+def _shorter(size: int, position: int = 0) -> Tuple[int, ...]:
+    """Returns the lengths of a sequence in the probes. They stay different after layers with a stride of 4.
+
+    Args:
+        size: length in training.
+        position: number of the sequence among those of a sample.
+    """
+    # Lengths that differ by one or three would be equal behind layers that take every fourth step. Those of a further
+    # sequence are shorter by its position, or a target of half the length would be half the source in each probe.
+    lengths = size - max(size // 4, 1) - position, size - max(size // 2 + 1, 3) - 2 * position
+    return (size, *(max(length, 1) for length in lengths))
 
 
 def is_integral(image_BCHW: np.ndarray) -> bool:

@@ -91,8 +91,12 @@ class CollectedTexts(Collected):
 
     def sums(self, metric: TextMetric) -> Tuple[List[int], int]:
         """Returns the summed counts (C,) of a metric and the number of samples."""
-        count_NC = self.samples()[:, 2:][:, self._columns[metric]]
+        count_NC = self.counts(metric)
         return [int(count) for count in count_NC.sum(axis=0)], len(count_NC)
+
+    def counts(self, metric: TextMetric) -> np.ndarray:
+        """Returns the counts of a metric for each sample, (N, C)."""
+        return self.samples()[:, 2:][:, self._columns[metric]]
 
 
 class TextMetric(HostMetric):
@@ -100,6 +104,14 @@ class TextMetric(HostMetric):
 
     collects: ClassVar[Type[Collected]] = CollectedTexts
     of_single_samples: ClassVar[bool] = True
+
+    def for_language(self, language: str) -> TextMetric:
+        """Returns the metric with settings for a language, which a setting `auto` leaves open; by default this one.
+
+        Args:
+            language: a key of `writing.NAMES`, or empty.
+        """
+        return self
 
     @property
     def num_counts(self) -> int:
@@ -179,11 +191,6 @@ class Bleu(SacrebleuMetric):
     """Replacement for the precision of an n-gram order without matches."""
 
     def for_language(self, language: str) -> Bleu:
-        """Returns this metric with the tokenizer of a language, if `tokenize` is auto.
-
-        Args:
-            language: a key of `writing.NAMES`, or empty.
-        """
         if self.tokenize != "auto":
             return self
         # Split at spaces, a sentence of such a language is a single word, and the BLEU of a perfect network is 0.

@@ -220,15 +220,19 @@ class TextDataset(BaseDataset):
     def samples_from(self, value: Any, signature: Signature) -> Samples:
         """Returns texts in memory to predict for: strings of one line, dicts from column to value, or a data frame of
         pandas. A pair of texts is one string with a tab between them."""
+        return LabelledTexts(self.pairs_from(value))
+
+    def pairs_from(self, value: Any) -> List[Pair]:
+        """Returns the texts of `samples_from`."""
         columns, header = self.text_columns()
         is_row = hasattr(value, "to_dict") or isinstance(as_list(value)[0], Mapping)
         if header and is_row:
-            return LabelledTexts([_pair(row) for _, row in given_rows(rows_from(value, ROWS_OF_TEXTS), columns)])
+            return [_pair(row) for _, row in given_rows(rows_from(value, ROWS_OF_TEXTS), columns)]
         rows = [tuple(line.split("\t")) if len(columns) > 1 else (line,) for line in lines_from(value)]
         for number, row in enumerate(rows):
             if len(row) < len(columns):
                 raise DataError(f"predict: input {number}: there must be {len(columns)} texts, a tab between two.")
-        return LabelledTexts([_pair(row[: len(columns)]) for row in rows])
+        return [_pair(row[: len(columns)]) for row in rows]
 
     def copied_cells(
         self, names: Sequence[str], columns: Optional[Sequence[str]], signature: Signature

@@ -18,6 +18,8 @@ class TextDraw(NamedInt):
     """Choice of the next token."""
     PHRASE = 705
     """And 4 above it: which phrases are made."""
+    REPORT = 711
+    """Choices in generated reports."""
     VOCABULARY = 710
     """Texts from which a vocabulary is built."""
     NUMBER = 711

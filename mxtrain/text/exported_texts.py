@@ -366,17 +366,18 @@ def predict_translations(folder: ExportedFolder, samples: Sequence[Tuple[str, ..
     """Yields translations by beam search."""
     source, target = Vocabulary(folder), target_vocabulary(folder)
     beam_size, max_tokens = (folder.signature["facts"][name] for name in ("beam_size", "max_tokens"))
+    name = folder.signature["facts"].get("text_name", "translation")
     for (text,) in samples:
         if not text.strip():
-            yield {"source": text, "translation": "", "score": 0.0}
+            yield {"source": text, name: "", "score": 0.0}
             continue
         tokens, is_cut = source_tokens(source, text)
         search = translate_tokens(folder, tokens, target.facts, beam_size, max_tokens)
         (best, score), *others = final_translations(search)
-        row: Dict[str, Any] = {"source": text, "translation": target.decode(best), "score": round(score, 4)}
+        row: Dict[str, Any] = {"source": text, name: target.decode(best), "score": round(score, 4)}
         if others:
             row["others"] = [
-                {"translation": target.decode(other_tokens), "score": round(log_p, 4)} for other_tokens, log_p in others
+                {name: target.decode(other_tokens), "score": round(log_p, 4)} for other_tokens, log_p in others
             ]
         yield {**row, "is_cut": True} if is_cut else row
 

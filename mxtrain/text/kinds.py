@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from mxtrain.types.kinds import PositionLabels, SampleKind, TargetKind, Tokens
+from mxtrain.types.kinds import PositionLabels, SampleKind, TargetKind, Tokens, Translations
 
 
 class Texts(SampleKind):
@@ -28,3 +28,7 @@ class AnswerSpan(TargetKind):
 
 class NextTokens(Tokens):
     """The token after each token of a text, (B, T)."""
+
+
+class Summaries(Translations):
+    """A short text with the content of a document."""

@@ -157,6 +157,7 @@ MONITORED = {
     "token_classification": "entity_f1",
     "question_answering": "exact_match",
     "translation": "bleu",
+    "summarization": "rouge_l",
     "speech_recognition": "cer",
     "speech_synthesis": "mel_error",
     "reinforcement_learning": "return",

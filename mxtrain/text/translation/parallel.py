@@ -8,6 +8,7 @@ Legend: N pairs, B batch, S tokens of a source, T tokens of a target.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Callable, Dict, List, Optional, Sequence, Tuple, Union
 
@@ -36,12 +37,27 @@ SOURCE, TARGET = 0, 1
 """Numbers of the sides of a pair."""
 
 
+@dataclass(frozen=True)
+class LengthLimit:
+    """Maximum length of one side of a pair.
+
+    Attributes:
+        max_length: tokens, including one special token.
+        setting: setting of the dataset.
+        remedy: what happens to longer texts, for messages.
+    """
+
+    max_length: int
+    setting: str
+    remedy: str
+
+
 class ParallelTokens:
     """Tokenized pairs, possibly memory-mapped.
 
     Attributes:
-        source_fits_N: True if the source of a pair has at most `max_length` tokens.
-        fits_N: True if both sides have at most `max_length` tokens.
+        source_fits_N: True if the source of a pair has at most the `max_length` of its settings.
+        fits_N: True if both sides have at most the `max_length` of theirs.
         size_N: number of tokens of the longer side of each pair after truncation, including special tokens.
         bytes_N: number of UTF-8 bytes of each target; for truncated targets in proportion to the remaining tokens.
 
@@ -60,11 +76,11 @@ class ParallelTokens:
         row_N: Optional[np.ndarray] = None,
     ) -> None:
         self._sides, self._configs, self._row_N = sides, configs, row_N
-        self._room = configs[0].max_length - 1
+        rooms = [config.max_length - 1 for config in configs]
         lengths = [side.length if row_N is None else side.begin[row_N + 1] - side.begin[row_N] for side in sides]
-        self.source_fits_N = lengths[0] <= self._room
-        self.fits_N = np.max(lengths, axis=0) <= self._room
-        self._counts = [np.minimum(length_N, self._room).astype(np.int32) for length_N in lengths]
+        self.source_fits_N = lengths[0] <= rooms[0]
+        self.fits_N = np.logical_and.reduce([length_N <= room for length_N, room in zip(lengths, rooms)])
+        self._counts = [np.minimum(length_N, room).astype(np.int32) for length_N, room in zip(lengths, rooms)]
         self.size_N = np.max(self._counts, axis=0) + 1
         self.bytes_N = bytes_N * (self._counts[-1] / np.maximum(lengths[-1], 1))
 
@@ -150,7 +166,7 @@ class StoredParallel(StoredTexts):
         row_N: record of each pair; None = all in order.
         record_locations: source location of each record of the store.
         tokenizers: function that builds the tokenizers with which `data check` counts tokens; None = no count.
-        max_length: maximum number of tokens of a text.
+        limits: maximum number of tokens of sources and targets; see `LengthLimit`.
     """
 
     def __init__(
@@ -160,11 +176,11 @@ class StoredParallel(StoredTexts):
         row_N: Optional[np.ndarray],
         record_locations: DataLocations,
         tokenizers: Optional[Callable[[], Tokenizers]] = None,
-        max_length: int = 0,
+        limits: Sequence[LengthLimit] = (),
     ) -> None:
         count = len(shards) if row_N is None else len(row_N)
         super().__init__(shards, 2, what, np.broadcast_to(np.float32(0), count), row_N, record_locations)
-        self._tokenizers, self._max_length = tokenizers, max_length
+        self._tokenizers, self._limits = tokenizers, limits
         self._encoded: Dict[str, ParallelTokens] = {}
 
     def take(self, indices: Union[Sequence[int], np.ndarray]) -> StoredParallel:
@@ -172,17 +188,15 @@ class StoredParallel(StoredTexts):
         kept = np.asarray(indices, np.int64)
         kept = kept[kept < len(self)]
         row_N = kept if self._row_N is None else self._row_N[kept]
-        return StoredParallel(
-            self.shards, self._what, row_N, self._record_locations, self._tokenizers, self._max_length
-        )
+        return StoredParallel(self.shards, self._what, row_N, self._record_locations, self._tokenizers, self._limits)
 
-    def with_token_counts(self, tokenizers: Callable[[], Tokenizers], max_length: int) -> StoredParallel:
+    def with_token_counts(self, tokenizers: Callable[[], Tokenizers], limits: Sequence[LengthLimit]) -> StoredParallel:
         """Returns the same pairs, with the tokenizers by which `data check` counts their tokens."""
-        return StoredParallel(self.shards, self._what, self._row_N, self._record_locations, tokenizers, max_length)
+        return StoredParallel(self.shards, self._what, self._row_N, self._record_locations, tokenizers, limits)
 
     def checks(self) -> Checks:
         """Returns the checks that `data check` runs on each pair."""
-        return ParallelChecks(self, self.locations, self._tokenizers, self._max_length)
+        return ParallelChecks(self, self.locations, self._tokenizers, self._limits)
 
     def side(self, number: int) -> StoredColumn:
         """Returns all sources (`SOURCE`) or all targets (`TARGET`)."""
@@ -228,10 +242,10 @@ class ParallelChecks(TextChecks):
         source: StoredParallel,
         locations: Optional[DataLocations],
         tokenizers: Optional[Callable[[], Tokenizers]],
-        max_length: int,
+        limits: Sequence[LengthLimit],
     ) -> None:
         super().__init__(source, locations)
-        self._build, self._max_length = tokenizers, max_length
+        self._build, self._limits = tokenizers, limits
 
     @cached_property
     def _tokenizers(self) -> Sequence[BaseTokenizer]:
@@ -241,10 +255,11 @@ class ParallelChecks(TextChecks):
         """See `Checks`."""
         checked = super().check(index)
         problems, location = list(checked.problems), self.location(index)
-        for name, text, tokenizer in zip(("source", "target"), self._pairs[index], self._tokenizers):
+        for name, text, tokenizer, limit in zip(
+            ("source", "target"), self._pairs[index], self._tokenizers, self._limits
+        ):
             count = len(tokenizer.tokens(text)) + 1
-            if count > self._max_length:
-                fact = f"{location}: the {name} has {count} tokens, and dataset.max_length={self._max_length}."
-                remedy = "Training leaves the pair out; evaluations cut it."
-                problems.append(Problem(LONG_TEXT, location, fact, remedy))
+            if count > limit.max_length:
+                fact = f"{location}: the {name} has {count} tokens, and dataset.{limit.setting}={limit.max_length}."
+                problems.append(Problem(LONG_TEXT, location, fact, limit.remedy))
         return Checked(problems, checked.digest, checked.classes)

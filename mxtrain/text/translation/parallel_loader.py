@@ -29,6 +29,7 @@ class PairLoader(SizedLoader):
         options: options of all loaders.
         batch_tokens: in training, rows times tokens of the longest side at most; None = `batch_size` pairs.
         batches_per_pool: see `SizedLoader`.
+        cuts_long: True to cut long texts in training; False to leave these pairs out.
 
     Raises:
         DataError: all pairs are too long to train on.
@@ -42,11 +43,13 @@ class PairLoader(SizedLoader):
         *,
         batch_tokens: Optional[int] = None,
         batches_per_pool: int = 1,
+        cuts_long: bool = False,
     ) -> None:
         train = options.train
         self._tokens, self._pairs = source.tokens(configs), None if train else source.pairs
         # Long pairs are left out of training, as in Moses and fairseq. In validation they are cut for the loss.
-        self._kept_N = np.flatnonzero(self._tokens.fits_N) if train else np.arange(len(self._tokens))
+        leaves_out = train and not cuts_long
+        self._kept_N = np.flatnonzero(self._tokens.fits_N) if leaves_out else np.arange(len(self._tokens))
         if train and not len(self._kept_N):
             raise DataError(
                 f"no training pair has at most {configs[0].max_length} tokens on each side. Type a larger "

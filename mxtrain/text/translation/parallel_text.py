@@ -138,7 +138,7 @@ class ParallelText(TranslationDataset):
 
     def _checked(self, pairs: StoredParallel, trained: StoredParallel, findings: Findings) -> StoredParallel:
         """Returns pairs with the tokenizers by which `data check` counts their tokens."""
-        return pairs.with_token_counts(lambda: self.tokenizers(trained, findings), self.max_length)
+        return pairs.with_token_counts(lambda: self.tokenizers(trained, findings), self.length_limits)
 
     @property
     def target_name(self) -> str:

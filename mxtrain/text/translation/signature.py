@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Dict, Tuple
 
 from mxtrain.data.signature import REQUIRED
@@ -19,7 +19,7 @@ class TranslationSignature(TextSignature):
     """Source and target as tokens.
 
     Attributes:
-        target_tokenizer_config: how targets become tokens; equal to `tokenizer_config` where both have one vocabulary.
+        target_tokenizer_config: how targets become tokens.
         target_language: language of the training targets, where words have no spaces between them; see
             `writing.language_without_spaces`.
     """
@@ -27,6 +27,7 @@ class TranslationSignature(TextSignature):
     form: ClassVar[Dict[str, JsonForm]] = {
         **TextSignature.form,
         "joint_vocabulary?": bool,
+        "target_max_length?": int,
         "target_tokenizer_config?": TOKENIZER_CONFIG,
         "target_language?": str,
     }
@@ -37,7 +38,7 @@ class TranslationSignature(TextSignature):
     @property
     def is_joint(self) -> bool:
         """Returns True if source and target share a vocabulary."""
-        return self.target_tokenizer_config == self.tokenizer_config
+        return self.target_tokenizer_config.tokenizer == self.tokenizer_config.tokenizer
 
     def exported_facts(self) -> Tuple[Dict[str, Json], Dict[str, bytes]]:
         from mxtrain.text.exported_vocabulary import vocabulary_facts
@@ -54,6 +55,8 @@ class TranslationSignature(TextSignature):
             values["target_language"] = self.target_language
         if self.is_joint:
             values["joint_vocabulary"] = True
+            if self.target_tokenizer_config != self.tokenizer_config:
+                values["target_max_length"] = self.target_tokenizer_config.max_length
         else:
             values["target_tokenizer_config"] = self.target_tokenizer_config.to_json()
         return values
@@ -61,8 +64,10 @@ class TranslationSignature(TextSignature):
     @classmethod
     def _arguments(cls, values: Dict[str, Any]) -> Dict[str, Any]:
         arguments = super()._arguments(values)
+        source: TokenizerConfig = arguments["tokenizer_config"]
+        max_length = arguments.pop("target_max_length", source.max_length)
         if arguments.pop("joint_vocabulary", False):
-            return {**arguments, "target_tokenizer_config": arguments["tokenizer_config"]}
+            return {**arguments, "target_tokenizer_config": replace(source, max_length=max_length)}
         if "target_tokenizer_config" not in arguments:
             raise DamagedCheckpoint("The checkpoint cannot be used: it does not say how targets become tokens.")
         return {**arguments, "target_tokenizer_config": TokenizerConfig.from_json(arguments["target_tokenizer_config"])}

@@ -17,6 +17,7 @@ from mxtrain.errors import ConfigError
 from mxtrain.files.text_lines import split_lines
 from mxtrain.loss.custom import CustomLoss
 from mxtrain.metric.metrics import TokenMetric
+from mxtrain.metric.rouge import Rouge
 from mxtrain.metric.texts import MECAB, Bleu, TextMetric, sacrebleu_metric
 from mxtrain.task.decoding_network import DecodingNetwork
 from mxtrain.task.prediction_format import PredictionFormat
@@ -77,6 +78,10 @@ class Translation(BeamSearchTask):
     name: ClassVar[str] = "translation"
     takes: ClassVar[Takes] = Takes(Translations)
     decodes_slowly: ClassVar[bool] = True
+    text_name: ClassVar[str] = "translation"
+    """Name of the generated text in rows and tables."""
+    texts_name: ClassVar[str] = "translations"
+    """Its plural, the name of tables."""
 
     def check(self, description: RunParts) -> None:
         super().check(description)
@@ -109,10 +114,11 @@ class Translation(BeamSearchTask):
         return description.loss.build(self.num_classes(signature), training)
 
     def metrics(self, description: RunParts, signature: Signature) -> Mapping[str, Metric]:
-        """Returns the metrics; BLEU gets the word segmentation that the language of the training targets needs."""
+        """Returns the metrics; BLEU and ROUGE get the word segmentation for the language of the training
+        targets."""
         language = TranslationSignature.cast(signature).target_language
         return {
-            name: _for_language(name, metric, language) if isinstance(metric, Bleu) else metric
+            name: _for_language(name, metric, language) if isinstance(metric, TextMetric) else metric
             for name, metric in description.metric.items()
         }
 
@@ -178,9 +184,9 @@ class Translation(BeamSearchTask):
     def row(self, signature: Signature, prediction: np.ndarray, top_k: int) -> Mapping[str, Json]:
         """Returns the best translation, and others if `task.num_best` is above 1."""
         (best, score), *others = self.texts(signature, prediction)
-        row: Dict[str, Json] = {"translation": best, "score": round(score, 4)}
+        row: Dict[str, Json] = {self.text_name: best, "score": round(score, 4)}
         if others:
-            row["others"] = [{"translation": text, "score": round(score, 4)} for text, score in others]
+            row["others"] = [{self.text_name: text, "score": round(score, 4)} for text, score in others]
         return row
 
     def can_show(self, description: RunParts) -> bool:
@@ -195,10 +201,10 @@ class Translation(BeamSearchTask):
             (text, reference, self.texts(signature, prediction)[0][0])
             for (text, reference), prediction in zip(pairs, predictions)
         ]
-        return [Table("translations", ("source", "reference", "translation"), rows)]
+        return [Table(self.texts_name, ("source", "reference", self.text_name), rows)]
 
     def build_report(self, description: RunParts, signature: Signature, source: Samples) -> Report:
-        return TranslationReport(source)  # type: ignore[arg-type]  # of pairs
+        return TranslationReport(source, self)  # type: ignore[arg-type]  # of pairs
 
     def prediction_format(self) -> PredictionFormat:
         return TranslationFormat(self)
@@ -225,7 +231,8 @@ class TranslationFormat(PredictionFormat):
         fits_N = pairs.tokens(configs_of(signature)).source_fits_N
         for number, prediction in predictions:
             text = pairs.pairs[number][0]
-            result = self.task.row(signature, prediction, top_k) if text.strip() else {"translation": "", "score": 0.0}
+            empty: Dict[str, Json] = {self.task.text_name: "", "score": 0.0}
+            result = self.task.row(signature, prediction, top_k) if text.strip() else empty
             row = {"source": text, **result}
             if not fits_N[number]:
                 row["is_cut"] = True
@@ -234,7 +241,7 @@ class TranslationFormat(PredictionFormat):
     def write_as(self, form: str, signature: Signature, rows: Iterable[JsonObject]) -> Iterator[str]:
         """Yields the translations, one per line."""
         for row in rows:
-            yield " ".join(split_lines(str(row["translation"]))) + "\n"
+            yield " ".join(split_lines(str(row[self.task.text_name]))) + "\n"
 
 
 class TranslationExport(TaskExport):
@@ -244,7 +251,7 @@ class TranslationExport(TaskExport):
 
     def facts(self, description: RunParts, signature: Signature, strategy: Strategy) -> Dict[str, Json]:
         max_positions = _decoding_network(description, signature, strategy).max_positions
-        return {**self.task.model_dump(mode="json"), "longest": max_positions}
+        return {**self.task.model_dump(mode="json"), "longest": max_positions, "text_name": self.task.text_name}
 
     def parts(
         self, description: RunParts, signature: Signature, strategy: Strategy, inputs: Sequence[np.ndarray]
@@ -280,17 +287,17 @@ def _decoding_network(description: RunParts, signature: Signature, strategy: Str
     source, target = translation.tokenizer_config, translation.target_tokenizer_config
     model = translating_model(description)
     return DecodingNetwork(
-        lambda: model.build_translator(target.size, translation.shape, source.size, source == target),
+        lambda: model.build_translator(target.size, translation.shape, source.size, translation.is_joint),
         description.model.widths,
         strategy,
     )
 
 
 @functools.cache
-def _for_language(name: str, metric: Bleu, language: str) -> Bleu:
-    """See `Bleu.for_language`; logs the chosen tokenizer once."""
+def _for_language(name: str, metric: TextMetric, language: str) -> TextMetric:
+    """See `TextMetric.for_language`; logs the chosen tokenizer once."""
     chosen = metric.for_language(language)
-    if chosen != metric and language:
+    if chosen != metric and language and isinstance(chosen, (Bleu, Rouge)):
         log.info(
             "metric.%s.tokenize=%s: the training targets are written in %s%s",
             name,
@@ -333,10 +340,11 @@ class TranslationReport(Report):
 
     Args:
         source: pairs that are measured.
+        task: task whose texts are measured.
     """
 
-    def __init__(self, source: AnyPairs):
-        self._pairs = source.pairs
+    def __init__(self, source: AnyPairs, task: Translation):
+        self._pairs, self._task = source.pairs, task
         self._decode: Optional[Decode] = None
         self._count = 0
         self._others: List[Tuple[int, str]] = []
@@ -366,6 +374,6 @@ class TranslationReport(Report):
         exact = self._count - len(self._others)
         counts = [("the reference, character by character", exact), ("another text", len(self._others))]
         return [
-            Table("translations", ("translation is", "count"), counts),
-            Table("others", ("source", "reference", "translation"), rows),
+            Table(self._task.texts_name, (f"{self._task.text_name} is", "count"), counts),
+            Table("others", ("source", "reference", self._task.text_name), rows),
         ]

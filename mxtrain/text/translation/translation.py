@@ -21,7 +21,15 @@ from mxtrain.text.tokenizing.kinds import (
     build_tokenizer,
     train_tokenizer,
 )
-from mxtrain.text.translation.parallel import SOURCE, TARGET, AnyPairs, InMemoryPairs, Tokenizers, both_sides
+from mxtrain.text.translation.parallel import (
+    SOURCE,
+    TARGET,
+    AnyPairs,
+    InMemoryPairs,
+    LengthLimit,
+    Tokenizers,
+    both_sides,
+)
 from mxtrain.text.translation.signature import TranslationSignature
 from mxtrain.types import PathText, Positive
 from mxtrain.types.kinds import Gives, Translations
@@ -37,6 +45,10 @@ class TranslationDataset(TextDataset):
 
     signature_class: ClassVar[Type[Signature]] = TranslationSignature
     gives: ClassVar[Gives] = Gives(Texts, Translations)
+
+    cuts_long: ClassVar[bool] = False
+    """If true, training cuts longer texts; otherwise it leaves such pairs out, as a cut source has another
+    translation."""
 
     joint_vocabulary: bool = True
     """If true, source and target share one vocabulary built from both; otherwise each has its own."""
@@ -94,17 +106,26 @@ class TranslationDataset(TextDataset):
                 tokenizer.require(role, "translation")
         return tokenizers_of_sides[0], tokenizers_of_sides[-1]
 
+    @property
+    def length_limits(self) -> Sequence[LengthLimit]:
+        """Returns the limits of sources and targets."""
+        remedy = "Training leaves the pair out; evaluations cut it."
+        return [LengthLimit(self.max_length, "max_length", remedy)] * 2
+
     def configs(self, train: AnyPairs) -> List[TokenizerConfig]:
         """Returns the tokenizer settings of source and target."""
-        return [TokenizerConfig(tokenizer, self.max_length) for tokenizer in self.tokenizers(train)]
+        return [
+            TokenizerConfig(tokenizer, limit.max_length)
+            for tokenizer, limit in zip(self.tokenizers(train), self.length_limits)
+        ]
 
     def infer_signature(self, splits: Splits, model: Model) -> Signature:
         """Returns a signature with the inputs source tokens, source length, target tokens and next target tokens."""
         source, target = self.configs(splits.train)  # type: ignore[arg-type]  # of pairs
-        tokens = (self.max_length,)
+        source_tokens, target_tokens = (source.max_length,), (target.max_length,)
         targets = splits.train.side(TARGET).texts()  # type: ignore[attr-defined]  # of pairs
         return TranslationSignature(
-            (tokens, (), tokens, tokens),
+            (source_tokens, (), target_tokens, target_tokens),
             tokenizer_config=source,
             target_tokenizer_config=target,
             target_language=language_without_spaces(targets, self.target_name),
@@ -130,8 +151,10 @@ class TranslationDataset(TextDataset):
         configs = configs_of(signature)
         sizes = [f"{config.size:,}" for config in configs]
         vocabulary = f"a vocabulary of {sizes[0]}" if signature.is_joint else f"vocabularies of {' and '.join(sizes)}"
-        text = f"pairs of up to {self.max_length} tokens, of {vocabulary}"
-        for name, treatment in (("train", "are left out"), ("val", "are cut"), ("test", "are cut")):
+        lengths = " and ".join(dict.fromkeys(str(config.max_length) for config in configs))
+        text = f"pairs of up to {lengths} tokens, of {vocabulary}"
+        in_training = "are cut" if self.cuts_long else "are left out"
+        for name, treatment in (("train", in_training), ("val", "are cut"), ("test", "are cut")):
             split: Optional[AnyPairs] = getattr(splits, name)
             count = 0 if split is None else int(np.count_nonzero(~split.tokens(configs).fits_N))
             text += f"; {count:,} longer ones of {name} {treatment}" if count else ""
@@ -148,6 +171,7 @@ class TranslationDataset(TextDataset):
             options,
             batch_tokens=self.batch_tokens,
             batches_per_pool=self.batches_per_pool,
+            cuts_long=self.cuts_long,
         )
 
     def open_inputs(

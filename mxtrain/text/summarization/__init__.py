@@ -1,0 +1,1 @@
+"""Summarization: short texts with the content of documents, by the networks of translation."""
