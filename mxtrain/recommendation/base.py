@@ -23,6 +23,7 @@ from mxtrain.data.table.cell_text import known_spelling
 from mxtrain.data.table.columns import given_rows
 from mxtrain.errors import CheckpointError, ConfigError, DataError, did_you_mean, run_dir_setting
 from mxtrain.recommendation.catalog import Catalog
+from mxtrain.recommendation.given_features import GivenFeatures
 from mxtrain.recommendation.given_histories import HISTORY, JSON_LINES, histories_from, open_histories
 from mxtrain.recommendation.joined_rows import IDS, NUMBERS, Features, JoinedRows, features_file, join_rows
 from mxtrain.recommendation.kinds import NextItem, UserHistories
@@ -120,7 +121,12 @@ class InteractionDataset(BaseDataset):
         """
         raise NotImplementedError
 
-    def side_file(self, side: str) -> Optional[SideFile]:
+    @property
+    def feature_setting(self) -> str:
+        """Returns the setting that chooses features of users or items; empty if none are chosen."""
+        return ""
+
+    def side_file(self, side: str) -> Optional[Union[SideFile, GivenFeatures]]:
         """Returns the table of additional features of users or items; None if there is none.
 
         Args:
@@ -191,7 +197,7 @@ class InteractionDataset(BaseDataset):
         """Returns `sampled_negatives`, at most the number of items that the user with the most items does not have."""
         return min(self.sampled_negatives, len(source.catalog.items) - int(source.all_items.count_U.max()))
 
-    def _side_files(self, catalog: Catalog) -> List[Tuple[SideFile, Sequence[str]]]:
+    def _side_files(self, catalog: Catalog) -> List[Tuple[Union[SideFile, GivenFeatures], Sequence[str]]]:
         """Returns the tables of additional features, each with the ids of its users or items."""
         files = ((self.side_file("user"), catalog.users), (self.side_file("item"), catalog.items))
         return [(file, ids) for file, ids in files if file is not None]
@@ -406,7 +412,7 @@ def _warn_about_spellings(side: str, names: Sequence[str]) -> None:
         )
 
 
-def _check(file: SideFile, ids: Sequence[str], findings: Findings) -> None:
+def _check(file: Union[SideFile, GivenFeatures], ids: Sequence[str], findings: Findings) -> None:
     file.read([(column.name, column.read_kind) for column in file.column_settings()], ids, findings, logs=True)
 
 

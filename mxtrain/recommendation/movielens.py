@@ -5,17 +5,19 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Dict, Literal, Optional, Sequence, Tuple
 
-from mxtrain.data.checking.problems import Findings
+from mxtrain.data.checking.problems import STRICT, Findings
 from mxtrain.data.loading.dataset_files import exists, suggest_existing
 from mxtrain.data.loading.public_files import PublicDataset
 from mxtrain.data.recognition import Certainty, FileTree, Recognised
 from mxtrain.data.table.columns import stream_rows
 from mxtrain.errors import DataError
 from mxtrain.recommendation.base import InteractionDataset
+from mxtrain.recommendation.given_features import GivenFeatures
 from mxtrain.recommendation.interaction_cache import cached_interactions
+from mxtrain.recommendation.movielens_features import movielens_features
 from mxtrain.recommendation.rows import Columns, read_pairs, separated_rows
 from mxtrain.recommendation.source import InteractionRows
-from mxtrain.types import PathText
+from mxtrain.types import PathText, Positive
 
 CSV = "ratings.csv"
 CSV_COLUMNS = ("userId", "movieId", "rating", "timestamp")
@@ -35,6 +37,12 @@ class MovieLens(PublicDataset, InteractionDataset):
     """Minimum rating; lower ratings are ignored; null = all ratings count as interactions, as in papers on implicit
     feedback."""
 
+    features: bool = False
+    """If true, the files of users and films beside the ratings are read (u.user, u.item, users.dat, movies.dat,
+    movies.csv), for networks for features (model=factorization_machine, wide_deep, deepfm)."""
+    buckets: Positive = 1000
+    """Number of ids of the zip codes of users: each has the id crc32(value) modulo this."""
+
     @classmethod
     def recognise(cls, files: FileTree) -> Optional[Recognised]:
         """See `Recognising`."""
@@ -51,6 +59,15 @@ class MovieLens(PublicDataset, InteractionDataset):
     @property
     def data_name(self) -> str:
         return f"dataset.root={self.root}"
+
+    @property
+    def feature_setting(self) -> str:
+        """See `InteractionDataset.feature_setting`."""
+        return "features" if self.features else ""
+
+    def side_file(self, side: str) -> Optional[GivenFeatures]:
+        """See `InteractionDataset.side_file`."""
+        return movielens_features(self._file().parent, side, self.buckets, STRICT) if self.features else None
 
     def read(self, findings: Findings) -> InteractionRows:
         """See `InteractionDataset.read`."""

@@ -67,6 +67,11 @@ class SequentialRecommendation(Recommendation):
                     "dataset.feedback=explicit: task=sequential_recommendation predicts no ratings. Type "
                     "task=recommendation, or dataset.feedback=implicit."
                 )
+            if dataset.feature_setting:
+                raise ConfigError(
+                    f"dataset.{dataset.feature_setting}: networks of sequences read no features. Leave it out, or type "
+                    "task=recommendation model=deepfm."
+                )
             if dataset.missing_order:
                 raise ConfigError(
                     "dataset: task=sequential_recommendation needs the order of the interactions. Type "

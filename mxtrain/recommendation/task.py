@@ -13,7 +13,6 @@ from mxtrain.errors import ConfigError
 from mxtrain.loss.custom import CustomLoss
 from mxtrain.metric.metrics import ValueMetric
 from mxtrain.recommendation.base import ALL, InteractionDataset
-from mxtrain.recommendation.interactions import InteractionTable
 from mxtrain.recommendation.losses import RankingLoss
 from mxtrain.recommendation.model import Recommender, build_feature_recommender
 from mxtrain.recommendation.ranking import RankingMetric, SampledItemsMetric
@@ -63,7 +62,7 @@ class Recommendation(Task):
         super().check(description)
         dataset, loss = description.dataset, description.loss
         is_rated = isinstance(dataset, InteractionDataset) and dataset.feedback == "explicit"
-        feature_setting = dataset.feature_setting if isinstance(dataset, InteractionTable) else ""
+        feature_setting = dataset.feature_setting if isinstance(dataset, InteractionDataset) else ""
         if feature_setting and isinstance(description.model, Recommender):
             raise ConfigError(
                 f"dataset.{feature_setting}: {type(description.model).__name__} knows users and items by their ids "

@@ -146,6 +146,7 @@ FORMS: Dict[str, Callable[[Path], Any]] = {
     "feature_table dataset.train=./a.csv dataset.target=COLUMN": lambda root: write(
         root, **{"a.csv": "age,town\n1,a\n"}
     ),
+    "recbole dataset.root=./a.inter": lambda root: write(root, **{"a.inter": "user_id:token\titem_id:token\nu\ti\n"}),
     "movielens dataset.root=./": lambda root: write(root, **{"ml/ratings.csv": "userId,movieId,rating,timestamp\n"}),
     "interactions dataset.path=./a.csv dataset.user=user_id": lambda root: write(
         root, **{"a.csv": "user_id,item\n1,2\n"}
