@@ -284,7 +284,8 @@ class Regression(ChoosingTask):
         from mxtrain.task.classification import texts_of
 
         if isinstance(source, Source) and is_image(signature.shape):
-            values = [float(prediction.ravel()[0]) for prediction in predictions]
+            # Of each target only the value, which is the first of its numbers.
+            values = [prediction.reshape(len(self.layout(signature).names), -1)[:, 0] for prediction in predictions]
             return [Figure("samples", functools.partial(draw_numbers, source, values, targets[0]))]
         names = texts_of(source) if isinstance(source, TextPairs) else [str(number) for number in range(len(source))]
         if not self.is_plain(signature):
@@ -420,17 +421,22 @@ def is_image(shape: Shapes) -> bool:
     return len(shapes) == 1 and len(shapes[0]) == 3 and shapes[0][0] in (1, 3)
 
 
-def draw_numbers(source: Source, predictions: Sequence[float], target_N: np.ndarray, max_samples: int) -> Image.Image:
-    """Draws images, with the target and the prediction under each.
+def draw_numbers(
+    source: Source, predictions: Sequence[np.ndarray], targets: np.ndarray, max_samples: int
+) -> Image.Image:
+    """Draws images, with the targets and the predictions under each.
 
     Args:
         source: the images.
-        predictions: prediction of each image.
-        target_N: target of each image.
+        predictions: predicted values of each image, (T,).
+        targets: targets of each image, (N,) or (N, T).
         max_samples: largest number of images to draw.
     """
     from mxtrain.task.sample_figure import draw_captioned, images_of
 
-    captions = [(f"{target:.4g}", f"{prediction:.4g}") for target, prediction in zip(target_N, predictions)]
+    captions = [
+        [", ".join(f"{value:.4g}" for value in values.ravel().tolist()) for values in pair]
+        for pair in zip(targets, predictions)
+    ]
     images = list(images_of(source))[:max_samples]
     return draw_captioned(images, captions[:max_samples], [False] * len(images), "")

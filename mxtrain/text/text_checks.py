@@ -38,7 +38,9 @@ class TextChecks(SourceChecks):
             if not text.strip()
         ]
         label = self._source.label_N[index]
-        classes = np.flatnonzero(label).tolist() if label.ndim else [int(label)] if label.dtype.kind == "i" else []
+        classes: Sequence[int] = ()
+        if label.dtype.kind == "i":
+            classes = np.flatnonzero(label).tolist() if label.ndim else [int(label)]
         return Checked(problems, b"" if problems else _digest_of_texts(texts), classes)
 
 

@@ -12,7 +12,7 @@ from mxtrain.data.table.class_sets import find_set_columns
 from mxtrain.errors import ConfigError, DataError
 from mxtrain.tables.feature_table import FeatureTable
 from mxtrain.text.classification.text import Text
-from mxtrain.types.kinds import ClassIndex, ClassSet, Number, RowClass
+from mxtrain.types.kinds import ClassIndex, ClassSet, RowClass
 from mxtrain.vision.classification.digit_sets import DigitSets, compose_digits
 from mxtrain.vision.classification.image_table import ImageTable
 
@@ -150,7 +150,7 @@ def test_texts_give_their_classes(tmp_path):
     lines = [f"text {number},{','.join(map(str, target))}" for number, target in enumerate(TARGETS)]
     path.write_text("\n".join(["sentence,dark,noisy,red", *lines]))
     text = Text(train=str(path), val_fraction=0.2, test_fraction=0.2, label=NAMES)
-    with pytest.raises(ConfigError, match="a list of columns, which task=multi_label reads"):
+    with pytest.raises(ConfigError, match="a list of columns, which task=multi_label and task=regression read"):
         text.for_run(ClassIndex)
     with pytest.raises(ConfigError, match="reads tables with names of columns"):
         Text(train=str(path), header=False).for_run(ClassSet)
@@ -218,10 +218,8 @@ def test_missing_cells_of_tables_are_no_classes(tmp_path, caplog):
 
 
 def test_wrong_settings_and_rows_of_tables_are_named(tmp_path):
-    with pytest.raises(ConfigError, match="which task=multi_label reads"):
+    with pytest.raises(ConfigError, match="which task=regression and task=multi_label read"):
         table_of(tmp_path, "ones").for_run(RowClass)
-    with pytest.raises(ConfigError, match="which task=multi_label reads"):
-        table_of(tmp_path, "ones").for_run(Number)
     table = table_of(tmp_path, "ones", lambda text: text.replace("2,x0,1", "2,x0,0.5"))
     with pytest.raises(DataError, match=r"line 4: 'dark' is '0.5'; allowed are 0 and 1"):
         table.for_run(ClassSet).examine(STRICT)

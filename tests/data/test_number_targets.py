@@ -1,7 +1,10 @@
 """Images and texts with a number to predict each: tables in all formats, splits, settings, and generated data."""
 
+import csv
 import json
 import math
+import subprocess
+import sys
 
 import numpy as np
 import pyarrow
@@ -9,11 +12,13 @@ import pyarrow.parquet
 import pytest
 from PIL import Image
 
+from mxtrain.cli.dispatch import run as main
 from mxtrain.data.digits import read_digits
 from mxtrain.data.loading.folds import Fold
+from mxtrain.data.loading.loader import LoaderOptions
 from mxtrain.data.spec import with_fold
-from mxtrain.data.table.number_columns import find_number_column, parse_column
-from mxtrain.errors import CheckpointError, DataError
+from mxtrain.data.table.number_columns import find_number_columns, parse_column
+from mxtrain.errors import CheckpointError, ConfigError, DataError
 from mxtrain.model.mlp import MLP
 from mxtrain.text.classification.glue import Glue
 from mxtrain.text.classification.text import Text
@@ -102,17 +107,26 @@ def test_the_column_of_numbers_is_found_or_asked_for(images):
     path = images / "plain.csv"
     rows = path.read_text().splitlines()
     path.write_text("\n".join(["image,age,fold", *(f"{row},1" for row in rows[1:])]))
-    with pytest.raises(DataError, match="name the column of .*plain.csv with the number to predict. It has age, fold"):
+    with pytest.raises(
+        DataError, match="name the column of .*plain.csv with the number to predict, or several. It has age"
+    ):
         number_images(train=str(path)).open()
     assert 1234.5 in numbers_of_images(number_images(train=str(path), label="age").open()).values()
     with pytest.raises(DataError, match="dataset.label=aage.* Did you mean 'age'"):
         number_images(train=str(path), label="aage").open()
-    with pytest.raises(DataError, match="task=regression predicts one number for each sample.* dataset.label=age"):
-        number_images(train=str(path), label=["age", "fold"]).open()
-    assert find_number_column("x.csv", None, ["image", "fold", "score", "label"], ["image"]) == "label"
-    assert find_number_column("x.jsonl", "later", ["image"], ["image"]) == "later"
+    assert find_number_columns("x.csv", None, ["image", "fold", "score", "label"], ["image"]) == ["label"]
+    assert find_number_columns("x.jsonl", "later", ["image"], ["image"]) == ["later"]
+    assert find_number_columns("x.jsonl", ["later", "x"], ["image"], ["image"]) == ["later", "x"]
     with pytest.raises(DataError, match="It has no column besides those of the samples"):
-        find_number_column("x.csv", None, ["image"], ["image"])
+        find_number_columns("x.csv", None, ["image"], ["image"])
+    for label, said in (
+        ([], "name one or several different columns"),
+        (["age", "age"], "name one or several different columns"),
+        (["age", "image"], "names 'image', which cannot be predicted from itself"),
+        (["age", "fol"], "Did you mean 'fold'"),
+    ):
+        with pytest.raises(DataError, match=f"dataset.label.*{said}"):
+            find_number_columns(str(path), label, ["image", "age", "fold"], ["image"])
     with pytest.raises(DataError, match="name the table of the training images"):
         number_images().open()
 
@@ -246,6 +260,100 @@ def test_wrong_columns_of_texts_are_named(texts):
     with pytest.raises(DataError, match="dataset.sentence=c: .*there is no column 'c'"):
         number_texts(train=path, sentence="c").open()
     assert Text(train=path).for_run(ClassIndex).gives.targets[0] is ClassIndex
+
+
+PAIRS = [(value, 10 * number) for number, value in enumerate(NUMBERS)]
+
+
+def write_pairs(folder, name, decimal):
+    """Writes a table of images and texts with two numbers each; returns its path."""
+    rows = [{"image": f"{row}.png", "a": f"text {row}", "x": x, "y": y} for row, (x, y) in enumerate(PAIRS)]
+    path = folder / name
+    if name.endswith(".jsonl"):
+        path.write_text("\n".join(map(json.dumps, rows)))
+    elif name.endswith(".parquet"):
+        pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), path)
+    else:
+        cells = ["\t".join(str(cell).replace(".", decimal) for cell in row.values()) for row in rows]
+        path.write_text("\n".join(["image\ta\tx\ty", *cells]).replace(f"{decimal}png", ".png"))
+    return str(path)
+
+
+@pytest.mark.parametrize("kind", [number_images, number_texts])
+@pytest.mark.parametrize(
+    "name, decimal", [("pairs.tsv", "."), ("pairs.tsv", ","), ("p.jsonl", ","), ("p.parquet", ".")]
+)
+def test_several_numbers_are_targets_by_name(images, kind, name, decimal):
+    dataset = kind(train=write_pairs(images, name, decimal), label=["x", "y"], decimal=decimal)
+    splits = dataset.open()
+    found = sorted(map(tuple, np.concatenate([part.read_labels() for part in (splits.train, splits.val)]).tolist()))
+    assert found == sorted(map(tuple, np.float32(PAIRS).tolist()))
+    assert splits.train.read_labels().shape == (6, 2) and not splits.train.checks().check(0).classes
+    signature = dataset.infer_signature(splits, MLP())
+    values = splits.train.read_labels().astype(np.float64)
+    assert [target.name for target in signature.targets] == ["x", "y"]
+    assert [target.mean for target in signature.targets] == pytest.approx(values.mean(axis=0))
+    assert [target.std for target in signature.targets] == pytest.approx(values.std(axis=0))
+    options = LoaderOptions(batch_size=4, train=False, seed=1, prefetch=0)
+    (batch,) = dataset.build_loader(splits.val, signature, options).epoch(0)
+    np.testing.assert_array_equal(batch.targets[0].asnumpy(), splits.val.read_labels()[batch.index_B])
+    one = kind(train=write_pairs(images, name, decimal), label=["y"], decimal=decimal)
+    assert one.open().train.read_labels().shape == (6, 1)
+
+
+@pytest.mark.parametrize("kind", [number_images, number_texts])
+def test_wrong_cells_of_several_numbers_are_named(images, kind):
+    path = images / write_pairs(images, "pairs.tsv", ".")
+    path.write_text(path.read_text().replace("-2.0\t10", "old\t10").replace("1234.5\t20", "NA\tnew"))
+    with pytest.raises(DataError, match="pairs.tsv, line 3: 'x' is 'old', no number"):
+        kind(train=str(path), label=["x", "y"]).open()
+    path.write_text(path.read_text().replace("old", "2"))
+    with pytest.raises(DataError, match="line 4: 'x' is 'NA', a missing number"):
+        kind(train=str(path), label=["x", "y"]).open()
+    path.write_text(path.read_text().replace("NA", "2"))
+    with pytest.raises(DataError, match="line 4: 'y' is 'new', no number"):
+        kind(train=str(path), label=["x", "y"]).open()
+
+
+def test_several_numbers_need_names(images):
+    with pytest.raises(ConfigError, match="the columns of dataset.label have no names"):
+        number_texts(train=write_pairs(images, "pairs.tsv", "."), label=["x", "y"], header=False)
+    with pytest.raises(ConfigError, match="a list of columns, which task=multi_label and task=regression read"):
+        Text(train="x.csv", label=["x", "y"]).for_run(ClassIndex)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("field", ["image", "a"])
+def test_several_numbers_are_trained_evaluated_and_predicted(images, field, monkeypatch, capsys):
+    monkeypatch.chdir(images)
+    write_pairs(images, "pairs.tsv", ".")
+    own = {
+        "image": ("dataset=image_table", "dataset.image_size=8", "model=lenet", "model.channels=[4]"),
+        "a": ("dataset=text", "dataset.sentence=a", "model=bert", "model.units=16", "model.num_heads=2"),
+    }
+    data = ("dataset.train=pairs.tsv", "dataset.label=[x,y]", "dataset.val_fraction=0.5", "dataset.batch_size=2")
+    words = ("task=regression", *own[field], *data, "trainer.max_epochs=1", "logger=[tensorboard]", "hydra.run.dir=run")
+    assert main(list(words)) == 0
+    assert main(["eval", "run", "split=val"]) == 0
+    values = json.loads((images / "run/eval/val/metrics.json").read_text())
+    rows = list(csv.DictReader((images / "run/eval/val/predictions.csv").read_text().splitlines()))
+    for name in "xy":
+        errors = [float(row[f"predicted_{name}"]) - float(row[f"true_{name}"]) for row in rows]
+        assert values[f"root_mean_squared_error/{name}"] == pytest.approx(np.sqrt(np.mean(np.square(errors))), rel=1e-5)
+    capsys.readouterr()
+    (images / "t.txt").write_text("text 3\n")
+    given = "3.png" if field == "image" else "t.txt"
+    assert main(["predict", "run", given]) == 0
+    expected = one_values(capsys.readouterr().out.splitlines()[-1])
+    assert main(["export", "run", "limit_batches=1"]) == 0
+    words = [sys.executable, "run/export/predict.py", given]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=60)
+    assert one_values(done.stdout) == pytest.approx(expected, rel=1e-5), done.stderr
+
+
+def one_values(row):
+    """Returns the values of a row of predictions, by target."""
+    return {name: cell["value"] for name, cell in json.loads(row)["values"].items()}
 
 
 def test_similarities_of_glue_have_folds(tmp_path):

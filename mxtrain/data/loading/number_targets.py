@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Sequence
 
 import numpy as np
 
@@ -25,9 +25,15 @@ class NumberTargets(Base):
     Classes derive from it first, and from the dataset of the samples second.
     """
 
+    @property
+    def target_names(self) -> Sequence[str]:
+        """Returns the names of several targets; empty if there is one."""
+        return ()
+
     def infer_signature(self, splits: Splits, model: Model) -> Signature:
         """See `BaseDataset.infer_signature`: with mean and deviation of the targets of the training samples."""
-        return with_target_scale(super().infer_signature(splits, model), targets_of(splits.train))
+        signature = super().infer_signature(splits, model)
+        return with_target_scale(signature, targets_of(splits.train), self.target_names)
 
     def check_compatible(self, signature: Signature, before: Signature, source: str) -> None:
         """See `BaseDataset.check_compatible`: the scale of the targets must be the same."""
@@ -41,6 +47,6 @@ class NumberTargets(Base):
 
 
 def targets_of(samples: Samples) -> np.ndarray:
-    """Returns the number of each sample of a split of `NumberTargets`."""
+    """Returns the number of each sample of a split of `NumberTargets`, (N,), or of several targets (N, T)."""
     targets: np.ndarray = samples.read_labels()  # type: ignore[attr-defined]  # see `NumberTargets`
     return targets

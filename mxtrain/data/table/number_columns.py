@@ -14,7 +14,7 @@ from mxtrain.data.checking.problems import NOT_A_NUMBER, DataLocations, Findings
 from mxtrain.data.loading.text_stream import ending_of
 from mxtrain.data.table.cells import MAX_NUMBER, MISSING_CELLS, WrittenColumn, read_numbers, why_no_number
 from mxtrain.data.table.columns import require_column
-from mxtrain.errors import DataError, name_override
+from mxtrain.errors import DataError
 
 USUAL_COLUMNS = ("target", "label", "value", "score")
 """Columns of the number to predict that are found without a setting, in this order."""
@@ -65,10 +65,10 @@ def parse_column(
     return ParsedColumn(parsed.value_R, is_wrong_R, faults, written.sentences)
 
 
-def find_number_column(
+def find_number_columns(
     path: str, label: Union[None, str, List[str]], names: Sequence[str], others: Collection[str]
-) -> str:
-    """Returns the column of the number to predict.
+) -> List[str]:
+    """Returns the columns of the numbers to predict.
 
     Args:
         path: path of the table, for messages.
@@ -77,23 +77,28 @@ def find_number_column(
         others: columns that are inputs.
 
     Raises:
-        DataError: there is no such column, or several could be meant.
+        DataError: there is no such column, several could be meant, or one is named twice or is an input.
     """
     if isinstance(label, list):
-        raise DataError(
-            f"dataset.label is a list of columns: task=regression predicts one number for each sample. Name its "
-            f"column, e.g. {name_override('dataset.label', label[0])}."
-        )
+        if not label or len(set(label)) < len(label):
+            raise DataError(f"dataset.label={label}: name one or several different columns.")
+        given = [name for name in label if name in others]
+        if given:
+            raise DataError(f"dataset.label names '{given[0]}', which cannot be predicted from itself.")
+        if ending_of(path) != ".jsonl":
+            for name in label:
+                require_column("dataset.label", name, path, names)
+        return label
     if label is not None:
         if ending_of(path) != ".jsonl":  # an object of JSON lines need not have all keys
             require_column("dataset.label", label, path, names)
-        return label
+        return [label]
     open_names = [name for name in names if name not in others]
     usual = usual_column(open_names)
     if usual:
-        return usual
+        return [usual]
     available = f"It has {', '.join(open_names)}." if open_names else "It has no column besides those of the samples."
-    raise DataError(f"dataset.label: name the column of {path} with the number to predict. {available}")
+    raise DataError(f"dataset.label: name the column of {path} with the number to predict, or several. {available}")
 
 
 def usual_column(names: Sequence[str]) -> str:
@@ -104,28 +109,35 @@ def usual_column(names: Sequence[str]) -> str:
 
 
 def parse_numbers(
-    name: str, cells: Sequence[str], decimal: str, locations: DataLocations, findings: Findings
+    names: Sequence[str], rows: Sequence[Sequence[str]], decimal: str, locations: DataLocations, findings: Findings
 ) -> Tuple[np.ndarray, np.ndarray]:
     """Returns the numbers to predict of rows, and logs how cells are read.
 
     Args:
-        name: name of the column.
-        cells: cells of the rows.
+        names: names of the columns.
+        rows: cells of these columns, of each row.
         decimal: decimal sign.
         locations: source location of each row.
         findings: collects rows without a number.
 
     Returns:
-        Numbers (R,), float32, and the rows (R,) of the table, without unusable ones.
+        Numbers (R, C), float32, and the rows (R,) of the table, without unusable ones.
     """
-    parsed = parse_column(name, cells, MISSING_CELLS, decimal)
+    number_RC = np.zeros((len(rows), len(names)))
+    is_wrong_R = np.zeros(len(rows), bool)
+    faults: List[Tuple[int, int, str, str]] = []
+    for number, name in enumerate(names):
+        parsed = parse_column(name, [row[number] for row in rows], MISSING_CELLS, decimal)
+        number_RC[:, number] = parsed.number_R
+        is_wrong_R |= parsed.is_wrong_R
+        faults += [(row, number, fact, remedy) for row, fact, remedy in parsed.faults]
+        for sentence in parsed.sentences:
+            log.info("%s: %s", locations[0].file, sentence)
     findings.refuse(
         *(
             Problem(NOT_A_NUMBER, locations[row], f"{locations[row]}: {fact}", remedy)
-            for row, fact, remedy in sorted(parsed.faults)
+            for row, _, fact, remedy in sorted(faults)
         )
     )
-    for sentence in parsed.sentences:
-        log.info("%s: %s", locations[0].file, sentence)
-    kept = np.flatnonzero(~parsed.is_wrong_R)
-    return parsed.number_R[kept].astype(np.float32), kept
+    kept = np.flatnonzero(~is_wrong_R)
+    return number_RC[kept].astype(np.float32), kept

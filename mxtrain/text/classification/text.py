@@ -4,7 +4,7 @@ language modeling."""
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, ClassVar, List, Literal, Optional, Sequence, Tuple, Type, Union
+from typing import TYPE_CHECKING, ClassVar, Dict, List, Literal, Optional, Sequence, Tuple, Type, Union
 
 import numpy as np
 import pydantic
@@ -20,8 +20,9 @@ from mxtrain.data.recognition import Certainty, FileTree, Recognised
 from mxtrain.data.sample_weights import WeightedDataset, require_other_column
 from mxtrain.data.spec import BaseDataset, Splits
 from mxtrain.data.table.cells import Decimal
-from mxtrain.data.table.class_sets import AUTO, SetColumns, find_set_columns, parse_sets
-from mxtrain.data.table.columns import ListColumn, names_of_columns, read_columns, require_column
+from mxtrain.data.table.class_sets import AUTO
+from mxtrain.data.table.columns import names_of_columns, read_columns, require_column
+from mxtrain.data.table.target_columns import TargetColumns, class_set_columns, number_columns
 from mxtrain.data.table.text_rows import Column
 from mxtrain.data.table.weights import WeightedRows
 from mxtrain.errors import ConfigError, DataError
@@ -33,6 +34,7 @@ from mxtrain.text.signature import TextSplits
 from mxtrain.text.sources import LabelledTexts, PlainTexts
 from mxtrain.text.stored_sources import StoredDocuments, StoredTexts
 from mxtrain.text.text_files import (
+    AnyTexts,
     TextTable,
     list_text_files,
     read_documents,
@@ -56,7 +58,7 @@ NUM_NUMBERS = 4000
 _TEXT_COLUMNS = {"sentence", "text", "review", "comment", "sentence1", "content"}
 """Names of columns by which `data guess` recognises a table of texts."""
 
-_LABEL_COLUMNS = ("label", "class", "category", "target", "sentiment", "score", "similarity")
+_LABEL_COLUMNS = ("label", "class", "category", "target", "sentiment", "score", "similarity", "rating", "stars")
 """Names of columns by which `data guess` finds the class or the number of a text."""
 
 
@@ -135,11 +137,16 @@ class Text(WeightedRows, TextDataset, WeightedDataset):
             if not self.header:
                 raise ConfigError("dataset.header=false: task=multi_label reads tables with names of columns.")
             return self.as_class(ClassSetTexts)
+        if issubclass(target, Number):
+            if isinstance(self.label, list) and not self.header:
+                raise ConfigError("dataset.header=false: the columns of dataset.label have no names.")
+            return self.as_class(NumberTexts)
         if isinstance(self.label, list):
             raise ConfigError(
-                "dataset.label is a list of columns, which task=multi_label reads. Type that, or one column."
+                "dataset.label is a list of columns, which task=multi_label and task=regression read. Type one of "
+                "these, or one column."
             )
-        return self.as_class(NumberTexts) if issubclass(target, Number) else self
+        return self
 
     def text_columns(self) -> Tuple[List[Column], bool]:
         return [column for column in (self.sentence, self.sentence2) if column is not None], self.header
@@ -188,6 +195,40 @@ class Text(WeightedRows, TextDataset, WeightedDataset):
             raise DataError(f"{path} has no rows.")
         return table
 
+    @property
+    def other_columns(self) -> List[str]:
+        """Returns the columns that hold no targets."""
+        return [*map(str, self.text_columns()[0]), *([] if self.weight is None else [self.weight])]
+
+    def _read_files(self, found: TargetColumns, findings: Findings) -> Dict[str, Optional[LabelledTexts]]:
+        """Reads texts with several targets each, by split.
+
+        Raises:
+            DataError: a file has no usable row.
+        """
+        settings = {"train": self.train, "val": self.val, "test": self.test}
+        paths = {name: path for name, path in settings.items() if path is not None}
+        refuse_shared({name: [path] for name, path in paths.items()}, findings)
+        tables = {
+            name: call_or_report(findings, DataLocation(path), partial(self._read, path, found, findings))
+            for name, path in paths.items()
+        }
+        if any(table is None or not len(table) for table in tables.values()):
+            raise NoUsableSamples(f"{self.train}: a table has no usable row.")
+        return tables
+
+    def _read(self, path: str, found: TargetColumns, findings: Findings) -> LabelledTexts:
+        """Returns the texts of a table that have known targets."""
+        columns, _ = self.text_columns()
+        # Without a text for nulls: a text that is null is an error, and not empty.
+        rows, locations = read_columns(
+            path, [*columns, *found.columns], header=True, findings=findings, decimal_in=found.decimal_in
+        )
+        assert locations is not None
+        target_R, kept_R = found.parse([row[len(columns) :] for row in rows], locations, findings)
+        pairs = [(rows[row][0], rows[row][1] if len(columns) > 1 else None) for row in kept_R.tolist()]
+        return LabelledTexts(pairs, target_R, locations.take(kept_R))
+
     def _require_columns(self, path: str) -> None:
         """Raises a `DataError` if the header of a table lacks a column that a setting names."""
         if not self.header or ending_of(path) not in (".tsv", ".csv"):
@@ -214,33 +255,13 @@ class ClassSetTexts(Text):
                 "e.g. dataset.train=train.csv."
             )
         self.require_libraries()
-        settings = {"train": self.train, "val": self.val, "test": self.test}
-        paths = {name: path for name, path in settings.items() if path is not None}
-        refuse_shared({name: [path] for name, path in paths.items()}, findings)
         self._require_columns(self.train)
         labels = self.label if isinstance(self.label, list) else str(self.label)
-        others = [*map(str, self.text_columns()[0]), *([] if self.weight is None else [self.weight])]
-        found = find_set_columns(self.train, labels, self.delimiter, others)
-        tables = {
-            name: call_or_report(findings, DataLocation(path), partial(self._read, path, found, findings))
-            for name, path in paths.items()
-        }
-        if any(table is None or not len(table) for table in tables.values()):
-            raise NoUsableSamples(f"{self.train}: a table has no usable row.")
+        found = class_set_columns(self.train, labels, self.delimiter, self.other_columns)
+        tables = self._read_files(found, findings)
         train = tables["train"]
         assert train is not None
         return divide_texts(self, self.train, train, tables.get("val"), tables.get("test"), found.class_names)
-
-    def _read(self, path: str, found: SetColumns, findings: Findings) -> LabelledTexts:
-        """Returns the texts of a table that have known classes."""
-        columns, _ = self.text_columns()
-        rows, locations = read_columns(
-            path, [*columns, *map(ListColumn, found.columns)], header=True, findings=findings
-        )
-        assert locations is not None
-        set_RK, kept_R = parse_sets(found, [row[len(columns) :] for row in rows], locations, findings)
-        pairs = [(rows[row][0], rows[row][1] if len(columns) > 1 else None) for row in kept_R.tolist()]
-        return LabelledTexts(pairs, set_RK, locations.take(kept_R))
 
 
 class NumberTexts(NumberTargets, Text):
@@ -254,15 +275,26 @@ class NumberTexts(NumberTargets, Text):
         if self.train is None:
             texts, number_N = words_of_numbers(NUM_NUMBERS)
             return divide_texts(self, "Numbers in words", LabelledTexts([(text, None) for text in texts], number_N))
-        parts = [
-            None if table is None else build_number_texts(table, str(self.label), self.decimal, findings)
-            for table in self._tables(findings)
-        ]
+        parts: Sequence[Optional[AnyTexts]]
+        if isinstance(self.label, list):
+            self._require_columns(self.train)
+            found = number_columns(self.train, self.label, self.decimal, self.other_columns)
+            tables = self._read_files(found, findings)
+            parts = [tables.get(name) for name in ("train", "val", "test")]
+        else:
+            parts = [
+                None if table is None else build_number_texts(table, str(self.label), self.decimal, findings)
+                for table in self._tables(findings)
+            ]
         if any(part is not None and not len(part) for part in parts):
             raise NoUsableSamples(f"{self.train}: a table has no usable row.")
         train, val, test = parts
         assert train is not None
         return divide_texts(self, self.train, train, val, test)
+
+    @property
+    def target_names(self) -> Sequence[str]:
+        return self.label if isinstance(self.label, list) else ()
 
 
 class MaskedText(TextDataset):

@@ -8,13 +8,11 @@ from __future__ import annotations
 from functools import partial
 from pathlib import Path
 from typing import (
-    Callable,
     ClassVar,
     Dict,
     List,
     Literal,
     Mapping,
-    NamedTuple,
     Optional,
     Sequence,
     Tuple,
@@ -31,7 +29,6 @@ from mxtrain.data.checking.problems import (
     LISTED_TWICE,
     MISSING_COUNTERPART,
     DataLocation,
-    DataLocations,
     Findings,
     NoUsableSamples,
     Problem,
@@ -42,10 +39,11 @@ from mxtrain.data.loading.number_targets import NumberTargets
 from mxtrain.data.recognition import FileTree, Recognised
 from mxtrain.data.sample_weights import SETTING, WeightedDataset, require_other_column
 from mxtrain.data.spec import BaseDataset, Source, Splits
-from mxtrain.data.table.cells import MISSING_CELLS, Decimal
-from mxtrain.data.table.class_sets import AUTO, USUAL_COLUMNS, find_set_columns, parse_sets
-from mxtrain.data.table.columns import ListColumn, names_of_columns, read_columns, require_column
-from mxtrain.data.table.number_columns import find_number_column, parse_numbers, usual_column
+from mxtrain.data.table.cells import Decimal
+from mxtrain.data.table.class_sets import AUTO, USUAL_COLUMNS
+from mxtrain.data.table.columns import names_of_columns, read_columns, require_column
+from mxtrain.data.table.number_columns import usual_column
+from mxtrain.data.table.target_columns import TargetColumns, class_set_columns, number_columns
 from mxtrain.data.table.weights import WeightedRows
 from mxtrain.errors import ConfigError, DataError
 from mxtrain.loss.spec import Loss
@@ -78,24 +76,6 @@ class TargetFiles(ImageFiles):
     ) -> None:
         super().__init__(paths, np.arange(len(paths)))
         self.target_N, self.weight_N = target_N, weight_N
-
-
-class TargetColumns(NamedTuple):
-    """Columns of a table that hold the targets.
-
-    Attributes:
-        columns: their names.
-        class_names: names of the classes; empty if there are none.
-        parse: function (cells of the columns of each row, source locations, findings) -> targets, and their rows.
-        null: text for nulls of JSON or Parquet, see `stream_rows`.
-        decimal_in: decimal sign of columns of numbers, see `stream_rows`.
-    """
-
-    columns: Sequence[str]
-    class_names: Sequence[str]
-    parse: Callable[[Sequence[Sequence[str]], DataLocations, Findings], Tuple[np.ndarray, np.ndarray]]
-    null: Optional[str] = None
-    decimal_in: Mapping[Union[str, int], str] = {}
 
 
 class ListedAugment(FileAugment):
@@ -137,7 +117,8 @@ class ImageTable(WeightedRows, DecodedDataset, WeightedDataset):
     label: Annotated[Union[None, str, Names], pydantic.Field(union_mode="left_to_right")] = None
     """Column with the names of the classes, or a list of columns of 0 and 1, one for each class; null = the column
     labels, label, classes, tags or class, or else all columns but that of the image. With task=regression the column of
-    the number to predict; null = the column target, label, value or score, or else the only one besides the image."""
+    the number to predict, or a list of columns; null = the column target, label, value or score, or else the only one
+    besides the image."""
     delimiter: str = AUTO
     """Text between two names of classes; auto = the one of | ; , that occurs. Lists of JSON and Parquet need none."""
     decimal: Decimal = "."
@@ -208,8 +189,7 @@ class ImageTable(WeightedRows, DecodedDataset, WeightedDataset):
         Raises:
             DataError: there are no such columns, or several could be meant.
         """
-        found = find_set_columns(path, self.label, self.delimiter, self.other_columns)
-        return TargetColumns(list(map(ListColumn, found.columns)), found.class_names, partial(parse_sets, found))
+        return class_set_columns(path, self.label, self.delimiter, self.other_columns)
 
     def examine(self, findings: Findings) -> Splits:
         """See `BaseDataset.examine`."""
@@ -279,22 +259,19 @@ class ImageTable(WeightedRows, DecodedDataset, WeightedDataset):
 
 
 class NumberImages(NumberTargets, ImageTable):
-    """The images of `ImageTable` with a number to predict, for task=regression."""
+    """The images of `ImageTable` with a number or several to predict, for task=regression."""
 
     gives: ClassVar[Gives] = Gives(Images, Number)
     usual_augment: ClassVar[Mapping[str, object]] = {"flip": False, "crop_scale": [1.0, 1.0]}
     usual_crop: ClassVar[float] = 1.0
 
+    @property
+    def target_names(self) -> Sequence[str]:
+        return self.label if isinstance(self.label, list) else ()
+
     def target_columns(self, path: str) -> TargetColumns:
-        """See `ImageTable.target_columns`: one column of numbers."""
-        name = find_number_column(path, self.label, names_of_columns(path), self.other_columns)
-
-        def parse(
-            cells: Sequence[Sequence[str]], locations: DataLocations, findings: Findings
-        ) -> Tuple[np.ndarray, np.ndarray]:
-            return parse_numbers(name, [row[0] for row in cells], self.decimal, locations, findings)
-
-        return TargetColumns([name], (), parse, MISSING_CELLS[0], {name: self.decimal})
+        """See `ImageTable.target_columns`: columns of numbers."""
+        return number_columns(path, self.label, self.decimal, self.other_columns)
 
 
 class TargetImages(DecodedSource):
