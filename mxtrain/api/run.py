@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 import warnings
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Mapping, Optional, Sequence, Union
+from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Union
 
 import numpy as np
 from typing_extensions import Unpack
@@ -34,13 +35,13 @@ from mxtrain.composing.parts import EvaluatedParts, LoadedParts, PassArguments, 
 from mxtrain.composing.restored import restore
 from mxtrain.config.placeholders import Given
 from mxtrain.data.spec import choose_split, open_splits
-from mxtrain.errors import ConfigError, DataError, LoaderError
+from mxtrain.errors import ConfigError, DataError, LoaderError, did_you_mean
 from mxtrain.logger.jsonl import NO_ROWS
 from mxtrain.task.fit import require_same_names
 from mxtrain.task.sample_results import ResultReader
 from mxtrain.training.fold_results import read_folds
 from mxtrain.workflows.evaluate import load_for, measure_run
-from mxtrain.workflows.passes import read_passes
+from mxtrain.workflows.passes import PassSettings, read_passes
 from mxtrain.workflows.predict import Predictions, predict_objects
 
 if TYPE_CHECKING:
@@ -263,7 +264,7 @@ class Run:
         """
         require_count(limit_batches, "evaluate: limit_batches", or_none=True)
         passes = {name: value for name, value in parts.items() if name in PassArguments.__annotations__}
-        settings = read_passes("evaluate", passes)
+        settings = _read_passes(Run.evaluate, passes)
         part_overrides, objects = read_arguments(
             {name: value for name, value in parts.items() if name not in passes}, Run.evaluate
         )
@@ -298,7 +299,7 @@ class Run:
         >>> worst = sorted(run.results(split="val"), key=lambda row: -row["loss"])[:10]
         """
         require_count(limit_batches, "results: limit_batches", or_none=True)
-        settings = read_passes("results", passes)
+        settings = _read_passes(Run.results, passes)
         with prepared(self, "eval", overrides) as restored:
             from mxtrain.training.loaders import build_loader
 
@@ -376,7 +377,7 @@ class Run:
         if not self.description.task.predicts:
             raise ConfigError(f"predict: a run of task={self.description.task.name} predicts nothing. Use evaluate().")
         require_count(top_k, "predict: top_k")
-        settings = read_passes("predict", passes)
+        settings = _read_passes(Run.predict, passes)
         trained = self._trained()
         with prepared(self, "predict") as restored:
             plan = settings.passes(restored.description, restored.signature)
@@ -461,6 +462,22 @@ def prepared(run: Run, command: str, overrides: Sequence[str] = (), dataset: Any
             yield restored
         except LoaderError as error:
             raise DataError(str(error)) from error
+
+
+def _read_passes(method: Callable[..., Any], passes: Mapping[str, Any]) -> PassSettings:
+    """Reads the keyword arguments of a method that are settings of passes.
+
+    Raises:
+        ConfigError: there is no such argument, or one is wrong.
+    """
+    allowed = [name for name in inspect.signature(method).parameters if name != "self"]
+    for name in passes:
+        if name not in PassArguments.__annotations__:
+            raise ConfigError(
+                f"{method.__name__}() has no argument '{name}'.{did_you_mean(name, allowed)} It takes "
+                f"{', '.join(allowed)}."
+            )
+    return read_passes(method.__name__, passes)
 
 
 def _named(name: str, arrays: Sequence[np.ndarray]) -> Dict[str, np.ndarray]:

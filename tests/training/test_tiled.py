@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
-from typing import Any, Iterator, List, Tuple
+from typing import Any, Dict, Iterator, List, Tuple
 
 import numpy as np
 import pytest
@@ -42,13 +42,15 @@ class Merger:
         return np.array([*size, *numbers])
 
 
-def trained(batch_size: int, error: str = "") -> Any:
+def trained(batch_size: int, error: str = "", is_late: bool = False) -> Any:
     def predict(loader: Any) -> Iterator[Any]:
-        if error:
+        if error and not is_late:
             raise mx.MXNetError(error)
         for begin in range(0, len(TILES), batch_size):
             numbers = range(begin, min(begin + batch_size, len(TILES)))
             yield Batch((), (), len(numbers)), numbers
+            if error:
+                raise mx.MXNetError(error)
 
     return SimpleNamespace(
         evaluator=SimpleNamespace(predict=predict), description=None, signature=Signature((3, 32, 32)), device=None
@@ -56,15 +58,19 @@ def trained(batch_size: int, error: str = "") -> Any:
 
 
 @pytest.fixture(autouse=True)
-def no_loader(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "build_loader", lambda *arguments, **options: None)
+def options(monkeypatch: pytest.MonkeyPatch) -> Dict[str, Any]:
+    """Options that the loader of tiles was built with."""
+    given: Dict[str, Any] = {}
+    monkeypatch.setattr(module, "build_loader", lambda *arguments, **options: given.update(options))
+    return given
 
 
 @pytest.mark.parametrize("batch_size", [1, 2, 5, 100])
-def test_each_sample_gets_its_tiles(batch_size: int) -> None:
+def test_each_sample_gets_its_tiles(batch_size: int, options: Dict[str, Any]) -> None:
     merger, tiled = Merger(), SimpleNamespace(tiles=TILES, tile_size=(16, 16), shape=(3, 16, 16))
     found = [joined.tolist() for joined in predict_tiles(trained(batch_size), tiled, merger)]  # type: ignore[arg-type]
     assert found == [[16, 40, 0, 1, 2], [16, 16, 3], [40, 16, 4, 5, 6]]
+    assert options == {"in_order": True, "encode": None, "collate": None}
     assert merger.most <= batch_size  # the next batch is predicted when the last tile is merged
 
 
@@ -74,6 +80,8 @@ def test_networks_that_do_not_take_the_size_of_a_tile_are_named() -> None:
         list(predict_tiles(trained(1, "head\nCheck failed: 3 == 4"), tiled, Merger()))
     assert str(error.value).startswith("tile=[16,20]: the network does not take inputs of this size. Type tile=auto")
     assert "3 == 4" in str(error.value)
+    with pytest.raises(mx.MXNetError):  # inputs of this size were taken before
+        list(predict_tiles(trained(1, "out of memory", is_late=True), tiled, Merger()))
     with pytest.raises(mx.MXNetError):  # another error
         tiled.shape = (3, 32, 32)
         list(predict_tiles(trained(1, "out of memory"), tiled, Merger()))

@@ -186,6 +186,10 @@ def test_evaluation_with_mirrored_images_matches_a_computation_by_hand(
     assert [row["predicted"] for row in results] == [str(best) for best in probability_NK.argmax(axis=1)]
     again = trained.evaluate(split="test")
     assert {**again, "samples_per_s": 0} == {**before, "samples_per_s": 0} and again["loss"] != measured["loss"]
+    with pytest.raises(
+        ConfigError, match=r"^predict\(\) has no argument 'topk'. Did you mean 'top_k'\? It takes inputs, top_k,"
+    ):
+        trained.predict([], topk=5)  # type: ignore[call-arg]
     capsys.readouterr()
     assert run(["eval", folder, "augment=scales", f"output={tmp_path / 'scaled'}"]) == 2
     assert "the network does not take inputs of 1x6x6 (scale 0.75)" in capsys.readouterr().err
