@@ -17,6 +17,7 @@ from mxtrain.recommendation.signature import RecommendationSignature
 from mxtrain.serving.errors import RequestError
 from mxtrain.serving.protocol import parse_json
 from mxtrain.serving.readers import JSON_TYPE, BodyLimits, ReadBody
+from mxtrain.types import shapes_of
 
 if TYPE_CHECKING:
     from mxtrain.data.exported_folder import ExportedFolder
@@ -160,9 +161,12 @@ def make_sequence_reader(folder: ExportedFolder, inputs: Sequence[Any]) -> Seque
         signature = RecommendationSignature.from_json(folder.signature["signature"])
     except DamagedCheckpoint as error:
         raise ValueError(str(error)) from error
+    width = shapes_of(signature.shape)[0][0]
     sizes = [list(spec.dims[1:]) for spec in inputs]
-    if sizes != list(map(list, signature.shape)) or len(sizes) != 2 or not 0 < sizes[0][0] <= MAX_SIZE:  # type: ignore[arg-type]
+    if sizes[1:] != [[]] or len(sizes[0]) != 1 or (sizes[0][0] != width and not isinstance(sizes[0][0], str)):
         raise ValueError("the history is not that of the network's inputs")
+    if not 0 < width <= MAX_SIZE:
+        raise ValueError(f"the network reads {width:,} items of a history")
     if not folder.signature["outputs"]:
         raise ValueError("the network has no output")
     return SequenceReader(folder)

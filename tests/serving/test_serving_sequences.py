@@ -34,6 +34,8 @@ SIGNATURE: Dict[str, Any] = {
     ],
     "outputs": [{"name": "output", "dtype": "float32", "shape": ["batch", ITEMS]}],
 }
+OPEN = [{**SIGNATURE["inputs"][0], "shape": ["batch", "items"]}, SIGNATURE["inputs"][1]]
+"""Inputs of an exported network, which takes histories of any length."""
 LIMITS = BodyLimits(1, 8)
 
 
@@ -68,6 +70,11 @@ def test_history_becomes_inputs_and_scores_become_items() -> None:
         reader.describe(read.inputs, {"output": np.zeros((1, 3), np.float32)}, read.about)
 
 
+def test_histories_are_padded_for_an_open_axis() -> None:
+    read = made({**SIGNATURE, "inputs": OPEN}).read(b'{"history": ["i5"]}', "application/json", LIMITS)
+    assert read.inputs["items"].tolist() == [[5, 0, 0, 0]]
+
+
 @pytest.mark.parametrize("history", ["[]", '["i66"]', '"i1"', "[[1]]", "1]", "null"])
 def test_wrong_bodies_are_refused_without_ids_of_others(history: str) -> None:
     with pytest.raises(RequestError) as error:
@@ -77,7 +84,8 @@ def test_wrong_bodies_are_refused_without_ids_of_others(history: str) -> None:
 
 WRONG: Dict[str, Any] = {
     "width": (("signature", "shape"), [[WIDTH + 1], []], "not that of the network's inputs"),
-    "none": (("signature", "shape"), [[0], []], "not that of the network's inputs"),
+    "none": (("inputs",), OPEN, "the network reads 0 items of a history"),
+    "lengths": (("inputs",), SIGNATURE["inputs"][:1], "not that of the network's inputs"),
     "more": (("inputs",), [*SIGNATURE["inputs"], SIGNATURE["inputs"][1]], "not that of the network's inputs"),
     "outputs": (("outputs",), [], "the network has no output"),
     "twice": (("signature", "catalog", "items"), ["i0", "i0"], "users or items are missing or there twice"),
@@ -93,5 +101,7 @@ def test_damaged_signatures_are_refused(name: str) -> None:
     for key in path[:-1]:
         place = place[key]
     place[path[-1]] = value
+    if name == "none":
+        signature["signature"]["shape"] = [[0], []]
     with pytest.raises(ValueError, match=re.escape(said)):
         made(signature)
