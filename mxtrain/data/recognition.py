@@ -28,7 +28,8 @@ MAX_JSON_BYTES = 64 << 20
 """Largest JSON file that is read as a whole to recognise its format."""
 MAX_CLASS_NUMBERS = 20
 """Largest number of distinct whole numbers in the first rows of a column that seem to be numbers of classes."""
-IMAGES = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".dcm")
+VOLUMES = (".nii", ".nii.gz")
+IMAGES = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".dcm", *VOLUMES)
 Setting = Union[str, int, bool, Sequence[str]]
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import io
 from dataclasses import dataclass
-from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
+from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple, Union
 
 import numpy as np
 
@@ -20,6 +20,8 @@ from mxtrain.data.exported_folder import ExportedFolder, targets_in
 from mxtrain.data.loading.opening import EXTENSIONS, FORMATS, ImageTooLarge
 from mxtrain.data.number_rows import described_numbers
 from mxtrain.vision.images.fitting import central_box, fill_of, fit_into_frame, fit_size
+from mxtrain.vision.images.nifti import ENDINGS as VOLUME_ENDINGS
+from mxtrain.vision.images.nifti import VolumeSlice, is_nifti, is_packed_nifti, open_volume
 from mxtrain.vision.images.pixels import ImageReader, read_error
 from mxtrain.vision.images.tiff import tiff_example
 from mxtrain.vision.images.window import as_window
@@ -27,7 +29,7 @@ from mxtrain.vision.instance_segmentation.drawn_masks import paste_masks
 from mxtrain.vision.pose.crop import Crop
 from mxtrain.vision.segmentation.mask_png import class_shares, mask_png
 
-ENDINGS = (*EXTENSIONS, ".dcm", ".dicom")
+ENDINGS = (*EXTENSIONS, ".dcm", ".dicom", *VOLUME_ENDINGS)
 """Extensions of the files that are read of a folder."""
 MAX_INPUT_ERROR = 2.0**-6
 """Largest difference of the inputs of a file when a proof is repeated: decoders of JPEG round differently."""
@@ -60,11 +62,11 @@ class PreparedImage:
 def describe_input(signature: Dict[str, Any]) -> str:
     """Returns the content of files that `predict` reads, as a sentence."""
     of_object = " of one object" * ("KeyPoints" in targets_in(signature))
-    return f"an image{of_object} of 8 or 16 bits: JPEG, PNG, WebP, GIF, BMP, TIFF, PPM, or DICOM (needs pydicom)"
+    return f"an image{of_object} of 8 or 16 bits: JPEG, PNG, WebP, GIF, BMP, TIFF, PPM, DICOM (needs pydicom), or NIfTI"
 
 
 def predict(folder: ExportedFolder, content: bytes, name: str) -> Iterator[Dict[str, Any]]:
-    """Yields the row that `mxtrain predict` writes for an image.
+    """Yields the row that `mxtrain predict` writes for an image, or the rows for the slices of a volume.
 
     Args:
         folder: folder of the exported network.
@@ -74,15 +76,38 @@ def predict(folder: ExportedFolder, content: bytes, name: str) -> Iterator[Dict[
     Raises:
         ValueError: the content is not an image, or is not supported.
     """
-    prepared = read_image(content, name, folder.signature)
-    outputs = folder.run({folder.signature["inputs"][0]["name"]: prepared.image_1CHW})
-    row = describe_outputs(folder.signature, outputs, prepared)
-    if row is not None:
-        yield {"file": name, **row}
-    elif "probabilities" in outputs:
-        yield {"file": name, **described_classes(folder.signature, outputs["probabilities"][0])}
-    else:
-        yield {"file": name, **{key: array.tolist() for key, array in outputs.items()}}
+    for part_name, part in parts_of(content, name, folder.signature):
+        prepared = read_image(part, part_name, folder.signature)
+        outputs = folder.run({folder.signature["inputs"][0]["name"]: prepared.image_1CHW})
+        row = describe_outputs(folder.signature, outputs, prepared)
+        if row is not None:
+            yield {"file": part_name, **row}
+        elif "probabilities" in outputs:
+            yield {"file": part_name, **described_classes(folder.signature, outputs["probabilities"][0])}
+        else:
+            yield {"file": part_name, **{key: array.tolist() for key, array in outputs.items()}}
+
+
+def parts_of(content: bytes, name: str, signature: Dict[str, Any]) -> Iterator[Tuple[str, Union[bytes, VolumeSlice]]]:
+    """Yields the images of a file with their names: the file itself, or the slices of a volume, called `FILE:NUMBER`.
+
+    Args:
+        content: content of the file.
+        name: name of the file.
+        signature: signature of the folder.
+
+    Raises:
+        ValueError: the file is a damaged volume.
+    """
+    if not is_nifti(content) and not is_packed_nifti(content):
+        yield name, content
+        return
+    try:
+        volume = open_volume(content, signature["signature"]["decoding"].get("slice_axis", "axial"))
+    except ValueError as error:
+        raise ValueError(read_error(name, error, "a volume").rstrip(".")) from error
+    for number in range(volume.num_slices):
+        yield f"{name}:{number}", volume.slice(number)
 
 
 def examples(signature: Dict[str, Any]) -> List[Tuple[str, bytes]]:
@@ -105,8 +130,8 @@ def examples(signature: Dict[str, Any]) -> List[Tuple[str, bytes]]:
 
 
 def inputs_of_file(folder: ExportedFolder, content: bytes, name: str) -> Optional[Dict[str, np.ndarray]]:
-    """Returns the inputs of the network for an image file, (1, ...); None in pose estimation, whose evaluation crops
-    annotated boxes.
+    """Returns the inputs of the network for an image file, or the first slice of a volume, (1, ...); None in pose
+    estimation, whose evaluation crops annotated boxes.
 
     Args:
         folder: folder of the exported network.
@@ -119,7 +144,8 @@ def inputs_of_file(folder: ExportedFolder, content: bytes, name: str) -> Optiona
     signature = folder.signature
     if "KeyPoints" in targets_in(signature):
         return None
-    return {signature["inputs"][0]["name"]: read_image(content, name, signature).image_1CHW}
+    part_name, part = next(parts_of(content, name, signature))
+    return {signature["inputs"][0]["name"]: read_image(part, part_name, signature).image_1CHW}
 
 
 def describe_outputs(
@@ -144,11 +170,13 @@ def describe_outputs(
     return None
 
 
-def read_image(content: bytes, name: str, signature: Dict[str, Any], max_pixels: Optional[int] = None) -> PreparedImage:
+def read_image(
+    content: Union[bytes, VolumeSlice], name: str, signature: Dict[str, Any], max_pixels: Optional[int] = None
+) -> PreparedImage:
     """Decodes an image file, and crops or resizes it to the network's input, as in the evaluation of the trained run.
 
     Args:
-        content: content of the file.
+        content: content of the file, or a slice of a volume.
         name: name of the file, for messages.
         signature: signature of the folder.
         max_pixels: largest allowed number of pixels, checked before the image is decoded; None = `MAX_PIXELS` of

@@ -36,6 +36,7 @@ FORM: Dict[str, JsonForm] = {
             "central_crop": NUMBER,
             "frame?": [int],
             "fit?": str,
+            "slice_axis?": str,
             "window?": [(str, *NUMBER)],
             "*": object,
         },

@@ -335,7 +335,7 @@ def file_names(locations: Sequence[str], ending: str = ".png") -> List[str]:
 def numbered_line(path: Path) -> Path:
     """Converts the location of a line, `x.jsonl:3`, to the name `x-3`; other paths are unchanged."""
     name, _, line = path.name.rpartition(":")
-    return path.with_name(f"{Path(name).stem}-{line}") if name and line.isdigit() else path
+    return path.with_name(f"{Path(name.removesuffix('.gz')).stem}-{line}") if name and line.isdigit() else path
 
 
 def refuse_overwriting(outputs: Iterable[Path], locations: Sequence[str]) -> None:

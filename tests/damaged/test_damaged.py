@@ -10,6 +10,7 @@ import damaged_class_sets
 import damaged_images
 import damaged_series
 import damaged_texts
+import damaged_volumes
 import pytest
 from damage import DAMAGES, KINDS, table
 
@@ -17,6 +18,7 @@ from mxtrain.errors import MxtrainError
 
 CASES = [
     *damaged_images.CASES,
+    *damaged_volumes.CASES,
     *damaged_texts.CASES,
     *damaged_class_sets.CASES,
     *damaged_series.CASES,

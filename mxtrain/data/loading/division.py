@@ -38,6 +38,7 @@ class Division:
         has_val: bool = False,
         has_test: bool = False,
         group_N: Optional[np.ndarray] = None,
+        unit_N: Optional[np.ndarray] = None,
     ) -> Tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Returns the ascending indices of the training, validation and test samples among those for training.
 
@@ -46,10 +47,19 @@ class Division:
             has_val, has_test: True if the dataset has its own samples for that split, so that none are held out. With
                 folds, its own validation split counts as well: test samples are then the same as without folds.
             group_N: number of the group of each sample, if the groups of the folds come from columns.
+            unit_N: number of the unit of each sample, whose samples stay together, such as the slices of a volume. A
+                unit counts once, with the class of its first sample; None: each sample is a unit.
 
         Raises:
             ConfigError, DataError: the samples cannot be divided into these folds.
         """
+        if unit_N is not None:
+            import numpy as np
+
+            units, first_U = np.unique(unit_N, return_index=True)
+            parts = self.divide(label_N[first_U], has_val, has_test)
+            in_train, in_val, in_test = (np.flatnonzero(np.isin(unit_N, units[part])) for part in parts)
+            return in_train, in_val, in_test
         val_fraction = 0.0 if has_val else self.val_fraction
         test_fraction = 0.0 if has_test else self.test_fraction
         if self.fold is None:

@@ -29,20 +29,22 @@ from mxtrain.data.loading.dataset_files import (
     suggest_existing,
 )
 from mxtrain.data.loading.split_folders import WORDS, find_splits
-from mxtrain.data.recognition import FileTree, Recognised
+from mxtrain.data.recognition import VOLUMES, FileTree, Recognised
 from mxtrain.data.spec import Splits
 from mxtrain.errors import DataError
 from mxtrain.types import PathText
 from mxtrain.vision.images.decoded import DecodedDataset
-from mxtrain.vision.images.files import EXTENSIONS, ImageFiles, find_images
+from mxtrain.vision.images.files import EXTENSIONS, ImageFiles, find_images, owner_of
+from mxtrain.vision.images.volume_files import sliced
+from mxtrain.vision.images.volume_settings import VolumeSettings, volume_settings
 
 
-class ImageFolder(DecodedDataset):
+class ImageFolder(VolumeSettings, DecodedDataset):
     """Image files in `root/train/CLASS/` with `root/val/` and `root/test/` beside, or all in `root/CLASS/`.
 
     Other usual names of splits are understood (`training_set`, `Valid`, `dev`; see `split_folders`). The classes are
     the folder names in alphabetical order. Missing splits are held out of the training images by `val_fraction` and
-    `test_fraction`, seeded and stratified.
+    `test_fraction`, seeded and stratified. Each slice of a volume is a sample; see `VolumeSettings`.
     """
 
     root: PathText = "data/image_folder"
@@ -59,7 +61,8 @@ class ImageFolder(DecodedDataset):
         last = {name.rpartition("/")[2].lower() for name in above}
         if last <= {"images", "masks", "labels", "annotations", *(word for words in WORDS.values() for word in words)}:
             return None
-        return Recognised("images in a folder for each class", {"root": files.typed()}, "classification")
+        settings = {"root": files.typed(), **volume_settings(files.find(*VOLUMES))}
+        return Recognised("images in a folder for each class", settings, "classification")
 
     def examine(self, findings: Findings) -> Splits:
         """Finds, checks and splits the data; `findings` collects the problems."""
@@ -70,16 +73,17 @@ class ImageFolder(DecodedDataset):
                 f"per class with images, or train/CLASS/ with val/CLASS/ beside. Name yours with dataset.root=FOLDER."
             )
         roots = find_roots(root)
-        class_names = _list_classes(roots["train"], findings)
+        class_names = _list_classes(roots["train"], findings, self.split_by == "folder")
         finder = _ClassFinder(root, roots.values(), class_names, findings)
         files = {
             name: finder.list_split(folder)
             for name, folder in roots.items()
             if name == "train" or _has_classes(folder, findings)
         }
-        return self.make_splits(
-            (files["train"], files["train"].label_N), files.get("val"), files.get("test"), class_names, findings
-        )
+        is_strict = not findings.keeps_going
+        samples = {name: sliced(each, self.slice_axis, is_strict) for name, each in files.items()}
+        train = samples["train"]
+        return self.make_splits((train, train.label_N), samples.get("val"), samples.get("test"), class_names, findings)
 
 
 def find_roots(root: Path) -> Dict[str, Path]:
@@ -121,12 +125,18 @@ def _refuse_folders_of_classes(folder: Path, names: Sequence[str]) -> None:
         raise DataError(
             f"dataset=image_folder: the folders {', '.join(f'{name}/' for name in names[:5])} in '{folder}' hold "
             f"no images, but all the same folders ({listed}), so these seem to be the classes. Type "
-            f"dataset.root={folder / names[0]}, or rename the folders train/, val/ and test/ if they are splits."
+            f"dataset.root={folder / names[0]}, or rename the folders train/, val/ and test/ if they are splits, or "
+            "type dataset.split_by=folder if each of them is a patient."
         )
 
 
-def _list_classes(folder: Path, findings: Findings) -> List[str]:
+def _list_classes(folder: Path, findings: Findings, holds_folders: bool) -> List[str]:
     """Returns the names of the classes: the folders in the training split, sorted.
+
+    Args:
+        folder: the training split.
+        findings: collects names that are not UTF-8.
+        holds_folders: True if the folders of classes hold folders, such as patients.
 
     Raises:
         DataError: there are fewer than two classes.
@@ -142,7 +152,8 @@ def _list_classes(folder: Path, findings: Findings) -> List[str]:
             f"dataset=image_folder: '{folder}' must hold one folder for each of at least two classes, but holds "
             f"{contents}. {remedy}"
         )
-    _refuse_folders_of_classes(folder, names)
+    if not holds_folders:
+        _refuse_folders_of_classes(folder, names)
     for name in names:
         location = DataLocation(str(folder / name))
         call_or_report(
@@ -207,6 +218,7 @@ class _ClassFinder:
         )
         paths: List[Path] = []
         labels: List[int] = []
+        owners: List[str] = []
         for label, name in enumerate(folder_names):
             location, has_folder = DataLocation(str(folder / name)), (folder / name).is_dir()
             images = find_images(folder / name, self._known, self._findings) if has_folder else []
@@ -226,4 +238,5 @@ class _ClassFinder:
                     continue
                 paths.append(path)
                 labels.append(label)
-        return ImageFiles(paths, np.asarray(labels))
+                owners.append(owner_of(str(path), folder / name))
+        return ImageFiles(paths, np.asarray(labels), owners)

@@ -36,6 +36,7 @@ from mxtrain.data.checking.problems import (
 )
 from mxtrain.data.loading.dataset_files import FileId, as_posix, refuse_shared
 from mxtrain.data.loading.number_targets import NumberTargets
+from mxtrain.data.loading.sampling import class_labels
 from mxtrain.data.recognition import FileTree, Recognised
 from mxtrain.data.sample_weights import SETTING, WeightedDataset, require_other_column
 from mxtrain.data.spec import BaseDataset, Source, Splits
@@ -55,8 +56,10 @@ from mxtrain.vision.images.decoded import DecodedDataset
 from mxtrain.vision.images.decoding import DecodedSource, EncodedImages
 from mxtrain.vision.images.files import ImageFiles
 from mxtrain.vision.images.image_checks import ImageChecks
-from mxtrain.vision.images.settings import FileAugment
+from mxtrain.vision.images.settings import Decoding, FileAugment
 from mxtrain.vision.images.transforms.base import AreaShare
+from mxtrain.vision.images.volume_files import SlicedFiles, sliced
+from mxtrain.vision.images.volume_settings import VolumeSettings
 
 _IMAGE_COLUMNS = {"image", "file", "filename", "file_name", "path", "image_path", "image_name"}
 """Names of columns by which `data guess` recognises a table of images."""
@@ -95,10 +98,12 @@ class ListedAugment(FileAugment):
         return self.model_copy(update={name: value for name, value in usual.items() if getattr(self, name) == "auto"})
 
 
-class ImageTable(WeightedRows, DecodedDataset, WeightedDataset):
-    """Images of a CSV, TSV, JSON lines or Parquet file, with any number of classes each, or a number to predict."""
+class ImageTable(WeightedRows, VolumeSettings, DecodedDataset, WeightedDataset):
+    """Images of a CSV, TSV, JSON lines or Parquet file, with any number of classes each, or a number to predict. All
+    slices of a volume have its target."""
 
     gives: ClassVar[Gives] = Gives(Images, ClassSet, Number, usual_model="resnet")
+    splits_folders: ClassVar[bool] = False
     usual_augment: ClassVar[Mapping[str, object]] = {"flip": True, "crop_scale": [0.25, 1.0]}
     """Values for auto in `augment`."""
     usual_crop: ClassVar[float] = 0.875
@@ -211,8 +216,12 @@ class ImageTable(WeightedRows, DecodedDataset, WeightedDataset):
         train = files["train"]
         assert train is not None
         dataset = self.resolved().model_copy(update={"root": self._root()})
-        label_N, class_names = np.zeros(len(train), np.int32), list(found.class_names)
-        splits = dataset.make_splits((train, label_N), files.get("val"), files.get("test"), class_names, findings)
+        is_strict = not findings.keeps_going
+        samples = {name: sliced(each, self.slice_axis, is_strict) for name, each in files.items() if each is not None}
+        label_N, class_names = np.zeros(len(samples["train"]), np.int32), list(found.class_names)
+        splits = dataset.make_splits(
+            (samples["train"], label_N), samples.get("val"), samples.get("test"), class_names, findings
+        )
         if not findings.keeps_going:
             self.require_some_weights({"training": splits.train, "validation": splits.val, "test": splits.test})
         return splits
@@ -254,8 +263,9 @@ class ImageTable(WeightedRows, DecodedDataset, WeightedDataset):
 
     def _make_source(self, encoded: EncodedImages) -> Source:
         crop_scale = self.augment.crop_scale
-        assert isinstance(encoded, TargetFiles) and not isinstance(crop_scale, str)  # see `resolved`
-        return TargetImages(encoded, self.decoding(), crop_scale=crop_scale)
+        files = encoded.files if isinstance(encoded, SlicedFiles) else encoded
+        assert isinstance(files, TargetFiles) and not isinstance(crop_scale, str)  # see `resolved`
+        return TargetImages(encoded, files, self.decoding(), crop_scale)
 
 
 class NumberImages(NumberTargets, ImageTable):
@@ -275,22 +285,40 @@ class NumberImages(NumberTargets, ImageTable):
 
 
 class TargetImages(DecodedSource):
-    """Source of image files with a target each."""
+    """Source of image files with a target each. The label of an image, or of a slice, is the number of its file."""
 
-    encoded: TargetFiles
+    def __init__(
+        self, encoded: EncodedImages, files: TargetFiles, decoding: Decoding, crop_scale: Sequence[float] = (1.0, 1.0)
+    ) -> None:
+        """Stores the settings; no image is read yet.
+
+        Args:
+            encoded: the files, or the slices of their volumes.
+            files: the files, with their targets.
+            decoding, crop_scale: see `DecodedSource`.
+        """
+        super().__init__(encoded, decoding, crop_scale=crop_scale)
+        self._files, self._file_N = files, class_labels(encoded)
 
     def fetch(self, index_B: np.ndarray, *, seed: int, epoch: int, train: bool) -> Tuple[np.ndarray, np.ndarray]:
         """Decodes images (B, C, H, W), and returns them with their targets (B, ...); see `Source.fetch`."""
         image_BCHW, number_B = super().fetch(index_B, seed=seed, epoch=epoch, train=train)
-        return image_BCHW, self.encoded.target_N[number_B]
+        return image_BCHW, self._files.target_N[number_B]
+
+    def target(self, index: int) -> np.ndarray:
+        """Returns the target of an image."""
+        target: np.ndarray = self._files.target_N[self._file_N[index]]
+        return target
 
     def read_labels(self) -> np.ndarray:
         """Returns the target of each image, (N, ...)."""
-        return self.encoded.target_N
+        target_N: np.ndarray = self._files.target_N[self._file_N]
+        return target_N
 
     def read_weights(self) -> Optional[np.ndarray]:
         """Returns the weight of each image; None = all count equally."""
-        return self.encoded.weight_N
+        weight_N = self._files.weight_N
+        return None if weight_N is None else weight_N[self._file_N]
 
     def checks(self) -> Checks:
         """Returns the checks that `data check` runs on each sample."""
@@ -304,6 +332,6 @@ class TargetChecks(ImageChecks):
 
     def check(self, index: int) -> Checked:
         """See `Checks`."""
-        checked, target = super().check(index), self._source.encoded.target_N[index]
+        checked, target = super().check(index), self._source.target(index)
         classes = np.flatnonzero(target).tolist() if target.dtype.kind == "i" else []
         return Checked(checked.problems, checked.digest, classes)

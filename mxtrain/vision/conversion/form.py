@@ -17,6 +17,7 @@ from mxtrain.files.regular_files import open_regular
 from mxtrain.terminal.progress import WorkProgress
 from mxtrain.vision.conversion.content import Content
 from mxtrain.vision.conversion.job import ConversionJob, Holds
+from mxtrain.vision.images.files import read_content
 
 _TEMPORARY = ".tmp-"
 _UNLISTED = ("Cc", "Zl", "Zp", "Cs")
@@ -118,7 +119,7 @@ class Form:
     def _write_record(self, split: str, index: int, path: Path) -> None:
         if self._links:
             raise ConfigError("images=link: the images are in records, which cannot be linked. Type images=copy.")
-        content, _ = self.content.splits[split].encoded.read(index)
+        content = read_content(self.content.splits[split].encoded, index)
         if not path.exists() or path.stat().st_size != len(content):
             with _NewFile(path) as stream:
                 stream.write(content)

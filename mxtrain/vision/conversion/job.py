@@ -18,7 +18,7 @@ from mxtrain.vision.conversion.content import Content, ConvertedImages, Converte
 from mxtrain.vision.conversion.names import NamePool, extension_of
 from mxtrain.vision.detection.box_faults import REMEDY, TOLERANCE, excess
 from mxtrain.vision.detection.boxes import Flag
-from mxtrain.vision.images.files import ImageFiles
+from mxtrain.vision.images.files import ImageFiles, read_content
 from mxtrain.vision.images.pixels import ImageReader, unreadable
 from mxtrain.vision.instance_segmentation.coco_masks import Runs
 from mxtrain.vision.objects.dataset import size_of
@@ -151,7 +151,7 @@ class ConversionJob:
             if not np.isfinite(width + height):
                 raise DataError(f"'{path}' cannot be read as an image. Replace or remove it; `data check` finds all.")
             return (int(width), int(height)), pool.name(path)
-        content, _ = encoded.read(index)
+        content = read_content(encoded, index)
         try:
             size = ImageReader(content).size
         except Exception as error:  # Pillow raises many

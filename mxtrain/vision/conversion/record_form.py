@@ -15,6 +15,7 @@ from mxtrain.vision.conversion.form import Form, refuse_unlisted_names, text_fil
 from mxtrain.vision.conversion.job import Holds
 from mxtrain.vision.detection.boxes import Flag
 from mxtrain.vision.detection.image_list import ImageList
+from mxtrain.vision.images.files import read_content
 from mxtrain.vision.images.record_writer import RecordWriter, pack_record
 
 _HEADER = 4
@@ -48,7 +49,7 @@ class _Records(Form):
             with RecordWriter(folder / self._file(f"{split}.rec")) as writer:
                 progress.advance(len(writer))
                 for index in range(len(writer), len(images.encoded)):
-                    image, _ = images.encoded.read(index)
+                    image = read_content(images.encoded, index)
                     try:
                         writer.write(pack_record(index, self.label_numbers(split, index), image))
                     except ValueError as error:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import ClassVar, Protocol, Sequence, Tuple
+from typing import TYPE_CHECKING, ClassVar, Protocol, Sequence, Tuple
 
 import numpy as np
 from typing_extensions import Self
@@ -17,11 +17,14 @@ from mxtrain.vision.images.decoding import EncodedImages, choose_statistics, eve
 from mxtrain.vision.images.settings import WindowSetting, as_window
 from mxtrain.vision.images.typical_size import fitted_to
 
+if TYPE_CHECKING:
+    from mxtrain.vision.images.decoding import ImageContent
+
 
 class RawImageSource(Protocol):
     """A source of images in their original size."""
 
-    def read(self, index: int) -> bytes:
+    def read(self, index: int) -> ImageContent:
         """Returns the content of an image file."""
 
     def image(self, index: int) -> np.ndarray:

@@ -204,8 +204,10 @@ class Dataset(BaseDataset):
         self, names: Sequence[str], signature: Signature, skip_unreadable: bool, unreadable: Dict[int, str]
     ) -> Tuple[Samples, Sequence[str]]:
         from mxtrain.vision.images.files import BlankForUnreadable, ImageFiles, find_files
+        from mxtrain.vision.images.volume_files import sliced
 
-        files = ImageFiles(find_files(names, skip_unreadable))
+        direction = ImageSignature.cast(signature).decoding.slice_axis
+        files = sliced(ImageFiles(find_files(names, skip_unreadable)), direction, not skip_unreadable)
         source = self.source_of(files, signature)
         return BlankForUnreadable(source, unreadable) if skip_unreadable else source, files.paths
 
@@ -254,8 +256,8 @@ def sign_images(dataset: Dataset, splits: Splits, model: Model) -> ImageSignatur
 def restored_signature(
     dataset: Dataset, trained: ImageSignature, overrides: Collection[str], source: str
 ) -> ImageSignature:
-    """Returns the signature of a trained network, with another `dataset.central_crop` or `dataset.window` if overridden
-    on the command line.
+    """Returns the signature of a trained network, with another `dataset.central_crop`, `dataset.window` or
+    `dataset.slice_axis` if overridden on the command line.
 
     Args:
         dataset: settings of the dataset.
@@ -285,4 +287,6 @@ def restored_signature(
         decoding = replace(decoding, central_crop=dataset.central_crop)  # type: ignore[attr-defined]
     if "dataset.window" in overrides:
         decoding = replace(decoding, window=as_window(dataset.window))  # type: ignore[attr-defined]
+    if "dataset.slice_axis" in overrides:
+        decoding = replace(decoding, slice_axis=dataset.slice_axis)  # type: ignore[attr-defined]
     return replace(trained, decoding=decoding)

@@ -102,7 +102,8 @@ class DecodedDataset(Dataset):
         test_source = None if test is None else self._make_source(test)
         in_train = np.arange(len(encoded))
         if val is None or (self.test_fraction and test is None):
-            in_train, in_val, in_test = self.division.divide(label_N, has_val, test is not None)
+            units_N = self.units(encoded)
+            in_train, in_val, in_test = self.division.divide(label_N, has_val, test is not None, unit_N=units_N)
             train_source = Subset(train_source, in_train)
             val_source = Subset(eval_source, in_val) if val_source is None else val_source
             if test_source is None and len(in_test):
@@ -123,6 +124,11 @@ class DecodedDataset(Dataset):
             std=std,
             decoding=self.decoding(),
         )
+
+    def units(self, encoded: EncodedImages) -> Optional[np.ndarray]:
+        """Returns the number of the unit of each training sample, whose samples belong to one split, (N,); None: each
+        sample is a unit."""
+        return None
 
     def _choose_statistics(
         self, encoded: EncodedImages, in_train: np.ndarray

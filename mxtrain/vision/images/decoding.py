@@ -19,6 +19,7 @@ from mxtrain.vision.draws import VisionDraw
 from mxtrain.vision.images.dicom import is_dicom
 from mxtrain.vision.images.fitting import central_box
 from mxtrain.vision.images.image_checks import ImageChecks
+from mxtrain.vision.images.nifti import VolumeSlice
 from mxtrain.vision.images.pixels import ImageReader, unreadable
 from mxtrain.vision.images.settings import Decoding
 from mxtrain.vision.images.transforms.geometry import choose_part
@@ -26,7 +27,7 @@ from mxtrain.vision.images.transforms.geometry import choose_part
 if TYPE_CHECKING:
     from PIL import Image
 
-    ImageContent = Union[bytes, Image.Image]
+    ImageContent = Union[bytes, Image.Image, VolumeSlice]
 
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
@@ -65,9 +66,9 @@ def choose_statistics(
     read_first: Callable[[], ImageContent],
     images: Iterable[np.ndarray],
 ) -> Tuple[Sequence[float], Sequence[float]]:
-    """Returns the configured mean and standard deviation. For auto, these are ImageNet's; for grey DICOM images, grey
-    images with a window, and images of other numbers of channels than 1 and 3, which resemble no photograph, they are
-    measured.
+    """Returns the configured mean and standard deviation. For auto, these are ImageNet's. They are measured for images
+    that resemble no photograph: grey DICOM images and slices of volumes, grey images with a window, and images of other
+    numbers of channels than 1 and 3.
 
     Args:
         mean, std: settings of the dataset.
@@ -84,7 +85,7 @@ def choose_statistics(
     if channels != 3 and any(isinstance(each, str) for each in configured):
         try:
             # PNGs of 16 bits without a window keep ImageNet's numbers, so that earlier runs go on with the same bits.
-            if channels != 1 or decoding.window != "auto" or _is_dicom(read_first()):
+            if channels != 1 or decoding.window != "auto" or _is_medical(read_first()):
                 chosen = measure_statistics(images)
         except LoaderError as error:
             raise DataError(str(error)) from error
@@ -92,8 +93,8 @@ def choose_statistics(
     return mean, std
 
 
-def _is_dicom(content: ImageContent) -> bool:
-    return isinstance(content, bytes) and is_dicom(content)
+def _is_medical(content: ImageContent) -> bool:
+    return isinstance(content, VolumeSlice) or isinstance(content, bytes) and is_dicom(content)
 
 
 def measure_statistics(images: Iterable[np.ndarray]) -> Tuple[Sequence[float], Sequence[float]]:

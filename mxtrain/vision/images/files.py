@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
-from typing import Any, Collection, Dict, Iterable, List, Optional, Protocol, Sequence, Tuple, Union
+from typing import TYPE_CHECKING, Any, Collection, Dict, Iterable, List, Optional, Protocol, Sequence, Tuple, Union
 
 import numpy as np
 
 from mxtrain.data.checking.problems import STRICT, UNREADABLE_IMAGE, DataLocation, Findings, Problem
-from mxtrain.data.loading.dataset_files import FileId, open_regular, read_bytes, walk
+from mxtrain.data.loading.dataset_files import FileId, open_regular, prefix_length, read_bytes, walk
 from mxtrain.data.loading.input_files import find_given
 from mxtrain.data.loading.opening import EXTENSIONS as IMAGE_EXTENSIONS
 from mxtrain.data.loading.samples import Source
 from mxtrain.errors import DataError, LoaderError
+from mxtrain.vision.images import nifti
 from mxtrain.vision.images.dicom import HEAD_BYTES, is_dicom, require_pydicom
 
+if TYPE_CHECKING:
+    from mxtrain.vision.images.decoding import EncodedImages
+
 _DICOM_EXTENSIONS = (".dcm", ".dicom")
-EXTENSIONS = (*IMAGE_EXTENSIONS, *_DICOM_EXTENSIONS)
+EXTENSIONS = (*IMAGE_EXTENSIONS, *_DICOM_EXTENSIONS, *nifti.ENDINGS)
 _UNREAD_EXTENSIONS = (
     ".heic",
     ".heif",
@@ -52,13 +57,21 @@ MAX_BYTES = 2 << 30
 class ImageFiles:
     """Image files and their labels, as `EncodedImages`."""
 
-    def __init__(self, paths: Sequence[Union[str, Path]], label_N: Optional[np.ndarray] = None) -> None:
+    def __init__(
+        self,
+        paths: Sequence[Union[str, Path]],
+        label_N: Optional[np.ndarray] = None,
+        owners: Optional[Sequence[str]] = None,
+    ) -> None:
         """Stores paths and labels.
 
         Args:
             paths: image files.
             label_N: class index of each path; None: unknown, all become -1.
+            owners: folder of each file that has the files of one owner, such as a patient, or the file itself; None:
+                the folders in which the files lie.
         """
+        self.owners = [os.path.dirname(path) for path in paths] if owners is None else list(owners)
         self.paths = [str(path) for path in paths]
         self.label_N = np.full(len(self.paths), -1, np.int32) if label_N is None else np.asarray(label_N, np.int32)
 
@@ -80,6 +93,18 @@ class ImageFiles:
     def read(self, index: int) -> Tuple[bytes, int]:
         """Returns the file's bytes, and its label."""
         return read_bytes(self.paths[index], MAX_BYTES), int(self.label_N[index])
+
+
+def read_content(encoded: EncodedImages, index: int) -> bytes:
+    """Returns the content of the file or record of an image.
+
+    Raises:
+        DataError: the image is a slice of a volume, which has no file of its own.
+    """
+    content, _ = encoded.read(index)
+    if not isinstance(content, bytes):
+        raise DataError(f"{encoded.name(index)} has no file of its own. Write the slices to PNG files first.")
+    return content
 
 
 def find_images(
@@ -105,7 +130,7 @@ def find_images(
         return _is_nameless_dicom(path)
 
     images = walk(folder, EXTENSIONS, excluded, is_nameless_dicom, findings)
-    _require_pydicom(path for path, _ in images if path.suffix.lower() not in IMAGE_EXTENSIONS)
+    _require_pydicom(path for path, _ in images if not path.name.lower().endswith((*IMAGE_EXTENSIONS, *nifti.ENDINGS)))
     if unread:
         endings = sorted({Path(path).suffix.lower() for path in unread})
         fact = f"'{folder}' holds {len(unread):,} files ending in {', '.join(endings)}, such as '{min(unread)}': "
@@ -138,6 +163,23 @@ def _require_pydicom(paths: Iterable[Path]) -> None:
     first = next(iter(paths), None)
     if first is not None:
         require_pydicom(str(first))
+
+
+def is_medical(path: str) -> bool:
+    """Returns True if a file is a volume or DICOM, by its name."""
+    return not path.lower().endswith(IMAGE_EXTENSIONS)
+
+
+def owner_of(path: str, folder: Union[str, Path]) -> str:
+    """Returns the folder directly below a folder in which a file lies, or the path of the file if it lies in none.
+
+    Args:
+        path: a file, whose path begins with that of the folder.
+        folder: the folder.
+    """
+    start = prefix_length(folder)
+    first, slash, _ = path[start:].partition("/")
+    return path[:start] + first if slash else path
 
 
 def list_images(folder: Union[str, Path], findings: Findings = STRICT) -> List[Path]:

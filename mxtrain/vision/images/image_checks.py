@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import List, Optional, Protocol, Sequence, Tuple
+from typing import TYPE_CHECKING, List, Optional, Protocol, Sequence, Tuple
 
 import numpy as np
 
@@ -12,7 +12,11 @@ from mxtrain.data.checking.problems import UNREADABLE_IMAGE, WRONG_FORMAT, DataL
 from mxtrain.data.loading.opening import open_image
 from mxtrain.errors import MxtrainError
 from mxtrain.vision.images.dicom import is_dicom
+from mxtrain.vision.images.nifti import VolumeSlice
 from mxtrain.vision.images.pixels import ImageReader
+
+if TYPE_CHECKING:
+    from mxtrain.vision.images.decoding import ImageContent
 
 _FORMATS = {
     ".jpg": ("JPEG", "MPO"),
@@ -40,9 +44,9 @@ class LabelledImages(Protocol):
 
     def location(self, index: int) -> DataLocation: ...
 
-    def read(self, index: int) -> Tuple[bytes, int]: ...
+    def read(self, index: int) -> Tuple[ImageContent, int]: ...
 
-    def decode(self, index: int, content: bytes, draws_4: Optional[Sequence[float]] = None) -> np.ndarray: ...
+    def decode(self, index: int, content: ImageContent, draws_4: Optional[Sequence[float]] = None) -> np.ndarray: ...
 
 
 class AnnotatedImageSource(Protocol):
@@ -50,9 +54,9 @@ class AnnotatedImageSource(Protocol):
 
     def location(self, index: int) -> DataLocation: ...
 
-    def read(self, index: int) -> bytes: ...
+    def read(self, index: int) -> ImageContent: ...
 
-    def decode(self, index: int, content: bytes) -> ImageReader: ...
+    def decode(self, index: int, content: ImageContent) -> ImageReader: ...
 
     def resize(
         self, index: int, image: ImageReader, box: Tuple[float, float, float, float], size: Tuple[int, int]
@@ -79,9 +83,8 @@ class ImageChecks(SourceChecks):
             self._source.decode(index, content)
         except MxtrainError as error:
             return Checked((problem_of(error, location, UNREADABLE_IMAGE),), classes=(label,))
-        assert isinstance(content, bytes)  # only predictions read decoded images
         problem = wrong_format(location, content) if location.record is None else None
-        return Checked(() if problem is None else (problem,), digest_of(content), (label,))
+        return Checked(() if problem is None else (problem,), digest_of_image(content), (label,))
 
 
 class AnnotatedImageChecks(SourceChecks):
@@ -99,21 +102,30 @@ class AnnotatedImageChecks(SourceChecks):
         location, digest, size = self.location(index), b"", None
         try:
             content = self._source.read(index)
-            assert isinstance(content, bytes)  # as above
             image = self._source.decode(index, content)
             size = image.size
             self._source.resize(index, image, (0.0, 0.0, *size), (1, 1))  # decodes all of it
-            problem, digest = wrong_format(location, content), digest_of(content)
+            problem = wrong_format(location, content) if location.record is None else None
+            digest = digest_of_image(content)
         except MxtrainError as error:
             problem = problem_of(error, location, UNREADABLE_IMAGE)
         problems += [] if problem is None else [problem]
         return digest, size
 
 
-def wrong_format(location: DataLocation, content: bytes) -> Optional[Problem]:
+def digest_of_image(content: ImageContent) -> bytes:
+    """Returns the digest by which duplicates are found. Slices without an object are alike in many volumes, so a slice
+    is compared with those of the same number together with its volume."""
+    if isinstance(content, bytes):
+        return digest_of(content)
+    assert isinstance(content, VolumeSlice)  # only predictions read decoded images
+    return digest_of(content.volume.identity(), content.number.to_bytes(4, "little"))
+
+
+def wrong_format(location: DataLocation, content: ImageContent) -> Optional[Problem]:
     """Returns the problem of an image whose format does not fit its extension; None if there is none."""
     ending = os.path.splitext(location.file)[1].lower()
-    if ending not in _FORMATS:
+    if ending not in _FORMATS or not isinstance(content, bytes):
         return None
     format_name = "DICOM" if is_dicom(content) else str(open_image(content).format)
     if format_name in _FORMATS[ending]:

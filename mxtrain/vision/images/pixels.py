@@ -21,6 +21,7 @@ from mxtrain.data.checking.problems import IMAGE_TOO_LARGE, UNREADABLE_IMAGE
 from mxtrain.data.loading.opening import FORMATS, ImageNeedsSetting, ImageTooLarge, open_image, require_pixels
 from mxtrain.errors import LoaderError
 from mxtrain.vision.images.dicom import DicomReader, is_dicom
+from mxtrain.vision.images.nifti import VolumeSlice, is_nifti, is_packed_nifti
 from mxtrain.vision.images.tiff import TiffReader, is_tiff, needs_tifffile, require_bands
 from mxtrain.vision.images.window import (
     Window,
@@ -76,12 +77,15 @@ class ImageReader:
     """
 
     def __init__(
-        self, content: Union[bytes, Image.Image], window: Window = "auto", max_pixels: Optional[int] = None
+        self,
+        content: Union[bytes, Image.Image, VolumeSlice],
+        window: Window = "auto",
+        max_pixels: Optional[int] = None,
     ) -> None:
         """Reads the header.
 
         Args:
-            content: content of the file; or a decoded image, upright, which is changed.
+            content: content of the file; a decoded image, upright, which is changed; or a slice of a volume.
             window: range of grey values, see `Decoding.window`.
             max_pixels: largest allowed number of pixels, checked before the image is decoded; None = `MAX_PIXELS` of
                 `mxtrain.data.loading.opening`.
@@ -91,6 +95,7 @@ class ImageReader:
         self.size: Tuple[int, int]
         """(width, height)."""
         if self._reader is None:
+            assert not isinstance(content, VolumeSlice)
             self._open_with_pillow(content, max_pixels)
         if self._reader is not None:
             self.size = self._reader.size
@@ -185,9 +190,15 @@ class ImageReader:
         return [np.asarray(plane) for plane in image.split()]
 
 
-def _open_planes(content: Union[bytes, Image.Image]) -> Optional[PlaneReader]:
+def _open_planes(content: Union[bytes, Image.Image, VolumeSlice]) -> Optional[PlaneReader]:
     """Returns the reader of a format that Pillow does not know; None for others."""
-    return DicomReader(content) if isinstance(content, bytes) and is_dicom(content) else None
+    if isinstance(content, VolumeSlice):
+        return content
+    if not isinstance(content, bytes):
+        return None
+    if is_nifti(content) or is_packed_nifti(content):
+        raise ValueError("it is a volume (NIfTI), and an image is expected here: write the slices to PNG files")
+    return DicomReader(content) if is_dicom(content) else None
 
 
 def read_error(name: str, error: Exception, what: str = "an image") -> str:

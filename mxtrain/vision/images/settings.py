@@ -13,6 +13,7 @@ from typing_extensions import Annotated, Literal
 
 from mxtrain.errors import DamagedCheckpoint
 from mxtrain.types import NonNegative, NonNegativeFloat, PositiveFloat, Range, Shape
+from mxtrain.vision.images.nifti import ANATOMICAL, STORED
 from mxtrain.vision.images.transforms.base import AreaShare, DatasetTransform
 from mxtrain.vision.images.transforms.chain import AugmentSettings
 from mxtrain.vision.images.window import Window as Window
@@ -26,6 +27,7 @@ WindowSetting = Annotated[
     Union[Literal["auto", "full", "percentile"], List[float]], pydantic.BeforeValidator(require_window)
 ]
 """Type of a setting with a `Window`."""
+SliceAxis = Literal["axial", "coronal", "sagittal", "i", "j", "k"]
 
 
 class Mixup(DatasetTransform):
@@ -111,6 +113,7 @@ class Decoding:
         window: grey values that become black and white: (centre, width) in the units of the file, for DICOM after the
             rescale; "full": the whole range of the bit depth; "percentile": percentiles of the file's own values;
             "auto": the window in a DICOM file, otherwise "full".
+        slice_axis: direction of the slices of volumes, see `nifti.ANATOMICAL` and `nifti.STORED`.
         fit: resizing of whole images to `shape`, in object detection: "stretch" or "pad"; otherwise "". It excludes
             `frame`.
     """
@@ -120,6 +123,7 @@ class Decoding:
     frame: Optional[Tuple[int, int]] = None
     window: Window = "auto"
     fit: Literal["", "stretch", "pad"] = ""
+    slice_axis: str = "axial"
 
     def to_json(self) -> Dict[str, Json]:
         """Returns the settings as JSON values for a checkpoint."""
@@ -128,7 +132,8 @@ class Decoding:
         # Left out for `auto`, as in checkpoints of earlier versions.
         window = {} if chosen == "auto" else {"window": [chosen] if isinstance(chosen, str) else chosen}
         fit = {"fit": self.fit} if self.fit else {}
-        return {"shape": list(self.shape), "central_crop": self.central_crop, **frame, **window, **fit}
+        axis = {} if self.slice_axis == "axial" else {"slice_axis": self.slice_axis}
+        return {"shape": list(self.shape), "central_crop": self.central_crop, **frame, **window, **fit, **axis}
 
     @classmethod
     def from_json(cls, values: JsonObject) -> Decoding:
@@ -136,6 +141,8 @@ class Decoding:
         frame = values.get("frame")
         try:
             window = as_window(values.get("window") or ["auto"])
+            if values.get("slice_axis", "axial") not in (*ANATOMICAL, *STORED):
+                raise ValueError(f"slice_axis is {values['slice_axis']}")
         except ValueError as error:
             raise DamagedCheckpoint(f"The checkpoint cannot be used: in its decoding, {error}.") from error
         return cls(
@@ -144,6 +151,7 @@ class Decoding:
             None if frame is None else tuple(frame),
             window,
             values.get("fit", ""),
+            values.get("slice_axis", "axial"),
         )
 
 

@@ -52,6 +52,7 @@ class ImageSignature(Signature):
             "frame?": [int],
             "window?": [(str, *NUMBER)],
             "fit?": str,
+            "slice_axis?": str,
         },
     }
 

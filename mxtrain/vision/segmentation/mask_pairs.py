@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Callable, Dict, List, Mapping, Optional, Protocol, Sequence, Tuple
+from typing import Callable, Dict, List, Mapping, Optional, Protocol, Sequence, Tuple, Union
 
 from mxtrain.data.checking.problems import (
     LISTED_TWICE,
@@ -16,11 +16,14 @@ from mxtrain.data.checking.problems import (
 )
 from mxtrain.data.loading.dataset_files import FileId, exists, normalize_name, prefix_length, walk
 from mxtrain.errors import DataError
+from mxtrain.vision.images import nifti
 from mxtrain.vision.images.files import EXTENSIONS, ImageFiles, find_images
 from mxtrain.vision.images.settings import Decoding
+from mxtrain.vision.images.volume_files import SlicedFiles, is_volume, sliced
 from mxtrain.vision.segmentation.masked_images import JointAugment, MaskCoding, MaskedImages
+from mxtrain.vision.segmentation.masked_volumes import MaskedVolumes
 
-MASK_EXTENSIONS = (".png", ".bmp", ".gif", ".tif", ".tiff", ".pgm")
+MASK_EXTENSIONS = (".png", ".bmp", ".gif", ".tif", ".tiff", ".pgm", *nifti.ENDINGS)
 _LOSSY_EXTENSIONS = (".jpg", ".jpeg", ".webp")
 _WHY_NOT_SHARED = "training samples must not be measured."
 
@@ -45,8 +48,23 @@ class MaskPairs:
     def open(
         self, coding: MaskCoding, decoding: Decoding, mean: Sequence[float], augment: Optional[JointAugment] = None
     ) -> MaskedImages:
-        """Returns the source of the images and masks; arguments as in `MaskedImages`."""
-        return MaskedImages(ImageFiles(self.images), self.masks, coding, decoding, mean, augment)
+        """Returns the source of the images and masks; arguments as in `MaskedImages`.
+
+        Raises:
+            DataError: a volume cannot be opened.
+        """
+        encoded = self.encoded(decoding.slice_axis)
+        if isinstance(encoded, SlicedFiles):
+            return MaskedVolumes(encoded, self.masks, coding, decoding, mean, augment)
+        return MaskedImages(encoded, self.masks, coding, decoding, mean, augment)
+
+    def owners(self) -> Sequence[str]:
+        """Returns the owner of each image, see `ImageFiles`; by default the image."""
+        return self.images
+
+    def encoded(self, direction: str, is_strict: bool = True) -> Union[ImageFiles, SlicedFiles]:
+        """Returns the images, or the slices of volumes; arguments as in `SlicedFiles`."""
+        return sliced(ImageFiles(self.images, owners=self.owners()), direction, is_strict)
 
 
 Files = Dict[str, Tuple[Path, FileId]]
@@ -55,6 +73,9 @@ Files = Dict[str, Tuple[Path, FileId]]
 
 def stem_key(name: str) -> Optional[str]:
     """Returns the path of a file without its extension. DICOM files may have no extension, or dots in their names."""
+    for ending in nifti.ENDINGS:
+        if name.lower().endswith(ending):
+            return name[: -len(ending)]
     stem, dot, ending = name.rpartition(".")
     return stem if dot + ending.lower() in EXTENSIONS else name
 
@@ -146,14 +167,19 @@ def pair(
     """
     # Folders list a file with several names (links) once, but images may share a mask, e.g. one without objects.
     masks = dict(masks)
+
+    def expected(name: str) -> Path:
+        """Returns the usual path of a mask."""
+        return mask_folder / f"{name}{nifti.ENDINGS[-1] if is_volume(str(images[name][0])) else ending}"
+
     for name in images:
-        path = mask_folder / f"{name}{ending}"
+        path = expected(name)
         if name not in masks and exists(path):
             masks[name] = (path, (0, 0))  # the identity of a mask is not used
     unmatched = [name for name in images if name not in masks]
     refuse_unpaired(
         [DataLocation(str(images[name][0])) for name in unmatched],
-        [f"'{images[name][0]}' has no mask: there is no '{mask_folder / name}{ending}'" for name in unmatched],
+        [f"'{images[name][0]}' has no mask: there is no '{expected(name)}'" for name in unmatched],
         f"({len(unmatched):,} of {len(images):,} images without)",
         "Add the masks, or move these images elsewhere.",
         findings,
@@ -185,12 +211,29 @@ def refuse_unpaired(
     findings.refuse(*problems, sentence=f"{facts[0]} {count}. {remedy}" if facts else "")
 
 
+@dataclass(frozen=True)
+class OwnedPairs(MaskPairs):
+    """Images and masks of owners, such as patients.
+
+    Attributes:
+        owner_of_image: owner of each image.
+    """
+
+    owner_of_image: Sequence[str]
+
+    def owners(self) -> Sequence[str]:
+        """Returns the owner of each image."""
+        return self.owner_of_image
+
+
 def select_pairs(names: Sequence[str], images: Files, masks: Files) -> MaskPairs:
-    """Returns the images and masks with these keys, all of which must exist."""
-    return MaskPairs(
+    """Returns the images and masks with these keys, all of which must exist. Images in one of the folders have one
+    owner."""
+    return OwnedPairs(
         [str(images[name][0]) for name in names],
         [str(masks[name][0]) for name in names],
         [images[name][1] for name in names],
+        [name.partition("/")[0] for name in names],
     )
 
 

@@ -17,8 +17,7 @@ from mxtrain.data.spec import BaseDataset, Splits
 from mxtrain.errors import DataError, LoaderError
 from mxtrain.types import BatchSize, Positive
 from mxtrain.vision.images.annotated_images import AnnotatedImages
-from mxtrain.vision.images.decoding import known_statistics
-from mxtrain.vision.images.files import ImageFiles
+from mxtrain.vision.images.decoding import EncodedImages, known_statistics
 from mxtrain.vision.images.settings import Decoding, as_window, window_setting
 from mxtrain.vision.images.signature import ImageSignature
 from mxtrain.vision.images.sizes import ImageSize, refuse_large_batch, square
@@ -103,11 +102,17 @@ class MaskedFiles(MaskedDataset, AnnotatedImages):  # the order matters: MaskedD
         Raises:
             DataError: a split is empty, shares an image with another, or its first mask cannot be used.
         """
-        fitted = self.fitted_to(ImageFiles(train.images), findings)
+        fitted = self.fitted_to(train.encoded(self.decoding().slice_axis, not findings.keeps_going), findings)
         if fitted is not self:
             return fitted.make_splits(train, val, test, class_names, coding, remedy, findings)
         # Test images are only held out together with validation images.
-        parts = self.division.divide(np.zeros(len(train), np.int32), val is not None, bool(val is not None or test))
+        encoded = train.encoded(self.decoding().slice_axis, not findings.keeps_going)
+        parts = self.division.divide(
+            np.zeros(len(encoded), np.int32),
+            val is not None,
+            bool(val is not None or test),
+            unit_N=self.units(encoded),
+        )
         val = self.division.own_validation(val)
         refuse_shared_images({"train": train, "val": val, "test": test}, remedy, findings)
         shape, decoding = self.cut_shape(), self.decoding()
@@ -135,6 +140,11 @@ class MaskedFiles(MaskedDataset, AnnotatedImages):  # the order matters: MaskedD
             decoding,
             mask_values=list(coding.values),
         )
+
+    def units(self, encoded: EncodedImages) -> Optional[np.ndarray]:
+        """Returns the number of the unit of each training sample, whose samples belong to one split, (N,); None: each
+        sample is a unit."""
+        return None
 
     def remedy_if_ignored(self, coding: MaskCoding) -> str:
         """Names the settings to type if a class has the ignored value in all masks."""

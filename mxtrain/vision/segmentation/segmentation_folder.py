@@ -12,13 +12,14 @@ from typing_extensions import Annotated, Literal
 from mxtrain.data.checking.problems import Findings
 from mxtrain.data.loading.dataset_files import exists, files_in, list_first, read_text, suggest_existing
 from mxtrain.data.loading.split_folders import find_splits
-from mxtrain.data.recognition import Certainty, FileTree, Recognised
+from mxtrain.data.recognition import VOLUMES, Certainty, FileTree, Recognised
 from mxtrain.data.spec import Splits
 from mxtrain.errors import DataError, did_you_mean
 from mxtrain.files.text_lines import split_lines
 from mxtrain.files.text_numbers import parse_integer
 from mxtrain.types import Names, PathText
 from mxtrain.vision.detection.boxed_classes import first_twice
+from mxtrain.vision.images.volume_settings import VolumeSettings, volume_settings
 from mxtrain.vision.segmentation.mask_colors import TABLES, MaskColors, find_table, read_table
 from mxtrain.vision.segmentation.mask_file import MAX_VALUE
 from mxtrain.vision.segmentation.mask_pairs import (
@@ -34,8 +35,8 @@ from mxtrain.vision.segmentation.masked_files import MaskedFiles
 from mxtrain.vision.segmentation.masked_images import MaskCoding
 
 MaskValue = Annotated[int, pydantic.Field(ge=0, le=MAX_VALUE)]
-IMAGE_FOLDERS = ("images", "image", "imgs", "img")
-MASK_FOLDERS = ("masks", "mask", "labels", "label", "annotations")
+IMAGE_FOLDERS = ("images", "image", "imgs", "img", "imagestr")
+MASK_FOLDERS = ("masks", "mask", "labels", "label", "annotations", "labelstr")
 """Accepted names of the folders of images and of masks, in lower case."""
 _IGNORED_VALUE = 255
 """Value of the pixels of colours whose class is not learned."""
@@ -49,13 +50,14 @@ _LAYOUT = (
 )
 
 
-class SegmentationFolder(MaskedFiles):
+class SegmentationFolder(VolumeSettings, MaskedFiles):
     """`root/images/NAME.jpg` with `root/masks/NAME.png`, or the same in `root/train/` and `root/val/`.
 
     Or each mask beside its image, as `a_mask.png` beside `a.jpg`, with classes in `_classes.csv` (Roboflow).
 
-    Images may lie in folders below if their masks do. A validation split that is missing is held out of the training
-    images by `val_fraction`, seeded.
+    Volumes have label volumes as masks, e.g. `images/a.nii.gz` and `masks/a.nii.gz`; each slice is a sample, see
+    `VolumeSettings`. Images may lie in folders below if their masks do. A validation split that is missing is held out
+    of the training images by `val_fraction`, seeded.
     """
 
     option: ClassVar[str] = "dataset=segmentation_folder"
@@ -76,7 +78,7 @@ class SegmentationFolder(MaskedFiles):
     @classmethod
     def recognise(cls, files: FileTree) -> Optional[Recognised]:
         """See `Recognising`."""
-        root = {"root": files.typed()}
+        root = {"root": files.typed(), **volume_settings(files.find(*VOLUMES))}
         if files.find(MASK_ENDING) and files.named(ROBOFLOW_CLASSES):
             return Recognised("images with masks beside them (Roboflow)", root, "segmentation", Certainty.SURE)
         folders = {name.rpartition("/")[2].lower() for name in files.folders}
