@@ -13,9 +13,10 @@ import numpy as np
 
 from mxtrain.data.loading.loader import BatchLoader, Consumer, LoaderOptions
 from mxtrain.data.loading.randomness import bits
-from mxtrain.errors import LoaderError
+from mxtrain.errors import DataError, LoaderError
 from mxtrain.reinforcement.environments import EnvironmentFactory, Spaces, VectorEnvironment
 from mxtrain.reinforcement.policy import FACTS, NUM_FACTS
+from mxtrain.reinforcement.recording import RecordedEpisode
 from mxtrain.types import Batch
 
 if TYPE_CHECKING:
@@ -96,6 +97,40 @@ class Episodes:
             environment.close()
             if screen is None:
                 del os.environ[SCREEN]
+
+    def record(self, index: int) -> RecordedEpisode:
+        """Replays a played episode and returns its observations, actions and rewards.
+
+        Args:
+            index: index of the episode.
+
+        Raises:
+            DataError: the episode has another length this time.
+            LoaderError: the environment raised an exception.
+        """
+        episode = self.played[index]
+        environment = VectorEnvironment(self.maker, self.spaces, [f"episode {index}"])
+        actions, rewards, is_terminated, is_over = self.spaces.actions_for(episode.action_TA), [], False, False
+        try:
+            environment.start_episode(0, episode.seed)
+            observations = [environment.observation_E[0].copy()]
+            for number, action in enumerate(actions):
+                if is_over:
+                    break
+                reward, is_terminated, is_truncated = environment.step(0, action, episode.action_TA[number])
+                is_over = is_terminated or is_truncated
+                observations.append(environment.observation_E[0].copy())
+                rewards.append(reward)
+        finally:
+            environment.close()
+        if not is_over or len(rewards) != len(actions):
+            raise DataError(
+                f"episode {index} of {self.maker.id} has another length when it is played again: the environment is no "
+                "function of its seed and the actions in it, and its episodes cannot be recorded."
+            )
+        return RecordedEpisode(
+            episode.seed, np.stack(observations), np.array(actions), np.array(rewards), is_terminated
+        )
 
 
 class EpisodeLoader(BatchLoader):

@@ -6,7 +6,7 @@ Legend: B batch, O outputs of the network, X facts about a sample.
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, ClassVar, List, Mapping, Sequence, Tuple, Union
+from typing import TYPE_CHECKING, ClassVar, List, Literal, Mapping, Sequence, Tuple, Union
 
 import numpy as np
 
@@ -58,6 +58,10 @@ class ReinforcementLearning(Task):
     """Images of an episode that TensorBoard shows after a validation; 0 = none."""
     frames_per_s: PositiveFloat = 30.0
     """Frame rate of the animations that `predict` writes."""
+    episode_files: Literal["gif", "npz"] = "gif"
+    """Files that `predict` writes: gif = animations, npz = observations, actions and rewards."""
+    recorded_episodes: NonNegative = 5
+    """Episodes of which `eval` writes each observation, action and reward to `steps.csv`; 0 = none."""
 
     def check(self, description: RunParts) -> None:
         super().check(description)
@@ -85,9 +89,9 @@ class ReinforcementLearning(Task):
             )
         if isinstance(description.dataset, Gymnasium):
             self._check_passes(description.dataset, loss)
-            self._check_workers(description, description.dataset)
             if isinstance(loss, ReplayAlgorithm):
                 self._check_buffer(description, description.dataset, loss)
+            self._check_workers(description, description.dataset)
 
     def _check_passes(self, dataset: Gymnasium, loss: Algorithm) -> None:
         if not loss.reuses_steps and dataset.passes not in ("auto", 1):
@@ -197,7 +201,7 @@ class ReinforcementLearning(Task):
         return [Figure("episode", lambda max_images: draw_episode(frames, caption, int(predictions[0][1])))]
 
     def build_report(self, description: RunParts, signature: Signature, source: Samples) -> Report:
-        return EpisodeReport()
+        return EpisodeReport(source, self.recorded_episodes)  # type: ignore[arg-type]  # of environments
 
     def prediction_format(self) -> PredictionFormat:
         return ReinforcementLearningFormat(self)
@@ -209,15 +213,20 @@ class ReinforcementLearningFormat(PredictionFormat):
     task: ReinforcementLearning
 
     inputs: ClassVar[str] = ""
-    writes: ClassVar[str] = "animation"
-    writes_ending: ClassVar[str] = ".gif"
     writes_by_default: ClassVar[bool] = False
 
+    def __init__(self, task: ReinforcementLearning) -> None:
+        super().__init__(task)
+        self.writes = {"gif": "animation", "npz": "record"}[task.episode_files]  # type: ignore[misc]  # of this task
+        self.writes_ending = f".{task.episode_files}"  # type: ignore[misc]
+
     def encode_file(self, signature: Signature, prediction: np.ndarray, source: Samples, index: int) -> bytes:
-        """Returns an animated GIF of the episode."""
+        """Returns an animated GIF of the episode, or an NPZ file of its steps."""
         from mxtrain.reinforcement.episode_figure import encode_animation
 
         episodes: Episodes = source  # type: ignore[assignment]  # of environments
+        if self.task.episode_files == "npz":
+            return episodes.record(index).encode()
         return encode_animation(episodes.frames(index), self.task.frames_per_s)
 
 
@@ -239,9 +248,16 @@ def algorithm_of(description: RunParts) -> Algorithm:
 
 
 class EpisodeReport(Report):
-    """Report of return and length of each episode, with mean, standard deviation, minimum and maximum."""
+    """Report of return and length of each episode, with mean, standard deviation, minimum and maximum, and of the steps
+    of the first episodes.
 
-    def __init__(self) -> None:
+    Args:
+        source: episodes.
+        num_recorded: number of episodes whose steps are reported.
+    """
+
+    def __init__(self, source: Episodes, num_recorded: int = 0) -> None:
+        self._source, self._num_recorded = source, num_recorded
         self._found: List[Tuple[np.ndarray, NDArray]] = []
 
     def update(self, batch: Batch, outputs: Tuple[NDArray, ...]) -> None:
@@ -264,7 +280,24 @@ class EpisodeReport(Report):
         return [
             Table("returns", ["over episodes", "return", "length"], statistics),
             Table("episodes", ["episode", "return", "length"], rows, is_shown=False),
+            *self._steps(index_N[order].tolist()),
         ]
+
+    def _steps(self, indices: Sequence[int]) -> List[Artifact]:
+        """Returns the table of the steps of the first episodes; empty if observations are too large for one."""
+        header: List[str] = []
+        rows: List[Sequence[Union[int, float]]] = []
+        for index in indices[: self._num_recorded]:
+            try:
+                episode = self._source.record(index)
+            except MxtrainError as error:
+                log.warning("no table of steps: %s Type task.recorded_episodes=0 to leave it out.", error)
+                return []
+            header = episode.header(self._source.spaces.names)
+            if not header:
+                return []
+            rows += episode.rows(index)
+        return [Table("steps", header, rows, is_shown=False)] if rows else []
 
 
 class PolicyExport(TaskExport):

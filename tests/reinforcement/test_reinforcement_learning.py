@@ -173,6 +173,17 @@ def test_a_placement_is_the_same_over_several_roll_outs(describe_run: Any, words
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("placement", ["data", "hybrid"])
+@pytest.mark.parametrize("model", ["q_network", "soft_actor_critic"])
+def test_a_placement_with_a_replay_buffer_is_the_same(describe_run: Any, model: str, placement: str) -> None:
+    """With `hybrid`, the second device computes only what training needs, and prediction leaves it out."""
+    words = ("dataset.num_envs=4", "model.hidden=[8]", "loss.learning_starts=40", "loss.target_interval=1")
+    words += ("model.normalize_observations=true", "dataset.normalize_rewards=true", "dataset.batch_size=16")
+    found = verify(describe_run(RL, f"model={model}", *words, f"parallel={placement}"), 4, 1e-5)
+    assert found.passed, found
+
+
+@pytest.mark.slow
 def test_statistics_of_observations_enter_the_network_and_stay_with_its_weights(train_run: Any) -> None:
     made, _ = train_run(*SMALL, "model.normalize_observations=true")
     step = made.runner.context.step
