@@ -9,11 +9,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, ClassVar, Dict, List, Optional, Type
 
+from mxtrain.data.loading.dataset_files import open_regular
 from mxtrain.data.recognition import Setting
 from mxtrain.data.spec import BaseDataset
 from mxtrain.errors import ConfigError, DataError
 from mxtrain.files.durable import create_file
-from mxtrain.files.regular_files import open_regular
 from mxtrain.terminal.progress import WorkProgress
 from mxtrain.vision.conversion.content import Content
 from mxtrain.vision.conversion.job import ConversionJob, Holds
