@@ -29,6 +29,12 @@ def test_mxnet_reads_records_that_contain_its_magic_number(tmp_path) -> None:
     with RecordWriter(tmp_path / "a.rec") as writer:
         for number, content in enumerate(images):
             writer.write(pack_record(number, [number] if number % 2 else [4, 5, 6], content))
+    theirs = mx.recordio.MXIndexedRecordIO(str(tmp_path / "b.idx"), str(tmp_path / "b.rec"), "w")
+    for number, content in enumerate(images):
+        label = float(number) if number % 2 else np.array([4, 5, 6], np.float32)
+        theirs.write_idx(number, mx.recordio.pack(mx.recordio.IRHeader(0, label, number, 0), content))
+    theirs.close()
+    assert all((tmp_path / f"a.{end}").read_bytes() == (tmp_path / f"b.{end}").read_bytes() for end in ("rec", "idx"))
     record = mx.recordio.MXIndexedRecordIO(str(tmp_path / "a.idx"), str(tmp_path / "a.rec"), "r")
     read = [mx.recordio.unpack(record.read_idx(number)) for number in range(len(images))]
     record.close()

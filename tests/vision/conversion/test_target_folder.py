@@ -137,6 +137,33 @@ def test_a_conversion_goes_on_and_its_result_is_the_same(tmp_path, source, monke
         assert (tmp_path / "target" / path.relative_to(unfinished)).stat().st_mtime_ns == changed
 
 
+def test_an_image_of_another_size_is_copied_again(tmp_path, source, monkeypatch) -> None:
+    def stop(*_):
+        raise Stop
+
+    with monkeypatch.context() as context:
+        context.setattr(YoloForm, "write_annotations", stop)
+        with pytest.raises(Stop):
+            convert(source, tmp_path / "target", to="yolo")
+    image = next((tmp_path / "target.unfinished").rglob("train_002.jpg"))
+    os.truncate(image, 100)
+    convert(source, tmp_path / "target", to="yolo")
+    copied = (tmp_path / "target/images/train/train_002.jpg").read_bytes()
+    assert copied == (source / "train2017/train_002.jpg").read_bytes()
+
+
+def test_bytes_behind_the_last_record_are_cut_off(tmp_path) -> None:
+    path = tmp_path / "a.rec"
+    with RecordWriter(path) as writer:
+        writer.write(pack_record(0, [1], b"image"))
+    whole = path.read_bytes()
+    for rest in (bytes(64), whole[:11], b"x"):
+        path.write_bytes(whole + rest)
+        with RecordWriter(path) as writer:
+            assert len(writer) == 1
+        assert path.read_bytes() == whole
+
+
 def test_another_conversion_does_not_go_on_in_the_same_folder(tmp_path, source, monkeypatch) -> None:
     with monkeypatch.context() as context:
         context.setattr(form, "_copy", lambda *_: (_ for _ in ()).throw(Stop()))

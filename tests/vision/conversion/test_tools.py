@@ -80,6 +80,13 @@ def test_outlines_of_a_group_of_cvat_are_one_object_in_coco(tmp_path) -> None:
     assert len(thing.polygons) == 2 and thing.edges == (1, 1, 15, 5)
 
 
+def test_a_box_outside_of_an_image_whose_size_the_annotation_does_not_say(tmp_path) -> None:
+    draw(tmp_path / "source" / "a.png", (28, 20))
+    via(tmp_path / "source")
+    with pytest.raises(DataError, match="10.5, 2, 30, 12 .* reaches 2 pixels beyond its image of 28 x 20"):
+        convert(tmp_path / "source", tmp_path / "voc", to="voc", drop="masks")
+
+
 def test_several_formats_in_a_folder_are_asked_for(tmp_path) -> None:
     draw(tmp_path / "source" / "a.png", (40, 20))
     cvat(tmp_path / "source")
