@@ -23,6 +23,7 @@ def pictures() -> Pictures:
     return {split: [picture for picture in listed if picture.things] for split, listed in found.items()}
 
 
+@pytest.mark.filterwarnings("ignore:tostring:DeprecationWarning")  # of MXNet
 def test_mxnet_reads_records_that_contain_its_magic_number(tmp_path) -> None:
     magic = (0xCED7230A).to_bytes(4, "little")
     images = [magic * 2 + b"ab", b"abcd" + magic, b"x" + magic + b"yz" + magic, b"plain"]
