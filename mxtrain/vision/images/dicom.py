@@ -62,6 +62,8 @@ _TAGS = {
 """Elements that are read: the group in the upper 16 bits of a tag, the element in the lower 16."""
 _FIRST_PIXELS, _PIXELS = 0x7FE00008, 0x7FE00010
 _TRANSFER_SYNTAX = 0x00020010
+_POSITION, _PLANE = 0x00200032, 0x00200037
+"""ImagePositionPatient and ImageOrientationPatient."""
 _GREY = ("MONOCHROME1", "MONOCHROME2")
 _COLOUR = ("RGB", "YBR_FULL", "YBR_FULL_422", "YBR_ICT", "YBR_RCT")
 _OTHERS = ("PALETTE COLOR", "YBR_PARTIAL_422", "YBR_PARTIAL_420", "XYB", "HSV", "ARGB", "CMYK")
@@ -82,6 +84,26 @@ def require_pydicom(path: str) -> None:
     check_versions(EXTRAS["dicom"], f"'{path}' is a DICOM file, which")
     if importlib.util.find_spec("pydicom") is None:
         raise DataError(f"'{path}' is a DICOM file, and pydicom is not installed, which reads it. {_INSTALL}.")
+
+
+def slice_position(head: bytes) -> Optional[float]:
+    """Returns the position of a slice along the normal of its plane, in millimetres, by ImageOrientationPatient and
+    ImagePositionPatient; None if the file does not say it, or is damaged.
+
+    Args:
+        head: beginning of the file.
+    """
+    try:
+        syntax, begin = _read_syntax(head)
+        file = io.BytesIO(head[begin:])
+        header = _read_dataset(file, syntax == IMPLICIT, lambda tag, vr, length: tag > _PLANE, [_POSITION, _PLANE])
+        plane_6 = [float(value) for value in header.get("ImageOrientationPatient") or ()]
+        position_3 = [float(value) for value in header.get("ImagePositionPatient") or ()]
+    except Exception:  # of pydicom; reading the image raises the error
+        return None
+    if len(plane_6) != 6 or len(position_3) != 3 or not np.isfinite([*plane_6, *position_3]).all():
+        return None
+    return float(np.cross(plane_6[:3], plane_6[3:]) @ position_3)
 
 
 class DicomReader:

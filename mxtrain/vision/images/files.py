@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 from pathlib import Path
@@ -16,7 +17,7 @@ from mxtrain.data.loading.opening import EXTENSIONS as IMAGE_EXTENSIONS
 from mxtrain.data.loading.samples import Source
 from mxtrain.errors import DataError, LoaderError
 from mxtrain.vision.images import nifti
-from mxtrain.vision.images.dicom import HEAD_BYTES, is_dicom, require_pydicom
+from mxtrain.vision.images.dicom import HEAD_BYTES, is_dicom, require_pydicom, slice_position
 
 if TYPE_CHECKING:
     from mxtrain.vision.images.decoding import EncodedImages
@@ -50,6 +51,8 @@ _UNREAD_EXTENSIONS = (
     ".mpeg",
 )
 """Extensions of images and videos in formats that are not supported. A warning names skipped files."""
+_POSITION_BYTES = 1 << 17
+"""Bytes at the beginning of a DICOM file in which the position of its slice is searched."""
 MAX_BYTES = 2 << 30
 """Largest allowed size of a file, above that of the largest supported image."""
 
@@ -204,9 +207,32 @@ def list_images(folder: Union[str, Path], findings: Findings = STRICT) -> List[P
     return paths
 
 
+def list_slices(folder: Union[str, Path], findings: Findings = STRICT) -> List[Path]:
+    """Lists the images in a folder as `list_images`, but the DICOM files of each folder by their position in the
+    patient, if all of them say it: the names of files often have another order."""
+    ordered: List[Path] = []
+    for _, group in itertools.groupby(list_images(folder, findings), key=lambda path: path.parent):
+        paths = list(group)
+        positions = [_slice_position(path) for path in paths] if all(is_medical(str(path)) for path in paths) else []
+        if positions and None not in positions:
+            paths = [path for _, path in sorted(zip(positions, paths))]
+        ordered += paths
+    return ordered
+
+
+def _slice_position(path: Path) -> Optional[float]:
+    if str(path).lower().endswith(nifti.ENDINGS):
+        return None
+    try:
+        with open_regular(path) as (file, _):
+            return slice_position(file.read(_POSITION_BYTES))
+    except DataError:  # reading the image raises it
+        return None
+
+
 def find_files(paths: Sequence[Union[str, Path]], skip_unreadable: bool = False) -> List[Path]:
-    """Returns the paths of files, and of all images in folders; see `find_given`."""
-    files = find_given(paths, list_images, "image", skip_unreadable)
+    """Returns the paths of files, and of all images in folders, DICOM slices by their position; see `find_given`."""
+    files = find_given(paths, list_slices, "image", skip_unreadable)
     _require_pydicom(path for path in files if path.suffix.lower() in _DICOM_EXTENSIONS)
     return files
 

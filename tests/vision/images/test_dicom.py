@@ -475,3 +475,21 @@ def test_threads_read_the_same_pixels(tmp_path):
         fetch = lambda index: source.fetch(np.array([index]), seed=0, epoch=0, train=False)[0]  # noqa: E731
         for index, image in enumerate(pool.map(fetch, range(12))):
             assert np.array_equal(image, fetch(index))
+
+
+@pytest.mark.parametrize("normal", [1, -1])
+def test_slices_of_a_folder_are_sorted_by_their_position(tmp_path, normal):
+    """The names have another order; along the normal of the plane, which is the cross product of rows and columns."""
+    plane = [1, 0, 0, 0, normal, 0]
+    heights = {"a": 3.0, "b": -10.5, "c": 100.0, "d": 20.0}
+    for name, height in heights.items():
+        content = dicom(
+            np.zeros((4, 4), np.uint16), ImageOrientationPatient=plane, ImagePositionPatient=[5.0, 5.0, height]
+        )
+        (tmp_path / f"{name}.dcm").write_bytes(content)
+    order = sorted(heights, key=lambda name: normal * heights[name])
+    assert [path.stem for path in find_files([tmp_path])] == order
+    (tmp_path / "e.dcm").write_bytes(dicom(np.zeros((4, 4), np.uint16)))  # without a position: by name
+    assert [path.stem for path in find_files([tmp_path])] == list("abcde")
+    (tmp_path / "e.dcm").write_bytes(b"damaged")
+    assert [path.stem for path in find_files([tmp_path])] == list("abcde")
