@@ -95,7 +95,9 @@ def read_table(
     empty: List[int] = []
 
     def records() -> Iterator[TextRecord]:
-        for number, row in stream_rows(path, columns, header, skip_short, findings, form, decimal_in=decimal_in):
+        for number, row in stream_rows(
+            path, columns, header, skip_short, findings, form, decimal_in=decimal_in, names_classes=True
+        ):
             name = row[-1].strip()
             if not name:
                 location = location_of(path, number)
@@ -110,7 +112,7 @@ def read_table(
     shards = prepare_texts(
         "table",
         [path],
-        [ending, list(columns), header, skip_short, form, *decimal_in.values()],
+        [ending, list(columns), header, skip_short, form, *decimal_in.values(), *["classes"] * (ending == PARQUET)],
         num_columns,
         records,
         findings,

@@ -124,6 +124,7 @@ def stream_rows(
     form: Optional[str] = None,
     null: Optional[str] = None,
     decimal_in: Mapping[Column, str] = MappingProxyType({}),
+    names_classes: bool = False,
 ) -> Iterator[Tuple[int, Row]]:
     """Yields (number, cells) for each row: its last line, from 1 (for Parquet the row, from 0), and the given columns.
 
@@ -138,6 +139,7 @@ def stream_rows(
         null: text for nulls of JSON or Parquet; None: a null makes its row unusable.
         decimal_in: column of numbers -> decimal sign with which its texts are read. Numbers of JSON and Parquet have a
             point, and are converted.
+        names_classes: see `read_parquet`.
 
     Raises:
         DataError: the file cannot be read, or a row lacks a column; the message names the line.
@@ -150,7 +152,7 @@ def stream_rows(
         with open_regular(path) as (file, _):
             as_texts = (
                 (number, names, _as_texts(row, decimal_in))
-                for number, names, row in read_parquet(file, path, list(map(str, columns)))
+                for number, names, row in read_parquet(file, path, list(map(str, columns)), names_classes=names_classes)
             )
             yield from _select_columns(path, as_texts, columns, skip_short, findings, ending, null)
         return
@@ -183,7 +185,7 @@ def stream_objects(
     ending = require_table(path)
     if ending == PARQUET:
         with open_regular(path) as (file, _):
-            for number, _, row in read_parquet(file, path, list(columns), may_nest=True):
+            for number, _, row in read_parquet(file, path, list(columns), may_nest=True, names_classes=True):
                 yield number, _as_texts(row, {})
         return
     if ending != ".jsonl":

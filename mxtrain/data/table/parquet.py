@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,13 +13,16 @@ from mxtrain.errors import DataError
 
 SAFE_VERSION = (14, 0, 1)
 """The first version of pyarrow that runs no code of a file's: https://nvd.nist.gov/vuln/detail/CVE-2023-47248."""
+HUGGING_FACE, CLASS_LABEL, NO_CLASS = b"huggingface", "ClassLabel", -1
+"""Key of the metadata in which Hugging Face's datasets describes columns, its type of classes, and the number of rows
+without one, as in test splits."""
 _ROWS_AT_ONCE = 4096
 _OUT_OF_RANGE = "<value out of range"
 """Beginning of the text that pyarrow writes for a time beyond the calendar."""
 
 
 def read_parquet(
-    file: BinaryIO, path: Path, columns: List[str], may_nest: bool = False
+    file: BinaryIO, path: Path, columns: List[str], may_nest: bool = False, names_classes: bool = False
 ) -> Iterator[Tuple[int, List[str], Mapping[Any, Any]]]:
     """Yields the number of each row from 0, the names of all columns, and the cells of the requested columns that
     exist; `a.b` is the field b of structs in a, as Hugging Face's translation.en.
@@ -28,6 +32,8 @@ def read_parquet(
         path: its path, for messages.
         columns: requested columns.
         may_nest: True if cells may be lists and structs, which become lists and dicts.
+        names_classes: True to replace numbers of classes by their names, if Hugging Face's datasets has written these;
+            -1, which stands for no class, becomes None.
 
     Raises:
         DataError: pyarrow is not installed, or the file is no Parquet.
@@ -38,12 +44,54 @@ def read_parquet(
         existing = [name for name in columns if name in types]
         for name in [] if may_nest else existing:
             _refuse_nested(path, name, types[name])
+        classes = _class_names(table.schema_arrow) if names_classes else {}
         number = 0
         for batch in table.iter_batches(_ROWS_AT_ONCE, columns=existing, use_threads=False):
             cells = [_cells(path, name, _column_of(batch, name), number) for name in existing]
+            for name, column in zip(existing, cells):
+                if name in classes:
+                    column[:] = [_named(path, name, cell, classes[name]) for cell in column]
             for row in zip(*cells) if cells else [()] * batch.num_rows:
                 yield number, names, dict(zip(existing, row))
                 number += 1
+
+
+def _class_names(schema: Any) -> Dict[str, List[str]]:
+    """Returns the class names of columns with numbers of classes or lists of them, from the metadata that Hugging
+    Face's datasets writes; nothing if there are none."""
+    content = (schema.metadata or {}).get(HUGGING_FACE, b"{}")
+    try:
+        features = json.loads(content)["info"]["features"]
+        items = list(features.items())
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return {}
+    found: Dict[str, List[str]] = {}
+    for column, feature in items:
+        # A list is {"feature": ..., "_type": "List"} or "Sequence"; older versions write [...].
+        while isinstance(feature, list) and len(feature) == 1 or isinstance(feature, dict) and "feature" in feature:
+            feature = feature[0] if isinstance(feature, list) else feature["feature"]
+        names = feature.get("names") if isinstance(feature, dict) and feature.get("_type") == CLASS_LABEL else None
+        if isinstance(names, list) and all(isinstance(name, str) for name in names):
+            found[column] = names
+    return found
+
+
+def _named(path: Path, column: str, cell: Any, names: List[str]) -> Any:
+    """Returns the name of a class, or a list of names.
+
+    Raises:
+        DataError: the class has no name.
+    """
+    if isinstance(cell, list):
+        return [_named(path, column, value, names) for value in cell]
+    if not isinstance(cell, int) or cell == NO_CLASS:
+        return None if cell == NO_CLASS else cell
+    if not 0 <= cell < len(names):
+        raise DataError(
+            f"{path}: the column '{column}' has the class {cell}, and its metadata names {len(names)} classes, from 0 "
+            f"to {len(names) - 1}."
+        )
+    return names[cell]
 
 
 def parquet_names(file: BinaryIO, path: Path) -> List[str]:

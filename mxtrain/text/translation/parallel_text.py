@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import itertools
 from contextlib import ExitStack
 from functools import partial
@@ -53,7 +54,7 @@ class ParallelText(TranslationDataset):
 
     train: Names = None
     """Common prefix of two files, or a .tsv, .csv, .jsonl or .parquet file; or a list of these. Names may end in .gz,
-    except for .parquet."""
+    except for .parquet, and names of tables may contain * and ?: train-*.parquet."""
     val: Names = None
     """The same for validation; null = val_fraction of the training pairs."""
     test: Names = None
@@ -218,7 +219,23 @@ def _advice_for(name: str) -> str:
 
 
 def _listed(paths: Union[str, List[str]]) -> List[str]:
-    return [paths] if isinstance(paths, str) else paths
+    """Returns the paths of a setting; those with `*`, `?` or `[...]` stand for all tables that match, sorted.
+
+    Raises:
+        DataError: no file matches.
+    """
+    found: List[str] = []
+    for path in [paths] if isinstance(paths, str) else paths:
+        if ending_of(path) not in TABLES or not glob.has_magic(path) or exists(path):
+            found.append(path)
+            continue
+        matches = sorted(glob.glob(path))
+        if not matches:
+            raise DataError(
+                f"'{path}': no file matches. {Path(path).parent} holds {list_first(files_in(Path(path).parent))}."
+            )
+        found += matches
+    return found
 
 
 def _aligned(files: Sequence[Path], findings: Findings) -> Iterator[NumberedPair]:

@@ -74,7 +74,10 @@ def test_checkpoint_keeps_the_length_of_summaries(tmp_path: Path) -> None:
     assert signature.is_joint and values["target_max_length"] == 8
     assert not list(problems_of(values, TranslationSignature.form))
     restored = TranslationSignature.from_json(values)
-    assert restored.target_tokenizer_config == signature.target_tokenizer_config and restored.to_json() == values
+    assert (
+        restored.target_tokenizer_config == signature.target_tokenizer_config
+        and json.loads(json.dumps(restored.to_json())) == values
+    )
     del values["target_max_length"]
     assert TranslationSignature.from_json(values).target_tokenizer_config.max_length == 10
 
@@ -147,3 +150,18 @@ def test_a_run_summarizes_files(train_run: Any, tmp_path: Path, capsys: Any) -> 
     assert run(["eval", str(tmp_path / "run"), "split=test"]) == 0
     assert (tmp_path / "run" / "eval" / "test" / "summaries.csv").is_file()
     assert np.isfinite(json.loads((tmp_path / "run" / "eval" / "test" / "metrics.json").read_text())["rouge_2"])
+
+
+def test_pattern_names_all_tables_of_a_split(tmp_path: Path) -> None:
+    for number in (1, 0):
+        row = {"article": f"document {number} here", "highlights": f"short {number}"}
+        (tmp_path / f"train-0000{number}-of-00002.jsonl").write_text((json.dumps(row) + "\n") * 20)
+    pattern = tmp_path / "train-*-of-*.jsonl"
+    splits = open_splits(words_dataset(pattern, val_fraction=0.1))
+    pairs = [pair for split in (splits.train, splits.val, splits.test) if split is not None for pair in split.pairs]
+    assert len(pairs) == 40 and {summary for _, summary in pairs} == {"short 0", "short 1"}
+    with pytest.raises(DataError, match="test-.*no file matches.*holds train-00000-of-00002.jsonl, train-00001"):
+        open_splits(words_dataset(pattern, test=str(tmp_path / "test-*.jsonl")))
+    # Brackets are characters of a name that exists.
+    odd = write_pairs(tmp_path / "odd[1].jsonl")
+    assert open_splits(words_dataset(odd)).train.pairs
