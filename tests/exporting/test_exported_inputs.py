@@ -191,6 +191,10 @@ def test_histories_are_continued_as_by_the_run(export: Export, name: str, tmp_pa
     found, expected = predicted(exported, lines), rows_of_run(exported, lines)
     assert [row["user"] for row in found] == ["anna", "2", "5"] and found[1]["items"] == []
     require_equal([{**row, "file": ""} for row in found], [{**row, "file": ""} for row in expected])
+    with served_folders.Served(exported) as server:
+        status, answer, _ = server.ask("/v2/models/export/predict", lines.read_text().splitlines()[0].encode())
+        assert status == 200, answer
+        require_equal(answer, {key: value for key, value in expected[0].items() if key != "file"})
     for text, said in (
         ('{"history": []}', "the history is empty"),
         ('{"user": "u3"}', "is no JSON object such as"),
