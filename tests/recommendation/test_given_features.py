@@ -139,6 +139,12 @@ def test_atomic_files_have_interactions_and_features(tmp_path: Path) -> None:
     assert [ordered.test.catalog.items[item] for item in ordered.test.item_N] == ["i0", "i1", "i2", "i3"]
 
 
+def test_sequences_need_times(tmp_path: Path) -> None:
+    write_atomic(tmp_path, inter="user_id:token\titem_id:token\n" + "".join(f"u\ti{item}\n" for item in range(5)))
+    with pytest.raises(DataError, match="it lacks the field 'timestamp' that this run needs. It has user_id, item_id."):
+        AtomicFiles(root=str(tmp_path)).for_run(NextItem).open()
+
+
 def test_sets_of_too_many_values_are_left_out(tmp_path: Path, caplog: Any) -> None:
     words = " ".join(f"w{number}" for number in range(101))
     write_atomic(tmp_path, item=f"item_id:token\tclass:token_seq\tshop:token\ni0\t{words}\ts\n")

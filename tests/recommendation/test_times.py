@@ -13,7 +13,7 @@ import pytest
 from mxtrain.data.checking.dataset_check import CollectedFindings
 from mxtrain.errors import DataError
 from mxtrain.recommendation.interactions import InteractionTable
-from mxtrain.recommendation.times import DATE, ZONED, describe_times, parse_date
+from mxtrain.recommendation.times import DATE, ZONED, describe_times, parse_date, unit_of
 
 pytestmark = pytest.mark.usefixtures("own_cache")
 
@@ -100,6 +100,14 @@ def test_other_times_are_refused_with_the_line(times: List[str], line: int, said
 def test_description_of_a_column_needs_one_unit() -> None:
     assert describe_times(np.array([99_999_999.0]), False).startswith("times are numbers from 99999999")
     assert describe_times(np.array([1e8]), False).startswith("times are seconds")
+    assert [unit_of(number) for number in (9.9e10, 1e11, 9.9e19, 1e20, -1e9)] == [
+        "seconds",
+        "milliseconds",
+        "nanoseconds",
+        "",
+        "",
+    ]
+    assert describe_times(np.array([2e8, 1e21]), False).startswith("times are numbers from 200000000 to 1e+21")
     parsed = parse_date("0001-01-01T00:00+01:00")
     assert parsed is not None and "-01-01 00:00 (UTC)" in describe_times(np.array(parsed[1:]), True)
     assert describe_times(np.array([-5.0]), True) == "times are dates: from 1969-12-31 23:59 to 1969-12-31 23:59 (UTC)"

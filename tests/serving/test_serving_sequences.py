@@ -85,6 +85,7 @@ def test_wrong_bodies_are_refused_without_ids_of_others(history: str) -> None:
 WRONG: Dict[str, Any] = {
     "width": (("signature", "shape"), [[WIDTH + 1], []], "not that of the network's inputs"),
     "none": (("inputs",), OPEN, "the network reads 0 items of a history"),
+    "large": (("inputs",), OPEN, "the network reads 2,097,152 items of a history"),
     "lengths": (("inputs",), SIGNATURE["inputs"][:1], "not that of the network's inputs"),
     "more": (("inputs",), [*SIGNATURE["inputs"], SIGNATURE["inputs"][1]], "not that of the network's inputs"),
     "outputs": (("outputs",), [], "the network has no output"),
@@ -101,7 +102,7 @@ def test_damaged_signatures_are_refused(name: str) -> None:
     for key in path[:-1]:
         place = place[key]
     place[path[-1]] = value
-    if name == "none":
-        signature["signature"]["shape"] = [[0], []]
+    if value is OPEN:
+        signature["signature"]["shape"] = [[0 if name == "none" else 1 << 21], []]
     with pytest.raises(ValueError, match=re.escape(said)):
         made(signature)
