@@ -15,6 +15,7 @@ from mxtrain.data.predict_inputs import rows_from
 from mxtrain.data.signature import Signature
 from mxtrain.data.spec import BaseDataset, Samples, Splits
 from mxtrain.data.table.columns import ROWS
+from mxtrain.data.table.dates import shown_feature, split_feature
 from mxtrain.data.table.groups import read_groups
 from mxtrain.errors import CheckpointError, ConfigError, run_dir_setting
 from mxtrain.types import MAX_COUNT
@@ -42,7 +43,8 @@ class FeatureDataset(BaseDataset):
         columns = FeatureSignature.cast(signature).columns.columns
         if any(column.kind == "indexed" for column in columns):  # without names
             return super().samples_from(value, signature)
-        layout = self.layout_of_rows(tuple(ReadColumn(column.name, column.kind, column.name) for column in columns))
+        read = [ReadColumn(column.name, column.kind, split_feature(column.name)[0]) for column in columns]
+        layout = self.layout_of_rows(tuple(read))
         is_canonical = all(column.canonical for column in columns if column.kind == "hashed")
         return FeatureRows([store_rows(rows_from(value, ROWS), layout._replace(canonical=is_canonical))])
 
@@ -115,8 +117,9 @@ class FeatureDataset(BaseDataset):
             changed = [column.name for column in trained_columns.columns if column not in columns.columns] or names
             raise CheckpointError(
                 f"{source} was trained with other columns than there are now, or with other values in them: "
-                f"{', '.join(changed[:MAX_NAMED])}. Give it the data and the settings of dataset that it was trained "
-                f"with, or choose another {run_dir_setting()}: means, deviations and vocabularies are measured anew."
+                f"{', '.join(map(shown_feature, changed[:MAX_NAMED]))}. Give it the data and the settings of dataset "
+                f"that it was trained with, or choose another {run_dir_setting()}: means, deviations and vocabularies "
+                "are measured anew."
             )
         if self.target_is_number:
             require_same_scale(signature, before, source)
@@ -129,7 +132,7 @@ class FeatureDataset(BaseDataset):
         elif columns.fields:
             parts.append(_named("categories", [f"{column.name}: {column.num_ids:,} ids" for column in columns.fields]))
         if columns.numbers:
-            parts.append(_named("numbers", [column.name for column in columns.numbers]))
+            parts.append(_named("numbers", [shown_feature(column.name) for column in columns.numbers]))
         added = sum(column.indicator for column in columns.numbers)
         parts += [f"{added} further to say where a number is missing"] if added else []
         return f"rows of {', '.join(parts)}; {self._target_remark(signature, splits)}"

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import logging
+from itertools import islice
 from typing import (
     TYPE_CHECKING,
     Any,
     ClassVar,
     Collection,
     Dict,
+    List,
     Literal,
     Mapping,
     Optional,
@@ -42,15 +45,18 @@ from mxtrain.data.spec import BaseDataset, Splits
 from mxtrain.data.table.cells import MISSING_CELLS, CellTexts, Decimal
 from mxtrain.data.table.class_sets import AUTO, SetColumns, find_set_columns
 from mxtrain.data.table.column_kinds import (
+    GUESSED_ROWS,
     ColumnSpec,
     as_column_specs,
     has_row_ids,
     header_of,
     kinds_of,
     refuse_unknown_columns,
+    silent_rows,
 )
 from mxtrain.data.table.columns import names_of_columns
 from mxtrain.data.table.copied_cells import copied_cells
+from mxtrain.data.table.dates import columns_read, features_of, guessed_parts, split_feature
 from mxtrain.data.table.groups import group_column
 from mxtrain.data.table.target_classes import find_classes
 from mxtrain.errors import ConfigError, DataError
@@ -64,6 +70,8 @@ from mxtrain.types.kinds import ClassSet, Gives, Number, RowClass, TableFeatures
 if TYPE_CHECKING:
     from mxtrain.loss.spec import Loss
     from mxtrain.model.spec import Model
+
+log = logging.getLogger(__name__)
 
 
 class FeatureTable(FeatureFiles, WeightedDataset):
@@ -185,10 +193,31 @@ class FeatureTable(FeatureFiles, WeightedDataset):
         specs = self.kinds(path)
         if not specs:
             raise DataError(f"{path}: no column is left to predict '{self.target}' from.")
-        return [
-            ColumnSettings(name, spec.kind, spec.buckets or self.buckets, spec.min_count or self.min_count)
-            for name, spec in specs.items()
-        ]
+        settings: List[ColumnSettings] = []
+        for name, spec in specs.items():
+            if spec.kind == "date":
+                settings += [
+                    ColumnSettings(one, "number") for one in features_of(name, spec.parts or self._parts_of(path, name))
+                ]
+                continue
+            buckets, min_count = spec.buckets or self.buckets, spec.min_count or self.min_count
+            settings.append(ColumnSettings(name, spec.kind, buckets, min_count))
+        return settings
+
+    def _parts_of(self, path: str, name: str) -> Sequence[str]:
+        """Returns the parts of a column of dates that the first rows call for, and logs them."""
+        rows = islice(silent_rows(path, [name], self.missing), GUESSED_ROWS)
+        parts = guessed_parts([row[0].strip() for _, row in rows])
+        log.info(
+            "%s: '%s' has dates, which are read as %s. Others: dataset.columns={%s: {kind: date, parts: [trend]}}; as "
+            "texts: dataset.columns={%s: category}.",
+            path,
+            name,
+            ", ".join(parts),
+            name,
+            name,
+        )
+        return parts
 
     def kinds(self, path: str) -> Dict[str, ColumnSpec]:
         """Returns the kind of each column that is not ignored, in file order; logs the guessed ones.
@@ -208,13 +237,13 @@ class FeatureTable(FeatureFiles, WeightedDataset):
             if name is not None:
                 columns.setdefault(name, ColumnSpec(kind="ignore"))
         return kinds_of(
-            path, columns, self.target, "dataset.target", "dataset.columns", guesses, self.missing, self.decimal
+            path, columns, self.target, "dataset.target", "dataset.columns", guesses, self.missing, self.decimal, True
         )
 
     def layout(self, path: str, columns: Sequence[Tuple[str, Kind]], with_target: bool) -> FeatureLayout:
-        read = tuple(ReadColumn(name, kind, name) for name, kind in columns)
+        read = tuple(ReadColumn(name, kind, split_feature(name)[0]) for name, kind in columns)
         target = self.target if with_target else None
-        have_ids = has_row_ids(path, [name for name, _ in columns])
+        have_ids = has_row_ids(path, columns_read([name for name, _ in columns]))
         return FeatureLayout(
             read,
             target,
@@ -234,15 +263,20 @@ class FeatureTable(FeatureFiles, WeightedDataset):
         self, names: Sequence[str], columns: Optional[Sequence[str]], signature: Signature
     ) -> Mapping[str, Mapping[str, str]]:
         trained = FeatureSignature.cast(signature).columns.columns
-        return copied_cells(names, columns, [column.name for column in trained])
+        return copied_cells(names, columns, columns_read([column.name for column in trained]))
 
     def restored(self, signature: Signature, overrides: Collection[str], source: str) -> Tuple[BaseDataset, Signature]:
         restored, _ = super().restored(signature, overrides, source)
         # The columns are those of training: guessing could yield others, and the training files may be missing.
-        columns = {
-            column.name: ColumnSpec(kind="count" if column.log else column.kind)  # type: ignore[arg-type]
-            for column in FeatureSignature.cast(signature).columns.columns
-        }  # none is indexed
+        columns: Dict[str, ColumnSpec] = {}
+        for column in FeatureSignature.cast(signature).columns.columns:  # none is indexed
+            name, part = split_feature(column.name)
+            if part:
+                before = columns[name].parts or [] if name in columns else []
+                parts: Any = list(dict.fromkeys([*before, part.split(" ")[0]]))
+                columns[name] = ColumnSpec(kind="date", parts=parts)
+                continue
+            columns[name] = ColumnSpec(kind="count" if column.log else column.kind)  # type: ignore[arg-type]
         update: Dict[str, Any] = {"columns": columns, "others": "ignore", "features": None}
         if not self.target_is_number:
             update["classes"] = list(signature.class_names)

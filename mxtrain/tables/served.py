@@ -12,6 +12,7 @@ from mxtrain.data.exported_folder import targets_in
 from mxtrain.data.features import exported_rows
 from mxtrain.data.features.feature_columns import FEATURE_COLUMNS_STATE, FeatureColumns
 from mxtrain.data.number_rows import num_outputs
+from mxtrain.data.table.dates import split_feature
 from mxtrain.errors import DamagedCheckpoint
 from mxtrain.files.json_form import NUMBER, require_form
 from mxtrain.serving.errors import RequestError
@@ -60,10 +61,13 @@ class RowReader:
         self._signature = folder.signature
         self._num_outputs = num_outputs(self._signature)
         columns = exported_rows.columns_of(self._signature["signature"])
-        self.columns = [
-            {"name": column["name"], "kind": "count" if column.get("log") else column["kind"]} for column in columns
-        ]
-        self.example = json.dumps({column["name"]: _typical_cell(column) for column in columns}, ensure_ascii=False)
+        kinds = {}
+        for column in columns:
+            name, part = split_feature(column["name"])
+            kinds[name] = "date" if part else "count" if column.get("log") else column["kind"]
+        self.columns = [{"name": name, "kind": kind} for name, kind in kinds.items()]
+        cells = {split_feature(column["name"])[0]: _typical_cell(column) for column in columns}
+        self.example = json.dumps(cells, ensure_ascii=False)
 
     def read(self, body: bytes, media_type: str, limits: BodyLimits) -> ReadBody:
         """See `BodyReader.read`."""
@@ -112,6 +116,8 @@ class RowReader:
 
 def _typical_cell(column: Mapping[str, Any]) -> Any:
     """Returns a cell for the example: the mean of a column of numbers, and the first value of a category."""
+    if split_feature(column["name"])[1]:
+        return "2026-01-31T18:30:00"
     if column["kind"] == "number":
         mean = float(column.get("mean", 0.0))
         # The signature may be a stranger's, and expm1 overflows for large numbers.

@@ -527,7 +527,7 @@ def test_rows_with_ids_are_no_duplicates(tmp_path: Path, check: Any) -> None:
 
 
 def test_dates_and_numbers_with_words_are_warned_of(tmp_path: Path, caplog: Any) -> None:
-    rows = [f"2020-01-{1 + number % 28:02d},{number} kg,{number % 2}" for number in range(150)]
+    rows = [f"{1 + number % 28:02d}.01.2020,{number} kg,{number % 2}" for number in range(150)]
     path = small_table(tmp_path, "day,weight,target", rows)
     FeatureTable(train=path).kinds(path)
     assert [record.levelname for record in caplog.records if "read as texts" in record.getMessage()] == ["WARNING"] * 2

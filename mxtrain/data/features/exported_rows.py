@@ -26,6 +26,7 @@ from mxtrain.data.exported_folder import (
 )
 from mxtrain.data.number_rows import described_numbers
 from mxtrain.data.table.cell_text import find_id, hash_code, ids_of_texts, text_of
+from mxtrain.data.table.dates import FORM, columns_read, missing_part, read_moment, split_feature
 from mxtrain.data.table.missing_cells import MISSING_CELLS as ALL_MISSING
 from mxtrain.data.table.missing_cells import MISSING_NUMBERS as ALL_MISSING_NUMBERS
 from mxtrain.data.table.parquet import read_parquet
@@ -53,7 +54,7 @@ bucket. 0 is a missing value."""
 
 def describe_input(signature: Dict[str, Any]) -> str:
     """Returns the content of files that `predict` reads, as a sentence."""
-    names = ", ".join(column["name"] for column in columns_of(signature["signature"]))
+    names = ", ".join(columns_read([column["name"] for column in columns_of(signature["signature"])]))
     return (
         f"a .csv file whose first row names the columns (.tsv: separated by tabs), lines of JSON (.jsonl), or with "
         f"the package pyarrow a .parquet file; it needs {names}"
@@ -113,8 +114,12 @@ def predict(folder: ExportedFolder, content: bytes, name: str) -> Iterator[Dict[
 
 def examples(signature: Dict[str, Any]) -> List[Tuple[str, bytes]]:
     """Returns names and contents of tables for the proof of an export, with a typical value in each column."""
-    cells = {}
+    cells: Dict[str, Any] = {}
     for number, column in enumerate(columns_of(signature["signature"])):
+        name, part = split_feature(column["name"])
+        if part:
+            cells[name] = "2026-01-31T18:30:00"
+            continue
         value = float(column.get("mean", 0.0)) + (0.5 + number % 5 / 8) * float(column.get("std", 1.0))
         value = math.expm1(min(value, 40.0)) if column.get("log") else value
         words = {"true": True, "false": False}
@@ -258,7 +263,7 @@ class RowEncoder:
         facts = signature.get("facts") or {}
         self._missing, self._decimal = frozenset(facts.get("missing", MISSING_CELLS)), facts.get("decimal", ".")
         self._specs = signature["inputs"]
-        self.names = [column["name"] for column in self._columns]
+        self.names = columns_read([column["name"] for column in self._columns])
         vocabularies = {
             column["name"]: column.get("vocabulary", [])
             for column in self._columns
@@ -286,11 +291,17 @@ class RowEncoder:
         numbers: List[float] = []
         begin = 0
         for column in self._columns:
-            value = cells[column["name"]]
+            name, part = split_feature(column["name"])
+            value = cells[name]
             given = text_of(value)
             cell = "" if given is None else given.strip()
             is_missing = given is None or cell in self._missing
-            if column["kind"] == "number":
+            if part:
+                moment = None if is_missing else read_moment(cell)
+                if moment is None and not is_missing:
+                    raise ValueError(f"{location}: '{cell:.100}' in column '{name}' is no date; allowed are {FORM}")
+                numbers += scaled_part(column, missing_part(part) if moment is None else moment.part(part))
+            elif column["kind"] == "number":
                 # A number of JSON has a point whatever the decimal sign of texts is.
                 is_text = isinstance(value, (str, bool)) or value is None
                 numbers += self._numbers(column, cell, is_missing, location, self._decimal if is_text else ".")
@@ -324,6 +335,13 @@ class RowEncoder:
                 "scaled as in training it is beyond 32 bits"
             )
         return [scaled, *([float(is_missing)] if column.get("indicator") else [])]
+
+
+def scaled_part(column: Mapping[str, Any], value: float) -> List[float]:
+    """Returns the inputs of the network for a part of a date."""
+    is_missing = math.isnan(value)
+    scaled = 0.0 if is_missing else (value - column.get("mean", 0.0)) / column.get("std", 1.0)
+    return [scaled, *([float(is_missing)] if column.get("indicator") else [])]
 
 
 def predicted_row(signature: Dict[str, Any], outputs: Dict[str, np.ndarray]) -> Dict[str, Any]:

@@ -24,6 +24,7 @@ from typing import (
     Optional,
     Protocol,
     Sequence,
+    Set,
     Tuple,
     Type,
     TypeVar,
@@ -55,6 +56,7 @@ from mxtrain.data.table.cells import (
 )
 from mxtrain.data.table.column_kinds import as_override
 from mxtrain.data.table.columns import PARQUET, given_rows, location_of, stream_rows
+from mxtrain.data.table.dates import DateColumn, missing_part, split_feature
 from mxtrain.data.table.target_classes import UNKNOWN, label_of_text, named_choices
 from mxtrain.data.table.text_rows import Column
 from mxtrain.errors import DataError
@@ -322,8 +324,11 @@ class _FeatureReader:
         self._written = {
             column.name: WrittenColumn(column.name, self._missing, layout.decimal)
             for column in layout.columns
-            if column.kind == "number"
+            if column.kind == "number" and not split_feature(column.name)[1]
         }
+        dated = [str(column.at) for column in layout.columns if split_feature(column.name)[1]]
+        self._dates = {name: DateColumn(name) for name in dated}
+        self._wrong_dates: Set[Tuple[str, int]] = set()
         if layout.target is not None and not layout.classes:
             for target in layout.targets:
                 self._written[f"{_TARGET} {target}"] = WrittenColumn(str(target), self._missing, layout.decimal)
@@ -341,7 +346,7 @@ class _FeatureReader:
         weight = [] if layout.weight is None else [layout.weight]
         positions = [*(column.at for column in layout.columns), *target, *weight]
         null = layout.missing[0] if layout.missing else None
-        are_numbers = [column.at for column in layout.columns if column.kind == "number"]
+        are_numbers = [column.at for column in layout.columns if column.name in self._written]
         decimal_in = dict.fromkeys([*are_numbers, *([] if layout.classes else target), *weight], layout.decimal)
         rows = (
             stream_rows(self._path, positions, layout.header, False, self._findings, layout.form, null, decimal_in)
@@ -375,7 +380,9 @@ class _FeatureReader:
         kept_R = np.ones(len(rows), bool)
         columns_by_array: Dict[str, List[np.ndarray]] = {"number": [], "code": []}
         for column, texts in zip(self._layout.columns, cells):
-            if column.kind == "number":
+            if split_feature(column.name)[1]:
+                columns_by_array["number"].append(self._parts(column, texts, lines, kept_R))
+            elif column.kind == "number":
                 columns_by_array["number"].append(self._numbers(column, texts, lines, kept_R))
             else:
                 columns_by_array["code"].append(self._codes(column, texts))
@@ -414,6 +421,25 @@ class _FeatureReader:
             self._refuse(NOT_A_NUMBER, lines[index], reason, "Write all cells of the column in one way.")
         kept_R &= ~wrong_R
         return np.where(wrong_R, math.nan, value_R).astype(np.float32)
+
+    def _parts(self, column: ReadColumn, texts: List[str], lines: List[int], kept_R: np.ndarray) -> np.ndarray:
+        """Parses the cells of a column of dates as one of their parts. Clears `kept_R` for rows without a date."""
+        (name, part), dates = split_feature(column.name), self._dates[str(column.at)]
+        value_R = np.full(len(texts), missing_part(part))
+        for index, text in enumerate(texts):
+            if text in self._missing:
+                continue
+            moment, reason = dates.read(text)
+            if moment is not None:
+                value_R[index] = moment.part(part)
+                continue
+            kept_R[index] = False
+            if (name, lines[index]) not in self._wrong_dates:  # once for all parts
+                self._wrong_dates.add((name, lines[index]))
+                setting = as_override({name: "category"})
+                remedy = f"Correct the cell, name such cells in dataset.missing, or type dataset.columns={setting}."
+                self._refuse(NOT_A_NUMBER, lines[index], reason, remedy)
+        return value_R.astype(np.float32)
 
     def _codes(self, column: ReadColumn, texts: List[str]) -> np.ndarray:
         """Returns the codes of the cells of a column. A category numbers its new values; a hashed column needs no table

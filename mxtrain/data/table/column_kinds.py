@@ -19,6 +19,7 @@ import yaml
 from mxtrain.data.checking.problems import Findings, Problem
 from mxtrain.data.table.cells import mixed_unit
 from mxtrain.data.table.columns import hint_at_separator, names_of_columns, stream_rows
+from mxtrain.data.table.dates import FORM, read_moment
 from mxtrain.data.table.missing_cells import MISSING_NUMBERS
 from mxtrain.data.table.written_numbers import read_number
 from mxtrain.errors import DataError, did_you_mean
@@ -40,7 +41,7 @@ _PERHAPS_ROW_NUMBERS = ("X", "...1", "#")
 """Names of columns that R and spreadsheets write, which hold row numbers if these are complete."""
 _PLAIN, _WORDS = re.compile(r"[A-Za-z_][\w ./%+-]*(?<! )", re.ASCII), ("true", "false", "null", "nan", "inf")
 """Names that Hydra's overrides accept as keys, and words with a meaning there. Everything else is quoted."""
-Guess = Literal["number", "category", "hashed", "ignore"]
+Guess = Literal["number", "category", "hashed", "date", "ignore"]
 _ROW_ID = re.compile(r"(?:.*[\W_])?(?i:id|uuid|guid)|.*[a-z](?:Id|ID)")
 """Names of columns that hold the id of a row where all of their cells differ."""
 _CODE = re.compile(r"[+-]?0[0-9]+", re.ASCII)
@@ -56,13 +57,15 @@ log = logging.getLogger(__name__)
 class ColumnSpec(Spec):
     """Kind of a column."""
 
-    kind: Literal["number", "count", "category", "hashed", "ignore"]
+    kind: Literal["number", "count", "category", "hashed", "date", "ignore"]
     """number; count = a number that enters as log(1 + x); category = each value that comes often enough has an id;
-    hashed = each value has the id of its bucket; ignore."""
+    hashed = each value has the id of its bucket; date = dates and times as numbers; ignore."""
     buckets: Optional[Positive] = None
     """Number of buckets of a hashed column; null = dataset.buckets."""
     min_count: Optional[Positive] = None
     """Minimum count of the values of a category; null = dataset.min_count."""
+    parts: Optional[List[Literal["trend", "month", "weekday", "hour"]]] = None
+    """Parts of dates that are features; null = all, the hour only if the first rows have times."""
 
 
 class _Silent(Findings):
@@ -136,6 +139,7 @@ def kinds_of(
     guesses: bool,
     missing: Sequence[str],
     decimal: str = ".",
+    takes_dates: bool = False,
 ) -> Dict[str, ColumnSpec]:
     """Returns the kind of each column that is not ignored, in file order; logs the guessed ones.
 
@@ -147,16 +151,20 @@ def kinds_of(
         guesses: True to guess the kinds of columns that are not in `specs`; False to ignore these columns.
         missing: cells that mean a missing value.
         decimal: the decimal sign of numbers.
+        takes_dates: True if columns of dates are features, and not texts.
 
     Raises:
         DataError: the file lacks a column that the description names, or numbers have another decimal sign.
     """
+    dates = [name for name, spec in specs.items() if spec.kind == "date"]
+    if dates and not takes_dates:
+        raise DataError(f"{setting}: '{dates[0]}' is of kind date, which dataset=feature_table reads.")
     names = header_of(path, [other_column], other_setting)
     refuse_unknown_columns(path, list(specs), names, setting)
     open_names = [name for name in names if name not in specs and name != other_column]
     guessed: Dict[str, ColumnSpec] = {}
     if open_names and guesses:
-        kinds = guess_kinds(path, open_names, missing, decimal, setting)
+        kinds = guess_kinds(path, open_names, missing, decimal, setting, takes_dates)
         guessed = {name: ColumnSpec(kind=kind) for name, kind in kinds.items()}
         rows = f"{GUESSED_ROWS:,}"
         log.info("%s, guessed from the first %s rows of %s: %s", setting, rows, path, as_override(kinds))
@@ -165,7 +173,12 @@ def kinds_of(
 
 
 def guess_kinds(
-    path: str, names: Sequence[str], missing: Sequence[str], decimal: str = ".", setting: str = "dataset.columns"
+    path: str,
+    names: Sequence[str],
+    missing: Sequence[str],
+    decimal: str = ".",
+    setting: str = "dataset.columns",
+    takes_dates: bool = False,
 ) -> Dict[str, Guess]:
     """Guesses the kinds of columns by the first rows of a file.
 
@@ -183,7 +196,19 @@ def guess_kinds(
     kinds: Dict[str, Guess] = {}
     for number, name in enumerate(names):
         cells = [row[number].strip() for row in rows]
-        kinds[name] = _guess(path, name, [cell for cell in cells if cell not in missing], len(rows), decimal, setting)
+        present = [cell for cell in cells if cell not in missing]
+        kinds[name] = _guess(path, name, present, len(rows), decimal, setting)
+        if takes_dates and kinds[name] in ("category", "hashed") and _most(present, read_moment):
+            kinds[name] = "date"
+        elif kinds[name] in ("category", "hashed") and _most(present, _TIME_LIKE.fullmatch):
+            log.warning(
+                "%s: '%s' has dates or times, such as '%s', and is read as texts, which have no order. Write %s to "
+                "learn from their order.",
+                path,
+                name,
+                present[0],
+                FORM if takes_dates else "numbers, such as days,",
+            )
     return kinds
 
 
@@ -253,15 +278,7 @@ def _guess(path: str, name: str, texts: List[str], num_rows: int, decimal: str, 
         )
         return kind
     _refuse_other_decimal(path, name, cells, decimal, setting)
-    if _most(cells, _TIME_LIKE.fullmatch):
-        log.warning(
-            "%s: '%s' has dates or times, such as '%s', and is read as texts, which have no order. Write numbers, such "
-            "as days, to learn from their order.",
-            path,
-            name,
-            cells[0],
-        )
-    elif kind == "hashed" and _most(cells, _NUMBER_LIKE.fullmatch):
+    if kind == "hashed" and _most(cells, _NUMBER_LIKE.fullmatch) and not _most(cells, _TIME_LIKE.fullmatch):
         log.warning(
             "%s: '%s' is read as texts, and its cells look like numbers written otherwise, such as '%s'. Write them as "
             "plain numbers to learn from their size.",
