@@ -38,6 +38,7 @@ REFUSED = {
     "fism": "no convolution and no dense layer; the units of embeddings cannot be removed",
     "svd_pp": "no convolution and no dense layer; the units of embeddings cannot be removed",
     "matrix_factorization": "no convolution and no dense layer; the units of embeddings cannot be removed",
+    "gru4rec": "the channels of 'dense' are read by SequenceLast in the ItemScores 'output'; the units of recurrent",
     "gnmt": "the channels of 'keys' are read by batch_dot in the SourceAttention 'attention'; the units of recurrent",
 }
 """Networks without removable channels, and what the message says."""
