@@ -117,6 +117,23 @@ def test_orientation_by_quaternion(quaternion, factor):
     np.testing.assert_allclose(affine_34, expected, atol=1e-6)
 
 
+def test_axes_are_those_of_nibabel_for_oblique_volumes():
+    nibabel = pytest.importorskip("nibabel", reason="nibabel is not installed, whose directions are compared")
+    rng = np.random.RandomState(0)
+    for _ in range(50):
+        affine_44 = np.eye(4)
+        affine_44[:3, :3] = np.linalg.qr(rng.randn(3, 3))[0] * rng.uniform(0.5, 3, 3)
+        found = read_header(nifti(np.zeros(SHAPE, np.int16), affine_44)).orientation
+        expected = {int(row): (axis, int(sign)) for axis, (row, sign) in enumerate(nibabel.io_orientation(affine_44))}
+        assert found == (expected[0], expected[1], expected[2])
+
+
+def test_percentiles_of_each_of_several_volumes(values):
+    both = np.stack([values, 10 * values], -1)
+    image_CHW = read(open_volume(nifti(both), "k").slice(3), "percentile", 2)
+    np.testing.assert_allclose(image_CHW[0], image_CHW[1], atol=1e-3)
+
+
 def test_sform_comes_before_qform():
     content = bytearray(nifti(np.zeros(SHAPE, np.int16), LPS))
     struct.pack_into("<2h", content, 252, 1, 1)

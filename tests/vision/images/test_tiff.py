@@ -93,6 +93,7 @@ def test_overviews_and_masks_are_no_bands(files, bands):
         writer.write(bands[..., 1], photometric="minisblack")
         writer.write(bands[..., 2], photometric="minisblack", subfiletype=1)
         writer.write(bands[::2, ::2, 0], photometric="minisblack", subfiletype=1)
+        writer.write(bands[..., 2], photometric="minisblack", subfiletype=4)
     assert np.array_equal(np.rint(read(file.getvalue(), 2) * (65535 / 255)), bands[..., :2].transpose(2, 0, 1))
 
 
@@ -130,6 +131,8 @@ def test_bands_in_a_window(files, bands):
 def test_white_is_zero_in_bands(files):
     value = np.array([[[0, 255, 10, 20, 30]]], np.uint8)
     assert read(files.tiff(value, photometric="miniswhite"), 5)[:, 0, 0].tolist() == [255, 0, 245, 235, 225]
+    deep = files.tiff(value.astype(np.uint16) * 257, photometric="miniswhite")
+    np.testing.assert_allclose(read(deep, 5)[:, 0, 0], [255, 0, 245, 235, 225], atol=1e-3)
 
 
 def test_transparency_of_png_files_is_a_fourth_channel_on_request(bands):
