@@ -111,6 +111,7 @@ text: conll glue masked_text number_and_date_phrases parallel_text plain_text sq
 
 NEW = {
     **{(task, "model", "bilstm"): "it scores texts, too" for task in ("classification", "multi_label", "regression")},
+    ("regression", "dataset", "text"): "its texts may have numbers, too",
     ("token_classification", "metric", "masked_accuracy"): "the accuracy of labelled positions is one class now",
     ("masked_language_modeling", "metric", "token_accuracy"): "the same class",
     ("token_classification", "metric", "masked_perplexity"): "the perplexity of labelled positions has one formula",

@@ -211,6 +211,10 @@ NUMBERS: Dict[str, Tuple[str, Dict[str, str]]] = {
         "regression dataset=text dataset.sentence=sentence1 dataset.sentence2=sentence2 dataset.label=score",
         {"a.csv": table("sentence1,sentence2,score", '"a, ""b""",c,3.8', "d,e,0")},
     ),
+    "rating": (
+        "regression dataset=text dataset.sentence=review dataset.label=rating",
+        {"a.csv": table("review,rating", "a,4.5", "b,1")},
+    ),
     "stars": (
         "classification dataset=text dataset.sentence=review dataset.label=score",
         {"a.csv": table("review,score", "a,5", "b,1")},
