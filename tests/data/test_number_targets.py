@@ -13,6 +13,7 @@ import pytest
 from PIL import Image
 
 from mxtrain.cli.dispatch import run as main
+from mxtrain.data.checking.problems import Findings
 from mxtrain.data.digits import read_digits
 from mxtrain.data.loading.folds import Fold
 from mxtrain.data.loading.loader import LoaderOptions
@@ -148,6 +149,8 @@ def test_images_with_a_number_are_neither_mirrored_nor_cut_by_default(images):
     chosen = number_images(train=path, augment={"flip": True, "crop_scale": [0.5, 0.75]}, central_crop=0.5)
     assert (chosen.augment.flip, chosen.augment.crop_scale, chosen.central_crop) == (True, [0.5, 0.75], 0.5)
     listed = number_images(train=path, augment={"transforms": ["flip"]})
+    assert (listed.augment.flip, listed.augment.crop_scale) == (False, [1.0, 1.0])
+    listed = ImageTable(train=path, augment={"transforms": ["flip"]}).for_run(ClassSet)
     assert (listed.augment.flip, listed.augment.crop_scale) == (False, [1.0, 1.0])
     classes = ImageTable(train=path).for_run(ClassSet)
     assert (classes.augment.flip, classes.augment.crop_scale, classes.central_crop) == (True, [0.25, 1.0], 0.875)
@@ -313,6 +316,33 @@ def test_wrong_cells_of_several_numbers_are_named(images, kind):
     path.write_text(path.read_text().replace("NA", "2"))
     with pytest.raises(DataError, match="line 4: 'y' is 'new', no number"):
         kind(train=str(path), label=["x", "y"]).open()
+
+
+class Collected(Findings):
+    """Collects problems, as `data check` does."""
+
+    keeps_going = True
+
+    def __init__(self):
+        self.facts = []
+
+    def refuse(self, *problems, sentence=""):
+        self.facts += [problem.fact for problem in problems]
+
+
+def test_rows_with_a_wrong_cell_in_any_column_are_left_out(images):
+    path = images / write_pairs(images, "pairs.tsv", ".")
+    path.write_text(path.read_text().replace("-2.0\t10", "old\t10").replace("1234.5\t20", "1\tnew"))
+    findings = Collected()
+    splits = number_images(train=str(path), label=["x", "y"]).examine(findings)
+    assert len(splits.train) + len(splits.val) == 6 and len(findings.facts) == 2
+
+
+def test_cached_numbers_belong_to_their_decimal_sign(texts):
+    path = str(texts / "lines.jsonl")
+    for decimal in ".,.":
+        splits = number_texts(train=path, decimal=decimal).open()
+        assert 7.25 in [*splits.train.read_labels(), *splits.val.read_labels()]
 
 
 def test_several_numbers_need_names(images):

@@ -11,6 +11,7 @@ from PIL import Image
 from sklearn import metrics as reference
 
 from mxtrain.cli.dispatch import run as main
+from mxtrain.data.checking.problems import Findings
 from mxtrain.data.loading.loader import LoaderOptions
 from mxtrain.data.sample_weights import weights_of
 from mxtrain.errors import ConfigError, DataError
@@ -80,6 +81,33 @@ def test_batches_have_the_weights_of_their_samples_last(folder, name):
     weights = weights_of(splits.train)
     said = f"'w' weights loss and metrics: 0 to 3.5, mean {weights.mean():.6g}"
     assert weights.min() == 0 and weights.max() == 3.5 and said in dataset.remark(signature, splits)
+
+
+@pytest.mark.parametrize("name", [name for name in KINDS if name.startswith("texts")])
+def test_weights_follow_their_texts(folder, name):
+    train = KINDS[name](folder).open().train
+    assert train.take([3, 1]).read_weights().tolist() == train.read_weights()[[3, 1]].tolist()
+
+
+class Collected(Findings):
+    """Collects problems, as `data check` does."""
+
+    keeps_going = True
+
+    def __init__(self):
+        self.facts = []
+
+    def refuse(self, *problems, sentence=""):
+        self.facts += [problem.fact for problem in problems]
+
+
+def test_wrong_weights_that_are_collected_count_nothing(folder):
+    path = folder / "train.csv"
+    path.write_text("\n".join(line.rpartition(",")[0] + ",x" for line in path.read_text().splitlines()))
+    path.write_text(path.read_text().replace("tags,x", "tags,w", 1))
+    findings = Collected()
+    splits = KINDS["images, number"](folder).examine(findings)
+    assert len(findings.facts) == COUNT and not weights_of(splits.train).any()
 
 
 @pytest.mark.parametrize("name", KINDS)
