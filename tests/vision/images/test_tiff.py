@@ -6,6 +6,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import io
 import json
+import struct
 import sys
 
 import numpy as np
@@ -93,8 +94,12 @@ def test_overviews_and_masks_are_no_bands(files, bands):
         writer.write(bands[..., 1], photometric="minisblack")
         writer.write(bands[..., 2], photometric="minisblack", subfiletype=1)
         writer.write(bands[::2, ::2, 0], photometric="minisblack", subfiletype=1)
-        writer.write(bands[..., 2], photometric="minisblack", subfiletype=4)
-    assert np.array_equal(np.rint(read(file.getvalue(), 2) * (65535 / 255)), bands[..., :2].transpose(2, 0, 1))
+        writer.write(bands[..., 2], photometric="minisblack", subfiletype=2)
+    # tifffile writes no masks: the field NewSubfileType of the last page becomes 4.
+    page, mask = (struct.pack("<HHII", 254, 4, 1, kind) for kind in (2, 4))
+    assert file.getvalue().count(page) == 1
+    content = file.getvalue().replace(page, mask)
+    assert np.array_equal(np.rint(read(content, 2) * (65535 / 255)), bands[..., :2].transpose(2, 0, 1))
 
 
 def test_planes_that_pillow_misreads_are_read_by_tifffile(files, bands):
