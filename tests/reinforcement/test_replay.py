@@ -218,6 +218,17 @@ def test_a_target_network_follows() -> None:
     update_target([network], "policy", 1.0)  # type: ignore[list-item]
     np.testing.assert_array_equal(network.values["target.weight"].asnumpy(), before["policy.weight"])
     np.testing.assert_array_equal(network.values["policy.weight"].asnumpy(), before["policy.weight"])
+    network.values["target.observation_mean"] = nd.ones((3,))  # there is no critics.observation_mean to follow
+    update_target([network], "critics", 1.0)  # type: ignore[list-item]
+    assert network.values["target.observation_mean"].asnumpy().tolist() == [1, 1, 1]
+
+
+def test_a_target_network_that_follows_slowly_is_a_copy_at_first() -> None:
+    loader = loader_of(SoftActorCriticLoss(learning_starts=20, buffer_size=60), id="Pendulum-v1")
+    network = network_of(loader)
+    batches(loader, count=1, network=network)
+    target, critics = (network.values[f"{name}.weight"].asnumpy() for name in ("target", "critics"))
+    np.testing.assert_array_equal(target, critics)
 
 
 def test_the_target_network_is_a_copy_at_first_and_then_follows_at_its_interval() -> None:
