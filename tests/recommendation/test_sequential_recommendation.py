@@ -145,7 +145,7 @@ def test_tables_are_ordered_by_rows_or_times(table: Path, tmp_path: Path, words:
             "needs the order of the interactions. Type dataset.timestamp=COLUMN, or",
         ),
         (["dataset=interactions", "dataset.row_order=true", "dataset.timestamp=time"], "both tell the order"),
-        (["dataset=imported_names"], "dataset=item_sequences, dataset=interactions or dataset=movielens."),
+        (["dataset=imported_names"], "dataset=item_sequences, dataset=interactions, dataset=movielens or dataset="),
         (["dataset=movielens", "dataset.feedback=explicit"], "predicts no ratings"),
         (["loss=l2"], "Type loss=full_softmax. Other options that fit: bpr, sampled_bce, sampled_softmax."),
         (["metric=[hr_at_k_sampled]"], "not for task=sequential_recommendation. Type metric=[hr_at_k]."),
