@@ -39,3 +39,5 @@ class VisionDraw(NamedInt):
     """100 streams, one for each position in a list of transforms."""
     CORRUPTION = 900
     """100 streams, one for each kind of corruption."""
+    FRAME = 1100
+    """64 streams, one for each frame of a video."""

@@ -1,8 +1,16 @@
-"""Kinds of targets of images."""
+"""Kinds of samples and targets of images."""
 
 from __future__ import annotations
 
-from mxtrain.types.kinds import TargetKind
+from typing import ClassVar
+
+from mxtrain.types.kinds import Images, TargetKind
+
+
+class Videos(Images):
+    """Frames of videos, (B, 3 T, H, W): T frames after each other, three channels each."""
+
+    name: ClassVar[str] = "videos"
 
 
 class ClassMap(TargetKind):

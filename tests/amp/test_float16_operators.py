@@ -263,6 +263,7 @@ OWN = {
 ELSEWHERE = {
     "gluoncv",
     "gluoncv_segmentation",
+    "gluoncv_video",
     "simple_pose",
     "ssd",
     "yolo3",

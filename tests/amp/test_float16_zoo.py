@@ -19,6 +19,7 @@ from mxtrain.vision.instance_segmentation.mask_rcnn import MaskRCNN
 from mxtrain.vision.networks.gluoncv_names import CLASSIFICATION_NAMES
 from mxtrain.vision.pose.simple_pose import NAMES, SimplePose
 from mxtrain.vision.segmentation.gluoncv_segmentation import NUM_AUXILIARY, GluonCVSegmentation
+from mxtrain.vision.video.gluoncv_video import LEAST_FRAMES, VIDEO_NAMES, GluonCVVideo
 
 SIDE = 256
 ONE, BOTH = (1,), (1, 3)
@@ -32,6 +33,7 @@ ZOO: Dict[str, Tuple[Any, Tuple[str, ...], Tuple[int, ...]]] = {
     "center_net": (GluonCVCenterNet, GluonCVCenterNet.known, ONE),
     "faster_rcnn": (FasterRCNN, FasterRCNN.known, BOTH),
     "mask_rcnn": (MaskRCNN, MaskRCNN.known, BOTH),
+    "video": (GluonCVVideo, VIDEO_NAMES, ONE),
 }
 """Kind -> (description, names, numbers of inputs)."""
 
@@ -40,7 +42,8 @@ def network_of(model: Model) -> Any:
     side = model.usual_side or SIDE
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # GluonCV's, of networks without weights
-        return model.build(5, model.input_shape((3, side, side)))
+        channels = 3 * LEAST_FRAMES if isinstance(model, GluonCVVideo) else 3
+        return model.build(5, model.input_shape((channels, side, side)))
 
 
 SMALL: Dict[str, Tuple[str, ...]] = {
@@ -59,6 +62,7 @@ SMALL: Dict[str, Tuple[str, ...]] = {
     "center_net": ("center_net_mobilenetv3_small_duc",),
     "faster_rcnn": ("faster_rcnn_fpn_custom", "faster_rcnn_custom"),
     "mask_rcnn": ("mask_rcnn_fpn_custom", "mask_rcnn_custom"),
+    "video": ("resnet18_v1b_kinetics400", "i3d_inceptionv1_kinetics400"),
 }
 """One name of each family."""
 

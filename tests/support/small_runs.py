@@ -169,6 +169,7 @@ CASES: Dict[str, Tuple[str, ...]] = {
         "model.mask_convs=1",
         "model.max_detections=5",
     ),
+    "gluoncv_video": ("model=gluoncv_video", "dataset.image_size=[32,32]", *FOUR),
     "simple_pose": ("task=pose_estimation", "model=simple_pose", *LARGER),
     "deep_speech2": (*SPOKEN, "dataset.height=8", "model.channels=[2,3,2]", "model.units=8", "model.num_layers=2"),
     "conformer": (*SPOKEN, "model=conformer", "model.units=16", "model.num_heads=2", "model.num_layers=1"),

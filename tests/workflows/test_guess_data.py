@@ -129,6 +129,7 @@ FORMS: Dict[str, Callable[[Path], Any]] = {
     "aishell dataset.root=./data_aishell": lambda root: write(
         root, **{"data_aishell/transcript/aishell_transcript_v0.8.txt": "", "data_aishell/wav/train/S1/a.wav": ""}
     ),
+    "video_folder dataset.root=./": lambda root: write(root, **{"run/a.mp4": "", "walk/b.avi": "", "walk/c/1.jpg": ""}),
     "image_table dataset.train=./train.csv dataset.image=file": lambda root: write(
         root, **{"train.csv": "file,labels\na.jpg,x|y\n", "a.jpg": ""}
     ),

@@ -34,7 +34,7 @@ from mxtrain.data.spec import Splits
 from mxtrain.errors import DataError
 from mxtrain.types import PathText
 from mxtrain.vision.images.decoded import DecodedDataset
-from mxtrain.vision.images.files import EXTENSIONS, ImageFiles, find_images, owner_of
+from mxtrain.vision.images.files import EXTENSIONS, VIDEO_EXTENSIONS, ImageFiles, find_images, owner_of
 from mxtrain.vision.images.volume_files import sliced
 from mxtrain.vision.images.volume_settings import VolumeSettings, volume_settings
 
@@ -56,7 +56,7 @@ class ImageFolder(VolumeSettings, DecodedDataset):
         above = {name.rpartition("/")[0] for name in files.images}
         if not above or "" in above or len(above) < 2 or files.endings.keys() & {".xml", ".json", ".rec"}:
             return None
-        if files.endings[".txt"] * 2 > len(files.images):  # label files
+        if files.find(*VIDEO_EXTENSIONS) or files.endings[".txt"] * 2 > len(files.images):  # videos, or label files
             return None
         last = {name.rpartition("/")[2].lower() for name in above}
         if last <= {"images", "masks", "labels", "annotations", *(word for words in WORDS.values() for word in words)}:

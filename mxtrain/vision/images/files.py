@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 _DICOM_EXTENSIONS = (".dcm", ".dicom")
 EXTENSIONS = (*IMAGE_EXTENSIONS, *_DICOM_EXTENSIONS, *nifti.ENDINGS)
+VIDEO_EXTENSIONS = (".mp4", ".m4v", ".mov", ".avi", ".mkv", ".webm", ".wmv", ".mpg", ".mpeg")
 _UNREAD_EXTENSIONS = (
     ".heic",
     ".heif",
@@ -40,15 +41,7 @@ _UNREAD_EXTENSIONS = (
     ".arw",
     ".svg",
     ".pdf",
-    ".mp4",
-    ".m4v",
-    ".mov",
-    ".avi",
-    ".mkv",
-    ".webm",
-    ".wmv",
-    ".mpg",
-    ".mpeg",
+    *VIDEO_EXTENSIONS,
 )
 """Extensions of images and videos in formats that are not supported. A warning names skipped files."""
 _POSITION_BYTES = 1 << 17
@@ -138,7 +131,7 @@ def find_images(
         endings = sorted({Path(path).suffix.lower() for path in unread})
         fact = f"'{folder}' holds {len(unread):,} files ending in {', '.join(endings)}, such as '{min(unread)}': "
         fact += "these formats are not supported, and the files are left out."
-        remedy = "Convert them, or the frames of videos, to JPEG or PNG, or remove them."
+        remedy = "Convert them to JPEG or PNG, or remove them. dataset=video_folder reads videos."
         findings.warn(Problem(UNREADABLE_IMAGE, DataLocation(min(unread)), fact, remedy))
     return images
 

@@ -1,0 +1,208 @@
+"""Source of videos: frames are chosen, cropped together and stacked as channels.
+
+Legend: B batch, T frames, C = 3 T channels, H height, W width.
+"""
+
+from __future__ import annotations
+
+from typing import Any, List, NamedTuple, Optional, Protocol, Sequence, Tuple
+
+import numpy as np
+
+from mxtrain.data.checking.checks import Checked, Checks, SourceChecks, digest_of
+from mxtrain.data.checking.problems import UNREADABLE_IMAGE, DataLocation, problem_of
+from mxtrain.data.loading.randomness import uniform
+from mxtrain.errors import LoaderError, MxtrainError
+from mxtrain.vision.draws import VisionDraw
+from mxtrain.vision.images.decoding import DecodedSource
+from mxtrain.vision.images.pixels import ImageReader, unreadable
+from mxtrain.vision.images.settings import Decoding
+from mxtrain.vision.video.frames import FrameArray, clip_indices, open_frames, segment_indices
+
+
+class VideoFrames(Protocol):
+    """VideoFrames of one video, such as `FrameFolder`, which documents these methods."""
+
+    def __len__(self) -> int: ...
+
+    def read(self, indices: Sequence[int]) -> List[Any]: ...
+
+
+class FrameSampling(NamedTuple):
+    """Choice of the frames of a sample.
+
+    Attributes:
+        frames: T.
+        step: distance of neighbouring frames; None: one frame of each of T equal parts.
+    """
+
+    frames: int
+    step: Optional[int]
+
+    def indices(self, count: int, place_T: Sequence[float]) -> List[int]:
+        """Returns ascending indices of frames.
+
+        Args:
+            count: number of frames of the video.
+            place_T: numbers from 0 to below 1: position within each part; the first is that of the clip.
+        """
+        if self.step is None:
+            return segment_indices(count, np.asarray(place_T))
+        return clip_indices(count, self.frames, self.step, place_T[0])
+
+
+class VideoFiles:
+    """Videos and their labels, as `EncodedImages`, whose image is the middle frame."""
+
+    def __init__(self, paths: Sequence[str], label_N: Optional[np.ndarray] = None) -> None:
+        """Stores paths, of files or of folders of frames, and class indices; None: unknown."""
+        self.paths = list(map(str, paths))
+        self.label_N = np.full(len(self.paths), -1, np.int32) if label_N is None else np.asarray(label_N, np.int32)
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+    def name(self, index: int) -> str:
+        """Returns the path in quotes."""
+        return f"'{self.paths[index]}'"
+
+    def location(self, index: int) -> DataLocation:
+        """Returns the file or the folder."""
+        return DataLocation(self.paths[index])
+
+    def read_labels(self) -> np.ndarray:
+        """Returns the class of each video."""
+        return self.label_N
+
+    def open(self, index: int) -> VideoFrames:
+        """Returns the frames of a video; raises as `open_frames`."""
+        return open_frames(self.paths[index])
+
+    def read(self, index: int) -> Tuple[Any, int]:
+        """Returns the middle frame, and the label."""
+        frames = self.open(index)
+        (frame,) = frames.read([len(frames) // 2])
+        return frame, int(self.label_N[index])
+
+
+class GivenVideos(VideoFiles):
+    """Videos in memory.
+
+    Args:
+        videos: uint8 (T, H, W, 3) each, in RGB.
+    """
+
+    def __init__(self, videos: Sequence[np.ndarray]) -> None:
+        super().__init__([""] * len(videos))
+        self._videos = videos
+
+    def name(self, index: int) -> str:
+        """Returns the number of the video."""
+        return f"input {index}"
+
+    def location(self, index: int) -> DataLocation:
+        """Returns the number of the video."""
+        return DataLocation(record=index)
+
+    def open(self, index: int) -> VideoFrames:
+        """Returns the frames of a video."""
+        return FrameArray(self._videos[index])
+
+
+class VideoSource(DecodedSource):
+    """Source of videos, (3 T, H, W): frame after frame, three channels each.
+
+    In training, frames and the crop are drawn by (seed, epoch, sample); otherwise they are central.
+
+    Args:
+        videos: the videos.
+        decoding: shape (3 T, H, W), and the central crop.
+        sampling: choice of the frames.
+        crop_scale: see `DecodedSource`.
+    """
+
+    encoded: VideoFiles
+
+    def __init__(
+        self,
+        videos: VideoFiles,
+        decoding: Decoding,
+        sampling: FrameSampling,
+        *,
+        crop_scale: Sequence[float] = (1.0, 1.0),
+    ) -> None:
+        super().__init__(videos, decoding, crop_scale=crop_scale)
+        self._sampling = sampling
+
+    def fetch(self, index_B: np.ndarray, *, seed: int, epoch: int, train: bool) -> Tuple[np.ndarray, np.ndarray]:
+        """Returns videos (B, 3 T, H, W) and labels (B,)."""
+        frames = self._sampling.frames
+        place_BT = np.full((len(index_B), frames), 0.5)
+        draws_4B: Optional[List[np.ndarray]] = None
+        if train:
+            streams = range(VisionDraw.FRAME, VisionDraw.FRAME + frames)
+            place_BT = np.stack([uniform(seed, epoch, index_B, stream) for stream in streams], axis=1)
+            if self.crop_scale != (1.0, 1.0):
+                draws_4B = [
+                    uniform(seed, epoch, index_B, stream)
+                    for stream in range(VisionDraw.RESIZED_AREA, VisionDraw.RESIZED_LEFT + 1)
+                ]
+        image_BCHW = np.empty((len(index_B), *self.shape), np.uint8)
+        for row, index in enumerate(index_B.tolist()):
+            draws_4 = None if draws_4B is None else [float(draw_B[row]) for draw_B in draws_4B]
+            image_BCHW[row] = self.clip(index, place_BT[row].tolist(), draws_4)
+        return image_BCHW, self.encoded.read_labels()[index_B].astype(np.int32)
+
+    def clip(self, index: int, place_T: Sequence[float], draws_4: Optional[Sequence[float]] = None) -> np.ndarray:
+        """Returns the frames of a video, (3 T, H, W) uint8.
+
+        Args:
+            index: index of the video.
+            place_T: see `FrameSampling.indices`.
+            draws_4: see `DecodedSource.decode`. All frames have the same crop.
+
+        Raises:
+            LoaderError: it cannot be read, or a frame has another size than the first one.
+        """
+        _, height, width = self.shape
+        name = self.encoded.name(index)
+        try:
+            frames = self.encoded.open(index)
+            images = [ImageReader(content) for content in frames.read(self._sampling.indices(len(frames), place_T))]
+            sizes = sorted({image.size for image in images})
+            if len(sizes) > 1:
+                first, second = (f"{size[0]} x {size[1]}" for size in sizes[:2])
+                raise LoaderError(f"{name}: frames have different sizes, {first} and {second} pixels.")
+            box = self._choose_box(sizes[0], draws_4)
+            planes = [image.resized(box, (width, height), 3) for image in images]
+        except MxtrainError:
+            raise
+        except Exception as error:  # Pillow raises OSError, SyntaxError, ValueError, struct.error and its own
+            raise unreadable(name, error, "a video") from error
+        if any(plane.dtype != np.uint8 for plane in planes):
+            raise LoaderError(f"{name}: frames have more than 8 bits a channel. Convert them to 8 bits.")
+        return np.concatenate(planes)
+
+    def checks(self) -> Checks:
+        """Returns the checks that `data check` runs on each video."""
+        return VideoChecks(self)
+
+
+class VideoChecks(SourceChecks):
+    """Checks of videos: the frames of a sample are decoded."""
+
+    _source: VideoSource
+
+    def location(self, index: int) -> DataLocation:
+        """Returns the source location of a video."""
+        return self._source.location(index)
+
+    def check(self, index: int) -> Checked:
+        """Decodes the central frames."""
+        location = self.location(index)
+        label = int(self._source.encoded.label_N[index])
+        try:
+            clip_CHW = self._source.clip(index, [0.5] * (self._source.shape[0] // 3))
+        except MxtrainError as error:
+            return Checked((problem_of(error, location, UNREADABLE_IMAGE),), classes=(label,))
+        return Checked((), digest_of(clip_CHW.tobytes()), (label,))

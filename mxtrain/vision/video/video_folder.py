@@ -1,0 +1,239 @@
+"""Classification dataset of videos in one folder per class."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any, ClassVar, Dict, List, Optional, Sequence, Tuple
+
+import numpy as np
+import pydantic
+from typing_extensions import Annotated, Literal
+
+from mxtrain.data.checking.problems import EMPTY_CLASS, STRICT, UNKNOWN_CLASS, DataLocation, Findings, Problem
+from mxtrain.data.exported_data import DatasetExport
+from mxtrain.data.given_samples import as_array
+from mxtrain.data.loading.dataset_files import exists, is_hidden, suggest_existing, walk
+from mxtrain.data.loading.input_files import find_given
+from mxtrain.data.loading.samples import Samples, Source
+from mxtrain.data.loading.split_folders import find_splits
+from mxtrain.data.predict_inputs import as_list, undecodable_input
+from mxtrain.data.recognition import Certainty, FileTree, Recognised
+from mxtrain.data.signature import Signature
+from mxtrain.data.spec import Splits
+from mxtrain.errors import ConfigError, DataError
+from mxtrain.types import BatchSize, PathText, Positive, Shape
+from mxtrain.types.kinds import ClassIndex, Gives
+from mxtrain.vision.images.decoded import DecodedDataset
+from mxtrain.vision.images.decoding import EncodedImages, known_statistics
+from mxtrain.vision.images.files import VIDEO_EXTENSIONS
+from mxtrain.vision.images.settings import Decoding
+from mxtrain.vision.images.signature import ImageSignature
+from mxtrain.vision.kinds import Videos
+from mxtrain.vision.video.frames import is_frame_folder
+from mxtrain.vision.video.source import FrameSampling, GivenVideos, VideoFiles, VideoSource
+
+READABLE = "videos (uint8 arrays of frames x height x width x 3, in RGB) and paths of videos"
+
+
+class VideoFolder(DecodedDataset):
+    """Videos in `root/train/CLASS/` with `root/val/` and `root/test/` beside, or all in `root/CLASS/`.
+
+    A video is a file (.mp4, .avi, .mkv, .mov, .webm and others), or a folder with its frames as images. The classes are
+    the folder names in alphabetical order. A sample is (3 T, H, W): T frames after each other, three channels each.
+    """
+
+    gives: ClassVar[Gives] = Gives(Videos, ClassIndex, usual_model="gluoncv_video")
+
+    root: PathText = "data/video_folder"
+    """Folder of the videos; by default in the folder that MXTRAIN_DATA names, else in data/."""
+    frames: Annotated[int, pydantic.Field(ge=1, le=64)] = 8
+    """Number of frames of a sample."""
+    sampling: Literal["segments", "clip"] = "segments"
+    """Choice of the frames: segments = one of each of as many equal parts of the video, as TSN does;
+    clip = frames at equal distances. In training they are drawn anew in each epoch, otherwise they are central."""
+    frame_step: Positive = 2
+    """Distance of neighbouring frames for sampling=clip."""
+    largest_batch: ClassVar[int] = 16
+    batch_size: BatchSize = "auto"
+    """Samples per optimizer step, over all devices and workers together; auto = 16, or fewer where there are few
+    samples."""
+    eval_batch_size: Positive = 16
+
+    @classmethod
+    def recognise(cls, files: FileTree) -> Optional[Recognised]:
+        """See `Recognising`."""
+        videos = files.find(*VIDEO_EXTENSIONS)
+        folders = {name.rpartition("/")[0] for name in videos}
+        if len(folders) < 2 or "" in folders:
+            return None
+        return Recognised(
+            "videos in a folder for each class", {"root": files.typed()}, "classification", Certainty.LIKELY
+        )
+
+    @pydantic.model_validator(mode="after")
+    def _check_frame_channels(self) -> VideoFolder:
+        if self.channels not in ("auto", 3):
+            raise ValueError(f"channels is auto or 3: frames are read in colour, but {self.channels} was given")
+        return self
+
+    @property
+    def frame_sampling(self) -> FrameSampling:
+        """Returns the choice of frames."""
+        return FrameSampling(self.frames, self.frame_step if self.sampling == "clip" else None)
+
+    def decoded_as(self, decoding: Decoding) -> DecodedDataset:
+        """See `Dataset.decoded_as`; channels are those of a frame."""
+        return super().decoded_as(decoding).model_copy(update={"channels": "auto"})
+
+    def decoded_shape(self) -> Shape:
+        """Returns (3 T, H, W)."""
+        return (3 * self.frames, *super().decoded_shape()[1:])
+
+    def input_shape(self, native: Shape) -> Shape:
+        """Returns (3 T, H, W) of the network's input."""
+        return (3 * self.frames, *super().input_shape(native)[1:])
+
+    def examine(self, findings: Findings) -> Splits:
+        """Finds, checks and splits the data; `findings` collects the problems."""
+        root = Path(self.root)
+        if not exists(root) or not root.is_dir():
+            raise DataError(
+                f"dataset=video_folder: there is no folder '{root}'.{suggest_existing(root)} It must hold one folder "
+                "per class with videos, or train/CLASS/ with val/CLASS/ beside. Name yours with dataset.root=FOLDER."
+            )
+        roots = find_splits(root, "dataset=video_folder") or {"train": root}
+        class_names = _folders_in(roots["train"])
+        if len(class_names) < 2:
+            raise DataError(
+                f"dataset=video_folder: '{roots['train']}' must hold one folder for each of at least two classes, but "
+                f"holds {'only ' + class_names[0] if class_names else 'none'}."
+            )
+        files = {name: _list_split(folder, class_names, findings) for name, folder in roots.items()}
+        return self.make_splits(
+            (files["train"], files["train"].label_N), files.get("val"), files.get("test"), class_names, findings
+        )
+
+    def exported(self, signature: Signature) -> DatasetExport:
+        """See `BaseDataset.exported`: exported folders take arrays (N, 3 T, H, W) of frames, and read no videos."""
+        return DatasetExport("")
+
+    def source_of(self, encoded: EncodedImages, signature: Signature) -> VideoSource:
+        """Returns a source of videos without labels, to predict for."""
+        assert isinstance(encoded, VideoFiles)
+        return VideoSource(encoded, ImageSignature.cast(signature).decoding, self.frame_sampling)
+
+    def open_inputs(
+        self, names: Sequence[str], signature: Signature, skip_unreadable: bool, unreadable: Dict[int, str]
+    ) -> Tuple[Samples, Sequence[str]]:
+        from mxtrain.vision.images.files import BlankForUnreadable
+
+        files = VideoFiles([str(path) for path in find_given(names, find_videos, "video", skip_unreadable)])
+        source = self.source_of(files, signature)
+        return BlankForUnreadable(source, unreadable) if skip_unreadable else source, files.paths
+
+    def samples_from(self, value: Any, signature: Signature) -> Samples:
+        """Returns videos to predict for, in memory: a uint8 array (T, H, W, 3) in RGB, or a list of such arrays of any
+        numbers of frames."""
+        is_array = isinstance(value, np.ndarray) or hasattr(value, "asnumpy")
+        objects = list(as_array(value)) if is_array and np.ndim(value) == 5 else [value] if is_array else as_list(value)
+        return self.source_of(GivenVideos([_checked(one, number) for number, one in enumerate(objects)]), signature)
+
+    def _choose_statistics(
+        self, encoded: EncodedImages, in_train: np.ndarray
+    ) -> Tuple[Sequence[float], Sequence[float]]:
+        mean, std = (
+            known if isinstance(given, str) else given
+            for given, known in zip((self.mean, self.std), known_statistics(3))
+        )
+        return list(mean) * (self.frames if len(mean) == 3 else 1), list(std) * (self.frames if len(std) == 3 else 1)
+
+    def _make_source(self, encoded: EncodedImages) -> Source:
+        assert isinstance(encoded, VideoFiles)
+        return VideoSource(encoded, self.decoding(), self.frame_sampling, crop_scale=self.augment.crop_scale)
+
+
+def find_videos(folder: Path, findings: Findings = STRICT) -> List[Path]:
+    """Returns the videos in a folder and below, sorted by path; the folder itself if it holds the frames of one.
+
+    Raises:
+        DataError: a folder cannot be read, or there is no video.
+    """
+    if is_frame_folder(folder):
+        return [folder]
+    files = [path for path, _ in walk(folder, VIDEO_EXTENSIONS, findings=findings)]
+    folders = [Path(name) for name, _, _ in os.walk(folder) if not is_hidden(Path(name).name) and is_frame_folder(name)]
+    if not files and not folders and not findings.keeps_going:
+        raise DataError(
+            f"'{folder}' holds no videos: no file there or below ends in {', '.join(VIDEO_EXTENSIONS)}, and no folder "
+            "holds images."
+        )
+    return sorted([*files, *folders])
+
+
+def _list_split(folder: Path, class_names: Sequence[str], findings: Findings) -> VideoFiles:
+    """Returns the videos in `folder/CLASS/`."""
+    unknown = sorted(set(_folders_in(folder)) - set(class_names))
+    findings.refuse(
+        *(
+            Problem(
+                UNKNOWN_CLASS,
+                DataLocation(str(folder / name)),
+                f"'{folder}' holds the class '{name}', which the training videos do not have.",
+                f"Theirs are: {', '.join(class_names[:20])}.",
+            )
+            for name in unknown
+        )
+    )
+    paths: List[str] = []
+    labels: List[int] = []
+    for label, name in enumerate(class_names):
+        below = folder / name
+        if below.is_dir() and is_frame_folder(below):
+            fact = f"The class folder '{below}' holds images: a video is a file, or a folder of its frames."
+            findings.refuse(
+                Problem(
+                    EMPTY_CLASS, DataLocation(str(below)), fact, f"Put the frames of each video into {name}/VIDEO/."
+                )
+            )
+            continue
+        videos = find_videos(below, _Going(findings)) if below.is_dir() else []
+        if not videos:
+            fact = f"The class folder '{below}' holds no videos (files ending in {', '.join(VIDEO_EXTENSIONS)})."
+            findings.refuse(Problem(EMPTY_CLASS, DataLocation(str(below)), fact, "Add some, or remove the folder."))
+        paths += map(str, videos)
+        labels += [label] * len(videos)
+    return VideoFiles(paths, np.asarray(labels, np.int32))
+
+
+class _Going(Findings):
+    """Passes problems on, and lets a folder be empty, which the caller reports."""
+
+    def __init__(self, findings: Findings) -> None:
+        self._findings = findings
+
+    def refuse(self, *problems: Problem, sentence: str = "") -> None:
+        """See `Findings.refuse`."""
+        self._findings.refuse(*problems, sentence=sentence)
+
+    @property
+    def keeps_going(self) -> bool:
+        """Returns True."""
+        return True
+
+
+def _folders_in(folder: Path) -> List[str]:
+    with os.scandir(folder) as entries:
+        return sorted(entry.name for entry in entries if entry.is_dir() and not is_hidden(entry.name))
+
+
+def _checked(one: Any, number: int) -> np.ndarray:
+    if not isinstance(one, np.ndarray) and not hasattr(one, "asnumpy"):
+        raise undecodable_input(number, one, READABLE)
+    array = as_array(one)
+    if array.dtype != np.uint8 or array.ndim != 4 or array.shape[-1] != 3 or not array.size:
+        raise ConfigError(
+            f"predict: input {number} is a {array.dtype} array of shape {array.shape}. Give uint8 frames (frames, "
+            "height, width, 3) in RGB."
+        )
+    return array

@@ -1,0 +1,332 @@
+"""Videos: choice and order of frames, folders and files, problems, and GluonCV's networks for videos."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import Any, List
+
+import cv2
+import numpy as np
+import pydantic
+import pytest
+from PIL import Image
+
+from mxtrain.data.checking.dataset_check import CollectedFindings
+from mxtrain.data.recognition import FileTree
+from mxtrain.data.spec import open_splits
+from mxtrain.errors import ConfigError, DataError, LoaderError
+from mxtrain.vision.classification.image_folder import ImageFolder
+from mxtrain.vision.images.signature import ImageSignature
+from mxtrain.vision.video.frames import FrameFolder, VideoFile, clip_indices, open_frames, segment_indices
+from mxtrain.vision.video.gluoncv_video import INFLATED_NAMES, SEGMENT_NAMES, VIDEO_NAMES, GluonCVVideo
+from mxtrain.vision.video.source import VideoSource
+from mxtrain.vision.video.video_folder import VideoFolder, find_videos
+
+SIDE = 32
+
+
+def grey_frames(count: int, size: int = SIDE) -> List[np.ndarray]:
+    """Frame t has the value 10 t in red, and 5 t in blue."""
+    return [np.full((size, size, 3), (10 * t, 0, 5 * t), np.uint8) for t in range(count)]
+
+
+def write_folder(path: Path, frames: List[np.ndarray], form: str = "img_{}.png") -> str:
+    path.mkdir(parents=True)
+    for number, frame in enumerate(frames):
+        Image.fromarray(frame).save(path / form.format(number + 1))
+    return str(path)
+
+
+def write_file(path: Path, frames: List[np.ndarray]) -> str:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    height, width = frames[0].shape[:2]
+    # FFV1 is lossless, so that frames are recognised by their values.
+    codec = "FFV1" if path.suffix == ".avi" else "mp4v"
+    writer = cv2.VideoWriter(str(path), cv2.VideoWriter_fourcc(*codec), 10, (width, height))
+    for frame in frames:
+        writer.write(np.ascontiguousarray(frame[:, :, ::-1]))
+    writer.release()
+    return str(path)
+
+
+def videos(root: Path, per_class: int = 3) -> VideoFolder:
+    for label in ("run", "walk"):
+        for number in range(per_class):
+            write_folder(root / label / f"v{number}", grey_frames(12))
+    return VideoFolder(root=str(root), frames=4, image_size=[SIDE, SIDE], val_fraction=0.4, central_crop=1.0)
+
+
+def red_of(clip_CHW: np.ndarray) -> List[int]:
+    """Returns the number of each frame by its red channel, which is the first of three."""
+    assert clip_CHW[1::3].max() == 0
+    np.testing.assert_allclose(clip_CHW[2::3, 8, 8], clip_CHW[0::3, 8, 8] / 2, atol=2)
+    return (np.round(clip_CHW[0::3, 8, 8] / 10)).astype(int).tolist()
+
+
+def test_indices() -> None:
+    assert segment_indices(12, np.full(4, 0.5)) == [1, 4, 7, 10]
+    assert segment_indices(12, np.zeros(4)) == [0, 3, 6, 9] and segment_indices(12, np.full(4, 0.999)) == [2, 5, 8, 11]
+    assert segment_indices(2, np.full(4, 0.5)) == [0, 0, 1, 1] and segment_indices(1, np.full(3, 0.99)) == [0, 0, 0]
+    assert clip_indices(12, 3, 2, 0.0) == [0, 2, 4] and clip_indices(12, 3, 2, 0.999) == [7, 9, 11]
+    assert clip_indices(12, 3, 2, 0.5) == [4, 6, 8] and clip_indices(4, 3, 2, 0.9) == [0, 2, 3]
+
+
+@pytest.mark.parametrize("write", [write_folder, write_file])
+def test_frames_of_files_and_folders_are_read_in_order(tmp_path: Path, write: Any) -> None:
+    frames = open_frames(write(tmp_path / "a.avi", grey_frames(12)))
+    assert len(frames) == 12
+    read = frames.read([1, 1, 9, 11])
+    assert isinstance(frames, VideoFile if write is write_file else FrameFolder)
+    values = [np.asarray(Image.open(io.BytesIO(one)) if isinstance(one, bytes) else one) for one in read]
+    assert [round(float(value[..., 0].mean()) / 10) for value in values] == [1, 1, 9, 11]
+    assert abs(float(values[2][..., 2].mean()) - 45) < 3
+
+
+def test_numbers_in_names_of_frames_count_as_numbers(tmp_path: Path) -> None:
+    frames = FrameFolder(write_folder(tmp_path / "v", grey_frames(11), "f{}.png"))
+    (tmp_path / "v" / "notes.txt").write_text("x")
+    (tmp_path / "v" / ".f0.png").write_bytes(b"")
+    (content,) = frames.read([10])
+    assert content == (tmp_path / "v/f11.png").read_bytes() and len(FrameFolder(str(tmp_path / "v"))) == 11
+
+
+def test_central_frames_are_read_in_evaluation_and_drawn_ones_in_training(tmp_path: Path) -> None:
+    splits = open_splits(videos(tmp_path))
+    assert splits.shape == (12, SIDE, SIDE) and splits.class_names == ["run", "walk"]
+    assert (len(splits.train), len(splits.val)) == (4, 2) and splits.train.read_labels().tolist() == [0, 0, 1, 1]
+    image_BCHW, label_B = splits.val.fetch(np.arange(2), seed=0, epoch=0, train=True)
+    assert image_BCHW.dtype == np.uint8 and label_B.tolist() == [0, 1]
+    still_BCHW, _ = splits.train.fetch(np.arange(4), seed=0, epoch=0, train=False)
+    assert [red_of(clip) for clip in still_BCHW] == [[1, 4, 7, 10]] * 4
+    drawn = [red_of(splits.train.fetch(np.array([0]), seed=0, epoch=n, train=True)[0][0]) for n in range(20)]
+    again = red_of(splits.train.fetch(np.array([0]), seed=0, epoch=3, train=True)[0][0])
+    assert drawn[3] == again and len(set(map(tuple, drawn))) > 10
+    assert all([t * 3 <= number < t * 3 + 3 for t, number in enumerate(numbers)] == [True] * 4 for numbers in drawn)
+    one, two = (splits.train.fetch(np.array([n]), seed=0, epoch=0, train=True)[0] for n in (0, 1))
+    assert not np.array_equal(one, two)
+
+
+def test_clips_have_frames_at_equal_distances(tmp_path: Path) -> None:
+    dataset = videos(tmp_path).model_copy(update={"sampling": "clip", "frame_step": 3})
+    source = open_splits(dataset).train
+    assert red_of(source.fetch(np.array([0]), seed=0, epoch=0, train=False)[0][0]) == [1, 4, 7, 10]
+    drawn = [red_of(source.fetch(np.array([1]), seed=0, epoch=n, train=True)[0][0]) for n in range(12)]
+    assert {tuple(np.diff(numbers)) for numbers in drawn} == {(3, 3, 3)} and {each[0] for each in drawn} == {0, 1, 2}
+
+
+def test_all_frames_have_the_same_crop(tmp_path: Path) -> None:
+    draw = np.random.default_rng(0)
+    frame = draw.integers(0, 256, (48, 64, 3), dtype=np.uint8)
+    for label in "ab":
+        for number in range(2):
+            write_folder(tmp_path / label / str(number), [frame] * 5)
+    dataset = VideoFolder(root=str(tmp_path), frames=3, image_size=[SIDE, SIDE], augment={"crop_scale": [0.2, 0.6]})
+    source = open_splits(dataset.model_copy(update={"val_fraction": 0.5})).train
+    crops = [source.fetch(np.array([0]), seed=0, epoch=n, train=True)[0][0].reshape(3, 3, SIDE, SIDE) for n in range(3)]
+    assert all(np.array_equal(crop[0], crop[1]) and np.array_equal(crop[0], crop[2]) for crop in crops)
+    assert not np.array_equal(crops[0], crops[1])
+
+
+def test_means_are_those_of_photographs_for_each_frame(tmp_path: Path) -> None:
+    dataset = videos(tmp_path)
+    assert open_splits(dataset).mean == [0.485, 0.456, 0.406] * 4  # type: ignore[attr-defined]  # of images
+    given = open_splits(dataset.model_copy(update={"mean": [0.1, 0.2, 0.3], "std": [1.0] * 12}))
+    assert given.mean == [0.1, 0.2, 0.3] * 4 and given.std == [1.0] * 12  # type: ignore[attr-defined]
+
+
+def test_splits_in_folders_and_videos_in_memory(tmp_path: Path) -> None:
+    for name in ("train/a/1", "train/b/1", "val/a/1", "val/b/1", "test/a/1", "test/b/1"):
+        write_file(tmp_path / f"{name}.avi", grey_frames(9))
+    dataset = VideoFolder(root=str(tmp_path), frames=3, image_size=[SIDE, SIDE], central_crop=1.0)
+    splits = open_splits(dataset)
+    assert [len(part) for part in (splits.train, splits.val, splits.test)] == [2, 2, 2]
+    assert splits.test.read_labels().tolist() == [0, 1]
+    signature = ImageSignature.cast(dataset.infer_signature(splits, GluonCVVideo()))
+    assert signature.shape == (9, SIDE, SIDE)
+    arrays = np.stack(grey_frames(9))
+    from_file, places = dataset.open_inputs([str(tmp_path / "val")], signature, False, {})
+    assert places == [str(tmp_path / f"val/{label}/1.avi") for label in "ab"]
+    for value in (arrays, [arrays], arrays[None]):
+        given = dataset.samples_from(value, signature)
+        one, two = (source.fetch(np.array([0]), seed=0, epoch=0, train=False)[0][0] for source in (given, from_file))
+        assert len(given) == 1 and red_of(one) == red_of(two) == [1, 4, 7]
+    for wrong in (arrays[0], arrays.astype(float), arrays[..., :1]):
+        with pytest.raises(ConfigError, match="Give uint8 frames"):
+            dataset.samples_from([wrong], signature)
+    with pytest.raises(ConfigError, match="videos"):
+        dataset.samples_from([3], signature)
+
+
+def test_restored_datasets_open_again(tmp_path: Path) -> None:
+    dataset = videos(tmp_path)
+    splits = open_splits(dataset)
+    signature = dataset.infer_signature(splits, GluonCVVideo())
+    restored, again = dataset.restored(signature, (), "run")
+    assert open_splits(restored).shape == (12, SIDE, SIDE) == tuple(again.shape)  # type: ignore[arg-type]
+    assert restored.exported(again).reader == ""
+
+
+def test_the_guess_tells_videos_from_images(tmp_path: Path) -> None:
+    for number in range(4):
+        write_file(tmp_path / "ab"[number % 2] / f"{number}.mp4", grey_frames(3))
+        write_folder(tmp_path / "ab"[number % 2] / f"v{number}", grey_frames(3))
+    found = VideoFolder.recognise(FileTree(tmp_path))
+    assert found is not None and found.task == "classification"
+    assert ImageFolder.recognise(FileTree(tmp_path)) is None
+
+
+@pytest.mark.parametrize(
+    "spoil, said",
+    [
+        ("cut", "'.*b.avi' cannot be read as a video|ends after .* frames: it is cut off"),
+        ("empty", "'.*b.avi' cannot be read as a video"),
+        ("text", "'.*b.avi' cannot be read as a video"),
+        ("frame", "'.*b' cannot be read as a video"),
+        ("sizes", "frames have different sizes, 16 x 16 and 32 x 32 pixels"),
+        ("deep", "more than 8 bits a channel"),
+    ],
+)
+def test_damaged_videos_are_named(tmp_path: Path, spoil: str, said: str) -> None:
+    path = tmp_path / "b"
+    if spoil in ("frame", "sizes", "deep"):
+        write_folder(path, grey_frames(6))
+        if spoil == "frame":
+            (path / "img_4.png").write_bytes((path / "img_4.png").read_bytes()[:60])
+        elif spoil == "sizes":
+            Image.fromarray(grey_frames(1, 16)[0]).save(path / "img_4.png")
+        else:
+            for number in range(1, 7):
+                Image.fromarray(np.full((SIDE, SIDE), 40_000, np.uint16)).save(path / f"img_{number}.png")
+    else:
+        draw = np.random.default_rng(0)
+        path = Path(write_file(tmp_path / "b.avi", list(draw.integers(0, 256, (20, 64, 64, 3), np.uint8))))
+        content = path.read_bytes()
+        path.write_bytes({"cut": content[: len(content) // 2], "empty": b"", "text": b"no video"}[spoil])
+    dataset = VideoFolder(frames=6, image_size=[SIDE, SIDE])
+    signature = ImageSignature((18, SIDE, SIDE), [0.0] * 18, [1.0] * 18, ["a", "b"], decoding=dataset.decoding())
+    source, _ = dataset.open_inputs([str(path)], signature, False, {})
+    with pytest.raises(LoaderError, match=said):
+        source.fetch(np.array([0]), seed=0, epoch=0, train=False)
+    reasons: Any = {}
+    skipping, _ = dataset.open_inputs([str(path)], signature, True, reasons)
+    assert skipping.fetch(np.array([0]), seed=0, epoch=0, train=False)[0].shape == (1, 18, SIDE, SIDE) and reasons
+    assert isinstance(source, VideoSource)
+    (problem,) = source.checks().check(0).problems
+    assert problem.location.file == str(path)
+
+
+def test_headers_may_state_a_few_frames_too_many(tmp_path: Path) -> None:
+    frames = VideoFile(write_file(tmp_path / "a.avi", grey_frames(20)))
+    frames._count = 22  # as headers of some formats do
+    read = [round(float(np.asarray(image)[..., 0].mean()) / 10) for image in frames.read([3, 19, 20, 21])]
+    assert read == [3, 19, 19, 19]
+    frames._count = 23
+    with pytest.raises(LoaderError, match="ends after 20 of 23 frames"):
+        frames.read([21])
+
+
+def without_videos(root: Path) -> None:
+    for path in (root / "walk").rglob("*.png"):
+        path.unlink()
+
+
+def with_a_class_in_val_only(root: Path) -> None:
+    (root / "train").mkdir()
+    for name in ("run", "walk"):
+        (root / name).rename(root / "train" / name)
+    write_folder(root / "val/run/v", grey_frames(2))
+    write_folder(root / "val/walk/v", grey_frames(2))
+    write_folder(root / "val/jump/v", grey_frames(2))
+
+
+@pytest.mark.parametrize(
+    "change, said",
+    [
+        (without_videos, "The class folder '.*walk' holds no videos"),
+        (
+            lambda root: Image.new("RGB", (9, 9)).save(root / "walk/a.png"),
+            "'.*walk' holds images: a video is",
+        ),
+        (with_a_class_in_val_only, "'.*val' holds the class 'jump', which the training videos do not have"),
+    ],
+)
+def test_problems_of_folders_are_named(tmp_path: Path, change: Any, said: str) -> None:
+    dataset = videos(tmp_path)
+    change(tmp_path)
+    with pytest.raises(DataError, match=said):
+        open_splits(dataset)
+    findings = CollectedFindings()
+    dataset.examine(findings)
+    assert len([problem for shown in findings.shown.values() for problem in shown]) == 1
+
+
+def test_missing_folders_and_wrong_settings(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="there is no folder"):
+        VideoFolder(root=str(tmp_path / "no")).examine(CollectedFindings())
+    (tmp_path / "one").mkdir()
+    with pytest.raises(DataError, match="must hold one folder for each of at least two classes, but holds only one"):
+        VideoFolder(root=str(tmp_path)).examine(CollectedFindings())
+    with pytest.raises(DataError, match="holds no videos: no file there or below ends in .mp4"):
+        find_videos(tmp_path)
+    for settings in ({"channels": 1}, {"frames": 0}, {"frames": 65}, {"frame_step": 0}):
+        with pytest.raises(pydantic.ValidationError):
+            VideoFolder(**settings)
+
+
+def test_names_are_those_of_gluoncv() -> None:
+    with pytest.raises(pydantic.ValidationError, match="GluonCV has no video network 'i3d_resnet50'.* Did you mean"):
+        GluonCVVideo(name="i3d_resnet50")
+    with pytest.raises(pydantic.ValidationError, match="the number of frames is dataset.frames"):
+        GluonCVVideo(options={"num_segments": 3})
+    with pytest.raises(ConfigError, match="takes frames of 3 channels each, and samples have 4 channels"):
+        GluonCVVideo().build(2, (4, 64, 64))
+    with pytest.raises(ConfigError, match="samples have 7. Type dataset.frames=8 or more"):
+        GluonCVVideo(name=INFLATED_NAMES[0]).build(2, (21, 64, 64))
+
+
+@pytest.mark.slow
+def test_names_are_in_the_registry_of_gluoncv() -> None:
+    from gluoncv.model_zoo import get_model_list
+
+    from mxtrain.vision.networks import gluoncv as zoo  # silences GluonCV's messages
+
+    assert zoo and set(VIDEO_NAMES) <= set(get_model_list())
+    names = {
+        name
+        for name in get_model_list()
+        if name.startswith(("i3d_", "resnet"))
+        and "int8" not in name
+        and name.split("_")[-1] in ("kinetics400", "sthsthv2", "hmdb51", "ucf101")
+    }
+    assert set(VIDEO_NAMES) == names
+
+
+@pytest.mark.slow
+def test_networks_compute_what_those_of_gluoncv_do() -> None:
+    from mxtrain.engine.backend import mx
+    from mxtrain.vision.networks import gluoncv as zoo
+
+    clip_BTCHW = mx.nd.array(np.random.default_rng(0).random((2, 8, 3, 64, 64)))
+    ours_input = clip_BTCHW.reshape((2, 24, 64, 64))
+    for name in ("resnet18_v1b_kinetics400", "i3d_inceptionv1_kinetics400"):
+        ours = GluonCVVideo(name=name).build(5, (24, 64, 64))
+        ours.initialize(mx.init.Xavier(), force_reinit=True)
+        result_BK = ours(ours_input).asnumpy()
+        own = type(ours).__mro__[3]  # behind the class that arranges the input
+        if name in SEGMENT_NAMES:
+            theirs = own(18, 5, pretrained_base=False, num_segments=8)
+            theirs_input = clip_BTCHW.reshape((16, 3, 64, 64))
+        else:
+            theirs = zoo.get_model(name, nclass=5, pretrained_base=False)
+            theirs_input = clip_BTCHW.transpose((0, 2, 1, 3, 4))
+        theirs.initialize(force_reinit=True)
+        theirs(theirs_input)
+        mine, other = ours._collect_params_with_prefix(), theirs._collect_params_with_prefix()
+        assert mine.keys() == other.keys()
+        for key in mine:
+            other[key].set_data(mine[key].data())
+        np.testing.assert_allclose(result_BK, theirs(theirs_input).asnumpy(), rtol=1e-5, atol=1e-6)
+        backwards = ours(clip_BTCHW[:, ::-1].reshape((2, 24, 64, 64))).asnumpy()
+        changes = np.abs(backwards - result_BK).max() > 1e-4 * np.abs(result_BK).max()
+        assert changes == (name in INFLATED_NAMES), "only convolutions over frames tell the direction"
