@@ -18,9 +18,10 @@ from mxtrain.data.spec import open_splits
 from mxtrain.errors import ConfigError, DataError, LoaderError
 from mxtrain.vision.classification.image_folder import ImageFolder
 from mxtrain.vision.images.signature import ImageSignature
+from mxtrain.vision.video import frames as frames_module
 from mxtrain.vision.video.frames import FrameFolder, VideoFile, clip_indices, open_frames, segment_indices
 from mxtrain.vision.video.gluoncv_video import INFLATED_NAMES, SEGMENT_NAMES, VIDEO_NAMES, GluonCVVideo
-from mxtrain.vision.video.source import VideoSource
+from mxtrain.vision.video.source import VideoFiles, VideoSource
 from mxtrain.vision.video.video_folder import VideoFolder, find_videos
 
 SIDE = 32
@@ -78,6 +79,7 @@ def test_frames_of_files_and_folders_are_read_in_order(tmp_path: Path, write: An
     assert len(frames) == 12
     read = frames.read([1, 1, 9, 11])
     assert isinstance(frames, VideoFile if write is write_file else FrameFolder)
+    assert isinstance(read[0], bytes) or read[0] is not read[1], "ImageReader changes an image"
     values = [np.asarray(Image.open(io.BytesIO(one)) if isinstance(one, bytes) else one) for one in read]
     assert [round(float(value[..., 0].mean()) / 10) for value in values] == [1, 1, 9, 11]
     assert abs(float(values[2][..., 2].mean()) - 45) < 3
@@ -174,6 +176,9 @@ def test_the_guess_tells_videos_from_images(tmp_path: Path) -> None:
     found = VideoFolder.recognise(FileTree(tmp_path))
     assert found is not None and found.task == "classification"
     assert ImageFolder.recognise(FileTree(tmp_path)) is None
+    assert VideoFolder.recognise(FileTree(tmp_path / "a")) is None, "there are no folders of classes"
+    write_file(tmp_path / "one/a/1.mp4", grey_frames(2))
+    assert VideoFolder.recognise(FileTree(tmp_path / "one")) is None, "there is only one class"
 
 
 @pytest.mark.parametrize(
@@ -221,9 +226,17 @@ def test_headers_may_state_a_few_frames_too_many(tmp_path: Path) -> None:
     frames._count = 22  # as headers of some formats do
     read = [round(float(np.asarray(image)[..., 0].mean()) / 10) for image in frames.read([3, 19, 20, 21])]
     assert read == [3, 19, 19, 19]
+    (frame, label) = VideoFiles([str(tmp_path / "a.avi")], np.array([7])).read(0)
+    assert round(float(np.asarray(frame)[..., 0].mean()) / 10) == 10 and label == 7, "the middle frame"
     frames._count = 23
     with pytest.raises(LoaderError, match="ends after 20 of 23 frames"):
         frames.read([21])
+
+
+def test_streams_without_an_index_are_counted_by_reading(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = write_file(tmp_path / "a.avi", grey_frames(7))
+    monkeypatch.setattr(frames_module, "_count", lambda capture: 0.0)
+    assert len(VideoFile(path)) == 7
 
 
 def without_videos(root: Path) -> None:
