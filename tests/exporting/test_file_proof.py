@@ -243,7 +243,10 @@ BAD: Dict[str, Dict[str, np.ndarray]] = {
     "x.png of proof_files.npz cannot be read: x.png cannot": {"0/file/x.png": np.zeros(9, np.uint8)},
     "holds Parquet": {"0/file/x": np.frombuffer(b"PAR1 PAR1", np.uint8)},
     "differently from the run, by inf": {
-        "0/file/proof.png": np.frombuffer(exported_images.examples({"signature": {"shape": [1, 4, 4]}})[0][1], np.uint8)
+        "0/file/proof.png": np.frombuffer(
+            exported_images.examples({"signature": {"shape": [1, 4, 4], "decoding": {"shape": [1, 4, 4]}}})[0][1],
+            np.uint8,
+        )
     },
 }
 
