@@ -79,6 +79,8 @@ def _notes(job: ConversionJob) -> List[str]:
         notes.append(
             f"{job.counts['sizes']:,} images have another size than their annotation says: that of the file is used"
         )
+    if job.counts["outside"]:
+        notes.append(f"{job.counts['outside']:,} boxes outside of their images are left out, as wrong_boxes=mend says")
     if job.largest_move > MIN_MOVE:
         notes.append(
             "boxes of polygons are the smallest ones around them, which differ from those of the source by up to "

@@ -6,6 +6,7 @@ Legend: P images, M objects of an image, J key points.
 from __future__ import annotations
 
 import hashlib
+import os
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any, Dict, FrozenSet, List, Optional, Sequence, Set, Tuple
@@ -105,7 +106,7 @@ class ConversionJob:
 
     @property
     def digest(self) -> str:
-        """Returns a hash of everything that is converted except the pixels."""
+        """Returns a hash of everything that is converted; image files count by their names and times of change."""
         return self._digest.hexdigest()
 
     def survey(self, progress: WorkProgress) -> None:
@@ -115,6 +116,7 @@ class ConversionJob:
             DataError: an image or annotation cannot be used.
         """
         pool = NamePool()
+        self._digest.update(repr(list(self.content.class_names)).encode("utf-8", "surrogateescape"))
         progress.begin("checking", self.content.num_images)
         for split, images in self.content.splits.items():
             pool = NamePool() if self.holds.separate else pool
@@ -138,6 +140,7 @@ class ConversionJob:
         seen = set()
         for each in objects:
             self._count(each)
+            self._count_outside(each, size)
             key = (each.class_index, each.edges, *_key(each))
             self.counts["duplicates"] += key in seen
             seen.add(key)
@@ -150,8 +153,11 @@ class ConversionJob:
             width, height = size_of(path)
             if not np.isfinite(width + height):
                 raise DataError(f"'{path}' cannot be read as an image. Replace or remove it; `data check` finds all.")
+            # Another file of the same length must not be taken for the one that was copied before an interruption.
+            self._digest.update(f"{os.stat(path).st_mtime_ns} ".encode())
             return (int(width), int(height)), pool.name(path)
         content = read_content(encoded, index)
+        self._digest.update(content)
         try:
             size = ImageReader(content).size
         except Exception as error:  # Pillow raises many
@@ -184,6 +190,19 @@ class ConversionJob:
             self.point_classes.add(each.class_index)
         self.counts["crowds"] += bool(each.flags & Flag.CROWD)
         self.counts["difficult"] += bool(each.flags & Flag.DIFFICULT)
+
+    def _count_outside(self, each: ConvertedObject, size: Tuple[int, int]) -> None:
+        """Counts an object of whose box nothing remains after it was clipped to its image."""
+        if self._clips and not _has_area(_clipped(each.edges, size)):
+            if self.content.mends:
+                self.counts["outside"] += 1
+            else:
+                self.left_out.add("boxes outside of their images")
+
+    @property
+    def _clips(self) -> bool:
+        """Returns True if coordinates are clipped to their images."""
+        return self.holds.clips or self.content.mends
 
     @property
     def writes_points(self) -> bool:
@@ -255,10 +274,10 @@ class ConversionJob:
         holds = self.holds
         if each.flags & Flag.CROWD and not holds.crowds:
             return None
-        clips = holds.clips or self.content.mends
+        clips = self._clips
         flags = each.flags & (Flag.CROWD * holds.crowds | Flag.DIFFICULT * holds.difficult)
         edges = _clipped(each.edges, size) if clips else each.edges
-        if edges[2] <= edges[0] or edges[3] <= edges[1]:
+        if not _has_area(edges):
             return None
         shape = self._shape(each, size, clips)
         if shape is not None and holds.boxes_outlines:
@@ -282,6 +301,11 @@ class ConversionJob:
 def _clipped(edges: Sequence[float], size: Tuple[int, int]) -> Tuple[float, float, float, float]:
     left, top, right, bottom = (min(max(edge, 0.0), float(limit)) for edge, limit in zip(edges, (*size, *size)))
     return left, top, right, bottom
+
+
+def _has_area(edges: Sequence[float]) -> bool:
+    left, top, right, bottom = edges
+    return left < right and top < bottom
 
 
 def _key(each: ConvertedObject) -> Tuple[bytes, bytes]:

@@ -104,7 +104,8 @@ class UnfinishedFolder:
 
     def finish(self) -> None:
         """Gives the folder its name."""
-        (self.path / _LOCK).unlink(missing_ok=True)
         os.rename(self.path, self._target)
+        # Only now: without its lock, another process could begin to write to the folder before it is renamed.
+        (self._target / _LOCK).unlink(missing_ok=True)
         (self._target / _DESCRIPTION).unlink(missing_ok=True)
         fsync_directory(self._target.parent)

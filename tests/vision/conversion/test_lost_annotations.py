@@ -185,6 +185,26 @@ def test_rounded_boxes_are_cut_off_for_yolo_and_kept_by_coco(tmp_path) -> None:
     assert read_coco(tmp_path / "coco")[0]["train"][0].things[0].edges[2] == 40.5
 
 
+@pytest.mark.parametrize("left, right", [(-0.75, -0.25), (-0.75, 0.0), (40.0, 40.5)])
+def test_boxes_of_which_nothing_remains_count_as_not_read(tmp_path, left, right) -> None:
+    source = coco(tmp_path / "source", Thing(0, (left, 3.0, right, 9.0)), Thing(1, BOX))
+    with pytest.raises(DataError, match="1 boxes outside of their images"):
+        convert(source, tmp_path / "yolo", to="yolo")
+    assert not (tmp_path / "yolo.unfinished").exists()
+    result = convert(source, tmp_path / "yolo", to="yolo", drop="unread")
+    assert (result.num_objects, result.dropped) == (1, {"unread": 1})
+    assert convert(source, tmp_path / "coco", to="coco").num_objects == 2
+
+
+def test_boxes_of_which_nothing_remains_are_noted_with_mend(tmp_path) -> None:
+    source = coco(
+        tmp_path / "source", Thing(0, (-9.0, 3.0, -4.0, 9.0)), Thing(0, (1.0, 31.0, 9.0, 39.0)), Thing(1, BOX)
+    )
+    result = convert(source, tmp_path / "coco", "dataset.wrong_boxes=mend", to="coco")
+    assert result.num_objects == 1
+    assert "2 boxes outside of their images are left out, as wrong_boxes=mend says" in result.notes
+
+
 @pytest.mark.parametrize(
     "settings, message",
     [

@@ -21,6 +21,7 @@ from mxtrain.cli import main
 from mxtrain.errors import ConfigError, DataError
 from mxtrain.vision.conversion import form
 from mxtrain.vision.conversion.names import NamePool
+from mxtrain.vision.conversion.unfinished import UnfinishedFolder
 from mxtrain.vision.conversion.yolo_form import YoloForm
 from mxtrain.vision.images import record_writer
 from mxtrain.vision.images.record_file import RecordFile
@@ -138,18 +139,65 @@ def test_a_conversion_goes_on_and_its_result_is_the_same(tmp_path, source, monke
 
 
 def test_an_image_of_another_size_is_copied_again(tmp_path, source, monkeypatch) -> None:
+    _stop_before_annotations(source, tmp_path / "target", monkeypatch)
+    image = next((tmp_path / "target.unfinished").rglob("train_002.jpg"))
+    os.truncate(image, 100)
+    convert(source, tmp_path / "target", to="yolo")
+    copied = (tmp_path / "target/images/train/train_002.jpg").read_bytes()
+    assert copied == (source / "train2017/train_002.jpg").read_bytes()
+
+
+def _stop_before_annotations(source: Path, target: Path, monkeypatch) -> None:
     def stop(*_):
         raise Stop
 
     with monkeypatch.context() as context:
         context.setattr(YoloForm, "write_annotations", stop)
         with pytest.raises(Stop):
-            convert(source, tmp_path / "target", to="yolo")
-    image = next((tmp_path / "target.unfinished").rglob("train_002.jpg"))
-    os.truncate(image, 100)
-    convert(source, tmp_path / "target", to="yolo")
-    copied = (tmp_path / "target/images/train/train_002.jpg").read_bytes()
-    assert copied == (source / "train2017/train_002.jpg").read_bytes()
+            convert(source, target, to="yolo")
+
+
+def test_images_that_were_changed_after_an_interruption_are_refused(tmp_path, source, monkeypatch) -> None:
+    _stop_before_annotations(source, tmp_path / "target", monkeypatch)
+    image = source / "train2017" / "train_002.jpg"
+    image.write_bytes(image.read_bytes()[:-1] + b"!")  # of the same length
+    with pytest.raises(ConfigError, match="the source was changed since"):
+        convert(source, tmp_path / "target", to="yolo")
+
+
+def test_records_that_were_changed_after_an_interruption_are_refused(tmp_path, source, monkeypatch) -> None:
+    convert(source, tmp_path / "records", to="records")
+    _stop_before_annotations(tmp_path / "records", tmp_path / "target", monkeypatch)
+    records = tmp_path / "records" / "train.rec"
+    content = records.read_bytes()
+    end = content.rindex(b"\xff\xd9")
+    records.write_bytes(content[: end - 1] + bytes([content[end - 1] ^ 1]) + content[end:])
+    with pytest.raises(ConfigError, match="the source was changed since"):
+        convert(tmp_path / "records", tmp_path / "target", to="yolo")
+
+
+def test_classes_that_were_renamed_after_an_interruption_are_refused(tmp_path, source, monkeypatch) -> None:
+    _stop_before_annotations(source, tmp_path / "target", monkeypatch)
+    for path in (source / "annotations").iterdir():
+        path.write_text(path.read_text().replace('"dog"', '"fox"'))
+    with pytest.raises(ConfigError, match="the source was changed since"):
+        convert(source, tmp_path / "target", to="yolo")
+
+
+def test_the_lock_is_held_until_the_folder_has_its_name(tmp_path, monkeypatch) -> None:
+    renamed = []
+
+    def rename(first, second, **_):
+        with pytest.raises(ConfigError, match="another process writes to"):
+            UnfinishedFolder(tmp_path / "target", {}).__enter__()
+        renamed.append(first)
+        replace(first, second)
+
+    replace = os.replace
+    with UnfinishedFolder(tmp_path / "target", {}) as unfinished:
+        monkeypatch.setattr(os, "rename", rename)
+        unfinished.finish()
+    assert renamed == [unfinished.path] and not list((tmp_path / "target").iterdir())
 
 
 def test_bytes_behind_the_last_record_are_cut_off(tmp_path) -> None:
