@@ -8,7 +8,7 @@ import numpy as np
 
 from mxtrain.data.exported_folder import json_lines_of
 from mxtrain.data.loading.dataset_files import exists
-from mxtrain.errors import DataError
+from mxtrain.errors import DataError, reason_of
 from mxtrain.files.regular_files import read_regular
 from mxtrain.recommendation.catalog import Catalog
 from mxtrain.recommendation.exported_sequences import HISTORY as HISTORY
@@ -33,6 +33,8 @@ def open_histories(
             raise DataError(f"{name}: there is no such file. Name a file with a history per line.")
         try:
             rows = list(json_lines_of(read_regular(name, MAX_BYTES), name))
+        except OSError as error:
+            raise DataError(f"'{name}' cannot be read: {reason_of(error)}.") from error
         except ValueError as error:
             raise DataError(f"{error}.") from error
         for line, row in rows:
@@ -40,7 +42,9 @@ def open_histories(
                 request = parse_history(row, items, f"{name}:{line}", str(line))
             except ValueError as error:
                 if not skip_unreadable:
-                    raise DataError(f"{error}. Or type skip_unreadable=true to go on without such lines.") from error
+                    raise DataError(
+                        f"{_sentence(error)} Or type skip_unreadable=true to go on without such lines."
+                    ) from error
                 unreadable[len(requests)] = str(error)
                 request = HistoryRequest(str(line), np.zeros(1, np.int32))
             requests.append(request)
@@ -62,7 +66,7 @@ def histories_from(values: Sequence[Any], catalog: Catalog) -> SequenceSamples:
             parse_history(value, items, f"predict: input {number}", str(number)) for number, value in enumerate(values)
         ]
     except ValueError as error:
-        raise DataError(f"{error}.") from error
+        raise DataError(_sentence(error)) from error
     return _samples(requests, catalog)
 
 
@@ -72,3 +76,9 @@ def _items(catalog: Catalog) -> ExportedCatalog:
 
 def _samples(requests: Sequence[HistoryRequest], catalog: Catalog) -> SequenceSamples:
     return samples_of_histories([one.item_H for one in requests], [one.name for one in requests], catalog.items)
+
+
+def _sentence(error: ValueError) -> str:
+    """Returns the message of an error with a full stop, unless it ends with a question."""
+    text = str(error)
+    return text if text.endswith("?") else f"{text}."

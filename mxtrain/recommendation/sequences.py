@@ -52,7 +52,7 @@ class SequenceSamples:
         user_N: users.
         position_N: position in the user's sequence of the item to predict; its length in a sample for prediction.
         train_items, all_items: distinct items of each user in the training split and in all splits.
-        train_begin_U: number of interactions of each user in the training split, (U,).
+        train_count_U: number of interactions of each user in the training split, (U,).
         locations: source location of each sample.
     """
 

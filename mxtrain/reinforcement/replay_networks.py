@@ -143,7 +143,7 @@ def _units(critics: TwinCritics, critic: int, layer: int) -> int:
 
 class SoftActorCriticNetwork(TrainPredictBlock):
     """Observation to means and log standard deviations (B, 2 A); in training (observation, next observation, action,
-    noise (B, 2 A)) to the columns of `COLUMNS`.
+    noise (B, 2 A)) to the columns of `sac.SoftOutputs`.
 
     Source: Haarnoja et al., "Soft actor-critic algorithms and applications", https://arxiv.org/abs/1812.05905.
 

@@ -138,6 +138,11 @@ class FeatureTable(FeatureFiles, WeightedDataset):
         Raises:
             ConfigError: the settings are for another task.
         """
+        if self.targets is not None and self.target != type(self).model_fields["target"].default:
+            raise ConfigError(
+                f"dataset.target={self.target} and dataset.targets={self.targets} both name what is predicted. Leave "
+                "one of them out."
+            )
         if issubclass(target, ClassSet):
             return self.as_class(ClassSetTable)
         if issubclass(target, Number):
@@ -294,12 +299,15 @@ class NumericFeatureTable(FeatureTable):
         names = self.targets
         if names is None:
             return self
+        # `for_run` builds this class, whose errors no file of the configuration explains.
         if not names or len(set(names)) < len(names):
-            raise ValueError(f"targets={names} must be one or several different columns")
+            raise ConfigError(f"dataset.targets={names}: name one or several different columns.")
         for setting, others in (("features", self.features or []), ("columns", self.columns)):
             given = [name for name in names if name in others]
             if given:
-                raise ValueError(f"{setting} names the target '{given[0]}', which cannot be predicted from itself")
+                raise ConfigError(
+                    f"dataset.{setting} names the target '{given[0]}', which cannot be predicted from itself."
+                )
         return self
 
     @property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any, List
 
 import numpy as np
@@ -13,6 +14,7 @@ from mxtrain.data.loading.loader import LoaderOptions
 from mxtrain.errors import DataError
 from mxtrain.kvstore.world import World
 from mxtrain.recommendation.catalog import Catalog
+from mxtrain.recommendation.given_histories import histories_from, open_histories
 from mxtrain.recommendation.item_sequences import ItemSequences
 from mxtrain.recommendation.ranking import ranks_in
 from mxtrain.recommendation.sequence_loader import SequenceLoader
@@ -170,3 +172,18 @@ def test_generated_items_follow_the_last_two() -> None:
     assert (again.item_P == rows.item_P).all() and not np.array_equal(other.user_P, rows.user_P)
     noisy = ItemSequences(num_users=200, num_items=20, groups=3, noise=1.0).read(STRICT)
     assert np.bincount(noisy.item_P).min() > 50
+
+
+def test_unreadable_histories_are_errors_of_data(tmp_path: Path) -> None:
+    catalog = Catalog((), ("i3", "i4"))
+    folder, lines = tmp_path / "folder.jsonl", tmp_path / "lines.jsonl"
+    folder.mkdir()
+    lines.write_text('{"history": ["i33"]}\n')
+    with pytest.raises(DataError, match="folder.jsonl' cannot be read: it is a folder"):
+        open_histories([str(folder)], catalog, False, {})
+    with pytest.raises(DataError, match="no item 'i33'. Did you mean 'i3'[?] Or type skip_unreadable=true"):
+        open_histories([str(lines)], catalog, False, {})
+    with pytest.raises(DataError, match="Did you mean 'i3'[?]$"):
+        histories_from([{"history": ["i33"]}], catalog)
+    with pytest.raises(DataError, match="at least one item[.]$"):
+        histories_from([{"history": []}], catalog)

@@ -16,7 +16,7 @@ from mxtrain.data.spec import open_splits
 from mxtrain.errors import CheckpointError, ConfigError, DamagedCheckpoint, DataError
 from mxtrain.tables.feature_table import FeatureTable, NumericFeatureTable
 from mxtrain.task.regression import Regression
-from mxtrain.types.kinds import Number, RowClass
+from mxtrain.types.kinds import ClassSet, Number, RowClass
 
 pytestmark = pytest.mark.usefixtures("own_cache")
 
@@ -69,12 +69,16 @@ def test_wrong_targets_are_refused(tmp_path: Path) -> None:
         ({"targets": ["price", "a"], "features": ["a"]}, "features names the target 'a'"),
         ({"targets": ["price", "a"], "columns": {"a": "number"}}, "columns names the target 'a'"),
     ):
-        with pytest.raises(ValueError, match=reason):
-            NumericFeatureTable(train=str(path), **more)
+        with pytest.raises(ConfigError, match=reason):
+            FeatureTable(train=str(path), **more).for_run(Number)
     with pytest.raises(DataError, match="dataset.targets: .* has no column 'Rent'. Did you mean 'rent'"):
         open_splits(NumericFeatureTable(train=str(path), targets=["price", "Rent"]))
     with pytest.raises(ConfigError, match="the default data have one target"):
         open_splits(NumericFeatureTable(targets=["price", "rent"]))
+    both = FeatureTable(train=str(path), target="a", targets=["price", "rent"])
+    for kind in (Number, ClassSet):
+        with pytest.raises(ConfigError, match="dataset.target=a and dataset.targets=.* both name what is predicted"):
+            both.for_run(kind)
     with pytest.raises(ConfigError, match="task=regression and task=multi_label read"):
         FeatureTable(train=str(path), targets=["price", "rent"]).for_run(RowClass)
     lines = path.read_text().splitlines()
