@@ -162,15 +162,19 @@ class AudioFolder(ClipDataset):
         if has_speakers and (val_fraction or test_fraction):
             rest = [path for _, path in files if str(path) not in split_of]
             for path in rest:
-                split = split_of_speaker(path.name.partition(_SPEAKER)[0], val_fraction, test_fraction)
-                if split != "train":
+                # By both fractions also if one list exists: the list follows from the same hash, so the range that is
+                # left for the other split does not begin at 0.
+                split = split_of_speaker(path.name.partition(_SPEAKER)[0], self.val_fraction, self.test_fraction)
+                if split != "train" and split not in listed:
                     split_of[str(path)] = split
-            if "val" not in split_of.values():
-                raise DataError(
-                    f"dataset=audio_folder: none of the speakers in '{root}' falls into the validation split by "
-                    f"dataset.val_fraction={self.val_fraction:g}. Type a larger one, or list recordings of some in "
-                    f"{LISTS['val']}."
-                )
+            for split, name, fraction in (("val", "validation", val_fraction), ("test", "test", test_fraction)):
+                if fraction and split not in split_of.values():
+                    leave_out = "" if split == "val" else " Or type dataset.test_fraction=0."
+                    raise DataError(
+                        f"dataset=audio_folder: none of the speakers in '{root}' falls into the {name} split by "
+                        f"dataset.{split}_fraction={fraction:g}. Type a larger one, or list recordings of some in "
+                        f"{LISTS[split]}.{leave_out}"
+                    )
             log.info("dataset=audio_folder: recordings of one speaker (SPEAKER%sN) are in one split", _SPEAKER)
         divided: Dict[str, List[Tuple[str, Path]]] = {"train": [], **{split: [] for split in set(split_of.values())}}
         for name, path in files:

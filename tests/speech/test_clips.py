@@ -97,8 +97,36 @@ def test_a_split_without_a_list_gets_whole_speakers(tmp_path: Path, missing: str
     assert {split: len(parts[split]) for split in listed} == listed and sum(map(len, parts.values())) == 18
     # The rest of the speakers of the existing list stays for training or is held out as a whole.
     assert speakers[missing] == {
-        name for name in speakers["train"] | speakers[missing] if split_of_speaker(name, 0.4, 0.0) == "val"
+        name for name in speakers["train"] | speakers[missing] if split_of_speaker(name, 0.4, 0.4) == missing
     }
+
+
+@pytest.mark.parametrize("missing", ["val", "test"])
+def test_a_missing_list_of_speech_commands_is_restored(tmp_path: Path, missing: str) -> None:
+    split_of = {f"s{number}": split_of_speaker(f"s{number}", 0.1, 0.1) for number in range(60)}
+    assert set(split_of.values()) == {"train", "val", "test"}
+    for word in ("no", "yes"):
+        (tmp_path / word).mkdir()
+        for speaker in split_of:
+            (tmp_path / word / f"{speaker}_nohash_0.wav").touch()
+    for split, name in LISTS.items():
+        if split != missing:
+            listed = [f"no/{speaker}_nohash_0.wav\n" for speaker, one in split_of.items() if one == split]
+            (tmp_path / name).write_text("".join(listed) + "".join(listed).replace("no/", "yes/"))
+    clips = AudioFolder(root=str(tmp_path), **{**SMALL, "val_fraction": 0.1, "test_fraction": 0.1}).list_clips(STRICT)
+    for split, found in (("train", clips.train), ("val", clips.val), ("test", clips.test)):
+        speakers = {Path(clip.utterance.path).name.partition("_")[0] for clip in found or ()}
+        assert speakers == {speaker for speaker, one in split_of.items() if one == split}
+
+
+def test_a_test_split_without_speakers_is_refused(tmp_path: Path) -> None:
+    dataset = commands(tmp_path).model_copy(update={"test_fraction": 0.0001})
+    (tmp_path / LISTS["test"]).unlink()
+    with pytest.raises(
+        DataError, match="falls into the test split by dataset.test_fraction=0.0001.*test_fraction=0[.]$"
+    ):
+        dataset.list_clips(STRICT)
+    assert dataset.model_copy(update={"test_fraction": 0.0}).list_clips(STRICT).test is None
 
 
 def test_a_validation_split_without_speakers_is_refused_and_lists_of_windows_are_read(tmp_path: Path) -> None:
