@@ -313,11 +313,11 @@ def _parsed_object(location: str, value: Any) -> Dict[str, Any]:
     start, target = value["start"], value["target"]
     if not isinstance(start, (str, int)) or isinstance(start, bool):
         raise ValueError(f"{location}: start must be a text")
-    categories = value.get("cat") or []
+    categories = [] if value.get("cat") is None else value["cat"]  # 0 is a category
     categories = categories if isinstance(categories, list) else [categories]
     if not all(isinstance(one, (int, str)) and not isinstance(one, bool) for one in categories):
         raise ValueError(f"{location}: cat must be a list of whole numbers")
-    known = value.get("dynamic_feat") or []
+    known = [] if value.get("dynamic_feat") is None else value["dynamic_feat"]
     if not isinstance(known, list) or not all(isinstance(one, list) for one in known):
         raise ValueError(f"{location}: dynamic_feat must be a list of lists")
     known_CN = [_number_list(location, "dynamic_feat", one, False) for one in known]

@@ -383,6 +383,12 @@ def test_lines_of_gluonts_have_other_names_of_the_same_keys(tmp_path: Path) -> N
         assert list(first.categories) == list(second.categories) and first.known_NC.size
 
 
+def test_a_category_without_a_list_can_be_0(tmp_path: Path) -> None:
+    lines = [json.dumps({"start": "2024-01-01", "target": list(range(30)), "cat": cat}) for cat in (0, 1)]
+    read = DeepARLines(path=write(tmp_path / "a.jsonl", *lines), frequency="h").read(Findings())
+    assert [list(series.categories) for series in read.series_set.series] == [["0"], ["1"]]
+
+
 @pytest.mark.parametrize(
     "line, said",
     [
@@ -397,6 +403,7 @@ def test_lines_of_gluonts_have_other_names_of_the_same_keys(tmp_path: Path) -> N
         ({"start": "2024-01-01", "target": [1], "cat": [1.5]}, "cat must be a list of whole numbers"),
         ({"start": "2024-01-01", "target": [1, 2], "dynamic_feat": [[1]]}, "dynamic_feat is shorter than target"),
         ({"start": "2024-01-01", "target": [1], "dynamic_feat": [1]}, "dynamic_feat must be a list of lists"),
+        ({"start": "2024-01-01", "target": [1], "dynamic_feat": 0}, "dynamic_feat must be a list of lists"),
         ({"start": "2024-01-01", "target": [1], "dynamic_feat": [[1], [1, 2]]}, "have different lengths"),
         ({"start": 20.5, "target": [1]}, "start must be a text"),
         (
