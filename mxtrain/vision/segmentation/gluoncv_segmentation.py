@@ -47,6 +47,10 @@ arguments, including misspelt ones."""
 LISTING = {"detection": "ssd", "instance_segmentation": "mask_rcnn"}
 """Task -> option of conf/model/ whose error message lists the names of its networks."""
 
+VIDEO_BEGINNING = "i3d"
+VIDEO_ENDINGS = ("_kinetics400", "_sthsthv2", "_hmdb51", "_ucf101")
+"""Beginning and endings of the names of GluonCV's networks for videos."""
+
 SIZE_REASON = "the network takes images of any size, which the dataset gives"
 
 
@@ -80,6 +84,8 @@ class GluonCVSegmentation(GluonCVModel):
         for beginning, option in BY_NAME.items():
             if name.startswith(beginning):
                 return option
+        if name.startswith(VIDEO_BEGINNING) or name.endswith(VIDEO_ENDINGS):
+            return "gluoncv_video"
         if task in LISTING:
             return LISTING[task]
         if task == "pose_estimation" or name.startswith("simple_pose"):

@@ -32,7 +32,11 @@ REPLACE = "Replace or remove it, and run the same command again."
 
 def is_frame_folder(path: Union[str, Path]) -> bool:
     """Returns True if a folder directly contains images, which are then the frames of one video."""
-    return os.path.isdir(path) and any(name.lower().endswith(IMAGE_EXTENSIONS) for name in files_in(path))
+    return os.path.isdir(path) and bool(_frame_names(path))
+
+
+def _frame_names(folder: Union[str, Path]) -> List[str]:
+    return [name for name in files_in(folder) if name.lower().endswith(IMAGE_EXTENSIONS) and not is_hidden(name)]
 
 
 class FrameFolder:
@@ -43,8 +47,7 @@ class FrameFolder:
     """
 
     def __init__(self, path: str) -> None:
-        names = [name for name in files_in(path) if name.lower().endswith(IMAGE_EXTENSIONS) and not is_hidden(name)]
-        self._paths = [os.path.join(path, name) for name in sorted(names, key=_by_number)]
+        self._paths = [os.path.join(path, name) for name in sorted(_frame_names(path), key=_by_number)]
 
     def __len__(self) -> int:
         return len(self._paths)
@@ -169,9 +172,17 @@ def open_frames(path: str) -> Union[FrameFolder, VideoFile]:
     """Returns the frames of a video file or of a folder of frames.
 
     Raises:
-        LoaderError: it cannot be read.
+        LoaderError: it cannot be read, or is an image.
     """
-    return FrameFolder(path) if os.path.isdir(path) else VideoFile(path)
+    if os.path.isdir(path):
+        return FrameFolder(path)
+    if path.lower().endswith(IMAGE_EXTENSIONS):  # FFmpeg would read a video of one frame
+        raise LoaderError(
+            f"'{path}' is an image, and a video is a file or the folder of its frames.",
+            "Name its folder, or a video.",
+            UNREADABLE_IMAGE,
+        )
+    return VideoFile(path)
 
 
 def segment_indices(count: int, place_T: np.ndarray) -> List[int]:
@@ -209,4 +220,4 @@ def _count(capture: Any) -> float:
 
 def _by_number(name: str) -> List[Union[int, str]]:
     """Sorts frame_10 behind frame_9."""
-    return [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", name)]
+    return [int(part) if part.isdecimal() else part for part in re.split(r"(\d+)", name)]

@@ -10,7 +10,15 @@ import numpy as np
 import pydantic
 from typing_extensions import Annotated, Literal
 
-from mxtrain.data.checking.problems import EMPTY_CLASS, STRICT, UNKNOWN_CLASS, DataLocation, Findings, Problem
+from mxtrain.data.checking.problems import (
+    EMPTY_CLASS,
+    STRICT,
+    UNKNOWN_CLASS,
+    WRONG_FORMAT,
+    DataLocation,
+    Findings,
+    Problem,
+)
 from mxtrain.data.exported_data import DatasetExport
 from mxtrain.data.given_samples import as_array
 from mxtrain.data.loading.dataset_files import exists, is_hidden, suggest_existing, walk
@@ -157,18 +165,35 @@ def find_videos(folder: Path, findings: Findings = STRICT) -> List[Path]:
     """Returns the videos in a folder and below, sorted by path; the folder itself if it holds the frames of one.
 
     Raises:
-        DataError: a folder cannot be read, or there is no video.
+        DataError: a folder cannot be read, there is no video, or a folder holds videos beside images.
     """
-    if is_frame_folder(folder):
-        return [folder]
     files = [path for path, _ in walk(folder, VIDEO_EXTENSIONS, findings=findings)]
-    folders = [Path(name) for name, _, _ in os.walk(folder) if not is_hidden(Path(name).name) and is_frame_folder(name)]
+    folders = _frame_folders(folder)
+    if mixed := sorted({path.parent for path in files}.intersection(folders)):
+        fact = f"'{mixed[0]}' holds images beside videos: its images would be the frames of a video."
+        remedy = "Move the images, such as previews of the videos, to another folder, or the videos."
+        findings.refuse(Problem(WRONG_FORMAT, DataLocation(str(mixed[0])), fact, remedy))
+    if folder in folders:
+        return [folder]
     if not files and not folders and not findings.keeps_going:
         raise DataError(
             f"'{folder}' holds no videos: no file there or below ends in {', '.join(VIDEO_EXTENSIONS)}, and no folder "
             "holds images."
         )
     return sorted([*files, *folders])
+
+
+def _frame_folders(folder: Path) -> List[Path]:
+    """Returns a folder and those below that hold frames. Links are followed; each real folder counts once."""
+    found: List[Path] = []
+    visited = {os.path.realpath(folder)}
+    for name, below, _ in os.walk(folder, followlinks=True):
+        found += [Path(name)] if is_frame_folder(name) else []
+        real_of = {each: os.path.realpath(os.path.join(name, each)) for each in sorted(below) if not is_hidden(each)}
+        # os.walk visits what is left in the list: hidden folders hold previews, as @eaDir does, and no videos.
+        below[:] = [each for each, real in real_of.items() if real not in visited]
+        visited.update(real_of.values())
+    return found
 
 
 def _list_split(folder: Path, class_names: Sequence[str], findings: Findings) -> VideoFiles:

@@ -18,8 +18,16 @@ from mxtrain.data.spec import open_splits
 from mxtrain.errors import ConfigError, DataError, LoaderError
 from mxtrain.vision.classification.image_folder import ImageFolder
 from mxtrain.vision.images.signature import ImageSignature
+from mxtrain.vision.segmentation.gluoncv_segmentation import GluonCVSegmentation
 from mxtrain.vision.video import frames as frames_module
-from mxtrain.vision.video.frames import FrameFolder, VideoFile, clip_indices, open_frames, segment_indices
+from mxtrain.vision.video.frames import (
+    FrameFolder,
+    VideoFile,
+    clip_indices,
+    is_frame_folder,
+    open_frames,
+    segment_indices,
+)
 from mxtrain.vision.video.gluoncv_video import INFLATED_NAMES, SEGMENT_NAMES, VIDEO_NAMES, GluonCVVideo
 from mxtrain.vision.video.source import VideoFiles, VideoSource
 from mxtrain.vision.video.video_folder import VideoFolder, find_videos
@@ -91,6 +99,39 @@ def test_numbers_in_names_of_frames_count_as_numbers(tmp_path: Path) -> None:
     (tmp_path / "v" / ".f0.png").write_bytes(b"")
     (content,) = frames.read([10])
     assert content == (tmp_path / "v/f11.png").read_bytes() and len(FrameFolder(str(tmp_path / "v"))) == 11
+
+
+def test_unusual_digits_and_hidden_images_in_names_of_frames(tmp_path: Path) -> None:
+    folder = Path(write_folder(tmp_path / "v", grey_frames(2), "f²_{}.png"))
+    assert len(FrameFolder(str(folder))) == 2, "² is a digit, and no decimal one"
+    for path in folder.iterdir():
+        path.rename(path.with_name(f"._{path.name}"))
+    assert not is_frame_folder(folder)
+
+
+def test_previews_in_system_folders_are_no_videos(tmp_path: Path) -> None:
+    videos(tmp_path, 2)
+    write_folder(tmp_path / "run/@eaDir/v0.mp4", grey_frames(1), "SYNOPHOTO_THUMB_{}.jpg")
+    write_folder(tmp_path / "run/.previews/v1", grey_frames(1))
+    write_folder(tmp_path / "elsewhere/v7", grey_frames(3))
+    (tmp_path / "run/linked").symlink_to(tmp_path / "elsewhere/v7")
+    (tmp_path / "run/loop").symlink_to(tmp_path / "run")
+    found = find_videos(tmp_path / "run")
+    assert [path.relative_to(tmp_path / "run").as_posix() for path in found] == ["linked", "v0", "v1"]
+
+
+@pytest.mark.parametrize("below", [".", "match"])
+def test_videos_beside_images_are_refused(tmp_path: Path, below: str) -> None:
+    write_file(tmp_path / below / "a.mp4", grey_frames(2))
+    Image.new("RGB", (9, 9)).save(tmp_path / below / "a.jpg")
+    with pytest.raises(DataError, match="holds images beside videos"):
+        find_videos(tmp_path)
+
+
+def test_an_image_is_no_video(tmp_path: Path) -> None:
+    folder = write_folder(tmp_path / "v", grey_frames(2))
+    with pytest.raises(LoaderError, match="img_1.png' is an image, and a video is a file or the folder of its frames"):
+        open_frames(f"{folder}/img_1.png")
 
 
 def test_central_frames_are_read_in_evaluation_and_drawn_ones_in_training(tmp_path: Path) -> None:
@@ -285,6 +326,12 @@ def test_missing_folders_and_wrong_settings(tmp_path: Path) -> None:
     for settings in ({"channels": 1}, {"frames": 0}, {"frames": 65}, {"frame_step": 0}):
         with pytest.raises(pydantic.ValidationError):
             VideoFolder(**settings)
+
+
+def test_names_of_networks_for_videos_imply_their_model() -> None:
+    found = {GluonCVSegmentation.option_of(name, "") for name in (*VIDEO_NAMES, "i3d_resnet50_v1_kinetics40")}
+    assert found == {"gluoncv_video"}
+    assert GluonCVSegmentation.option_of("resnet50_v1b", "") == "gluoncv"
 
 
 def test_names_are_those_of_gluoncv() -> None:
