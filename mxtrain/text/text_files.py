@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,8 +25,9 @@ from mxtrain.data.corpus.content import FileContent, contents_of
 from mxtrain.data.corpus.preparing import Advance, prepare, prepare_temporary
 from mxtrain.data.corpus.shards import Shards, ShardWriter
 from mxtrain.data.loading.dataset_files import FileId, exists, files_in, id_of, walk
+from mxtrain.data.loading.file_patterns import expand_files
 from mxtrain.data.loading.text_stream import GZIP, MAX_LINE, ending_of, open_text
-from mxtrain.data.table.columns import PARQUET, Row, location_of, require_table, stream_rows
+from mxtrain.data.table.columns import PARQUET, Row, locate_rows, location_of, require_table, stream_rows
 from mxtrain.data.table.text_rows import Column
 from mxtrain.errors import DataError, did_you_mean
 from mxtrain.text.sources import LabelledTexts
@@ -72,7 +74,7 @@ def table_in_memory(rows: Sequence[Row]) -> TextTable:
 
 
 def read_table(
-    path: Union[str, Path],
+    path: Union[str, Path, Sequence[str]],
     columns: Sequence[Column],
     header: bool,
     skip_short: bool = False,
@@ -80,58 +82,66 @@ def read_table(
     form: Optional[str] = None,
     decimal: str = ".",
 ) -> TextTable:
-    """Reads the rows of a file, whose last column is the name. The rows are stored on first use and reused. Arguments
-    are those of `stream_rows`, and `decimal`, the decimal sign of names that are numbers.
+    """Reads the rows of a file, or of several with the same columns, whose last column is the name. The rows are stored
+    on first use and reused. Arguments are those of `stream_rows`, and `decimal`, the decimal sign of names that are
+    numbers.
 
     Spaces around names are stripped. A row without a name is a problem.
 
     Raises:
         DataError: see `stream_rows`, which describes the arguments.
     """
-    ending = require_table(path)
+    paths: Sequence[Union[str, Path]] = [path] if isinstance(path, (str, Path)) else path
+    ending = require_table(paths[0])
     # Nothing for a point, so that the key of the cache stays that of texts with classes.
     decimal_in = {} if decimal == "." else {columns[-1]: decimal}
     numbers: Dict[str, int] = {}
-    empty: List[int] = []
+    empty: List[List[int]] = []
+    counts = [0] * len(paths)
 
     def records() -> Iterator[TextRecord]:
-        for number, row in stream_rows(
-            path, columns, header, skip_short, findings, form, decimal_in=decimal_in, names_classes=True
-        ):
-            name = row[-1].strip()
-            if not name:
-                location = location_of(path, number)
-                fact = f"{location}: '{columns[-1]}' is empty."
-                findings.refuse(Problem(UNKNOWN_CLASS, location, fact, "Give the label, or remove the row."))
-                continue
-            if not all(map(str.strip, row[:-1])):
-                empty.append(number)
-            yield TextRecord(row[:-1], number, numbers.setdefault(name, len(numbers)))
+        for index, file in enumerate(paths):
+            counts[index] = 0
+            for number, row in stream_rows(
+                file, columns, header, skip_short, findings, form, decimal_in=decimal_in, names_classes=True
+            ):
+                name = row[-1].strip()
+                if not name:
+                    location = location_of(file, number)
+                    fact = f"{location}: '{columns[-1]}' is empty."
+                    findings.refuse(Problem(UNKNOWN_CLASS, location, fact, "Give the label, or remove the row."))
+                    continue
+                if not all(map(str.strip, row[:-1])):
+                    empty.append([number, index])
+                counts[index] += 1
+                yield TextRecord(row[:-1], number, numbers.setdefault(name, len(numbers)))
 
     num_columns = len(columns) - 1
     shards = prepare_texts(
         "table",
-        [path],
+        paths,
         [ending, list(columns), header, skip_short, form, *decimal_in.values(), *["classes"] * (ending == PARQUET)],
         num_columns,
         records,
         findings,
-        # The number of rows with an empty text, and the first of them.
-        facts=lambda: {"names": list(numbers), "empty": [len(empty), *empty[:1]]},
+        # The number of rows with an empty text, and number and file of the first of them.
+        facts=lambda: {"names": list(numbers), "empty": [len(empty), *itertools.chain(*empty[:1])], "counts": counts},
     )
     num_empty, *first_empty = shards.facts["empty"]
+    what = name_of(paths)
     if num_empty and not findings.keeps_going:  # a check lists them all
         log.warning(
             "%s: %d rows have an empty text, of which %s is the first, and are read as they are.",
-            path,
+            what,
             num_empty,
-            location_of(path, first_empty[0]),
+            # A store of a single file that an earlier version wrote has no index of the file.
+            location_of(paths[first_empty[1] if len(paths) > 1 else 0], first_empty[0]),
         )
-    locations = DataLocations([str(path)], shards.array("number"), None, ending == PARQUET)
+    locations = locate_rows(paths, shards.array("number"), shards.facts["counts"] if len(paths) > 1 else ())
 
     def build(label_N: np.ndarray, row_N: np.ndarray) -> AnyTexts:
         is_all = len(row_N) == len(shards)
-        return StoredTexts(shards, num_columns, str(path), label_N, None if is_all else row_N, locations)
+        return StoredTexts(shards, num_columns, what, label_N, None if is_all else row_N, locations)
 
     return TextTable(shards.facts["names"], shards.array("group"), locations, build)
 
@@ -154,13 +164,14 @@ def read_documents(files: Sequence[Path], findings: Findings) -> StoredDocuments
 
 
 def list_text_files(paths: Union[str, List[str]], endings: Tuple[str, ...], findings: Findings = STRICT) -> List[Path]:
-    """Lists files, and all files with these extensions in folders. A file with several paths is listed once.
+    """Lists files, those that match patterns, and all files with these extensions in folders. A file with
+    several paths is listed once.
 
     Raises:
         DataError: there is no such file or folder.
     """
     file_of_id: Dict[FileId, Path] = {}
-    for path in map(Path, [paths] if isinstance(paths, str) else paths):
+    for path in map(Path, expand_files(paths, may_repeat=True)):
         if not exists(path):
             raise DataError(
                 f"'{path}': there is no such file or folder.{did_you_mean(path.name, files_in(path.parent))}"

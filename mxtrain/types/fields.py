@@ -63,3 +63,5 @@ Names = Annotated[List[str], pydantic.BeforeValidator(require_quoted)]
 """Names as descriptions hold them: strings, each as it is written in the data."""
 PathText = Annotated[str, pydantic.AfterValidator(expand_path)]
 """A path that a user gives, of a file or a folder."""
+Files = Union[None, PathText, List[PathText]]
+"""Files of a split: one path or several; null = none."""

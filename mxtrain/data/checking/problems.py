@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Callable, Dict, Mapping, Optional, Sequence, TypeVar
+from typing import TYPE_CHECKING, Callable, Dict, Mapping, Optional, Sequence, Tuple, TypeVar
 
 import numpy as np
 
@@ -159,6 +159,12 @@ class DataLocations:
     def number_N(self) -> np.ndarray:
         """Returns the line or the record of each sample."""
         return self._number_N
+
+    def by_file(self) -> Sequence[Tuple[str, np.ndarray]]:
+        """Returns each file that has samples, and their indices."""
+        if self._file_N is None:
+            return [(self._files[0], np.arange(len(self._number_N)))] if len(self._number_N) else []
+        return [(self._files[file], np.flatnonzero(self._file_N == file)) for file in np.unique(self._file_N)]
 
     def take(self, index_N: ArrayLike) -> DataLocations:
         """Returns the locations of some of the samples."""

@@ -35,10 +35,11 @@ def with_paths(dataset: BaseDataset, names: Iterable[str], change: Callable[[str
 
 
 def path_exists(path: str) -> bool:
-    """Returns True if a file or a folder exists, or files with this prefix and an extension, as parallel texts have."""
+    """Returns True if a file or a folder exists, files with this prefix and an extension, as parallel texts have, or
+    files that match a pattern."""
     try:
         # A broken link counts as existing: reading it gives a better message than that there is no such path.
-        return os.path.lexists(path) or bool(glob.glob(f"{glob.escape(path)}.*"))
+        return os.path.lexists(path) or any(map(glob.glob, (f"{glob.escape(path)}.*", path)))
     except ValueError:  # not a valid path
         return False
 
@@ -71,10 +72,14 @@ def with_current_folder(fields: Mapping[str, FieldInfo], values: Any) -> Any:
         return values
     settings = {name: values.get(name, fields[name].default) for name in ("train", "val", "test")}
     paths = {
-        name: expand_path(file)
+        name: expand_path(file) if isinstance(file, str) else list(map(expand_path, file))
         for name, file in settings.items()
-        if isinstance(file, str) and file != fields[name].default
+        if _are_paths(file) and file != fields[name].default
     }
     if not paths:
         return values
     return {**values, "root": os.curdir, "train": settings["train"], "val": None, "test": None, **paths}
+
+
+def _are_paths(value: Any) -> bool:
+    return isinstance(value, str) or (isinstance(value, list) and all(isinstance(file, str) for file in value))

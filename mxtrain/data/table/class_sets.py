@@ -48,6 +48,8 @@ def find_set_columns(
     others: Collection[str],
     missing: Collection[str] = (),
     setting: str = "dataset.label",
+    further: Sequence[str] = (),
+    names_classes: bool = False,
 ) -> SetColumns:
     """Finds the classes of the rows of a training file.
 
@@ -59,6 +61,8 @@ def find_set_columns(
         others: columns that are inputs.
         missing: cells that mean a missing value, and so no class.
         setting: setting of `labels`, for messages.
+        further: paths of further files of the training samples.
+        names_classes: see `read_parquet`.
 
     Raises:
         DataError: there is no such column, it is named twice, or the delimiter is empty or not clear.
@@ -81,7 +85,8 @@ def find_set_columns(
                 raise DataError(f"{setting} names '{name}' twice. Each class has one column.")
         return SetColumns(tuple(labels), None, tuple(labels))
     _require(path, labels, names, setting)
-    cells = [row[0] for row in read_columns(path, [ListColumn(labels)], header=True).rows if row[0] not in missing]
+    rows = read_columns([path, *further], [ListColumn(labels)], header=True, names_classes=names_classes).rows
+    cells = [row[0] for row in rows if row[0] not in missing]
     if delimiter == AUTO:
         delimiter = recognise_delimiter(path, labels, cells)
     found = sorted({name for cell in cells for name in split_names(cell, delimiter) if name})

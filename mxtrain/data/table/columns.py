@@ -7,7 +7,22 @@ import json
 import logging
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, TextIO, Tuple, Union
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Dict,
+    Iterator,
+    List,
+    Mapping,
+    NamedTuple,
+    Optional,
+    Sequence,
+    TextIO,
+    Tuple,
+    Union,
+)
+
+import numpy as np
 
 from mxtrain.data.checking.problems import (
     LONG_ROW,
@@ -22,7 +37,7 @@ from mxtrain.data.checking.problems import (
 from mxtrain.data.loading.dataset_files import exists, files_in, list_first, open_regular, suggest_existing
 from mxtrain.data.loading.text_stream import ending_of, open_text
 from mxtrain.data.table.cell_text import text_of
-from mxtrain.data.table.parquet import parquet_names, read_parquet
+from mxtrain.data.table.parquet import parquet_classes, parquet_names, read_parquet
 from mxtrain.data.table.text_rows import (
     SEPARATORS,
     Column,
@@ -36,6 +51,9 @@ from mxtrain.data.table.text_rows import (
 )
 from mxtrain.errors import DataError, did_you_mean, name_override, nearest
 from mxtrain.files.json_text import JsonTextError, decoder_options
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
 
 Row = Tuple[str, ...]
 PARQUET = ".parquet"
@@ -100,19 +118,88 @@ class RowsOfText(NamedTuple):
 
 
 def read_columns(
-    path: Union[str, Path],
+    path: Union[str, Path, Sequence[str]],
     columns: Sequence[Column],
     header: bool,
     skip_short: bool = False,
     findings: Findings = STRICT,
     null: Optional[str] = None,
     decimal_in: Mapping[Column, str] = MappingProxyType({}),
+    names_classes: bool = False,
 ) -> RowsOfText:
-    """Reads columns of all rows, and the line of each row. Arguments as in `stream_rows`."""
-    numbered = list(stream_rows(path, columns, header, skip_short, findings, None, null, decimal_in))
-    are_records = ending_of(path) == PARQUET
-    locations = DataLocations([str(path)], [line for line, _ in numbered], None, are_records)
-    return RowsOfText([row for _, row in numbered], locations)
+    """Reads columns of all rows of one file, or of several with the same extension, and the line of each row. Arguments
+    as in `stream_rows`."""
+    paths: Sequence[Union[str, Path]] = [path] if isinstance(path, (str, Path)) else path
+    rows: List[Row] = []
+    lines: List[int] = []
+    counts: List[int] = []
+    for file in paths:
+        for line, row in stream_rows(
+            file, columns, header, skip_short, findings, None, null, decimal_in, names_classes
+        ):
+            lines.append(line)
+            rows.append(row)
+        counts.append(len(rows) - sum(counts))
+    return RowsOfText(rows, locate_rows(paths, lines, counts))
+
+
+def locate_rows(paths: Sequence[Union[str, Path]], number_N: ArrayLike, counts: Sequence[int]) -> DataLocations:
+    """Returns the source locations of the rows of tables with the same extension.
+
+    Args:
+        paths: paths of the tables.
+        number_N: number of each row in its table, as in `stream_rows`.
+        counts: number of rows of each table.
+    """
+    file_N = None if len(paths) == 1 else np.repeat(np.arange(len(paths), dtype=np.int32), counts)
+    return DataLocations(list(map(str, paths)), number_N, file_N, ending_of(paths[0]) == PARQUET)
+
+
+def require_same_columns(paths: Sequence[str], columns: Sequence[object] = (), header: bool = True) -> None:
+    """Checks that tables that are one split have the same extension, the same columns and the same names of classes.
+
+    Args:
+        paths: paths of the tables.
+        columns: columns that are read; if one is a number, the order of the columns must be the same, too.
+        header: False if the first row of a TSV or CSV names no columns.
+
+    Raises:
+        DataError: they differ, or a table cannot be read; the message names the file.
+    """
+    if len(paths) < 2:
+        return
+    for path in paths[1:]:
+        if ending_of(path) != ending_of(paths[0]):
+            raise DataError(f"{path} and {paths[0]} are one split: give files with the same extension.")
+    ending, has_order = ending_of(paths[0]), any(isinstance(column, int) for column in columns)
+    # Objects need not have the same keys.
+    if ending == ".jsonl" or not header and ending != PARQUET:
+        return
+    first_names, first_classes = names_of_columns(paths[0]), _classes_in(paths[0])
+    for path in paths[1:]:
+        names, classes = names_of_columns(path), _classes_in(path)
+        if names != first_names and (has_order or sorted(names) != sorted(first_names)):
+            raise DataError(
+                f"{path} has the columns {list_first(names)}, and {paths[0]} has {list_first(first_names)}: files of "
+                "one split must have the same."
+            )
+        differing = next((name for name in names if classes.get(name) != first_classes.get(name)), None)
+        if differing is not None:
+            raise DataError(
+                f"{path}: the metadata name the classes of '{differing}' {_shown(classes.get(differing))}, and those "
+                f"of {paths[0]} {_shown(first_classes.get(differing))}: files of one split must have the same."
+            )
+
+
+def _classes_in(path: str) -> Mapping[str, List[str]]:
+    if ending_of(path) != PARQUET:
+        return {}
+    with open_regular(path) as (file, _):
+        return parquet_classes(file, Path(path))
+
+
+def _shown(names: Optional[Sequence[str]]) -> str:
+    return "not at all" if names is None else f"[{list_first(names)}]"
 
 
 def stream_rows(

@@ -39,26 +39,26 @@ def read_groups(column: str, locations: Sequence[DataLocations], form: Optional[
 
     Args:
         column: name of the column.
-        locations: source locations of the rows, for each file.
+        locations: source locations of the rows, in parts.
         form: extension that replaces that of the files; see `stream_rows`.
 
     Raises:
         DataError: a file has no such column, or the cell of a row is empty.
     """
     numbers: Dict[str, int] = {}
-    group_numbers: List[int] = []
-    for file_locations in locations:
-        if not len(file_locations.number_N):
-            continue
-        path = file_locations[0].file
-        header_of(path, [column], SETTING)
-        text_of = {line: cells[0].strip() for line, cells in silent_rows(path, [column], [""], form)}
-        for index, line in enumerate(file_locations.number_N.tolist()):
-            text = text_of.get(line, "")
-            if not text:
-                raise DataError(
-                    f"{file_locations[index]}: '{column}' is empty, so the row is in no group ({SETTING}). Give it a "
-                    "value, or remove the row."
-                )
-            group_numbers.append(numbers.setdefault(text, len(numbers)))
-    return np.asarray(group_numbers, np.int64)
+    group_numbers: List[np.ndarray] = []
+    for part in locations:
+        group_N = np.zeros(len(part.number_N), np.int64)
+        for path, index_N in part.by_file():
+            header_of(path, [column], SETTING)
+            text_of = {line: cells[0].strip() for line, cells in silent_rows(path, [column], [""], form)}
+            for index in index_N.tolist():
+                text = text_of.get(int(part.number_N[index]), "")
+                if not text:
+                    raise DataError(
+                        f"{part[index]}: '{column}' is empty, so the row is in no group ({SETTING}). Give it a value, "
+                        "or remove the row."
+                    )
+                group_N[index] = numbers.setdefault(text, len(numbers))
+        group_numbers.append(group_N)
+    return np.concatenate([np.zeros(0, np.int64), *group_numbers])

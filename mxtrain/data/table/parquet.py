@@ -94,6 +94,13 @@ def _named(path: Path, column: str, cell: Any, names: List[str]) -> Any:
     return names[cell]
 
 
+def parquet_classes(file: BinaryIO, path: Path) -> Dict[str, List[str]]:
+    """Returns the names of classes of columns with numbers of them, if Hugging Face's datasets has written these;
+    raises as `read_parquet`."""
+    with _opened(file, path) as table:
+        return _class_names(table.schema_arrow)
+
+
 def parquet_names(file: BinaryIO, path: Path) -> List[str]:
     """Returns the names of all columns; raises as `read_parquet`."""
     with _opened(file, path) as table:

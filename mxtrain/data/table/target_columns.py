@@ -35,10 +35,17 @@ class TargetColumns(NamedTuple):
     decimal_in: Mapping[Union[str, int], str] = {}
 
 
-def class_set_columns(path: str, labels: Labels, delimiter: str, others: Collection[str]) -> TargetColumns:
+def class_set_columns(
+    path: str,
+    labels: Labels,
+    delimiter: str,
+    others: Collection[str],
+    further: Sequence[str] = (),
+    names_classes: bool = False,
+) -> TargetColumns:
     """Returns the columns of any number of classes for each row, whose targets are (R, K) of 0 and 1; arguments and
     errors as those of `find_set_columns`."""
-    found = find_set_columns(path, labels, delimiter, others)
+    found = find_set_columns(path, labels, delimiter, others, further=further, names_classes=names_classes)
     return TargetColumns(list(map(ListColumn, found.columns)), found.class_names, partial(parse_sets, found))
 
 

@@ -64,11 +64,13 @@ class WeightedRows(Base):
         assert locations is not None
         if not len(locations.number_N):
             return np.zeros(0, np.float32)
-        path = locations[0].file
-        header_of(path, [self.weight], SETTING)
-        cells = silent_rows(path, [self.weight], MISSING_CELLS[:1], decimal=decimal)
-        text_of: Dict[int, str] = {line: row[0].strip() for line, row in cells}
-        texts = [text_of.get(line, "") for line in locations.number_N.tolist()]
+        texts = [""] * len(locations.number_N)
+        for path, index_N in locations.by_file():
+            header_of(path, [self.weight], SETTING)
+            cells = silent_rows(path, [self.weight], MISSING_CELLS[:1], decimal=decimal)
+            text_of: Dict[int, str] = {line: row[0].strip() for line, row in cells}
+            for index in index_N.tolist():
+                texts[index] = text_of.get(int(locations.number_N[index]), "")
         value_N = read_numbers(texts, MISSING_CELLS, decimal).value_R
         problems: List[Problem] = []
         for row, reason in wrong_weights(value_N, texts):

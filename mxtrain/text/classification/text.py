@@ -4,7 +4,7 @@ language modeling."""
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, ClassVar, Dict, List, Literal, Optional, Sequence, Tuple, Type, Union
+from typing import TYPE_CHECKING, ClassVar, Dict, List, Literal, Mapping, Optional, Sequence, Tuple, Type, Union
 
 import numpy as np
 import pydantic
@@ -12,6 +12,7 @@ from typing_extensions import Annotated
 
 from mxtrain.data.checking.problems import DataLocation, Findings, NoUsableSamples, call_or_report
 from mxtrain.data.loading.dataset_files import refuse_shared
+from mxtrain.data.loading.file_patterns import expand_files
 from mxtrain.data.loading.number_targets import NumberTargets
 from mxtrain.data.loading.randomness import Draw, bits
 from mxtrain.data.loading.splitting import count_held_out, refuse_empty
@@ -21,7 +22,7 @@ from mxtrain.data.sample_weights import WeightedDataset, require_other_column
 from mxtrain.data.spec import BaseDataset, Splits
 from mxtrain.data.table.cells import Decimal
 from mxtrain.data.table.class_sets import AUTO
-from mxtrain.data.table.columns import names_of_columns, read_columns, require_column
+from mxtrain.data.table.columns import names_of_columns, read_columns, require_column, require_same_columns
 from mxtrain.data.table.target_columns import TargetColumns, class_set_columns, number_columns
 from mxtrain.data.table.text_rows import Column
 from mxtrain.data.table.weights import WeightedRows
@@ -37,12 +38,13 @@ from mxtrain.text.text_files import (
     AnyTexts,
     TextTable,
     list_text_files,
+    name_of,
     read_documents,
     read_table,
     table_in_memory,
 )
 from mxtrain.text.translation import reference_text
-from mxtrain.types import BatchSize, Names, OpenFraction, PathText, ProperFraction
+from mxtrain.types import BatchSize, Files, Names, OpenFraction, ProperFraction
 from mxtrain.types.kinds import ClassIndex, ClassSet, Gives, Number, TargetKind
 
 if TYPE_CHECKING:
@@ -70,13 +72,14 @@ class Text(WeightedRows, TextDataset, WeightedDataset):
     has_text_columns: ClassVar[bool] = True
     gives: ClassVar[Gives] = Gives(Texts, ClassIndex, ClassSet, Number)
 
-    train: Optional[PathText] = None
-    """File of training texts: .tsv, .csv, .jsonl or .parquet; null = passages of Python's language reference, by
-    chapter, or with task=regression numbers from 0 to 9,999 in English words."""
-    val: Optional[PathText] = None
-    """File of validation texts; null = val_fraction of the training texts."""
-    test: Optional[PathText] = None
-    """File of test texts; null = test_fraction of the training texts."""
+    train: Files = None
+    """File of training texts: .tsv, .csv, .jsonl or .parquet, or a list of files or a pattern (train-*.parquet), which
+    are one split; null = passages of Python's language reference, by chapter, or with task=regression numbers from 0 to
+    9,999 in English words."""
+    val: Files = None
+    """Files of validation texts; null = val_fraction of the training texts."""
+    test: Files = None
+    """Files of test texts; null = test_fraction of the training texts."""
     sentence: Column = "sentence"
     """Column of the text: its name, or its number from 0."""
     sentence2: Optional[Column] = None
@@ -131,7 +134,7 @@ class Text(WeightedRows, TextDataset, WeightedDataset):
         Raises:
             ConfigError: the settings are for another task, or name a column twice.
         """
-        for setting, column in (("sentence", self.sentence), ("sentence2", self.sentence2), ("label", self.label)):
+        for setting, column in self._columns.items():
             require_other_column(self, f"dataset.{setting}", column if isinstance(column, list) else [str(column)])
         if issubclass(target, ClassSet):
             if not self.header:
@@ -169,75 +172,94 @@ class Text(WeightedRows, TextDataset, WeightedDataset):
         if self.train is None:
             table = table_in_memory(reference_text.by_chapter())
             return self._labelled_splits("Python's reference", table, None, None)
-        tables = self._tables(findings)
-        return self._labelled_splits(self.train, *tables, findings=findings)
+        files = self._files()
+        return self._labelled_splits(name_of(files["train"]), *self._tables(files, findings), findings=findings)
 
-    def _tables(self, findings: Findings) -> Tuple[TextTable, Optional[TextTable], Optional[TextTable]]:
+    def _tables(
+        self, files: Mapping[str, List[str]], findings: Findings
+    ) -> Tuple[TextTable, Optional[TextTable], Optional[TextTable]]:
         """Reads the files of the training, validation and test texts; None where there is no file."""
-        settings = {"train": self.train, "val": self.val, "test": self.test}
-        paths = {name: path for name, path in settings.items() if path is not None}
         tables = {
-            name: call_or_report(findings, DataLocation(path), partial(self._rows, path, findings))
-            for name, path in paths.items()
+            name: call_or_report(findings, DataLocation(paths[0]), partial(self._rows, paths, findings))
+            for name, paths in files.items()
         }
         train = tables["train"]
         if train is None or None in tables.values():
-            raise NoUsableSamples(f"{self.train}: a table cannot be read.")
-        refuse_shared({name: [path] for name, path in paths.items()}, findings)
+            raise NoUsableSamples(f"{name_of(files['train'])}: a table cannot be read.")
+        refuse_shared(files, findings)
         return train, tables.get("val"), tables.get("test")
 
-    def _rows(self, path: str, findings: Findings) -> TextTable:
-        self._require_columns(path)
+    def _files(self) -> Dict[str, List[str]]:
+        """Returns the files of each split that has any."""
+        settings = {"train": self.train, "val": self.val, "test": self.test}
+        return {name: expand_files(paths) for name, paths in settings.items() if paths is not None}
+
+    def _rows(self, paths: List[str], findings: Findings) -> TextTable:
         assert not isinstance(self.label, list)
         columns = [*self.text_columns()[0], self.label]
-        table = read_table(path, columns, self.header, findings=findings, decimal=self.decimal)
+        self._require_columns(paths)
+        table = read_table(paths, columns, self.header, findings=findings, decimal=self.decimal)
         if not len(table.name_N):
-            raise DataError(f"{path} has no rows.")
+            raise DataError(f"{name_of(paths)}: there are no rows.")
         return table
+
+    @property
+    def _columns(self) -> Dict[str, Union[None, Column, List[str]]]:
+        """Returns the columns by the names of their settings."""
+        return {"sentence": self.sentence, "sentence2": self.sentence2, "label": self.label}
 
     @property
     def other_columns(self) -> List[str]:
         """Returns the columns that hold no targets."""
         return [*map(str, self.text_columns()[0]), *([] if self.weight is None else [self.weight])]
 
-    def _read_files(self, found: TargetColumns, findings: Findings) -> Dict[str, Optional[LabelledTexts]]:
+    def _read_files(
+        self, files: Mapping[str, List[str]], found: TargetColumns, findings: Findings
+    ) -> Dict[str, Optional[LabelledTexts]]:
         """Reads texts with several targets each, by split.
 
         Raises:
             DataError: a file has no usable row.
         """
-        settings = {"train": self.train, "val": self.val, "test": self.test}
-        paths = {name: path for name, path in settings.items() if path is not None}
-        refuse_shared({name: [path] for name, path in paths.items()}, findings)
+        refuse_shared(files, findings)
         tables = {
-            name: call_or_report(findings, DataLocation(path), partial(self._read, path, found, findings))
-            for name, path in paths.items()
+            name: call_or_report(findings, DataLocation(paths[0]), partial(self._read, paths, found, findings))
+            for name, paths in files.items()
         }
         if any(table is None or not len(table) for table in tables.values()):
-            raise NoUsableSamples(f"{self.train}: a table has no usable row.")
+            raise NoUsableSamples(f"{name_of(files['train'])}: a table has no usable row.")
         return tables
 
-    def _read(self, path: str, found: TargetColumns, findings: Findings) -> LabelledTexts:
-        """Returns the texts of a table that have known targets."""
+    def _read(self, paths: List[str], found: TargetColumns, findings: Findings) -> LabelledTexts:
+        """Returns the texts of tables that have known targets."""
         columns, _ = self.text_columns()
+        require_same_columns(paths)
         # Without a text for nulls: a text that is null is an error, and not empty.
         rows, locations = read_columns(
-            path, [*columns, *found.columns], header=True, findings=findings, decimal_in=found.decimal_in
+            paths,
+            [*columns, *found.columns],
+            header=True,
+            findings=findings,
+            decimal_in=found.decimal_in,
+            names_classes=bool(found.class_names) and not isinstance(self.label, list),
         )
         assert locations is not None
         target_R, kept_R = found.parse([row[len(columns) :] for row in rows], locations, findings)
         pairs = [(rows[row][0], rows[row][1] if len(columns) > 1 else None) for row in kept_R.tolist()]
         return LabelledTexts(pairs, target_R, locations.take(kept_R))
 
-    def _require_columns(self, path: str) -> None:
-        """Raises a `DataError` if the header of a table lacks a column that a setting names."""
+    def _require_columns(self, paths: List[str]) -> None:
+        """Raises a `DataError` if the tables of a split differ in their columns, or the header of the first lacks a
+        column that a setting names."""
+        path = paths[0]
+        require_same_columns(paths, [*self.text_columns()[0], self.label], self.header)
         if not self.header or ending_of(path) not in (".tsv", ".csv"):
             return
         try:
             names = names_of_columns(path)
         except DataError:
             return  # reading the rows reports the error
-        for setting, column in (("sentence", self.sentence), ("sentence2", self.sentence2), ("label", self.label)):
+        for setting, column in self._columns.items():
             if isinstance(column, str):
                 require_column(f"dataset.{setting}", column, path, names)
 
@@ -255,13 +277,18 @@ class ClassSetTexts(Text):
                 "e.g. dataset.train=train.csv."
             )
         self.require_libraries()
-        self._require_columns(self.train)
+        files = self._files()
+        first, *further = files["train"]
+        self._require_columns([first, *further])
         labels = self.label if isinstance(self.label, list) else str(self.label)
-        found = class_set_columns(self.train, labels, self.delimiter, self.other_columns)
-        tables = self._read_files(found, findings)
+        # With the names of classes in the metadata of Parquet.
+        found = class_set_columns(first, labels, self.delimiter, self.other_columns, further, names_classes=True)
+        tables = self._read_files(files, found, findings)
         train = tables["train"]
         assert train is not None
-        return divide_texts(self, self.train, train, tables.get("val"), tables.get("test"), found.class_names)
+        return divide_texts(
+            self, name_of(files["train"]), train, tables.get("val"), tables.get("test"), found.class_names
+        )
 
 
 class NumberTexts(NumberTargets, Text):
@@ -275,22 +302,24 @@ class NumberTexts(NumberTargets, Text):
         if self.train is None:
             texts, number_N = words_of_numbers(NUM_NUMBERS)
             return divide_texts(self, "Numbers in words", LabelledTexts([(text, None) for text in texts], number_N))
+        files = self._files()
         parts: Sequence[Optional[AnyTexts]]
         if isinstance(self.label, list):
-            self._require_columns(self.train)
-            found = number_columns(self.train, self.label, self.decimal, self.other_columns)
-            tables = self._read_files(found, findings)
+            paths = files["train"]
+            self._require_columns(paths)
+            found = number_columns(paths[0], self.label, self.decimal, self.other_columns)
+            tables = self._read_files(files, found, findings)
             parts = [tables.get(name) for name in ("train", "val", "test")]
         else:
             parts = [
                 None if table is None else build_number_texts(table, str(self.label), self.decimal, findings)
-                for table in self._tables(findings)
+                for table in self._tables(files, findings)
             ]
         if any(part is not None and not len(part) for part in parts):
-            raise NoUsableSamples(f"{self.train}: a table has no usable row.")
+            raise NoUsableSamples(f"{name_of(files['train'])}: a table has no usable row.")
         train, val, test = parts
         assert train is not None
-        return divide_texts(self, self.train, train, val, test)
+        return divide_texts(self, name_of(files["train"]), train, val, test)
 
     @property
     def target_names(self) -> Sequence[str]:
@@ -303,10 +332,10 @@ class MaskedText(TextDataset):
 
     gives: ClassVar[Gives] = Gives(Texts, MaskedTokens)
 
-    train: Union[None, PathText, List[PathText]] = None
+    train: Files = None
     """Text files, or folders of .txt files: an empty line ends a paragraph, a file a document; null = Python's
     language reference."""
-    val: Union[None, PathText, List[PathText]] = None
+    val: Files = None
     """The same for validation; null = val_fraction of the paragraphs."""
     batch_size: BatchSize = 32
     mask_fraction: ProperFraction = 0.15

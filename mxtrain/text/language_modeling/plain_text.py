@@ -4,7 +4,7 @@ needs no files."""
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, Dict, List, Literal, Optional, Sequence, Tuple, Type, Union
+from typing import TYPE_CHECKING, Any, ClassVar, Dict, Literal, Optional, Sequence, Tuple, Type, Union
 
 import numpy as np
 import pydantic
@@ -31,7 +31,7 @@ from mxtrain.text.language_modeling.running_text import (
 from mxtrain.text.signature import TextSignature, TextSplits
 from mxtrain.text.text_files import list_text_files
 from mxtrain.text.tokenizing.kinds import TokenizerKind
-from mxtrain.types import BatchSize, OpenFraction, PathText, Positive
+from mxtrain.types import BatchSize, Files, OpenFraction, Positive
 from mxtrain.types.kinds import Gives, TargetKind
 
 if TYPE_CHECKING:
@@ -41,7 +41,6 @@ if TYPE_CHECKING:
 
 TEXT_ENDINGS = (".txt", ".txt.gz", ".tokens", ".tokens.gz")
 """Extensions of the files that are read from a folder; WikiText's end in .tokens."""
-Files = Union[None, PathText, List[PathText]]
 AnyText = Union[InMemoryTexts, StoredText]
 
 
@@ -51,8 +50,8 @@ class PlainText(TextDataset):
     gives: ClassVar[Gives] = Gives(Texts, NextTokens)
 
     train: Files = None
-    """Text files, JSON lines or Parquet with a document per row, or folders of .txt and .tokens files, one or a list;
-    null = the docstrings and help topics of Python itself, divided by source file."""
+    """Text files, JSON lines or Parquet with a document per row, or folders of .txt and .tokens files, one or a list,
+    or a pattern (train-*.parquet); null = the docstrings and help topics of Python itself, divided by source file."""
     val: Files = None
     """The same for validation; null = the last val_fraction of the training text."""
     test: Files = None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import glob
 import itertools
 from contextlib import ExitStack
 from functools import partial
@@ -24,6 +23,7 @@ from mxtrain.data.checking.problems import (
     call_or_report,
 )
 from mxtrain.data.loading.dataset_files import exists, files_in, list_first, refuse_shared
+from mxtrain.data.loading.file_patterns import expand_files
 from mxtrain.data.loading.splitting import refuse_empty
 from mxtrain.data.loading.text_stream import GZIP, ending_of, open_text
 from mxtrain.data.recognition import FileTree, Recognised
@@ -36,9 +36,8 @@ from mxtrain.text.stored import TextRecord
 from mxtrain.text.text_files import name_of, prepare_texts
 from mxtrain.text.translation.parallel import StoredParallel
 from mxtrain.text.translation.translation import TranslationDataset
-from mxtrain.types import BatchSize, OpenFraction, PathText, Positive
+from mxtrain.types import BatchSize, Files, OpenFraction, Positive
 
-Names = Union[None, PathText, List[PathText]]
 NumberedPair = Tuple[int, Sequence[str]]
 """Line or record number of a pair, and its two texts."""
 
@@ -52,12 +51,12 @@ class ParallelText(TranslationDataset):
 
     folds_by: ClassVar[Literal["", "samples", "columns"]] = "samples"
 
-    train: Names = None
+    train: Files = None
     """Common prefix of two files, or a .tsv, .csv, .jsonl or .parquet file; or a list of these. Names may end in .gz,
     except for .parquet, and names of tables may contain * and ?: train-*.parquet."""
-    val: Names = None
+    val: Files = None
     """The same for validation; null = val_fraction of the training pairs."""
-    test: Names = None
+    test: Files = None
     """The same for testing; null = test_fraction of the training pairs."""
     source: Column = "en"
     """Source texts: extension of their files, or name of their column in a table, or its number from 0."""
@@ -111,7 +110,7 @@ class ParallelText(TranslationDataset):
                 "dataset.target=de for wmt16/train.en and wmt16/train.de."
             )
         settings = {"train": self.train, "val": self.val, "test": self.test}
-        files = {name: [self._files_of(path) for path in _listed(paths)] for name, paths in settings.items() if paths}
+        files = {name: [self._files_of(path) for path in _expanded(paths)] for name, paths in settings.items() if paths}
         refuse_shared({name: itertools.chain(*groups) for name, groups in files.items()}, findings)
         splits = {
             name: call_or_report(findings, DataLocation(str(groups[0][0])), partial(self._read, groups, findings))
@@ -218,24 +217,13 @@ def _advice_for(name: str) -> str:
     return f"{suggestion} {folder} holds {list_first(files)}." if files else ""
 
 
-def _listed(paths: Union[str, List[str]]) -> List[str]:
-    """Returns the paths of a setting; those with `*`, `?` or `[...]` stand for all tables that match, sorted.
-
-    Raises:
-        DataError: no file matches.
-    """
-    found: List[str] = []
-    for path in [paths] if isinstance(paths, str) else paths:
-        if ending_of(path) not in TABLES or not glob.has_magic(path) or exists(path):
-            found.append(path)
-            continue
-        matches = sorted(glob.glob(path))
-        if not matches:
-            raise DataError(
-                f"'{path}': no file matches. {Path(path).parent} holds {list_first(files_in(Path(path).parent))}."
-            )
-        found += matches
-    return found
+def _expanded(paths: Union[str, List[str]]) -> List[str]:
+    """Returns the paths of a setting with those of tables expanded; see `expand_files`."""
+    listed = [paths] if isinstance(paths, str) else paths
+    prefixes = [path for path in listed if ending_of(path) not in TABLES]
+    if not prefixes:
+        return expand_files(listed)
+    return [file for path in listed for file in ([path] if path in prefixes else expand_files(path))]
 
 
 def _aligned(files: Sequence[Path], findings: Findings) -> Iterator[NumberedPair]:
