@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 import re
 from pathlib import Path
@@ -204,8 +203,10 @@ def list_slices(folder: Union[str, Path], findings: Findings = STRICT) -> List[P
     """Lists the images in a folder as `list_images`, but the DICOM files of each folder by their position in the
     patient, if all of them say it: the names of files often have another order."""
     ordered: List[Path] = []
-    for _, group in itertools.groupby(list_images(folder, findings), key=lambda path: path.parent):
-        paths = list(group)
+    paths_in: Dict[Path, List[Path]] = {}  # the images of a folder may lie on both sides of those of a subfolder
+    for path in list_images(folder, findings):
+        paths_in.setdefault(path.parent, []).append(path)
+    for paths in paths_in.values():
         positions = [_slice_position(path) for path in paths] if all(is_medical(str(path)) for path in paths) else []
         if positions and None not in positions:
             paths = [path for _, path in sorted(zip(positions, paths))]

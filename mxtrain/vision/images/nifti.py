@@ -323,7 +323,10 @@ class NiftiVolume:
                 ranges = []
                 for part_XYZ in np.moveaxis(stored_XYZT, -1, 0):
                     flat = part_XYZ.ravel(order="K")
-                    value = self.rescaled(flat[:: max(1, flat.size // _PERCENTILE_VALUES)])
+                    step = max(1, flat.size // _PERCENTILE_VALUES)
+                    while math.gcd(step, flat.size) > 1:  # a divisor of a side would take few planes only
+                        step += 1
+                    value = self.rescaled(flat[::step])
                     _require_finite(value)
                     ranges.append(percentile_range(value))
                 self._ranges = ranges

@@ -90,6 +90,11 @@ class TiffReader:
         if is_colour:
             require_grey("RGB", window)
         if self.bands == 1 and channels not in (1, 3) and len(self._pages) > 1:
+            if len(self._pages) == 3:  # with three channels, the first page is a grey image
+                raise ImageNeedsSetting(
+                    f"it has 3 pages of one band each, and dataset.channels={channels}: write them as one page of 3 "
+                    "bands"
+                )
             require_bands(len(self._pages), channels, "pages of one band each")
             pages = self._pages
         elif self.bands > 1 and not (is_colour and channels in (1, 3)):

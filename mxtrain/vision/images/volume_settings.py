@@ -31,7 +31,8 @@ class VolumeSettings(Spec):
     """Direction of the slices of volumes (NIfTI): axial, coronal, sagittal, or i, j, k = along a stored axis."""
     split_by: Literal["auto", "file", "folder"] = "auto"
     """Samples that stay together if validation samples are held out: file = those of a file (all slices of a volume);
-    folder = those of the files in a folder, such as a patient; auto = folder for DICOM and volumes, otherwise file."""
+    folder = those of the files in a folder, such as a patient; auto = folder for folders with DICOM or volumes,
+    otherwise file."""
 
     def decoding(self) -> Decoding:
         """Returns the settings by which files become samples."""
@@ -52,8 +53,10 @@ class VolumeSettings(Spec):
         if not isinstance(files, ImageFiles):
             return None
         file_N = encoded.file_N if isinstance(encoded, SlicedFiles) else np.arange(len(files))
+        owned = list(zip(files.owners, files.paths))
         is_auto = self.split_by == "auto" and self.splits_folders
-        is_by_folder = self.split_by == "folder" or is_auto and all(map(is_medical, files.paths))
-        if not is_by_folder:
+        patients = {owner for owner, path in owned if self.split_by == "folder" or is_auto and is_medical(path)}
+        if not patients:
             return None if files is encoded else file_N
-        return np.unique(files.owners, return_inverse=True)[1][file_N]
+        unit_F = np.unique([owner if owner in patients else path for owner, path in owned], return_inverse=True)[1]
+        return unit_F[file_N]

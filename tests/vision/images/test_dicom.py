@@ -489,6 +489,10 @@ def test_slices_of_a_folder_are_sorted_by_their_position(tmp_path, normal):
         (tmp_path / f"{name}.dcm").write_bytes(content)
     order = sorted(heights, key=lambda name: normal * heights[name])
     assert [path.stem for path in find_files([tmp_path])] == order
+    (tmp_path / "bb").mkdir()  # by name, it lies between the files
+    (tmp_path / "bb/x.dcm").write_bytes(content)
+    assert [path.stem for path in find_files([tmp_path]) if path.stem != "x"] == order
+    (tmp_path / "bb/x.dcm").unlink()
     (tmp_path / "e.dcm").write_bytes(dicom(np.zeros((4, 4), np.uint16)))  # without a position: by name
     assert [path.stem for path in find_files([tmp_path])] == list("abcde")
     (tmp_path / "e.dcm").write_bytes(b"damaged")

@@ -13,6 +13,7 @@ import pytest
 from nifti_files import LPS, RAS, nifti
 
 from mxtrain.data.loading.opening import ImageNeedsSetting, ImageTooLarge
+from mxtrain.vision.images import nifti as nifti_module
 from mxtrain.vision.images.nifti import (
     distance_of_corners,
     is_nifti,
@@ -150,6 +151,14 @@ def test_percentiles_of_each_of_several_volumes(values):
     both = np.stack([values, 10 * values], -1)
     image_CHW = read(open_volume(nifti(both), "k").slice(3), "percentile", 2)
     np.testing.assert_allclose(image_CHW[0], image_CHW[1], atol=1e-3)
+
+
+def test_percentiles_of_large_volumes_are_those_of_all_planes(monkeypatch):
+    """Every 64th of the values of a side of 16 would be those of the first plane, which is air here."""
+    monkeypatch.setattr(nifti_module, "_PERCENTILE_VALUES", 64)
+    values_XYZ = np.zeros((16, 16, 16), np.int16)
+    values_XYZ[1:] = 1000
+    assert open_volume(nifti(values_XYZ), "k").ranges() == [(0.0, 1000.0)]
 
 
 def test_sform_comes_before_qform():

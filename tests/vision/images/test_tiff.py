@@ -83,6 +83,9 @@ def test_pages_are_bands_if_there_are_as_many(files, bands):
     assert np.array_equal(np.rint(read(pages, 1)[0] * (65535 / 255)), bands[..., 0])
     with pytest.raises(ImageNeedsSetting, match="it has 6 pages of one band each, and dataset.channels=5"):
         read(pages, 5)
+    three = files.tiff(np.ascontiguousarray(bands.transpose(2, 0, 1)[:3]), planarconfig=None)
+    with pytest.raises(ImageNeedsSetting, match="write them as one page of 3 bands"):
+        read(three, 4)
 
 
 def test_overviews_and_masks_are_no_bands(files, bands):

@@ -73,6 +73,15 @@ def test_patients_stay_together(tmp_path):
         assert (not patients[0] & patients[1]) is is_together
 
 
+def test_patients_stay_together_beside_photographs():
+    paths = [f"ct/{name}" for name in ("p1/1.dcm", "p1/2.dcm", "p1/note.png", "p2/1.png", "p2/2.png", "3.png", "4.dcm")]
+    files = ImageFiles(paths, owners=[owner_of(path, "ct") for path in paths])
+    assert np.unique(folder("ct").units(files), return_inverse=True)[1].tolist() == [2, 2, 2, 3, 4, 0, 1]
+    assert folder("ct").units(ImageFiles(paths[3:6])) is None
+    by_folder = folder("ct", split_by="folder").units(files)
+    assert by_folder is not None and by_folder[3] == by_folder[4] and folder("ct", split_by="file").units(files) is None
+
+
 def test_the_owner_is_the_folder_below_the_class():
     assert owner_of("root/ill/p1/series2/3.dcm", "root/ill") == "root/ill/p1"
     assert owner_of("root/ill/3.dcm", "root/ill") == "root/ill/3.dcm"
