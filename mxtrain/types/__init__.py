@@ -25,6 +25,7 @@ from mxtrain.types.batch import shapes_of as shapes_of
 from mxtrain.types.fields import MAX_COUNT as MAX_COUNT
 from mxtrain.types.fields import BatchSize as BatchSize
 from mxtrain.types.fields import Files as Files
+from mxtrain.types.fields import FilesInRoot as FilesInRoot
 from mxtrain.types.fields import Finite as Finite
 from mxtrain.types.fields import Fraction as Fraction
 from mxtrain.types.fields import Names as Names

@@ -65,3 +65,5 @@ PathText = Annotated[str, pydantic.AfterValidator(expand_path)]
 """A path that a user gives, of a file or a folder."""
 Files = Union[None, PathText, List[PathText]]
 """Files of a split: one path or several; null = none."""
+FilesInRoot = Union[str, List[str]]
+"""Files of a split, relative to the folder of a dataset."""

@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any, Dict, List, Optional, Sequence
+from typing import Any, Dict, Iterator, List, Optional, Sequence
 
 import numpy as np
 import pytest
 
+from mxtrain.data.checking.dataset_check import CollectedFindings
+from mxtrain.data.checking.problems import Problem
 from mxtrain.data.loading.folds import Fold
 from mxtrain.data.spec import open_splits, with_fold
 from mxtrain.errors import DataError
 from mxtrain.text.classification.text import Text
 from mxtrain.text.language_modeling.plain_text import PlainText
+from mxtrain.text.question_answering import questions
+from mxtrain.text.question_answering.questions import read_squad_files
+from mxtrain.text.question_answering.squad import Squad
+from mxtrain.text.token_classification.conll import Conll
 from mxtrain.types.kinds import ClassSet, Number
 
 pytestmark = pytest.mark.usefixtures("own_cache")
@@ -174,3 +180,142 @@ def test_running_text_is_read_from_shards(tmp_path: Path) -> None:
     splits = open_splits(PlainText(train=str(tmp_path / "train-*.parquet"), column="sentence", val_fraction=0.2))
     texts = [text for part in (splits.train, splits.val) for text in part.training_texts().texts()]
     assert [text.strip() for text in texts] == [f"text {row}" for row in [*range(14), 0, *range(14, 30)]]
+
+
+SENTENCES = [{"tokens": ["Ann", f"n{row}", "ran"], "ner_tags": ["B-PER", "I-PER", "O"]} for row in range(30)]
+
+
+def write_sentences(path: Path, rows: Sequence[Dict[str, Any]]) -> None:
+    if path.suffix == ".jsonl":
+        write_table(path, rows)
+        return
+    if path.suffix == ".parquet":
+        pyarrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+        parquet.write_table(pyarrow.Table.from_pylist(list(rows)), path)
+        return
+    lines = ["".join(f"{word} {tag}\n" for word, tag in zip(*row.values())) for row in rows]
+    path.write_text("\n".join(lines))
+
+
+@pytest.mark.parametrize("ending", [".txt", ".jsonl", ".parquet"])
+def test_shards_of_tagged_words_are_read_as_one_file(tmp_path: Path, ending: str) -> None:
+    for name, rows in (("all", SENTENCES), ("train-0-of-2", SENTENCES[:14]), ("train-1-of-2", SENTENCES[14:])):
+        write_sentences(tmp_path / f"{name}{ending}", rows)
+    settings = {"root": str(tmp_path), "val": None, "test": None, "val_fraction": 0.2, "test_fraction": 0.2}
+    one = open_splits(Conll(train=f"all{ending}", **settings))
+    for train in (f"train-*{ending}", [f"train-0-of-2{ending}", f"train-1-of-2{ending}"]):
+        many = open_splits(Conll(train=train, **settings))
+        for part, other in ((many.train, one.train), (many.val, one.val), (many.test, one.test)):
+            assert part.words.sentences == other.words.sentences and part.words.tags == other.words.tags
+            row = int(part.words.sentences[0][1][1:])
+            location = part.checks().location(0)
+            assert location.file == str(tmp_path / f"train-{int(row >= 14)}-of-2{ending}")
+            number = row % 14 if row < 28 else row - 14
+            lines = {".txt": number * 4 + 1, ".jsonl": number + 1, ".parquet": None}
+            assert location.line == lines[ending]
+    # Without root, paths are relative to the current folder.
+    assert len(open_splits(Conll(train=str(tmp_path / f"train-*{ending}"))).train.words) > 20
+    assert len(open_splits(Conll(train=[str(tmp_path / f"train-*{ending}")])).train.words) > 20
+    write_sentences(tmp_path / f"train-1-of-2{ending}", [{"tokens": ["a", "b"], "ner_tags": ["O", "I-PER"]}])
+    with pytest.raises(DataError, match=f"train-1-of-2{ending}.* 'I-PER'"):
+        open_splits(Conll(train=f"train-*{ending}", **settings))
+    (tmp_path / f"train-1-of-2{ending}").unlink()
+    with pytest.raises(DataError, match=f"train-1-of-2{ending}' is missing"):
+        open_splits(Conll(train=f"train-*{ending}", **settings))
+
+
+@pytest.mark.parametrize("ending", [".jsonl", ".parquet"])
+def test_tags_of_shards_are_those_of_one_column(tmp_path: Path, ending: str) -> None:
+    write_sentences(tmp_path / f"a{ending}", SENTENCES)
+    write_sentences(tmp_path / f"b{ending}", [{"tokens": ["a"], "pos_tags": ["NN"]}])
+    with pytest.raises(DataError, match=f"b{ending} has (no such column|the columns tokens, pos_tags)"):
+        open_splits(Conll(root=str(tmp_path), train=[f"a{ending}", f"b{ending}"], val=None, test=None))
+    with pytest.raises(DataError, match="has no c.txt.*There: a"):
+        open_splits(Conll(root=str(tmp_path), train=[f"a{ending}", "c.txt"], val=None, test=None))
+
+
+QUESTIONS = [
+    {
+        "id": f"q{row}",
+        "context": f"the number {row // 2} is here",
+        "question": f"which number in {row}",
+        "answers": {"text": [str(row // 2)], "answer_start": [11]},
+    }
+    for row in range(40)
+]
+
+
+def in_squad_form(rows: Sequence[Dict[str, Any]]) -> str:
+    """JSON as SQuAD 1.1 has it."""
+    paragraphs = [
+        {
+            "context": row["context"],
+            "qas": [
+                {
+                    "id": row["id"],
+                    "question": row["question"],
+                    "answers": [{"text": row["answers"]["text"][0], "answer_start": 11}],
+                }
+            ],
+        }
+        for row in rows
+    ]
+    return json.dumps({"data": [{"title": "a", "paragraphs": paragraphs}]})
+
+
+@pytest.mark.parametrize("ending", [".json", ".jsonl", ".parquet"])
+def test_shards_of_questions_are_read_as_one_file(tmp_path: Path, ending: str) -> None:
+    for name, rows in (("all", QUESTIONS), ("train-0-of-2", QUESTIONS[:15]), ("train-1-of-2", QUESTIONS[15:])):
+        path = tmp_path / f"{name}{ending}"
+        path.write_text(in_squad_form(rows)) if ending == ".json" else write_sentences(path, rows)
+    settings = {"root": str(tmp_path), "val": None, "test": None, "val_fraction": 0.2, "test_fraction": 0.2}
+    one = open_splits(Squad(train=f"all{ending}", **settings))
+    for train in (f"train-*{ending}", [f"train-0-of-2{ending}", f"train-1-of-2{ending}"]):
+        many = open_splits(Squad(train=train, **settings))
+        for part, other in ((many.train, one.train), (many.val, one.val), (many.test, one.test)):
+            both = [
+                [(each.id, each.text, source.questions.contexts[each.context], each.answers) for each in questions]
+                for source in (part, other)
+                for questions in [source.questions.questions]
+            ]
+            assert both[0] == both[1] != []
+            first = part.questions.questions[0]
+            row = int(first.id[1:])
+            assert first.location.file == str(tmp_path / f"train-{int(row >= 15)}-of-2{ending}")
+            assert (first.location.line or first.location.record + 1) == (row % 15 if row < 30 else row - 15) + 1
+    with pytest.raises(DataError, match="none.json is not there"):
+        open_splits(Squad(train=[f"all{ending}", "none.json"], **settings))
+    (tmp_path / f"train-1-of-2{ending}").unlink()
+    with pytest.raises(DataError, match=f"train-1-of-2{ending}' is missing"):
+        open_splits(Squad(train=f"train-*{ending}", **settings))
+
+
+def test_ids_of_questions_may_not_repeat_in_another_shard(tmp_path: Path) -> None:
+    write_table(tmp_path / "a.jsonl", QUESTIONS[:10])
+    write_table(tmp_path / "b.jsonl", [QUESTIONS[3], *QUESTIONS[10:]])
+    problems: List[Problem] = []
+    read_squad_files([str(tmp_path / "a.jsonl"), str(tmp_path / "b.jsonl")], CollectedFindings(write=problems.append))
+    assert [(found.kind, found.location.file, found.location.line) for found in problems] == [
+        ("repeated_id", str(tmp_path / "b.jsonl"), 1)
+    ]
+    write_sentences(tmp_path / "a.parquet", QUESTIONS)
+    write_sentences(tmp_path / "b.parquet", [{**row, "title": "a"} for row in QUESTIONS])
+    with pytest.raises(DataError, match="b.parquet has the columns .*title"):
+        read_squad_files([str(tmp_path / "a.parquet"), str(tmp_path / "b.parquet")])
+
+
+def test_rows_of_questions_in_parquet_are_streamed(tmp_path: Path, monkeypatch: Any) -> None:
+    order: List[str] = []
+
+    def stream(*_: Any) -> Iterator[Any]:
+        for row in QUESTIONS[:3]:
+            order.append("read")
+            yield 0, row
+
+    class Noted(set):
+        def add(self, element: str) -> None:
+            order.append(element)
+
+    monkeypatch.setattr(questions, "stream_objects", stream)
+    assert len(questions.read_squad(str(tmp_path / "a.parquet"), known_ids=Noted())) == 3
+    assert order == ["read", "q0", "read", "q1", "read", "q2"]

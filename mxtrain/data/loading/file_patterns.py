@@ -6,7 +6,7 @@ import glob
 import logging
 import re
 from pathlib import Path
-from typing import Dict, List, NamedTuple, Optional, Sequence, Set, Tuple, Union
+from typing import Dict, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple, Union
 
 from mxtrain.data.loading.dataset_files import exists, files_in, list_first
 from mxtrain.errors import DataError
@@ -63,6 +63,16 @@ def expand_files(paths: Union[str, Sequence[str]], may_repeat: bool = False) -> 
     else:
         _require_all_shards(found)
     return found
+
+
+def files_in_root(root: str, settings: Mapping[str, Union[None, str, Sequence[str]]]) -> Dict[str, List[str]]:
+    """Returns the files of each setting that has any, which are relative to a folder; see `expand_files`."""
+    listed = {name: [paths] if isinstance(paths, str) else paths for name, paths in settings.items()}
+    return {
+        name: expand_files([str(Path(root) / path) for path in paths])
+        for name, paths in listed.items()
+        if paths is not None
+    }
 
 
 def is_pattern(path: str) -> bool:

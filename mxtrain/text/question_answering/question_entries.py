@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections.abc
 import itertools
 from typing import Any, Dict, Iterator, Optional, Tuple
 
@@ -45,8 +46,13 @@ def parse_questions(text: str) -> Any:
 
 
 def question_entries(content: Any) -> Iterator[Tuple[Optional[int], str, Any]]:
-    """Yields the line (None in a JSON document), the context and the JSON object of each question."""
-    data = content if isinstance(content, (list, NumberedValues)) else content.get("data", [content])
+    """Yields the line (None in a JSON document), the context and the JSON object of each question. Rows may be an
+    iterator, of which only one is in memory."""
+    data = (
+        content
+        if isinstance(content, (list, NumberedValues, collections.abc.Iterator))
+        else content.get("data", [content])
+    )
     numbered = data.items() if isinstance(data, NumberedValues) else zip(itertools.repeat(None), data)
     before = ""
     for line, row in numbered:

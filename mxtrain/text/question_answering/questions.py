@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, List, Mapping, NamedTuple, Optional, Sequence, Set
 
 from mxtrain.data.checking.problems import STRICT, UNREADABLE_ROW, DataLocation, Findings, Problem
 from mxtrain.data.loading.dataset_files import read_text
-from mxtrain.data.table.columns import PARQUET, stream_objects
+from mxtrain.data.table.columns import PARQUET, require_same_columns, stream_objects
 from mxtrain.errors import DataError
 from mxtrain.files.json_text import parse_json
 from mxtrain.files.text_lines import split_lines
@@ -25,7 +25,7 @@ ANSWER_OFFSET = "answer_offset"
 NO_ANSWER = "no_answer"
 """Kind of problem: a question has no answer, and is not marked as unanswerable."""
 REPEATED_ID = "repeated_id"
-"""Kind of problem: a question has the id of an earlier one in its file."""
+"""Kind of problem: a question has the id of an earlier one in its split."""
 _COLUMNS = ("id", "context", "question", "answers", "is_impossible")
 """Columns of Hugging Face's form that are read."""
 
@@ -76,14 +76,23 @@ class Questions:
         """Returns the questions with these indices; indices beyond the end are ignored."""
         return Questions(self.contexts, [self.questions[index] for index in indices if index < len(self)])
 
+    def add(self, other: Questions) -> None:
+        """Appends the questions of another file."""
+        begin = len(self.contexts)
+        self.contexts += other.contexts
+        self.questions += [replace(question, context=question.context + begin) for question in other.questions]
 
-def read_squad(path: str, findings: Findings = STRICT, with_answers: bool = True) -> Questions:
+
+def read_squad(
+    path: str, findings: Findings = STRICT, with_answers: bool = True, known_ids: Optional[Set[str]] = None
+) -> Questions:
     """Returns the questions of a file of SQuAD 1.1 or 2.0, or of one in Hugging Face's form, JSON or Parquet.
 
     Args:
         path: path of the file.
         findings: collects answers that are not at their given position, and duplicate ids.
         with_answers: True if answers are required.
+        known_ids: ids of earlier files of the split; those of this file are added.
 
     Raises:
         DataError: the file cannot be read, or has another format.
@@ -91,9 +100,9 @@ def read_squad(path: str, findings: Findings = STRICT, with_answers: bool = True
     at = ""
     try:
         is_parquet = path.endswith(PARQUET)
-        content = [row for _, row in stream_objects(path, _COLUMNS)] if is_parquet else parse_questions(read_text(path))
+        content = (row for _, row in stream_objects(path, _COLUMNS)) if is_parquet else parse_questions(read_text(path))
         questions = Questions()
-        ids: Set[str] = set()
+        ids: Set[str] = set() if known_ids is None else known_ids
         for number, (line, context, entry) in enumerate(question_entries(content)):
             if not questions.contexts or questions.contexts[-1] is not context:
                 questions.contexts.append(context)
@@ -115,6 +124,21 @@ def read_squad(path: str, findings: Findings = STRICT, with_answers: bool = True
         ) from error
     if not len(questions) and not findings.keeps_going:
         raise DataError(f"{path}: there is no question.")
+    return questions
+
+
+def read_squad_files(paths: Sequence[str], findings: Findings = STRICT) -> Questions:
+    """Returns the questions of several files, in order; see `read_squad`.
+
+    Raises:
+        DataError: a file cannot be read, or the columns of Parquet differ.
+    """
+    if any(path.endswith(PARQUET) for path in paths):
+        require_same_columns(paths)
+    questions = Questions()
+    ids: Set[str] = set()
+    for path in paths:
+        questions.add(read_squad(path, findings, known_ids=ids))
     return questions
 
 

@@ -18,6 +18,7 @@ from mxtrain.data.checking.problems import DataLocation, Findings, NoUsableSampl
 from mxtrain.data.exported_data import DatasetExport
 from mxtrain.data.loading.dataset_files import exists, files_in, refuse_shared
 from mxtrain.data.loading.described_paths import with_current_folder
+from mxtrain.data.loading.file_patterns import files_in_root
 from mxtrain.data.loading.input_files import read_each
 from mxtrain.data.loading.splitting import refuse_empty
 from mxtrain.data.predict_inputs import rows_from
@@ -41,11 +42,12 @@ from mxtrain.text.question_answering.questions import (
     find_location,
     questions_from,
     read_question_lines,
-    read_squad,
+    read_squad_files,
 )
 from mxtrain.text.signature import TextSignature, TextSplits
+from mxtrain.text.text_files import name_of
 from mxtrain.text.windows import QuestionSource
-from mxtrain.types import OpenFraction, PathText, Positive
+from mxtrain.types import FilesInRoot, OpenFraction, PathText, Positive
 from mxtrain.types.kinds import Gives, TargetKind
 
 if TYPE_CHECKING:
@@ -93,11 +95,11 @@ class Squad(TextDataset):
     root: Optional[PathText] = None
     """Folder of the files; null = the current folder if a file is named, otherwise questions about the types of
     parameters in the documentation of NumPy and SciPy."""
-    train: str = "train-v1.1.json"
-    """File of training questions, in root."""
-    val: Optional[str] = "dev-v1.1.json"
+    train: FilesInRoot = "train-v1.1.json"
+    """File of training questions, in root; or a list of files or a pattern (train-*.parquet), which are one split."""
+    val: Optional[FilesInRoot] = "dev-v1.1.json"
     """File of validation questions, in root; null = val_fraction of the contexts."""
-    test: Optional[str] = None
+    test: Optional[FilesInRoot] = None
     """File of test questions, in root; null = test_fraction of the contexts."""
     null_answers: bool = False
     """If true, questions may have no answer, as in SQuAD 2.0."""
@@ -192,19 +194,18 @@ class Squad(TextDataset):
             )
 
     def _of_files(self, root: str, findings: Findings) -> Tuple[str, List[Questions]]:
-        settings = {"train": self.train, "val": self.val, "test": self.test}
-        paths = {name: Path(root) / file for name, file in settings.items() if file is not None}
-        for name, path in paths.items():
+        paths_of = files_in_root(root, {"train": self.train, "val": self.val, "test": self.test})
+        for name, path in [(name, Path(path)) for name, paths in paths_of.items() for path in paths]:
             if not exists(path):
                 files = [name for name in files_in(root) if name.endswith((".json", ".jsonl", PARQUET))]
                 raise DataError(
                     f"{path} is not there. {did_you_mean(path.name, files)} Name the file by "
                     f"dataset.{name}=FILE, and its folder by dataset.root=FOLDER.".replace("  ", " ")
                 )
-        refuse_shared({name: [path] for name, path in paths.items()}, findings)
+        refuse_shared(paths_of, findings)
         splits = {
-            name: call_or_report(findings, DataLocation(str(path)), partial(read_squad, str(path), findings))
-            for name, path in paths.items()
+            name: call_or_report(findings, DataLocation(paths[0]), partial(read_squad_files, paths, findings))
+            for name, paths in paths_of.items()
         }
         if None in splits.values():
             raise NoUsableSamples(f"{root}: a file cannot be read.")
@@ -217,7 +218,7 @@ class Squad(TextDataset):
         parts = self.division.divide(np.zeros(len(number_of), np.int32), "val" in splits, bool(self.test))
         val = self.division.own_validation(splits.get("val"))
         held_out = [train.take(np.flatnonzero(np.isin(context_N, part)).tolist()) for part in parts]
-        return str(paths["train"]), [held_out[0], val or held_out[1], splits.get("test") or held_out[2]]
+        return name_of(paths_of["train"]), [held_out[0], val or held_out[1], splits.get("test") or held_out[2]]
 
     def build_loader(  # type: ignore[override]  # of its own samples
         self, source: QuestionSource, signature: Signature, options: LoaderOptions

@@ -16,17 +16,20 @@ from mxtrain.data.checking.data_checks import DataChecks
 from mxtrain.data.checking.problems import DataLocation, Findings, NoUsableSamples, call_or_report
 from mxtrain.data.loading.dataset_files import exists, files_in, list_first, read_text, refuse_shared
 from mxtrain.data.loading.described_paths import with_current_folder
+from mxtrain.data.loading.file_patterns import files_in_root
 from mxtrain.data.loading.input_files import read_each
 from mxtrain.data.loading.splitting import refuse_empty
 from mxtrain.data.recognition import Certainty, FileTree, Recognised, Setting
 from mxtrain.data.signature import Signature
 from mxtrain.data.spec import Samples, Splits
+from mxtrain.data.table.columns import require_same_columns
 from mxtrain.errors import DataError, did_you_mean
 from mxtrain.files.bundled import read_bundled
 from mxtrain.files.text_lines import split_lines, split_words
 from mxtrain.text.base import TextDataset, lines_from
 from mxtrain.text.kinds import Texts, TokenTags
 from mxtrain.text.signature import TextSignature, TextSplits
+from mxtrain.text.text_files import name_of
 from mxtrain.text.token_classification.conll_file import (
     ENDLESS_SENTENCE,
     ColumnLayout,
@@ -38,12 +41,13 @@ from mxtrain.text.token_classification.tag_scheme import TAG_ORDER, unify_scheme
 from mxtrain.text.token_classification.tagged import TaggedSentences
 from mxtrain.text.token_classification.tagged_rows import (
     ListColumns,
+    choose_columns,
     has_lists,
     has_rows,
     read_tagged_rows,
     tag_columns,
 )
-from mxtrain.types import OpenFraction, PathText
+from mxtrain.types import FilesInRoot, OpenFraction, PathText
 from mxtrain.types.kinds import Gives
 
 if TYPE_CHECKING:
@@ -92,11 +96,11 @@ class Conll(TextDataset):
     root: Optional[PathText] = None
     """Folder of the files; null = the current folder if a file is named, otherwise lines of Python's standard library,
     tagged with the kind of each name."""
-    train: str = "train.txt"
-    """File of training sentences, in root."""
-    val: Optional[str] = "valid.txt"
+    train: FilesInRoot = "train.txt"
+    """File of training sentences, in root; or a list of files or a pattern (train-*.parquet), which are one split."""
+    val: Optional[FilesInRoot] = "valid.txt"
     """File of validation sentences, in root; null = val_fraction of the training sentences."""
-    test: Optional[str] = "test.txt"
+    test: Optional[FilesInRoot] = "test.txt"
     """File of test sentences, in root; null = test_fraction of the training sentences."""
     word: Union[int, str] = 0
     """Column of the word, from 0; -1 is the last. In JSON lines and Parquet the name of the column with the list of
@@ -187,28 +191,34 @@ class Conll(TextDataset):
 
     def _of_files(self, root: str, findings: Findings) -> Tuple[str, Dict[str, TaggedWords]]:
         """Returns a name for messages, and the sentences of each file by split."""
-        paths = {
-            name: Path(root) / file
-            for name, file in {"train": self.train, "val": self.val, "test": self.test}.items()
-            if file is not None
-        }
-        for name, path in paths.items():
-            if not exists(path):
-                raise DataError(_missing(name, path))
-        refuse_shared({name: [path] for name, path in paths.items()}, findings)
+        files = files_in_root(root, {"train": self.train, "val": self.val, "test": self.test})
+        for name, paths in files.items():
+            for path in map(Path, paths):
+                if not exists(path):
+                    raise DataError(_missing(name, path))
+        refuse_shared(files, findings)
         splits = {
-            name: call_or_report(findings, DataLocation(str(path)), partial(self._read_file, str(path), findings))
-            for name, path in paths.items()
+            name: call_or_report(findings, DataLocation(paths[0]), partial(self._read_files, paths, findings))
+            for name, paths in files.items()
         }
         readable = {name: words for name, words in splits.items() if words is not None}
         if len(readable) < len(splits):
             raise NoUsableSamples(f"{root}: a file cannot be read.")
-        return str(paths["train"]), readable
+        return name_of(files["train"]), readable
 
-    def _read_file(self, path: str, findings: Findings) -> TaggedWords:
-        if has_rows(path):
-            return read_tagged_rows(path, ListColumns(self.word, self.tag), findings)
-        return read_conll(path, ColumnLayout(self._number("word"), self._number("tag"), self.comment), findings)
+    def _read_files(self, paths: Sequence[str], findings: Findings) -> TaggedWords:
+        words = TaggedWords()
+        if not any(map(has_rows, paths)):
+            layout = ColumnLayout(self._number("word"), self._number("tag"), self.comment)
+            for path in paths:
+                words.add(read_conll(path, layout, findings))
+            return words
+        require_same_columns(paths)
+        # Columns with usual names are those of the first file.
+        columns = choose_columns(paths[0], ListColumns(self.word, self.tag))
+        for path in paths:
+            words.add(read_tagged_rows(path, columns, findings))
+        return words
 
     def _number(self, setting: str) -> int:
         column = getattr(self, setting)
@@ -249,7 +259,7 @@ class Conll(TextDataset):
         elif name.endswith(COLUMNS):
             words = read_conll(name, ColumnLayout(max(self._number("word"), 0), None, self.comment))
         else:
-            words = TaggedWords(file=name)
+            words = TaggedWords()
             for number, line in enumerate(split_lines(read_text(name)), start=1):
                 row = split_words(line)
                 if row:

@@ -60,13 +60,13 @@ class TaggedWords:
         sentences: words of each sentence.
         tags: tags of these words, as in the file.
         lines: line of each word, from 1; empty without a file.
-        file: path of the file; empty without a file.
+        files: path of the file of each sentence; empty without a file.
     """
 
     sentences: List[List[str]] = field(default_factory=list)
     tags: List[List[str]] = field(default_factory=list)
     lines: List[List[int]] = field(default_factory=list)
-    file: str = ""
+    files: List[str] = field(default_factory=list)
 
     def __len__(self) -> int:
         """Returns the number of sentences."""
@@ -77,7 +77,15 @@ class TaggedWords:
         kept = [index for index in indices if index < len(self)]
         sentences = [self.sentences[index] for index in kept]
         tags = [self.tags[index] for index in kept] if self.tags else []
-        return TaggedWords(sentences, tags, [self.lines[index] for index in kept] if self.lines else [], self.file)
+        lines = [self.lines[index] for index in kept] if self.lines else []
+        return TaggedWords(sentences, tags, lines, [self.files[index] for index in kept] if self.files else [])
+
+    def add(self, other: TaggedWords) -> None:
+        """Appends the sentences of another file."""
+        self.sentences += other.sentences
+        self.tags += other.tags
+        self.lines += other.lines
+        self.files += other.files
 
 
 def read_conll(path: str, layout: ColumnLayout, findings: Findings = STRICT) -> TaggedWords:
@@ -86,11 +94,12 @@ def read_conll(path: str, layout: ColumnLayout, findings: Findings = STRICT) -> 
     Raises:
         DataError: it cannot be read, or a line has too few columns.
     """
-    words = TaggedWords(file=path)
+    words = TaggedWords()
     for rows in _sentences(path, layout, findings):
         words.sentences.append([word for _, word, _ in rows])
         words.tags.append([tag for _, _, tag in rows])
         words.lines.append([line for line, _, _ in rows])
+        words.files.append(path)
     for problem in endless_sentence(words):
         findings.remark(problem)
     return words
@@ -98,9 +107,9 @@ def read_conll(path: str, layout: ColumnLayout, findings: Findings = STRICT) -> 
 
 def endless_sentence(words: TaggedWords) -> List[Problem]:
     """Returns a problem if a file is one long sentence because it has no empty lines, otherwise none."""
-    if not words.file or len(words) != 1 or len(words.sentences[0]) <= _MAX_WORDS:
+    if not words.files or len(words) != 1 or len(words.sentences[0]) <= _MAX_WORDS:
         return []
-    location = DataLocation(words.file)
+    location = DataLocation(words.files[0])
     fact = f"{location} has no empty line between words: its {len(words.sentences[0]):,} words are one sentence."
     return [
         Problem(

@@ -70,7 +70,7 @@ def unify_scheme(
         tag_W = write_entities(find_entities(code_W, sentence_W), len(code_W), codes.types, written)
         begins = np.concatenate([[0], np.cumsum(list(map(len, words.tags)))]).astype(int)
         tags = [tag_W[begin:end] for begin, end in zip(begins[:-1], begins[1:])]
-        words = TaggedWords(words.sentences, tags, words.lines, words.file)
+        words = TaggedWords(words.sentences, tags, words.lines, words.files)
     return _known(words, names, findings), scheme
 
 
@@ -91,7 +91,7 @@ def _of_brackets(words: TaggedWords, findings: Findings) -> TaggedWords:
         )
         findings.refuse(Problem(TAG_ORDER, location, fact, remedy))
     kept_words = words.take(kept)
-    return TaggedWords(kept_words.sentences, tags, kept_words.lines, kept_words.file)
+    return TaggedWords(kept_words.sentences, tags, kept_words.lines, kept_words.files)
 
 
 def _parsed(words: TaggedWords, findings: Findings) -> TaggedWords:
@@ -115,7 +115,7 @@ def _parsed(words: TaggedWords, findings: Findings) -> TaggedWords:
         "Correct it, or type dataset.scheme=plain where tags are names of their own.",
     )
     tags = [[standard_tag[tag] for tag in tags] for tags in words.tags]
-    return TaggedWords(words.sentences, tags, words.lines, words.file)
+    return TaggedWords(words.sentences, tags, words.lines, words.files)
 
 
 def _known(words: TaggedWords, names: Sequence[str], findings: Findings) -> TaggedWords:
@@ -145,7 +145,11 @@ def _without_unknown_tags(
 
 def location_of(words: TaggedWords, sentence: int, word: int) -> DataLocation:
     """Returns the source location of a word."""
-    return row_location(words.file, words.lines[sentence][word]) if words.lines else DataLocation(record=sentence)
+    return (
+        row_location(words.files[sentence], words.lines[sentence][word])
+        if words.lines
+        else DataLocation(record=sentence)
+    )
 
 
 def _out_of_order(words: TaggedWords, wrong: np.ndarray, sentence_W: np.ndarray, scheme: str) -> Iterator[Problem]:

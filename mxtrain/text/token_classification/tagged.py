@@ -72,7 +72,7 @@ class TaggedSentences:
 class _SentenceChecks(SourceChecks):
     def location(self, index: int) -> DataLocation:
         words = self._source.words
-        return location_of(words.file, words.lines[index][0]) if words.lines else DataLocation(record=index)
+        return location_of(words.files[index], words.lines[index][0]) if words.lines else DataLocation(record=index)
 
     def texts(self, index: int) -> Sequence[str]:
         return [" ".join(self._source.words.sentences[index])]

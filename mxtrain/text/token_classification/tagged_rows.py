@@ -55,11 +55,8 @@ def read_tagged_rows(path: str, columns: ListColumns, findings: Findings = STRIC
     Raises:
         DataError: it cannot be read, or does not say which columns have words and tags.
     """
-    names = [name for name in names_of_columns(path) if "." not in name]
-    chosen = [_choose(path, "word", columns.word, names, _WORDS)]
-    if columns.tag is not None:
-        chosen.append(_choose(path, "tag", columns.tag, names, _TAGS))
-    words = TaggedWords(file=path)
+    chosen = [str(column) for column in choose_columns(path, columns) if column is not None]
+    words = TaggedWords()
     for number, row in stream_objects(path, chosen, findings):
         problems = list(_problems(path, number, chosen, row))
         findings.refuse(*problems)
@@ -72,7 +69,19 @@ def read_tagged_rows(path: str, columns: ListColumns, findings: Findings = STRIC
         words.sentences.append(row[chosen[0]])
         words.tags.append(row[chosen[1]] if columns.tag is not None else [])
         words.lines.append([number] * len(row[chosen[0]]))
+        words.files.append(path)
     return words
+
+
+def choose_columns(path: str, columns: ListColumns) -> ListColumns:
+    """Returns the names of columns of a file.
+
+    Raises:
+        DataError: it cannot be read, or does not say which columns have words and tags.
+    """
+    names = [name for name in names_of_columns(path) if "." not in name]
+    word = _choose(path, "word", columns.word, names, _WORDS)
+    return ListColumns(word, None if columns.tag is None else _choose(path, "tag", columns.tag, names, _TAGS))
 
 
 def _choose(path: str, setting: str, given: Union[int, str], names: Sequence[str], usual: Sequence[str]) -> str:

@@ -39,7 +39,9 @@ def test_words_that_leave_no_token_are_unknown() -> None:
 
 
 def test_sentences_of_a_source() -> None:
-    source = TaggedSentences(TaggedWords([["a"], ["b", "c"]], [["O"], ["B-X", "O"]], [[3], [5, 6]], "f"), ["O", "B-X"])
+    source = TaggedSentences(
+        TaggedWords([["a"], ["b", "c"]], [["O"], ["B-X", "O"]], [[3], [5, 6]], ["f", "f"]), ["O", "B-X"]
+    )
     assert source.tag_W.tolist() == [0, 1, 0] and len(source.take([1, 7])) == 1
     checks = source.checks()
     assert str(checks.location(1)) == "f, line 5" and checks.check(1).classes == [0, 1]
