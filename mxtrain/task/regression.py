@@ -21,17 +21,17 @@ from mxtrain.metric.of_targets import IntervalCoverage, IntervalWidth, Margins, 
 from mxtrain.task.merging import merge_values
 from mxtrain.task.own_loss import validate_loss_output
 from mxtrain.task.prediction_format import PredictionFormat
+from mxtrain.task.regression_display import RegressionFormat, draw_numbers, is_image, shown_targets
 from mxtrain.task.spec import Report
-from mxtrain.task.targets_report import TargetsReport, draw_scatter, errors_of
+from mxtrain.task.targets_report import ScatterReport, TargetsReport
 from mxtrain.task.task_export import TaskExport
 from mxtrain.task.threshold import ChoosingTask
-from mxtrain.types import Artifact, Figure, ProperFraction, Shapes, Stateful, Table, shapes_of
+from mxtrain.types import Artifact, Figure, ProperFraction, Stateful, Table
 from mxtrain.types.kinds import Number, Takes
 
 if TYPE_CHECKING:
     import numpy as np
     from mxnet.ndarray import NDArray
-    from PIL import Image
 
     from mxtrain.config.parts import RunParts
     from mxtrain.data.passes import Variant
@@ -303,36 +303,6 @@ class Regression(ChoosingTask):
         return ScatterReport(self.build_decode(description, signature), signature, has_weights(description.dataset))
 
 
-class RegressionFormat(PredictionFormat):
-    """Rows and files of the predictions of `Regression`."""
-
-    def cells(self, row: JsonObject) -> Dict[str, Json]:
-        """Returns columns value, low, high, quantile_0.05 and so on; of several targets NAME, NAME_low, ..."""
-        if "values" not in row:
-            return flat_cells(dict(row), "value", "")
-        cells = {name: value for name, value in row.items() if name != "values"}
-        for name, numbers in row["values"].items():
-            cells.update(flat_cells(numbers, name, f"{name}_"))
-        return cells
-
-
-def flat_cells(row: JsonObject, name: str, prefix: str) -> Dict[str, Json]:
-    """Returns the columns of the numbers of a target.
-
-    Args:
-        row: the numbers; other keys stay.
-        name: column of the value.
-        prefix: beginning of the other columns.
-    """
-    cells: Dict[str, Json] = {}
-    for key, value in row.items():
-        if key == "quantiles":
-            cells.update({f"{prefix}quantile_{level}": quantile for level, quantile in value.items()})
-        else:
-            cells[name if key == "value" else f"{prefix}{key}" if key in ("low", "high") else key] = value
-    return cells
-
-
 class RegressionExport(TaskExport):
     """Export of networks of `Regression`."""
 
@@ -342,101 +312,3 @@ class RegressionExport(TaskExport):
         margins = self.task.margins(signature)
         facts = super().facts(description, signature, strategy)
         return facts if margins is None else {**facts, STATE: margins}
-
-
-def shown_targets(
-    names: Sequence[str],
-    has_intervals: bool,
-    samples: Sequence[str],
-    predictions: Sequence[np.ndarray],
-    targets: np.ndarray,
-) -> Table:
-    """Returns a table of samples with targets, predictions and intervals.
-
-    Args:
-        names: names of the targets; "" for the only one.
-        has_intervals: True if predictions end with bounds.
-        samples: name of each sample.
-        predictions: predictions (T, P) of each sample.
-        targets: targets of each sample.
-    """
-    import numpy as np
-
-    header = ["sample"]
-    for name in names:
-        header += [name or "target", "predicted", *(["interval"] if has_intervals else [])]
-    rows = []
-    for sample, number_TP, target_T in zip(samples, predictions, targets):
-        row = [sample]
-        for number_P, target in zip(number_TP.tolist(), np.ravel(target_T).tolist()):
-            row += [f"{target:.4g}", f"{number_P[0]:.4g}"]
-            row += [f"{number_P[-2]:.4g} to {number_P[-1]:.4g}"] if has_intervals else []
-        rows.append(row)
-    return Table("samples", header, rows)
-
-
-class ScatterReport(Report):
-    """Compares the errors of the network with those of the mean training target, and lists and draws predictions.
-
-    Args:
-        decode: function that converts outputs to predictions.
-        signature: signature of the network, with the scale of the targets.
-        weighted: True if the last target is the weight of each sample in the errors.
-    """
-
-    def __init__(self, decode: Decode, signature: Signature, weighted: bool = False):
-        self._decode, self._signature, self._weighted = decode, signature, weighted
-        self._batches: List[Tuple[Any, ...]] = []
-
-    def update(self, batch: Batch, outputs: Tuple[NDArray, ...]) -> None:
-        predicted_B: NDArray = self._decode(outputs, batch)  # type: ignore[assignment]  # it is one array
-        self._batches.append((batch.index_B, batch.targets[0], predicted_B, *batch.targets[-1:]))
-
-    def artifacts(self, title: str) -> List[Artifact]:
-        import numpy as np
-
-        index_N = np.concatenate([batch[0] for batch in self._batches])
-        order = np.argsort(index_N, kind="stable")
-        target_N, predicted_N, weight_N = (
-            np.concatenate([batch[k].asnumpy() for batch in self._batches])[order] for k in (1, 2, 3)
-        )
-        weights = weight_N if self._weighted else None
-        compared = [("this network", predicted_N)]
-        if self._signature.scales_targets:
-            mean = self._signature.target_mean
-            compared.append((f"mean of the training targets, {mean:.6g}", np.full(len(target_N), mean)))
-        return [
-            Table(
-                "models",
-                ("model", "root mean squared error", "mean absolute error"),
-                [[name, *errors_of(value_N, target_N, weights)] for name, value_N in compared],
-            ),
-            Figure("scatter", lambda max_samples: draw_scatter(target_N, predicted_N, title)),
-        ]
-
-
-def is_image(shape: Shapes) -> bool:
-    """Returns True if a sample with inputs of these shapes can be drawn as an image."""
-    shapes = shapes_of(shape)
-    return len(shapes) == 1 and len(shapes[0]) == 3 and shapes[0][0] in (1, 3)
-
-
-def draw_numbers(
-    source: Source, predictions: Sequence[np.ndarray], targets: np.ndarray, max_samples: int
-) -> Image.Image:
-    """Draws images, with the targets and the predictions under each.
-
-    Args:
-        source: the images.
-        predictions: predicted values of each image, (T,).
-        targets: targets of each image, (N,) or (N, T).
-        max_samples: largest number of images to draw.
-    """
-    from mxtrain.task.sample_figure import draw_captioned, images_of
-
-    captions = [
-        [", ".join(f"{value:.4g}" for value in values.ravel().tolist()) for values in pair]
-        for pair in zip(targets, predictions)
-    ]
-    images = list(images_of(source))[:max_samples]
-    return draw_captioned(images, captions[:max_samples], [False] * len(images), "")

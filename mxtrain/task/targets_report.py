@@ -1,4 +1,4 @@
-"""Report of `eval` for several targets, quantiles and intervals.
+"""Reports of `eval` for predicted numbers: one target, or several, quantiles and intervals.
 
 Legend: N samples, T targets, P numbers of a prediction.
 """
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from mxnet.ndarray import NDArray
     from PIL import Image as Pillow
 
+    from mxtrain.data.signature import Signature
     from mxtrain.engine.predictions import Decode
     from mxtrain.metric.of_targets import TargetLayout
     from mxtrain.types import Batch
@@ -73,6 +74,44 @@ class TargetsReport(Report):
             drawn = partial(_draw, target_N, predicted_N, f"{title}, {name}" if name else title)
             figures.append(Figure(f"scatter_{number + 1}" if name else "scatter", drawn))
         return [Table("targets", header, rows), *figures]
+
+
+class ScatterReport(Report):
+    """Compares the errors of the network with those of the mean training target, and lists and draws predictions.
+
+    Args:
+        decode: function that converts outputs to predictions.
+        signature: signature of the network, with the scale of the targets.
+        weighted: True if the last target is the weight of each sample in the errors.
+    """
+
+    def __init__(self, decode: Decode, signature: Signature, weighted: bool = False):
+        self._decode, self._signature, self._weighted = decode, signature, weighted
+        self._batches: List[Tuple[Any, ...]] = []
+
+    def update(self, batch: Batch, outputs: Tuple[NDArray, ...]) -> None:
+        predicted_B: NDArray = self._decode(outputs, batch)  # type: ignore[assignment]  # it is one array
+        self._batches.append((batch.index_B, batch.targets[0], predicted_B, *batch.targets[-1:]))
+
+    def artifacts(self, title: str) -> List[Artifact]:
+        index_N = np.concatenate([batch[0] for batch in self._batches])
+        order = np.argsort(index_N, kind="stable")
+        target_N, predicted_N, weight_N = (
+            np.concatenate([batch[k].asnumpy() for batch in self._batches])[order] for k in (1, 2, 3)
+        )
+        weights = weight_N if self._weighted else None
+        compared = [("this network", predicted_N)]
+        if self._signature.scales_targets:
+            mean = self._signature.target_mean
+            compared.append((f"mean of the training targets, {mean:.6g}", np.full(len(target_N), mean)))
+        return [
+            Table(
+                "models",
+                ("model", "root mean squared error", "mean absolute error"),
+                [[name, *errors_of(value_N, target_N, weights)] for name, value_N in compared],
+            ),
+            Figure("scatter", lambda max_samples: draw_scatter(target_N, predicted_N, title)),
+        ]
 
 
 def _rounded(value: float) -> Any:
