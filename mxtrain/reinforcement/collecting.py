@@ -29,6 +29,10 @@ if TYPE_CHECKING:
     from mxtrain.types.annotations import Json, JsonObject
 
 log = logging.getLogger("mxtrain")
+EPSILON = 1e-8
+"""Added to variances and standard deviations before a division."""
+MAX_REWARD = 10.0
+"""Normalised rewards are clipped to +- this, as in OpenAI's Baselines."""
 _EPISODE_FACTS = 3
 """Number of columns before the observation in the row of an unfinished episode in a checkpoint: seed, number of
 actions, discounted sum of rewards."""
@@ -166,14 +170,16 @@ class StepCollector:
         seeds = bits(self._seed, number, index_SE.reshape(-1), ReinforcementDraw.EPISODE) >> np.uint64(33)
         return seeds.astype(np.int64).reshape(index_SE.shape)
 
-    def _update_reward_moments(self, reward_SE: np.ndarray, ended_SE: np.ndarray) -> RunningMoments:
-        """Adds discounted sums of rewards to their running moments, and returns these."""
+    def _update_reward_moments(self, reward_SE: np.ndarray, ended_SE: np.ndarray) -> None:
+        """Adds discounted sums of rewards to their running moments."""
         sum_SE, self._discounted_E = discounted_sums(
             reward_SE, ended_SE, self._discounted_E, self._source.settings.gamma
         )
-        moments = self._moments["return"]
-        moments.update(sum_SE.reshape((-1, 1)), self._total)
-        return moments
+        self._moments["return"].update(sum_SE.reshape((-1, 1)), self._total)
+
+    def _scaled(self, reward: np.ndarray) -> np.ndarray:
+        """Returns rewards divided by the running standard deviation of their discounted sums, clipped."""
+        return np.clip(reward / np.sqrt(self._moments["return"].variance + EPSILON), -MAX_REWARD, MAX_REWARD)
 
     # In checkpoints.
 

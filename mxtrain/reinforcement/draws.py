@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from mxtrain.types import NamedInt
+
+LEAST_UNIFORM = 2.0**-54
+"""Replaces the random number 0, whose logarithm would be infinite."""
 
 
 class ReinforcementDraw(NamedInt):
@@ -20,3 +25,9 @@ class ReinforcementDraw(NamedInt):
     """Steps of a replay buffer that form a batch."""
     NOISE = 748
     """Noise of actions that the network draws in training."""
+
+
+def standard_normal(first: np.ndarray, second: np.ndarray) -> np.ndarray:
+    """Converts two arrays of random numbers in [0, 1) to standard normal ones, float32, by the Box-Muller transform."""
+    radius = np.sqrt(-2.0 * np.log(np.maximum(first, LEAST_UNIFORM)))
+    return (radius * np.cos(2.0 * np.pi * second)).astype(np.float32)

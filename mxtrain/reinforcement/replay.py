@@ -19,12 +19,6 @@ TERMINATED, TRUNCATED = 1, 2
 """Bits of `ReplayBuffer.end_EC`."""
 
 
-def standard_normal(first: np.ndarray, second: np.ndarray) -> np.ndarray:
-    """Converts two arrays of random numbers in [0, 1) to standard normal ones, float32, by the Box-Muller transform."""
-    radius = np.sqrt(-2.0 * np.log(np.maximum(first, 2.0**-54)))  # the logarithm of 0 would be infinite
-    return (radius * np.cos(2.0 * np.pi * second)).astype(np.float32)
-
-
 class Transitions(NamedTuple):
     """Drawn steps, (E, S, ...) each.
 

@@ -10,22 +10,20 @@ an action, W random numbers of a choice.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar, Dict, Iterator, List, Mapping, Optional, Sequence
 
 import numpy as np
 
-from mxtrain.data.loading.loader import BatchLoader, Consumer, LoaderOptions
+from mxtrain.data.loading.loader import Consumer, LoaderOptions
 from mxtrain.data.loading.randomness import uniform, uniform_rows
 from mxtrain.kvstore.store import Store
-from mxtrain.kvstore.world import World
 from mxtrain.reinforcement.collecting import Environments, StepCollector
-from mxtrain.reinforcement.draws import ReinforcementDraw
+from mxtrain.reinforcement.draws import ReinforcementDraw, standard_normal
+from mxtrain.reinforcement.environment_loader import EnvironmentLoader
 from mxtrain.reinforcement.environments import VectorEnvironment
 from mxtrain.reinforcement.policy import NUM_FACTS, REPLAY_FACTS
-from mxtrain.reinforcement.replay import ReplayBuffer, standard_normal
-from mxtrain.reinforcement.rollouts import EPSILON, MAX_REWARD
-from mxtrain.types import Batch, Stateful
+from mxtrain.reinforcement.replay import ReplayBuffer
+from mxtrain.types import Batch
 
 if TYPE_CHECKING:
     from mxtrain.reinforcement.algorithm import ReplayAlgorithm
@@ -155,7 +153,7 @@ class ReplayCollector(StepCollector):
         """Returns rewards as they are learned from."""
         if not self._source.settings.normalize_rewards:
             return reward
-        return np.clip(reward / np.sqrt(self._moments["return"].variance + EPSILON), -MAX_REWARD, MAX_REWARD)
+        return self._scaled(reward)
 
     # In checkpoints.
 
@@ -192,34 +190,21 @@ class ReplayCollector(StepCollector):
         return {**shapes, "num_steps": (1,)}
 
 
-class ReplayLoader(BatchLoader):
+class ReplayLoader(EnvironmentLoader):
     """Draws batches from a replay buffer, and updates the target network before each.
 
     Args:
         source: environments.
         algorithm: algorithm that learns from the batches.
-        options: options of all loaders; `prefetch` is ignored, because batches depend on the current weights.
+        options: options of all loaders, see `EnvironmentLoader`.
     """
+
+    state_name: ClassVar[str] = "replay"
 
     def __init__(self, source: Environments, algorithm: ReplayAlgorithm, options: LoaderOptions):
         self.collector = ReplayCollector(source, algorithm, options.seed)
         self._source, self._algorithm = source, algorithm
-        super().__init__(len(source), replace(options, prefetch=0))
-        self._steps_each = self.batch_size // source.settings.num_envs
-
-    @property
-    def world(self) -> World:
-        """Returns the workers; each has a share of the environments."""
-        return self._world
-
-    @world.setter
-    def world(self, world: World) -> None:
-        self._world = world
-        self.collector.share(world)
-
-    @property
-    def states(self) -> Mapping[str, Stateful]:
-        return {"replay": self.collector}
+        super().__init__(source, self.collector, options)
 
     def _make_batches(self, epoch: int, start: int, consumer: Consumer) -> Iterator[Batch]:
         from mxtrain.reinforcement.policy_client import PolicyClient

@@ -10,51 +10,36 @@ Legend: B batch, E environments of this worker, T steps of a roll-out, S steps o
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import TYPE_CHECKING, Iterator, Mapping, Optional, Tuple
+from typing import TYPE_CHECKING, ClassVar, Iterator, Optional, Tuple
 
 import numpy as np
 
-from mxtrain.data.loading.loader import BatchLoader, Consumer, LoaderOptions
+from mxtrain.data.loading.loader import Consumer, LoaderOptions
 from mxtrain.data.loading.randomness import bits
-from mxtrain.kvstore.world import World
 from mxtrain.reinforcement.collecting import Environments
 from mxtrain.reinforcement.draws import ReinforcementDraw
+from mxtrain.reinforcement.environment_loader import EnvironmentLoader
 from mxtrain.reinforcement.rollouts import Rollout, Rollouts
-from mxtrain.types import Batch, Stateful
+from mxtrain.types import Batch
 
 if TYPE_CHECKING:
     from mxnet.ndarray import NDArray
 
 
-class RolloutLoader(BatchLoader):
+class RolloutLoader(EnvironmentLoader):
     """Collects roll-outs with the current weights and loads their minibatches.
 
     Args:
         source: environments.
-        options: options of all loaders; `prefetch` is ignored, because batches depend on the current weights.
+        options: options of all loaders, see `EnvironmentLoader`.
     """
+
+    state_name: ClassVar[str] = "rollouts"
 
     def __init__(self, source: Environments, options: LoaderOptions):
         self.rollouts = Rollouts(source, options.seed)
-        self._settings = source.settings
-        super().__init__(len(source), replace(options, prefetch=0))
+        super().__init__(source, self.rollouts, options)
         self._placed: Optional[Tuple[Rollout, Tuple[int, int], Tuple[NDArray, NDArray]]] = None
-        self._steps_each = self.batch_size // source.settings.num_envs
-
-    @property
-    def world(self) -> World:
-        """Returns the workers; each has a share of the environments."""
-        return self._world
-
-    @world.setter
-    def world(self, world: World) -> None:
-        self._world = world
-        self.rollouts.share(world)
-
-    @property
-    def states(self) -> Mapping[str, Stateful]:
-        return {"rollouts": self.rollouts}
 
     def _make_batches(self, epoch: int, start: int, consumer: Consumer) -> Iterator[Batch]:
         from mxtrain.reinforcement.policy_client import PolicyClient

@@ -18,19 +18,14 @@ import numpy as np
 from mxtrain.data.loading.randomness import uniform
 from mxtrain.kvstore.store import Store
 from mxtrain.reinforcement.advantages import generalised_advantages
-from mxtrain.reinforcement.collecting import Environments, StepCollector
-from mxtrain.reinforcement.draws import ReinforcementDraw
+from mxtrain.reinforcement.collecting import EPSILON, Environments, StepCollector
+from mxtrain.reinforcement.draws import LEAST_UNIFORM, ReinforcementDraw, standard_normal
 from mxtrain.reinforcement.environments import VectorEnvironment
 from mxtrain.reinforcement.moments import RunningMoments
 from mxtrain.reinforcement.policy import NUM_FACTS
 
 if TYPE_CHECKING:
     from mxtrain.reinforcement.policy_client import PolicyClient
-
-EPSILON = 1e-8
-"""Added to variances and standard deviations before a division."""
-MAX_REWARD = 10.0
-"""Normalised rewards are clipped to +- this, as in OpenAI's Baselines."""
 
 
 @dataclass(frozen=True)
@@ -105,10 +100,9 @@ class Rollouts(StepCollector):
             uniform(self._seed, number, index_TEW.reshape(-1), draw).reshape(index_TEW.shape)
             for draw in (ReinforcementDraw.ACTION, ReinforcementDraw.ACTION + 1)
         )
-        first = np.maximum(first, 2.0**-54)  # the logarithm of 0 would be infinite
         if actions.count:
-            return -np.log(-np.log(first)).astype(np.float32)
-        return (np.sqrt(-2.0 * np.log(first)) * np.cos(2.0 * np.pi * second)).astype(np.float32)
+            return -np.log(-np.log(np.maximum(first, LEAST_UNIFORM))).astype(np.float32)
+        return standard_normal(first, second)
 
     def _collect(self, number: int, client: PolicyClient) -> Rollout:
         assert self._environment is not None
@@ -139,7 +133,8 @@ class Rollouts(StepCollector):
         value_TE = output_TE[:, :, -1].astype(np.float64)
         next_value_TE = self._next_values(value_TE, ended_TE, truncated, client)
         if settings.normalize_rewards:
-            reward_TE = self._normalized(reward_TE, ended_TE)
+            self._update_reward_moments(reward_TE, ended_TE)
+            reward_TE = self._scaled(reward_TE)
         advantage_TE = generalised_advantages(
             reward_TE, value_TE, next_value_TE, ended_TE, settings.gamma, settings.gae_lambda
         )
@@ -185,11 +180,6 @@ class Rollouts(StepCollector):
             for (step, index, _), value in zip(block, client.act(observation_E)[:, -1]):
                 next_TE[step, index] = value
         return next_TE
-
-    def _normalized(self, reward_TE: np.ndarray, ended_TE: np.ndarray) -> np.ndarray:
-        """Returns rewards divided by the running standard deviation of their discounted sums, clipped."""
-        moments = self._update_reward_moments(reward_TE, ended_TE)
-        return np.clip(reward_TE / np.sqrt(moments.variance + EPSILON), -MAX_REWARD, MAX_REWARD)
 
     def _standardized(self, advantage_TE: np.ndarray) -> np.ndarray:
         """Returns advantages with mean 0 and standard deviation 1 over the roll-outs of all workers."""

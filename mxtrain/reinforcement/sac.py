@@ -15,9 +15,9 @@ import numpy as np
 from typing_extensions import Literal
 
 from mxtrain.reinforcement.algorithm import ReplayAlgorithm
+from mxtrain.reinforcement.draws import standard_normal
 from mxtrain.reinforcement.metrics import PolicyMetric, sums_of
 from mxtrain.reinforcement.policy import REPLAY_FACTS, facts_of
-from mxtrain.reinforcement.replay import standard_normal
 from mxtrain.types import Finite, Fraction
 
 if TYPE_CHECKING:

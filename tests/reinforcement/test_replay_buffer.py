@@ -15,10 +15,11 @@ from mxtrain.errors import CheckpointError
 from mxtrain.kvstore.world import World
 from mxtrain.reinforcement.algorithm import ReplayAlgorithm
 from mxtrain.reinforcement.dqn import DeepQLoss
+from mxtrain.reinforcement.draws import standard_normal
 from mxtrain.reinforcement.gymnasium import Gymnasium
 from mxtrain.reinforcement.model import QNetwork, SoftActorCritic
 from mxtrain.reinforcement.policy import NUM_FACTS, REPLAY_FACTS, Actions
-from mxtrain.reinforcement.replay import ReplayBuffer, standard_normal
+from mxtrain.reinforcement.replay import ReplayBuffer
 from mxtrain.reinforcement.replay_loader import ReplayLoader
 from mxtrain.reinforcement.sac import SoftActorCriticLoss
 from mxtrain.reinforcement.target_network import update_target
