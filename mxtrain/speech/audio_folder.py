@@ -4,22 +4,27 @@ from __future__ import annotations
 
 import hashlib
 import logging
-import os
 from pathlib import Path
 from typing import Dict, List, Literal, Optional, Sequence, Set, Tuple, Union
 
 import numpy as np
 
 from mxtrain.data.checking.problems import (
-    EMPTY_CLASS,
     LISTED_TWICE,
     MISSING_COUNTERPART,
-    UNKNOWN_CLASS,
     DataLocation,
     Findings,
     Problem,
 )
-from mxtrain.data.loading.dataset_files import as_posix, exists, is_hidden, read_text, suggest_existing, walk
+from mxtrain.data.loading.class_folders import (
+    folders_in,
+    match_classes,
+    refuse_empty_class,
+    refuse_undecodable,
+    require_root,
+    require_two_classes,
+)
+from mxtrain.data.loading.dataset_files import as_posix, exists, read_text, walk
 from mxtrain.data.loading.randomness import uniform
 from mxtrain.data.loading.split_folders import WORDS, find_splits
 from mxtrain.data.recognition import Certainty, FileTree, Recognised
@@ -79,18 +84,12 @@ class AudioFolder(ClipDataset):
     def list_clips(self, findings: Findings) -> ListedClips:
         """See `ClipDataset.list_clips`."""
         root = Path(self.root)
-        if not exists(root) or not root.is_dir():
-            raise DataError(
-                f"dataset=audio_folder: there is no folder '{root}'.{suggest_existing(root)} It must hold one folder "
-                "per class with recordings. Name yours with dataset.root=FOLDER."
-            )
+        require_root(root, "dataset=audio_folder", "recordings")
         folders = find_splits(root, "dataset=audio_folder") or {"train": root}
         names = _class_folders(folders["train"])
-        if len(names) < 2:
-            raise DataError(
-                f"dataset=audio_folder: '{folders['train']}' must hold one folder for each of at least two classes, "
-                f"but holds {'only ' + names[0] if names else 'none'}."
-            )
+        remedy = "Sort the recordings into CLASS folders, or name another folder with dataset.root=FOLDER."
+        require_two_classes(folders["train"], names, "dataset=audio_folder", remedy)
+        refuse_undecodable(folders["train"], names, findings)
         chosen = self._chosen(names)
         found = {split: self._files(folder, names, findings) for split, folder in folders.items()}
         if len(folders) == 1 and folders["train"] == root:
@@ -136,16 +135,12 @@ class AudioFolder(ClipDataset):
     def _files(self, folder: Path, names: Sequence[str], findings: Findings) -> List[Tuple[str, Path]]:
         """Returns (class, recording) of all recordings in the folders of classes."""
         files = []
-        for unknown in sorted(set(_class_folders(folder)) - set(names)):
-            fact = f"'{folder}' holds the class '{unknown}', which the training recordings do not have."
-            remedy = f"Theirs are: {', '.join(names[:20])}."
-            findings.refuse(Problem(UNKNOWN_CLASS, DataLocation(str(folder / unknown)), fact, remedy))
-        for name in names:
-            found = walk(folder / name, ENDINGS, findings=findings) if (folder / name).is_dir() else []
+        folder_names = match_classes(folder, _class_folders(folder), names, "recordings", findings)
+        for name, folder_name in zip(names, folder_names):
+            below = folder / folder_name
+            found = walk(below, ENDINGS, findings=findings) if below.is_dir() else []
             if not found:
-                fact = f"The class folder '{folder / name}' holds no recordings (files ending in {', '.join(ENDINGS)})."
-                location = DataLocation(str(folder / name))
-                findings.refuse(Problem(EMPTY_CLASS, location, fact, "Add some, or remove the folder."))
+                refuse_empty_class(below, "recordings", ENDINGS, findings)
             files += [(name, path) for path, _ in found]
         return files
 
@@ -213,10 +208,7 @@ class AudioFolder(ClipDataset):
 
 
 def _class_folders(folder: Path) -> List[str]:
-    with os.scandir(folder) as entries:
-        return sorted(
-            entry.name for entry in entries if entry.is_dir() and not is_hidden(entry.name) and entry.name != NOISE
-        )
+    return [name for name in folders_in(folder) if name != NOISE]
 
 
 def _read_lists(root: Path, paths: Set[str], findings: Findings) -> Dict[str, str]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-from functools import partial
 from pathlib import Path
 from typing import Collection, Dict, List, Optional, Sequence
 
@@ -12,21 +10,22 @@ import numpy as np
 from mxtrain.data.checking.problems import (
     EMPTY_CLASS,
     LISTED_TWICE,
-    UNDECODABLE_TEXT,
-    UNKNOWN_CLASS,
     DataLocation,
     Findings,
     Problem,
-    call_or_report,
+)
+from mxtrain.data.loading.class_folders import (
+    folders_in,
+    match_classes,
+    refuse_empty_class,
+    refuse_undecodable,
+    require_root,
+    require_two_classes,
 )
 from mxtrain.data.loading.dataset_files import (
     FileId,
-    exists,
     files_in,
     id_of,
-    is_hidden,
-    normalize_name,
-    suggest_existing,
 )
 from mxtrain.data.loading.split_folders import WORDS, find_splits
 from mxtrain.data.recognition import VOLUMES, FileTree, Recognised
@@ -67,11 +66,7 @@ class ImageFolder(VolumeSettings, DecodedDataset):
     def examine(self, findings: Findings) -> Splits:
         """Finds, checks and splits the data; `findings` collects the problems."""
         root = Path(self.root)
-        if not exists(root) or not root.is_dir():
-            raise DataError(
-                f"dataset=image_folder: there is no folder '{root}'.{suggest_existing(root)} It must hold one folder "
-                f"per class with images, or train/CLASS/ with val/CLASS/ beside. Name yours with dataset.root=FOLDER."
-            )
+        require_root(root, "dataset=image_folder", "images")
         roots = find_roots(root)
         class_names = _list_classes(roots["train"], findings, self.split_by == "folder")
         finder = _ClassFinder(root, roots.values(), class_names, findings)
@@ -92,7 +87,7 @@ def find_roots(root: Path) -> Dict[str, Path]:
     A folder called `train` that contains images, beside other folders, is a class (a vehicle) and not a split.
     """
     splits = find_splits(root, "dataset=image_folder")
-    others = set(_folders_in(root)) - {path.name for path in splits.values()}
+    others = set(folders_in(root)) - {path.name for path in splits.values()}
     return {"train": root} if not splits or (others and _holds_images(splits["train"])) else splits
 
 
@@ -104,7 +99,7 @@ def _holds_images(folder: Path) -> bool:
 def _has_classes(folder: Path, findings: Findings) -> bool:
     """Returns True if a split has class folders or is empty. Rejects a split with images but no class folders, such as
     test images of competitions."""
-    if _folders_in(folder) or not _holds_images(folder):
+    if folders_in(folder) or not _holds_images(folder):
         return True
     fact = f"'{folder}' holds images, but no class folders, so the classes of the images are unknown."
     remedy = "Sort them into CLASS folders, or move the folder elsewhere: `predict` reads images without classes."
@@ -118,7 +113,7 @@ def _refuse_folders_of_classes(folder: Path, names: Sequence[str]) -> None:
     Raises:
         DataError: this is the case; the message says what to type.
     """
-    subfolders = [set(_folders_in(folder / name)) for name in names]
+    subfolders = [set(folders_in(folder / name)) for name in names]
     are_alike = len(names) > 1 and len(subfolders[0]) > 1 and all(each == subfolders[0] for each in subfolders)
     if are_alike and not any(_holds_images(folder / name) for name in names):
         listed = ", ".join(f"{name}/" for name in sorted(subfolders[0])[:5])
@@ -141,43 +136,17 @@ def _list_classes(folder: Path, findings: Findings, holds_folders: bool) -> List
     Raises:
         DataError: there are fewer than two classes.
     """
-    names = _folders_in(folder)
+    names = folders_in(folder)
     if len(names) < 2:
-        contents = f"only one, '{names[0]}'" if names else "none"
         remedy = "Sort the images into CLASS folders, or name another folder with dataset.root=FOLDER."
         below = folder / names[0] if names else folder
-        if names and len(_folders_in(below)) > 1 and not _holds_images(below):  # as archives are unpacked
+        if names and len(folders_in(below)) > 1 and not _holds_images(below):  # as archives are unpacked
             remedy = f"That one holds folders itself: type dataset.root={below} if these are the classes or the splits."
-        raise DataError(
-            f"dataset=image_folder: '{folder}' must hold one folder for each of at least two classes, but holds "
-            f"{contents}. {remedy}"
-        )
+        require_two_classes(folder, names, "dataset=image_folder", remedy)
     if not holds_folders:
         _refuse_folders_of_classes(folder, names)
-    for name in names:
-        location = DataLocation(str(folder / name))
-        call_or_report(
-            findings, location, partial(require_utf8, name, f"The class folder in '{folder}'"), UNDECODABLE_TEXT
-        )
+    refuse_undecodable(folder, names, findings)
     return names
-
-
-def _folders_in(folder: Path) -> List[str]:
-    with os.scandir(folder) as entries:
-        return sorted(entry.name for entry in entries if entry.is_dir() and not is_hidden(entry.name))
-
-
-def require_utf8(name: str, subject: str) -> None:
-    """Rejects a name that is not UTF-8, which neither JSON nor tables can contain.
-
-    Raises:
-        DataError: the name has bytes that are not UTF-8.
-    """
-    try:
-        name.encode("utf-8")
-    except UnicodeEncodeError:
-        escaped = os.fsencode(name).decode("utf-8", "backslashreplace")
-        raise DataError(f"{subject} is called '{escaped}', which is no UTF-8. Rename it.") from None
 
 
 class _ClassFinder:
@@ -197,34 +166,15 @@ class _ClassFinder:
         Raises:
             DataError: a class is unknown or empty, or an image was seen before, in another class or split.
         """
-        names = _folders_in(folder)
-        folder_of = {
-            normalize_name(name): name for name in names
-        }  # accented letters may be decomposed in the file system
-        folder_names = [
-            name if name in names else folder_of.get(normalize_name(name), name) for name in self._class_names
-        ]
-        unknown = sorted(set(names) - set(folder_names))
-        self._findings.refuse(
-            *(
-                Problem(
-                    UNKNOWN_CLASS,
-                    DataLocation(str(folder / name)),
-                    f"'{folder}' holds the class '{name}', which the training images do not have.",
-                    f"Theirs are: {', '.join(self._class_names[:20])}.",
-                )
-                for name in unknown
-            )
-        )
+        folder_names = match_classes(folder, folders_in(folder), self._class_names, "images", self._findings)
         paths: List[Path] = []
         labels: List[int] = []
         owners: List[str] = []
         for label, name in enumerate(folder_names):
-            location, has_folder = DataLocation(str(folder / name)), (folder / name).is_dir()
+            has_folder = (folder / name).is_dir()
             images = find_images(folder / name, self._known, self._findings) if has_folder else []
             if not images:
-                fact = f"The class folder {location} holds no images (files ending in {', '.join(EXTENSIONS)})."
-                self._findings.refuse(Problem(EMPTY_CLASS, location, fact, "Add some, or remove the folder."))
+                refuse_empty_class(folder / name, "images", EXTENSIONS, self._findings)
             for path, file_id in images:
                 earlier = self._seen.setdefault(file_id, path)
                 if earlier != path:

@@ -13,7 +13,6 @@ from typing_extensions import Annotated, Literal
 from mxtrain.data.checking.problems import (
     EMPTY_CLASS,
     STRICT,
-    UNKNOWN_CLASS,
     WRONG_FORMAT,
     DataLocation,
     Findings,
@@ -21,7 +20,15 @@ from mxtrain.data.checking.problems import (
 )
 from mxtrain.data.exported_data import DatasetExport
 from mxtrain.data.given_samples import as_array
-from mxtrain.data.loading.dataset_files import exists, is_hidden, suggest_existing, walk
+from mxtrain.data.loading.class_folders import (
+    folders_in,
+    match_classes,
+    refuse_empty_class,
+    refuse_undecodable,
+    require_root,
+    require_two_classes,
+)
+from mxtrain.data.loading.dataset_files import is_hidden, walk
 from mxtrain.data.loading.input_files import find_given
 from mxtrain.data.loading.samples import Samples, Source
 from mxtrain.data.loading.split_folders import find_splits
@@ -105,18 +112,12 @@ class VideoFolder(DecodedDataset):
     def examine(self, findings: Findings) -> Splits:
         """Finds, checks and splits the data; `findings` collects the problems."""
         root = Path(self.root)
-        if not exists(root) or not root.is_dir():
-            raise DataError(
-                f"dataset=video_folder: there is no folder '{root}'.{suggest_existing(root)} It must hold one folder "
-                "per class with videos, or train/CLASS/ with val/CLASS/ beside. Name yours with dataset.root=FOLDER."
-            )
+        require_root(root, "dataset=video_folder", "videos")
         roots = find_splits(root, "dataset=video_folder") or {"train": root}
-        class_names = _folders_in(roots["train"])
-        if len(class_names) < 2:
-            raise DataError(
-                f"dataset=video_folder: '{roots['train']}' must hold one folder for each of at least two classes, but "
-                f"holds {'only ' + class_names[0] if class_names else 'none'}."
-            )
+        class_names = folders_in(roots["train"])
+        remedy = "Sort the videos into CLASS folders, or name another folder with dataset.root=FOLDER."
+        require_two_classes(roots["train"], class_names, "dataset=video_folder", remedy)
+        refuse_undecodable(roots["train"], class_names, findings)
         files = {name: _list_split(folder, class_names, findings) for name, folder in roots.items()}
         return self.make_splits(
             (files["train"], files["train"].label_N), files.get("val"), files.get("test"), class_names, findings
@@ -198,21 +199,10 @@ def _frame_folders(folder: Path) -> List[Path]:
 
 def _list_split(folder: Path, class_names: Sequence[str], findings: Findings) -> VideoFiles:
     """Returns the videos in `folder/CLASS/`."""
-    unknown = sorted(set(_folders_in(folder)) - set(class_names))
-    findings.refuse(
-        *(
-            Problem(
-                UNKNOWN_CLASS,
-                DataLocation(str(folder / name)),
-                f"'{folder}' holds the class '{name}', which the training videos do not have.",
-                f"Theirs are: {', '.join(class_names[:20])}.",
-            )
-            for name in unknown
-        )
-    )
     paths: List[str] = []
     labels: List[int] = []
-    for label, name in enumerate(class_names):
+    folder_names = match_classes(folder, folders_in(folder), class_names, "videos", findings)
+    for label, name in enumerate(folder_names):
         below = folder / name
         if below.is_dir() and is_frame_folder(below):
             fact = f"The class folder '{below}' holds images: a video is a file, or a folder of its frames."
@@ -224,8 +214,7 @@ def _list_split(folder: Path, class_names: Sequence[str], findings: Findings) ->
             continue
         videos = find_videos(below, _Going(findings)) if below.is_dir() else []
         if not videos:
-            fact = f"The class folder '{below}' holds no videos (files ending in {', '.join(VIDEO_EXTENSIONS)})."
-            findings.refuse(Problem(EMPTY_CLASS, DataLocation(str(below)), fact, "Add some, or remove the folder."))
+            refuse_empty_class(below, "videos", VIDEO_EXTENSIONS, findings)
         paths += map(str, videos)
         labels += [label] * len(videos)
     return VideoFiles(paths, np.asarray(labels, np.int32))
@@ -245,11 +234,6 @@ class _Going(Findings):
     def keeps_going(self) -> bool:
         """Returns True."""
         return True
-
-
-def _folders_in(folder: Path) -> List[str]:
-    with os.scandir(folder) as entries:
-        return sorted(entry.name for entry in entries if entry.is_dir() and not is_hidden(entry.name))
 
 
 def _checked(one: Any, number: int) -> np.ndarray:

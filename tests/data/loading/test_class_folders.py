@@ -1,0 +1,65 @@
+"""Folders of classes of images, videos and recordings."""
+
+from __future__ import annotations
+
+import os
+import unicodedata
+from pathlib import Path
+from typing import Callable
+
+import pytest
+
+from mxtrain.data.checking.dataset_check import CollectedFindings
+from mxtrain.data.loading.class_folders import folders_in, match_classes, refuse_undecodable
+from mxtrain.errors import DataError
+from mxtrain.speech.audio_folder import AudioFolder
+from mxtrain.vision.classification.image_folder import ImageFolder
+from mxtrain.vision.video.video_folder import VideoFolder
+
+
+def test_hidden_folders_and_files_are_no_classes(tmp_path: Path) -> None:
+    for name in ("b", "a", ".git", "__MACOSX"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "c").write_text("")
+    assert folders_in(tmp_path) == ["a", "b"]
+
+
+def test_decomposed_letters_are_matched_and_other_classes_refused() -> None:
+    decomposed = unicodedata.normalize("NFD", "ä")
+    findings = CollectedFindings()
+    assert match_classes(Path("val"), ["b", decomposed, "z"], ["a", "b", "ä"], "images", findings) == [
+        "a",
+        "b",
+        decomposed,
+    ]
+    ((problem,),) = findings.shown.values()
+    assert str(problem.location) == "'val/z'" and "the class 'z', which the training images do not" in problem.fact
+    # A split may have both forms, which are two classes.
+    assert match_classes(Path("val"), ["ä", decomposed], ["ä", decomposed], "images", findings) == ["ä", decomposed]
+
+
+@pytest.mark.parametrize(
+    "examine, said",
+    [
+        (lambda root, findings: ImageFolder(root=root).examine(findings), "dataset=image_folder: .*images"),
+        (lambda root, findings: VideoFolder(root=root).examine(findings), "dataset=video_folder: .*videos"),
+        (lambda root, findings: AudioFolder(root=root).list_clips(findings), "dataset=audio_folder: .*recordings"),
+    ],
+)
+def test_missing_roots_and_single_classes_are_refused(
+    tmp_path: Path, examine: Callable[[str, CollectedFindings], object], said: str
+) -> None:
+    option, contents = said.split(": .*")
+    with pytest.raises(DataError, match=f"{option}: there is no folder '.*one folder per class with {contents}, or tr"):
+        examine(str(tmp_path / "none"), CollectedFindings())
+    (tmp_path / "only").mkdir()
+    remedy = f"holds only one, 'only'. Sort the {contents} into CLASS folders, or name another folder"
+    with pytest.raises(DataError, match=remedy):
+        examine(str(tmp_path), CollectedFindings())
+
+
+def test_names_that_are_not_utf8_are_refused(tmp_path: Path) -> None:
+    findings = CollectedFindings()
+    refuse_undecodable(tmp_path, ["a", "ä", os.fsdecode(b"b\xff")], findings)
+    ((problem,),) = findings.shown.values()
+    assert r"is called 'b\xff', which is no UTF-8." in problem.fact
