@@ -7,11 +7,14 @@ Legend: N times, K features of a time.
 
 from __future__ import annotations
 
+import datetime
 import re
 from dataclasses import dataclass
 from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 import numpy as np
+
+from mxtrain.data.table.written_dates import read_date
 
 DAY = 86400
 SECONDS = {"s": 1, "min": 60, "h": 3600, "D": DAY, "W": 7 * DAY}
@@ -34,8 +37,7 @@ WORDS = {
 _PANDAS = {"H": "h", "T": "min", "S": "s", "A": "Y", "MS": "M", "ME": "M", "QS": "Q", "QE": "Q", "YS": "Y", "YE": "Y"}
 """Names of pandas for the same units."""
 _NAME = re.compile(r"([0-9]{0,6})([A-Za-z]+)(?:-[A-Z]{3})?")
-MAX_YEAR_SECONDS = 253402300800
-"""Seconds from 1970 to the year 10,000: NumPy writes no later time as four digits."""
+_EPOCH = datetime.datetime(1970, 1, 1)
 
 
 @dataclass(frozen=True)
@@ -291,27 +293,27 @@ def _step_of(text: str) -> Optional[int]:
 
 def _seconds_of(text: str, time_format: Optional[str], zones: Dict[str, str]) -> Any:
     """Returns seconds since 1970, or the reason why a text is no time; adds its offset of a zone to `zones`."""
-    import datetime
-
     try:
         if time_format is not None:
-            value = datetime.datetime.strptime(text.strip(), time_format)
+            clock = datetime.datetime.strptime(text.strip(), time_format)
+            if clock.tzinfo is not None:
+                zones.setdefault(str(clock.utcoffset()), text)
+            clock, has_part = clock.replace(tzinfo=None), clock.microsecond > 0
         else:
-            match = re.fullmatch(
-                r"\s*([0-9]{4}-[0-9]{2}(?:-[0-9]{2}(?:[T ][0-9]{2}(?::[0-9]{2}(?::[0-9]{2}(?:\.0+)?)?)?)?)?)"
-                r"(Z|[+-][0-9]{2}:?[0-9]{2})?\s*",
-                text,
-                re.ASCII,
-            )
-            if match is None:
+            date = read_date(text.strip(), partial=True)
+            if date is None:
                 return "no time such as 2024-01-31 or 2024-01-31 13:00:00"
-            zones.setdefault("Z" if match[2] in ("Z", "+00:00", "+0000") else match[2] or "", text)
-            moment = match[1].partition(".")[0].replace(" ", "T")
-            return int(np.datetime64(moment, "s").astype(np.int64))
+            zones.setdefault(_offset_text(date.offset), text)
+            clock, has_part = date.clock, date.fraction.strip("0") != ""
     except (ValueError, OverflowError) as error:
         return f"no time: {error}"
-    if value.tzinfo is not None:
-        zones.setdefault(str(value.utcoffset()), text)
-    if value.microsecond:
+    if has_part:
         return "a part of a second, and the smallest unit is a second"
-    return int((value.replace(tzinfo=None) - datetime.datetime(1970, 1, 1)).total_seconds())
+    return int((clock - _EPOCH).total_seconds())
+
+
+def _offset_text(minutes: Optional[int]) -> str:
+    """Returns an offset from UTC as ISO 8601 writes it; empty if there is none."""
+    if not minutes:
+        return "" if minutes is None else "Z"
+    return f"{'-' if minutes < 0 else '+'}{abs(minutes) // 60:02}:{abs(minutes) % 60:02}"

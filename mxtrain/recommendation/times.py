@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import datetime
-import re
 from typing import Optional, Tuple
 
 import numpy as np
 
-_DATE = re.compile(
-    r"([0-9]{4})([-/])([0-9]{2})\2([0-9]{2})"
-    r"(?:[T ]([0-9]{2}):([0-9]{2})(?::([0-9]{2})(?:[.,]([0-9]{1,9}))?)?(?: ?(Z|UTC|[+-][0-9]{2}:?[0-9]{2}))?)?",
-    re.ASCII,
-)
+from mxtrain.data.table.written_dates import read_date
+
 _EPOCH = datetime.datetime(1970, 1, 1)
 _FIRST, _LAST = ((limit - _EPOCH).total_seconds() for limit in (datetime.datetime.min, datetime.datetime(9999, 12, 31)))
 _UNITS = {"seconds": 1.0, "milliseconds": 1e3, "microseconds": 1e6, "nanoseconds": 1e9}
@@ -26,25 +22,19 @@ NUMBER, DATE, ZONED = "a number", "a date", "a date with a time zone"
 def parse_date(text: str) -> Optional[Tuple[str, float]]:
     """Returns the form of a date and the seconds since 1970; None if the text is no date.
 
-    Dates are year, month and day, perhaps with a time of day and a time zone. Dates without a zone count as UTC.
+    Dates are year, month and day, with - or / between, perhaps with a time of day and a time zone. Dates without a zone
+    count as UTC.
     """
-    match = _DATE.fullmatch(text)
-    if match is None:
-        return None
-    year, _, month, day, hour, minute, second, fraction, zone = match.groups()
+    if text[4:5] == text[7:8] == "/":
+        text = f"{text[:4]}-{text[5:7]}-{text[8:]}"
     try:
-        moment = datetime.datetime(int(year), int(month), int(day), int(hour or 0), int(minute or 0), int(second or 0))
+        date = read_date(text)
     except ValueError:
         return None
-    seconds = (moment - _EPOCH).total_seconds() + float(f"0.{fraction or 0}")
-    if zone is None:
-        return DATE, seconds
-    if zone[0] in "+-":
-        hours, minutes = int(zone[1:3]), int(zone[-2:])
-        if hours > 23 or minutes > 59:
-            return None
-        seconds -= (1 if zone[0] == "+" else -1) * (3600 * hours + 60 * minutes)
-    return ZONED, seconds
+    if date is None:
+        return None
+    seconds = (date.clock - _EPOCH).total_seconds() + float(f"0.{date.fraction or 0}")
+    return (DATE, seconds) if date.offset is None else (ZONED, seconds - 60 * date.offset)
 
 
 def unit_of(number: float) -> str:

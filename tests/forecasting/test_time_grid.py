@@ -125,7 +125,9 @@ def test_features_follow_the_calendar() -> None:
     [
         ("31/12/2024", "no time such as 2024-01-31"),
         ("2024-02-30", "no time:"),
-        ("2024-01-01 00:00:00.5", "no time such as"),
+        ("2024-01-01 00:00:00.5", "a part of a second, and the smallest unit is a second"),
+        ("2024-01-01 00:00:60", "no time: second must be"),
+        ("2024-01-01 00:00:00+16:00", "no time: the offset +16:00 from UTC is none of a time zone"),
         ("2024-01-01T00:00:00+02:00", "at the offset +02:00, and others are at none"),
         ("", "no time such as"),
     ],
@@ -134,6 +136,16 @@ def test_a_wrong_time_is_named(text: str, reason: str) -> None:
     time_N, has_calendar, wrong = parse_times(["2024-01-01", text, "2024-01-03"])
     assert has_calendar and list(wrong) == [1] and reason in wrong[1]
     assert time_N[[0, 2]].tolist() == [1704067200, 1704240000]
+
+
+def test_offsets_are_the_same_in_all_forms() -> None:
+    texts = ["2024-01-01 00:30+0100", "2024-01-01T01:30:00+01:00", "2024-01-01 02+0100", "2024-01-02+01:00"]
+    time_N, _, wrong = parse_times(texts)
+    assert np.diff(time_N).tolist() == [3600, 1800, 79200] and not wrong, "times are those of the clock"
+    utc = ["2024-01-01T00:00Z", "2024-01-01 01:00 UTC", "2024-01-01 02:00-00:00"]
+    assert not parse_times(utc)[2]
+    _, _, wrong = parse_times(["2024-01-01 00:00+0100", "2024-01-01 00:00-0130"])
+    assert list(wrong.values()) == ["at the offset -01:30, and others are at +01:00"]
 
 
 def test_numbers_and_dates_do_not_mix() -> None:

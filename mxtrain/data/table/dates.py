@@ -8,19 +8,15 @@ from __future__ import annotations
 
 import datetime
 import math
-import re
 from typing import Dict, List, Optional, Sequence, Tuple
+
+from mxtrain.data.table.written_dates import read_date
 
 PARTS = ("trend", "month", "weekday", "hour")
 """Parts of a date that are features: all but the trend are cyclic, with two numbers."""
 FORM = "dates as 2026-01-31, with a time as 2026-01-31 18:30, and an offset as 2026-01-31T18:30:00+01:00"
 _SEPARATOR = "\0date "
 """Between column and part in the name of a feature; no column can have such a name."""
-_ISO = re.compile(
-    r"([0-9]{4})-([0-9]{2})-([0-9]{2})"
-    r"(?:[T ]([0-9]{2}):([0-9]{2})(?::([0-9]{2})(?:[.,][0-9]{1,9})?)?\s?(Z|UTC|[+-][0-9]{2}:?[0-9]{2})?)?",
-    re.ASCII,
-)
 _ORIGIN = datetime.datetime(2000, 1, 1)
 _DAYS_PER_YEAR = 365.25
 
@@ -82,23 +78,11 @@ class Moment:
 
 def read_moment(text: str) -> Optional[Moment]:
     """Returns the date and time in a cell in ISO 8601; None if it has another form or is no date of the calendar."""
-    match = _ISO.fullmatch(text)
-    if match is None:
-        return None
-    year, month, day, hour, minute, second, zone = match.groups()
     try:
-        clock = datetime.datetime(int(year), int(month), int(day), int(hour or 0), int(minute or 0), int(second or 0))
+        date = read_date(text)
     except ValueError:
         return None
-    offset: Optional[int] = None
-    if zone in ("Z", "UTC"):
-        offset = 0
-    elif zone:
-        hours, minutes = int(zone[1:3]), int(zone[-2:])
-        if hours > 15 or minutes > 59:
-            return None
-        offset = (60 * hours + minutes) * (-1 if zone[0] == "-" else 1)
-    return Moment(clock, offset, hour is not None)
+    return None if date is None else Moment(date.clock, date.offset, date.has_time)
 
 
 def missing_part(part: str) -> float:
