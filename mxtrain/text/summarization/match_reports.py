@@ -16,10 +16,8 @@ from typing_extensions import Annotated
 from mxtrain.data.loading.randomness import integers
 from mxtrain.data.spec import Splits
 from mxtrain.text.draws import TextDraw
-from mxtrain.text.signature import TextSplits
 from mxtrain.text.summarization.summaries import SummaryDataset
 from mxtrain.text.tokenizing.kinds import TokenizerKind
-from mxtrain.text.translation.parallel import InMemoryPairs
 from mxtrain.types import BatchSize, NonNegative, Positive
 
 TEAMS = ("Oslo", "Turku", "Riga", "Bergen", "Malmo", "Tartu", "Lund", "Vaasa", "Aarhus", "Kaunas")
@@ -93,12 +91,4 @@ class MatchReports(SummaryDataset):
             integers(self.split_seed, column, index_N, TextDraw.REPORT, 1 << 30).tolist() for column in range(_NUMBERS)
         ]
         pairs = list(dict.fromkeys(map(report, map(list, zip(*columns)))))[:total]
-        ends = (0, self.num_val, self.num_val + self.num_test, len(pairs))
-        val, test, train = (InMemoryPairs([(*pair,) for pair in pairs[a:b]]) for a, b in zip(ends, ends[1:]))
-        return TextSplits(
-            train,
-            val,
-            test if len(test) else None,
-            class_names=[],
-            build_tokenizer_config=lambda: self.configs(train)[0],
-        )
+        return self._split_generated(pairs, self.num_train, self.num_val, self.num_test)

@@ -7,10 +7,7 @@ from typing import Literal, Optional
 import pydantic
 from typing_extensions import Annotated
 
-from mxtrain.data.loading.splitting import refuse_empty
 from mxtrain.data.spec import Splits
-from mxtrain.text.signature import TextSplits
-from mxtrain.text.translation.parallel import InMemoryPairs
 from mxtrain.text.translation.phrases import LANGUAGES, phrases
 from mxtrain.text.translation.translation import TranslationDataset
 from mxtrain.types import BatchSize, NonNegative, Positive
@@ -49,16 +46,6 @@ class NumberAndDatePhrases(TranslationDataset):
         """See `BaseDataset.open`."""
         assert set(LANGUAGES) >= {self.source, self.target}
         self.require_libraries()
-        num_held_out = self.num_val + self.num_test
-        pairs = phrases(self.source, self.target, num_held_out + self.num_train, self.split_seed)
-        num_train = max(len(pairs) - num_held_out, 0)
-        refuse_empty(f"dataset.num_train={self.num_train}", num_train, self.num_val, self.val_fraction)
-        ends = (0, self.num_val, num_held_out, len(pairs))
-        val, test, train = (InMemoryPairs([(*pair,) for pair in pairs[a:b]]) for a, b in zip(ends, ends[1:]))
-        return TextSplits(
-            train,
-            val,
-            test if len(test) else None,
-            class_names=[],
-            build_tokenizer_config=lambda: self.configs(train)[0],
-        )
+        total = self.num_train + self.num_val + self.num_test
+        pairs = phrases(self.source, self.target, total, self.split_seed)
+        return self._split_generated(pairs, self.num_train, self.num_val, self.num_test)

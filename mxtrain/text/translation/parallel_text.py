@@ -31,7 +31,6 @@ from mxtrain.data.spec import Splits
 from mxtrain.data.table.columns import PARQUET, TABLES, location_of, stream_rows
 from mxtrain.data.table.text_rows import Column
 from mxtrain.errors import DataError, did_you_mean
-from mxtrain.text.signature import TextSplits
 from mxtrain.text.stored import TextRecord
 from mxtrain.text.text_files import name_of, prepare_texts
 from mxtrain.text.translation.parallel import StoredParallel
@@ -128,13 +127,7 @@ class ParallelText(TranslationDataset):
             self._checked(pairs, train_pairs, findings)
             for pairs in (train_pairs, val_pairs or train.take(parts[1]), splits.get("test") or train.take(parts[2]))
         )
-        return TextSplits(
-            train_pairs,
-            val,
-            test if len(test) else None,
-            class_names=[],
-            build_tokenizer_config=lambda: self.configs(train_pairs)[0],
-        )
+        return self._splits_of(train_pairs, val, test)
 
     def _checked(self, pairs: StoredParallel, trained: StoredParallel, findings: Findings) -> StoredParallel:
         """Returns pairs with the tokenizers by which `data check` counts their tokens."""

@@ -8,12 +8,14 @@ import numpy as np
 import pydantic
 
 from mxtrain.data.checking.problems import Findings
+from mxtrain.data.loading.splitting import refuse_empty
 from mxtrain.data.signature import Signature
 from mxtrain.data.spec import Samples, Splits
 from mxtrain.data.writing import language_without_spaces
 from mxtrain.errors import CheckpointError, run_dir_setting
 from mxtrain.text.base import TextDataset, lines_from, open_lines
 from mxtrain.text.kinds import Texts
+from mxtrain.text.signature import TextSplits
 from mxtrain.text.tokenizing.config import TokenizerConfig
 from mxtrain.text.tokenizing.kinds import (
     TokenizerKind,
@@ -118,6 +120,29 @@ class TranslationDataset(TextDataset):
             TokenizerConfig(tokenizer, limit.max_length)
             for tokenizer, limit in zip(self.tokenizers(train), self.length_limits)
         ]
+
+    def _splits_of(self, train: AnyPairs, val: AnyPairs, test: AnyPairs) -> TextSplits:
+        """Returns splits whose vocabularies are those of the training pairs. An empty test split is left out."""
+        return TextSplits(
+            train,
+            val,
+            test if len(test) else None,
+            class_names=[],
+            build_tokenizer_config=lambda: self.configs(train)[0],
+        )
+
+    def _split_generated(self, pairs: Sequence[Tuple[str, str]], num_train: int, num_val: int, num_test: int) -> Splits:
+        """Divides generated pairs: the first ones validate, the next ones test, all others are trained on.
+
+        Raises:
+            DataError: none are left to train on.
+        """
+        refuse_empty(
+            f"dataset.num_train={num_train}", max(len(pairs) - num_val - num_test, 0), num_val, self.val_fraction
+        )
+        ends = (0, num_val, num_val + num_test, len(pairs))
+        val, test, train = (InMemoryPairs([(*pair,) for pair in pairs[a:b]]) for a, b in zip(ends, ends[1:]))
+        return self._splits_of(train, val, test)
 
     def infer_signature(self, splits: Splits, model: Model) -> Signature:
         """Returns a signature with the inputs source tokens, source length, target tokens and next target tokens."""
