@@ -3,9 +3,6 @@
 MXNet's C++ iterator (mx.io.ImageRecordIter, 1.9.1) is not used: it reports index 0 for every record, cannot start in
 the middle of an epoch, and a record that is no image ends the whole process with SIGFPE. Reading by position with
 decoding threads is as fast.
-
-Source: the layout is that of dmlc-core's recordio.h (magic, 3 bits of part kind and 29 of length, padded to 4 bytes)
-around MXNet's IRHeader (flag, label, id, id2).
 """
 
 from __future__ import annotations
@@ -23,14 +20,18 @@ from mxtrain.data.loading.dataset_files import open_regular, read_text
 from mxtrain.errors import DataError, LoaderError
 from mxtrain.files.text_lines import split_lines
 from mxtrain.files.text_numbers import parse_integer
+from mxtrain.vision.images.record_layout import (
+    FIRST,
+    FRAME,
+    HEADER,
+    LAST,
+    MAGIC,
+    MAX_RECORD,
+    WHOLE,
+    part_size,
+    split_word,
+)
 
-_MAGIC = 0xCED7230A
-# The upper 3 of 32 bits are the kind of a part, so its length has 29.
-_LENGTH_MASK = (1 << 29) - 1
-_FRAME = struct.Struct("<II")
-_HEADER = struct.Struct("<IfQQ")
-_WHOLE, _FIRST, _MIDDLE, _LAST = range(4)
-"""Kinds of parts: a record that contains the magic number is split there into several parts."""
 _MAX_CLASSES = 1 << 20
 """Limit on the number of classes if it is not given: a damaged label must not lead to a network with a billion
 outputs."""
@@ -94,10 +95,10 @@ class RecordFile:
         """
         position = int(self.offset_N[index])
         kind, length = self._read_frame(index, position)
-        begin = self._read_bytes(index, position + _FRAME.size, min(length, _HEADER.size))
-        end = self._image_begin(index, begin, length if kind == _WHOLE else _LENGTH_MASK)
+        begin = self._read_bytes(index, position + FRAME.size, min(length, HEADER.size))
+        end = self._image_begin(index, begin, length if kind == WHOLE else MAX_RECORD)
         is_in_first_part = end <= length  # otherwise the label contains the magic number, and the record is split there
-        content = self._read_bytes(index, position + _FRAME.size, end) if is_in_first_part else self._read_record(index)
+        content = self._read_bytes(index, position + FRAME.size, end) if is_in_first_part else self._read_record(index)
         return _label_numbers(content, end)
 
     def read_image(self, index: int) -> bytes:
@@ -130,14 +131,14 @@ class RecordFile:
             LoaderError: the record is too short for its label.
         """
         self._require_header(index, content)
-        end = _HEADER.size + 4 * int(_HEADER.unpack_from(content)[0])
+        end = HEADER.size + 4 * int(HEADER.unpack_from(content)[0])
         if end > length:
             fact = f"{self.name(index)} has {length} bytes, too few for its label."
             raise LoaderError(fact, "Make the file again.", DAMAGED_RECORD)
         return end
 
     def _require_header(self, index: int, content: bytes) -> None:
-        if len(content) < _HEADER.size:
+        if len(content) < HEADER.size:
             fact = f"{self.name(index)} has {len(content)} bytes, too few for a label."
             raise LoaderError(fact, "Make the file again.", DAMAGED_RECORD)
 
@@ -172,7 +173,7 @@ class RecordFile:
         """
         position = int(self.offset_N[index])
         _, length = self._read_frame(index, position)
-        content = self._read_bytes(index, position + _FRAME.size, min(length, _HEADER.size))
+        content = self._read_bytes(index, position + FRAME.size, min(length, HEADER.size))
         return self._read_label(index, content)[0]
 
     def _read_index(self, index_path: Path) -> np.ndarray:
@@ -188,7 +189,7 @@ class RecordFile:
         if len(offset_N) and (offset_N.min() < 0 or len(np.unique(offset_N)) < len(offset_N)):
             wrong = f"byte {offset_N.min()}" if offset_N.min() < 0 else "a byte twice"
             raise DataError(f"'{index_path}' points to {wrong}. Remove it to have it made up from the .rec file.")
-        is_behind_N = offset_N + _FRAME.size > self._size
+        is_behind_N = offset_N + FRAME.size > self._size
         if is_behind_N.any():
             fact = (
                 f"'{self.path}' is truncated: its index '{index_path}' points to byte {offset_N.max()}, but the file "
@@ -211,9 +212,9 @@ class RecordFile:
         try:
             while position < self._size:
                 kind, length = self._read_frame(len(offsets), position)
-                if kind in (_WHOLE, _FIRST):
+                if kind in (WHOLE, FIRST):
                     offsets.append(position)
-                position += _FRAME.size + (length + 3) // 4 * 4
+                position += part_size(length)
         except LoaderError as error:
             self._refuse_rest(len(offsets), str(error))
             return np.asarray(offsets, np.int64)
@@ -228,12 +229,12 @@ class RecordFile:
         parts: List[bytes] = []
         while True:
             kind, length = self._read_frame(index, position)
-            parts.append(self._read_bytes(index, position + _FRAME.size, length))
-            if kind in (_WHOLE, _LAST):
+            parts.append(self._read_bytes(index, position + FRAME.size, length))
+            if kind in (WHOLE, LAST):
                 break
-            position += _FRAME.size + (length + 3) // 4 * 4
-        self._require_end(index, position + _FRAME.size + (length + 3) // 4 * 4)
-        return _FRAME.pack(_MAGIC, 0)[:4].join(parts)
+            position += part_size(length)
+        self._require_end(index, position + part_size(length))
+        return MAGIC.join(parts)
 
     def _require_end(self, index: int, end: int) -> None:
         """Rejects a record that does not end where the next one begins.
@@ -245,7 +246,7 @@ class RecordFile:
         if following < len(self) and end == self._sorted_N[following]:
             return  # the usual case, without another read
         overlaps = following < len(self) and end > self._sorted_N[following]
-        if overlaps or (end < self._size and os.pread(self._file, 4, end) != _FRAME.pack(_MAGIC, 0)[:4]):
+        if overlaps or (end < self._size and os.pread(self._file, 4, end) != MAGIC):
             raise LoaderError(
                 f"{self.name(index)} has a length that cannot be right: it ends at byte {end}, and the next record "
                 f"begins elsewhere.",
@@ -255,16 +256,16 @@ class RecordFile:
 
     def _read_frame(self, index: int, position: int) -> Tuple[int, int]:
         """Returns the kind and the length of the part that begins at a byte position."""
-        magic, word = _FRAME.unpack(self._read_bytes(index, position, _FRAME.size))
-        if magic != _MAGIC:
+        magic, word = FRAME.unpack(self._read_bytes(index, position, FRAME.size))
+        if magic != MAGIC:
             raise LoaderError(
                 f"Record {index} of '{self.path}' does not begin at byte {position}: the file is damaged, or is no "
                 "RecordIO file, or its .idx belongs to another.",
                 self.advice,
                 DAMAGED_RECORD,
             )
-        kind, length = word >> 29, word & _LENGTH_MASK
-        self._require_inside(index, position + _FRAME.size + length)
+        kind, length = split_word(word)
+        self._require_inside(index, position + FRAME.size + length)
         return kind, length
 
     def _read_bytes(self, index: int, position: int, length: int) -> bytes:
@@ -286,8 +287,8 @@ class RecordFile:
     def _read_label(self, index: int, content: bytes) -> Tuple[int, int]:
         """Returns the class index, and the number of bytes before the image. `content` has at least the header."""
         self._require_header(index, content)
-        flag, value, _, _ = _HEADER.unpack_from(content)
-        length = _HEADER.size
+        flag, value, _, _ = HEADER.unpack_from(content)
+        length = HEADER.size
         if flag > 1:
             fact = f"{self.name(index)} has {flag} labels; one class index is allowed."
             faces = f"dataset=face_record dataset.root={self.path.parent}"
@@ -301,9 +302,9 @@ class RecordFile:
         if flag == 1:
             # A label array with one element, which follows the header.
             length += 4
-            label = content[_HEADER.size : length]
+            label = content[HEADER.size : length]
             if len(label) < 4:
-                label = self._read_bytes(index, int(self.offset_N[index]) + _FRAME.size + _HEADER.size, 4)
+                label = self._read_bytes(index, int(self.offset_N[index]) + FRAME.size + HEADER.size, 4)
             (value,) = struct.unpack("<f", label)
         if not 0 <= value < (self.num_classes or _MAX_CLASSES) or value != int(value):  # also true for NaN
             allowed = f"0 to {(self.num_classes or _MAX_CLASSES) - 1}"
@@ -313,8 +314,8 @@ class RecordFile:
 
 def _label_numbers(content: bytes, image_begin: int) -> np.ndarray:
     """Returns the numbers of a label from the bytes of its record up to the image, float64."""
-    flag, value, _, _ = _HEADER.unpack_from(content)
-    return np.frombuffer(content[_HEADER.size : image_begin], "<f4").astype(np.float64) if flag else np.array([value])
+    flag, value, _, _ = HEADER.unpack_from(content)
+    return np.frombuffer(content[HEADER.size : image_begin], "<f4").astype(np.float64) if flag else np.array([value])
 
 
 def first_label_length(path: Path) -> int:
@@ -324,6 +325,6 @@ def first_label_length(path: Path) -> int:
             head = file.read(12)
     except DataError:
         return 0
-    magic, _, num_labels = (int.from_bytes(head[begin : begin + 4], "little") for begin in (0, 4, 8))
+    num_labels = int.from_bytes(head[8:], "little")
     # A header with 0 labels contains the only one itself.
-    return max(1, num_labels) if magic == _MAGIC and len(head) == 12 else 0
+    return max(1, num_labels) if head[:4] == MAGIC and len(head) == 12 else 0

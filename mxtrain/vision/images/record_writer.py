@@ -1,12 +1,8 @@
-"""Writes RecordIO files, which MXNet and `RecordFile` read. Writing goes on behind the last complete record.
-
-Source of the layout: dmlc-core's recordio.h, see `mxtrain.vision.images.record_file`.
-"""
+"""Writes RecordIO files, which MXNet and `RecordFile` read. Writing goes on behind the last complete record."""
 
 from __future__ import annotations
 
 import os
-import struct
 from array import array
 from pathlib import Path
 from types import TracebackType
@@ -15,14 +11,19 @@ from typing import Any, Optional, Sequence, Type
 import numpy as np
 
 from mxtrain.files.durable import open_file, replace_file
-
-_MAGIC = struct.pack("<I", 0xCED7230A)
-_LENGTH_BITS = 29
-_FRAME = struct.Struct("<4sI")
-_HEADER = struct.Struct("<IfQQ")
-_WHOLE, _FIRST, _MIDDLE, _LAST = range(4)
-MAX_RECORD = (1 << _LENGTH_BITS) - 1
-"""Largest length of a record in bytes."""
+from mxtrain.vision.images.record_layout import (
+    FIRST,
+    FRAME,
+    HEADER,
+    LAST,
+    LENGTH_BITS,
+    MAGIC,
+    MAX_RECORD,
+    MIDDLE,
+    WHOLE,
+    part_size,
+    split_word,
+)
 
 
 def pack_record(number: int, label: Sequence[float], image: bytes) -> bytes:
@@ -34,8 +35,8 @@ def pack_record(number: int, label: Sequence[float], image: bytes) -> bytes:
         image: encoded image.
     """
     if len(label) == 1:
-        return _HEADER.pack(0, label[0], number, 0) + image
-    return _HEADER.pack(len(label), 0.0, number, 0) + np.asarray(label, "<f4").tobytes() + image
+        return HEADER.pack(0, label[0], number, 0) + image
+    return HEADER.pack(len(label), 0.0, number, 0) + np.asarray(label, "<f4").tobytes() + image
 
 
 class RecordWriter:
@@ -63,14 +64,14 @@ class RecordWriter:
     def _find_records(self) -> None:
         descriptor, position, begin = self._stream.fileno(), 0, 0
         size = os.fstat(descriptor).st_size
-        while position + _FRAME.size <= size:
-            magic, word = _FRAME.unpack(os.pread(descriptor, _FRAME.size, position))
-            kind, length = word >> _LENGTH_BITS, word & MAX_RECORD
-            end = position + _FRAME.size + (length + 3) // 4 * 4
-            if magic != _MAGIC or end > size:
+        while position + FRAME.size <= size:
+            magic, word = FRAME.unpack(os.pread(descriptor, FRAME.size, position))
+            kind, length = split_word(word)
+            end = position + part_size(length)
+            if magic != MAGIC or end > size:
                 break
-            begin = position if kind in (_WHOLE, _FIRST) else begin
-            if kind in (_WHOLE, _LAST):
+            begin = position if kind in (WHOLE, FIRST) else begin
+            if kind in (WHOLE, LAST):
                 self._offsets.append(begin)
                 self._end = end
             position = end
@@ -87,13 +88,13 @@ class RecordWriter:
         begin, parts = self._end, []
         first = 0
         while (found := _aligned(record, first)) >= 0:  # a record is split where it contains the magic number
-            parts.append((_MIDDLE if first else _FIRST, record[first:found]))
-            first = found + len(_MAGIC)
-        parts.append((_LAST if first else _WHOLE, record[first:]))
+            parts.append((MIDDLE if first else FIRST, record[first:found]))
+            first = found + len(MAGIC)
+        parts.append((LAST if first else WHOLE, record[first:]))
         for kind, part in parts:
-            self._stream.write(_FRAME.pack(_MAGIC, kind << _LENGTH_BITS | len(part)))
+            self._stream.write(FRAME.pack(MAGIC, kind << LENGTH_BITS | len(part)))
             self._stream.write(part + bytes(-len(part) % 4))
-            self._end += _FRAME.size + (len(part) + 3) // 4 * 4
+            self._end += part_size(len(part))
         self._offsets.append(begin)
 
     def __exit__(
@@ -111,7 +112,7 @@ class RecordWriter:
 
 def _aligned(record: bytes, begin: int) -> int:
     """Returns the next position of the magic number that is a multiple of 4; -1 if there is none."""
-    found = record.find(_MAGIC, begin)
+    found = record.find(MAGIC, begin)
     while found >= 0 and found % 4:
-        found = record.find(_MAGIC, found + 1)
+        found = record.find(MAGIC, found + 1)
     return found
