@@ -49,24 +49,16 @@ MAX_BYTES = 2 << 30
 """Largest allowed size of a file, above that of the largest supported image."""
 
 
-class ImageFiles:
-    """Image files and their labels, as `EncodedImages`."""
+class LabelledFiles:
+    """Files and their labels."""
 
-    def __init__(
-        self,
-        paths: Sequence[Union[str, Path]],
-        label_N: Optional[np.ndarray] = None,
-        owners: Optional[Sequence[str]] = None,
-    ) -> None:
+    def __init__(self, paths: Sequence[Union[str, Path]], label_N: Optional[np.ndarray] = None) -> None:
         """Stores paths and labels.
 
         Args:
-            paths: image files.
+            paths: files.
             label_N: class index of each path; None: unknown, all become -1.
-            owners: folder of each file that has the files of one owner, such as a patient, or the file itself; None:
-                the folders in which the files lie.
         """
-        self.owners = [os.path.dirname(path) for path in paths] if owners is None else list(owners)
         self.paths = [str(path) for path in paths]
         self.label_N = np.full(len(self.paths), -1, np.int32) if label_N is None else np.asarray(label_N, np.int32)
 
@@ -82,8 +74,28 @@ class ImageFiles:
         return DataLocation(self.paths[index])
 
     def read_labels(self) -> np.ndarray:
-        """Returns the class of each image."""
+        """Returns the class of each file."""
         return self.label_N
+
+
+class ImageFiles(LabelledFiles):
+    """Image files and their labels, as `EncodedImages`."""
+
+    def __init__(
+        self,
+        paths: Sequence[Union[str, Path]],
+        label_N: Optional[np.ndarray] = None,
+        owners: Optional[Sequence[str]] = None,
+    ) -> None:
+        """Stores paths and labels.
+
+        Args:
+            paths, label_N: see `LabelledFiles`.
+            owners: folder of each file that has the files of one owner, such as a patient, or the file itself; None:
+                the folders in which the files lie.
+        """
+        super().__init__(paths, label_N)
+        self.owners = [os.path.dirname(path) for path in paths] if owners is None else list(owners)
 
     def read(self, index: int) -> Tuple[bytes, int]:
         """Returns the file's bytes, and its label."""

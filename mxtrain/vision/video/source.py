@@ -15,6 +15,7 @@ from mxtrain.data.loading.randomness import uniform
 from mxtrain.errors import LoaderError, MxtrainError
 from mxtrain.vision.draws import VisionDraw
 from mxtrain.vision.images.decoding import DecodedSource
+from mxtrain.vision.images.files import LabelledFiles
 from mxtrain.vision.images.pixels import ImageReader, unreadable
 from mxtrain.vision.images.settings import Decoding
 from mxtrain.vision.video.frames import FrameArray, clip_indices, open_frames, segment_indices
@@ -51,28 +52,9 @@ class FrameSampling(NamedTuple):
         return clip_indices(count, self.frames, self.step, place_T[0])
 
 
-class VideoFiles:
-    """Videos and their labels, as `EncodedImages`, whose image is the middle frame."""
-
-    def __init__(self, paths: Sequence[str], label_N: Optional[np.ndarray] = None) -> None:
-        """Stores paths, of files or of folders of frames, and class indices; None: unknown."""
-        self.paths = list(map(str, paths))
-        self.label_N = np.full(len(self.paths), -1, np.int32) if label_N is None else np.asarray(label_N, np.int32)
-
-    def __len__(self) -> int:
-        return len(self.paths)
-
-    def name(self, index: int) -> str:
-        """Returns the path in quotes."""
-        return f"'{self.paths[index]}'"
-
-    def location(self, index: int) -> DataLocation:
-        """Returns the file or the folder."""
-        return DataLocation(self.paths[index])
-
-    def read_labels(self) -> np.ndarray:
-        """Returns the class of each video."""
-        return self.label_N
+class VideoFiles(LabelledFiles):
+    """Videos and their labels, as `EncodedImages`, whose image is the middle frame. A path is that of a file, or of a
+    folder of frames."""
 
     def open(self, index: int) -> VideoFrames:
         """Returns the frames of a video; raises as `open_frames`."""
