@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any, ClassVar, Dict, Iterator, List, Optional, Tuple
+from typing import Any, ClassVar, Dict, List, Optional, Tuple
 
 import numpy as np
 
@@ -20,6 +20,7 @@ from mxtrain.vision.conversion.job import Holds
 from mxtrain.vision.detection.boxes import Flag
 from mxtrain.vision.detection.coco import Coco
 from mxtrain.vision.instance_segmentation.coco_masks import Runs
+from mxtrain.vision.instance_segmentation.outlines import polygon_area
 from mxtrain.vision.objects.objects import Shape
 
 _YEAR = "2017"
@@ -137,16 +138,10 @@ class CocoForm(Form):
 
 
 def area_of(shape: Shape) -> float:
-    """Returns the area of a mask in pixels: of polygons by the shoelace formula."""
+    """Returns the area of a mask in pixels."""
     if isinstance(shape, Runs):
         return float(shape.lengths[1::2].sum())
-    return sum(_polygon_areas(shape))
-
-
-def _polygon_areas(shape: Any) -> Iterator[float]:
-    for point_K2 in shape:
-        x_K, y_K = (np.asarray(point_K2) - point_K2[0]).T
-        yield abs(float(x_K @ np.roll(y_K, -1) - y_K @ np.roll(x_K, -1))) / 2
+    return sum(polygon_area(np.asarray(point_K2)) for point_K2 in shape)
 
 
 def _segmentation(shape: Shape) -> Any:

@@ -28,7 +28,7 @@ from mxtrain.vision.detection.box_faults import TOLERANCE
 from mxtrain.vision.detection.coco_file import CocoContents
 from mxtrain.vision.images.json_elements import JsonFile, number_array
 from mxtrain.vision.images.view import Window
-from mxtrain.vision.instance_segmentation.outlines import Bitmap, Outline, Polygons
+from mxtrain.vision.instance_segmentation.outlines import Bitmap, Outline, Polygons, polygon_area
 
 REMEDY = (
     "Correct it, or type dataset.wrong_boxes=mend to leave out objects whose masks are wrong, and to have masks "
@@ -125,7 +125,7 @@ def _read_polygons(polygons: List[Any], size: Optional[Tuple[int, int]]) -> Tupl
             points.append(number_K.reshape(-1, 2))
     if not points:
         raise faults[0]
-    if all(_area(point_K2) == 0 for point_K2 in points):
+    if all(polygon_area(point_K2) == 0 for point_K2 in points):
         raise BadMask(EMPTY_MASK, "has polygons of no area")
     if size is not None:
         height, width = size
@@ -134,13 +134,6 @@ def _read_polygons(polygons: List[Any], size: Optional[Tuple[int, int]]) -> Tupl
             fact = f"has a polygon that reaches {overhang:.4g} pixels beyond its image of {width} x {height}"
             faults.append(BadMask(MASK_OUTSIDE, fact))
     return Polygons(points), faults
-
-
-def _area(point_K2: np.ndarray) -> float:
-    """Returns twice the area of a polygon, by the shoelace formula."""
-    # Relative to a point of its own: products of large coordinates would cancel and lose digits.
-    x_K, y_K = (point_K2 - point_K2[0]).T
-    return abs(float(x_K @ np.roll(y_K, -1) - y_K @ np.roll(x_K, -1)))
 
 
 def _read_runs(segmentation: Any, size: Optional[Tuple[int, int]]) -> Runs:

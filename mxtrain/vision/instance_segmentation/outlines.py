@@ -113,6 +113,13 @@ class Bitmap:
         return int(columns[0]), int(rows[0]), int(columns[-1]) + 1, int(rows[-1]) + 1
 
 
+def polygon_area(point_K2: np.ndarray) -> float:
+    """Returns the area of a polygon in pixels, by the shoelace formula."""
+    # Relative to a point of its own: products of large coordinates would cancel and lose digits.
+    x_K, y_K = (point_K2 - point_K2[0]).T
+    return abs(float(x_K @ np.roll(y_K, -1) - y_K @ np.roll(x_K, -1))) / 2
+
+
 def _filled(point_K2: np.ndarray, side: int) -> np.ndarray:
     """Returns a mask of the cells of a side x side grid whose centre is in a polygon, (S, S)."""
     x_K, y_K = point_K2.T
