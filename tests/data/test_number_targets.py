@@ -13,7 +13,7 @@ import pytest
 from PIL import Image
 
 from mxtrain.cli.dispatch import run as main
-from mxtrain.data.checking.problems import Findings
+from mxtrain.data.checking.dataset_check import CollectedFindings
 from mxtrain.data.digits import read_digits
 from mxtrain.data.loading.folds import Fold
 from mxtrain.data.loading.loader import LoaderOptions
@@ -318,24 +318,12 @@ def test_wrong_cells_of_several_numbers_are_named(images, kind):
         kind(train=str(path), label=["x", "y"]).open()
 
 
-class Collected(Findings):
-    """Collects problems, as `data check` does."""
-
-    keeps_going = True
-
-    def __init__(self):
-        self.facts = []
-
-    def refuse(self, *problems, sentence=""):
-        self.facts += [problem.fact for problem in problems]
-
-
 def test_rows_with_a_wrong_cell_in_any_column_are_left_out(images):
     path = images / write_pairs(images, "pairs.tsv", ".")
     path.write_text(path.read_text().replace("-2.0\t10", "old\t10").replace("1234.5\t20", "1\tnew"))
-    findings = Collected()
+    findings = CollectedFindings()
     splits = number_images(train=str(path), label=["x", "y"]).examine(findings)
-    assert len(splits.train) + len(splits.val) == 6 and len(findings.facts) == 2
+    assert len(splits.train) + len(splits.val) == 6 and sum(findings.counts.values()) == 2
 
 
 def test_cached_numbers_belong_to_their_decimal_sign(texts):

@@ -11,7 +11,7 @@ from PIL import Image
 from sklearn import metrics as reference
 
 from mxtrain.cli.dispatch import run as main
-from mxtrain.data.checking.problems import Findings
+from mxtrain.data.checking.dataset_check import CollectedFindings
 from mxtrain.data.loading.loader import LoaderOptions
 from mxtrain.data.sample_weights import weights_of
 from mxtrain.errors import ConfigError, DataError
@@ -89,25 +89,13 @@ def test_weights_follow_their_texts(folder, name):
     assert train.take([3, 1]).read_weights().tolist() == train.read_weights()[[3, 1]].tolist()
 
 
-class Collected(Findings):
-    """Collects problems, as `data check` does."""
-
-    keeps_going = True
-
-    def __init__(self):
-        self.facts = []
-
-    def refuse(self, *problems, sentence=""):
-        self.facts += [problem.fact for problem in problems]
-
-
 def test_wrong_weights_that_are_collected_count_nothing(folder):
     path = folder / "train.csv"
     path.write_text("\n".join(line.rpartition(",")[0] + ",x" for line in path.read_text().splitlines()))
     path.write_text(path.read_text().replace("tags,x", "tags,w", 1))
-    findings = Collected()
+    findings = CollectedFindings()
     splits = KINDS["images, number"](folder).examine(findings)
-    assert len(findings.facts) == COUNT and not weights_of(splits.train).any()
+    assert sum(findings.counts.values()) == COUNT and not weights_of(splits.train).any()
 
 
 @pytest.mark.parametrize("name", KINDS)
