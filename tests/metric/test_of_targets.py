@@ -9,6 +9,7 @@ import pytest
 import sklearn.metrics as reference
 
 from mxtrain.data.number_rows import described_numbers, number_row, numbers_of
+from mxtrain.data.signature import Signature, TargetScale
 from mxtrain.errors import DamagedCheckpoint
 from mxtrain.metric.given import GivenMetric
 from mxtrain.metric.host import R2, Pairs, Pearson, SampleWeights
@@ -23,6 +24,7 @@ from mxtrain.metric.of_targets import (
     conformal_margin,
     metric_of_targets,
 )
+from mxtrain.task.regression import Regression
 
 RNG = np.random.default_rng(5)
 N = 40
@@ -50,6 +52,17 @@ def test_quantiles_do_not_cross_and_intervals_have_margins() -> None:
     np.testing.assert_allclose(NUMBERS[:, :, 4], expected[:, :, 0] - [0.25, 4])
     np.testing.assert_allclose(NUMBERS[:, :, 5], expected[:, :, 2] + [0.25, 4])
     assert numbers_of(RAW[0, :2, None], np.array(SCALES), False, None).shape == (2, 1)
+
+
+def test_decoded_predictions_equal_those_of_exported_networks() -> None:
+    from mxtrain.engine.backend import nd
+
+    targets = tuple(TargetScale(name, *scale) for name, scale in zip("ab", SCALES))
+    signature = Signature((3,), targets=targets)
+    task = Regression(quantiles=LEVELS, interval=0.8).restored({"margins": {"values": [0.25, 4.0]}})
+    decode = task.build_decode(None, signature)  # type: ignore[arg-type]  # it needs no description
+    found = decode((nd.array(RAW),), None)  # type: ignore[arg-type]  # nor a batch
+    np.testing.assert_allclose(found.asnumpy(), NUMBERS, rtol=1e-4, atol=1e-3)  # type: ignore[union-attr]
 
 
 def test_rows_of_predictions() -> None:
@@ -144,7 +157,10 @@ def test_the_margin_is_that_of_repeated_samples_and_at_most_the_largest_distance
     assert conformal_margin(zeros, zeros, -score, 0.99, ones) == 9
     assert conformal_margin(zeros, zeros, score, 0.5, np.array([1.0, 0, 0, 1])) == 9
     assert conformal_margin(zeros, zeros, score, 0.5, np.array([8.0, 1, 1, 0])) == 3
+    assert conformal_margin(zeros, zeros, score, 0.4, np.array([0.0, 1, 0, 1])) == 9  # as of 1 and 9 alone
     assert conformal_margin(zeros - 10, zeros + 10, score, 0.4, ones) == -8
+    assert 25 * 0.28 > 7  # by rounding, which must not choose the next distance
+    assert conformal_margin(np.zeros(24), np.zeros(24), np.arange(24) + 1.0, 0.28, np.ones(24)) == 7
 
 
 def test_intervals_of_new_samples_contain_the_level() -> None:

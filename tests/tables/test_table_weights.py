@@ -13,6 +13,7 @@ import sklearn.metrics as reference
 
 from mxtrain.cli import main
 from mxtrain.data.loading.loader import LoaderOptions
+from mxtrain.data.sample_weights import require_some_weight
 from mxtrain.data.spec import open_splits
 from mxtrain.errors import ConfigError, DataError
 from mxtrain.tables.feature_table import FeatureTable, NumericFeatureTable
@@ -103,6 +104,7 @@ def test_weights_that_are_all_0_and_missing_columns_are_refused(kind: Any, tmp_p
     for name, split in (("val", "validation"), ("test", "test")):
         with pytest.raises(DataError, match=f"dataset.weight=w: all weights of the 80 {split} samples are 0"):
             open_splits(kind(**settings, weight="w", **{name: str(tmp_path / "zeros.csv")}))
+    require_some_weight("w", {"test": np.zeros(0), "validation": None})  # without samples there is nothing to count
 
 
 @pytest.mark.slow
