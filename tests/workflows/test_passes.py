@@ -65,6 +65,7 @@ def test_results_of_one_pass_are_those_of_before() -> None:
         ({"augment": "scales", "augment_scales": [0.0]}, "augment_scales.0"),
         ({"augment": "scales", "augment_scales": [9.0]}, "less than or equal to 8"),
         ({"augment": "scales", "augment_scales": []}, "at least 1"),
+        ({"augment": "scales", "augment_scales": [0.1 * number for number in range(1, 10)]}, "at most 8"),
         ({"tile": 8}, "greater than or equal to 16"),
         ({"tile": [512, 9000]}, "less than or equal to 8192"),
         ({"tile": [1, 2, 3]}, "at most 2"),

@@ -68,6 +68,11 @@ def test_names_are_unique_before_their_extension_and_in_any_case() -> None:
     assert pool.name("train_000001", ".png") == "train_000001.png"
 
 
+def test_long_names_leave_room_for_numbers_and_prefixes() -> None:
+    pool = NamePool()
+    assert [pool.name("x" * 240 + ".jpg") for _ in range(2)] == ["x" * 150 + ".jpg", "x" * 150 + "_2.jpg"]
+
+
 def test_images_of_the_same_name_in_several_folders_get_names_of_their_own(tmp_path) -> None:
     for number, name in enumerate(("one/a.jpg", "two/a.jpg")):
         draw(tmp_path / "source" / name, (20 + number, 10), seed=number)

@@ -91,6 +91,14 @@ def test_the_highest_score_of_each_object_is_kept() -> None:
     ]
 
 
+@pytest.mark.parametrize("right, count", [(25, 1), (24, 2)])
+def test_boxes_of_half_of_their_union_are_one_object(right: int, count: int) -> None:
+    merger = VariantMerger(Spy(), 2, SIGNATURE, build_variants(["vflip"], [], SIZE))
+    plain, other = [[0, 0.75, 10, 10, 38, 30], [-1.0] * 6], [[0, 0.5, 10, 34, right, 54], [-1.0] * 6]
+    found = merger([(nd.array([plain]),), (nd.array([other]),)]).detection_BNR  # type: ignore[attr-defined]
+    assert int((found.asnumpy()[0, :, 0] >= 0).sum()) == count
+
+
 def test_outputs_of_one_pass_are_decoded() -> None:
     array = nd.ones((1, 2, 6))
     assert decode_outputs(AsDecoded(), (array,)) is array  # type: ignore[arg-type]

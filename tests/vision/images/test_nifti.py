@@ -199,6 +199,9 @@ def test_pixels_become_square(values):
     assert open_volume(nifti(values, np.diag([1.0, 1.009, 3.0, 1.0])), "axial").size == (5, 6)
     assert open_volume(nifti(values, np.diag([1.0, 1.02, 3.0, 1.0])), "axial").size == (5, 6)
     assert open_volume(nifti(values, np.diag([1.0, 1.5, 3.0, 1.0])), "axial").size == (5, 9)
+    long = np.zeros((2, 100, 1), np.int16)
+    assert open_volume(nifti(long, np.diag([1.0, 1.009, 3.0, 1.0])), "axial").size == (2, 100)
+    assert open_volume(nifti(long, np.diag([1.0, 1.02, 3.0, 1.0])), "axial").size == (2, 102)
 
 
 def read(part, window, channels=1):

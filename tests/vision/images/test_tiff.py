@@ -118,6 +118,13 @@ def test_planes_that_pillow_misreads_are_read_by_tifffile(files, bands):
     np.testing.assert_allclose(read(colour, 1)[0], luma_HW / 257, atol=1e-3)
 
 
+def test_colours_with_two_further_bands_are_bands(files, bands):
+    content = files.tiff(bands[..., :5], photometric="rgb", extrasamples=["unspecified"] * 2)
+    assert ImageReader(content).own_channels == 5
+    assert np.array_equal(np.rint(read(content, 5) * (65535 / 255)), bands[..., :5].transpose(2, 0, 1))
+    assert read(content, 5, (30_000.0, 60_000.0)).shape[0] == 5, "a window is for bands, and not for colours"
+
+
 def test_colours_of_floats_and_their_transparency(files, bands):
     share = (bands[..., :4] / np.float32(65535)).astype(np.float32)
     content = files.tiff(share, photometric="rgb", extrasamples=["unassalpha"])
@@ -206,6 +213,7 @@ def test_sizes_beyond_memory_are_refused_before_the_pixels(files, monkeypatch):
         TiffReader(content)  # 2,000 values are more than those of an image in colour
     monkeypatch.setattr("mxtrain.vision.images.tiff.MAX_PIXELS", 667)
     assert TiffReader(content).size == (20, 20)
+    assert MAX_BANDS == 512 and TiffReader(files.planar(np.zeros((1, 1, MAX_BANDS), np.uint8))).bands == MAX_BANDS
     with pytest.raises(ValueError, match=f"it has {MAX_BANDS + 1} bands, and at most {MAX_BANDS} are read"):
         TiffReader(files.planar(np.zeros((1, 1, MAX_BANDS + 1), np.uint8)))
 

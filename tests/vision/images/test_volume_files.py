@@ -164,6 +164,8 @@ def test_the_cache_keeps_the_volumes_used_last():
     for key in "abacab":
         get(key)
     assert loaded == ["a", "b", "c", "b"]  # b was used longest ago when c came
+    large = np.zeros(21, np.uint8)
+    assert cache.get("large", lambda: large) is large and cache.get("large", lambda: 0) is large
 
 
 def test_masks_of_volumes(labelled):
@@ -217,6 +219,24 @@ def test_masks_that_do_not_fit_are_refused(tmp_path, labels, affine_44, said):
         (tmp_path / "masks" / f"{number}.nii").write_bytes(nifti(labels, affine_44))
     with pytest.raises(DataError, match=said):
         SegmentationFolder(root=str(tmp_path), channels=1, window="full", image_size=8).open()
+
+
+def test_masks_may_lie_beside_their_images_by_the_smallest_spacing(tmp_path):
+    (tmp_path / "images").mkdir(), (tmp_path / "masks").mkdir()
+    (tmp_path / "classes.txt").write_text("background\ntumour\n")
+    grid_44 = np.diag([2.0, 2.0, 5.0, 1.0])
+    for number in range(2):
+        (tmp_path / "images" / f"{number}.nii").write_bytes(nifti(np.ones((6, 7, 3), np.int16), grid_44))
+    for move, is_near in ((1.9, True), (2.5, False)):
+        moved_44 = grid_44 + np.eye(4, k=3) * move
+        for number in range(2):
+            (tmp_path / "masks" / f"{number}.nii").write_bytes(nifti(np.zeros((6, 7, 3), np.uint8), moved_44))
+        dataset = SegmentationFolder(root=str(tmp_path), channels=1, window="full", image_size=8)
+        if is_near:
+            assert len(dataset.open().train) == 3
+        else:
+            with pytest.raises(DataError, match="2.5 mm away from its image"):
+                dataset.open()
 
 
 def test_masks_of_another_kind_are_refused(tmp_path):

@@ -323,6 +323,7 @@ def test_missing_folders_and_wrong_settings(tmp_path: Path) -> None:
         VideoFolder(root=str(tmp_path)).examine(CollectedFindings())
     with pytest.raises(DataError, match="holds no videos: no file there or below ends in .mp4"):
         find_videos(tmp_path)
+    assert VideoFolder(frames=64).decoded_shape()[0] == 192
     for settings in ({"channels": 1}, {"frames": 0}, {"frames": 65}, {"frame_step": 0}):
         with pytest.raises(pydantic.ValidationError):
             VideoFolder(**settings)
