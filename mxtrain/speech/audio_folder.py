@@ -24,7 +24,7 @@ from mxtrain.data.loading.class_folders import (
     require_root,
     require_two_classes,
 )
-from mxtrain.data.loading.dataset_files import as_posix, exists, read_text, walk
+from mxtrain.data.loading.dataset_files import as_posix, exists, read_text, refuse_shared, walk
 from mxtrain.data.loading.randomness import uniform
 from mxtrain.data.loading.split_folders import WORDS, find_splits
 from mxtrain.data.recognition import Certainty, FileTree, Recognised
@@ -92,6 +92,7 @@ class AudioFolder(ClipDataset):
         refuse_undecodable(folders["train"], names, findings)
         chosen = self._chosen(names)
         found = {split: self._files(folder, names, findings) for split, folder in folders.items()}
+        refuse_shared({split: [path for _, path in files] for split, files in found.items()}, findings)
         if len(folders) == 1 and folders["train"] == root:
             found = self._divided(root, found["train"], findings)
         class_names = [*chosen, *([UNKNOWN] if set(names) - set(chosen) and self.others == "unknown" else [])]

@@ -28,7 +28,7 @@ from mxtrain.data.loading.class_folders import (
     require_root,
     require_two_classes,
 )
-from mxtrain.data.loading.dataset_files import is_hidden, walk
+from mxtrain.data.loading.dataset_files import is_hidden, refuse_shared, walk
 from mxtrain.data.loading.input_files import find_given
 from mxtrain.data.loading.samples import Samples, Source
 from mxtrain.data.loading.split_folders import find_splits
@@ -119,6 +119,7 @@ class VideoFolder(DecodedDataset):
         require_two_classes(roots["train"], class_names, "dataset=video_folder", remedy)
         refuse_undecodable(roots["train"], class_names, findings)
         files = {name: _list_split(folder, class_names, findings) for name, folder in roots.items()}
+        refuse_shared({name: each.paths for name, each in files.items()}, findings)
         return self.make_splits(
             (files["train"], files["train"].label_N), files.get("val"), files.get("test"), class_names, findings
         )

@@ -58,6 +58,28 @@ def test_missing_roots_and_single_classes_are_refused(
         examine(str(tmp_path), CollectedFindings())
 
 
+@pytest.mark.parametrize(
+    "ending, examine",
+    [
+        (".mp4", lambda root, findings: VideoFolder(root=root).examine(findings)),
+        (".wav", lambda root, findings: AudioFolder(root=root).list_clips(findings)),
+    ],
+)
+def test_files_of_two_splits_are_refused(
+    tmp_path: Path, ending: str, examine: Callable[[str, CollectedFindings], object]
+) -> None:
+    for name in ("train/a/1", "train/a/2", "train/b/1", "train/b/2", "val/b/1"):
+        path = tmp_path / f"{name}{ending}"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(name)
+    (tmp_path / "val/a").mkdir()
+    (tmp_path / f"val/a/3{ending}").symlink_to(tmp_path / f"train/a/2{ending}")
+    findings = CollectedFindings()
+    examine(str(tmp_path), findings)
+    ((problem,),) = findings.shown.values()
+    assert f"a/2{ending}' (train) and " in problem.fact and f"a/3{ending}' (val) are the same file" in problem.fact
+
+
 def test_names_that_are_not_utf8_are_refused(tmp_path: Path) -> None:
     findings = CollectedFindings()
     refuse_undecodable(tmp_path, ["a", "ä", os.fsdecode(b"b\xff")], findings)
