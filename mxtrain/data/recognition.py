@@ -9,11 +9,13 @@ import os
 import shlex
 from collections import Counter
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
 from typing import Any, Dict, Iterable, List, Mapping, Optional, Protocol, Sequence, Set, Tuple, Union
 
 from mxtrain.data.checking.problems import Findings, Problem
 from mxtrain.data.loading.dataset_files import open_regular, prefix_length, require_exists, walk
+from mxtrain.data.loading.file_patterns import shard_pattern
 from mxtrain.data.loading.split_folders import WORDS, parse_name
 from mxtrain.errors import ConfigError, DataError, list_override, path_override
 from mxtrain.files.json_text import JsonTextError, parse_json
@@ -245,21 +247,31 @@ class FileTree:
         are_whole = all(number == int(number) for number in numbers if number is not None)
         return not are_whole or len(set(numbers)) > MAX_CLASS_NUMBERS
 
-    def by_split(self, names: Sequence[str]) -> Dict[str, str]:
+    def by_split(self, names: Sequence[str], shards: bool = False) -> Dict[str, str]:
         """Returns split -> file, by the names of files such as train.jsonl and dev.jsonl. A file alone is that of the
-        training split; several of which none is are none."""
+        training split; several of which none is are none.
+
+        Args:
+            names: relative paths.
+            shards: True if the dataset reads patterns; train-*-of-00002.jsonl then stands for both shards.
+        """
         splits: Dict[str, str] = {}
         for name in names:
-            parsed = parse_name(PurePosixPath(name).name.partition(".")[0])
+            stem, file = (shard_pattern(name) if shards else None) or (name, name)
+            parsed = parse_name(PurePosixPath(stem).name.partition(".")[0])
             if parsed is not None:
-                splits.setdefault(parsed[1], name)
+                splits.setdefault(parsed[1], file)
         if len(names) == 1:
             return {"train": names[0]}
         return {split: splits[split] for split in WORDS if split in splits} if "train" in splits else {}
 
-    def typed_splits(self, names: Sequence[str]) -> Dict[str, str]:
+    def typed_splits(self, names: Sequence[str], shards: bool = False) -> Dict[str, str]:
         """Returns the settings `train`, `val` and `test` with the files of `by_split` as they are typed."""
-        return {split: self.typed(name) for split, name in self.by_split(names).items()}
+        return {split: self.typed(name) for split, name in self.by_split(names, shards).items()}
+
+    def first_of(self, pattern: str) -> str:
+        """Returns the first file of a pattern of `by_split`; a file is itself."""
+        return next((name for name in self.names if fnmatchcase(name, pattern)), pattern)
 
 
 def ending_of(name: str) -> str:

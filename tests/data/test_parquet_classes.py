@@ -13,6 +13,7 @@ from mxtrain.data.table.columns import stream_objects, stream_rows
 from mxtrain.errors import DataError
 from mxtrain.text.classification.text import Text
 from mxtrain.text.token_classification.conll import Conll
+from mxtrain.types.kinds import ClassSet
 
 pytestmark = pytest.mark.usefixtures("own_cache")
 LABELS = {"names": ["neg", "pos"], "_type": "ClassLabel"}
@@ -83,3 +84,21 @@ def test_rows_without_a_class_and_unknown_classes_are_refused(tmp_path: Path) ->
 def test_other_metadata_change_nothing(tmp_path: Path, features: Any) -> None:
     path = write(tmp_path / "a.parquet", {"label": [0, 1]}, features)
     assert [row for _, row in stream_rows(path, ["label"], True, names_classes=True)] == [("0",), ("1",)]
+
+
+def test_lists_of_classes_have_their_names(tmp_path: Path) -> None:
+    rows = [[0, 1], [1], [], [0]] * 6
+    columns = {"sentence": [f"text {row}" for row in range(24)], "labels": rows, "other": rows}
+    path = write(tmp_path / "train.parquet", columns, {"labels": {"feature": LABELS, "_type": "List"}})
+    splits = open_splits(Text(train=str(path), label="labels").for_run(ClassSet))
+    assert splits.class_names == ["neg", "pos"]
+    for (text, _), classes in zip(splits.train.pairs, splits.train.read_labels().tolist()):
+        assert classes == [int(number in rows[int(text.split()[1])]) for number in range(2)]
+    with pytest.raises(DataError, match=r"record 0 of .*'other' is a list"):
+        open_splits(Text(train=str(path), label="other").for_run(ClassSet))
+    with pytest.raises(DataError, match="the column 'labels' is of the type list"):
+        open_splits(Text(train=str(path), sentence="labels", label="sentence"))
+    columns = {"sentence": [f"text {row}" for row in range(8)], "label": [0, 1] * 4, "more": [1, 1, 0, 0] * 2}
+    path = write(tmp_path / "flags.parquet", columns, {"label": {**LABELS, "names": ["no", "yes"]}})
+    splits = open_splits(Text(train=str(path), label=["label", "more"], test_fraction=0.0).for_run(ClassSet))
+    assert splits.class_names == ["label", "more"] and splits.train.read_labels().max() == 1

@@ -248,6 +248,30 @@ def test_each_dataset_recognises_its_files(expected: str, here: Path) -> None:
     assert set(guess.settings) <= set(own_classes("dataset")[option].model_fields)
 
 
+@pytest.mark.parametrize(
+    "expected, ending, content",
+    [
+        ("text train=./train-*-of-2.csv test=./test-0-of-1.csv sentence=text", "csv", "text,label\nx,1\ny,0\n"),
+        (
+            "conll root=./ train=train-*-of-2.jsonl test=test-0-of-1.jsonl val=null",
+            "jsonl",
+            '{"tokens": ["a"], "tags": ["O"]}\n',
+        ),
+        ("squad root=./ train=train-*-of-2.json test=test-0-of-1.json val=null", "json", squad("a")),
+        (
+            "summary_text train=./train-*-of-2.jsonl test=./test-0-of-1.jsonl source=article target=highlights",
+            "jsonl",
+            '{"article": "a", "highlights": "b"}\n',
+        ),
+    ],
+)
+def test_shards_are_one_split(expected: str, ending: str, content: str, here: Path) -> None:
+    write(here, **{f"{name}.{ending}": content for name in ("test-0-of-1", "train-0-of-2", "train-1-of-2")})
+    (option, guess), *_ = best_first(recognise_all(own_classes("dataset"), FileTree(".")))
+    settings = " ".join(f"{name}={value}" for name, value in guess.settings.items())
+    assert f"{option} {settings}" == expected
+
+
 def test_the_form_its_counts_and_the_command_are_printed(here: Path, capsys: pytest.CaptureFixture) -> None:
     write_coco(here / "pets")
     assert main(["data", "guess", "pets"]) == 0

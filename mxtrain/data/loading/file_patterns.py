@@ -11,7 +11,7 @@ from typing import Dict, List, Mapping, NamedTuple, Optional, Sequence, Set, Tup
 from mxtrain.data.loading.dataset_files import exists, files_in, list_first
 from mxtrain.errors import DataError
 
-_SHARD = re.compile(r"(.*)-(\d+)-of-(\d+)(?:-[0-9a-f]{6,})?((?:\.[^/]*)?)", re.DOTALL)
+_SHARD = re.compile(r"(.*)-(\d+)-of-(\d+)(-[0-9a-f]{6,})?((?:\.[^/]*)?)", re.DOTALL)
 """Path of one of several shards, as TensorFlow and Hugging Face number them: train-00000-of-00004.parquet. Older
 versions of Hugging Face's datasets add a hash."""
 
@@ -26,6 +26,7 @@ class _ShardName(NamedTuple):
     total: int
     ending: str
     digits: int
+    has_hash: bool
 
     def named(self, number: int) -> str:
         """Returns the path of another shard."""
@@ -34,7 +35,7 @@ class _ShardName(NamedTuple):
     @property
     def pattern(self) -> str:
         """Returns the path that stands for all shards."""
-        return f"{self.name}-*-of-{self.total:0{self.digits}}{self.ending}"
+        return f"{self.name}-*-of-{self.total:0{self.digits}}{'-*' if self.has_hash else ''}{self.ending}"
 
 
 def expand_files(paths: Union[str, Sequence[str]], may_repeat: bool = False) -> List[str]:
@@ -80,10 +81,11 @@ def is_pattern(path: str) -> bool:
     return glob.has_magic(path) and not exists(path)
 
 
-def shard_pattern(path: str) -> Optional[str]:
-    """Returns the pattern of all shards to which a file belongs by its name; None if it is no shard."""
+def shard_pattern(path: str) -> Optional[Tuple[str, str]]:
+    """Returns the beginning of the path of a shard, and the pattern of all shards, or the path itself if there is only
+    one; None if it is no shard by its name."""
     shard = _parse_shard(path)
-    return None if shard is None else shard.pattern
+    return None if shard is None else (shard.name, path if shard.total == 1 else shard.pattern)
 
 
 def _matches(pattern: str) -> List[str]:
@@ -101,8 +103,8 @@ def _parse_shard(path: str) -> Optional[_ShardName]:
     match = _SHARD.fullmatch(path)
     if match is None:
         return None
-    name, number, total, ending = match.groups()
-    return _ShardName(name, int(number), int(total), ending, len(number))
+    name, number, total, hashed, ending = match.groups()
+    return _ShardName(name, int(number), int(total), ending, len(number), hashed is not None)
 
 
 def _warn_about_others(path: str) -> None:

@@ -237,10 +237,9 @@ def stream_rows(
         require_file(path)
     if ending == PARQUET:
         with open_regular(path) as (file, _):
-            as_texts = (
-                (number, names, _as_texts(row, decimal_in))
-                for number, names, row in read_parquet(file, path, list(map(str, columns)), names_classes=names_classes)
-            )
+            lists = [column for column in columns if isinstance(column, ListColumn)]
+            parquet = read_parquet(file, path, list(map(str, columns)), names_classes=names_classes, lists=lists)
+            as_texts = ((number, names, _as_texts(row, decimal_in)) for number, names, row in parquet)
             yield from _select_columns(path, as_texts, columns, skip_short, findings, ending, null)
         return
     # newline="": Python's csv module needs the line ends inside of quoted cells unchanged.

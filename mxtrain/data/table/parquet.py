@@ -6,7 +6,7 @@ import json
 import re
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO, Dict, Iterator, List, Mapping, Tuple
+from typing import Any, BinaryIO, Collection, Dict, Iterator, List, Mapping, Tuple
 
 from mxtrain.config.libraries import install_command, require_library
 from mxtrain.errors import DataError
@@ -22,7 +22,12 @@ _OUT_OF_RANGE = "<value out of range"
 
 
 def read_parquet(
-    file: BinaryIO, path: Path, columns: List[str], may_nest: bool = False, names_classes: bool = False
+    file: BinaryIO,
+    path: Path,
+    columns: List[str],
+    may_nest: bool = False,
+    names_classes: bool = False,
+    lists: Collection[str] = (),
 ) -> Iterator[Tuple[int, List[str], Mapping[Any, Any]]]:
     """Yields the number of each row from 0, the names of all columns, and the cells of the requested columns that
     exist; `a.b` is the field b of structs in a, as Hugging Face's translation.en.
@@ -32,6 +37,7 @@ def read_parquet(
         path: its path, for messages.
         columns: requested columns.
         may_nest: True if cells may be lists and structs, which become lists and dicts.
+        lists: columns whose cells may be lists although others may not.
         names_classes: True to replace numbers of classes by their names, if Hugging Face's datasets has written these;
             -1, which stands for no class, becomes None.
 
@@ -42,7 +48,7 @@ def read_parquet(
         types = _types_of(table.schema_arrow)
         names = [name for name, kind in types.items() if not _is_struct(kind)]
         existing = [name for name in columns if name in types]
-        for name in [] if may_nest else existing:
+        for name in [] if may_nest else [name for name in existing if name not in lists]:
             _refuse_nested(path, name, types[name])
         classes = _class_names(table.schema_arrow) if names_classes else {}
         number = 0

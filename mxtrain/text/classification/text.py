@@ -22,7 +22,7 @@ from mxtrain.data.sample_weights import WeightedDataset, require_other_column
 from mxtrain.data.spec import BaseDataset, Splits
 from mxtrain.data.table.cells import Decimal
 from mxtrain.data.table.class_sets import AUTO
-from mxtrain.data.table.columns import names_of_columns, read_columns, require_column, require_same_columns
+from mxtrain.data.table.columns import TABLES, names_of_columns, read_columns, require_column, require_same_columns
 from mxtrain.data.table.target_columns import TargetColumns, class_set_columns, number_columns
 from mxtrain.data.table.text_rows import Column
 from mxtrain.data.table.weights import WeightedRows
@@ -99,11 +99,11 @@ class Text(WeightedRows, TextDataset, WeightedDataset):
     @classmethod
     def recognise(cls, files: FileTree) -> Optional[Recognised]:
         """See `Recognising`."""
-        tables = [name for name in files.find(".csv", ".tsv", ".jsonl") if _TEXT_COLUMNS & set(files.columns(name))]
-        settings = files.typed_splits(tables)
+        tables = [name for name in files.find(*TABLES) if _TEXT_COLUMNS & set(files.columns(name))]
+        settings = files.typed_splits(tables, shards=True)
         if not settings:
             return None
-        train = files.by_split(tables)["train"]
+        train = files.first_of(files.by_split(tables, shards=True)["train"])
         columns = files.columns(train)
         text = next(name for name in columns if name in _TEXT_COLUMNS)
         label = next((name for name in _LABEL_COLUMNS if name in columns), "")

@@ -75,7 +75,7 @@ class Squad(TextDataset):
         if not names:
             names = [name for name in files.find(".jsonl", PARQUET) if _has_questions(files.columns(name))]
             form = "questions with contexts and answers, as Hugging Face has SQuAD"
-        splits = files.by_split(names)
+        splits = files.by_split(names, shards=True)
         if not splits:
             return None
         settings: Dict[str, Setting] = {"root": files.folder, **splits}

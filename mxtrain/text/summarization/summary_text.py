@@ -48,7 +48,7 @@ class SummaryText(SummaryDataset, ParallelText):
     def recognise(cls, files: FileTree) -> Optional[Recognised]:
         """See `Recognising`."""
         tables = files.find(".csv", ".tsv", ".jsonl", ".parquet")
-        splits = files.typed_splits(tables)
+        splits = files.typed_splits(tables, shards=True)
         if not splits:
             return None
         names = set(files.columns(tables[0]))

@@ -77,7 +77,7 @@ class Conll(TextDataset):
             form = "lists of words with lists of tags"
             if names and len(tag_columns(files.columns(names[0]))) > 1:
                 asks = ("dataset.tag=COLUMN",)
-        splits = files.by_split(names)
+        splits = files.by_split(names, shards=True)
         if not splits:
             return None
         settings: Dict[str, Setting] = {"root": files.folder, **splits}

@@ -73,4 +73,16 @@ def test_one_shard_is_read_alone_with_a_warning(tmp_path: Path, caplog: Any) -> 
     assert "is one of 2 shards, and the others are not read" in caplog.text and "t-*-of-00002.csv'" in caplog.text
     caplog.clear()
     assert expand_files(paths[1]) == paths[1:] and not caplog.text
-    assert shard_pattern("t-00000-of-00002.csv") == "t-*-of-00002.csv" and shard_pattern("t.csv") is None
+
+
+@pytest.mark.parametrize(
+    "path, found",
+    [
+        ("a/t-00000-of-00002.csv", ("a/t", "a/t-*-of-00002.csv")),
+        ("t-00000-of-00001.csv", ("t", "t-00000-of-00001.csv")),
+        ("t-00000-of-00002-0a1b2c3d4e5f6789.parquet", ("t", "t-*-of-00002-*.parquet")),
+        ("t.csv", None),
+    ],
+)
+def test_pattern_of_a_shard(path: str, found: Any) -> None:
+    assert shard_pattern(path) == found
