@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -268,3 +269,47 @@ def test_each_class_needs_an_image_in_each_split_of_folders(tmp_path) -> None:
     names.write_text("cat\ndog\nemu\n")
     with pytest.raises(DataError, match="the split train has no image of 'emu'"):
         convert(tmp_path / "records", tmp_path / "back", to="image_folder")
+
+
+@pytest.mark.parametrize("names", [["c" * 255, "d"], ["c" * 256, "d"]])
+def test_names_of_classes_are_no_longer_than_those_of_folders(tmp_path, names) -> None:
+    for name in ("cat/a", "dog/b"):
+        draw(tmp_path / "folder" / "train" / f"{name}.png", (9, 8), seed=ord(name[0]))
+    convert(tmp_path / "folder", tmp_path / "records", to="records")
+    (tmp_path / "records" / "images_classes.txt").write_text("".join(f"{name}\n" for name in names))
+    if len(names[0]) == 255:
+        assert convert(tmp_path / "records", tmp_path / "back", to="image_folder").class_names == names
+    else:
+        with pytest.raises(DataError, match="cannot be the name of a folder"):
+            convert(tmp_path / "records", tmp_path / "back", to="image_folder")
+
+
+def test_other_sizes_and_boxes_than_the_files_and_outlines_have_are_noted(tmp_path) -> None:
+    source = coco(tmp_path / "source", Thing(0, (2.0, 3.0, 14.5, 13.0), [TRIANGLE]))
+    path = source / "annotations" / "instances_train2017.json"
+    path.write_text(path.read_text().replace('"width": 40', '"width": 41'))
+    notes = convert(source, tmp_path / "yolo", to="yolo").notes
+    assert any(note.startswith("1 images have another size than their annotation says") for note in notes)
+    assert any("which differ from those of the source by up to 2.5 pixels" in note for note in notes)
+    exact = coco(tmp_path / "exact", Thing(0, (2.0, 3.0, 12.0, 13.0), [TRIANGLE]))
+    assert not any(
+        "differ" in note or "another size" in note for note in convert(exact, tmp_path / "y", to="yolo").notes
+    )
+
+
+def test_categories_are_numbered_from_one_if_those_of_the_source_are_not_positive(tmp_path) -> None:
+    source = coco(tmp_path / "source", Thing(0, BOX), Thing(1, BOX))
+    path = source / "annotations" / "instances_train2017.json"
+    for shift, expected in ((-1, [1, 2]), (4, [5, 6])):
+        content = json.loads(path.read_text())
+        for annotation in content["annotations"]:
+            annotation["category_id"] += shift
+        for category in content["categories"]:
+            category["id"] += shift
+        changed = tmp_path / f"changed{shift}"
+        shutil.copytree(source, changed)
+        (changed / "annotations" / path.name).write_text(json.dumps(content))
+        convert(changed, tmp_path / f"coco{shift}", to="coco")
+        written = json.loads((tmp_path / f"coco{shift}/annotations/instances_train2017.json").read_text())
+        assert [category["id"] for category in written["categories"]] == expected
+        assert [annotation["category_id"] for annotation in written["annotations"]] == expected

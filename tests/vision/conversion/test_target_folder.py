@@ -263,6 +263,20 @@ def test_a_damaged_result_is_not_put_in_place(tmp_path, source, monkeypatch) -> 
     assert not (tmp_path / "target").exists()
 
 
+def test_a_damaged_image_is_not_put_in_place(tmp_path, source, monkeypatch) -> None:
+    write = YoloForm.write_annotations
+
+    def damaging(self, folder, progress):
+        write(self, folder, progress)
+        path = folder / "images/train/train_001.jpg"
+        path.write_bytes(path.read_bytes() + b"x")
+
+    monkeypatch.setattr(YoloForm, "write_annotations", damaging)
+    with pytest.raises(DataError, match="train_001.jpg' has other content than .*train_001.jpg'"):
+        convert(source, tmp_path / "target", to="yolo")
+    assert not (tmp_path / "target").exists()
+
+
 def test_two_processes_do_not_write_to_one_folder(tmp_path, source, monkeypatch) -> None:
     seen = []
 
