@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Dict, List, Tuple
 
 from mxtrain.amp.spec import FULL
+from mxtrain.config.options import option_classes
 from mxtrain.config.sparse_tables import (
     check_served_tables,
     check_sparse_tables,
@@ -119,7 +120,9 @@ def check_monitors(description: Description) -> None:
             name = monitor.rpartition("/")[2]
             near = [value for value in nearest(monitor, allowed, 3) if _is_near(name, value.rpartition("/")[2])]
             hint = f" Did you mean '{near[0]}'?" if near else ""
-            metric_to_add = "NAME" if near or name in description.metric or not name.isidentifier() else name
+            # Values that a task measures by itself, such as interval_width, are no options.
+            is_option = name not in description.metric and name in option_classes("metric")
+            metric_to_add = name if is_option and not near else "NAME"
             raise ConfigError(
                 f"{path}={monitor}: this run does not measure it.{hint} Allowed: {', '.join(allowed)}; "
                 f"metric=[{','.join([*description.metric, metric_to_add])}] measures more."

@@ -17,6 +17,7 @@ from mxtrain.data.table.cells import MISSING_CELLS, CellTexts, Decimal
 from mxtrain.data.table.column_kinds import ColumnSpec, as_column_specs, header_of
 from mxtrain.data.table.columns import require_table, stream_rows
 from mxtrain.data.table.text_rows import Column
+from mxtrain.errors import name_override
 from mxtrain.recommendation.base import InteractionDataset
 from mxtrain.recommendation.interaction_cache import cached_interactions
 from mxtrain.recommendation.rows import Columns, read_pairs
@@ -27,6 +28,8 @@ from mxtrain.types import PathText, Positive
 if TYPE_CHECKING:
     from mxtrain.data.signature import Signature
 
+TIME_COLUMNS = ("timestamp", "time", "datetime", "date")
+"""Names of columns by which `data guess` finds the times of interactions."""
 FeatureSpecs = Annotated[Dict[str, ColumnSpec], pydantic.BeforeValidator(as_column_specs)]
 
 
@@ -89,7 +92,11 @@ class InteractionTable(InteractionDataset):
             if user and item:
                 named = {"user": user, "item": item}
                 settings = {"path": files.typed(name), **{key: value for key, value in named.items() if key != value}}
-                return Recognised("a table of users and items", settings, "recommendation", Certainty.LIKELY)
+                time = next((columns[word] for word in TIME_COLUMNS if word in columns), "")
+                typed = name_override("dataset.timestamp", time)
+                remark = f"If '{time}' tells the order, add {typed}: the last items are held out." if time else ""
+                form = "a table of users and items"
+                return Recognised(form, settings, "recommendation", Certainty.LIKELY, remark=remark)
         return None
 
     @pydantic.model_validator(mode="after")

@@ -35,6 +35,11 @@ LINES = [
     ("task=detection metric=[coco_ap]", ["trainer.monitor=val/voc_ap", "Did you mean 'val/coco_ap'?"], ["f1"]),
     ("trainer.monitor=val/acc", ["Did you mean 'val/accuracy'?"], []),
     ("trainer.monitor=val/f1", ["metric=[accuracy,f1] measures more"], ["Did you mean"]),
+    (
+        "task=regression task.interval=0.9 trainer.monitor=val/interval_width",
+        ["root_mean_squared_error,NAME] measures more"],
+        ["[pearson,spearman,root_mean_squared_error,interval_width]"],
+    ),
     ("dataset=imagefolder", ["Did you mean 'image_folder'?"], []),
     ("cluster.workers=2", ["Type kvstore=dist_sync."], []),
     ("dataset=text dataset.train=x.csv", ["dataset gives text. Type model=bert"], []),

@@ -16,6 +16,7 @@ import mxtrain
 from mxtrain.cli import main
 from mxtrain.config.options import own_classes
 from mxtrain.data.recognition import FileTree, best_first, recognise_all
+from mxtrain.recommendation.interactions import InteractionTable
 
 pytestmark = pytest.mark.usefixtures("own_cache")
 
@@ -366,3 +367,14 @@ def test_each_file_of_a_large_folder_is_looked_at_once(tmp_path: Path) -> None:
     begin_s = time.process_time()
     assert own_classes("dataset")["parallel_text"].recognise(files) is None  # type: ignore[attr-defined]
     assert time.process_time() - begin_s < 20  # comparing all pairs of names takes a quarter of an hour
+
+
+def test_times_of_interactions_are_offered(tmp_path: Path) -> None:
+    for header, remark in (
+        ("user,item", ""),
+        ("user,item,Date", "If 'Date' tells the order, add dataset.timestamp=Date: the last items are held out."),
+    ):
+        path = tmp_path / "a.csv"
+        path.write_text(f"{header}\nu,i{',2024-01-01' if remark else ''}\n")
+        found = InteractionTable.recognise(FileTree(str(path)))
+        assert found is not None and found.remark == remark
