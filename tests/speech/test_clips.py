@@ -126,7 +126,10 @@ def test_a_test_split_without_speakers_is_refused(tmp_path: Path) -> None:
         DataError, match="falls into the test split by dataset.test_fraction=0.0001.*test_fraction=0[.]$"
     ):
         dataset.list_clips(STRICT)
-    assert dataset.model_copy(update={"test_fraction": 0.0}).list_clips(STRICT).test is None
+    without = dataset.model_copy(update={"val_fraction": 0.4, "test_fraction": 0.0})
+    assert without.list_clips(STRICT).test is None
+    (tmp_path / LISTS["val"]).unlink()
+    assert without.list_clips(STRICT).test is None and without.list_clips(STRICT).val
 
 
 def test_a_validation_split_without_speakers_is_refused_and_lists_of_windows_are_read(tmp_path: Path) -> None:
