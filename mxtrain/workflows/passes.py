@@ -122,26 +122,30 @@ class MergedTiles:
 
         Raises:
             ConfigError: the network does not take tiles of this size.
-            DataError: a sample cannot be read.
+            LoaderError: a sample cannot be read.
         """
         from mxtrain.training.loaders import take
         from mxtrain.training.tiled import predict_tiles
 
         if count is not None and count < len(source):
             source = take(source, range(count))
-        try:
-            tiled = trained.signature.tiled(source, self.size, self.overlap)
-        except LoaderError as error:
-            raise DataError(str(error)) from error
+        tiled = trained.signature.tiled(source, self.size, self.overlap)
         assert tiled is not None
         return predict_tiles(trained, tiled, self.merger)
 
     def apply(self, trained: Trained, source: Samples, limit_batches: Optional[int]) -> Trained:
-        """Returns a trained network whose evaluator measures samples once, tile by tile; see `Passes.for_samples`."""
+        """Returns a trained network whose evaluator measures samples once, tile by tile; see `Passes.for_samples`.
+
+        Raises:
+            DataError: a sample cannot be read.
+        """
         from mxtrain.training.tiled import TiledEvaluator
 
         count = None if limit_batches is None else limit_batches * trained.description.dataset.eval_batch_size
-        evaluator = TiledEvaluator(trained.evaluator, self.predictions(trained, source, count))
+        try:
+            evaluator = TiledEvaluator(trained.evaluator, self.predictions(trained, source, count))
+        except LoaderError as error:
+            raise DataError(str(error)) from error
         return replace(trained, evaluator=evaluator)
 
 

@@ -210,7 +210,11 @@ def write_predictions(
 
     trained = load_trained(run.checkpoint, run.description, signature, settings.fuse, exported=True)
     trained = plan.for_batches(trained)
-    predictions = numbered(trained, source, predicted_arrays(trained, source, plan, len(locations)), unreadable, files)
+    try:
+        arrays = predicted_arrays(trained, source, plan, len(locations))
+    except LoaderError as error:
+        raise unread_error(error) from error
+    predictions = numbered(trained, source, arrays, unreadable, files)
     predicted = predict_rows(trained, source, locations, predictions, settings.top_k, files, copied)
     if is_own_data:
         predicted = itertools.islice(predicted, len(locations))  # a split has more samples than are asked for
@@ -221,8 +225,13 @@ def write_predictions(
             write_rows(output_format, task, trained.signature, rows, stream, sample_ids, columns)
             require_samples(rows.count, unreadable)
     except LoaderError as error:
-        raise DataError(f"{error.fact} Replace or remove it, or {SKIP}") from error
+        raise unread_error(error) from error
     return PredictResult(rows.count, rows.listed, folder, list(unreadable.values()))
+
+
+def unread_error(error: LoaderError) -> DataError:
+    """Returns the error for a file that cannot be read, with the setting that leaves such files out."""
+    return DataError(f"{error.fact} Replace or remove it, or {SKIP}")
 
 
 def open_samples(dataset: BaseDataset, split: Optional[Split], count: Optional[int]) -> Tuple[Samples, Sequence[str]]:
@@ -412,7 +421,7 @@ def predicted_arrays(
         count: number of samples that are needed; None: all.
 
     Raises:
-        DataError: with tiles, the size of a sample cannot be read.
+        LoaderError: with tiles, the size of a sample cannot be read.
     """
     from mxtrain.training.loaders import build_loader
 

@@ -281,6 +281,12 @@ def test_tiles_of_a_detector_are_predicted_as_images_are(tmp_path: Path, train_r
     expected = sorted(boxes, key=lambda box: -box[1])
     assert [one["score"] for one in found] == [score for _, score, _ in expected] and len(found) > 2
     assert sorted((one["class"], one["box"]) for one in found) == sorted((name, box) for name, _, box in expected)
+    (tmp_path / "bad.png").write_text("no image")
+    capsys.readouterr()
+    assert run(["predict", str(tmp_path / "run"), str(tmp_path / "bad.png"), "tile=32"]) == 2
+    assert "type skip_unreadable=true to go on without such files" in capsys.readouterr().err
+    with pytest.raises(DataError, match="bad.png' cannot be read as an image"):
+        trained.predict(str(tmp_path / "bad.png"), tile=32)
     # Boxes of the mirror image are mirrored back, and the highest score of each object is kept.
     half = image[:, :32]
     plain, mirrored, merged = (
