@@ -37,6 +37,8 @@ from mxtrain.text.stored_sources import StoredDocuments, StoredTexts
 if TYPE_CHECKING:
     from mxtrain.types.annotations import Json, JsonObject
 
+ROW_ENDINGS = (".jsonl", PARQUET)
+"""Extensions of files with a text per row."""
 AnyTexts = Union[LabelledTexts, StoredTexts]
 log = logging.getLogger(__name__)
 
@@ -146,20 +148,42 @@ def read_table(
     return TextTable(shards.facts["names"], shards.array("group"), locations, build)
 
 
-def read_documents(files: Sequence[Path], findings: Findings) -> StoredDocuments:
-    """Reads the paragraphs of text files. Each file is a document; an empty line ends a paragraph.
+def read_documents(files: Sequence[Path], findings: Findings, column: str = "text") -> StoredDocuments:
+    """Reads the paragraphs of text files, of which an empty line ends one, or the rows of JSON lines and Parquet. Each
+    file is a document.
+
+    Args:
+        files: paths; all or none have rows.
+        findings: collects what cannot be read.
+        column: column of the text in files with rows.
 
     Raises:
-        DataError: a file is missing or no UTF-8 text.
+        DataError: a file is missing or no UTF-8 text, or has no such column.
     """
+    have_rows = [ending_of(file) in ROW_ENDINGS for file in files]
+    if any(have_rows) and not all(have_rows):
+        table, text = files[have_rows.index(True)], files[have_rows.index(False)]
+        raise DataError(f"{table} has a text per row, and {text} a paragraph: give files of one kind.")
+    endings = {ending_of(file) for file in files} if any(have_rows) else set()
+    if len(endings) > 1:
+        raise DataError(f"{name_of(files)} end in {' and '.join(sorted(endings))}: give files with the same extension.")
+
+    def texts_of(file: Path) -> Iterator[Tuple[int, str]]:
+        if not endings:
+            yield from stream_paragraphs(file, findings)
+            return
+        for number, (text,) in stream_rows(file, [column], header=True, findings=findings):
+            if text.strip():
+                yield number, text
 
     def records() -> Iterator[TextRecord]:
         for number, file in enumerate(files):
-            for line, text in readable_records(file, stream_paragraphs(file, findings), findings):
+            for line, text in readable_records(file, texts_of(file), findings):
                 yield TextRecord([text], line, number)
 
-    shards = prepare_texts("documents", files, [], 1, records, findings)
-    locations = DataLocations(list(map(str, files)), shards.array("number"), shards.array("group"))
+    settings: Json = [column, *endings] if endings else []
+    shards = prepare_texts("documents", files, settings, 1, records, findings)
+    locations = DataLocations(list(map(str, files)), shards.array("number"), shards.array("group"), PARQUET in endings)
     return StoredDocuments(shards, name_of(files), None, locations)
 
 

@@ -14,7 +14,7 @@ from mxtrain.data.checking.problems import Problem
 from mxtrain.data.loading.folds import Fold
 from mxtrain.data.spec import open_splits, with_fold
 from mxtrain.errors import DataError
-from mxtrain.text.classification.text import Text
+from mxtrain.text.classification.text import MaskedText, Text
 from mxtrain.text.language_modeling.plain_text import PlainText
 from mxtrain.text.question_answering import questions
 from mxtrain.text.question_answering.questions import read_squad_files
@@ -319,3 +319,29 @@ def test_rows_of_questions_in_parquet_are_streamed(tmp_path: Path, monkeypatch: 
     monkeypatch.setattr(questions, "stream_objects", stream)
     assert len(questions.read_squad(str(tmp_path / "a.parquet"), known_ids=Noted())) == 3
     assert order == ["read", "q0", "read", "q1", "read", "q2"]
+
+
+@pytest.mark.parametrize("ending", [".jsonl", ".parquet"])
+def test_paragraphs_of_masked_texts_are_rows(tmp_path: Path, ending: str) -> None:
+    rows = [{**row, "sentence": "" if row["weight"] == 20 else row["sentence"]} for row in ROWS]
+    paths = write_shards(tmp_path, ending, rows)
+    write_table(Path(paths[1]), [{**ROWS[0], "sentence": "more"}])
+    splits = open_splits(MaskedText(train=str(tmp_path / f"train-*{ending}"), column="sentence", val_fraction=0.2))
+    parts = [splits.train, splits.val, splits.test]
+    found = [text for part in parts if part is not None for text in part.training_texts().texts()]
+    assert sorted(found) == sorted(["more", *(row["sentence"] for row in rows if row["sentence"])])
+    for part in filter(None, parts):
+        for index, text in enumerate(part.paragraphs.texts()):
+            row = int(text.split()[1]) if " " in text else SIZES[0]
+            location = part.locations[index]
+            file, number = (1, 0) if text == "more" else (0, row) if row < SIZES[0] else (2, row - SIZES[0])
+            assert location.file == paths[file] and (location.record or 0) + (location.line or 1) == number + 1
+    with pytest.raises(DataError, match="no column 'text'"):
+        open_splits(MaskedText(train=paths))
+    (tmp_path / "a.txt").write_text("a")
+    with pytest.raises(DataError, match=f"all{ending} has a text per row, and .*a.txt a paragraph"):
+        open_splits(MaskedText(train=[str(tmp_path / f"all{ending}"), str(tmp_path / "a.txt")]))
+    other = ".parquet" if ending == ".jsonl" else ".jsonl"
+    write_table(tmp_path / f"b{other}", ROWS)
+    with pytest.raises(DataError, match="2 files end in .jsonl and .parquet: give files with the same extension"):
+        open_splits(MaskedText(train=[str(tmp_path / f"all{ending}"), str(tmp_path / f"b{other}")]))

@@ -333,10 +333,12 @@ class MaskedText(TextDataset):
     gives: ClassVar[Gives] = Gives(Texts, MaskedTokens)
 
     train: Files = None
-    """Text files, or folders of .txt files: an empty line ends a paragraph, a file a document; null = Python's
-    language reference."""
+    """Text files, or folders of .txt files: an empty line ends a paragraph, a file a document; or JSON lines or Parquet
+    with a paragraph per row; one, a list, or a pattern (train-*.parquet); null = Python's language reference."""
     val: Files = None
     """The same for validation; null = val_fraction of the paragraphs."""
+    column: str = "text"
+    """Column of the text in JSON lines and Parquet."""
     batch_size: BatchSize = 32
     mask_fraction: ProperFraction = 0.15
     """Share of a sample's tokens that are masked and must be predicted."""
@@ -345,9 +347,9 @@ class MaskedText(TextDataset):
         """See `BaseDataset.examine`."""
         self.require_libraries()
         documents: AnyDocuments = (
-            PlainTexts(reference_text.documents()) if self.train is None else _read(self.train, findings)
+            PlainTexts(reference_text.documents()) if self.train is None else _read(self.train, findings, self.column)
         )
-        val = _read(self.val, findings) if self.val is not None else None
+        val = _read(self.val, findings, self.column) if self.val is not None else None
         if self.train is not None and self.val is not None:
             settings = {"train": self.train, "val": self.val}
             refuse_shared({name: list_text_files(files, TEXT_ENDINGS) for name, files in settings.items()}, findings)
@@ -379,13 +381,13 @@ class MaskedText(TextDataset):
         return [documents.part(np.flatnonzero(part_P == number)) for number in range(3)]
 
 
-def _read(paths: Union[str, List[str]], findings: Findings) -> StoredDocuments:
+def _read(paths: Union[str, List[str]], findings: Findings, column: str) -> StoredDocuments:
     """Returns the paragraphs of each file.
 
     Raises:
         DataError: a file is missing or no UTF-8 text, or there is no text.
     """
-    documents = read_documents(list_text_files(paths, TEXT_ENDINGS, findings), findings)
+    documents = read_documents(list_text_files(paths, TEXT_ENDINGS, findings), findings, column)
     if not documents.num_paragraphs:
         raise DataError(f"{paths}: there is no text; give .txt files, or folders of them.")
     return documents

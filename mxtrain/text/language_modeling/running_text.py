@@ -19,7 +19,7 @@ from mxtrain.files.text_lines import split_lines
 from mxtrain.text.encoded import encode_texts
 from mxtrain.text.stored import TEXT, StoredColumn, Suffix, TextRecord, prepare_tokens
 from mxtrain.text.text_checks import ParagraphChecks
-from mxtrain.text.text_files import name_of, prepare_texts, readable_records
+from mxtrain.text.text_files import ROW_ENDINGS, name_of, prepare_texts, readable_records
 from mxtrain.text.tokenizing.kinds import TextsInMemory, TrainingTexts
 
 if TYPE_CHECKING:
@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from mxtrain.text.tokenizing.config import TokenizerConfig
     from mxtrain.types.annotations import Json
 
-ROW_ENDINGS = (".jsonl", PARQUET)
-"""Extensions of files with a document per row; the first may be followed by .gz."""
 PIECE_CHARACTERS = 1 << 11
 """After this number of characters, the next empty line ends a record."""
 SHOWN_TOKENS = 16
