@@ -200,7 +200,7 @@ class Text(WeightedRows, TextDataset, WeightedDataset):
         self._require_columns(paths)
         table = read_table(paths, columns, self.header, findings=findings, decimal=self.decimal)
         if not len(table.name_N):
-            raise DataError(f"{name_of(paths)}: there are no rows.")
+            raise DataError(f"{name_of(paths)} {'has' if len(paths) == 1 else 'have'} no rows.")
         return table
 
     @property
