@@ -60,7 +60,7 @@ MISTAKES = [
     ("optimizer.learning_rate=1", ["'optimizer.lr'", "conf/optimizer/adam.yaml"]),
     ("optimizer.momentum=0.9", ["It belongs to optimizer=", "nag", "sgd"]),
     ("trainer.batch_size=3", ["'dataset.batch_size'"]),
-    ("model.nam=resnet18_v1", ["'model.nam'. Did you mean 'model.name'? It belongs to model=gluoncv|gluoncv_video. model takes"]),
+    ("model.nam=resnet18_v1", ["'model.nam'. Did you mean 'model.name'? It belongs to model=gluoncv|gluoncv_video. "]),
     ("dataset.rot=photos", ["'dataset.rot'. Did you mean 'dataset.root'? It belongs to dataset=audio_folder|cifar10|"]),
     ("task=tabular dataset.train=a.csv", ["'dataset.train'. It belongs to dataset=criteo|feature_table|libsvm."]),
     ("trainer.validate_every=1", ["Did you mean 'trainer.val_interval'?"]),

@@ -272,7 +272,7 @@ def test_files_of_the_same_name_do_not_replace_each_other(train_run: Any, tmp_pa
         (["model=lenet"], "task=segmentation and the model LeNet do not fit"),
         (["metric=[accuracy]"], "Type metric=[mean_iou]"),
         (["loss=l2"], "Type loss=pixel_softmax_cross_entropy"),
-        (["task=classification", "dataset=digit_scenes"], "for task=segmentation or task=detection or"),
+        (["task=classification", "dataset=digit_scenes"], "for task=segmentation, task=detection or"),
         (["dataset.digit_size=[24,80]"], "more than a scene of [64, 64] can hold"),
         (["dataset.digits=[3,1]"], "must be [smallest, largest]"),
         (["dataset.augment.flip=true"], "there is no 'dataset.augment.flip'"),
