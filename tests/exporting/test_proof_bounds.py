@@ -138,7 +138,7 @@ def test_sizes_of_rounded_halves_and_with_an_offset_are_computed(options: Any) -
         assert session.run(None, {"x": x})[0].tolist() == list(evaluate(symbol, {"x": x})[0].shape)
 
 
-@pytest.mark.parametrize("size, lengths", [(40, (40, 30, 19)), (8, (8, 6, 3)), (3, (3, 2, 0))])
+@pytest.mark.parametrize("size, lengths", [(40, (40, 30, 19)), (8, (8, 6, 3)), (3, (3, 2, 1))])
 def test_probes_are_shorter(size: int, lengths: Any) -> None:
     assert _shorter(size) == lengths
 

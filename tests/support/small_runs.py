@@ -137,7 +137,7 @@ CASES: Dict[str, Tuple[str, ...]] = {
     "gpt": ("model=gpt", "model.num_heads=2", *RUNNING),
     "transformer": (*PAIRS, "model.hidden_size=24", "model.num_heads=2", "model.num_layers=1"),
     "gnmt": ("model=gnmt", *PAIRS),
-    "summaries": (
+    "transformer, summaries": (
         "task=summarization",
         "dataset.num_train=16",
         "dataset.num_val=6",

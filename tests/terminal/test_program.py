@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import sys
 from pathlib import Path
@@ -84,9 +85,13 @@ def test_path_parsed_as_a_setting_is_reported(tmp_path, monkeypatch: pytest.Monk
     assert one_run(parse(words, reads_checkpoint=True), "eval") == str(folder)
 
 
+HELP_OF_PREDICT = (("skip_unreadable=false", "Skip"), ("top_k=3", "Number"))
+
+
 def test_help_separates_settings_from_descriptions() -> None:
     said = help_of("predict")
-    assert "  skip_unreadable=false  Skip" in said and "  top_k=3                Number" in said
+    columns = [re.search(rf"^  {setting} +({word})", said, re.M) for setting, word in HELP_OF_PREDICT]
+    assert all(columns) and len({found.start(1) - found.start() for found in columns if found}) == 1
 
 
 def test_help_and_causes_name_the_program(environment: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
