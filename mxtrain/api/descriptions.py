@@ -198,7 +198,7 @@ def convert_data(
         ConfigError: an argument is wrong, or the target exists.
         DataError: the source cannot be read, the format cannot hold it, or what was written differs from the source.
 
-    >>> result = mxtrain.convert_data("pets", "pets_yolo", to="yolo")
+    >>> result = mxtrain.convert_data("pets", "pets_records", to="records")
     >>> mxtrain.train(*result.overrides)
     """
     from mxtrain.composing.environment import compose_dataset

@@ -58,6 +58,7 @@ class IndexedStore:
         file: path of the file.
         number_R: line number of each row.
         shards: store of the arrays; the reference keeps its files from being removed.
+        weight_R: None: rows of libsvm have no weights.
     """
 
     ids: Ragged
@@ -66,6 +67,7 @@ class IndexedStore:
     file: str
     number_R: np.ndarray
     shards: Shards
+    weight_R: Optional[np.ndarray] = None
 
     def __len__(self) -> int:
         return len(self.label_R)

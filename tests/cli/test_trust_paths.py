@@ -60,6 +60,7 @@ OTHER = {
     "parallel/served_tables.py": "describe of an input of ids",
     "serving/answers.py": "describe of an answer",
     "composing/origins.py": "compose of PyYAML, a tree of nodes",
+    "text/word_vectors/reading.py": "describe of a file of vectors",
     "workflows/inspect.py": "describe of weights by their names",
     "workflows/replay.py": "describe of `StepRestorer`, which checks",
     "vision/images/affine.py": "compose of matrices",

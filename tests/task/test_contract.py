@@ -534,7 +534,7 @@ def test_dataset_or_model_alone_selects_its_task(describe_run: Any, words: str, 
         ),
         (
             "task=translation dataset=text",
-            ": dataset=number_and_date_phrases or dataset=parallel_text.",
+            ": dataset=number_and_date_phrases, dataset=match_reports, dataset=parallel_text or dataset=summary_text.",
         ),
         (
             "task=masked_language_modeling model=lenet",

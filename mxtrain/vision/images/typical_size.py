@@ -13,6 +13,7 @@ from mxtrain.data.loading.opening import ImageNeedsSetting
 from mxtrain.errors import DataError
 from mxtrain.vision.images.decoding import EncodedImages, evenly_spaced
 from mxtrain.vision.images.pixels import ImageReader, read_error
+from mxtrain.vision.images.tiff import is_tiff
 
 if TYPE_CHECKING:
     from mxtrain.types import Shape
@@ -68,7 +69,11 @@ def file_channels(encoded: EncodedImages, setting: Union[str, int], window: Wind
     """
     channels = 3 if setting == "auto" else int(setting)
     try:
-        image = ImageReader(encoded.read(0)[0], window)
+        content = encoded.read(0)[0]
+        has_bands = not isinstance(content, bytes) or is_tiff(content)
+        if setting == "auto" and window == "auto" and not has_bands:
+            return channels  # without Pillow, whose import takes a tenth of a second
+        image = ImageReader(content, window)
         channels = image.own_channels if setting == "auto" else channels
         image.resized((0.0, 0.0, *image.size), (1, 1), channels)
     except ImageNeedsSetting as error:
