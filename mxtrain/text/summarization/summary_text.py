@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Optional, Tuple
+from typing import ClassVar, Literal, Optional, Tuple
 
 from mxtrain.data.recognition import Certainty, FileTree, Recognised
 from mxtrain.data.table.text_rows import Column
@@ -37,7 +37,7 @@ class SummaryText(SummaryDataset, ParallelText):
     """Share of the training pairs held out for validation where there are no files of it."""
     batch_tokens: Optional[Positive] = 8192
 
-    folds_by: ClassVar = "samples"
+    folds_by: ClassVar[Literal["", "samples", "columns"]] = "samples"
 
     @property
     def document_column(self) -> Tuple[Column, bool]:  # type: ignore[override]  # of this dataset's settings
