@@ -26,8 +26,7 @@ from mxtrain.model.parameters import (
     train_only,
 )
 from mxtrain.model.spec import Model
-from mxtrain.model.weights import WeightsReport, load_weights
-from mxtrain.model.weights_files import find_weights
+from mxtrain.model.weights_report import WeightsReport
 from mxtrain.model.widths import set_widths
 from mxtrain.runtime.memory import shown_size, usable_memory
 from mxtrain.types import MAX_COUNT, Shape, Shapes, shapes_of
@@ -152,6 +151,10 @@ def prepare_network(
     set_values(network)
     report = WeightsReport()
     if model.weights:
+        # Readers of files of other libraries, which no other run needs.
+        from mxtrain.model.weights import load_weights
+        from mxtrain.model.weights_files import find_weights
+
         report = load_weights(
             network, find_weights(model.weights, model.published_name), model.classes_in_weights, output_names
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from os.path import commonprefix
 from pathlib import Path
 from typing import TYPE_CHECKING, Collection, Dict, List, Mapping, Optional, Sequence, Tuple, Union
@@ -15,98 +15,11 @@ from mxtrain.model.foreign.safetensors_file import is_safetensors
 from mxtrain.model.graph.id_inputs import tables_of
 from mxtrain.model.params_file import read_params, without_module_prefix
 from mxtrain.model.symbol.structure import NoMatch, is_by_structure
+from mxtrain.model.weights_report import ClassRows, WeightsReport, brief
 
 if TYPE_CHECKING:
     import numpy as np
     from mxnet import gluon
-
-MAX_NAMES = 4
-"""Number of names that a message lists."""
-
-
-@dataclass(frozen=True)
-class ClassRows:
-    """Layout of the outputs of a layer that scores classes, so that single classes can be copied from a file.
-
-    The outputs consist of `groups` blocks (e.g. one per anchor). Each block has `leading` outputs without a class,
-    followed by `per_class` outputs for each class. Networks list such layers by path in `class_heads`.
-
-    Attributes:
-        groups: number of blocks.
-        leading: outputs at the beginning of each block that belong to no class, e.g. background.
-        per_class: consecutive outputs of one class.
-    """
-
-    groups: int
-    leading: int
-    per_class: int = 1
-
-    def num_classes(self, num_rows: int) -> Optional[int]:
-        """Returns the number of classes for a number of outputs; None if it is not an integer."""
-        per_group, group_remainder = divmod(num_rows, self.groups)
-        classes, class_remainder = divmod(per_group - self.leading, self.per_class)
-        return classes if not group_remainder and not class_remainder and classes > 0 else None
-
-
-@dataclass(frozen=True)
-class WeightsReport:
-    """Result of loading a weights file. All names are structural names, except those in `unused` and `dropped`, which
-    are names in the file.
-
-    Attributes:
-        path: path of the file; "" if none was loaded.
-        matched: parameters that were loaded completely.
-        replaced: parameters of the file for another number of classes; they keep their fresh initialisation.
-        left: parameters that are not in the file; they keep their fresh initialisation.
-        unused: arrays of the file that the network does not have.
-        adapted: parameters of which single outputs were loaded, because the file was made for other classes: outputs of
-            `reused` classes, and outputs that belong to no class. The others keep their fresh initialisation.
-        reused: names of classes that are both in the file and in the data.
-        names_classes: True if the class names of the file were given.
-        remarks: findings on weights of other libraries.
-        dropped: arrays of the file that the network computes itself, such as positions.
-    """
-
-    path: str = ""
-    matched: List[str] = field(default_factory=list)
-    replaced: List[str] = field(default_factory=list)
-    left: List[str] = field(default_factory=list)
-    unused: List[str] = field(default_factory=list)
-    adapted: List[str] = field(default_factory=list)
-    reused: List[str] = field(default_factory=list)
-    names_classes: bool = False
-    remarks: Sequence[str] = ()
-    dropped: Sequence[str] = ()
-
-    @property
-    def fresh(self) -> List[str]:
-        """Returns the parameters that are not, or not completely, from the file."""
-        return [*self.replaced, *self.left, *self.adapted]
-
-    def __str__(self) -> str:
-        if not self.path:
-            return "weights: freshly initialised"
-        lines = [f"weights: {len(self.matched)} arrays loaded from {self.path}"]
-        lines += [f"  {remark}" for remark in self.remarks]
-        for names, meaning in (
-            (self.replaced, "replaced by fresh ones, for another number of classes"),
-            (self.left, "not in the file, freshly initialised"),
-            (self.unused, "in the file but not in the network, not used"),
-            (list(self.dropped), "in the file, which the network needs no array for"),
-        ):
-            if names:
-                lines.append(f"  {len(names)} {meaning}: {_brief(names)}")
-        if self.adapted:
-            classes = f"{len(self.reused)} by their names: {_brief(self.reused)}" if self.reused else "none"
-            lines.append(
-                f"  {len(self.adapted)} loaded but for classes, of which {classes}; the others are freshly initialised"
-            )
-            if not self.names_classes:
-                lines.append(
-                    "  model.weights_classes=[NAME,...] names the classes of the file: classes of the data are kept"
-                )
-        return "\n".join(lines)
-
 
 Rows = Tuple[List[int], List[int]]
 """Output rows of a layer in the network, and the rows of the file from which they are loaded."""
@@ -227,8 +140,8 @@ def _require_any(path: Union[str, Path], match: _Match, hint: str) -> None:
     if match.file_names:
         return
     raise WeightsError(
-        f"Nothing in the weights file {path} fits the network: the file has {_brief(list(match.arrays))}; the "
-        f"network has {_brief(list(match.parameters))}. {CHECK_MODEL}{hint}"
+        f"Nothing in the weights file {path} fits the network: the file has {brief(list(match.arrays))}; the "
+        f"network has {brief(list(match.parameters))}. {CHECK_MODEL}{hint}"
     )
 
 
@@ -252,7 +165,7 @@ def _require_fit(path: Union[str, Path], match: _Match, misfits: Sequence[str], 
     if len(match.file_names) < len(match.parameters) * MIN_MATCHED:
         raise WeightsError(
             f"Only {len(match.file_names)} of the network's {len(match.parameters)} arrays are in the weights file "
-            f"{path}, which has {len(match.arrays)}: {_brief(list(match.file_names))}. {CHECK_MODEL}{hint}"
+            f"{path}, which has {len(match.arrays)}: {brief(list(match.file_names))}. {CHECK_MODEL}{hint}"
         )
 
 
@@ -335,8 +248,8 @@ def _match_layers(network: gluon.Block, path: Union[str, Path], match: _Match) -
     if match.file_names:
         return {}
     raise WeightsError(
-        f"The weights file {path} names its arrays by the structure of a Gluon network ({_brief(list(match.arrays))}), "
-        f"and the graph by its layers ({_brief(list(match.parameters))}), and which belong together is not known: "
+        f"The weights file {path} names its arrays by the structure of a Gluon network ({brief(list(match.arrays))}), "
+        f"and the graph by its layers ({brief(list(match.parameters))}), and which belong together is not known: "
         f"{reason}. Load them into the Gluon network, and write both files by network.export('old'); or type the "
         "model=OPTION that made them."
     )
@@ -353,7 +266,7 @@ def _require_whole_graph(network: gluon.Block, path: Union[str, Path], left: Seq
     lacking = [name for name in left if name not in network.new_layers and name not in network.ones]
     if lacking:
         raise WeightsError(
-            f"The weights file {path} lacks {len(lacking)} arrays that the graph needs: {_brief(lacking)}. Give the "
+            f"The weights file {path} lacks {len(lacking)} arrays that the graph needs: {brief(lacking)}. Give the "
             "file that was saved with this graph, or name a layer in front of them by model.output=."
         )
 
@@ -427,11 +340,6 @@ def _check_finite(path: Union[str, Path], arrays: Mapping[str, np.ndarray]) -> N
                 f"The weights file {path} holds values that are not finite in '{name}': the run that wrote it had "
                 "diverged, or the file is damaged. Use an earlier file."
             )
-
-
-def _brief(names: List[str]) -> str:
-    shown = ", ".join(names[:MAX_NAMES])
-    return shown + (f" and {len(names) - MAX_NAMES} more" if len(names) > MAX_NAMES else "")
 
 
 def _match_names(parameters: Mapping[str, gluon.Parameter], arrays: Mapping[str, np.ndarray]) -> Dict[str, str]:

@@ -101,6 +101,17 @@ def test_composing_and_describing_fill_in_the_same_defaults() -> None:
     assert compared > 100
 
 
+OF_WEIGHTS = ("mxtrain.model.weights_files", "mxtrain.model.weights", "mxtrain.model.foreign.hub")
+OF_SOME_IMAGES = ("mxtrain.vision.images.nifti", "mxtrain.vision.images.variants")
+"""Modules that are imported when they are needed: with `model.weights`; for volumes and test-time augmentation."""
+
+
+def test_runs_without_weights_import_no_readers_of_weights() -> None:
+    code = "import sys, mxtrain.training.build, mxtrain.model.prepare; print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", code], text=True, capture_output=True, check=True).stdout.split()
+    assert "mxtrain.model.weights_report" in loaded and not set(OF_WEIGHTS) & set(loaded)
+
+
 def test_model_name_alone_imports_only_named_models() -> None:
     code = """
 import sys
@@ -111,8 +122,7 @@ print(*sys.modules)
 """
     loaded = subprocess.run([sys.executable, "-c", code], text=True, capture_output=True, check=True).stdout.split()
     assert "mxtrain.vision.detection.ssd" in loaded and "mxtrain.text.bert" not in loaded
-    needless = {"mxtrain.model.weights_files", "mxtrain.model.foreign.hub", "mxtrain.files.download.transfer"}
-    assert not needless & set(loaded), "downloads are imported when weights are loaded: they make each start slower"
+    assert not {*OF_WEIGHTS, *OF_SOME_IMAGES} & set(loaded), "they would make each start slower"
     with ConfigFiles() as files:
         kinds = [files.class_of("model", option) for option in files.options("model")]
         named = {kind for kind in kinds if kind is not None and issubclass(kind, Model) and "name" in kind.model_fields}

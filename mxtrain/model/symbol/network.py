@@ -14,7 +14,7 @@ from mxtrain.model.symbol.graph_file import VARIABLE, Output, attributes_of, cut
 from mxtrain.model.symbol.heads import Prediction, class_layer, find_prediction, weight_names
 from mxtrain.model.symbol.inputs import input_names
 from mxtrain.model.symbol.structure import match_structure
-from mxtrain.model.weights import ClassRows
+from mxtrain.model.weights_report import ClassRows
 from mxtrain.types import Shape
 
 if TYPE_CHECKING:

@@ -9,11 +9,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Dict, List, Mapping, Optional, Tuple, Type, Union
 
 import pydantic
-from typing_extensions import Annotated, Literal
+from typing_extensions import Annotated, Literal, get_args
 
 from mxtrain.errors import DamagedCheckpoint
 from mxtrain.types import NonNegative, NonNegativeFloat, PositiveFloat, Range, Shape
-from mxtrain.vision.images.nifti import ANATOMICAL, STORED
 from mxtrain.vision.images.transforms.base import AreaShare, DatasetTransform
 from mxtrain.vision.images.transforms.chain import AugmentSettings
 from mxtrain.vision.images.window import Window as Window
@@ -141,7 +140,7 @@ class Decoding:
         frame = values.get("frame")
         try:
             window = as_window(values.get("window") or ["auto"])
-            if values.get("slice_axis", "axial") not in (*ANATOMICAL, *STORED):
+            if values.get("slice_axis", "axial") not in get_args(SliceAxis):
                 raise ValueError(f"slice_axis is {values['slice_axis']}")
         except ValueError as error:
             raise DamagedCheckpoint(f"The checkpoint cannot be used: in its decoding, {error}.") from error

@@ -13,12 +13,12 @@ from mxtrain.files.json_form import NUMBER
 from mxtrain.types import shapes_of
 from mxtrain.vision.images.fitting import fill_of, fit_size
 from mxtrain.vision.images.settings import Decoding
-from mxtrain.vision.images.variants import ImageVariant, build_variants
 
 if TYPE_CHECKING:
     from mxtrain.data.loading.samples import Samples
     from mxtrain.data.passes import TiledSamples
     from mxtrain.types.annotations import Json, JsonForm
+    from mxtrain.vision.images.variants import ImageVariant
 
 
 @dataclass(frozen=True)
@@ -70,6 +70,8 @@ class ImageSignature(Signature):
         return {name: corruption(name) for name in STRENGTHS}
 
     def variants(self, names: Sequence[str], scales: Sequence[float]) -> Sequence[ImageVariant]:
+        from mxtrain.vision.images.variants import build_variants
+
         return build_variants(names, scales, shapes_of(self.shape)[0][1:])
 
     def tiled(self, source: Samples, tile: Optional[Sequence[int]], overlap: float) -> Optional[TiledSamples]:

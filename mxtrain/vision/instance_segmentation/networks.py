@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Sequence, Tuple
 
 from mxtrain.engine.backend import gluon, mx
-from mxtrain.model.weights import ClassRows
+from mxtrain.model.weights_report import ClassRows
 from mxtrain.vision.detection.box_arithmetic import REGION_IOU, bound_edges, columns_of, match_boxes, take_rows
 from mxtrain.vision.detection.boxes import Column
 from mxtrain.vision.detection.heads.regions import decode_regions

@@ -10,7 +10,7 @@ from collections import OrderedDict
 from typing import TYPE_CHECKING, Any, Callable, Dict, Mapping, Tuple
 
 from mxtrain.engine.backend import gluon
-from mxtrain.model.weights import ClassRows
+from mxtrain.model.weights_report import ClassRows
 from mxtrain.vision.detection.heads.heatmap import CENTRE_BIAS
 from mxtrain.vision.networks import gluoncv  # noqa: F401  imports gluoncv without its warnings
 

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, List, Mapping, Optional, Sequence, Tuple
 
 from mxtrain.engine.backend import gluon, mx
 from mxtrain.model.networks.train_predict_block import TrainPredictBlock
-from mxtrain.model.weights import ClassRows
+from mxtrain.model.weights_report import ClassRows
 from mxtrain.vision.detection.box_arithmetic import (
     REGION_IOU,
     apply_offsets,

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Callable, Dict, List, Mapping, Sequence
 
 from mxtrain.engine.backend import gluon, mx
 from mxtrain.model.graph.kernels import fill_block
-from mxtrain.model.weights import ClassRows
+from mxtrain.model.weights_report import ClassRows
 from mxtrain.vision.networks import gluoncv
 from mxtrain.vision.networks.feature_maps import find_features, take_initializers
 

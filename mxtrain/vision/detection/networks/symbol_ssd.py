@@ -16,7 +16,7 @@ from mxtrain.model.symbol.graph_file import VARIABLE, cut_at, inputs_of
 from mxtrain.model.symbol.inputs import input_names
 from mxtrain.model.symbol.network import block_of, load_json, read_known
 from mxtrain.model.symbol.ssd_graph import SSDGraph, find_ssd, map_readers, set_classes
-from mxtrain.model.weights import ClassRows
+from mxtrain.model.weights_report import ClassRows
 from mxtrain.types import Shape
 
 if TYPE_CHECKING:

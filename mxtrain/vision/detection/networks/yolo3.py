@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, List, Mapping, Sequence, Tuple
 
 from mxtrain.engine.backend import gluon
-from mxtrain.model.weights import ClassRows
+from mxtrain.model.weights_report import ClassRows
 from mxtrain.vision.detection.heads.grid import NUM_BOX_VALUES
 from mxtrain.vision.detection.networks.gluoncv_detectors import YOLO3, YOLO3_STRIDES
 from mxtrain.vision.networks import gluoncv  # noqa: F401  imports gluoncv without its warnings
