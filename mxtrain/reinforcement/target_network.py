@@ -13,12 +13,13 @@ from mxtrain.reinforcement.replay_networks import TARGET
 
 
 def update_target(strategies: Sequence[Strategy], followed: str, rate: float) -> None:
-    """Moves the parameters of the target network towards those that they follow. Asynchronous.
+    """Moves the parameters of the target network towards those of the network that it follows: target += rate *
+    (followed - target). Asynchronous.
 
     Args:
         strategies: strategies that hold the network.
         followed: name of the child of the network that the target follows.
-        rate: share of the way; 1 = they become equal.
+        rate: between 0 and 1; 1 copies the parameters.
     """
     for strategy in strategies:
         values, prefix = strategy.values, f"{TARGET}."

@@ -188,8 +188,8 @@ def read_documents(files: Sequence[Path], findings: Findings, column: str = "tex
 
 
 def list_text_files(paths: Union[str, List[str]], endings: Tuple[str, ...], findings: Findings = STRICT) -> List[Path]:
-    """Lists files, those that match patterns, and all files with these extensions in folders. A file with
-    several paths is listed once.
+    """Returns the files of paths and patterns. A folder stands for all files in it with these extensions. A file that
+    several paths name is returned once.
 
     Raises:
         DataError: there is no such file or folder.

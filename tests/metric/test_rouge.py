@@ -54,6 +54,7 @@ ROWS: List[Tuple[str, str, List[float], List[float]]] = [
 ]
 VARIANTS = ("1", "2", "L", "Lsum")
 STEMS = """
+seeing>see wooing>woo oed>o eing>e freeing>free
 caresses>caress ponies>poni ties>tie caress>caress cats>cat dies>die flies>fli died>die cried>cri feed>feed
 agreed>agre plastered>plaster bled>bled motoring>motor sing>sing conflated>conflat troubled>troubl sized>size
 hopping>hop tanned>tan falling>fall hissing>hiss fizzed>fizz failing>fail filing>file happy>happi sky>sky

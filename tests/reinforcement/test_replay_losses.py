@@ -181,6 +181,8 @@ def test_the_temperature_begins_at_its_setting_and_limits_are_reached() -> None:
     limits = ActionLimits(0, np.array([-3.0, 0.0], np.float32), np.array([1.0, 10.0], np.float32), (2,), "float32")
     actions = limits.actions_for(NUMBERS, np.array([[-1, -1], [0, 0.5], [1, 1]], np.float32))
     np.testing.assert_allclose(actions, [[-3, 0], [-1, 7.5], [1, 10]])
+    beyond = limits.actions_for(Actions(size=2), np.array([[-9, -9], [9, 99]], np.float32))  # of a normal distribution
+    np.testing.assert_allclose(beyond, [[-3, 0], [1, 10]])
     drawn = NUMBERS.draw(np.array([[0.0, 0.5], [0.25, 1.0]]))
     np.testing.assert_allclose(drawn, [[-1, 0], [-0.5, 1]])
 

@@ -38,7 +38,7 @@ LOSSES = {
 
 @dataclass(frozen=True)
 class Holds:
-    """What a format can hold.
+    """Kinds of content that a format can hold.
 
     Attributes:
         objects: True for boxes, False for a class of each image.

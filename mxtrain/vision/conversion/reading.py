@@ -47,7 +47,7 @@ _ROUNDING = 2.0**-22
 
 @dataclass(frozen=True)
 class Wanted:
-    """What is read besides boxes.
+    """Annotations that are read besides boxes.
 
     Attributes:
         outlines: outlines of objects.

@@ -1,4 +1,4 @@
-"""Dates and times in ISO 8601: complete ones, and those that series of months and hours have."""
+"""Reading dates and times in ISO 8601: complete ones, and forms such as 2024-05 of monthly series."""
 
 from __future__ import annotations
 

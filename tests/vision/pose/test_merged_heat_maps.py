@@ -34,7 +34,7 @@ def merger(describe_run: Any, names: Tuple[str, ...] = ("flip",)) -> Any:
 
 
 def test_maps_of_the_mirror_image_are_moved_back(describe_run: Any) -> None:
-    """Key points at whole cells: the maps of the mirror image are those that the network is trained on."""
+    """Maps merged over an image and its mirror image equal the training targets, for key points at whole cells."""
     maps = HeatMaps((HEIGHT // 4, WIDTH // 4), (HEIGHT, WIDTH), 1.0)
     point_1J3 = np.array([[[4 * 3 + 0.5, 4 * 2 + 0.5, 2], [4 * 10 + 0.5, 4 * 7 + 0.5, 2], [4 * 6 + 0.5, 4.5, 2]]])
     mirrored_1J3 = point_1J3[:, [1, 0, 2]].copy()  # the left hand is the right one of the mirror image
