@@ -283,12 +283,11 @@ def _divide_train(
     train: UsableUtterances, division: Division, has_val: bool, has_test: bool
 ) -> Tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Divides by speakers if the data name them and there are enough; folds divide utterances."""
-    speakers = [train.speaker(index) for index in range(len(train))]
-    group_N = np.unique(speakers, return_inverse=True)[1]
     val_fraction = 0.0 if has_val else division.val_fraction
     test_fraction = 0.0 if has_test else division.test_fraction
     splits = 1 + (val_fraction > 0) + (test_fraction > 0)
-    if splits == 1 or division.fold is not None or not all(speakers) or len(set(speakers)) < splits:
+    speakers, group_N = np.unique([train.speaker(index) for index in range(len(train))], return_inverse=True)
+    if splits == 1 or division.fold is not None or "" in speakers or len(speakers) < splits:
         return division.divide(np.zeros(len(train), np.int32), has_val, has_test)
-    log.info("%d speakers: all utterances of one are in one split", len(set(speakers)))
+    log.info("%d speakers: all utterances of one are in one split", len(speakers))
     return split_groups(group_N, val_fraction, test_fraction, division.seed)

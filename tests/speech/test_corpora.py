@@ -141,6 +141,15 @@ def test_aishell_is_read_as_characters(tmp_path: Path) -> None:
     assert texts_of(dataset.model_copy(update={"spaces": "keep"}).open().val) == ["对 成交"]
 
 
+class SomeSpeakers(Aishell):
+    """The speaker of each fourth utterance is unknown."""
+
+    def utterances(self, findings: Any) -> Any:
+        root, train, val, test = super().utterances(findings)
+        known = [one if number % 4 else one._replace(speaker="") for number, one in enumerate(train)]
+        return root, known, val, test
+
+
 def test_aishell_without_dev_holds_out_speakers(tmp_path: Path) -> None:
     names = [f"BAC009S000{speaker}W012{number}" for speaker in range(5) for number in range(4)]
     write(tmp_path / "transcript" / TRANSCRIPTS, *(f"{name} 对" for name in names))
@@ -156,6 +165,8 @@ def test_aishell_without_dev_holds_out_speakers(tmp_path: Path) -> None:
     assert [len(set(part)) for part in speakers] == [3, 1, 1] and len(set().union(*speakers)) == 5
     in_folds = with_fold(dataset, Fold(3, 1))
     assert len({Path(one.path).parent.name for one in in_folds.open().val.utterances}) > 2
+    partly_known = SomeSpeakers(root=str(tmp_path), val_fraction=0.25, test_fraction=0.2).open()
+    assert len({Path(one.path).parent.name for one in partly_known.val.utterances}) > 1, "utterances are divided"
     path = tmp_path / "transcript" / TRANSCRIPTS
     path.write_text("".join(path.read_text(encoding="utf-8").splitlines(True)[:8]), encoding="utf-8")
     two = dataset.open()  # of two speakers, which are too few for three splits
