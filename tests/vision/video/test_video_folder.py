@@ -197,7 +197,7 @@ def test_splits_in_folders_and_videos_in_memory(tmp_path: Path) -> None:
     for wrong in (arrays[0], arrays.astype(float), arrays[..., :1]):
         with pytest.raises(ConfigError, match="Give uint8 frames"):
             dataset.samples_from([wrong], signature)
-    with pytest.raises(ConfigError, match=r"videos \(uint8 arrays of frames x height x width x 3, in RGB\) and paths of"):
+    with pytest.raises(ConfigError, match=r"videos \(uint8 arrays of frames x height x width x 3, in RGB\) and paths"):
         dataset.samples_from([3], signature)
 
 
