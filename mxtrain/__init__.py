@@ -25,7 +25,7 @@ _MODULES: Dict[str, str] = {
     **dict.fromkeys(("Run", "load"), "mxtrain.api.run"),
     **dict.fromkeys(("Sweep", "sweep", "tune"), "mxtrain.api.searches"),
     **dict.fromkeys(("lr_find", "score", "train", "verify"), "mxtrain.api.training"),
-    **dict.fromkeys(("Session", "session"), "mxtrain.custom_loop"),
+    **dict.fromkeys(("Session", "session"), "mxtrain.api.custom_loop"),
     "Predictions": "mxtrain.workflows.predict",
     **{name: f"mxtrain.workflows.{name}" for name in ("clean", "doctor", "inspect", "report", "runs", "serve")},
     **dict.fromkeys(

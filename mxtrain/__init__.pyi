@@ -1,4 +1,6 @@
 # Types for `mxtrain.__getattr__`.
+from mxtrain.api.custom_loop import Session as Session
+from mxtrain.api.custom_loop import session as session
 from mxtrain.api.descriptions import check_data as check_data
 from mxtrain.api.descriptions import compose as compose
 from mxtrain.api.descriptions import convert_data as convert_data
@@ -25,8 +27,6 @@ from mxtrain.api.training import lr_find as lr_find
 from mxtrain.api.training import score as score
 from mxtrain.api.training import train as train
 from mxtrain.api.training import verify as verify
-from mxtrain.custom_loop import Session as Session
-from mxtrain.custom_loop import session as session
 from mxtrain.errors import CheckpointError as CheckpointError
 from mxtrain.errors import ConfigError as ConfigError
 from mxtrain.errors import DamagedCheckpoint as DamagedCheckpoint

@@ -121,7 +121,7 @@ EXAMPLES = (
     "mxtrain/api/networks.py",
     "mxtrain/api/searches.py",
     "mxtrain/api/records.py",
-    "mxtrain/custom_loop.py",
+    "mxtrain/api/custom_loop.py",
     "mxtrain/workflows/runs.py",
     "mxtrain/workflows/report.py",
     "mxtrain/workflows/clean.py",

@@ -19,6 +19,7 @@ UNTIL = "0.3.0"
 forever."""
 
 MOVED: Dict[str, str] = {
+    "mxtrain.custom_loop": "mxtrain.api.custom_loop",
     "mxtrain.vision.networks.train_predict_block": "mxtrain.model.networks.train_predict_block",
     "mxtrain.composing.scores": "mxtrain.cluster.launch.scored",
     "mxtrain.speech.speech_manifest": "mxtrain.speech.manifests",

@@ -20,7 +20,7 @@ PICTURE = ROOT / "docs" / "images" / "layers.svg"
 
 PARTS = "task data model loss metric optimizer lr_scheduler early_stopping parallel kvstore amp cluster checkpoint"
 LAYERS: Sequence[Tuple[str, Sequence[str]]] = (
-    ("interfaces", ("cli", "api", "custom_loop")),
+    ("interfaces", ("cli", "api")),
     ("operations", ("workflows", "composing", "cluster.launch", "tuning")),
     ("runs", ("training", "exporting")),
     ("fields", ("vision", "text", "speech", "tables", "recommendation", "reinforcement", "forecasting")),

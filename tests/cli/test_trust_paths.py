@@ -31,7 +31,7 @@ CHECKS = {"require_trusted", "require_trusted_overrides", "read_trusted_study"}
 TYPED = {
     "api/descriptions.py",
     "api/training.py",
-    "custom_loop.py",
+    "api/custom_loop.py",
     "cli/train.py",
     "cli/verify.py",
     "composing/explain.py",

@@ -9,9 +9,9 @@ from typing import Any, ClassVar, List, Tuple
 
 import pytest
 
+from mxtrain.api.custom_loop import require_custom_steps
 from mxtrain.cli.verify import refuse_updates_without_order
 from mxtrain.config import options
-from mxtrain.custom_loop import require_custom_steps
 from mxtrain.errors import ConfigError
 from mxtrain.kvstore.spec import DistAsync, DistSync, Horovod, Joined
 from mxtrain.kvstore.store import Store
