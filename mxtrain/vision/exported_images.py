@@ -19,11 +19,13 @@ from mxtrain.data.class_rows import described_classes
 from mxtrain.data.exported_folder import ExportedFolder, targets_in
 from mxtrain.data.loading.opening import EXTENSIONS, FORMATS, ImageTooLarge
 from mxtrain.data.number_rows import described_numbers
+from mxtrain.vision.images.dicom_volume import open_frames
 from mxtrain.vision.images.fitting import central_box, fill_of, fit_into_frame, fit_size
 from mxtrain.vision.images.nifti import ENDINGS as VOLUME_ENDINGS
-from mxtrain.vision.images.nifti import VolumeSlice, is_nifti, is_packed_nifti, open_volume
+from mxtrain.vision.images.nifti import is_nifti, is_packed_nifti, open_volume
 from mxtrain.vision.images.pixels import ImageReader, read_error
 from mxtrain.vision.images.tiff import tiff_example
+from mxtrain.vision.images.volume_slice import Volume, VolumeSlice
 from mxtrain.vision.images.window import as_window
 from mxtrain.vision.instance_segmentation.drawn_masks import paste_masks
 from mxtrain.vision.pose.crop import Crop
@@ -99,15 +101,26 @@ def parts_of(content: bytes, name: str, signature: Dict[str, Any]) -> Iterator[T
     Raises:
         ValueError: the file is a damaged volume.
     """
-    if not is_nifti(content) and not is_packed_nifti(content):
-        yield name, content
-        return
     try:
-        volume = open_volume(content, signature["signature"]["decoding"].get("slice_axis", "axial"))
+        volume = volume_in(content, signature)
     except ValueError as error:
         raise ValueError(read_error(name, error, "a volume").rstrip(".")) from error
+    if volume is None:
+        yield name, content
+        return
     for number in range(volume.num_slices):
-        yield f"{name}:{number}", volume.slice(number)
+        yield f"{name}:{number}", VolumeSlice(volume, number)
+
+
+def volume_in(content: bytes, signature: Dict[str, Any]) -> Optional[Volume]:
+    """Opens the content of a file as a volume, NIfTI or DICOM with several frames; returns None for images.
+
+    Raises:
+        ValueError: it is damaged, too large or of an unsupported kind.
+    """
+    if is_nifti(content) or is_packed_nifti(content):
+        return open_volume(content, signature["signature"]["decoding"].get("slice_axis", "axial"))
+    return open_frames(content)
 
 
 def examples(signature: Dict[str, Any]) -> List[Tuple[str, bytes]]:

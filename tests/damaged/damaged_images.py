@@ -79,7 +79,7 @@ CASES: List[Case] = [
     Case(DICOM, "a file is cut off", "cut off: its pixels take 1,536 bytes", 1),
     Case(DICOM, "a file ends in its header", "ends before its data set", 1),
     Case(DICOM, "a file holds no pixels", "it holds no pixels (PixelData), or is damaged", 1),
-    Case(DICOM, "a file has three frames", "it has 3 frames, and files of one are read", 1),
+    Case(DICOM, "a file has one of three frames", "it is cut off: 3 frames of 24 rows of 32 pixels take 4,608 bytes"),
     Case(DICOM, "a file says it has 65,535 x 65,535 pixels", "65535 x 65535 pixels, and at most 178,956,970", 1),
     Case(DICOM, "a file is deflated", "Deflated Explicit VR Little Endian (1.2.840.10008.1.2.1.99), which is not", 1),
     Case(DICOM, "a file is a video", "MPEG2 (1.2.840.10008.1.2.4.100), which is not read: convert it", 1),
@@ -186,7 +186,7 @@ def _rewrite(called: str, **elements: Any) -> None:
 
 
 _rewrite("a file holds no pixels", PixelData=None)
-_rewrite("a file has three frames", NumberOfFrames="3")
+_rewrite("a file has one of three frames", NumberOfFrames="3")
 _rewrite("a file says it has 65,535 x 65,535 pixels", Rows=65535, Columns=65535)
 
 

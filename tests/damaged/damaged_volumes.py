@@ -1,4 +1,4 @@
-"""Damaged volumes (NIfTI) and their label volumes, and TIFF files of several bands."""
+"""Damaged volumes (NIfTI) and their label volumes, DICOM files of several frames, and TIFF files of several bands."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from mxtrain.vision.classification.image_folder import ImageFolder
 from mxtrain.vision.segmentation.segmentation_folder import SegmentationFolder
 
 VOLUMES, LABELS, BANDS = "NIfTI volumes", "NIfTI label volumes", "TIFF files of five bands"
+FRAMES = "DICOM files of several frames"
 VOLUME, LABEL = (VOLUMES, "ct/ill/p1i/ct.nii.gz"), (LABELS, "mr/masks/1.nii.gz")
 
 CASES: List[Case] = [
@@ -38,6 +39,11 @@ CASES: List[Case] = [
     Case(LABELS, "a label is 0.5", "its values are no whole numbers", 1),
     Case(LABELS, "a label volume is missing", "has no mask: there is no"),
     Case(LABELS, "a label volume is cut off", "1.nii.gz' cannot be read as a mask (it is cut off", 1),
+    Case(FRAMES, "a file is cut off", "it is cut off: its pixels take 4,608 bytes, and 4,208 follow"),
+    Case(FRAMES, "a file says it has 90 frames", "it has 90 frames, and functional groups of 3: it is damaged"),
+    Case(FRAMES, "a file says it has 2^31 frames", "its NumberOfFrames is 2147483648, and 1 to"),
+    Case(FRAMES, "a table divides no frames", "and no valid offset table says which are a frame", 1),
+    Case(FRAMES, "a slope is 0", "its RescaleSlope is 0, which makes all pixels alike", 1),
     Case(BANDS, "a file is cut off", "its pixels are damaged", 1),
     Case(BANDS, "a file has four bands", "it has 4 bands, and dataset.channels=5: type dataset.channels=4", 1),
     Case(BANDS, "a file is grey", "it has 1 bands, and dataset.channels=5", 1),
@@ -56,6 +62,24 @@ def _labels(folder: Path) -> Callable[[], None]:
     write_labelled(folder / "mr", count=3)
     settings = {"channels": 1, "image_size": 8, "window": "percentile", "val_fraction": 0.34}
     return read_splits(SegmentationFolder(root=str(folder / "mr"), **settings))
+
+
+@kind(FRAMES)
+def _frames(folder: Path) -> Callable[[], None]:
+    pytest.importorskip("pydicom", reason="pydicom is not installed: pip install 'mxtrain[dicom]'")
+    for name in ("ill", "well"):
+        (folder / "ct" / name).mkdir(parents=True)
+        for number in range(3):
+            (folder / "ct" / name / f"{number}.dcm").write_bytes(_enhanced())
+    settings = {"channels": 1, "image_size": 8, "window": "full", "mean": [0.1], "std": [0.1]}
+    return read_splits(ImageFolder(root=str(folder / "ct"), val_fraction=0.34, **settings))
+
+
+def _enhanced(slope: str = "2", **elements: Any) -> bytes:
+    from dicom_files import encode, enhanced, functional_group
+
+    groups = [functional_group(RescaleSlope=slope, RescaleIntercept="-1024") for _ in range(3)]
+    return encode(enhanced(np.full((3, 24, 32), 9, np.uint16), groups, **elements))
 
 
 @kind(BANDS)
@@ -133,6 +157,25 @@ _relabel("the labels have another size", np.zeros((24, 20, 4), np.uint8))
 _relabel("the labels lie elsewhere", np.zeros((24, 20, 5), np.uint8), np.diag([-1.0, -1.0, -1.0, 1.0]))
 _relabel("a label is 7", np.full((24, 20, 5), 7, np.uint8))
 _relabel("a label is 0.5", np.full((24, 20, 5), 0.5, np.float32))
+
+
+def _reframe(called: str, write: Callable[[], bytes]) -> None:
+    damage_file((FRAMES, "ct/ill/1.dcm"), called=called)(lambda path: path.write_bytes(write()))
+
+
+def _without_table() -> bytes:
+    from dicom_files import describe_frames, encode
+    from pydicom.encaps import encapsulate
+
+    data = encapsulate([bytes(300)] * 3, fragments_per_frame=2, has_bot=False)
+    return encode(describe_frames(np.zeros((3, 24, 32), np.uint8), "1.2.840.10008.1.2.4.50", PixelData=data))
+
+
+_reframe("a file is cut off", lambda: _enhanced()[:-400])
+_reframe("a file says it has 90 frames", lambda: _enhanced(NumberOfFrames="90"))
+_reframe("a file says it has 2^31 frames", lambda: _enhanced(NumberOfFrames="2147483648"))
+_reframe("a table divides no frames", _without_table)
+_reframe("a slope is 0", lambda: _enhanced(slope="0"))
 
 
 @damage(LABELS, called="a label volume is missing")

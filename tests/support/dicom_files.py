@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import io
 from pathlib import Path
-from typing import Any
+from typing import Any, List, Optional
 
 import numpy as np
 import pydicom
-from pydicom.dataset import FileDataset, FileMetaDataset
+from pydicom.dataset import Dataset, FileDataset, FileMetaDataset
 from pydicom.encaps import encapsulate
+from pydicom.sequence import Sequence
 from pydicom.uid import ExplicitVRLittleEndian, RLELossless
 
 SECRET = "Doe^Jane"
@@ -53,6 +54,41 @@ def describe(pixels: np.ndarray, syntax: str = ExplicitVRLittleEndian, **element
     if pydicom.__version__ < "3":
         dataset.is_little_endian = syntax != "1.2.840.10008.1.2.2"
         dataset.is_implicit_VR = syntax == "1.2.840.10008.1.2"
+    return dataset
+
+
+def describe_frames(frames: np.ndarray, syntax: str = ExplicitVRLittleEndian, **elements: Any) -> FileDataset:
+    """A data set of several frames (F, H, W) or (F, H, W, 3); arguments as those of `describe`."""
+    return describe(
+        frames[0], syntax, **{"NumberOfFrames": str(len(frames)), "PixelData": frames.tobytes(), **elements}
+    )
+
+
+def functional_group(**elements: Any) -> Dataset:
+    """A functional group of an enhanced object, of a frame or of all: pixel values, window and place, by keyword."""
+    group = Dataset()
+    sequences = {
+        "PixelValueTransformationSequence": ("RescaleIntercept", "RescaleSlope", "RescaleType"),
+        "FrameVOILUTSequence": ("WindowCenter", "WindowWidth", "VOILUTFunction"),
+        "PlanePositionSequence": ("ImagePositionPatient",),
+        "PlaneOrientationSequence": ("ImageOrientationPatient",),
+    }
+    for sequence, names in sequences.items():
+        item = Dataset()
+        for name in set(names) & elements.keys():
+            setattr(item, name, elements[name])
+        if len(item):
+            setattr(group, sequence, Sequence([item]))
+    return group
+
+
+def enhanced(
+    frames: np.ndarray, groups: List[Dataset], shared: Optional[Dataset] = None, **elements: Any
+) -> FileDataset:
+    """An enhanced object with a functional group for each frame, and one of all frames."""
+    dataset = describe_frames(frames, **elements)
+    dataset.PerFrameFunctionalGroupsSequence = Sequence(groups)
+    dataset.SharedFunctionalGroupsSequence = Sequence([shared or Dataset()])
     return dataset
 
 

@@ -19,10 +19,10 @@ from mxtrain.vision.draws import VisionDraw
 from mxtrain.vision.images.dicom import is_dicom
 from mxtrain.vision.images.fitting import central_box
 from mxtrain.vision.images.image_checks import ImageChecks
-from mxtrain.vision.images.nifti import VolumeSlice
 from mxtrain.vision.images.pixels import ImageReader, unreadable
 from mxtrain.vision.images.settings import Decoding
 from mxtrain.vision.images.transforms.geometry import choose_part
+from mxtrain.vision.images.volume_slice import VolumeSlice
 
 if TYPE_CHECKING:
     from PIL import Image

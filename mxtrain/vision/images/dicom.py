@@ -1,9 +1,11 @@
-"""Reads the image of a DICOM file with one frame, with its rescale, window and photometric interpretation.
+"""Reads the frames of a DICOM file, with their rescale, window and photometric interpretation, which enhanced objects
+have in functional groups. Exported folders have a copy of this module.
 
 Only the elements in `_TAGS` are read. Names, dates and other personal data are skipped, and messages contain only
 numbers and known words, never text of a file. pydicom parses the elements; it is an optional requirement, and importing
 this module does not import it.
 
+Source: DICOM PS3.3, C.7.6.16 (functional groups).
 Legend: C channels, H height, W width.
 """
 
@@ -14,15 +16,16 @@ import importlib.util
 import io
 import logging
 import math
+import threading
 import warnings
-from typing import Any, Callable, Dict, List, MutableSequence, Optional, Tuple
+from typing import Any, BinaryIO, Callable, Dict, List, MutableSequence, Optional, Tuple
 
 import numpy as np
 
 from mxtrain.config.libraries import EXTRAS, check_versions, install_command
 from mxtrain.data.loading.opening import MAX_PIXELS, ImageTooLarge
 from mxtrain.errors import DataError
-from mxtrain.vision.images.dicom_pixels import IMPLICIT, PixelLayout, read_pixels, require_read
+from mxtrain.vision.images.dicom_pixels import IMPLICIT, PixelLayout, read_pixels, require_frames, require_read
 from mxtrain.vision.images.window import (
     FUNCTIONS,
     PERCENTILE,
@@ -39,6 +42,12 @@ MAX_HEADER_BYTES = 16 << 20
 _MAGIC_OFFSET = 128
 HEAD_BYTES = _MAGIC_OFFSET + 4
 """Number of bytes at the start of a file that identify DICOM."""
+HEAD_READ = HEAD_BYTES + 2 * MAX_HEADER_BYTES
+"""Number of bytes at the start of a file that contain its header."""
+_HEAD_SEARCHED = 1 << 16
+"""Number of bytes at the start of a file that tell most files of one frame."""
+_PERCENTILE_VALUES = 1 << 20
+"""Number of values of which percentiles are computed; more change only the third digit."""
 
 _TAGS = {
     "SamplesPerPixel": 0x00280002,
@@ -58,8 +67,25 @@ _TAGS = {
     "VOILUTFunction": 0x00281056,
     "ModalityLUTSequence": 0x00283000,
     "SharedFunctionalGroupsSequence": 0x52009229,
+    "PerFrameFunctionalGroupsSequence": 0x52009230,
 }
 """Elements that are read: the group in the upper 16 bits of a tag, the element in the lower 16."""
+_GROUPS = {
+    "RescaleIntercept": "PixelValueTransformationSequence",
+    "RescaleSlope": "PixelValueTransformationSequence",
+    "WindowCenter": "FrameVOILUTSequence",
+    "WindowWidth": "FrameVOILUTSequence",
+    "VOILUTFunction": "FrameVOILUTSequence",
+    "ImagePositionPatient": "PlanePositionSequence",
+    "ImageOrientationPatient": "PlaneOrientationSequence",
+}
+"""Element -> functional group in which enhanced objects have it."""
+_ITEM = b"\xfe\xff\x00\xe0"
+_MAX_ITEMS = 100_000
+"""Largest number of items of sequences in a header. A parsed item takes more than a kilobyte, and 8 bytes in a file."""
+_MAX_FRAMES = 100_000
+_NUMBER_OF_FRAMES, _ROWS = b"\x28\x00\x08\x00", b"\x28\x00\x10\x00"
+"""Tags as they lie in files."""
 _FIRST_PIXELS, _PIXELS = 0x7FE00008, 0x7FE00010
 _TRANSFER_SYNTAX = 0x00020010
 _POSITION, _PLANE = 0x00200032, 0x00200037
@@ -106,47 +132,47 @@ def slice_position(head: bytes) -> Optional[float]:
     return float(np.cross(plane_6[:3], plane_6[3:]) @ position_3)
 
 
-class DicomReader:
-    """An opened DICOM file. The constructor reads the header, `planes` the pixels.
+class DicomFile:
+    """Header of a DICOM file, by which its frames are decoded.
 
-    Raises:
-        ValueError: pydicom is not installed, or the file is damaged, too large, or not a single image of a supported
-            kind.
+    Attributes:
+        num_frames: number of frames.
+        size: (width, height) of a frame.
     """
 
-    def __init__(self, content: bytes) -> None:
+    def __init__(self, head: bytes, file_size: int) -> None:
         """Reads the header.
 
         Args:
-            content: content of the file.
+            head: content of the file, or its first `HEAD_READ` bytes.
+            file_size: size of the file in bytes.
+
+        Raises:
+            ValueError: pydicom is not installed, or the file is damaged, too large, or not of a supported kind.
         """
-        self._content = content
-        self._syntax, begin = _read_syntax(content)
-        self._header, self._pixel_span = _read_header(content, begin, self._syntax == IMPLICIT)
-        # The first frame is not taken instead: a CT of 300 slices would be trained on by its first, without a word.
-        if self._number("NumberOfFrames", 1) != 1:
+        self._syntax, begin = _read_syntax(head)
+        self._header, self._pixel_span = _read_header(head, begin, self._syntax == IMPLICIT, file_size)
+        if "ModalityLUTSequence" in self._header:
             raise ValueError(
-                f"it has {self._number('NumberOfFrames', 1):.0f} frames, and files of one are read: write each frame "
-                "to a file of its own"
-            )
-        if "ModalityLUTSequence" in self._header or "SharedFunctionalGroupsSequence" in self._header:
-            raise ValueError(
-                "a table (Modality LUT) or functional groups of an enhanced object say what its values mean, and "
-                "RescaleSlope and RescaleIntercept are read: convert it to a classic object"
+                "a table (Modality LUT) says what its values mean, and RescaleSlope and RescaleIntercept are read: "
+                "convert it"
             )
         self._photometric = self._word("PhotometricInterpretation", (*_GREY, *_COLOUR, *_OTHERS))
         self._layout = self._read_layout()
         self.size = (self._layout.columns, self._layout.rows)
-        """(width, height)."""
-        self.own_channels = 3
-        """See `PlaneReader`: grey and colour become three channels."""
+        self.num_frames = self._read_frames()
+        self._bounds: Optional[Tuple[float, float]] = None
+        self._ends: Optional[Tuple[float, float]] = None
+        self._lock = threading.Lock()
+        require_frames(self._pixel_span, self._layout, self.num_frames, file_size)
 
-    def planes(self, window: Window, channels: int = 1) -> List[np.ndarray]:
-        """Decodes the image, and maps grey values from black to white.
+    def planes(self, content: bytes, frame: int, window: Window) -> List[np.ndarray]:
+        """Decodes a frame, and maps grey values from black to white.
 
         Args:
+            content: content of the file.
+            frame: number of the frame, from 0.
             window: see `Decoding.window`; not allowed for colour.
-            channels: not used, see `PlaneReader`: a file is grey or in colour.
 
         Returns:
             The channels, (H, W) each: grey as float32 from 0 to 255; or red, green and blue as uint8, or as float32
@@ -155,41 +181,98 @@ class DicomReader:
         layout = self._layout
         if layout.samples == 3:
             require_grey(self._photometric, window)
-            pixels_HWC = read_pixels(self._content, self._pixel_span, layout)
+            pixels_HWC = self._stored(content, frame)
             planes = [pixels_HWC[..., channel] for channel in range(3)]
             if layout.stored == 8:
                 return [plane.astype(np.uint8) for plane in planes]
             return [scale_full(plane, *layout.range) for plane in planes]
-        to_grey = self._grey_function(window)  # before decoding: it may reject the window
-        grey_HW = to_grey(read_pixels(self._content, self._pixel_span, layout))
+        to_grey = self._grey_function(content, frame, window)  # before decoding: it may reject the window
+        grey_HW = to_grey(self.values(content, frame))
         return [(WHITE - grey_HW if self._photometric == "MONOCHROME1" else grey_HW).astype(np.float32)]
 
-    def _grey_function(self, window: Window) -> Callable[[np.ndarray], np.ndarray]:
-        """Returns the function that maps stored values to grey from 0 to 255: rescale, then window."""
-        slope, intercept = self._number("RescaleSlope", 1.0), self._number("RescaleIntercept", 0.0)
+    def values(self, content: bytes, frame: int) -> np.ndarray:
+        """Decodes the rescaled values of a grey frame, (H, W).
+
+        Raises:
+            ValueError: the frame is damaged, or in colour.
+        """
+        if self._layout.samples == 3:
+            raise ValueError(f"it is in colour ({self._photometric}), and values are grey")
+        slope, intercept = self._rescale(frame)
+        return self._stored(content, frame) * slope + intercept
+
+    def vector(self, name: str, frame: int, length: int) -> Optional[np.ndarray]:
+        """Returns the numbers of an element of a frame, such as ImagePositionPatient; None if it does not have so
+        many."""
+        try:
+            vector = np.array([float(value) for value in self._dataset_of(name, frame).get(name) or ()])
+        except Exception:  # of pydicom, whose text may repeat private content
+            return None
+        return vector if len(vector) == length and np.isfinite(vector).all() else None
+
+    def _stored(self, content: bytes, frame: int) -> np.ndarray:
+        return read_pixels(content, self._pixel_span, self._layout, frame, self.num_frames)
+
+    def _rescale(self, frame: int) -> Tuple[float, float]:
+        """Returns slope and intercept of a frame."""
+        slope = self._number("RescaleSlope", 1.0, frame)
         if slope == 0:
             raise ValueError("its RescaleSlope is 0, which makes all pixels alike")
+        return slope, self._number("RescaleIntercept", 0.0, frame)
+
+    def _read_frames(self) -> int:
+        """Returns the number of frames."""
+        count = self._number("NumberOfFrames", 1)
+        if count != int(count) or not 0 < count <= _MAX_FRAMES:
+            raise ValueError(f"its NumberOfFrames is {count:.0f}, and 1 to {_MAX_FRAMES:,} frames are read")
+        groups = _items_of(self._header, "PerFrameFunctionalGroupsSequence")
+        if groups and len(groups) != count:
+            raise ValueError(f"it has {count:g} frames, and functional groups of {len(groups)}: it is damaged")
+        return int(count)
+
+    def _grey_function(self, content: bytes, frame: int, window: Window) -> Callable[[np.ndarray], np.ndarray]:
+        """Returns the function that maps rescaled values of a frame to grey from 0 to 255."""
         if not isinstance(window, str):
             centre, width = window
             # A typed window is LINEAR_EXACT for all files: the standard's LINEAR is half a unit beside it and means
             # whole numbers, so a window of width 1 on floats would become a threshold.
-            return lambda pixels_HW: linear_exact(pixels_HW * slope + intercept, centre, width)
+            return lambda value_HW: linear_exact(value_HW, centre, width)
         if window == PERCENTILE:
-            return lambda pixels_HW: _stretched(pixels_HW * slope + intercept)
-        file_window = self._file_window() if window == "auto" else None
+            bounds = None if self.num_frames == 1 else self._percentiles(content)
+            return lambda value_HW: stretch(value_HW, bounds or percentile_range(value_HW))
+        file_window = self._file_window(frame) if window == "auto" else None
         if file_window is not None:
             function, centre, width = file_window
-            return lambda pixels_HW: FUNCTIONS[function](pixels_HW * slope + intercept, centre, width)
-        # A negative slope exchanges the ends of the range.
-        low, high = sorted(bound * slope + intercept for bound in self._layout.range)
-        return lambda pixels_HW: scale_full(pixels_HW * slope + intercept, low, high)
+            return lambda value_HW: FUNCTIONS[function](value_HW, centre, width)
+        low, high = self._full_range()
+        return lambda value_HW: scale_full(value_HW, low, high)
 
-    def _file_window(self) -> Optional[Tuple[str, float, float]]:
-        """Returns function, centre and width of the first window in the file; None if there is none."""
-        centre, width = self._number("WindowCenter", None), self._number("WindowWidth", None)
+    def _full_range(self) -> Tuple[float, float]:
+        """Returns the smallest and largest possible value of all frames, which may have slopes of their own."""
+        if self._ends is None:
+            rescales = {self._rescale(frame) for frame in range(self.num_frames)}
+            # A negative slope exchanges the ends.
+            ends = [bound * slope + intercept for slope, intercept in rescales for bound in self._layout.range]
+            self._ends = min(ends), max(ends)
+        return self._ends
+
+    def _percentiles(self, content: bytes) -> Tuple[float, float]:
+        """Returns the percentiles of the window `percentile`, of all frames, so that a tissue is as bright in each."""
+        with self._lock:
+            if self._bounds is None:
+                step = 1 + self.num_frames * self._layout.rows * self._layout.columns // _PERCENTILE_VALUES
+                while math.gcd(step, self._layout.columns) > 1:  # a divisor of a side would take few columns only
+                    step += 1
+                values = [self.values(content, frame).ravel()[::step] for frame in range(self.num_frames)]
+                self._bounds = percentile_range(np.concatenate(values))
+            return self._bounds
+
+    def _file_window(self, frame: int) -> Optional[Tuple[str, float, float]]:
+        """Returns function, centre and width of the first window of a frame; None if there is none."""
+        centre, width = self._number("WindowCenter", None, frame), self._number("WindowWidth", None, frame)
         if centre is None or width is None:
             return None
-        function = self._word("VOILUTFunction", tuple(FUNCTIONS), "LINEAR")
+        function = self._word("VOILUTFunction", tuple(FUNCTIONS), "LINEAR", frame)
         if width <= 0 or function == "LINEAR" and width < 1:
             raise ValueError(
                 f"its window is {width:g} wide, which no window can be: type dataset.window=full or "
@@ -231,17 +314,29 @@ class DicomReader:
             self._syntax,
         )
 
-    def _word(self, name: str, known: Tuple[str, ...], missing: str = "of no kind") -> str:
+    def _dataset_of(self, name: str, frame: int) -> Any:
+        """Returns the `pydicom.Dataset` that has an element of a frame: its functional group, that of all frames, or
+        the header."""
+        group = _GROUPS.get(name, "")
+        places = (("PerFrameFunctionalGroupsSequence", frame), ("SharedFunctionalGroupsSequence", 0)) if group else ()
+        for sequence, index in places:
+            for groups in _items_of(self._header, sequence)[index : index + 1]:
+                for item in _items_of(groups, group)[:1]:
+                    if name in item:
+                        return item
+        return self._header
+
+    def _word(self, name: str, known: Tuple[str, ...], missing: str = "of no kind", frame: int = 0) -> str:
         """Returns the first value of an element, which must be one of the `known` words; `missing` if there is none.
         The message of the error does not repeat the text in the file, which may be private."""
-        word = _first_value(self._header, name)
+        word = _first_value(self._dataset_of(name, frame), name)
         if word is not None and word not in known:
             raise ValueError(f"its element {_shown(name)} holds a word that is not known")
         return missing if word is None else str(word)
 
-    def _number(self, name: str, missing: Any) -> Any:
+    def _number(self, name: str, missing: Any, frame: int = 0) -> Any:
         """Returns the first number of an element with numbers as text; `missing` if there is none."""
-        number = _first_value(self._header, name)
+        number = _first_value(self._dataset_of(name, frame), name)
         if number is None:
             return missing
         if not isinstance(number, (int, float)) or not math.isfinite(number):
@@ -258,8 +353,57 @@ class DicomReader:
         return number
 
 
-def _stretched(value_HW: np.ndarray) -> np.ndarray:
-    return stretch(value_HW, percentile_range(value_HW))
+class DicomReader:
+    """An opened DICOM file with one frame, as `PlaneReader`. The constructor reads the header, `planes` the pixels."""
+
+    def __init__(self, content: bytes) -> None:
+        """Reads the header.
+
+        Args:
+            content: content of the file.
+
+        Raises:
+            ValueError: it has several frames; otherwise as `DicomFile`.
+        """
+        self._content, self._file = content, DicomFile(content, len(content))
+        # The first frame is not taken instead: a CT of 300 slices would be trained on by its first, without a word.
+        if self._file.num_frames != 1:
+            raise ValueError(
+                f"it has {self._file.num_frames} frames, and one is expected here: write each frame to a file of its "
+                "own"
+            )
+        self.size = self._file.size
+        """(width, height)."""
+        self.own_channels = 3
+        """See `PlaneReader`: grey and colour become three channels."""
+
+    def planes(self, window: Window, channels: int = 1) -> List[np.ndarray]:
+        """Decodes the image; see `DicomFile.planes`. A file is grey or in colour, whatever `channels` is."""
+        return self._file.planes(self._content, 0, window)
+
+
+def has_frames(opened: BinaryIO) -> bool:
+    """Returns True if a file is DICOM and has several frames. A damaged one has none: reading it raises the error.
+
+    Args:
+        opened: the opened file, at its beginning.
+    """
+    head = opened.read(_HEAD_SEARCHED)
+    if not is_dicom(head):
+        return False
+    rows = head.find(_ROWS)
+    if rows < 0:
+        head += opened.read(HEAD_READ)
+    elif head.find(_NUMBER_OF_FRAMES, 0, rows) < 0:  # most files, without the work of parsing
+        return False
+    try:
+        syntax, begin = _read_syntax(head)
+        tag = _TAGS["NumberOfFrames"]
+        file = io.BytesIO(head[begin:])
+        header = _read_dataset(file, syntax == IMPLICIT, lambda reached, vr, length: reached > tag, [tag])
+        return float(_first_value(header, "NumberOfFrames") or 1) > 1
+    except (ValueError, TypeError):
+        return False
 
 
 def scale_full(value: np.ndarray, low: float, high: float) -> np.ndarray:
@@ -279,10 +423,13 @@ def _read_syntax(content: bytes) -> Tuple[str, int]:
     return syntax, offset
 
 
-def _read_header(content: bytes, begin: int, is_implicit: bool) -> Tuple[Any, Tuple[int, int]]:
+def _read_header(content: bytes, begin: int, is_implicit: bool, file_size: int) -> Tuple[Any, Tuple[int, int]]:
     """Returns a `pydicom.Dataset` with the elements in `_TAGS`, and the offset and the number of the pixel bytes; the
     number is -1 if the pixels are compressed fragments, which end with a delimiter."""
-    file = io.BytesIO(content[begin : begin + MAX_HEADER_BYTES])
+    head = content[begin : begin + MAX_HEADER_BYTES]
+    if head.count(_ITEM) > _MAX_ITEMS:
+        raise ValueError(f"its header has more than {_MAX_ITEMS:,} items")
+    file = io.BytesIO(head)
     reached: Dict[str, int] = {}
 
     def is_at_pixels(tag: int, vr: Optional[str], length: int) -> bool:
@@ -298,8 +445,8 @@ def _read_header(content: bytes, begin: int, is_implicit: bool) -> Tuple[Any, Tu
     length, begin = reached["length"], reached["begin"]
     if length == 0xFFFFFFFF:
         return header, (begin, -1)
-    if not length or begin + length > len(content):
-        follow = max(0, len(content) - begin)
+    if not length or begin + length > file_size:
+        follow = max(0, file_size - begin)
         raise ValueError(f"it is cut off: its pixels take {length:,} bytes, and {follow:,} follow")
     return header, (begin, length)
 
@@ -317,6 +464,16 @@ def _read_dataset(file: io.BytesIO, is_implicit: bool, stops_at: Callable[..., b
     except Exception as error:  # pydicom lets through KeyError, struct.error, RecursionError ...
         # Without the cause, whose text may repeat private content of the file.
         raise ValueError(f"its header is damaged ({type(error).__name__})") from None
+
+
+def _items_of(dataset: Any, name: str) -> Any:
+    """Returns the items of a sequence, each a `pydicom.Dataset`; an empty list if there is no sequence."""
+    try:
+        sequence = dataset.get(name)
+    except Exception:  # of pydicom, whose text may repeat private content of the file
+        raise ValueError("its functional groups are damaged") from None
+    kind = importlib.import_module("pydicom.sequence").Sequence
+    return sequence if isinstance(sequence, kind) else []
 
 
 def _first_value(dataset: Any, name: str) -> Any:

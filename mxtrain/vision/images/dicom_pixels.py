@@ -13,7 +13,7 @@ import importlib.util
 import re
 import struct
 from dataclasses import dataclass, replace
-from typing import Dict, Iterator, Tuple
+from typing import Dict, List, Tuple
 
 import numpy as np
 
@@ -104,13 +104,36 @@ def _named(syntax: str) -> str:
     return f"{_NAMES[syntax]} ({syntax})" if syntax in _NAMES else syntax
 
 
-def read_pixels(content: bytes, span: Tuple[int, int], layout: PixelLayout) -> np.ndarray:
-    """Decodes the pixels of a single-frame image.
+def require_frames(span: Tuple[int, int], layout: PixelLayout, num_frames: int, file_size: int) -> None:
+    """Checks that a file has room for its frames; arguments as in `read_pixels`.
+
+    Args:
+        file_size: size of the file in bytes.
+
+    Raises:
+        ValueError: it is cut off or damaged.
+    """
+    (begin, length) = span
+    is_uncompressed = layout.syntax in (IMPLICIT, _EXPLICIT)
+    if is_uncompressed != (length >= 0):
+        raise ValueError(f"its transfer syntax is {_named(layout.syntax)}, and its pixels lie otherwise: it is damaged")
+    if is_uncompressed:
+        _require_bytes(length, layout, num_frames)
+    elif 8 * num_frames > file_size - begin:
+        raise ValueError(f"it is cut off: {file_size - begin:,} bytes cannot hold {num_frames:,} frames")
+
+
+def read_pixels(
+    content: bytes, span: Tuple[int, int], layout: PixelLayout, frame: int = 0, num_frames: int = 1
+) -> np.ndarray:
+    """Decodes the pixels of a frame.
 
     Args:
         content: content of the file.
         span: offset and number of bytes of the pixels; the number is -1 if they are compressed and delimited.
         layout: layout of the pixels.
+        frame: number of the frame, from 0.
+        num_frames: number of frames in the file.
 
     Returns:
         Stored integer values (H, W), or red, green and blue (H, W, 3).
@@ -119,33 +142,34 @@ def read_pixels(content: bytes, span: Tuple[int, int], layout: PixelLayout) -> n
         ValueError: the pixels are damaged, or no decoder for them is installed.
     """
     syntax, (begin, length) = layout.syntax, span
-    is_uncompressed = syntax in (IMPLICIT, _EXPLICIT)
-    if is_uncompressed != (length >= 0):
-        raise ValueError(f"its transfer syntax is {_named(syntax)}, and its pixels lie otherwise: it is damaged")
-    if is_uncompressed:
-        data = content[begin : begin + _require_bytes(length, layout)]
-        return _interpret(_decode_with_pydicom(data, layout), layout)
-    frame = b"".join(_fragments(content, begin))
+    require_frames(span, layout, num_frames, len(content))
+    if length >= 0:
+        num_bytes = _require_bytes(length, layout, num_frames)
+        begin += frame * num_bytes
+        return _interpret(_decode_with_pydicom(content[begin : begin + num_bytes], layout), layout)
+    stream = b"".join(_fragments(content, begin, frame, num_frames))
     if syntax == _RLE:
-        _require_rle_size(frame, layout)
-        data = importlib.import_module("pydicom.encaps").encapsulate([frame])
+        _require_rle_size(stream, layout)
+        data = importlib.import_module("pydicom.encaps").encapsulate([stream])
         return _interpret(_decode_with_pydicom(data, layout), layout)
     # Pillow decodes this and JPEG of 8 bits: pydicom 2 (Python 3.9) and 3 return different colours for one file.
     if syntax in _JPEG2000:
-        return _decode_jpeg2000(frame, layout)
-    precision = _require_jpeg_size(frame, layout)
+        return _decode_jpeg2000(stream, layout)
+    precision = _require_jpeg_size(stream, layout)
     if syntax in (_BASELINE, _EXTENDED) and precision == 8:
-        return _decode_jpeg(frame, layout)
-    return _decode_by_plugin(frame, layout)
+        return _decode_jpeg(stream, layout)
+    return _decode_by_plugin(stream, layout)
 
 
-def _require_bytes(length: int, layout: PixelLayout) -> int:
-    """Returns the number of bytes of uncompressed pixels, and checks that so many are there."""
+def _require_bytes(length: int, layout: PixelLayout, num_frames: int) -> int:
+    """Returns the number of bytes of an uncompressed frame, and checks that all of them are there."""
     is_subsampled = layout.photometric == "YBR_FULL_422"  # two luminance samples share one blue and one red difference
     num_bytes = layout.rows * layout.columns * (2 if is_subsampled else layout.samples) * layout.allocated // 8
-    if length < num_bytes or is_subsampled and layout.columns % 2:
+    if length < num_bytes * num_frames or is_subsampled and layout.columns % 2:
+        frames = f"{num_frames:,} frames of " if num_frames > 1 else ""
         raise ValueError(
-            f"it is cut off: {layout.rows} rows of {layout.columns} pixels take {num_bytes:,} bytes, not {length:,}"
+            f"it is cut off: {frames}{layout.rows} rows of {layout.columns} pixels take {num_bytes * num_frames:,} "
+            f"bytes, not {length:,}"
         )
     return num_bytes
 
@@ -175,20 +199,42 @@ def _ybr_to_rgb(ybr_HWC: np.ndarray) -> np.ndarray:
     return np.clip(np.rint(np.stack(rgb, -1)), 0, 255).astype(np.uint8)
 
 
-def _fragments(content: bytes, begin: int) -> Iterator[memoryview]:
-    """Yields the fragments of the only frame. Skips the first item, the offset table, which one frame does not need."""
-    offset, number = begin, 0
+def _fragments(content: bytes, begin: int, frame: int, num_frames: int) -> List[memoryview]:
+    """Returns the fragments of a frame; arguments as in `read_pixels`.
+
+    Args:
+        begin: offset of the first item, the offset table.
+
+    Raises:
+        ValueError: the fragments do not end, or cannot be divided among frames.
+    """
+    view, offset = memoryview(content), begin
+    starts: List[int] = []
+    fragments: List[memoryview] = []
     while content[offset : offset + 4] == _ITEM:
         length = int.from_bytes(content[offset + 4 : offset + 8], "little")
-        offset += 8
-        if offset + length > len(content):
+        if offset + 8 + length > len(content):
             break
-        if number:
-            yield memoryview(content)[offset : offset + length]
-        offset += length
-        number += 1
-    if content[offset : offset + 4] != _DELIMITER or number < 2:
+        starts.append(offset)
+        fragments.append(view[offset + 8 : offset + 8 + length])
+        offset += 8 + length
+    if content[offset : offset + 4] != _DELIMITER or len(fragments) < 2:
         raise ValueError("it is cut off: its compressed pixels do not end")
+    table, *fragments = fragments
+    if num_frames == 1:
+        return fragments
+    if len(fragments) == num_frames:
+        return [fragments[frame]]
+    # Offsets from the first fragment to the first one of each frame. Source: DICOM PS3.5, A.4.
+    firsts = [starts[1] + first for (first,) in struct.iter_unpack("<I", table[: len(table) // 4 * 4])]
+    is_valid = len(firsts) == num_frames and firsts[0] == starts[1] and sorted(set(firsts)) == firsts
+    if not is_valid or not set(firsts) <= set(starts[1:]):
+        raise ValueError(
+            f"its {num_frames:,} frames lie in {len(fragments):,} fragments, and no valid offset table says which are "
+            "a frame: it is damaged, or convert it, e.g. gdcmconv --raw OLD NEW"
+        )
+    bounds = [starts.index(first) - 1 for first in firsts] + [len(fragments)]
+    return fragments[bounds[frame] : bounds[frame + 1]]
 
 
 def _require_rle_size(frame: bytes, layout: PixelLayout) -> None:

@@ -28,6 +28,7 @@ class EncodedImageSource:
     """Base class of sources of encoded images: reads, opens and resizes the image of a sample.
 
     Attributes:
+        encoded: the images.
         shape: (C, H, W) of the network's input.
     """
 
@@ -39,7 +40,7 @@ class EncodedImageSource:
             decoding: output shape, and window of grey files.
             mean: per channel, white is 1; the padding colour.
         """
-        self._encoded, self._window = encoded, decoding.window
+        self.encoded, self._window = encoded, decoding.window
         self.shape = decoding.shape
         self._fill_C = fill_of(mean, self.shape[0])
         self._warned_of: List[int] = []
@@ -52,11 +53,11 @@ class EncodedImageSource:
 
     def location(self, index: int) -> DataLocation:
         """Returns the source location of an image."""
-        return self._encoded.location(self.number(index))
+        return self.encoded.location(self.number(index))
 
     def name(self, index: int) -> str:
         """Returns the name of an image for messages."""
-        return self._encoded.name(self.number(index))
+        return self.encoded.name(self.number(index))
 
     def read(self, index: int) -> ImageContent:
         """Returns the content of an image file, or a decoded image.
@@ -65,7 +66,7 @@ class EncodedImageSource:
             LoaderError: It cannot be read.
         """
         try:
-            return self._encoded.read(self.number(index))[0]
+            return self.encoded.read(self.number(index))[0]
         except LoaderError:
             raise
         except MxtrainError as error:

@@ -12,8 +12,8 @@ from mxtrain.data.checking.problems import UNREADABLE_IMAGE, WRONG_FORMAT, DataL
 from mxtrain.data.loading.opening import open_image
 from mxtrain.errors import MxtrainError
 from mxtrain.vision.images.dicom import is_dicom
-from mxtrain.vision.images.nifti import VolumeSlice
 from mxtrain.vision.images.pixels import ImageReader
+from mxtrain.vision.images.volume_slice import VolumeSlice
 
 if TYPE_CHECKING:
     from mxtrain.vision.images.decoding import ImageContent

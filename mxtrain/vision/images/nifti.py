@@ -20,6 +20,7 @@ from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 import numpy as np
 
 from mxtrain.data.loading.opening import MAX_PIXELS, ImageNeedsSetting, ImageTooLarge
+from mxtrain.vision.images.volume_slice import as_labels, require_finite
 from mxtrain.vision.images.window import (
     PERCENTILE,
     Window,
@@ -33,6 +34,8 @@ ENDINGS = (".nii", ".nii.gz")
 """Extensions of volumes."""
 HEAD_BYTES = 540
 """Number of unpacked bytes of a header of NIfTI-2, the longer one."""
+HEAD_READ = 1 << 16
+"""Number of bytes at the start of a file, packed or not, that contain its header."""
 ANATOMICAL = ("sagittal", "coronal", "axial")
 """Directions of slices by the anatomical axis that is perpendicular: right, anterior, superior."""
 STORED = ("i", "j", "k")
@@ -41,7 +44,6 @@ MAX_VOLUME_BYTES = 4 << 30
 """Largest unpacked size of a volume."""
 MAX_TRAILING_BYTES = 64 << 20
 """Largest size of what follows the values in a packed file."""
-MAX_LABEL = 2**16 - 1
 _GZIP = b"\x1f\x8b"
 _PERCENTILE_VALUES = 1 << 20
 """Number of values of which percentiles are computed; more change only the third digit."""
@@ -100,14 +102,22 @@ def is_nifti(head: bytes) -> bool:
     return head[344:347] in (b"n+1", b"ni1") or head[4:7] in (b"n+2", b"ni2")
 
 
+def is_second_version(head: bytes) -> bool:
+    """Returns True if an unpacked header is one of NIfTI-2."""
+    return head[4:7] in (b"n+2", b"ni2")
+
+
 def is_packed_nifti(content: bytes) -> bool:
     """Returns True if a file is a volume packed by gzip."""
-    return content[:2] == _GZIP and is_nifti(_unpacked_head(content))
+    return content[:2] == _GZIP and is_nifti(unpacked_head(content))
 
 
-def _unpacked_head(content: bytes) -> bytes:
+def unpacked_head(content: bytes) -> bytes:
+    """Returns the first `HEAD_BYTES` of a file, packed or not; nothing if it is damaged."""
+    if content[:2] != _GZIP:
+        return content[:HEAD_BYTES]
     try:
-        return zlib.decompressobj(wbits=31).decompress(content[: 1 << 16], HEAD_BYTES)
+        return zlib.decompressobj(wbits=31).decompress(content[:HEAD_READ], HEAD_BYTES)
     except zlib.error:
         return b""
 
@@ -118,10 +128,10 @@ def read_header(begin: bytes) -> NiftiHeader:
     Raises:
         ValueError: there is none, or the volume is damaged, too large or of an unsupported kind.
     """
-    head = _unpacked_head(begin) if begin[:2] == _GZIP else begin[:HEAD_BYTES]
+    head = unpacked_head(begin)
     if len(head) < 348 or not is_nifti(head):
         raise ValueError("it does not begin with a header of NIfTI, or is cut off")
-    is_second = head[4:7] in (b"n+2", b"ni2")
+    is_second = is_second_version(head)
     order = "<" if head[:4] == struct.pack("<i", 540 if is_second else 348) else ">"
     if is_second and len(head) < HEAD_BYTES:
         raise ValueError("its header is cut off")
@@ -256,6 +266,7 @@ class NiftiVolume:
         num_slices: number of slices.
         size: (width, height) of a slice with square pixels: of axes with different spacings the coarser one is
             enlarged.
+        own_channels: number of volumes along T, or 3 for one, which is grey; see `PlaneReader`.
     """
 
     def __init__(self, header: NiftiHeader, direction: str, load: Callable[[], np.ndarray]) -> None:
@@ -271,6 +282,7 @@ class NiftiVolume:
             ImageTooLarge: a slice is too large.
         """
         self.header, self._load, self._view = header, load, _slice_view(header, direction)
+        self.own_channels = 3 if header.shape[3] == 1 else header.shape[3]
         number, rows, columns = self._view.axes
         self.num_slices = header.shape[number]
         self._plain_size = (header.shape[columns], header.shape[rows])
@@ -302,6 +314,23 @@ class NiftiVolume:
             slice_THW = slice_THW.transpose(0, 2, 1)
         return slice_THW[:, ::row_step, ::column_step]
 
+    def put_slice(self, stored_XYZ: np.ndarray, number: int, plane_HW: np.ndarray) -> None:
+        """Writes a slice with square pixels, such as a mask, to where `stored` reads it.
+
+        Args:
+            stored_XYZ: the volume, which is changed.
+            number: number of the slice.
+            plane_HW: values of the slice in the shape of `size`, of which the nearest ones are taken.
+        """
+        (axis, rows, columns), (step, row_step, column_step) = self._view.axes, self._view.steps
+        row_h, column_w = (
+            ((np.arange(length) + 0.5) * side / length).astype(np.int64)
+            for length, side in zip(self._plain_size[::-1], plane_HW.shape)
+        )
+        plain_hw = plane_HW[row_h][:, column_w][::row_step, ::column_step]
+        index = number if step > 0 else self.num_slices - 1 - number
+        np.moveaxis(stored_XYZ, axis, 0)[index] = plain_hw.T if rows > columns else plain_hw
+
     def values(self, number: int) -> np.ndarray:
         """Returns the values of a slice, (T, H, W) float64."""
         return self.rescaled(self.stored(number))
@@ -327,7 +356,7 @@ class NiftiVolume:
                     while math.gcd(step, flat.size) > 1:  # a divisor of a side would take few planes only
                         step += 1
                     value = self.rescaled(flat[::step])
-                    _require_finite(value)
+                    require_finite(value)
                     ranges.append(percentile_range(value))
                 self._ranges = ranges
             return self._ranges
@@ -351,82 +380,39 @@ class NiftiVolume:
                 self._digest = hashlib.blake2b(values.tobytes(), digest_size=16).digest()
             return self._digest
 
-    def slice(self, number: int) -> VolumeSlice:
-        """Returns a slice as an image; 0 is the most inferior, posterior or left one, or the first stored one."""
-        return VolumeSlice(self, number)
-
-    def labels(self, number: int) -> np.ndarray:
-        """Returns the labels of a slice, (H, W) with square pixels, as uint8 or int32.
-
-        Raises:
-            ValueError: values are not whole numbers from 0 to 65,535, or there are several volumes.
-        """
-        if self.header.shape[3] > 1:
-            raise ValueError(f"it has {self.header.shape[3]} volumes, and a mask has one")
-        (value_HW,) = self.values(number)
-        _require_finite(value_HW)
-        label_HW = np.rint(value_HW)
-        if (np.abs(label_HW - value_HW) > 1e-3).any():
-            raise ValueError("its values are no whole numbers: a mask has the number of a class in each voxel")
-        low, high = int(label_HW.min()), int(label_HW.max())
-        if low < 0 or high > MAX_LABEL:
-            raise ValueError(f"its values go from {low} to {high}, and 0 to {MAX_LABEL} are read")
-        return self.squared(label_HW.astype(np.uint8 if high < 256 else np.int32), is_nearest=True)
-
-    def squared(self, plane_HW: np.ndarray, is_nearest: bool = False) -> np.ndarray:
-        """Returns a plane with square pixels."""
-        if self.size == self._plain_size:
-            return np.ascontiguousarray(plane_HW)
-        from PIL import Image
-
-        image = Image.fromarray(np.ascontiguousarray(plane_HW))
-        return np.asarray(image.resize(self.size, Image.NEAREST if is_nearest else Image.BILINEAR))
-
-
-class VolumeSlice:
-    """A slice of a volume, as `PlaneReader` of `mxtrain.vision.images.pixels`.
-
-    Attributes:
-        volume: the volume.
-        number: number of the slice.
-    """
-
-    def __init__(self, volume: NiftiVolume, number: int) -> None:
-        self.volume, self.number = volume, number
-        self.size = volume.size
-        self.own_channels = 3 if volume.header.shape[3] == 1 else volume.header.shape[3]
-
-    def planes(self, window: Window, channels: int) -> List[np.ndarray]:
-        """Decodes the slice: a channel for each volume of the fourth axis; see `PlaneReader`."""
-        stored_THW = self.volume.stored(self.number)
+    def planes(self, number: int, window: Window, channels: int) -> List[np.ndarray]:
+        """Decodes a slice: a channel for each volume of the fourth axis; see `PlaneReader`. Slice 0 is the most
+        inferior, posterior or left one, or the first stored one."""
+        stored_THW = self.stored(number)
         if self.own_channels == 3 and len(stored_THW) == 3 and channels != 3:
             raise ImageNeedsSetting(f"it has 3 volumes, and dataset.channels={channels}: type dataset.channels=3")
-        return [
-            self.volume.squared(self._shown(plane_HW, number, window)) for number, plane_HW in enumerate(stored_THW)
-        ]
+        return [self.squared(self._shown(plane_HW, number, part, window)) for part, plane_HW in enumerate(stored_THW)]
 
-    def _shown(self, stored_HW: np.ndarray, number: int, window: Window) -> np.ndarray:
-        """Maps values to 0 to 255."""
-        header = self.volume.header
+    def _shown(self, stored_HW: np.ndarray, number: int, part: int, window: Window) -> np.ndarray:
+        """Maps values to 0 to 255.
+
+        Args:
+            stored_HW: stored values.
+            number: number of the slice.
+            part: number of the volume along T.
+            window: see `Decoding.window`.
+        """
+        header = self.header
         is_plain = (header.slope, header.intercept) == (1.0, 0.0)
-        if window == "auto" and header.bounds is None and not (is_plain and header.dtype == np.uint8):
-            value = self.volume.rescaled(stored_HW)
+        is_byte = is_plain and header.dtype == np.uint8
+        if window == "auto" and header.bounds is None and not is_byte:
+            value = self.rescaled(stored_HW)
             raise ImageNeedsSetting(
-                f"its values, from {value.min():g} to {value.max():g} in slice {self.number}, have no scale: "
+                f"its values, from {value.min():g} to {value.max():g} in slice {number}, have no scale: "
                 "type dataset.window=percentile, dataset.window=[CENTRE,WIDTH], or the name of a window of CT, e.g. "
                 "dataset.window=lung"
             )
-        if (
-            is_plain
-            and header.dtype == np.uint8
-            and window in ("auto", "full")
-            and (window == "full" or not header.bounds)
-        ):
+        if is_byte and window in ("auto", "full") and (window == "full" or not header.bounds):
             return stored_HW
-        value_HW = self.volume.rescaled(stored_HW)
-        _require_finite(value_HW)
+        value_HW = self.rescaled(stored_HW)
+        require_finite(value_HW)
         if window == PERCENTILE:
-            shown_HW = stretch(value_HW, self.volume.ranges()[number])
+            shown_HW = stretch(value_HW, self.ranges()[part])
         elif window == "auto":
             assert header.bounds is not None
             shown_HW = stretch(value_HW, header.bounds)
@@ -438,10 +424,25 @@ class VolumeSlice:
             shown_HW = linear_exact(value_HW, *window)
         return shown_HW.astype(np.float32)
 
+    def labels(self, number: int) -> np.ndarray:
+        """Returns the labels of a slice, (H, W) with square pixels, as uint8 or int32.
 
-def _require_finite(value: np.ndarray) -> None:
-    if not np.isfinite(value).all():
-        raise ValueError("some of its values are no finite numbers: replace them, e.g. by 0")
+        Raises:
+            ValueError: values are not whole numbers from 0 to 65,535, or there are several volumes.
+        """
+        if self.header.shape[3] > 1:
+            raise ValueError(f"it has {self.header.shape[3]} volumes, and a mask has one")
+        (value_HW,) = self.values(number)
+        return self.squared(as_labels(value_HW), is_nearest=True)
+
+    def squared(self, plane_HW: np.ndarray, is_nearest: bool = False) -> np.ndarray:
+        """Returns a plane with square pixels."""
+        if self.size == self._plain_size:
+            return np.ascontiguousarray(plane_HW)
+        from PIL import Image
+
+        image = Image.fromarray(np.ascontiguousarray(plane_HW))
+        return np.asarray(image.resize(self.size, Image.NEAREST if is_nearest else Image.BILINEAR))
 
 
 def distance_of_corners(one: NiftiVolume, other: NiftiVolume) -> float:

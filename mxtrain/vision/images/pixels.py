@@ -21,8 +21,9 @@ from mxtrain.data.checking.problems import IMAGE_TOO_LARGE, UNREADABLE_IMAGE
 from mxtrain.data.loading.opening import FORMATS, ImageNeedsSetting, ImageTooLarge, open_image, require_pixels
 from mxtrain.errors import LoaderError
 from mxtrain.vision.images.dicom import DicomReader, is_dicom
-from mxtrain.vision.images.nifti import VolumeSlice, is_nifti, is_packed_nifti
+from mxtrain.vision.images.nifti import is_nifti, is_packed_nifti
 from mxtrain.vision.images.tiff import TiffReader, is_tiff, needs_tifffile, require_bands
+from mxtrain.vision.images.volume_slice import VolumeSlice
 from mxtrain.vision.images.window import (
     Window,
     linear_exact,

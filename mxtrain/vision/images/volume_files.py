@@ -1,4 +1,4 @@
-"""Opens volumes in files as their slices, each of which is a sample.
+"""Opens volumes in files, NIfTI and DICOM with several frames, as their slices, each of which is a sample.
 
 Unpacked volumes are kept in memory up to `MAX_CACHED_BYTES`, because neighbouring samples of an epoch are slices of
 different volumes.
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import collections
 import threading
-from typing import TYPE_CHECKING, Callable, Dict, List, Optional, OrderedDict, Tuple, Union
+from typing import TYPE_CHECKING, Callable, Dict, List, Optional, OrderedDict, Set, Tuple, TypeVar, Union, cast
 
 import numpy as np
 
@@ -18,33 +18,49 @@ from mxtrain.data.checking.problems import DataLocation
 from mxtrain.data.loading.dataset_files import open_regular, read_bytes
 from mxtrain.errors import DataError
 from mxtrain.vision.images import nifti
-from mxtrain.vision.images.files import MAX_BYTES, ImageFiles
+from mxtrain.vision.images.dicom import HEAD_READ, DicomFile, has_frames
+from mxtrain.vision.images.dicom_volume import DicomVolume
+from mxtrain.vision.images.files import MAX_BYTES, ImageFiles, is_medical
 from mxtrain.vision.images.nifti import NiftiHeader, NiftiVolume
 from mxtrain.vision.images.pixels import read_error, unreadable
+from mxtrain.vision.images.volume_slice import VolumeSlice
 
 if TYPE_CHECKING:
     from mxtrain.vision.images.decoding import ImageContent
 
 MAX_CACHED_BYTES = 2 << 30
 """Largest size of the volumes that are kept in memory."""
-_HEAD_READ = 1 << 16
+AnyVolume = Union[NiftiVolume, DicomVolume]
+Content = TypeVar("Content", np.ndarray, memoryview)
 
 
 def is_volume(path: str) -> bool:
-    """Returns True if a file is a volume, by its name."""
+    """Returns True if a file is a volume (NIfTI), by its name."""
     return path.lower().endswith(nifti.ENDINGS)
 
 
+def has_slices(path: str) -> bool:
+    """Returns True if a file is a volume by its name, or a DICOM file with several frames by its content."""
+    if is_volume(path) or not is_medical(path):
+        return is_volume(path)
+    try:
+        with open_regular(path) as (file, _):
+            return has_frames(file)
+    except DataError:  # reading the file as an image raises it
+        return False
+
+
 class VolumeCache:
-    """Keeps the values of the volumes that were used last. Safe to use from several threads."""
+    """Keeps the values, or the contents of the files, of the volumes that were used last. Safe to use from several
+    threads."""
 
     def __init__(self, max_bytes: int = MAX_CACHED_BYTES) -> None:
         self._max_bytes = max_bytes
-        self._values: OrderedDict[str, np.ndarray] = collections.OrderedDict()
+        self._values: OrderedDict[str, Union[np.ndarray, memoryview]] = collections.OrderedDict()
         self._lock = threading.Lock()
         self._loading: Dict[str, threading.Lock] = {}
 
-    def get(self, key: str, load: Callable[[], np.ndarray]) -> np.ndarray:
+    def get(self, key: str, load: Callable[[], Content]) -> Content:
         """Returns the values of a volume; `load` is called if they are not kept."""
         with self._lock:
             loading = self._loading.setdefault(key, threading.Lock())
@@ -52,7 +68,7 @@ class VolumeCache:
             with self._lock:
                 if key in self._values:
                     self._values.move_to_end(key)
-                    return self._values[key]
+                    return cast(Content, self._values[key])
             values = load()
             with self._lock:
                 self._values[key] = values
@@ -61,7 +77,7 @@ class VolumeCache:
             return values
 
 
-def _num_bytes(values: np.ndarray) -> int:
+def _num_bytes(values: Union[np.ndarray, memoryview]) -> int:
     return values.nbytes
 
 
@@ -77,18 +93,34 @@ def read_header(path: str) -> NiftiHeader:
         ValueError: it is damaged, too large or of an unsupported kind.
     """
     with open_regular(path) as (file, _):
-        begin = file.read(_HEAD_READ)
+        begin = file.read(nifti.HEAD_READ)
     return nifti.read_header(begin)
 
 
-def open_volume(path: str, direction: str) -> NiftiVolume:
+def open_volume(path: str, direction: str) -> AnyVolume:
     """Opens a volume as slices; its values are read when they are needed. Raises as `read_header`."""
+    return open_nifti(path, direction) if is_volume(path) else _open_frames(path)
+
+
+def open_nifti(path: str, direction: str) -> NiftiVolume:
+    """Opens a NIfTI volume as `open_volume`."""
     header = read_header(path)
 
     def load() -> np.ndarray:
         return CACHE.get(path, lambda: nifti.values_in(read_bytes(path, MAX_BYTES), header))
 
     return NiftiVolume(header, direction, load)
+
+
+def _open_frames(path: str) -> DicomVolume:
+    """Opens a DICOM file with several frames, which have the directions in which they were taken."""
+    with open_regular(path) as (file, size):
+        head = file.read(HEAD_READ)
+
+    def load() -> bytes:
+        return cast(bytes, CACHE.get(path, lambda: memoryview(read_bytes(path, MAX_BYTES))).obj)
+
+    return DicomVolume(DicomFile(head, size), load)
 
 
 class SlicedFiles:
@@ -112,7 +144,8 @@ class SlicedFiles:
             DataError: a volume cannot be opened.
         """
         self.files, self._direction = files, direction
-        self._volumes: Dict[int, NiftiVolume] = {}
+        self._volumes: Dict[int, AnyVolume] = {}
+        self._unopened: Set[int] = set()
         counts = [self._open(index, path, is_strict) for index, path in enumerate(files.paths)]
         self.file_N = np.repeat(np.arange(len(counts)), counts)
         self.number_N = np.concatenate([np.arange(count) for count in counts]) if counts else np.zeros(0, np.int64)
@@ -120,13 +153,14 @@ class SlicedFiles:
 
     def _open(self, index: int, path: str, is_strict: bool) -> int:
         """Opens a volume; returns the number of its samples."""
-        if not is_volume(path):
+        if not has_slices(path):
             return 1
         try:
             self._volumes[index] = open_volume(path, self._direction)
         except (DataError, ValueError) as error:
             if is_strict:
                 raise volume_error(path, error) from error
+            self._unopened.add(index)
             return 1
         return self._volumes[index].num_slices
 
@@ -153,7 +187,7 @@ class SlicedFiles:
         path = self.files.paths[file]
         return DataLocation(path, record=int(self.number_N[index])) if file in self._volumes else DataLocation(path)
 
-    def volume(self, index: int) -> Optional[NiftiVolume]:
+    def volume(self, index: int) -> Optional[AnyVolume]:
         """Returns the volume of a sample; None if it is an image, or the volume cannot be opened."""
         return self._volumes.get(int(self.file_N[index]))
 
@@ -168,15 +202,15 @@ class SlicedFiles:
             LoaderError: the volume cannot be opened.
         """
         file = int(self.file_N[index])
-        path = self.files.paths[file]
-        if not is_volume(path):
-            return self.files.read(file)
-        if file not in self._volumes:
+        if file in self._unopened:
+            path = self.files.paths[file]
             try:
-                self._volumes[file] = open_volume(path, self._direction)
+                open_volume(path, self._direction)
             except ValueError as error:
                 raise unreadable(f"'{path}'", error, "a volume") from error
-        return self._volumes[file].slice(int(self.number_N[index])), int(self.label_N[index])
+        if file not in self._volumes:
+            return self.files.read(file)
+        return VolumeSlice(self._volumes[file], int(self.number_N[index])), int(self.label_N[index])
 
 
 def volume_error(path: str, error: Exception) -> DataError:
@@ -191,4 +225,4 @@ def sliced(files: ImageFiles, direction: str, is_strict: bool = True) -> Union[I
         files: images and volumes.
         direction, is_strict: see `SlicedFiles`.
     """
-    return SlicedFiles(files, direction, is_strict) if any(map(is_volume, files.paths)) else files
+    return SlicedFiles(files, direction, is_strict) if any(map(has_slices, files.paths)) else files

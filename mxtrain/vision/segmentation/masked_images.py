@@ -143,7 +143,7 @@ class MaskedImages(EncodedImageSource):
         self._augment = augment or JointAugment(scale=[1.0, 1.0], flip=False)
 
     def __len__(self) -> int:
-        return len(self._encoded)
+        return len(self.encoded)
 
     def fetch(
         self, index_B: np.ndarray, *, seed: int, epoch: int, train: bool

@@ -8,10 +8,11 @@ import numpy as np
 
 from mxtrain.data.checking.problems import MASK_SIZE, UNREADABLE_MASK
 from mxtrain.errors import LoaderError, MxtrainError
+from mxtrain.vision.images.dicom_volume import DicomVolume
 from mxtrain.vision.images.nifti import NiftiVolume, distance_of_corners
 from mxtrain.vision.images.pixels import REPLACE, unreadable
 from mxtrain.vision.images.settings import Decoding
-from mxtrain.vision.images.volume_files import SlicedFiles, is_volume, open_volume
+from mxtrain.vision.images.volume_files import SlicedFiles, is_volume, open_nifti
 from mxtrain.vision.segmentation.masked_images import JointAugment, MaskCoding, MaskedImages
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ class MaskedVolumes(MaskedImages):
     """Source of slices and, if there are any, their masks. Images that are not volumes have masks in files of one
     image."""
 
-    _encoded: SlicedFiles
+    encoded: SlicedFiles
 
     def __init__(
         self,
@@ -40,9 +41,15 @@ class MaskedVolumes(MaskedImages):
 
     def open_mask(self, index: int, size: Optional[Tuple[int, int]]) -> Image.Image:
         """Opens the mask of a slice as an image of values; see `MaskedImages.open_mask`."""
-        volume = self._encoded.volume(index)
+        volume = self.encoded.volume(index)
         assert self.masks is not None
         path = self.masks[index]
+        if isinstance(volume, DicomVolume):
+            raise LoaderError(
+                f"{self.name(index)} is a frame of a DICOM file with several, whose masks are not read.",
+                "Write each frame to a file of its own.",
+                UNREADABLE_MASK,
+            )
         if (volume is None) == is_volume(path):
             kinds = ("an image", "a volume") if volume is None else ("a volume", "an image")
             raise LoaderError(
@@ -55,7 +62,7 @@ class MaskedVolumes(MaskedImages):
         try:
             labels = self._open_labels(path)
             self._require_aligned(path, labels, index, volume)
-            return Image.fromarray(labels.labels(int(self._encoded.number_N[index])))
+            return Image.fromarray(labels.labels(int(self.encoded.number_N[index])))
         except LoaderError:
             raise
         except MxtrainError as error:
@@ -65,7 +72,7 @@ class MaskedVolumes(MaskedImages):
 
     def _open_labels(self, path: str) -> NiftiVolume:
         if path not in self._labels:
-            self._labels[path] = open_volume(path, self._direction)
+            self._labels[path] = open_nifti(path, self._direction)
         return self._labels[path]
 
     def _require_aligned(self, path: str, labels: NiftiVolume, index: int, volume: NiftiVolume) -> None:

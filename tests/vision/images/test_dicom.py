@@ -231,7 +231,7 @@ def test_plugin_decodes_lossless_jpeg():
 GREY = draw("uint16")
 MULTI = {"NumberOfFrames": "3", "PixelData": GREY.tobytes() * 3}
 REFUSED = {
-    "frames": (lambda: dicom(GREY, **MULTI), "it has 3 frames, and files of one are read: write each frame to a file"),
+    "frames": (lambda: dicom(GREY, **MULTI), "it has 3 frames, and one is expected here: write each frame to a file"),
     "palette": (lambda: dicom(GREY, PhotometricInterpretation="PALETTE COLOR"), "PALETTE COLOR in 1 samples"),
     "unknown kind": (lambda: dicom(GREY, PhotometricInterpretation="SMITH"), r"\(0028,0004\) holds a word that is not"),
     "no pixels": (lambda: dicom(GREY, PixelData=None), "holds no pixels"),
@@ -247,7 +247,7 @@ REFUSED = {
     "size": (lambda: compressed(GREY, LOSSLESS, start_of_frame(60000, 60000)), "16 x 12 .* 60000 x 60000 of 1: it"),
     "no stream": (lambda: compressed(GREY, JPEG, bytes(90)), "JPEG stream is damaged"),
     "no wavelets": (lambda: compressed(GREY, JPEG2000, bytes(90)), "no JPEG 2000 stream"),
-    "enhanced": (lambda: encode(_enhanced()), "functional groups of an enhanced object"),
+    "table": (lambda: encode(_with_table()), r"a table \(Modality LUT\) says what its values mean"),
     "cut off": (lambda: dicom(GREY)[:-200], "cut off: its pixels take 384 bytes, and 184 follow"),
     "no data set": (lambda: dicom(GREY).partition(b"2.1\0")[0] + b"2.1\0", "ends before its data set"),
     "no number": (lambda: dicom(GREY, RescaleSlope="7.25").replace(b"7.25", b"Doe "), r"\(0028,1053\) holds no number"),
@@ -258,11 +258,11 @@ REFUSED = {
 }
 
 
-def _enhanced():
+def _with_table():
     from pydicom.sequence import Sequence
 
     dataset = describe(GREY)
-    dataset.SharedFunctionalGroupsSequence = Sequence([describe(GREY)])
+    dataset.ModalityLUTSequence = Sequence([describe(GREY)])
     return dataset
 
 

@@ -23,6 +23,7 @@ from mxtrain.vision.images.nifti import (
     values_in,
 )
 from mxtrain.vision.images.pixels import ImageReader
+from mxtrain.vision.images.volume_slice import VolumeSlice
 
 SHAPE = (5, 6, 7)
 
@@ -149,7 +150,7 @@ def test_axes_are_those_of_nibabel_for_oblique_volumes():
 
 def test_percentiles_of_each_of_several_volumes(values):
     both = np.stack([values, 10 * values], -1)
-    image_CHW = read(open_volume(nifti(both), "k").slice(3), "percentile", 2)
+    image_CHW = read(VolumeSlice(open_volume(nifti(both), "k"), 3), "percentile", 2)
     np.testing.assert_allclose(image_CHW[0], image_CHW[1], atol=1e-3)
 
 
@@ -192,7 +193,7 @@ def test_pixels_become_square(values):
     affine_44 = np.diag([1.0, 2.0, 3.0, 1.0])
     volume = open_volume(nifti(values, affine_44), "coronal")
     assert volume.size == (5, 21)  # 7 rows of 3 mm and 5 columns of 1 mm
-    image_1HW = read(volume.slice(0), "percentile")
+    image_1HW = read(VolumeSlice(volume, 0), "percentile")
     assert image_1HW.shape == (1, 21, 5)
     labels = open_volume(nifti(np.ones(SHAPE, np.uint8), affine_44), "sagittal").labels(0)
     assert labels.shape == (10, 6) or labels.shape == (round(7 * 1.5), 6)
@@ -212,30 +213,30 @@ def read(part, window, channels=1):
 def test_windows_of_volumes(values):
     volume = open_volume(nifti(values), "k")
     exact_HW = np.clip((values[:, :, 2].T.astype(float) - 100) / 150 + 0.5, 0, 1) * 255
-    np.testing.assert_allclose(read(volume.slice(2), (100.0, 150.0))[0], exact_HW, atol=1e-4)
+    np.testing.assert_allclose(read(VolumeSlice(volume, 2), (100.0, 150.0))[0], exact_HW, atol=1e-4)
     low, high = np.percentile(values, [0.5, 99.5])  # those of the volume, not of the slice
     shown_HW = np.clip((values[:, :, 2].T - low) / (high - low), 0, 1) * 255
-    np.testing.assert_allclose(read(volume.slice(2), "percentile")[0], shown_HW, atol=1e-4)
-    np.testing.assert_allclose(read(volume.slice(2), "full")[0], values[:, :, 2].T / 32767 * 255, atol=1e-4)
+    np.testing.assert_allclose(read(VolumeSlice(volume, 2), "percentile")[0], shown_HW, atol=1e-4)
+    np.testing.assert_allclose(read(VolumeSlice(volume, 2), "full")[0], values[:, :, 2].T / 32767 * 255, atol=1e-4)
     with pytest.raises(ImageNeedsSetting, match=r"its values, from 2 to 205 in slice 2, have no scale: type .*percent"):
-        read(volume.slice(2), "auto")
+        read(VolumeSlice(volume, 2), "auto")
     bounded = open_volume(nifti(values, bounds=(50, 150)), "k")
     bounded_HW = np.clip((values[:, :, 2].T.astype(float) - 50) / 100, 0, 1) * 255
-    np.testing.assert_allclose(read(bounded.slice(2), "auto")[0], bounded_HW, atol=1e-4)
+    np.testing.assert_allclose(read(VolumeSlice(bounded, 2), "auto")[0], bounded_HW, atol=1e-4)
     with pytest.raises(ValueError, match="none may be below 0, black"):
-        read(open_volume(nifti(values - 5), "k").slice(0), "full")
+        read(VolumeSlice(open_volume(nifti(values - 5), "k"), 0), "full")
 
 
 def test_bytes_need_no_window():
     values = np.arange(210, dtype=np.uint8).reshape(SHAPE)
-    image_1HW = read(open_volume(nifti(values), "k").slice(3), "auto")
+    image_1HW = read(VolumeSlice(open_volume(nifti(values), "k"), 3), "auto")
     assert image_1HW.dtype == np.uint8 and np.array_equal(image_1HW[0], values[:, :, 3].T)
-    assert read(open_volume(nifti(values), "k").slice(3), "auto", 3).shape == (3, 6, 5)
+    assert read(VolumeSlice(open_volume(nifti(values), "k"), 3), "auto", 3).shape == (3, 6, 5)
 
 
 def test_the_fourth_axis_has_channels(values):
     four = np.stack([values, values + 1, values + 2, values + 3], -1)
-    part = open_volume(nifti(four), "k").slice(1)
+    part = VolumeSlice(open_volume(nifti(four), "k"), 1)
     assert part.own_channels == 4
     image_CHW = read(part, (100.0, 400.0), 4)
     assert image_CHW.shape == (4, 6, 5)
@@ -244,7 +245,7 @@ def test_the_fourth_axis_has_channels(values):
         with pytest.raises(ImageNeedsSetting, match=f"it has 4 bands, and dataset.channels={channels}"):
             read(part, (100.0, 400.0), channels)
     with pytest.raises(ImageNeedsSetting, match="it has 3 volumes, and dataset.channels=1"):
-        read(open_volume(nifti(four[..., :3]), "k").slice(1), (100.0, 400.0), 1)
+        read(VolumeSlice(open_volume(nifti(four[..., :3]), "k"), 1), (100.0, 400.0), 1)
 
 
 def test_labels_are_whole_numbers():
