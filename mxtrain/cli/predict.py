@@ -91,7 +91,7 @@ def print_counts(task: Task, settings: PredictSettings, result: PredictResult) -
     written = task.prediction_format()
     holding = f": {written.format_count(result.listed)}" if written.list_field[0] else ""
     if result.folder is not None:
-        count_text = f"{result.count} {'file' if result.count == 1 else 'files'}"
+        count_text = f"{result.num_files} {'file' if result.num_files == 1 else 'files'}"
         print(f"{count_text} written to {result.folder}{'' if settings.output else holding}", file=sys.stderr)
     if settings.output:
         plural = "" if result.count == 1 else "s"

@@ -23,6 +23,26 @@ class RowTask(Protocol):
     def row(self, signature: Signature, prediction: np.ndarray, top_k: int) -> Mapping[str, Json]: ...
 
 
+class JoinedFile(Protocol):
+    """File of the predictions of several samples, such as the slices of a volume.
+
+    Attributes:
+        location: file whose parts are the samples.
+        ending: extension of the file that is written.
+        samples: indices of the samples.
+    """
+
+    location: str
+    ending: str
+    samples: range
+
+    def add(self, index: int, prediction: np.ndarray) -> bool:
+        """Adds the prediction of a sample; returns True if it was the last one that was missing."""
+
+    def encode(self) -> bytes:
+        """Returns the content of the file, once it is complete."""
+
+
 class PredictionFormat:
     """Converts predictions of a task to rows of JSON lines and CSV files, and to files of their own.
 
@@ -83,6 +103,16 @@ class PredictionFormat:
             index: index of the sample in `source`.
         """
         raise NotImplementedError
+
+    def joined_files(self, signature: Signature, source: Samples) -> Sequence[JoinedFile]:
+        """Returns the files that hold the predictions of several samples, instead of one file for each of them. By
+        default there are none.
+
+        Args:
+            signature: signature of the network.
+            source: input samples.
+        """
+        return ()
 
     def cells(self, row: JsonObject) -> Dict[str, Json]:
         """Converts a row of `rows` to columns of a CSV file."""

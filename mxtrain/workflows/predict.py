@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import itertools
+import logging
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -50,11 +51,13 @@ if TYPE_CHECKING:
     from mxtrain.data.loading.loader import EpochLoader
     from mxtrain.data.signature import Signature
     from mxtrain.data.spec import BaseDataset, Samples
+    from mxtrain.task.prediction_format import JoinedFile
     from mxtrain.training.restored_run import RestoredRun
     from mxtrain.training.trained import Trained
     from mxtrain.types.annotations import Json
 
 
+log = logging.getLogger(__name__)
 Split = Literal["train", "val", "test"]
 SKIP = "type skip_unreadable=true to go on without such files."
 
@@ -126,12 +129,14 @@ class PredictResult:
         listed: number of elements of the list column of all rows, e.g. objects; 0 if the task has none.
         folder: folder with a file for each prediction; None if the task writes none.
         unreadable: a line for each file that could not be read.
+        num_files: number of files in the folder.
     """
 
     count: int
     listed: int
     folder: Optional[Path]
     unreadable: Sequence[str]
+    num_files: int
 
 
 def predict_objects(
@@ -200,9 +205,11 @@ def write_predictions(
     copied = {} if is_own_data else dataset.copied_cells(readable, settings.keep, signature)
     folder = files_folder(task, settings, run.checkpoint)
     form = task.prediction_format()
-    files = [] if folder is None else [folder / name for name in file_names(locations, form.writes_ending)]
+    # Of a split, some slices of a volume may be left out.
+    joined = [] if folder is None or is_own_data else form.joined_files(signature, source)
+    files = [] if folder is None else [folder / name for name in file_names(locations, form.writes_ending, joined)]
     outputs = [*files, *([Path(settings.output)] if settings.output else [])]
-    refuse_overwriting(outputs, [*locations, *names])
+    refuse_overwriting(outputs, [*locations, *names, *(file.location for file in joined)])
     sample_ids = form.sample_ids(output_format, locations, dataset)
     warn_unseen(source, signature)
     # These modules import MXNet, which takes seconds: wrong arguments are reported before that.
@@ -214,7 +221,7 @@ def write_predictions(
         arrays = predicted_arrays(trained, source, plan, len(locations))
     except LoaderError as error:
         raise unread_error(error) from error
-    predictions = numbered(trained, source, arrays, unreadable, files)
+    predictions = numbered(trained, source, arrays, unreadable, files, joined)
     predicted = predict_rows(trained, source, locations, predictions, settings.top_k, files, copied)
     if is_own_data:
         predicted = itertools.islice(predicted, len(locations))  # a split has more samples than are asked for
@@ -226,7 +233,8 @@ def write_predictions(
             require_samples(rows.count, unreadable)
     except LoaderError as error:
         raise unread_error(error) from error
-    return PredictResult(rows.count, rows.listed, folder, list(unreadable.values()))
+    num_joined = sum(len(each.samples) - 1 for each in joined)
+    return PredictResult(rows.count, rows.listed, folder, list(unreadable.values()), rows.count - num_joined)
 
 
 def unread_error(error: LoaderError) -> DataError:
@@ -321,23 +329,35 @@ def files_folder(task: Task, settings: PredictSettings, checkpoint: Checkpoint) 
     return require_writable(run_dir_of(checkpoint.path) / "predict", "folder")
 
 
-def file_names(locations: Sequence[str], ending: str = ".png") -> List[str]:
-    """Returns a unique output path for each input, relative to the common parent folder of all inputs.
+def file_names(locations: Sequence[str], ending: str = ".png", joined: Sequence[JoinedFile] = ()) -> List[str]:
+    """Returns an output path for each input, relative to the common parent folder of all inputs. Paths are unique,
+    except for the inputs of a joined file.
 
     Inputs that differ only in their extension keep it, except for the first: `x.png`, `x.jpg.png`. The name for a line
     of a file contains the line number: `x-3.png`.
+
+    Args:
+        locations: location of each input.
+        ending: extension of the files.
+        joined: files of several inputs.
     """
+    file_of = {index: file for file in joined for index in file.samples}
     folders = [os.path.dirname(os.path.abspath(location)) for location in locations]
     common = os.path.commonpath(folders) if folders else ""
     names: List[str] = []
     used: Set[str] = set()
-    for location in locations:
-        path = numbered_line(Path(os.path.relpath(os.path.abspath(location), common)))
+    for index, location in enumerate(locations):
+        file = file_of.get(index)
+        if file is not None and index > file.samples.start:
+            names.append(names[-1])
+            continue
+        path = numbered_line(Path(os.path.relpath(os.path.abspath(file.location if file else location), common)))
+        path = path.with_name(path.name[:-3]) if path.name.lower().endswith(".nii.gz") else path
         numbered = (path.with_name(f"{path.name}-{number}") for number in itertools.count(2))
         candidates = (str(candidate) for candidate in itertools.chain([path.with_suffix(""), path], numbered))
         name = next(name for name in candidates if name.lower() not in used)
         used.add(name.lower())  # file systems may ignore case
-        names.append(f"{name}{ending}")
+        names.append(f"{name}{file.ending if file else ending}")
     return names
 
 
@@ -447,6 +467,7 @@ def numbered(
     predictions: Iterator[np.ndarray],
     unreadable: Collection[int] = (),
     files: Sequence[Path] = (),
+    joined: Sequence[JoinedFile] = (),
 ) -> Iterator[Tuple[int, np.ndarray]]:
     """Yields the index and the prediction of each readable sample, and writes its file if `files` has a path.
 
@@ -456,13 +477,24 @@ def numbered(
         predictions: prediction for each sample, in order.
         unreadable: indices of samples that cannot be read; may grow.
         files: path for each sample; empty: nothing is written.
+        joined: files of several samples. A file of which a sample cannot be read is not written.
     """
     form = trained.description.task.prediction_format()
+    file_of = {index: file for file in joined for index in file.samples}
+    incomplete: Set[Path] = set()
     for position, prediction in enumerate(predictions):
-        if position not in unreadable:
-            if position < len(files):
-                write_file(files[position], form.encode_file(trained.signature, prediction, source, position))
-            yield position, prediction
+        file = file_of.get(position)
+        if position in unreadable:
+            if file is not None and files[position] not in incomplete:
+                incomplete.add(files[position])
+                log.warning("'%s' is not written, for parts of '%s' cannot be read", files[position], file.location)
+            continue
+        if file is not None:
+            if file.add(position, prediction):
+                write_file(files[position], file.encode())
+        elif position < len(files):
+            write_file(files[position], form.encode_file(trained.signature, prediction, source, position))
+        yield position, prediction
 
 
 def write_file(path: Path, content: bytes) -> None:

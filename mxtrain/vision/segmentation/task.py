@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, ClassVar, Dict, List, Mapping, Optional, Seque
 from mxtrain.loss.custom import CustomLoss
 from mxtrain.task.merging import merge_class_scores
 from mxtrain.task.own_loss import validate_loss_output
-from mxtrain.task.prediction_format import PredictionFormat
+from mxtrain.task.prediction_format import JoinedFile, PredictionFormat
 from mxtrain.task.spec import Report, Task
 from mxtrain.types import Artifact, Figure, Table
 from mxtrain.types.kinds import Takes
@@ -226,8 +226,18 @@ class SegmentationFormat(PredictionFormat):
 
     def encode_file(self, signature: Signature, prediction: np.ndarray, source: Samples, index: int) -> bytes:
         """Returns the mask as a PNG file in the format of the dataset; see `mask_png`."""
-        values = MaskSignature.cast(signature).mask_values or range(len(signature.class_names))
-        return mask_png(prediction.astype("int64"), values)
+        return mask_png(prediction.astype("int64"), values_of(signature))
+
+    def joined_files(self, signature: Signature, source: Samples) -> Sequence[JoinedFile]:
+        """Returns a label volume for each NIfTI volume, as NIfTI."""
+        from mxtrain.vision.segmentation.label_volumes import label_volumes
+
+        return label_volumes(source, values_of(signature))
+
+
+def values_of(signature: Signature) -> Sequence[int]:
+    """Returns the value of each class in mask files."""
+    return MaskSignature.cast(signature).mask_values or range(len(signature.class_names))
 
 
 def largest_class(mask: np.ndarray, names: Sequence[str]) -> int:

@@ -5,6 +5,7 @@ import os
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import gzip
+import itertools
 import struct
 
 import nifti_files
@@ -22,6 +23,7 @@ from mxtrain.vision.images.nifti import (
     read_header,
     values_in,
 )
+from mxtrain.vision.images.nifti_labels import encode_labels
 from mxtrain.vision.images.pixels import ImageReader
 from mxtrain.vision.images.volume_slice import VolumeSlice
 
@@ -327,3 +329,50 @@ def test_a_volume_is_no_image(values):
     for content in (nifti(values), gzip.compress(nifti(values))):
         with pytest.raises(ValueError, match=r"it is a volume \(NIfTI\), and an image is expected here"):
             ImageReader(content)
+
+
+@pytest.mark.parametrize("second", [False, True])
+@pytest.mark.parametrize("order", ["<", ">"])
+@pytest.mark.parametrize("direction", ["axial", "coronal", "sagittal", "i", "j", "k"])
+def test_label_volumes_lie_where_their_images_do(second, order, direction):
+    """The labels of slices, put back, are those of the volume; nibabel reads the place of its image from them."""
+    nibabel = pytest.importorskip("nibabel")
+    label_XYZ = np.random.RandomState(2).randint(0, 9, SHAPE).astype(np.uint8)
+    for affine_44 in oriented_affines():
+        content = nifti(label_XYZ, affine_44, second=second, order=order)
+        volume = open_volume(content, direction)
+        found_XYZ = np.full(SHAPE, 99, np.uint16)
+        for number in range(volume.num_slices):
+            volume.put_slice(found_XYZ, number, volume.labels(number))
+        for packed in (content, gzip.compress(content)):
+            kind = nibabel.Nifti2Image if second else nibabel.Nifti1Image
+            image, source = (kind.from_bytes(each) for each in (encode_labels(packed, found_XYZ), content))
+            assert image.get_data_dtype().newbyteorder("=") == np.uint16
+            assert np.array_equal(np.asarray(image.dataobj), label_XYZ)
+            assert np.array_equal(image.affine, source.affine) and image.header.get_zooms() == source.header.get_zooms()
+            assert image.header["sform_code"] == 1 and image.header.get_xyzt_units() == source.header.get_xyzt_units()
+            assert image.header.endianness == order
+
+
+def oriented_affines():
+    """Axes in other orders and directions, with other spacings, turned a little."""
+    turned_33 = np.array([[0.98, -0.17, 0.05], [0.17, 0.98, 0.0], [-0.05, 0.01, 0.99]])
+    for order in itertools.permutations(range(3)):
+        for signs in ((1, 1, 1), (-1, 1, -1), (-1, -1, 1)):
+            affine_44 = np.eye(4)
+            affine_44[:3, :3] = (turned_33 @ np.diag(signs))[:, order] * [1.0, 2.5, 1.5]
+            affine_44[:3, 3] = 10, -20, 30
+            yield affine_44
+
+
+def test_label_volumes_keep_the_quaternion_and_the_unit():
+    nibabel = pytest.importorskip("nibabel")
+    image = nibabel.Nifti1Image(np.zeros((3, 4, 5), np.float32), None)
+    image.set_qform(next(oriented_affines()), "scanner")
+    image.header.set_xyzt_units("micron", "sec")
+    image.header["descrip"] = b"Doe^Jane"
+    content = encode_labels(image.to_bytes(), np.ones((3, 4, 5), np.uint8))
+    found = nibabel.Nifti1Image.from_bytes(content)
+    np.testing.assert_array_equal(found.affine, image.affine)
+    assert found.header["qform_code"] == 1 and found.header["sform_code"] == 0 and b"Jane" not in content
+    assert found.header.get_xyzt_units()[0] == "micron" and found.header.get_data_dtype() == np.uint8

@@ -323,8 +323,38 @@ def test_label_volumes_are_learned_and_predicted(labelled, tmp_path, capfd):
         "dataset.batch_size=8",
     )
     assert run(["predict", str(run_dir), str(labelled / "images" / "1.nii.gz"), f"folder={tmp_path / 'masks'}"]) == 0
-    names = sorted(path.name for path in (tmp_path / "masks").iterdir())
-    assert names == [f"1-{number}.png" for number in range(5)]
-    with Image.open(tmp_path / "masks" / "1-3.png") as mask:
-        assert mask.size == (24, 20)
+    assert "1 file written to" in capfd.readouterr().err
+    (label_path,) = (tmp_path / "masks").iterdir()
+    nibabel = pytest.importorskip("nibabel")
+    image, source = nibabel.load(label_path), nibabel.load(labelled / "images" / "1.nii.gz")
+    assert label_path.name == "1.nii.gz" and image.shape == source.shape == (24, 20, 5)
+    assert np.array_equal(image.affine, source.affine)
+    # The masks that are predicted for the slices as images of their own: LPS is stored as slices show it.
+    for number in range(5):
+        shown = np.asarray(source.dataobj)[:, :, number].T
+        low, high = np.percentile(np.asarray(source.dataobj), [0.5, 99.5])
+        pixels = np.clip((shown - low) / (high - low), 0, 1).astype(np.float32)
+        Image.fromarray(pixels).save(tmp_path / f"{number}.tif")
+    files = [str(tmp_path / f"{number}.tif") for number in range(5)]
+    assert run(["predict", str(run_dir), *files, f"folder={tmp_path / 'png'}", "dataset.window=full"]) == 0
+    label_XYZ = np.asarray(image.dataobj)
+    for number in range(5):
+        with Image.open(tmp_path / "png" / f"{number}.png") as mask:
+            assert np.array_equal(np.asarray(mask), label_XYZ[:, :, number].T)
+    assert len(np.unique(label_XYZ)) == 2
+    # Axes in another order and direction: the same labels at the same places.
+    turned = nibabel.as_closest_canonical(source).slicer[::-1].get_fdata().transpose(2, 0, 1).astype(np.int16)
+    affine_44 = np.array([[0, -1.0, 0, 0], [0, 0, 1.0, -19], [1.0, 0, 0, 0], [0, 0, 0, 1]])
+    (tmp_path / "turned.nii").write_bytes(nifti(np.ascontiguousarray(turned), affine_44))
+    command = ["predict", str(run_dir), str(tmp_path / "turned.nii"), f"folder={tmp_path / 'turned'}"]
+    assert run([*command, f"output={tmp_path / 'rows.jsonl'}"]) == 0
+    found = nibabel.load(tmp_path / "turned" / "turned.nii")
+    assert np.array_equal(found.affine, affine_44) and found.shape == (5, 24, 20)
+    canonical = [np.asarray(nibabel.as_closest_canonical(each).dataobj) for each in (found, image)]
+    assert np.array_equal(*canonical)
+    rows = [json.loads(line) for line in (tmp_path / "rows.jsonl").read_text().splitlines()]
+    assert [row["file"] for row in rows] == [f"{tmp_path / 'turned.nii'}:{number}" for number in range(5)]
+    assert {row["mask"] for row in rows} == {str(tmp_path / "turned" / "turned.nii")}
+    assert run(["predict", str(run_dir), str(labelled / "images"), f"folder={labelled / 'images'}"]) == 2
+    assert "would be written, and it is one of the files to predict for" in capfd.readouterr().err
     assert run(["eval", str(run_dir)]) == 0

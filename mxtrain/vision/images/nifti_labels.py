@@ -1,0 +1,47 @@
+"""Writes label volumes as NIfTI files that lie where another volume lies. Only NumPy is needed.
+
+Source: https://nifti.nimh.nih.gov, nifti1.h and nifti2.h.
+Legend: X, Y, Z axes of a stored volume.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Dict
+
+import numpy as np
+
+from mxtrain.vision.images.nifti import is_second_version, unpacked_head
+
+_CODES: Dict[str, int] = {"uint8": 2, "uint16": 512}
+_COPIED = {
+    False: ((0, 4), (40, 56), (76, 92), (123, 124), (252, 328), (344, 348)),
+    True: ((0, 12), (16, 80), (104, 136), (344, 496), (500, 504)),
+}
+"""Is it NIfTI-2? -> first and last offset of the fields that are copied: version, spacing with its unit, qform and
+sform. Texts, which may name a patient, are not."""
+
+
+def encode_labels(begin: bytes, label_XYZ: np.ndarray) -> bytes:
+    """Returns a label volume as an unpacked file, in the version and byte order of another volume.
+
+    Args:
+        begin: first bytes of the file of the volume, packed or not.
+        label_XYZ: label of each of its voxels, uint8 or uint16.
+    """
+    head = unpacked_head(begin)
+    is_second = is_second_version(head)
+    order = "<" if head[:4] == struct.pack("<i", 540 if is_second else 348) else ">"
+    length = 544 if is_second else 352  # four bytes behind the header say that no extensions follow
+    file = bytearray(length)
+    for first, last in _COPIED[is_second]:
+        file[first:last] = head[first:last]
+
+    def put(form: str, offset_1: int, offset_2: int, *numbers: float) -> None:
+        struct.pack_into(order + form, file, offset_2 if is_second else offset_1, *numbers)
+
+    put("8q" if is_second else "8h", 40, 16, 3, *label_XYZ.shape, 1, 1, 1, 1)
+    put("2h", 70, 12, _CODES[label_XYZ.dtype.name], 8 * label_XYZ.itemsize)
+    put("q" if is_second else "f", 108, 168, length)
+    put("2d" if is_second else "2f", 112, 176, 1.0, 0.0)
+    return bytes(file) + label_XYZ.astype(label_XYZ.dtype.newbyteorder(order)).tobytes(order="F")
