@@ -5,10 +5,11 @@ from __future__ import annotations
 import base64
 import functools
 import glob
+import os
 import re
 import zlib
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Any, ClassVar, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple
 
 import pydantic
 
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
     from mxtrain.types.annotations import SymbolGraph
 
 SYMBOL_END = "-symbol.json"
+MAX_LISTED = 10
+"""Longest list of epochs in a message."""
 _EXAMPLE = "model.symbol=old-symbol.json model.weights=old-0003.params"
 
 
@@ -252,20 +255,42 @@ def _weights_of(prefix: str, epoch: Any) -> str:
     """Returns the weights of a prefix: those of an epoch, or of the last one.
 
     Raises:
-        ValueError: there are none.
+        ValueError: there are none; names the epochs that there are, and the nearest one.
     """
-    if isinstance(epoch, int):
-        return f"{prefix}-{epoch:04d}.params"
-    found = last_epoch(prefix)
-    if found is None:
+    files = _epochs_of(prefix)
+    if isinstance(epoch, int) and epoch >= 0:
+        file = f"{prefix}-{epoch:04d}.params"
+        if os.path.exists(file) or not files:  # the reader of weights names a missing file
+            return file
+        nearest = min(files, key=lambda number: (abs(number - epoch), number))
+        raise ValueError(
+            f"epoch={epoch}: there is no file {file}, but {listed_epochs(files)}. The nearest one is "
+            f"model.epoch={nearest}"
+        )
+    if not files:
         raise ValueError(
             f"prefix={prefix}: there is no file {prefix}-0000.params, or of another epoch. Type {_EXAMPLE}"
         )
-    return found[1]
+    return files[max(files)]
+
+
+def listed_epochs(epochs: Iterable[int]) -> str:
+    """Returns a phrase such as "the epochs 1, 2 and 10"; of many epochs, the first and the last ones."""
+    numbers = [str(epoch) for epoch in sorted(epochs)]
+    if len(numbers) == 1:
+        return f"the epoch {numbers[0]}"
+    if len(numbers) > MAX_LISTED:
+        numbers[MAX_LISTED // 2 : -MAX_LISTED // 2] = ["..."]
+    return f"the epochs {', '.join(numbers[:-1])} and {numbers[-1]}"
+
+
+def _epochs_of(prefix: str) -> Dict[int, str]:
+    """Returns the files of weights with a prefix by their epoch."""
+    pattern = re.compile(re.escape(prefix) + r"-(\d{4,})\.params")
+    matches = map(pattern.fullmatch, glob.glob(f"{glob.escape(prefix)}-*.params"))
+    return {int(match[1]): match[0] for match in matches if match}
 
 
 def last_epoch(prefix: str) -> Optional[Tuple[int, str]]:
     """Returns the largest epoch of the weights with a prefix, and their file; None if there are none."""
-    pattern = re.compile(re.escape(prefix) + r"-(\d{4,})\.params")
-    matches = map(pattern.fullmatch, glob.glob(f"{glob.escape(prefix)}-*.params"))
-    return max(((int(match[1]), match[0]) for match in matches if match), default=None)
+    return max(_epochs_of(prefix).items(), default=None)

@@ -187,6 +187,23 @@ def test_last_epoch_of_a_prefix_is_the_default(tmp_path):
     assert described(prefix=prefix, weights="x.params").weights == "x.params"
 
 
+def test_epochs_that_are_missing_are_answered_with_those_that_exist(tmp_path):
+    prefix = str(tmp_path / "old")
+    (tmp_path / "old-symbol.json").write_text(features().tojson())
+    said = r"epoch=7: there is no file .*old-0007.params, but the epoch"
+    for made, listed, nearest in (
+        ([1], " 1", 1),
+        ([3, 10000], "s 1, 3 and 10000", 3),
+        ([5, 9], "s 1, 3, 5, 9 and 10000", 5),  # as far as 9
+        ([8, *range(20, 30)], r"s 1, 3, 5, 8, 9, ..., 26, 27, 28, 29 and 10000", 8),
+    ):
+        for epoch in made:
+            (tmp_path / f"old-{epoch:04d}.params").touch()
+        with pytest.raises(ConfigError, match=f"{said}{listed}. The nearest one is model.epoch={nearest}"):
+            described(prefix=prefix, epoch=7)
+    assert described(prefix=prefix, epoch=8).weights == f"{prefix}-0008.params"
+
+
 def test_graph_is_kept_without_its_file(tmp_path):
     prefix = write(tmp_path, mx.sym.SoftmaxOutput(features(), name="softmax"))
     model = described(prefix=prefix)
