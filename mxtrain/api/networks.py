@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import warnings
 from pathlib import Path
@@ -114,24 +115,24 @@ def average(
     if unused:
         name = next(iter(unused))
         raise ConfigError(f"average: {name} is for averages of several runs. Give a list of runs, or leave it out.")
+    open_run = functools.partial(
+        restore,
+        which=which,
+        overrides=call.overrides,
+        config_dirs=call.folders,
+        trust_code=trust_code,
+        command="average",
+        settings=AverageSettings.model_fields,
+    )
+
+    def warn(text: str) -> None:
+        warnings.warn(text, stacklevel=3)
+
     with preserved_process():
         if is_one:
-            path = average_last(Path(paths[0]), settings.last).path
+            path = average_last(Path(paths[0]), settings.last, open_run, warn).path
         else:
-            path = average_runs(
-                paths,
-                settings,
-                lambda first: restore(
-                    first,
-                    which=which,
-                    overrides=call.overrides,
-                    config_dirs=call.folders,
-                    trust_code=trust_code,
-                    command="average",
-                    settings=AverageSettings.model_fields,
-                ),
-                lambda text: warnings.warn(text, stacklevel=2),
-            ).path
+            path = average_runs(paths, settings, open_run, warn).path
     return load(path, trust_code=trust_code, config_dir=config_dir)
 
 

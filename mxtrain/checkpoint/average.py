@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 import shutil
 from pathlib import Path
-from typing import TYPE_CHECKING, Dict, List, Mapping, Sequence
+from typing import TYPE_CHECKING, Callable, Dict, List, Mapping, Sequence
 
 from mxtrain.checkpoint.contents import Checkpoint, Snapshot, write_contents
 from mxtrain.checkpoint.folder import AVERAGED, CHECKPOINTS, TEMPORARY, discard, read_named, scan
@@ -23,6 +23,10 @@ from mxtrain.files.durable import fsync_directory
 if TYPE_CHECKING:
     import numpy as np
 
+    from mxtrain.types.annotations import JsonObject
+
+Choose = Callable[[Mapping[str, "np.ndarray"]], Mapping[str, "JsonObject"]]
+"""Function (weights) -> what a validation of them chooses, by the name of its state."""
 MODEL, EMA = "model", "ema"
 SLIM = "slimmed_step"
 """Key in the state of a checkpoint of `mxtrain slim`: step of the checkpoint that it was made from."""
@@ -124,25 +128,31 @@ def mean_weights(checkpoints: Sequence[Checkpoint]) -> Dict[str, np.ndarray]:
     return total.mean()
 
 
-def write_average(run_dir: Path, checkpoints: Sequence[Checkpoint]) -> Path:
+def write_average(run_dir: Path, checkpoints: Sequence[Checkpoint], choose: Choose = lambda weights: {}) -> Path:
     """Writes the mean of checkpoints to `averaged/last-N` of a run directory; replaces an earlier one.
 
     Its state is that of the last checkpoint without `states` (of actions, recurrent networks and others), whose arrays
     an average does not have. It has no metric, because it was not validated.
+
+    Args:
+        run_dir: the run directory.
+        checkpoints: checkpoints of the run, oldest first.
+        choose: chooses thresholds and the like for the mean.
 
     Raises:
         CheckpointError: see `mean_weights`.
         OSError: a file could not be written completely.
     """
     last, folder = checkpoints[-1], run_dir / AVERAGED
+    weights = mean_weights(checkpoints)
     state = {
-        **{name: value for name, value in last.state.items() if name != "states"},
+        **with_choices(last.state, choose(weights)),
         "averaged_steps": [checkpoint.step for checkpoint in checkpoints],
     }
     snapshot = Snapshot(
         step=last.step,
         epoch=last.epoch,
-        arrays={MODEL: mean_weights(checkpoints)},
+        arrays={MODEL: weights},
         state=state,
         direction=last.direction,
         monitor=last.monitor,
@@ -150,6 +160,12 @@ def write_average(run_dir: Path, checkpoints: Sequence[Checkpoint]) -> Path:
     path = folder / f"last-{len(checkpoints)}"
     write_folder(snapshot, path)
     return path
+
+
+def with_choices(state: JsonObject, choices: Mapping[str, JsonObject]) -> JsonObject:
+    """Returns the state of a checkpoint whose `states` are only those that validations have chosen."""
+    rest = {name: value for name, value in state.items() if name != "states"}
+    return {**rest, "states": dict(choices)} if choices else rest
 
 
 def write_folder(snapshot: Snapshot, path: Path) -> None:

@@ -11,11 +11,11 @@ increasing inference time", ICML 2022, https://arxiv.org/abs/2203.05482, recipe 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Callable, Dict, List, Mapping, Sequence
 
-from mxtrain.checkpoint.average import MODEL, WeightMean, weights_to_use, write_folder
+from mxtrain.checkpoint.average import MODEL, WeightMean, weights_to_use, with_choices, write_folder
 from mxtrain.checkpoint.contents import Checkpoint, Snapshot
 from mxtrain.checkpoint.ranking import VAL_LOSS
 from mxtrain.config.specs import shown
@@ -60,6 +60,7 @@ class Soup:
         members: all checkpoints that were considered, best first.
         weights: mean of the kept checkpoints, by structural name.
         values: loss and metrics of `weights`, by tag.
+        choices: thresholds and the like that were chosen with `values`, by the name of their state.
     """
 
     method: str
@@ -67,6 +68,7 @@ class Soup:
     members: Sequence[Ingredient]
     weights: Mapping[str, np.ndarray]
     values: Mapping[str, float]
+    choices: Mapping[str, JsonObject] = field(default_factory=dict)
 
 
 def require_same_validation(checkpoints: Sequence[Checkpoint]) -> None:
@@ -172,7 +174,7 @@ def write_soup(soup: Soup, first: Checkpoint, direction: str, path: Path) -> Non
     best = {"metric": soup.monitor, "value": value, "step": first.step, "loss": soup.values.get(VAL_LOSS)}
     train = {**first.state["train"], "values": dict(soup.values), "best": best, "validated_step": first.step}
     state: Dict[str, Json] = {
-        **{name: value for name, value in first.state.items() if name != "states"},
+        **with_choices(first.state, soup.choices),
         "train": train,
         "averaged_steps": [member.checkpoint.step for member in soup.members if member.kept],
         "soup": {"method": soup.method, "metric": soup.monitor, "members": members},

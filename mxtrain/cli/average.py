@@ -1,13 +1,14 @@
 """`mxtrain average RUN` writes the mean of the weights of a run's last checkpoints.
 
 `average RUN RUN... soup=greedy` averages the best checkpoints of several runs: each further run is added if the mean is
-at least as good on the validation split; soup=uniform averages all. `eval`, `predict` and `export` take the result like
-any checkpoint."""
+at least as good on the validation split; soup=uniform averages all. Thresholds and margins, which validations choose,
+are chosen for the mean. `eval`, `predict` and `export` take the result like any checkpoint."""
 
 from __future__ import annotations
 
 import shlex
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Sequence
 
@@ -42,21 +43,14 @@ def run(arguments: Sequence[str]) -> int:
     if settings.soup is not None:
         refuse_misspelled_groups(overrides, "average", parsed.config_dirs)
     one_run(parsed, "average")
+
+    def warn(text: str) -> None:
+        print(f"warning: {text}", file=sys.stderr)
+
+    open_run = partial(restore_run, parsed, settings, overrides, "average")
     if settings.soup is not None:
-        print_soup(
-            average_runs(
-                parsed.positionals,
-                settings,
-                lambda path: restore_run(parsed, settings, overrides, "average"),
-                lambda text: print(f"warning: {text}", file=sys.stderr),
-            )
-        )
+        print_soup(average_runs(parsed.positionals, settings, open_run, warn))
         return EXIT_FINISHED
-    if parsed.trusts_code or parsed.config_dirs:
-        raise ConfigError(
-            "--trust-code and --config-dir go with soup=greedy and soup=uniform: the average of one run's checkpoints "
-            "needs no code. Leave it out."
-        )
     if parsed.positionals[1:]:
         raise ConfigError(
             f"average takes one run directory, not also '{parsed.positionals[1]}'. To average several runs, type "
@@ -66,7 +60,7 @@ def run(arguments: Sequence[str]) -> int:
         raise ConfigError(f"{name} is for averages of several runs. Type soup=greedy, or leave it out.")
     if overrides:
         raise ConfigError(f"average takes `last=N` and nothing else, not '{overrides[0]}'.")
-    result = average_last(Path(parsed.positionals[0]), settings.last)
+    result = average_last(Path(parsed.positionals[0]), settings.last, open_run, warn)
     print(f"the mean of the weights after steps {', '.join(map(str, result.steps))}: {result.path}")
     print(f"  {program()} eval {shlex.quote(str(result.path))}")
     return EXIT_FINISHED

@@ -37,10 +37,12 @@ def restore_named(arguments: Sequence[str], spec: Type[S], command: str) -> Tupl
     return restore_run(parsed, settings, overrides, command), settings
 
 
-def restore_run(parsed: Arguments, settings: Spec, overrides: Sequence[str], command: str) -> RestoredRun:
-    """Opens the first run that a command line names. Raises as `restore_named`."""
+def restore_run(
+    parsed: Arguments, settings: Spec, overrides: Sequence[str], command: str, path: str = ""
+) -> RestoredRun:
+    """Opens the run or checkpoint at a path, or the first one of the command line. Raises as `restore_named`."""
     return restore(
-        one_run(parsed, command),
+        path or one_run(parsed, command),
         which=settings.which,  # type: ignore[attr-defined]  # all commands that read checkpoints have it
         overrides=overrides,
         config_dirs=parsed.config_dirs,

@@ -28,7 +28,7 @@ from mxtrain.task.own_loss import validate_loss_output
 from mxtrain.task.prediction_format import PredictionFormat
 from mxtrain.task.spec import Report
 from mxtrain.task.task_export import TaskExport
-from mxtrain.task.threshold import ThresholdTask
+from mxtrain.task.threshold import THRESHOLDS, ThresholdTask
 from mxtrain.types import Artifact, Batch, Figure, PositiveFloat, Stateful, Table
 from mxtrain.types.kinds import Arrays, ClassSet, Numbers, Takes
 
@@ -49,8 +49,6 @@ if TYPE_CHECKING:
     from mxtrain.types.annotations import Array, Json, JsonObject, LossBlock, OperatorModule
 
 log = logging.getLogger(__name__)
-STATE = "thresholds"
-"""Name of the state of a checkpoint."""
 
 
 class MultiLabel(ThresholdTask):
@@ -75,13 +73,13 @@ class MultiLabel(ThresholdTask):
 
     def restored(self, states: JsonObject) -> MultiLabel:
         """Returns the task with the thresholds of a checkpoint."""
-        values = states.get(STATE, {}).get("values", [])
+        values = states.get(THRESHOLDS, {}).get("values", [])
         if not isinstance(values, list) or not all(type(value) is float and 0 < value <= 1 for value in values):
             raise DamagedCheckpoint(f"The checkpoint cannot be used: its thresholds are {str(values)[:60]}.")
         if not values and self.threshold == "chosen":
             log.warning(
-                "The checkpoint has no thresholds, as before the first validation, of averages and of pruned networks: "
-                "classes are predicted from the probability %g on. Another one: task.threshold=0.3.",
+                "The checkpoint has no thresholds, as before the first validation: classes are predicted from the "
+                "probability %g on. Another one: task.threshold=0.3.",
                 USUAL_THRESHOLD,
             )
         task = self.model_copy()
@@ -107,8 +105,9 @@ class MultiLabel(ThresholdTask):
             )
         return values
 
-    def build_states(self, loss: LossBlock) -> Mapping[str, Stateful]:
-        return {STATE: self._keeper}
+    @property
+    def choices(self) -> Mapping[str, Stateful]:
+        return {THRESHOLDS: self._keeper}
 
     def metrics(self, description: RunParts, signature: Signature) -> Mapping[str, Metric]:
         chosen = None if self._restored is None and self.threshold == "chosen" else self.thresholds(signature)
@@ -257,7 +256,7 @@ class MultiLabelExport(TaskExport):
         return {"probabilities": F.sigmoid(outputs[0])}
 
     def facts(self, description: RunParts, signature: Signature, strategy: Strategy) -> Dict[str, Json]:
-        return {**super().facts(description, signature, strategy), STATE: self.task.thresholds(signature)}
+        return {**super().facts(description, signature, strategy), THRESHOLDS: self.task.thresholds(signature)}
 
 
 def joined_names(names: Sequence[str], is_class_K: np.ndarray) -> str:

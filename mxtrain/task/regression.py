@@ -25,7 +25,7 @@ from mxtrain.task.regression_display import RegressionFormat, draw_numbers, is_i
 from mxtrain.task.spec import Report
 from mxtrain.task.targets_report import ScatterReport, TargetsReport
 from mxtrain.task.task_export import TaskExport
-from mxtrain.task.threshold import ChoosingTask
+from mxtrain.task.threshold import MARGINS, ChoosingTask
 from mxtrain.types import Artifact, Figure, ProperFraction, Stateful, Table
 from mxtrain.types.kinds import Number, Takes
 
@@ -47,8 +47,6 @@ if TYPE_CHECKING:
     from mxtrain.types.annotations import Json, JsonObject, LossBlock
 
 log = logging.getLogger(__name__)
-STATE = "margins"
-"""Name of the state of a checkpoint."""
 
 
 class Regression(ChoosingTask):
@@ -106,13 +104,13 @@ class Regression(ChoosingTask):
         """Returns the task with the margins of a checkpoint."""
         if self.interval is None:
             return self
-        values = states.get(STATE, {}).get("values", [])
+        values = states.get(MARGINS, {}).get("values", [])
         if not isinstance(values, list) or not all(type(one) is float and math.isfinite(one) for one in values):
             raise DamagedCheckpoint(f"The checkpoint cannot be used: its margins are {str(values)[:60]}.")
         if not values:
             log.warning(
-                "The checkpoint has no margins of intervals, as before the first validation, of averages and of pruned "
-                "networks: task.interval=%g is left out.",
+                "The checkpoint has no margins of intervals, as before the first validation: task.interval=%g is left "
+                "out.",
                 self.interval,
             )
             return self.model_copy(update={"interval": None})
@@ -120,8 +118,9 @@ class Regression(ChoosingTask):
         task._restored = values
         return task
 
-    def build_states(self, loss: LossBlock) -> Mapping[str, Stateful]:
-        return {} if self.interval is None else {STATE: self._keeper}
+    @property
+    def choices(self) -> Mapping[str, Stateful]:
+        return {} if self.interval is None else {MARGINS: self._keeper}
 
     def layout(self, signature: Signature) -> TargetLayout:
         """Returns the layout of the outputs."""
@@ -311,4 +310,4 @@ class RegressionExport(TaskExport):
     def facts(self, description: RunParts, signature: Signature, strategy: Strategy) -> Dict[str, Json]:
         margins = self.task.margins(signature)
         facts = super().facts(description, signature, strategy)
-        return facts if margins is None else {**facts, STATE: margins}
+        return facts if margins is None else {**facts, MARGINS: margins}

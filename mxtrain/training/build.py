@@ -34,7 +34,7 @@ from mxtrain.parallel.planner import placement_table
 from mxtrain.runtime.gpu_memory import GpuMemoryMeter
 from mxtrain.task.fit import require_same_learned_names
 from mxtrain.task.needs import EQUAL_SHARES
-from mxtrain.task.threshold import ChoosingTask
+from mxtrain.task.threshold import ChoosingTask, saved_choices
 from mxtrain.training import resume
 from mxtrain.training.actions import build_actions
 from mxtrain.training.batch_size import (
@@ -347,8 +347,7 @@ def build_context(
         if not isinstance(measured.task, ChoosingTask):
             return evaluator
         if states is None:
-            own = measured.task.build_states(step.strategy.objective.loss)
-            states = {name: dict(state.save_state()[1]) for name, state in own.items()}
+            states = saved_choices(measured.task)
         return build_evaluator(replace(measured, task=measured.task.restored(states)), step.strategy, signature)
 
     return RunContext(

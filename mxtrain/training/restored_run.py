@@ -16,6 +16,7 @@ from mxtrain.task.fit import title_of
 from mxtrain.task.threshold import ChoosingTask, ThresholdTask
 
 if TYPE_CHECKING:
+    from mxtrain.task.spec import Task
     from mxtrain.training.trained import Trained
 
 
@@ -28,12 +29,14 @@ class RestoredRun:
         description: description of the run, with the overrides of the caller.
         dataset: the dataset of `description`, with the preprocessing that the network was trained with.
         signature: shapes, classes and preprocessing of the network's inputs and outputs.
+        described_task: the task of `description` without the values that validations of the run have chosen.
     """
 
     checkpoint: Checkpoint
     description: Description
     dataset: BaseDataset
     signature: Signature
+    described_task: Optional[Task] = None
 
     @classmethod
     def of(cls, checkpoint: Checkpoint, description: Description, overrides: Collection[str] = ()) -> RestoredRun:
@@ -53,7 +56,12 @@ class RestoredRun:
         task = description.task
         if isinstance(task, ChoosingTask):
             task = task.restored(checkpoint.state.get("states") or {})
-        return cls(checkpoint, replace(description, task=task), dataset, signature)
+        return cls(checkpoint, replace(description, task=task), dataset, signature, description.task)
+
+    def choosing(self) -> RestoredRun:
+        """Returns the run with the task as in training: measuring a split chooses thresholds and margins on it."""
+        assert self.described_task is not None
+        return replace(self, description=replace(self.description, task=self.described_task))
 
     def with_threshold(self, threshold: Optional[float]) -> RestoredRun:
         """Returns the run with another decision threshold; itself for None.

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Dict, List, Mapping, Tuple
 import numpy as np
 
 from mxtrain.checkpoint import Checkpoint, Snapshot
-from mxtrain.checkpoint.average import MODEL, SLIM, weights_to_use, write_folder
+from mxtrain.checkpoint.average import MODEL, SLIM, weights_to_use, with_choices, write_folder
 from mxtrain.checkpoint.folder import CHECKPOINTS, discard, scan
 from mxtrain.config.groups import Description
 from mxtrain.data.loading.loader import Consumer
@@ -29,6 +29,7 @@ from mxtrain.model.graph.channels import find_channels
 from mxtrain.model.graph.summary import summarize
 from mxtrain.model.graph.trace import NotTraceable
 from mxtrain.model.lora import merge
+from mxtrain.task.threshold import choices_of
 from mxtrain.training.loaders import build_loader
 from mxtrain.training.trained import Trained, load_trained
 
@@ -146,8 +147,9 @@ def _write(
     without = {name: None for name in ("weights", "embeddings") if name in description["model"]}
     description["model"] = {**description["model"], "widths": dict(widths), **without, "lora": {}}
     description["callback"] = {}  # without actions such as pruning
-    left_out = ("states", "averaged_steps", "soup")
-    state = {name: value for name, value in checkpoint.state.items() if name not in left_out}
+    # What validations have chosen stays right, because the outputs are the same.
+    state = with_choices(checkpoint.state, choices_of(checkpoint.state))
+    state = {name: value for name, value in state.items() if name not in ("averaged_steps", "soup")}
     state.update({"run": {**run, "description": description}, SLIM: checkpoint.step})
     snapshot = Snapshot(
         step=checkpoint.step,

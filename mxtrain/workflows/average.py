@@ -6,7 +6,7 @@ Source of soups: Wortsman et al., "Model soups" (2022), recipe 1.
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Callable, Dict, List, Literal, Mapping, Optional, Sequence
 
@@ -17,10 +17,11 @@ from mxtrain.checkpoint import Checkpoint, open_checkpoint, refuse_links, requir
 from mxtrain.checkpoint.average import last_checkpoints, write_average
 from mxtrain.checkpoint.folder import AVERAGED, CHECKPOINTS, run_dir_of
 from mxtrain.checkpoint.ranking import VAL_LOSS
-from mxtrain.checkpoint.soup import Soup, build_soup, require_same_validation, write_soup
+from mxtrain.checkpoint.soup import Measure, Soup, build_soup, require_same_validation, write_soup
 from mxtrain.config.rules import require_direction
 from mxtrain.data.spec import choose_split, open_splits
-from mxtrain.errors import CheckpointError, ConfigError, DataError, LoaderError
+from mxtrain.errors import CheckpointError, ConfigError, DataError, LoaderError, MxtrainError
+from mxtrain.task.threshold import ChoosingTask, choices_of, saved_choices
 from mxtrain.types import Spec
 from mxtrain.workflows.output_file import OutputFolder, not_written, require_writable
 
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from mxtrain.training.restored_run import RestoredRun
+    from mxtrain.types.annotations import JsonObject
 
 VALIDATED = "val/"
 
@@ -95,12 +97,18 @@ class SoupResult:
     values: Mapping[str, float]
 
 
-def average_last(run_dir: Path, last: int) -> AverageResult:
+def average_last(
+    run_dir: Path, last: int, restore: Callable[[str], RestoredRun], warn: Callable[[str], None]
+) -> AverageResult:
     """Averages the last checkpoints of one run, and writes the mean into its folder `averaged`.
+
+    If the checkpoints keep thresholds or margins, those of the mean are chosen on the validation data.
 
     Args:
         run_dir: the run directory.
         last: number of checkpoints.
+        restore: opens the checkpoint at a path; called only if something is to be chosen.
+        warn: gets a sentence if nothing could be chosen.
 
     Raises:
         CheckpointError: the run has fewer checkpoints, or the average cannot be written.
@@ -109,11 +117,36 @@ def average_last(run_dir: Path, last: int) -> AverageResult:
         raise CheckpointError(f"There is no run directory at {run_dir}: it would hold a folder '{CHECKPOINTS}'.")
     refuse_links(run_dir, (CHECKPOINTS, AVERAGED, f"{AVERAGED}/last-{last}"))
     checkpoints = last_checkpoints(run_dir, last)
+    newest = checkpoints[-1]
+    names = list(choices_of(newest.state))
+
+    def choose(weights: Mapping[str, np.ndarray]) -> Mapping[str, JsonObject]:
+        if not names:
+            return {}
+        try:
+            return choose_for(weights, newest, restore(str(newest.path)).choosing())
+        except MxtrainError as error:
+            warn(f"The average has no {' and '.join(names)}, because the validation data cannot be used: {error}")
+            return {}
+
     try:
-        path = write_average(run_dir, checkpoints)
+        path = write_average(run_dir, checkpoints, choose)
     except OSError as error:
         raise not_written("The average", run_dir / AVERAGED, error) from error
     return AverageResult(path, [checkpoint.step for checkpoint in checkpoints])
+
+
+def choose_for(weights: Mapping[str, np.ndarray], checkpoint: Checkpoint, run: RestoredRun) -> Mapping[str, JsonObject]:
+    """Returns what a validation of weights chooses, such as thresholds.
+
+    Raises:
+        DataError: the validation data cannot be read.
+    """
+    try:
+        build_measure(checkpoint, run)(weights, "the average")
+    except LoaderError as error:
+        raise DataError(str(error)) from error
+    return saved_choices(run.description.task)
 
 
 def average_runs(
@@ -215,19 +248,33 @@ def build_measured_soup(
     checkpoints: Sequence[Checkpoint], method: str, monitor: str, direction: str, run: RestoredRun
 ) -> Soup:
     """Averages checkpoints, each measured on the validation split with one network."""
+    run = run.choosing()  # the thresholds of the first run would not suit the others
+    measure = build_measure(checkpoints[0], run)
+    soup = build_soup(checkpoints, method, monitor, direction, measure)
+    if isinstance(run.description.task, ChoosingTask):
+        measure(soup.weights, "the soup")  # the last one that was measured may not be the soup
+    return replace(soup, choices=saved_choices(run.description.task))
+
+
+def build_measure(checkpoint: Checkpoint, run: RestoredRun) -> Measure:
+    """Returns the function that measures weights on the validation split, with the network of a checkpoint.
+
+    Members of a soup are measured anew, because the metric in a checkpoint may be of another monitor, or of a part of
+    the split.
+    """
     _, source = choose_split(open_splits(run.dataset), "val")
     # Imports MXNet: only from here on.
+    from mxtrain.model.lora import merge
     from mxtrain.training.loaders import build_loader
     from mxtrain.training.snapshot import set_parameters
     from mxtrain.training.trained import load_trained
 
-    # Each member is measured anew: the metric in its checkpoint may be of another monitor, or of a part of the split.
-    trained = load_trained(checkpoints[0], run.description, run.signature)
+    trained = load_trained(checkpoint, run.description, run.signature)
     loader = build_loader(trained.description, source, run.signature, trained.device)
 
     def measure(weights: Mapping[str, np.ndarray], origin: str) -> Dict[str, float]:
-        set_parameters(trained.strategy, weights, origin)
+        set_parameters(trained.strategy, merge(weights, run.description.model.lora), origin)
         values = trained.evaluator.measure(loader)
         return {f"{VALIDATED}{name}": value for name, value in values.items() if name != "samples_per_s"}
 
-    return build_soup(checkpoints, method, monitor, direction, measure)
+    return measure

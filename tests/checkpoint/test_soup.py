@@ -167,7 +167,7 @@ def test_soup_can_be_evaluated_and_used_for_predictions(tmp_path: Path, capsys: 
         assert (out / "model.params").read_bytes() == (soup / "model.params").read_bytes()
     with pytest.raises(ConfigError, match="Did you mean 'greedy'"):
         mxtrain.soup(runs, method="gredy")
-    with pytest.raises(ConfigError, match="name two runs at least"):
+    with pytest.raises(ConfigError, match="a list has two runs at least"):
         mxtrain.soup(runs[0])
     assert len(mxtrain.load(soup).predict(np.zeros((8, 8), np.uint8))) == 1
     (tmp_path / "taken").mkdir()

@@ -1,18 +1,21 @@
 """Multi-label classification: decisions by thresholds, which checkpoints keep; and decisions between two classes."""
 
+import csv
 import json
 from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from sklearn.metrics import recall_score
+from sklearn.metrics import f1_score, recall_score
 
+from mxtrain.checkpoint import open_checkpoint
+from mxtrain.cli.dispatch import run
 from mxtrain.data.class_rows import binary_row, class_set_row, described_classes, ranked_classes
 from mxtrain.data.features.exported_rows import predicted_row
 from mxtrain.data.signature import Signature
 from mxtrain.engine.backend import nd
-from mxtrain.errors import ConfigError, DamagedCheckpoint
+from mxtrain.errors import ConfigError, DamagedCheckpoint, DataError
 from mxtrain.metric.multi_label import choose_thresholds
 from mxtrain.tables.task import TabularClassification
 from mxtrain.task.classification import Classification, ConfusionReport
@@ -22,6 +25,7 @@ from mxtrain.task.multi_label_report import MultiLabelReport, curve_artifacts
 from mxtrain.task.regression import Regression
 from mxtrain.training.restored_run import RestoredRun
 from mxtrain.types import Batch
+from mxtrain.workflows import average
 
 NAMES = ["a", "b", "c"]
 SIGNATURE = Signature((2,), class_names=NAMES)
@@ -168,8 +172,6 @@ def test_report_of_two_classes_decides_by_the_threshold():
 
 @pytest.mark.slow
 def test_run_with_its_thresholds_is_evaluated_predicts_and_is_exported(train_run, tmp_path, capsys):
-    from mxtrain.cli.dispatch import run
-
     small = ("dataset.num_train=96", "dataset.num_val=40", "model.channels=[4]", "model.hidden=8")
     long = ("trainer.max_epochs=3", "optimizer.lr=0.3")  # at this rate, the first epoch is the best
     _, result = train_run("task=multi_label", *small, *long, "task.class_weights={3:2}")
@@ -194,3 +196,62 @@ def test_run_with_its_thresholds_is_evaluated_predicts_and_is_exported(train_run
     assert run(["predict", folder, "sample=2", "threshold=1e-300"]) == 0
     rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [len(row["classes"]) for row in rows] == [10, 10]
+
+
+SMALL_RUN = ("task=multi_label", "dataset.num_train=96", "dataset.num_val=40", "model.channels=[4]", "model.hidden=8")
+
+
+def kept_thresholds(folder):
+    return open_checkpoint(folder).state.get("states", {}).get("thresholds", {}).get("values")
+
+
+def f1_by_class(folder, output):
+    """F1 of each class on the validation split at the thresholds of a checkpoint, and at the best thresholds, by
+    scikit-learn."""
+    assert run(["predict", str(folder), "split=val", "top_k=10", f"output={output}/rows.jsonl"]) == 0
+    rows = [json.loads(line) for line in (output / "rows.jsonl").read_text().splitlines()]
+    assert run(["eval", str(folder), "split=val", f"output={output}/measured"]) == 0
+    table = list(csv.DictReader((output / "measured" / "predictions.csv").read_text().splitlines()))
+    found, best = [], []
+    for name in map(str, range(10)):
+        true_N = [name in row["true"].split("|") for row in table]
+        found.append(f1_score(true_N, [name in row["classes"] for row in rows]))
+        probability_N = [{one["class"]: one["probability"] for one in row["top"]}[name] for row in rows]
+        best.append(max(f1_score(true_N, probability_N >= np.array(cut)) for cut in probability_N))
+    assert [row["predicted"] for row in table] == ["|".join(row["classes"]) for row in rows]
+    return found, best
+
+
+@pytest.mark.slow
+def test_averages_choose_their_thresholds_and_slim_networks_keep_them(train_run, tmp_path, capsys, caplog):
+    folder = tmp_path / "run"
+    pruned = ("callback=prune_channels", "callback.prune_channels.start=0", "callback.prune_channels.end=0.5")
+    train_run(*SMALL_RUN, *pruned, "trainer.max_epochs=3", "optimizer.lr=0.1", "checkpoint.keep_last=3")
+    first, _, last = sorted((folder / "checkpoints").glob("step-*"))
+    assert run(["average", str(folder), "last=2"]) == 0
+    assert run(["average", str(first), str(last), "soup=uniform"]) == 0
+    for path in (folder / "averaged" / "last-2", folder / "averaged" / "uniform-soup"):
+        thresholds = kept_thresholds(path)
+        assert len(thresholds) == 10 and thresholds not in (kept_thresholds(first), kept_thresholds(last))
+        found, best = f1_by_class(path, tmp_path)
+        assert found == pytest.approx(best)
+    assert run(["slim", str(folder), "which=last"]) == 0
+    assert kept_thresholds(folder / "slim") == kept_thresholds(last)
+    assert "has no thresholds" not in caplog.text + capsys.readouterr().err
+
+
+def test_an_average_without_validation_data_says_that_it_has_no_thresholds(tmp_path, monkeypatch):
+    newest = SimpleNamespace(step=2, path=tmp_path / "step-2", state={"states": {"thresholds": {"values": [0.3]}}})
+    (tmp_path / "checkpoints").mkdir()
+    monkeypatch.setattr(average, "last_checkpoints", lambda run_dir, count: [newest])
+    monkeypatch.setattr(average, "write_average", lambda run_dir, checkpoints, choose: choose({}))
+
+    def fail(path):
+        raise DataError(f"{path}: val.csv is missing.")
+
+    warnings = []
+    assert average.average_last(tmp_path, 2, fail, warnings.append).path == {}
+    said = "The average has no thresholds, because the validation data cannot be used: "
+    assert warnings == [f"{said}{newest.path}: val.csv is missing."]
+    newest.state = {"states": {"ema": {}}}
+    assert average.average_last(tmp_path, 2, fail, warnings.append).path == {} and len(warnings) == 1

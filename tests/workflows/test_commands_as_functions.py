@@ -101,7 +101,7 @@ def test_average_of_checkpoints_and_soup_of_runs(run_dir: Path, tmp_path: Path, 
     kept = ("checkpoint.every_steps=1", "checkpoint.keep_last=3")
     other = mxtrain.train(*WORDS, *kept, "trainer.seed=1", dir=tmp_path / "other").path
     capfd.readouterr()
-    result = average_last(other, 2)
+    result = average_last(other, 2, restore, print)
     assert list(result.steps) == [4, 5] and capfd.readouterr() == ("", "")
     assert run_command(["average", str(other), "last=2"]) == 0
     assert f"the mean of the weights after steps 4, 5: {result.path}\n" in capfd.readouterr().out

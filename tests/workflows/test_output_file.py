@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -83,10 +84,10 @@ def test_a_full_disk_is_named_for_a_checkpoint(tmp_path, monkeypatch):
         raise OSError(errno.ENOSPC, "No space left on device")
 
     (tmp_path / "checkpoints").mkdir()
-    monkeypatch.setattr(average, "last_checkpoints", lambda run_dir, count: [])
+    monkeypatch.setattr(average, "last_checkpoints", lambda run_dir, count: [SimpleNamespace(state={})])
     monkeypatch.setattr(average, "write_average", fill)
     with pytest.raises(CheckpointError, match=f"^The average cannot be written to {tmp_path}/averaged: {NO_SPACE}$"):
-        average.average_last(tmp_path, 2)
+        average.average_last(tmp_path, 2, None, None)
 
 
 def test_devices_and_pipes_are_written_in_place(tmp_path, device):
