@@ -64,7 +64,7 @@ class DeepAR(ForecastModel):
     num_layers: Annotated[int, pydantic.Field(ge=1, le=16)] = 2
     """Number of LSTM layers."""
     dropout: OpenFraction = 0.1
-    """Dropout probability behind each layer."""
+    """Dropout probability between layers, as in GluonTS."""
     distribution: Literal["student_t", "gaussian", "negative_binomial"] = "student_t"
     """Distribution of a value; negative_binomial is for counts."""
     num_paths: Annotated[int, pydantic.Field(ge=1, le=10000)] = 100

@@ -50,7 +50,7 @@ class RecurrentSettings(NamedTuple):
     Attributes:
         units: U.
         num_layers: number of LSTM layers.
-        dropout: dropout probability behind each layer.
+        dropout: dropout probability between layers.
         distribution: one of `NUM_RAW`.
     """
 
@@ -157,6 +157,7 @@ class DeepARNetwork(gluon.HybridBlock):
         x_TBU, after = x_TBI, []
         for number, layer in enumerate(self.layers):
             x_TBU, state_BU, cell_BU = layer(x_TBU, *states[2 * number : 2 * number + 2])
-            x_TBU = self.dropout(x_TBU)
+            if number + 1 < len(self.layers):  # dropped outputs of the last layer would blur the distributions
+                x_TBU = self.dropout(x_TBU)
             after += [state_BU, cell_BU]
         return self.output(x_TBU), after

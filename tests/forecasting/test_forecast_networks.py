@@ -67,6 +67,18 @@ def test_values_whose_squares_do_not_fit_are_scaled(unit: float) -> None:
     np.testing.assert_allclose(scaled.asnumpy(), [[-np.sqrt(1.5), 0, np.sqrt(1.5)]], rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("num_layers", [1, 2])
+def test_deepar_drops_outputs_between_its_layers_only(num_layers: int) -> None:
+    model = DeepAR(units=8, num_layers=num_layers, dropout=0.5)
+    past = model.past_steps(4, SEASON)
+    network = build(model, SIZES._replace(past=past))
+    inputs = [*make_inputs(past), nd.ones((2, HORIZON)), nd.ones((2, HORIZON))]
+    predicted = network(*inputs)[0].asnumpy()
+    with autograd.record(train_mode=True):
+        trained = network(*inputs)[0].asnumpy()
+    assert np.array_equal(predicted, trained) == (num_layers == 1)
+
+
 @pytest.mark.parametrize("scaling", ["std", "mean"])
 def test_forecasts_have_the_unit_of_the_values(scaling: Any) -> None:
     network = build(TemporalConvolution(units=8, scaling=scaling))
