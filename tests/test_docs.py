@@ -8,12 +8,10 @@ import os
 import re
 import runpy
 import shlex
-import subprocess
 from pathlib import Path
-from typing import Callable, Dict, Iterator, List, Optional, Set, Tuple
+from typing import Callable, Dict, Iterator, List, Set, Tuple
 
 import pytest
-import yaml
 from old_files import write_old_files
 
 from mxtrain.archive.filter import parse_filter
@@ -22,6 +20,7 @@ from mxtrain.cli.clean import CleanOptions
 from mxtrain.cli.data import DataSettings, refuse_unknown_arguments
 from mxtrain.cli.diff import DiffOptions
 from mxtrain.cli.dispatch import find_command
+from mxtrain.cli.launch import LaunchSettings
 from mxtrain.cli.lr_find import LrFindSettings
 from mxtrain.cli.push import PushSettings
 from mxtrain.cli.report import ReportOptions
@@ -75,6 +74,7 @@ SETTINGS = {
     "data": DataSettings,
     "eval": EvalSettings,
     "export": ExportSettings,
+    "launch": LaunchSettings,
     "lr_find": LrFindSettings,
     "predict": PredictSettings,
     "slim": SlimSettings,
@@ -381,74 +381,11 @@ def test_mentioned_settings_exist(page: Path) -> None:
     for code, is_block in pieces(page):
         for word in () if is_block else code.split():
             match = re.fullmatch(r"([a-z_]+)(?:\.([a-z_0-9]+)(?:[.=].*)?|=([a-z_0-9]+))", word)
-            if match and match[1] in known and match[2] not in ("py", "onnx", "safetensors", "tar"):
+            if match and match[1] in known and match[2] not in ("py", "onnx", "safetensors", "tar", "yaml"):
                 name = match[2] or match[3]
                 if name not in known[match[1]]:
                     wrong.append(word)
     assert wrong == []
-
-
-# The manifests for Kubernetes.
-
-
-@pytest.fixture
-def manifests() -> dict:
-    """kind -> what the page shows."""
-    blocks = re.findall(
-        r"```yaml\n(.*?)```",
-        (ROOT / "docs/distributed/several-machines.md").read_text(encoding="utf-8"),
-        flags=re.DOTALL,
-    )
-    return {found["kind"]: found for block in blocks for found in yaml.safe_load_all(block)}
-
-
-def run_script(tmp_path: Path, command: List[str], script: str, **environ: str) -> dict:
-    """Runs the start script of a pod with stand-ins for the network and the programs; returns environment and
-    arguments."""
-    for name, text in {
-        "python": f'env -0 > {tmp_path}/env; printf "%s\\0" "$@" > {tmp_path}/arguments',
-    }.items():
-        (tmp_path / name).write_text(f"#!/usr/bin/env bash\n{text}\n")
-        (tmp_path / name).chmod(0o755)
-    clean = {name: value for name, value in os.environ.items() if not name.startswith(("DMLC_", "MXTRAIN_"))}
-    path = f"{tmp_path}:{os.environ['PATH']}"
-    subprocess.run([*command, script], env={**clean, "PATH": path, **environ}, check=True, timeout=30)
-    told = dict(line.split("=", 1) for line in (tmp_path / "env").read_text().split("\0") if line)
-    return {"env": told, "arguments": (tmp_path / "arguments").read_text().split("\0")[:-1]}
-
-
-@pytest.mark.parametrize(
-    "index, role, worker", [(0, "scheduler", None), (1, "server", None), (2, "worker", "0"), (3, "worker", "1")]
-)
-def test_each_pod_of_the_indexed_job_finds_its_role(
-    manifests: dict, tmp_path: Path, index: int, role: str, worker: Optional[str]
-) -> None:
-    spec = manifests["Job"]["spec"]
-    (container,) = spec["template"]["spec"]["containers"]
-    environ = {one["name"]: one.get("value", "192.0.2.8") for one in container["env"]}
-    assert spec["completions"] == spec["parallelism"] == 1 + int(environ["SERVERS"]) + int(environ["WORKERS"])
-    assert spec["template"]["spec"]["subdomain"] == manifests["Service"]["metadata"]["name"]
-    (script,) = container["args"]
-    started = run_script(tmp_path, container["command"], script, JOB_COMPLETION_INDEX=str(index), **environ)
-    told = started["env"]
-    assert (told["DMLC_ROLE"], told.get("DMLC_WORKER_ID")) == (role, worker)
-    assert (told["DMLC_PS_ROOT_URI"], told["DMLC_PS_ROOT_PORT"]) == ("mxtrain-0.mxtrain", "9091")
-    assert (told["DMLC_NUM_WORKER"], told["DMLC_NUM_SERVER"], told["DMLC_NODE_HOST"]) == ("2", "1", "192.0.2.8")
-    assert started["arguments"][:4] == ["-m", "mxtrain", "kvstore=dist_sync", "cluster.workers=2"]
-
-    from mxtrain.cluster.member import find_member
-
-    member = find_member(told)
-    assert member is not None and member.role == role
-    assert worker is None or (member.world.rank, member.world.size) == (int(worker), 2)
-
-
-def test_the_mpi_job_starts_as_many_processes_as_it_has_slots(manifests: dict) -> None:
-    spec = manifests["MPIJob"]["spec"]
-    launcher, worker = (spec["mpiReplicaSpecs"][name] for name in ("Launcher", "Worker"))
-    (script,) = launcher["template"]["spec"]["containers"][0]["args"]
-    assert int(re.search(r"mpirun -n (\d+)", script)[1]) == spec["slotsPerWorker"] * worker["replicas"]
-    assert json.dumps(spec)  # plain values only
 
 
 @pytest.mark.parametrize("decision", sorted((ROOT / "docs/decisions").glob("*.md")), ids=lambda path: path.stem)

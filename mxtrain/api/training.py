@@ -1,4 +1,5 @@
-"""Trains runs, and single steps that choose or check settings: `train`, `score`, `lr_find`, `verify`."""
+"""Trains runs, and single steps that choose or check settings: `train`, `launch`, `score`, `lr_find`,
+`verify`."""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, Optional
 
 from typing_extensions import Unpack
 
-from mxtrain.api.arguments import AnyPath, optional_path, override_of_dir, read_call, without_none
+from mxtrain.api.arguments import AnyPath, absolute_path, optional_path, override_of_dir, read_call, without_none
 from mxtrain.api.run import Run
 from mxtrain.archive.run_files import STATUS_FILE
 from mxtrain.composing.environment import compose_and_check, set_environment
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from mxtrain.config.groups import Description
     from mxtrain.parallel.differences import Verification
     from mxtrain.training.lr_range import LearningRateCurve
+    from mxtrain.workflows.launch import LaunchFiles
     from mxtrain.workflows.score import ScoreResult
 
 
@@ -143,6 +145,66 @@ def score(
     run_dir = optional_path(dir, "score: dir")
     with call.composer() as composer:
         return score_run(*prepare_score([experiment], call.overrides, composer, run_dir, call.folders))
+
+
+@with_parts(Parts)
+def launch(
+    *overrides: str,
+    for_: str,
+    out: AnyPath,
+    name: Optional[str] = None,
+    image: Optional[str] = None,
+    storage: Optional[str] = None,
+    nodes: Optional[int] = None,
+    cpus: Optional[int] = None,
+    memory: Optional[int] = None,
+    gpus: Optional[int] = None,
+    config_dir: Optional[AnyPath] = None,
+    **parts: Unpack[Parts],
+) -> LaunchFiles:
+    """Writes the files with which another engine starts a run, as ``mxtrain launch``. Trains and sends nothing.
+
+    Args:
+        overrides: as on the command line, e.g. ``"kvstore=dist_sync"``, ``"cluster.workers=2"``.
+        for_: ``"kubernetes"``, ``"kubeflow"``, ``"volcano"``, ``"slurm"``, ``"skypilot"``, ``"sagemaker"`` or
+            ``"docker"``.
+        out: folder to make.
+        name: name of the job and of its run directory; default: ``"mxtrain"``.
+        image: container image, as the engine pulls it.
+        storage: place of run directories, e.g. ``"pvc://CLAIM"`` or ``"s3://BUCKET"``.
+        nodes: machines, pods or instances; default: one for each worker.
+        cpus: cores of a node.
+        memory: GiB of memory of a node.
+        gpus: GPUs of a node.
+        config_dir: folder with further groups and options; for Slurm alone.
+        parts: groups by name, as for `train`; objects cannot be sent.
+
+    Returns:
+        The ``folder``, its ``files`` and the next ``commands``, pairs of a purpose and a command. Its text is what
+        ``mxtrain launch`` prints.
+
+    Raises:
+        ConfigError: an override or a setting is wrong, or the engine cannot start this run; nothing was written.
+        DataError: the folder exists, or cannot be written.
+
+    >>> mxtrain.launch("model=mlp", for_="slurm", out="job").files
+    ['README.md', 'job.sbatch']
+    """
+    from mxtrain.workflows import launch as workflow
+
+    call = read_call(launch, overrides, config_dir, parts)
+    if call.objects:
+        raise ConfigError(
+            f"launch: {next(iter(call.objects.values))} is an object, which cannot be sent to an engine. Name its "
+            'class, e.g. "model._target_=package.Class".'
+        )
+    given = without_none(
+        name=name, image=image, storage=storage, nodes=nodes, cpus=cpus, memory=memory, gpus=gpus, **{"for": for_}
+    )
+    settings = workflow.read_settings({**given, "out": absolute_path(out, "launch: out")})
+    with call.composer() as composer:
+        composed, description = compose_and_check(composer, call.overrides)
+        return workflow.launch(description, composed.overrides, settings, call.flags)
 
 
 @with_parts(Parts)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import zlib
-from typing import Dict, List, Mapping, Optional, Sequence
+from typing import Dict, List, Mapping, Optional, Sequence, Tuple
 
 from mxtrain.cluster.hosts import NOWHERE, interface_address, is_own_address
 from mxtrain.cluster.launch_spec import MIN_SOCKET, NUM_SOCKETS, Root, common_environment, local_root, roles
@@ -174,12 +174,9 @@ def find_root(environ: Mapping[str, str], van: Optional[str], is_one_host: bool,
     Raises:
         ConfigError: the address cannot be derived from the environment, or ps-lite cannot create its sockets.
     """
-    address = environ.get(ROOT, "")
-    if address:
-        host, _, port = address.rpartition(":")
-        if not host or not port.isdecimal():
-            raise ConfigError(f"{ROOT}={address}: must be HOST:PORT, of the host of rank 0.")
-        return Root(_resolved(host, address), int(port))
+    if environ.get(ROOT):
+        host, port = scheduler_of(environ)
+        return Root(_resolved(host, environ[ROOT]), port)
     job = environ.get("PMIX_NAMESPACE") or f"{environ.get('SLURM_JOB_ID')}.{environ.get('SLURM_STEP_ID')}"
     # All processes must derive the same number without communication; the user id separates jobs of several users.
     number = zlib.crc32(f"{starter} {job} {os.getuid()}".encode())
@@ -193,6 +190,15 @@ def find_root(environ: Mapping[str, str], van: Optional[str], is_one_host: bool,
         )
     first = first_node(nodes)
     return Root(_resolved(first, first), _PORTS[0] + number % _PORTS[1])
+
+
+def scheduler_of(environ: Mapping[str, str]) -> Tuple[str, int]:
+    """Returns the host and the port of the scheduler from the variable `ROOT`. Raises: ConfigError."""
+    address = environ.get(ROOT, "")
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdecimal():
+        raise ConfigError(f"{ROOT}={address}: must be HOST:PORT, of the host of rank 0.")
+    return host, int(port)
 
 
 def _resolved(host: str, source: str) -> str:

@@ -42,6 +42,11 @@ class Launcher:
         """Returns the location of the processes, for messages."""
         return "on this machine"
 
+    @property
+    def writes_logs(self) -> bool:
+        """Returns True if the output of the processes goes to files, except that of worker 0."""
+        return True
+
     def obstacle(self) -> str:
         """Returns why nothing can be started now, though it may be later; empty if it can."""
         return ""

@@ -21,9 +21,9 @@ class Cluster(Spec):
     """Processes that train, each on its share of every batch."""
     servers: Union[Literal["auto"], Positive] = "auto"
     """Processes that sum the gradients of all workers, for stores that need them; auto: 1."""
-    launcher: Literal["local", "ssh", "mpi", "slurm"] = "local"
-    """Launcher of the processes; local: all on this machine; ssh: on the hosts of `hostfile`; mpi: one mpirun (Open
-    MPI); slurm: one srun."""
+    launcher: Literal["local", "nodes", "ssh", "mpi", "slurm"] = "local"
+    """Launcher of the processes; local: all on this machine; nodes: those of this node, whose number an engine has
+    set (files of `mxtrain launch`); ssh: on the hosts of `hostfile`; mpi: one mpirun (Open MPI); slurm: one srun."""
     hostfile: Optional[PathText] = None
     """For ssh and mpi: a file with a line `HOST [slots=N]` for each host; one of them is this machine."""
     interface: Optional[str] = None
@@ -71,10 +71,15 @@ class Cluster(Spec):
                 f"cluster.hostfile={self.hostfile} with cluster.launcher={self.launcher}: only ssh and mpi start "
                 "processes on the hosts of a file. Type cluster.launcher=ssh or cluster.launcher=mpi."
             )
+        if self.launcher_options and self.launcher == "nodes":
+            return (
+                f"cluster.launcher_options={self.launcher_options} with cluster.launcher=nodes: this launcher calls no "
+                "other program. Leave it out."
+            )
         for name in ("interface", "launcher_options"):
             if getattr(self, name) and self.launcher == "local":
                 return (
                     f"cluster.{name}={getattr(self, name)} with cluster.launcher=local: processes on one machine talk "
-                    "through sockets in its file system. Type cluster.launcher=ssh, mpi or slurm for several."
+                    "through sockets in its file system. Type cluster.launcher=ssh, mpi, slurm or nodes for several."
                 )
         return ""

@@ -319,6 +319,11 @@ def check_store_workers(description: Description) -> None:
             f"cluster.servers={cluster.servers}: the workers of this kvstore sum in a ring, without servers. Leave it "
             "out, or type kvstore=dist_sync."
         )
+    if store.ring and cluster.launcher == "nodes":
+        raise ConfigError(
+            "cluster.launcher=nodes with kvstore=horovod: workers of several supervisors form no ring. Type "
+            "kvstore=dist_sync, or start the workers by mpirun."
+        )
     if store.servers_update and cluster.balance != "equal":
         raise ConfigError(
             f"cluster.balance={cluster.balance} with {store.setting}: no worker waits for a slower one, so there is "

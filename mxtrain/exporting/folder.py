@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-import contextlib
 import importlib
 import os
-import shutil
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, Mapping, Sequence, Tuple
+from typing import Any, Dict, List, Mapping, Sequence, Tuple
 
 import numpy as np
 
 import mxtrain
 from mxtrain.config.libraries import missing_message, require_library
-from mxtrain.errors import DataError, LoaderError, disk_advice
+from mxtrain.errors import DataError, LoaderError
 from mxtrain.exporting import standalone
 from mxtrain.exporting.compression_report import remarks_of, table_of
 from mxtrain.exporting.standalone import UnusableFolder
-from mxtrain.files.durable import encode_json, fsync_directory, replace_file
+from mxtrain.files.durable import encode_json, replace_file
+from mxtrain.files.new_folder import unwritable
 from mxtrain.files.regular_files import read_regular
-from mxtrain.files.unused_folders import make_locked, remove_abandoned
 
 PREDICT, CARD = "predict.py", "README.md"
 MAX_INSIDE = standalone.MAX_MODEL_BYTES
@@ -29,53 +26,6 @@ MAX_SEARCHED = 1000
 """Folders of a level in which `exports_below` searches."""
 MIN_EXTERNAL_SIZE = 1024
 """Bytes of a weight that is in that file."""
-
-
-@contextmanager
-def new_folder(path: Path) -> Iterator[Path]:
-    """Creates a temporary folder beside `path`, which is renamed to `path` if the `with` block succeeds, else removed.
-
-    Raises:
-        DataError: `path` exists, or cannot be written.
-    """
-    require_new(path)
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        # A killed export leaves its draft behind, whose lock nobody holds any more.
-        remove_abandoned(path.parent, _draft_prefix(path))
-        draft, lock = make_locked(path.parent, _draft_prefix(path))
-    except OSError as error:
-        raise DataError(f"out={path}: it cannot be written: {error.strerror}.") from error
-    try:
-        draft.chmod(0o755)
-        try:
-            yield draft
-        except OSError as error:
-            is_ours = error.filename is None or Path(os.fsdecode(error.filename)).is_relative_to(draft)
-            if is_ours and disk_advice(error):
-                raise _unwritable(draft, error) from error
-            raise
-        try:
-            fsync_directory(draft)
-            # An empty folder that was made meanwhile would be replaced; one with files is an error.
-            os.rename(draft, path)
-            fsync_directory(path.parent)
-        except OSError as error:
-            raise DataError(f"out={path}: it cannot be written: {error.strerror}.") from error
-    finally:
-        with contextlib.suppress(OSError):
-            shutil.rmtree(draft, ignore_errors=True)
-        os.close(lock)
-
-
-def require_new(path: Path) -> None:
-    """Raises a `DataError` if there is something at `path`, which is never overwritten."""
-    if os.path.lexists(path):
-        raise DataError(f"out={path}: it is there already, and is not overwritten. Remove it, or name another folder.")
-
-
-def _draft_prefix(path: Path) -> str:
-    return f".{path.name}-export-"
 
 
 def write_model(folder: Path, model: Any, name: str = standalone.MODEL) -> None:
@@ -99,15 +49,7 @@ def write_model(folder: Path, model: Any, name: str = standalone.MODEL) -> None:
             size_threshold=MIN_EXTERNAL_SIZE,
         )
     except OSError as error:
-        raise _unwritable(folder, error) from error
-
-
-def _unwritable(draft: Path, error: OSError) -> DataError:
-    free = shutil.disk_usage(draft.parent).free
-    return DataError(
-        f"export: the folder cannot be written: {error.strerror or error}. {draft.parent} has {free:,} bytes left. "
-        "Name a folder on another disk with out=FOLDER."
-    )
+        raise unwritable(folder, error) from error
 
 
 def write_proof(folder: Path, cases: Mapping[str, Any]) -> None:
@@ -153,7 +95,7 @@ def _write_arrays(folder: Path, name: str, arrays: Mapping[str, np.ndarray]) -> 
         with (folder / name).open("xb") as file:
             np.savez_compressed(file, **arrays)
     except OSError as error:
-        raise _unwritable(folder, error) from error
+        raise unwritable(folder, error) from error
 
 
 def check_arrays(files: Mapping[str, Mapping[str, np.ndarray]]) -> None:
@@ -209,7 +151,7 @@ def write_texts(
             for name, content in {"__init__.py": b"", **modules}.items():
                 replace_file(reading / name, content)
     except OSError as error:
-        raise _unwritable(folder, error) from error
+        raise unwritable(folder, error) from error
 
 
 def model_card(signature: Dict[str, Any], report: Dict[str, Any]) -> str:

@@ -11,7 +11,7 @@ from mxtrain.engine.backend import mx
 from mxtrain.errors import NotProven
 from mxtrain.exporting.compression import TOLERANCES, Compression, Stage, Subject, compress
 from mxtrain.exporting.deploy import PLAIN, Deployment
-from mxtrain.exporting.folder import new_folder, write_model, write_proof
+from mxtrain.exporting.folder import write_model, write_proof
 from mxtrain.exporting.folder_content import (
     dataset_export,
     describe_folder,
@@ -37,6 +37,7 @@ from mxtrain.exporting.proof import (
 )
 from mxtrain.exporting.refused_layer import refused_layer
 from mxtrain.exporting.standalone import UnusableFolder, load_session
+from mxtrain.files.new_folder import new_folder
 from mxtrain.training.loaders import build_loader
 
 if TYPE_CHECKING:

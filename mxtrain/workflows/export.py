@@ -16,7 +16,7 @@ from mxtrain.config.libraries import require_library
 from mxtrain.config.specs import validate
 from mxtrain.data.spec import choose_split, open_splits
 from mxtrain.errors import ConfigError, DataError, LoaderError
-from mxtrain.exporting.folder import require_new
+from mxtrain.files.new_folder import require_new
 from mxtrain.model.lora import merge
 from mxtrain.parallel.spec import Single
 from mxtrain.task.fit import require_same_names

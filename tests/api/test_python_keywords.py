@@ -28,7 +28,7 @@ SETTINGS = {
     "reproduce": ReproduceSettings,
     "verify": VerifySettings,
 }
-FUNCTIONS = ("compose", "dry_run", "train", "verify", "lr_find", "session")
+FUNCTIONS = ("compose", "dry_run", "train", "verify", "launch", "lr_find", "session")
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)

@@ -23,6 +23,7 @@ WORDS = [
     ["push", "run", "trackr=wandb", "tracker"],
     ["export", "run", "formt=onnx", "format"],
     ["verify", "stps=3", "steps"],
+    ["launch", "ot=a", "out"],
     ["lr_find", "stpes=20", "steps"],
     ["serve", "run", "prt=80", "port"],
     ["data", "check", "outptu=a", "output"],

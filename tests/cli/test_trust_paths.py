@@ -34,6 +34,7 @@ TYPED = {
     "api/custom_loop.py",
     "cli/train.py",
     "cli/verify.py",
+    "cli/launch.py",
     "composing/explain.py",
     "cli/explain.py",
     "cli/show.py",

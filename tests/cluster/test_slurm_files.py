@@ -1,4 +1,5 @@
-"""The sbatch files of examples/slurm, as docs/distributed/slurm.md describes them, in a Slurm of the test's own."""
+"""Batch scripts of `mxtrain launch` and of examples/slurm, as docs/distributed/slurm.md describes them, in a Slurm of
+the test's own."""
 
 from __future__ import annotations
 
@@ -9,10 +10,12 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Callable, Dict, List
+from typing import Callable, Dict, List, Sequence
 
 import pytest
 from running import ROOT, SMALL, Process, checkpoints, has_steps, status, steps
+
+import mxtrain
 
 FILES = ROOT / "examples" / "slurm"
 LONG = (*SMALL, "model.hidden=[512,512]", "trainer.max_epochs=100000", "early_stopping=off")
@@ -38,8 +41,8 @@ class Jobs:
         )
         return done.stdout.strip()
 
-    def submit(self, file: str, *words: str, options: List[str]) -> str:
-        return self.run("sbatch", "--parsable", "--output=log-%j", *options, str(FILES / file), *words)
+    def submit(self, file: Path, *words: str, options: Sequence[str] = ()) -> str:
+        return self.run("sbatch", "--parsable", "--output=log-%j", *options, str(file), *words)
 
     def facts(self, job: str) -> str:
         return self.run("scontrol", "show", "job", job)
@@ -58,15 +61,14 @@ def jobs(slurm: Dict[str, str], tmp_path: Path) -> Jobs:
 
 @pytest.mark.zoo
 @pytest.mark.parametrize(
-    "file, options, words",
-    [
-        ("one_node.sbatch", ["--cpus-per-task=2"], []),
-        ("several_nodes.sbatch", ["--cpus-per-task=2"], ["cluster.interface=lo"]),
-    ],
+    "overrides, words",
+    [([], []), (["kvstore=dist_sync", "cluster.workers=2"], ["cluster.interface=lo"])],
+    ids=["one_node", "several_nodes"],
 )
-def test_warned_job_saves_is_requeued_and_resumes(jobs: Jobs, file: str, options: List[str], words: List[str]) -> None:
-    job = jobs.submit(file, *LONG, *words, options=options)
-    run_dir = jobs.folder / f"outputs/slurm-{job}"
+def test_warned_job_saves_is_requeued_and_resumes(jobs: Jobs, overrides: List[str], words: List[str]) -> None:
+    written = mxtrain.launch(*LONG, *overrides, for_="slurm", out=jobs.folder / "job", cpus=2).folder
+    job = jobs.submit(written / "job.sbatch", *words)
+    run_dir = jobs.folder / f"outputs/mxtrain-{job}"
     jobs.wait(has_steps(run_dir, 30), job)
     jobs.run("scancel", "--signal=USR1", job)  # as --signal=USR1@120 does: to the steps, not to the batch shell
     jobs.wait(lambda: "Restarts=1" in jobs.facts(job), job)
@@ -82,7 +84,8 @@ def test_warned_job_saves_is_requeued_and_resumes(jobs: Jobs, file: str, options
 
 @pytest.mark.zoo
 def test_spent_budget_is_not_requeued(jobs: Jobs) -> None:
-    job = jobs.submit("one_node.sbatch", *LONG, "trainer.max_steps=20", "hydra.run.dir=mine", options=[])
+    written = mxtrain.launch(*LONG, for_="slurm", out=jobs.folder / "job").folder
+    job = jobs.submit(written / "job.sbatch", "trainer.max_steps=20", "hydra.run.dir=mine")
     jobs.wait(lambda: "JobState=FAILED" in jobs.facts(job), job)
     assert "ExitCode=75:0" in jobs.facts(job) and "Restarts=0" in jobs.facts(job)
     assert status(jobs.folder / "mine")["step"] == 20
@@ -91,7 +94,7 @@ def test_spent_budget_is_not_requeued(jobs: Jobs) -> None:
 @pytest.mark.zoo
 def test_the_tasks_of_an_array_share_a_study(jobs: Jobs) -> None:
     job = jobs.submit(
-        "tune_array.sbatch",
+        FILES / "tune_array.sbatch",
         "study",
         *SMALL,
         "trainer.max_epochs=1",

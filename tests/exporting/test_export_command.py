@@ -19,7 +19,7 @@ from test_export_contract import export, folder  # noqa: F401  # fixtures
 import mxtrain
 from mxtrain.cli.dispatch import run
 from mxtrain.errors import ConfigError
-from mxtrain.exporting.folder import new_folder
+from mxtrain.files.new_folder import new_folder
 from mxtrain.terminal.progress import ProgressDisplay, WorkProgress
 
 pytestmark = pytest.mark.usefixtures("own_cache")
@@ -116,7 +116,7 @@ def test_fixed_sizes_are_named_and_stages_are_shown(
 
 
 MAKES = (
-    "import sys, time; from pathlib import Path; from mxtrain.exporting.folder import new_folder\n"
+    "import sys, time; from pathlib import Path; from mxtrain.files.new_folder import new_folder\n"
     "with new_folder(Path(sys.argv[1])) as draft: print(draft, flush=True); time.sleep(60)"
 )
 
@@ -137,7 +137,7 @@ def test_folder_of_a_killed_export_is_removed_by_the_next_one(tmp_path: Path) ->
     living, kept = start()
     try:
         assert not left.exists() and kept.is_dir()
-        other = tmp_path / ".y-export-12345678"  # of another target
+        other = tmp_path / ".y-draft-12345678"  # of another target
         other.mkdir()
         with new_folder(tmp_path / "x") as draft:
             assert kept.is_dir() and draft.is_dir()

@@ -21,6 +21,7 @@ from mxtrain.exporting import folder as export_folder
 from mxtrain.exporting.converters import CONVERTERS
 from mxtrain.exporting.folder import check_folder
 from mxtrain.exporting.standalone import rows_error
+from mxtrain.files.new_folder import new_folder
 from mxtrain.text.exported_texts import Vocabulary
 from mxtrain.text.exported_vocabulary import vocabulary_facts
 from mxtrain.text.tokenizing.config import TokenizerConfig
@@ -180,17 +181,17 @@ def test_bundled_modules_do_not_import_mxtrain(entry: str) -> None:
 def test_full_disk_in_a_new_folder_is_reported_with_advice(tmp_path: Path) -> None:
     with (
         pytest.raises(DataError, match=r"cannot be written: No space left on device\. .* bytes left\. Name a folder"),
-        export_folder.new_folder(tmp_path / "out"),
+        new_folder(tmp_path / "out"),
     ):
         raise OSError(errno.ENOSPC, "No space left on device")
     with (
         pytest.raises(DataError, match=r"cannot be written: Disk quota exceeded\. .* bytes left\. Name a folder"),
-        export_folder.new_folder(tmp_path / "out") as draft,
+        new_folder(tmp_path / "out") as draft,
     ):
         raise OSError(errno.EDQUOT, "Disk quota exceeded", draft / "model.py")
     elsewhere = OSError(errno.ENOSPC, "No space left on device", "/elsewhere")
     for other in (elsewhere, OSError(errno.EIO, "Input/output error")):
-        with pytest.raises(OSError) as caught, export_folder.new_folder(tmp_path / "out"):
+        with pytest.raises(OSError) as caught, new_folder(tmp_path / "out"):
             raise other
         assert caught.value is other
     assert list(tmp_path.iterdir()) == []

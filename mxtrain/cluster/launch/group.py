@@ -20,6 +20,7 @@ from mxtrain.cluster.launch.run_dir_rollback import remove_unstarted
 from mxtrain.cluster.launched import launched_environment
 from mxtrain.cluster.launcher import Launcher
 from mxtrain.cluster.member import Member, find_member
+from mxtrain.cluster.nodes import NodeLauncher, find_node
 from mxtrain.cluster.process import Process
 from mxtrain.cluster.ranked import MPILauncher, SlurmLauncher
 from mxtrain.cluster.ring import Ring
@@ -49,7 +50,8 @@ def find_role(description: Description) -> Optional[Member]:
         NotJoined: there is no scheduler.
     """
     member = find_member()
-    if member is None and description.kvstore.distributed:
+    # The supervisor of a node may itself be a task of srun.
+    if member is None and description.kvstore.distributed and description.cluster.launcher != "nodes":
         os.environ.update(launched_environment(description.cluster, description.kvstore.van) or {})
         member = find_member()
     if member is not None and description.kvstore.van is not None:
@@ -71,6 +73,8 @@ def supervise(description: Description, run_dir: Path, arguments: Sequence[str])
     from mxtrain.checkpoint import lock_run_directory, refuse_links
 
     launcher = build_launcher(description.cluster, description.kvstore.van)
+    if not launcher.writes_logs:
+        raise ConfigError("cluster.launcher=nodes runs one run: neither a sweep, a search, folds nor a call of Python.")
     run_dir = run_dir.absolute()
     logs = run_dir / LOGS
     # The run directory may be untrusted, and a link in it would redirect logs to other files of the user.
@@ -93,7 +97,7 @@ def _supervise(
     logs: Path,
     new_folders: List[Path],
 ) -> int:
-    run_dir_overrides = [f"hydra.run.dir={quote(str(run_dir))}", "hydra.mode=RUN"]
+    run_dir_overrides = overrides_of_run_dir(run_dir)
 
     started = time.time()
 
@@ -114,7 +118,7 @@ def _supervise(
     _announce(description, launcher, logs)
     with ring_of(description, launcher) as ring:
         supervisor = Supervisor(
-            description.cluster,
+            launcher.cluster,
             _starter(launcher, overrides_of, logs),
             lambda: steps_of(run_dir / CHECKPOINTS),
             print_and_log,
@@ -128,6 +132,11 @@ def _supervise(
     elif supervisor.failure is not None:
         note_failure(run_dir, supervisor.failure, code, started)
     return code
+
+
+def overrides_of_run_dir(run_dir: Path) -> List[str]:
+    """Returns the overrides with which a worker trains in a run directory."""
+    return [f"hydra.run.dir={quote(str(run_dir))}", "hydra.mode=RUN"]
 
 
 def write_reference(run_dir: Path, failure: ProcessFailure, workers: int) -> Optional[Path]:
@@ -174,6 +183,12 @@ def supervise_in(logs: Path, description: Description, arguments: Sequence[str])
         return Supervisor(cluster, start, list, say, launcher.obstacle, ring).run()
 
 
+def is_further_node(description: Description) -> bool:
+    """Returns True if this process supervises a node without worker 0, and so has no run directory."""
+    is_supervisor = description.kvstore.distributed and find_member() is None
+    return is_supervisor and description.cluster.launcher == "nodes" and find_node()[0] > 0
+
+
 @contextmanager
 def ring_of(description: Description, launcher: Launcher) -> Iterator[Optional[Ring]]:
     """Opens the ring in which workers find each other, if the store needs one; an environment variable names it."""
@@ -201,7 +216,8 @@ def _announce(description: Description, launcher: Launcher, logs: Path) -> None:
     parts = [count(description.cluster.workers, "worker")]
     if description.kvstore.van is not None:
         parts.append(count(description.cluster.num_servers, "server"))
-    say(f"{', '.join(parts)} {launcher.place}; logs: {shlex.quote(str(logs))}")
+    where = f"; logs: {shlex.quote(str(logs))}" if launcher.writes_logs else ""
+    say(f"{', '.join(parts)} {launcher.place}{where}")
 
 
 def remove_unstarted_group(new_folders: List[Path]) -> None:
@@ -231,6 +247,7 @@ def note_failure(run_dir: Path, failure: ProcessFailure, exit_code: int, started
 
 LAUNCHERS: Dict[str, Type[Launcher]] = {
     "local": Launcher,
+    "nodes": NodeLauncher,
     "ssh": SSHLauncher,
     "mpi": MPILauncher,
     "slurm": SlurmLauncher,

@@ -13,7 +13,7 @@ from typing import Iterator, Optional, Sequence
 from mxtrain.callback.protocol import CommandLine, Result
 from mxtrain.checkpoint import lock_run_directory
 from mxtrain.cluster.launch import sweep
-from mxtrain.cluster.launch.group import find_role
+from mxtrain.cluster.launch.group import find_role, is_further_node, overrides_of_run_dir, supervise_in
 from mxtrain.cluster.launch.hydra_run import run_composed
 from mxtrain.cluster.launch.job import command_of, train_as_group, train_safely
 from mxtrain.cluster.launch.outcome import Outcome, exit_code_of, print_cause, print_outcome
@@ -36,6 +36,10 @@ def run_once(composed: Composed, description: Description, flags: Sequence[str])
         return serve(member.role, lambda: description, description.cluster.start_timeout)
     if member is not None and member.world.rank > 0:
         return run_follower(composed, description)
+    if is_further_node(description):
+        run_dir = Path(os.path.abspath(composed.run_dir))
+        arguments = ["train", *flags, *composed.overrides, *overrides_of_run_dir(run_dir)]
+        return supervise_in(run_dir, description, arguments)
     return exit_code_of([_train(composed, description, flags, member)])
 
 

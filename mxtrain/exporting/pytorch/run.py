@@ -16,7 +16,7 @@ from mxtrain.errors import NotProven
 from mxtrain.exporting import standalone
 from mxtrain.exporting.compression import Stage
 from mxtrain.exporting.converters import CONVERTERS
-from mxtrain.exporting.folder import CARD, PREDICT, new_folder, write_model, write_proof
+from mxtrain.exporting.folder import CARD, PREDICT, write_model, write_proof
 from mxtrain.exporting.folder_content import (
     dataset_export,
     describe_folder,
@@ -38,6 +38,7 @@ from mxtrain.exporting.pytorch.source import ModuleSource
 from mxtrain.exporting.pytorch.through_onnx import NETWORK_ONNX, OnnxSource
 from mxtrain.exporting.pytorch.weights import WEIGHTS, WrittenWeights, write_names
 from mxtrain.files.durable import encode_json, replace_file
+from mxtrain.files.new_folder import new_folder
 from mxtrain.files.regular_files import read_regular
 
 if TYPE_CHECKING:

@@ -8,10 +8,11 @@ from typing import Any, Mapping, Sequence
 
 import numpy as np
 
-from mxtrain.exporting.folder import CARD, new_folder
+from mxtrain.exporting.folder import CARD
 from mxtrain.exporting.pytorch.names import torch_names
 from mxtrain.exporting.pytorch.safetensors_file import write_safetensors
 from mxtrain.files.durable import encode_json, replace_file
+from mxtrain.files.new_folder import new_folder
 from mxtrain.model.foreign.importing import NAMES
 
 WEIGHTS = "model.safetensors"

@@ -1,0 +1,23 @@
+"""Files with which other engines start a run: Kubernetes, Kubeflow, Volcano, Slurm, SkyPilot, SageMaker, Docker.
+
+A target is a module with a constant `TARGET`. On several nodes all engines but Slurm run the same command once on each
+node, with the environment variables that `mxtrain.cluster.nodes` reads.
+"""
+
+from __future__ import annotations
+
+from typing import Dict
+
+from mxtrain.launching import docker, indexed_job, kubeflow, sagemaker, skypilot, slurm, volcano
+from mxtrain.launching.job import LaunchTarget
+
+TARGETS: Dict[str, LaunchTarget] = {
+    "kubernetes": indexed_job.TARGET,
+    "kubeflow": kubeflow.TARGET,
+    "volcano": volcano.TARGET,
+    "slurm": slurm.TARGET,
+    "skypilot": skypilot.TARGET,
+    "sagemaker": sagemaker.TARGET,
+    "docker": docker.TARGET,
+}
+"""Name in `launch for=` -> target."""

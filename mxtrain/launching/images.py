@@ -1,0 +1,37 @@
+"""The container image of a run: mxtrain's own, with further packages and code of the user."""
+
+from __future__ import annotations
+
+import shlex
+from typing import Mapping
+
+from mxtrain.launching.job import Commands, LaunchJob
+
+DOCKERFILE = "Dockerfile"
+BASE = """\
+# BASE is the image of mxtrain: in its repository, docker build -f examples/container/Dockerfile -t mxtrain .
+ARG BASE=mxtrain
+FROM ${BASE}
+# Further packages and code of the run, e.g.
+# RUN pip install --no-cache-dir NAME
+# COPY my_package my_package
+"""
+
+
+def image_files(further_lines: str = "") -> Mapping[str, str]:
+    """Returns the Dockerfile.
+
+    Args:
+        further_lines: instructions of the target.
+    """
+    return {DOCKERFILE: BASE + further_lines}
+
+
+def image_commands(job: LaunchJob, folder: str) -> Commands:
+    """Returns the commands that build the image, and send it to where the nodes pull it from."""
+    image = shlex.quote(job.image)
+    return [
+        ("mxtrain's image, in its repository", "docker build -f examples/container/Dockerfile -t mxtrain ."),
+        ("the image of the job", f"docker build -t {image} {folder}"),
+        ("send it to the registry", f"docker push {image}"),
+    ]

@@ -1,0 +1,91 @@
+"""Parts of manifests that several targets share: the pod of a node, and its network."""
+
+from __future__ import annotations
+
+from typing import Any, Dict, List
+
+import yaml
+
+from mxtrain.launching.job import GRACE_S, OUTPUTS, LaunchJob, without_expansion
+
+CONTAINER = "node"
+
+
+def dump(comment: str, *objects: Dict[str, Any]) -> str:
+    """Returns a YAML file with a comment and several objects."""
+    return f"# {comment}\n" + yaml.dump_all(objects, Dumper=_Dumper, sort_keys=False, width=110)
+
+
+class _Dumper(yaml.SafeDumper):
+    """Writes texts of several lines as such, and repeats objects instead of referring to the first one."""
+
+    def ignore_aliases(self, data: object) -> bool:
+        return True
+
+
+def _text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style="|" if "\n" in text else None)
+
+
+_Dumper.add_representer(str, _text)
+
+
+def container(job: LaunchJob, script: str) -> Dict[str, Any]:
+    """Returns the container of a node.
+
+    Args:
+        job: the job.
+        script: shell script; its variables are those of the shell, and the command's own `$` are escaped.
+    """
+    command = job.command()
+    assert command in script
+    return {
+        "name": CONTAINER,
+        "image": job.image,
+        "command": ["bash", "-euc"],
+        "args": [script.replace(command, without_expansion(command))],
+        "resources": {"requests": resources(job), "limits": resources(job)},
+        "volumeMounts": mounts(),
+    }
+
+
+def resources(job: LaunchJob) -> Dict[str, str]:
+    """Returns the resources of a node."""
+    gpus = {"nvidia.com/gpu": str(job.gpus)} if job.gpus else {}
+    return {"cpu": str(job.cpus), "memory": f"{job.memory}Gi", **gpus}
+
+
+def mounts() -> List[Dict[str, str]]:
+    """Returns where a container sees the volumes."""
+    return [{"name": "outputs", "mountPath": OUTPUTS}, {"name": "memory", "mountPath": "/dev/shm"}]
+
+
+def pod(job: LaunchJob, *containers: Dict[str, Any]) -> Dict[str, Any]:
+    """Returns the specification of a pod with the volumes of the job."""
+    return {
+        # A container that restarts by itself could not join the others again: the engine restarts all pods.
+        "restartPolicy": "Never",
+        "terminationGracePeriodSeconds": GRACE_S,
+        "volumes": [
+            {"name": "outputs", "persistentVolumeClaim": {"claimName": job.storage.partition("://")[2]}},
+            # Workers that decode images need more than the 64 MiB of shared memory that containers have.
+            {"name": "memory", "emptyDir": {"medium": "Memory"}},
+        ],
+        "containers": list(containers),
+    }
+
+
+def network_policy(job: LaunchJob, label: str) -> Dict[str, Any]:
+    """Returns a NetworkPolicy that admits only the pods of the job: MXNet's protocol has no authentication.
+
+    Args:
+        job: the job.
+        label: label of its pods, whose value is the name of the job.
+    """
+    pods = {"matchLabels": {label: job.name}}
+    return {
+        "apiVersion": "networking.k8s.io/v1",
+        "kind": "NetworkPolicy",
+        "metadata": {"name": job.name},
+        "spec": {"podSelector": pods, "policyTypes": ["Ingress"], "ingress": [{"from": [{"podSelector": pods}]}]},
+    }

@@ -1,0 +1,58 @@
+"""SkyPilot: a task on several machines of a cloud, with a bucket for the run directory.
+
+Source of the fields: skypilot 0.14.1, sky/utils/schemas.py.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Dict, Mapping
+
+from mxtrain.launching.job import OUTPUTS, Commands, LaunchJob, LaunchTarget
+from mxtrain.launching.kubernetes import dump
+
+TASK = "task.yaml"
+
+
+def files(job: LaunchJob) -> Mapping[str, str]:
+    """Returns the task."""
+    return {TASK: dump(f"sky launch -c {job.name} {TASK}", task(job))}
+
+
+def commands(job: LaunchJob, folder: str) -> Commands:
+    """Returns the commands that start and watch the task."""
+    return [
+        ("start", f"sky launch -c {job.name} {folder}/{TASK}"),
+        ("start on spot machines, which are replaced", f"sky jobs launch -n {job.name} --use-spot {folder}/{TASK}"),
+        ("output", f"sky logs {job.name}"),
+        ("remove the machines", f"sky down {job.name}"),
+    ]
+
+
+def task(job: LaunchJob) -> Dict[str, Any]:
+    """Returns the task as a JSON object."""
+    # SkyPilot appends a script to `run` that waits until the bucket has all files: exec would skip it.
+    run = job.script('"$SKYPILOT_NODE_RANK"', '"$(head -n 1 <<< "$SKYPILOT_NODE_IPS")"', start="")
+    return {
+        "name": job.name,
+        "num_nodes": job.nodes,
+        "resources": {"cpus": f"{job.cpus}+", "memory": f"{job.memory}+", "image_id": f"docker:{job.image}"},
+        # A plain mount has no rename and no lock, which a run directory needs.
+        "file_mounts": {OUTPUTS: {"source": job.storage, "mode": "MOUNT_CACHED"}},
+        "run": run,
+    }
+
+
+TARGET = LaunchTarget(
+    "SkyPilot",
+    files,
+    commands,
+    needs=("image", "storage"),
+    takes=("nodes", "cpus", "memory"),
+    storage=("s3", "gs"),
+    remarks=(
+        "Node 0 writes the run directory into the bucket. The same "
+        "command continues the run from its last checkpoint, also on other machines.",
+        "For GPUs add accelerators to the resources, e.g. `accelerators: T4:1`, and parallel.devices=gpu:1 to the "
+        "command.",
+    ),
+)

@@ -1,0 +1,72 @@
+"""Volcano: a Job whose pods start all together or not at all.
+
+The plugin `svc` makes names for the pods and puts them into VC_NODE_HOSTS, `env` their numbers into VC_TASK_INDEX.
+
+Source of the fields: volcano-sh/volcano ed72c7c8, config/crd/volcano/bases/batch.volcano.sh_jobs.yaml and
+pkg/controllers/job/plugins.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Dict, Mapping
+
+from mxtrain.launching.job import RESTARTS, Commands, LaunchJob, LaunchTarget
+from mxtrain.launching.kubernetes import CONTAINER, container, dump, pod
+
+MANIFEST = "job.yaml"
+
+
+def files(job: LaunchJob) -> Mapping[str, str]:
+    """Returns the manifest."""
+    return {MANIFEST: dump(f"kubectl apply -f {MANIFEST}, in the namespace of the volume claim", manifest(job))}
+
+
+def commands(job: LaunchJob, folder: str) -> Commands:
+    """Returns the commands that start and watch the job."""
+    return [
+        ("start", f"kubectl apply -f {folder}/{MANIFEST}"),
+        ("output", f"kubectl logs -f -l volcano.sh/job-name={job.name} --prefix"),
+        ("stop; starting again continues the run", f"kubectl delete -f {folder}/{MANIFEST}"),
+    ]
+
+
+def manifest(job: LaunchJob) -> Dict[str, Any]:
+    """Returns the Job."""
+    script = job.script('"$VC_TASK_INDEX"', '"${VC_NODE_HOSTS%%,*}"')
+    return {
+        "apiVersion": "batch.volcano.sh/v1alpha1",
+        "kind": "Job",
+        "metadata": {"name": job.name},
+        "spec": {
+            "schedulerName": "volcano",
+            "minAvailable": job.nodes,
+            "maxRetry": RESTARTS,
+            # All pods start again, and the run continues from its last checkpoint.
+            "policies": [{"events": ["PodFailed", "PodEvicted"], "action": "RestartJob"}],
+            "plugins": {"env": [], "svc": ["--publish-not-ready-addresses=true"]},
+            "tasks": [
+                {
+                    "name": CONTAINER,
+                    "replicas": job.nodes,
+                    "policies": [{"event": "TaskCompleted", "action": "CompleteJob"}],
+                    "template": {"spec": pod(job, container(job, script))},
+                }
+            ],
+        },
+    }
+
+
+TARGET = LaunchTarget(
+    "Volcano",
+    files,
+    commands,
+    needs=("image", "storage"),
+    takes=("nodes", "cpus", "memory", "gpus"),
+    storage=("pvc",),
+    remarks=(
+        "Node 0 writes the run directory into the volume claim. If a "
+        f"pod fails or is evicted, all pods start again, {RESTARTS} times at most, and the run continues from its last "
+        "checkpoint.",
+        "Volcano's plugin svc makes a NetworkPolicy that admits only the pods of the job.",
+    ),
+)
