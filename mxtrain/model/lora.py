@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Collection, Dict, List, Mapping, Optional
 import pydantic
 
 from mxtrain.errors import ConfigError, WeightsError, nearest
-from mxtrain.types import OpenFraction, Positive, PositiveFloat, Spec
+from mxtrain.types import OpenFraction, PathText, Positive, PositiveFloat, Spec
 
 if TYPE_CHECKING:
     import numpy as np
@@ -39,10 +39,18 @@ class Lora(Spec):
     train: List[str] = []
     """Patterns of parameters that are trained themselves, e.g. ["classifier.*"]. Parameters that `model.weights` does
     not have are trained in any case."""
+    adapter: Optional[PathText] = None
+    """Initial additions, and layers that were trained with them: folder of Hugging Face PEFT with adapter_config.json
+    and adapter_model.safetensors. rank, alpha and layers must be its own."""
 
     @pydantic.model_validator(mode="after")
     def _check_rank(self) -> Lora:
         given = [name for name, field in type(self).model_fields.items() if getattr(self, name) != field.default]
+        if self.rank is None and self.adapter is not None:
+            raise ValueError(
+                f"adapter={self.adapter} has no effect without a rank. Type the r and lora_alpha of its "
+                "adapter_config.json, e.g. model.lora.rank=8 model.lora.alpha=16"
+            )
         if self.rank is None and given:
             raise ValueError(f"{', '.join(given)} has no effect without a rank. Type model.lora.rank=8")
         if not self.layers:

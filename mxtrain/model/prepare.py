@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Callable, Collection, List, Mapping, Optional, Sequence, Union
 
 from mxtrain.engine.parameter_names import role_of
@@ -166,6 +166,11 @@ def prepare_network(
         # After the weights are loaded, whose files hold no additions.
         additions = add_lora(network, model.lora, report.fresh, learned)
         _fill(additions.parameters, model.init, seed, device)
+        if model.lora.adapter is not None:
+            from mxtrain.model.foreign.peft import load_adapter
+
+            remarks = load_adapter(network, additions, model.lora)
+            report = replace(report, remarks=[*report.remarks, *remarks])
         train_only(network, additions.trained)
     freeze(network, model.freeze)
     if model.freeze_batch_norm:

@@ -78,6 +78,11 @@ class Model(Spec):
     def _check_published(self) -> Model:
         if self.weights:
             require_published(self.weights, self.published_name)
+        elif self.lora.adapter is not None:
+            raise ValueError(
+                f"lora.adapter={self.lora.adapter} adds to the weights that it was trained on. Name their file by "
+                "model.weights="
+            )
         return self
 
     @property
@@ -95,7 +100,7 @@ class Model(Spec):
     def for_resumed_weights(self) -> Self:
         """Returns the description for a run that a checkpoint continues: files of initial values that the checkpoint
         replaces are not read. `weights` stays, as the additions of LoRA depend on it."""
-        return self
+        return self.model_copy(update={"lora": self.lora.model_copy(update={"adapter": None})})
 
     def require_files(self) -> None:
         """Checks the files of initial values before the data are opened, which may take minutes.
@@ -107,6 +112,10 @@ class Model(Spec):
             from mxtrain.model.weights_files import find_weights
 
             find_weights(self.weights, self.published_name)
+        if self.lora.adapter is not None:
+            from mxtrain.model.foreign.peft import read_adapter
+
+            read_adapter(self.lora.adapter).require_settings(self.lora)
 
     @property
     def usual_side(self) -> Optional[int]:

@@ -58,7 +58,7 @@ class TextModel(Model):
         return super().for_trained_weights().for_resumed_weights()
 
     def for_resumed_weights(self) -> Self:
-        return self.model_copy(update={"embeddings": None})
+        return super().for_resumed_weights().model_copy(update={"embeddings": None})
 
     def require_files(self) -> None:
         super().require_files()

@@ -71,6 +71,7 @@ CHANGEABLE = (
     "dataset.prefetch",
     "dataset.eval_batch_size",
     "model.weights",
+    "model.lora.adapter",
     "model.embeddings",
 )
 
@@ -98,6 +99,7 @@ CHANGE_WHOLE_RUN = (
     "checkpoint.resume",
     "checkpoint.changes*",
     "model.weights",
+    "model.lora.adapter",
     "model.embeddings",
     "kvstore._target_",
 )

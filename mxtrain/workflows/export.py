@@ -36,6 +36,7 @@ EXPORTED = "export"
 SERVERS = ("triton", "kserve", "ray")
 IGNORED = {
     "safetensors": ("format", "quantize", "dynamic", "split", "limit_batches"),
+    "peft": ("format", "quantize", "dynamic", "split", "limit_batches"),
     "pytorch": ("format", "quantize", "limit_batches"),
 }
 """Value of `for` that does not write ONNX -> settings that have no effect with it."""
@@ -67,10 +68,12 @@ class ExportSettings(Spec):
     value."""
     calibration_samples: Positive = 200
     """Training samples of which int8 takes the ranges of activations, in convolutional networks."""
-    for_: Literal["folder", "triton", "kserve", "ray", "pytorch", "safetensors"] = pydantic.Field("folder", alias="for")
+    for_: Literal["folder", "triton", "kserve", "ray", "pytorch", "safetensors", "peft"] = pydantic.Field(
+        "folder", alias="for"
+    )
     """Reader of the folder: triton = a model repository, kserve = a manifest beside one, ray = a Ray Serve application;
     pytorch = code of torch.nn and weights, proven in PyTorch; safetensors = only the weights, under PyTorch's names;
-    folder = none of them."""
+    peft = the additions of model.lora as an adapter of Hugging Face PEFT; folder = none of them."""
     finetune_steps: Union[Literal["epoch"], Positive] = 20
     """Steps of fine-tuning in MXNet and PyTorch whose losses are compared, at most those of an epoch; epoch = all."""
     name: Optional[ServedName] = None
@@ -103,6 +106,12 @@ def export(
         weights = merge(weights_to_use(run.checkpoint), run.description.model.lora)
         arrays = run.description.task.export_form().exported_weights(weights)
         return export_weights(arrays, folder_of(run, settings), facts_of(run))
+    if settings.for_ == "peft":
+        from mxtrain.exporting.pytorch.peft import export_adapter
+
+        description, arrays, classes = run.description, weights_to_use(run.checkpoint), run.signature.class_names
+        folder, facts = folder_of(run, settings), facts_of(run)
+        return export_adapter(arrays, description.model, description.task.name or "", classes, folder, facts)
     for module in ("onnx", "onnxruntime"):
         require_library(module, "export", "export", ConfigError)
     with progress:
@@ -208,7 +217,7 @@ def _export(
 
             steps = None if settings.finetune_steps == "epoch" else settings.finetune_steps
             return export_pytorch(trained, source, splits.train, folder, facts, settings.dynamic, steps, stage)
-        assert settings.for_ != "safetensors", "`export` has written it"
+        assert settings.for_ not in ("safetensors", "peft"), "`export` has written it"
         name = settings.name or (run.description.task.name or "model").replace("_", "-")
         deployment = Deployment(settings.for_, name, settings.storage)
         return export_network(trained, data, folder, facts, settings.dynamic, smaller, deployment, stage)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Callable, Dict, List, Mapping, Optional, Seque
 
 from mxtrain.errors import ConfigError, WeightsError, path_override
 from mxtrain.model.foreign.importing import describe
+from mxtrain.model.foreign.peft import is_adapter, patterns_of, place_adapter, read_adapter
 from mxtrain.model.foreign.safetensors_file import INDEX, SAFETENSORS, read_safetensors
 from mxtrain.model.network_archive import ARCHIVES, is_archive
 from mxtrain.model.onnx.convert import FIXED_KEY, PIXELS_KEY, is_flagged
@@ -327,6 +328,8 @@ def _read_weights(path: str) -> InspectResult:
 
 def _read_safetensors(path: str) -> InspectResult:
     arrays = read_safetensors(path)
+    if is_adapter(path):
+        return _describe_adapter(path, arrays)
     family, settings, remarks = describe(path, arrays)
     return InspectResult(
         path,
@@ -335,6 +338,25 @@ def _read_safetensors(path: str) -> InspectResult:
         arrays=_infos(arrays),
         remarks=remarks,
         command=f"{settings} {path_override('model.weights', path)}" if settings else "",
+    )
+
+
+def _describe_adapter(path: str, arrays: Mapping[str, np.ndarray]) -> InspectResult:
+    adapter = read_adapter(path)
+    placed = place_adapter(adapter.arrays)
+    base = f"model.weights={adapter.base}" if adapter.base else "model.weights=BASE"
+    folder = path_override("model.lora.adapter", str(Path(path).parent))
+    layers = f"'model.lora.layers=[{','.join(patterns_of(placed.additions))}]'"
+    remarks = ["An adapter of PEFT: the folder or file of the network that it adds to is model.weights."]
+    if placed.unknown:
+        remarks.append(f"{len(placed.unknown)} arrays have no place in our network, such as '{placed.unknown[0]}'.")
+    return InspectResult(
+        path,
+        f"additions of rank {adapter.rank} to {len(placed.additions)} layers",
+        placed.family.name,
+        arrays=_infos(arrays),
+        remarks=remarks,
+        command=f"model=OPTION {base} {folder} {adapter.overrides} {layers}",
     )
 
 

@@ -42,6 +42,8 @@ log = logging.getLogger("mxtrain")
 ENDPOINT = "HF_ENDPOINT"
 OFFICIAL = "https://huggingface.co"
 WEIGHTS = "model.safetensors"
+ADAPTER_CONFIG = "adapter_config.json"
+"""File of adapters of PEFT, see `peft`."""
 INDEX = f"{WEIGHTS}.index.json"
 PICKLES = ("pytorch_model.bin", "pytorch_model.bin.index.json")
 MAX_REDIRECTS = 5
@@ -89,6 +91,11 @@ def weights_of_folder(folder: Path, weights: str) -> Path:
         reason = (
             f"has {pickles[0]}, a pickle, which is never loaded because loading can run code. Save it as {WEIGHTS}: "
             "with transformers, Model.from_pretrained(FOLDER).save_pretrained(FOLDER)"
+        )
+    elif (folder / ADAPTER_CONFIG).exists():
+        reason = (
+            f"holds an adapter of PEFT. Type model.lora.adapter={folder}, and name the network that it adds to by "
+            "model.weights="
         )
     raise WeightsError(f"model.weights={weights}: the folder '{folder}' {reason}.")
 

@@ -15,7 +15,7 @@ from mxtrain.files.json_text import JsonTextError, parse_json
 from mxtrain.files.regular_files import MAX_TEXT_BYTES, read_regular
 from mxtrain.model.foreign import families
 from mxtrain.model.foreign.safetensors_file import read_safetensors
-from mxtrain.model.foreign.table import Config, DoesNotFit, Family, FamilyTable
+from mxtrain.model.foreign.table import Config, DoesNotFit, Family, FamilyTable, Rule
 
 if TYPE_CHECKING:
     import numpy as np
@@ -141,9 +141,7 @@ def import_foreign(path: Union[str, Path], network: gluon.Block) -> Imported:
     if not family.tables:
         raise WeightsError(f"The weights file {path} is of {family.name}, and cannot be used. {family.reason}")
     shapes = {name: tuple(parameter.shape) for name, parameter in network._collect_params_with_prefix().items()}
-    # The table whose names the network has; a file for another network is refused with its name.
-    candidates = [(_translate(family, table, arrays, shapes), table) for table in family.tables]
-    translated, table = max(candidates, key=lambda candidate: sum(name in shapes for name in candidate[0].arrays))
+    translated, table = translate(family, arrays, shapes)
     plain = _without_prefixes(family, arrays)
     settings = family.settings(plain, config)
     hint = f" The network of the file is {settings}." if settings else f" {NO_NETWORK}"
@@ -216,6 +214,20 @@ class Translated(NamedTuple):
         return {*self.names.values(), *self.dropped}
 
 
+def translate(
+    family: Family, arrays: Mapping[str, np.ndarray], shapes: Mapping[str, Tuple[int, ...]]
+) -> Tuple[Translated, FamilyTable]:
+    """Translates the names of a file by the table whose names the network has; a file for another network has none.
+
+    Args:
+        family: family of the file, with tables.
+        arrays: arrays of the file.
+        shapes: shapes of the parameters of our network by name.
+    """
+    candidates = [(_translate(family, table, arrays, shapes), table) for table in family.tables]
+    return max(candidates, key=lambda candidate: sum(name in shapes for name in candidate[0].arrays))
+
+
 def _translate(
     family: Family, table: FamilyTable, arrays: Mapping[str, np.ndarray], shapes: Mapping[str, Tuple[int, ...]]
 ) -> Translated:
@@ -227,30 +239,49 @@ def _translate(
         arrays: arrays of the file.
         shapes: shapes of the parameters of our network by name; empty if there is no network.
     """
-    renamed: Dict[str, np.ndarray] = {}
-    names: Dict[str, str] = {}
-    dropped: List[str] = []
-    plain_names = family.without_prefix(arrays)
+    placed = place_names(family, table, arrays, shapes)
+    renamed = {one.ours: one.rule.convert(arrays[name]) for name, one in placed.items() if one.ours}
+    names = {one.ours: name for name, one in placed.items() if one.ours}
+    return Translated(renamed, names, [name for name, one in placed.items() if not one.ours])
+
+
+class Placed(NamedTuple):
+    """Place of a parameter of a file in our network.
+
+    Attributes:
+        ours: name in our network; empty if our network needs no array for it.
+        rule: the rule of the table that names it.
+    """
+
+    ours: str
+    rule: Rule
+
+
+def place_names(family: Family, table: FamilyTable, names: Collection[str], ours: Collection[str]) -> Dict[str, Placed]:
+    """Returns the places of the parameters of a file by their names in it. Names without a rule are left out.
+
+    Args:
+        family: family of the file.
+        table: table of the family.
+        names: names of all parameters of the file.
+        ours: names of the parameters of our network; empty if there is no network.
+    """
+    found: Dict[str, Placed] = {}
+    plain_names = family.without_prefix(names)
     for plain, name in plain_names.items():
         for rule in table.rules:
-            ours = rule.match(plain, plain_names)
-            if ours is None:
-                continue
-            if ours:
-                renamed[ours] = rule.convert(arrays[name])
-                names[ours] = name
-            else:
-                dropped.append(name)
-            break
+            own = rule.match(plain, plain_names)
+            if own is not None:
+                found[name] = Placed(own, rule)
+                break
     # The network of the table may be a part of ours, as `bert.` is of a classifier, whose head is beside it.
-    parts = ["", *sorted({name.split(".")[0] + "." for name in shapes})]
-    part = max(parts, key=lambda one: sum(one + name in shapes for name in renamed))
-    placed = {name: part + name if name not in shapes and part + name in shapes else name for name in renamed}
-    return Translated(
-        {placed[name]: array for name, array in renamed.items()},
-        {placed[name]: file_name for name, file_name in names.items()},
-        dropped,
-    )
+    parts = ["", *sorted({name.split(".")[0] + "." for name in ours})]
+    inner = [one.ours for one in found.values() if one.ours not in ours]
+    part = max(parts, key=lambda prefix: sum(prefix + name in ours for name in inner))
+    return {
+        name: Placed(part + one.ours, one.rule) if one.ours not in ours and part + one.ours in ours else one
+        for name, one in found.items()
+    }
 
 
 def _unknown_family_hint(arrays: Mapping[str, np.ndarray]) -> str:

@@ -6,7 +6,7 @@ A family is one module of `families/` with a constant `FAMILY`; nothing else nam
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import (
     TYPE_CHECKING,
     Any,
@@ -215,6 +215,8 @@ class Family:
         own_heads: the same for layers of our networks, which may be missing in the file.
         model_types: `model_type` in config.json, for families whose names are the same.
         looks_like: function of the arrays of a file without config.json; tells such families apart.
+        task_heads: task type of PEFT -> layers with parameters of the head of transformers' class, if ours computes
+            the same; a missing task type: ours has another head.
     """
 
     name: str
@@ -227,6 +229,7 @@ class Family:
     own_heads: str = ""
     model_types: Sequence[str] = ()
     looks_like: Callable[[Mapping[str, np.ndarray]], bool] = lambda arrays: True
+    task_heads: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
     def without_prefix(self, names: Iterable[str]) -> Dict[str, str]:
         """Returns name without prefix -> name in the file."""

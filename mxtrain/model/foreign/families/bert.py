@@ -50,5 +50,10 @@ FAMILY = Family(
     heads=r"(cls|pooler|classifier|qa_outputs)\..*",
     own_heads=r"(pooler|decoder\.\d|classifier\.1)\..*",
     model_types=("bert",),
+    task_heads={
+        "SEQ_CLS": ("bert.pooler.dense", "classifier"),
+        "TOKEN_CLS": ("classifier",),
+        "QUESTION_ANS": ("qa_outputs",),
+    },
     looks_like=lambda arrays: len(arrays["embeddings.token_type_embeddings.weight"]) > 1,
 )

@@ -65,4 +65,5 @@ FAMILY = Family(
     heads=r"(vocab_\w+|pre_classifier|classifier|qa_outputs)\..*",
     own_heads=r"(pooler|decoder\.\d|classifier\.1)\..*",
     model_types=("distilbert",),
+    task_heads={"QUESTION_ANS": ("qa_outputs",)},
 )

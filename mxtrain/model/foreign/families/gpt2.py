@@ -93,4 +93,5 @@ FAMILY = Family(
     prefixes=("transformer.",),
     heads=r"(score|classifier)\..*",
     own_heads=r"$^",
+    task_heads={"CAUSAL_LM": ()},
 )

@@ -58,5 +58,10 @@ FAMILY = Family(
     heads=r"(lm_head|pooler|classifier|qa_outputs)\..*",
     own_heads=r"(pooler|decoder\.\d|classifier\.1)\..*",
     model_types=("roberta", "xlm-roberta", "camembert"),
+    task_heads={
+        "SEQ_CLS": ("classifier.dense", "classifier.out_proj"),
+        "TOKEN_CLS": ("classifier",),
+        "QUESTION_ANS": ("qa_outputs",),
+    },
     looks_like=lambda arrays: len(arrays["embeddings.token_type_embeddings.weight"]) == 1,
 )
