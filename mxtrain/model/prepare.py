@@ -169,7 +169,7 @@ def prepare_network(
         if model.lora.adapter is not None:
             from mxtrain.model.foreign.peft import load_adapter
 
-            remarks = load_adapter(network, additions, model.lora)
+            remarks = load_adapter(distinct_parameters(network), additions, model.lora)
             report = replace(report, remarks=[*report.remarks, *remarks])
         train_only(network, additions.trained)
     freeze(network, model.freeze)

@@ -217,7 +217,7 @@ def _export(
 
             steps = None if settings.finetune_steps == "epoch" else settings.finetune_steps
             return export_pytorch(trained, source, splits.train, folder, facts, settings.dynamic, steps, stage)
-        assert settings.for_ not in ("safetensors", "peft"), "`export` has written it"
+        assert settings.for_ != "safetensors" and settings.for_ != "peft", "`export` has written it"
         name = settings.name or (run.description.task.name or "model").replace("_", "-")
         deployment = Deployment(settings.for_, name, settings.storage)
         return export_network(trained, data, folder, facts, settings.dynamic, smaller, deployment, stage)

@@ -22,7 +22,6 @@ from mxtrain.model.foreign.importing import known_families, place_names, read_co
 from mxtrain.model.foreign.safetensors_file import SAFETENSORS, read_safetensors
 from mxtrain.model.foreign.table import Family, FamilyTable
 from mxtrain.model.lora import A, B
-from mxtrain.model.parameters import distinct_parameters
 from mxtrain.model.weights_report import brief
 
 if TYPE_CHECKING:
@@ -122,7 +121,8 @@ def _rank_and_alpha(config: Mapping[str, Any], said: str) -> Tuple[int, float]:
     """
     if config.get("peft_type") != "LORA":
         raise WeightsError(f"{said}: its {ADAPTER_CONFIG} says peft_type={config.get('peft_type')}; LORA is read.")
-    rank, alpha = config.get("r"), config.get("lora_alpha")
+    rank: Any = config.get("r")
+    alpha: Any = config.get("lora_alpha")
     if type(rank) is not int or rank < 1 or type(alpha) not in (int, float) or not 0 < alpha < math.inf:
         raise WeightsError(
             f"{said}: its {ADAPTER_CONFIG} says r={rank} and lora_alpha={alpha}. r is a positive integer, and "
@@ -202,11 +202,11 @@ def _place(
     return PlacedAdapter(family, additions, whole, unknown)
 
 
-def load_adapter(network: gluon.Block, added: Additions, lora: Lora) -> List[str]:
+def load_adapter(parameters: Mapping[str, gluon.Parameter], added: Additions, lora: Lora) -> List[str]:
     """Loads an adapter into a network with additions.
 
     Args:
-        network: network with additions and the weights of the base.
+        parameters: parameters of the network by structural name, with the additions and the weights of the base.
         added: the additions of the network.
         lora: settings with `adapter`.
 
@@ -222,7 +222,6 @@ def load_adapter(network: gluon.Block, added: Additions, lora: Lora) -> List[str
     layers = added.layers
     adapter = read_adapter(lora.adapter)
     adapter.require_settings(lora)
-    parameters = distinct_parameters(network)
     placed = place_adapter(adapter.arrays, parameters)
     said = f"The adapter {adapter.path}"
     if placed.unknown:
@@ -251,9 +250,9 @@ def load_adapter(network: gluon.Block, added: Additions, lora: Lora) -> List[str
     wrong = [name for name in values if name not in parameters or tuple(parameters[name].shape) != values[name].shape]
     if lacking or wrong:
         name = (lacking or wrong)[0]
-        own = tuple(parameters[name].shape) if name in parameters else "no array"
-        shape = values[name].shape if name in values else "no array"
-        raise WeightsError(f"{said} does not fit the network: '{name}' is {own} there, and {shape} in the file.")
+        ours = tuple(parameters[name].shape) if name in parameters else "no array"
+        theirs = values[name].shape if name in values else "no array"
+        raise WeightsError(f"{said} does not fit the network: '{name}' is {ours} there, and {theirs} in the file.")
     for name, array in values.items():
         if not np.isfinite(array).all():
             raise WeightsError(f"{said} holds values that are not finite in '{name}'.")
