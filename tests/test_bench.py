@@ -8,6 +8,7 @@ import sys
 import time
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -17,7 +18,7 @@ from waiting import wait_until
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "scripts"))
 
-from bench_parts import callbacks, files, forecasting, gluoncv_side, parts, publish  # noqa: E402
+from bench_parts import callbacks, files, forecasting, gluoncv_side, parts, publish, task_races  # noqa: E402
 from bench_parts.__main__ import PARTS  # noqa: E402
 from bench_parts.distributed import needs_own_network  # noqa: E402
 from bench_parts.fault_run import differences  # noqa: E402
@@ -36,10 +37,13 @@ from bench_parts.harness import (  # noqa: E402
     in_turns,
     tuned_environment,
 )
+from bench_parts.seeded_runs import Score, compare_runs  # noqa: E402
 
 from mxtrain.data.checking.problems import Findings  # noqa: E402
 from mxtrain.forecasting.json_lines import DeepARLines  # noqa: E402
 from mxtrain.forecasting.series_table import generate_demand  # noqa: E402
+from mxtrain.recommendation.atomic_files import AtomicFiles  # noqa: E402
+from mxtrain.recommendation.kinds import NextItem  # noqa: E402
 from mxtrain.text.tokenizing.base import OWN_SPECIAL  # noqa: E402
 
 # Loads the data as GluonCV's script does, and logs as it does.
@@ -373,6 +377,72 @@ def test_the_race_of_forecasts_has_the_default_series(tmp_path):
     assert count == len(read) == len(made) and [one.name for one in read] == [one.name for one in made]
     np.testing.assert_allclose(read[3].target_T, made[3].target_T, atol=1e-4)
     assert read[3].categories == ["3"]
+
+
+def run_race(part, out):
+    """The scores of a race in its tiny mode: PyTorch is in the environment of the tests, where scripts/torch put it."""
+    pytest.importorskip("torch")
+    series, result = run_part(part, out, "--torch-python", sys.executable)
+    speeds = [found["median"] for found in series.values() if found["unit"].endswith("/s")]
+    assert len(speeds) == 4 and min(speeds) > 1
+    return {name: one["median"] for name, one in series.items() if one["unit"] in ("fraction", "unit of the target")}
+
+
+def test_runs_of_seeds_are_compared(tmp_path):
+    """A score may be one deviation worse, the larger of both sides; the speed counts pair by pair."""
+    made = {
+        "mxtrain": [(4, 2, 3.0), (6, 3, 3.0)],
+        "other": [(2, 2, 1.0), (4, 4, 2.0)],
+        "trees": [(None, None, 9.0)] * 2,
+    }
+
+    def run(name):
+        keys = ("work_per_s", "work_per_cpu_s", "error")
+        return lambda seed: {key: value for key, value in zip(keys, made[name][seed]) if value is not None}
+
+    options, score = Options(False, tmp_path, turns=2), Score("error", "error", "m", -1)
+    found = compare_runs(options, {name: run(name) for name in made}, [score], "rows", 1.2)
+    series = {one.name: one.values for one in found.series}
+    assert series["mxtrain: rows of training in a second"] == [4, 6]
+    assert series["mxtrain / other, training, by the second, pair by pair"] == [2.0, 1.5]
+    assert series["mxtrain / other, training, by the second of the processor, pair by pair"] == [1.0, 0.75]
+    assert series["trees: error"] == [9.0, 9.0] and not any("trees" in name for name in series if "training" in name)
+    assert [(target.value, target.limit) for target in found.targets[:2]] == [(1.75, 1.2), (0.875, 1.2)]
+    assert found.targets[2].value == pytest.approx(3.0 - 1.5 - 0.5**0.5) and not found.targets[2].met
+
+
+def test_validations_do_not_count_as_training(tmp_path, monkeypatch):
+    moments = iter([10.0, 11.0, 13.0, 20.0, 24.0])
+    monkeypatch.setattr(callbacks.time, "perf_counter", lambda: next(moments))
+    monkeypatch.setattr(callbacks.time, "process_time", lambda: 0.0)
+    clock = callbacks.TrainingClock(str(tmp_path / "clock"))
+    clock.on_steps([{"step": 4}, {"step": 5}], None)
+    clock.on_steps([{"step": 10}], None)
+    clock.on_steps([{"step": 15}], None)
+    clock.on_validation(SimpleNamespace(row={"step": 15}), None)
+    clock.on_steps([{"step": 20}], None)
+    clock.on_end(None)
+    assert json.loads((tmp_path / "clock").read_text()) == [[15, 1.0 + 2.0 + 4.0, 0.0]]
+
+
+def test_interactions_of_the_race_are_those_of_the_default_data(tmp_path):
+    """RecBole trains on as many samples: the first item of a user has no history, and the last two are held out."""
+    count = task_races.write_interactions(tmp_path / "items.inter", 30, 20, (5, 9))
+    splits = AtomicFiles(root=str(tmp_path)).for_run(NextItem).open()
+    assert count == len(splits.train) and len(splits.val) == len(splits.test) == 30
+
+
+@pytest.mark.parametrize("part", ["sequential_race"])
+def test_the_races_of_tasks_need_pytorch(part, tmp_path):
+    assert "--torch-python" in PARTS[part].why_not(Options(True, tmp_path))
+
+
+@pytest.mark.zoo
+@pytest.mark.slow
+def test_sequential_race(tmp_path):
+    pytest.importorskip("recbole")
+    scores = run_race("sequential_race", tmp_path)
+    assert len(scores) == 4 and all(0 <= value <= 1 for value in scores.values())
 
 
 @pytest.mark.parametrize("chosen", parts.QUICK_LANGUAGE_RACES, ids=lambda one: one.network)

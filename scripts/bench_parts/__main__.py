@@ -26,6 +26,7 @@ from bench_parts import (
     pruning,
     publish,
     serving,
+    task_races,
     tuning,
 )
 from bench_parts.harness import ROOT, Options, Part, ProcessFailed, say
@@ -44,6 +45,12 @@ TORCH = (
     "PyTorch's sides: scripts/bench_parts/torch_side.py: channels last, scaled_dot_product_attention, autocast, fused "
     "optimizers, batches on hand; of eager and torch.compile, the one that was faster in a short trial. As many "
     "threads as there are cores."
+)
+ONE_THREAD_EACH = (
+    "Each side is a process of one thread, as often as there are seeds, in turn. The samples of training are counted "
+    "over the time without start-up, validation and what is done at the first time (ours: the first 50 steps; theirs: "
+    "the first epoch), in seconds and in processor seconds of all threads. The mean of a score over the seeds may be "
+    "worse than the other side's by one deviation of the seeds, the larger of both."
 )
 SEEDS = "`python -m mxtrain` with trainer.seed=0 to 4, in turn, process start included."
 
@@ -283,14 +290,27 @@ PARTS: Dict[str, Part] = {
         parts.needs_torch_or_gluonnlp,
     ),
     "forecasting_race": Part(
-        "DeepAR against GluonTS's: forecasts and speed, five seeds (12 minutes; needs --torch-python, gluonts[torch])",
+        "DeepAR against GluonTS's, three seeds (10 minutes; needs --torch-python, gluonts[torch])",
         forecasting.measure,
         [
+            ONE_THREAD_EACH,
             "40 generated series of 1,344 hours (dataset=time_series writes the same), a day is predicted from a week, "
-            "batches of 64, Adam, 0.003, 5 epochs, the item as category. Ours is `python -m mxtrain task=forecasting "
-            "model=deepar`; its samples/s leave out validation. GluonTS: scripts/bench_parts/gluonts_side.py, its "
-            "defaults for the rest, no validation.",
+            "batches of 64, Adam, 0.003, 4 epochs, the item as category. Ours is `python -m mxtrain task=forecasting "
+            "model=deepar`. GluonTS: scripts/bench_parts/gluonts_side.py, its defaults for the rest, no validation.",
             "CRPS: mean weighted quantile loss at 0.1 to 0.9 of the last day of each series.",
+        ],
+        parts.needs_torch,
+    ),
+    "sequential_race": Part(
+        "SASRec against RecBole's, three seeds (7 minutes; needs --torch-python, recbole)",
+        task_races.sequential,
+        [
+            ONE_THREAD_EACH,
+            "1,500 generated users of 100 items (dataset=item_sequences, with 5 to 20 items of each user), as "
+            "RecBole's .inter file for both. 2 layers of 64 units, 2 heads, 256 hidden units, dropout 0.2, histories "
+            "of 20 items; softmax over all items, Adam, 0.003, batches of 128, 6 epochs. The last item of each user "
+            "is ranked among all items. RecBole: scripts/bench_parts/recbole_side.py, its trainer and evaluator "
+            "without validation.",
         ],
         parts.needs_torch,
     ),
@@ -484,6 +504,11 @@ def _measure(name: str, fields: Dict[str, Any], work: str) -> Dict[str, Any]:
         say(f"{name}: the load is {machine['load_1min']}: something else is running, the figures will be worth less")
     with tempfile.TemporaryDirectory(prefix="mxtrain-bench-", dir=work) as folder:
         found = PARTS[name](Options(work=Path(folder), **fields))
+    if machine["load_1min"] > 0.5:
+        found.notes.append(
+            f"Other processes used the cores as well (load {machine['load_1min']} at the start): seconds of the "
+            "processor and ratios say more than seconds."
+        )
     return {
         "part": name,
         "taken": time.strftime("%Y-%m-%d"),

@@ -6,7 +6,7 @@ import json
 import resource
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, List, Mapping, Sequence, Tuple
+from typing import TYPE_CHECKING, Any, List, Mapping, Optional, Sequence, Tuple
 
 from bench_parts.turn import Turns
 from mxtrain.callback.protocol import Callback, Progress, Result, Validation
@@ -58,6 +58,25 @@ class StepClock(_Noted):
 
     def on_steps(self, rows: Sequence[Mapping[str, Any]], progress: Progress) -> None:
         self._noted.append((rows[-1]["step"], time.perf_counter(), time.process_time(), time.time()))
+
+
+class TrainingClock(_Noted):
+    """Writes [steps, seconds, seconds of the processor] of training: validations do not count, and neither do the steps
+    until the first rows are read, which compile the network."""
+
+    def __init__(self, path: str):
+        super().__init__(path)
+        self._last: Optional[Tuple[int, float, float]] = None
+        self._sums = (0.0, 0.0, 0.0)
+
+    def on_steps(self, rows: Sequence[Mapping[str, Any]], progress: Progress) -> None:
+        now = (rows[-1]["step"], time.perf_counter(), time.process_time())
+        if self._last is not None:
+            self._sums = tuple(total + b - a for total, a, b in zip(self._sums, self._last, now))  # type: ignore[assignment]
+        self._last, self._noted = now, [self._sums]
+
+    def on_validation(self, validation: Validation, progress: Progress) -> None:
+        self._last = (validation.row["step"], time.perf_counter(), time.process_time())
 
 
 class PeakMemory(_Noted):

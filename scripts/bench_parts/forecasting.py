@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 import tempfile
 from pathlib import Path
-from statistics import mean, stdev
-from typing import Any, Callable, Dict, List
+from typing import Dict, List
 
-from bench_parts.harness import ENDS_WELL, Measured, Options, ask, in_turn, same_threads_environment, status_of, train
+from bench_parts.harness import ENDS_WELL, Measured, Options, status_of, train
+from bench_parts.seeded_runs import OURS, Score, ask_theirs, compare_runs, steps_per_epoch, train_ours
 
-SEEDS, EPOCHS = 5, 5
+EPOCHS = 4
 HORIZON, CONTEXT, BATCH_SIZE, LR = 24, 168, 64, 0.003
-OURS, THEIRS = "mxtrain", "GluonTS"
+THEIRS = "GluonTS"
 
 
 def write_series(path: Path) -> int:
@@ -39,30 +39,19 @@ def measure(options: Options) -> Measured:
     epochs = 1 if options.quick else EPOCHS
     batches = _batches_per_epoch(options, path)
 
-    def ours(seed: int) -> Any:
-        folder = Path(tempfile.mkdtemp(dir=options.work))
-        status = status_of(train([*_overrides(path), f"trainer.max_epochs={epochs}", f"trainer.seed={seed}"], folder))
-        return {"samples_per_s": status["samples_per_s"], "crps": status["metrics"]["test/crps"]}
+    def ours(seed: int) -> Dict[str, float]:
+        given = [*_overrides(path), f"trainer.max_epochs={epochs}"]
+        run_dir, speeds = train_ours(options, given, seed, batches * BATCH_SIZE)
+        return {**speeds, "crps": status_of(run_dir)["metrics"]["test/crps"]}
 
-    def theirs(seed: int) -> Any:
-        folder = Path(tempfile.mkdtemp(dir=options.work))
-        arguments = (str(path), seed, epochs, batches, BATCH_SIZE, HORIZON, CONTEXT, LR)
-        environment = same_threads_environment()
-        return ask(
-            "gluonts_side:train", *arguments, environment=environment, folder=folder, python=options.torch_python
+    def theirs(seed: int) -> Dict[str, float]:
+        told: Dict[str, float] = ask_theirs(
+            options, "gluonts_side:train", path, seed, epochs, batches, BATCH_SIZE, HORIZON, CONTEXT, LR
         )
+        return told
 
-    sides: Dict[str, Callable[[int], Any]] = {OURS: ours, THEIRS: theirs}
-    found, measured = Measured(), in_turn(sides, 1 if options.quick else options.turns or SEEDS)
-    speeds: Dict[str, List[float]] = {name: [run["samples_per_s"] for run in runs] for name, runs in measured.items()}
-    scores: Dict[str, List[float]] = {name: [run["crps"] for run in runs] for name, runs in measured.items()}
-    for name in sides:
-        found.add(f"{name}: training", "samples/s", speeds[name])
-        found.add(f"{name}: CRPS of the test windows", "relative", scores[name])
-    found.compare("training: mxtrain / GluonTS", speeds[OURS], speeds[THEIRS], 1.2)
-    deviation = stdev(scores[THEIRS]) if len(scores[THEIRS]) > 1 else 0.0
-    excess = mean(scores[OURS]) - mean(scores[THEIRS])
-    found.at_most("mean CRPS, mxtrain minus GluonTS, less one deviation of GluonTS's seeds", excess - deviation, 0.0)
+    score = Score("crps", "CRPS of the test windows", "relative", -1)
+    found = compare_runs(options, {OURS: ours, THEIRS: theirs}, [score], "samples", 1.2)
     found.details = {"batches of an epoch": batches, "epochs": epochs}
     return found
 
@@ -83,5 +72,4 @@ def _overrides(path: Path) -> List[str]:
 
 def _batches_per_epoch(options: Options, path: Path) -> int:
     folder = Path(tempfile.mkdtemp(dir=options.work))
-    run_dir = train([*_overrides(path), "trainer.max_steps=1"], folder, exit_codes=ENDS_WELL)
-    return int(json.loads((run_dir / "meta.json").read_text())["steps_per_epoch"])
+    return steps_per_epoch(train([*_overrides(path), "trainer.max_steps=1"], folder, exit_codes=ENDS_WELL))

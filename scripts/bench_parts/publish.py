@@ -31,6 +31,7 @@ TOPICS: Mapping[str, Tuple[str, Tuple[str, ...]]] = {
             "race",
             "language_race",
             "forecasting_race",
+            "sequential_race",
             "sparse",
             "reinforcement",
             "checkpoint",

@@ -1,0 +1,91 @@
+"""Tasks of mxtrain beside the same networks in other frameworks; see seeded_runs.py. The last weights are measured on
+all sides."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Dict, List, Tuple
+
+from bench_parts.harness import Measured, Options, ProcessFailed, status_of
+from bench_parts.parts import STEADY
+from bench_parts.seeded_runs import OURS, Score, ask_theirs, compare_runs, train_ours
+
+
+def epochs_of(number: int) -> List[str]:
+    """Overrides for so many epochs, whose last weights are measured."""
+    return [*STEADY, f"trainer.max_epochs={number}", f"trainer.val_interval={number}"]
+
+
+# Sequential recommendation.
+
+RECBOLE = "RecBole"
+MOST_ITEMS = 20
+"""Items of a user at most; RecBole pads all histories to this length."""
+
+
+def write_interactions(path: Path, num_users: int, num_items: int, length: Tuple[int, int]) -> int:
+    """Writes the generated sequences of dataset=item_sequences as RecBole's .inter file; returns the number of training
+    samples, which leave out the first item of each user and the last two."""
+    from mxtrain.data.checking.problems import STRICT
+    from mxtrain.recommendation.item_sequences import ItemSequences
+
+    made = ItemSequences(num_users=num_users, num_items=num_items, length=list(length)).read(STRICT)
+    assert made.time_P is not None
+    lines = ["user_id:token\titem_id:token\ttimestamp:float"]
+    for user, item, seconds in zip(made.user_P, made.item_P, made.time_P):
+        lines.append(f"{made.catalog.users[user]}\t{made.catalog.items[item]}\t{seconds:g}")
+    path.write_text("\n".join(lines) + "\n")
+    return len(lines) - 1 - 3 * num_users
+
+
+def sequential(options: Options) -> Measured:
+    """SASRec and RecBole's, the last item of each user left out."""
+    folder = options.work / "items"
+    folder.mkdir()
+    users, items, batch_size, epochs, units = (40, 20, 16, 1, 8) if options.quick else (1500, 100, 128, 6, 64)
+    samples = write_interactions(folder / "items.inter", users, items, (5, MOST_ITEMS))
+    lr, dropout = 0.003, 0.2
+
+    def ours(seed: int) -> Dict[str, float]:
+        run_dir, speeds = train_ours(
+            options,
+            [
+                "task=sequential_recommendation",
+                "dataset=recbole",
+                f"dataset.root={folder}",
+                f"dataset.max_history={MOST_ITEMS}",
+                f"dataset.batch_size={batch_size}",
+                f"model.units={units}",
+                f"model.hidden_size={4 * units}",
+                f"model.dropout={dropout}",
+                f"optimizer.lr={lr}",
+                *epochs_of(epochs),
+            ],
+            seed,
+            samples,
+        )
+        metrics = status_of(run_dir)["metrics"]
+        return {**speeds, "hr": metrics["test/hr_at_k"], "ndcg": metrics["test/ndcg_at_k"]}
+
+    def theirs(seed: int) -> Dict[str, float]:
+        sizes = {
+            "n_layers": 2,
+            "n_heads": 2,
+            "hidden_size": units,
+            "inner_size": 4 * units,
+            "hidden_dropout_prob": dropout,
+            "attn_dropout_prob": dropout,
+            "MAX_ITEM_LIST_LENGTH": MOST_ITEMS,
+        }
+        told: Dict[str, Any] = ask_theirs(options, "recbole_side:train", folder, seed, epochs, batch_size, lr, sizes)
+        if told.pop("samples") != samples:
+            raise ProcessFailed(f"RecBole trains on other samples than the {samples} of mxtrain")
+        return told
+
+    scores = [
+        Score("hr", "HR@10 of the last items", "fraction", 1),
+        Score("ndcg", "NDCG@10 of the last items", "fraction", 1),
+    ]
+    found = compare_runs(options, {OURS: ours, RECBOLE: theirs}, scores, "samples", 1.0)
+    found.details = {"users": users, "items": items, "training samples": samples, "epochs": epochs}
+    return found
