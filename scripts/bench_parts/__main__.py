@@ -314,6 +314,18 @@ PARTS: Dict[str, Part] = {
         ],
         parts.needs_torch,
     ),
+    "multi_label_race": Part(
+        "several labels of images against PyTorch, three seeds (5 minutes; needs --torch-python)",
+        task_races.multi_label,
+        [
+            ONE_THREAD_EACH,
+            "4,000 images of 16 x 16 with up to four digits (dataset=digit_sets), not augmented; a residual network "
+            "of depth 20, binary cross entropy, Adam, 0.003, batches of 64, 6 epochs. PyTorch: "
+            "scripts/bench_parts/torch_tasks_side.py, channels last, eager, images in memory. mAP: scikit-learn, for "
+            "both.",
+        ],
+        parts.needs_torch,
+    ),
     "sparse": Part(
         "tables of embeddings against PyTorch's sparse ones and Gluon's dense (10 minutes; needs --torch-python)",
         parts.sparse,

@@ -32,6 +32,7 @@ TOPICS: Mapping[str, Tuple[str, Tuple[str, ...]]] = {
             "language_race",
             "forecasting_race",
             "sequential_race",
+            "multi_label_race",
             "sparse",
             "reinforcement",
             "checkpoint",

@@ -3,10 +3,13 @@ all sides."""
 
 from __future__ import annotations
 
+import tempfile
 from pathlib import Path
-from typing import Any, Dict, List, Tuple
+from typing import Any, Dict, List, Sequence, Tuple
 
-from bench_parts.harness import Measured, Options, ProcessFailed, status_of
+import numpy as np
+
+from bench_parts.harness import ENDS_WELL, Measured, Options, ProcessFailed, ask, status_of, train, tuned_environment
 from bench_parts.parts import STEADY
 from bench_parts.seeded_runs import OURS, Score, ask_theirs, compare_runs, train_ours
 
@@ -14,6 +17,25 @@ from bench_parts.seeded_runs import OURS, Score, ask_theirs, compare_runs, train
 def epochs_of(number: int) -> List[str]:
     """Overrides for so many epochs, whose last weights are measured."""
     return [*STEADY, f"trainer.max_epochs={number}", f"trainer.val_interval={number}"]
+
+
+def ask_ours(options: Options, function: str, *arguments: Any) -> Any:
+    """Returns the result of a function of task_arrays.py."""
+    return ask(f"task_arrays:{function}", *arguments, environment=tuned_environment(), folder=options.work)
+
+
+def write_arrays(options: Options, overrides: Sequence[str]) -> Path:
+    """Writes all samples of the data that a run has; returns the archive."""
+    path, folder = options.work / "arrays.npz", options.work / "one_step"
+    short = ("trainer.max_steps=1", "trainer.limit_val_batches=1", "trainer.test=false")
+    run_dir = train([*overrides, *short], folder, ENDS_WELL)
+    ask_ours(options, "write_arrays", run_dir, path)
+    return path
+
+
+def new_file(options: Options) -> Path:
+    """The name of a file of NumPy in a folder of its own."""
+    return Path(tempfile.mkdtemp(dir=options.work)) / "found.npy"
 
 
 # Sequential recommendation.
@@ -88,4 +110,50 @@ def sequential(options: Options) -> Measured:
     ]
     found = compare_runs(options, {OURS: ours, RECBOLE: theirs}, scores, "samples", 1.0)
     found.details = {"users": users, "items": items, "training samples": samples, "epochs": epochs}
+    return found
+
+
+# Several labels.
+
+TORCH = "PyTorch"
+
+
+def multi_label(options: Options) -> Measured:
+    """A residual network on images of digits, and the same in PyTorch; mAP of both by scikit-learn."""
+    from sklearn.metrics import average_precision_score
+
+    count, batch_size, epochs = (64, 4, 1) if options.quick else (4000, 64, 6)
+    lr = 0.003
+    given = [
+        "task=multi_label",
+        "dataset=digit_sets",
+        f"dataset.num_train={count}",
+        f"dataset.num_val={32 if options.quick else 800}",
+        f"dataset.batch_size={batch_size}",
+        "dataset.augment.crop_padding=0",
+        "model=resnet",
+        "model.depth=20",
+        f"optimizer.lr={lr}",
+        *epochs_of(epochs),
+    ]
+    path = write_arrays(options, given)
+    target_NK = np.load(path)["test_target"]
+
+    def precision(scores: Path) -> float:
+        return float(average_precision_score(target_NK, np.load(scores), average="macro"))
+
+    def ours(seed: int) -> Dict[str, float]:
+        run_dir, speeds = train_ours(options, given, seed, count)
+        scores = new_file(options)
+        ask_ours(options, "write_scores", run_dir, path, scores)
+        return {**speeds, "map": precision(scores)}
+
+    def theirs(seed: int) -> Dict[str, float]:
+        scores = new_file(options)
+        speeds = ask_theirs(options, "torch_tasks_side:train_sets", path, scores, seed, epochs, batch_size, lr)
+        return {**speeds, "map": precision(scores)}
+
+    score = Score("map", "mAP of the test images", "fraction", 1)
+    found = compare_runs(options, {OURS: ours, TORCH: theirs}, [score], "samples", 1.0)
+    found.details = {"training images": count, "test images": len(target_NK), "epochs": epochs}
     return found
