@@ -326,6 +326,19 @@ PARTS: Dict[str, Part] = {
         ],
         parts.needs_torch,
     ),
+    "regression_race": Part(
+        "regression of a table against PyTorch, three seeds (4 minutes; needs --torch-python)",
+        task_races.regression,
+        [
+            ONE_THREAD_EACH,
+            "20,000 rows of scikit-learn's make_friedman1 with ten features and noise of deviation 1, below which no "
+            "RMSE gets, as CSV files for both; dense layers of 128 and 64 units, squared error, Adam, 0.003, batches "
+            "of 128, 8 epochs. PyTorch: scripts/bench_parts/torch_tasks_side.py, eager, rows in memory. RMSE: "
+            "scikit-learn, for both; its gradient-boosted trees with their defaults are a yardstick of the error "
+            "alone.",
+        ],
+        parts.needs_torch,
+    ),
     "sparse": Part(
         "tables of embeddings against PyTorch's sparse ones and Gluon's dense (10 minutes; needs --torch-python)",
         parts.sparse,

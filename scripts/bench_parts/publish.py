@@ -33,6 +33,7 @@ TOPICS: Mapping[str, Tuple[str, Tuple[str, ...]]] = {
             "forecasting_race",
             "sequential_race",
             "multi_label_race",
+            "regression_race",
             "sparse",
             "reinforcement",
             "checkpoint",

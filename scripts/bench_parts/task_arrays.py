@@ -3,7 +3,7 @@ their own."""
 
 from __future__ import annotations
 
-from typing import Dict, List
+from typing import Any, Dict, List
 
 import numpy as np
 
@@ -43,3 +43,11 @@ def write_scores(run_dir: str, path: str, out: str) -> None:
     inputs = np.load(path)["test_input"]
     scores = [network(nd.array(inputs[begin : begin + 256])).asnumpy() for begin in range(0, len(inputs), 256)]
     np.save(out, np.concatenate(scores))
+
+
+def write_values(run_dir: str, table: str, out: str) -> None:
+    """Writes the numbers that a run predicts for the rows of a table."""
+    import mxtrain
+
+    rows: Any = mxtrain.load(run_dir, which="last").predict(table)
+    np.save(out, np.array([row["value"] for row in rows]))

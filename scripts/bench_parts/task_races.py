@@ -157,3 +157,74 @@ def multi_label(options: Options) -> Measured:
     found = compare_runs(options, {OURS: ours, TORCH: theirs}, [score], "samples", 1.0)
     found.details = {"training images": count, "test images": len(target_NK), "epochs": epochs}
     return found
+
+
+# Regression.
+
+TREES = "scikit-learn's HistGradientBoostingRegressor"
+
+
+def write_friedman(path: Path, count: int, seed: int) -> np.ndarray:
+    """Writes samples of Friedman's first function with noise of deviation 1 as a table; returns its targets."""
+    from sklearn.datasets import make_friedman1
+
+    x_NF, y_N = make_friedman1(count, n_features=10, noise=1.0, random_state=seed)
+    names = [*(f"x{number}" for number in range(x_NF.shape[1])), "y"]
+    rows = (",".join(f"{value:.6f}" for value in row) for row in np.column_stack([x_NF, y_N]))
+    path.write_text("\n".join([",".join(names), *rows]) + "\n")
+    return y_N
+
+
+def regression(options: Options) -> Measured:
+    """Dense layers on a table, and the same in PyTorch; RMSE of both by scikit-learn."""
+    from sklearn.ensemble import HistGradientBoostingRegressor
+    from sklearn.metrics import mean_squared_error
+
+    counts = (300, 100, 100) if options.quick else (20000, 2000, 10000)
+    tables = {name: options.work / f"{name}.csv" for name in ("train", "val", "test")}
+    targets = {
+        name: write_friedman(path, count, number)
+        for number, ((name, path), count) in enumerate(zip(tables.items(), counts))
+    }
+    epochs, batch_size = (1, 16) if options.quick else (8, 128)
+    lr, hidden = 0.003, [128, 64]
+
+    def error(values: np.ndarray) -> float:
+        return float(mean_squared_error(targets["test"], values)) ** 0.5
+
+    def ours(seed: int) -> Dict[str, float]:
+        run_dir, speeds = train_ours(
+            options,
+            [
+                "task=regression",
+                "dataset=feature_table",
+                *(f"dataset.{name}={path}" for name, path in tables.items()),
+                "dataset.target=y",
+                f"dataset.batch_size={batch_size}",
+                "model=mlp",
+                f"model.hidden={hidden}".replace(" ", ""),
+                f"optimizer.lr={lr}",
+                *epochs_of(epochs),
+            ],
+            seed,
+            counts[0],
+        )
+        values = new_file(options)
+        ask_ours(options, "write_values", run_dir, tables["test"], values)
+        return {**speeds, "rmse": error(np.load(values))}
+
+    def theirs(seed: int) -> Dict[str, float]:
+        values = new_file(options)
+        given = (tables["train"], tables["test"], values, seed, epochs, batch_size, lr, hidden)
+        speeds = ask_theirs(options, "torch_tasks_side:train_numbers", *given)
+        return {**speeds, "rmse": error(np.load(values))}
+
+    def trees(seed: int) -> Dict[str, float]:
+        train_NC, test_NC = (np.loadtxt(tables[name], delimiter=",", skiprows=1) for name in ("train", "test"))
+        model = HistGradientBoostingRegressor(random_state=seed).fit(train_NC[:, :-1], train_NC[:, -1])
+        return {"rmse": error(model.predict(test_NC[:, :-1]))}
+
+    score = Score("rmse", "RMSE of the test rows", "unit of the target", -1)
+    found = compare_runs(options, {OURS: ours, TORCH: theirs, TREES: trees}, [score], "samples", 1.0)
+    found.details = {"training rows": counts[0], "test rows": counts[2], "epochs": epochs}
+    return found

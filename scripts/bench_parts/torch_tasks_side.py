@@ -8,7 +8,7 @@ Legend: N samples, B batch, K classes, F features, C columns.
 from __future__ import annotations
 
 import time
-from typing import Any, Callable, Dict, Iterator
+from typing import Any, Callable, Dict, Iterator, List, Sequence
 
 import numpy as np
 import torch
@@ -96,4 +96,42 @@ def train_sets(path: str, out: str, seed: int, epochs: int, batch_size: int, lr:
     with torch.inference_mode():
         scores = [network(part) for part in torch.from_numpy(arrays["test_input"]).split(256)]
     np.save(out, torch.cat(scores).numpy())
+    return speeds
+
+
+# Regression: rows of a table to numbers.
+
+
+def train_numbers(
+    train: str, test: str, out: str, seed: int, epochs: int, batch_size: int, lr: float, hidden: Sequence[int]
+) -> Speeds:
+    """Trains dense layers with half the squared error, and writes the numbers predicted for the test rows.
+
+    Args:
+        train, test: CSV files with a line of names; the last column is the target.
+        out: file for the predictions, (N,).
+        hidden: units of the hidden layers.
+    """
+    start(seed)
+    train_NC, test_NC = (np.loadtxt(path, delimiter=",", skiprows=1) for path in (train, test))
+    mean_C, std_C = train_NC.mean(0), train_NC.std(0)
+    row_NC, test_row_NC = (torch.from_numpy((rows - mean_C) / std_C).float() for rows in (train_NC, test_NC))
+    x_NF, y_N1 = row_NC[:, :-1].contiguous(), row_NC[:, -1:].contiguous()
+    layers: List[nn.Module] = []
+    width = x_NF.shape[1]
+    for units in hidden:
+        layers += [nn.Linear(width, units), nn.ReLU(inplace=True)]
+        width = units
+    network = nn.Sequential(*layers, nn.Linear(width, 1))
+    speeds = fit(
+        network,
+        adam(network, lr),
+        epochs,
+        lambda: shuffled(len(x_NF), batch_size),
+        lambda rows: 0.5 * F.mse_loss(network(x_NF[rows]), y_N1[rows]),
+        len(x_NF),
+    )
+    with torch.inference_mode():
+        found_N = network(test_row_NC[:, :-1]).squeeze(1).double().numpy()
+    np.save(out, found_N * std_C[-1] + mean_C[-1])
     return speeds
