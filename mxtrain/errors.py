@@ -51,10 +51,33 @@ def run_dir_set_by(name: str) -> Iterator[None]:
         _run_dir_setting.reset(before)
 
 
+_local_names: set[str] = set()
+
+
+def show_addresses(prefix: str) -> None:
+    """Makes messages name objects by their addresses; see `files.object_store.local_names`.
+
+    Args:
+        prefix: path of the folder of local names, with a slash at its end.
+    """
+    _local_names.add(prefix)
+
+
+def with_addresses(text: str) -> str:
+    """Returns a text with the addresses of objects in place of their local names."""
+    for prefix in _local_names:
+        if prefix in text:
+            text = re.sub(re.escape(prefix) + r"[0-9a-f]{20}/([a-z0-9]+)/", r"\1://", text)
+    return text
+
+
 class MxtrainError(Exception):
     """Base class of all exceptions that are raised on purpose."""
 
     exit_code = EXIT_CRASHED
+
+    def __str__(self) -> str:
+        return with_addresses(super().__str__())
 
 
 class ConfigError(MxtrainError):

@@ -15,7 +15,7 @@ from mxtrain.composing.composer import Composer
 from mxtrain.composing.environment import compose_dataset
 from mxtrain.config.options import option_classes
 from mxtrain.data.corpus.cached_data import data_cache_folder, list_cached_data, remove_cached_data
-from mxtrain.errors import EXIT_FINISHED, ConfigError, DataError, did_you_mean
+from mxtrain.errors import EXIT_FINISHED, ConfigError, DataError, did_you_mean, with_addresses
 from mxtrain.terminal.progress import ProgressDisplay
 from mxtrain.types import Table, expand_path
 from mxtrain.workflows.check_data import CheckDataSettings, check_data_of
@@ -90,7 +90,8 @@ def guess(parsed: Arguments, overrides: Sequence[str]) -> int:
         )
     with Composer(parsed.config_dirs) as composer:
         path = expand_path(parsed.positionals[1])
-        print(guess_data_of(path, option_classes("dataset"), lambda words: compose_dataset(composer, words)[1]))
+        found = guess_data_of(path, option_classes("dataset"), lambda words: compose_dataset(composer, words)[1])
+        print(with_addresses(str(found)))
     return EXIT_FINISHED
 
 
@@ -117,7 +118,7 @@ def convert(parsed: Arguments, settings: DataSettings, overrides: Sequence[str])
             lambda words: compose_dataset(composer, words),
             ProgressDisplay(),
         )
-    print(found)
+    print(with_addresses(str(found)))
     return EXIT_FINISHED
 
 

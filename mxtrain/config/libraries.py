@@ -16,6 +16,7 @@ EXTRAS: Dict[str, Tuple[str, ...]] = {
     "gymnasium": ("gymnasium>=0.29,<2", "pygame-ce>=2.1.3"),
     "parquet": ("pyarrow>=14.0.1,<19",),
     "tiff": ("tifffile>=2024.8.30,<2027", "imagecodecs>=2024.1"),
+    "s3": ("s3fs>=2025.3,<2027", "aiobotocore>=2.20,<4"),
     "sentencepiece": ("sentencepiece>=0.2.1,<0.2.2",),
     "tune": ("optuna>=4.4,<6", "cmaes>=0.12,<1"),
     "gp": ("torch>=2", "scipy>=1.9"),

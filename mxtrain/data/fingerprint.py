@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Collection, Dict, Iterator, List, Mapping, Nam
 
 import numpy as np
 
-from mxtrain.data.loading.described_paths import named_paths
+from mxtrain.data.loading.described_paths import named_paths, with_local_names
 from mxtrain.data.loading.samples import Source
 from mxtrain.errors import MxtrainError
 from mxtrain.files.regular_files import open_regular
@@ -53,6 +53,7 @@ def fingerprint(dataset: BaseDataset, splits: Splits) -> JsonObject:
         `sha256` of everything below; by setting, the number, size and hash of the files; by split, the number of
         samples and a hash.
     """
+    dataset = with_local_names(dataset)
     settings = {name: paths for name, paths in named_paths(dataset).items() if paths}
     if len(settings) > 1 and settings.get("root") == [os.curdir]:
         del settings["root"]  # means that there is no root: the other settings name the files

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Dict, Iterator, List
 import numpy as np
 
 from mxtrain.data.fingerprint import fingerprint, walk_files
-from mxtrain.data.loading.described_paths import named_paths
+from mxtrain.data.loading.described_paths import named_paths, with_local_names
 from mxtrain.files.regular_files import open_regular
 
 if TYPE_CHECKING:
@@ -57,6 +57,7 @@ def identify(dataset: BaseDataset, splits: Splits, known: JsonObject) -> Dict[st
     Returns:
         For each setting a hash of its files, and for each split its number of samples and a hash.
     """
+    dataset = with_local_names(dataset)
     known = known or fingerprint(dataset, splits)
     sources = {"train": splits.train, "val": splits.val, "test": splits.test}
     files: Dict[str, Json] = {}

@@ -23,6 +23,7 @@ from mxtrain.data.checking.data_checks import DataChecks
 from mxtrain.data.checking.problems import STRICT, Findings
 from mxtrain.data.exported_data import DatasetExport
 from mxtrain.data.loading.dataset_files import file_error
+from mxtrain.data.loading.described_paths import with_local_names
 from mxtrain.data.loading.division import Division
 from mxtrain.data.loading.folds import Fold
 from mxtrain.data.loading.samples import Samples as Samples  # part of the API for own datasets
@@ -362,6 +363,6 @@ def open_splits(dataset: BaseDataset) -> Splits:
             that fails.
     """
     try:
-        return dataset.open()
+        return with_local_names(dataset).open()
     except OSError as error:
         raise file_error(error.filename or location_of(dataset), error) from error

@@ -21,6 +21,8 @@ from mxtrain.files.durable import replace_file
 
 CACHE_VARIABLE = "XDG_CACHE_HOME"
 """Environment variable of the folder for caches."""
+ANOTHER_DISK = f"choose another disk with {CACHE_VARIABLE}=FOLDER"
+"""End of a sentence, for messages about a cache that cannot be written."""
 _HEADER_BYTES = len("sha256:") + 64 + len("\n")
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC

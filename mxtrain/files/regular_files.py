@@ -9,9 +9,10 @@ from __future__ import annotations
 import errno
 import os
 import stat
+import weakref
 from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO, Iterator, Tuple, Union
+from typing import BinaryIO, Iterable, Iterator, Optional, Protocol, Tuple, Union
 
 AnyPath = Union[str, Path]
 
@@ -36,6 +37,54 @@ class UnsuitableFile(OSError):
     """The file is not regular or is too large. `strerror` completes the sentence "The file cannot be read: ..."."""
 
 
+class PositionedFile(Protocol):
+    """A file that is read by position, from any thread."""
+
+    @property
+    def size(self) -> int:
+        """Returns its size in bytes."""
+
+    def read(self, length: int, position: int) -> bytes:
+        """Returns bytes from a position on; fewer at the end of the file."""
+
+    def expect(self, ranges: Iterable[Tuple[int, int]]) -> None:
+        """Receives ranges (position, length) that will be read soon."""
+
+
+class RemoteFiles(Protocol):
+    """Files whose content is elsewhere, below a folder with their names; see `object_store.local_names`."""
+
+    prefix: str
+    """Path of the folder, with a slash at its end."""
+
+    def open(self, path: str) -> BinaryIO:
+        """Opens a file for reading."""
+
+    def reader(self, path: str) -> PositionedFile:
+        """Returns a reader of a file."""
+
+    def whole(self, path: str) -> str:
+        """Returns the path of a local copy."""
+
+
+_remote: Optional[RemoteFiles] = None
+
+
+def read_remote(files: RemoteFiles) -> None:
+    """Reads paths below the folder of remote files through them from now on."""
+    global _remote
+    _remote = files
+
+
+def is_remote(path: AnyPath) -> bool:
+    """Returns True if the content of a path is elsewhere."""
+    return _remote_of(path) is not None
+
+
+def _remote_of(path: AnyPath) -> Optional[RemoteFiles]:
+    return _remote if _remote is not None and os.fspath(path).startswith(_remote.prefix) else None
+
+
 @contextmanager
 def open_regular(path: AnyPath, at_most: int = MAX_BYTES) -> Iterator[Tuple[BinaryIO, int]]:
     """Opens a regular file for reading and yields it with its size in bytes. Links are followed.
@@ -48,6 +97,11 @@ def open_regular(path: AnyPath, at_most: int = MAX_BYTES) -> Iterator[Tuple[Bina
         OSError: the file cannot be opened.
         UnsuitableFile: the file is not regular, or is larger.
     """
+    remote = _remote_of(path)
+    if remote is not None:
+        with remote.open(os.fspath(path)) as file:
+            yield file, _suitable_status_of(os.stat(path), path, at_most).st_size
+        return
     with open(os.open(path, _OPEN_FLAGS), "rb") as file:
         yield file, _suitable_status(file.fileno(), path, at_most).st_size
 
@@ -67,6 +121,10 @@ def read_with_status(path: AnyPath, at_most: int = MAX_BYTES) -> Tuple[bytes, os
     Raises:
         OSError, UnsuitableFile: see `open_regular`.
     """
+    remote = _remote_of(path)
+    if remote is not None:
+        status = _suitable_status_of(os.stat(path), path, at_most)
+        return remote.reader(os.fspath(path)).read(status.st_size, 0), status
     # Reads the descriptor without a file object: for small files that takes half the time.
     descriptor = os.open(path, _OPEN_FLAGS)
     try:
@@ -94,8 +152,58 @@ def read_regular_text(path: AnyPath, at_most: int = MAX_TEXT_BYTES) -> str:
     return read_regular(path, at_most).decode("utf-8-sig")
 
 
+def open_positioned(path: AnyPath) -> PositionedFile:
+    """Opens a regular file of any size that is read by position.
+
+    Raises:
+        OSError, UnsuitableFile: see `open_regular`.
+    """
+    remote = _remote_of(path)
+    if remote is not None:
+        return remote.reader(os.fspath(path))
+    return _LocalFile(path)
+
+
+class _LocalFile:
+    """A local file that is read by position; see `PositionedFile`."""
+
+    def __init__(self, path: AnyPath) -> None:
+        self._descriptor = os.open(path, _OPEN_FLAGS)
+        weakref.finalize(self, os.close, self._descriptor)
+        self.size = _suitable_status(self._descriptor, path, 1 << 62).st_size
+
+    def read(self, length: int, position: int) -> bytes:
+        # The position is an argument, so threads need no lock.
+        return os.pread(self._descriptor, length, position)
+
+    def expect(self, ranges: Iterable[Tuple[int, int]]) -> None:
+        """Does nothing: the disk is fast."""
+
+
+def path_for_library(path: AnyPath) -> str:
+    """Returns the path of a file for a library that opens it by itself: a local copy of a remote file.
+
+    Raises:
+        OSError: the path is no remote file.
+    """
+    remote = _remote_of(path)
+    return os.fspath(path) if remote is None else remote.whole(os.fspath(path))
+
+
+def expect_files(paths: Iterable[AnyPath]) -> None:
+    """Receives files that will be read soon, so that remote ones are requested at the same time."""
+    for path in paths if _remote is not None else ():
+        remote = _remote_of(path)
+        if remote is not None:
+            reader = remote.reader(os.fspath(path))
+            reader.expect([(0, reader.size)])
+
+
 def _suitable_status(descriptor: int, path: AnyPath, at_most: int) -> os.stat_result:
-    status = os.fstat(descriptor)
+    return _suitable_status_of(os.fstat(descriptor), path, at_most)
+
+
+def _suitable_status_of(status: os.stat_result, path: AnyPath, at_most: int) -> os.stat_result:
     kind = irregular_kind(status)
     if kind:
         raise UnsuitableFile(errno.EINVAL, f"it is {kind}, and only regular files are read", os.fspath(path))

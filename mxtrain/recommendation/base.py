@@ -18,7 +18,7 @@ from mxtrain.data.loading.dataset_files import exists
 from mxtrain.data.loading.text_stream import open_text
 from mxtrain.data.predict_inputs import as_list, rows_from
 from mxtrain.data.signature import Signature
-from mxtrain.data.spec import BaseDataset, Samples, Splits
+from mxtrain.data.spec import BaseDataset, Samples, Splits, open_splits
 from mxtrain.data.table.cell_text import known_spelling
 from mxtrain.data.table.columns import given_rows
 from mxtrain.errors import CheckpointError, ConfigError, DataError, did_you_mean, run_dir_setting
@@ -381,7 +381,7 @@ class InteractionDataset(BaseDataset):
         Raises:
             DataError: the data have other users or items than in training.
         """
-        train = self.open().train
+        train = open_splits(self).train
         assert isinstance(train, (Interactions, SequenceSamples))
         self._require_same_catalog(train.catalog, signature)
         return train

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Dict, List, Optional, Tuple
 
 import numpy as np
 
+from mxtrain.data.spec import open_splits
 from mxtrain.errors import DataError
 from mxtrain.metric.host import Collected
 from mxtrain.speech.aligned_dataset import MAX_MEASURED
@@ -74,7 +75,7 @@ class SynthesisReport(CollectingReport):
 
     def _means(self) -> List[Any]:
         try:
-            train: AlignedSource = self._dataset.open().train  # type: ignore[assignment]  # of symbols
+            train: AlignedSource = open_splits(self._dataset).train  # type: ignore[assignment]  # of symbols
         except DataError as error:
             return [f"no means of symbols, for the recordings of training cannot be read: {error}", "", ""]
         means = SymbolMeans(train, len(self._signature.symbols), MAX_MEASURED)

@@ -12,6 +12,7 @@ import numpy as np
 from mxtrain.data.features.feature_rows import FeatureRows
 from mxtrain.data.features.signature import FeatureSignature
 from mxtrain.data.sample_weights import has_weights
+from mxtrain.data.spec import open_splits
 from mxtrain.errors import DataError
 from mxtrain.metric.binary import (
     AveragePrecision,
@@ -124,7 +125,7 @@ class TabularReport(Report):
         self, index_N: np.ndarray, target_NK: np.ndarray, weight_N: Optional[np.ndarray]
     ) -> List[List[Union[str, float]]]:
         try:
-            train: FeatureRows = self._description.dataset.open().train  # type: ignore[assignment]  # they are rows
+            train: FeatureRows = open_splits(self._description.dataset).train  # type: ignore[assignment]  # they are rows
         except DataError as error:
             return [[f"no baseline, for the training rows cannot be read: {error}", "", "", "", ""]]
         label_N = train.read_labels()

@@ -34,6 +34,7 @@ from typing import (
 import numpy as np
 
 from mxtrain.data.checking.checks import checks_of
+from mxtrain.errors import with_addresses
 from mxtrain.metric.host import HostMetric
 from mxtrain.task.confusion_page import FILE, render_confusion
 from mxtrain.task.evaluated_sample import EvaluatedSample
@@ -118,7 +119,7 @@ class ResultReader:
             meta = None if batch.meta is None else batch.meta[row]
             record = self.description.task.record_of(index, meta)
             location = None if record is None or len(checks) != len(self.source) else checks.location(record)
-            cells: Cells = {FILE: location_text(location, self.split, index), SAMPLE: index}
+            cells: Cells = {FILE: with_addresses(location_text(location, self.split, index)), SAMPLE: index}
             if values is not None:
                 sample = EvaluatedSample(index, values[row], [target[row] for target in targets], meta)
                 cells.update(self.description.task.result(self.signature, self.source, sample))

@@ -9,9 +9,11 @@ from pathlib import Path
 from typing import Callable, List, Literal, Mapping, Optional, Sequence, Tuple
 
 from mxtrain.data.conversion import ConversionRequest, Convertible, converter_of
+from mxtrain.data.loading.described_paths import local_name
 from mxtrain.data.recognition import FileTree, Recognised, best_first, recognise_all, unquoted
 from mxtrain.data.spec import BaseDataset
 from mxtrain.errors import ConfigError, DataError, did_you_mean, path_override
+from mxtrain.files.object_store.address import is_address
 from mxtrain.terminal.durations import format_seconds
 from mxtrain.terminal.progress import SILENT, WorkProgress
 from mxtrain.types import Spec
@@ -121,13 +123,21 @@ def convert_data_of(
     _refuse_other_groups(overrides)
     if settings.to is None:
         raise ConfigError(f"data convert: which format is to be written? Type to=FORMAT: {', '.join(TARGETS)}.")
+    if is_address(target):
+        raise ConfigError(f"'{target}': the target is a local folder. Copy it to the store afterwards.")
+    if is_address(source) and settings.images == "link":
+        raise ConfigError(f"images=link: the images of '{source}' have no local files. Leave images=link out.")
     drop = dropped_kinds(settings.drop)
     _require_outside(Path(source), Path(target))
     words = choose_dataset(source, overrides, classes)
     name, dataset = open_dataset(words)
     if not isinstance(dataset, Convertible):
         raise DataError(f"{name} cannot be converted: only images with boxes, outlines, key points or classes are.")
-    description = {"source": os.path.abspath(source), "dataset": words, **settings.model_dump()}
+    description = {
+        "source": source if is_address(source) else os.path.abspath(source),
+        "dataset": words,
+        **settings.model_dump(),
+    }
     request = ConversionRequest(name, Path(target), settings.to, settings.images == "link", drop, description)
     with progress:
         found = converter_of(dataset)(dataset, request, progress)
@@ -201,7 +211,7 @@ def choose_dataset(source: str, overrides: Sequence[str], classes: Mapping[str, 
         DataError: nothing is recognised, or several formats are.
     """
     chosen = next((word.partition("=")[2] for word in overrides if word.startswith("dataset=")), None)
-    files = FileTree(source)
+    files = FileTree(local_name(source))
     guesses = recognise_all(classes, files)
     if chosen is not None:
         guess: Optional[Recognised] = guesses.get(chosen)

@@ -398,7 +398,7 @@ def _s3(probe: ProbeResult) -> Finding:
     if probe.found.get("s3"):
         return Finding("s3:// in MXNet", "ok", "built in (DMLC_USE_S3)")
     value = "not in this build" if "s3" in probe.found else "not examined"
-    return Finding("s3:// in MXNet", "missing", value, "no published wheel has it: copy or mount the data")
+    return Finding("s3:// in MXNet", "missing", value, "no published wheel has it; mxtrain reads s3:// itself")
 
 
 def _operators(probe: ProbeResult) -> Finding:

@@ -7,6 +7,7 @@ from typing import Callable, Dict, List, Mapping, Sequence
 
 from mxtrain.data.checking.dataset_check import CollectedFindings
 from mxtrain.data.checking.problems import NoUsableSamples
+from mxtrain.data.loading.described_paths import local_name
 from mxtrain.data.recognition import FileTree, Recognised, best_first, recognise_all, unquoted
 from mxtrain.data.spec import BaseDataset
 from mxtrain.errors import DataError, MxtrainError, first_line
@@ -100,7 +101,7 @@ def guess_data_of(path: str, classes: Mapping[str, type], open_dataset: Open) ->
     Raises:
         DataError: the path does not exist, or no dataset reads it.
     """
-    files = FileTree(path)
+    files = FileTree(local_name(path))
     guesses = recognise_all(classes, files)
     if not guesses:
         raise DataError(

@@ -33,10 +33,11 @@ from typing_extensions import Annotated
 from mxtrain.checkpoint import Checkpoint, refuse_links
 from mxtrain.checkpoint.folder import run_dir_of
 from mxtrain.data.loading.dataset_files import file_error, stream_reason
+from mxtrain.data.loading.described_paths import local_name
 from mxtrain.data.loading.input_files import key_of_file
 from mxtrain.data.predict_inputs import open_given
 from mxtrain.data.spec import choose_split, open_splits, warn_unseen
-from mxtrain.errors import ConfigError, DataError, LoaderError, did_you_mean
+from mxtrain.errors import ConfigError, DataError, LoaderError, did_you_mean, with_addresses
 from mxtrain.files.durable import encode_json, replace_file
 from mxtrain.files.text_numbers import parse_number
 from mxtrain.task.sample_results import location_texts
@@ -195,6 +196,7 @@ def write_predictions(
     is_own_data = settings.sample is not None or settings.split is not None
     output_format = choose_format(task, settings)
     unreadable: Dict[int, str] = {}
+    names = list(map(local_name, names))
     locations: Sequence[str]
     if is_own_data:
         source, locations = open_samples(dataset, settings.split, settings.sample)
@@ -414,7 +416,7 @@ def predict_rows(
         for name in cells:
             if name in prediction or name == "file":
                 raise ConfigError(f"keep={name}: predictions have a column '{name}' of their own. Rename the table's.")
-        row = {"file": locations[number], **cells, **prediction}
+        row = {"file": with_addresses(locations[number]), **cells, **prediction}
         if files:
             row[form.writes] = str(files[number])
         yield row

@@ -22,6 +22,7 @@ from bench_parts import (
     faults,
     forecasting,
     kill_sweep,
+    object_stores,
     parts,
     pruning,
     publish,
@@ -454,6 +455,16 @@ PARTS: Dict[str, Part] = {
         [
             "Texts of Python's library and reference with a tenth of the words exchanged; byte-level BPE of 8,000 "
             "tokens. Ours reads the stored texts, encodes, and writes shards with checksums; the library only encodes."
+        ],
+    ),
+    "object_stores": Part(
+        "training from an object store with 20 ms of latency (5 minutes)",
+        object_stores.measure,
+        [
+            "moto's S3 server and a proxy that waits 20 ms before each answer, in a process on the same cores, whose "
+            "work is counted against the store. A small LeNet on JPEG records of 25 kB in random order, of which "
+            "decoding is most of the work; cold: an empty cache; warm: the second run with it. Process start, and "
+            "reading the labels, are left out of samples/s."
         ],
     ),
     "links": Part(

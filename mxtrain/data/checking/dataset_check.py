@@ -32,6 +32,7 @@ from mxtrain.data.checking.problems import (
     problem_of,
 )
 from mxtrain.data.loading.dataset_files import file_error
+from mxtrain.data.loading.described_paths import with_local_names
 from mxtrain.data.spec import BaseDataset, Splits, location_of
 from mxtrain.errors import MxtrainError
 from mxtrain.types import Table
@@ -76,7 +77,7 @@ class CollectedFindings(Findings):
         self._ignore, self._write = ignore, write
 
     def refuse(self, *problems: Problem, sentence: str = "") -> None:
-        for problem in problems:
+        for problem in map(Problem.with_addresses, problems):
             counts = self.ignored if problem.kind in self._ignore else self.counts
             counts[problem.kind] = counts.get(problem.kind, 0) + 1
             if counts is self.counts:
@@ -149,6 +150,7 @@ def check_dataset(
         Counts of the content; empty if the dataset cannot be opened.
     """
     progress.begin("opening", 0)
+    dataset = with_local_names(dataset)
     splits = _open(dataset, findings)
     if splits is None:
         return DatasetCounts()

@@ -6,12 +6,12 @@ A fact is a sentence that names the file, and the line or record in it: problems
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Callable, Dict, Mapping, Optional, Sequence, Tuple, TypeVar
 
 import numpy as np
 
-from mxtrain.errors import DataError, LoaderError, WrongData
+from mxtrain.errors import DataError, LoaderError, WrongData, with_addresses
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
@@ -197,6 +197,11 @@ class Problem:
         """Returns the fact and the remedy."""
         return f"{self.fact} {self.remedy}".rstrip()
 
+    def with_addresses(self) -> Problem:
+        """Returns the problem with addresses of objects in place of their local names."""
+        location = replace(self.location, file=with_addresses(self.location.file))
+        return replace(self, location=location, fact=with_addresses(self.fact), remedy=with_addresses(self.remedy))
+
     def to_row(self) -> Dict[str, Json]:
         """Returns a row of a table of problems."""
         location = self.location
@@ -248,7 +253,7 @@ class Findings:
         """Reports a problem that does not prevent training: `data check` lists it, and a run logs a warning."""
         self.remark(problem)
         if not self.keeps_going:
-            log.warning("%s", problem.sentence)
+            log.warning("%s", with_addresses(problem.sentence))
 
     def leave_out(self, option: str, reasons: Mapping[str, int]) -> None:
         """Reports annotations that no dataset reads, e.g. lines. They are logged.

@@ -41,7 +41,7 @@ from mxtrain.data.checking.problems import (
 )
 from mxtrain.errors import DataError, did_you_mean, disk_advice
 from mxtrain.files import regular_files
-from mxtrain.files.regular_files import MAX_BYTES, AnyPath, UnsuitableFile
+from mxtrain.files.regular_files import MAX_BYTES, AnyPath, PositionedFile, UnsuitableFile
 from mxtrain.files.text_encoding import guess_encoding
 
 FileId = Tuple[int, int]
@@ -102,6 +102,18 @@ def open_regular(path: AnyPath) -> Iterator[Tuple[BinaryIO, int]]:
     try:
         with regular_files.open_regular(path) as opened:
             yield opened
+    except OSError as error:
+        raise file_error(path, error) from error
+
+
+def open_positioned(path: AnyPath) -> PositionedFile:
+    """Opens a regular file of any size that is read by position.
+
+    Raises:
+        DataError: the file cannot be opened, or is not regular.
+    """
+    try:
+        return regular_files.open_positioned(path)
     except OSError as error:
         raise file_error(path, error) from error
 

@@ -6,6 +6,7 @@ import glob
 import os
 from typing import TYPE_CHECKING, Any, Callable, Dict, Iterable, List, Mapping, get_args
 
+from mxtrain.files.object_store.address import is_address
 from mxtrain.types import expand_path
 
 if TYPE_CHECKING:
@@ -25,6 +26,38 @@ def named_paths(dataset: BaseDataset) -> Dict[str, List[str]]:
     return {name: _each(getattr(dataset, name)) for name in _path_fields(dataset)}
 
 
+def with_local_names(dataset: BaseDataset) -> BaseDataset:
+    """Returns the dataset with local names in place of addresses of objects; see `files.object_store.local_names`.
+
+    Raises:
+        DataError: nothing is at an address, or the object store refuses or does not answer.
+    """
+    names = set(_path_fields(dataset))
+    # Files of a dataset without a root are no paths of their own, but may be addresses.
+    names |= {name for name in ("train", "val", "test") if _holds_texts(getattr(dataset, name, None))}
+    remote = [name for name in sorted(names) if any(map(is_address, _each(getattr(dataset, name))))]
+    if not remote:
+        return dataset
+    return with_paths(dataset, remote, local_name)
+
+
+def local_name(path: str) -> str:
+    """Returns the local name of an address of objects, and any other path unchanged.
+
+    Raises:
+        DataError: nothing is at an address, or the object store refuses or does not answer.
+    """
+    if not is_address(path):
+        return path
+    from mxtrain.files.object_store.local_names import local_path
+
+    return local_path(path)
+
+
+def _holds_texts(value: Any) -> bool:
+    return isinstance(value, str) or isinstance(value, list) and all(isinstance(item, str) for item in value)
+
+
 def with_paths(dataset: BaseDataset, names: Iterable[str], change: Callable[[str], str]) -> BaseDataset:
     """Returns the dataset with each path of some settings changed."""
 
@@ -37,6 +70,8 @@ def with_paths(dataset: BaseDataset, names: Iterable[str], change: Callable[[str
 def path_exists(path: str) -> bool:
     """Returns True if a file or a folder exists, files with this prefix and an extension, as parallel texts have, or
     files that match a pattern."""
+    if is_address(path):  # reading it says whether anything is there
+        return True
     try:
         # A broken link counts as existing: reading it gives a better message than that there is no such path.
         return os.path.lexists(path) or any(map(glob.glob, (f"{glob.escape(path)}.*", path)))

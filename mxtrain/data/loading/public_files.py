@@ -16,9 +16,10 @@ from typing import ClassVar, Dict, Sequence, Tuple
 from urllib.parse import urlsplit
 
 from mxtrain.data.spec import BaseDataset
-from mxtrain.errors import DataError, DownloadError
+from mxtrain.errors import ConfigError, DataError, DownloadError
 from mxtrain.files.download.archives import move_into, unpacked
 from mxtrain.files.download.transfer import HASHES, fetch, verify_checksum
+from mxtrain.files.regular_files import is_remote
 from mxtrain.model.published import repository
 from mxtrain.types import PathText
 
@@ -187,6 +188,8 @@ class PublicDataset(BaseDataset):
         Raises:
             DataError: it cannot be downloaded; the message says how to put it there.
         """
+        if self.download and is_remote(self.root):
+            raise ConfigError("dataset.download=true: files are downloaded into local folders only. Leave it out.")
         for name in self.public_names if self.download else ():
             fetch_public(name, Path(self.root))
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, List, Sequence, Tuple, Union
 
 import numpy as np
 
+from mxtrain.data.spec import open_splits
 from mxtrain.errors import DataError
 from mxtrain.task.ngrams import KneserNey
 from mxtrain.task.report import Report
@@ -58,7 +59,7 @@ class LanguageReport(Report):
         if not self._sizes:
             return []
         try:
-            trained: RunningText = self._description.dataset.open().train.encode(config)  # type: ignore[attr-defined]
+            trained: RunningText = open_splits(self._description.dataset).train.encode(config)  # type: ignore[attr-defined]
         except DataError as error:
             return [(f"no n-gram model, for the training text cannot be read: {error}", "", "")]
         measured: RunningText = self._source.encode(config)  # type: ignore[attr-defined]

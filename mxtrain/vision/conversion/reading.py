@@ -15,6 +15,7 @@ from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 import numpy as np
 
 from mxtrain.data.checking.problems import MASK_OUTSIDE, SHORT_POLYGON
+from mxtrain.data.loading.described_paths import with_local_names
 from mxtrain.data.spec import BaseDataset
 from mxtrain.errors import DataError, LoaderError
 from mxtrain.vision.classification.image_folder import ImageFolder
@@ -318,7 +319,7 @@ def read_content(dataset: BaseDataset, name: str, left_out: LeftOut, wants: Want
     settings = {field: getattr(dataset, field) for field in kind.model_fields if field in type(dataset).model_fields}
     if issubclass(kind, Coco):  # key points have another augmentation
         settings.pop("augment")
-    whole_dataset = kind(**settings)
+    whole_dataset = with_local_names(kind(**settings))
     read: _Read = whole_dataset.examine(left_out)
     splits = dict(read.splits)
     points: Optional[PointNames] = None

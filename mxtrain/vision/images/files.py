@@ -15,6 +15,7 @@ from mxtrain.data.loading.input_files import find_given
 from mxtrain.data.loading.opening import EXTENSIONS as IMAGE_EXTENSIONS
 from mxtrain.data.loading.samples import Source
 from mxtrain.errors import DataError, LoaderError
+from mxtrain.files.regular_files import expect_files
 from mxtrain.vision.images import nifti
 from mxtrain.vision.images.dicom import HEAD_BYTES, is_dicom, require_pydicom, slice_position
 
@@ -72,6 +73,10 @@ class LabelledFiles:
     def location(self, index: int) -> DataLocation:
         """Returns the file."""
         return DataLocation(self.paths[index])
+
+    def expect(self, index_N: np.ndarray) -> None:
+        """Receives the files that will be read soon; see `ReadsAhead`."""
+        expect_files(self.paths[index] for index in index_N.tolist())
 
     def read_labels(self) -> np.ndarray:
         """Returns the class of each file."""

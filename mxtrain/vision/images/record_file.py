@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import os
 import struct
-import weakref
 from pathlib import Path
 from typing import ClassVar, List, Optional, Sequence, Tuple
 
 import numpy as np
 
 from mxtrain.data.checking.problems import DAMAGED_RECORD, LABEL_RANGE, STRICT, DataLocation, Findings, Problem
-from mxtrain.data.loading.dataset_files import open_regular, read_text
+from mxtrain.data.loading.dataset_files import open_positioned, open_regular, read_text
 from mxtrain.errors import DataError, LoaderError
 from mxtrain.files.text_lines import split_lines
 from mxtrain.files.text_numbers import parse_integer
@@ -59,10 +58,8 @@ class RecordFile:
         self.path = Path(path)
         self.num_classes, self._findings = num_classes, findings
         self._label_N: Optional[np.ndarray] = None
-        with open_regular(self.path) as (file, self._size):
-            # The descriptor outlives the file object. pread takes the position as an argument, so threads need no lock.
-            self._file = os.dup(file.fileno())
-        weakref.finalize(self, os.close, self._file)
+        self._file = open_positioned(self.path)
+        self._size = self._file.size
         index_path = self.path.with_suffix(".idx")
         # lexists: a broken link to an index is an error, and no reason to scan the file.
         self.offset_N = self._read_index(index_path) if os.path.lexists(index_path) else self._walk()
@@ -86,6 +83,13 @@ class RecordFile:
         content = self._read_record(index)
         label, length = self._read_label(index, content)
         return content[length:], label
+
+    def expect(self, index_N: np.ndarray) -> None:
+        """Receives the records that will be read soon; see `ReadsAhead`."""
+        begin_N = self.offset_N[index_N]
+        following_N = np.searchsorted(self._sorted_N, begin_N, side="right")
+        end_N = np.append(self._sorted_N, self._size)[following_N]
+        self._file.expect(zip(begin_N.tolist(), (end_N - begin_N).tolist()))
 
     def read_numbers(self, index: int) -> np.ndarray:
         """Returns all numbers of a record's label, as detection uses them. Reads only this part of the record.
@@ -246,7 +250,7 @@ class RecordFile:
         if following < len(self) and end == self._sorted_N[following]:
             return  # the usual case, without another read
         overlaps = following < len(self) and end > self._sorted_N[following]
-        if overlaps or (end < self._size and os.pread(self._file, 4, end) != MAGIC):
+        if overlaps or (end < self._size and self._file.read(4, end) != MAGIC):
             raise LoaderError(
                 f"{self.name(index)} has a length that cannot be right: it ends at byte {end}, and the next record "
                 f"begins elsewhere.",
@@ -270,7 +274,7 @@ class RecordFile:
 
     def _read_bytes(self, index: int, position: int, length: int) -> bytes:
         self._require_inside(index, position + length)  # before memory is allocated
-        content = os.pread(self._file, length, position)
+        content = self._file.read(length, position)
         if len(content) < length:
             fact = f"'{self.path}' became shorter while it was read."
             raise LoaderError(fact, "Copy or make it again.", DAMAGED_RECORD)

@@ -18,6 +18,7 @@ from mxtrain.data.checking.problems import UNREADABLE_IMAGE
 from mxtrain.data.loading.dataset_files import files_in, is_hidden, read_bytes
 from mxtrain.data.loading.opening import EXTENSIONS as IMAGE_EXTENSIONS
 from mxtrain.errors import LoaderError
+from mxtrain.files.regular_files import path_for_library
 from mxtrain.vision.images.files import MAX_BYTES
 
 if TYPE_CHECKING:
@@ -129,7 +130,7 @@ class VideoFile:
         level = os.environ.get(FFMPEG_LOG_LEVEL)
         os.environ[FFMPEG_LOG_LEVEL] = level or "-8"
         try:
-            capture = cv2.VideoCapture(self._path, cv2.CAP_FFMPEG)
+            capture = cv2.VideoCapture(path_for_library(self._path), cv2.CAP_FFMPEG)
         finally:
             if level is None:
                 os.environ.pop(FFMPEG_LOG_LEVEL, None)

@@ -1,0 +1,261 @@
+"""Content of objects on the local disk: blocks of a fixed size and whole objects, each in a file of its own.
+
+    CACHE/objects/content/AB/NAME-NUMBER
+
+The name is a hash of endpoint, bucket, key, ETag and size, so content never becomes stale: a changed object has other
+files. Files are renamed into place when they are complete, so all processes of a host share them without a lock. The
+least recently used ones are removed when there are more bytes than allowed; a file that is open can be read to its end.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import itertools
+import logging
+import os
+import shutil
+import threading
+import time
+from pathlib import Path
+from typing import Iterator, List, Optional, Tuple
+
+from mxtrain.errors import ConfigError
+from mxtrain.files.cache import ANOTHER_DISK, own_folder
+from mxtrain.files.durable import open_file
+
+log = logging.getLogger(__name__)
+
+BLOCK_BYTES = 1 << 20
+"""Large enough that a connection is busy for longer than the latency of a request, and small enough that a random
+record of 100 kB does not wait for much else."""
+CACHE_SIZE = "MXTRAIN_STORE_CACHE_GB"
+"""Environment variable: largest size of the content on this disk, in units of 10^9 bytes."""
+_USUAL_BYTES = 100 * 10**9
+_CHECKS_PER_SIZE = 32
+"""The size is measured after each 32nd part of the allowed bytes that this process has written."""
+_KEPT = 0.9
+"""Share of the allowed bytes that a clean-up keeps, so that the next one is not due at once."""
+_TOUCH_S = 60.0
+"""A file's time of use is written at most once in so many seconds."""
+_ABANDONED_S = 3600.0
+"""Age from which unfinished files belong to killed processes."""
+_UNFINISHED = ".new-"
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+def allowed_bytes() -> Optional[int]:
+    """Returns the configured size; None if the variable is not set.
+
+    Raises:
+        ConfigError: the variable is no positive number.
+    """
+    given = os.environ.get(CACHE_SIZE)
+    try:
+        size = None if given is None else int(float(given) * 10**9)
+    except (ValueError, OverflowError):
+        size = 0
+    if size is not None and not 0 < size < 1 << 62:
+        raise ConfigError(f"{CACHE_SIZE}={given}: it must be a positive number of gigabytes.")
+    return size
+
+
+class ContentCache:
+    """Files in a folder, up to a number of bytes.
+
+    Args:
+        folder: an existing folder that only this user can enter.
+        size: allowed bytes; None = 100 GB, or half of what the disk has to offer if that is less.
+    """
+
+    def __init__(self, folder: Path, size: Optional[int] = None) -> None:
+        self.folder = folder
+        self._size = size
+        self._written = 0
+        self._is_measured = False
+        self._lock = threading.Lock()
+        self._numbers = itertools.count()
+        self.is_writable = True
+        """False after a part could not be stored."""
+
+    def path(self, name: str, part: str) -> str:
+        """Returns the path of a part of an object; the file need not exist."""
+        return f"{self.folder}/{name[:2]}/{name}-{part}"
+
+    def read(self, name: str, part: str, size: int, begin: int, end: int) -> Optional[bytes]:
+        """Returns a range of a part; None if it is not there.
+
+        Args:
+            name: name of the object.
+            part: name of the part.
+            size: bytes of the whole part; a file of another size is damaged, and ignored.
+            begin, end: range within the part.
+        """
+        descriptor = self.open(name, part, size)
+        if descriptor is None:
+            return None
+        try:
+            content = os.pread(descriptor, end - begin, begin)
+        except OSError:  # a failing disk
+            return None
+        finally:
+            os.close(descriptor)
+        return content if len(content) == end - begin else None
+
+    def has(self, name: str, part: str, size: int) -> bool:
+        """Returns True if a part is there and complete."""
+        try:
+            return os.stat(self.path(name, part)).st_size == size
+        except OSError:
+            return False
+
+    def open(self, name: str, part: str, size: int) -> Optional[int]:
+        """Opens a complete part for reading and returns its descriptor; None if it is not there."""
+        try:
+            descriptor = os.open(self.path(name, part), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        except OSError:
+            return None
+        status = os.fstat(descriptor)
+        if status.st_size != size:
+            os.close(descriptor)
+            return None
+        if time.time() - status.st_mtime > _TOUCH_S:
+            with contextlib.suppress(OSError):
+                os.utime(descriptor)
+        return descriptor
+
+    def write(self, name: str, part: str, content: bytes) -> None:
+        """Stores a part. If it cannot be stored, a warning says so once, and it will be read from the store again."""
+        try:
+            with self.new_file(name, part, len(content)) as descriptor:
+                write_all(descriptor, content)
+            self.is_writable = True
+        except OSError as error:
+            if self.is_writable:
+                self.is_writable = False
+                log.warning(
+                    "'%s' cannot hold what is read from the object store: %s. It is read from the store each time. "
+                    "Free some space, or %s.",
+                    self.folder,
+                    error.strerror or error,
+                    ANOTHER_DISK,
+                )
+
+    @contextlib.contextmanager
+    def new_file(self, name: str, part: str, size: int) -> Iterator[int]:
+        """Yields the descriptor of a new file, which becomes the part at the end of the `with` block.
+
+        Args:
+            name: name of the object.
+            part: name of the part.
+            size: bytes that will be written.
+
+        Raises:
+            OSError: it cannot be written; nothing is left of it.
+        """
+        self._make_room(size)
+        path = self.path(name, part)
+        os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+        unfinished = f"{os.path.dirname(path)}/{_UNFINISHED}{os.getpid()}-{next(self._numbers)}"
+        descriptor = open_file(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        try:
+            try:
+                yield descriptor
+            finally:
+                os.close(descriptor)
+            os.replace(unfinished, path)
+        except BaseException as error:
+            with contextlib.suppress(OSError):
+                os.unlink(unfinished)
+            if isinstance(error, OSError) and error.errno in _FULL:
+                # Others fill the disk, too: half of this cache is given back.
+                self._clean_up(self.used_bytes() // 2)
+            raise
+
+    @property
+    def allowed(self) -> int:
+        """Returns the allowed bytes."""
+        return self._allowed(self.used_bytes()) if self._size is None else self._size
+
+    def _allowed(self, used: int) -> int:
+        if self._size is not None:
+            return self._size
+        return min(_USUAL_BYTES, (used + shutil.disk_usage(self.folder).free) // 2)
+
+    def _make_room(self, size: int) -> None:
+        """Removes parts if the cache becomes too large by a number of bytes."""
+        with self._lock:
+            self._written += size
+            due = self._size or _USUAL_BYTES
+            if self._is_measured and self._written * _CHECKS_PER_SIZE < due:
+                return
+            self._written, self._is_measured = 0, True
+        used = self.used_bytes()
+        allowed = self._allowed(used)
+        if used + size + due // _CHECKS_PER_SIZE > allowed:
+            self._clean_up(min(int(allowed * _KEPT), allowed - size - due // _CHECKS_PER_SIZE))
+
+    def used_bytes(self) -> int:
+        """Returns the bytes of all parts."""
+        return sum(size for _, size, _ in self._files())
+
+    def _files(self) -> Iterator[Tuple[float, int, str]]:
+        """Yields time of use, size and path of each file; those of killed processes are removed."""
+        for number in range(256):
+            try:
+                entries = list(os.scandir(f"{self.folder}/{number:02x}"))
+            except OSError:
+                continue
+            for entry in entries:
+                with contextlib.suppress(OSError):  # removed by another process
+                    status = entry.stat(follow_symlinks=False)
+                    if not entry.name.startswith(_UNFINISHED):
+                        yield status.st_mtime, status.st_size, entry.path
+                    elif time.time() - status.st_mtime > _ABANDONED_S:
+                        os.unlink(entry.path)
+
+    def _clean_up(self, kept_bytes: int) -> None:
+        """Removes the least recently used files until at most a number of bytes are left."""
+        try:
+            lock = open_file(self.folder / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+        except OSError:
+            return
+        try:
+            # Another process that cleans up at this moment makes room for both.
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            os.close(lock)
+            return
+        try:
+            files: List[Tuple[float, int, str]] = sorted(self._files())
+            used = sum(size for _, size, _ in files)
+            for _, size, path in files:
+                if used <= kept_bytes:
+                    break
+                with contextlib.suppress(OSError):
+                    os.unlink(path)
+                used -= size
+        finally:
+            os.close(lock)
+
+
+def write_all(descriptor: int, content: bytes) -> None:
+    """Writes all bytes at the position of a descriptor.
+
+    Raises:
+        OSError: they cannot be written.
+    """
+    view = memoryview(content)
+    while view:
+        view = view[os.write(descriptor, view) :]
+
+
+def user_cache() -> ContentCache:
+    """Returns the cache of this user.
+
+    Raises:
+        ConfigError: the size in the environment is invalid.
+        OSError, RuntimeError, KeyError: see `own_folder`.
+    """
+    return ContentCache(own_folder("objects", "content"), allowed_bytes())

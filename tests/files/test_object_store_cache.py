@@ -1,0 +1,239 @@
+"""The cache of object stores on the disk, and addresses: without a network."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import errno
+import logging
+import os
+from pathlib import Path
+from typing import Callable, Dict, List, Tuple
+
+import pytest
+
+from mxtrain.errors import ConfigError, DataError, with_addresses
+from mxtrain.files.object_store import content_cache, reader, store
+from mxtrain.files.object_store.address import Address, StoreError, endpoint_of, is_address, parse_address
+from mxtrain.files.object_store.content_cache import BLOCK_BYTES, ContentCache
+from mxtrain.files.object_store.reader import ObjectFile, ObjectReader, StoredObject
+
+
+@pytest.fixture
+def cache(tmp_path: Path) -> ContentCache:
+    return ContentCache(tmp_path, 100 * 10**6)
+
+
+class ByteStore:
+    """A store in memory, which counts requests."""
+
+    def __init__(self, content: bytes) -> None:
+        self.content = content
+        self.requests: List[Tuple[int, int]] = []
+
+    def read(
+        self, address: Address, etag: str, begin: int, end: int, keep: Callable[[bytes], None]
+    ) -> concurrent.futures.Future:
+        self.requests.append((begin, end))
+        future: concurrent.futures.Future = concurrent.futures.Future()
+        keep(self.content[begin:end])
+        future.set_result(self.content[begin:end])
+        return future
+
+
+CONTENT = bytes(os.urandom(1000)) * 3500  # 3.3 blocks
+
+
+@pytest.fixture
+def stored(monkeypatch: pytest.MonkeyPatch) -> Tuple[ByteStore, StoredObject]:
+    source = ByteStore(CONTENT)
+    monkeypatch.setattr(reader, "store_of", lambda scheme: source)
+    return source, StoredObject(Address("s3", "bucket", "a.rec"), len(CONTENT), '"1"', "")
+
+
+@pytest.mark.parametrize(
+    "length, position",
+    [
+        (10, 0),
+        (10, BLOCK_BYTES - 5),
+        (BLOCK_BYTES, BLOCK_BYTES),
+        (BLOCK_BYTES + 2, BLOCK_BYTES - 1),
+        (3 * BLOCK_BYTES, 7),
+        (50, len(CONTENT) - 10),
+        (len(CONTENT), 0),
+        (5, len(CONTENT)),
+        (0, 3),
+    ],
+    ids=["begin", "two", "one", "three", "four", "end", "all", "behind", "none"],
+)
+def test_ranges_equal_those_of_the_object(stored, cache: ContentCache, length: int, position: int) -> None:
+    source, one = stored
+    for _ in range(2):  # the second time from the disk
+        assert ObjectReader(one, cache).read(length, position) == CONTENT[position : position + length]
+    assert len(source.requests) == len(set(source.requests))
+    assert all(begin % BLOCK_BYTES == 0 and 0 < end - begin <= BLOCK_BYTES for begin, end in source.requests)
+
+
+def test_random_reads_request_only_their_block_and_sequences_read_ahead(stored, cache: ContentCache) -> None:
+    source, one = stored
+    ObjectReader(one, cache).read(10, 3 * BLOCK_BYTES + 5)
+    assert source.requests == [(3 * BLOCK_BYTES, len(CONTENT))]
+    ObjectReader(one, cache).read(10, 0)  # the beginning continues nothing, but is where most sequences start
+    assert len(source.requests) == 4
+
+
+def test_other_content_has_other_names(stored) -> None:
+    _, one = stored
+    others = [
+        StoredObject(one.address, one.size, '"2"', ""),
+        StoredObject(one.address, one.size + 1, '"1"', ""),
+        StoredObject(one.address, one.size, '"1"', "http://other"),
+        StoredObject(Address("gs", "bucket", "a.rec"), one.size, '"1"', ""),
+    ]
+    assert len({each.cache_name for each in (one, *others)}) == 5
+
+
+def test_the_open_file_reads_as_a_local_one(stored, cache: ContentCache) -> None:
+    _, one = stored
+    with ObjectFile(ObjectReader(one, cache)) as file:
+        assert file.read(5) == CONTENT[:5] and file.tell() == 5
+        assert file.seek(-4, os.SEEK_END) == len(CONTENT) - 4 and file.read() == CONTENT[-4:]
+        assert file.seek(2) == 2 and file.seek(3, os.SEEK_CUR) == 5
+        with pytest.raises(ValueError, match="negative"):
+            file.seek(-1)
+        assert os.pread(file.fileno(), 7, 11) == CONTENT[11:18]
+        assert os.fstat(file.fileno()).st_size == len(CONTENT)
+
+
+def test_a_truncated_block_is_read_again(stored, cache: ContentCache) -> None:
+    source, one = stored
+    ObjectReader(one, cache).read(10, 3 * BLOCK_BYTES)
+    (path,) = cache.folder.glob("*/*-3")
+    path.write_bytes(path.read_bytes()[:-1])
+    assert ObjectReader(one, cache).read(10, 3 * BLOCK_BYTES) == CONTENT[3 * BLOCK_BYTES :][:10]
+    assert len(source.requests) == 2
+
+
+def test_the_cache_keeps_within_its_bound_and_removes_the_oldest(tmp_path: Path) -> None:
+    cache = ContentCache(tmp_path, 10_000)
+    for number in range(40):
+        cache.write("ab" + "0" * 62, str(number), bytes(1000))
+        os.utime(cache.path("ab" + "0" * 62, str(number)), (number, number))
+        assert cache.used_bytes() <= 10_000
+    left = sorted(int(path.name.rpartition("-")[2]) for path in tmp_path.glob("ab/*"))
+    assert left == list(range(left[0], 40)) and len(left) >= 8
+
+
+def test_a_used_block_outlives_unused_ones(tmp_path: Path) -> None:
+    cache = ContentCache(tmp_path, 10_000)
+    name = "cd" + "0" * 62
+    for number in range(8):
+        cache.write(name, str(number), bytes(1000))
+        os.utime(cache.path(name, str(number)), (number, number))
+    assert cache.read(name, "0", 1000, 0, 5) == bytes(5)
+    for number in range(8, 12):
+        cache.write(name, str(number), bytes(1000))
+    assert cache.has(name, "0", 1000) and not cache.has(name, "1", 1000)
+
+
+def test_a_full_disk_is_said_once_and_nothing_is_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def full(descriptor: int, content: bytes) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    cache = ContentCache(tmp_path, 10_000)
+    cache.write("ab" + "0" * 62, "0", b"kept")
+    cache.write("ab" + "0" * 62, "1", b"kept")
+    monkeypatch.setattr(content_cache, "write_all", full)
+    with caplog.at_level(logging.WARNING):
+        cache.write("ab" + "0" * 62, "2", b"new")
+        cache.write("ab" + "0" * 62, "3", b"new")
+    assert len(caplog.records) == 1 and "No space left on device" in caplog.text and not cache.is_writable
+    assert not [path for path in tmp_path.rglob("*") if path.name.startswith(".new")]
+    assert cache.used_bytes() < 8  # space is given back
+
+
+def test_files_of_killed_processes_are_removed(tmp_path: Path) -> None:
+    (tmp_path / "ab").mkdir()
+    for name in (".new-1-1", ".new-1-2"):
+        (tmp_path / "ab" / name).write_bytes(b"x")
+    os.utime(tmp_path / "ab" / ".new-1-1", (0, 0))
+    assert ContentCache(tmp_path, 100).used_bytes() == 0
+    assert [path.name for path in (tmp_path / "ab").iterdir()] == [".new-1-2"]
+
+
+@pytest.mark.parametrize("text", ["s3://bucket/a/b", "gs://b", "S3://x/y", "http://host/file"])
+def test_addresses_are_recognised(text: str) -> None:
+    assert is_address(text) and not is_address(text.replace("://", ":/"))
+
+
+@pytest.mark.parametrize(
+    "text, said",
+    [
+        ("S3://bucket/a", "Did you mean 's3'"),
+        ("hdfs://host/a", "s3://, gs:// and oss://"),
+        ("s3:///a", "names no bucket"),
+        ("s3://bucket/a//b", "no name of a file"),
+        ("s3://bucket/../b", "no name of a file"),
+        ("s3://bucket/" + "x" * 256, "no name of a file"),
+    ],
+    ids=["case", "scheme", "bucket", "empty", "above", "long"],
+)
+def test_wrong_addresses_are_refused(text: str, said: str) -> None:
+    with pytest.raises(StoreError, match=said):
+        parse_address(text)
+
+
+def test_parts_of_an_address() -> None:
+    assert parse_address("s3://bucket/a/b/") == Address("s3", "bucket", "a/b")
+    assert str(parse_address("s3://bucket")) == "s3://bucket"
+
+
+@pytest.mark.parametrize(
+    "variables, scheme, endpoint",
+    [
+        ({"AWS_ENDPOINT_URL": "http://a:9000"}, "s3", "http://a:9000"),
+        ({"AWS_ENDPOINT_URL": "http://a:9000", "AWS_ENDPOINT_URL_S3": "https://b"}, "s3", "https://b"),
+        ({}, "s3", None),
+        ({}, "gs", "https://storage.googleapis.com"),
+        ({"OSS_ENDPOINT": "https://s3.oss-cn-hangzhou.aliyuncs.com"}, "oss", "https://s3.oss-cn-hangzhou.aliyuncs.com"),
+    ],
+    ids=["aws", "s3", "none", "gs", "oss"],
+)
+def test_endpoints(monkeypatch: pytest.MonkeyPatch, variables: Dict[str, str], scheme: str, endpoint: str) -> None:
+    for name in ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "GS_ENDPOINT", "OSS_ENDPOINT"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    assert endpoint_of(scheme) == endpoint
+
+
+@pytest.mark.parametrize("given", ["localhost:9000", "http://user:word@host", "http://host/path"])
+def test_wrong_endpoints_are_refused_without_being_repeated(monkeypatch: pytest.MonkeyPatch, given: str) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL_S3", given)
+    with pytest.raises(StoreError, match="https://HOST:PORT") as caught:
+        endpoint_of("s3")
+    assert given not in str(caught.value)
+
+
+def test_oss_needs_an_endpoint(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OSS_ENDPOINT", raising=False)
+    with pytest.raises(StoreError, match="set OSS_ENDPOINT="):
+        endpoint_of("oss")
+
+
+@pytest.mark.parametrize("given", ["many", "0", "-1", "nan", "inf"])
+def test_wrong_settings_are_refused(monkeypatch: pytest.MonkeyPatch, given: str) -> None:
+    monkeypatch.setenv(content_cache.CACHE_SIZE, given)
+    monkeypatch.setenv(store.DEADLINE, given)
+    with pytest.raises(ConfigError, match=f"MXTRAIN_STORE_CACHE_GB={given}"):
+        content_cache.allowed_bytes()
+    with pytest.raises(ConfigError, match=f"MXTRAIN_STORE_DEADLINE_S={given}"):
+        store.deadline_s()
+
+
+def test_messages_name_addresses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mxtrain.errors._local_names", {"/home/me/.cache/mxtrain/objects/trees/"})
+    name = "/home/me/.cache/mxtrain/objects/trees/0123456789abcdef0123/s3/bucket/a.csv"
+    assert str(DataError(f"'{name}' is empty.")) == "'s3://bucket/a.csv' is empty."
+    assert with_addresses("/home/me/a.csv") == "/home/me/a.csv"
