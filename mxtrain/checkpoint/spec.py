@@ -7,6 +7,7 @@ from typing import List, Literal, Optional
 import pydantic
 
 from mxtrain.config.cadence import Cadence
+from mxtrain.files.object_store.address import StoreError, parse_address
 from mxtrain.types import NonNegative, Positive, PositiveFloat, Spec
 
 
@@ -36,9 +37,22 @@ class CheckpointSpec(Spec):
     whatever the cadence says; with 0 it is not."""
     save_on_end: bool = True
     """Save a checkpoint at the end of the run, even if it is interrupted."""
+    upload: Optional[str] = None
+    """Address in an object store, such as s3://bucket/runs/a, that holds the same checkpoints: they are uploaded in the
+    background, and a run directory that lacks them downloads them. Each run needs an address of its own."""
     on_signal: Literal["stop", "save"] = "stop"
     """Reaction to SIGUSR1 and SIGUSR2, with which schedulers announce the end of a job (Slurm's --signal, submitit).
     stop: save and end with exit code 75, as at the end of a budget; save: save and continue."""
+
+    @pydantic.field_validator("upload")
+    @classmethod
+    def _check_upload(cls, upload: Optional[str]) -> Optional[str]:
+        try:
+            if upload is not None:
+                parse_address(upload)
+        except StoreError as error:
+            raise ValueError(str(error)) from None
+        return upload
 
     def cadence(self) -> Cadence:
         """Returns the rule for saving in the middle of a run."""

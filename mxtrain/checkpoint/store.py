@@ -37,6 +37,7 @@ from mxtrain.files.durable import PathLike, fsync_directory
 
 if TYPE_CHECKING:
     from mxtrain.checkpoint.run_directory import RunDirectoryLock
+    from mxtrain.checkpoint.upload import CheckpointUpload
 
 __all__ = [
     "CHECKPOINTS",
@@ -74,6 +75,7 @@ class CheckpointStore:
         lock: the lock of the run directory; with it, unfinished files of dead processes are removed at once.
         report: called with a sentence for each checkpoint that cannot be used; by default these are kept until
             `take_ownership` passes a function.
+        upload: uploads what the directory holds after each save; None = it stays on this machine.
 
     Attributes:
         unusable: path -> error of each checkpoint that `latest` or `best` could not use.
@@ -87,11 +89,13 @@ class CheckpointStore:
         keep_top: int,
         lock: Optional[RunDirectoryLock] = None,
         report: Optional[Callable[[str], object]] = None,
+        upload: Optional[CheckpointUpload] = None,
     ) -> None:
         assert keep_last >= 1 and keep_top >= 0
         self.directory = Path(directory)
         self.keep_last = keep_last
         self.keep_top = keep_top
+        self._upload = upload
         self._unreported: List[str] = []
         self._report = report or self._unreported.append
         self.unusable: Dict[Path, CheckpointError] = {}
@@ -255,6 +259,8 @@ class CheckpointStore:
             # The rename must be on the disk before older checkpoints are deleted, or a power cut could lose both.
             fsync_directory(self.directory)
             self._retire(path)
+            if self._upload is not None:
+                self._upload.update(self.directory)
         except Exception as problem:  # a failed save must not end training; the outcome reports it
             shutil.rmtree(temporary, ignore_errors=True)
             error = _explain(problem, self.directory)

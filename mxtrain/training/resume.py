@@ -389,8 +389,15 @@ class ResumePoint:
 
 
 def find_resume_point(run_dir: Path, keep: CheckpointSpec, config: Config) -> ResumePoint:
-    """Finds the checkpoint that a run continues from. Writes nothing. Raises like `find_checkpoint`."""
-    store = CheckpointStore(run_dir / CHECKPOINTS, keep_last=keep.keep_last, keep_top=keep.keep_top)
+    """Finds the checkpoint that a run continues from. Writes nothing, unless `checkpoint.upload` names an address, from
+    which missing checkpoints are downloaded. Raises like `find_checkpoint` and `fetch_checkpoints`."""
+    upload = None
+    if keep.upload is not None:
+        from mxtrain.checkpoint.upload import CheckpointUpload, fetch_checkpoints
+
+        upload = CheckpointUpload(keep.upload)
+        fetch_checkpoints(keep.upload, run_dir / CHECKPOINTS, keep.resume == "never")
+    store = CheckpointStore(run_dir / CHECKPOINTS, keep_last=keep.keep_last, keep_top=keep.keep_top, upload=upload)
     return ResumePoint(store, find_checkpoint(keep.resume, store, config))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import glob
 import os
-from typing import TYPE_CHECKING, Any, Callable, Dict, Iterable, List, Mapping, get_args
+from typing import TYPE_CHECKING, Any, Callable, Dict, Iterable, List, Mapping, TypeVar, get_args
 
 from mxtrain.files.object_store.address import is_address
 from mxtrain.types import expand_path
@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from pydantic.fields import FieldInfo
 
     from mxtrain.data.spec import BaseDataset
+
+AnyDataset = TypeVar("AnyDataset", bound="BaseDataset")
 
 
 def lost_paths(dataset: BaseDataset) -> Dict[str, List[str]]:
@@ -26,7 +28,7 @@ def named_paths(dataset: BaseDataset) -> Dict[str, List[str]]:
     return {name: _each(getattr(dataset, name)) for name in _path_fields(dataset)}
 
 
-def with_local_names(dataset: BaseDataset) -> BaseDataset:
+def with_local_names(dataset: AnyDataset) -> AnyDataset:
     """Returns the dataset with local names in place of addresses of objects; see `files.object_store.local_names`.
 
     Raises:
@@ -58,7 +60,7 @@ def _holds_texts(value: Any) -> bool:
     return isinstance(value, str) or isinstance(value, list) and all(isinstance(item, str) for item in value)
 
 
-def with_paths(dataset: BaseDataset, names: Iterable[str], change: Callable[[str], str]) -> BaseDataset:
+def with_paths(dataset: AnyDataset, names: Iterable[str], change: Callable[[str], str]) -> AnyDataset:
     """Returns the dataset with each path of some settings changed."""
 
     def of(value: Any) -> Any:

@@ -210,7 +210,7 @@ class LocalNames:
 
     def open(self, path: str) -> BinaryIO:
         """Opens the object of a local name."""
-        return io.BufferedReader(ObjectFile(self.reader(path)), _BUFFER_BYTES)  # type: ignore[return-value]
+        return io.BufferedReader(ObjectFile(self.reader(path)), _BUFFER_BYTES)
 
     def whole(self, path: str) -> str:
         """Returns the path of a file with the content of an object."""

@@ -1,0 +1,191 @@
+"""Keeps the checkpoints of a run in an object store, too, so that another machine can continue the run.
+
+    ADDRESS/step-00000100/...
+
+The address holds the checkpoints of the folder, by the same names. `manifest.json` is written last and removed first:
+a checkpoint with a manifest is complete, whenever the process is killed.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import threading
+import time
+from collections import defaultdict
+from contextlib import suppress
+from pathlib import Path
+from typing import Dict, List, Tuple
+
+from mxtrain.checkpoint.contents import MANIFEST
+from mxtrain.checkpoint.folder import NAME, TEMPORARY, scan
+from mxtrain.checkpoint.verified import read_file
+from mxtrain.errors import CheckpointError, DamagedCheckpoint, MxtrainError
+from mxtrain.files.durable import create_file, fsync_directory
+from mxtrain.files.object_store.address import Address, parse_address, require_local_name
+
+log = logging.getLogger("mxtrain")
+
+
+class CheckpointUpload:
+    """Uploads the checkpoints of a folder in a background thread.
+
+    Args:
+        address: address of the checkpoints.
+    """
+
+    def __init__(self, address: str) -> None:
+        self.address = parse_address(address)
+        self._thread = threading.Thread()
+        self._is_due = False
+        self._lock = threading.Lock()
+
+    def update(self, directory: Path) -> None:
+        """Starts to make the address hold what the folder holds. While an upload is under way, it only makes a note:
+        of several checkpoints that are written in the meantime, those that are left are uploaded."""
+        with self._lock:
+            self._is_due = True
+            if not self._thread.is_alive():
+                # Not a daemon: an interpreter that ends normally finishes the upload first.
+                self._thread = threading.Thread(target=self._run, args=(directory,), name="mxtrain-upload")
+                self._thread.start()
+
+    def wait(self) -> None:
+        """Waits for the upload under way."""
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def _run(self, directory: Path) -> None:
+        while True:
+            with self._lock:
+                if not self._is_due:
+                    self._thread = threading.Thread()  # `update` starts the next one
+                    return
+                self._is_due = False
+            try:
+                upload(directory, self.address)
+            except (MxtrainError, OSError) as error:  # a failed upload must not end training
+                log.warning(
+                    "checkpoint.upload: %s The checkpoint is in '%s'; the next one is uploaded again.", error, directory
+                )
+
+
+def upload(directory: Path, address: Address) -> None:
+    """Makes an address hold the checkpoints of a folder.
+
+    Raises:
+        StoreError: the store refuses, or does not answer.
+        OSError: a checkpoint cannot be read.
+    """
+    from mxtrain.files.object_store.store import store_of
+
+    store = store_of(address.scheme)
+    remote = _remote_checkpoints(address)
+    for entry in reversed(scan(directory)):
+        name = entry.path.name
+        if MANIFEST in remote.get(name, {}):
+            continue
+        start_s = time.monotonic()
+        # A checkpoint that is not kept any more may be removed meanwhile.
+        with suppress(FileNotFoundError):
+            files = [path for path in sorted(entry.path.rglob("*")) if path.is_file()]
+            for path in sorted(files, key=lambda path: path.name == MANIFEST):
+                store.write_file(_below(address, f"{name}/{path.relative_to(entry.path).as_posix()}"), path)
+            log.info("checkpoint %s is in %s (%.1fs)", name, address, time.monotonic() - start_s)
+    kept = {entry.path.name for entry in scan(directory)}
+    for name in sorted(set(remote) - kept):
+        for file in sorted(remote[name], key=lambda file: file != MANIFEST):
+            store.remove(_below(address, f"{name}/{file}"))
+
+
+def download(address: Address, directory: Path) -> List[str]:
+    """Downloads the complete checkpoints at an address that are not in a folder; returns their names.
+
+    Raises:
+        StoreError: the store refuses, or does not answer.
+        CheckpointError: they cannot be written.
+    """
+    from mxtrain.files.object_store.store import store_of
+
+    store = store_of(address.scheme)
+    here = {entry.path.name for entry in scan(directory)}
+    remote = {name: files for name, files in _remote_checkpoints(address).items() if MANIFEST in files}
+    names = sorted(set(remote) - here)
+    for name in names:
+        temporary = directory / f"{TEMPORARY}download-{name}-{os.getpid()}"
+        try:
+            for file, (size, etag) in sorted(remote[name].items()):
+                path = temporary / file
+                path.parent.mkdir(parents=True, exist_ok=True)
+                descriptor = create_file(path)
+                try:
+                    store.copy_to(_below(address, f"{name}/{file}"), etag, size, descriptor)
+                    os.fsync(descriptor)
+                finally:
+                    os.close(descriptor)
+            os.rename(temporary, directory / name)
+            fsync_directory(directory)
+        except OSError as error:
+            raise CheckpointError(
+                f"The checkpoint {address}/{name} cannot be written to '{directory}': {error.strerror or error}."
+            ) from error
+        finally:
+            shutil.rmtree(temporary, ignore_errors=True)
+    return names
+
+
+def fetch_checkpoints(text: str, directory: Path, starts_over: bool) -> None:
+    """Downloads checkpoints of an earlier machine before a run looks for the one to continue from.
+
+    Args:
+        text: `checkpoint.upload`.
+        directory: folder of the run's checkpoints.
+        starts_over: True if the run does not continue.
+
+    Raises:
+        StoreError: the store refuses, or does not answer.
+        CheckpointError: the run starts over, and its checkpoints would replace others.
+    """
+    from mxtrain.files.object_store.store import store_of
+
+    address = parse_address(text)
+    remote = _remote_checkpoints(address)
+    if starts_over and remote:
+        raise CheckpointError(
+            f"checkpoint.upload={text}: {max(remote)} of an earlier run is there, and a run that starts over would "
+            "replace it. Choose another address, or remove it."
+        )
+    for entry in scan(directory):
+        size, etag = remote.get(entry.path.name, {}).get(MANIFEST, (0, ""))
+        try:
+            own_manifest = read_file(entry.path / MANIFEST)
+        except DamagedCheckpoint:  # the search for the one to continue from reports it
+            continue
+        manifest = _below(address, f"{entry.path.name}/{MANIFEST}")
+        if etag and store_of(address.scheme).content(manifest, etag, size) != own_manifest:
+            raise CheckpointError(
+                f"checkpoint.upload={text}: {entry.path.name} is there with other content than in '{directory}', so "
+                "it is that of another run. Choose another address."
+            )
+    names = download(address, directory)
+    if names:
+        log.info("%s: downloaded from %s", ", ".join(names), address)
+
+
+def _below(address: Address, name: str) -> Address:
+    return Address(address.scheme, address.bucket, f"{address.key}/{name}".lstrip("/"))
+
+
+def _remote_checkpoints(address: Address) -> Dict[str, Dict[str, Tuple[int, str]]]:
+    """Returns name -> file -> size and ETag of the checkpoints at an address; other objects are ignored."""
+    from mxtrain.files.object_store.store import list_objects
+
+    found: Dict[str, Dict[str, Tuple[int, str]]] = defaultdict(dict)
+    start = len(address.key) + 1 if address.key else 0
+    for listed in list_objects(address):
+        name, _, file = listed.key[start:].partition("/")
+        if file and NAME.match(name):
+            require_local_name(Address(address.scheme, address.bucket, listed.key))
+            found[name][file] = listed.size, listed.etag
+    return found

@@ -1,0 +1,170 @@
+"""Checkpoints in an object store: a real S3 server, and machines that are folders."""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+from pathlib import Path
+from typing import Iterator
+
+import numpy as np
+import pytest
+from object_store import BUCKET, TestStore, shared_store, store  # noqa: F401
+
+import mxtrain
+from mxtrain.checkpoint import CheckpointStore, Snapshot
+from mxtrain.checkpoint.spec import CheckpointSpec
+from mxtrain.checkpoint.upload import CheckpointUpload, fetch_checkpoints
+from mxtrain.errors import CheckpointError
+from mxtrain.files.object_store import store as requests
+from mxtrain.files.object_store.address import StoreError
+from mxtrain.training.resume import find_resume_point
+
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning")]
+log = logging.getLogger(__name__)
+ADDRESS = f"s3://{BUCKET}/runs/a"
+
+
+@pytest.fixture(autouse=True)
+def own_stores(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(requests, "_stores", {})
+    return
+
+
+def find(run_dir: Path, **settings: object) -> CheckpointStore:
+    """Returns the store of a run directory, as a run finds it when it starts."""
+    keep = CheckpointSpec(upload=ADDRESS, **settings)
+    fetch_checkpoints(ADDRESS, run_dir / "checkpoints", keep.resume == "never")
+    upload = CheckpointUpload(ADDRESS)
+    return CheckpointStore(
+        run_dir / "checkpoints", keep_last=keep.keep_last, keep_top=keep.keep_top, report=log.warning, upload=upload
+    )
+
+
+def save(checkpoints: CheckpointStore, *steps: int, size: int = 12) -> None:
+    for step in steps:
+        arrays = {"model": {"0.weight": np.full(size, step, "float32")}}
+        checkpoints.save(Snapshot(step, 0, arrays, {"step": step}, None, "max", "val/accuracy"))
+        outcome = checkpoints.wait()
+        assert outcome is not None and outcome.error is None
+        upload = checkpoints._upload
+        assert isinstance(upload, CheckpointUpload)
+        upload.wait()
+
+
+def remote_names(store: TestStore) -> list:
+    return sorted({key.split("/")[2] for key in store.list_keys("runs/a/")})
+
+
+def test_another_machine_finds_the_same_checkpoints(store, tmp_path: Path) -> None:
+    save(find(tmp_path / "one"), 1, 2, 3)
+    assert remote_names(store) == ["step-00000002", "step-00000003"]  # keep_last, as in the folder
+    files = {path.name for path in (tmp_path / "one/checkpoints/step-00000003").iterdir()}
+    assert {key.rsplit("/", 1)[1] for key in store.list_keys("runs/a/step-00000003/")} == files
+    moved = find(tmp_path / "two")
+    latest = moved.latest()
+    assert latest is not None and latest.step == 3 and (latest.arrays("model")["0.weight"] == 3).all()
+    for path in (tmp_path / "one/checkpoints").rglob("*.*"):
+        assert (tmp_path / "two/checkpoints" / path.relative_to(tmp_path / "one/checkpoints")).read_bytes() == (
+            path.read_bytes()
+        )
+    save(moved, 4)
+    assert remote_names(store) == ["step-00000003", "step-00000004"]
+
+
+def test_manifests_are_written_last_and_removed_first(store, tmp_path: Path) -> None:
+    save(find(tmp_path / "one", keep_last=1, keep_top=0), 1, 2)
+    written = [line.rsplit("/", 1)[1] for line in store.proxy.requests if line.startswith("PUT")]
+    removed = [line.rsplit("/", 1)[1] for line in store.proxy.requests if line.startswith("DELETE")]
+    assert [name.split("?")[0] for name in written] == ["model.params", "state.json", "manifest.json"] * 2
+    assert removed[0].split("?")[0] == "manifest.json" and len(removed) == 3
+
+
+def test_a_large_file_is_uploaded_in_parts(store, tmp_path: Path) -> None:
+    save(find(tmp_path / "one"), 1, size=5 << 20)
+    assert sum("partNumber" in line for line in store.proxy.requests) == 3
+    latest = find(tmp_path / "two").latest()
+    assert latest is not None and (latest.arrays("model")["0.weight"] == 1).all()
+
+
+def test_an_upload_that_was_cut_off_is_no_checkpoint(store, tmp_path: Path) -> None:
+    save(find(tmp_path / "one"), 1, 2)
+    store.client.delete_object(Bucket=BUCKET, Key="runs/a/step-00000002/manifest.json")
+    latest = find(tmp_path / "two").latest()
+    assert latest is not None and latest.step == 1
+    assert [path.name for path in (tmp_path / "two/checkpoints").iterdir()] == ["step-00000001"]
+    save(find(tmp_path / "one"), 3)  # the first machine completes it
+    assert remote_names(store) == ["step-00000002", "step-00000003"]
+
+
+def test_a_damaged_upload_is_skipped_by_name(store, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    save(find(tmp_path / "one"), 1, 2)
+    content = store.get("runs/a/step-00000002/model.params")
+    store.put("runs/a/step-00000002/model.params", content[:-1] + b"x")
+    latest = find(tmp_path / "two").latest()
+    assert latest is not None and latest.step == 1
+    assert "step-00000002" in caplog.text and "The one before it is used." in caplog.text
+
+
+def test_a_failed_upload_is_a_warning_and_is_made_up_for(
+    store,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setenv("MXTRAIN_STORE_DEADLINE_S", "0.3")
+    checkpoints = find(tmp_path / "one")
+    store.proxy.fault = lambda handler: handler.command == "PUT" and handler.refuse(403, "AccessDenied")
+    with caplog.at_level(logging.INFO):
+        save(checkpoints, 1)
+    assert "access is denied: the credentials in the environment do not allow to write it" in caplog.text
+    assert remote_names(store) == []
+    store.proxy.heal()
+    save(checkpoints, 2)
+    assert remote_names(store) == ["step-00000001", "step-00000002"]
+
+
+def test_checkpoints_of_other_runs_are_not_replaced(store, tmp_path: Path) -> None:
+    save(find(tmp_path / "one"), 1)
+    with pytest.raises(CheckpointError, match="step-00000001 of an earlier run is there"):
+        find(tmp_path / "two", resume="never")
+    other = CheckpointStore(tmp_path / "three/checkpoints", keep_last=2, keep_top=1)
+    arrays = {"model": {"0.weight": np.zeros(3, "float32")}}
+    other.save(Snapshot(1, 0, arrays, {"step": 1}, None, "max", "val/accuracy"))
+    other.close()
+    with pytest.raises(CheckpointError, match="with other content than in .* that of another run"):
+        find(tmp_path / "three")
+    assert (
+        store.get("runs/a/step-00000001/manifest.json")
+        == (tmp_path / "one/checkpoints/step-00000001/manifest.json").read_bytes()
+    )
+
+
+def test_other_objects_are_left_alone(store, tmp_path: Path) -> None:
+    store.put("runs/a/notes.txt", b"mine")
+    store.put("runs/ab/step-00000009/manifest.json", b"{}")
+    save(find(tmp_path / "one", keep_last=1), 1, 2)
+    assert remote_names(store) == ["notes.txt", "step-00000002"]
+    assert "runs/ab/step-00000009/manifest.json" in store.list_keys()
+
+
+def test_a_run_continues_on_another_machine_to_the_same_weights(store, tmp_path: Path) -> None:
+    words = ["model=mlp", "model.hidden=[8]", "dataset.batch_size=100", "trainer.max_epochs=2", "trainer.seed=3"]
+    quiet = ["logger.console.show_config=false", "logger.console.show_model=false", "runtime.operators=false"]
+    whole = mxtrain.train(*words, *quiet, dir=tmp_path / "whole")
+    uploaded = [*words, *quiet, f"checkpoint.upload={ADDRESS}"]
+    mxtrain.train(*uploaded, "trainer.epoch_budget=1", dir=tmp_path / "first")
+    for thread in threading.enumerate():
+        if thread.name == "mxtrain-upload":
+            thread.join()
+    moved = mxtrain.train(*uploaded, dir=tmp_path / "second")
+    shas = [json.loads((run.path / "status.json").read_text())["weights_sha256"] for run in (whole, moved)]
+    assert shas[0] == shas[1]
+    assert (tmp_path / "second" / "checkpoints" / "step-00000013").is_dir(), "it began anew"
+
+
+def test_a_store_that_refuses_ends_the_run_before_it_starts(store, tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match="there is no such bucket"):
+        find_resume_point(tmp_path / "one", CheckpointSpec(upload="s3://no-such-bucket/a"), {})
+    assert not (tmp_path / "one").exists()
