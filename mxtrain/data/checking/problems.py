@@ -38,6 +38,8 @@ LABEL_RANGE = "label_range"
 
 UNREADABLE_IMAGE = "unreadable_image"
 WRONG_FORMAT = "wrong_format"
+DAMAGED_IMAGE = "damaged_image"
+"""Kind of problem: an image is read, with pixels that its decoder has made up."""
 IMAGE_TOO_LARGE = "image_too_large"
 DAMAGED_RECORD = "damaged_record"
 UNREADABLE_MASK = "unreadable_mask"
@@ -83,6 +85,7 @@ KINDS = (
     LABEL_RANGE,
     UNREADABLE_IMAGE,
     WRONG_FORMAT,
+    DAMAGED_IMAGE,
     IMAGE_TOO_LARGE,
     DAMAGED_RECORD,
     UNREADABLE_MASK,

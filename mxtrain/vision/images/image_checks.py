@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, List, Optional, Protocol, Sequence, Tuple
+from typing import TYPE_CHECKING, Any, List, Optional, Protocol, Sequence, Tuple
 
 import numpy as np
 
 from mxtrain.data.checking.checks import Checked, SourceChecks, digest_of
-from mxtrain.data.checking.problems import UNREADABLE_IMAGE, WRONG_FORMAT, DataLocation, Problem, problem_of
+from mxtrain.data.checking.problems import (
+    DAMAGED_IMAGE,
+    UNREADABLE_IMAGE,
+    WRONG_FORMAT,
+    DataLocation,
+    Problem,
+    problem_of,
+)
 from mxtrain.data.loading.opening import open_image
 from mxtrain.errors import MxtrainError
 from mxtrain.vision.images.dicom import is_dicom
+from mxtrain.vision.images.jpeg_warnings import shared_warnings
 from mxtrain.vision.images.pixels import ImageReader
 from mxtrain.vision.images.volume_slice import VolumeSlice
 
@@ -63,7 +71,25 @@ class AnnotatedImageSource(Protocol):
     ) -> np.ndarray: ...
 
 
-class ImageChecks(SourceChecks):
+class EncodedChecks(SourceChecks):
+    """Base class of checks of encoded images."""
+
+    def __init__(self, source: Any) -> None:
+        super().__init__(source)
+        self._jpeg = shared_warnings()
+
+    def _problems_of(self, location: DataLocation, content: ImageContent) -> List[Problem]:
+        """Returns the problems of an image that can be decoded."""
+        problem = wrong_format(location, content) if location.record is None else None
+        warning = self._jpeg.warning(content) if isinstance(content, bytes) else ""
+        problems = [] if problem is None else [problem]
+        if warning:
+            fact = f"{location} is damaged, and is read with wrong pixels (libjpeg: {warning})."
+            problems.append(Problem(DAMAGED_IMAGE, location, fact, "Look at it, and replace or remove it."))
+        return problems
+
+
+class ImageChecks(EncodedChecks):
     """Checks of encoded images."""
 
     _source: LabelledImages
@@ -83,11 +109,10 @@ class ImageChecks(SourceChecks):
             self._source.decode(index, content)
         except MxtrainError as error:
             return Checked((problem_of(error, location, UNREADABLE_IMAGE),), classes=(label,))
-        problem = wrong_format(location, content) if location.record is None else None
-        return Checked(() if problem is None else (problem,), digest_of_image(content), (label,))
+        return Checked(self._problems_of(location, content), digest_of_image(content), (label,))
 
 
-class AnnotatedImageChecks(SourceChecks):
+class AnnotatedImageChecks(EncodedChecks):
     """Base class of checks of images with annotations."""
 
     _source: AnnotatedImageSource
@@ -105,11 +130,10 @@ class AnnotatedImageChecks(SourceChecks):
             image = self._source.decode(index, content)
             size = image.size
             self._source.resize(index, image, (0.0, 0.0, *size), (1, 1))  # decodes all of it
-            problem = wrong_format(location, content) if location.record is None else None
+            problems += self._problems_of(location, content)
             digest = digest_of_image(content)
         except MxtrainError as error:
-            problem = problem_of(error, location, UNREADABLE_IMAGE)
-        problems += [] if problem is None else [problem]
+            problems.append(problem_of(error, location, UNREADABLE_IMAGE))
         return digest, size
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import shutil
 import struct
+import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -17,6 +19,7 @@ from mxtrain.vision.classification.image_record import ImageRecord
 from mxtrain.vision.images import pixels
 from mxtrain.vision.images.image_checks import wrong_format
 from mxtrain.vision.images.make_record import make_record
+from mxtrain.vision.segmentation.segmentation_folder import SegmentationFolder
 
 
 @pytest.fixture
@@ -68,6 +71,67 @@ def test_every_damaged_image_is_named(folder, check, monkeypatch):
     assert "is PNG, and its name says JPEG" in by_kind["wrong_format"].fact
     assert by_kind["unreadable_image"].remedy == pixels.REPLACE
     assert "/val/blue/9.jpg' (val) has the same content as '" in by_kind["duplicate_across_splits"].fact
+
+
+def zero_middle(path, begin=None, end=None):
+    """Sets 512 bytes in the middle of the pixels of a JPEG, or of the record of one, to 0."""
+    content = bytearray(path.read_bytes())
+    middle = ((begin or 0) + (end or len(content))) // 2
+    content[middle : middle + 512] = bytes(512)
+    path.write_bytes(content)
+
+
+def test_damage_that_the_decoder_hides_is_a_problem(folder, tmp_path, check):
+    make_record(str(folder), str(tmp_path / "images"))
+    zero_middle(folder / "train/red/1.jpg")
+    assert check(dataset_of(folder)) == [("damaged_image", "data/train/red/1.jpg", None)]
+    (problem,) = check.problems
+    said = "/train/red/1.jpg' is damaged, and is read with wrong pixels (libjpeg: Corrupt JPEG data: "
+    assert said in problem.fact and problem.remedy == "Look at it, and replace or remove it."
+    records = ImageRecord(root=str(tmp_path), image_size=[16, 16])
+    offset_N = records.open().train.encoded.offset_N.tolist()
+    zero_middle(tmp_path / "images_train.rec", *offset_N[3:5])
+    assert check(records) == [("damaged_image", "images_train.rec", 3)]
+
+
+def test_damage_of_annotated_images_is_a_problem(write_images, tmp_path, check):
+    write_images("data", classes=["images"], count=4)
+    (tmp_path / "data/masks").mkdir()
+    for number in range(4):
+        Image.fromarray(np.eye(40, 60, dtype=np.uint8)).save(tmp_path / f"data/masks/{number}.png")
+    zero_middle(tmp_path / "data/images/2.jpg")
+    dataset = SegmentationFolder(root=str(tmp_path / "data"), image_size=[40, 60], classes=["a", "b"], val_fraction=0.3)
+    assert check(dataset) == [("damaged_image", "data/images/2.jpg", None)]
+
+
+@pytest.mark.slow
+def test_warnings_of_threads_belong_to_their_images(folder):
+    from mxtrain.vision.images.jpeg_warnings import MAX_PROCESSES, shared_warnings
+
+    clean = (folder / "train/red/0.jpg").read_bytes()
+    zero_middle(folder / "train/red/0.jpg")
+    damaged = (folder / "train/red/0.jpg").read_bytes()
+    warnings = shared_warnings()
+    assert shared_warnings() is warnings
+    with ThreadPoolExecutor(3 * MAX_PROCESSES) as pool:
+        found = list(pool.map(warnings.warning, [clean, damaged, b"no image", clean[:300], damaged] * 8))
+    assert [bool(one) for one in found] == [False, True, False, False, True] * 8
+    processes = list(warnings._idle)
+    assert 1 <= len(processes) <= MAX_PROCESSES
+    del warnings
+    assert all(process.returncode == 0 for process in processes)
+
+
+def test_a_decoder_that_ends_is_a_problem_and_started_again(folder, monkeypatch):
+    from mxtrain.vision.images import jpeg_warnings
+
+    monkeypatch.setattr(
+        jpeg_warnings, "module_command", lambda module: [sys.executable, "-S", "-c", "import os; os.abort()"]
+    )
+    warnings = jpeg_warnings.JpegWarnings()
+    content = (folder / "train/red/0.jpg").read_bytes()
+    assert warnings.warning(content) == warnings.warning(content) == "OpenCV's decoder ends abnormally"
+    assert not warnings._idle
 
 
 def test_endings_that_mean_the_same_are_right(folder, check):
