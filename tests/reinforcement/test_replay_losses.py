@@ -32,15 +32,20 @@ def facts_of(actions: Actions) -> np.ndarray:
     return facts
 
 
+def doubles(array: np.ndarray) -> Any:
+    return nd.array(array, dtype="float64")
+
+
 def prepared(network: gluon.Block) -> Tuple[Dict[str, gluon.Parameter], Values]:
-    """Random values of all parameters, so that no two parts are equal."""
+    """Random values of all parameters in float64, so that no two parts are equal and rounding hides no error."""
     infer_shapes(network, SHAPE)
+    network.cast("float64")
     parameters, rng = distinct_parameters(network), np.random.RandomState(2)
     network.initialize()
     network.hybridize()
     for parameter in parameters.values():
-        parameter.set_data(nd.array(rng.uniform(-0.8, 0.8, parameter.shape)))
-    return parameters, {name: parameter.data().asnumpy().astype(np.float64) for name, parameter in parameters.items()}
+        parameter.set_data(doubles(rng.uniform(-0.8, 0.8, parameter.shape)))
+    return parameters, {name: parameter.data().asnumpy() for name, parameter in parameters.items()}
 
 
 def relu(x: np.ndarray) -> np.ndarray:
@@ -64,7 +69,7 @@ def require_gradients(
         found, direction = parameter.grad().asnumpy(), rng.randn(*parameter.shape)
         high, low = ({**values, name: values[name] + sign * STEP * direction} for sign in (1, -1))
         wanted = (loss_of(high, values) - loss_of(low, values)) / (2 * STEP)
-        assert (found * direction).sum() == pytest.approx(wanted, rel=2e-3, abs=2e-4), name
+        assert (found * direction).sum() == pytest.approx(wanted, rel=1e-6, abs=1e-7), name
 
 
 @pytest.mark.parametrize("double, limit", [(True, None), (False, None), (True, 1.0), (True, 0.5)])
@@ -91,24 +96,24 @@ def test_dqn_equals_the_formula(double: bool, limit: Any) -> None:
         return np.where(np.abs(error) < limit, 0.5 * error**2, limit * (np.abs(error) - 0.5 * limit))
 
     with autograd.record():
-        output = network(nd.array(x), nd.array(following))
-        found = loss.build_for(CHOICES)(output, nd.array(facts))
+        output = network(doubles(x), doubles(following))
+        found = loss.build_for(CHOICES)(output, doubles(facts))
     wanted = loss_by_hand(values, values)
     mean_error = np.abs(errors).mean()
     assert (np.abs(errors) < 0.5).any() and (np.abs(errors) > 1).any(), "both parts of Huber's loss"
-    np.testing.assert_allclose(found.asnumpy(), wanted, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(found.asnumpy(), wanted, rtol=1e-9, atol=1e-12)
     found.backward()
     require_gradients(parameters, values, lambda now, constant: float(loss_by_hand(now, constant).sum()))
-    np.testing.assert_allclose(network(nd.array(x)).asnumpy(), by_layers(values, "policy", x), rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(network(doubles(x)).asnumpy(), by_layers(values, "policy", x), rtol=1e-9, atol=1e-12)
     metrics = loss.metrics(CHOICES)
     mean = by_layers(values, "policy", x)[rows, taken].mean()
-    assert measured(metrics["action_value"], output, facts) == pytest.approx(mean, rel=1e-4)
-    assert measured(metrics["td_error"], output, facts) == pytest.approx(mean_error, rel=1e-4)
+    assert measured(metrics["action_value"], output, facts) == pytest.approx(mean, rel=1e-9)
+    assert measured(metrics["td_error"], output, facts) == pytest.approx(mean_error, rel=1e-9)
 
 
 def measured(metric: Any, output: Any, facts: np.ndarray) -> float:
     assert isinstance(metric, PolicyMetric)
-    sums = metric.measure(nd, [output], [nd.array(facts)], 3)
+    sums = metric.measure(nd, [output], [doubles(facts)], 3)
     return metric.value(sums.asnumpy().astype(np.float64), BATCH)
 
 
@@ -151,18 +156,20 @@ def test_sac_equals_the_formula(entropy_target: Any) -> None:
         return critics + policy - now["log_temperature"][0, 0] * (constant_log_p + target_entropy)
 
     with autograd.record():
-        output = network(nd.array(x), nd.array(following), nd.array(action), nd.array(noise))
-        found = loss.build_for(NUMBERS)(output, nd.array(facts))
-    np.testing.assert_allclose(found.asnumpy(), loss_by_hand(values, values), rtol=1e-4, atol=1e-4)
+        output = network(doubles(x), doubles(following), doubles(action), doubles(noise))
+        found = loss.build_for(NUMBERS)(output, doubles(facts))
+    np.testing.assert_allclose(found.asnumpy(), loss_by_hand(values, values), rtol=1e-9, atol=1e-12)
     found.backward()
     require_gradients(parameters, values, lambda now, constant: float(loss_by_hand(now, constant).sum()))
-    np.testing.assert_allclose(network(nd.array(x)).asnumpy(), by_layers(values, "policy", x), rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(network(doubles(x)).asnumpy(), by_layers(values, "policy", x), rtol=1e-9, atol=1e-12)
     metrics = loss.metrics(NUMBERS)
-    assert measured(metrics["temperature"], output, facts) == pytest.approx(np.exp(values["log_temperature"][0, 0]))
+    assert measured(metrics["temperature"], output, facts) == pytest.approx(
+        np.exp(values["log_temperature"][0, 0]), rel=1e-9
+    )
     entropy = -draw_by_hand(values, x, noise[:, :2])[1].mean()
-    assert measured(metrics["policy_entropy"], output, facts) == pytest.approx(entropy, rel=1e-4)
+    assert measured(metrics["policy_entropy"], output, facts) == pytest.approx(entropy, rel=1e-9)
     mean = critics_by_hand(values, "critics", x, action)[0].mean()
-    assert measured(metrics["action_value"], output, facts) == pytest.approx(mean, rel=1e-4)
+    assert measured(metrics["action_value"], output, facts) == pytest.approx(mean, rel=1e-9)
 
 
 def test_log_p_of_large_numbers_is_finite() -> None:

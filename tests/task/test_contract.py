@@ -34,8 +34,24 @@ from mxtrain.workflows.predict import decoded_arrays
 
 CONF = Path(__file__).resolve().parents[2] / "conf"
 TASKS = sorted(path.stem for path in (CONF / "task").glob("*.yaml"))
-TWO_STAGES = ("faster_rcnn", "mask_rcnn")
-"""Networks that draw what they learn from of what they propose, beside the default of their task."""
+NETWORKS = ("faster_rcnn", "mask_rcnn", "q_network", "soft_actor_critic")
+"""Networks beside the default of their task, which learn from samples that no dataset has: from proposals of their own,
+or from a replay buffer."""
+REPLAY = (
+    "task=reinforcement_learning",
+    "dataset.num_envs=4",
+    "dataset.rollout_steps=4",
+    "dataset.passes=1",
+    "dataset.val_episodes=10",
+    "dataset.test_episodes=5",
+    "dataset.eval_batch_size=5",
+    "dataset.max_episode_steps=30",
+    "dataset.normalize_rewards=true",
+    "model.normalize_observations=true",
+    "model.hidden=[8]",
+    "loss.learning_starts=40",
+    "loss.buffer_size=60",
+)
 BERT = (
     "model.num_layers=1",
     "model.units=16",
@@ -187,6 +203,8 @@ def small(tmp_path: Path) -> Dict[str, Tuple[str, ...]]:
         "instance_segmentation": (*SCENES, "model.prototypes=4"),
         "faster_rcnn": ("model.name=faster_rcnn_fpn_custom", *REGIONS),
         "mask_rcnn": ("model.name=mask_rcnn_fpn_custom", *REGIONS, *MASKED_REGIONS),
+        "q_network": ("model=q_network", "loss.epsilon_steps=90", "loss.target_interval=3", *REPLAY),
+        "soft_actor_critic": ("model=soft_actor_critic", "model.initial_temperature=0.5", *REPLAY),
         "token_classification": (f"dataset.root={tmp_path}", "dataset.repair_tags=true", *tiny),
         "question_answering": (
             f"dataset.root={tmp_path}",
@@ -252,13 +270,14 @@ def test_task_alone_is_a_complete_description(describe_run: Any, name: str) -> N
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", TASKS)
+@pytest.mark.parametrize("name", rest_in_zoo([*TASKS, "q_network", "soft_actor_critic"], *TASKS))
 def test_a_task_trains_its_parts_fit_and_its_run_is_evaluated(
     train_run: Any, describe_run: Any, small: Any, tmp_path: Path, capsys: Any, name: str
 ) -> None:
-    made, result = train_run(f"task={name}", *small.get(name, ()), *ONE_EPOCH)
+    words = (*overrides_of(small, name), *ONE_EPOCH)
+    made, result = train_run(*words)
     assert result.exit_code == 0 and math.isfinite(result.metrics["val/loss"])
-    description = describe_run(f"task={name}", *small.get(name, ()), *ONE_EPOCH)
+    description = describe_run(*words)
     task, checkpoint = description.task, open_checkpoint(str(tmp_path / "run"))
     assert made.info.predicts == task.predicts
     restored = RestoredRun.of(checkpoint, description)
@@ -302,7 +321,7 @@ def test_a_task_trains_its_parts_fit_and_its_run_is_evaluated(
     if samples is not None:
         write_artifacts(samples.artifacts(trained.evaluator), tmp_path / "samples")
         assert len(list((tmp_path / "samples").iterdir())) > 0
-    require_evaluated_and_predicted(made, tmp_path, capsys, name)
+    require_evaluated_and_predicted(made, tmp_path, capsys, task.name)
 
 
 def require_equal_predictions(trained: Any, source: Any, loader: Any) -> None:
@@ -368,32 +387,32 @@ def require_close(one: Any, other: Any) -> None:
 
 @pytest.mark.zoo_except("classification", "recommendation", "reinforcement_learning", "tabular")
 @pytest.mark.slow
-@pytest.mark.parametrize("name", TASKS)
+@pytest.mark.parametrize("name", [*TASKS, "q_network", "soft_actor_critic"])
 def test_a_task_is_the_same_under_every_placement(describe_run: Any, small: Any, name: str) -> None:
     for placement in PLACEMENTS:
-        found = verify(describe_run(f"task={name}", *small.get(name, ()), "dataset.batch_size=8", *placement), 2, 1e-5)
+        found = verify(describe_run(*overrides_of(small, name), "dataset.batch_size=8", *placement), 2, 1e-5)
         assert found.passed, (placement, found)
 
 
 def overrides_of(small: Any, name: str) -> Tuple[str, ...]:
     """The words of a small run of a task, or of a network, which means its task."""
-    return (*(() if name in TWO_STAGES else (f"task={name}",)), *small.get(name, ()))
+    return (*(() if name in NETWORKS else (f"task={name}",)), *small.get(name, ()))
 
 
 @pytest.mark.zoo
 @pytest.mark.slow
-@pytest.mark.parametrize("name", rest_in_zoo([*TASKS, *TWO_STAGES], "recommendation", "translation"))
+@pytest.mark.parametrize("name", rest_in_zoo([*TASKS, *NETWORKS], "recommendation", "translation"))
 def test_a_task_is_the_same_with_two_workers(small: Any, name: str) -> None:
     words = (*overrides_of(small, name), "dataset.batch_size=8", "kvstore=dist_sync", "cluster.workers=2")
     found = running.verify(*words, "steps=2")
     assert found.returncode == 0, found.stdout + found.stderr
 
 
-@pytest.mark.zoo_cases("reinforcement_learning", "translation")
+@pytest.mark.zoo_cases("translation")
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
-    rest_in_zoo([*TASKS, *TWO_STAGES], "detection", "reinforcement_learning", "translation"),
+    rest_in_zoo([*TASKS, *NETWORKS], "detection", "q_network", "translation"),
 )
 def test_a_killed_task_continues_with_the_same_bits(train_run: Any, small: Any, tmp_path: Path, name: str) -> None:
     words = (
