@@ -61,7 +61,7 @@ class DeepQLoss(ReplayAlgorithm):
     def build_network(self, build: Callable[[], gluon.Block], actions: Actions, shape: Shape) -> gluon.Block:
         from mxtrain.reinforcement.replay_networks import DoubleValueNetwork
 
-        return DoubleValueNetwork(build(), build(), shape, prefix="")
+        return DoubleValueNetwork(build(), build(), shape, self.double, prefix="")
 
     def num_uniform(self, actions: Actions) -> int:
         return 1 + actions.size
@@ -101,11 +101,12 @@ def action_values(
 ) -> Tuple[Array, Array]:
     """Returns the value of each taken action and its target, (B,) each."""
     count = actions.count
-    value_BK, next_BK, target_BK = (
-        F.slice_axis(output_BO, axis=1, begin=begin * count, end=(begin + 1) * count) for begin in range(3)
+    value_BK, *next_BK, target_BK = (
+        F.slice_axis(output_BO, axis=1, begin=begin * count, end=(begin + 1) * count)
+        for begin in range(3 if loss.double else 2)
     )
     reward_B, discount_B = facts_of(F, facts_BX, "reward", "discount", columns=REPLAY_FACTS)
-    next_action_B = F.argmax(next_BK if loss.double else target_BK, axis=1)
+    next_action_B = F.argmax(next_BK[0] if loss.double else target_BK, axis=1)
     target_B = F.BlockGrad(reward_B + discount_B * F.pick(target_BK, next_action_B, axis=1))
     taken_B = F.reshape(actions.taken(F, facts_BX), shape=(-1,))
     return F.pick(value_BK, taken_B, axis=1), target_B

@@ -55,18 +55,31 @@ def freeze_target(target: gluon.Block) -> None:
         parameter.grad_req = "null"
 
 
+def both_halves(F: OperatorModule, network: gluon.Block, x: Array, next_x: Array) -> Tuple[Array, Array]:
+    """Returns the outputs of a network for observations and, as constants, for the next ones.
+
+    They are computed as one batch: with two calls, MXNet would also compute the gradient of the second one, of zeros.
+    """
+    output, next_output = F.split(network(F.concat(x, next_x, dim=0)), num_outputs=2, axis=0)
+    return output, F.BlockGrad(next_output)
+
+
 class DoubleValueNetwork(TrainPredictBlock):
-    """Observation to the values of actions (B, K); in training (observation, next observation) to (B, 3 K): the values
-    of both, and those of the next one by the target network.
+    """Observation to the values of actions (B, K); in training (observation, next observation) to the values of both,
+    and those of the next one by the target network, (B, 3 K).
 
     Args:
         policy: network (B, ...) to (B, K).
         target: another one that is built in the same way.
         input_shape: shape of an observation.
+        double: if False, the values of the next observation by the policy are left out, (B, 2 K).
     """
 
-    def __init__(self, policy: gluon.Block, target: gluon.Block, input_shape: Shape, **kwargs: Any) -> None:
+    def __init__(
+        self, policy: gluon.Block, target: gluon.Block, input_shape: Shape, double: bool = True, **kwargs: Any
+    ) -> None:
         super().__init__(**kwargs)
+        self._double = double
         if {*policy.collect_params()} & {*target.collect_params()}:
             raise ConfigError(
                 "model: two networks that are built one after the other have the same names of parameters, and would "
@@ -82,8 +95,8 @@ class DoubleValueNetwork(TrainPredictBlock):
     def train_forward(self, F: OperatorModule, x: Array, *annotations: Array) -> Any:
         (next_x,) = annotations
         # In this order, a cut between two devices can be before the target: layers on both sides cannot share weights.
-        value_BK, next_BK = self.policy(x), F.BlockGrad(self.policy(next_x))
-        return F.concat(value_BK, next_BK, F.BlockGrad(self.target(next_x)), dim=1)
+        values = both_halves(F, self.policy, x, next_x) if self._double else (self.policy(x),)
+        return F.concat(*values, F.BlockGrad(self.target(next_x)), dim=1)
 
 
 class TwinCritics(gluon.HybridBlock):
@@ -172,8 +185,9 @@ class SoftActorCriticNetwork(TrainPredictBlock):
     ) -> Any:
         next_x, action_BA, noise_BN = annotations
         first_BA, second_BA = F.split(noise_BN, num_outputs=2, axis=1)
-        policy_action_BA, log_p_B1 = self._draw(F, self.policy(x), first_BA)
-        next_action_BA, next_log_p_B1 = self._draw(F, F.BlockGrad(self.policy(next_x)), second_BA)
+        output_BO, next_output_BO = both_halves(F, self.policy, x, next_x)
+        policy_action_BA, log_p_B1 = self._draw(F, output_BO, first_BA)
+        next_action_BA, next_log_p_B1 = self._draw(F, next_output_BO, second_BA)
         value_B4 = self.critics(x, action_BA, policy_action_BA)
         target_B2 = F.BlockGrad(self.target(next_x, next_action_BA))
         log_temperature_B1 = F.broadcast_like(log_temperature, log_p_B1)
