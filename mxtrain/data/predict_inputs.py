@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any, List, Mapping, Sequence, Tuple
 
+from mxtrain.data.loading.described_paths import local_name
 from mxtrain.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ def open_given(dataset: BaseDataset, value: Any, signature: Signature) -> Tuple[
     if any(are_paths) and not all(are_paths):
         raise ConfigError("predict: some inputs are paths and others are not. Predict for them separately.")
     if any(are_paths):
-        return dataset.open_inputs([os.fspath(path) for path in objects], signature, False, {})
+        return dataset.open_inputs([local_name(os.fspath(path)) for path in objects], signature, False, {})
     samples = dataset.samples_from(value, signature)
     return samples, [""] * len(samples)
 

@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import concurrent.futures
+import dataclasses
 import errno
 import logging
 import os
+import sys
+import types
 from pathlib import Path
 from typing import Callable, Dict, List, Tuple
 
 import pytest
 
 from mxtrain.errors import ConfigError, DataError, with_addresses
+from mxtrain.files import regular_files
 from mxtrain.files.object_store import content_cache, reader, store
 from mxtrain.files.object_store.address import Address, StoreError, endpoint_of, is_address, parse_address
 from mxtrain.files.object_store.content_cache import BLOCK_BYTES, ContentCache
 from mxtrain.files.object_store.reader import ObjectFile, ObjectReader, StoredObject
+from mxtrain.vision.classification.mnist import Mnist
+from mxtrain.workflows.convert_data import ConvertDataSettings, convert_data_of
 
 
 @pytest.fixture
@@ -38,6 +44,10 @@ class ByteStore:
         keep(self.content[begin:end])
         future.set_result(self.content[begin:end])
         return future
+
+    def copy_to(self, address: Address, etag: str, size: int, descriptor: int) -> None:
+        self.requests.append((0, size))
+        os.write(descriptor, self.content)
 
 
 CONTENT = bytes(os.urandom(1000)) * 3500  # 3.3 blocks
@@ -102,6 +112,16 @@ def test_the_open_file_reads_as_a_local_one(stored, cache: ContentCache) -> None
             file.seek(-1)
         assert os.pread(file.fileno(), 7, 11) == CONTENT[11:18]
         assert os.fstat(file.fileno()).st_size == len(CONTENT)
+
+
+@pytest.mark.parametrize("size", [0, 1000, BLOCK_BYTES, BLOCK_BYTES + 1])
+def test_a_local_copy_is_stored_once(stored, cache: ContentCache, size: int) -> None:
+    source, one = stored
+    source.content = CONTENT[:size]
+    copied = ObjectReader(dataclasses.replace(one, size=size), cache)
+    for _ in range(2):
+        assert Path(copied.whole()).read_bytes() == CONTENT[:size]
+    assert cache.used_bytes() == size and len(source.requests) == 1
 
 
 def test_a_truncated_block_is_read_again(stored, cache: ContentCache) -> None:
@@ -230,6 +250,32 @@ def test_wrong_settings_are_refused(monkeypatch: pytest.MonkeyPatch, given: str)
         content_cache.allowed_bytes()
     with pytest.raises(ConfigError, match=f"MXTRAIN_STORE_DEADLINE_S={given}"):
         store.deadline_s()
+
+
+def test_a_missing_package_is_named_with_its_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "s3fs", None)
+    with pytest.raises(StoreError, match="s3:// needs the package s3fs .*pip install 's3fs>=") as caught:
+        store.ObjectStore("s3")
+    assert caught.value.exit_code == 2
+
+
+@pytest.mark.parametrize(
+    "source, target, images, said",
+    [
+        ("photos", "s3://bucket/photos", "copy", "the target is a local folder"),
+        ("s3://bucket/photos", "photos", "link", "images=link: the images of 's3://bucket/photos' have no local files"),
+    ],
+    ids=["target", "links"],
+)
+def test_conversions_that_need_local_files_are_refused(source: str, target: str, images: str, said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        convert_data_of(source, target, ConvertDataSettings(to="yolo", images=images), [], {}, None)
+
+
+def test_downloads_into_a_store_are_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(regular_files, "_remote", types.SimpleNamespace(prefix=f"{tmp_path}/"))
+    with pytest.raises(ConfigError, match="downloaded into local folders only"):
+        Mnist(root=f"{tmp_path}/mnist", download=True).fetch()
 
 
 def test_messages_name_addresses(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,7 @@ from typing import Dict, Iterable, List, Optional, Tuple, Union
 
 from mxtrain.files.cache import ANOTHER_DISK
 from mxtrain.files.object_store.address import Address, StoreError
-from mxtrain.files.object_store.content_cache import BLOCK_BYTES, CACHE_SIZE, ContentCache, write_all
+from mxtrain.files.object_store.content_cache import BLOCK_BYTES, CACHE_SIZE, ContentCache
 from mxtrain.files.object_store.store import store_of
 
 _BLOCKS_AHEAD = 8
@@ -148,8 +148,11 @@ class ObjectReader:
         Raises:
             StoreError: the object was changed, the store does not answer, or the disk has no room for it.
         """
-        path = self._cache.path(self._name, WHOLE)
-        if self._cache.has(self._name, WHOLE, self.size):
+        part = "0" if 0 < self.size <= BLOCK_BYTES else WHOLE
+        path = self._cache.path(self._name, part)
+        if part != WHOLE:
+            self.read(self.size, 0)
+        if self._cache.has(self._name, part, self.size):
             return path
         if self.size > self._cache.allowed:
             raise StoreError(
@@ -158,9 +161,11 @@ class ObjectReader:
                 f"some space, or {ANOTHER_DISK}."
             )
         try:
-            with self._cache.new_file(self._name, WHOLE, self.size) as descriptor:
-                for block in range(-(-self.size // BLOCK_BYTES)):
-                    write_all(descriptor, self.read(BLOCK_BYTES, block * BLOCK_BYTES))
+            with self._cache.new_file(self._name, part, self.size) as descriptor:
+                # Not by blocks, which would be stored twice.
+                store_of(self.stored.address.scheme).copy_to(
+                    self.stored.address, self.stored.etag, self.size, descriptor
+                )
         except OSError as error:
             raise StoreError(
                 f"'{self.stored.address}' cannot be copied to '{self._cache.folder}': {error.strerror or error}. Free "

@@ -54,7 +54,7 @@ class EncodedImageSource:
 
     def expect(self, index_N: np.ndarray) -> None:
         """Announces images that will be read soon."""
-        read_ahead(self._encoded, np.array([self.number(index) for index in index_N.tolist()], np.int64))
+        read_ahead(self.encoded, np.array([self.number(index) for index in index_N.tolist()], np.int64))
 
     def location(self, index: int) -> DataLocation:
         """Returns the source location of an image."""
