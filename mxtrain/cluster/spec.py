@@ -7,6 +7,7 @@ from typing import List, Literal, Optional, Union
 import pydantic
 from typing_extensions import Annotated
 
+from mxtrain.cluster.preemption import unsupported_notice_reason
 from mxtrain.cluster.stopping import GRACE_S
 from mxtrain.types import NonNegative, NonNegativeFloat, PathText, Positive, PositiveFloat, Spec
 
@@ -54,6 +55,11 @@ class Cluster(Spec):
     grace: PositiveFloat = GRACE_S
     """Seconds that a run has to save after SIGINT, SIGTERM or SIGHUP before it is killed."""
 
+    notice: Optional[Annotated[str, pydantic.StringConstraints(min_length=1)]] = None
+    """Where the end of a preemptible machine is announced: aws or gcp (their metadata services), an address
+    (http://...), or a file that then appears. Looked at every 5 seconds; the reaction is that of
+    `checkpoint.on_signal`."""
+
     @property
     def num_servers(self) -> int:
         """Returns `servers` as a number."""
@@ -61,6 +67,8 @@ class Cluster(Spec):
 
     def unsupported_reason(self) -> str:
         """Returns the reason why the launcher does not support these settings, or ""."""
+        if self.notice is not None and unsupported_notice_reason(self.notice):
+            return unsupported_notice_reason(self.notice)
         if self.launcher == "ssh" and self.hostfile is None:
             return (
                 "cluster.launcher=ssh needs cluster.hostfile=FILE with a line 'HOST [slots=N]' for each host, this "

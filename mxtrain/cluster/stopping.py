@@ -18,6 +18,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any, Callable, ClassVar, Dict, Iterator, NoReturn, Optional, Tuple
 
 from mxtrain.cluster.heartbeat import HEARTBEAT
+from mxtrain.cluster.preemption import NoticeWatcher
 from mxtrain.errors import EXIT_BUDGET, EXIT_FINISHED, EXIT_SIGINT, EXIT_SIGTERM
 
 if TYPE_CHECKING:
@@ -31,8 +32,10 @@ EXIT_CODES = {
 """Signals that end a process -> its exit code. SIGHUP, of a closed terminal, is treated as SIGTERM."""
 WARNINGS = (int(signal.SIGUSR1), int(signal.SIGUSR2))
 """Signals with which schedulers announce the end of a job (Slurm's --signal, submitit)."""
-_WARNING_PREFIX = "SIGUSR"
-"""Beginning of the names of these signals, with which the cause of a run that they end begins."""
+NOTICE = "notice of preemption received"
+"""Cause of a run that the notice of `cluster.notice` ends."""
+_WARNING_PREFIXES = ("SIGUSR", NOTICE)
+"""With these begins the cause of a run that one of these signals, or a notice, ends."""
 SHUTDOWN_TIMEOUT_S = 5.0
 """Seconds in which processes must disconnect after everything is saved."""
 GRACE_S = 30.0
@@ -56,13 +59,13 @@ def ending_signals() -> Tuple[int, ...]:
 
 
 def was_told_to_end(exit_code: int, cause: str) -> bool:
-    """Returns True if a signal ended a run. Then no further job, fold or trial may begin.
+    """Returns True if a signal or a notice of preemption ended a run. Then no further job, fold or trial may begin.
 
     Args:
         exit_code: exit code of the run.
         cause: `Stop.cause`, which distinguishes a warning from a budget, because both have the same exit code.
     """
-    return exit_code in EXIT_CODES.values() or (exit_code == EXIT_BUDGET and cause.startswith(_WARNING_PREFIX))
+    return exit_code in EXIT_CODES.values() or (exit_code == EXIT_BUDGET and cause.startswith(_WARNING_PREFIXES))
 
 
 class Terminated(KeyboardInterrupt):
@@ -266,6 +269,7 @@ class SignalStop:
     Args:
         grace_s: seconds from the first signal until the process of a command is killed.
         stops_when_warned: True if a warning stops the run; False if it only requests a checkpoint.
+        notice: source of notices of preemption, which count as warnings (`preemption.has_notice`); None = none.
     """
 
     may_end_process: ClassVar[bool] = False
@@ -273,9 +277,9 @@ class SignalStop:
     warning: ClassVar[Optional[int]] = None
     """Warning that arrived before training, or None."""
 
-    def __init__(self, grace_s: float = GRACE_S, stops_when_warned: bool = True) -> None:
+    def __init__(self, grace_s: float = GRACE_S, stops_when_warned: bool = True, notice: Optional[str] = None) -> None:
         self.stop: Optional[Stop] = None
-        self._grace_s, self._stops_when_warned = grace_s, stops_when_warned
+        self._grace_s, self._stops_when_warned, self._notice = grace_s, stops_when_warned, notice
         self._first_at: Optional[float] = None
         self._save_requested = False
         self._handlers: Dict[int, Any] = {}
@@ -291,6 +295,8 @@ class SignalStop:
                 self._stack.callback(signal.signal, number, self._handlers[number])
             if self.warning is not None:
                 self._receive(self.warning)
+        if self._notice is not None:
+            self._stack.enter_context(NoticeWatcher(self._notice, lambda: self._warn(NOTICE)))
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -310,7 +316,9 @@ class SignalStop:
 
     def _receive(self, number: int) -> None:
         if number in WARNINGS:
-            self._warn(number)
+            if self._stops_when_warned and self.stop is None:
+                self._stopped_by_warning = number
+            self._warn(f"{signal.Signals(number).name} received")
             return
         now = time.monotonic()
         if self._first_at is not None:
@@ -322,15 +330,13 @@ class SignalStop:
         self.stop = self.stop or Stop("interrupted", EXIT_CODES[number], f"{name} received")
         _say(f"{name}: finishing the step and saving; once more quits at once")
 
-    def _warn(self, number: int) -> None:
-        name = signal.Signals(number).name
+    def _warn(self, cause: str) -> None:
         if not self._stops_when_warned:
             self._save_requested = True
-            _say(f"{name}: saving after this step")
+            _say(f"{cause}: saving after this step")
         elif self.stop is None:
-            self._stopped_by_warning = number
-            self.stop = Stop("interrupted", EXIT_BUDGET, f"{name} received")
-            _say(f"{name}: finishing the step and saving; then the run ends with exit code {EXIT_BUDGET}")
+            self.stop = Stop("interrupted", EXIT_BUDGET, cause)
+            _say(f"{cause}: finishing the step and saving; then the run ends with exit code {EXIT_BUDGET}")
 
 
 def _say(text: str) -> None:

@@ -26,7 +26,7 @@ class Agreement:
     KINDS = (
         (EXIT_SIGTERM, "SIGTERM or SIGHUP received by another worker"),
         (EXIT_SIGINT, "SIGINT received by another worker"),
-        (EXIT_BUDGET, "SIGUSR1 or SIGUSR2 received by another worker"),
+        (EXIT_BUDGET, "SIGUSR1, SIGUSR2 or a notice of preemption received by another worker"),
         (EXIT_BUDGET, "trainer.max_time reached"),
     )
     """Exit code and cause of each kind of stop on workers that did not cause it."""

@@ -357,7 +357,7 @@ def build_context(
         evaluator,
         build_test_evaluator,
         Saving(checkpoints, callbacks),
-        SignalStop(plan.grace_s, description.checkpoint.on_signal == "stop"),
+        SignalStop(plan.grace_s, description.checkpoint.on_signal == "stop", description.cluster.notice),
         callbacks,
         actions,
     )

@@ -251,7 +251,7 @@ class Votes:
     [
         (0, 143, "SIGTERM or SIGHUP received by another worker"),
         (1, 130, "SIGINT received by another worker"),
-        (2, 75, "SIGUSR1 or SIGUSR2 received by another worker"),
+        (2, 75, "SIGUSR1, SIGUSR2 or a notice of preemption received by another worker"),
         (3, 75, "trainer.max_time reached"),
     ],
 )
