@@ -97,10 +97,11 @@ def test_other_errors_than_404_are_no_notices(host: str, monkeypatch: pytest.Mon
         has_notice(f"http://{host}/latest/meta-data/spot/instance-action")
 
 
-def test_a_file_announces_by_its_existence(tmp_path: Path) -> None:
+def test_a_file_announces_by_its_existence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
     assert not has_notice(str(tmp_path / "ending"))
     (tmp_path / "ending").touch()
-    assert has_notice(str(tmp_path / "ending"))
+    assert has_notice(str(tmp_path / "ending")) and has_notice("~/ending")
 
 
 def test_a_source_that_cannot_be_read_is_reported_once_and_tried_again(
