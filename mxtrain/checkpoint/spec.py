@@ -42,7 +42,8 @@ class CheckpointSpec(Spec):
     background, and a run directory that lacks them downloads them. Each run needs an address of its own."""
     on_signal: Literal["stop", "save"] = "stop"
     """Reaction to SIGUSR1 and SIGUSR2, with which schedulers announce the end of a job (Slurm's --signal, submitit),
-    and to the notice of `cluster.notice`. stop: save and end with exit code 75, as at the end of a budget; save: save and continue."""
+    and to the notice of `cluster.notice`. stop: save and end with exit code 75, as at the end of a budget;
+    save: save and continue."""
 
     @pydantic.field_validator("upload")
     @classmethod

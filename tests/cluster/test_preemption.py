@@ -162,7 +162,7 @@ def test_allowed_sources(source: str) -> None:
     assert unsupported_notice_reason(source) == "" and Cluster(notice=source).unsupported_reason() == ""
 
 
-@pytest.mark.parametrize("source,near", [("gpc", "gcp"), ("ending", "")])
+@pytest.mark.parametrize("source, near", [("gpc", "gcp"), ("ending", "")])
 def test_a_misspelt_source_is_refused(source: str, near: str) -> None:
     reason = Cluster(notice=source).unsupported_reason()
     assert reason.startswith(f"cluster.notice={source}: allowed are aws, gcp, ") and f"'{near}'" in f"{reason}''"
