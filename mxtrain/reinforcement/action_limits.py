@@ -13,6 +13,9 @@ import numpy as np
 if TYPE_CHECKING:
     from mxtrain.reinforcement.policy import Actions
 
+TOLERANCE = 1e-5
+"""Relative rounding of recorded actions that counts as within the limits."""
+
 
 @dataclass(frozen=True)
 class ActionLimits:
@@ -44,6 +47,33 @@ class ActionLimits:
             action_EA = self.low + (action_EA + np.float32(1)) * (np.float32(0.5) * (self.high - self.low))
         clipped_EA = np.clip(action_EA, self.low, self.high).astype(self.dtype)
         return list(clipped_EA.reshape((-1, *self.shape)))
+
+    def policy_actions(self, actions: Actions, native: np.ndarray) -> np.ndarray:
+        """Converts actions of an environment, (N, ...), to those of the policy, (N, A) float32: the inverse of
+        `actions_for`.
+
+        Raises:
+            ValueError: they have another shape, are no choices, or are beyond the limits.
+        """
+        size = actions.size
+        if native[:1].size != size:
+            raise ValueError(f"an action has {native[:1].size} numbers, and not {size}")
+        native_NA = native.reshape((-1, size)).astype(np.float64)
+        if actions.count:
+            chosen_NA = native_NA - (np.array(self.starts) if self.starts else self.start)
+            if (
+                (chosen_NA != np.floor(chosen_NA)).any()
+                or (chosen_NA < 0).any()
+                or (chosen_NA >= actions.choices).any()
+            ):
+                raise ValueError("an action is none of the choices")
+            return chosen_NA.astype(np.float32)
+        if actions.head != "squashed_gaussian":
+            return native_NA.astype(np.float32)
+        scaled_NA = 2.0 * (native_NA - self.low) / (self.high.astype(np.float64) - self.low) - 1.0
+        if (np.abs(scaled_NA) > 1.0 + TOLERANCE).any():
+            raise ValueError("an action is beyond the limits")
+        return np.clip(scaled_NA, -1.0, 1.0).astype(np.float32)
 
     def to_json(self) -> Dict[str, Any]:
         """Returns plain values; a limit that is infinite is None."""

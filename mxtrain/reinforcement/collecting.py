@@ -50,6 +50,7 @@ class RolloutSettings:
     gae_lambda: float
     normalize_advantages: bool
     normalize_rewards: bool
+    recordings: Optional[str]
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from mxtrain.reinforcement.kinds import Observations, Returns
 from mxtrain.reinforcement.losses import PolicyLoss
 from mxtrain.reinforcement.model import PolicyModel
 from mxtrain.reinforcement.signature import ActionSignature
-from mxtrain.types import Fraction, OpenFraction, Positive
+from mxtrain.types import Fraction, OpenFraction, PathText, Positive
 from mxtrain.types.kinds import Gives, TargetKind
 
 if TYPE_CHECKING:
@@ -71,6 +71,9 @@ class Gymnasium(BaseDataset):
     buffer."""
     normalize_rewards: bool = False
     """If true, rewards are divided by the running deviation of their discounted sums, and clipped to +-10."""
+    recordings: Optional[PathText] = None
+    """Folder of recorded episodes (.npz files, as `predict task.episode_files=npz folder=FOLDER` writes them), whose
+    steps fill the replay buffer at first, instead of steps with random actions; null = none."""
     val_episodes: Positive = 20
     """Episodes of a validation."""
     test_episodes: Positive = 100

@@ -1,16 +1,30 @@
 """Recorded episodes: observations, actions and rewards, as files.
 
-Legend: T steps.
+Legend: T steps of an episode, N steps of all, A numbers of an action.
 """
 
 from __future__ import annotations
 
 import io
+import os
+import zipfile
+import zlib
 from dataclasses import dataclass
-from typing import List, Sequence, Union
+from typing import TYPE_CHECKING, Dict, List, NamedTuple, Sequence, Union
 
 import numpy as np
 
+from mxtrain.errors import DataError, reason_of
+from mxtrain.files.regular_files import open_regular
+
+if TYPE_CHECKING:
+    from mxtrain.reinforcement.environments import Spaces
+
+ENDING = ".npz"
+ARRAYS = ("observations", "actions", "rewards", "terminations", "truncations")
+"""Arrays of a file that are read, by the names of Minari's files."""
+DAMAGED = (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError)
+"""Exceptions of NumPy that reads a file which is not what it should be; pickled objects are a ValueError."""
 MAX_COLUMNS = 64
 """Maximum number of numbers of an observation and an action that a table has columns for."""
 
@@ -76,3 +90,81 @@ class RecordedEpisode:
         observed = list(names) or [f"observation {number}" for number in range(width)]
         taken = ["action"] if num_actions == 1 else [f"action {number}" for number in range(num_actions)]
         return ["episode", "step", *observed, *taken, "reward"]
+
+
+class RecordedSteps(NamedTuple):
+    """Steps of recorded episodes, one after the other, (N, ...) each.
+
+    Attributes:
+        observation, next_observation: network input before and after the step.
+        action: action in the form of the policy, (N, A).
+        reward: its reward.
+        is_terminated, is_truncated: whether the episode ended with the step.
+    """
+
+    observation: np.ndarray
+    next_observation: np.ndarray
+    action: np.ndarray
+    reward: np.ndarray
+    is_terminated: np.ndarray
+    is_truncated: np.ndarray
+
+
+def read_recordings(folder: str, spaces: Spaces, name: str) -> RecordedSteps:
+    """Reads the episodes of a folder, in the order of the names of its files.
+
+    Args:
+        folder: folder of files that `RecordedEpisode.encode` encoded.
+        spaces: observation and action spaces of the environment.
+        name: id of the environment, for messages.
+
+    Raises:
+        DataError: there is no such folder or no file in it, or a file is damaged or of another environment.
+    """
+    try:
+        files = sorted(file for file in os.listdir(folder) if file.endswith(ENDING))
+    except OSError as error:
+        raise DataError(f"dataset.recordings={folder} cannot be read: {reason_of(error)}.") from error
+    if not files:
+        raise DataError(
+            f"dataset.recordings={folder}: it holds no {ENDING} files. `python -m mxtrain predict RUN "
+            "task.episode_files=npz folder=FOLDER` writes some."
+        )
+    parts = [_read(os.path.join(folder, file), spaces, name) for file in files]
+    return RecordedSteps(*map(np.concatenate, zip(*parts)))
+
+
+def _read(path: str, spaces: Spaces, name: str) -> RecordedSteps:
+    try:
+        with open_regular(path) as (stream, _):
+            loaded = np.load(stream, allow_pickle=False)  # lint: an open file
+            if not isinstance(loaded, np.lib.npyio.NpzFile):
+                raise ValueError("it is a single array")
+            found: Dict[str, np.ndarray] = {array: loaded[array] for array in ARRAYS}
+    except DAMAGED as error:
+        raise DataError(f"{path} is no recorded episode: {reason_of(error)}.") from error
+    steps = len(found["rewards"]) if found["rewards"].ndim == 1 else 0
+    shapes = {array: values.shape for array, values in found.items()}
+    wanted = {"observations": (steps + 1, *spaces.shape), "terminations": (steps,), "truncations": (steps,)}
+    wrong = next((array for array in wanted if shapes[array] != wanted[array]), "")
+    if not steps or shapes["actions"][:1] != (steps,):
+        raise DataError(f"{path}: rewards and actions have the shapes {shapes['rewards']} and {shapes['actions']}.")
+    if wrong:
+        raise DataError(
+            f"{path}: {wrong} has the shape {shapes[wrong]}, and {steps} steps in {name} have {wanted[wrong]}."
+        )
+    for array in ("observations", "rewards", "actions"):
+        if found[array].dtype.kind not in "fiub" or not np.isfinite(found[array]).all():
+            raise DataError(f"{path}: {array} holds values that are no finite numbers.")
+    ends = found["terminations"].astype(np.bool_) | found["truncations"].astype(np.bool_)
+    if ends[:-1].any() or not ends[-1]:
+        raise DataError(f"{path}: it is no single episode, which ends with its last step.")
+    observations = found["observations"].astype(spaces.dtype)
+    try:
+        action_NA = spaces.limits.policy_actions(spaces.actions, found["actions"])
+    except ValueError as error:
+        raise DataError(f"{path}: {error}; it is of another environment than {name}.") from error
+    terminated, truncated = (found[array].astype(np.bool_) for array in ("terminations", "truncations"))
+    return RecordedSteps(
+        observations[:-1], observations[1:], action_NA, found["rewards"].astype(np.float64), terminated, truncated
+    )

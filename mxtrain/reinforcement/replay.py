@@ -9,6 +9,7 @@ action.
 
 from __future__ import annotations
 
+import math
 from typing import Dict, Mapping, NamedTuple, Sequence, Tuple
 
 import numpy as np
@@ -37,6 +38,17 @@ class Transitions(NamedTuple):
     reward: np.ndarray
     is_terminated: np.ndarray
     age: np.ndarray
+
+
+def buffer_bytes(num_steps: int, shape: Shape, dtype: str, num_components: int) -> int:
+    """Returns the memory that a buffer of some steps takes, without the last observations of truncated episodes.
+
+    Args:
+        num_steps: number of steps, over all environments.
+        shape, dtype, num_components: see `ReplayBuffer`.
+    """
+    numbers = math.prod(shape) * np.dtype(dtype).itemsize
+    return num_steps * (numbers + 4 * num_components + 4 + 1)  # observation, action, reward and end
 
 
 class ReplayBuffer:

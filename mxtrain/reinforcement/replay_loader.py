@@ -16,13 +16,16 @@ import numpy as np
 
 from mxtrain.data.loading.loader import Consumer, LoaderOptions
 from mxtrain.data.loading.randomness import uniform, uniform_rows
+from mxtrain.errors import ConfigError
 from mxtrain.kvstore.store import Store
 from mxtrain.reinforcement.collecting import Environments, StepCollector
 from mxtrain.reinforcement.draws import ReinforcementDraw, standard_normal
 from mxtrain.reinforcement.environment_loader import EnvironmentLoader
 from mxtrain.reinforcement.environments import VectorEnvironment
 from mxtrain.reinforcement.policy import NUM_FACTS, REPLAY_FACTS
-from mxtrain.reinforcement.replay import ReplayBuffer
+from mxtrain.reinforcement.recording import RecordedSteps, read_recordings
+from mxtrain.reinforcement.replay import ReplayBuffer, buffer_bytes
+from mxtrain.runtime.memory import shown_size, usable_memory
 from mxtrain.types import Batch
 
 if TYPE_CHECKING:
@@ -55,6 +58,30 @@ class ReplayCollector(StepCollector):
         super().__init__(source, seed)
         self._algorithm = algorithm
         self.ended_EF = np.zeros((0, 3))
+        self._recorded = self._read_recordings()
+
+    def _read_recordings(self) -> Optional[RecordedSteps]:
+        """Reads the recorded steps that fill the buffer at first; None = there are none.
+
+        Raises:
+            DataError: a file cannot be read, or is of another environment.
+            ConfigError: the buffer does not hold them, or they are too few for the environments.
+        """
+        settings, algorithm = self._source.settings, self._algorithm
+        if settings.recordings is None:
+            return None
+        recorded = read_recordings(settings.recordings, self._source.spaces, self._source.maker.id)
+        count, each = len(recorded.reward), len(recorded.reward) // settings.num_envs
+        if not 1 <= each <= self._capacity:
+            remedy = "Record more of them, or type fewer dataset.num_envs"
+            if each:
+                remedy = f"Type loss.buffer_size={count} or more"
+            raise ConfigError(
+                f"dataset.recordings={settings.recordings}: it has {count:,} steps, and the buffer of "
+                f"loss.buffer_size={algorithm.buffer_size} takes 1 to {self._capacity:,} for each of "
+                f"dataset.num_envs={settings.num_envs} environments. {remedy}."
+            )
+        return recorded
 
     @property
     def _capacity(self) -> int:
@@ -67,7 +94,8 @@ class ReplayCollector(StepCollector):
         return self._environment.observation_E
 
     def collect(self, number: int, client: PolicyClient, workers: Optional[Store] = None) -> None:
-        """Takes the steps of a roll-out; before the first one, steps with random actions. Collective.
+        """Takes the steps of a roll-out; before the first one, recorded steps fill the buffer, or steps with random
+        actions. Collective.
 
         Args:
             number: number of the roll-out over all epochs, from 0.
@@ -78,7 +106,9 @@ class ReplayCollector(StepCollector):
         client.publish(self._moments["observation"])
         client.refresh()
         self.ended_EF = np.zeros((len(self._local_environments()), 3))
-        if not self.buffer.num_steps:
+        if not self.buffer.num_steps and self._recorded is not None:
+            self._fill(self._recorded, client)
+        elif not self.buffer.num_steps:
             # The first roll-out has number 1 below, so that its random numbers differ from these.
             self._steps(0, -(-self._algorithm.learning_starts // self._source.settings.num_envs), None, client)
         self._steps(number + 1, self._source.settings.rollout_steps, client, client)
@@ -132,10 +162,47 @@ class ReplayCollector(StepCollector):
                 self.ended_EF[index] += (environment.returns[index], len(environment.actions[index]), 1.0)
                 environment.start_episode(index, int(seed_TE[step + 1, index]))
             environment.require_finite()
+        self._update_moments(observation_TE, reward_TE, ended_TE, client, publishes=acting is None)
+
+    def _fill(self, recorded: RecordedSteps, client: PolicyClient) -> None:
+        """Fills the buffer with recorded steps: as many consecutive ones for each environment of all workers."""
+        local, spaces = self._local_environments(), self._source.spaces
+        steps = len(recorded.reward) // self._source.settings.num_envs
+        index_TE = np.arange(steps)[:, None] + steps * np.array(local, np.int64)[None]
+        # The last step of an environment is followed by a step of another episode.
+        is_cut_TE = recorded.is_truncated[index_TE] | (np.arange(steps) == steps - 1)[:, None]
+        ended_TE = recorded.is_terminated[index_TE] | is_cut_TE
+        for index_E, is_over_E in zip(index_TE, ended_TE):
+            ended = {number: bool(recorded.is_terminated[index_E[number]]) for number in np.flatnonzero(is_over_E)}
+            last = {number: recorded.next_observation[index_E[number]] for number in ended if not ended[number]}
+            self.buffer.add(
+                recorded.observation[index_E], recorded.action[index_E], recorded.reward[index_E], ended, last
+            )
+        shape = (steps, len(local), *spaces.shape)
+        observation_TE = recorded.observation[index_TE].reshape(shape)
+        self._update_moments(
+            observation_TE, recorded.reward[index_TE], ended_TE.astype(np.float64), client, publishes=True
+        )
+
+    def _update_moments(
+        self,
+        observation_TE: np.ndarray,
+        reward_TE: np.ndarray,
+        ended_TE: np.ndarray,
+        client: PolicyClient,
+        publishes: bool,
+    ) -> None:
+        """Adds steps to the running statistics. Collective.
+
+        Args:
+            observation_TE, reward_TE, ended_TE: observations before the steps, their rewards, and 1 where an episode
+                ended.
+            client: network that normalizes observations.
+            publishes: whether the network gets the statistics now, because it has to know them before it acts.
+        """
         if client.has_moments:
-            self._moments["observation"].update(observation_TE.reshape((steps * size, *spaces.shape)), self._total)
-            # After the random steps, the network must know the statistics before it acts.
-            if acting is None:
+            self._moments["observation"].update(observation_TE.reshape((-1, *self._source.spaces.shape)), self._total)
+            if publishes:
                 client.publish(self._moments["observation"])
                 client.refresh()
         if self._source.settings.normalize_rewards:
@@ -205,6 +272,21 @@ class ReplayLoader(EnvironmentLoader):
         self.collector = ReplayCollector(source, algorithm, options.seed)
         self._source, self._algorithm = source, algorithm
         super().__init__(source, self.collector, options)
+        self._require_memory()
+
+    def _require_memory(self) -> None:
+        """Raises a `ConfigError` if this worker's share of the buffer exceeds the memory: the system would end the
+        process without a message when the buffer is nearly full."""
+        spaces, total = self._source.spaces, self._algorithm.buffer_size
+        first, end = self.world.share(self._source.settings.num_envs)
+        held = total * (end - first) // self._source.settings.num_envs
+        size, memory = buffer_bytes(held, spaces.shape, spaces.dtype, spaces.actions.size), usable_memory()
+        if size > memory:
+            shape = " x ".join(map(str, spaces.shape))
+            raise ConfigError(
+                f"loss.buffer_size={total}: so many observations of {shape} numbers take {shown_size(size)}, and this "
+                f"process may have {shown_size(memory)}. Type loss.buffer_size={total * memory // (2 * size)} or less."
+            )
 
     def _make_batches(self, epoch: int, start: int, consumer: Consumer) -> Iterator[Batch]:
         from mxtrain.reinforcement.policy_client import PolicyClient

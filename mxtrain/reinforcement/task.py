@@ -100,12 +100,28 @@ class ReinforcementLearning(Task):
                 "loss=ppo corrects. Type loss=ppo, or dataset.passes=1."
             )
 
+        if dataset.recordings is not None and not loss.has_buffer:
+            raise ConfigError(
+                f"dataset.recordings={dataset.recordings}: recorded steps fill a replay buffer, and "
+                f"{type(loss).__name__} has none: it learns from steps of the current weights. Leave it out, or type "
+                "model=q_network (DQN) or model=soft_actor_critic (SAC)."
+            )
+
     def _check_buffer(self, description: RunParts, dataset: Gymnasium, loss: ReplayAlgorithm) -> None:
-        if loss.buffer_size < max(loss.learning_starts, dataset.num_envs):
+        least = max(loss.learning_starts, dataset.num_envs, dataset.batch_size)
+        if loss.buffer_size < least:
             raise ConfigError(
                 f"loss.buffer_size={loss.buffer_size}: it must hold loss.learning_starts={loss.learning_starts} steps "
-                f"of dataset.num_envs={dataset.num_envs} environments. Type "
-                f"loss.buffer_size={max(loss.learning_starts, dataset.num_envs)} or more."
+                f"of dataset.num_envs={dataset.num_envs} environments, and a batch of "
+                f"dataset.batch_size={dataset.batch_size}. Type loss.buffer_size={least} or more."
+            )
+        epochs = description.trainer.max_epochs
+        steps = dataset.num_envs * dataset.rollout_steps * dataset.rollouts_per_epoch * (epochs or 0)
+        if epochs is not None and dataset.recordings is None and loss.learning_starts > steps:
+            raise ConfigError(
+                f"loss.learning_starts={loss.learning_starts}: more steps with random actions than the {steps} that "
+                f"trainer.max_epochs={epochs} of dataset.rollouts_per_epoch={dataset.rollouts_per_epoch} learn from "
+                f"afterwards. Type loss.learning_starts={steps} or less, or train for longer."
             )
         if description.kvstore.servers_update and description.cluster.workers > 1:
             raise ConfigError(

@@ -83,7 +83,7 @@ def test_eval_and_predict_write_the_same_episodes_that_an_environment_plays(trai
     train_run(
         "task=reinforcement_learning",
         "model=soft_actor_critic",
-        "dataset.rollouts_per_epoch=4",
+        "dataset.rollouts_per_epoch=10",
         "dataset.max_episode_steps=20",
         "loss.learning_starts=40",
         "dataset.val_episodes=2",

@@ -215,6 +215,11 @@ def test_statistics_of_observations_enter_the_network_and_stay_with_its_weights(
         ("model=soft_actor_critic dataset.id=CartPole-v1", "its actions are choices, and loss=sac is for numbers."),
         ("model=q_network dataset.batch_size=48", "are whole batches: it can be 8, 16, 32, 64, 128, 256, 512."),
         ("model=q_network loss.buffer_size=10", "Type loss.buffer_size=1000 or more."),
+        (
+            "model=q_network loss.learning_starts=32 loss.buffer_size=40",
+            "and a batch of dataset.batch_size=64. Type loss.buffer_size=64 or more.",
+        ),
+        ("model=soft_actor_critic trainer.max_epochs=1 loss.learning_starts=2001", "loss.learning_starts=2000 or less"),
         ("model=q_network kvstore=dist_async cluster.workers=2", "each worker would have a target network of its own."),
         ("metric=[accuracy]", "Type metric=[return]."),
         ("model=mlp", "Type model=actor_critic."),

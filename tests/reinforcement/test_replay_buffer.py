@@ -11,8 +11,9 @@ from environments_of_tests import registered
 
 from mxtrain.data.loading.loader import Consumer, LoaderOptions
 from mxtrain.engine.backend import nd
-from mxtrain.errors import CheckpointError
+from mxtrain.errors import CheckpointError, ConfigError
 from mxtrain.kvstore.world import World
+from mxtrain.reinforcement import replay_loader
 from mxtrain.reinforcement.algorithm import ReplayAlgorithm
 from mxtrain.reinforcement.dqn import DeepQLoss
 from mxtrain.reinforcement.draws import standard_normal
@@ -255,6 +256,17 @@ def test_a_buffer_of_another_run_is_refused() -> None:
     smaller = loader_of(DeepQLoss(learning_starts=20, buffer_size=24))
     with pytest.raises(CheckpointError, match="a replay buffer of other environments, or of another number or length"):
         smaller.collector.load_state(dict(arrays), {}, "a checkpoint")
+
+
+def test_a_buffer_larger_than_the_memory_is_refused(monkeypatch: Any) -> None:
+    """Looking-v0 shows 4 x 5 x 3 bytes: with an action and 5 bytes, 69 each step."""
+    large = DeepQLoss(learning_starts=20, buffer_size=1000)
+    for memory, world in ((69_000, None), (35_000, World(0, 2))):
+        monkeypatch.setattr(replay_loader, "usable_memory", lambda memory=memory: memory)
+        loader_of(large, world, id="Looking-v0")
+    monkeypatch.setattr(replay_loader, "usable_memory", lambda: 68_999)
+    with pytest.raises(ConfigError, match="of 3 x 4 x 5 numbers take 67.38 KiB.* Type loss.buffer_size=499 or less"):
+        loader_of(large, id="Looking-v0")
 
 
 def test_changed_number_of_workers_starts_a_new_buffer() -> None:
