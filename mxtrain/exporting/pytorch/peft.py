@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any, Collection, Dict, List, Mapping, Sequence
 import numpy as np
 
 from mxtrain.errors import ConfigError, WeightsError
-from mxtrain.exporting.folder import CARD, new_folder
+from mxtrain.exporting.folder import CARD
 from mxtrain.exporting.pytorch.safetensors_file import write_safetensors
 from mxtrain.exporting.pytorch.weights import WrittenWeights
 from mxtrain.files.durable import encode_json, replace_file
+from mxtrain.files.new_folder import new_folder
 from mxtrain.model.foreign.hub import ADAPTER_CONFIG
 from mxtrain.model.foreign.importing import family_of, place_names, read_config, translate
 from mxtrain.model.foreign.peft import ADAPTER, MATRICES, PREFIX
