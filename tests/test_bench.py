@@ -432,7 +432,7 @@ def test_interactions_of_the_race_are_those_of_the_default_data(tmp_path):
     assert count == len(splits.train) and len(splits.val) == len(splits.test) == 30
 
 
-@pytest.mark.parametrize("part", ["sequential_race", "multi_label_race", "regression_race"])
+@pytest.mark.parametrize("part", ["sequential_race", "multi_label_race", "regression_race", "summarization_race"])
 def test_the_races_of_tasks_need_pytorch(part, tmp_path):
     assert "--torch-python" in PARTS[part].why_not(Options(True, tmp_path))
 
@@ -457,6 +457,13 @@ def test_multi_label_race(tmp_path):
 def test_regression_race(tmp_path):
     scores = run_race("regression_race", tmp_path)
     assert len(scores) == 3 and all(1 < value < 10 for value in scores.values())
+
+
+@pytest.mark.zoo
+@pytest.mark.slow
+def test_summarization_race(tmp_path):
+    scores = run_race("summarization_race", tmp_path)
+    assert len(scores) == 2 and all(0 <= value < 1 for value in scores.values())
 
 
 @pytest.mark.parametrize("chosen", parts.QUICK_LANGUAGE_RACES, ids=lambda one: one.network)

@@ -342,6 +342,19 @@ PARTS: Dict[str, Part] = {
         ],
         parts.needs_torch,
     ),
+    "summarization_race": Part(
+        "summaries against nn.Transformer, three seeds (8 minutes; needs --torch-python)",
+        task_races.summarization,
+        [
+            ONE_THREAD_EACH,
+            "3,000 generated reports (dataset=match_reports). 2 + 2 layers of 128 units, 4 heads, layer norms first, "
+            "one table of embeddings, Adam, 0.0025 after 100 steps and then falling to 0, batches of 32 pairs of "
+            "about the same length, 3 epochs. Tokens are those of the summaries. PyTorch: nn.Transformer in "
+            "scripts/bench_parts/torch_tasks_side.py, eager. Both write the most probable token at each place; "
+            "ROUGE-L is that of metric=rouge_l, for both.",
+        ],
+        parts.needs_torch,
+    ),
     "sparse": Part(
         "tables of embeddings against PyTorch's sparse ones and Gluon's dense (10 minutes; needs --torch-python)",
         parts.sparse,

@@ -34,6 +34,7 @@ TOPICS: Mapping[str, Tuple[str, Tuple[str, ...]]] = {
             "sequential_race",
             "multi_label_race",
             "regression_race",
+            "summarization_race",
             "sparse",
             "reinforcement",
             "checkpoint",

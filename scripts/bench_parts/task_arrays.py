@@ -51,3 +51,30 @@ def write_values(run_dir: str, table: str, out: str) -> None:
 
     rows: Any = mxtrain.load(run_dir, which="last").predict(table)
     np.save(out, np.array([row["value"] for row in rows]))
+
+
+def rouge_of_tokens(run_dir: str, tokens: str) -> float:
+    """Returns the ROUGE-L of summaries of the test split, which are rows of tokens padded with -1 (`tokens`, a file of
+    NumPy), with the vocabulary of a run."""
+    from mxtrain.composing.restored import restore
+    from mxtrain.data.spec import open_splits
+    from mxtrain.metric.rouge import Rouge
+
+    restored = restore(run_dir, which="last")
+    tokenizer = restored.signature.target_tokenizer_config.tokenizer  # type: ignore[attr-defined]
+    pairs = open_splits(restored.dataset).test.pairs  # type: ignore[union-attr]
+    metric, found = Rouge(variant="L"), np.load(tokens)
+    assert len(found) == len(pairs)
+    values = [
+        metric.of_sums(list(metric.count(tokenizer.decode(row[row >= 0].tolist()), pair[1])), 1)
+        for row, pair in zip(found, pairs)
+    ]
+    return float(np.mean(values))
+
+
+def special_tokens(run_dir: str) -> Dict[str, int]:
+    """Returns the size of the vocabulary of a run, and the tokens that begin and end a text."""
+    from mxtrain.composing.restored import restore
+
+    tokenizer = restore(run_dir, which="last").signature.target_tokenizer_config.tokenizer  # type: ignore[attr-defined]
+    return {"vocab_size": tokenizer.size, "bos": tokenizer.special.bos, "eos": tokenizer.special.eos}

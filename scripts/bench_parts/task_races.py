@@ -228,3 +228,51 @@ def regression(options: Options) -> Measured:
     found = compare_runs(options, {OURS: ours, TORCH: theirs, TREES: trees}, [score], "samples", 1.0)
     found.details = {"training rows": counts[0], "test rows": counts[2], "epochs": epochs}
     return found
+
+
+# Summaries.
+
+
+def summarization(options: Options) -> Measured:
+    """The Transformer and nn.Transformer on generated reports; ROUGE-L of the most probable token at each place."""
+    count, batch_size, epochs, layers, units = (200, 8, 1, 1, 16) if options.quick else (3000, 32, 3, 2, 128)
+    lr, warmup, heads, longest = 0.0025, 100, 4, 48
+    given = [
+        "task=summarization",
+        "task.beam_size=1",
+        f"task.max_length_offset={longest}",
+        "dataset=match_reports",
+        f"dataset.num_train={count}",
+        *(f"dataset.num_{split}={20 if options.quick else 300}" for split in ("val", "test")),
+        f"dataset.batch_size={batch_size}",
+        f"model.num_layers={layers}",
+        f"model.units={units}",
+        f"model.hidden_size={4 * units}",
+        f"model.num_heads={heads}",
+        f"optimizer.lr={lr}",
+        f"lr_scheduler.warmup={warmup}",
+        "early_stopping=off",
+        f"trainer.max_epochs={epochs}",
+        f"trainer.val_interval={epochs}",
+    ]
+    path = write_arrays(options, given)
+    arrays = np.load(path)
+    tokens = int((arrays["train_input3"] >= 0).sum())
+    about = ask_ours(options, "special_tokens", options.work / "one_step" / "run")
+    sizes = {"layers": layers, "units": units, "hidden": 4 * units, "heads": heads, "longest": longest, **about}
+
+    def ours(seed: int) -> Dict[str, float]:
+        run_dir, speeds = train_ours(options, given, seed, tokens)
+        return {**speeds, "rouge": status_of(run_dir)["metrics"]["test/rouge_l"]}
+
+    def theirs(seed: int) -> Dict[str, float]:
+        texts = new_file(options)
+        arguments = (path, texts, seed, epochs, batch_size, lr, warmup, sizes)
+        speeds = ask_theirs(options, "torch_tasks_side:train_summaries", *arguments)
+        rouge = ask_ours(options, "rouge_of_tokens", options.work / "one_step" / "run", texts)
+        return {**speeds, "rouge": rouge}
+
+    score = Score("rouge", "ROUGE-L of the test summaries", "fraction", 1)
+    found = compare_runs(options, {OURS: ours, TORCH: theirs}, [score], "tokens", 1.0)
+    found.details = {"training pairs": count, "tokens of their summaries": tokens, "epochs": epochs}
+    return found
