@@ -610,7 +610,8 @@ def _parse(arguments: List[str]) -> argparse.Namespace:
         type=int,
         default=0,
         help="blocks of each side of segmentation, detection_race, language_race, sparse and reinforcement "
-        "(8, 5, 4 to 8, 5)",
+        "(8, 5, 4 to 8, 5); seeds of forecasting_race, sequential_race, multi_label_race, regression_race and "
+        "summarization_race (3)",
     )
     parser.add_argument("--steps", type=int, default=0, help="the same: steps of a block (1 to 10, by network)")
     parser.add_argument(
