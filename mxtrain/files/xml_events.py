@@ -60,7 +60,7 @@ class XmlReader:
             encoding: its encoding, in place of the declared one.
 
         Raises:
-            XmlError: it is no XML, or declares a document type.
+            XmlError: it is no XML, or declares a document type or an encoding that expat cannot read.
         """
         self._parser = expat.ParserCreate(encoding)
         self._parser.buffer_text = True
@@ -75,6 +75,11 @@ class XmlReader:
             reason = expat.errors.messages.get(error.code, str(error.code))
             location = f"line {error.lineno}, column {error.offset + 1}"
             raise XmlError(error.lineno, f"is no XML: {reason} ({location})") from error
+        except (LookupError, ValueError) as error:
+            # Python's decoders of declared encodings raise these in the middle of expat; readers raise others.
+            if type(error) is not LookupError and "encodings are not supported" not in str(error):
+                raise
+            raise XmlError(1, f"declares an encoding that is not read ({error})") from error
 
     def _refuse_doctype(self, *_: object) -> None:
         fact = f"declares a document type on line {self.line}, which could name other files"

@@ -7,11 +7,9 @@ import re
 from pathlib import Path
 from typing import Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
-from mxtrain.data.checking.problems import SHORT_ROW, DataLocation, Findings, Problem
-from mxtrain.data.loading.dataset_files import exists
+from mxtrain.data.checking.problems import SHORT_ROW, UNREADABLE_ROW, DataLocation, Findings, Problem
+from mxtrain.data.loading.dataset_files import exists, read_bytes, refuse_non_text
 from mxtrain.data.table.columns import stream_rows
-from mxtrain.errors import DataError
-from mxtrain.files.regular_files import read_regular
 from mxtrain.recommendation.given_features import SET, GivenColumn, GivenFeatures, read_features
 
 log = logging.getLogger(__name__)
@@ -33,7 +31,7 @@ class FeatureFile(NamedTuple):
         separator: separator of its columns.
         width: number of columns.
         columns: columns of the features.
-        cells: function of the columns that returns the cells of the features.
+        cells: function of the columns that returns the cells of the features. Raises a ValueError for a wrong column.
     """
 
     separator: str
@@ -48,6 +46,9 @@ def _film_cells(title: str, genres: str) -> List[str]:
 
 
 def _old_film_cells(row: Row) -> List[str]:
+    for name, flag in zip(GENRES, row[5:]):
+        if flag.strip() not in ("0", "1"):
+            raise ValueError(f"the column of {name} holds {flag[:40]!r}, and 0 or 1 is needed")
     has = [name for name, flag in zip(GENRES, row[5:]) if flag.strip() == "1"]
     return _film_cells(row[1], "|".join(has))
 
@@ -88,9 +89,22 @@ def movielens_features(folder: Path, side: str, buckets: int, findings: Findings
         path = folder / name
         if exists(path):
             rows = _csv_rows(path, findings) if name.endswith(".csv") else _lines(path, file, findings)
-            features = ((number, row[0].strip(), file.cells(row)) for number, row in rows)
+            features = _feature_rows(path, file, rows, findings)
             return read_features(side, str(path), file.columns, features, buckets, findings)
     return None
+
+
+def _feature_rows(
+    path: Path, file: FeatureFile, rows: Iterator[Tuple[int, Row]], findings: Findings
+) -> Iterator[Tuple[int, str, Row]]:
+    """Yields the line, the id and the cells of the features of each row."""
+    for number, row in rows:
+        try:
+            yield number, row[0].strip(), file.cells(row)
+        except ValueError as error:
+            location = DataLocation(str(path), number)
+            problem = Problem(UNREADABLE_ROW, location, f"{location}: {error}.", "Correct or remove the row.")
+            findings.refuse(problem)
 
 
 def _csv_rows(path: Path, findings: Findings) -> Iterator[Tuple[int, Row]]:
@@ -112,10 +126,8 @@ def _lines(path: Path, file: FeatureFile, findings: Findings) -> Iterator[Tuple[
 
 def _decoded(path: Path) -> str:
     """Returns the text of a file, which is UTF-8, or Latin-1 as GroupLens publishes 100K and 1M."""
-    try:
-        content = read_regular(path, MAX_BYTES)
-    except OSError as error:
-        raise DataError(f"{path}: it cannot be read: {error.strerror}.") from error
+    content = read_bytes(path, MAX_BYTES)
+    refuse_non_text(path, content[:4])
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError:

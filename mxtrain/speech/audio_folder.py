@@ -213,13 +213,20 @@ def _class_folders(folder: Path) -> List[str]:
 
 
 def _read_lists(root: Path, paths: Set[str], findings: Findings) -> Dict[str, str]:
-    """Returns recording -> split of the lists in `root`; empty if there are none."""
+    """Returns recording -> split of the lists in `root`; empty if there are none.
+
+    Raises:
+        DataError: a list is empty: its split would be chosen at random.
+    """
     split_of: Dict[str, str] = {}
     location_of: Dict[str, DataLocation] = {}
     for split, name in LISTS.items():
         if not exists(root / name):
             continue
-        for number, line in enumerate(split_lines(read_text(root / name, findings)), start=1):
+        lines = split_lines(read_text(root / name, findings))
+        if not any(line.strip(BLANKS) for line in lines):
+            raise DataError(f"'{root / name}' is empty. List recordings in it, CLASS/FILE in each line, or remove it.")
+        for number, line in enumerate(lines, start=1):
             if not line.strip(BLANKS):
                 continue
             path, location = str(root / as_posix(line.strip(BLANKS))), DataLocation(str(root / name), number)

@@ -78,6 +78,8 @@ def _read(file: BinaryIO, begin_s: float, duration_s: Optional[float]) -> Tuple[
             missing = count - len(sound_SC)
     except (soundfile.SoundFileError, RuntimeError, ValueError, TypeError) as error:
         reason = str(error).partition(": ")[2] or str(error) or type(error).__name__
+        if reason.startswith("File does not exist"):  # libsndfile on MP3 files without a whole frame
+            reason = "its content is damaged"
         fact = f"is no recording that can be read: {reason.rstrip('.')}."
         raise RecordingError(fact, kind=UNREADABLE_AUDIO) from error
     _refuse(problem_of_missing(missing, rate))

@@ -91,11 +91,10 @@ def read_manifest(path: str, findings: Findings) -> List[Utterance]:
 
 
 def _find_clip(utterance: Utterance, clips: Path) -> Utterance:
-    """Returns an utterance with the path of its recording in the folder `clips`, if it exists only there."""
-    in_clips = str(clips / os.path.basename(utterance.path))
-    if os.path.exists(utterance.path) or not os.path.exists(in_clips):
+    """Returns an utterance with the path of its recording in the folder `clips`, unless it is beside the table."""
+    if os.path.exists(utterance.path) or not clips.is_dir():
         return utterance
-    return utterance._replace(path=in_clips)
+    return utterance._replace(path=str(clips / os.path.basename(utterance.path)))
 
 
 def json_rows(path: str, text: str, findings: Findings) -> Iterator[Tuple[int, Dict[str, object]]]:

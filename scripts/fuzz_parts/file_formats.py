@@ -226,7 +226,7 @@ _vocabulary("tokenizer.json", _tokenizer_json)
 _vocabulary("sentencepiece.model", _model)
 
 
-def _images(folder: Path, count: int = 6, ending: str = "png", size: Any = (24, 16)) -> List[str]:
+def write_images(folder: Path, count: int = 6, ending: str = "png", size: Any = (24, 16)) -> List[str]:
     folder.mkdir(parents=True, exist_ok=True)
     draw = np.random.RandomState(0)
     for number in range(count):
@@ -238,7 +238,7 @@ def _images(folder: Path, count: int = 6, ending: str = "png", size: Any = (24, 
 def _voc(folder: Path) -> Read:
     from mxtrain.vision.detection.voc import Voc
 
-    names = _images(folder / "JPEGImages", ending="jpg")
+    names = write_images(folder / "JPEGImages", ending="jpg")
     (folder / "Annotations").mkdir()
     for name in names:
         box = "<bndbox><xmin>2</xmin><ymin>3</ymin><xmax>12</xmax><ymax>13</ymax></bndbox>"
@@ -253,7 +253,7 @@ def _voc(folder: Path) -> Read:
 def _coco(name: str, make: Callable[..., Any], **more: Any) -> None:
     @fmt(name)
     def _(folder: Path) -> Read:
-        files = _images(folder / "i", ending="jpg")
+        files = write_images(folder / "i", ending="jpg")
         found = {
             "images": [{"id": n, "file_name": one, "width": 24, "height": 16} for n, one in enumerate(files)],
             "categories": [{"id": 1, "name": "person", **more.get("category", {})}],
@@ -317,7 +317,7 @@ def _image_folder(ending: str) -> None:
         from mxtrain.vision.classification.image_folder import ImageFolder
 
         for name in ("blue", "red"):
-            _images(folder / "images" / name, 4, ending)
+            write_images(folder / "images" / name, 4, ending)
         return reads(lambda: ImageFolder(root=str(folder / "images"), image_size=[8, 8], val_fraction=0.3))
 
 
@@ -350,7 +350,7 @@ def _dicom(folder: Path) -> Read:
 def _masks(folder: Path) -> Read:
     from mxtrain.vision.segmentation.segmentation_folder import SegmentationFolder
 
-    _images(folder / "images")
+    write_images(folder / "images")
     (folder / "masks").mkdir()
     (folder / "classes.txt").write_text("background\ncat\ndog\n")
     for number in range(6):
@@ -362,7 +362,7 @@ def _masks(folder: Path) -> Read:
 def _lst(folder: Path) -> Read:
     from mxtrain.vision.detection.image_list import ImageList
 
-    names = _images(folder)
+    names = write_images(folder)
     (folder / "train.lst").write_text(
         "".join(f"{n}\t4\t5\t24\t16\t{n % 2}\t0.1\t0.2\t0.6\t0.7\t{one}\n" for n, one in enumerate(names))
     )
@@ -375,7 +375,7 @@ def _recordio(folder: Path) -> Read:
     from mxtrain.vision.images.make_record import make_record
 
     for name in ("blue", "red"):
-        _images(folder / "images" / name, 4)
+        write_images(folder / "images" / name, 4)
     make_record(str(folder / "images"), str(folder / "images"))
     return reads(lambda: ImageRecord(root=str(folder), image_size=[8, 8], val_fraction=0.3))
 
@@ -401,9 +401,10 @@ def _cifar(folder: Path) -> Read:
     return reads(lambda: Cifar100(root=str(folder), verify_checksum=False))
 
 
-def _sound(folder: Path, ending: str) -> List[str]:
+def write_sounds(folder: Path, ending: str) -> List[str]:
     import soundfile
 
+    folder.mkdir(parents=True, exist_ok=True)
     for number in range(6):
         wave = 0.3 * np.sin(np.arange(8000) * 0.05 * (number + 1))
         soundfile.write(folder / f"{number}.{ending}", wave, 16000)
@@ -415,7 +416,7 @@ def _speech(ending: str) -> None:
     def _(folder: Path) -> Read:
         from mxtrain.speech.manifests import SpeechManifest
 
-        rows = [{"audio_filepath": one, "duration": 0.5, "text": "one two"} for one in _sound(folder, ending)]
+        rows = [{"audio_filepath": one, "duration": 0.5, "text": "one two"} for one in write_sounds(folder, ending)]
         (folder / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
         return reads(lambda: SpeechManifest(train=str(folder / "train.jsonl"), val_fraction=0.3))
 
@@ -428,7 +429,7 @@ for _ending in ("wav", "flac"):
 def _aligned(folder: Path) -> Read:
     from mxtrain.speech.manifests import AlignedManifest
 
-    rows = [{"audio_filepath": one, "text": "no", "durations_s": [0.2, 0.3]} for one in _sound(folder, "wav")]
+    rows = [{"audio_filepath": one, "text": "no", "durations_s": [0.2, 0.3]} for one in write_sounds(folder, "wav")]
     (folder / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     return reads(lambda: AlignedManifest(train=str(folder / "train.jsonl"), val_fraction=0.3))
 
@@ -438,7 +439,7 @@ def _kaldi(folder: Path) -> Read:
     from mxtrain.speech.kaldi import Kaldi
 
     (folder / "train").mkdir()
-    names = _sound(folder, "wav")
+    names = write_sounds(folder, "wav")
     (folder / "train/wav.scp").write_text("".join(f"u{n} {folder / one}\n" for n, one in enumerate(names)))
     (folder / "train/text").write_text("".join(f"u{n} one two\n" for n in range(len(names))))
     return reads(lambda: Kaldi(train=str(folder / "train"), val_fraction=0.3))

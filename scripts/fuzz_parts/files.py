@@ -19,13 +19,15 @@ from pathlib import Path
 from random import Random
 from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
-from fuzz_parts import run_formats  # noqa: F401  (adds its formats)
+from fuzz_parts import run_formats, task_formats  # noqa: F401  (add their formats)
 from fuzz_parts.file_damage import damage
 from fuzz_parts.file_formats import FORMATS
 
 TIMEOUT_S = 30.0
 MEMORY = 6 << 30
 """Bytes of address space of a process that reads."""
+SOUNDS = ("speech", "aligned", "kaldi", "common voice", "lj speech", "aishell", "keyword")
+"""Beginnings of the formats with recordings."""
 MAX_GROWTH = 700 << 20
 """Bytes of memory that reading one small input may take at once."""
 
@@ -141,7 +143,7 @@ def available(names: Sequence[str]) -> List[str]:
     from importlib.util import find_spec
 
     needs = {
-        "table.parquet": "pyarrow",
+        **dict.fromkeys(("table.parquet", "series.parquet", "questions.parquet"), "pyarrow"),
         "dicom": "pydicom",
         "sentencepiece.model": "sentencepiece",
         "tokenizer.json": "tokenizers",
@@ -150,8 +152,7 @@ def available(names: Sequence[str]) -> List[str]:
     return [
         name
         for name in names
-        if (name not in needs or find_spec(needs[name]))
-        and (speech or not name.startswith(("speech", "aligned", "kaldi")))
+        if (name not in needs or find_spec(needs[name])) and (speech or not name.startswith(SOUNDS))
     ]
 
 

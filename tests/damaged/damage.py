@@ -6,15 +6,21 @@ from __future__ import annotations
 
 import ctypes
 import os
+import shutil
 import struct
+import sys
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
 
 import numpy as np
+import pytest
+from PIL import Image
 
 from mxtrain.data.spec import open_splits
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
 
 Read = Callable[[], Optional[str]]
 """Reads all of the input as a command would; gives what was said where that went well."""
@@ -32,7 +38,7 @@ class Case:
     Attributes:
         kind: what is damaged, e.g. "image folder".
         damage: what was done to it.
-        said: a part of the message.
+        said: a part of the message; " ... " stands for any other part, such as a folder.
         exit_code: 2 where nothing was started; 1 where a training had begun; 0 where it goes on and says so.
     """
 
@@ -114,3 +120,58 @@ def table(cases: List[Case]) -> str:
         said = case.said.replace("|", "\\|")
         lines.append(f"| {case.kind} | {case.damage} | `{said}` | {case.exit_code} |")
     return "\n".join(lines) + "\n"
+
+
+def kind_of_fuzz(name: str, form: str) -> None:
+    """Registers an input of `scripts/fuzz files`, which is opened as in training and in `data check`."""
+
+    @kind(name)
+    def _(folder: Path) -> Read:
+        from fuzz_parts import files
+
+        if form not in files.available([form]):
+            pytest.skip(f"{form}: a library is not installed")
+        return files.FORMATS[form](folder)
+
+
+def damaged(name: str, called: str, file: str, spoil: Spoil, said: str, exit_code: int = 2) -> Case:
+    """Registers a damage to one file of a kind, and returns its row."""
+    damage_file((name, file), called=called)(spoil)
+    return Case(name, called, said, exit_code)
+
+
+def cut(length: int) -> Spoil:
+    """Returns the damage that leaves the first bytes, or all but the last ones."""
+    return lambda path: path.write_bytes(path.read_bytes()[:length])
+
+
+def replaced(old: str, new: str) -> Spoil:
+    """Returns the damage that replaces a text once."""
+
+    def spoil(path: Path) -> None:
+        content = path.read_bytes()
+        assert old.encode() in content
+        path.write_bytes(content.replace(old.encode(), new.encode(), 1))
+
+    return spoil
+
+
+def emptied(path: Path) -> None:
+    path.write_bytes(b"")
+
+
+def in_latin1(path: Path) -> None:
+    path.write_bytes(path.read_bytes().decode().encode("latin-1", "replace"))
+
+
+def in_utf16(path: Path) -> None:
+    path.write_bytes(path.read_bytes().decode().encode("utf-16"))
+
+
+def removed(path: Path) -> None:
+    shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+
+def smaller_image(path: Path) -> None:
+    with Image.open(path) as image:
+        image.resize((5, 4)).save(path)

@@ -5,10 +5,14 @@ from pathlib import Path
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+import damaged_annotations
 import damaged_checkpoints
 import damaged_class_sets
+import damaged_forms
+import damaged_histories
 import damaged_images
 import damaged_series
+import damaged_sounds
 import damaged_texts
 import damaged_volumes
 import pytest
@@ -19,9 +23,13 @@ from mxtrain.errors import MxtrainError
 CASES = [
     *damaged_images.CASES,
     *damaged_volumes.CASES,
+    *damaged_annotations.CASES,
     *damaged_texts.CASES,
     *damaged_class_sets.CASES,
     *damaged_series.CASES,
+    *damaged_forms.CASES,
+    *damaged_sounds.CASES,
+    *damaged_histories.CASES,
     *damaged_checkpoints.CASES,
 ]
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "damaged-input.md"
@@ -36,9 +44,13 @@ def test_damaged_input(case, tmp_path):
     if case.exit_code == 0:
         assert case.said in (read() or "")
         return
+    before = sorted(tmp_path.rglob("*"))
     with pytest.raises(MxtrainError) as caught:
         read()
-    assert case.said in str(caught.value) and caught.value.exit_code == case.exit_code
+    assert sorted(tmp_path.rglob("*")) == before  # nothing is written
+    parts = case.said.split(" ... ")
+    assert [part for part in parts if part not in str(caught.value)] == []
+    assert caught.value.exit_code == case.exit_code
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -90,7 +90,9 @@ def _find_description(root: Path, name: str) -> Optional[Path]:
 
 
 def _is_description(path: Path) -> bool:
-    return any(line.startswith(("names:", "train:")) for line in split_lines(read_text(path)))
+    """Returns True for a file with splits or names, and for an empty data.yaml, which is not taken for absent."""
+    lines = split_lines(read_text(path))
+    return any(line.startswith(("names:", "train:")) for line in lines) or (path.stem == "data" and not any(lines))
 
 
 def _read_yaml(path: Path) -> YoloData:

@@ -178,6 +178,7 @@ def _read(path: Path, findings: Findings) -> _Contents:
             else:
                 segments = [(int(each["id"]), int(each["category_id"])) for each in value["segments_info"]]
                 segment_S2 = np.array(segments, np.int64).reshape(-1, 2)
+                hash(value["image_id"])  # a list or an object is no id
                 annotations.append((element.record, value["image_id"], as_posix(value["file_name"]), segment_S2))
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
             location = DataLocation(str(path), record=element.record)
