@@ -385,6 +385,11 @@ def check_folds(description: Description) -> None:
     trainer, dataset = description.trainer, description.dataset
     if trainer.folds is None:
         return
+    if description.checkpoint.upload is not None and trainer.fold is None:
+        raise ConfigError(
+            f"checkpoint.upload={description.checkpoint.upload}: each fold is a run, and would need an address of its "
+            "own. Leave checkpoint.upload out, or train single folds with trainer.fold=NUMBER and an address for each."
+        )
     if not dataset.folds_by:
         raise ConfigError(
             f"trainer.folds={trainer.folds}: the training samples of {type(dataset).__name__} (task="

@@ -476,8 +476,8 @@ PARTS: Dict[str, Part] = {
         "training from an object store with 20 ms of latency (5 minutes)",
         object_stores.measure,
         [
-            "moto's S3 server and a proxy that waits 20 ms before each answer, in a process on the same cores, whose "
-            "work is counted against the store. A small LeNet on JPEG records of 25 kB in random order, of which "
+            "A server that waits 20 ms before each answer, in a process on the same cores, whose "
+            "work is counted against the store. A small MLP on JPEG records of 25 kB in random order, of which "
             "decoding is most of the work; cold: an empty cache; warm: the second run with it. Process start, and "
             "reading the labels, are left out of samples/s."
         ],

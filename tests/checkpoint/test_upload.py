@@ -113,7 +113,7 @@ def test_a_failed_upload_is_a_warning_and_is_made_up_for(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    monkeypatch.setenv("MXTRAIN_STORE_DEADLINE_S", "0.3")
+    monkeypatch.setenv("MXTRAIN_STORE_DEADLINE_S", "20")
     checkpoints = find(tmp_path / "one")
     store.proxy.fault = lambda handler: handler.command == "PUT" and handler.refuse(403, "AccessDenied")
     with caplog.at_level(logging.INFO):

@@ -84,7 +84,7 @@ def test_images_have_the_order_bits_and_fingerprint_of_local_ones(store, photos:
 
 def test_the_files_of_a_batch_are_requested_together(store, photos: Path) -> None:
     splits = open_splits(ImageFolder(root=store.upload(photos / "photos", "photos")))
-    shutil.rmtree(local_names._names()._cache.folder)  # opening has read some
+    shutil.rmtree(local_names._names()._cache.folder, ignore_errors=True)  # opening has read some
     store.proxy.latency_s = 0.05
     loader = image_loader(
         splits.train,
@@ -210,11 +210,11 @@ def test_faults_that_pass_change_nothing(store, answer) -> None:
 @pytest.mark.parametrize(
     "answer, said",
     [
-        (lambda handler: handler.refuse(503, "SlowDown"), "answered SlowDown, . times in 0.5 seconds"),
+        (lambda handler: handler.refuse(503, "SlowDown"), "answered SlowDown, .* times in 1 seconds"),
         (lambda handler: handler.refuse(500, "InternalError"), "answered InternalError"),
         (truncated, "the connection was lost|failed"),
         (short, "sent 10 bytes instead of 5"),
-        (lambda handler: bool(time.sleep(1.5)) or lost(handler), "did not answer in time"),
+        (lambda handler: bool(time.sleep(3)) or lost(handler), "did not answer in time"),
         (lambda handler: handler.refuse(403, "AccessDenied"), "access is denied: .* do not allow to read it"),
         (lambda handler: handler.refuse(400, "ExpiredToken"), "the credentials have expired. Log in again"),
         (lambda handler: handler.refuse(403, "InvalidAccessKeyId"), "does not know the access key"),
@@ -231,13 +231,13 @@ def test_faults_that_stay_are_sentences_without_credentials(
     said: str,
 ) -> None:
     path = local_path(store.put("a.bin", bytes(5120)))
-    monkeypatch.setenv("MXTRAIN_STORE_DEADLINE_S", "0.5")
+    monkeypatch.setenv("MXTRAIN_STORE_DEADLINE_S", "1")
     monkeypatch.setattr("mxtrain.files.object_store.store._stores", {})
     store.proxy.fault = first_gets(1000, answer)
     start_s = time.monotonic()
     with caplog.at_level(logging.INFO), pytest.raises(StoreError, match=said) as caught:
         regular_files.read_regular(path)
-    assert time.monotonic() - start_s < 2
+    assert time.monotonic() - start_s < 2.8
     assert f"'s3://{BUCKET}/a.bin'" in str(caught.value)
     for secret in (ENVIRONMENT["AWS_SECRET_ACCESS_KEY"], ENVIRONMENT["AWS_ACCESS_KEY_ID"]):
         assert secret not in str(caught.value) + caplog.text

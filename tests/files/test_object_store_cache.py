@@ -7,6 +7,7 @@ import dataclasses
 import errno
 import logging
 import os
+import shutil
 import sys
 import types
 from pathlib import Path
@@ -85,8 +86,11 @@ def test_ranges_equal_those_of_the_object(stored, cache: ContentCache, length: i
 
 def test_random_reads_request_only_their_block_and_sequences_read_ahead(stored, cache: ContentCache) -> None:
     source, one = stored
-    ObjectReader(one, cache).read(10, 3 * BLOCK_BYTES + 5)
+    backwards = ObjectReader(one, cache)
+    backwards.read(10, 3 * BLOCK_BYTES + 5)
     assert source.requests == [(3 * BLOCK_BYTES, len(CONTENT))]
+    backwards.read(10, BLOCK_BYTES)
+    assert len(source.requests) == 2
     ObjectReader(one, cache).read(10, 0)  # the beginning continues nothing, but is where most sequences start
     assert len(source.requests) == 4
 
@@ -143,6 +147,15 @@ def test_the_cache_keeps_within_its_bound_and_removes_the_oldest(tmp_path: Path)
     assert left == list(range(left[0], 40)) and len(left) >= 8
 
 
+def test_a_clean_up_makes_room_for_a_while(tmp_path: Path) -> None:
+    cache = ContentCache(tmp_path, 10_000)
+    used = []
+    for number in range(150):
+        cache.write("ab" + "0" * 62, str(number), bytes(100))
+        used.append(cache.used_bytes())
+    assert min(used[100:]) <= 9_100 and max(used) <= 10_000
+
+
 def test_a_used_block_outlives_unused_ones(tmp_path: Path) -> None:
     cache = ContentCache(tmp_path, 10_000)
     name = "cd" + "0" * 62
@@ -171,6 +184,14 @@ def test_a_full_disk_is_said_once_and_nothing_is_left(
     assert len(caplog.records) == 1 and "No space left on device" in caplog.text and not cache.is_writable
     assert not [path for path in tmp_path.rglob("*") if path.name.startswith(".new")]
     assert cache.used_bytes() < 8  # space is given back
+
+
+def test_a_removed_cache_is_made_again(tmp_path: Path) -> None:
+    cache = ContentCache(tmp_path / "content")
+    cache.write("ab" + "0" * 62, "0", b"first")
+    shutil.rmtree(cache.folder)
+    cache.write("ab" + "0" * 62, "0", b"again")
+    assert cache.read("ab" + "0" * 62, "0", 5, 0, 5) == b"again"
 
 
 def test_files_of_killed_processes_are_removed(tmp_path: Path) -> None:

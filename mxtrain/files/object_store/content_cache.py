@@ -154,9 +154,9 @@ class ContentCache:
         Raises:
             OSError: it cannot be written; nothing is left of it.
         """
-        self._make_room(size)
         path = self.path(name, part)
         os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+        self._make_room(size)
         unfinished = f"{os.path.dirname(path)}/{_UNFINISHED}{os.getpid()}-{next(self._numbers)}"
         descriptor = open_file(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         try:
@@ -202,9 +202,13 @@ class ContentCache:
 
     def _files(self) -> Iterator[Tuple[float, int, str]]:
         """Yields time of use, size and path of each file; those of killed processes are removed."""
-        for number in range(256):
+        try:
+            folders = [entry.path for entry in os.scandir(self.folder) if entry.is_dir(follow_symlinks=False)]
+        except FileNotFoundError:  # a user has removed the cache
+            return
+        for folder in folders:
             try:
-                entries = list(os.scandir(f"{self.folder}/{number:02x}"))
+                entries = list(os.scandir(folder))
             except OSError:
                 continue
             for entry in entries:

@@ -264,14 +264,16 @@ class ObjectStore:
     async def _repeated(self, address: Address, verb: str, attempt: Callable[[], Awaitable[Any]]) -> Any:
         """Repeats an attempt until it succeeds, is refused or the deadline is over."""
         end_s = time.monotonic() + self._deadline_s
-        pause_s, count = _FIRST_PAUSE_S, 0
+        pause_s, count, reason = _FIRST_PAUSE_S, 0, ""
         while True:
             remaining_s = end_s - time.monotonic()
             count += 1
             try:
                 return await asyncio.wait_for(attempt(), max(min(_ATTEMPT_S, remaining_s), 0.01))
             except Exception as error:
-                reason = self._why_temporary(address, verb, error)
+                # The end of the deadline cuts the last attempt off; the answer before it says more.
+                is_cut_off = isinstance(error, asyncio.TimeoutError) and remaining_s < _ATTEMPT_S
+                reason = reason if is_cut_off and reason else self._why_temporary(address, verb, error)
             # Random, so that the workers of a cluster do not come back at the same time.
             pause_s = min(2 * pause_s, _LONGEST_PAUSE_S) * random.uniform(0.5, 1.0)
             if time.monotonic() + pause_s >= end_s:

@@ -99,6 +99,7 @@ def test_killed_group_resumes_at_the_stopped_fold(tmp_path: Path) -> None:
             "Gymnasium (task=reinforcement_learning) cannot be divided",
         ),
         (["trainer.folds=3", "task=language_modeling"], "cannot be divided into folds"),
+        (["trainer.folds=3", "checkpoint.upload=s3://bucket/runs/a"], "each fold is a run, and would need an address"),
         (["trainer.folds=3", "trainer.fold_groups=patient"], "Digits cannot group samples by a column"),
         (["trainer.fold_group=patient"], "Did you mean 'trainer.fold_groups'"),
         (["-m", "trainer.folds=3", "model=mlp,lenet"], "Type trainer.fold=1,2,3 as well"),
