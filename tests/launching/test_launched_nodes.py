@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -201,6 +202,7 @@ def sagemaker(stack: ExitStack, tmp_path: Path, hosts: List[str], *overrides: st
 
 def test_sagemaker_trains_to_the_same_bits(tmp_path: Path, local: Path, stack: ExitStack) -> None:
     nodes, (first, second) = sagemaker(stack, tmp_path, ["localhost", LOOPBACK], *RUN)
+    (second / "checkpoints" / "run").mkdir()  # a spot instance gets the checkpoints of all hosts
     end(nodes)
     assert_same(first / "checkpoints" / "run", local)
     assert_same(first / "model", local)
@@ -216,8 +218,40 @@ def test_sagemaker_stops_a_job(tmp_path: Path, stack: ExitStack) -> None:
     assert not (base / "output").exists()
 
 
+def test_end_of_a_budget_is_success_on_sagemaker(tmp_path: Path, stack: ExitStack) -> None:
+    (node,), (base,) = sagemaker(stack, tmp_path, ["algo-1"], *SMALL, *QUIET, *LONG, "trainer.max_steps=5")
+    end([node])
+    assert status(base / "model")["exit_code"] == 75 and not (base / "output").exists()
+
+
 def test_sagemaker_shows_the_cause_of_a_failure(tmp_path: Path, stack: ExitStack) -> None:
     (node,), (base,) = sagemaker(stack, tmp_path, ["algo-1"], "dataset=image_folder", "dataset.root=/nowhere")
     end([node], 2)
     failure = (base / "output" / "failure").read_text()
     assert failure.startswith("exit code 2: ") and "/nowhere" in failure
+
+
+@pytest.mark.skipif(shutil.which("mpirun") is None, reason="mpirun is not installed (apt-get install openmpi-bin)")
+def test_mpirun_of_kubeflow_starts_each_worker_once(tmp_path: Path) -> None:
+    """With Open MPI, and a program in place of mxtrain, whose Horovod would need to be built with MPI."""
+    ring = ("kvstore=horovod", "cluster.workers=4")
+    folder = mxtrain.launch(*ring, for_="kubeflow", out=tmp_path / "job", nodes=2, **CLUSTER).folder
+    job, _ = yaml.safe_load_all((folder / "trainjob.yaml").read_text())
+    program = tmp_path / "mxtrain"
+    program.write_text('#!/bin/sh\necho "$OMPI_COMM_WORLD_RANK of $OMPI_COMM_WORLD_SIZE, $MXTRAIN_ROOT, $*"\n')
+    program.chmod(0o755)
+    hostfile = tmp_path / "hostfile"
+    hostfile.write_text("localhost slots=4\n")
+    (script,) = job["spec"]["trainer"]["args"]
+    variables = {
+        "OMPI_MCA_orte_default_hostfile": str(hostfile),
+        "OMPI_ALLOW_RUN_AS_ROOT": "1",
+        "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+        "PATH": f"{tmp_path}:{os.environ['PATH']}",
+    }
+    command = [*job["spec"]["trainer"]["command"], script.replace("/etc/mpi/hostfile", str(hostfile))]
+    done = subprocess.run(
+        command, env={**os.environ, **variables}, capture_output=True, text=True, check=True, timeout=TIMEOUT_S
+    )
+    arguments = f"localhost:9091, {' '.join(ring)} hydra.run.dir=/outputs/mxtrain"
+    assert sorted(done.stdout.splitlines()) == [f"{rank} of 4, {arguments}" for rank in range(4)]
