@@ -1,4 +1,4 @@
-"""`mxtrain launch for=TARGET out=FOLDER [overrides]` writes the files with which an engine starts a run: manifests, a
+"""`mxtrain launch for=ENGINE out=FOLDER [overrides]` writes the files with which an engine starts a run: manifests, a
 batch script or a Dockerfile, with a README of the next commands. Nothing is trained or sent, and no MXNet is needed."""
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ COMMAND = Command(
     position=45,
     listed="launch for=ENGINE out=FOLDER",
     help="files with which Kubernetes, Kubeflow, Volcano, Slurm, SkyPilot, SageMaker or Docker starts a run",
-    usage="for=TARGET out=FOLDER [--config-dir DIR] [setting=value ...] [group=option ...] [group.field=value ...]",
+    usage="for=ENGINE out=FOLDER [--config-dir DIR] [setting=value ...] [group=option ...] [group.field=value ...]",
     settings="LaunchSettings",
     examples=(
         "launch for=slurm out=job kvstore=dist_sync cluster.workers=2 model=resnet",

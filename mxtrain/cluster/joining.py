@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, List, Mapping, MutableMapping, Optional
 
 from mxtrain.cluster.heartbeat import HEARTBEAT
+from mxtrain.cluster.hosts import is_own_address
 from mxtrain.cluster.member import Member
 from mxtrain.cluster.supervisor import say
 from mxtrain.errors import EXIT_CRASHED, ConfigError, MxtrainError
@@ -105,14 +106,20 @@ def find_scheduler(member: Member, timeout_s: float, environ: MutableMapping[str
     if environ.get(NODE):
         node = environ[NODE]
         environ[NODE] = _resolve(node, Wait(f"{address_of} {NODE}={node}", timeout_s))
+    # A name of Kubernetes may lead to the pod of an earlier attempt for some seconds.
+    is_name = environ[ADDRESS] != host
     if member.role == "scheduler":
+        wait = Wait(f"{name} waits until {host} is an address of this machine", timeout_s)
+        while is_name and not environ.get(NODE) and not is_own_address(environ[ADDRESS]):
+            wait.check(environ[ADDRESS])
+            _resolve_again(host, environ)
         # ps-lite would fail on the same address, with an error that names neither address nor reason.
         _require_free(environ.get(NODE) or environ[ADDRESS], int(port), environ[ADDRESS])
         return
     wait = Wait(f"{name} waits for the scheduler at {host}:{port}", timeout_s)
     while not _listens(environ[ADDRESS], int(port)):
         wait.check()
-        time.sleep(POLL_S)
+        _resolve_again(host, environ)
 
 
 def name_of(member: Member) -> str:
@@ -226,6 +233,12 @@ def _resolve(host: str, wait: Wait) -> str:
         except OSError as error:  # a name of Kubernetes exists only when its pod does
             wait.check(error.strerror or str(error))
             time.sleep(POLL_S)
+
+
+def _resolve_again(host: str, environ: MutableMapping[str, str]) -> None:
+    time.sleep(POLL_S)
+    with suppress(OSError):
+        environ[ADDRESS] = ipv4_of(host)
 
 
 def _listens(address: str, port: int) -> bool:

@@ -50,7 +50,7 @@ TARGET = LaunchTarget(
     takes=("nodes", "cpus", "memory"),
     storage=("s3", "gs"),
     remarks=(
-        "Node 0 writes the run directory into the bucket. The same "
+        "The bucket must exist. Node 0 writes the run directory into it. The same "
         "command continues the run from its last checkpoint, also on other machines.",
         "For GPUs add accelerators to the resources, e.g. `accelerators: T4:1`, and parallel.devices=gpu:1 to the "
         "command.",

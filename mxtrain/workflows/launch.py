@@ -104,7 +104,7 @@ def check_settings(settings: LaunchSettings) -> LaunchTarget:
     """
     if settings.for_ is None or settings.out is None:
         raise ConfigError(
-            "launch: for=TARGET and out=FOLDER are needed. Type e.g. `launch for=slurm out=job model=resnet`; targets: "
+            "launch: for=ENGINE and out=FOLDER are needed. Type e.g. `launch for=slurm out=job model=resnet`; engines: "
             f"{', '.join(TARGETS)}."
         )
     target = TARGETS[settings.for_]

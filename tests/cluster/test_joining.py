@@ -42,6 +42,26 @@ def test_names_become_addresses(listener: socket.socket) -> None:
     assert (environ["DMLC_PS_ROOT_URI"], environ["DMLC_NODE_HOST"]) == ("127.0.0.1", "127.0.0.1")
 
 
+@pytest.mark.parametrize("member", [WORKER, SCHEDULER], ids=["worker", "scheduler"])
+def test_name_of_an_earlier_pod_is_resolved_again(
+    member: Member, listener: socket.socket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    addresses = iter(["192.0.2.1", "192.0.2.1", "127.0.0.1"])
+    monkeypatch.setattr(joining, "ipv4_of", lambda host: next(addresses, "127.0.0.1"))
+    monkeypatch.setattr(joining, "_PROBE_S", 0.02)
+    monkeypatch.setattr(joining, "POLL_S", 0.01)
+    port = listener.getsockname()[1] if member is WORKER else free_port()
+    environ = environment(port, "mxtrain-node-0-0.mxtrain")
+    find_scheduler(member, 5, environ)
+    assert environ["DMLC_PS_ROOT_URI"] == "127.0.0.1"
+
+
+def test_name_of_another_machine_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(joining, "ipv4_of", lambda host: "192.0.2.1")
+    with pytest.raises(NotJoined, match=r"until elsewhere is an address of this machine \(192.0.2.1\): given up"):
+        find_scheduler(SCHEDULER, 0.1, environment(9091, "elsewhere"))
+
+
 @pytest.mark.parametrize(
     "host, port, said",
     [

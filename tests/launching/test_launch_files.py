@@ -200,8 +200,8 @@ def test_readme_lists_files_and_commands(
 @pytest.mark.parametrize(
     "words, said",
     [
-        (["for=slurm"], "for=TARGET and out=FOLDER are needed"),
-        (["out=job"], "targets: kubernetes, kubeflow, volcano, slurm, skypilot, sagemaker, docker"),
+        (["for=slurm"], "for=ENGINE and out=FOLDER are needed"),
+        (["out=job"], "engines: kubernetes, kubeflow, volcano, slurm, skypilot, sagemaker, docker"),
         (["for=slrum", "out=job"], "launch.for=slrum: should be 'kubernetes', 'kubeflow', 'volcano', 'slurm'"),
         (["for=slurm", "out=job", "model=mpl"], "Did you mean 'mlp'?"),
         (["for=slurm", "out=job", "optimizer.lr=fast"], "optimizer.lr=fast"),
