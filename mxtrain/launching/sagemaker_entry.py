@@ -56,8 +56,8 @@ def main() -> int:
     process = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, start_new_session=True)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda number, frame: process.send_signal(number))
-    last_lines = collections.deque(maxlen=10)
-    for line in process.stderr:
+    last_lines: collections.deque = collections.deque(maxlen=10)
+    for line in process.stderr or ():
         sys.stderr.buffer.write(line)
         sys.stderr.flush()
         last_lines.append(line.decode(errors="replace"))
