@@ -27,6 +27,12 @@ def test_the_picture_shows_the_packages_and_imports_of_today(layers) -> None:
     assert layers.PICTURE.read_text(encoding="utf-8") == layers.draw(layers.LAYERS, layers.upward_imports())
 
 
+def test_the_package_has_few_entries() -> None:
+    """A new thing belongs to a package there is (docs/internals/where.md)."""
+    entries = [path for path in (ROOT / "mxtrain").iterdir() if path.name != "__pycache__"]
+    assert len(entries) <= 42, sorted(path.name for path in entries)
+
+
 def test_imports_of_higher_layers_are_found(layers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(layers, "ROOT", tmp_path)
     monkeypatch.setattr(layers, "PACKAGE", tmp_path / "mxtrain")

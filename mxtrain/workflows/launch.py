@@ -11,15 +11,15 @@ import pydantic
 from typing_extensions import Annotated
 
 import mxtrain
+from mxtrain.cluster.engines import TARGETS
+from mxtrain.cluster.engines.images import image_commands, image_files
+from mxtrain.cluster.engines.job import Commands, LaunchJob, LaunchTarget
 from mxtrain.config.groups import Description
 from mxtrain.config.override_text import key_of
 from mxtrain.config.specs import validate
 from mxtrain.errors import ConfigError
 from mxtrain.files.durable import replace_file
 from mxtrain.files.new_folder import new_folder, require_new
-from mxtrain.launching import TARGETS
-from mxtrain.launching.images import image_commands, image_files
-from mxtrain.launching.job import Commands, LaunchJob, LaunchTarget
 from mxtrain.types import NonNegative, Positive, Spec
 from mxtrain.workflows.output_file import OutputFolder
 

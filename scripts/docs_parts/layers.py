@@ -22,7 +22,7 @@ PARTS = "task data model loss metric optimizer lr_scheduler early_stopping paral
 LAYERS: Sequence[Tuple[str, Sequence[str]]] = (
     ("interfaces", ("cli", "api")),
     ("operations", ("workflows", "composing", "cluster.launch", "tuning")),
-    ("runs", ("training", "exporting", "launching")),
+    ("runs", ("training", "exporting")),
     ("fields", ("vision", "text", "speech", "tables", "recommendation", "reinforcement", "forecasting")),
     ("parts of a run", (*PARTS.split(), "callback", "logger", "archive", "serving")),
     ("configuration", ("config",)),

@@ -15,8 +15,8 @@ import yaml
 
 import mxtrain
 from mxtrain.cli import main
+from mxtrain.cluster.engines import TARGETS
 from mxtrain.errors import ConfigError
-from mxtrain.launching import TARGETS
 
 SCHEMAS = Path(__file__).with_name("schemas")
 DIST = ("kvstore=dist_sync", "cluster.workers=4", "cluster.servers=2")

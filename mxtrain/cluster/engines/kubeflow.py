@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from typing import Any, Dict, Mapping
 
+from mxtrain.cluster.engines.job import PORT, RESTARTS, Commands, LaunchJob, LaunchTarget
+from mxtrain.cluster.engines.kubernetes import CONTAINER, container, dump, mounts, network_policy, pod
 from mxtrain.cluster.launched import ROOT
-from mxtrain.launching.job import PORT, RESTARTS, Commands, LaunchJob, LaunchTarget
-from mxtrain.launching.kubernetes import CONTAINER, container, dump, mounts, network_policy, pod
 
 RUNTIME, JOB = "runtime.yaml", "trainjob.yaml"
 API = "trainer.kubeflow.org/v1alpha1"

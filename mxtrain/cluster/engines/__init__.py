@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Dict
 
-from mxtrain.launching import docker, indexed_job, kubeflow, sagemaker, skypilot, slurm, volcano
-from mxtrain.launching.job import LaunchTarget
+from mxtrain.cluster.engines import docker, indexed_job, kubeflow, sagemaker, skypilot, slurm, volcano
+from mxtrain.cluster.engines.job import LaunchTarget
 
 TARGETS: Dict[str, LaunchTarget] = {
     "kubernetes": indexed_job.TARGET,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from typing import Mapping
 
-from mxtrain.launching.job import Commands, LaunchJob, LaunchTarget
+from mxtrain.cluster.engines.job import Commands, LaunchJob, LaunchTarget
 
 SCRIPT = "job.sbatch"
 WARNING_S = 120

@@ -6,7 +6,7 @@ from typing import Any, Dict, List
 
 import yaml
 
-from mxtrain.launching.job import GRACE_S, OUTPUTS, LaunchJob, without_expansion
+from mxtrain.cluster.engines.job import GRACE_S, OUTPUTS, LaunchJob, without_expansion
 
 CONTAINER = "node"
 

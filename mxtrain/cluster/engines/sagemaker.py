@@ -11,9 +11,9 @@ import re
 from pathlib import Path
 from typing import Any, Dict, Mapping, Sequence
 
+from mxtrain.cluster.engines.images import image_files
+from mxtrain.cluster.engines.job import Commands, LaunchJob, LaunchTarget
 from mxtrain.files.regular_files import read_regular
-from mxtrain.launching.images import image_files
-from mxtrain.launching.job import Commands, LaunchJob, LaunchTarget
 
 REQUEST, ENTRY = "training-job.json", "sagemaker_entry.py"
 INSTANCE, VOLUME_GB, HOURS, ATTEMPTS = "ml.m5.xlarge", 50, 24, 3

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import Any, Dict, Mapping
 
-from mxtrain.launching.images import image_files
-from mxtrain.launching.job import GRACE_S, OUTPUTS, RESTARTS, Commands, LaunchJob, LaunchTarget, without_expansion
-from mxtrain.launching.kubernetes import dump
+from mxtrain.cluster.engines.images import image_files
+from mxtrain.cluster.engines.job import GRACE_S, OUTPUTS, RESTARTS, Commands, LaunchJob, LaunchTarget, without_expansion
+from mxtrain.cluster.engines.kubernetes import dump
 
 COMPOSE = "compose.yaml"
 

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import Any, Dict, Mapping
 
-from mxtrain.launching.job import Commands, LaunchJob, LaunchTarget
-from mxtrain.launching.kubernetes import container, dump, network_policy, pod
+from mxtrain.cluster.engines.job import Commands, LaunchJob, LaunchTarget
+from mxtrain.cluster.engines.kubernetes import container, dump, network_policy, pod
 
 MANIFEST = "job.yaml"
 LABEL = "batch.kubernetes.io/job-name"

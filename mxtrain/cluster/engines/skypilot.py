@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import Any, Dict, Mapping
 
-from mxtrain.launching.job import OUTPUTS, Commands, LaunchJob, LaunchTarget
-from mxtrain.launching.kubernetes import dump
+from mxtrain.cluster.engines.job import OUTPUTS, Commands, LaunchJob, LaunchTarget
+from mxtrain.cluster.engines.kubernetes import dump
 
 TASK = "task.yaml"
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from typing import Any, Dict, Mapping
 
-from mxtrain.launching.job import RESTARTS, Commands, LaunchJob, LaunchTarget
-from mxtrain.launching.kubernetes import CONTAINER, container, dump, pod
+from mxtrain.cluster.engines.job import RESTARTS, Commands, LaunchJob, LaunchTarget
+from mxtrain.cluster.engines.kubernetes import CONTAINER, container, dump, pod
 
 MANIFEST = "job.yaml"
 
