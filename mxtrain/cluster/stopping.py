@@ -18,7 +18,6 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any, Callable, ClassVar, Dict, Iterator, NoReturn, Optional, Tuple
 
 from mxtrain.cluster.heartbeat import HEARTBEAT
-from mxtrain.cluster.preemption import NoticeWatcher
 from mxtrain.errors import EXIT_BUDGET, EXIT_FINISHED, EXIT_SIGINT, EXIT_SIGTERM
 
 if TYPE_CHECKING:
@@ -296,6 +295,8 @@ class SignalStop:
             if self.warning is not None:
                 self._receive(self.warning)
         if self._notice is not None:
+            from mxtrain.cluster.preemption import NoticeWatcher  # this module is imported by every command
+
             self._stack.enter_context(NoticeWatcher(self._notice, lambda: self._warn(NOTICE)))
         return self
 
