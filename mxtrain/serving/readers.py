@@ -35,19 +35,21 @@ class ReadBody(NamedTuple):
         about: facts of the sample that the description of its answer needs, such as the size of an image.
         rest: inputs of further runs of the network for this sample; all outputs are joined in this order.
         unseen: name of a column, or "tokens" -> number of its values that training has not seen.
+        others: further samples of the body, such as the slices of a volume; each has an answer of its own.
     """
 
     inputs: Dict[str, np.ndarray]
     about: Any = None
     rest: Iterable[Dict[str, np.ndarray]] = ()
     unseen: Mapping[str, int] = MappingProxyType({})
+    others: Iterable[ReadBody] = ()
 
 
 class BodyLimits(NamedTuple):
     """Limits of what a body becomes.
 
     Attributes:
-        max_pixels: pixels of an image.
+        max_pixels: pixels of an image, or of all slices of a volume.
         max_rows: rows of the inputs of a network.
     """
 
@@ -76,7 +78,7 @@ class BodyReader(Protocol):
         """Returns name and kind of each column of a table; empty if samples are no rows of one."""
 
     def read(self, body: bytes, media_type: str, limits: BodyLimits) -> ReadBody:
-        """Reads one sample.
+        """Reads one sample, or the samples of a file that holds several.
 
         Args:
             body: body of the request.

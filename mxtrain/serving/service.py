@@ -11,6 +11,7 @@ from typing import (
     AsyncIterator,
     Callable,
     Dict,
+    Iterator,
     List,
     Mapping,
     Optional,
@@ -134,16 +135,35 @@ class Service:
                 read = await self._in_thread(size, read_sample, body, header, model, self.settings.max_pixels)
                 for column, count in read.unseen.items():
                     self.metrics.unseen.labels(model.name, column).inc(count)
-                outputs = await self._compute_all(batcher, read, request)
-                samples = samples_of(read, outputs, model)
-                # Encoding the masks of a large image takes long, so samples of files are described in a thread.
-                size = 0 if read.about is None else SMALL_BODY
-                answers = [await self._in_thread(size, describe_sample, model, *one, read.about) for one in samples]
+                answers = await self._answers(batcher, read, request)
+                if read.others != ():  # compared and not tested: an iterator is always true
+                    answers += await self._answers_of_others(batcher, iter(read.others), request)
         if 0 < len(model.class_names) <= MAX_CLASSES:
             for answer in answers:
                 if predicted := predicted_class(model, answer):
                     self.metrics.predicted.labels(model.name, predicted).inc()
         return answers[0] if len(answers) == 1 else {"predictions": answers}
+
+    async def _answers(self, batcher: Batcher, read: ReadBody, request: Request) -> List[Dict[str, Any]]:
+        """Returns the answers of the samples that were read at once."""
+        outputs = await self._compute_all(batcher, read, request)
+        # Encoding the masks of a large image takes long, so samples of files are described in a thread.
+        size = 0 if read.about is None else SMALL_BODY
+        samples = samples_of(read, outputs, batcher.model)
+        return [await self._in_thread(size, describe_sample, batcher.model, *one, read.about) for one in samples]
+
+    async def _answers_of_others(
+        self, batcher: Batcher, others: Iterator[ReadBody], request: Request
+    ) -> List[Dict[str, Any]]:
+        """Returns the answers of `ReadBody.others`, one after another: outputs of all slices would fill the memory."""
+        answers: List[Dict[str, Any]] = []
+        try:
+            with TimeLimit(self.settings.timeout_s):
+                while (read := await self._in_thread(SMALL_BODY, next, others, None)) is not None:
+                    answers += await self._answers(batcher, read, request)
+        except asyncio.TimeoutError as error:
+            raise RequestError(504, f"there was no answer within {self.settings.timeout_s:g} s.") from error
+        return answers
 
     async def generate(self, batcher: Batcher, request: Request) -> Dict[str, Any]:
         """Answers `generate`. Returns the whole text."""

@@ -101,10 +101,7 @@ def parts_of(content: bytes, name: str, signature: Dict[str, Any]) -> Iterator[T
     Raises:
         ValueError: the file is a damaged volume.
     """
-    try:
-        volume = volume_in(content, signature)
-    except ValueError as error:
-        raise ValueError(read_error(name, error, "a volume").rstrip(".")) from error
+    volume = volume_in(content, name, signature)
     if volume is None:
         yield name, content
         return
@@ -112,15 +109,25 @@ def parts_of(content: bytes, name: str, signature: Dict[str, Any]) -> Iterator[T
         yield f"{name}:{number}", VolumeSlice(volume, number)
 
 
-def volume_in(content: bytes, signature: Dict[str, Any]) -> Optional[Volume]:
+def volume_in(content: bytes, name: str, signature: Dict[str, Any]) -> Optional[Volume]:
     """Opens the content of a file as a volume, NIfTI or DICOM with several frames; returns None for images.
 
+    Args:
+        content: content of the file.
+        name: name of the file, for messages.
+        signature: signature of the folder.
+
     Raises:
-        ValueError: it is damaged, too large or of an unsupported kind.
+        ImageTooLarge: it is too large.
+        ValueError: it is damaged, or of an unsupported kind.
     """
-    if is_nifti(content) or is_packed_nifti(content):
-        return open_volume(content, signature["signature"]["decoding"].get("slice_axis", "axial"))
-    return open_frames(content)
+    try:
+        if is_nifti(content) or is_packed_nifti(content):
+            return open_volume(content, signature["signature"]["decoding"].get("slice_axis", "axial"))
+        return open_frames(content)
+    except ValueError as error:
+        kind = ImageTooLarge if isinstance(error, ImageTooLarge) else ValueError
+        raise kind(read_error(name, error, "a volume").rstrip(".")) from error
 
 
 def examples(signature: Dict[str, Any]) -> List[Tuple[str, bytes]]:
@@ -216,6 +223,7 @@ def _prepared(image: ImageReader, signature: Dict[str, Any]) -> PreparedImage:
     full_width, full_height = image.size
     whole = (0.0, 0.0, float(full_width), float(full_height))
     fill_C = fill_of(signature["signature"]["mean"], read_channels)
+    dtype = signature["inputs"][0]["dtype"]
     frame, fit, crop = decoding.get("frame"), decoding.get("fit", ""), None
     resized = (shape[0], shape[1])
     if "KeyPoints" in targets_in(signature):
@@ -234,10 +242,8 @@ def _prepared(image: ImageReader, signature: Dict[str, Any]) -> PreparedImage:
         part_CHW = image.resized(
             central_box(image.size, decoded, decoding["central_crop"]), tuple(decoded[::-1]), read_channels
         )
-        image_CHW = _resized(part_CHW, shape)
-    dtype = np.dtype(signature["inputs"][0]["dtype"])
-    # A cast alone would cut fractions off, which darkens the image by half a step in the mean.
-    image_CHW = np.rint(image_CHW) if dtype.kind in "ui" else image_CHW
+        image_CHW = part_CHW
+    image_CHW = resized_input(image_CHW, image_CHW.shape[1:] if crop or frame or fit else shape, dtype)
     image_1CHW = np.broadcast_to(image_CHW[None], (1, channels, *image_CHW.shape[1:])).astype(dtype)
     return PreparedImage(image_1CHW, (full_height, full_width), resized, crop)
 
@@ -334,9 +340,17 @@ def class_map(score_KHW: np.ndarray, prepared: PreparedImage) -> np.ndarray:
     return class_hw
 
 
+def resized_input(image_CHW: np.ndarray, size: Sequence[int], dtype: str) -> np.ndarray:
+    """Resizes a decoded image to the (height, width) of the network's input, as `Placer` does in training, and converts
+    it to the dtype of the input."""
+    # A cast alone would cut fractions off, which darkens the image by half a step in the mean.
+    is_rounded = np.dtype(dtype).kind in "ui"
+    image_CHW = _resized(image_CHW, size)
+    return (np.rint(image_CHW) if is_rounded else image_CHW).astype(dtype)
+
+
 def _resized(image_CHW: np.ndarray, size: Sequence[int]) -> np.ndarray:
-    """Resizes a decoded image to the (height, width) of the network's input, as `Placer` does in training. Returns an
-    image of this size unchanged."""
+    """Returns an image in another size; one of this size unchanged."""
     if image_CHW.shape[1:] == tuple(size):
         return image_CHW
     lines_CHw = _upsample(image_CHW.astype(np.float32), 1, np.arange(size[0]), size[0])

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from typing import TYPE_CHECKING, Any, Dict, Mapping, Optional, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Dict, Iterator, Mapping, Optional, Sequence, Union
 
 import numpy as np
 
@@ -14,6 +15,7 @@ from mxtrain.serving.readers import BodyLimits, ReadBody
 from mxtrain.types.kinds import Images
 from mxtrain.vision import exported_images
 from mxtrain.vision.images.tiff import MAX_BANDS
+from mxtrain.vision.images.volume_slice import VolumeSlice
 from mxtrain.vision.images.window import as_window
 
 if TYPE_CHECKING:
@@ -70,6 +72,7 @@ class ImageBodyReader:
         "image/tiff",
         "image/x-portable-anymap",
         "application/dicom",
+        "application/gzip",
     )
     example = ""
     columns = ()
@@ -88,15 +91,26 @@ class ImageBodyReader:
         self._signature, self._spec = signature, spec
 
     def read(self, body: bytes, media_type: str, limits: BodyLimits) -> ReadBody:
-        """Decodes and prepares the image in a request."""
-        try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # Pillow warns of unusual files
-                prepared = exported_images.read_image(body, "the body", self._signature, limits.max_pixels)
-        except ImageTooLarge as error:
-            raise RequestError(413, f"{error}.") from error
-        except (ValueError, ImportError) as error:
-            raise RequestError(400, f"{str(error)[:300]}.") from error
+        """Decodes and prepares the image in a request, or the slices of a volume, each of which is a sample."""
+        with _refused():
+            volume = exported_images.volume_in(body, "the body", self._signature)
+        if volume is None:
+            return self._read_image(body, "the body", limits)
+        # The body may be packed a thousandfold, and the values of a volume are unpacked at once.
+        if volume.num_values > limits.max_pixels:
+            raise RequestError(
+                413, f"the volume has {volume.num_values:,} pixels, and at most {limits.max_pixels:,} are read."
+            )
+        slices = (
+            self._read_image(VolumeSlice(volume, number), f"slice {number} of the body", limits)
+            for number in range(volume.num_slices)
+        )
+        return next(slices)._replace(others=slices)
+
+    def _read_image(self, content: Union[bytes, VolumeSlice], name: str, limits: BodyLimits) -> ReadBody:
+        with _refused(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # Pillow warns of unusual files
+            prepared = exported_images.read_image(content, name, self._signature, limits.max_pixels)
         return ReadBody({self._spec.name: prepared.image_1CHW.astype(self._spec.dtype)}, prepared)
 
     def describe(
@@ -110,6 +124,17 @@ class ImageBodyReader:
         except (KeyError, IndexError, ValueError, TypeError, AttributeError) as error:
             message = f"the outputs of the network do not fit its signature.json: {type(error).__name__}: {error}"
             raise RequestError(422, f"{message[:300]}.") from error
+
+
+@contextmanager
+def _refused() -> Iterator[None]:
+    """Converts the errors of reading an image or a volume to `RequestError`."""
+    try:
+        yield
+    except ImageTooLarge as error:
+        raise RequestError(413, f"{error}.") from error
+    except (ValueError, ImportError) as error:
+        raise RequestError(400, f"{str(error)[:300]}.") from error
 
 
 def make_image_reader(folder: ExportedFolder, inputs: Sequence[Any]) -> Optional[ImageBodyReader]:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gzip
 import io
 import json
 import re
+import threading
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,6 +17,7 @@ from typing import Any, AsyncIterator, Dict, Iterator, List, Tuple
 import numpy as np
 import pytest
 import served_folders
+from nifti_files import nifti
 from PIL import Image
 from served_here import ask
 
@@ -24,6 +27,7 @@ from mxtrain.serving.answers import describe_sample
 from mxtrain.serving.errors import RequestError
 from mxtrain.serving.models import ServedModel
 from mxtrain.serving.uploads import MAX_PARTS, file_of_form
+from mxtrain.vision import exported_images
 
 X = np.arange(32, dtype=np.uint8).reshape(2, 1, 4, 4) * 7
 JSON = {"content-type": "application/json"}
@@ -182,3 +186,55 @@ def test_a_client_that_does_not_read_is_cut_off_at_once(monkeypatch: pytest.Monk
     sent, fields, aborts = streamed(monkeypatch, limit)
     assert time.monotonic() - began < 0.9 and not sent
     assert aborts == ["aborted"] and "did not read" in fields["error"]
+
+
+def test_slices_of_a_volume_have_answers_of_their_own(models: List[ServedModel]) -> None:
+    """Three NIfTI slices, packed, each of which is answered as the image of its values."""
+    values = np.random.default_rng(5).integers(0, 256, (4, 4, 3), dtype=np.uint8)
+
+    def sent(content: bytes) -> Any:
+        return "POST", "/v2/models/pixels/predict", {"content-type": "application/octet-stream"}, content
+
+    images = []
+    for number in range(3):
+        content = io.BytesIO()
+        # RAS: the right of the patient is at the left of the slice, anterior at the top.
+        Image.fromarray(values[::-1, ::-1, number].T).save(content, "PNG")
+        images.append(sent(content.getvalue()))
+    packed = gzip.compress(nifti(values))
+    (status, answer, _), *expected = ask(models, sent(packed), *images)
+    assert status == 200
+    assert json.loads(answer)["predictions"] == [json.loads(each) for _, each, _ in expected]
+    assert len({each for _, each, _ in expected}) == 3
+    single, *refused = ask(
+        models, sent(nifti(values[:, :, :1])), sent(packed[:-20]), sent(nifti(values, affine_44=None)), max_pixels=48
+    )
+    assert json.loads(single[1]) == json.loads(expected[0][1])
+    said = (
+        "slice 0 of the body cannot be read as an image (it is cut off",
+        "the body cannot be read as a volume (it does not say its orientation",
+    )
+    for (status, answer, _), reason in zip(refused, said):
+        assert status == 400 and reason in json.loads(answer)["error"]
+    ((status, answer, _),) = ask(models, sent(packed), max_pixels=47)
+    assert (status, json.loads(answer)["error"]) == (413, "the volume has 48 pixels, and at most 47 are read.")
+
+
+def test_a_slice_that_cannot_be_read_is_named(models: List[ServedModel]) -> None:
+    values = np.zeros((4, 4, 3), np.float32)
+    values[2, 2, 1] = np.nan
+    sent = "POST", "/v2/models/pixels/predict", {"content-type": "image/png"}, nifti(values, bounds=(0, 1))
+    ((status, answer, _),) = ask(models, sent)
+    assert status == 400 and "slice 1 of the body cannot be read as an image" in json.loads(answer)["error"]
+
+
+def test_slices_that_take_too_long_are_given_up(models: List[ServedModel], monkeypatch: pytest.MonkeyPatch) -> None:
+    read = exported_images.read_image
+    monkeypatch.setattr(exported_images, "read_image", lambda *arguments: (time.sleep(0.1), read(*arguments))[1])
+    content = nifti(np.zeros((4, 4, 9), np.uint8))
+    sent = "POST", "/v2/models/pixels/predict", {"content-type": "image/png"}, content
+    ((status, answer, _),) = ask(models, sent, timeout_s=0.25)
+    for thread in threading.enumerate():  # the next test must not begin while a slice is read
+        if thread.name.startswith("decode"):
+            thread.join()
+    assert (status, json.loads(answer)["error"]) == (504, "there was no answer within 0.25 s.")

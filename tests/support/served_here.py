@@ -13,9 +13,9 @@ from mxtrain.serving.spec import ServeSettings
 Answer = Tuple[int, bytes, Mapping[bytes, bytes]]
 
 
-async def ask_all(models: Sequence[ServedModel], requests: Sequence[Any]) -> List[Answer]:
-    """Sends (method, path, headers, body) to the application itself."""
-    service = Service(models, ServeSettings(log="errors"))
+async def ask_all(models: Sequence[ServedModel], requests: Sequence[Any], **settings: Any) -> List[Answer]:
+    """Sends (method, path, headers, body) to the application itself, with settings of the server."""
+    service = Service(models, ServeSettings(log="errors", **settings))
     app, answers = build_app(service, ""), []
     service.start()
     for method, path, headers, body in requests:
@@ -48,6 +48,6 @@ async def ask_all(models: Sequence[ServedModel], requests: Sequence[Any]) -> Lis
     return answers
 
 
-def ask(models: Sequence[ServedModel], *requests: Any) -> List[Answer]:
+def ask(models: Sequence[ServedModel], *requests: Any, **settings: Any) -> List[Answer]:
     """Answers (method, path, headers, body) each."""
-    return asyncio.run(ask_all(models, requests))
+    return asyncio.run(ask_all(models, requests, **settings))

@@ -211,6 +211,7 @@ class DicomFile:
         return vector if len(vector) == length and np.isfinite(vector).all() else None
 
     def _stored(self, content: bytes, frame: int) -> np.ndarray:
+        _silence_pydicom()  # another thread may have restored the filters of warnings since the header was read
         return read_pixels(content, self._pixel_span, self._layout, frame, self.num_frames)
 
     def _rescale(self, frame: int) -> Tuple[float, float]:

@@ -28,7 +28,7 @@ class DicomVolume:
     of a volume; otherwise they have the order of the file, as those of a film.
 
     Attributes:
-        num_slices, size, own_channels: see `Volume`.
+        num_slices, size, own_channels, num_values: see `Volume`.
         position_F3: centre of the first pixel of each slice, in millimetres; None: they have the order of the file.
     """
 
@@ -42,6 +42,7 @@ class DicomVolume:
         self._file, self._load = file, load
         self.num_slices, self.size = file.num_frames, file.size
         self.own_channels = 3
+        self.num_values = file.num_frames * file.size[0] * file.size[1]
         self._order, self.position_F3 = _sorted_frames(file)
         self._lock = threading.Lock()
         self._digest = b""

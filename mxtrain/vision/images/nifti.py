@@ -267,6 +267,7 @@ class NiftiVolume:
         size: (width, height) of a slice with square pixels: of axes with different spacings the coarser one is
             enlarged.
         own_channels: number of volumes along T, or 3 for one, which is grey; see `PlaneReader`.
+        num_values: number of values.
     """
 
     def __init__(self, header: NiftiHeader, direction: str, load: Callable[[], np.ndarray]) -> None:
@@ -283,6 +284,7 @@ class NiftiVolume:
         """
         self.header, self._load, self._view = header, load, _slice_view(header, direction)
         self.own_channels = 3 if header.shape[3] == 1 else header.shape[3]
+        self.num_values = math.prod(header.shape)
         number, rows, columns = self._view.axes
         self.num_slices = header.shape[number]
         self._plain_size = (header.shape[columns], header.shape[rows])

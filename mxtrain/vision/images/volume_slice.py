@@ -22,11 +22,13 @@ class Volume(Protocol):
         num_slices: number of slices.
         size: (width, height) of a slice.
         own_channels: see `PlaneReader`.
+        num_values: number of values of all slices.
     """
 
     num_slices: int
     size: Tuple[int, int]
     own_channels: int
+    num_values: int
 
     def planes(self, number: int, window: Window, channels: int) -> List[np.ndarray]:
         """Decodes a slice; see `PlaneReader.planes`.

@@ -246,3 +246,13 @@ def test_exported_folders_read_frames():
         assert np.array_equal(read(part), read(own))
     with pytest.raises(ValueError, match=r"a.dcm cannot be read as a volume \(it is cut off"):
         list(exported_images.parts_of(encode(ct())[:-10], "a.dcm", signature))
+
+
+def test_the_full_range_is_that_of_all_frames():
+    """Slopes of other signs: black is the smallest possible value of all frames, white the largest."""
+    slopes = (-2.0, 1.0, 3.0)
+    groups = [functional_group(RescaleSlope=str(slope), RescaleIntercept="7") for slope in slopes]
+    parts = slices(encode(enhanced(FRAMES[:3], groups, BitsStored=12)))
+    for part, frame, slope in zip(parts, FRAMES, slopes):
+        expected = (frame * slope + 2 * 4095) / (5 * 4095) * 255
+        np.testing.assert_allclose(read(part, "full")[0], expected, atol=1e-3)
