@@ -54,7 +54,7 @@ from mxtrain.data.table.column_kinds import (
     refuse_unknown_columns,
     silent_rows,
 )
-from mxtrain.data.table.columns import names_of_columns
+from mxtrain.data.table.columns import ListColumn, names_of_columns
 from mxtrain.data.table.copied_cells import copied_cells
 from mxtrain.data.table.dates import columns_read, features_of, guessed_parts, split_feature
 from mxtrain.data.table.groups import group_column
@@ -376,7 +376,7 @@ class ClassSetTable(FeatureTable):
         """See `FeatureFiles.resolved`: the columns of the classes are found, and are no inputs."""
         setting = "dataset.target" if self.targets is None else "dataset.targets"
         self.require_weight(path)
-        found = find_set_columns(path, self.targets or self.target, self.delimiter, (), self.missing, setting)
+        found = find_set_columns(path, self.targets or self.target, self.delimiter, (), self.missing, setting, (), True)
         given = [name for name in found.columns if name in {*(self.features or ()), *self.columns}]
         if given:
             raise DataError(
@@ -392,7 +392,8 @@ class ClassSetTable(FeatureTable):
         if not with_target:
             return layout
         assert self._found is not None
-        read = tuple(ReadColumn(CLASS_KEY + name, "category", name) for name in self._found.columns)
+        as_column = str if self._found.delimiter is None else ListColumn
+        read = tuple(ReadColumn(CLASS_KEY + name, "category", as_column(name)) for name in self._found.columns)
         return layout._replace(columns=(*layout.columns, *read), weight=self.weight)
 
     def rows_of(self, stores: Sequence[FeatureStore]) -> FeatureRows:

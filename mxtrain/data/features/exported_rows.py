@@ -12,7 +12,7 @@ import json
 import math
 import warnings
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple, Union
+from typing import Any, Collection, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple, Union
 
 import numpy as np
 
@@ -105,7 +105,7 @@ def predict(folder: ExportedFolder, content: bytes, name: str) -> Iterator[Dict[
     form = next((ending for ending in FORMS if name.lower().endswith(ending)), "")
     if not form:
         form = ".jsonl" if content.lstrip(b"\xef\xbb\xbf \t\r\n")[:1] == b"{" else ".csv"
-    for location, cells in read_table(content, name, form, encoder.names):
+    for location, cells in read_table(content, name, form, encoder.names, encoder.categories):
         outputs = folder.run(encoder.inputs_of(cells, location))
         yield {"file": location, **predicted_row(folder.signature, outputs)}
     for sentence in encoder.unseen.sentences():
@@ -136,11 +136,14 @@ def examples(signature: Dict[str, Any]) -> List[Tuple[str, bytes]]:
 def inputs_of_file(folder: ExportedFolder, content: bytes, name: str) -> Optional[Dict[str, np.ndarray]]:
     """Returns the inputs of the network for the first row of a table, (1, ...) each; arguments as in `predict`."""
     encoder = RowEncoder(folder.signature)
-    rows = read_table(content, name, next(form for form in FORMS if name.lower().endswith(form)), encoder.names)
+    form = next(form for form in FORMS if name.lower().endswith(form))
+    rows = read_table(content, name, form, encoder.names, encoder.categories)
     return next((encoder.inputs_of(cells, location) for location, cells in rows), None)
 
 
-def read_table(content: bytes, name: str, form: str, names: Sequence[str]) -> Iterator[Tuple[str, Dict[str, Any]]]:
+def read_table(
+    content: bytes, name: str, form: str, names: Sequence[str], categories: Collection[str] = ()
+) -> Iterator[Tuple[str, Dict[str, Any]]]:
     """Yields the source location and the cells of each row of a table, as training reads them.
 
     Args:
@@ -148,12 +151,13 @@ def read_table(content: bytes, name: str, form: str, names: Sequence[str]) -> It
         name: name of the table, for messages.
         form: one of `FORMS`: ".csv", ".tsv", ".jsonl" or ".parquet", whose rows are numbered from 0.
         names: columns that must be there.
+        categories: columns of Parquet whose numbers of classes are replaced by their names, see `read_parquet`.
 
     Raises:
         ValueError: a column is missing, the text is no table, or pyarrow is not installed, which reads Parquet.
     """
     if form == PARQUET:
-        yield from _parquet_rows(content, name, names)
+        yield from _parquet_rows(content, name, names, categories)
         return
     if content[:4] == PARQUET_HEAD:
         raise ValueError(
@@ -193,9 +197,12 @@ def _refuse_header(name: str, header: Sequence[str], names: Sequence[str]) -> No
             raise ValueError(f"{name}: two columns are called '{column}'. Give each a name of its own")
 
 
-def _parquet_rows(content: bytes, name: str, names: Sequence[str]) -> Iterator[Tuple[str, Dict[str, Any]]]:
+def _parquet_rows(
+    content: bytes, name: str, names: Sequence[str], categories: Collection[str]
+) -> Iterator[Tuple[str, Dict[str, Any]]]:
     try:
-        for number, header, row in read_parquet(io.BytesIO(content), Path(name), list(names)):
+        rows = read_parquet(io.BytesIO(content), Path(name), list(names), names_classes=categories)
+        for number, header, row in rows:
             _refuse_header(name, header, names)
             if any(isinstance(row[column], bytes) for column in names):
                 raise ValueError(f"{name}:{number}: a cell holds bytes, which are no text")
@@ -255,6 +262,7 @@ class RowEncoder:
 
     Attributes:
         names: names of the columns.
+        categories: those that are no numbers.
         unseen: values of categories that are in no vocabulary.
     """
 
@@ -264,6 +272,7 @@ class RowEncoder:
         self._missing, self._decimal = frozenset(facts.get("missing", MISSING_CELLS)), facts.get("decimal", ".")
         self._specs = signature["inputs"]
         self.names = columns_read([column["name"] for column in self._columns])
+        self.categories = [column["name"] for column in self._columns if column["kind"] != "number"]
         vocabularies = {
             column["name"]: column.get("vocabulary", [])
             for column in self._columns

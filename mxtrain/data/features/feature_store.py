@@ -16,6 +16,7 @@ from typing import (
     TYPE_CHECKING,
     Any,
     Callable,
+    Collection,
     Dict,
     Iterator,
     List,
@@ -55,7 +56,7 @@ from mxtrain.data.table.cells import (
     why_no_number,
 )
 from mxtrain.data.table.column_kinds import as_override
-from mxtrain.data.table.columns import PARQUET, given_rows, location_of, stream_rows
+from mxtrain.data.table.columns import LIST_SEPARATOR, PARQUET, classes_in, given_rows, location_of, stream_rows
 from mxtrain.data.table.dates import DateColumn, missing_part, split_feature
 from mxtrain.data.table.target_classes import UNKNOWN, label_of_text, named_choices
 from mxtrain.data.table.text_rows import Column
@@ -233,6 +234,8 @@ def open_store(path: str, layout: FeatureLayout, findings: Findings = STRICT) ->
     else:
         (content,) = contents_of([path], f"content of {path}")
         cache_key = [content.sha256, ending_of(path), ROWS_VERSION, *layout.key]
+        classes = classes_in(path)
+        cache_key += [dict(classes)] if classes else []  # earlier versions read their numbers
         shards = prepare("features", cache_key, forms, write, what=f"rows of {path}", total=0)
         # A file that was written to meanwhile would be cached under the hash of another content.
         content.require_unchanged()
@@ -302,6 +305,11 @@ class _Collected:
         return np.concatenate(parts).astype(dtype, copy=False) if parts else np.zeros(shape, dtype)
 
 
+def _stripped(cell: str) -> str:
+    # The separator of a list counts as white space in Python.
+    return cell if cell[:1] == LIST_SEPARATOR else cell.strip()
+
+
 class _FeatureReader:
     """Reads a file, or rows of Python code, and appends numbers, codes and targets of their cells to a writer."""
 
@@ -348,8 +356,15 @@ class _FeatureReader:
         null = layout.missing[0] if layout.missing else None
         are_numbers = [column.at for column in layout.columns if column.name in self._written]
         decimal_in = dict.fromkeys([*are_numbers, *([] if layout.classes else target), *weight], layout.decimal)
+        # Columns of numbers, which a setting or an earlier run has chosen, keep the numbers of their classes.
+        named = {str(column.at) for column in layout.columns if column.kind != "number"}
+        named.update(map(str, target if layout.classes else ()))
+        if self._given is None:
+            self._report_numbered({str(one) for one in positions} - named)
         rows = (
-            stream_rows(self._path, positions, layout.header, False, self._findings, layout.form, null, decimal_in)
+            stream_rows(
+                self._path, positions, layout.header, False, self._findings, layout.form, null, decimal_in, named
+            )
             if self._given is None
             else iter(given_rows(self._given, positions, null, decimal_in))
         )
@@ -374,9 +389,17 @@ class _FeatureReader:
         messages = [message for column in self._written.values() for message in column.sentences]
         return {"texts": texts, "said": [*messages, *self._messages.values()]}
 
+    def _report_numbered(self, columns: Collection[str]) -> None:
+        """Collects a sentence on each of these columns whose numbers stand for classes with names."""
+        for name, classes in classes_in(self._path).items():
+            if name in columns:
+                self._messages[f"classes {name}"] = (
+                    f"'{name}' holds numbers of the classes {named_choices(classes)}, which are read as numbers."
+                )
+
     def _append(self, rows: List[Tuple[int, Tuple[str, ...]]], writer: RowWriter) -> None:
         lines = [line for line, _ in rows]
-        cells = [[cell.strip() for cell in column] for column in zip(*(row for _, row in rows))]
+        cells = [[_stripped(cell) for cell in column] for column in zip(*(row for _, row in rows))]
         kept_R = np.ones(len(rows), bool)
         columns_by_array: Dict[str, List[np.ndarray]] = {"number": [], "code": []}
         for column, texts in zip(self._layout.columns, cells):

@@ -18,7 +18,7 @@ import yaml
 
 from mxtrain.data.checking.problems import Findings, Problem
 from mxtrain.data.table.cells import mixed_unit
-from mxtrain.data.table.columns import hint_at_separator, names_of_columns, stream_rows
+from mxtrain.data.table.columns import classes_in, hint_at_separator, names_of_columns, stream_rows
 from mxtrain.data.table.dates import FORM, read_moment
 from mxtrain.data.table.missing_cells import MISSING_NUMBERS
 from mxtrain.data.table.written_numbers import read_number
@@ -184,7 +184,8 @@ def guess_kinds(
 
     A column is of numbers if `SHARE_OF_NUMBERS` of its cells are, so that a wrong cell is found. Of the others, those
     with few different texts are categories, and the rest are hashed. A column without a value, without a name (as the
-    row numbers that pandas writes), or of ids of rows is ignored. Rows that cannot be used are skipped: the reader of
+    row numbers that pandas writes), or of ids of rows is ignored. Numbers of classes whose names are in the file are
+    categories, of these names. Rows that cannot be used are skipped: the reader of
     all rows reports them.
 
     Raises:
@@ -194,7 +195,11 @@ def guess_kinds(
     if not rows:
         raise DataError(f"{path}: behind its header there is no row with all columns.")
     kinds: Dict[str, Guess] = {}
+    classes = classes_in(path)
     for number, name in enumerate(names):
+        if name in classes:  # also if their names are digits
+            kinds[name] = "category" if len(classes[name]) <= MAX_CATEGORIES else "hashed"
+            continue
         cells = [row[number].strip() for row in rows]
         present = [cell for cell in cells if cell not in missing]
         kinds[name] = _guess(path, name, present, len(rows), decimal, setting)
@@ -230,7 +235,8 @@ def silent_rows(
     is_begun = False
     try:
         null = missing[0] if missing else None
-        for row in stream_rows(path, list(names), True, True, _Silent(), form, null, dict.fromkeys(names, decimal)):
+        decimal_in = dict.fromkeys(names, decimal)
+        for row in stream_rows(path, list(names), True, True, _Silent(), form, null, decimal_in, names_classes=True):
             is_begun = True
             yield row
     except DataError:

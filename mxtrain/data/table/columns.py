@@ -10,6 +10,7 @@ from types import MappingProxyType
 from typing import (
     TYPE_CHECKING,
     Any,
+    Collection,
     Dict,
     Iterator,
     List,
@@ -125,7 +126,7 @@ def read_columns(
     findings: Findings = STRICT,
     null: Optional[str] = None,
     decimal_in: Mapping[Column, str] = MappingProxyType({}),
-    names_classes: bool = False,
+    names_classes: Union[bool, Collection[str]] = False,
 ) -> RowsOfText:
     """Reads columns of all rows of one file, or of several with the same extension, and the line of each row. Arguments
     as in `stream_rows`."""
@@ -175,9 +176,9 @@ def require_same_columns(paths: Sequence[str], columns: Sequence[object] = (), h
     # Objects need not have the same keys.
     if ending == ".jsonl" or not header and ending != PARQUET:
         return
-    first_names, first_classes = names_of_columns(paths[0]), _classes_in(paths[0])
+    first_names, first_classes = names_of_columns(paths[0]), classes_in(paths[0])
     for path in paths[1:]:
-        names, classes = names_of_columns(path), _classes_in(path)
+        names, classes = names_of_columns(path), classes_in(path)
         if names != first_names and (has_order or sorted(names) != sorted(first_names)):
             raise DataError(
                 f"{path} has the columns {list_first(names)}, and {paths[0]} has {list_first(first_names)}: files of "
@@ -191,7 +192,12 @@ def require_same_columns(paths: Sequence[str], columns: Sequence[object] = (), h
             )
 
 
-def _classes_in(path: str) -> Mapping[str, List[str]]:
+def classes_in(path: str) -> Mapping[str, List[str]]:
+    """Returns the names of classes by column, if the file is a Parquet and Hugging Face's datasets has written these.
+
+    Raises:
+        DataError: the file cannot be read.
+    """
     if ending_of(path) != PARQUET:
         return {}
     with open_regular(path) as (file, _):
@@ -211,7 +217,7 @@ def stream_rows(
     form: Optional[str] = None,
     null: Optional[str] = None,
     decimal_in: Mapping[Column, str] = MappingProxyType({}),
-    names_classes: bool = False,
+    names_classes: Union[bool, Collection[str]] = False,
 ) -> Iterator[Tuple[int, Row]]:
     """Yields (number, cells) for each row: its last line, from 1 (for Parquet the row, from 0), and the given columns.
 

@@ -6,7 +6,7 @@ import json
 import re
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO, Collection, Dict, Iterator, List, Mapping, Tuple
+from typing import Any, BinaryIO, Collection, Dict, Iterator, List, Mapping, Tuple, Union
 
 from mxtrain.config.libraries import install_command, require_library
 from mxtrain.errors import DataError
@@ -26,7 +26,7 @@ def read_parquet(
     path: Path,
     columns: List[str],
     may_nest: bool = False,
-    names_classes: bool = False,
+    names_classes: Union[bool, Collection[str]] = False,
     lists: Collection[str] = (),
 ) -> Iterator[Tuple[int, List[str], Mapping[Any, Any]]]:
     """Yields the number of each row from 0, the names of all columns, and the cells of the requested columns that
@@ -38,8 +38,8 @@ def read_parquet(
         columns: requested columns.
         may_nest: True if cells may be lists and structs, which become lists and dicts.
         lists: columns whose cells may be lists although others may not.
-        names_classes: True to replace numbers of classes by their names, if Hugging Face's datasets has written these;
-            -1, which stands for no class, becomes None.
+        names_classes: True, or the columns in which to replace numbers of classes by their names, if Hugging Face's
+            datasets has written these; -1, which stands for no class, becomes None.
 
     Raises:
         DataError: pyarrow is not installed, or the file is no Parquet.
@@ -51,6 +51,8 @@ def read_parquet(
         for name in [] if may_nest else [name for name in existing if name not in lists]:
             _refuse_nested(path, name, types[name])
         classes = _class_names(table.schema_arrow) if names_classes else {}
+        if not isinstance(names_classes, bool):
+            classes = {name: names for name, names in classes.items() if name in names_classes}
         number = 0
         for batch in table.iter_batches(_ROWS_AT_ONCE, columns=existing, use_threads=False):
             cells = [_cells(path, name, _column_of(batch, name), number) for name in existing]

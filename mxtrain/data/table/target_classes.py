@@ -17,6 +17,7 @@ from mxtrain.data.corpus.shards import ShardWriter
 from mxtrain.data.loading.text_stream import ending_of
 from mxtrain.data.table.cells import number_of
 from mxtrain.data.table.column_kinds import GUESSED_ROWS, silent_rows
+from mxtrain.data.table.columns import classes_in
 from mxtrain.errors import DataError, list_override
 
 if TYPE_CHECKING:
@@ -124,7 +125,7 @@ def _count(path: str, target: str, missing: Sequence[str], most_rows: Optional[i
 
 def _count_all(path: str, target: str, missing: Sequence[str]) -> Counter:
     """Counts the values of a target, or reads the counts from the cache."""
-    settings = [ending_of(path), target, list(missing)]
+    settings = [ending_of(path), target, list(missing), *classes_in(path).get(target, [])]
     return count_once(path, settings, lambda: _count(path, target, missing, None))
 
 
