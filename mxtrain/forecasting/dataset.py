@@ -56,6 +56,7 @@ class ReadSeries(NamedTuple):
         series_set: the series.
         locations: source location of each series.
         known, static_numbers, static_texts: names of covariates, and of numbers and texts of items.
+        num_observed: number of covariates, the last ones, that are known for the past alone.
     """
 
     series_set: SeriesSet
@@ -63,6 +64,7 @@ class ReadSeries(NamedTuple):
     known: Sequence[str] = ()
     static_numbers: Sequence[str] = ()
     static_texts: Sequence[str] = ()
+    num_observed: int = 0
 
 
 class SeriesDataset(BaseDataset):
@@ -202,7 +204,14 @@ class SeriesDataset(BaseDataset):
             sorted({one.categories[number] for one in found.series_set.series})
             for number in range(len(found.static_texts))
         ]
-        window = WindowForm(past, horizon, known_mean, known_std, static_mean, static_std, vocabularies)
+        if found.num_observed and isinstance(model, ForecastModel) and model.outputs == "likelihood":
+            names = ", ".join(found.known[-found.num_observed :])
+            raise ConfigError(
+                f"dataset.observed: {type(model).__name__} reads covariates of the step that it predicts, for which "
+                f"{names} is not known. Type model=tcn, or leave it out."
+            )
+        observed = found.num_observed
+        window = WindowForm(past, horizon, known_mean, known_std, static_mean, static_std, vocabularies, observed)
         num_known = grid.num_features + len(found.known)
         shape: List[Shape] = [(past,), (past,), (past + horizon, num_known)]
         shape += [(len(static_mean),)] if static_mean else []
@@ -309,7 +318,7 @@ class SeriesDataset(BaseDataset):
             is_own = path == ALL and not exists(path)
             found = self.read(STRICT) if is_own else self.read_inputs(path, signature)
             self._require_same_form(found.series_set, signature)
-            lacking = missing_covariates(found.series_set, signature.known_columns, signature.window.horizon)
+            lacking = missing_covariates(found.series_set, signature.future_columns, signature.window.horizon)
             if lacking is not None:
                 raise DataError(f"{path}: {lacking[1]}.")
             # The grids of two files may begin at different times: series are counted on the first one.
@@ -398,5 +407,5 @@ def _moments_of(value_NC: np.ndarray) -> Tuple[List[float], List[float]]:
     """Returns mean and deviation of columns; the deviation of a constant one is 1."""
     if not value_NC.shape[1]:
         return [], []
-    std_C = value_NC.std(axis=0)
-    return value_NC.mean(axis=0).tolist(), np.where(std_C > 0, std_C, 1.0).tolist()
+    std_C = np.nanstd(value_NC, axis=0)
+    return np.nanmean(value_NC, axis=0).tolist(), np.where(std_C > 0, std_C, 1.0).tolist()

@@ -23,6 +23,7 @@ from mxtrain.errors import DataError
 from mxtrain.forecasting.quantile_rows import forecast_row, mean_weights
 from mxtrain.forecasting.sampled_paths import PathSettings, forecast_with_parts
 from mxtrain.forecasting.series_columns import (
+    OBSERVED,
     SeriesColumnSettings,
     resolve_columns,
     rows_of_cells,
@@ -91,8 +92,10 @@ def examples(signature: Dict[str, Any]) -> List[Tuple[str, bytes]]:
             [mean + std * (step % 3 - 1) for step in range(length + window["horizon"])]
             for mean, std in zip(window["known_mean"], window["known_std"])
         ]
+        split = len(known) - window.get("observed", 0)
         category = [each[0] if each else "x" for each in window["vocabularies"]]
-        line = {"item_id": f"item {number}", "start": str(first), "target": target, "dynamic_feat": known}
+        line = {"item_id": f"item {number}", "start": str(first), "target": target, "dynamic_feat": known[:split]}
+        line.update({OBSERVED: [one[:length] for one in known[split:]]} if known[split:] else {})
         lines.append(json.dumps({**line, "cat": category}, ensure_ascii=False))
     return [] if values["static_numbers"] else [("proof.jsonl", ("\n".join(lines) + "\n").encode())]
 
@@ -108,6 +111,8 @@ class ExportedForecaster:
         self._signature = signature
         self._values, self._facts = signature["signature"], signature.get("facts") or {}
         self.form = WindowForm(**self._values["window"])
+        names = self._values["known_columns"]
+        self._future: List[str] = names[: len(names) - self.form.observed]
         self.levels: List[float] = list(self._facts["quantiles"])
 
     def series_of(self, content: bytes, name: str) -> Tuple[SeriesSet, List[str]]:
@@ -135,7 +140,8 @@ class ExportedForecaster:
             self._values["frequency"],
             self._facts.get("time_format"),
             len(self.form.vocabularies),
-            len(self.form.known_mean),
+            len(self._future),
+            self.form.observed,
         )
         return self._checked(series_set, objects[0][0])
 
@@ -148,11 +154,12 @@ class ExportedForecaster:
             facts.get("item"),
             facts.get("time"),
             facts.get("target"),
-            values["known_columns"],
+            self._future,
             values["static_numbers"],
             values["static_texts"],
             facts.get("missing", MISSING_CELLS),
             facts.get("decimal", "."),
+            values["known_columns"][len(self._future) :],
         )
         try:
             columns = resolve_columns(names, settings)
@@ -183,7 +190,7 @@ class ExportedForecaster:
         return found, [locations[one.row % len(locations)] for one in found.series]
 
     def _checked(self, series_set: SeriesSet, location: str) -> SeriesSet:
-        lacking = missing_covariates(series_set, self._values["known_columns"], self.form.horizon)
+        lacking = missing_covariates(series_set, self._future, self.form.horizon)
         if lacking is not None:
             raise ValueError(f"{location}: {lacking[1]}")
         if not series_set.series:

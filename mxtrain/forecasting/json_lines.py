@@ -23,7 +23,7 @@ from mxtrain.data.table.columns import require_file
 from mxtrain.errors import DataError
 from mxtrain.files.json_text import JsonTextError, parse_json
 from mxtrain.forecasting.dataset import ReadSeries, SeriesDataset, inputs_of
-from mxtrain.forecasting.series_columns import series_of_objects
+from mxtrain.forecasting.series_columns import OBSERVED, series_of_objects
 from mxtrain.forecasting.series_set import SeriesSet, missing_covariates
 from mxtrain.forecasting.signature import SeriesSignature
 from mxtrain.forecasting.time_grid import parse_frequency
@@ -99,12 +99,12 @@ class DeepARLines(SeriesDataset):
             DataError: an object has another form than the network was trained with.
         """
         window = signature.window
-        counts = len(window.vocabularies), len(window.known_mean)
+        counts = len(window.vocabularies), len(window.known_mean) - window.observed, window.observed
         try:
             series_set = series_of_objects(objects, signature.frequency, self.time_format, *counts)
         except ValueError as error:
             raise DataError(f"{error}.") from error
-        lacking = missing_covariates(series_set, signature.known_columns, window.horizon)
+        lacking = missing_covariates(series_set, signature.future_columns, window.horizon)
         if lacking is not None:
             raise DataError(f"{lacking[1]}.")
         return series_set
@@ -135,9 +135,10 @@ def read_deepar_lines(
     """
     findings = Findings() if findings is None else findings
     require_file(path)
-    counts: Tuple[Optional[int], Optional[int]] = (None, None)
+    counts: Tuple[Optional[int], ...] = (None, None, None)
     if signature is not None:
-        counts = len(signature.window.vocabularies), len(signature.window.known_mean)
+        window = signature.window
+        counts = len(window.vocabularies), len(window.known_mean) - window.observed, window.observed
     objects: List[Tuple[str, Any]] = []
     lines: List[int] = []
     with open_text(path, "\n", findings) as stream:
@@ -167,6 +168,8 @@ def read_deepar_lines(
     except ValueError as error:
         raise DataError(f"{error}.") from error
     first = series_set.series[0]
-    known = [f"dynamic_feat {number}" for number in range(first.known_NC.shape[1])]
+    num_observed = len(objects[0][1].get(OBSERVED) or ()) if signature is None else signature.window.observed
+    known = [f"dynamic_feat {number}" for number in range(first.known_NC.shape[1] - num_observed)]
+    known += [f"{OBSERVED} {number}" for number in range(num_observed)]
     categories = [f"cat {number}" for number in range(len(first.categories))]
-    return ReadSeries(series_set, DataLocations([str(path)], lines), known, (), categories)
+    return ReadSeries(series_set, DataLocations([str(path)], lines), known, (), categories, num_observed)

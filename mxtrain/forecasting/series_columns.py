@@ -23,6 +23,8 @@ USUAL_NAMES: Dict[str, Tuple[str, ...]] = {
     "target": ("target", "y", "value", "sales", "demand"),
 }
 """Usual names of columns, in lower case, the most usual one first."""
+OBSERVED = "past_feat_dynamic_real"
+"""Key of GluonTS for covariates of the past alone."""
 KEYS_OF_GLUONTS = {"feat_static_cat": "cat", "feat_dynamic_real": "dynamic_feat"}
 """Key in the JSON lines of GluonTS -> the same in those of SageMaker's DeepAR. Source: gluonts 0.17,
 dataset/field_names.py."""
@@ -41,6 +43,7 @@ class SeriesColumns:
         target: column of values; None in wide tables.
         series: columns that are series of a wide table.
         known: columns of covariates.
+        observed: columns of covariates that are known for the past alone.
         static_numbers, static_texts: columns with numbers and texts of the item.
         missing: cells that mean a missing value.
         decimal: decimal sign of numbers.
@@ -52,6 +55,7 @@ class SeriesColumns:
     target: Optional[str] = None
     series: Sequence[str] = ()
     known: Sequence[str] = ()
+    observed: Sequence[str] = ()
     static_numbers: Sequence[str] = ()
     static_texts: Sequence[str] = ()
     missing: Sequence[str] = ()
@@ -61,7 +65,7 @@ class SeriesColumns:
     def names(self) -> List[str]:
         """Returns the columns that are read."""
         keys = [self.time, *(name for name in (self.item, self.target) if name is not None)]
-        return [*keys, *self.series, *self.known, *self.static_numbers, *self.static_texts]
+        return [*keys, *self.series, *self.known, *self.observed, *self.static_numbers, *self.static_texts]
 
     def to_json(self) -> Dict[str, Any]:
         """Returns plain values."""
@@ -99,7 +103,7 @@ class SeriesColumnSettings(NamedTuple):
     Attributes:
         form: "long", "wide", or "auto" = long if there is a column of values.
         item, time, target: names of columns.
-        known: covariates.
+        known, observed: covariates, and those of the past alone.
         static_numbers, static_texts: numbers and texts of the item.
         missing, decimal: as `SeriesColumns` has them.
     """
@@ -113,6 +117,7 @@ class SeriesColumnSettings(NamedTuple):
     static_texts: Sequence[str]
     missing: Sequence[str]
     decimal: str
+    observed: Sequence[str] = ()
 
 
 def resolve_columns(names: Sequence[str], settings: SeriesColumnSettings) -> SeriesColumns:
@@ -130,25 +135,28 @@ def resolve_columns(names: Sequence[str], settings: SeriesColumnSettings) -> Ser
     common: Dict[str, Any] = {
         "time": time,
         "known": list(settings.known),
+        "observed": list(settings.observed),
         "missing": list(settings.missing),
         "decimal": settings.decimal,
     }
     static = [*settings.static_numbers, *settings.static_texts]
+    others = {"known": settings.known, "observed": settings.observed, "static": static}
     # As a covariate, the target would be known for the steps to predict.
     for kind, column in (("time", time), ("target", target)):
-        if column in settings.known or column in static:
-            setting = "known" if column in settings.known else "static"
+        setting = next((name for name, columns in others.items() if column in columns), "")
+        if setting:
             raise ValueError(f"'{column}' is the column of dataset.{kind}, so it cannot be in dataset.{setting}")
     if time == target:
         raise ValueError(f"'{time}' is the column of dataset.time and of dataset.target. Name two columns")
     if target is None:
         # An unnamed column is the row number that pandas writes.
-        series = [name for name in names if name.strip() and name != time and name not in settings.known]
+        covariates = (*settings.known, *settings.observed)
+        series = [name for name in names if name.strip() and name != time and name not in covariates]
         if settings.form == LONG or settings.item or static or not series:
             _usual_or_refused("target", names)
         return SeriesColumns(WIDE, series=series, **common)
     item = settings.item or usual_column("item", [name for name in names if name not in (time, target)])
-    item = None if item in settings.known or item in static else item
+    item = None if any(item in columns for columns in others.values()) else item
     return SeriesColumns(
         LONG,
         item=item,
@@ -188,7 +196,25 @@ def rows_of_cells(
         problems.extend(wrong)
         return value_R
 
-    known_RC = _side_by_side([numbers(name, False) for name in columns.known], len(cells))
+    value_columns = columns.series if columns.target is None else [columns.target]
+    is_past_R = np.zeros(len(cells), bool)
+    for name in value_columns if columns.observed else ():
+        is_past_R |= ~np.isnan(_numbers(name, by_name[name], columns, True)[0])
+
+    def observed_numbers(name: str) -> np.ndarray:
+        """Returns a covariate of the past, which may be missing where there is no value either."""
+        value_R, wrong = _numbers(name, by_name[name], columns, True)
+        problems.extend(wrong)
+        is_wrong_R = np.isin(np.arange(len(cells)), [one.row for one in wrong])
+        for row in np.flatnonzero(np.isnan(value_R) & is_past_R & ~is_wrong_R).tolist():
+            problems.append(
+                CellProblem(row, f"'{name}' is '{(by_name[name][row] or '').strip():.40}', a missing number")
+            )
+        return value_R
+
+    covariates = [numbers(name, False) for name in columns.known]
+    covariates += [observed_numbers(name) for name in columns.observed]
+    known_RC = _side_by_side(covariates, len(cells))
     static_RS = _side_by_side([numbers(name, False) for name in columns.static_numbers], len(cells))
     categories = [[(text or "").strip() for text in by_name[name]] for name in columns.static_texts]
     if columns.form == WIDE:
@@ -245,17 +271,20 @@ def series_of_objects(
     time_format: Optional[str],
     num_categories: Optional[int] = None,
     num_known: Optional[int] = None,
+    num_observed: Optional[int] = None,
 ) -> SeriesSet:
     """Returns series of JSON objects in the form of SageMaker's DeepAR: start, target with null or "NaN" for missing
     values, and perhaps cat, dynamic_feat and item_id; or with GluonTS's names of cat and dynamic_feat. Values of
-    dynamic_feat may go on behind those of the target. Other keys are ignored, except covariates of GluonTS that this
-    form does not have, which are errors.
+    dynamic_feat may go on behind those of the target; past_feat_dynamic_real has covariates of the past alone, one
+    value for each of the target. Other keys are ignored, except covariates of GluonTS that this form does not have,
+    which are errors.
 
     Args:
         objects: location and value of each object.
         frequency: distance of the values.
         time_format: form of the start; None: ISO 8601 or a whole number.
-        num_categories, num_known: numbers of cat and of dynamic_feat; None: those of the first object.
+        num_categories, num_known, num_observed: numbers of cat, of dynamic_feat and of past_feat_dynamic_real; None:
+            those of the first object.
 
     Raises:
         ValueError: an object has another form; the message has its location.
@@ -265,7 +294,8 @@ def series_of_objects(
         part = _parsed_object(location, value)
         num_categories = len(part["cat"]) if num_categories is None else num_categories
         num_known = len(part["dynamic_feat"]) if num_known is None else num_known
-        for key, count in (("cat", num_categories), ("dynamic_feat", num_known)):
+        num_observed = len(part[OBSERVED]) if num_observed is None else num_observed
+        for key, count in (("cat", num_categories), ("dynamic_feat", num_known), (OBSERVED, num_observed)):
             if len(part[key]) != count:
                 raise ValueError(f"{location}: {key} has {len(part[key])} values, and {count} are needed")
         parts.append(part)
@@ -299,6 +329,10 @@ def series_of_objects(
         known_NC = np.array(part["dynamic_feat"], np.float32).T if num_known else np.zeros((end, 0), np.float32)
         if num_known and len(known_NC) < end:
             raise ValueError(f"{objects[row][0]}: dynamic_feat is shorter than target")
+        if num_observed:
+            observed_NC = np.full((len(known_NC), num_observed), np.nan, np.float32)
+            observed_NC[:end] = np.array(part[OBSERVED], np.float32).T[:end]
+            known_NC = np.concatenate([known_NC, observed_NC], axis=1)
         series.append(
             OneSeries(name, int(index_N[row]), target_T[:end], known_NC, np.zeros(0, np.float32), part["cat"], row)
         )
@@ -317,12 +351,11 @@ def _parsed_object(location: str, value: Any) -> Dict[str, Any]:
     categories = categories if isinstance(categories, list) else [categories]
     if not all(isinstance(one, (int, str)) and not isinstance(one, bool) for one in categories):
         raise ValueError(f"{location}: cat must be a list of whole numbers")
-    known = [] if value.get("dynamic_feat") is None else value["dynamic_feat"]
-    if not isinstance(known, list) or not all(isinstance(one, list) for one in known):
-        raise ValueError(f"{location}: dynamic_feat must be a list of lists")
-    known_CN = [_number_list(location, "dynamic_feat", one, False) for one in known]
-    if len({len(one) for one in known_CN}) > 1:
-        raise ValueError(f"{location}: the lists of dynamic_feat have different lengths")
+    known_CN, observed_CN = (_covariates(location, key, value.get(key)) for key in ("dynamic_feat", OBSERVED))
+    if observed_CN and isinstance(target, list) and len(observed_CN[0]) != len(target):
+        raise ValueError(
+            f"{location}: the lists of {OBSERVED} have {len(observed_CN[0])} values, and target has {len(target)}"
+        )
     item = value.get("item_id", "")
     if not isinstance(item, (str, int)) or isinstance(item, bool):
         raise ValueError(f"{location}: item_id must be a text")
@@ -331,8 +364,19 @@ def _parsed_object(location: str, value: Any) -> Dict[str, Any]:
         "target": _number_list(location, "target", target, True),
         "cat": [str(one) for one in categories],
         "dynamic_feat": known_CN,
+        OBSERVED: observed_CN,
         "item_id": str(item),
     }
+
+
+def _covariates(location: str, key: str, lists: Any) -> List[np.ndarray]:
+    lists = [] if lists is None else lists
+    if not isinstance(lists, list) or not all(isinstance(one, list) for one in lists):
+        raise ValueError(f"{location}: {key} must be a list of lists")
+    values = [_number_list(location, key, one, False) for one in lists]
+    if len({len(one) for one in values}) > 1:
+        raise ValueError(f"{location}: the lists of {key} have different lengths")
+    return values
 
 
 def _with_keys_of_deepar(location: str, value: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -341,9 +385,9 @@ def _with_keys_of_deepar(location: str, value: Mapping[str, Any]) -> Mapping[str
             raise ValueError(f"{location} has both {ours} and {theirs}, which are the same")
     renamed = {KEYS_OF_GLUONTS.get(key, key): content for key, content in value.items()}
     for key, content in renamed.items():
-        if content not in (None, []) and key.startswith(("feat_", "past_feat_")):
+        if content not in (None, []) and key.startswith(("feat_", "past_feat_")) and key != OBSERVED:
             raise ValueError(
-                f"{location}: {key} is not read from lines of JSON; {' and '.join(KEYS_OF_GLUONTS)} are. "
+                f"{location}: {key} is not read from lines of JSON; {', '.join(KEYS_OF_GLUONTS)} and {OBSERVED} are. "
                 "dataset=time_series reads numbers of an item (dataset.static) from a table. Or remove the key"
             )
     return renamed

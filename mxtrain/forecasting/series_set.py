@@ -56,7 +56,8 @@ class OneSeries:
         name: name of the item.
         first: index on the grid of the first step.
         target_T: values; NaN = missing.
-        known_NC: covariates of each step, and of later ones whose target is not known yet.
+        known_NC: covariates of each step, and of later ones whose target is not known yet; NaN = missing, in columns
+            that are known for the past alone.
         static_S: numbers that belong to the item.
         categories: texts that belong to the item.
         row: index of its first row.
@@ -290,6 +291,7 @@ class WindowForm:
         known_mean, known_std: of each covariate.
         static_mean, static_std: of each number of the item.
         vocabularies: values of each category; others have the id 0.
+        observed: number of covariates, the last ones, that are known before the cut alone.
     """
 
     past: int
@@ -299,6 +301,7 @@ class WindowForm:
     static_mean: Sequence[float] = ()
     static_std: Sequence[float] = ()
     vocabularies: Sequence[Sequence[str]] = ()
+    observed: int = 0
 
 
 class SeriesWindows:
@@ -324,7 +327,11 @@ class SeriesWindows:
         self._categories = [
             [table.get(value, 0) for table, value in zip(ids, one.categories)] for one in series_set.series
         ]
-        self._known = [self._scaled(one.known_NC, form.known_mean, form.known_std) for one in series_set.series]
+        # A missing covariate counts as its mean, 0.
+        self._known = [
+            np.nan_to_num(self._scaled(one.known_NC, form.known_mean, form.known_std), copy=False)
+            for one in series_set.series
+        ]
         self._static = [self._scaled(one.static_S, form.static_mean, form.static_std) for one in series_set.series]
 
     @staticmethod
@@ -354,6 +361,8 @@ class SeriesWindows:
             first = max(cut - past, 0)
             given_FC = self._known[series][first : cut + horizon]
             known_FC[first - (cut - past) :][: len(given_FC)] = given_FC
+            if form.observed:
+                known_FC[past:, -form.observed :] = 0.0  # of the training data, the future is known
             known_FK = np.concatenate([known_FK, known_FC], axis=1)
         arrays = [np.where(observed_P, value_P, 0.0).astype(np.float32), observed_P.astype(np.float32), known_FK]
         if len(self._form.static_mean):

@@ -101,6 +101,9 @@ class SeriesTable(SeriesDataset):
     known: Names = []
     """Columns of numbers that are known for the future, too, such as prices or holidays; `predict` needs rows of the
     steps to predict, with an empty value."""
+    observed: Names = []
+    """Columns of numbers that are known up to the last value alone, such as temperatures: the network reads them before
+    the cut. Where a value is missing, they may be, too."""
     static: Names = []
     """Columns that belong to the item and do not change with time: numbers, or texts, which are categories."""
     frequency: Optional[str] = None
@@ -146,13 +149,14 @@ class SeriesTable(SeriesDataset):
         if self.form == WIDE and (self.item or self.target or self.static):
             name = next(name for name in ("item", "target", "static") if getattr(self, name))
             raise ValueError(f"form=wide has a column for each item, so there is no {name}. Leave it out")
-        for setting in ("known", "static"):
+        for setting in ("known", "observed", "static"):
             names = getattr(self, setting)
             if twice := [name for name in names if names.count(name) > 1]:
                 raise ValueError(f"{setting} names '{twice[0]}' twice")
-        both = [name for name in self.known if name in self.static]
-        if both:
-            raise ValueError(f"'{both[0]}' is in known and in static; a column is one of them")
+        for first, second in (("known", "static"), ("known", "observed"), ("observed", "static")):
+            both = [name for name in getattr(self, first) if name in getattr(self, second)]
+            if both:
+                raise ValueError(f"'{both[0]}' is in {first} and in {second}; a column is one of them")
         return self
 
     @property
@@ -194,7 +198,10 @@ class SeriesTable(SeriesDataset):
         are_records = str(path).endswith(".parquet")
         number_N = [line_R[one.row % len(line_R)] for one in series_set.series]
         locations = DataLocations([str(path)], number_N, None, are_records)
-        return ReadSeries(series_set, locations, columns.known, columns.static_numbers, columns.static_texts)
+        known = [*columns.known, *columns.observed]
+        return ReadSeries(
+            series_set, locations, known, columns.static_numbers, columns.static_texts, len(columns.observed)
+        )
 
     def _decimals(self, columns: SeriesColumns) -> Dict[Any, str]:
         """Returns the decimal sign of each column of numbers."""
@@ -242,7 +249,7 @@ class SeriesTable(SeriesDataset):
         for setting in ("item", "time", "target"):
             if (given := getattr(self, setting)) is not None:
                 require_column(f"dataset.{setting}", given, path, names)
-        for setting in ("known", "static"):
+        for setting in ("known", "observed", "static"):
             for column in getattr(self, setting):
                 require_column(f"dataset.{setting}", column, path, names)
         texts: Sequence[str] = ()
@@ -267,7 +274,16 @@ class SeriesTable(SeriesDataset):
         """
         numbers = [name for name in self.static if name not in texts]
         return SeriesColumnSettings(
-            self.form, self.item, self.time, self.target, self.known, numbers, list(texts), self.missing, self.decimal
+            self.form,
+            self.item,
+            self.time,
+            self.target,
+            self.known,
+            numbers,
+            list(texts),
+            self.missing,
+            self.decimal,
+            self.observed,
         )
 
     def _require_numbers(self, path: str, names: Sequence[str]) -> None:
@@ -294,7 +310,7 @@ class SeriesTable(SeriesDataset):
         cells = [row for _, row in given_rows(rows, columns.names, null, self._decimals(columns))]
         series_set = self._series_of("", cells, columns, lambda row: f"row {row}", STRICT, signature.frequency)
         self._require_same_form(series_set, signature)
-        lacking = missing_covariates(series_set, signature.known_columns, signature.window.horizon)
+        lacking = missing_covariates(series_set, signature.future_columns, signature.window.horizon)
         if lacking is not None:
             raise DataError(f"{lacking[1]}.")
         return inputs_of(series_set, signature.season)

@@ -12,6 +12,7 @@ from mxtrain.errors import DamagedCheckpoint
 from mxtrain.files.json_form import NUMBER, problems_of
 from mxtrain.forecasting.exported_series import ExportedForecaster
 from mxtrain.forecasting.kinds import SeriesPasts
+from mxtrain.forecasting.series_columns import OBSERVED
 from mxtrain.forecasting.series_set import SeriesSet
 from mxtrain.forecasting.signature import SeriesSignature
 from mxtrain.serving.errors import RequestError
@@ -52,8 +53,11 @@ class SeriesReader:
         example: Dict[str, Any] = {"start": 0 if frequency.endswith("step") else "2024-01-01", "target": target}
         if form.vocabularies:
             example["cat"] = [values[0] if values else "..." for values in form.vocabularies]
-        if form.known_mean:
-            example["dynamic_feat"] = [[mean] * (len(target) + form.horizon) for mean in form.known_mean]
+        split = len(form.known_mean) - form.observed
+        if split:
+            example["dynamic_feat"] = [[mean] * (len(target) + form.horizon) for mean in form.known_mean[:split]]
+        if form.observed:
+            example[OBSERVED] = [[mean] * len(target) for mean in form.known_mean[split:]]
         self.example = json.dumps(example, ensure_ascii=False)
 
     def read(self, body: bytes, media_type: str, limits: BodyLimits) -> ReadBody:

@@ -47,7 +47,7 @@ class SeriesSignature(Signature):
         frequency: distance of two times, such as "h".
         season: number of steps after which values repeat.
         window: form of the inputs.
-        known_columns: names of the covariates.
+        known_columns: names of the covariates; the last ones may be known for the past alone, see `WindowForm`.
         static_numbers, static_texts: names of the numbers and of the texts of items.
     """
 
@@ -63,6 +63,7 @@ class SeriesSignature(Signature):
             "static_mean": [NUMBER],
             "static_std": [NUMBER],
             "vocabularies": [[str]],
+            "observed?": int,
         },
         "known_columns": [str],
         "static_numbers": [str],
@@ -77,6 +78,11 @@ class SeriesSignature(Signature):
     known_columns: Sequence[str] = ()
     static_numbers: Sequence[str] = ()
     static_texts: Sequence[str] = ()
+
+    @property
+    def future_columns(self) -> Sequence[str]:
+        """Returns the names of the covariates that are needed of the steps to predict."""
+        return self.known_columns[: len(self.known_columns) - self.window.observed]
 
     @property
     def sizes(self) -> SeriesSizes:
@@ -104,7 +110,8 @@ class SeriesSignature(Signature):
             raise DamagedCheckpoint(f"The checkpoint cannot be used: {error}.") from error
         lengths = (len(window.known_mean) == len(window.known_std), len(window.static_mean) == len(window.static_std))
         scales = [*window.known_std, *window.static_std]
-        if min(window.past, window.horizon, values["season"]) < 1 or not all(lengths) or min(scales, default=1) <= 0:
+        is_window = min(window.past, window.horizon, values["season"]) >= 1 and all(lengths)
+        if not is_window or min(scales, default=1) <= 0 or not 0 <= window.observed <= len(window.known_mean):
             raise DamagedCheckpoint("The checkpoint cannot be used: it holds no windows of series.")
         return {**super()._arguments(values), "window": window}
 

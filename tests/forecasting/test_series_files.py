@@ -411,7 +411,11 @@ def test_a_category_without_a_list_can_be_0(tmp_path: Path) -> None:
             "has both cat and feat_static_cat",
         ),
         ({"start": "2024-01-01", "target": [1], "feat_static_real": [0.5]}, "feat_static_real is not read from lines"),
-        ({"start": "2024-01-01", "target": [1], "past_feat_dynamic_real": [[1]]}, "past_feat_dynamic_real is not read"),
+        ({"start": "2024-01-01", "target": [1], "past_feat_dynamic_cat": [[1]]}, "past_feat_dynamic_cat is not read"),
+        (
+            {"start": "2024-01-01", "target": [1], "past_feat_dynamic_real": [[1]]},
+            "real has 1 values, and 0 are needed",
+        ),
         ({"start": "2024-01-01 00:30", "target": [1]}, "is not on the grid of the others"),
         ({"start": "2024-01-01", "target": [1, 2], "cat": [0, 1]}, "cat has 2 values, and 1 are needed"),
     ],
