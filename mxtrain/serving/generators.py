@@ -28,7 +28,8 @@ class TextPiece:
     Attributes:
         text: complete characters; may be empty.
         num_tokens: tokens that were written since the last piece.
-        finish_reason: of the last piece: "stop" if the network ended the text, "length" if `max_tokens` did.
+        finish_reason: of the last piece: "stop" if the network ended the text, "length" if `max_tokens` or the limit
+            of the task did.
     """
 
     text: str

@@ -406,6 +406,19 @@ def final_translations(search: Generator[List[int], None, Translations]) -> Tran
             return list(end.value)
 
 
+def longest_translation(folder: ExportedFolder, num_source: int, max_tokens: int) -> int:
+    """Returns the largest number of tokens of a translation.
+
+    Args:
+        folder: exported folder.
+        num_source: number of tokens of the source.
+        max_tokens: largest number for a source of any length.
+    """
+    facts = folder.signature["facts"]
+    limits = LengthLimits(facts["max_length_ratio"], facts["max_length_offset"], max_tokens, facts["longest"])
+    return int(limits.max_lengths(np.array([num_source]))[0])
+
+
 def translate_tokens(
     folder: ExportedFolder, source: Sequence[int], target: Dict[str, Any], beam_size: int, max_tokens: int
 ) -> Generator[List[int], None, Translations]:
@@ -432,8 +445,8 @@ def translate_tokens(
     fixed = folder.run({name: encoder_inputs[name] for name in types}, "encoder")
     forbidden = [token for token in target["special"] if token != target["eos"]]
     beam = Beam(target["bos"], target["eos"], beam_size, facts["length_penalty"], forbidden)
-    limits = LengthLimits(facts["max_length_ratio"], facts["max_length_offset"], max_tokens, facts["longest"])
-    search = BeamSteps(limits.max_lengths(np.array([len(source)])), beam, min(facts["num_best"], beam_size))
+    limit_B = np.array([longest_translation(folder, len(source), max_tokens)])
+    search = BeamSteps(limit_B, beam, min(facts["num_best"], beam_size))
     token, moving, position, sent = np.array([beam.bos], np.int32), initial_moving_state(folder, 1), 0, 0
     while True:
         # In the graph of a step, beams are rows of a batch, so the arrays of the source are repeated for them.

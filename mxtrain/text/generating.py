@@ -13,6 +13,7 @@ from mxtrain.text.exported_texts import (
     TOKENIZERS,
     Vocabulary,
     continue_tokens,
+    longest_translation,
     source_tokens,
     target_vocabulary,
     translate_tokens,
@@ -154,7 +155,9 @@ class TranslationGenerator:
             return iter([TextPiece("", 0, "stop")])
         options, (tokens, _) = parameters, source_tokens(self._source, text)
         search = translate_tokens(folder, tokens, self._target.facts, options.beam_size, options.max_tokens)
-        return pieces_of(self._target, search, options.max_tokens, self._is_local)
+        # The length of the source may end the text before `max_tokens` does.
+        limit = longest_translation(folder, len(tokens), options.max_tokens)
+        return pieces_of(self._target, search, limit, self._is_local)
 
 
 def pieces_of(

@@ -66,6 +66,7 @@ TEXTS = {
     "gpt": "one two three\nseven eight\n",
     "transformer": "one w1 w2\n\none w7\n",
     "gnmt": "one w1 w2\none w7 w8\n",
+    "transformer, summaries": f"Oslo met Riga . Anna scored in minute 7 .\n{'It rained . ' * 40}\n",
     "bert, tags": "w1 w2 w3\nw4 w5 w6 w7\n",
     "bert, numbers": "two hundred and five\nsix thousand\n",
 }

@@ -179,6 +179,10 @@ def test_translations_stream_only_with_one_beam(served: Served, folders: Path, t
             assert beams == 1 or len(texts_sent) <= 1
             streamed += len(texts_sent) > 2
     assert streamed
+    # A translation has at most five tokens more than its source with <eos>.
+    last = [stream(served, "gnmt", text, beam_size=1)[-1] for text in texts]
+    reasons = ["length" if event["tokens"] == len(text.split()) + 6 else "stop" for text, event in zip(texts, last)]
+    assert [event["finish_reason"] for event in last] == reasons and "length" in reasons
     assert stream(served, "gnmt", " ")[-1]["finish_reason"] == "stop"
 
 
