@@ -99,8 +99,6 @@ def test_counts_and_rows_that_earlier_versions_cached_are_not_used(tmp_path):
 
 @pytest.mark.parametrize("tags", [[[0], [1, 2], []] * 20, [0, 1, 2] * 20])
 def test_classes_of_multi_label_tables_are_names(tmp_path, tags):
-    import pyarrow.parquet
-
     path = write_parquet(tmp_path / "train.parquet", tags=tags)
     if not isinstance(tags[0], list):
         path = write_parquet(tmp_path / "train.parquet")
