@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import contextlib
+import logging
 import os
 import random
 import threading
@@ -97,6 +98,8 @@ class ObjectStore:
         from mxtrain.config.libraries import require_library
 
         s3fs = require_library("s3fs", "s3", f"{scheme}://", StoreError)
+        for name in ("botocore", "aiobotocore"):  # which log where they found credentials
+            logging.getLogger(name).setLevel(logging.WARNING)
         self.endpoint = endpoint_of(scheme)
         self._deadline_s = deadline_s()
         # A proxy of the environment would see the requests to a local endpoint; botocore follows NO_PROXY.
