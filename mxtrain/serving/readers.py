@@ -62,7 +62,7 @@ class BodyReader(Protocol):
 
     @property
     def kind(self) -> str:
-        """Returns "image", "text", "sound" or "json", for the web page."""
+        """Returns "image", "video", "text", "sound" or "json", for the web page."""
 
     @property
     def media_types(self) -> Sequence[str]:

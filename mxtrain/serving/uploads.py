@@ -23,9 +23,10 @@ OTHER_NAMES = {
     "audio/mp3": "audio/mpeg",
     "audio/x-flac": "audio/flac",
     "application/csv": "text/csv",
+    "application/x-gzip": "application/gzip",
     "text/json": JSON_TYPE,
 }
-SELF_DESCRIBING = ("image", "sound")
+SELF_DESCRIBING = ("image", "sound", "video")
 """Kinds of samples whose format is detected from the content of the file."""
 MAX_PARTS, MAX_PART_HEAD = 20, 1 << 13
 """Largest number of fields of a form, and largest number of bytes in the header of a field."""

@@ -20,6 +20,7 @@ from mxtrain.data.loading.class_folders import (
     folders_in,
     match_classes,
     refuse_empty_class,
+    refuse_linked_classes,
     refuse_undecodable,
     require_root,
     require_two_classes,
@@ -92,6 +93,8 @@ class AudioFolder(ClipDataset):
         refuse_undecodable(folders["train"], names, findings)
         chosen = self._chosen(names)
         found = {split: self._files(folder, names, findings) for split, folder in folders.items()}
+        for files in found.values():
+            refuse_linked_classes(files, "a recording", findings)
         refuse_shared({split: [path for _, path in files] for split, files in found.items()}, findings)
         if len(folders) == 1 and folders["train"] == root:
             found = self._divided(root, found["train"], findings)

@@ -1,4 +1,4 @@
-"""Reads images that clients of `mxtrain serve` send, as `predict` does. Imports no MXNet."""
+"""Reads images and videos that clients of `mxtrain serve` send, as `predict` does. Imports no MXNet."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any, Dict, Iterator, Mapping, Optional, Sequen
 
 import numpy as np
 
+from mxtrain.data.checking.problems import IMAGE_TOO_LARGE
 from mxtrain.data.loading.opening import ImageTooLarge
+from mxtrain.errors import LoaderError
 from mxtrain.files.json_form import NUMBER, require_form
 from mxtrain.serving.errors import RequestError
 from mxtrain.serving.readers import BodyLimits, ReadBody
@@ -17,6 +19,9 @@ from mxtrain.vision import exported_images
 from mxtrain.vision.images.tiff import MAX_BANDS
 from mxtrain.vision.images.volume_slice import VolumeSlice
 from mxtrain.vision.images.window import as_window
+from mxtrain.vision.kinds import Videos
+from mxtrain.vision.video.exported_videos import clip_of
+from mxtrain.vision.video.video_file import VideoLimits
 
 if TYPE_CHECKING:
     from mxtrain.data.exported_folder import ExportedFolder
@@ -24,6 +29,8 @@ if TYPE_CHECKING:
 
 MAX_SIDE = 1 << 14
 """Largest height and width of images that enter a network."""
+MAX_FRAMES = 100
+"""Largest number of frames of the largest size in a video, which may have more frames of a smaller one."""
 FORM: Dict[str, JsonForm] = {
     "targets?": [str],
     "class_names": [str],
@@ -137,6 +144,73 @@ def _refused() -> Iterator[None]:
         raise RequestError(400, f"{str(error)[:300]}.") from error
 
 
+class VideoBodyReader:
+    """Reads the video in the body of a request.
+
+    Args:
+        signature: content of signature.json.
+        spec: `TensorSpec` of the network's input.
+
+    Raises:
+        ValueError: the signature is damaged.
+    """
+
+    kind = "video"
+    media_types = (
+        "video/mp4",
+        "video/quicktime",
+        "video/x-msvideo",
+        "video/x-matroska",
+        "video/webm",
+        "video/x-ms-wmv",
+        "video/mpeg",
+    )
+    example = ""
+    columns = ()
+
+    def __init__(self, signature: Dict[str, Any], spec: Any) -> None:
+        require_form(signature, {**FORM, "facts": {"frame_step?": int, "*": object}})
+        (channels, *size), decoding = signature["signature"]["shape"], signature["signature"]["decoding"]
+        sides = [*size, *decoding["shape"][1:]]
+        if len(sides) != 4 or not all(0 < side <= MAX_SIDE for side in (channels, *sides)):
+            raise ValueError(f"the shape of videos is {[channels, *size]}, decoded to {decoding['shape']}")
+        step = signature["facts"]["frame_step"]
+        if channels % 3 or decoding["shape"][0] != channels or not 0 < decoding["central_crop"] <= 1:
+            raise ValueError(f"the decoding of videos is {decoding}, for {channels} channels")
+        if step is not None and step < 1:
+            raise ValueError(f"the distance of frames is {step}")
+        self._signature, self._spec = signature, spec
+
+    def read(self, body: bytes, media_type: str, limits: BodyLimits) -> ReadBody:
+        """Decodes the central frames of the video in a request."""
+        pixels = VideoLimits(limits.max_pixels, MAX_FRAMES * limits.max_pixels)
+        try:
+            clip_1CHW = clip_of(body, "the body", self._signature, pixels)
+        except LoaderError as error:
+            status = 413 if error.kind == IMAGE_TOO_LARGE else 400
+            raise RequestError(status, error.fact[:300]) from error
+        except ImportError as error:
+            raise RequestError(400, f"{error}.") from error
+        return ReadBody({self._spec.name: clip_1CHW.astype(self._spec.dtype)})
+
+    def describe(
+        self, inputs: Mapping[str, np.ndarray], outputs: Mapping[str, np.ndarray], about: Any
+    ) -> Optional[Dict[str, Any]]:
+        """Returns None: the usual answer of classification has the classes."""
+        return None
+
+
+def make_video_reader(folder: ExportedFolder, inputs: Sequence[Any]) -> Optional[VideoBodyReader]:
+    """Returns the reader for a network whose only input is a video of a file; None for other networks.
+
+    Raises:
+        ValueError: the signature is damaged.
+    """
+    # Folders of earlier versions do not say the distance of frames, and take arrays alone.
+    says_frames = "frame_step" in folder.signature.get("facts", {})
+    return VideoBodyReader(folder.signature, inputs[0]) if says_frames and len(inputs) == 1 else None
+
+
 def make_image_reader(folder: ExportedFolder, inputs: Sequence[Any]) -> Optional[ImageBodyReader]:
     """Returns the reader for a network whose only input is an image of a file; None for other networks.
 
@@ -149,5 +223,5 @@ def make_image_reader(folder: ExportedFolder, inputs: Sequence[Any]) -> Optional
     return None if is_array or len(inputs) != 1 else ImageBodyReader(signature, inputs[0])
 
 
-READERS = {Images.name: make_image_reader}
+READERS = {Images.name: make_image_reader, Videos.name: make_video_reader}
 """Name of a kind of samples -> function that builds its reader; `mxtrain.serving.readers` looks it up."""

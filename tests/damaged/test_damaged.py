@@ -14,6 +14,7 @@ import damaged_images
 import damaged_series
 import damaged_sounds
 import damaged_texts
+import damaged_videos
 import damaged_volumes
 import pytest
 from damage import DAMAGES, KINDS, table
@@ -24,6 +25,7 @@ CASES = [
     *damaged_images.CASES,
     *damaged_volumes.CASES,
     *damaged_annotations.CASES,
+    *damaged_videos.CASES,
     *damaged_texts.CASES,
     *damaged_class_sets.CASES,
     *damaged_series.CASES,

@@ -160,6 +160,7 @@ def test_tokenizers_are_the_same_as_data_files(kind: str, lowercase: bool) -> No
     [
         "mxtrain.text.exported_texts",
         "mxtrain.vision.exported_images",
+        "mxtrain.vision.video.exported_videos",
         "mxtrain.speech.exported_speech",
         "mxtrain.speech.exported_clips",
         "mxtrain.data.features.exported_rows",

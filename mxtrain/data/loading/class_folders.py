@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 from functools import partial
 from pathlib import Path
-from typing import List, Sequence
+from typing import Dict, Iterable, List, Sequence, Tuple
 
 from mxtrain.data.checking.problems import (
     EMPTY_CLASS,
+    LISTED_TWICE,
     UNDECODABLE_TEXT,
     UNKNOWN_CLASS,
     DataLocation,
@@ -16,8 +17,17 @@ from mxtrain.data.checking.problems import (
     Problem,
     call_or_report,
 )
-from mxtrain.data.loading.dataset_files import exists, is_hidden, normalize_name, suggest_existing
+from mxtrain.data.loading.dataset_files import (
+    FileId,
+    exists,
+    file_error,
+    id_of,
+    is_hidden,
+    normalize_name,
+    suggest_existing,
+)
 from mxtrain.errors import DataError
+from mxtrain.files.regular_files import AnyPath
 
 
 def folders_in(folder: Path) -> List[str]:
@@ -110,6 +120,28 @@ def match_classes(
         )
     )
     return matched
+
+
+def refuse_linked_classes(files: Iterable[Tuple[object, AnyPath]], sample: str, findings: Findings) -> None:
+    """Refuses files that links put into two classes of a split.
+
+    Args:
+        files: class and path of each file, or folder.
+        sample: a file in messages, e.g. "a video".
+        findings: collects the problems.
+
+    Raises:
+        DataError: a file has two classes, or cannot be read.
+    """
+    class_of: Dict[FileId, Tuple[object, AnyPath]] = {}
+    for label, path in files:
+        try:
+            earlier_label, earlier = class_of.setdefault(id_of(path), (label, path))
+        except OSError as error:
+            raise file_error(path, error) from error
+        if earlier_label != label:
+            fact = f"'{path}' and '{earlier}' are the same file, by a link: {sample} has one class."
+            findings.refuse(Problem(LISTED_TWICE, DataLocation(str(path)), fact, "Remove one of the two."))
 
 
 def refuse_empty_class(folder: Path, contents: str, extensions: Sequence[str], findings: Findings) -> None:

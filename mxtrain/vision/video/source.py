@@ -5,20 +5,21 @@ Legend: B batch, T frames, C = 3 T channels, H height, W width.
 
 from __future__ import annotations
 
-from typing import Any, List, NamedTuple, Optional, Protocol, Sequence, Tuple
+from typing import Any, List, Optional, Protocol, Sequence, Tuple
 
 import numpy as np
 
 from mxtrain.data.checking.checks import Checked, Checks, SourceChecks, digest_of
 from mxtrain.data.checking.problems import UNREADABLE_IMAGE, DataLocation, problem_of
 from mxtrain.data.loading.randomness import uniform
-from mxtrain.errors import LoaderError, MxtrainError
+from mxtrain.errors import MxtrainError
 from mxtrain.vision.draws import VisionDraw
 from mxtrain.vision.images.decoding import DecodedSource
 from mxtrain.vision.images.files import LabelledFiles
-from mxtrain.vision.images.pixels import ImageReader, unreadable
+from mxtrain.vision.images.pixels import unreadable
 from mxtrain.vision.images.settings import Decoding
-from mxtrain.vision.video.frames import FrameArray, clip_indices, open_frames, segment_indices
+from mxtrain.vision.video.frames import FrameArray, open_frames
+from mxtrain.vision.video.video_file import FrameSampling, stack_frames
 
 
 class VideoFrames(Protocol):
@@ -29,32 +30,20 @@ class VideoFrames(Protocol):
     def read(self, indices: Sequence[int]) -> List[Any]: ...
 
 
-class FrameSampling(NamedTuple):
-    """Choice of the frames of a sample.
-
-    Attributes:
-        frames: T.
-        step: distance of neighbouring frames; None: one frame of each of T equal parts.
-    """
-
-    frames: int
-    step: Optional[int]
-
-    def indices(self, count: int, place_T: Sequence[float]) -> List[int]:
-        """Returns ascending indices of frames.
-
-        Args:
-            count: number of frames of the video.
-            place_T: numbers from 0 to below 1: position within each part; the first is that of the clip.
-        """
-        if self.step is None:
-            return segment_indices(count, np.asarray(place_T))
-        return clip_indices(count, self.frames, self.step, place_T[0])
-
-
 class VideoFiles(LabelledFiles):
     """Videos and their labels, as `EncodedImages`, whose image is the middle frame. A path is that of a file, or of a
-    folder of frames."""
+    folder of frames.
+
+    Args:
+        paths, label_N: see `LabelledFiles`.
+        owners: folder directly below that of its class in which each video lies, or the video itself; None: the videos.
+    """
+
+    def __init__(
+        self, paths: Sequence[str], label_N: Optional[np.ndarray] = None, owners: Optional[Sequence[str]] = None
+    ) -> None:
+        super().__init__(paths, label_N)
+        self.owners = self.paths if owners is None else list(owners)
 
     def open(self, index: int) -> VideoFrames:
         """Returns the frames of a video; raises as `open_frames`."""
@@ -150,20 +139,12 @@ class VideoSource(DecodedSource):
         name = self.encoded.name(index)
         try:
             frames = self.encoded.open(index)
-            images = [ImageReader(content) for content in frames.read(self._sampling.indices(len(frames), place_T))]
-            sizes = sorted({image.size for image in images})
-            if len(sizes) > 1:
-                first, second = (f"{size[0]} x {size[1]}" for size in sizes[:2])
-                raise LoaderError(f"{name}: frames have different sizes, {first} and {second} pixels.")
-            box = self._choose_box(sizes[0], draws_4)
-            planes = [image.resized(box, (width, height), 3) for image in images]
+            contents = frames.read(self._sampling.indices(len(frames), place_T))
+            return stack_frames(contents, name, (height, width), lambda size: self._choose_box(size, draws_4))
         except MxtrainError:
             raise
         except Exception as error:  # Pillow raises OSError, SyntaxError, ValueError, struct.error and its own
             raise unreadable(name, error, "a video") from error
-        if any(plane.dtype != np.uint8 for plane in planes):
-            raise LoaderError(f"{name}: frames have more than 8 bits a channel. Convert them to 8 bits.")
-        return np.concatenate(planes)
 
     def checks(self) -> Checks:
         """Returns the checks that `data check` runs on each video."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import os
+import re
 from pathlib import Path
 from typing import Any, ClassVar, Dict, List, Optional, Sequence, Tuple
 
@@ -24,6 +26,7 @@ from mxtrain.data.loading.class_folders import (
     folders_in,
     match_classes,
     refuse_empty_class,
+    refuse_linked_classes,
     refuse_undecodable,
     require_root,
     require_two_classes,
@@ -41,13 +44,17 @@ from mxtrain.types import BatchSize, PathText, Positive, Shape
 from mxtrain.types.kinds import ClassIndex, Gives
 from mxtrain.vision.images.decoded import DecodedDataset
 from mxtrain.vision.images.decoding import EncodedImages, known_statistics
-from mxtrain.vision.images.files import VIDEO_EXTENSIONS
+from mxtrain.vision.images.files import VIDEO_EXTENSIONS, owner_of
 from mxtrain.vision.images.settings import Decoding
 from mxtrain.vision.images.signature import ImageSignature
 from mxtrain.vision.kinds import Videos
 from mxtrain.vision.video.frames import is_frame_folder
-from mxtrain.vision.video.source import FrameSampling, GivenVideos, VideoFiles, VideoSource
+from mxtrain.vision.video.source import GivenVideos, VideoFiles, VideoSource
+from mxtrain.vision.video.video_file import FrameSampling
 
+log = logging.getLogger(__name__)
+_CLIP_NAME = re.compile(r"(.+_g\d{2})_c\d{2}|(.+)_\d{6}_\d{6}")
+"""Name of a clip in UCF101, and in Kinetics: recording, first and last second."""
 READABLE = "videos (uint8 arrays of frames x height x width x 3, in RGB) and paths of videos"
 
 
@@ -74,6 +81,10 @@ class VideoFolder(DecodedDataset):
     """Samples per optimizer step, over all devices and workers together; auto = 16, or fewer where there are few
     samples."""
     eval_batch_size: Positive = 16
+    split_by: Literal["auto", "video", "recording", "folder"] = "auto"
+    """Videos that stay together if validation samples are held out: video = each by itself; recording = clips whose
+    names say that they are of one recording, as in UCF101 (NAME_g01_c03) and Kinetics (NAME_000010_000020); folder =
+    those in a folder below that of the class; auto = recording."""
 
     @classmethod
     def recognise(cls, files: FileTree) -> Optional[Recognised]:
@@ -125,8 +136,8 @@ class VideoFolder(DecodedDataset):
         )
 
     def exported(self, signature: Signature) -> DatasetExport:
-        """See `BaseDataset.exported`: exported folders take arrays (N, 3 T, H, W) of frames, and read no videos."""
-        return DatasetExport("")
+        """See `BaseDataset.exported`: exported folders read video files, and arrays (N, 3 T, H, W) of frames."""
+        return DatasetExport("mxtrain.vision.video.exported_videos", {"frame_step": self.frame_sampling.step})
 
     def source_of(self, encoded: EncodedImages, signature: Signature) -> VideoSource:
         """Returns a source of videos without labels, to predict for."""
@@ -158,9 +169,32 @@ class VideoFolder(DecodedDataset):
         )
         return list(mean) * (self.frames if len(mean) == 3 else 1), list(std) * (self.frames if len(std) == 3 else 1)
 
+    def units(self, encoded: EncodedImages) -> Optional[np.ndarray]:
+        """See `DecodedDataset.units`: clips of one recording are a unit."""
+        assert isinstance(encoded, VideoFiles)
+        if self.split_by == "video":
+            return None
+        is_by_folder = self.split_by == "folder"
+        owners = encoded.owners if is_by_folder else [recording_of(path) for path in encoded.paths]
+        names, unit_N = np.unique(owners, return_inverse=True)
+        if len(names) == len(owners):
+            return None
+        what = "folders" if is_by_folder else "recordings"
+        log.info("dataset=video_folder: %d videos of %d %s, each in one split", len(owners), len(names), what)
+        return unit_N
+
     def _make_source(self, encoded: EncodedImages) -> Source:
         assert isinstance(encoded, VideoFiles)
         return VideoSource(encoded, self.decoding(), self.frame_sampling, crop_scale=self.augment.crop_scale)
+
+
+def recording_of(path: str) -> str:
+    """Returns the path of a video without the part of its name that numbers the clips of one recording, as UCF101 and
+    Kinetics name them; the path of another video."""
+    folder, name = os.path.split(path)
+    stem, ending = (name, "") if os.path.isdir(path) else os.path.splitext(name)
+    match = _CLIP_NAME.fullmatch(stem)
+    return os.path.join(folder, f"{match[1] or match[2]}{ending}") if match else path
 
 
 def find_videos(folder: Path, findings: Findings = STRICT) -> List[Path]:
@@ -201,6 +235,7 @@ def _frame_folders(folder: Path) -> List[Path]:
 def _list_split(folder: Path, class_names: Sequence[str], findings: Findings) -> VideoFiles:
     """Returns the videos in `folder/CLASS/`."""
     paths: List[str] = []
+    owners: List[str] = []
     labels: List[int] = []
     folder_names = match_classes(folder, folders_in(folder), class_names, "videos", findings)
     for label, name in enumerate(folder_names):
@@ -217,8 +252,10 @@ def _list_split(folder: Path, class_names: Sequence[str], findings: Findings) ->
         if not videos:
             refuse_empty_class(below, "videos", VIDEO_EXTENSIONS, findings)
         paths += map(str, videos)
+        owners += [owner_of(str(path), below) for path in videos]
         labels += [label] * len(videos)
-    return VideoFiles(paths, np.asarray(labels, np.int32))
+    refuse_linked_classes(zip(labels, paths), "a video", findings)
+    return VideoFiles(paths, np.asarray(labels, np.int32), owners)
 
 
 class _Going(Findings):

@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import unicodedata
 from pathlib import Path
-from typing import Callable
+from typing import Callable, List
 
 import pytest
 
 from mxtrain.data.checking.dataset_check import CollectedFindings
+from mxtrain.data.checking.problems import Problem
 from mxtrain.data.loading.class_folders import folders_in, match_classes, refuse_undecodable
 from mxtrain.errors import DataError
 from mxtrain.speech.audio_folder import AudioFolder
@@ -78,6 +79,34 @@ def test_files_of_two_splits_are_refused(
     examine(str(tmp_path), findings)
     ((problem,),) = findings.shown.values()
     assert f"a/2{ending}' (train) and " in problem.fact and f"a/3{ending}' (val) are the same file" in problem.fact
+
+
+@pytest.mark.parametrize(
+    "ending, sample, examine",
+    [
+        (".mp4", "a video", lambda root, findings: VideoFolder(root=root).examine(findings)),
+        (".wav", "a recording", lambda root, findings: AudioFolder(root=root).list_clips(findings)),
+    ],
+)
+def test_files_of_two_classes_are_refused(
+    tmp_path: Path, ending: str, sample: str, examine: Callable[[str, CollectedFindings], object]
+) -> None:
+    for name in ("a/1", "a/2", "b/1", "b/2"):
+        path = tmp_path / f"{name}{ending}"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(name)
+    (tmp_path / f"a/3{ending}").symlink_to(tmp_path / f"a/2{ending}")  # of one class: it counts once
+
+    def refused() -> List[Problem]:
+        findings = CollectedFindings()
+        examine(str(tmp_path), findings)
+        return [problem for shown in findings.shown.values() for problem in shown if "one class" in problem.fact]
+
+    assert not refused()
+    (tmp_path / f"b/3{ending}").symlink_to(tmp_path / f"a/2{ending}")
+    (problem,) = refused()
+    assert problem.fact.endswith(f"a/2{ending}' are the same file, by a link: {sample} has one class.")
+    assert problem.location.file == str(tmp_path / f"b/3{ending}")
 
 
 def test_names_that_are_not_utf8_are_refused(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 from pathlib import Path
 from typing import Any, List
 
@@ -11,6 +12,7 @@ import numpy as np
 import pydantic
 import pytest
 from PIL import Image
+from video_files import sound_alone, without_frames
 
 from mxtrain.data.checking.dataset_check import CollectedFindings
 from mxtrain.data.recognition import FileTree
@@ -19,18 +21,12 @@ from mxtrain.errors import ConfigError, DataError, LoaderError
 from mxtrain.vision.classification.image_folder import ImageFolder
 from mxtrain.vision.images.signature import ImageSignature
 from mxtrain.vision.segmentation.gluoncv_segmentation import GluonCVSegmentation
-from mxtrain.vision.video import frames as frames_module
-from mxtrain.vision.video.frames import (
-    FrameFolder,
-    VideoFile,
-    clip_indices,
-    is_frame_folder,
-    open_frames,
-    segment_indices,
-)
+from mxtrain.vision.video import exported_videos, video_file
+from mxtrain.vision.video.frames import FrameFolder, is_frame_folder, open_frames
 from mxtrain.vision.video.gluoncv_video import INFLATED_NAMES, SEGMENT_NAMES, VIDEO_NAMES, GluonCVVideo
 from mxtrain.vision.video.source import VideoFiles, VideoSource
-from mxtrain.vision.video.video_folder import VideoFolder, find_videos
+from mxtrain.vision.video.video_file import VideoFile, VideoLimits, clip_indices, segment_indices
+from mxtrain.vision.video.video_folder import VideoFolder, find_videos, recording_of
 
 SIDE = 32
 
@@ -201,13 +197,59 @@ def test_splits_in_folders_and_videos_in_memory(tmp_path: Path) -> None:
         dataset.samples_from([3], signature)
 
 
+def clips(root: Path, form: str, split_by: str) -> List[set]:
+    """Recordings of the training and of the validation videos: five of each class, with three clips each."""
+    for label in ("run", "walk"):
+        for number in range(15):
+            name = form.format(label=label, recording=number // 3, clip=number % 3)
+            write_folder(root / label / name, grey_frames(2))
+    dataset = VideoFolder(root=str(root), frames=2, image_size=[SIDE, SIDE], val_fraction=0.4, split_by=split_by)
+    splits = open_splits(dataset)
+    parts = [
+        [Path(part.source.location(int(index)).file).relative_to(root).as_posix() for index in part.index_N]
+        for part in (splits.train, splits.val)
+    ]
+    assert sorted(map(len, parts)) == [12, 18]
+    return [{(name.partition("/")[0], name.split("rec")[1][0]) for name in part} for part in parts]
+
+
+UCF101, KINETICS = "v_{label}_rec{recording}_g01_c0{clip}", "rec{recording}_00000{clip}_000010"
+
+
+@pytest.mark.parametrize(
+    "form, split_by, is_together",
+    [
+        (UCF101, "auto", True),
+        (UCF101, "recording", True),
+        (UCF101, "video", False),
+        (UCF101, "folder", False),
+        (KINETICS, "auto", True),
+        ("rec{recording}/c{clip}", "folder", True),
+        ("rec{recording}/c{clip}", "auto", False),
+        ("rec{recording}_{clip}", "auto", False),
+    ],
+)
+def test_clips_of_one_recording_stay_together(tmp_path: Path, form: str, split_by: str, is_together: bool) -> None:
+    train, val = clips(tmp_path, form, split_by)
+    assert (not train & val) is is_together and len(train | val) == 10
+
+
+def test_recordings_by_names_of_clips(tmp_path: Path) -> None:
+    assert recording_of("a/v_Run_g01_c03.avi") == "a/v_Run_g01.avi" != recording_of("b/v_Run_g01_c03.avi")
+    assert recording_of("a/x_y_000010_000020.mp4") == "a/x_y.mp4"
+    for name in ("v_Run_g1_c03.avi", "v_Run_g01.avi", "x_00010_000020.mp4", "x.mp4"):
+        assert recording_of(name) == name
+    (tmp_path / "v.1_g02_c01").mkdir()
+    assert recording_of(str(tmp_path / "v.1_g02_c01")) == str(tmp_path / "v.1_g02")
+
+
 def test_restored_datasets_open_again(tmp_path: Path) -> None:
     dataset = videos(tmp_path)
     splits = open_splits(dataset)
     signature = dataset.infer_signature(splits, GluonCVVideo())
     restored, again = dataset.restored(signature, (), "run")
     assert open_splits(restored).shape == (12, SIDE, SIDE) == tuple(again.shape)  # type: ignore[arg-type]
-    assert restored.exported(again).reader == ""
+    assert restored.exported(again).reader == "mxtrain.vision.video.exported_videos"
 
 
 def test_the_guess_tells_videos_from_images(tmp_path: Path) -> None:
@@ -226,8 +268,11 @@ def test_the_guess_tells_videos_from_images(tmp_path: Path) -> None:
     "spoil, said",
     [
         ("cut", "'.*b.avi' cannot be read as a video|ends after .* frames: it is cut off"),
-        ("empty", "'.*b.avi' cannot be read as a video"),
-        ("text", "'.*b.avi' cannot be read as a video"),
+        ("empty", r"'.*b.avi' cannot be read as a video \(it begins as none of MP4, MOV, AVI"),
+        ("text", r"'.*b.avi' cannot be read as a video \(it begins as none of MP4, MOV, AVI"),
+        ("list", r"'.*b.avi' cannot be read as a video \(it begins as none of MP4, MOV, AVI"),
+        ("sound", r"'.*b.avi' cannot be read as a video \(FFmpeg finds no frames in it: it has no video stream"),
+        ("none", "'.*b.avi' holds no frame that FFmpeg decodes"),
         ("frame", "'.*b' cannot be read as a video"),
         ("sizes", "frames have different sizes, 16 x 16 and 32 x 32 pixels"),
         ("deep", "more than 8 bits a channel"),
@@ -248,7 +293,9 @@ def test_damaged_videos_are_named(tmp_path: Path, spoil: str, said: str) -> None
         draw = np.random.default_rng(0)
         path = Path(write_file(tmp_path / "b.avi", list(draw.integers(0, 256, (20, 64, 64, 3), np.uint8))))
         content = path.read_bytes()
-        path.write_bytes({"cut": content[: len(content) // 2], "empty": b"", "text": b"no video"}[spoil])
+        listed = f"#EXTM3U\n#EXTINF:9,\n{write_file(tmp_path / 'other.mp4', grey_frames(9))}\n".encode()
+        spoiled = {"cut": content[: len(content) // 2], "empty": b"", "text": b"no video", "list": listed}
+        path.write_bytes({**spoiled, "sound": sound_alone(), "none": without_frames(content)}[spoil])
     dataset = VideoFolder(frames=6, image_size=[SIDE, SIDE])
     signature = ImageSignature((18, SIDE, SIDE), [0.0] * 18, [1.0] * 18, ["a", "b"], decoding=dataset.decoding())
     source, _ = dataset.open_inputs([str(path)], signature, False, {})
@@ -263,7 +310,8 @@ def test_damaged_videos_are_named(tmp_path: Path, spoil: str, said: str) -> None
 
 
 def test_headers_may_state_a_few_frames_too_many(tmp_path: Path) -> None:
-    frames = VideoFile(write_file(tmp_path / "a.avi", grey_frames(20)))
+    frames = open_frames(write_file(tmp_path / "a.avi", grey_frames(20)))
+    assert isinstance(frames, VideoFile)
     frames._count = 22  # as headers of some formats do
     read = [round(float(np.asarray(image)[..., 0].mean()) / 10) for image in frames.read([3, 19, 20, 21])]
     assert read == [3, 19, 19, 19]
@@ -276,8 +324,8 @@ def test_headers_may_state_a_few_frames_too_many(tmp_path: Path) -> None:
 
 def test_streams_without_an_index_are_counted_by_reading(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = write_file(tmp_path / "a.avi", grey_frames(7))
-    monkeypatch.setattr(frames_module, "_count", lambda capture: 0.0)
-    assert len(VideoFile(path)) == 7
+    monkeypatch.setattr(video_file, "_count", lambda capture: 0.0)
+    assert len(open_frames(path)) == 7
 
 
 def without_videos(root: Path) -> None:
@@ -391,3 +439,45 @@ def test_networks_compute_what_those_of_gluoncv_do() -> None:
         backwards = ours(clip_BTCHW[:, ::-1].reshape((2, 24, 64, 64))).asnumpy()
         changes = np.abs(backwards - result_BK).max() > 1e-4 * np.abs(result_BK).max()
         assert changes == (name in INFLATED_NAMES), "only convolutions over frames tell the direction"
+
+
+def test_large_videos_are_refused_before_they_are_decoded(tmp_path: Path) -> None:
+    path = Path(write_file(tmp_path / "a.avi", grey_frames(12)))
+    head = path.read_bytes()[: video_file.HEAD_BYTES]
+    assert len(VideoFile(str(path), head, VideoLimits(SIDE**2, 12 * SIDE**2))) == 12
+    with pytest.raises(LoaderError, match="a.avi' has frames of 32 x 32 pixels, and at most 1,023 are read"):
+        VideoFile(str(path), head, VideoLimits(SIDE**2 - 1))
+    with pytest.raises(LoaderError, match="has 12 frames or more of 1,024 pixels, and at most 12,287 are read"):
+        VideoFile(str(path), head, VideoLimits(total=12 * SIDE**2 - 1))
+
+
+def test_frames_are_counted_up_to_the_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = Path(write_file(tmp_path / "a.avi", grey_frames(12)))
+    monkeypatch.setattr(video_file, "_count", lambda capture: 0.0)
+    with pytest.raises(LoaderError, match="has 6 frames or more of 1,024 pixels"):
+        VideoFile(str(path), path.read_bytes()[: video_file.HEAD_BYTES], VideoLimits(total=5 * SIDE**2))
+
+
+@pytest.mark.parametrize("sampling", ["segments", "clip"])
+@pytest.mark.parametrize("ending", [".avi", ".mp4"])
+def test_exported_folders_read_the_frames_of_predictions(tmp_path: Path, ending: str, sampling: str) -> None:
+    """Bits of the network's input are those of `predict`, also if the network takes another size."""
+    draw = np.random.default_rng(0)
+    path = write_file(tmp_path / f"a{ending}", list(draw.integers(0, 256, (17, 40, 56, 3), np.uint8)))
+    dataset = VideoFolder(frames=4, image_size=[SIDE, SIDE], sampling=sampling, frame_step=3, central_crop=0.8)
+    signature = ImageSignature((12, SIDE, SIDE), [0.0] * 12, [1.0] * 12, ["a", "b"], decoding=dataset.decoding())
+    source, _ = dataset.open_inputs([path], signature, False, {})
+    expected_BCHW, _ = source.fetch(np.array([0]), seed=0, epoch=0, train=False)
+    facts = {
+        "signature": signature.to_json(),
+        "facts": dict(dataset.exported(signature).facts),
+        "inputs": [{"name": "x", "dtype": "uint8"}],
+    }
+    given = json.loads(json.dumps(facts))
+    found_BCHW = exported_videos.clip_of(Path(path).read_bytes(), "a", given)
+    assert found_BCHW.dtype == np.uint8 and np.array_equal(found_BCHW, expected_BCHW)
+    assert facts["facts"] == {"frame_step": 3 if sampling == "clip" else None}
+    with pytest.raises(LoaderError, match=r"^a cannot be read as a video \(it begins as none of"):
+        exported_videos.clip_of(b"#EXTM3U", "a", given)
+    ((name, content),) = exported_videos.examples(given)
+    assert name.endswith(".avi") and exported_videos.clip_of(content, name, given).shape == (1, 12, SIDE, SIDE)
