@@ -268,6 +268,20 @@ CASES: List[Case] = [
         replaced('"mask": "iVBOR', '"mask": "xxxxx'),
         "1.json' has a mask that is no PNG in base64",
     ),
+    damaged(
+        LABELME,
+        "imageWidth is 1e300",
+        JSON,
+        replaced('"imageWidth": 24', '"imageWidth": 1e300'),
+        "1.json' is a mask in an image of 1e+300 x 16 pixels by its file, and at most 178,956,970 are read",
+    ),
+    damaged(
+        LABELME,
+        "imageHeight is 2^33",
+        JSON,
+        replaced('"imageHeight": 16', '"imageHeight": 8589934592'),
+        "1.json' is a mask in an image of 24 x 8.58993e+09 pixels by its file, and at most 178,956,970 are read",
+    ),
     damaged(LABELME, "an image is missing", "1.png", removed, "1.json' names '1.png', and ... has no such file"),
     damaged(
         LABELME,

@@ -24,7 +24,7 @@ from mxtrain.data.checking.problems import (
     call_or_report,
 )
 from mxtrain.data.loading.dataset_files import exists, suggest_existing, walk
-from mxtrain.data.loading.opening import open_image
+from mxtrain.data.loading.opening import MAX_PIXELS, open_image
 from mxtrain.data.loading.split_folders import find_splits
 from mxtrain.data.recognition import Certainty, FileTree, Recognised
 from mxtrain.errors import DataError
@@ -200,11 +200,14 @@ def _read_mask(text: Any, begin: Tuple[int, int], size: Any) -> Runs:
     """
     if size is None:
         raise BadShape("is a mask, and the file has no imageWidth and imageHeight")
+    width, height = map(int, size)
+    if width * height > MAX_PIXELS:
+        sides = " x ".join(f"{side:g}" for side in size)
+        raise BadShape(f"is a mask in an image of {sides} pixels by its file, and at most {MAX_PIXELS:,} are read")
     try:
         inside_hw = np.asarray(open_image(base64.b64decode(text, validate=True))) > 0
     except (TypeError, ValueError, OSError, SyntaxError, binascii.Error) as error:
         raise BadShape("has a mask that is no PNG in base64") from error
-    width, height = map(int, size)
     left, top = begin
     if (
         inside_hw.ndim != 2
