@@ -7,7 +7,7 @@ import json
 import os
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, Dict, List
+from typing import Any, Dict, List, Sequence
 
 import numpy as np
 import pytest
@@ -18,6 +18,7 @@ from mxtrain.cli.dispatch import run
 from mxtrain.config.specs import validate_arguments
 from mxtrain.data.loading.sources import MemorySource
 from mxtrain.data.signature import Signature
+from mxtrain.data.spec import open_splits
 from mxtrain.errors import ConfigError, DataError, LoaderError
 from mxtrain.training.trained import Trained
 from mxtrain.workflows.evaluate import EvalSettings
@@ -213,6 +214,37 @@ def suppressed(detection_N6: np.ndarray, iou: float) -> np.ndarray:
     return np.array(kept)
 
 
+def coco_ap(true_PG5: Sequence[np.ndarray], detection_PN6: Sequence[np.ndarray]) -> float:
+    """COCO's average precision by its definition: of each class and threshold, detections in the order of their scores
+    take the object of the highest overlap that is left, and the precision is averaged over 101 recalls."""
+    values = []
+    for threshold in np.arange(0.5, 0.96, 0.05):
+        for label in np.unique(np.concatenate(true_PG5)[:, 4]):
+            hits, total = [], 0
+            for true_G5, detection_N6 in zip(true_PG5, detection_PN6):
+                left = [box[:4] for box in true_G5 if box[4] == label]
+                total += len(left)
+                for _, score, *box in sorted(
+                    detection_N6[detection_N6[:, 0] == label][:100].tolist(), key=lambda r: -r[1]
+                ):
+                    shares = [share(np.array(box), other) for other in left]
+                    is_hit = max(shares, default=0) >= threshold
+                    hits.append((-score, is_hit))
+                    if is_hit:
+                        del left[int(np.argmax(shares))]
+            hit_N = np.cumsum([is_hit for _, is_hit in sorted(hits, key=lambda hit: hit[0])])
+            precision_N = np.maximum.accumulate((hit_N / np.arange(1, len(hit_N) + 1))[::-1])[::-1]
+            first_R = np.searchsorted(hit_N / total, np.linspace(0, 1, 101))
+            values.append(np.mean([precision_N[first] if first < len(hit_N) else 0 for first in first_R]))
+    return float(np.mean(values))
+
+
+def share(box: np.ndarray, other: np.ndarray) -> float:
+    """Intersection over union."""
+    common = np.maximum(np.minimum(box[2:], other[2:]) - np.maximum(box[:2], other[:2]), 0).prod()
+    return float(common / ((box[2:] - box[:2]).prod() + (other[2:] - other[:2]).prod() - common))
+
+
 def write_scenes(root: Path) -> Dict[str, np.ndarray]:
     """Images of three grey levels, with masks that say which; the validation images are larger than the frame."""
     rng, masks = np.random.RandomState(0), {}
@@ -267,7 +299,7 @@ def test_measured_masks_are_those_that_are_predicted(
 def test_tiles_of_a_detector_are_predicted_as_images_are(tmp_path: Path, train_run: Any, capsys: Any) -> None:
     network = ["model.channels=[4,8]", "model.width=4", "dataset.image_size=[32,32]", "dataset.digit_size=[10,14]"]
     few = ["dataset.num_train=16", "dataset.num_val=4", "trainer.max_epochs=2", "dataset.batch_size=4"]
-    train_run("task=detection", *network, *few, "task.score_threshold=0.02")
+    train_run("task=detection", *network, *few, "task.score_threshold=0.02", "metric=[voc_ap,coco_ap]")
     trained = mxtrain.load(str(tmp_path / "run"))
     image = np.random.RandomState(0).randint(0, 256, (32, 64, 3)).astype(np.uint8)
     found = trained.predict(image, tile=32, tile_overlap=0.0)[0]["found"]
@@ -307,3 +339,10 @@ def test_tiles_of_a_detector_are_predicted_as_images_are(tmp_path: Path, train_r
     )
     # Scenes are as large as a tile.
     assert cut["voc_ap"] == whole["voc_ap"] and "loss" not in cut and flipped["loss"] == pytest.approx(whole["loss"])
+    description = trained._trained().description
+    image_PCHW, box_PMD, *_ = open_splits(description.dataset).val.fetch(np.arange(4), seed=0, epoch=0, train=False)
+    true = [box_MD[box_MD[:, 4] >= 0] for box_MD in box_PMD]
+    for options in ({"augment": "flip"}, {"augment": ["flip", "scales"], "augment_scales": [0.5]}):
+        found = trained.predict([image.transpose(1, 2, 0) for image in image_PCHW], **options).arrays
+        measured = trained.evaluate(split="val", **options)["coco_ap"]
+        assert measured == pytest.approx(coco_ap(true, found), abs=1e-4) and measured > 0

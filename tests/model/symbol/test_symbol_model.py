@@ -195,7 +195,8 @@ def test_epochs_that_are_missing_are_answered_with_those_that_exist(tmp_path):
         ([1], " 1", 1),
         ([3, 10000], "s 1, 3 and 10000", 3),
         ([5, 9], "s 1, 3, 5, 9 and 10000", 5),  # as far as 9
-        ([8, *range(20, 30)], r"s 1, 3, 5, 8, 9, ..., 26, 27, 28, 29 and 10000", 8),
+        ([*range(11, 16)], "s 1, 3, 5, 9, 11, 12, 13, 14, 15 and 10000", 5),  # ten are listed
+        ([8, *range(20, 30)], r"s 1, 3, 5, 8, 9, \.\.\., 26, 27, 28, 29 and 10000", 8),
     ):
         for epoch in made:
             (tmp_path / f"old-{epoch:04d}.params").touch()
