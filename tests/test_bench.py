@@ -18,7 +18,7 @@ from waiting import wait_until
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "scripts"))
 
-from bench_parts import callbacks, files, forecasting, gluoncv_side, parts, publish, task_races  # noqa: E402
+from bench_parts import callbacks, files, forecasting, gluoncv_side, parts, publish, replay, task_races  # noqa: E402
 from bench_parts.__main__ import PARTS  # noqa: E402
 from bench_parts.distributed import needs_own_network  # noqa: E402
 from bench_parts.fault_run import differences  # noqa: E402
@@ -464,6 +464,41 @@ def test_regression_race(tmp_path):
 def test_summarization_race(tmp_path):
     scores = run_race("summarization_race", tmp_path)
     assert len(scores) == 2 and all(0 <= value < 1 for value in scores.values())
+
+
+def test_time_of_training_leaves_out_validations():
+    """Two epochs of 40 optimizer steps, noted every ten: a validation of 5 s is between them."""
+    noted = [[step, step * 0.1 + 5.0 * (step > 40), step * 0.2] for step in range(10, 90, 10)]
+    found = replay.training_time(noted, 40, 4.0)
+    assert found == {"steps": 240.0, "wall_s": pytest.approx(6.0), "processor_s": pytest.approx(12.0)}
+
+
+@pytest.mark.parametrize("name", replay.PAIRS)
+def test_both_sides_of_the_race_of_replay_buffers_do_the_same(name):
+    """The settings of stable-baselines3 follow from the description that mxtrain makes of the overrides."""
+    from mxtrain.composing.composer import Composer
+    from mxtrain.composing.environment import check
+
+    pair = replay.PAIRS[name]
+    with Composer() as composer:
+        run = check(composer.compose(pair.words(pair.epochs, pair.rollouts)))
+    settings = pair.settings(pair.epochs, pair.rollouts)
+    arguments, loss, dataset = settings["arguments"], run.loss, run.dataset
+    rollout = dataset.num_envs * dataset.rollout_steps
+    assert (settings["id"], settings["num_envs"]) == (dataset.id, dataset.num_envs)
+    assert settings["steps"] == rollout * dataset.rollouts_per_epoch and settings["epochs"] == run.trainer.max_epochs
+    assert arguments["gradient_steps"] == dataset.passes * rollout / dataset.batch_size
+    assert arguments["train_freq"] == dataset.rollout_steps and arguments["gamma"] == dataset.gamma
+    assert (arguments["batch_size"], arguments["buffer_size"]) == (dataset.batch_size, loss.buffer_size)
+    assert settings["start"] == loss.learning_starts and settings["lr"] == run.optimizer.lr
+    assert list(settings["hidden"]) == run.model.hidden and settings["normalize"] == run.model.normalize_observations
+    if name == "DQN":
+        total = settings["start"] + settings["epochs"] * settings["steps"]
+        assert arguments["exploration_fraction"] * total == pytest.approx(loss.epsilon_steps)
+        assert arguments["exploration_final_eps"] == loss.epsilon_end and loss.epsilon_start == 1.0
+        assert arguments["target_update_interval"] * arguments["gradient_steps"] == loss.target_interval * rollout
+    else:
+        assert arguments["tau"] == loss.target_rate and loss.target_interval == 1
 
 
 @pytest.mark.parametrize("chosen", parts.QUICK_LANGUAGE_RACES, ids=lambda one: one.network)

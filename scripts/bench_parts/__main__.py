@@ -26,6 +26,7 @@ from bench_parts import (
     parts,
     pruning,
     publish,
+    replay,
     serving,
     task_races,
     tuning,
@@ -52,6 +53,13 @@ ONE_THREAD_EACH = (
     "over the time without start-up, validation and what is done at the first time (ours: the first 50 steps; theirs: "
     "the first epoch), in seconds and in processor seconds of all threads. The mean of a score over the seeds may be "
     "worse than the other side's by one deviation of the seeds, the larger of both."
+)
+REPLAY_RACE = (
+    "The same sizes of networks, batches, buffer, exploration, target networks, Adam and learning rates, one thread "
+    "each. The first 1,000 steps have random actions. Ours is `python -m mxtrain` with its rows and curves; theirs is "
+    "scripts/bench_parts/sb3_side.py, which logs nothing.",
+    "Steps per second leave out random steps, validations and the start of the process. Both sides validate eight "
+    "times with 20 episodes, and test the best weights with 100 episodes.",
 )
 SEEDS = "`python -m mxtrain` with trainer.seed=0 to 4, in turn, process start included."
 
@@ -379,6 +387,22 @@ PARTS: Dict[str, Part] = {
             "Processor time is that of all threads."
         ],
     ),
+    "dqn_race": Part(
+        "DQN against stable-baselines3's, three seeds (5 minutes; needs --torch-python, stable-baselines3)",
+        partial(replay.measure, name="DQN"),
+        [
+            "CartPole-v1, 33,000 environment steps and 8,000 optimizer steps. Each side has its default variant: "
+            "ours is double DQN with squared errors, theirs has Huber's loss and clipped gradients, and no double DQN.",
+            *REPLAY_RACE,
+        ],
+        parts.needs_torch,
+    ),
+    "sac_race": Part(
+        "SAC against stable-baselines3's, three seeds (10 minutes; needs --torch-python, stable-baselines3)",
+        partial(replay.measure, name="SAC"),
+        ["Pendulum-v1, 17,000 environment steps and 8,000 optimizer steps.", *REPLAY_RACE],
+        parts.needs_torch,
+    ),
     "inference": Part(
         "evaluation against PyTorch, float32 and bfloat16 (15 minutes; needs --torch-python)",
         parts.inference,
@@ -610,8 +634,8 @@ def _parse(arguments: List[str]) -> argparse.Namespace:
         type=int,
         default=0,
         help="blocks of each side of segmentation, detection_race, language_race, sparse and reinforcement "
-        "(8, 5, 4 to 8, 5); seeds of forecasting_race, sequential_race, multi_label_race, regression_race and "
-        "summarization_race (3)",
+        "(8, 5, 4 to 8, 5); seeds of forecasting_race, sequential_race, multi_label_race, regression_race, "
+        "summarization_race, dqn_race and sac_race (3)",
     )
     parser.add_argument("--steps", type=int, default=0, help="the same: steps of a block (1 to 10, by network)")
     parser.add_argument(

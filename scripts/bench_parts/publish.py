@@ -37,6 +37,8 @@ TOPICS: Mapping[str, Tuple[str, Tuple[str, ...]]] = {
             "summarization_race",
             "sparse",
             "reinforcement",
+            "dqn_race",
+            "sac_race",
             "checkpoint",
         ),
     ),
