@@ -10,7 +10,7 @@ import subprocess
 import sys
 import wave
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Tuple
+from typing import Any, Callable, Dict, List, Sequence, Tuple
 
 import numpy as np
 import pytest
@@ -18,6 +18,7 @@ import served_folders
 from small_runs import BOUGHT, CASES, FOUR
 from test_export_contract import export, folder  # noqa: F401  # fixtures
 from test_exported_readers import predicted, require_equal
+from tiers import rest_in_zoo
 
 import mxtrain
 from mxtrain.cli.dispatch import run
@@ -106,17 +107,27 @@ for seed in map(int, sys.argv[3:]):
         total, length, is_over = total + float(reward), length + 1, any(ends)
     print(json.dumps({"return": round(total, 6), "length": length}))
 """
-CONTINUOUS = pytest.param("Pendulum-v1", marks=pytest.mark.zoo)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["CartPole-v1", CONTINUOUS])
-def test_policies_act_as_the_run_does(export: Export, name: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "model, name",
+    rest_in_zoo(
+        [
+            ("actor_critic", "CartPole-v1"),
+            ("actor_critic", "Pendulum-v1"),
+            ("q_network", "CartPole-v1"),
+            ("soft_actor_critic", "Pendulum-v1"),
+        ],
+        ("actor_critic", "CartPole-v1"),
+    ),
+)
+def test_policies_act_as_the_run_does(export: Export, model: str, name: str, tmp_path: Path) -> None:
     from mxtrain.reinforcement.draws import ReinforcementDraw
     from mxtrain.reinforcement.episodes import Episodes
     from mxtrain.reinforcement.gymnasium import Gymnasium
 
-    exported = export(*CASES["actor_critic"], f"dataset.id={name}")
+    exported = export(*CASES[model], f"dataset.id={name}")
     dataset = Gymnasium(id=name)
     maker, spaces = dataset._open_environment()
     draw = ReinforcementDraw.MEASURED_EPISODE + 2
@@ -133,10 +144,30 @@ def test_policies_act_as_the_run_does(export: Export, name: str, tmp_path: Path)
     size = spaces.shape[0]
     file = tmp_path / "seen.jsonl"
     file.write_text(f"{[0.01] * size}\n{[-0.2] * size}\n")
-    assert len(predicted(exported, file)) == 2
+    rows = predicted(exported, file)
+    require_served_actions(exported, [[0.01] * size, [-0.2] * size], [row["action"] for row in rows])
     file.write_text(f"{[0.01] * (size + 1)}\n")
     done = in_folder(exported, file)
     assert done.returncode == 2 and f"an observation has ({size},)" in done.stderr
+
+
+def require_served_actions(exported: Path, observations: Sequence[Any], expected: Sequence[Any]) -> None:
+    """Requires that the outputs of the server choose the actions of predict.py."""
+    from mxtrain.reinforcement.action_limits import ActionLimits
+    from mxtrain.reinforcement.policy import Actions
+
+    said = json.loads((exported / "signature.json").read_text())
+    actions, limits = Actions.from_json(said["signature"]["actions"]), ActionLimits.from_json(said["facts"]["limits"])
+    outputs = []
+    with served_folders.Served(exported) as server:
+        for observation in observations:
+            status, answer, _ = server.ask("/v2/models/export/predict", {said["inputs"][0]["name"]: [observation]})
+            assert status == 200, answer
+            outputs.append(answer["output"])
+    output_BO = np.array(outputs, np.float32)
+    assert output_BO.shape == (len(observations), actions.num_outputs) and not np.allclose(*output_BO[:2])
+    chosen = limits.actions_for(actions, actions.choose(output_BO, np.zeros(1, np.float32)))
+    np.testing.assert_allclose(np.array(chosen, np.float64), np.array(expected, np.float64), rtol=1e-5)
 
 
 RECOMMENDERS: Dict[str, Tuple[str, ...]] = {
