@@ -8,7 +8,7 @@ import io
 import os
 import threading
 from dataclasses import dataclass
-from typing import Dict, Iterable, List, Optional, Tuple, Union
+from typing import Dict, Iterable, List, Optional, Set, Tuple, Union
 
 from mxtrain.files.cache import ANOTHER_DISK
 from mxtrain.files.object_store.address import Address, StoreError
@@ -64,6 +64,9 @@ class ObjectReader:
         self._name = stored.cache_name
         self._last_block = -1
         self._received = -1, b""
+        # Blocks that were on the disk: asking again for each record takes longer than reading it. One that was removed
+        # since is requested when it is read.
+        self._present: Set[int] = set()
 
     @property
     def size(self) -> int:
@@ -107,7 +110,11 @@ class ObjectReader:
         # What cannot be stored would be lost before it is read.
         if not self._cache.is_writable or len(_pending) >= _MOST_EXPECTED:
             return
-        if not self._cache.has(self._name, str(block), self._block_size(block)):
+        if block in self._present:
+            return
+        if self._cache.has(self._name, str(block), self._block_size(block)):
+            self._present.add(block)
+        else:
             self._request(block)
 
     def _block_size(self, block: int) -> int:
