@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import islice
 from pathlib import Path
-from typing import Dict, Iterator, List, Optional, Sequence, Tuple
+from typing import Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 from mxtrain.data.checking.problems import SHORT_ROW, STRICT, DataLocation, Findings, Problem
 from mxtrain.data.loading.dataset_files import exists, suggest_existing
@@ -38,6 +38,9 @@ class AtomicFiles(InteractionDataset):
     """Field of the times; there need be none."""
     min_rating: Optional[float] = None
     """Minimum rating; lower ratings are ignored; null = all rows count."""
+    title: Optional[str] = None
+    """Field of the .item file with the titles of items, which predictions repeat; null = the one whose name ends with
+    title, if there is one."""
     features: bool = False
     """If true, the .user and .item files of the same name are read, for networks for features
     (model=factorization_machine, wide_deep, deepfm)."""
@@ -105,6 +108,29 @@ class AtomicFiles(InteractionDataset):
         )
         columns = [GivenColumn(names[place], KINDS[fields[names[place]]]) for place in kept]
         return read_features(side, str(path), columns, rows, 1, STRICT)
+
+    def item_titles(self) -> Mapping[str, str]:
+        """See `InteractionDataset.item_titles`."""
+        path = self._file().with_suffix(".item")
+        if not exists(path):
+            if self.title is None:
+                return {}
+            raise DataError(f"dataset.title={self.title}: there is no file {path} with the titles of items.")
+        fields = list(read_fields(path))
+        titles = [name for name in fields if name == self.title or self.title is None and name.endswith("title")]
+        if self.title is not None and not titles:
+            raise DataError(
+                f"dataset.title={self.title}: {path} has no such field.{did_you_mean(self.title, fields)} Its fields "
+                f"are {', '.join(fields)}."
+            )
+        if not titles or self.item not in fields:
+            return {}
+        own, title = fields.index(self.item), fields.index(titles[0])
+        return {cells[own].strip(): cells[title].strip() for _, cells in read_rows(path, STRICT)}
+
+    def for_file(self, path: str) -> Optional[InteractionDataset]:
+        """See `InteractionDataset.for_file`."""
+        return self.model_copy(update={"root": path}) if path.endswith(INTERACTIONS) else None
 
     def _file(self) -> Path:
         root = Path(self.root)

@@ -5,14 +5,14 @@ from __future__ import annotations
 import logging
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, Dict, List, Literal, Optional, Sequence, Tuple, Type, Union
+from typing import TYPE_CHECKING, Any, ClassVar, Dict, List, Literal, Mapping, Optional, Sequence, Tuple, Type, Union
 
 import numpy as np
 import pydantic
 from typing_extensions import Annotated
 
 from mxtrain.data.checking.data_checks import DataChecks
-from mxtrain.data.checking.problems import DataLocation, Findings, call_or_report
+from mxtrain.data.checking.problems import STRICT, DataLocation, Findings, call_or_report
 from mxtrain.data.exported_data import DatasetExport
 from mxtrain.data.loading.dataset_files import exists
 from mxtrain.data.loading.text_stream import open_text
@@ -24,7 +24,13 @@ from mxtrain.data.table.columns import given_rows
 from mxtrain.errors import CheckpointError, ConfigError, DataError, did_you_mean, run_dir_setting
 from mxtrain.recommendation.catalog import Catalog
 from mxtrain.recommendation.given_features import GivenFeatures
-from mxtrain.recommendation.given_histories import HISTORY, JSON_LINES, histories_from, open_histories
+from mxtrain.recommendation.given_histories import (
+    HISTORY,
+    JSON_LINES,
+    histories_from,
+    histories_of_tables,
+    open_histories,
+)
 from mxtrain.recommendation.joined_rows import IDS, NUMBERS, Features, JoinedRows, features_file, join_rows
 from mxtrain.recommendation.kinds import NextItem, UserHistories
 from mxtrain.recommendation.losses import RankingLoss
@@ -134,6 +140,18 @@ class InteractionDataset(BaseDataset):
         """
         return None
 
+    def item_titles(self) -> Mapping[str, str]:
+        """Returns the titles of items by id, for people who read predictions; empty if there are none.
+
+        Raises:
+            DataError: the file of items cannot be read.
+        """
+        return {}
+
+    def for_file(self, path: str) -> Optional[InteractionDataset]:
+        """Returns the dataset that reads another file in the form of the training data; None if `path` is none."""
+        return None
+
     @property
     def data_name(self) -> str:
         """Returns the name of the data, for messages."""
@@ -205,16 +223,26 @@ class InteractionDataset(BaseDataset):
     def infer_signature(self, splits: Splits, model: Model) -> Signature:
         if isinstance(splits.train, SequenceSamples):
             longest = int(splits.train.sequences.count_U.max())
-            return RecommendationSignature(((min(self.max_history, longest),), ()), catalog=splits.train.catalog)
+            catalog = splits.train.catalog
+            titles = self._titles_of(catalog)
+            return RecommendationSignature(((min(self.max_history, longest),), ()), catalog=catalog, item_titles=titles)
         assert isinstance(splits.train, Interactions)
         num_candidates = 1 + self._num_sampled(splits.train) if self.feedback == "implicit" else 1
         catalog, mean = splits.train.catalog, list(splits.mean)
+        titles = self._titles_of(catalog)
         if isinstance(model, Recommender):
             history: Tuple[Shape, ...] = ((self.max_history,), ()) if model.reads_history else ()
-            return RecommendationSignature(((), (num_candidates,), *history), mean=mean, catalog=catalog)
+            return RecommendationSignature(
+                ((), (num_candidates,), *history), mean=mean, catalog=catalog, item_titles=titles
+            )
         columns = {file.side: file.measure(ids) for file, ids in self._side_files(catalog)}
         signature = RecommendationSignature(
-            (), mean=mean, catalog=catalog, user_columns=columns.get("user"), item_columns=columns.get("item")
+            (),
+            mean=mean,
+            catalog=catalog,
+            user_columns=columns.get("user"),
+            item_columns=columns.get("item"),
+            item_titles=titles,
         )
         fields = signature.recommender_fields
         if sum(fields.sizes) > MAX_COUNT:
@@ -223,6 +251,12 @@ class InteractionDataset(BaseDataset):
                 f"counts to {MAX_COUNT:,}. Choose fewer buckets, or a larger min_count."
             )
         return replace(signature, shape=fields.shapes(num_candidates))
+
+    def _titles_of(self, catalog: Catalog) -> Sequence[str]:
+        """Returns the title of each item of a catalog; empty if no item has one."""
+        title_of = self.item_titles()
+        titles = [title_of.get(known_spelling(item, title_of), "") for item in catalog.items]
+        return titles if any(titles) else ()
 
     def join(self, signature: Signature) -> JoinedRows:
         """Reads the feature tables and returns the features of all users and items.
@@ -332,10 +366,16 @@ class InteractionDataset(BaseDataset):
         """Opens the users whose ids are in the files, one per line, or all users; a source location is `file:line`.
 
         The items of these users are read from the dataset, which must be the training data of the network. For
-        sequences, a .jsonl file holds histories instead.
+        sequences, a .jsonl file holds histories instead, and a table in the form of the training data the interactions
+        of any users.
         """
         if self._is_ordered and names and all(name.lower().endswith(JSON_LINES) for name in names):
             return open_histories(names, RecommendationSignature.cast(signature).catalog, skip_unreadable, unreadable)
+        tables = [self.for_file(name) for name in names] if self._is_ordered else []
+        if tables and all(tables):
+            catalog = RecommendationSignature.cast(signature).catalog
+            rows = [table.read(STRICT) for table in tables if table is not None]
+            return histories_of_tables(names, rows, catalog, skip_unreadable, unreadable)
         # Checkpoints do not store the items of users: for 20 million ratings, that would be a copy of the data.
         train = self._open_trained(signature)
         user_of = train.catalog.user_of

@@ -105,6 +105,7 @@ class ExportedSequences:
     def __init__(self, signature: Dict[str, Any], suggests: bool = True) -> None:
         values = signature["signature"]
         self.catalog = ExportedCatalog({**values["catalog"], "users": []}, suggests)
+        self._titles: List[str] = values.get("item_titles") or []
         self.output = signature["outputs"][0]["name"]
         self._inputs, self._width = signature["inputs"], int(values["shape"][0][0])
         self._excludes_seen = bool((signature.get("facts") or {}).get("exclude_seen"))
@@ -128,4 +129,4 @@ class ExportedSequences:
         score_I = score_I.astype(np.float32)
         if self._excludes_seen:
             score_I[request.item_H] = -np.inf
-        return {"user": request.name, "items": top_items(self.catalog.items, score_I)}
+        return {"user": request.name, "items": top_items(self.catalog.items, score_I, self._titles)}

@@ -10,7 +10,7 @@ Legend: B rows of candidates, C candidates of a row, H items of a history, I all
 
 from __future__ import annotations
 
-from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Tuple
+from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 import numpy as np
 
@@ -140,6 +140,7 @@ class ExportedRecommender:
         values = folder.signature["signature"]
         self.folder = folder
         self.catalog = ExportedCatalog(values["catalog"], suggests)
+        self._titles: List[str] = values.get("item_titles") or []
         self._columns: Dict[str, List[Dict[str, Any]]] = {
             side: values.get(f"{side}_columns") or [] for side in ("user", "item")
         }
@@ -269,19 +270,25 @@ class ExportedRecommender:
         """
         score_I = score_I.copy()
         score_I[request.has_H] = -np.inf
-        return {"user": request.name, "items": top_items(self.catalog.items, score_I)}
+        return {"user": request.name, "items": top_items(self.catalog.items, score_I, self._titles)}
 
 
-def top_items(items: List[str], score_I: np.ndarray) -> List[Dict[str, Any]]:
-    """Returns the highest-scoring items, best first.
+def top_items(
+    items: Sequence[str], score_I: np.ndarray, titles: Sequence[str] = (), count: int = TOP
+) -> List[Dict[str, Any]]:
+    """Returns the highest-scoring items, best first; ties in the order of the catalog.
 
     Args:
         items: ids of all items.
         score_I: their scores; minus infinity for items that are not recommended.
+        titles: their titles; empty if there are none.
+        count: number of items; a user who has nearly all items gets fewer.
     """
-    # A user who has nearly all items gets fewer recommendations, and none that is in the history.
-    best = [int(k) for k in np.argsort(-score_I, kind="stable")[:TOP] if score_I[k] > -np.inf]
-    return [{"item": items[k], "score": round(float(score_I[k]), 6)} for k in best]
+    best = [int(k) for k in np.argsort(-score_I, kind="stable")[:count] if score_I[k] > -np.inf]
+    return [
+        {"item": items[k], **({"title": titles[k]} if titles else {}), "score": round(float(score_I[k]), 6)}
+        for k in best
+    ]
 
 
 def _users(network: ExportedRecommender, content: bytes, name: str) -> Iterator[Dict[str, Any]]:

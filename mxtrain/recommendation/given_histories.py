@@ -15,6 +15,7 @@ from mxtrain.recommendation.exported_sequences import HISTORY as HISTORY
 from mxtrain.recommendation.exported_sequences import HistoryRequest, parse_history
 from mxtrain.recommendation.exported_users import ExportedCatalog
 from mxtrain.recommendation.sequences import SequenceSamples, samples_of_histories
+from mxtrain.recommendation.source import InteractionRows
 
 JSON_LINES = ".jsonl"
 MAX_BYTES = 1 << 30
@@ -51,6 +52,55 @@ def open_histories(
             locations.append(f"{name}:{line}")
     if not requests:
         raise DataError(f"{', '.join(names)}: there is no history in it.")
+    return _samples(requests, catalog), locations
+
+
+def histories_of_tables(
+    names: Sequence[str],
+    tables: Sequence[InteractionRows],
+    catalog: Catalog,
+    skip_unreadable: bool,
+    unreadable: Dict[int, str],
+) -> Tuple[SequenceSamples, List[str]]:
+    """Returns one sample per user of tables of interactions, whose history are all items of the user in the table.
+
+    Args:
+        names: paths of the tables, whose users are not those of each other.
+        tables: their interactions, with times.
+        catalog: users and items of the network; the users of the tables need not be in it.
+        skip_unreadable, unreadable: see `BaseDataset.open_inputs`.
+
+    Returns:
+        The samples, and the place of the first row of each user.
+
+    Raises:
+        DataError: an item is unknown.
+    """
+    items = _items(catalog)
+    requests: List[HistoryRequest] = []
+    locations: List[str] = []
+    for name, pairs in zip(names, tables):
+        assert pairs.time_P is not None
+        # Rows with equal times keep their order, as in training.
+        row_P = np.lexsort((np.arange(len(pairs.user_P)), pairs.time_P, pairs.user_P))
+        parts = np.split(row_P, np.flatnonzero(np.diff(pairs.user_P[row_P])) + 1)
+        for row_H in sorted(parts, key=min):
+            location = pairs.locations[int(row_H.min())]
+            user = pairs.catalog.users[pairs.user_P[row_H[0]]]
+            try:
+                history = [
+                    items.number("item", pairs.catalog.items[pairs.item_P[row]], str(pairs.locations[int(row)]))
+                    for row in row_H
+                ]
+            except ValueError as error:
+                if not skip_unreadable:
+                    raise DataError(
+                        f"{_sentence(error)} Or type skip_unreadable=true to go on without such users."
+                    ) from error
+                unreadable[len(requests)] = str(error)
+                history = [0]
+            requests.append(HistoryRequest(user, np.array(history, np.int32)))
+            locations.append(f"{name}:{location.record if location.line is None else location.line}")
     return _samples(requests, catalog), locations
 
 

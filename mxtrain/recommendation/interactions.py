@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Dict, List, Literal, Optional
+from typing import TYPE_CHECKING, Dict, List, Literal, Mapping, Optional
 
 import numpy as np
 import pydantic
@@ -15,7 +15,7 @@ from mxtrain.data.loading.text_stream import ending_of
 from mxtrain.data.recognition import Certainty, FileTree, Recognised
 from mxtrain.data.table.cells import MISSING_CELLS, CellTexts, Decimal
 from mxtrain.data.table.column_kinds import ColumnSpec, as_column_specs, header_of
-from mxtrain.data.table.columns import require_table, stream_rows
+from mxtrain.data.table.columns import TABLES, names_of_columns, require_table, stream_rows
 from mxtrain.data.table.text_rows import Column
 from mxtrain.errors import name_override
 from mxtrain.recommendation.base import InteractionDataset
@@ -54,6 +54,10 @@ class InteractionTable(InteractionDataset):
     """If true, the rows of each user are in the order of time, so that no `timestamp` is needed."""
     min_rating: Optional[float] = None
     """Minimum rating; rows with a lower rating are ignored; null = all rows count."""
+    titles: Optional[PathText] = None
+    """Table of items with their titles, which predictions repeat; null = there is none."""
+    title: str = "title"
+    """Column of `titles` with the title. The column with the item's id is `item_id`, or as in `item`."""
     user_features: Optional[PathText] = None
     """Table of users with further columns, which networks for features (model=factorization_machine, wide_deep, deepfm)
     read; its first row names them."""
@@ -62,7 +66,7 @@ class InteractionTable(InteractionDataset):
     user_id: Optional[str] = None
     """Column of `user_features` with the user's id; null = as in `user`."""
     item_id: Optional[str] = None
-    """Column of `item_features` with the item's id; null = as in `item`."""
+    """Column of `item_features` and of `titles` with the item's id; null = as in `item`."""
     user_columns: FeatureSpecs = {}
     """Kinds of the columns of `user_features`, by name: number, count, category, hashed or ignore, as for tables, e.g.
     {age: number, town: {kind: hashed, buckets: 5000}}."""
@@ -120,7 +124,10 @@ class InteractionTable(InteractionDataset):
     def _check_features(self) -> InteractionTable:
         for side, column in (("user", self.user), ("item", self.item)):
             has_features, id_ = getattr(self, f"{side}_features") is not None, getattr(self, f"{side}_id")
-            if not has_features and (id_ is not None or getattr(self, f"{side}_columns")):
+            has_titles = side == "item" and self.titles is not None
+            if has_titles and id_ is None and not isinstance(column, str):
+                raise ValueError("titles needs item_id=COLUMN, which says which item a row is of")
+            if not has_features and (id_ is not None and not has_titles or getattr(self, f"{side}_columns")):
                 raise ValueError(f"{side}_id and {side}_columns describe {side}_features=FILE, which is not given")
             if has_features and id_ is None and not isinstance(column, str):
                 raise ValueError(f"{side}_features needs {side}_id=COLUMN, which says which {side} a row is of")
@@ -149,6 +156,24 @@ class InteractionTable(InteractionDataset):
             self.min_count,
             self.decimal,
         )
+
+    def item_titles(self) -> Mapping[str, str]:
+        """See `InteractionDataset.item_titles`."""
+        if self.titles is None:
+            return {}
+        columns = [str(self.item_id or self.item), self.title]
+        for setting, column in zip(("item_id", "title"), columns):
+            header_of(self.titles, [column], f"dataset.{setting}={column}")
+        rows = stream_rows(self.titles, columns, True, null="")
+        return {id_.strip(): title.strip() for _, (id_, title) in rows}
+
+    def for_file(self, path: str) -> Optional[InteractionDataset]:
+        """See `InteractionDataset.for_file`."""
+        if ending_of(path) not in TABLES or ending_of(path) == ".jsonl":
+            return None
+        # A table of user ids has no items.
+        has_items = not isinstance(self.item, str) or self.item in names_of_columns(path)
+        return self.model_copy(update={"path": path}) if has_items else None
 
     def exported(self, signature: Signature) -> DatasetExport:
         """See `BaseDataset.exported`: also how cells of features are read."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Dict, Literal, Optional, Sequence, Tuple
+from typing import Dict, Literal, Mapping, Optional, Sequence, Tuple
 
 from mxtrain.data.checking.problems import STRICT, Findings
 from mxtrain.data.loading.dataset_files import exists, suggest_existing
@@ -14,7 +14,7 @@ from mxtrain.errors import DataError
 from mxtrain.recommendation.base import InteractionDataset
 from mxtrain.recommendation.given_features import GivenFeatures
 from mxtrain.recommendation.interaction_cache import cached_interactions
-from mxtrain.recommendation.movielens_features import movielens_features
+from mxtrain.recommendation.movielens_features import film_titles, movielens_features
 from mxtrain.recommendation.rows import Columns, read_pairs, separated_rows
 from mxtrain.recommendation.source import InteractionRows
 from mxtrain.types import PathText, Positive
@@ -68,6 +68,10 @@ class MovieLens(PublicDataset, InteractionDataset):
     def side_file(self, side: str) -> Optional[GivenFeatures]:
         """See `InteractionDataset.side_file`."""
         return movielens_features(self._file().parent, side, self.buckets, STRICT) if self.features else None
+
+    def item_titles(self) -> Mapping[str, str]:
+        """See `InteractionDataset.item_titles`."""
+        return film_titles(self._file().parent)
 
     def read(self, findings: Findings) -> InteractionRows:
         """See `InteractionDataset.read`."""

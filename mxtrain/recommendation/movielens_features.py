@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 from typing import Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
-from mxtrain.data.checking.problems import SHORT_ROW, UNREADABLE_ROW, DataLocation, Findings, Problem
+from mxtrain.data.checking.problems import SHORT_ROW, STRICT, UNREADABLE_ROW, DataLocation, Findings, Problem
 from mxtrain.data.loading.dataset_files import exists, read_bytes, refuse_non_text
 from mxtrain.data.table.columns import stream_rows
 from mxtrain.recommendation.given_features import SET, GivenColumn, GivenFeatures, read_features
@@ -105,6 +105,20 @@ def _feature_rows(
             location = DataLocation(str(path), number)
             problem = Problem(UNREADABLE_ROW, location, f"{location}: {error}.", "Correct or remove the row.")
             findings.refuse(problem)
+
+
+def film_titles(folder: Path) -> Dict[str, str]:
+    """Returns the titles of films by id; empty if the folder has no file of films.
+
+    Raises:
+        DataError: the file cannot be read.
+    """
+    for name, file in FILES["item"].items():
+        path = folder / name
+        if exists(path):
+            rows = _csv_rows(path, STRICT) if name.endswith(".csv") else _lines(path, file, STRICT)
+            return {row[0].strip(): row[1].strip() for _, row in rows}
+    return {}
 
 
 def _csv_rows(path: Path, findings: Findings) -> Iterator[Tuple[int, Row]]:

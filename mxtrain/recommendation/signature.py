@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Dict, Optional, Tuple
+from typing import TYPE_CHECKING, Any, ClassVar, Dict, Optional, Sequence, Tuple
 
 from mxtrain.data.features.feature_columns import FEATURE_COLUMNS_STATE, FeatureColumns
 from mxtrain.data.signature import REQUIRED, Signature
+from mxtrain.errors import DamagedCheckpoint
 from mxtrain.recommendation.catalog import CATALOG_STATE, Catalog
 from mxtrain.recommendation.fields import RecommenderFields
 from mxtrain.types import shapes_of
@@ -24,6 +25,7 @@ class RecommendationSignature(Signature):
     Attributes:
         catalog: users and items.
         user_columns, item_columns: further features of users and of items.
+        item_titles: title of each item, which answers repeat; "" for an item without one. Empty: there are none.
     """
 
     form: ClassVar[Dict[str, JsonForm]] = {
@@ -31,6 +33,7 @@ class RecommendationSignature(Signature):
         "catalog": CATALOG_STATE,
         "user_columns?": FEATURE_COLUMNS_STATE,
         "item_columns?": FEATURE_COLUMNS_STATE,
+        "item_titles?": [str],
     }
 
     known_names: ClassVar[Tuple[str, ...]] = ("field_sizes", "num_numbers")
@@ -40,6 +43,7 @@ class RecommendationSignature(Signature):
     catalog: Catalog = REQUIRED
     user_columns: Optional[FeatureColumns] = None
     item_columns: Optional[FeatureColumns] = None
+    item_titles: Sequence[str] = ()
 
     @property
     def recommender_fields(self) -> RecommenderFields:
@@ -67,16 +71,24 @@ class RecommendationSignature(Signature):
 
     def to_json(self) -> Dict[str, Json]:
         columns = {name: getattr(self, name) for name in _COLUMNS}
+        titles: Dict[str, Json] = {"item_titles": list(self.item_titles)} if self.item_titles else {}
         return {
             **super().to_json(),
+            **titles,
             **{name: features.to_json() for name, features in columns.items() if features is not None},
             "catalog": self.catalog.to_json(),
         }
 
     @classmethod
     def _arguments(cls, values: Dict[str, Any]) -> Dict[str, Any]:
+        catalog, titles = Catalog.from_json(values["catalog"]), tuple(values.get("item_titles", ()))
+        if titles and len(titles) != len(catalog.items):
+            raise DamagedCheckpoint(
+                f"The checkpoint cannot be used: it has {len(titles):,} titles for {len(catalog.items):,} items."
+            )
         return {
             **super()._arguments(values),
-            "catalog": Catalog.from_json(values["catalog"]),
+            "catalog": catalog,
+            "item_titles": titles,
             **{name: FeatureColumns.from_json(values[name]) for name in _COLUMNS if values.get(name)},
         }

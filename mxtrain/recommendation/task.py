@@ -13,6 +13,7 @@ from mxtrain.errors import ConfigError
 from mxtrain.loss.custom import CustomLoss
 from mxtrain.metric.metrics import ValueMetric
 from mxtrain.recommendation.base import ALL, InteractionDataset
+from mxtrain.recommendation.exported_users import top_items
 from mxtrain.recommendation.losses import RankingLoss
 from mxtrain.recommendation.model import Recommender, build_feature_recommender
 from mxtrain.recommendation.ranking import RankingMetric, SampledItemsMetric
@@ -153,12 +154,8 @@ class Recommendation(Task):
 
     def row(self, signature: Signature, prediction: np.ndarray, top_k: int) -> Mapping[str, Json]:
         """Returns the highest-scoring items that the user does not have, best first."""
-        return {
-            "items": [
-                {"item": name, "score": round(float(score), 6)}
-                for name, score in _top_items(signature, prediction, top_k)
-            ]
-        }
+        signature = RecommendationSignature.cast(signature)
+        return {"items": top_items(signature.catalog.items, prediction, signature.item_titles, top_k)}
 
     def can_show(self, description: RunParts) -> bool:
         return True
@@ -209,7 +206,7 @@ def recommendation_table(
         shown = items[-_MAX_SHOWN_ITEMS:] if newest else items[:_MAX_SHOWN_ITEMS]
         # Not `>=`: comparisons with NaN are False, and NaN must count against the item.
         rank = int((~(score_I < score_I[item])).sum())
-        first = _SEPARATOR.join(name for name, _ in _top_items(signature, score_I, _MAX_SHOWN_ITEMS))
+        first = _SEPARATOR.join(one["item"] for one in top_items(names, score_I, count=_MAX_SHOWN_ITEMS))
         rows.append((user, _SEPARATOR.join(names[index] for index in shown.tolist()), f"{names[item]} ({rank})", first))
     # TensorBoard would make a separate column of ranks so narrow that it wraps numbers.
     return Table("recommendations", ("user", "has", "held out (rank)", f"first {_MAX_SHOWN_ITEMS}"), rows)
@@ -232,10 +229,10 @@ class RecommendationFormat(PredictionFormat):
             yield number, {"user": user, **self.task.row(signature, prediction, top_k)}
 
     def cells(self, row: JsonObject) -> Dict[str, Json]:
-        """Returns the row with one column per item and score: item_1, score_1, item_2, ..."""
+        """Returns the row with one column per item, title and score: item_1, score_1, item_2, ..."""
         cells = {name: value for name, value in row.items() if name != "items"}
         for number, item in enumerate(row["items"], start=1):
-            cells[f"item_{number}"], cells[f"score_{number}"] = item["item"], item["score"]
+            cells.update({f"{name}_{number}": value for name, value in item.items()})
         return cells
 
 
@@ -246,11 +243,3 @@ def _unfit_metrics(metrics: Mapping[str, Metric], is_rated: bool) -> List[str]:
 def _fitting_metrics(is_rated: bool) -> str:
     names = _RATING_METRICS if is_rated else _RANKING_METRICS
     return f"metric=[{names}] trainer.monitor=val/{names.partition(',')[0]}"
-
-
-def _top_items(signature: Signature, score_I: np.ndarray, count: int) -> Iterator[Tuple[str, float]]:
-    """Yields (name, score) of the highest-scoring items, ties in catalog order; excludes scores of minus infinity."""
-    items = RecommendationSignature.cast(signature).catalog.items
-    for index in np.argsort(-score_I, kind="stable")[:count].tolist():
-        if score_I[index] > -np.inf:
-            yield items[index], score_I[index]

@@ -66,6 +66,9 @@ def test_history_becomes_inputs_and_scores_become_items() -> None:
     strict = reader_of(exclude_seen=True)
     found = strict.describe(read.inputs, outputs, read.about)
     assert [one["item"] for one in found["items"]] == ["i0", "i4"]
+    titled = made({**SIGNATURE, "signature": {**SIGNATURE["signature"], "item_titles": list("abcdef")}})
+    (first, *_) = titled.describe(read.inputs, outputs, read.about)["items"]
+    assert first == {"item": "i5", "title": "f", "score": 9.0}
     with pytest.raises(RequestError, match="not one score for each item"):
         reader.describe(read.inputs, {"output": np.zeros((1, 3), np.float32)}, read.about)
 
@@ -91,6 +94,7 @@ WRONG: Dict[str, Any] = {
     "outputs": (("outputs",), [], "the network has no output"),
     "twice": (("signature", "catalog", "items"), ["i0", "i0"], "users or items are missing or there twice"),
     "facts": (("facts",), {}, "exclude_seen"),
+    "titles": (("signature", "item_titles"), ["a"], "it has 1 titles for 6 items"),
 }
 
 
