@@ -19,6 +19,7 @@ from mxtrain.errors import ConfigError, DamagedCheckpoint, DataError
 from mxtrain.forecasting.dataset import SeriesSplits
 from mxtrain.forecasting.forecasters import DeepAR, TemporalConvolution
 from mxtrain.forecasting.json_lines import DeepARLines
+from mxtrain.forecasting.series_columns import SeriesColumns, rows_of_cells
 from mxtrain.forecasting.series_set import OneSeries, SeriesSet, SeriesWindows, WindowForm
 from mxtrain.forecasting.series_table import SeriesTable
 from mxtrain.forecasting.served import SeriesReader
@@ -92,6 +93,13 @@ def test_an_observed_column_may_be_missing_where_there_is_no_value(tmp_path: Pat
     path = write_table(tmp_path / "c.csv", lambda step: "warm" if step == 4 else 1)
     with pytest.raises(DataError, match="c.csv, line 6: 'temperature' is 'warm', no number"):
         open_splits(table(path))
+
+
+def test_a_wrong_cell_is_one_problem() -> None:
+    columns = SeriesColumns("long", "t", target="y", observed=["x"])
+    cells = [["2024-01-01", "1", "warm"], ["2024-01-02", "1", ""], ["2024-01-03", "", None]]
+    _, problems = rows_of_cells(cells, columns, str)
+    assert [tuple(one) for one in problems] == [(0, "'x' is 'warm', no number"), (1, "'x' is '', a missing number")]
 
 
 def test_wide_tables_have_observed_columns(tmp_path: Path) -> None:
