@@ -7,9 +7,11 @@ import numpy as np
 import pytest
 
 from mxtrain.data.exported_folder import ExportedFolder
-from mxtrain.data.features import exported_rows
+from mxtrain.data.features import exported_rows, feature_store
 from mxtrain.data.features.feature_store import open_store
 from mxtrain.data.spec import open_splits
+from mxtrain.data.table import column_kinds, target_classes
+from mxtrain.data.table.columns import stream_rows
 from mxtrain.data.table.target_classes import find_classes
 from mxtrain.model.mlp import MLP
 from mxtrain.tables.feature_table import ClassSetTable, FeatureTable, NumericFeatureTable
@@ -86,15 +88,22 @@ def test_a_file_without_names_has_numbers(tmp_path):
     assert list(splits.train.stores[0].numbers) == ["color", "digit", "size"]
 
 
-def test_counts_and_rows_that_earlier_versions_cached_are_not_used(tmp_path):
-    plain = write_parquet(tmp_path / "plain.parquet", named=False)
-    assert find_classes(plain, "kind", [""]) == ["0", "1"]
-    assert find_classes(write_parquet(tmp_path / "named.parquet"), "kind", [""]) == ["cat", "dog"]
-    keys = []
-    for path in (plain, str(tmp_path / "named.parquet")):
-        dataset = FeatureTable(train=path, target="kind", classes=["cat", "dog"] if "named" in path else ["0", "1"])
-        keys.append(open_store(path, dataset.layout(path, [("color", "category")], False)).texts)
-    assert keys == [{"color": ["0", "1", "2"]}, {"color": COLORS}]
+def test_counts_and_rows_that_earlier_versions_cached_are_not_used(tmp_path, monkeypatch):
+    path = write_parquet(tmp_path / "train.parquet")
+    layout = FeatureTable(train=path, target="kind").layout(path, [("color", "category")], False)
+
+    def read_numbers(*arguments, **options):
+        return stream_rows(*arguments[:8], **{name: value for name, value in options.items() if "classes" not in name})
+
+    with monkeypatch.context() as patch:
+        for module in (feature_store, column_kinds):
+            patch.setattr(module, "stream_rows", read_numbers)
+        for module in (feature_store, target_classes):
+            patch.setattr(module, "classes_in", lambda path: {})
+        assert find_classes(path, "kind", [""]) == ["0", "1"]
+        assert open_store(path, layout).texts == {"color": ["0", "1", "2"]}
+    assert find_classes(path, "kind", [""]) == ["cat", "dog"]
+    assert open_store(path, layout).texts == {"color": COLORS}
 
 
 @pytest.mark.parametrize("tags", [[[0], [1, 2], []] * 20, [0, 1, 2] * 20])
