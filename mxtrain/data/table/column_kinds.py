@@ -21,6 +21,7 @@ from mxtrain.data.table.cells import mixed_unit
 from mxtrain.data.table.columns import classes_in, hint_at_separator, names_of_columns, stream_rows
 from mxtrain.data.table.dates import FORM, read_moment
 from mxtrain.data.table.missing_cells import MISSING_NUMBERS
+from mxtrain.data.table.text_rows import Column
 from mxtrain.data.table.written_numbers import read_number
 from mxtrain.errors import DataError, did_you_mean
 from mxtrain.files.text_numbers import parse_integer
@@ -235,7 +236,7 @@ def silent_rows(
     is_begun = False
     try:
         null = missing[0] if missing else None
-        decimal_in = dict.fromkeys(names, decimal)
+        decimal_in: Dict[Column, str] = dict.fromkeys(names, decimal)
         for row in stream_rows(path, list(names), True, True, _Silent(), form, null, decimal_in, names_classes=True):
             is_begun = True
             yield row
