@@ -96,7 +96,7 @@ def test_an_observed_column_may_be_missing_where_there_is_no_value(tmp_path: Pat
 
 
 def test_a_wrong_cell_is_one_problem() -> None:
-    columns = SeriesColumns("long", "t", target="y", observed=["x"])
+    columns = SeriesColumns("long", "t", target="y", observed=["x"], missing=[""])
     cells = [["2024-01-01", "1", "warm"], ["2024-01-02", "1", ""], ["2024-01-03", "", None]]
     _, problems = rows_of_cells(cells, columns, str)
     assert [tuple(one) for one in problems] == [(0, "'x' is 'warm', no number"), (1, "'x' is '', a missing number")]
