@@ -27,7 +27,8 @@ class EnvironmentLoader(BatchLoader):
         self._collector = collector
         self._settings = source.settings
         super().__init__(len(source), replace(options, prefetch=0))
-        self._steps_each = self.batch_size // source.settings.num_envs
+        # The proof of an export reads batches of `dataset.eval_batch_size`, which may be smaller.
+        self._steps_each = max(self.batch_size // source.settings.num_envs, 1)
 
     @property
     def world(self) -> World:

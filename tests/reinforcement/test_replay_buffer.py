@@ -111,11 +111,13 @@ class Network:
         self.published = names
 
 
-def loader_of(loss: ReplayAlgorithm, world: Optional[World] = None, **settings: Any) -> ReplayLoader:
+def loader_of(
+    loss: ReplayAlgorithm, world: Optional[World] = None, batch: Optional[int] = None, **settings: Any
+) -> ReplayLoader:
     model = QNetwork() if isinstance(loss, DeepQLoss) else SoftActorCritic()
     dataset = Gymnasium(**{**SMALL, **settings}).for_run(TargetKind, model, loss)
     splits = dataset.open()
-    options = LoaderOptions(batch_size=dataset.batch_size, seed=3, train=True, world=world or World())
+    options = LoaderOptions(batch_size=batch or dataset.batch_size, seed=3, train=True, world=world or World())
     loader = dataset.build_loader(splits.train, dataset.infer_signature(splits, model), options)  # type: ignore[arg-type]
     assert isinstance(loader, ReplayLoader)
     return loader
@@ -175,6 +177,12 @@ def test_resumed_batches_are_bit_exact(loss: Any, settings: Any, stop: int) -> N
     for found, wanted in zip(batches(second, start=stop), whole[stop:]):
         for one, other in zip(found, wanted):
             np.testing.assert_array_equal(one, other)
+
+
+def test_a_batch_has_a_step_of_each_environment_at_least() -> None:
+    """Exports read training batches of the size of evaluations."""
+    (arrays,) = batches(loader_of(DQN, batch=2), count=1)
+    assert [len(array) for array in arrays] == [4, 4, 4]
 
 
 def test_facts_of_a_batch_equal_the_environment() -> None:
