@@ -51,6 +51,9 @@ class Launcher:
         """Returns why nothing can be started now, though it may be later; empty if it can."""
         return ""
 
+    def close(self) -> None:
+        """Ends what the launcher keeps between attempts."""
+
     def start(self, arguments: Sequence[str], logs: Path, attempt: int, stack: ExitStack) -> List[Process]:
         """Starts all processes; the stack closes them.
 

@@ -69,6 +69,10 @@ class Process:
     can_be_replaced = False
     """True if another can be started in its place while the rest of its group goes on."""
 
+    def start_replacement(self, spec: LaunchSpec) -> Process:
+        """Starts another process in its place; only if `can_be_replaced`."""
+        raise NotImplementedError
+
     @property
     def host(self) -> str:
         """Returns the name of its host, the same for all processes there."""
@@ -172,6 +176,9 @@ class LocalProcess(Process):
                 output.close()
         self._started_at = time.monotonic()
         self.pid = self._process.pid
+
+    def start_replacement(self, spec: LaunchSpec) -> Process:
+        return LocalProcess(spec)
 
     @property
     def exit_code(self) -> Optional[int]:

@@ -82,7 +82,7 @@ class HeartbeatServer:
 
 
 class Channel:
-    """A command (ssh, mpirun, srun) that runs relays, and the connection to their processes.
+    """A command (ssh, mpirun, srun, a driver of Ray) that runs relays, and the connection to their processes.
 
     Args:
         command: the command with its arguments.
@@ -93,6 +93,8 @@ class Channel:
         name: name for messages.
         heartbeats: server of heartbeats for relays without a stdin; None: heartbeats are sent on stdin.
     """
+
+    shutdown_timeout_s = SHUTDOWN_TIMEOUT_S
 
     def __init__(
         self,
@@ -153,11 +155,15 @@ class Channel:
                 self._out = encode({"beat": 1})
         self._send()
 
+    def send(self, message: Message) -> None:
+        """Sends a message on stdin, without blocking."""
+        self._out += encode(message)
+        self._send()
+
     def signal(self, index: int, number: int) -> None:
         """Sends a signal to the process with this index; without stdin, to all workers."""
         if self._by_stdin:
-            self._out += encode({"of": index, "signal": number})
-            self._send()
+            self.send({"of": index, "signal": number})
         elif self._heartbeats is not None:
             # Reaches all workers, so it is sent for the first of them only.
             signalled = self._signalled.setdefault(number, set())
@@ -188,10 +194,10 @@ class Channel:
             self._popen.terminate()  # mpirun then ends its processes
 
     def close(self) -> None:
-        """Ends the relays and waits until the command has ended, for at most `SHUTDOWN_TIMEOUT_S`."""
+        """Ends the relays and waits until the command has ended, for at most `shutdown_timeout_s`."""
         self.kill()
         assert self._killed_at is not None
-        deadline = self._killed_at + SHUTDOWN_TIMEOUT_S
+        deadline = self._killed_at + self.shutdown_timeout_s
         while self._popen.poll() is None and time.monotonic() < deadline:
             self._receive()  # a command that waits for a full pipe cannot end
             time.sleep(0.02)
@@ -361,6 +367,9 @@ class RelayedProcess(Process):
 
     def close(self) -> None:
         self._channel.close()
+        self._close_output()
+
+    def _close_output(self) -> None:
         if self._log is not None:
             self._log.close()
         if self._printer is not None:

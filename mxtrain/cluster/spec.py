@@ -22,9 +22,10 @@ class Cluster(Spec):
     """Processes that train, each on its share of every batch."""
     servers: Union[Literal["auto"], Positive] = "auto"
     """Processes that sum the gradients of all workers, for stores that need them; auto: 1."""
-    launcher: Literal["local", "nodes", "ssh", "mpi", "slurm"] = "local"
+    launcher: Literal["local", "nodes", "ssh", "mpi", "slurm", "ray"] = "local"
     """Launcher of the processes; local: all on this machine; nodes: those of this node, whose number an engine has
-    set (files of `mxtrain launch`); ssh: on the hosts of `hostfile`; mpi: one mpirun (Open MPI); slurm: one srun."""
+    set (files of `mxtrain launch`); ssh: on the hosts of `hostfile`; mpi: one mpirun (Open MPI); slurm: one srun; ray:
+    actors of a Ray cluster."""
     hostfile: Optional[PathText] = None
     """For ssh and mpi: a file with a line `HOST [slots=N]` for each host; one of them is this machine."""
     interface: Optional[str] = None
@@ -35,7 +36,8 @@ class Cluster(Spec):
     directory: str = "auto"
     """Working directory on the other hosts; auto: the same path as here."""
     launcher_options: List[str] = []
-    """Further arguments of ssh, mpirun or srun, e.g. [-F,my_ssh_config]."""
+    """Further arguments of ssh, mpirun or srun, e.g. [-F,my_ssh_config]; for ray: NAME=VALUE with the names address,
+    cpus, gpus, server_cpus, strategy and wait, e.g. [address=auto,cpus=4]."""
     environment: List[VariableName] = []
     """Further environment variables that go along to other hosts; what MXNet, OpenMP and Python read always does."""
     balance: Literal["equal", "speed"] = "equal"
@@ -88,6 +90,7 @@ class Cluster(Spec):
             if getattr(self, name) and self.launcher == "local":
                 return (
                     f"cluster.{name}={getattr(self, name)} with cluster.launcher=local: processes on one machine talk "
-                    "through sockets in its file system. Type cluster.launcher=ssh, mpi, slurm or nodes for several."
+                    "through sockets in its file system. Type cluster.launcher=ssh, mpi, slurm, ray or nodes for "
+                    "several."
                 )
         return ""

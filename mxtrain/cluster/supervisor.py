@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, Optional, Sequence, Set, Tuple
 
-from mxtrain.cluster.process import LaunchSpec, LocalProcess, Process
+from mxtrain.cluster.process import Process
 from mxtrain.cluster.ring import Ring
 from mxtrain.cluster.spec import Cluster
 from mxtrain.cluster.stopping import EXIT_CODES, SHUTDOWN_TIMEOUT_S, WARNINGS, SignalStop, ending_signals
@@ -96,7 +96,7 @@ class Supervisor:
         self._obstacle, self._ring, self._when_killed = obstacle, ring, when_killed
         self._restarts = 0
         self._progress: List[str] = []
-        self._to_start: List[Tuple[float, LaunchSpec]] = []
+        self._to_start: List[Tuple[float, Process]] = []
         self._signal: Optional[int] = None
         self._num_signals = 0
         self._warning: Optional[int] = SignalStop.warning
@@ -270,7 +270,7 @@ class Supervisor:
         message = f"{failure.cause}; {len(survivors)} of {len(survivors) + 1} workers go on without it"
         if can_restart:
             wait = self._use_restart()
-            self._to_start.append((time.monotonic() + wait, lost.spec))
+            self._to_start.append((time.monotonic() + wait, lost))
             suffix = f". Another takes its place in {wait:g} s ({self._restarts_used()})"
         self._say(message + suffix)
         for line in failure.last_lines if not can_restart else ():
@@ -278,12 +278,12 @@ class Supervisor:
         return True
 
     def _start_replacements(self, processes: List[Process], stack: ExitStack) -> None:
-        for start_at, spec in list(self._to_start):
+        for start_at, lost in list(self._to_start):
             if time.monotonic() >= start_at and self._signal is None:
-                self._to_start.remove((start_at, spec))
+                self._to_start.remove((start_at, lost))
                 # The replacement must not enter the present ring, whose members do not know it.
-                environment = {**spec.environment, JOINS: str(self._ring.generation if self._ring else 0)}
-                processes.append(LocalProcess(replace(spec, environment=environment)))
+                environment = {**lost.spec.environment, JOINS: str(self._ring.generation if self._ring else 0)}
+                processes.append(lost.start_replacement(replace(lost.spec, environment=environment)))
                 stack.callback(processes[-1].close)
 
     def _first_failure(self, processes: List[Process], workers: List[Process]) -> Optional[ProcessFailure]:

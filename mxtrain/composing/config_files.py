@@ -33,7 +33,7 @@ from mxtrain.composing.hydra_settings import is_folder
 from mxtrain.composing.yaml_numbers import OtherBase, refused_in_files
 from mxtrain.config.groups import GROUPS
 from mxtrain.config.options import remember_folders
-from mxtrain.config.override_text import expand_home
+from mxtrain.config.override_text import expand_home, quote_pairs
 from mxtrain.config.plugins import conf_dirs, require_usable_plugins
 from mxtrain.config.search_path import current_folder
 from mxtrain.config.specs import default_settings, import_target, own_spec
@@ -241,7 +241,7 @@ class ConfigFiles:
         for text in overrides:
             try:
                 with COMPOSING:
-                    parsed.extend(parser.parse_overrides([expand_home(text)]))
+                    parsed.extend(parser.parse_overrides([quote_pairs(expand_home(text))]))
             except Exception as error:  # functions of its grammar, as in x=int(a), raise any exception
                 raise_interruption(error)
                 wrong.append(malformed(text))

@@ -30,6 +30,7 @@ EXTRAS: Dict[str, Tuple[str, ...]] = {
         "prometheus-client>=0.20,<1",
         "onnxruntime>=1.19",
     ),
+    "ray": ("ray>=2.51,<3",),
     "tokenizers": ("tokenizers>=0.19",),
     "babel": ("babel>=2.14",),
     "num2words": ("num2words>=0.5.13,!=0.5.15",),

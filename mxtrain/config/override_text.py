@@ -45,6 +45,16 @@ def expand_home(text: str) -> str:
     return re.sub(r"(?<=[=,\[])~(?=/)", lambda match: os.path.expanduser("~"), text)
 
 
+def quote_pairs(text: str) -> str:
+    """Quotes the elements of a list that contain `=`, which Hydra's grammar does not allow without quotes, as in
+    `cluster.launcher_options=[address=auto]`."""
+    key, _, value = text.partition("=")
+    if not re.fullmatch(r"\[[^\[\]{}()'\"]*=[^\[\]{}()'\"]*\]", value):
+        return text
+    elements = [element.strip() for element in value[1:-1].split(",")]
+    return f"{key}=[{','.join(quote(element) if '=' in element else element for element in elements)}]"
+
+
 def key_of(text: str) -> str:
     """Returns the setting or group of an override, without the prefix (`+`, `++`, `~`) and the value."""
     return text.partition("=")[0].lstrip("+~")

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
-from mxtrain.config.override_text import expand_home, quote, written
+from mxtrain.config.override_text import expand_home, quote, quote_pairs, written
 
 TEXTS = ["/a/b", "a b", r"a\b", "a\\", "it's", 'x"y', r"a\'b", r"a\"b", "a,b=c", " lead", "[1]", "1e5", "null"]
 
@@ -38,3 +38,9 @@ def test_tilde_is_the_home_folder_as_in_a_shell(monkeypatch: pytest.MonkeyPatch)
 )
 def test_values_are_written_in_the_grammar_of_hydra(value: object, text: str) -> None:
     assert written(value) == text
+
+
+def test_pairs_in_a_list_need_no_quotes() -> None:
+    assert quote_pairs("a=[b=c, d,e=1:2]") == 'a=["b=c",d,"e=1:2"]'
+    for text in ("a=[b,c]", "a=b", 'a=["b=c"]', "a=[[b=c]]", "a=[{b:c=d}]", "a=[f(b=c)]"):
+        assert quote_pairs(text) == text

@@ -22,7 +22,7 @@ from waiting import free_port, wait_until
 
 from mxtrain.cli.dispatch import run
 
-pytest.importorskip("ray", reason="ray is not installed: pip install 'mxtrain[ray]'")
+pytest.importorskip("ray.serve", reason="ray[serve] is not installed: pip install 'mxtrain[ray-serve]'")
 pytestmark = [pytest.mark.slow, pytest.mark.zoo, pytest.mark.timeout(400), pytest.mark.usefixtures("own_cache")]
 NAME = f"digits-{os.getpid()}"
 CLIENTS = 4

@@ -23,8 +23,8 @@ from mxtrain.cluster.member import Member, find_member
 from mxtrain.cluster.nodes import NodeLauncher, find_node
 from mxtrain.cluster.process import Process
 from mxtrain.cluster.ranked import MPILauncher, SlurmLauncher
+from mxtrain.cluster.ray_launcher import RayLauncher
 from mxtrain.cluster.ring import Ring
-from mxtrain.cluster.spec import Cluster
 from mxtrain.cluster.ssh import SSHLauncher
 from mxtrain.cluster.supervisor import ProcessFailure, Supervisor, say, steps_of
 from mxtrain.config.groups import Description
@@ -72,21 +72,23 @@ def supervise(description: Description, run_dir: Path, arguments: Sequence[str])
     """
     from mxtrain.checkpoint import lock_run_directory, refuse_links
 
-    launcher = build_launcher(description.cluster, description.kvstore.van)
-    if not launcher.writes_logs:
-        raise ConfigError("cluster.launcher=nodes runs one run: neither a sweep, a search, folds nor a call of Python.")
-    run_dir = run_dir.absolute()
-    logs = run_dir / LOGS
-    # The run directory may be untrusted, and a link in it would redirect logs to other files of the user.
-    refuse_links(run_dir)
-    new_folders = [folder for folder in (logs, run_dir, *run_dir.parents) if not folder.exists()]
-    with lock_run_directory(logs, name=run_dir):  # rank 0 locks the run directory itself
-        try:
-            return _supervise(description, launcher, run_dir, arguments, logs, new_folders)
-        except ConfigError:
-            if not (run_dir / CHECKPOINTS).exists():
-                remove_unstarted_group(new_folders)
-            raise
+    with closing(build_launcher(description)) as launcher:
+        if not launcher.writes_logs:
+            raise ConfigError(
+                "cluster.launcher=nodes runs one run: neither a sweep, a search, folds nor a call of Python."
+            )
+        run_dir = run_dir.absolute()
+        logs = run_dir / LOGS
+        # The run directory may be untrusted, and a link in it would redirect logs to other files of the user.
+        refuse_links(run_dir)
+        new_folders = [folder for folder in (logs, run_dir, *run_dir.parents) if not folder.exists()]
+        with lock_run_directory(logs, name=run_dir):  # rank 0 locks the run directory itself
+            try:
+                return _supervise(description, launcher, run_dir, arguments, logs, new_folders)
+            except ConfigError:
+                if not (run_dir / CHECKPOINTS).exists():
+                    remove_unstarted_group(new_folders)
+                raise
 
 
 def _supervise(
@@ -176,11 +178,11 @@ def arguments_of(
 def supervise_in(logs: Path, description: Description, arguments: Sequence[str]) -> int:
     """Supervises as `supervise` does, for a command that keeps no run, so that nothing can be restarted."""
     cluster = description.cluster.model_copy(update={"restarts": 0})
-    launcher = build_launcher(cluster, description.kvstore.van)
-    _announce(description, launcher, logs)
-    with ring_of(description, launcher) as ring:
-        start = _starter(launcher, lambda attempt: arguments, logs)
-        return Supervisor(cluster, start, list, say, launcher.obstacle, ring).run()
+    with closing(build_launcher(description)) as launcher:
+        _announce(description, launcher, logs)
+        with ring_of(description, launcher) as ring:
+            start = _starter(launcher, lambda attempt: arguments, logs)
+            return Supervisor(cluster, start, list, say, launcher.obstacle, ring).run()
 
 
 def is_further_node(description: Description) -> bool:
@@ -251,14 +253,21 @@ LAUNCHERS: Dict[str, Type[Launcher]] = {
     "ssh": SSHLauncher,
     "mpi": MPILauncher,
     "slurm": SlurmLauncher,
+    "ray": RayLauncher,
 }
 
 
-def build_launcher(cluster: Cluster, van: Optional[str]) -> Launcher:
+def build_launcher(description: Description) -> Launcher:
     """Builds the launcher that `cluster.launcher` names.
 
     Raises:
         ConfigError: it cannot work here; nothing was started.
     """
-    launcher: Launcher = LAUNCHERS[cluster.launcher](cluster, van)
+    cluster = description.cluster
+    kind, _, count = description.parallel.devices.partition(":")
+    if cluster.launcher == "ray" and kind == "gpu":
+        # Options of the user come later, and count.
+        options = [f"gpus={count}", *cluster.launcher_options]
+        cluster = cluster.model_copy(update={"launcher_options": options})
+    launcher: Launcher = LAUNCHERS[cluster.launcher](cluster, description.kvstore.van)
     return launcher

@@ -1,0 +1,425 @@
+"""Launches processes as children of Ray actors, in a placement group over the nodes of a Ray cluster.
+
+The scheduler runs on this machine, and worker 0 as well if Ray's node here has its resources. Ray itself is imported in
+a driver process only (`mxtrain.cluster.ray_driver`), which lives as long as the launcher.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import math
+import os
+import re
+import secrets
+import time
+from contextlib import ExitStack
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any, Callable, Dict, List, Optional, Sequence
+
+from mxtrain.cluster.frames import Message
+from mxtrain.cluster.hosts import free_port, interface_address, is_own_address
+from mxtrain.cluster.launch_spec import Root, inherited, launch_specs, local_root, passed
+from mxtrain.cluster.launched import OWN_GPUS
+from mxtrain.cluster.launcher import Launcher, directory_of, launch_message, python_of, started_here
+from mxtrain.cluster.process import LaunchSpec, Process
+from mxtrain.cluster.relayed import Channel, RelayedProcess
+from mxtrain.cluster.remote import GPU_VARIABLES
+from mxtrain.cluster.slurm_queue import QueueDisplay
+from mxtrain.cluster.spec import Cluster
+from mxtrain.config.libraries import EXTRAS, check_versions, missing_message
+from mxtrain.config.search_path import module_command
+from mxtrain.errors import ConfigError, did_you_mean
+from mxtrain.files.durable import replace_file
+from mxtrain.files.temporary import temporary_root
+from mxtrain.files.unused_folders import locked_folder
+
+SETTING = "cluster.launcher=ray"
+STRATEGIES = ("spread", "pack", "strict_spread", "strict_pack")
+BUSY_WAIT_S = 30.0
+"""Default of `wait` for resources that other jobs of the cluster use."""
+ANSWER_S = 2.0
+"""Seconds that a restart waits for news before it says why it waits."""
+MAX_ROOT = 20
+"""Characters of the folder for temporary files: names of Unix sockets, which Ray makes 82 characters below it, have at
+most 107."""
+
+
+@dataclass(frozen=True)
+class RayOptions:
+    """Options of `cluster.launcher_options` for Ray."""
+
+    address: str = ""
+    """host:port of the cluster's head; auto: RAY_ADDRESS, or the cluster of this machine; local: a new one; "": as
+    auto, or a new one if there is none."""
+    cpus: Optional[float] = None
+    """CPUs that Ray reserves for a worker, and the worker's OpenMP threads; None: 1, and threads as without Ray."""
+    gpus: float = 0.0
+    """GPUs that Ray reserves for a worker."""
+    server_cpus: float = 1.0
+    """CPUs that Ray reserves for a server."""
+    strategy: str = "spread"
+    """Placement on nodes: one of `STRATEGIES`."""
+    wait: Optional[float] = None
+    """Seconds to wait for resources; None: `BUSY_WAIT_S` if they are in use, 0 if the cluster does not have them."""
+
+    @property
+    def worker_resources(self) -> Dict[str, float]:
+        """Returns the resources of a worker."""
+        return {"CPU": self.cpus or 1.0, **({"GPU": self.gpus} if self.gpus else {})}
+
+
+def read_options(words: Sequence[str]) -> RayOptions:
+    """Reads `cluster.launcher_options`, of which the last one with a name counts.
+
+    Raises:
+        ConfigError: a name is unknown, or a value is not allowed.
+    """
+    names = [field.name for field in fields(RayOptions)]
+    options = RayOptions()
+    for word in words:
+        name, equals, text = word.partition("=")
+        if name not in names or not equals:
+            raise ConfigError(
+                f"cluster.launcher_options: '{word}' is no option of {SETTING}. Type NAME=VALUE with one of "
+                f"{', '.join(names)}.{did_you_mean(name, names)}"
+            )
+        options = replace(options, **{name: _read_value(name, text)})
+    return options
+
+
+def _read_value(name: str, text: str) -> Any:
+    if name == "address":
+        if text in ("auto", "local") or re.fullmatch(r"[A-Za-z0-9_.-]+:[0-9]{1,5}", text):
+            return text
+        hint = (
+            ". Ray's client cannot place a process beside the run directory: start the command on a node of the cluster"
+        )
+        raise _wrong(name, text, f"auto, local or HOST:PORT{hint * text.startswith('ray:')}")
+    if name == "strategy":
+        if text.lower() not in STRATEGIES:
+            raise _wrong(name, text, f"one of {', '.join(STRATEGIES)}{did_you_mean(text, STRATEGIES)}")
+        return text.lower()
+    try:
+        number = float(text)
+    except ValueError:
+        number = math.nan
+    lowest = 0.0 if name in ("gpus", "wait") else 0.01
+    if not lowest <= number < 1e6 or (number > 1 and name != "wait" and number != int(number)):
+        raise _wrong(name, text, f"a number from {lowest:g} on" + "; above 1 a whole one" * (name != "wait"))
+    return number
+
+
+def _wrong(name: str, text: str, allowed: str) -> ConfigError:
+    return ConfigError(f"cluster.launcher_options: {name}={text}: must be {allowed}.")
+
+
+class RayLauncher(Launcher):
+    """Actors of a Ray cluster, each with a relay that starts one process.
+
+    Raises:
+        ConfigError: an option is wrong, Ray is missing, or the cluster cannot be reached or is too small.
+    """
+
+    def __init__(self, cluster: Cluster, van: Optional[str]):
+        super().__init__(cluster, van)
+        self._options = read_options(cluster.launcher_options)
+        _require_ray()
+        if cluster.interface is not None:
+            interface_address(cluster.interface)
+        self._num_servers = 0 if van is None else cluster.num_servers
+        self._num_started = 0
+        self._channel = self._connect(self._options.wait or 0.0)
+        try:
+            self._wait_until_placed()
+        except BaseException:
+            self._channel.close()
+            raise
+
+    @property
+    def address(self) -> str:
+        placed = self._channel.last_placed
+        if self._is_local(placed):
+            return super().address
+        return interface_address(self.cluster.interface) if self.cluster.interface is not None else placed["address"]
+
+    @property
+    def place(self) -> str:
+        placed = self._channel.last_placed
+        if not placed["cluster"]:
+            return "in a local Ray cluster"
+        count = len(set(placed["nodes"]))
+        return f"on {count} node{'s' * (count > 1)} of the Ray cluster at {placed['cluster']}"
+
+    def obstacle(self) -> str:
+        if self._channel.problem:
+            self._channel.close()
+            self._channel = self._connect(self.cluster.start_timeout)
+        deadline = time.monotonic() + ANSWER_S
+        while not self._channel.is_placed and not self._channel.problem and time.monotonic() < deadline:
+            self._channel.exchange_messages()
+            time.sleep(0.05)
+        return "" if self._channel.is_placed else self._channel.problem or self._channel.progress
+
+    def close(self) -> None:
+        self._channel.close()
+
+    def start(self, arguments: Sequence[str], logs: Path, attempt: int, stack: ExitStack) -> List[Process]:
+        placed = self._channel.last_placed
+        root = local_root(self.van) if self._is_local(placed) else Root(self.address, free_port(self.address))
+        environment = {k: v for k, v in passed(self.cluster.environment).items() if k not in GPU_VARIABLES}
+        proof = logs / ".here"
+        replace_file(proof, secrets.token_hex(16).encode())
+        stack.callback(proof.unlink)
+        processes: List[Process] = []
+        bundles = self._bundles_of(placed["nodes"])
+        nodes = [placed["nodes"][bundle] for bundle in bundles]
+        for node in dict.fromkeys(nodes):
+            ranks = [rank for rank in range(self.cluster.workers) if nodes[rank] == node]
+            specs = launch_specs(self.cluster, self.van, arguments, logs, root, environment, ranks)
+            if not processes and root.is_local:
+                stack.callback(root.remove_sockets, len(specs))
+            if not processes and specs[0].name == "scheduler":
+                variables = {**inherited(), **specs[0].environment, "DMLC_NODE_HOST": root.address}
+                processes.append(started_here(replace(specs[0], environment=variables), stack))
+            for spec in specs:
+                at = self._position(spec)
+                if at is not None and nodes[at] == node:
+                    start_timeout_s = self.cluster.start_timeout
+                    processes.append(self._start(spec, bundles[at], environment, proof, attempt == 0, start_timeout_s))
+                    stack.callback(processes[-1].close)
+        return processes
+
+    def _start(
+        self,
+        spec: LaunchSpec,
+        bundle: int,
+        environment: Dict[str, str],
+        proof: Path,
+        is_first: bool = False,
+        start_timeout_s: float = math.inf,  # a replacement waits for a node
+    ) -> RayProcess:
+        if spec.name.startswith("worker"):
+            variables = dict(spec.environment)
+            if self._options.gpus:
+                variables[OWN_GPUS] = "1"
+            if self._options.cpus is not None:
+                variables.setdefault("OMP_NUM_THREADS", str(max(1, int(self._options.cpus))))
+            spec = replace(spec, environment=variables)
+        index, self._num_started = self._num_started, self._num_started + 1
+        specs = [*[None] * index, spec]
+        message = launch_message(self.cluster, specs, environment, python_of(self.cluster), proof)
+        process = RayProcess(
+            spec,
+            self._channel,
+            index,
+            is_first,
+            start_timeout_s,
+            lambda another: self._start(another, bundle, environment, proof),
+        )
+        self._channel.send({"start": index, "bundle": bundle, "launch": message})
+        return process
+
+    def _position(self, spec: LaunchSpec) -> Optional[int]:
+        """Returns the position of a process among the workers and servers; None for the scheduler."""
+        if spec.name == "scheduler":
+            return None
+        return spec.number if spec.name.startswith("worker") else self.cluster.workers + spec.number
+
+    def _bundles_of(self, nodes: Sequence[str]) -> List[int]:
+        """Returns the bundles of the workers by rank, and of the servers. The ranks on a node follow each other.
+
+        Args:
+            nodes: the node of each bundle.
+        """
+        workers = list(range(self.cluster.workers))
+        workers.sort(key=lambda bundle: nodes.index(nodes[bundle]))  # bundle 0 is that of worker 0
+        return [*workers, *range(self.cluster.workers, len(nodes))]
+
+    def _is_local(self, placed: Message) -> bool:
+        """Returns True if all nodes of the cluster are on this machine."""
+        return self.cluster.interface is None and all(map(is_own_address, placed["addresses"]))
+
+    # The driver.
+
+    def _connect(self, wait_s: float) -> RayChannel:
+        """Starts a driver.
+
+        Args:
+            wait_s: seconds to wait for resources that the cluster does not have.
+        """
+        options, cluster = self._options, self.cluster
+        settings = {
+            "address": options.address,
+            "bundles": [
+                *[options.worker_resources] * cluster.workers,
+                *[{"CPU": options.server_cpus}] * self._num_servers,
+            ],
+            "strategy": options.strategy.upper(),
+            "wait_s": wait_s,
+            "busy_wait_s": max(wait_s, BUSY_WAIT_S if options.wait is None else options.wait),
+            "python": "" if cluster.python == "auto" else cluster.python,
+            "directory": directory_of(cluster),
+            "asked": self._asked(),
+        }
+        return RayChannel(settings, options.address in ("", "local"))
+
+    def _asked(self) -> str:
+        """Returns a clause with the resources that the run needs, and with the settings for fewer."""
+        options, workers, servers = self._options, self.cluster.workers, self._num_servers
+        total = workers * (options.cpus or 1.0) + servers * options.server_cpus
+        parts = [f"{workers} worker{'s' * (workers > 1)} with cpus={options.cpus or 1:g}"]
+        if options.gpus:
+            parts[0] += f" and gpus={options.gpus:g}"
+        if servers:
+            parts.append(f"{servers} server{'s' * (servers > 1)} with server_cpus={options.server_cpus:g}")
+        gpus = f" and {workers * options.gpus:g} GPUs" if options.gpus else ""
+        return f"{', '.join(parts)} need {total:g} CPUs{gpus} ({options.strategy})"
+
+    def _wait_until_placed(self) -> None:
+        """Waits for the placement group, and shows why.
+
+        Raises:
+            ConfigError: the cluster cannot be used.
+        """
+        begun = time.monotonic()
+        channel = self._channel
+
+        def line() -> str:
+            return f"{channel.progress}, {time.monotonic() - begun:.0f} s" if channel.progress else ""
+
+        display = QueueDisplay(line)
+        limit_s = max(self.cluster.start_timeout, self._options.wait or 0.0) + BUSY_WAIT_S
+        try:
+            while not channel.is_placed and not channel.problem:
+                channel.exchange_messages()
+                display.update()
+                if time.monotonic() - begun > limit_s:
+                    raise ConfigError(f"{SETTING}: Ray has not answered for {limit_s:g} s ({channel.progress}).")
+                time.sleep(0.02)
+        finally:
+            display.close()
+        if channel.problem:
+            raise ConfigError(f"{SETTING}: {channel.problem}.")
+
+
+def _require_ray() -> None:
+    """Raises a ConfigError if Ray is not installed, or has another version."""
+    check_versions(EXTRAS["ray"], SETTING, ConfigError)
+    if importlib.util.find_spec("ray") is None:
+        error = ModuleNotFoundError("No module named 'ray'", name="ray")
+        raise ConfigError(missing_message(error, "ray", SETTING))
+
+
+class RayChannel(Channel):
+    """The connection to the driver of Ray and to the processes of its actors.
+
+    Args:
+        settings: first message for the driver.
+        may_start: True if the driver may start a cluster, which needs a folder.
+    """
+
+    shutdown_timeout_s = 10.0
+
+    def __init__(self, settings: Message, may_start: bool):
+        self.is_placed = False
+        """True if all resources are reserved on nodes that live."""
+        self.last_placed: Message = {}
+        """The last placement: addresses of this machine, the cluster and all nodes; the node of each bundle."""
+        self.progress = ""
+        self._failure = ""
+        self._folders = ExitStack()
+        folder = ""
+        if may_start:
+            root = temporary_root()
+            parent = Path(root if len(root) <= MAX_ROOT else "/tmp")
+            folder = str(self._folders.enter_context(locked_folder(parent, "mxtrain-ray-")))
+        environment = {**os.environ, "RAY_USAGE_STATS_ENABLED": "0"}
+        super().__init__(
+            module_command("mxtrain.cluster.ray_driver"), environment, {**settings, "folder": folder}, None, "Ray"
+        )
+
+    @property
+    def problem(self) -> str:
+        """Returns why Ray cannot be used; empty if it can."""
+        return self._failure or self.end or ""
+
+    def close(self) -> None:
+        super().close()
+        self._folders.close()
+
+    def _handle(self, message: Message) -> None:
+        if "placed" in message:
+            self.is_placed, self.last_placed = True, message["placed"]
+        elif "displaced" in message:
+            self.is_placed, self.progress = False, message["displaced"]
+        elif "progress" in message:
+            self.progress = message["progress"]
+        elif "failed" in message:
+            self._failure = message["failed"]
+        else:
+            super()._handle(message)
+
+
+class RayProcess(RelayedProcess):
+    """A process that the relay of an actor starts.
+
+    Args:
+        spec: its launch spec; the environment is added to that of its node.
+        channel: connection to the driver.
+        index: its index in the launch specs.
+        is_first: True in the first attempt of the run.
+        start_timeout_s: seconds within which the actor must start.
+        start: starts another process in its bundle.
+    """
+
+    can_be_replaced = True
+
+    def __init__(
+        self,
+        spec: LaunchSpec,
+        channel: RayChannel,
+        index: int,
+        is_first: bool,
+        start_timeout_s: float,
+        start: Callable[[LaunchSpec], Process],
+    ):
+        super().__init__(spec, channel, index, ranked=True, is_first=is_first)
+        self._channel: RayChannel = channel
+        self._start, self._start_timeout_s = start, start_timeout_s
+        self._created_at = time.monotonic()
+        self._lost = ""
+        self._is_gone = False
+
+    def start_replacement(self, spec: LaunchSpec) -> Process:
+        return self._start(spec)
+
+    def take(self, message: Message) -> None:
+        if "lost" in message:
+            self._lost = message["lost"]
+        elif "gone" in message:
+            self._is_gone = True
+        else:
+            super().take(message)
+
+    def describe_silence(self, timeout_s: float) -> Optional[str]:
+        lost = self._lost or self._channel.problem
+        if lost:
+            return f"was lost: {lost}"
+        waited = time.monotonic() - self._created_at
+        if not self.pid and waited > self._start_timeout_s:
+            return f"was not started within {waited:.0f} s by Ray"
+        return super().describe_silence(timeout_s)
+
+    def kill(self) -> None:
+        if not self._is_gone and self._channel.end is None:
+            self._channel.send({"kill": self._index})
+
+    def close(self) -> None:
+        self.kill()
+        deadline = time.monotonic() + self._channel.shutdown_timeout_s
+        while not self._is_gone and self._channel.end is None and time.monotonic() < deadline:
+            self._channel.exchange_messages()
+            time.sleep(0.02)
+        self._channel.processes.pop(self._index, None)
+        self._close_output()

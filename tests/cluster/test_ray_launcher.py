@@ -1,0 +1,311 @@
+"""cluster.launcher=ray: options and environment without Ray, and runs on a Ray cluster of three raylets on this
+machine."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import signal
+import time
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, Dict, Iterator, List
+
+import pytest
+from raylets import Raylets
+from running import SMALL, Process, assert_same, checkpoints, has_steps, role_of, running_processes, status
+from waiting import wait_until
+
+from mxtrain.cluster import ray_launcher
+from mxtrain.cluster.ray_driver import find_cluster, without_ray
+from mxtrain.cluster.ray_launcher import RayLauncher, RayOptions, read_options
+from mxtrain.cluster.spec import Cluster
+from mxtrain.errors import ConfigError
+from mxtrain.kvstore.spec import has_horovod
+
+HAS_RAY = importlib.util.find_spec("ray") is not None
+needs_ray = pytest.mark.skipif(not HAS_RAY, reason="ray is not installed: pip install 'mxtrain[ray]'")
+
+
+# Options.
+
+
+def test_options_are_read_and_the_last_one_counts() -> None:
+    assert read_options([]) == RayOptions()
+    found = read_options(["gpus=2", "address=10.0.0.1:6379", "cpus=4", "strategy=PACK", "wait=0", "gpus=0.5"])
+    assert found == RayOptions("10.0.0.1:6379", 4.0, 0.5, 1.0, "pack", 0.0)
+    assert found.worker_resources == {"CPU": 4.0, "GPU": 0.5} and RayOptions().worker_resources == {"CPU": 1.0}
+
+
+@pytest.mark.parametrize(
+    "word, words",
+    [
+        ("adress=auto", ["'adress=auto' is no option", "Did you mean 'address'?", "server_cpus"]),
+        ("address", ["'address' is no option", "NAME=VALUE"]),
+        ("address=somewhere", ["address=somewhere", "auto, local or HOST:PORT"]),
+        ("address=ray://head:10001", ["ray://head:10001", "start the command on a node"]),
+        ("cpus=0", ["cpus=0", "a number from 0.01 on"]),
+        ("cpus=1.5", ["cpus=1.5", "above 1 a whole one"]),
+        ("cpus=nan", ["cpus=nan"]),
+        ("gpus=-1", ["gpus=-1", "a number from 0 on"]),
+        ("wait=long", ["wait=long", "a number from 0 on"]),
+        ("strategy=spred", ["strategy=spred", "strict_pack", "Did you mean 'spread'?"]),
+    ],
+)
+def test_wrong_option_is_refused(word: str, words: List[str]) -> None:
+    with pytest.raises(ConfigError) as caught:
+        RayLauncher(Cluster(workers=2, launcher="ray", launcher_options=[word]), "zmq")
+    assert all(one in str(caught.value) for one in words), caught.value
+
+
+def test_missing_ray_is_reported_with_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ray_launcher.importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(ConfigError, match=r"cluster.launcher=ray needs the package ray .*pip install 'ray>=2.51,<3'"):
+        RayLauncher(Cluster(workers=2, launcher="ray"), None)
+
+
+def test_address_of_a_cluster(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    monkeypatch.setenv("RAY_TMPDIR", str(tmp_path))
+    assert find_cluster("local") == find_cluster("auto") == find_cluster("") == (None, "")
+    file = tmp_path / "ray" / "ray_current_cluster"
+    file.parent.mkdir()
+    file.write_text("10.0.0.1:6379\n")
+    assert find_cluster("auto") == find_cluster("") == ("10.0.0.1:6379", f", which {file} names")
+    assert find_cluster("10.0.0.2:1") == ("10.0.0.2:1", "") and find_cluster("local")[0] is None
+    monkeypatch.setenv("RAY_ADDRESS", "10.0.0.3:6379")
+    assert find_cluster("auto") == ("10.0.0.3:6379", " (RAY_ADDRESS)")
+    assert find_cluster("10.0.0.2:1") == ("10.0.0.2:1", "")
+
+
+# Processes, without Ray.
+
+
+class FakeChannel:
+    """The connection to a driver that has placed everything, and starts nothing."""
+
+    placed: Dict[str, Any] = {}
+    shutdown_timeout_s = 0.0
+
+    def __init__(self, settings: Dict[str, Any], may_start: bool):
+        self.settings, self.may_start = settings, may_start
+        self.is_placed, self.last_placed, self.problem, self.progress, self.end = True, self.placed, "", "", "over"
+        self.sent: List[Dict[str, Any]] = []
+        self.processes: Dict[int, Any] = {}
+
+    def send(self, message: Dict[str, Any]) -> None:
+        self.sent.append(message)
+
+    def close(self) -> None:
+        """Closes nothing."""
+
+
+def started_by(
+    monkeypatch: pytest.MonkeyPatch, folder: Path, nodes: List[str], addresses: List[str], *options: str
+) -> FakeChannel:
+    """Starts three workers and two servers on a placement; returns the connection with the messages."""
+    placed = {"address": "127.0.0.1", "cluster": "127.0.0.1:1", "nodes": nodes, "addresses": addresses}
+    monkeypatch.setattr(FakeChannel, "placed", placed)
+    monkeypatch.setattr(ray_launcher, "RayChannel", FakeChannel)
+    monkeypatch.setattr(ray_launcher, "_require_ray", lambda: None)
+    monkeypatch.setattr(ray_launcher, "started_here", lambda spec, stack: None)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "7")
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    cluster = Cluster(workers=3, servers=2, launcher="ray", launcher_options=list(options))
+    launcher = RayLauncher(cluster, "zmq")
+    with ExitStack() as stack:
+        launcher.start(["train"], folder, 0, stack)
+        channel = launcher._channel
+        assert isinstance(channel, FakeChannel)
+    return channel
+
+
+def environments(channel: FakeChannel) -> Dict[int, Dict[str, str]]:
+    """Returns bundle -> environment of its process, as its relay sets it."""
+    found = {}
+    for message in channel.sent:
+        if "start" in message:
+            launch = message["launch"]
+            (spec,) = (spec for spec in launch["launch_specs"] if spec)
+            assert launch["launch_specs"].index(spec) == message["start"]
+            found[message["bundle"]] = {**launch["environment"], **spec["environment"]}
+    return found
+
+
+def test_ranks_on_a_node_follow_each_other(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    nodes = ["a", "b", "a", "b", "a"]
+    channel = started_by(monkeypatch, tmp_path, nodes, ["127.0.0.1", "192.0.2.7"])
+    found = environments(channel)
+    assert [found[bundle]["MXTRAIN_WORKER"] for bundle in range(3)] == ["0", "2", "1"]
+    assert [found[bundle]["MXTRAIN_HOST_RANK"] for bundle in range(3)] == ["0", "0", "1"]
+    assert [found[bundle]["MXTRAIN_HOST_WORKERS"] for bundle in range(3)] == ["2", "1", "2"]
+    assert [found[bundle]["DMLC_ROLE"] for bundle in (3, 4)] == ["server", "server"]
+    assert all(one["DMLC_PS_ROOT_URI"] == "127.0.0.1" and "DMLC_LOCAL" not in one for one in found.values())
+    assert channel.settings["bundles"] == 5 * [{"CPU": 1.0}] and channel.settings["strategy"] == "SPREAD"
+    # The supervisor's GPUs and threads mean nothing on other nodes.
+    assert not any("CUDA_VISIBLE_DEVICES" in one or "OMP_NUM_THREADS" in one for one in found.values())
+
+
+def test_reserved_cpus_and_gpus_are_those_that_a_worker_uses(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    options = ("cpus=4", "gpus=2", "server_cpus=0.5", "address=local")
+    channel = started_by(monkeypatch, tmp_path, list("aaaaa"), ["127.0.0.1"], *options)
+    found = environments(channel)
+    assert channel.settings["bundles"] == 3 * [{"CPU": 4.0, "GPU": 2.0}] + 2 * [{"CPU": 0.5}]
+    assert channel.may_start and "and gpus=2, 2 servers with server_cpus=0.5 need 13 CPUs and 6 GPUs" in str(
+        channel.settings["asked"]
+    )
+    for bundle, one in found.items():
+        is_worker = bundle < 3
+        assert one.get("OMP_NUM_THREADS") == ("4" if is_worker else None)
+        assert one.get("MXTRAIN_OWN_GPUS") == ("1" if is_worker else None)
+        assert one["DMLC_LOCAL"] == "1"  # one machine: sockets in its file system
+
+
+def test_variables_of_rays_workers_do_not_reach_processes() -> None:
+    environ = {"RAY_JOB_ID": "1", "OMP_NUM_THREADS": "1", "PYTHONBREAKPOINT": "ray", "PATH": "/bin", "CUDA_X": "1"}
+    assert without_ray(environ) == {"PATH": "/bin", "CUDA_X": "1"}
+
+
+# Runs.
+
+DIST = ("kvstore=dist_sync", "cluster.workers=2", "cluster.backoff=0.1")
+LONG = (
+    *SMALL,
+    "model.hidden=[512,512]",
+    "trainer.max_epochs=30",
+    "checkpoint.every_steps=50",
+    "early_stopping=off",
+)
+ENDED_S = 15.0
+
+
+@pytest.fixture(scope="module")
+def raylets() -> Iterator[Raylets]:
+    with ExitStack() as stack:
+        yield Raylets(stack, 1, 1, 2)
+
+
+def started(run_dir: Path, address: str, *overrides: str) -> Process:
+    return Process(
+        run_dir,
+        *DIST,
+        *LONG,
+        "cluster.launcher=ray",
+        f"cluster.launcher_options=[address={address}]",
+        *overrides,
+        env={"MXTRAIN_TEST": str(run_dir)},
+    )
+
+
+def pids(run_dir: Path, role: str = "") -> List[int]:
+    """The processes of a run, Ray's own of a new cluster included, or only those of a role."""
+    return [
+        pid
+        for pid, _, environment in running_processes()
+        if environment.get("MXTRAIN_TEST") == str(run_dir) and (not role or role_of(environment) == role)
+    ]
+
+
+def raylet_of(pid: int, raylets: Raylets) -> int:
+    """Returns the number of the node that a process runs on."""
+    while pid not in raylets.raylets:
+        pid = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    return raylets.raylets.index(pid)
+
+
+def nobody_is_left(run_dir: Path) -> None:
+    wait_until(lambda: not pids(run_dir), ENDED_S)
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same run by the launcher of one machine."""
+    run_dir = tmp_path_factory.mktemp("undisturbed") / "run"
+    Process(run_dir, *DIST, *LONG).end()
+    return run_dir
+
+
+@needs_ray
+@pytest.mark.slow
+def test_exit_code_of_a_worker_ends_all(raylets: Raylets, tmp_path: Path) -> None:
+    run = started(tmp_path / "run", raylets.address, "cluster.servers=1", "optimizer.lr=1e30").end(3)
+    assert re.search(r"worker \d \(process \d+ on \S+\) ended with exit code 3", run.output), run.output
+    assert status(tmp_path / "run")["exit_code"] == 3
+    nobody_is_left(tmp_path / "run")
+
+
+@needs_ray
+@pytest.mark.slow
+def test_interrupted_run_saves_and_leaves_nothing_of_its_own_cluster(tmp_path: Path) -> None:
+    run_dir = tmp_path / "run"
+    folders = set(Path("/tmp").glob("mxtrain-ray-*"))
+    run = started(run_dir, "local", "checkpoint.every_steps=1000").wait_until(has_steps(run_dir, 30))
+    (own,) = set(Path("/tmp").glob("mxtrain-ray-*")) - folders
+    assert len(pids(run_dir)) > 10
+    run.kill(signal.SIGINT).end(130)
+    assert "in a local Ray cluster" in run.output
+    assert checkpoints(run_dir)[-1] == f"step-{status(run_dir)['step']:08d}"
+    nobody_is_left(run_dir)
+    assert not own.exists()
+
+
+@needs_ray
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "overrides, words",
+    [
+        (["cluster.workers=9"], ["has 4 CPUs", "are too few: 9 workers with cpus=1, 1 server", "need 10 CPUs"]),
+        (["cluster.launcher_options=[address=127.0.0.1:9]"], ["no Ray cluster answers at 127.0.0.1:9"]),
+    ],
+)
+def test_cluster_that_cannot_be_used_is_refused(
+    raylets: Raylets, tmp_path: Path, overrides: List[str], words: List[str]
+) -> None:
+    run = started(tmp_path / "new" / "run", raylets.address, *overrides).end(2)
+    assert all(word in run.output for word in words), run.output
+    assert not (tmp_path / "new").exists()
+    nobody_is_left(tmp_path / "new" / "run")
+
+
+@needs_ray
+@pytest.mark.zoo
+@pytest.mark.skipif(not has_horovod(), reason="Horovod is not built here: scripts/horovod")
+def test_ring_goes_on_without_a_lost_worker_and_takes_another(raylets: Raylets, tmp_path: Path) -> None:
+    run_dir = tmp_path / "run"
+    run = started(run_dir, raylets.address, "kvstore=horovod", "trainer.max_epochs=3000").wait_until(
+        has_steps(run_dir, 60)
+    )
+    os.kill(pids(run_dir, "worker1")[-1], signal.SIGKILL)
+    said = run_dir / "workers" / "supervisor.log"
+    run.wait_until(lambda: said.exists() and "1 of 2 workers go on without it" in said.read_text())
+    assert run.popen.stdout is not None
+    for line in run.popen.stdout:
+        run.output += line
+        if "2 workers (before: 1) go on" in line:
+            break
+    run.kill(signal.SIGTERM).end(143)
+    nobody_is_left(run_dir)
+
+
+@needs_ray
+@pytest.mark.slow
+def test_after_the_loss_of_a_node_the_run_ends_with_the_same_weights(
+    raylets: Raylets, tmp_path: Path, undisturbed: Path
+) -> None:
+    run_dir = tmp_path / "run"
+    run = started(run_dir, raylets.address, "cluster.interface=lo").wait_until(has_steps(run_dir, 60))
+    nodes = {role: raylet_of(pids(run_dir, role)[-1], raylets) for role in ("worker0", "worker1", "server")}
+    assert len(set(nodes.values())) == 3, nodes
+    victim = next(number for number in nodes.values() if number == 1)
+    lost_at = time.monotonic()
+    raylets.kill(victim)
+    said = run_dir / "workers" / "supervisor.log"
+    run.wait_until(lambda: said.exists() and "restart 1 of 3" in said.read_text())
+    assert time.monotonic() - lost_at < 5
+    run.end()
+    assert f"2 workers, 1 server on 3 nodes of the Ray cluster at {raylets.address}" in run.output
+    assert re.search(r"was lost: the raylet on \S+ has died.*restart 1 of 3", said.read_text()), said.read_text()
+    assert "restart 2 of 3" not in said.read_text(), said.read_text()
+    assert_same(run_dir, undisturbed)
+    nobody_is_left(run_dir)
