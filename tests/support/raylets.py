@@ -79,3 +79,6 @@ class Raylets:
             self._process.wait(30)
         except subprocess.TimeoutExpired:
             os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait()
+        assert self._process.stdout is not None
+        self._process.stdout.close()
