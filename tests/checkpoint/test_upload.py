@@ -143,9 +143,10 @@ def test_checkpoints_of_other_runs_are_not_replaced(store, tmp_path: Path) -> No
 
 def test_other_objects_are_left_alone(store, tmp_path: Path) -> None:
     store.put("runs/a/notes.txt", b"mine")
+    store.put("runs/a/figures/loss.png", b"mine")
     store.put("runs/ab/step-00000009/manifest.json", b"{}")
     save(find(tmp_path / "one", keep_last=1), 1, 2)
-    assert remote_names(store) == ["notes.txt", "step-00000002"]
+    assert remote_names(store) == ["figures", "notes.txt", "step-00000002"]
     assert "runs/ab/step-00000009/manifest.json" in store.list_keys()
 
 
