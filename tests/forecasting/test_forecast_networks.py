@@ -76,7 +76,8 @@ def test_deepar_drops_outputs_between_its_layers_only(num_layers: int) -> None:
     predicted = network(*inputs)[0].asnumpy()
     with autograd.record(train_mode=True):
         trained = network(*inputs)[0].asnumpy()
-    assert np.array_equal(predicted, trained) == (num_layers == 1)
+    # The operators of training round differently.
+    assert np.allclose(predicted, trained, rtol=1e-3, atol=1e-4) == (num_layers == 1)
 
 
 @pytest.mark.parametrize("scaling", ["std", "mean"])
