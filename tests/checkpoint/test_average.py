@@ -138,7 +138,6 @@ def test_checkpoints_of_other_networks_are_refused(tmp_path: Path) -> None:
         (["RUN", "last=2", "split=val"], "`last=N` and nothing else, not 'split=val'"),
         (["RUN", "RUN", "last=2"], "one run directory, not also"),
         (["nowhere", "last=2"], "no run directory at nowhere"),
-        (["RUN", "--trust-code"], "--trust-code and --config-dir go with soup=greedy"),
     ],
 )
 def test_unsupported_arguments_are_refused(tmp_path: Path, arguments: List[str], words: str, capsys: Any) -> None:
