@@ -392,7 +392,8 @@ PARTS: Dict[str, Part] = {
         partial(replay.measure, name="DQN"),
         [
             "CartPole-v1, 33,000 environment steps and 8,000 optimizer steps. Each side has its default variant: "
-            "ours is double DQN with squared errors, theirs has Huber's loss and clipped gradients, and no double DQN.",
+            "ours is double DQN with squared errors, theirs has Huber's loss and clipped gradients, and no double DQN. "
+            "With their variant on both sides, ours learned worse: see docs/tasks/reinforcement-learning.md.",
             *REPLAY_RACE,
         ],
         parts.needs_torch,

@@ -17,6 +17,7 @@ INTRODUCTION = """# Benchmarks
 `scripts/bench` writes this page and the pages of the topics; do not edit them by hand. All sides of a comparison run
 alternately, each in its own process, so that drift of the machine affects all of them alike. Tables show the median,
 the first and third quartiles and the range. All single measurements are in the JSON files of this folder.
+A commit that is not in the history is a working state before its changes were merged.
 """
 
 TOPICS: Mapping[str, Tuple[str, Tuple[str, ...]]] = {
@@ -123,7 +124,7 @@ def _targets(results: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         link = f"[{result['part']}]({topic_of(result['part'])}.md#{result['part']})"
         for target in result["targets"]:
             sign = "≥" if target["at_least"] else "≤"
-            met = "yes" if target["met"] else "**no**"
+            met = "yes" if not target["met"] else "**no**"
             limit, value = number(target["limit"]), number(target["value"])
             yield f"| {link} | {target['name']} | {sign} {limit} | {value} | {met} |"
     yield ""
@@ -134,6 +135,11 @@ def _series(results: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         yield f"## {result['part']}\n"
         for note in result["notes"]:
             yield note + "\n"
+        for target in result["targets"]:
+            if not target["met"]:
+                sign = "at least" if target["at_least"] else "at most"
+                value, limit = number(target["value"]), number(target["limit"])
+                yield f"**Target missed**: {target['name']} is {value}, and should be {sign} {limit}.\n"
         yield from _table(result.get("table") or [])
         if not result["series"]:
             continue

@@ -82,6 +82,7 @@ class Pair:
             "loss.buffer_size=50000",
             f"optimizer.lr={LR}",
             "lr_scheduler=linear",
+            "lr_scheduler.warmup_share=0",
             "lr_scheduler.end_factor=0.05",
             f"trainer.max_epochs={epochs}",
         ]
@@ -133,7 +134,7 @@ PAIRS = {"DQN": DQN, "SAC": SAC}
 
 
 def measure(options: Options, name: str) -> Measured:
-    """Trains both sides of a pair with the same settings, in turn, once for each seed, with one thread each."""
+    """Trains both sides of a pair, in turn, once for each seed, with one thread each."""
     found, pair = Measured(), PAIRS[name]
     epochs, rollouts = (1, 40) if options.quick else (pair.epochs, pair.rollouts)
 
