@@ -17,10 +17,13 @@ import pytest
 
 from mxtrain.errors import ConfigError, DataError, with_addresses
 from mxtrain.files import regular_files
-from mxtrain.files.object_store import content_cache, reader, store
+from mxtrain.files.cache import write_sealed
+from mxtrain.files.object_store import content_cache, local_names, reader, store
 from mxtrain.files.object_store.address import Address, StoreError, endpoint_of, is_address, parse_address
 from mxtrain.files.object_store.content_cache import BLOCK_BYTES, ContentCache
+from mxtrain.files.object_store.local_names import LocalNames
 from mxtrain.files.object_store.reader import ObjectFile, ObjectReader, StoredObject
+from mxtrain.files.object_store.store import Listed
 from mxtrain.vision.classification.mnist import Mnist
 from mxtrain.workflows.convert_data import ConvertDataSettings, convert_data_of
 
@@ -168,6 +171,25 @@ def test_a_used_block_outlives_unused_ones(tmp_path: Path) -> None:
     assert cache.has(name, "0", 1000) and not cache.has(name, "1", 1000)
 
 
+def test_a_used_copy_outlives_unused_ones(stored, cache: ContentCache) -> None:
+    _, one = stored
+    copy = ObjectReader(one, cache).whole()
+    os.utime(copy, (0, 0))
+    assert ObjectReader(one, cache).whole() == copy and os.stat(copy).st_mtime > 0
+
+
+def test_the_usual_bound_follows_a_small_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cache = ContentCache(tmp_path)
+
+    def usage(folder: Path) -> types.SimpleNamespace:
+        return types.SimpleNamespace(free=20_000 - sum(path.stat().st_size for path in tmp_path.glob("ab/*")))
+
+    monkeypatch.setattr(content_cache.shutil, "disk_usage", usage)
+    for number in range(30):
+        cache.write("ab" + "0" * 62, str(number), bytes(1000))
+    assert 5_000 <= cache.used_bytes() <= 10_000
+
+
 def test_a_full_disk_is_said_once_and_nothing_is_left(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -214,15 +236,18 @@ def test_addresses_are_recognised(text: str) -> None:
         ("S3://bucket/a", "Did you mean 's3'"),
         ("hdfs://host/a", "s3://, gs:// and oss://"),
         ("s3:///a", "names no bucket"),
+        ("s3://../b", "name of the bucket"),
+        ("s3://user:word@bucket/b", "name of the bucket"),
         ("s3://bucket/a//b", "no name of a file"),
         ("s3://bucket/../b", "no name of a file"),
         ("s3://bucket/" + "x" * 256, "no name of a file"),
     ],
-    ids=["case", "scheme", "bucket", "empty", "above", "long"],
+    ids=["case", "scheme", "bucket", "parent", "password", "empty", "above", "long"],
 )
 def test_wrong_addresses_are_refused(text: str, said: str) -> None:
-    with pytest.raises(StoreError, match=said):
+    with pytest.raises(StoreError, match=said) as caught:
         parse_address(text)
+    assert "user:word" not in str(caught.value)
 
 
 def test_parts_of_an_address() -> None:
@@ -297,6 +322,31 @@ def test_downloads_into_a_store_are_refused(monkeypatch: pytest.MonkeyPatch, tmp
     monkeypatch.setattr(regular_files, "_remote", types.SimpleNamespace(prefix=f"{tmp_path}/"))
     with pytest.raises(ConfigError, match="downloaded into local folders only"):
         Mnist(root=f"{tmp_path}/mnist", download=True).fetch()
+
+
+def test_processes_may_list_at_the_same_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(local_names, "list_objects", lambda address: [Listed("a/b", 3, '"1"', 0.0)])
+    one, other = (LocalNames(tmp_path, ContentCache(tmp_path)) for _ in range(2))
+
+    def write_after_the_other(path: Path, content: bytes) -> None:
+        monkeypatch.setattr(local_names, "write_sealed", write_sealed)
+        other.path_of("s3://bucket/a")
+        write_sealed(path, content)
+
+    monkeypatch.setattr(local_names, "write_sealed", write_after_the_other)
+    assert one.path_of("s3://bucket/a") == other.path_of("s3://bucket/a")
+    assert not list(tmp_path.glob(".new*"))
+
+
+def test_a_used_list_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(local_names, "list_objects", lambda address: [Listed(f"{address.key}/b", 3, '"1"', 0.0)])
+    paths = [LocalNames(tmp_path, ContentCache(tmp_path)).path_of(f"s3://bucket/{name}") for name in ("used", "old")]
+    for entry in tmp_path.iterdir():
+        os.utime(entry, (0, 0))
+    LocalNames(tmp_path, ContentCache(tmp_path)).path_of("s3://bucket/used")
+    LocalNames(tmp_path, ContentCache(tmp_path)).path_of("s3://bucket/new")  # a new list removes old ones
+    assert LocalNames(tmp_path, ContentCache(tmp_path)).reader(f"{paths[0]}/b").size == 3
+    assert not Path(paths[1]).exists() and len(list(tmp_path.glob("*.json"))) == 2
 
 
 def test_messages_name_addresses(monkeypatch: pytest.MonkeyPatch) -> None:

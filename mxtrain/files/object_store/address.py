@@ -31,6 +31,7 @@ SERVICES: Dict[str, StoreService] = {
 """Schemes that are read. Google's and Alibaba's stores have interfaces of S3 beside their own."""
 
 _ADDRESS = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://(.*)", re.DOTALL)
+_BUCKET = re.compile(r"(?!\.{1,2}$)[A-Za-z0-9._-]+")
 _MAX_NAME_BYTES = 255
 """Longest name of a file on Linux; objects have local names."""
 
@@ -64,7 +65,8 @@ def parse_address(text: str) -> Address:
     """Parses an address.
 
     Raises:
-        StoreError: the scheme is unknown, the bucket is missing, or a part of the key is no name of a file.
+        StoreError: the scheme is unknown, the bucket is missing or no name of one, or a part of the key is no name of
+            a file.
     """
     found = _ADDRESS.fullmatch(text)
     scheme, rest = found.groups() if found else ("", text)
@@ -77,6 +79,11 @@ def parse_address(text: str) -> Address:
     key = key.rstrip("/")
     if not bucket:
         raise StoreError(f"'{text}' names no bucket: type {scheme}://BUCKET/FOLDER.")
+    if not _BUCKET.fullmatch(bucket):  # not repeated: with an @, it may hold a password
+        raise StoreError(
+            f"The name of the bucket in an address {scheme}://... must have letters, digits, dots, hyphens and "
+            "underscores only. Credentials come from the environment."
+        )
     address = Address(scheme, bucket, key)
     if key:
         require_local_name(address)

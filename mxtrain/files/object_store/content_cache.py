@@ -19,7 +19,7 @@ import shutil
 import threading
 import time
 from pathlib import Path
-from typing import Iterator, List, Optional, Tuple
+from typing import Iterator, List, Optional, Tuple, Union
 
 from mxtrain.errors import ConfigError
 from mxtrain.files.cache import ANOTHER_DISK, own_folder
@@ -73,7 +73,8 @@ class ContentCache:
         self.folder = folder
         self._size = size
         self._written = 0
-        self._is_measured = False
+        self._checked_bytes = 0
+        """Allowed bytes when the size was last measured; 0 = never."""
         self._lock = threading.Lock()
         self._numbers = itertools.count()
         self.is_writable = True
@@ -104,11 +105,14 @@ class ContentCache:
         return content if len(content) == end - begin else None
 
     def has(self, name: str, part: str, size: int) -> bool:
-        """Returns True if a part is there and complete."""
+        """Returns True if a part is there and complete. It counts as used."""
+        path = self.path(name, part)
         try:
-            return os.stat(self.path(name, part)).st_size == size
+            status = os.stat(path)
         except OSError:
             return False
+        _touch(path, status)
+        return status.st_size == size
 
     def open(self, name: str, part: str, size: int) -> Optional[int]:
         """Opens a complete part for reading and returns its descriptor; None if it is not there."""
@@ -120,9 +124,7 @@ class ContentCache:
         if status.st_size != size:
             os.close(descriptor)
             return None
-        if time.time() - status.st_mtime > _TOUCH_S:
-            with contextlib.suppress(OSError):
-                os.utime(descriptor)
+        _touch(descriptor, status)
         return descriptor
 
     def write(self, name: str, part: str, content: bytes) -> None:
@@ -187,14 +189,14 @@ class ContentCache:
         """Removes parts if the cache becomes too large by a number of bytes."""
         with self._lock:
             self._written += size
-            due = self._size or _USUAL_BYTES
-            if self._is_measured and self._written * _CHECKS_PER_SIZE < due:
+            if self._written * _CHECKS_PER_SIZE < self._checked_bytes:
                 return
-            self._written, self._is_measured = 0, True
+            self._written = 0
         used = self.used_bytes()
-        allowed = self._allowed(used)
-        if used + size + due // _CHECKS_PER_SIZE > allowed:
-            self._clean_up(min(int(allowed * _KEPT), allowed - size - due // _CHECKS_PER_SIZE))
+        allowed = self._checked_bytes = self._allowed(used)
+        until_next = allowed // _CHECKS_PER_SIZE
+        if used + size + until_next > allowed:
+            self._clean_up(min(int(allowed * _KEPT), allowed - size - until_next))
 
     def used_bytes(self) -> int:
         """Returns the bytes of all parts."""
@@ -242,6 +244,13 @@ class ContentCache:
                 used -= size
         finally:
             os.close(lock)
+
+
+def _touch(file: Union[int, str], status: os.stat_result) -> None:
+    """Notes that a file is used, unless that was noted a moment ago."""
+    if time.time() - status.st_mtime > _TOUCH_S:
+        with contextlib.suppress(OSError):
+            os.utime(file)
 
 
 def write_all(descriptor: int, content: bytes) -> None:

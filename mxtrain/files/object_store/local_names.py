@@ -121,9 +121,10 @@ class LocalNames:
                 address,
             )
         tree = self._folder / name
-        if tree.is_dir():
-            with suppress(OSError):
-                os.utime(tree)
+        if tree.is_dir() and self._list_of(name).is_file():
+            for used in (tree, self._list_of(name)):
+                with suppress(OSError):
+                    os.utime(used)
         else:
             self._remove_old()
             try:
@@ -153,8 +154,11 @@ class LocalNames:
                 os.utime(descriptor, (modified_s, modified_s))
                 os.close(descriptor)
             write_sealed(self._list_of(tree.name), content)
-            with suppress(FileExistsError):  # another process has made it
+            try:
                 os.rename(unfinished, tree)
+            except OSError:
+                if not tree.is_dir():  # else another process has made it; the error differs between file systems
+                    raise
         except (FileExistsError, NotADirectoryError) as error:
             key = os.path.relpath(str(error.filename), bucket)
             raise StoreError(
