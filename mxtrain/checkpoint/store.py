@@ -157,8 +157,10 @@ class CheckpointStore:
         return self.poll()
 
     def close(self) -> None:
-        """Waits for the save in flight. Outcomes can still be polled."""
+        """Waits for the save in flight and for its upload. Outcomes can still be polled."""
         self._join()
+        if self._upload is not None:
+            self._upload.wait()
 
     def latest(self) -> Optional[Checkpoint]:
         """Returns the newest checkpoint that passes verification; unusable ones are reported and skipped.

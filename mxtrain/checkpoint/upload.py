@@ -47,14 +47,15 @@ class CheckpointUpload:
         with self._lock:
             self._is_due = True
             if not self._thread.is_alive():
-                # Not a daemon: an interpreter that ends normally finishes the upload first.
                 self._thread = threading.Thread(target=self._run, args=(directory,), name="mxtrain-upload")
                 self._thread.start()
 
     def wait(self) -> None:
-        """Waits for the upload under way."""
-        if self._thread.is_alive():
-            self._thread.join()
+        """Waits for the upload under way. The end of a run must: the interpreter shuts down its pools of threads before
+        it waits for other threads, and without them no connection to the store can be made."""
+        thread = self._thread  # replaced when it ends
+        if thread.is_alive():
+            thread.join()
 
     def _run(self, directory: Path) -> None:
         while True:

@@ -212,6 +212,7 @@ class Runner:
         # Closing waits for the other workers, which only arrive here if all workers end the run together.
         if all_workers_end and result.exit_code in AGREED_EXIT_CODES:
             self._workers.close()
+        self._saving.close()
         return result
 
     # The loop.

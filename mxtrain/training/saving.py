@@ -28,7 +28,7 @@ class NoStore:
     def poll(self) -> None:
         """Does nothing: this worker saves nothing."""
 
-    wait = latest = best = require_in_place = poll
+    wait = close = latest = best = require_in_place = poll
 
 
 class Saving:
@@ -65,6 +65,10 @@ class Saving:
     def synchronize(self) -> None:
         """Waits for the save under way."""
         self._report(self._store.wait())
+
+    def close(self) -> None:
+        """Waits for the save under way and for its upload. Call it at the end of the run."""
+        self._store.close()
 
     def latest(self) -> Optional[Checkpoint]:
         """Returns the newest good checkpoint, after the save under way."""
