@@ -154,12 +154,15 @@ def _read(path: str, spaces: Spaces, name: str) -> RecordedSteps:
             f"{path}: {wrong} has the shape {shapes[wrong]}, and {steps} steps in {name} have {wanted[wrong]}."
         )
     for array in ("observations", "rewards", "actions"):
-        if found[array].dtype.kind not in "fiub" or not np.isfinite(found[array]).all():
-            raise DataError(f"{path}: {array} holds values that are no finite numbers.")
+        # The buffer holds float32, in which larger numbers would be infinite.
+        if found[array].dtype.kind not in "fiub" or not (np.abs(found[array]) <= np.finfo(np.float32).max).all():
+            raise DataError(f"{path}: {array} holds values that are no finite numbers of 32 bits.")
     ends = found["terminations"].astype(np.bool_) | found["truncations"].astype(np.bool_)
     if ends[:-1].any() or not ends[-1]:
         raise DataError(f"{path}: it is no single episode, which ends with its last step.")
     observations = found["observations"].astype(spaces.dtype)
+    if observations.dtype == np.uint8 and not np.array_equal(observations, found["observations"]):
+        raise DataError(f"{path}: observations of {name} are whole numbers from 0 to 255, and not all of these are.")
     try:
         action_NA = spaces.limits.policy_actions(spaces.actions, found["actions"])
     except ValueError as error:

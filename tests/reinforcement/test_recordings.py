@@ -113,6 +113,7 @@ WRONG: Dict[str, Tuple[bytes, str]] = {
     "as many observations": (changed(observations=np.zeros((5, 3))), r"have \(6, 3\)"),
     "fewer ends": (changed(terminations=np.ones(1)), r"terminations has the shape \(1,\)"),
     "nan": (changed(rewards=np.array([1, 2, np.nan, 4, 5])), "rewards holds values that are no finite numbers"),
+    "too large": (changed(observations=np.full((6, 3), 1e39)), "observations holds values that are no finite numbers"),
     "texts": (changed(actions=np.array(list("abcde"))), "actions holds values that are no finite numbers"),
     "no end": (changed(terminations=np.zeros(5)), "no single episode, which ends with its last step"),
     "two episodes": (changed(terminations=np.array([0, 1, 0, 0, 1])), "no single episode"),
@@ -179,6 +180,10 @@ def test_images_are_read_as_bytes(tmp_path: Path) -> None:
     found = read_recordings(str(tmp_path), spaces, "Looking-v0")
     assert found.observation.dtype == np.uint8 and found.observation[:, 0, 1, 2].tolist() == [7, 8]
     assert found.next_observation[:, 0, 1, 2].tolist() == [8, 255] and found.action.tolist() == [[0], [1]]
+    for wrong in (images / 255.0, images.astype(np.int64) + 1):
+        (tmp_path / "a.npz").write_bytes(RecordedEpisode(0, wrong, np.array([5, 6]), np.ones(2), True).encode())
+        with pytest.raises(DataError, match="observations of Looking-v0 are whole numbers from 0 to 255"):
+            read_recordings(str(tmp_path), spaces, "Looking-v0")
 
 
 @pytest.mark.slow

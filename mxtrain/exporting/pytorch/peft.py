@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Collection, Dict, List, Mapping, Sequence, Tuple
+from typing import TYPE_CHECKING, Any, Collection, Dict, List, Mapping, Optional, Sequence, Tuple
 
 import numpy as np
 
@@ -68,6 +68,7 @@ class _Base:
         places: structural name -> name of the parameter in transformers' class for the task, and its rule.
         prefix: beginning of the names of the encoder in that class, e.g. "bert.".
         task_type: task type of PEFT; "" if the class has no head that PEFT knows.
+        num_outputs: number of outputs of the head; None if there is no head.
     """
 
     name: str
@@ -75,6 +76,7 @@ class _Base:
     places: Mapping[str, Tuple[str, Rule]]
     prefix: str
     task_type: str
+    num_outputs: Optional[int]
 
 
 def export_adapter(
@@ -164,7 +166,9 @@ def _read_base(arrays: Mapping[str, np.ndarray], model: Model, task: str) -> _Ba
     }
     if task_type not in family.task_heads:
         task_type = ""
-    return _Base(family.name, translated.arrays, places, prefix, task_type)
+    biases = [ours for ours, (theirs, _) in places.items() if heads and theirs == heads[-1]]
+    num_outputs = len(arrays[biases[0]]) if biases else None
+    return _Base(family.name, translated.arrays, places, prefix, task_type, num_outputs)
 
 
 def _modules_to_save(
@@ -241,7 +245,7 @@ def _config(
 
 def _card(config: Mapping[str, Any], base: _Base, classes: Sequence[str], facts: Mapping[str, Any]) -> str:
     kind = CLASSES[config["task_type"] or ""]
-    sizes = f", num_labels={len(classes)}" if classes and config["task_type"] in ("SEQ_CLS", "TOKEN_CLS") else ""
+    sizes = f", num_labels={base.num_outputs}" if config["task_type"] in ("SEQ_CLS", "TOKEN_CLS") else ""
     lines = [
         f"# Adapter for {base.name}",
         "",

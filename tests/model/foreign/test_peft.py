@@ -323,6 +323,15 @@ def test_a_norm_that_was_trained_itself_is_saved_whole(files, tmp_path):
     np.testing.assert_array_equal(found[f"base_model.model.{theirs}.bias"], arrays[f"{norm}.beta"])
 
 
+def test_the_card_of_a_regression_names_the_number_of_outputs(files, tmp_path):
+    """transformers would otherwise build a head of two outputs, into which the adapter does not fit."""
+    model = described(files, "bert_lora", adapter=None)
+    arrays = arrays_of(prepared(model, classes=1).network)
+    export_adapter(arrays, model, "regression", [], tmp_path / "out", FACTS)
+    assert "SequenceClassification.from_pretrained(" in (tmp_path / "out/README.md").read_text()
+    assert ", num_labels=1)" in (tmp_path / "out/README.md").read_text()
+
+
 @pytest.mark.slow
 def test_a_run_starts_from_an_adapter_resumes_without_it_and_is_written_as_one(files, tmp_path, capsys):
     words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefg"]
