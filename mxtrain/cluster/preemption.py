@@ -23,7 +23,7 @@ _log = logging.getLogger(__name__)
 
 def unsupported_notice_reason(source: str) -> str:
     """Returns the reason why `source` names no place of notices, or ""."""
-    if source in CLOUDS or "/" in source:
+    if source in CLOUDS or source.startswith(("http://", "https://")) or ("/" in source and "://" not in source):
         return ""
     return (
         f"cluster.notice={source}: allowed are aws, gcp, an address that begins with http:// or https://, and the "
@@ -41,7 +41,7 @@ def has_notice(source: str) -> bool:
             without content, or FALSE until the notice; otherwise a file, which does not exist until the notice.
 
     Raises:
-        OSError: the address cannot be reached, or answers with another error than 404.
+        OSError: the address cannot be reached, or gives no valid answer, or another error than 404.
     """
     if source == "aws":
         root = os.environ.get("AWS_EC2_METADATA_SERVICE_ENDPOINT", _AWS).rstrip("/")
@@ -60,7 +60,8 @@ def has_notice(source: str) -> bool:
 def _answer(url: str, headers: Dict[str, str], method: str = "GET", direct: bool = False) -> str:
     """Returns the content of an answer, "" if there is none (404). `direct`: not through a proxy of the environment,
     because a metadata service answers the machine that asks."""
-    import urllib.error  # imported here, because it takes 15 ms and few runs look for notices
+    import http.client  # imported here, because it takes 15 ms and few runs look for notices
+    import urllib.error
     import urllib.request
 
     request = urllib.request.Request(url, headers=headers, method=method)
@@ -72,6 +73,8 @@ def _answer(url: str, headers: Dict[str, str], method: str = "GET", direct: bool
         if error.code == 404:
             return ""
         raise
+    except http.client.HTTPException as error:  # no OSError: an answer that is not HTTP, or one that was cut off
+        raise OSError(f"no valid answer: {type(error).__name__}") from error
 
 
 class NoticeWatcher:

@@ -41,6 +41,9 @@ class Metadata(BaseHTTPRequestHandler):
             self._answer(404, "not found")
 
     def _answer(self, code: int, text: str) -> None:
+        if text == "broken":
+            self.wfile.write(b"no HTTP\r\n\r\n")
+            return
         self.send_response(code)
         self.end_headers()
         self.wfile.write(text.encode())
@@ -95,6 +98,12 @@ def test_other_errors_than_404_are_no_notices(host: str, monkeypatch: pytest.Mon
     monkeypatch.setenv("no_proxy", "127.0.0.1")
     with pytest.raises(OSError, match="401"):
         has_notice(f"http://{host}/latest/meta-data/spot/instance-action")
+
+
+def test_an_answer_that_is_not_http_is_no_notice(host: str) -> None:
+    Metadata.answers["/computeMetadata/v1/instance/preempted"] = "broken"
+    with pytest.raises(OSError, match="no valid answer: BadStatusLine"):
+        has_notice("gcp")
 
 
 def test_a_file_announces_by_its_existence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -162,7 +171,7 @@ def test_allowed_sources(source: str) -> None:
     assert unsupported_notice_reason(source) == "" and Cluster(notice=source).unsupported_reason() == ""
 
 
-@pytest.mark.parametrize("source, near", [("gpc", "gcp"), ("ending", "")])
+@pytest.mark.parametrize("source, near", [("gpc", "gcp"), ("ending", ""), ("htp://host/ending", "")])
 def test_a_misspelt_source_is_refused(source: str, near: str) -> None:
     reason = Cluster(notice=source).unsupported_reason()
     assert reason.startswith(f"cluster.notice={source}: allowed are aws, gcp, ") and f"'{near}'" in f"{reason}''"
