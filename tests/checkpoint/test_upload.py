@@ -18,7 +18,7 @@ from mxtrain.checkpoint.spec import CheckpointSpec
 from mxtrain.checkpoint.upload import CheckpointUpload, fetch_checkpoints
 from mxtrain.errors import CheckpointError
 from mxtrain.files.object_store import store as requests
-from mxtrain.files.object_store.address import StoreError
+from mxtrain.files.object_store.address import Address, StoreError
 from mxtrain.training.resume import find_resume_point
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning")]
@@ -148,6 +148,14 @@ def test_other_objects_are_left_alone(store, tmp_path: Path) -> None:
     save(find(tmp_path / "one", keep_last=1), 1, 2)
     assert remote_names(store) == ["figures", "notes.txt", "step-00000002"]
     assert "runs/ab/step-00000009/manifest.json" in store.list_keys()
+
+
+def test_an_object_that_is_gone_counts_as_removed(store) -> None:
+    store.proxy.fault = lambda handler: handler.command == "DELETE" and handler.refuse(404, "NoSuchKey")
+    requests.store_of("s3").remove(Address("s3", BUCKET, "runs/a/gone"))
+    store.proxy.fault = lambda handler: handler.command == "DELETE" and handler.refuse(403, "AccessDenied")
+    with pytest.raises(StoreError, match="do not allow to remove it"):
+        requests.store_of("s3").remove(Address("s3", BUCKET, "runs/a/gone"))
 
 
 def test_a_run_continues_on_another_machine_to_the_same_weights(store, tmp_path: Path) -> None:

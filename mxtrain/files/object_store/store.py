@@ -256,7 +256,8 @@ class ObjectStore:
         Raises:
             StoreError: the store refuses, or does not answer before the deadline.
         """
-        self._call(address, "remove", "delete_object", Bucket=address.bucket, Key=address.key)
+        with contextlib.suppress(ObjectChanged):  # Google answers 404 for a missing object, Amazon 204
+            self._call(address, "remove", "delete_object", Bucket=address.bucket, Key=address.key)
 
     def _call(self, address: Address, verb: str, method: str, **options: Any) -> Any:
         return self._wait(address, verb, lambda: self._files._call_s3(method, **options))
@@ -323,7 +324,7 @@ class ObjectStore:
     def _why_answered(self, address: Address, verb: str, response: Dict[str, Any]) -> str:
         code = str(response.get("Error", {}).get("Code", ""))
         status = response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
-        if code in _CHANGED or (code in _GONE and verb == "read"):
+        if code in _CHANGED or (code in _GONE and verb in ("read", "remove")):
             raise _changed(address) from None
         if code in _REFUSALS or status in (400, 401, 403, 404, 405, 409, 501):
             reason = _REFUSALS.get(code, f"the store refuses to {verb} it ({code or status})")
