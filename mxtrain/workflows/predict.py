@@ -235,8 +235,20 @@ def write_predictions(
             require_samples(rows.count, unreadable)
     except LoaderError as error:
         raise unread_error(error) from error
-    num_joined = sum(len(each.samples) - 1 for each in joined)
-    return PredictResult(rows.count, rows.listed, folder, list(unreadable.values()), rows.count - num_joined)
+    num_files = count_files(rows.count, unreadable, joined)
+    return PredictResult(rows.count, rows.listed, folder, list(unreadable.values()), num_files)
+
+
+def count_files(num_rows: int, unreadable: Collection[int], joined: Sequence[JoinedFile]) -> int:
+    """Returns the number of files that `numbered` has written: one for each row, but a single one for all samples of a
+    joined file, and none for a joined file of which a sample cannot be read.
+
+    Args:
+        num_rows: number of samples that could be read.
+        unreadable, joined: see `numbered`.
+    """
+    is_read = [[index not in unreadable for index in file.samples] for file in joined]
+    return num_rows - sum(map(sum, is_read)) + sum(map(all, is_read))
 
 
 def unread_error(error: LoaderError) -> DataError:

@@ -9,7 +9,15 @@ from typing import Any
 import pytest
 
 from mxtrain.errors import ConfigError
-from mxtrain.workflows.predict import PredictSettings, files_folder, predict_rows, refuse_overwriting, refuse_streams
+from mxtrain.workflows.predict import (
+    PredictSettings,
+    count_files,
+    files_folder,
+    numbered,
+    predict_rows,
+    refuse_overwriting,
+    refuse_streams,
+)
 
 
 def test_copied_columns_must_not_have_the_names_of_predictions() -> None:
@@ -22,6 +30,38 @@ def test_copied_columns_must_not_have_the_names_of_predictions() -> None:
     for name in ("value", "file"):
         with pytest.raises(ConfigError, match=f"keep={name}: predictions have a column '{name}' of their own"):
             list(predict_rows(*given, copied={"table:2": {name: "a"}}))
+
+
+class Volume:
+    """A joined file of samples, whose content is their predictions."""
+
+    location, ending = "a.nii", ".nii"
+
+    def __init__(self, samples: range) -> None:
+        self.samples, self.added = samples, bytearray()
+
+    def add(self, index: int, prediction: Any) -> bool:
+        self.added.append(prediction)
+        return len(self.added) == len(self.samples)
+
+    def encode(self) -> bytes:
+        return bytes(self.added)
+
+
+@pytest.mark.parametrize("unreadable, written", [([], ["v", "w", "x"]), ([1, 2], ["w", "x"]), ([2, 3, 6], ["x"])])
+def test_files_of_several_samples_are_complete_and_counted(unreadable: Any, written: Any, tmp_path: Path) -> None:
+    """Two volumes of three slices, and an image."""
+    joined: Any = [Volume(range(3)), Volume(range(3, 6))]
+    form = SimpleNamespace(encode_file=lambda signature, prediction, source, index: bytes([prediction]))
+    task = SimpleNamespace(prediction_format=lambda: form)
+    trained: Any = SimpleNamespace(description=SimpleNamespace(task=task), signature=None)
+    source: Any = None
+    samples = range(7 + (6 in unreadable))
+    files = [tmp_path / name for name in "vvvwwwxx"[: len(samples)]]
+    rows = list(numbered(trained, source, iter(samples), unreadable, files, joined))  # type: ignore[arg-type]
+    assert [number for number, _ in rows] == [number for number in samples if number not in unreadable]
+    assert sorted(path.name for path in tmp_path.iterdir()) == written
+    assert count_files(len(rows), unreadable, joined) == len(written)
 
 
 def test_only_tasks_that_write_files_take_a_folder(tmp_path: Path) -> None:
