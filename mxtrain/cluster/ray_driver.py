@@ -41,6 +41,8 @@ END_S = 3.0
 """Seconds in which a relay must end before its actor is killed."""
 OBJECT_STORE_BYTES = 100 << 20
 """Object store of a cluster that is started here; Ray's minimum is 75 MB. Only short messages go through it."""
+BY_VARIABLE = " (RAY_ADDRESS)"
+"""Source of an address, for messages."""
 _SET_BY_RAY = ("OMP_NUM_THREADS", "PYTHONBREAKPOINT", "SPT_NOENV")
 
 
@@ -188,7 +190,8 @@ class RayDriver:
         settings, wanted = self._settings, self._settings["address"]
         address, found_by = find_cluster(wanted)
         if address is not None and not _answers(address):
-            if wanted:
+            # A file of Ray may name a cluster that has ended, but an address that was given must not be ignored.
+            if wanted or found_by == BY_VARIABLE:
                 raise RayError(f"no Ray cluster answers at {address}{found_by}")
             address = None
         if address is None and wanted not in ("", "local"):
@@ -210,7 +213,7 @@ class RayDriver:
         else:
             send({"progress": f"connecting to Ray at {address}"})
             # Only with "auto", Ray reads the token that `ray start` has written.
-            options = {"address": "auto" if found_by and "RAY_ADDRESS" not in os.environ else address}
+            options = {"address": "auto" if found_by not in ("", BY_VARIABLE) else address}
         import ray
         import ray.cloudpickle  # after the variables that Ray reads when it is imported
 
@@ -394,7 +397,7 @@ class RayDriver:
             launch = task.message["launch"]
             (spec,) = (spec for spec in launch["launch_specs"] if spec)
             spec["command"][0] = answer["python"]
-            task.unsent = encode(launch)
+            task.unsent = encode(launch) + task.unsent  # a signal may have arrived before the actor has started
         else:
             received, problem = answer
             lines, task.rest = split(task.rest + received)
@@ -444,7 +447,7 @@ class RayDriver:
                 self._ray.wait(calls, num_returns=len(calls), timeout=END_S)
         with suppress(Exception):
             self._ray.shutdown()
-        if self._settings["folder"]:
+        if self._settings.get("folder"):
             shutil.rmtree(self._settings["folder"], ignore_errors=True)
 
 
@@ -479,8 +482,11 @@ def find_cluster(wanted: str) -> Tuple[Optional[str], str]:
         return None, ""
     if wanted not in ("", "auto"):
         return wanted, ""
-    if os.environ.get("RAY_ADDRESS"):
-        return os.environ["RAY_ADDRESS"], " (RAY_ADDRESS)"
+    given = os.environ.get("RAY_ADDRESS", "")
+    if given == "local":  # Ray's word for a new cluster
+        return None, ""
+    if given not in ("", "auto"):
+        return given, BY_VARIABLE
     # Ray's own function for this would import Ray, whose variables are not set yet.
     folder = os.environ.get("RAY_TMPDIR") or os.environ.get("TMPDIR") or "/tmp"
     with suppress(OSError):

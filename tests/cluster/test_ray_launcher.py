@@ -7,9 +7,12 @@ import importlib.util
 import os
 import re
 import signal
+import subprocess
+import sys
 import time
 from contextlib import ExitStack
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Dict, Iterator, List
 
 import pytest
@@ -18,7 +21,8 @@ from running import SMALL, Process, assert_same, checkpoints, has_steps, role_of
 from waiting import wait_until
 
 from mxtrain.cluster import ray_launcher
-from mxtrain.cluster.ray_driver import find_cluster, without_ray
+from mxtrain.cluster.frames import decode, encode, split
+from mxtrain.cluster.ray_driver import RayDriver, RayTask, find_cluster, without_ray
 from mxtrain.cluster.ray_launcher import RayLauncher, RayOptions, read_options
 from mxtrain.cluster.spec import Cluster
 from mxtrain.errors import ConfigError
@@ -77,6 +81,47 @@ def test_address_of_a_cluster(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
     monkeypatch.setenv("RAY_ADDRESS", "10.0.0.3:6379")
     assert find_cluster("auto") == ("10.0.0.3:6379", " (RAY_ADDRESS)")
     assert find_cluster("10.0.0.2:1") == ("10.0.0.2:1", "")
+    monkeypatch.setenv("RAY_ADDRESS", "auto")
+    assert find_cluster("") == ("10.0.0.1:6379", f", which {file} names")
+    monkeypatch.setenv("RAY_ADDRESS", "local")
+    assert find_cluster("") == (None, "")
+
+
+# The driver, without Ray.
+
+
+@pytest.fixture
+def driver(monkeypatch: pytest.MonkeyPatch) -> Iterator[subprocess.Popen]:
+    monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:9")  # where nothing listens
+    command = [sys.executable, "-m", "mxtrain.cluster.ray_driver"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        yield process
+        process.kill()
+
+
+def test_driver_without_a_supervisor_ends(driver: subprocess.Popen) -> None:
+    assert driver.communicate(timeout=20) == (b"", b"") and driver.returncode == 0
+
+
+def test_address_in_the_environment_is_not_replaced_by_a_new_cluster(driver: subprocess.Popen) -> None:
+    assert driver.stdin is not None and driver.stdout is not None
+    driver.stdin.write(encode({"address": "", "bundles": [], "folder": ""}))
+    driver.stdin.flush()
+    assert decode(driver.stdout.readline()) == {"failed": "no Ray cluster answers at 127.0.0.1:9 (RAY_ADDRESS)"}
+    assert driver.wait(20) == 2
+
+
+def test_signal_reaches_a_process_that_has_not_started() -> None:
+    sent: List[bytes] = []
+    actor = SimpleNamespace(exchange=SimpleNamespace(remote=sent.append))
+    launch = {"launch_specs": [{"command": ["", "-m", "mxtrain"]}]}
+    driver, task = RayDriver(), RayTask(actor, None, {"launch": launch}, 1)
+    driver._tasks[0] = task
+    driver._handle({"of": 0, "signal": int(signal.SIGTERM)})
+    driver._take_answer(0, task, {"python": "/usr/bin/python3", "problem": ""})
+    lines, _ = split(sent[0])
+    started = {"launch_specs": [{"command": ["/usr/bin/python3", "-m", "mxtrain"]}]}
+    assert [decode(line) for line in lines] == [started, {"of": 0, "signal": 15}]
 
 
 # Processes, without Ray.
