@@ -19,7 +19,7 @@ from mxtrain.data.checking.problems import (
 from mxtrain.data.loading.opening import open_image
 from mxtrain.errors import MxtrainError
 from mxtrain.vision.images.dicom import is_dicom
-from mxtrain.vision.images.jpeg_warnings import shared_warnings
+from mxtrain.vision.images.jpeg_warnings import CRASH, shared_warnings
 from mxtrain.vision.images.pixels import ImageReader
 from mxtrain.vision.images.volume_slice import VolumeSlice
 
@@ -85,6 +85,8 @@ class EncodedChecks(SourceChecks):
         problems = [] if problem is None else [problem]
         if warning:
             fact = f"{location} is damaged, and is read with wrong pixels (libjpeg: {warning})."
+            if warning == CRASH:
+                fact = f"{location} may be damaged: {CRASH} when it reads the file."
             problems.append(Problem(DAMAGED_IMAGE, location, fact, "Look at it, and replace or remove it."))
         return problems
 

@@ -122,7 +122,7 @@ def test_warnings_of_threads_belong_to_their_images(folder):
     assert all(process.returncode == 0 for process in processes)
 
 
-def test_a_decoder_that_ends_is_a_problem_and_started_again(folder, monkeypatch):
+def test_a_decoder_that_ends_is_a_problem_and_started_again(folder, check, monkeypatch):
     from mxtrain.vision.images import jpeg_warnings
 
     monkeypatch.setattr(
@@ -132,6 +132,13 @@ def test_a_decoder_that_ends_is_a_problem_and_started_again(folder, monkeypatch)
     content = (folder / "train/red/0.jpg").read_bytes()
     assert warnings.warning(content) == warnings.warning(content) == "OpenCV's decoder ends abnormally"
     assert not warnings._idle
+    for path in folder.rglob("*.jpg"):
+        if path != folder / "train/red/0.jpg":
+            Image.open(path).save(path.with_suffix(".png"))
+            path.unlink()
+    assert check(dataset_of(folder)) == [("damaged_image", "data/train/red/0.jpg", None)]
+    (problem,) = check.problems
+    assert problem.fact.endswith("0.jpg' may be damaged: OpenCV's decoder ends abnormally when it reads the file.")
 
 
 def test_endings_that_mean_the_same_are_right(folder, check):
