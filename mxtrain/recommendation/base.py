@@ -256,7 +256,16 @@ class InteractionDataset(BaseDataset):
         """Returns the title of each item of a catalog; empty if no item has one."""
         title_of = self.item_titles()
         titles = [title_of.get(known_spelling(item, title_of), "") for item in catalog.items]
-        return titles if any(titles) else ()
+        if any(titles):
+            return titles
+        if title_of:
+            log.warning(
+                "Predictions have no titles: the ids of items in the file of titles (such as '%s') are none of the "
+                "data's (such as '%s'), or their titles are empty",
+                next(iter(title_of)),
+                catalog.items[0],
+            )
+        return ()
 
     def join(self, signature: Signature) -> JoinedRows:
         """Reads the feature tables and returns the features of all users and items.

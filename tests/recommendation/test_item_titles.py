@@ -94,6 +94,14 @@ def test_titles_of_a_table_are_in_the_signature(tmp_path: Path) -> None:
         dataset.model_copy(update={"title": "name"}).item_titles()
 
 
+def test_titles_of_other_items_are_a_warning(tmp_path: Path, caplog: Any) -> None:
+    dataset = write_tables(tmp_path)
+    write_csv(tmp_path / "goods.csv", [{"item": "A-1", "title": "Good"}])
+    signature = RecommendationSignature.cast(dataset.infer_signature(dataset.open(), SASRec()))
+    assert list(signature.item_titles) == []
+    assert "file of titles (such as 'A-1') are none of the data's (such as '0')" in caplog.text
+
+
 def test_top_items() -> None:
     scores = np.array([1.0, 3.0, -np.inf, 3.0], np.float32)
     assert top_items(["a", "b", "c", "d"], scores, ["A", "B", "C", ""], 9) == [
