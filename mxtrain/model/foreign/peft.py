@@ -291,7 +291,6 @@ def patterns_of(layers: Collection[str], names: Collection[str] = ()) -> List[st
 
 
 def is_adapter(path: Union[str, Path]) -> bool:
-    """Returns True for a safetensors file with adapter_config.json beside it, and for a folder with both."""
+    """Returns True for a file whose name begins with adapter_model, and which has adapter_config.json beside it."""
     path = Path(path)
-    folder = path if path.is_dir() else path.parent
-    return (path.is_dir() or path.name.startswith("adapter_model")) and (folder / ADAPTER_CONFIG).exists()
+    return path.name.startswith("adapter_model") and (path.parent / ADAPTER_CONFIG).exists()
