@@ -25,8 +25,9 @@ from mxtrain.data.fingerprint import fingerprint
 from mxtrain.data.spec import BaseDataset, open_splits
 from mxtrain.files import regular_files
 from mxtrain.files.object_store import local_names
-from mxtrain.files.object_store.address import ObjectChanged, StoreError
+from mxtrain.files.object_store.address import Address, ObjectChanged, StoreError
 from mxtrain.files.object_store.local_names import local_path
+from mxtrain.files.object_store.store import list_objects
 from mxtrain.tables.number_table import NumberTable
 from mxtrain.terminal.progress import SILENT
 from mxtrain.vision.classification.image_folder import ImageFolder
@@ -256,6 +257,46 @@ def test_missing_things_are_named(store, monkeypatch: pytest.MonkeyPatch) -> Non
     local_names._made.clear()
     with pytest.raises(StoreError, match="no credentials in the environment.*MXTRAIN_STORE_ANONYMOUS=1"):
         local_path(f"s3://{BUCKET}/photos")
+
+
+AWS_CONFIG = """
+[profile login]
+sso_session = company
+sso_account_id = 123456789012
+sso_role_name = training
+[sso-session company]
+sso_start_url = https://company.awsapps.com/start
+sso_region = us-east-1
+[profile role]
+role_arn = arn:aws:iam::123456789012:role/training
+source_profile = missing
+"""
+
+
+@pytest.mark.parametrize(
+    "profile, said",
+    [
+        ("login", r"'s3://bucket/a': the login of AWS SSO is missing or has expired.*\(aws sso login\)"),
+        ("misspelt", r"cannot be used \(ProfileNotFound\). Check AWS_PROFILE"),
+        ("role", r"cannot be used \(InvalidConfigError\)"),
+    ],
+    ids=["login", "misspelt", "role"],
+)
+def test_settings_of_the_aws_tools_are_not_tried_twice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, profile: str, said: str
+) -> None:
+    pytest.importorskip("s3fs")
+    (tmp_path / "config").write_text(AWS_CONFIG)
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
+    monkeypatch.setenv("AWS_PROFILE", profile)
+    monkeypatch.setenv("AWS_ENDPOINT_URL_S3", "http://127.0.0.1:9")
+    monkeypatch.setattr("mxtrain.files.object_store.store._stores", {})
+    with caplog.at_level(logging.INFO), pytest.raises(StoreError, match=said):
+        list_objects(Address("s3", "bucket", "a"))
+    assert not caplog.text
 
 
 def test_a_name_that_is_object_and_folder_is_refused(store) -> None:

@@ -98,8 +98,8 @@ class ObjectStore:
         from mxtrain.config.libraries import require_library
 
         s3fs = require_library("s3fs", "s3", f"{scheme}://", StoreError)
-        for name in ("botocore", "aiobotocore"):  # which log where they found credentials
-            logging.getLogger(name).setLevel(logging.WARNING)
+        for name in ("botocore", "aiobotocore"):  # which log where they found credentials, and tracebacks of logins
+            logging.getLogger(name).setLevel(logging.ERROR)
         self.endpoint = endpoint_of(scheme)
         self._deadline_s = deadline_s()
         # A proxy of the environment would see the requests to a local endpoint; botocore follows NO_PROXY.
@@ -313,11 +313,20 @@ class ObjectStore:
                 f"'{address}': there are no credentials in the environment. Set AWS_ACCESS_KEY_ID and "
                 f"AWS_SECRET_ACCESS_KEY, or AWS_PROFILE; for a public bucket set {ANONYMOUS}=1."
             ) from None
+        if isinstance(error, (exceptions.SSOError, exceptions.TokenRetrievalError)):
+            raise StoreError(
+                f"'{address}': the login of AWS SSO is missing or has expired. Log in again (aws sso login)."
+            ) from None
+        if isinstance(error, (exceptions.ProfileNotFound, exceptions.ConfigParseError, exceptions.InvalidConfigError)):
+            raise StoreError(
+                f"'{address}': the settings of the AWS tools cannot be used ({type(error).__name__}). Check "
+                "AWS_PROFILE and the file of AWS_CONFIG_FILE, else ~/.aws/config."
+            ) from None
         if isinstance(error, exceptions.EndpointConnectionError):
             return "cannot be reached"
         if isinstance(error, (asyncio.TimeoutError, exceptions.HTTPClientError, TimeoutError)):
             return "did not answer in time, or the connection was lost"
-        if isinstance(error, (exceptions.ParamValidationError, exceptions.ProfileNotFound, ValueError)):
+        if isinstance(error, (exceptions.ParamValidationError, ValueError)):
             raise StoreError(f"'{address}' cannot be {_PARTICIPLES[verb]}: {type(error).__name__}.") from None
         return f"failed ({type(error).__name__})"
 
