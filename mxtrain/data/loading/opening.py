@@ -10,6 +10,7 @@ if TYPE_CHECKING:
 
 MAX_PIXELS = 178_956_970
 """The largest image, half a gigabyte in colour: a file of a few kilobytes can claim to be larger than any memory."""
+VIDEO_EXTENSIONS = (".mp4", ".m4v", ".mov", ".avi", ".mkv", ".webm", ".wmv", ".mpg", ".mpeg")
 EXTENSIONS = (
     ".jpg",
     ".jpeg",

@@ -27,13 +27,14 @@ from mxtrain.data.loading.dataset_files import (
     files_in,
     id_of,
 )
+from mxtrain.data.loading.opening import VIDEO_EXTENSIONS
 from mxtrain.data.loading.split_folders import WORDS, find_splits
 from mxtrain.data.recognition import VOLUMES, FileTree, Recognised
 from mxtrain.data.spec import Splits
 from mxtrain.errors import DataError
 from mxtrain.types import PathText
 from mxtrain.vision.images.decoded import DecodedDataset
-from mxtrain.vision.images.files import EXTENSIONS, VIDEO_EXTENSIONS, ImageFiles, find_images, owner_of
+from mxtrain.vision.images.files import EXTENSIONS, ImageFiles, find_images, owner_of
 from mxtrain.vision.images.volume_files import sliced
 from mxtrain.vision.images.volume_settings import VolumeSettings, volume_settings
 

@@ -13,6 +13,7 @@ from mxtrain.data.checking.problems import STRICT, UNREADABLE_IMAGE, DataLocatio
 from mxtrain.data.loading.dataset_files import FileId, open_regular, prefix_length, read_bytes, walk
 from mxtrain.data.loading.input_files import find_given
 from mxtrain.data.loading.opening import EXTENSIONS as IMAGE_EXTENSIONS
+from mxtrain.data.loading.opening import VIDEO_EXTENSIONS
 from mxtrain.data.loading.samples import Source
 from mxtrain.errors import DataError, LoaderError
 from mxtrain.files.regular_files import expect_files
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
 
 _DICOM_EXTENSIONS = (".dcm", ".dicom")
 EXTENSIONS = (*IMAGE_EXTENSIONS, *_DICOM_EXTENSIONS, *nifti.ENDINGS)
-VIDEO_EXTENSIONS = (".mp4", ".m4v", ".mov", ".avi", ".mkv", ".webm", ".wmv", ".mpg", ".mpeg")
 _UNREAD_EXTENSIONS = (
     ".heic",
     ".heif",

@@ -17,6 +17,7 @@ import numpy as np
 
 from mxtrain.data.class_rows import described_classes
 from mxtrain.data.exported_folder import ExportedFolder
+from mxtrain.data.loading.opening import VIDEO_EXTENSIONS
 from mxtrain.errors import LoaderError
 from mxtrain.files.regular_files import read_regular
 from mxtrain.vision.exported_images import resized_input
@@ -31,7 +32,7 @@ from mxtrain.vision.video.video_file import (
     stack_frames,
 )
 
-ENDINGS = (".mp4", ".m4v", ".mov", ".avi", ".mkv", ".webm", ".wmv", ".mpg", ".mpeg")
+ENDINGS = VIDEO_EXTENSIONS
 """Extensions of the files that are read of a folder."""
 MAX_INPUT_ERROR = 2.0**-4
 """Largest difference of the inputs of a file when a proof is repeated: versions of FFmpeg round differently."""

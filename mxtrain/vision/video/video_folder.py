@@ -33,6 +33,7 @@ from mxtrain.data.loading.class_folders import (
 )
 from mxtrain.data.loading.dataset_files import is_hidden, refuse_shared, walk
 from mxtrain.data.loading.input_files import find_given
+from mxtrain.data.loading.opening import VIDEO_EXTENSIONS
 from mxtrain.data.loading.samples import Samples, Source
 from mxtrain.data.loading.split_folders import find_splits
 from mxtrain.data.predict_inputs import as_list, undecodable_input
@@ -44,7 +45,7 @@ from mxtrain.types import BatchSize, PathText, Positive, Shape
 from mxtrain.types.kinds import ClassIndex, Gives
 from mxtrain.vision.images.decoded import DecodedDataset
 from mxtrain.vision.images.decoding import EncodedImages, known_statistics
-from mxtrain.vision.images.files import VIDEO_EXTENSIONS, owner_of
+from mxtrain.vision.images.files import owner_of
 from mxtrain.vision.images.settings import Decoding
 from mxtrain.vision.images.signature import ImageSignature
 from mxtrain.vision.kinds import Videos
