@@ -124,7 +124,7 @@ def _targets(results: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         link = f"[{result['part']}]({topic_of(result['part'])}.md#{result['part']})"
         for target in result["targets"]:
             sign = "≥" if target["at_least"] else "≤"
-            met = "yes" if not target["met"] else "**no**"
+            met = "yes" if target["met"] else "**no**"
             limit, value = number(target["limit"]), number(target["value"])
             yield f"| {link} | {target['name']} | {sign} {limit} | {value} | {met} |"
     yield ""
