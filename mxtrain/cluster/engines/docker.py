@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any, Dict, Mapping
 
-from mxtrain.cluster.engines.images import image_files
+from mxtrain.cluster.engines.images import BUILD_BASE, image_files
 from mxtrain.cluster.engines.job import GRACE_S, OUTPUTS, RESTARTS, Commands, LaunchJob, LaunchTarget, without_expansion
 from mxtrain.cluster.engines.kubernetes import dump
 
@@ -20,8 +20,9 @@ def files(job: LaunchJob) -> Mapping[str, str]:
 
 
 def commands(job: LaunchJob, folder: str) -> Commands:
-    """Returns the commands that start and stop the container."""
+    """Returns the commands that build mxtrain's image, and start and stop the container."""
     return [
+        BUILD_BASE,
         ("start", f"docker compose -f {folder}/{COMPOSE} up --build"),
         ("save and stop; starting again continues the run", f"docker compose -f {folder}/{COMPOSE} down"),
     ]

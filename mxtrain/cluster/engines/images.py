@@ -8,6 +8,8 @@ from typing import Mapping
 from mxtrain.cluster.engines.job import Commands, LaunchJob
 
 DOCKERFILE = "Dockerfile"
+BUILD_BASE = ("mxtrain's image, in its repository", "docker build -f examples/container/Dockerfile -t mxtrain .")
+"""Purpose and command of the build of the image that the Dockerfile starts from."""
 BASE = """\
 # BASE is the image of mxtrain: in its repository, docker build -f examples/container/Dockerfile -t mxtrain .
 ARG BASE=mxtrain
@@ -31,7 +33,7 @@ def image_commands(job: LaunchJob, folder: str) -> Commands:
     """Returns the commands that build the image, and send it to where the nodes pull it from."""
     image = shlex.quote(job.image)
     return [
-        ("mxtrain's image, in its repository", "docker build -f examples/container/Dockerfile -t mxtrain ."),
+        BUILD_BASE,
         ("the image of the job", f"docker build -t {image} {folder}"),
         ("send it to the registry", f"docker push {image}"),
     ]

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any, Dict, Mapping
 
 from mxtrain.cluster.engines.job import Commands, LaunchJob, LaunchTarget
-from mxtrain.cluster.engines.kubernetes import container, dump, network_policy, pod
+from mxtrain.cluster.engines.kubernetes import container, dump, follow_logs, network_policy, pod
 
 MANIFEST = "job.yaml"
 LABEL = "batch.kubernetes.io/job-name"
@@ -24,7 +24,7 @@ def commands(job: LaunchJob, folder: str) -> Commands:
     """Returns the commands that start and watch the job."""
     return [
         ("start, or start again after a failure", f"kubectl replace --force -f {folder}/{MANIFEST}"),
-        ("output", f"kubectl logs -f -l {LABEL}={job.name} --prefix"),
+        ("output", follow_logs(job, LABEL)),
         ("stop; starting again continues the run", f"kubectl delete -f {folder}/{MANIFEST}"),
     ]
 

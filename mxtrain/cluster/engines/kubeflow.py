@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Any, Dict, Mapping
 
 from mxtrain.cluster.engines.job import PORT, RESTARTS, Commands, LaunchJob, LaunchTarget
-from mxtrain.cluster.engines.kubernetes import CONTAINER, container, dump, mounts, network_policy, pod
+from mxtrain.cluster.engines.kubernetes import CONTAINER, container, dump, follow_logs, mounts, network_policy, pod
 from mxtrain.cluster.launched import ROOT
 
 RUNTIME, JOB = "runtime.yaml", "trainjob.yaml"
@@ -37,7 +37,7 @@ def commands(job: LaunchJob, folder: str) -> Commands:
     return [
         ("create the runtime, once", f"kubectl apply --server-side -f {folder}/{RUNTIME}"),
         ("start", f"kubectl apply -f {folder}/{JOB}"),
-        ("output", f"kubectl logs -f -l {LABEL}={job.name} --prefix"),
+        ("output", follow_logs(job, LABEL)),
         ("stop; starting again continues the run", f"kubectl delete -f {folder}/{JOB}"),
     ]
 

@@ -75,6 +75,12 @@ def pod(job: LaunchJob, *containers: Dict[str, Any]) -> Dict[str, Any]:
     }
 
 
+def follow_logs(job: LaunchJob, label: str) -> str:
+    """Returns the command that shows the output of all pods; arguments as `network_policy`."""
+    # Five is the default of kubectl, which refuses more pods.
+    return f"kubectl logs -f -l {label}={job.name} --prefix --max-log-requests {max(5, job.nodes)}"
+
+
 def network_policy(job: LaunchJob, label: str) -> Dict[str, Any]:
     """Returns a NetworkPolicy that admits only the pods of the job: MXNet's protocol has no authentication.
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Any, Dict, Mapping
 
 from mxtrain.cluster.engines.job import RESTARTS, Commands, LaunchJob, LaunchTarget
-from mxtrain.cluster.engines.kubernetes import CONTAINER, container, dump, pod
+from mxtrain.cluster.engines.kubernetes import CONTAINER, container, dump, follow_logs, pod
 
 MANIFEST = "job.yaml"
 
@@ -25,7 +25,7 @@ def commands(job: LaunchJob, folder: str) -> Commands:
     """Returns the commands that start and watch the job."""
     return [
         ("start", f"kubectl apply -f {folder}/{MANIFEST}"),
-        ("output", f"kubectl logs -f -l volcano.sh/job-name={job.name} --prefix"),
+        ("output", follow_logs(job, "volcano.sh/job-name")),
         ("stop; starting again continues the run", f"kubectl delete -f {folder}/{MANIFEST}"),
     ]
 

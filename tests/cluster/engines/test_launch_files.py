@@ -152,6 +152,22 @@ def test_slurm(tmp_path: Path) -> None:
     assert "--ntasks=1\n" in alone and "\nsrun python -m mxtrain " in alone and "cluster.launcher" not in alone
 
 
+@pytest.mark.parametrize("target", ["kubernetes", "kubeflow", "volcano"])
+def test_output_of_more_pods_than_kubectl_shows_by_default(tmp_path: Path, target: str) -> None:
+    written = mxtrain.launch(
+        "kvstore=dist_sync", "cluster.workers=8", for_=target, out=tmp_path / "job", **NEEDED[target]
+    )
+    (command,) = (command for purpose, command in written.commands if purpose == "output")
+    assert command.endswith("=mxtrain --prefix --max-log-requests 8")
+
+
+def test_docker_builds_the_image_that_its_own_starts_from(tmp_path: Path) -> None:
+    written = mxtrain.launch(for_="docker", out=tmp_path / "job")
+    base = written.commands[0][1].split()
+    assert base[:2] == ["docker", "build"] and (Path(__file__).parents[3] / base[3]).is_file() and base[5] == "mxtrain"
+    assert "ARG BASE=mxtrain\n" in (tmp_path / "job" / "Dockerfile").read_text()
+
+
 def test_overrides_arrive_unchanged(tmp_path: Path) -> None:
     """Through YAML, the engine's own variables and a shell."""
     arrived = {}
