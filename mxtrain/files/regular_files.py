@@ -47,8 +47,8 @@ class PositionedFile(Protocol):
     def read(self, length: int, position: int) -> bytes:
         """Returns bytes from a position on; fewer at the end of the file."""
 
-    def expect(self, ranges: Iterable[Tuple[int, int]]) -> None:
-        """Receives ranges (position, length) that will be read soon."""
+    def prefetch(self, ranges: Iterable[Tuple[int, int]]) -> None:
+        """Requests ranges (position, length) that will be read soon, without waiting for them."""
 
 
 class RemoteFiles(Protocol):
@@ -63,15 +63,15 @@ class RemoteFiles(Protocol):
     def reader(self, path: str) -> PositionedFile:
         """Returns a reader of a file."""
 
-    def whole(self, path: str) -> str:
+    def local_copy(self, path: str) -> str:
         """Returns the path of a local copy."""
 
 
 _remote: Optional[RemoteFiles] = None
 
 
-def read_remote(files: RemoteFiles) -> None:
-    """Reads paths below the folder of remote files through them from now on."""
+def set_remote_files(files: RemoteFiles) -> None:
+    """Sets the remote files through which paths below their folder are read from now on."""
     global _remote
     _remote = files
 
@@ -176,7 +176,7 @@ class _LocalFile:
         # The position is an argument, so threads need no lock.
         return os.pread(self._descriptor, length, position)
 
-    def expect(self, ranges: Iterable[Tuple[int, int]]) -> None:
+    def prefetch(self, ranges: Iterable[Tuple[int, int]]) -> None:
         """Does nothing: the disk is fast."""
 
 
@@ -187,16 +187,16 @@ def path_for_library(path: AnyPath) -> str:
         OSError: the path is no remote file.
     """
     remote = _remote_of(path)
-    return os.fspath(path) if remote is None else remote.whole(os.fspath(path))
+    return os.fspath(path) if remote is None else remote.local_copy(os.fspath(path))
 
 
-def expect_files(paths: Iterable[AnyPath]) -> None:
-    """Receives files that will be read soon, so that remote ones are requested at the same time."""
+def prefetch_files(paths: Iterable[AnyPath]) -> None:
+    """Requests remote files that will be read soon, all at the same time; local files are left alone."""
     for path in paths if _remote is not None else ():
         remote = _remote_of(path)
         if remote is not None:
             reader = remote.reader(os.fspath(path))
-            reader.expect([(0, reader.size)])
+            reader.prefetch([(0, reader.size)])
 
 
 def _suitable_status(descriptor: int, path: AnyPath, at_most: int) -> os.stat_result:

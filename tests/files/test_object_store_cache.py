@@ -127,7 +127,7 @@ def test_a_local_copy_is_stored_once(stored, cache: ContentCache, size: int) -> 
     source.content = CONTENT[:size]
     copied = ObjectReader(dataclasses.replace(one, size=size), cache)
     for _ in range(2):
-        assert Path(copied.whole()).read_bytes() == CONTENT[:size]
+        assert Path(copied.local_copy()).read_bytes() == CONTENT[:size]
     assert cache.used_bytes() == size and len(source.requests) == 1
 
 
@@ -173,9 +173,9 @@ def test_a_used_block_outlives_unused_ones(tmp_path: Path) -> None:
 
 def test_a_used_copy_outlives_unused_ones(stored, cache: ContentCache) -> None:
     _, one = stored
-    copy = ObjectReader(one, cache).whole()
+    copy = ObjectReader(one, cache).local_copy()
     os.utime(copy, (0, 0))
-    assert ObjectReader(one, cache).whole() == copy and os.stat(copy).st_mtime > 0
+    assert ObjectReader(one, cache).local_copy() == copy and os.stat(copy).st_mtime > 0
 
 
 def test_the_usual_bound_follows_a_small_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

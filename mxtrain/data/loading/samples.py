@@ -96,18 +96,18 @@ class Source(Protocol):
 
 
 @runtime_checkable
-class ReadsAhead(Protocol):
+class SupportsPrefetch(Protocol):
     """Samples in files that may be in an object store, whose latency is paid once for all that is requested
     together."""
 
-    def expect(self, index_N: np.ndarray) -> None:
+    def prefetch(self, index_N: np.ndarray) -> None:
         """Requests samples that will be read soon, without waiting for them."""
 
 
-def read_ahead(samples: object, index_N: np.ndarray) -> None:
-    """Announces samples that will be read soon, if they can make use of it."""
-    if isinstance(samples, ReadsAhead):
-        samples.expect(index_N)
+def prefetch(samples: object, index_N: np.ndarray) -> None:
+    """Prefetches samples, if they support it."""
+    if isinstance(samples, SupportsPrefetch):
+        samples.prefetch(index_N)
 
 
 @runtime_checkable

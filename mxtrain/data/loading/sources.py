@@ -8,7 +8,7 @@ import numpy as np
 
 from mxtrain.data.checking.checks import Checks, FetchedChecks, SubsetChecks, checks_of
 from mxtrain.data.checking.problems import DataLocations
-from mxtrain.data.loading.samples import read_ahead
+from mxtrain.data.loading.samples import prefetch
 from mxtrain.data.loading.sampling import class_labels
 from mxtrain.data.sample_weights import weights_of
 from mxtrain.data.spec import Source
@@ -81,9 +81,9 @@ class Subset:
         """Returns the chosen samples; see `Source.fetch`."""
         return self.source.fetch(self.index_N[index_B], seed=seed, epoch=epoch, train=train)
 
-    def expect(self, index_N: np.ndarray) -> None:
+    def prefetch(self, index_N: np.ndarray) -> None:
         """Announces samples that will be read soon."""
-        read_ahead(self.source, self.index_N[index_N])
+        prefetch(self.source, self.index_N[index_N])
 
     def checks(self) -> Checks:
         """Returns the checks that `data check` runs on each sample."""

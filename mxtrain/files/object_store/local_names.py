@@ -216,9 +216,9 @@ class LocalNames:
         """Opens the object of a local name."""
         return io.BufferedReader(ObjectFile(self.reader(path)), _BUFFER_BYTES)
 
-    def whole(self, path: str) -> str:
+    def local_copy(self, path: str) -> str:
         """Returns the path of a file with the content of an object."""
-        return self.reader(path).whole()
+        return self.reader(path).local_copy()
 
 
 _made: Dict[str, LocalNames] = {}
@@ -240,6 +240,6 @@ def _names() -> LocalNames:
             f"Object stores need a folder for their cache: {reason}. Free some space, or {ANOTHER_DISK}."
         ) from error
     names = _made[str(folder)]
-    regular_files.read_remote(names)
+    regular_files.set_remote_files(names)
     errors.show_addresses(names.prefix)
     return names

@@ -19,7 +19,7 @@ _BLOCKS_AHEAD = 8
 """Blocks that are requested before a sequential reader needs them: more than 20 ms of any link up to 3 Gbit/s."""
 _SEQUENTIAL_STEP = 2
 """Threads that share a sequence do not read it in exact order."""
-_MOST_EXPECTED = 64
+_MAX_PREFETCHED = 64
 """Largest number of requests for expected blocks at the same time, over all readers."""
 WHOLE = "whole"
 
@@ -90,12 +90,12 @@ class ObjectReader:
             parts.append(self._range(block, max(position - start, 0), min(end - start, BLOCK_BYTES)))
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
-    def expect(self, ranges: Iterable[Tuple[int, int]]) -> None:
+    def prefetch(self, ranges: Iterable[Tuple[int, int]]) -> None:
         """Requests the blocks of ranges (position, length) that will be read soon, all at the same time."""
         for position, length in ranges:
             end = min(position + length, self.size)
             for block in range(position // BLOCK_BYTES, -(-end // BLOCK_BYTES)):
-                self._expect_block(block)
+                self._prefetch_block(block)
 
     def _read_ahead(self, first: int, last: int) -> None:
         is_sequential = 0 <= first - self._last_block <= _SEQUENTIAL_STEP
@@ -104,11 +104,11 @@ class ObjectReader:
         if moved and (is_sequential or last > first):
             ahead = _BLOCKS_AHEAD if is_sequential else last - first
             for block in range(first, min(first + ahead + 1, -(-self.size // BLOCK_BYTES))):
-                self._expect_block(block)
+                self._prefetch_block(block)
 
-    def _expect_block(self, block: int) -> None:
+    def _prefetch_block(self, block: int) -> None:
         # What cannot be stored would be lost before it is read.
-        if not self._cache.is_writable or len(_pending) >= _MOST_EXPECTED:
+        if not self._cache.is_writable or len(_pending) >= _MAX_PREFETCHED:
             return
         if block in self._present:
             return
@@ -149,7 +149,7 @@ class ObjectReader:
                 future.add_done_callback(lambda _: _pending.pop(key, None))
         return future
 
-    def whole(self) -> str:
+    def local_copy(self) -> str:
         """Returns the path of a local file with the content of the object, for libraries that read files.
 
         Raises:
@@ -219,7 +219,7 @@ class ObjectFile(io.RawIOBase):
 
     def fileno(self) -> int:
         if self._copy is None:
-            self._copy = os.open(self._reader.whole(), os.O_RDONLY | os.O_CLOEXEC)
+            self._copy = os.open(self._reader.local_copy(), os.O_RDONLY | os.O_CLOEXEC)
         return self._copy
 
     def close(self) -> None:

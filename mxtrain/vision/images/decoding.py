@@ -13,7 +13,7 @@ import numpy as np
 from mxtrain.data.checking.checks import Checks
 from mxtrain.data.checking.problems import DataLocation
 from mxtrain.data.loading.randomness import uniform
-from mxtrain.data.loading.samples import read_ahead
+from mxtrain.data.loading.samples import prefetch
 from mxtrain.data.loading.sampling import class_labels
 from mxtrain.errors import DataError, LoaderError, MxtrainError
 from mxtrain.vision.draws import VisionDraw
@@ -163,9 +163,9 @@ class DecodedSource:
         """Returns the source location of an image."""
         return self.encoded.location(index)
 
-    def expect(self, index_N: np.ndarray) -> None:
+    def prefetch(self, index_N: np.ndarray) -> None:
         """Announces images that will be read soon."""
-        read_ahead(self.encoded, index_N)
+        prefetch(self.encoded, index_N)
 
     def read_labels(self) -> np.ndarray:
         """Returns the class of each image; raises as `class_labels`."""

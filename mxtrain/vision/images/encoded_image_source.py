@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, List, Sequence, Tuple
 import numpy as np
 
 from mxtrain.data.checking.problems import DataLocation
-from mxtrain.data.loading.samples import read_ahead
+from mxtrain.data.loading.samples import prefetch
 from mxtrain.errors import LoaderError, MxtrainError
 from mxtrain.vision.images.decoding import EncodedImages
 from mxtrain.vision.images.fitting import fill_of
@@ -52,9 +52,9 @@ class EncodedImageSource:
         """Returns the index of a sample's image among the encoded images; by default that of the sample."""
         return index
 
-    def expect(self, index_N: np.ndarray) -> None:
+    def prefetch(self, index_N: np.ndarray) -> None:
         """Announces images that will be read soon."""
-        read_ahead(self.encoded, np.array([self.number(index) for index in index_N.tolist()], np.int64))
+        prefetch(self.encoded, np.array([self.number(index) for index in index_N.tolist()], np.int64))
 
     def location(self, index: int) -> DataLocation:
         """Returns the source location of an image."""

@@ -16,7 +16,7 @@ from mxtrain.data.loading.opening import EXTENSIONS as IMAGE_EXTENSIONS
 from mxtrain.data.loading.opening import VIDEO_EXTENSIONS
 from mxtrain.data.loading.samples import Source
 from mxtrain.errors import DataError, LoaderError
-from mxtrain.files.regular_files import expect_files
+from mxtrain.files.regular_files import prefetch_files
 from mxtrain.vision.images import nifti
 from mxtrain.vision.images.dicom import HEAD_BYTES, is_dicom, require_pydicom, slice_position
 
@@ -74,9 +74,9 @@ class LabelledFiles:
         """Returns the file."""
         return DataLocation(self.paths[index])
 
-    def expect(self, index_N: np.ndarray) -> None:
-        """Receives the files that will be read soon; see `ReadsAhead`."""
-        expect_files(self.paths[index] for index in index_N.tolist())
+    def prefetch(self, index_N: np.ndarray) -> None:
+        """Receives the files that will be read soon; see `SupportsPrefetch`."""
+        prefetch_files(self.paths[index] for index in index_N.tolist())
 
     def read_labels(self) -> np.ndarray:
         """Returns the class of each file."""

@@ -12,7 +12,7 @@ import numpy as np
 
 from mxtrain.data.loading.loader import BatchLoader, Consumer, LoaderOptions, Scale, count_workers
 from mxtrain.data.loading.randomness import integers
-from mxtrain.data.loading.samples import read_ahead
+from mxtrain.data.loading.samples import prefetch
 from mxtrain.data.sample_weights import weights_of
 from mxtrain.types import Batch, Shape
 from mxtrain.vision.draws import VisionDraw
@@ -134,7 +134,7 @@ class Loader(BatchLoader):
             for position_B, read in zip(batches, reads):
                 step = self.source.samples_per_task
                 parts = [position_B[i : i + step] for i in range(0, len(position_B), step)]
-                read_ahead(self.source, position_B % self.total)
+                prefetch(self.source, position_B % self.total)
                 pending.append([pool.submit(read, part) for part in parts])
                 if len(pending) > _BATCHES_IN_POOL:
                     yield join([future.result() for future in pending.popleft()])

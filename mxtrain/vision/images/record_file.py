@@ -84,12 +84,12 @@ class RecordFile:
         label, length = self._read_label(index, content)
         return content[length:], label
 
-    def expect(self, index_N: np.ndarray) -> None:
-        """Receives the records that will be read soon; see `ReadsAhead`."""
+    def prefetch(self, index_N: np.ndarray) -> None:
+        """Receives the records that will be read soon; see `SupportsPrefetch`."""
         begin_N = self.offset_N[index_N]
         following_N = np.searchsorted(self._sorted_N, begin_N, side="right")
         end_N = np.append(self._sorted_N, self._size)[following_N]
-        self._file.expect(zip(begin_N.tolist(), (end_N - begin_N).tolist()))
+        self._file.prefetch(zip(begin_N.tolist(), (end_N - begin_N).tolist()))
 
     def read_numbers(self, index: int) -> np.ndarray:
         """Returns all numbers of a record's label, as detection uses them. Reads only this part of the record.
