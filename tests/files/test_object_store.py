@@ -7,8 +7,10 @@ import logging
 import mmap
 import os
 import shutil
+import ssl
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Iterator, List
@@ -16,7 +18,7 @@ from typing import Iterator, List
 import numpy as np
 import pytest
 from image_loader import image_loader
-from object_store import BUCKET, ENVIRONMENT, ProxyHandler, TestStore, shared_store, store  # noqa: F401
+from object_store import BUCKET, ENVIRONMENT, ProxyHandler, StoreProxy, TestStore, shared_store, store  # noqa: F401
 from PIL import Image
 
 from mxtrain.data.checking.dataset_check import CollectedFindings, check_dataset
@@ -297,6 +299,28 @@ def test_settings_of_the_aws_tools_are_not_tried_twice(
     with caplog.at_level(logging.INFO), pytest.raises(StoreError, match=said):
         list_objects(Address("s3", "bucket", "a"))
     assert not caplog.text
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl makes the certificate")
+def test_a_certificate_that_is_not_trusted_is_named(store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    address = store.put("a", b"1")
+    files = ("-keyout", f"{tmp_path}/key.pem", "-out", f"{tmp_path}/certificate.pem")
+    names = ("-subj", "/CN=store", "-addext", "subjectAltName=IP:127.0.0.1")
+    subprocess.run(["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", *files, *names], check=True)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(tmp_path / "certificate.pem", tmp_path / "key.pem")
+    proxy = StoreProxy(store.proxy.target_port)
+    proxy.socket = context.wrap_socket(proxy.socket, server_side=True)
+    threading.Thread(target=proxy.serve_forever, args=(0.01,), daemon=True).start()
+    monkeypatch.setenv("AWS_ENDPOINT_URL_S3", proxy.url.replace("http:", "https:"))
+    monkeypatch.setattr("mxtrain.files.object_store.store._stores", {})
+    with pytest.raises(StoreError, match="the certificate of the store https://127.* Set AWS_CA_BUNDLE=FILE"):
+        local_path(address)
+    monkeypatch.setenv("AWS_CA_BUNDLE", str(tmp_path / "certificate.pem"))
+    monkeypatch.setattr("mxtrain.files.object_store.store._stores", {})
+    assert regular_files.read_regular(local_path(address)) == b"1"
+    proxy.shutdown()
+    proxy.server_close()
 
 
 def test_a_name_that_is_object_and_folder_is_refused(store) -> None:

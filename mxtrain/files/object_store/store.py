@@ -322,6 +322,11 @@ class ObjectStore:
                 f"'{address}': the settings of the AWS tools cannot be used ({type(error).__name__}). Check "
                 "AWS_PROFILE and the file of AWS_CONFIG_FILE, else ~/.aws/config."
             ) from None
+        if isinstance(error, exceptions.SSLError) and "CERTIFICATE_VERIFY_FAILED" in str(error):
+            raise StoreError(
+                f"'{address}': the certificate of {self._name} is not trusted. Set AWS_CA_BUNDLE=FILE with the "
+                "certificates of its issuer."
+            ) from None
         if isinstance(error, exceptions.EndpointConnectionError):
             return "cannot be reached"
         if isinstance(error, (asyncio.TimeoutError, exceptions.HTTPClientError, TimeoutError)):
