@@ -55,6 +55,7 @@ class CheckpointUpload:
         it waits for other threads, and without them no connection to the store can be made."""
         thread = self._thread  # replaced when it ends
         if thread.is_alive():
+            log.info("waiting for the upload of checkpoints to %s", self.address)
             thread.join()
 
     def _run(self, directory: Path) -> None:

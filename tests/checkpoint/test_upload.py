@@ -73,8 +73,11 @@ def test_another_machine_finds_the_same_checkpoints(store, tmp_path: Path) -> No
     assert remote_names(store) == ["step-00000003", "step-00000004"]
 
 
-def test_manifests_are_written_last_and_removed_first(store, tmp_path: Path) -> None:
-    save(find(tmp_path / "one", keep_last=1, keep_top=0), 1, 2)
+def test_manifests_are_written_last_and_removed_first(store, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    store.proxy.latency_s = 0.05
+    with caplog.at_level(logging.INFO):
+        save(find(tmp_path / "one", keep_last=1, keep_top=0), 1, 2)
+    assert caplog.text.count(f"waiting for the upload of checkpoints to {ADDRESS}") == 2
     written = [line.rsplit("/", 1)[1] for line in store.proxy.requests if line.startswith("PUT")]
     removed = [line.rsplit("/", 1)[1] for line in store.proxy.requests if line.startswith("DELETE")]
     assert [name.split("?")[0] for name in written] == ["model.params", "state.json", "manifest.json"] * 2
