@@ -11,7 +11,7 @@ from typing import Callable, Dict, Optional
 from mxtrain.errors import did_you_mean
 
 NOTICE_PERIOD_S = 5.0
-"""Seconds between two looks; AWS recommends to look every 5 seconds, and gives 120 seconds from its notice."""
+"""Polling interval in seconds; AWS recommends 5 seconds, and gives 120 seconds from its notice."""
 TIMEOUT_S = 2.0
 """Seconds after which a metadata service counts as unreachable."""
 CLOUDS = ("aws", "gcp")
@@ -60,7 +60,7 @@ def has_notice(source: str) -> bool:
 def _answer(url: str, headers: Dict[str, str], method: str = "GET", direct: bool = False) -> str:
     """Returns the content of an answer, "" if there is none (404). `direct`: not through a proxy of the environment,
     because a metadata service answers the machine that asks."""
-    import http.client  # imported here, because it takes 15 ms and few runs look for notices
+    import http.client  # imported here, because it takes 15 ms and few runs poll for notices
     import urllib.error
     import urllib.request
 
@@ -78,9 +78,9 @@ def _answer(url: str, headers: Dict[str, str], method: str = "GET", direct: bool
 
 
 class NoticeWatcher:
-    """Looks for a notice of preemption in a thread, every `NOTICE_PERIOD_S`. Used as a context manager.
+    """Polls for a notice of preemption in a thread, every `NOTICE_PERIOD_S`. Used as a context manager.
 
-    A source that cannot be read is reported once, as a warning, and looked at again.
+    A source that cannot be read is reported once, as a warning, and polled again.
 
     Args:
         source: see `has_notice`.

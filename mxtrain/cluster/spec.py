@@ -59,7 +59,7 @@ class Cluster(Spec):
 
     notice: Optional[Annotated[str, pydantic.StringConstraints(min_length=1)]] = None
     """Where the end of a preemptible machine is announced: aws or gcp (their metadata services), an address
-    (http://...), or a file that then appears. Looked at every 5 seconds; the reaction is that of
+    (http://...), or a file that then appears. Polled every 5 seconds; the reaction is that of
     `checkpoint.on_signal`."""
 
     @property
