@@ -6,6 +6,7 @@ import shlex
 from typing import Mapping
 
 from mxtrain.cluster.engines.job import Commands, LaunchJob, LaunchTarget
+from mxtrain.cluster.stopping import NOTICE
 
 SCRIPT = "job.sbatch"
 WARNING_S = 120
@@ -58,7 +59,7 @@ def script(job: LaunchJob) -> str:
             *lines,
             "code=$?",
             "# A run also ends with 75 at the end of a budget such as trainer.max_steps, and then is not continued.",
-            'if ((code == 75)) && grep -q \'"cause": "SIGUSR\' "$run/status.json"; then',
+            f'if ((code == 75)) && grep -qE \'"cause": "(SIGUSR|{NOTICE})\' "$run/status.json"; then',
             '  scontrol requeue "$SLURM_JOB_ID"',
             "fi",
             'exit "$code"',

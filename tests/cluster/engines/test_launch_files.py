@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
 import subprocess
 import sys
@@ -150,6 +151,32 @@ def test_slurm(tmp_path: Path) -> None:
     subprocess.run(["bash", "-n", str(tmp_path / "job" / "job.sbatch")], check=True)
     alone = write(tmp_path / "alone", "slurm")["job.sbatch"]
     assert "--ntasks=1\n" in alone and "\nsrun python -m mxtrain " in alone and "cluster.launcher" not in alone
+
+
+@pytest.mark.parametrize(
+    "cause, is_requeued",
+    [
+        ("SIGUSR1 received", True),
+        ("SIGUSR1, SIGUSR2 or a notice of preemption received by another worker", True),
+        ("notice of preemption received", True),
+        ("trainer.max_steps reached", False),
+    ],
+    ids=["signal", "other_worker", "notice", "budget"],
+)
+def test_slurm_requeues_runs_that_were_told_to_end(tmp_path: Path, cause: str, is_requeued: bool) -> None:
+    """Programs with the names of Slurm's stand for a run that has saved, and for the controller."""
+    write(tmp_path / "job", "slurm")
+    status = json.dumps({"cause": cause}, indent=2)
+    for name, command in (
+        ("srun", f"mkdir -p run; echo '{status}' > run/status.json; exit 75"),
+        ("scontrol", "echo $*"),
+    ):
+        (tmp_path / name).write_text(f"#!/bin/bash\n{command}\n")
+        (tmp_path / name).chmod(0o700)
+    environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}", "SLURM_JOB_ID": "7"}
+    command = ["bash", "job/job.sbatch", "hydra.run.dir=run"]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert done.returncode == 75 and done.stdout == ("requeue 7\n" if is_requeued else "") and not done.stderr
 
 
 @pytest.mark.parametrize("target", ["kubernetes", "kubeflow", "volcano"])
