@@ -497,6 +497,8 @@ def test_both_sides_of_the_race_of_replay_buffers_do_the_same(name):
         total = settings["start"] + settings["epochs"] * settings["steps"]
         assert arguments["exploration_fraction"] * total == pytest.approx(loss.epsilon_steps)
         assert arguments["exploration_final_eps"] == loss.epsilon_end and loss.epsilon_start == 1.0
+        # The defaults of stable-baselines3's DQN, which names none of the three but the last: max_grad_norm.
+        assert (loss.double, loss.error_limit, run.trainer.clip_global_norm) == (False, 1.0, 10.0)
         assert arguments["target_update_interval"] * arguments["gradient_steps"] == loss.target_interval * rollout
     else:
         assert arguments["tau"] == loss.target_rate and loss.target_interval == 1

@@ -14,6 +14,8 @@ from mxtrain.reinforcement.policy import MIN_IMAGE_SIDE, Actions
 from mxtrain.types import Shape
 
 if TYPE_CHECKING:
+    from mxnet.ndarray import NDArray
+
     from mxtrain.types.annotations import Array, OperatorModule
 
 nn = gluon.nn
@@ -122,14 +124,36 @@ class ActorCriticNetwork(gluon.HybridBlock):
         return F.concat(*([policy] if self.log_std is None else [policy, self.log_std(policy)]), value, dim=1)
 
 
-def hidden_layers(hidden: Sequence[int], activation: str) -> gluon.HybridBlock:
-    """Builds dense layers with activations."""
+def hidden_layers(hidden: Sequence[int], activation: str, random_biases: bool = False) -> gluon.HybridBlock:
+    """Builds dense layers with activations, see `dense`."""
     layers = nn.HybridSequential()
     for units in hidden:
-        layers.add(dense(units, math.sqrt(2)), build_activation(activation))
+        layers.add(dense(units, math.sqrt(2), random_biases), build_activation(activation))
     return layers
 
 
-def dense(units: int, gain: float) -> gluon.HybridBlock:
-    """Builds a dense layer with orthogonal initial weights."""
-    return nn.Dense(units, weight_initializer=mx.init.Orthogonal(gain))
+def dense(units: int, gain: float, random_biases: bool = False) -> gluon.HybridBlock:
+    """Builds a dense layer with orthogonal initial weights, and biases of zero or random ones (`BiasByInputs`)."""
+    layer = nn.Dense(units, weight_initializer=mx.init.Orthogonal(gain))
+    if random_biases:
+        layer.bias.init = BiasByInputs(layer.weight)
+    return layer
+
+
+class BiasByInputs(mx.init.Initializer):
+    """Biases that are uniform within +- 1 / sqrt(inputs of a unit), as those of PyTorch's layers.
+
+    Action values need them: from biases of zero, layers with ReLU only scale with the observation, values of rare
+    observations rise with all others, and DQN with Huber's loss diverges on CartPole-v1 if observations are normalized.
+    That of stable-baselines3 2.9 diverges, too, if its biases are set to zero.
+
+    Args:
+        weight: weights of the layer, (units, inputs).
+    """
+
+    def __init__(self, weight: gluon.Parameter):
+        super().__init__()
+        self._weight = weight
+
+    def _init_weight(self, name: str, array: NDArray) -> None:
+        mx.init.Uniform(1.0 / math.sqrt(self._weight.shape[1]))._init_weight(name, array)

@@ -115,8 +115,8 @@ class Pair:
         }
 
 
-# The target network is copied after 50 optimizer steps, of which there are 8 in 32 environment steps. Each side has the
-# variant of DQN that is its default: stable-baselines3 has no double DQN, and clips errors and gradients.
+# The target network is copied after 50 optimizer steps, of which there are 8 in 32 environment steps. Both sides have
+# the variant of stable-baselines3, which has no double DQN, and clips errors and gradients.
 DQN = Pair(
     "CartPole-v1",
     8,
@@ -126,7 +126,7 @@ DQN = Pair(
     125,
     (128, 128),
     True,
-    ("model=q_network",),
+    ("model=q_network", "loss.double=false", "loss.error_limit=1", "trainer.clip_global_norm=10"),
     {"target_update_interval": 200, "exploration_steps": 10_000, "exploration_final_eps": 0.05},
 )
 SAC = Pair("Pendulum-v1", 4, 1, 128, 64, 500, (64, 64), False, ("model=soft_actor_critic",), {"tau": 0.005})

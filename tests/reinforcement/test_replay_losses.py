@@ -226,3 +226,23 @@ def test_exploration_of_sac_is_the_policy_with_noise() -> None:
 )
 def test_unsupported_actions_are_named(loss: Any, actions: Actions, limits: ActionLimits, said: str) -> None:
     assert said in loss.unsupported_reason(actions, limits)
+
+
+def test_action_values_begin_with_random_biases_and_the_policy_of_sac_with_zeros() -> None:
+    """Within +- 1 / sqrt(inputs), as PyTorch's layers have them."""
+    network = QNetwork(hidden=[400, 900]).build_policy(CHOICES, SHAPE)
+    infer_shapes(network, SHAPE)
+    network.initialize()
+    for name, inputs in (("hidden.0", 4), ("hidden.2", 400), ("output", 900)):
+        bias, bound = distinct_parameters(network)[f"{name}.bias"].data().asnumpy(), inputs**-0.5
+        assert np.abs(bias).max() <= bound
+        if len(bias) > 100:  # a third of the square of the bound is the variance of such a distribution
+            assert bias.var() == pytest.approx(bound**2 / 3, rel=0.15) and abs(bias.mean()) < 0.1 * bound
+        assert (bias != 0).all()
+    soft = SoftActorCritic().build_policy(NUMBERS, SHAPE)
+    soft.initialize()
+    assert not any(
+        parameter.data().asnumpy().any()
+        for name, parameter in distinct_parameters(soft).items()
+        if name.startswith("policy.") and name.endswith("bias")
+    )
