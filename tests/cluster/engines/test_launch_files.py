@@ -18,10 +18,12 @@ import mxtrain
 from mxtrain.cli import main
 from mxtrain.cluster.engines import TARGETS
 from mxtrain.errors import ConfigError
+from mxtrain.kvstore.spec import has_horovod
 
 SCHEMAS = Path(__file__).with_name("schemas")
 DIST = ("kvstore=dist_sync", "cluster.workers=4", "cluster.servers=2")
 RING = ("kvstore=horovod", "cluster.workers=4")
+needs_horovod = pytest.mark.skipif(not has_horovod(), reason="Horovod is not installed")
 HARD = "dataset.root='a $(HOME) $$b \"c\" `d`'"
 """An override that a shell, Kubernetes or Compose would change, if it were not quoted for each of them."""
 NEEDED = {
@@ -55,7 +57,9 @@ def pods(manifest: Dict[str, Any]) -> List[Dict[str, Any]]:
     return [pod for value in inner for pod in pods(value)]
 
 
-@pytest.mark.parametrize("overrides", [(), DIST, RING], ids=["one", "servers", "ring"])
+@pytest.mark.parametrize(
+    "overrides", [(), DIST, pytest.param(RING, marks=needs_horovod)], ids=["one", "servers", "ring"]
+)
 def test_kubeflow(tmp_path: Path, overrides: Any) -> None:
     is_mpi = overrides == RING
     texts = write(tmp_path / "job", "kubeflow", *overrides, gpus=2, nodes=2 if is_mpi else None, name="digits")
@@ -263,8 +267,16 @@ def test_readme_lists_files_and_commands(
         (["for=kubeflow", "out=job", "image=a:1"], "storage is missing, e.g. storage=pvc://NAME"),
         (["for=kubeflow", "out=job", "image=a:1", "storage=s3://a"], "for=kubeflow takes pvc://NAME"),
         (["for=skypilot", "out=job", "image=a:1", "storage=s3://a/b"], "for=skypilot takes s3://NAME or gs://NAME"),
-        (["for=volcano", "out=job", "image=a:1", "storage=pvc://a", *RING], "on 4 nodes needs mpirun or srun"),
-        (["for=kubeflow", "out=job", "image=a:1", "storage=pvc://a", "nodes=3", *RING], "multiple of that of nodes"),
+        pytest.param(
+            ["for=volcano", "out=job", "image=a:1", "storage=pvc://a", *RING],
+            "on 4 nodes needs mpirun or srun",
+            marks=needs_horovod,
+        ),
+        pytest.param(
+            ["for=kubeflow", "out=job", "image=a:1", "storage=pvc://a", "nodes=3", *RING],
+            "multiple of that of nodes",
+            marks=needs_horovod,
+        ),
         (["for=docker", "out=job", "--config-dir", "."], "is a folder of this machine"),
         (["for=slurm", "out=job", *DIST, "trainer.folds=2"], "folds are several runs"),
     ],
@@ -279,6 +291,7 @@ def test_nothing_is_written_for_wrong_input(
     assert list(tmp_path.iterdir()) == []
 
 
+@needs_horovod
 def test_horovod_may_use_one_node_of_any_engine(tmp_path: Path) -> None:
     text = write(tmp_path / "job", "volcano", *RING, nodes=1)["job.yaml"]
     assert "cluster.launcher" not in text and "MXTRAIN_ROOT" not in text
