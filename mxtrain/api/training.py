@@ -187,7 +187,8 @@ def launch(
         ConfigError: an override or a setting is wrong, or the engine cannot start this run; nothing was written.
         DataError: the folder exists, or cannot be written.
 
-    >>> mxtrain.launch("model=mlp", for_="slurm", out="job").files
+    >>> job = mxtrain.launch("model=mlp", for_="slurm", out="job")
+    >>> job.files
     ['README.md', 'job.sbatch']
     """
     from mxtrain.workflows import launch as workflow

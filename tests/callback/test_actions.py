@@ -222,11 +222,11 @@ class Misspelt(Action):
 
 @pytest.mark.slow
 def test_users_action(tmp_path, monkeypatch) -> None:
-    (tmp_path / "own_actions.py").write_text(OWN, encoding="utf-8")
+    (tmp_path / "own_halving.py").write_text(OWN, encoding="utf-8")
     monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.delitem(sys.modules, "own_actions", raising=False)
+    monkeypatch.delitem(sys.modules, "own_halving", raising=False)
     common = (*PLAIN, "dataset.batch_size=100", "trainer.max_epochs=9")
-    own = ("+callback.mine._target_=own_actions.Halve", "+callback.mine.after=20")
+    own = ("+callback.mine._target_=own_halving.Halve", "+callback.mine.after=20")
     train_here(tmp_path / "run", *common, *own)
     found = status(tmp_path / "run")
     assert (found["state"], found["cause"], found["step"]) == ("stopped_early", "enough", 31)
@@ -234,7 +234,7 @@ def test_users_action(tmp_path, monkeypatch) -> None:
     assert rates == [0.05] * 20 + [0.025] * 11
     said = train_here(tmp_path / "run", *common, exit_code=2)
     assert "now with no callback.mine" in said
-    said = train_here(tmp_path / "other", "+callback.mine._target_=own_actions.Misspelt", exit_code=2)
+    said = train_here(tmp_path / "other", "+callback.mine._target_=own_halving.Misspelt", exit_code=2)
     assert "nothing calls Misspelt.before_steps" in said
 
 

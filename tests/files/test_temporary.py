@@ -66,4 +66,5 @@ def test_all_modules_use_the_common_temporary_folder() -> None:
             is_call = isinstance(node, ast.Call) and ast.unparse(node.func).startswith("tempfile.")
             if is_call and "dir" not in [keyword.arg for keyword in node.keywords]:
                 found.add(str(path.relative_to(PACKAGE)))
-    assert found == {"files/temporary.py"}
+    # The reader of videos stands in exported folders, too, where mxtrain is not installed.
+    assert found == {"files/temporary.py", "vision/video/exported_videos.py"}

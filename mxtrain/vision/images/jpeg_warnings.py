@@ -18,6 +18,7 @@ from contextlib import suppress
 from typing import IO, List, Optional
 
 from mxtrain.config.search_path import module_command
+from mxtrain.files.temporary import temporary_root
 from mxtrain.files.text_lines import split_lines
 
 JPEG = b"\xff\xd8"
@@ -115,7 +116,7 @@ def answer() -> None:
     import cv2
     import numpy as np
 
-    with tempfile.TemporaryFile() as printed:
+    with tempfile.TemporaryFile(dir=temporary_root()) as printed:
         number = printed.fileno()
         os.dup2(number, 2)  # standard error; both numbers share the position in the file
         with suppress(EOFError, BrokenPipeError):
