@@ -83,7 +83,7 @@ class QNetwork(DensePolicyModel):
         from mxtrain.reinforcement.replay_networks import ActionValues
 
         # Without a prefix of its own, so that a target network gets another one.
-        return ActionValues(actions.num_outputs, input_shape, self, random_biases=True)
+        return ActionValues(actions.num_outputs, input_shape, self, uniform=True)
 
 
 class SoftActorCritic(DensePolicyModel):

@@ -124,28 +124,31 @@ class ActorCriticNetwork(gluon.HybridBlock):
         return F.concat(*([policy] if self.log_std is None else [policy, self.log_std(policy)]), value, dim=1)
 
 
-def hidden_layers(hidden: Sequence[int], activation: str, random_biases: bool = False) -> gluon.HybridBlock:
+def hidden_layers(hidden: Sequence[int], activation: str, uniform: bool = False) -> gluon.HybridBlock:
     """Builds dense layers with activations, see `dense`."""
     layers = nn.HybridSequential()
     for units in hidden:
-        layers.add(dense(units, math.sqrt(2), random_biases), build_activation(activation))
+        layers.add(dense(units, math.sqrt(2), uniform), build_activation(activation))
     return layers
 
 
-def dense(units: int, gain: float, random_biases: bool = False) -> gluon.HybridBlock:
-    """Builds a dense layer with orthogonal initial weights, and biases of zero or random ones (`BiasByInputs`)."""
-    layer = nn.Dense(units, weight_initializer=mx.init.Orthogonal(gain))
-    if random_biases:
-        layer.bias.init = BiasByInputs(layer.weight)
+def dense(units: int, gain: float, uniform: bool = False) -> gluon.HybridBlock:
+    """Builds a dense layer with orthogonal initial weights and biases of zero; or with weights and biases that are
+    uniform within +- 1 / sqrt(inputs of a unit), as PyTorch's layers have them.
+
+    Action values need random biases: from zero, layers with ReLU only scale with the observation, the values of rare
+    observations rise with all others, and DQN with Huber's loss diverges on CartPole-v1 if observations are normalized.
+    That of stable-baselines3 2.9 diverges, too, if its biases are set to zero.
+    """
+    if not uniform:
+        return nn.Dense(units, weight_initializer=mx.init.Orthogonal(gain))
+    layer = nn.Dense(units, weight_initializer=mx.init.Xavier(rnd_type="uniform", factor_type="in", magnitude=1.0))
+    layer.bias.init = BiasByInputs(layer.weight)
     return layer
 
 
 class BiasByInputs(mx.init.Initializer):
-    """Biases that are uniform within +- 1 / sqrt(inputs of a unit), as those of PyTorch's layers.
-
-    Action values need them: from biases of zero, layers with ReLU only scale with the observation, values of rare
-    observations rise with all others, and DQN with Huber's loss diverges on CartPole-v1 if observations are normalized.
-    That of stable-baselines3 2.9 diverges, too, if its biases are set to zero.
+    """Biases that are uniform within +- 1 / sqrt(inputs of a unit).
 
     Args:
         weight: weights of the layer, (units, inputs).

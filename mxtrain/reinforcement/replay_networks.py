@@ -36,7 +36,7 @@ class ActionValues(gluon.HybridBlock):
         num_outputs: O.
         input_shape: shape of an observation.
         spec: sizes of the layers.
-        random_biases: whether biases are random at first, see `networks.BiasByInputs`; otherwise zero.
+        uniform: kind of initial values, see `networks.dense`.
     """
 
     def __init__(
@@ -44,14 +44,14 @@ class ActionValues(gluon.HybridBlock):
         num_outputs: int,
         input_shape: Shape,
         spec: DensePolicyModel,
-        random_biases: bool = False,
+        uniform: bool = False,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
         with self.name_scope():
             self.features = build_features(input_shape, spec.normalize_observations)
-            self.hidden = hidden_layers(spec.hidden, spec.activation, random_biases)
-            self.output = dense(num_outputs, 0.01, random_biases)
+            self.hidden = hidden_layers(spec.hidden, spec.activation, uniform)
+            self.output = dense(num_outputs, 0.01, uniform)
 
     def hybrid_forward(self, F: OperatorModule, x: Array) -> Array:
         return self.output(self.hidden(self.features(x)))

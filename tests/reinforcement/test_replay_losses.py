@@ -228,17 +228,17 @@ def test_unsupported_actions_are_named(loss: Any, actions: Actions, limits: Acti
     assert said in loss.unsupported_reason(actions, limits)
 
 
-def test_action_values_begin_with_random_biases_and_the_policy_of_sac_with_zeros() -> None:
+def test_action_values_begin_with_uniform_weights_and_biases_and_the_policy_of_sac_with_biases_of_zero() -> None:
     """Within +- 1 / sqrt(inputs), as PyTorch's layers have them."""
     network = QNetwork(hidden=[400, 900]).build_policy(CHOICES, SHAPE)
     infer_shapes(network, SHAPE)
     network.initialize()
-    for name, inputs in (("hidden.0", 4), ("hidden.2", 400), ("output", 900)):
-        bias, bound = distinct_parameters(network)[f"{name}.bias"].data().asnumpy(), inputs**-0.5
-        assert np.abs(bias).max() <= bound
-        if len(bias) > 100:  # a third of the square of the bound is the variance of such a distribution
-            assert bias.var() == pytest.approx(bound**2 / 3, rel=0.15) and abs(bias.mean()) < 0.1 * bound
-        assert (bias != 0).all()
+    for layer, inputs in (("hidden.0", 4), ("hidden.2", 400), ("output", 900)):
+        for name in ("weight", "bias"):
+            values, bound = distinct_parameters(network)[f"{layer}.{name}"].data().asnumpy().ravel(), inputs**-0.5
+            assert np.abs(values).max() <= bound and (values != 0).all()
+            if len(values) > 100:  # a third of the square of the bound is the variance of such a distribution
+                assert values.var() == pytest.approx(bound**2 / 3, rel=0.15) and abs(values.mean()) < 0.1 * bound
     soft = SoftActorCritic().build_policy(NUMBERS, SHAPE)
     soft.initialize()
     assert not any(
