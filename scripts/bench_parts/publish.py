@@ -46,7 +46,7 @@ TOPICS: Mapping[str, Tuple[str, Tuple[str, ...]]] = {
     "inference": ("Inference", ("inference", "beam_search", "serve", "export")),
     "default-runs": ("Default runs", ("default", "segmentation_default", "detection_default", "distill", "prune")),
     "command-line": ("Command line", ("cli", "start", "tune", "fuzz")),
-    "data": ("Data loading", ("loader", "corpora")),
+    "data": ("Data loading", ("loader", "corpora", "object_stores")),
     "precision": ("Mixed precision", ("precision", "detection_precision")),
     "placements": ("Data and model parallelism", ("placements", "placement_accuracy", "verify", "bits")),
     "distributed": ("Several processes", ("workers", "tables", "compression", "links")),
