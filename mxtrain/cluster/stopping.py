@@ -317,9 +317,7 @@ class SignalStop:
 
     def _receive(self, number: int) -> None:
         if number in WARNINGS:
-            if self._stops_when_warned and self.stop is None:
-                self._stopped_by_warning = number
-            self._warn(f"{signal.Signals(number).name} received")
+            self._warn(f"{signal.Signals(number).name} received", number)
             return
         now = time.monotonic()
         if self._first_at is not None:
@@ -331,11 +329,12 @@ class SignalStop:
         self.stop = self.stop or Stop("interrupted", EXIT_CODES[number], f"{name} received")
         _say(f"{name}: finishing the step and saving; once more quits at once")
 
-    def _warn(self, cause: str) -> None:
+    def _warn(self, cause: str, number: Optional[int] = None) -> None:
         if not self._stops_when_warned:
             self._save_requested = True
             _say(f"{cause}: saving after this step")
         elif self.stop is None:
+            self._stopped_by_warning = number
             self.stop = Stop("interrupted", EXIT_BUDGET, cause)
             _say(f"{cause}: finishing the step and saving; then the run ends with exit code {EXIT_BUDGET}")
 
