@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import Any, Dict, Mapping
 
-from mxtrain.cluster.engines.job import Commands, LaunchJob, LaunchTarget
-from mxtrain.cluster.engines.kubernetes import container, dump, follow_logs, network_policy, pod
+from mxtrain.cluster.engines.job import Commands, LaunchJob
+from mxtrain.cluster.engines.kubernetes import container, dump, follow_logs, kubernetes_target, network_policy, pod
 
 MANIFEST = "job.yaml"
 LABEL = "batch.kubernetes.io/job-name"
@@ -53,16 +53,10 @@ def manifest(job: LaunchJob) -> Dict[str, Any]:
     }
 
 
-TARGET = LaunchTarget(
+TARGET = kubernetes_target(
     "Kubernetes",
     files,
     commands,
-    needs=("image", "storage"),
-    takes=("nodes", "cpus", "memory", "gpus"),
-    storage=("pvc",),
-    remarks=(
-        "Node 0 writes the run directory into the volume claim. If a "
-        "pod fails, the Job fails and the others are ended. Starting it again continues the run from its last "
-        "checkpoint; for=kubeflow and for=volcano do so by themselves.",
-    ),
+    "If a pod fails, the Job fails and the others are ended. Starting it again continues the run from its last "
+    "checkpoint; for=kubeflow and for=volcano do so by themselves.",
 )

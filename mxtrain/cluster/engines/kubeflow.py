@@ -10,8 +10,18 @@ from __future__ import annotations
 
 from typing import Any, Dict, Mapping
 
-from mxtrain.cluster.engines.job import PORT, RESTARTS, Commands, LaunchJob, LaunchTarget
-from mxtrain.cluster.engines.kubernetes import CONTAINER, container, dump, follow_logs, mounts, network_policy, pod
+from mxtrain.cluster.engines.job import PORT, RESTARTS, Commands, LaunchJob
+from mxtrain.cluster.engines.kubernetes import (
+    CONTAINER,
+    RESTARTS_ALL_PODS,
+    container,
+    dump,
+    follow_logs,
+    kubernetes_target,
+    mounts,
+    network_policy,
+    pod,
+)
 from mxtrain.cluster.launched import ROOT
 
 RUNTIME, JOB = "runtime.yaml", "trainjob.yaml"
@@ -135,19 +145,12 @@ def _use_mpi(spec: Dict[str, Any], job: LaunchJob) -> None:
     ]
 
 
-TARGET = LaunchTarget(
+TARGET = kubernetes_target(
     "Kubeflow Trainer",
     files,
     commands,
-    needs=("image", "storage"),
-    takes=("nodes", "cpus", "memory", "gpus"),
-    storage=("pvc",),
+    RESTARTS_ALL_PODS,
+    "With kvstore=horovod on several nodes, mpirun starts the workers: the image needs Open MPI, Horovod built with "
+    "MPI, an SSH server and the user mpiuser, as in Kubeflow's cmd/runtimes/deepspeed/Dockerfile.",
     rings=True,
-    remarks=(
-        "Node 0 writes the run directory into the volume claim. If a "
-        f"pod fails or is evicted, all pods start again, {RESTARTS} times at most, and the run continues from its last "
-        "checkpoint.",
-        "With kvstore=horovod on several nodes, mpirun starts the workers: the image needs Open MPI, Horovod built "
-        "with MPI, an SSH server and the user mpiuser, as in Kubeflow's cmd/runtimes/deepspeed/Dockerfile.",
-    ),
 )

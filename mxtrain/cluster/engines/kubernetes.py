@@ -1,14 +1,45 @@
-"""Parts of manifests that several targets share: the pod of a node, and its network."""
+"""Parts that the targets on Kubernetes share: their settings, the pod of a node, and its network."""
 
 from __future__ import annotations
 
-from typing import Any, Dict, List
+from typing import Any, Callable, Dict, List, Mapping
 
 import yaml
 
-from mxtrain.cluster.engines.job import GRACE_S, OUTPUTS, LaunchJob, without_expansion
+from mxtrain.cluster.engines.job import GRACE_S, OUTPUTS, RESTARTS, Commands, LaunchJob, LaunchTarget, without_expansion
 
 CONTAINER = "node"
+RESTARTS_ALL_PODS = (
+    f"If a pod fails or is evicted, all pods start again, {RESTARTS} times at most, and the run continues from its "
+    "last checkpoint."
+)
+"""Behaviour after a failure, for the README."""
+
+
+def kubernetes_target(
+    title: str,
+    files: Callable[[LaunchJob], Mapping[str, str]],
+    commands: Callable[[LaunchJob, str], Commands],
+    after_failure: str,
+    *remarks: str,
+    rings: bool = False,
+) -> LaunchTarget:
+    """Returns a target that runs pods, whose run directory is in a volume claim.
+
+    Args:
+        title: as for `LaunchTarget`; `files`, `commands`, `rings` and `remarks` as well.
+        after_failure: behaviour if a pod fails, as sentences.
+    """
+    return LaunchTarget(
+        title,
+        files,
+        commands,
+        needs=("image", "storage"),
+        takes=("nodes", "cpus", "memory", "gpus"),
+        storage=("pvc",),
+        rings=rings,
+        remarks=(f"Node 0 writes the run directory into the volume claim. {after_failure}", *remarks),
+    )
 
 
 def dump(comment: str, *objects: Dict[str, Any]) -> str:

@@ -10,8 +10,16 @@ from __future__ import annotations
 
 from typing import Any, Dict, Mapping
 
-from mxtrain.cluster.engines.job import RESTARTS, Commands, LaunchJob, LaunchTarget
-from mxtrain.cluster.engines.kubernetes import CONTAINER, container, dump, follow_logs, pod
+from mxtrain.cluster.engines.job import RESTARTS, Commands, LaunchJob
+from mxtrain.cluster.engines.kubernetes import (
+    CONTAINER,
+    RESTARTS_ALL_PODS,
+    container,
+    dump,
+    follow_logs,
+    kubernetes_target,
+    pod,
+)
 
 MANIFEST = "job.yaml"
 
@@ -56,17 +64,10 @@ def manifest(job: LaunchJob) -> Dict[str, Any]:
     }
 
 
-TARGET = LaunchTarget(
+TARGET = kubernetes_target(
     "Volcano",
     files,
     commands,
-    needs=("image", "storage"),
-    takes=("nodes", "cpus", "memory", "gpus"),
-    storage=("pvc",),
-    remarks=(
-        "Node 0 writes the run directory into the volume claim. If a "
-        f"pod fails or is evicted, all pods start again, {RESTARTS} times at most, and the run continues from its last "
-        "checkpoint.",
-        "Volcano's plugin svc makes a NetworkPolicy that admits only the pods of the job.",
-    ),
+    RESTARTS_ALL_PODS,
+    "Volcano's plugin svc makes a NetworkPolicy that admits only the pods of the job.",
 )
