@@ -25,6 +25,7 @@ from mxtrain.cluster.frames import Message, decode, encode, split
 from mxtrain.cluster.process import signal_parents_death, start_child
 from mxtrain.config.search_path import module_command
 from mxtrain.errors import EXIT_BAD_INPUT, EXIT_CRASHED, EXIT_FINISHED
+from mxtrain.files.durable import write_all
 from mxtrain.runtime.cores import usable_cores
 
 POLL_S = 0.2
@@ -468,10 +469,8 @@ def send(message: Message) -> None:
     Raises:
         _SupervisorLost: nobody reads it.
     """
-    line = encode(message)
     try:
-        while line:
-            line = line[os.write(1, line) :]
+        write_all(1, encode(message))
     except OSError:
         raise _SupervisorLost from None
 

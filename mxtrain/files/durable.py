@@ -88,6 +88,17 @@ def create_file(path: PathLike, mode: int = 0o666) -> int:
     return open_file(path, new, mode)
 
 
+def write_all(descriptor: int, data: Union[bytes, memoryview]) -> None:
+    """Writes all bytes at the position of a descriptor; one call of os.write may write only a part.
+
+    Raises:
+        OSError: they cannot be written.
+    """
+    view = memoryview(data)
+    while view:
+        view = view[os.write(descriptor, view) :]
+
+
 @dataclass(frozen=True)
 class Digest:
     """Size and hash of a file, as recorded in a manifest."""
@@ -128,8 +139,7 @@ class HashedFile:
         for start in range(0, len(view), CHUNK_BYTES):
             chunk = view[start : start + CHUNK_BYTES]
             self._hash.update(chunk)
-            while len(chunk):
-                chunk = chunk[os.write(self._fd, chunk) :]
+            write_all(self._fd, chunk)
         self._size += len(view)
 
     def __exit__(

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Dict, List, Mapping, NamedTuple, Optional, Tup
 import numpy as np
 
 from mxtrain.files.cache import open_own, read_sealed, write_sealed
-from mxtrain.files.durable import CHUNK_BYTES, create_file, fsync_directory, open_file
+from mxtrain.files.durable import CHUNK_BYTES, create_file, fsync_directory, open_file, write_all
 from mxtrain.runtime.cores import usable_cores
 
 if TYPE_CHECKING:
@@ -224,8 +224,7 @@ class BlockFile:
         view = memoryview(np.ascontiguousarray(values).data).cast("B") if values.size else memoryview(b"")
         self._hash.update(view)
         self._size += len(view)
-        while len(view):
-            view = view[os.write(self._fd, view) :]
+        write_all(self._fd, view)
 
     def end_block(self) -> None:
         """Syncs the written data to the disk and ends the block."""

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Callable, Iterator, Optional
 
 from mxtrain.errors import DownloadError
-from mxtrain.files.durable import open_file
+from mxtrain.files.durable import open_file, write_all
 from mxtrain.files.regular_files import MAX_BYTES, open_regular
 from mxtrain.terminal.progress import ProgressDisplay
 
@@ -265,8 +265,7 @@ def _append(response: requests.Response, part: Path, limits: DownloadLimits, dis
             received += len(chunk)
             # Counted while it arrives: Content-Length may be missing or wrong.
             _refuse_too_large(response.url, received, received, part, limits)
-            while chunk:
-                chunk = chunk[os.write(file, chunk) :]
+            write_all(file, chunk)
             display.advance(received - start)
             start = received
     except requests.RequestException as error:  # a subclass of OSError, which callers take for a full disk

@@ -23,7 +23,7 @@ from typing import Iterator, List, Optional, Tuple, Union
 
 from mxtrain.errors import ConfigError
 from mxtrain.files.cache import ANOTHER_DISK, own_folder
-from mxtrain.files.durable import open_file
+from mxtrain.files.durable import open_file, write_all
 
 log = logging.getLogger(__name__)
 
@@ -251,17 +251,6 @@ def _touch(file: Union[int, str], status: os.stat_result) -> None:
     if time.time() - status.st_mtime > _TOUCH_S:
         with contextlib.suppress(OSError):
             os.utime(file)
-
-
-def write_all(descriptor: int, content: bytes) -> None:
-    """Writes all bytes at the position of a descriptor.
-
-    Raises:
-        OSError: they cannot be written.
-    """
-    view = memoryview(content)
-    while view:
-        view = view[os.write(descriptor, view) :]
 
 
 def user_cache() -> ContentCache:

@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any, Awaitable, Callable, Dict, Iterator, List, NamedTuple, Optional, Tuple
 
 from mxtrain.errors import ConfigError
+from mxtrain.files.durable import write_all
 from mxtrain.files.object_store.address import Address, ObjectChanged, StoreError, endpoint_of
-from mxtrain.files.object_store.content_cache import write_all
 from mxtrain.files.regular_files import open_regular
 
 DEADLINE = "MXTRAIN_STORE_DEADLINE_S"
