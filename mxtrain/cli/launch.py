@@ -43,6 +43,6 @@ def run(arguments: Sequence[str]) -> int:
         composed, description = compose_and_check(composer, overrides)
     written = launch(description, composed.overrides, settings, command_line.config_flags(parsed.config_dirs))
     console = open_console(sys.stdout)
-    console.print(f"written to {written.folder}: {', '.join(written.files)}", soft_wrap=True, highlight=False)
+    console.print(written.summary, soft_wrap=True, highlight=False)
     print_commands(console, written.commands)
     return EXIT_FINISHED

@@ -82,8 +82,13 @@ class LaunchFiles:
     files: Sequence[str]
     commands: Commands
 
+    @property
+    def summary(self) -> str:
+        """Returns a line with the folder and its files."""
+        return f"written to {self.folder}: {', '.join(self.files)}"
+
     def __str__(self) -> str:
-        return "\n".join([f"written to {self.folder}: {', '.join(self.files)}", *lines_of(self.commands)])
+        return "\n".join([self.summary, *lines_of(self.commands)])
 
     __repr__ = __str__
 
@@ -95,8 +100,8 @@ def read_settings(values: Mapping[str, object]) -> LaunchSettings:
     return settings
 
 
-def check_settings(settings: LaunchSettings) -> LaunchTarget:
-    """Returns the target; rejects settings that it lacks or that have no effect, and an existing folder.
+def check_settings(settings: LaunchSettings) -> None:
+    """Rejects settings that the target lacks or that have no effect, and an existing folder.
 
     Raises:
         ConfigError: there is such a setting.
@@ -125,8 +130,8 @@ def check_settings(settings: LaunchSettings) -> LaunchTarget:
             f"launch.storage={settings.storage}: for={settings.for_} takes "
             f"{' or '.join(f'{scheme}://NAME' for scheme in target.storage)}."
         )
+    # Refused before the run is composed; `new_folder` looks again.
     require_new(Path(settings.out))
-    return target
 
 
 def launch(
@@ -144,10 +149,9 @@ def launch(
         ConfigError: the target cannot start this run.
         DataError: the folder exists, or cannot be written.
     """
-    target = check_settings(settings)
-    job = job_of(description, overrides, settings, flags)
     assert settings.out is not None and settings.for_ is not None
-    folder = Path(settings.out)
+    job = job_of(description, overrides, settings, flags)
+    target, folder = TARGETS[settings.for_], Path(settings.out)
     files = {**(image_files() if "image" in target.needs else {}), **target.files(job)}
     files[README] = readme(job, target, list(files), description)
     with new_folder(folder) as draft:
