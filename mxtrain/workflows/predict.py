@@ -140,6 +140,39 @@ class PredictResult:
     num_files: int
 
 
+@dataclass(frozen=True)
+class PredictedFiles:
+    """Files that `predict` writes for samples, such as masks: one for each sample, or one for several.
+
+    A file of several samples is written if all of them can be read.
+
+    Attributes:
+        paths: path for each sample; empty: nothing is written.
+        joined: files of several samples.
+        unreadable: indices of samples that cannot be read; may grow until the last sample is read.
+    """
+
+    paths: Sequence[Path] = ()
+    joined: Sequence[JoinedFile] = ()
+    unreadable: Collection[int] = ()
+
+    def is_complete(self, file: JoinedFile) -> bool:
+        """Returns True if all samples of a joined file can be read; final when they have been read."""
+        return not any(index in self.unreadable for index in file.samples)
+
+    def count(self, num_rows: int) -> int:
+        """Returns the number of files that are written.
+
+        Args:
+            num_rows: number of samples that could be read.
+        """
+        num_joined = sum(index not in self.unreadable for file in self.joined for index in file.samples)
+        return num_rows - num_joined + sum(map(self.is_complete, self.joined))
+
+
+NO_FILES = PredictedFiles()
+
+
 def predict_objects(
     trained: Trained, dataset: BaseDataset, value: Any, top_k: int, plan: Passes = WHOLE
 ) -> Predictions:
@@ -209,8 +242,9 @@ def write_predictions(
     form = task.prediction_format()
     # Of a split, some slices of a volume may be left out.
     joined = [] if folder is None or is_own_data else form.joined_files(signature, source)
-    files = [] if folder is None else [folder / name for name in file_names(locations, form.writes_ending, joined)]
-    outputs = [*files, *([Path(settings.output)] if settings.output else [])]
+    paths = [] if folder is None else [folder / name for name in file_names(locations, form.writes_ending, joined)]
+    files = PredictedFiles(paths, joined, unreadable)
+    outputs = [*paths, *([Path(settings.output)] if settings.output else [])]
     refuse_overwriting(outputs, [*locations, *names, *(file.location for file in joined)])
     sample_ids = form.sample_ids(output_format, locations, dataset)
     warn_unseen(source, signature)
@@ -223,7 +257,7 @@ def write_predictions(
         arrays = predicted_arrays(trained, source, plan, len(locations))
     except LoaderError as error:
         raise unread_error(error) from error
-    predictions = numbered(trained, source, arrays, unreadable, files, joined)
+    predictions = numbered(trained, source, arrays, files)
     predicted = predict_rows(trained, source, locations, predictions, settings.top_k, files, copied)
     if is_own_data:
         predicted = itertools.islice(predicted, len(locations))  # a split has more samples than are asked for
@@ -235,20 +269,7 @@ def write_predictions(
             require_samples(rows.count, unreadable)
     except LoaderError as error:
         raise unread_error(error) from error
-    num_files = count_files(rows.count, unreadable, joined)
-    return PredictResult(rows.count, rows.listed, folder, list(unreadable.values()), num_files)
-
-
-def count_files(num_rows: int, unreadable: Collection[int], joined: Sequence[JoinedFile]) -> int:
-    """Returns the number of files that `numbered` has written: one for each row, but a single one for all samples of a
-    joined file, and none for a joined file of which a sample cannot be read.
-
-    Args:
-        num_rows: number of samples that could be read.
-        unreadable, joined: see `numbered`.
-    """
-    is_read = [[index not in unreadable for index in file.samples] for file in joined]
-    return num_rows - sum(map(sum, is_read)) + sum(map(all, is_read))
+    return PredictResult(rows.count, rows.listed, folder, list(unreadable.values()), files.count(rows.count))
 
 
 def unread_error(error: LoaderError) -> DataError:
@@ -343,6 +364,11 @@ def files_folder(task: Task, settings: PredictSettings, checkpoint: Checkpoint) 
     return require_writable(run_dir_of(checkpoint.path) / "predict", "folder")
 
 
+def joined_by_sample(joined: Sequence[JoinedFile]) -> Dict[int, JoinedFile]:
+    """Returns the index of a sample -> file of several samples to which it belongs."""
+    return {index: file for file in joined for index in file.samples}
+
+
 def file_names(locations: Sequence[str], ending: str = ".png", joined: Sequence[JoinedFile] = ()) -> List[str]:
     """Returns an output path for each input, relative to the common parent folder of all inputs. Paths are unique,
     except for the inputs of a joined file.
@@ -355,7 +381,7 @@ def file_names(locations: Sequence[str], ending: str = ".png", joined: Sequence[
         ending: extension of the files.
         joined: files of several inputs.
     """
-    file_of = {index: file for file in joined for index in file.samples}
+    file_of = joined_by_sample(joined)
     folders = [os.path.dirname(os.path.abspath(location)) for location in locations]
     common = os.path.commonpath(folders) if folders else ""
     names: List[str] = []
@@ -403,10 +429,13 @@ def predict_rows(
     locations: Sequence[str],
     predictions: Iterator[Tuple[int, np.ndarray]],
     top_k: int,
-    files: Sequence[Path] = (),
+    files: PredictedFiles = NO_FILES,
     copied: Mapping[str, Mapping[str, str]] = MappingProxyType({}),
 ) -> Iterator[Dict[str, Json]]:
     """Yields the output row of each readable sample: source location, copied cells, prediction, path of its file.
+
+    Rows of a file of several samples are yielded after the last of them was read: only then is it known to be written.
+    The path in the rows of a file that is not written is None.
 
     Args:
         trained: the network.
@@ -414,7 +443,7 @@ def predict_rows(
         locations: location of each sample.
         predictions: result of `numbered`.
         top_k: number of alternatives for each sample.
-        files: paths of the files that the task writes, one for each sample; empty if it writes none.
+        files: files that the task writes.
         copied: location -> column -> cell to copy.
 
     Raises:
@@ -423,15 +452,20 @@ def predict_rows(
     form = trained.description.task.prediction_format()
     form.prepare(trained)
     empty = dict.fromkeys(next(iter(copied.values()), ()), "")
-    for number, prediction in form.rows(trained.signature, source, predictions, top_k):
-        cells = copied.get(locations[number], empty)
-        for name in cells:
-            if name in prediction or name == "file":
-                raise ConfigError(f"keep={name}: predictions have a column '{name}' of their own. Rename the table's.")
-        row = {"file": with_addresses(locations[number]), **cells, **prediction}
-        if files:
-            row[form.writes] = str(files[number])
-        yield row
+    file_of = joined_by_sample(files.joined)
+    rows = form.rows(trained.signature, source, predictions, top_k)
+    for file, group in itertools.groupby(rows, lambda numbered_row: file_of.get(numbered_row[0])):
+        for number, prediction in group if file is None else list(group):
+            cells = copied.get(locations[number], empty)
+            for name in cells:
+                if name in prediction or name == "file":
+                    fact = f"keep={name}: predictions have a column '{name}' of their own."
+                    raise ConfigError(f"{fact} Rename the table's.")
+            row = {"file": with_addresses(locations[number]), **cells, **prediction}
+            if files.paths:
+                is_written = file is None or files.is_complete(file)
+                row[form.writes] = str(files.paths[number]) if is_written else None
+            yield row
 
 
 def _recorded(
@@ -479,35 +513,31 @@ def numbered(
     trained: Trained,
     source: Samples,
     predictions: Iterator[np.ndarray],
-    unreadable: Collection[int] = (),
-    files: Sequence[Path] = (),
-    joined: Sequence[JoinedFile] = (),
+    files: PredictedFiles = NO_FILES,
 ) -> Iterator[Tuple[int, np.ndarray]]:
-    """Yields the index and the prediction of each readable sample, and writes its file if `files` has a path.
+    """Yields the index and the prediction of each readable sample, and writes its file.
 
     Args:
         trained: the network.
         source: samples to predict for.
         predictions: prediction for each sample, in order.
-        unreadable: indices of samples that cannot be read; may grow.
-        files: path for each sample; empty: nothing is written.
-        joined: files of several samples. A file of which a sample cannot be read is not written.
+        files: files that the task writes.
     """
     form = trained.description.task.prediction_format()
-    file_of = {index: file for file in joined for index in file.samples}
+    paths, file_of = files.paths, joined_by_sample(files.joined)
     incomplete: Set[Path] = set()
     for position, prediction in enumerate(predictions):
         file = file_of.get(position)
-        if position in unreadable:
-            if file is not None and files[position] not in incomplete:
-                incomplete.add(files[position])
-                log.warning("'%s' is not written, for parts of '%s' cannot be read", files[position], file.location)
+        if position in files.unreadable:
+            if file is not None and paths[position] not in incomplete:
+                incomplete.add(paths[position])
+                log.warning("'%s' is not written, for parts of '%s' cannot be read", paths[position], file.location)
             continue
         if file is not None:
             if file.add(position, prediction):
-                write_file(files[position], file.encode())
-        elif position < len(files):
-            write_file(files[position], form.encode_file(trained.signature, prediction, source, position))
+                write_file(paths[position], file.encode())
+        elif position < len(paths):
+            write_file(paths[position], form.encode_file(trained.signature, prediction, source, position))
         yield position, prediction
 
 

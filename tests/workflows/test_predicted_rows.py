@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, Dict, Iterator
 
 import pytest
 
 from mxtrain.errors import ConfigError
+from mxtrain.task.prediction_format import PredictionFormat
 from mxtrain.workflows.predict import (
+    PredictedFiles,
     PredictSettings,
-    count_files,
     files_folder,
     numbered,
     predict_rows,
@@ -57,11 +58,38 @@ def test_files_of_several_samples_are_complete_and_counted(unreadable: Any, writ
     trained: Any = SimpleNamespace(description=SimpleNamespace(task=task), signature=None)
     source: Any = None
     samples = range(7 + (6 in unreadable))
-    files = [tmp_path / name for name in "vvvwwwxx"[: len(samples)]]
-    rows = list(numbered(trained, source, iter(samples), unreadable, files, joined))  # type: ignore[arg-type]
+    files = PredictedFiles([tmp_path / name for name in "vvvwwwxx"[: len(samples)]], joined, unreadable)
+    rows = list(numbered(trained, source, iter(samples), files))  # type: ignore[arg-type]
     assert [number for number, _ in rows] == [number for number in samples if number not in unreadable]
     assert sorted(path.name for path in tmp_path.iterdir()) == written
-    assert count_files(len(rows), unreadable, joined) == len(written)
+    assert files.count(len(rows)) == len(written)
+
+
+@pytest.mark.parametrize("bad, masks", [(2, "--wwwx"), (5, "vvv--x"), (6, "vvvwww")])
+def test_rows_do_not_name_a_file_that_is_not_written(bad: int, masks: str, tmp_path: Path) -> None:
+    """Two volumes of three slices, and an image. The last slice of a volume is found to be unreadable after the rows of
+    its other slices were computed."""
+    unreadable: Dict[int, str] = {}
+    joined: Any = [Volume(range(3)), Volume(range(3, 6))]
+    form = PredictionFormat(SimpleNamespace(row=lambda signature, prediction, top_k: {"area": prediction}))
+    form.writes = "mask"  # type: ignore[misc]  # of this object
+    form.encode_file = lambda *given: b""  # type: ignore[method-assign]
+    task = SimpleNamespace(prediction_format=lambda: form)
+    trained: Any = SimpleNamespace(description=SimpleNamespace(task=task), signature=None)
+    source: Any = None
+
+    def read() -> Iterator[Any]:
+        for number in range(7):
+            if number == bad:
+                unreadable[number] = "a file is damaged"
+            yield number
+
+    files = PredictedFiles([tmp_path / name for name in "vvvwwwx"], joined, unreadable)
+    predictions = numbered(trained, source, read(), files)
+    rows = list(predict_rows(trained, source, [str(number) for number in range(7)], predictions, 1, files))
+    assert [row["area"] for row in rows] == [number for number in range(7) if number != bad]
+    assert [row["mask"] for row in rows] == [None if name == "-" else str(tmp_path / name) for name in masks]
+    assert {path.name for path in tmp_path.iterdir()} == set(masks) - {"-"}
 
 
 def test_only_tasks_that_write_files_take_a_folder(tmp_path: Path) -> None:

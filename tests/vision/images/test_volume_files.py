@@ -357,4 +357,13 @@ def test_label_volumes_are_learned_and_predicted(labelled, tmp_path, capfd):
     assert {row["mask"] for row in rows} == {str(tmp_path / "turned" / "turned.nii")}
     assert run(["predict", str(run_dir), str(labelled / "images"), f"folder={labelled / 'images'}"]) == 2
     assert "would be written, and it is one of the files to predict for" in capfd.readouterr().err
+    values = np.ones((24, 20, 5), np.float32)
+    values[:, :, 4] = np.nan
+    (tmp_path / "part.nii").write_bytes(nifti(values))
+    command = ["predict", str(run_dir), str(tmp_path / "part.nii"), f"folder={tmp_path / 'part'}"]
+    assert run([*command, "dataset.window=[1,2]", "skip_unreadable=true"]) == 0
+    printed = capfd.readouterr()
+    assert [json.loads(line)["mask"] for line in printed.out.splitlines()] == [None] * 4
+    assert "0 files written to" in printed.err
+    assert not list(tmp_path.glob("part/*"))
     assert run(["eval", str(run_dir)]) == 0
