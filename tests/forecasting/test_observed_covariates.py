@@ -138,6 +138,29 @@ def test_wrong_columns_and_networks_are_refused(tmp_path: Path) -> None:
         SeriesSignature.from_json(values)
 
 
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"past": 0},
+        {"horizon": 0},
+        {"season": 0},
+        {"known_std": [1.0]},
+        {"known_std": [1.0, 0.0]},
+        {"static_mean": [1.0]},
+        {"static_mean": [1.0], "static_std": [-1.0]},
+        {"observed": -1},
+    ],
+    ids=str,
+)
+def test_damaged_windows_are_refused(changes: Any, tmp_path: Path) -> None:
+    values: Any = signature_of(table(write_table(tmp_path / "a.csv"))).to_json()
+    SeriesSignature.from_json(values)
+    for name, value in changes.items():
+        (values if name == "season" else values["window"])[name] = value
+    with pytest.raises(DamagedCheckpoint, match="holds no windows of series"):
+        SeriesSignature.from_json(values)
+
+
 def line(length: int, **changes: Any) -> str:
     target = [float(step % 7) for step in range(length)]
     value = {"start": "2024-01-01", "target": target, "past_feat_dynamic_real": [[step / 2 for step in range(length)]]}

@@ -15,6 +15,7 @@ from test_replay_buffer import batches, loader_of, network_of
 from mxtrain.cli.dispatch import run
 from mxtrain.errors import ConfigError, DataError
 from mxtrain.kvstore.world import World
+from mxtrain.reinforcement import recording
 from mxtrain.reinforcement.action_limits import ActionLimits
 from mxtrain.reinforcement.dqn import DeepQLoss
 from mxtrain.reinforcement.gymnasium import Gymnasium
@@ -65,6 +66,17 @@ def test_a_buffer_begins_with_recorded_steps(folder: Path) -> None:
         assert row[4] == (0.0 if is_terminated else 0.5)
         assert is_terminated or row[5] == step + 1, "also where the episode or the part of an environment ends"
     assert (20, 3) not in recorded, "the last two of 14 steps are left out"
+
+
+def test_episodes_are_read_in_the_order_of_the_names_of_their_files(folder: Path, monkeypatch: Any) -> None:
+    """A folder lists its files in any order."""
+    names = sorted(os.listdir(folder))
+    spaces = Gymnasium(id="Counting-v0").open().train.spaces  # type: ignore[union-attr]
+    for order in (names, names[::-1]):
+        monkeypatch.setattr(recording.os, "listdir", lambda _, order=order: order)
+        found = read_recordings(str(folder), spaces, "Counting-v0")
+        assert found.observation[:, 0].tolist() == [0.0] * 5 + [10.0] * 4 + [20.0] * 5
+        assert found.reward.tolist() == [1, 2, 3, 4, 5, 1, 2, 3, 4, 1, 2, 3, 4, 5]
 
 
 def test_recorded_steps_are_divided_among_workers_and_resumed(folder: Path) -> None:
