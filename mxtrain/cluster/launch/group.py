@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import shlex
 import shutil
 import time
 from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
-from typing import Callable, Dict, Iterator, List, Optional, Sequence, Type
+from typing import Callable, Dict, Iterator, List, Optional, Sequence, Tuple, Type
 
 from mxtrain.archive.run_files import STATUS_FILE
 from mxtrain.archive.status import read_status_object
@@ -20,12 +21,8 @@ from mxtrain.cluster.launch.run_dir_rollback import remove_unstarted
 from mxtrain.cluster.launched import launched_environment
 from mxtrain.cluster.launcher import Launcher
 from mxtrain.cluster.member import Member, find_member
-from mxtrain.cluster.nodes import NodeLauncher, find_node
 from mxtrain.cluster.process import Process
-from mxtrain.cluster.ranked import MPILauncher, SlurmLauncher
-from mxtrain.cluster.ray_launcher import RayLauncher
 from mxtrain.cluster.ring import Ring
-from mxtrain.cluster.ssh import SSHLauncher
 from mxtrain.cluster.supervisor import ProcessFailure, Supervisor, say, steps_of
 from mxtrain.config.groups import Description
 from mxtrain.config.override_text import quote
@@ -187,8 +184,11 @@ def supervise_in(logs: Path, description: Description, arguments: Sequence[str])
 
 def is_further_node(description: Description) -> bool:
     """Returns True if this process supervises a node without worker 0, and so has no run directory."""
-    is_supervisor = description.kvstore.distributed and find_member() is None
-    return is_supervisor and description.cluster.launcher == "nodes" and find_node()[0] > 0
+    if description.cluster.launcher != "nodes" or not description.kvstore.distributed or find_member() is not None:
+        return False
+    from mxtrain.cluster.nodes import find_node
+
+    return find_node()[0] > 0
 
 
 @contextmanager
@@ -247,14 +247,15 @@ def note_failure(run_dir: Path, failure: ProcessFailure, exit_code: int, started
     )
 
 
-LAUNCHERS: Dict[str, Type[Launcher]] = {
-    "local": Launcher,
-    "nodes": NodeLauncher,
-    "ssh": SSHLauncher,
-    "mpi": MPILauncher,
-    "slurm": SlurmLauncher,
-    "ray": RayLauncher,
+LAUNCHERS: Dict[str, Tuple[str, str]] = {
+    "local": ("mxtrain.cluster.launcher", "Launcher"),
+    "nodes": ("mxtrain.cluster.nodes", "NodeLauncher"),
+    "ssh": ("mxtrain.cluster.ssh", "SSHLauncher"),
+    "mpi": ("mxtrain.cluster.ranked", "MPILauncher"),
+    "slurm": ("mxtrain.cluster.ranked", "SlurmLauncher"),
+    "ray": ("mxtrain.cluster.ray_launcher", "RayLauncher"),
 }
+"""`cluster.launcher` -> module and class; a run imports only its own."""
 
 
 def build_launcher(description: Description) -> Launcher:
@@ -269,5 +270,6 @@ def build_launcher(description: Description) -> Launcher:
         # Options of the user come later, and count.
         options = [f"gpus={count}", *cluster.launcher_options]
         cluster = cluster.model_copy(update={"launcher_options": options})
-    launcher: Launcher = LAUNCHERS[cluster.launcher](cluster, description.kvstore.van)
-    return launcher
+    module, name = LAUNCHERS[cluster.launcher]
+    launcher: Type[Launcher] = getattr(importlib.import_module(module), name)
+    return launcher(cluster, description.kvstore.van)
