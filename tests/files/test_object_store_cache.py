@@ -9,6 +9,7 @@ import logging
 import os
 import shutil
 import sys
+import threading
 import types
 from pathlib import Path
 from typing import Callable, Dict, List, Tuple
@@ -16,8 +17,7 @@ from typing import Callable, Dict, List, Tuple
 import pytest
 
 from mxtrain.errors import ConfigError, DataError, with_addresses
-from mxtrain.files import regular_files
-from mxtrain.files.cache import write_sealed
+from mxtrain.files import durable, regular_files
 from mxtrain.files.object_store import content_cache, local_names, reader, store
 from mxtrain.files.object_store.address import Address, StoreError, endpoint_of, is_address, parse_address
 from mxtrain.files.object_store.content_cache import BLOCK_BYTES, ContentCache
@@ -324,18 +324,27 @@ def test_downloads_into_a_store_are_refused(monkeypatch: pytest.MonkeyPatch, tmp
         Mnist(root=f"{tmp_path}/mnist", download=True).fetch()
 
 
-def test_processes_may_list_at_the_same_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "name", ["open_file", "write_sealed", "os.replace", "os.rename"], ids=["names", "list", "replace", "rename"]
+)
+def test_processes_may_list_at_the_same_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """The other one makes the same folder just before a call of the first one."""
     monkeypatch.setattr(local_names, "list_objects", lambda address: [Listed("a/b", 3, '"1"', 0.0)])
+    monkeypatch.setattr(durable, "_REPLACING", threading.RLock())  # processes have no lock in common
     one, other = (LocalNames(tmp_path, ContentCache(tmp_path)) for _ in range(2))
+    target = name if "." in name else f"{local_names.__name__}.{name}"
+    call = getattr(os if "." in name else local_names, name.rpartition(".")[2])
 
-    def write_after_the_other(path: Path, content: bytes) -> None:
-        monkeypatch.setattr(local_names, "write_sealed", write_sealed)
+    def call_after_the_other(*args: object) -> object:
+        monkeypatch.setattr(target, call)
         other.path_of("s3://bucket/a")
-        write_sealed(path, content)
+        return call(*args)
 
-    monkeypatch.setattr(local_names, "write_sealed", write_after_the_other)
-    assert one.path_of("s3://bucket/a") == other.path_of("s3://bucket/a")
-    assert not list(tmp_path.glob(".new*"))
+    monkeypatch.setattr(target, call_after_the_other)
+    path = one.path_of("s3://bucket/a")
+    assert path == other.path_of("s3://bucket/a") and os.stat(f"{path}/b").st_size == 3
+    assert LocalNames(tmp_path, ContentCache(tmp_path)).reader(f"{path}/b").size == 3
+    assert len(list(tmp_path.iterdir())) == 2, "the folder and its list"
 
 
 def test_a_used_list_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

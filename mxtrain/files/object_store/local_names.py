@@ -37,6 +37,7 @@ from mxtrain.files.object_store.address import (
 from mxtrain.files.object_store.content_cache import ContentCache, user_cache
 from mxtrain.files.object_store.reader import ObjectFile, ObjectReader, StoredObject
 from mxtrain.files.object_store.store import Listed, list_objects, store_of
+from mxtrain.files.unused_folders import locked_folder
 
 log = logging.getLogger(__name__)
 
@@ -137,42 +138,45 @@ class LocalNames:
         return f"{tree}/{address.scheme}/{address.bucket}"
 
     def _write_tree(self, tree: Path, content: bytes, address: Address, rows: List[Tuple[str, int, str, int]]) -> None:
-        unfinished = tree.with_name(f".new-{os.getpid()}-{tree.name}")
-        shutil.rmtree(unfinished, ignore_errors=True)
-        try:
+        with locked_folder(self._folder, ".new-") as unfinished:
             bucket = unfinished / address.scheme / address.bucket
             bucket.mkdir(parents=True, mode=0o700)
-            above = ""
-            for key, size, _, modified_s in rows:
-                require_local_name(Address(address.scheme, address.bucket, key))
-                path = f"{bucket}/{key}"
-                if os.path.dirname(path) != above:
-                    above = os.path.dirname(path)
-                    os.makedirs(above, exist_ok=True)
-                descriptor = open_file(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-                os.ftruncate(descriptor, size)
-                os.utime(descriptor, (modified_s, modified_s))
-                os.close(descriptor)
-            write_sealed(self._list_of(tree.name), content)
+            try:
+                self._write_names(bucket, address, rows)
+            except (FileExistsError, NotADirectoryError) as error:
+                key = os.path.relpath(str(error.filename), bucket)
+                raise StoreError(
+                    f"'{address.scheme}://{address.bucket}/{key}' is an object and a folder of objects, which no local "
+                    "folder can hold. Rename one of them."
+                ) from None
+            # Written in the unfinished folder: another process may write the same list at this moment.
+            final = self._list_of(tree.name)
+            write_sealed(unfinished / final.name, content)
+            os.replace(unfinished / final.name, final)
             try:
                 os.rename(unfinished, tree)
             except OSError:
                 if not tree.is_dir():  # else another process has made it; the error differs between file systems
                     raise
-        except (FileExistsError, NotADirectoryError) as error:
-            key = os.path.relpath(str(error.filename), bucket)
-            raise StoreError(
-                f"'{address.scheme}://{address.bucket}/{key}' is an object and a folder of objects, which no local "
-                "folder can hold. Rename one of them."
-            ) from None
-        finally:
-            shutil.rmtree(unfinished, ignore_errors=True)
+
+    def _write_names(self, bucket: Path, address: Address, rows: List[Tuple[str, int, str, int]]) -> None:
+        above = ""
+        for key, size, _, modified_s in rows:
+            require_local_name(Address(address.scheme, address.bucket, key))
+            path = f"{bucket}/{key}"
+            if os.path.dirname(path) != above:
+                above = os.path.dirname(path)
+                os.makedirs(above, exist_ok=True)
+            descriptor = open_file(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+            os.ftruncate(descriptor, size)
+            os.utime(descriptor, (modified_s, modified_s))
+            os.close(descriptor)
 
     def _list_of(self, name: str) -> Path:
         return self._folder / f"{name}.json"
 
     def _remove_old(self) -> None:
-        """Removes trees that nobody has used for long, and unfinished ones."""
+        """Removes trees and lists that nobody has used for long."""
         for entry in list(os.scandir(self._folder)):
             with suppress(OSError):
                 if time.time() - entry.stat().st_mtime < _KEPT_S:
@@ -210,7 +214,7 @@ class LocalNames:
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
         return ObjectReader(stored, self._cache)
 
-    # What `regular_files.RemoteFiles` asks for.
+    # The other methods of `regular_files.RemoteFiles`.
 
     def open(self, path: str) -> BinaryIO:
         """Opens the object of a local name."""
