@@ -1,5 +1,5 @@
-"""Trains runs, and single steps that choose or check settings: `train`, `launch`, `score`, `lr_find`,
-`verify`."""
+"""Trains runs, writes files that start them on other engines, and chooses or checks settings: `train`, `launch`,
+`score`, `lr_find`, `verify`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Launches the processes of one node of a run on several.
+"""Launches the processes of one node of a run on several nodes.
 
 An engine (Kubernetes, Volcano, SkyPilot, SageMaker) runs the same command once on each node, and tells each its number.
 Every node supervises its own processes and restarts none: the engine restarts all nodes, and the run continues from its

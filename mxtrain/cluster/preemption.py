@@ -22,7 +22,7 @@ _log = logging.getLogger(__name__)
 
 
 def unsupported_notice_reason(source: str) -> str:
-    """Returns the reason why `source` names no place of notices, or ""."""
+    """Returns the reason why `source` is not a valid source of notices, or ""."""
     if source in CLOUDS or source.startswith(("http://", "https://")) or ("/" in source and "://" not in source):
         return ""
     return (

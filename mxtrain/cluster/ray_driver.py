@@ -31,7 +31,7 @@ from mxtrain.runtime.cores import usable_cores
 POLL_S = 0.2
 """Seconds that a call of an actor waits for output of its relay: the delay of a signal or heartbeat to it."""
 CHECK_S = 1.0
-"""Seconds between two looks at the placement group."""
+"""Seconds between two checks of the placement group."""
 CONNECT_S = 5.0
 """Seconds in which the head of a cluster must accept a connection."""
 MAX_STARTS = 3
@@ -44,11 +44,13 @@ OBJECT_STORE_BYTES = 100 << 20
 """Object store of a cluster that is started here; Ray's minimum is 75 MB. Only short messages go through it."""
 BY_VARIABLE = " (RAY_ADDRESS)"
 """Source of an address, for messages."""
+BUSY, TOO_FEW = "are in use", "are too few"
+"""Reasons why resources cannot be reserved, for messages."""
 _SET_BY_RAY = ("OMP_NUM_THREADS", "PYTHONBREAKPOINT", "SPT_NOENV")
 
 
 def without_ray(environ: Mapping[str, str]) -> Dict[str, str]:
-    """Returns environment variables of an actor without those that Ray has set for it."""
+    """Returns the environment of an actor without the variables that Ray sets for its workers."""
     return {name: text for name, text in environ.items() if not name.startswith("RAY_") and name not in _SET_BY_RAY}
 
 
@@ -127,7 +129,7 @@ class RelayActor:
 
 
 class RayError(Exception):
-    """Why Ray cannot run the processes: a sentence without a full stop."""
+    """Ray cannot run the processes. The message is a sentence without a full stop."""
 
 
 class RayTask:
@@ -251,12 +253,12 @@ class RayDriver:
             # A new cluster reports its resources after a moment.
             if waited > max(limit_s, MIN_WAIT_S):
                 after = f" after {limit_s:g} s" if limit_s else ""
-                raise RayError(f"{self._has()}, which {shortage}{after}: {settings['asked']}")
-            send({"progress": f"waiting for resources: {self._has()}; {settings['asked']}"})
+                raise RayError(f"{self._describe_resources()}, which {shortage}{after}: {settings['asked']}")
+            send({"progress": f"waiting for resources: {self._describe_resources()}; {settings['asked']}"})
             self._take_messages()
         self._report()
 
-    def _has(self) -> str:
+    def _describe_resources(self) -> str:
         """Returns a description of the resources of the cluster."""
         total, free = self._ray.cluster_resources(), self._ray.available_resources()
         count = sum(node["Alive"] for node in self._ray.nodes())
@@ -275,7 +277,7 @@ class RayDriver:
         needed = {name: sum(bundle.get(name, 0) for bundle in self._settings["bundles"]) for name in names}
         is_too_small = any(total.get(name, 0) < count for name, count in needed.items())
         state = self._state().get("stats", {}).get("scheduling_state", "")
-        return "are too few" if is_too_small or state == "INFEASIBLE" else BUSY
+        return TOO_FEW if is_too_small or state == "INFEASIBLE" else BUSY
 
     def _state(self) -> Dict[str, Any]:
         """Returns Ray's description of the placement group."""
@@ -316,7 +318,7 @@ class RayDriver:
             self._report()
         elif not is_placed and self._is_placed:
             self._is_placed = False
-            send({"displaced": f"Ray has lost a node: {self._has()}; {self._settings['asked']}"})
+            send({"displaced": f"Ray has lost a node: {self._describe_resources()}; {self._settings['asked']}"})
 
     # From the supervisor.
 
@@ -450,9 +452,6 @@ class RayDriver:
             self._ray.shutdown()
         if self._settings.get("folder"):
             shutil.rmtree(self._settings["folder"], ignore_errors=True)
-
-
-BUSY = "are in use"
 
 
 class _SupervisorLost(Exception):

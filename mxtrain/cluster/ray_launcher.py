@@ -277,7 +277,7 @@ class RayLauncher(Launcher):
         return f"{', '.join(parts)} need {total:g} CPUs{gpus} ({options.strategy})"
 
     def _wait_until_placed(self) -> None:
-        """Waits for the placement group, and shows why.
+        """Waits for the placement group, and shows the reason for waiting.
 
         Raises:
             ConfigError: the cluster cannot be used.

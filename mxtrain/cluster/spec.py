@@ -58,9 +58,9 @@ class Cluster(Spec):
     """Seconds that a run has to save after SIGINT, SIGTERM or SIGHUP before it is killed."""
 
     notice: Optional[Annotated[str, pydantic.StringConstraints(min_length=1)]] = None
-    """Where the end of a preemptible machine is announced: aws or gcp (their metadata services), an address
-    (http://...), or a file that then appears. Polled every 5 seconds; the reaction is that of
-    `checkpoint.on_signal`."""
+    """Source of the notice that a preemptible (spot) machine is about to end: aws or gcp (metadata service of the
+    cloud), a URL (http://...), or a file that is created as the notice. It is polled every 5 seconds; the run reacts as
+    `checkpoint.on_signal` says."""
 
     @property
     def num_servers(self) -> int:

@@ -34,7 +34,7 @@ WARNINGS = (int(signal.SIGUSR1), int(signal.SIGUSR2))
 NOTICE = "notice of preemption received"
 """Cause of a run that the notice of `cluster.notice` ends."""
 _WARNING_PREFIXES = ("SIGUSR", NOTICE)
-"""With these begins the cause of a run that one of these signals, or a notice, ends."""
+"""Prefixes of the cause of a run that one of these signals, or a notice, ends."""
 SHUTDOWN_TIMEOUT_S = 5.0
 """Seconds in which processes must disconnect after everything is saved."""
 GRACE_S = 30.0

@@ -30,7 +30,7 @@ def image_files(further_lines: str = "") -> Mapping[str, str]:
 
 
 def image_commands(job: LaunchJob, folder: str) -> Commands:
-    """Returns the commands that build the image, and send it to where the nodes pull it from."""
+    """Returns the commands that build the image, and push it to the registry of the nodes."""
     image = shlex.quote(job.image)
     return [
         BUILD_BASE,

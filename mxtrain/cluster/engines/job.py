@@ -59,7 +59,7 @@ class LaunchJob:
         return f"{OUTPUTS}/{self.name}"
 
     def arguments(self, run_dir: str) -> List[str]:
-        """Returns the overrides of a node's command, with those that the engine needs."""
+        """Returns the overrides of a node's command: those of the run, the launcher and the run directory."""
         launcher = ["cluster.launcher=nodes"] if self.nodes > 1 and not self.ring else []
         words = [word for word in self.overrides if word not in launcher]
         return [*words, *launcher, f"hydra.run.dir={run_dir}"]

@@ -87,7 +87,7 @@ def resources(job: LaunchJob) -> Dict[str, str]:
 
 
 def mounts() -> List[Dict[str, str]]:
-    """Returns where a container sees the volumes."""
+    """Returns the volume mounts of a container."""
     return [{"name": "outputs", "mountPath": OUTPUTS}, {"name": "memory", "mountPath": "/dev/shm"}]
 
 
