@@ -14,7 +14,7 @@ from mxtrain.errors import DataError, did_you_mean
 from mxtrain.recommendation.base import InteractionDataset
 from mxtrain.recommendation.given_features import SET, GivenColumn, GivenFeatures, read_features
 from mxtrain.recommendation.interaction_cache import cached_interactions
-from mxtrain.recommendation.rows import Columns, read_pairs
+from mxtrain.recommendation.rows import Columns, read_pairs, read_titles
 from mxtrain.recommendation.source import InteractionRows
 from mxtrain.types import PathText
 
@@ -126,7 +126,7 @@ class AtomicFiles(InteractionDataset):
         if not titles or self.item not in fields:
             return {}
         own, title = fields.index(self.item), fields.index(titles[0])
-        return {cells[own].strip(): cells[title].strip() for _, cells in read_rows(path, STRICT)}
+        return read_titles(path, ((number, (cells[own], cells[title])) for number, cells in read_rows(path, STRICT)))
 
     def for_file(self, path: str) -> Optional[InteractionDataset]:
         """See `InteractionDataset.for_file`."""

@@ -144,7 +144,7 @@ class InteractionDataset(BaseDataset):
         """Returns the titles of items by id, for people who read predictions; empty if there are none.
 
         Raises:
-            DataError: the file of items cannot be read.
+            DataError: the file of items cannot be read, or an item has two titles.
         """
         return {}
 

@@ -20,7 +20,7 @@ from mxtrain.data.table.text_rows import Column
 from mxtrain.errors import name_override
 from mxtrain.recommendation.base import InteractionDataset
 from mxtrain.recommendation.interaction_cache import cached_interactions
-from mxtrain.recommendation.rows import Columns, read_pairs
+from mxtrain.recommendation.rows import Columns, read_pairs, read_titles
 from mxtrain.recommendation.side_features import SideFile
 from mxtrain.recommendation.source import InteractionRows
 from mxtrain.types import PathText, Positive
@@ -164,8 +164,7 @@ class InteractionTable(InteractionDataset):
         columns = [str(self.item_id or self.item), self.title]
         for setting, column in zip(("item_id", "title"), columns):
             header_of(self.titles, [column], f"dataset.{setting}={column}")
-        rows = stream_rows(self.titles, columns, True, null="")
-        return {id_.strip(): title.strip() for _, (id_, title) in rows}
+        return read_titles(self.titles, stream_rows(self.titles, columns, True, null=""))
 
     def for_file(self, path: str) -> Optional[InteractionDataset]:
         """See `InteractionDataset.for_file`."""

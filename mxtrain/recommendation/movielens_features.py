@@ -11,6 +11,7 @@ from mxtrain.data.checking.problems import SHORT_ROW, STRICT, UNREADABLE_ROW, Da
 from mxtrain.data.loading.dataset_files import exists, read_bytes, refuse_non_text
 from mxtrain.data.table.columns import stream_rows
 from mxtrain.recommendation.given_features import SET, GivenColumn, GivenFeatures, read_features
+from mxtrain.recommendation.rows import read_titles
 
 log = logging.getLogger(__name__)
 
@@ -85,13 +86,12 @@ def movielens_features(folder: Path, side: str, buckets: int, findings: Findings
     Raises:
         DataError: the file cannot be read.
     """
-    for name, file in FILES[side].items():
-        path = folder / name
-        if exists(path):
-            rows = _csv_rows(path, findings) if name.endswith(".csv") else _lines(path, file, findings)
-            features = _feature_rows(path, file, rows, findings)
-            return read_features(side, str(path), file.columns, features, buckets, findings)
-    return None
+    found = _open(folder, side, findings)
+    if found is None:
+        return None
+    path, file, rows = found
+    features = _feature_rows(path, file, rows, findings)
+    return read_features(side, str(path), file.columns, features, buckets, findings)
 
 
 def _feature_rows(
@@ -111,14 +111,23 @@ def film_titles(folder: Path) -> Dict[str, str]:
     """Returns the titles of films by id; empty if the folder has no file of films.
 
     Raises:
-        DataError: the file cannot be read.
+        DataError: the file cannot be read, or a film has two titles.
     """
-    for name, file in FILES["item"].items():
+    found = _open(folder, "item", STRICT)
+    if found is None:
+        return {}
+    path, _, rows = found
+    return read_titles(path, ((number, row[:2]) for number, row in rows))
+
+
+def _open(folder: Path, side: str, findings: Findings) -> Optional[Tuple[Path, FeatureFile, Iterator[Tuple[int, Row]]]]:
+    """Returns the file of users or films of a folder, its form, and its numbered rows; None if there is none."""
+    for name, file in FILES[side].items():
         path = folder / name
         if exists(path):
-            rows = _csv_rows(path, STRICT) if name.endswith(".csv") else _lines(path, file, STRICT)
-            return {row[0].strip(): row[1].strip() for _, row in rows}
-    return {}
+            rows = _csv_rows(path, findings) if name.endswith(".csv") else _lines(path, file, findings)
+            return path, file, rows
+    return None
 
 
 def _csv_rows(path: Path, findings: Findings) -> Iterator[Tuple[int, Row]]:

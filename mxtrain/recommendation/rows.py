@@ -1,4 +1,4 @@
-"""Reads interactions from rows of files: user, item, rating, time and line number.
+"""Reads interactions (user, item, rating, time and line number) and titles of items from rows of files.
 
 Legend: P interactions.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from array import array
 from pathlib import Path
-from typing import Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple, Union
 
 import numpy as np
 
@@ -104,6 +104,27 @@ def read_pairs(path: Path, rows: NumberedRows, columns: Columns, findings: Findi
         DataLocations([str(path)], number_P, None, path.suffix == PARQUET),
         times.are_dates,
     )
+
+
+def read_titles(path: Union[str, Path], rows: NumberedRows) -> Dict[str, str]:
+    """Returns the titles of items by id.
+
+    Args:
+        path: path of the file.
+        rows: line or record number of each row, and its cells: id and title. Rows without an id are ignored.
+
+    Raises:
+        DataError: an item has two titles.
+    """
+    title_of: Dict[str, str] = {}
+    for number, cells in rows:
+        id_, title = (cell.strip() for cell in cells)
+        if id_ and title_of.setdefault(id_, title) != title:
+            raise DataError(
+                f"{location_of(path, number)}: item {id_} has the title '{title:.100}', and '{title_of[id_]:.100}' in "
+                "a row before. Correct or remove one of them."
+            )
+    return title_of
 
 
 class TimeCells:

@@ -94,6 +94,25 @@ def test_titles_of_a_table_are_in_the_signature(tmp_path: Path) -> None:
         dataset.model_copy(update={"title": "name"}).item_titles()
 
 
+def test_two_titles_of_an_item_are_refused(tmp_path: Path) -> None:
+    """In all three kinds of files; a repeated row is allowed."""
+    dataset = write_tables(tmp_path)
+    rows = [{"item": id_, "title": title} for id_, title in (("3", "Good"), ("", "x"), (" 3", "Good "), ("", "y"))]
+    write_csv(tmp_path / "goods.csv", rows)
+    assert dataset.item_titles() == {"3": "Good"}
+    write_csv(tmp_path / "goods.csv", [*rows, {"item": "3", "title": "Bad"}])
+    with pytest.raises(DataError, match="goods.csv, line 6: item 3 has the title 'Bad', and 'Good' in a row before"):
+        dataset.item_titles()
+    (tmp_path / "u.data").write_text("1\t1\t3\t1\n")
+    (tmp_path / "u.item").write_bytes(FILMS["u.item"] + FILMS["u.item"].replace(b"Toy", b"A Toy"))
+    with pytest.raises(DataError, match="u.item, line 2: item 1 has the title 'A Toy Story .1995.', and 'Toy Story"):
+        MovieLens(root=str(tmp_path)).item_titles()
+    (tmp_path / "x.inter").write_text("user_id:token\titem_id:token\ttimestamp:float\n1\t7\t1\n")
+    (tmp_path / "x.item").write_text("item_id:token\ttitle:token_seq\n7\tToy Story\n7\tHeat\n")
+    with pytest.raises(DataError, match="x.item, line 3: item 7 has the title 'Heat', and 'Toy Story' in a row"):
+        AtomicFiles(root=str(tmp_path)).item_titles()
+
+
 def test_titles_of_other_items_are_a_warning(tmp_path: Path, caplog: Any) -> None:
     dataset = write_tables(tmp_path)
     write_csv(tmp_path / "goods.csv", [{"item": "A-1", "title": "Good"}])
