@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import logging
 import mmap
@@ -205,6 +206,29 @@ def test_faults_that_pass_change_nothing(store, answer) -> None:
     store.proxy.fault = first_gets(2, answer)
     assert regular_files.read_regular(path) == content
     assert store.proxy.gets_of("a.bin") == 3
+
+
+def trickling(handler: ProxyHandler) -> bool:
+    """An answer whose bytes come so slowly that no timeout of a connection ends it."""
+    handler.send_response(206)
+    handler.send_header("Content-Length", "5120")
+    handler.end_headers()
+    with contextlib.suppress(OSError):  # the reader hangs up
+        for _ in range(100):
+            handler.wfile.write(b"x")
+            handler.wfile.flush()
+            time.sleep(0.05)
+    handler.close_connection = True
+    return True
+
+
+def test_an_attempt_ends_long_before_the_deadline(store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mxtrain.files.object_store.store._ATTEMPT_S", 0.5)
+    path = local_path(store.put("a.bin", bytes(5120)))
+    store.proxy.fault = first_gets(2, trickling)
+    start_s = time.monotonic()
+    assert regular_files.read_regular(path) == bytes(5120)
+    assert 1.0 < time.monotonic() - start_s < 4.0 and store.proxy.gets_of("a.bin") == 3
 
 
 # Faults that stay.

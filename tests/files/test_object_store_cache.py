@@ -10,6 +10,7 @@ import os
 import shutil
 import sys
 import threading
+import time
 import types
 from pathlib import Path
 from typing import Callable, Dict, List, Tuple
@@ -250,6 +251,17 @@ def test_wrong_addresses_are_refused(text: str, said: str) -> None:
     assert "user:word" not in str(caught.value)
 
 
+@pytest.mark.parametrize("letter", ["x", "\u00e9"], ids=["ascii", "two_bytes"])
+def test_a_part_of_a_key_may_be_as_long_as_the_name_of_a_file(tmp_path: Path, letter: str) -> None:
+    part = (letter * 255).encode()[:254].decode() + "x"
+    (tmp_path / part).touch()  # the system's own limit
+    assert parse_address(f"s3://bucket/{part}/b").key == f"{part}/b"
+    with pytest.raises(OSError, match="too long"):
+        (tmp_path / f"{part}x").touch()
+    with pytest.raises(StoreError, match="no name of a file"):
+        parse_address(f"s3://bucket/{part}x")
+
+
 def test_parts_of_an_address() -> None:
     assert parse_address("s3://bucket/a/b/") == Address("s3", "bucket", "a/b")
     assert str(parse_address("s3://bucket")) == "s3://bucket"
@@ -356,6 +368,23 @@ def test_a_used_list_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     LocalNames(tmp_path, ContentCache(tmp_path)).path_of("s3://bucket/new")  # a new list removes old ones
     assert LocalNames(tmp_path, ContentCache(tmp_path)).reader(f"{paths[0]}/b").size == 3
     assert not Path(paths[1]).exists() and len(list(tmp_path.glob("*.json"))) == 2
+
+
+def test_a_list_that_was_used_within_a_month_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(local_names, "list_objects", lambda address: [Listed(f"{address.key}/b", 3, '"1"', 0.0)])
+    names = LocalNames(tmp_path, ContentCache(tmp_path))
+    paths = {days: Path(names.path_of(f"s3://bucket/{days}")) for days in (29, 31)}
+    for days, path in paths.items():
+        tree = tmp_path / path.relative_to(tmp_path).parts[0]
+        for entry in (tree, tree.with_suffix(".json")):
+            os.utime(entry, (time.time() - days * 86400,) * 2)
+    names.path_of("s3://bucket/new")
+    assert paths[29].exists() and not paths[31].exists()
+
+
+def test_an_attempt_leaves_time_for_another_one_and_for_a_slow_link() -> None:
+    assert 2 * store._ATTEMPT_S <= store._DEADLINE_S
+    assert store._PART_BYTES / 300e3 < store._ATTEMPT_S  # at 300 kB/s
 
 
 def test_messages_name_addresses(monkeypatch: pytest.MonkeyPatch) -> None:
