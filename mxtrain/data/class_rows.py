@@ -29,6 +29,21 @@ def described_classes(signature: Dict[str, Any], probability_K: np.ndarray, top_
     return class_set_row(names, probability_K, thresholds, top_k)
 
 
+def row_of_outputs(signature: Dict[str, Any], outputs: Dict[str, np.ndarray]) -> Dict[str, Any]:
+    """Returns the row of a sample for the outputs of an exported network: classes for probabilities, otherwise lists.
+
+    Args:
+        signature: content of signature.json.
+        outputs: outputs of the network for one sample.
+
+    Raises:
+        ValueError: the thresholds of the classes are damaged.
+    """
+    if "probabilities" in outputs:
+        return described_classes(signature, outputs["probabilities"][0])
+    return {name: array.tolist() for name, array in outputs.items()}
+
+
 def threshold_of(signature: Dict[str, Any]) -> Optional[float]:
     """Returns the threshold between two classes of an exported network; None if it has none."""
     threshold = signature.get("facts", {}).get("threshold")

@@ -15,7 +15,7 @@ from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple, Union
 
 import numpy as np
 
-from mxtrain.data.class_rows import described_classes
+from mxtrain.data.class_rows import row_of_outputs
 from mxtrain.data.exported_folder import ExportedFolder, targets_in
 from mxtrain.data.loading.opening import EXTENSIONS, FORMATS, ImageTooLarge
 from mxtrain.data.number_rows import described_numbers
@@ -82,12 +82,7 @@ def predict(folder: ExportedFolder, content: bytes, name: str) -> Iterator[Dict[
         prepared = read_image(part, part_name, folder.signature)
         outputs = folder.run({folder.signature["inputs"][0]["name"]: prepared.image_1CHW})
         row = describe_outputs(folder.signature, outputs, prepared)
-        if row is not None:
-            yield {"file": part_name, **row}
-        elif "probabilities" in outputs:
-            yield {"file": part_name, **described_classes(folder.signature, outputs["probabilities"][0])}
-        else:
-            yield {"file": part_name, **{key: array.tolist() for key, array in outputs.items()}}
+        yield {"file": part_name, **(row_of_outputs(folder.signature, outputs) if row is None else row)}
 
 
 def parts_of(content: bytes, name: str, signature: Dict[str, Any]) -> Iterator[Tuple[str, Union[bytes, VolumeSlice]]]:

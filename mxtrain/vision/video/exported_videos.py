@@ -15,7 +15,7 @@ from typing import Any, Dict, Iterator, List, Tuple
 
 import numpy as np
 
-from mxtrain.data.class_rows import described_classes
+from mxtrain.data.class_rows import row_of_outputs
 from mxtrain.data.exported_folder import ExportedFolder
 from mxtrain.data.loading.opening import VIDEO_EXTENSIONS
 from mxtrain.errors import LoaderError
@@ -55,10 +55,7 @@ def predict(folder: ExportedFolder, content: bytes, name: str) -> Iterator[Dict[
         ValueError: the content is not a video, or is not supported.
     """
     outputs = folder.run(inputs_of_file(folder, content, name))
-    if "probabilities" in outputs:
-        yield {"file": name, **described_classes(folder.signature, outputs["probabilities"][0])}
-    else:
-        yield {"file": name, **{key: array.tolist() for key, array in outputs.items()}}
+    yield {"file": name, **row_of_outputs(folder.signature, outputs)}
 
 
 def inputs_of_file(folder: ExportedFolder, content: bytes, name: str) -> Dict[str, np.ndarray]:
