@@ -132,6 +132,17 @@ def test_a_local_copy_is_stored_once(stored, cache: ContentCache, size: int) -> 
     assert cache.used_bytes() == size and len(source.requests) == 1
 
 
+def test_the_cache_is_not_listed_for_each_copy(stored, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _, one = stored
+    counts = []
+    used_bytes = ContentCache.used_bytes
+    monkeypatch.setattr(ContentCache, "used_bytes", lambda cache: counts.append(1) or used_bytes(cache))
+    cache = ContentCache(tmp_path)
+    for number in range(10):
+        ObjectReader(dataclasses.replace(one, etag=str(number)), cache).local_copy()
+    assert len(counts) == 2
+
+
 def test_a_truncated_block_is_read_again(stored, cache: ContentCache) -> None:
     source, one = stored
     ObjectReader(one, cache).read(10, 3 * BLOCK_BYTES)

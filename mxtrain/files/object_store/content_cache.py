@@ -177,8 +177,8 @@ class ContentCache:
 
     @property
     def allowed(self) -> int:
-        """Returns the allowed bytes."""
-        return self._allowed(self.used_bytes()) if self._size is None else self._size
+        """Returns the allowed bytes, as of the last measurement, which lists the whole cache."""
+        return self._checked_bytes or self._allowed(self.used_bytes())
 
     def _allowed(self, used: int) -> int:
         if self._size is not None:
