@@ -18,7 +18,7 @@ import sys
 import time
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Dict, List, Mapping, Optional, Tuple
+from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple
 
 from mxtrain.cluster import process
 from mxtrain.cluster.frames import Message, decode, encode, split
@@ -240,13 +240,14 @@ class RayDriver:
         bundles = [dict(bundle) for bundle in settings["bundles"]]
         pinned = bundles[0]
         # Worker 0 writes the run directory of this machine, unless a node without free CPUs is only the head.
-        here = [one["Resources"] for one in self._ray.nodes() if one["Alive"] and one["NodeManagerAddress"] == node]
+        nodes = self._ask(self._ray.nodes)
+        here = [one["Resources"] for one in nodes if one["Alive"] and one["NodeManagerAddress"] == node]
         if any(all(has.get(name, 0) >= count for name, count in pinned.items()) for has in here):
             pinned[f"node:{node}"] = 0.001
         self._node = node
         self._group = placement_group(bundles, strategy=settings["strategy"])
         begun = time.monotonic()
-        while not self._group.wait(0.2):
+        while not self._ask(self._group.wait, 0.2):
             waited = time.monotonic() - begun
             shortage = self._shortage()
             limit_s = settings["busy_wait_s" if shortage == BUSY else "wait_s"]
@@ -260,8 +261,8 @@ class RayDriver:
 
     def _describe_resources(self) -> str:
         """Returns a description of the resources of the cluster."""
-        total, free = self._ray.cluster_resources(), self._ray.available_resources()
-        count = sum(node["Alive"] for node in self._ray.nodes())
+        total, free = self._ask(self._ray.cluster_resources), self._ask(self._ray.available_resources)
+        count = sum(node["Alive"] for node in self._ask(self._ray.nodes))
         parts = [
             f"{total.get(name, 0):g} {name}s ({free.get(name, 0):g} free)" for name in ("CPU", "GPU") if total.get(name)
         ]
@@ -272,7 +273,7 @@ class RayDriver:
         return f" at {self._address}" if self._address else ""
 
     def _shortage(self) -> str:
-        total = self._ray.cluster_resources()
+        total = self._ask(self._ray.cluster_resources)
         names = {name for bundle in self._settings["bundles"] for name in bundle}
         needed = {name: sum(bundle.get(name, 0) for bundle in self._settings["bundles"]) for name in names}
         is_too_small = any(total.get(name, 0) < count for name, count in needed.items())
@@ -283,13 +284,23 @@ class RayDriver:
         """Returns Ray's description of the placement group."""
         from ray.util.placement_group import placement_group_table
 
+        return dict(self._ask(placement_group_table, self._group))
+
+    def _ask(self, question: Callable[..., Any], *arguments: Any) -> Any:
+        """Returns the answer of the cluster to a call of Ray.
+
+        Raises:
+            RayError: the head, or Ray's node on this machine, was lost.
+        """
         try:
-            return dict(placement_group_table(self._group))
-        except Exception as error:
-            raise RayError(f"the head of the Ray cluster{self._where} was lost: {_reason(error)}") from error
+            return question(*arguments)
+        except _SupervisorLost:
+            raise
+        except Exception as error:  # Ray has no common class for these errors
+            raise RayError(f"the connection to the Ray cluster{self._where} was lost: {_reason(error)}") from error
 
     def _report(self) -> None:
-        nodes = {node["NodeID"]: node for node in self._ray.nodes()}
+        nodes = self._ask(self._ray.nodes)
         placed = self._state()["bundles_to_node_id"]
         self._is_placed = True
         send(
@@ -298,7 +309,7 @@ class RayDriver:
                     "address": self._node,
                     "cluster": self._address,
                     "nodes": [placed[index] for index in range(len(placed))],
-                    "addresses": sorted({node["NodeManagerAddress"] for node in nodes.values() if node["Alive"]}),
+                    "addresses": sorted({node["NodeManagerAddress"] for node in nodes if node["Alive"]}),
                 }
             }
         )

@@ -13,7 +13,7 @@ import time
 from contextlib import ExitStack
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, Dict, Iterator, List
+from typing import Any, Dict, Iterator, List, Optional
 
 import pytest
 from raylets import Raylets
@@ -124,6 +124,26 @@ def test_signal_reaches_a_process_that_has_not_started() -> None:
     assert [decode(line) for line in lines] == [started, {"of": 0, "signal": 15}]
 
 
+def test_cluster_that_is_lost_while_resources_are_awaited(
+    monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    def wait(timeout_s: float) -> bool:
+        raise Exception("Placement group does not exist.\nMore about it")  # as Ray 2.60 does
+
+    module = SimpleNamespace(placement_group=lambda bundles, strategy: SimpleNamespace(wait=wait))
+    monkeypatch.setitem(sys.modules, "ray", SimpleNamespace())
+    monkeypatch.setitem(sys.modules, "ray.util", SimpleNamespace())
+    monkeypatch.setitem(sys.modules, "ray.util.placement_group", module)
+    monkeypatch.setattr(RayDriver, "_connect", lambda self: None)
+    driver = RayDriver()
+    driver._handle({"address": "", "bundles": [{"CPU": 1.0}], "strategy": "SPREAD"})
+    driver._address = "10.0.0.1:6379"
+    driver._ray = SimpleNamespace(util=SimpleNamespace(get_node_ip_address=lambda: "10.0.0.2"), nodes=list)
+    assert driver.run() == 2
+    reason = "the connection to the Ray cluster at 10.0.0.1:6379 was lost: Placement group does not exist."
+    assert decode(capfdbinary.readouterr().out.strip()) == {"failed": reason}
+
+
 # Processes, without Ray.
 
 
@@ -131,6 +151,7 @@ class FakeChannel:
     """The connection to a driver that has placed everything, and starts nothing."""
 
     placed: Dict[str, Any] = {}
+    started_here: List[str] = []
     shutdown_timeout_s = 0.0
 
     def __init__(self, settings: Dict[str, Any], may_start: bool):
@@ -147,18 +168,24 @@ class FakeChannel:
 
 
 def started_by(
-    monkeypatch: pytest.MonkeyPatch, folder: Path, nodes: List[str], addresses: List[str], *options: str
+    monkeypatch: pytest.MonkeyPatch,
+    folder: Path,
+    nodes: List[str],
+    addresses: List[str],
+    *options: str,
+    van: Optional[str] = "zmq",
 ) -> FakeChannel:
     """Starts three workers and two servers on a placement; returns the connection with the messages."""
     placed = {"address": "127.0.0.1", "cluster": "127.0.0.1:1", "nodes": nodes, "addresses": addresses}
     monkeypatch.setattr(FakeChannel, "placed", placed)
     monkeypatch.setattr(ray_launcher, "RayChannel", FakeChannel)
     monkeypatch.setattr(ray_launcher, "_require_ray", lambda: None)
-    monkeypatch.setattr(ray_launcher, "started_here", lambda spec, stack: None)
+    monkeypatch.setattr(ray_launcher, "started_here", lambda spec, stack: FakeChannel.started_here.append(spec.name))
+    monkeypatch.setattr(FakeChannel, "started_here", [])
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "7")
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     cluster = Cluster(workers=3, servers=2, launcher="ray", launcher_options=list(options))
-    launcher = RayLauncher(cluster, "zmq")
+    launcher = RayLauncher(cluster, van)
     with ExitStack() as stack:
         launcher.start(["train"], folder, 0, stack)
         channel = launcher._channel
@@ -190,6 +217,19 @@ def test_ranks_on_a_node_follow_each_other(monkeypatch: pytest.MonkeyPatch, tmp_
     assert channel.settings["bundles"] == 5 * [{"CPU": 1.0}] and channel.settings["strategy"] == "SPREAD"
     # The supervisor's GPUs and threads mean nothing on other nodes.
     assert not any("CUDA_VISIBLE_DEVICES" in one or "OMP_NUM_THREADS" in one for one in found.values())
+
+
+@pytest.mark.parametrize(
+    "nodes, van, here",
+    [("ababa", "zmq", ["scheduler"]), ("aaaaa", "zmq", ["scheduler"]), ("aba", None, [])],
+    ids=["two_nodes", "one_node", "ring"],
+)
+def test_only_a_scheduler_starts_here_and_once(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, nodes: str, van: Optional[str], here: List[str]
+) -> None:
+    channel = started_by(monkeypatch, tmp_path, list(nodes), ["127.0.0.1", "192.0.2.7"], van=van)
+    assert channel.started_here == here
+    assert sorted(environments(channel)) == list(range(len(nodes)))
 
 
 def test_reserved_cpus_and_gpus_are_those_that_a_worker_uses(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
