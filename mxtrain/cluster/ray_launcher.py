@@ -177,11 +177,12 @@ class RayLauncher(Launcher):
         for node in dict.fromkeys(nodes):
             ranks = [rank for rank in range(self.cluster.workers) if nodes[rank] == node]
             specs = launch_specs(self.cluster, self.van, arguments, logs, root, environment, ranks)
-            if not processes and root.is_local:
-                stack.callback(root.remove_sockets, len(specs))
-            if not processes and specs[0].name == "scheduler":
-                variables = {**inherited(), **specs[0].environment, "DMLC_NODE_HOST": root.address}
-                processes.append(started_here(replace(specs[0], environment=variables), stack))
+            if not processes:  # the first node
+                if root.is_local:
+                    stack.callback(root.remove_sockets, len(specs))
+                if specs[0].name == "scheduler":
+                    variables = {**inherited(), **specs[0].environment, "DMLC_NODE_HOST": root.address}
+                    processes.append(started_here(replace(specs[0], environment=variables), stack))
             for spec in specs:
                 at = self._position(spec)
                 if at is not None and nodes[at] == node:
