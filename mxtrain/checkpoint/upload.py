@@ -27,6 +27,9 @@ from mxtrain.files.object_store.address import Address, parse_address, require_l
 
 log = logging.getLogger("mxtrain")
 
+RemoteCheckpoints = Dict[str, Dict[str, Tuple[int, str]]]
+"""Name -> file -> size and ETag."""
+
 
 class CheckpointUpload:
     """Uploads the checkpoints of a folder in a background thread.
@@ -101,8 +104,13 @@ def upload(directory: Path, address: Address) -> None:
             store.remove(_below(address, f"{name}/{file}"))
 
 
-def download(address: Address, directory: Path) -> List[str]:
+def download(address: Address, remote: RemoteCheckpoints, directory: Path) -> List[str]:
     """Downloads the complete checkpoints at an address that are not in a folder; returns their names.
+
+    Args:
+        address: address of the checkpoints.
+        remote: checkpoints at the address.
+        directory: the folder.
 
     Raises:
         StoreError: the store refuses, or does not answer.
@@ -112,8 +120,7 @@ def download(address: Address, directory: Path) -> List[str]:
 
     store = store_of(address.scheme)
     here = {entry.path.name for entry in scan(directory)}
-    remote = {name: files for name, files in _remote_checkpoints(address).items() if MANIFEST in files}
-    names = sorted(set(remote) - here)
+    names = sorted(name for name, files in remote.items() if MANIFEST in files and name not in here)
     for name in names:
         temporary = directory / f"{TEMPORARY}download-{name}-{os.getpid()}"
         try:
@@ -170,7 +177,7 @@ def fetch_checkpoints(text: str, directory: Path, starts_over: bool) -> None:
                 f"checkpoint.upload={text}: {entry.path.name} is there with other content than in '{directory}', so "
                 "it is that of another run. Choose another address."
             )
-    names = download(address, directory)
+    names = download(address, remote, directory)
     if names:
         log.info("%s: downloaded from %s", ", ".join(names), address)
 
@@ -179,11 +186,11 @@ def _below(address: Address, name: str) -> Address:
     return Address(address.scheme, address.bucket, f"{address.key}/{name}".lstrip("/"))
 
 
-def _remote_checkpoints(address: Address) -> Dict[str, Dict[str, Tuple[int, str]]]:
-    """Returns name -> file -> size and ETag of the checkpoints at an address; other objects are ignored."""
+def _remote_checkpoints(address: Address) -> RemoteCheckpoints:
+    """Returns the checkpoints at an address; other objects are ignored."""
     from mxtrain.files.object_store.store import list_objects
 
-    found: Dict[str, Dict[str, Tuple[int, str]]] = defaultdict(dict)
+    found: RemoteCheckpoints = defaultdict(dict)
     start = len(address.key) + 1 if address.key else 0
     for listed in list_objects(address):
         name, _, file = listed.key[start:].partition("/")
