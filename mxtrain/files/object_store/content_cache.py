@@ -93,15 +93,18 @@ class ContentCache:
             size: bytes of the whole part; a file of another size is damaged, and ignored.
             begin, end: range within the part.
         """
-        descriptor = self.open(name, part, size)
-        if descriptor is None:
-            return None
         try:
-            content = os.pread(descriptor, end - begin, begin)
-        except OSError:  # a failing disk
+            descriptor = os.open(self.path(name, part), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+            try:
+                status = os.fstat(descriptor)
+                if status.st_size != size:
+                    return None
+                _touch(descriptor, status)
+                content = os.pread(descriptor, end - begin, begin)
+            finally:
+                os.close(descriptor)
+        except OSError:  # it is not there, or the disk fails
             return None
-        finally:
-            os.close(descriptor)
         return content if len(content) == end - begin else None
 
     def has(self, name: str, part: str, size: int) -> bool:
@@ -113,19 +116,6 @@ class ContentCache:
             return False
         _touch(path, status)
         return status.st_size == size
-
-    def open(self, name: str, part: str, size: int) -> Optional[int]:
-        """Opens a complete part for reading and returns its descriptor; None if it is not there."""
-        try:
-            descriptor = os.open(self.path(name, part), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-        except OSError:
-            return None
-        status = os.fstat(descriptor)
-        if status.st_size != size:
-            os.close(descriptor)
-            return None
-        _touch(descriptor, status)
-        return descriptor
 
     def write(self, name: str, part: str, content: bytes) -> None:
         """Stores a part. If it cannot be stored, a warning says so once, and it will be read from the store again."""
