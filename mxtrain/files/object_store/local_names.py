@@ -168,9 +168,11 @@ class LocalNames:
                 above = os.path.dirname(path)
                 os.makedirs(above, exist_ok=True)
             descriptor = open_file(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-            os.ftruncate(descriptor, size)
-            os.utime(descriptor, (modified_s, modified_s))
-            os.close(descriptor)
+            try:
+                os.ftruncate(descriptor, size)
+                os.utime(descriptor, (modified_s, modified_s))
+            finally:
+                os.close(descriptor)
 
     def _list_of(self, name: str) -> Path:
         return self._folder / f"{name}.json"
