@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from mxtrain.types.annotations import JsonObject
 
 Choose = Callable[[Mapping[str, "np.ndarray"]], Mapping[str, "JsonObject"]]
-"""Function (weights) -> what a validation of them chooses, by the name of its state."""
+"""Function that validates weights and returns the values that are chosen, such as thresholds, by name of state."""
 MODEL, EMA = "model", "ema"
 SLIM = "slimmed_step"
 """Key in the state of a checkpoint of `mxtrain slim`: step of the checkpoint that it was made from."""
@@ -163,7 +163,7 @@ def write_average(run_dir: Path, checkpoints: Sequence[Checkpoint], choose: Choo
 
 
 def with_choices(state: JsonObject, choices: Mapping[str, JsonObject]) -> JsonObject:
-    """Returns the state of a checkpoint whose `states` are only those that validations have chosen."""
+    """Returns the state of a checkpoint with `states` replaced by values that a validation has chosen."""
     rest = {name: value for name, value in state.items() if name != "states"}
     return {**rest, "states": dict(choices)} if choices else rest
 

@@ -1,9 +1,9 @@
-"""Keeps the checkpoints of a run in an object store, too, so that another machine can continue the run.
+"""Copies the checkpoints of a run to an object store, so that another machine can continue the run.
 
     ADDRESS/step-00000100/...
 
-The address holds the checkpoints of the folder, by the same names. `manifest.json` is written last and removed first:
-a checkpoint with a manifest is complete, whenever the process is killed.
+The address holds the same checkpoints as the folder, under the same names. `manifest.json` is written last and removed
+first: a checkpoint with a manifest is complete, even if the process was killed.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ class CheckpointUpload:
         self._lock = threading.Lock()
 
     def update(self, directory: Path) -> None:
-        """Starts to make the address hold what the folder holds. While an upload is under way, it only makes a note:
-        of several checkpoints that are written in the meantime, those that are left are uploaded."""
+        """Starts an upload that makes the address equal to the folder. If an upload is under way, another one follows
+        it, which uploads only the checkpoints that the folder still holds by then."""
         with self._lock:
             self._is_due = True
             if not self._thread.is_alive():
@@ -54,8 +54,8 @@ class CheckpointUpload:
                 self._thread.start()
 
     def wait(self) -> None:
-        """Waits for the upload under way. The end of a run must: the interpreter shuts down its pools of threads before
-        it waits for other threads, and without them no connection to the store can be made."""
+        """Waits for the upload under way. Call it at the end of a run: the interpreter shuts down its thread pools
+        before it waits for other threads, and without the pools no connection to the store can be made."""
         thread = self._thread  # replaced when it ends
         if thread.is_alive():
             log.info("waiting for the upload of checkpoints to %s", self.address)

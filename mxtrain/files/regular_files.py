@@ -52,7 +52,7 @@ class PositionedFile(Protocol):
 
 
 class RemoteFiles(Protocol):
-    """Files whose content is elsewhere, below a folder with their names; see `object_store.local_names`."""
+    """Files of an object store, with a folder that holds their names; see `object_store.local_names`."""
 
     prefix: str
     """Path of the folder, with a slash at its end."""
@@ -77,7 +77,7 @@ def set_remote_files(files: RemoteFiles) -> None:
 
 
 def is_remote(path: AnyPath) -> bool:
-    """Returns True if the content of a path is elsewhere."""
+    """Returns True if a path is below the folder of remote files."""
     return _remote_of(path) is not None
 
 
@@ -184,7 +184,7 @@ def path_for_library(path: AnyPath) -> str:
     """Returns the path of a file for a library that opens it by itself: a local copy of a remote file.
 
     Raises:
-        OSError: the path is no remote file.
+        OSError: the path is in the folder of remote files, but no file has this name.
     """
     remote = _remote_of(path)
     return os.fspath(path) if remote is None else remote.local_copy(os.fspath(path))

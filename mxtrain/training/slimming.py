@@ -147,7 +147,7 @@ def _write(
     without = {name: None for name in ("weights", "embeddings") if name in description["model"]}
     description["model"] = {**description["model"], "widths": dict(widths), **without, "lora": {}}
     description["callback"] = {}  # without actions such as pruning
-    # What validations have chosen stays right, because the outputs are the same.
+    # Thresholds and margins that a validation has chosen stay valid, because the outputs are the same.
     state = with_choices(checkpoint.state, choices_of(checkpoint.state))
     state = {name: value for name, value in state.items() if name not in ("averaged_steps", "soup")}
     state.update({"run": {**run, "description": description}, SLIM: checkpoint.step})

@@ -137,7 +137,7 @@ def average_last(
 
 
 def choose_for(weights: Mapping[str, np.ndarray], checkpoint: Checkpoint, run: RestoredRun) -> Mapping[str, JsonObject]:
-    """Returns what a validation of weights chooses, such as thresholds.
+    """Validates weights and returns the values that are chosen, such as thresholds, by name of state.
 
     Raises:
         DataError: the validation data cannot be read.

@@ -60,7 +60,7 @@ class StoreProxy(http.server.ThreadingHTTPServer):
 
     @contextlib.contextmanager
     def counted(self) -> Iterator[None]:
-        """Counts a request among those that are answered at the same time."""
+        """Counts the current request as open, for `most_at_once`."""
         with self._lock:
             self._open += 1
             self.most_at_once = max(self.most_at_once, self._open)

@@ -97,8 +97,7 @@ class Source(Protocol):
 
 @runtime_checkable
 class SupportsPrefetch(Protocol):
-    """Samples in files that may be in an object store, whose latency is paid once for all that is requested
-    together."""
+    """Samples in files that may be in an object store: files that are requested together cost its latency only once."""
 
     def prefetch(self, index_N: np.ndarray) -> None:
         """Requests samples that will be read soon, without waiting for them."""

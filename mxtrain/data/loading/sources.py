@@ -82,7 +82,7 @@ class Subset:
         return self.source.fetch(self.index_N[index_B], seed=seed, epoch=epoch, train=train)
 
     def prefetch(self, index_N: np.ndarray) -> None:
-        """Announces samples that will be read soon."""
+        """Requests samples that will be read soon; see `SupportsPrefetch`."""
         prefetch(self.source, self.index_N[index_N])
 
     def checks(self) -> Checks:

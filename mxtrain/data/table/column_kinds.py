@@ -185,9 +185,9 @@ def guess_kinds(
 
     A column is of numbers if `SHARE_OF_NUMBERS` of its cells are, so that a wrong cell is found. Of the others, those
     with few different texts are categories, and the rest are hashed. A column without a value, without a name (as the
-    row numbers that pandas writes), or of ids of rows is ignored. Numbers of classes whose names are in the file are
-    categories, of these names. Rows that cannot be used are skipped: the reader of
-    all rows reports them.
+    row numbers that pandas writes), or of ids of rows is ignored. A column of class numbers whose names are in the file
+    is a column of categories, or hashed if there are many. Rows that cannot be used are skipped: the reader of all rows
+    reports them.
 
     Raises:
         DataError: no row can be used, or the numbers of a column have the other decimal sign.

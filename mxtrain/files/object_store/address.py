@@ -15,8 +15,8 @@ class StoreService:
     """A service with the interface of S3.
 
     Attributes:
-        variables: environment variables that name its endpoint, the first one that is set counts.
-        endpoint: endpoint without these; None = that of the library, Amazon's.
+        variables: environment variables that name its endpoint; the first one that is set is used.
+        endpoint: default endpoint; None = the default of the library, Amazon's.
     """
 
     variables: tuple
@@ -37,11 +37,11 @@ _MAX_NAME_BYTES = 255
 
 
 class StoreError(DataError):
-    """An object store does not give what was asked for. The message names the address, and never a credential."""
+    """A request to an object store failed. The message names the address, and never a credential."""
 
 
 class ObjectChanged(StoreError):
-    """An object is another one than when the data were opened."""
+    """An object has changed since the data were opened."""
 
 
 @dataclass(frozen=True)
@@ -65,8 +65,8 @@ def parse_address(text: str) -> Address:
     """Parses an address.
 
     Raises:
-        StoreError: the scheme is unknown, the bucket is missing or no name of one, or a part of the key is no name of
-            a file.
+        StoreError: the scheme is unknown, the bucket is missing or its name is invalid, or a part of the key is not a
+            valid file name.
     """
     found = _ADDRESS.fullmatch(text)
     scheme, rest = found.groups() if found else ("", text)

@@ -38,7 +38,7 @@ _CHECKS_PER_SIZE = 32
 _KEPT = 0.9
 """Share of the allowed bytes that a clean-up keeps, so that the next one is not due at once."""
 _TOUCH_S = 60.0
-"""A file's time of use is written at most once in so many seconds."""
+"""Shortest time in seconds between two updates of a file's time of use."""
 _ABANDONED_S = 3600.0
 """Age from which unfinished files belong to killed processes."""
 _UNFINISHED = ".new-"

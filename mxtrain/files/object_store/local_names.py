@@ -2,9 +2,9 @@
 
     CACHE/objects/trees/ID/s3/BUCKET/KEY
 
-All that lists, compares and joins paths works on this folder as on any other. The files are sparse and hold nothing:
-`files.regular_files`, through which all data are opened, asks here for the content of a path in such a folder. ID is a
-hash of the list, ETags included: a folder is never changed, and an object that was changed since is an error.
+Code that lists, compares and joins paths works on this folder as on any other. The files are sparse and have no
+content: `files.regular_files`, which opens all data, gets the object of a path in such a folder from here. ID is a
+hash of the list, ETags included: a folder never changes, and an object that has changed since is an error.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ from mxtrain.files.unused_folders import locked_folder
 log = logging.getLogger(__name__)
 
 _LISTED_FOR_S = 60.0
-"""A process uses a list for so long. Data are opened several times in a row, for which they are listed once."""
+"""Seconds for which a process reuses a list: data are opened several times in a row, but listed once."""
 _KEPT_S = 30 * 86400.0
-"""Folders that nobody has used for so long are removed."""
+"""Seconds without use after which a folder is removed."""
 _MANY, _SMALL_BYTES = 1000, 1 << 20
-"""Objects from which, and average size up to which, records are recommended."""
+"""Records are recommended for at least so many objects of a smaller average size."""
 _PATTERN = re.compile(r"[*?\[]")
 _BUFFER_BYTES = 1 << 18
 

@@ -64,8 +64,8 @@ class ObjectReader:
         self._name = stored.cache_name
         self._last_block = -1
         self._received = -1, b""
-        # Blocks that were on the disk: asking again for each record takes longer than reading it. One that was removed
-        # since is requested when it is read.
+        # Blocks that were found on the disk: looking for them for each record takes longer than reading it. A block
+        # that was removed since is requested when it is read.
         self._present: Set[int] = set()
 
     @property
@@ -107,7 +107,7 @@ class ObjectReader:
                 self._prefetch_block(block)
 
     def _prefetch_block(self, block: int) -> None:
-        # What cannot be stored would be lost before it is read.
+        # A block that is requested early is only kept on the disk. If the disk cannot hold it, it would be read twice.
         if not self._cache.is_writable or len(_pending) >= _MAX_PREFETCHED:
             return
         if block in self._present:
@@ -126,7 +126,7 @@ class ObjectReader:
             return content
         number, received = self._received
         if number != block:
-            # Kept for the next record: a full disk cannot keep it.
+            # Kept in memory for the next record, because the disk may be full.
             received = self._request(block).result()
             self._received = block, received
         return received[begin:end]

@@ -102,7 +102,6 @@ class ObjectStore:
             logging.getLogger(name).setLevel(logging.ERROR)
         self.endpoint = endpoint_of(scheme)
         self._deadline_s = deadline_s()
-        # A proxy of the environment would see the requests to a local endpoint; botocore follows NO_PROXY.
         options: Dict[str, Any] = {
             "connect_timeout": min(10.0, self._deadline_s),
             "read_timeout": min(20.0, self._deadline_s),
