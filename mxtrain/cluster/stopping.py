@@ -33,7 +33,7 @@ WARNINGS = (int(signal.SIGUSR1), int(signal.SIGUSR2))
 """Signals with which schedulers announce the end of a job (Slurm's --signal, submitit)."""
 NOTICE = "notice of preemption received"
 """Cause of a run that the notice of `cluster.notice` ends."""
-_WARNING_PREFIXES = ("SIGUSR", NOTICE)
+WARNING_PREFIXES = ("SIGUSR", NOTICE)
 """Prefixes of the cause of a run that one of these signals, or a notice, ends."""
 SHUTDOWN_TIMEOUT_S = 5.0
 """Seconds in which processes must disconnect after everything is saved."""
@@ -64,7 +64,7 @@ def was_told_to_end(exit_code: int, cause: str) -> bool:
         exit_code: exit code of the run.
         cause: `Stop.cause`, which distinguishes a warning from a budget, because both have the same exit code.
     """
-    return exit_code in EXIT_CODES.values() or (exit_code == EXIT_BUDGET and cause.startswith(_WARNING_PREFIXES))
+    return exit_code in EXIT_CODES.values() or (exit_code == EXIT_BUDGET and cause.startswith(WARNING_PREFIXES))
 
 
 class Terminated(KeyboardInterrupt):

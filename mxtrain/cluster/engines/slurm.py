@@ -6,7 +6,7 @@ import shlex
 from typing import Mapping
 
 from mxtrain.cluster.engines.job import Commands, LaunchJob, LaunchTarget
-from mxtrain.cluster.stopping import NOTICE
+from mxtrain.cluster.stopping import WARNING_PREFIXES
 
 SCRIPT = "job.sbatch"
 WARNING_S = 120
@@ -54,12 +54,13 @@ def script(job: LaunchJob) -> str:
         lines.append(f'{words} cluster.launcher=slurm "$@" hydra.run.dir="$run"')
     else:
         lines.append(f'srun {words} "$@" hydra.run.dir="$run"')
+    causes = "|".join(WARNING_PREFIXES)
     return "\n".join(
         [
             *lines,
             "code=$?",
             "# A run also ends with 75 at the end of a budget such as trainer.max_steps, and then is not continued.",
-            f'if ((code == 75)) && grep -qE \'"cause": "(SIGUSR|{NOTICE})\' "$run/status.json"; then',
+            f'if ((code == 75)) && grep -qE \'"cause": "({causes})\' "$run/status.json"; then',
             '  scontrol requeue "$SLURM_JOB_ID"',
             "fi",
             'exit "$code"',
