@@ -69,8 +69,9 @@ class Cluster(Spec):
 
     def unsupported_reason(self) -> str:
         """Returns the reason why the launcher does not support these settings, or ""."""
-        if self.notice is not None and unsupported_notice_reason(self.notice):
-            return unsupported_notice_reason(self.notice)
+        notice_reason = "" if self.notice is None else unsupported_notice_reason(self.notice)
+        if notice_reason:
+            return notice_reason
         if self.launcher == "ssh" and self.hostfile is None:
             return (
                 "cluster.launcher=ssh needs cluster.hostfile=FILE with a line 'HOST [slots=N]' for each host, this "
