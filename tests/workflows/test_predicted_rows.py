@@ -8,10 +8,12 @@ from typing import Any, Dict, Iterator
 
 import pytest
 
+from mxtrain.cli.predict import print_counts
 from mxtrain.errors import ConfigError
 from mxtrain.task.prediction_format import PredictionFormat
 from mxtrain.workflows.predict import (
     PredictedFiles,
+    PredictResult,
     PredictSettings,
     files_folder,
     numbered,
@@ -90,6 +92,13 @@ def test_rows_do_not_name_a_file_that_is_not_written(bad: int, masks: str, tmp_p
     assert [row["area"] for row in rows] == [number for number in range(7) if number != bad]
     assert [row["mask"] for row in rows] == [None if name == "-" else str(tmp_path / name) for name in masks]
     assert {path.name for path in tmp_path.iterdir()} == set(masks) - {"-"}
+
+
+@pytest.mark.parametrize("num_files, said", [(0, "0 files"), (1, "1 file"), (2, "2 files")])
+def test_files_are_counted_and_not_rows(num_files: int, said: str, capsys: Any) -> None:
+    task: Any = SimpleNamespace(prediction_format=lambda: SimpleNamespace(list_field=("", "")))
+    print_counts(task, PredictSettings(), PredictResult(5, 0, Path("masks"), [], num_files))
+    assert capsys.readouterr() == ("", f"{said} written to masks\n")
 
 
 def test_only_tasks_that_write_files_take_a_folder(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import io
 import os
+import struct
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
@@ -14,6 +15,7 @@ from mxtrain.errors import DataError, LoaderError
 from mxtrain.vision import exported_images
 from mxtrain.vision.classification.image_folder import ImageFolder
 from mxtrain.vision.images.dicom import DicomFile
+from mxtrain.vision.images.dicom_pixels import PixelLayout, require_frames
 from mxtrain.vision.images.dicom_volume import DicomVolume, open_frames
 from mxtrain.vision.images.files import ImageFiles
 from mxtrain.vision.images.pixels import ImageReader
@@ -120,6 +122,20 @@ def jpeg(frame):
     return file.getvalue()
 
 
+GREY = np.add.outer(np.arange(24, dtype=np.uint8), np.arange(32, dtype=np.uint8) * 7)
+STREAM = jpeg(GREY) + bytes(-len(jpeg(GREY)) % 4)
+FRAGMENT = len(STREAM) // 2
+"""Number of bytes of each of two fragments of a frame."""
+
+
+def fragmented(table, num_frames=3):
+    """A file of frames in two fragments each, with these bytes as its table of offsets."""
+    fragments = [STREAM[:FRAGMENT], STREAM[FRAGMENT:]] * num_frames
+    items = [b"\xfe\xff\x00\xe0" + struct.pack("<I", len(item)) + item for item in (table, *fragments)]
+    grey = np.stack([GREY] * 3)
+    return encode(describe_frames(grey, "1.2.840.10008.1.2.4.50", PixelData=b"".join(items)))
+
+
 @pytest.mark.parametrize("has_table", [True, False])
 @pytest.mark.parametrize("fragments", [1, 2, 3])
 def test_compressed_frames(fragments, has_table):
@@ -146,13 +162,45 @@ def test_frames_of_run_lengths():
         np.testing.assert_allclose(read(part)[0], frame * (255 / 65535), atol=1e-3)
 
 
-def test_tables_of_offsets_must_fit():
-    grey = np.zeros((3, 24, 32), np.uint8)
-    data = bytearray(encapsulate([jpeg(frame) for frame in grey], fragments_per_frame=2))
-    data[12:16] = (9).to_bytes(4, "little")  # the second frame begins within a fragment
-    parts = slices(encode(describe_frames(grey, "1.2.840.10008.1.2.4.50", PixelData=bytes(data))))
-    with pytest.raises(ValueError, match="no valid offset table says which are a frame"):
+def test_a_frame_may_lie_in_several_fragments_without_a_table():
+    data = encapsulate([STREAM], fragments_per_frame=3, has_bot=False)
+    image = read(encode(describe_frames(GREY[None], "1.2.840.10008.1.2.4.50", PixelData=data)))
+    assert np.array_equal(image[0], np.asarray(Image.open(io.BytesIO(STREAM))))
+
+
+@pytest.mark.parametrize(
+    "order",
+    [
+        (0, None, 4),  # the second frame begins within a fragment
+        (1, 2, 4),  # the first fragment belongs to no frame
+        (0, 4, 2),
+        (0, 2, 2),
+        (0, 2),
+    ],
+)
+def test_tables_of_offsets_must_fit(order):
+    offsets = [9 if number is None else number * (8 + FRAGMENT) for number in order]
+    parts = slices(fragmented(struct.pack(f"<{len(order)}I", *offsets)))
+    with pytest.raises(ValueError, match="its 3 frames lie in 6 fragments, and no valid offset table says which"):
         read(parts[0])
+
+
+def test_what_follows_the_offsets_in_a_table_is_left_out():
+    table = struct.pack("<3I", *(number * (8 + FRAGMENT) for number in (0, 2, 4))) + bytes(2)
+    for part in slices(fragmented(table)):
+        assert np.array_equal(read(part)[0], np.asarray(Image.open(io.BytesIO(STREAM))))
+
+
+def test_a_table_without_fragments_is_cut_off():
+    with pytest.raises(ValueError, match="it is cut off: its compressed pixels do not end"):
+        read(slices(fragmented(struct.pack("<3I", 0, 8, 16), num_frames=0))[0])
+
+
+def test_each_compressed_frame_takes_at_least_eight_bytes():
+    layout = PixelLayout(2, 2, 1, 8, 8, 7, False, "MONOCHROME2", False, "1.2.840.10008.1.2.4.50")
+    require_frames((100, -1), layout, 3, 124)
+    with pytest.raises(ValueError, match="it is cut off: 23 bytes cannot hold 3 frames"):
+        require_frames((100, -1), layout, 3, 123)
 
 
 def test_one_frame_is_an_image():
