@@ -72,7 +72,9 @@ class CheckpointUpload:
                 upload(directory, self.address)
             except (MxtrainError, OSError) as error:  # a failed upload must not end training
                 log.warning(
-                    "checkpoint.upload: %s The checkpoint is in '%s'; the next one is uploaded again.", error, directory
+                    "checkpoint.upload: %s The checkpoint is kept in '%s' and is uploaded with the next one.",
+                    error,
+                    directory,
                 )
 
 
@@ -96,12 +98,12 @@ def upload(directory: Path, address: Address) -> None:
         with suppress(FileNotFoundError):
             files = [path for path in sorted(entry.path.rglob("*")) if path.is_file()]
             for path in sorted(files, key=lambda path: path.name == MANIFEST):
-                store.write_file(_below(address, f"{name}/{path.relative_to(entry.path).as_posix()}"), path)
+                store.write_file(address.below(f"{name}/{path.relative_to(entry.path).as_posix()}"), path)
             log.info("checkpoint %s is in %s (%.1fs)", name, address, time.monotonic() - start_s)
     kept = {entry.path.name for entry in scan(directory)}
     for name in sorted(set(remote) - kept):
         for file in sorted(remote[name], key=lambda file: file != MANIFEST):
-            store.remove(_below(address, f"{name}/{file}"))
+            store.remove(address.below(f"{name}/{file}"))
 
 
 def download(address: Address, remote: RemoteCheckpoints, directory: Path) -> List[str]:
@@ -129,7 +131,7 @@ def download(address: Address, remote: RemoteCheckpoints, directory: Path) -> Li
                 path.parent.mkdir(parents=True, exist_ok=True)
                 descriptor = create_file(path)
                 try:
-                    store.copy_to(_below(address, f"{name}/{file}"), etag, size, descriptor)
+                    store.copy_to(address.below(f"{name}/{file}"), etag, size, descriptor)
                     os.fsync(descriptor)
                 finally:
                     os.close(descriptor)
@@ -171,7 +173,7 @@ def fetch_checkpoints(text: str, directory: Path, starts_over: bool) -> None:
             own_manifest = read_file(entry.path / MANIFEST)
         except DamagedCheckpoint:  # the search for the one to continue from reports it
             continue
-        manifest = _below(address, f"{entry.path.name}/{MANIFEST}")
+        manifest = address.below(f"{entry.path.name}/{MANIFEST}")
         if etag and store_of(address.scheme).content(manifest, etag, size) != own_manifest:
             raise CheckpointError(
                 f"checkpoint.upload={text}: {entry.path.name} is there with other content than in '{directory}', so "
@@ -182,19 +184,14 @@ def fetch_checkpoints(text: str, directory: Path, starts_over: bool) -> None:
         log.info("%s: downloaded from %s", ", ".join(names), address)
 
 
-def _below(address: Address, name: str) -> Address:
-    return Address(address.scheme, address.bucket, f"{address.key}/{name}".lstrip("/"))
-
-
 def _remote_checkpoints(address: Address) -> RemoteCheckpoints:
     """Returns the checkpoints at an address; other objects are ignored."""
     from mxtrain.files.object_store.store import list_objects
 
     found: RemoteCheckpoints = defaultdict(dict)
-    start = len(address.key) + 1 if address.key else 0
     for listed in list_objects(address):
-        name, _, file = listed.key[start:].partition("/")
+        name, _, file = listed.key[len(address.prefix) :].partition("/")
         if file and NAME.match(name):
-            require_local_name(Address(address.scheme, address.bucket, listed.key))
+            require_local_name(address.with_key(listed.key))
             found[name][file] = listed.size, listed.etag
     return found

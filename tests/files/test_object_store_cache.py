@@ -275,7 +275,9 @@ def test_a_part_of_a_key_may_be_as_long_as_the_name_of_a_file(tmp_path: Path, le
 
 def test_parts_of_an_address() -> None:
     assert parse_address("s3://bucket/a/b/") == Address("s3", "bucket", "a/b")
-    assert str(parse_address("s3://bucket")) == "s3://bucket"
+    bucket = parse_address("s3://bucket")
+    assert str(bucket) == "s3://bucket" and bucket.below("a/b") == Address("s3", "bucket", "a/b")
+    assert str(bucket.below("a").below("b")) == "s3://bucket/a/b"
 
 
 @pytest.mark.parametrize(

@@ -55,6 +55,19 @@ class Address:
     def __str__(self) -> str:
         return f"{self.scheme}://{self.bucket}/{self.key}".rstrip("/")
 
+    @property
+    def prefix(self) -> str:
+        """Beginning of the keys of all objects below the address."""
+        return f"{self.key}/" if self.key else ""
+
+    def below(self, name: str) -> Address:
+        """Returns the address of a name below this one."""
+        return self.with_key(self.prefix + name)
+
+    def with_key(self, key: str) -> Address:
+        """Returns the address of another key in the same bucket."""
+        return Address(self.scheme, self.bucket, key)
+
 
 def is_address(path: str) -> bool:
     """Returns True if a path has a scheme, as s3://bucket/photos, known or not."""

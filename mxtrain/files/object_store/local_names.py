@@ -87,7 +87,7 @@ class LocalNames:
         if not objects and _PATTERN.search(address.key):
             names = address.key.split("/")
             count = next(number for number, name in enumerate(names) if _PATTERN.search(name))
-            at, pattern = Address(address.scheme, address.bucket, "/".join(names[:count])), "/".join(names[count:])
+            at, pattern = address.with_key("/".join(names[:count])), "/".join(names[count:])
             objects = list_objects(at)
         if not objects:
             raise StoreError(self._nothing(address))
@@ -97,7 +97,7 @@ class LocalNames:
 
     def _nothing(self, address: Address) -> str:
         above, _, name = address.key.rpartition("/")
-        near = store_of(address.scheme).names(Address(address.scheme, address.bucket, above)) if name else []
+        near = store_of(address.scheme).names(address.with_key(above)) if name else []
         return (
             f"There is nothing at '{address}': no object has this key, and none is in a folder of this name."
             f"{did_you_mean(name, near)}"
@@ -162,7 +162,7 @@ class LocalNames:
     def _write_names(self, bucket: Path, address: Address, rows: List[Tuple[str, int, str, int]]) -> None:
         above = ""
         for key, size, _, modified_s in rows:
-            require_local_name(Address(address.scheme, address.bucket, key))
+            require_local_name(address.with_key(key))
             path = f"{bucket}/{key}"
             if os.path.dirname(path) != above:
                 above = os.path.dirname(path)

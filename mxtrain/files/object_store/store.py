@@ -130,9 +130,8 @@ class ObjectStore:
         Raises:
             StoreError: the store refuses, or does not answer before the deadline.
         """
-        prefix = f"{address.key}/" if address.key else ""
         found = False
-        for listed in self._pages(address, prefix):
+        for listed in self._pages(address, address.prefix):
             found = True
             yield listed
         if not found and address.key:
@@ -159,12 +158,11 @@ class ObjectStore:
         Raises:
             StoreError: the store refuses, or does not answer before the deadline.
         """
-        prefix = f"{address.key}/" if address.key else ""
-        request = {"Bucket": address.bucket, "Prefix": prefix, "Delimiter": "/"}
+        request = {"Bucket": address.bucket, "Prefix": address.prefix, "Delimiter": "/"}
         answer = self._wait(address, "list", lambda: self._files._call_s3("list_objects_v2", **request))
         found = [entry["Key"] for entry in answer.get("Contents", ())]
         found += [entry["Prefix"] for entry in answer.get("CommonPrefixes", ())]
-        return [name[len(prefix) :].rstrip("/") for name in found]
+        return [name[len(address.prefix) :].rstrip("/") for name in found]
 
     def read(
         self, address: Address, etag: str, begin: int, end: int, keep: Callable[[bytes], None]
