@@ -9,20 +9,11 @@ from pathlib import Path
 from statistics import mean, stdev
 from typing import Any, Callable, Dict, List, Mapping, Tuple
 
-from bench_parts.harness import (
-    ONE_THREAD,
-    Measured,
-    Options,
-    ask,
-    callback,
-    in_turn,
-    same_threads_environment,
-    status_of,
-    train,
-)
+from bench_parts.harness import ONE_THREAD, Measured, Options, callback, in_turn, status_of, train
+from bench_parts.seeded_runs import OURS, SEEDS, ask_theirs
 
-SEEDS, START, VAL_EPISODES, TEST_EPISODES, LR = 3, 1000, 20, 100, 0.001
-OURS, THEIRS = "mxtrain", "stable-baselines3"
+START, VAL_EPISODES, TEST_EPISODES, LR = 1000, 20, 100, 0.001
+THEIRS = "stable-baselines3"
 
 
 @dataclass(frozen=True)
@@ -148,15 +139,7 @@ def measure(options: Options, name: str) -> Measured:
         return {**times, "return": status["metrics"]["test/return"]}
 
     def theirs(seed: int) -> Any:
-        return ask(
-            "sb3_side:learn",
-            name,
-            seed,
-            pair.settings(epochs, rollouts),
-            environment={**same_threads_environment(), **ONE_THREAD},
-            folder=Path(tempfile.mkdtemp(dir=options.work)),
-            python=options.torch_python,
-        )
+        return ask_theirs(options, "sb3_side:learn", name, seed, pair.settings(epochs, rollouts))
 
     sides: Dict[str, Callable[[int], Any]] = {OURS: ours, THEIRS: theirs}
     _note(found, pair, in_turn(sides, 1 if options.quick else options.turns or SEEDS))

@@ -37,7 +37,7 @@ FACTS = {"step": 3, "dataset": "Text"}
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory):
-    """What peft and transformers have written, see make_peft_files.py."""
+    """Folder of files that peft and transformers wrote, see make_peft_files.py."""
     folder = tmp_path_factory.mktemp("peft")
     with tarfile.open(Path(__file__).with_name("peft_files.tar.xz")) as archive:
         archive.extractall(folder)
