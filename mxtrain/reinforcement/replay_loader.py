@@ -106,8 +106,9 @@ class ReplayCollector(StepCollector):
         client.publish(self._moments["observation"])
         client.refresh()
         self.ended_EF = np.zeros((len(self._local_environments()), 3))
-        if not self.buffer.num_steps and self._recorded is not None:
-            self._fill(self._recorded, client)
+        recorded, self._recorded = self._recorded, None  # they may be as large as the buffer, which keeps a copy
+        if not self.buffer.num_steps and recorded is not None:
+            self._fill(recorded, client)
         elif not self.buffer.num_steps:
             # The first roll-out has number 1 below, so that its random numbers differ from these.
             self._steps(0, -(-self._algorithm.learning_starts // self._source.settings.num_envs), None, client)
