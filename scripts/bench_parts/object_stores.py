@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import shutil
 import subprocess
@@ -12,7 +11,7 @@ import tempfile
 from pathlib import Path
 from typing import Dict, Iterator, List
 
-from bench_parts.harness import ROOT, Measured, Options, ProcessFailed, say
+from bench_parts.harness import ROOT, Measured, Options, say, status_of, train
 
 LATENCY_S = 0.02
 WAYS = ("local", "cold", "warm")
@@ -58,7 +57,7 @@ def measure(options: Options) -> Measured:
         for turn in range(1 if options.quick else options.turns or 3):
             shutil.rmtree(folder / "cache", ignore_errors=True)
             for way in WAYS:
-                rate = train(folder, way, turn, {**environment, "XDG_CACHE_HOME": str(folder / "cache")})
+                rate = samples_per_s(folder, way, turn, {**environment, "XDG_CACHE_HOME": str(folder / "cache")})
                 rates[way].append(rate)
                 say(f"  turn {turn}, {way}: {rate:.1f} samples/s")
     for way, values in rates.items():
@@ -107,27 +106,21 @@ def server(records: Path) -> Iterator[Dict[str, str]]:
         process.wait()
 
 
-def train(folder: Path, way: str, turn: int, environment: Dict[str, str]) -> float:
+def samples_per_s(folder: Path, way: str, turn: int, environment: Dict[str, str]) -> float:
     """Trains one epoch, in another order of the records in each turn; returns samples per second."""
     from object_store import BUCKET
 
-    run_dir = folder / f"{way}{turn}"
     root = str(folder / "records") if way == "local" else f"s3://{BUCKET}/records"
-    words = ["dataset=image_record", f"dataset.root={root}", "dataset.image_size=[64,64]", "dataset.batch_size=50"]
-    words += [
+    words = [
+        "dataset=image_record",
+        f"dataset.root={root}",
+        "dataset.image_size=[64,64]",
+        "dataset.batch_size=50",
         "model=mlp",
         "model.hidden=[16]",
         "trainer.max_epochs=1",
         "trainer.limit_val_batches=1",
         "checkpoint=off",
+        f"trainer.seed={turn}",
     ]
-    done = subprocess.run(
-        [sys.executable, "-m", "mxtrain", *words, f"trainer.seed={turn}", f"hydra.run.dir={run_dir}"],
-        env={**os.environ, **environment, "PYTHONPATH": str(ROOT)},
-        cwd=folder,
-        capture_output=True,
-        text=True,
-    )
-    if done.returncode != 0:
-        raise ProcessFailed(done.stderr[-2000:])
-    return float(json.loads((run_dir / "status.json").read_text())["samples_per_s"])
+    return float(status_of(train(words, folder / f"{way}{turn}", environment=environment))["samples_per_s"])
