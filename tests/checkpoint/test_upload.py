@@ -6,7 +6,6 @@ import json
 import logging
 import threading
 from pathlib import Path
-from typing import Iterator
 
 import numpy as np
 import pytest
@@ -27,9 +26,8 @@ ADDRESS = f"s3://{BUCKET}/runs/a"
 
 
 @pytest.fixture(autouse=True)
-def own_stores(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def own_stores(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(requests, "_stores", {})
-    return
 
 
 def find(run_dir: Path, **settings: object) -> CheckpointStore:

@@ -14,7 +14,7 @@ import sys
 import threading
 import time
 from pathlib import Path
-from typing import Iterator, List
+from typing import List
 
 import numpy as np
 import pytest
@@ -44,11 +44,10 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture(autouse=True)
-def own_names(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def own_names(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each test lists anew, with its own cache."""
     monkeypatch.setattr(local_names, "_made", {})
     monkeypatch.setattr(regular_files, "_remote", None)
-    return
 
 
 @pytest.fixture(scope="module")
