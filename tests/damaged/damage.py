@@ -172,6 +172,21 @@ def removed(path: Path) -> None:
     shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
+def piped(path: Path) -> None:
+    path.unlink()
+    os.mkfifo(path)
+
+
+def linked_to(target: str) -> Spoil:
+    """Returns the damage that replaces a file by a link."""
+
+    def spoil(path: Path) -> None:
+        path.unlink()
+        path.symlink_to(target)
+
+    return spoil
+
+
 def smaller_image(path: Path) -> None:
     with Image.open(path) as image:
         image.resize((5, 4)).save(path)

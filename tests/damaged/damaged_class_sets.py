@@ -3,11 +3,10 @@ images and texts."""
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Callable, List
 
-from damage import Case, damage_file, kind, read_splits
+from damage import Case, damage_file, kind, piped, read_splits
 from PIL import Image
 
 from mxtrain.tables.feature_table import FeatureTable
@@ -106,10 +105,7 @@ def _utf16(path: Path) -> None:
     path.write_text(path.read_text(encoding="utf-8"), encoding="utf-16")
 
 
-@damage_file(*FILES, called="it is a named pipe")
-def _pipe(path: Path) -> None:
-    path.unlink()
-    os.mkfifo(path)
+damage_file(*FILES, called="it is a named pipe")(piped)
 
 
 @damage_file(*FILES, called="it is empty")

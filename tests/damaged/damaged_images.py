@@ -11,7 +11,7 @@ from typing import Any, Callable, List
 
 import numpy as np
 import pytest
-from damage import Case, damage, damage_file, kind, read_splits
+from damage import Case, damage, damage_file, kind, linked_to, piped, read_splits
 from image_files import open_files
 from PIL import Image
 
@@ -220,25 +220,12 @@ def _no_dicom(path: Path) -> None:
     path.write_bytes(b"no image" * 50)
 
 
-@damage_file(IMAGE, NEW, called="an image is a named pipe")
-@damage_file(REC, called="the .rec file is a named pipe")
-@damage_file((CIFAR, "train.bin"), called="a file is a named pipe")
-def _pipe(path: Path) -> None:
-    path.unlink()
-    os.mkfifo(path)
-
-
-@damage_file(IMAGE, called="an image is a link to /dev/zero")
-def _device(path: Path) -> None:
-    path.unlink()
-    path.symlink_to("/dev/zero")
-
-
-@damage_file(IMAGE, called="an image is a link to nothing")
-@damage_file((RECORDS, "images_val.rec"), called="the validation records are a link to nothing")
-def _to_nothing(path: Path) -> None:
-    path.unlink()
-    path.symlink_to("gone")
+damage_file(IMAGE, NEW, called="an image is a named pipe")(piped)
+damage_file(REC, called="the .rec file is a named pipe")(piped)
+damage_file((CIFAR, "train.bin"), called="a file is a named pipe")(piped)
+damage_file(IMAGE, called="an image is a link to /dev/zero")(linked_to("/dev/zero"))
+damage_file(IMAGE, called="an image is a link to nothing")(linked_to("gone"))
+damage_file((RECORDS, "images_val.rec"), called="the validation records are a link to nothing")(linked_to("gone"))
 
 
 @damage_file(IMAGE, called="an image may not be read")

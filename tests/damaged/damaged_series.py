@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 from typing import Callable, List
 
-from damage import Case, damage_file, kind, read_splits
+from damage import Case, damage_file, kind, piped, read_splits
 
 from mxtrain.forecasting.json_lines import DeepARLines
 from mxtrain.forecasting.series_table import SeriesTable
@@ -55,10 +54,7 @@ def _utf16(path: Path) -> None:
     path.write_text(path.read_text(encoding="utf-8"), encoding="utf-16")
 
 
-@damage_file(*BOTH, called="it is a named pipe")
-def _pipe(path: Path) -> None:
-    path.unlink()
-    os.mkfifo(path)
+damage_file(*BOTH, called="it is a named pipe")(piped)
 
 
 @damage_file(*BOTH, called="it is empty")

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import gzip
 import json
-import os
 from pathlib import Path
 from typing import Callable, List
 
-from damage import Case, damage, damage_file, kind, read_splits
+from damage import Case, damage, damage_file, kind, linked_to, piped, read_splits
 
 from mxtrain.text.classification.text import MaskedText, Text
 from mxtrain.text.tokenizing.kinds import TextsInMemory, TokenizerSettings, train_tokenizer
@@ -161,17 +160,9 @@ def _utf16(path: Path) -> None:
     path.write_text(path.read_text(encoding="utf-8"), encoding="utf-16")
 
 
-@damage_file(*FILES, called="it is a named pipe")
-@damage_file(B, called="a text is a named pipe")
-def _pipe(path: Path) -> None:
-    path.unlink()
-    os.mkfifo(path)
-
-
-@damage_file(*FILES, called="it is a link to /dev/zero")
-def _device(path: Path) -> None:
-    path.unlink()
-    path.symlink_to("/dev/zero")
+damage_file(*FILES, called="it is a named pipe")(piped)
+damage_file(B, called="a text is a named pipe")(piped)
+damage_file(*FILES, called="it is a link to /dev/zero")(linked_to("/dev/zero"))
 
 
 @damage_file(*FILES, called="it may not be read")

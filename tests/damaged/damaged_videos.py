@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Callable, List
 
 import cv2
 import numpy as np
-from damage import Case, damage, damage_file, kind, read_splits
+from damage import Case, damage, damage_file, kind, linked_to, piped, read_splits
 from PIL import Image
 from video_files import sound_alone, without_frames
 
@@ -102,16 +101,8 @@ def _none(path: Path) -> None:
     path.write_bytes(without_frames(path.read_bytes()))
 
 
-@damage_file(VIDEO, called="a file is a named pipe")
-def _pipe(path: Path) -> None:
-    path.unlink()
-    os.mkfifo(path)
-
-
-@damage_file(VIDEO, called="a file is a link to nothing")
-def _to_nothing(path: Path) -> None:
-    path.unlink()
-    path.symlink_to("gone")
+damage_file(VIDEO, called="a file is a named pipe")(piped)
+damage_file(VIDEO, called="a file is a link to nothing")(linked_to("gone"))
 
 
 @damage(VIDEOS, called="a file is a link into another class")

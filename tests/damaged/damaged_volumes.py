@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import gzip
-import os
 from pathlib import Path
 from typing import Any, Callable, List
 
 import numpy as np
 import pytest
-from damage import Case, damage, damage_file, kind, read_splits
+from damage import Case, damage, damage_file, kind, linked_to, piped, read_splits
 from nifti_files import LPS, nifti, write_labelled, write_volumes
 
 from mxtrain.vision.classification.image_folder import ImageFolder
@@ -134,16 +133,8 @@ def _change(path: Path) -> None:
     path.write_bytes(content)
 
 
-@damage_file(VOLUME, called="a file is a named pipe")
-def _pipe(path: Path) -> None:
-    path.unlink()
-    os.mkfifo(path)
-
-
-@damage_file(VOLUME, called="a file is a link to nothing")
-def _to_nothing(path: Path) -> None:
-    path.unlink()
-    path.symlink_to("gone")
+damage_file(VOLUME, called="a file is a named pipe")(piped)
+damage_file(VOLUME, called="a file is a link to nothing")(linked_to("gone"))
 
 
 def _relabel(called: str, values: np.ndarray, affine_44: np.ndarray = LPS) -> None:
