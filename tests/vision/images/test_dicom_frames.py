@@ -11,15 +11,17 @@ import pytest
 from PIL import Image
 
 from mxtrain.data.checking.problems import DataLocation
+from mxtrain.data.loading.dataset_files import read_bytes
 from mxtrain.errors import DataError, LoaderError
 from mxtrain.vision import exported_images
 from mxtrain.vision.classification.image_folder import ImageFolder
+from mxtrain.vision.images import volume_files
 from mxtrain.vision.images.dicom import DicomFile
 from mxtrain.vision.images.dicom_pixels import PixelLayout, require_frames
 from mxtrain.vision.images.dicom_volume import DicomVolume, open_frames
 from mxtrain.vision.images.files import ImageFiles
 from mxtrain.vision.images.pixels import ImageReader
-from mxtrain.vision.images.volume_files import SlicedFiles, sliced
+from mxtrain.vision.images.volume_files import SlicedFiles, has_slices, sliced
 from mxtrain.vision.images.volume_slice import VolumeSlice
 
 pytest.importorskip("pydicom", reason="pydicom is not installed: pip install 'mxtrain[dicom]'")
@@ -284,6 +286,28 @@ def test_names_and_places_of_frames(tmp_path):
     assert encoded.paths == [*(f"{path}:{number}" for number in range(5)), str(tmp_path / "b.png")]
     assert encoded.location(3) == DataLocation(str(path), record=3) and encoded.name(1) == f"slice 1 of '{path}'"
     assert encoded.volume(0).identity() == encoded.volume(1).identity() != open_frames(encode(ct(Rows=6))).identity()
+
+
+def test_only_names_of_medical_files_are_looked_into(tmp_path):
+    for name in ("a.dcm", "IM0001", "a.png"):
+        (tmp_path / name).write_bytes(encode(ct()))
+    found = [has_slices(str(tmp_path / name)) for name in ("a.dcm", "IM0001", "a.png", "none.dcm")]
+    assert found == [True, True, False, False]
+
+
+def test_a_file_is_read_once_for_all_of_its_frames(tmp_path, monkeypatch):
+    (tmp_path / "a.dcm").write_bytes(encode(ct()))
+    read_files = []
+
+    def read_file(path, limit):
+        read_files.append(path)
+        return read_bytes(path, limit)
+
+    monkeypatch.setattr(volume_files, "read_bytes", read_file)
+    encoded = sliced(ImageFiles([tmp_path / "a.dcm"]), "axial")
+    for number, own in enumerate(slices(encode(ct()))):
+        assert np.array_equal(read(encoded.read(number)[0]), read(own))
+    assert read_files == [str(tmp_path / "a.dcm")]
 
 
 def test_exported_folders_read_frames():

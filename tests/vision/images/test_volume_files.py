@@ -26,6 +26,8 @@ from mxtrain.vision.classification.image_table import ImageTable
 from mxtrain.vision.images.files import ImageFiles, owner_of
 from mxtrain.vision.images.settings import Decoding
 from mxtrain.vision.images.volume_files import SlicedFiles, VolumeCache, sliced
+from mxtrain.vision.segmentation.label_volumes import label_volumes
+from mxtrain.vision.segmentation.masked_images import MaskCoding, MaskedImages
 from mxtrain.vision.segmentation.segmentation_folder import SegmentationFolder
 
 
@@ -307,6 +309,40 @@ def test_volumes_are_classified_exported_and_predicted(volumes, tmp_path, capfd)
     assert run(["predict", str(run_dir), str(tmp_path / "bad.nii"), str(path), "skip_unreadable=true"]) in (0, 1)
     rows = [json.loads(line) for line in capfd.readouterr().out.splitlines()]
     assert len(rows) == 4
+
+
+def test_label_volumes_of_several_files(tmp_path):
+    """Two volumes beside an image and a DICOM file of frames, which have no label volume."""
+    paths = [tmp_path / name for name in ("a.png", "b.nii", "c.dcm", "d.NII.GZ")]
+    paths[0].write_bytes(b"")
+    paths[1].write_bytes(nifti(np.zeros((2, 3, 4), np.int16), LPS))
+    paths[2].write_bytes(frames_of_dicom())
+    paths[3].write_bytes(gzip.compress(nifti(np.zeros((5, 6, 2), np.int16), LPS)))
+    decoding = Decoding(shape=(1, 8, 8), frame=(8, 8))
+    values = [0, 70, 300]
+    source = MaskedImages(sliced(ImageFiles(paths), "axial"), None, MaskCoding(values), decoding, [0.5])
+    found = label_volumes(source, values)
+    assert [(Path(file.location).name, file.ending, file.samples) for file in found] == [
+        ("b.nii", ".nii", range(1, 5)),
+        ("d.NII.GZ", ".nii.gz", range(8, 10)),
+    ]
+    _, last = found
+    class_ZHW = np.random.RandomState(0).randint(0, 3, (2, 6, 5))
+    assert [last.add(8 + number, class_HW) for number, class_HW in enumerate(class_ZHW)] == [False, True]
+    image = pytest.importorskip("nibabel").Nifti1Image.from_bytes(gzip.decompress(last.encode()))
+    assert np.array_equal(np.asarray(image.dataobj), np.array(values)[class_ZHW].T)
+    (few, _) = label_volumes(source, [0, 1, 255])
+    assert few.samples == range(1, 5)
+    assert [few.add(number, np.full((3, 2), 2)) for number in few.samples] == [False] * 3 + [True]
+    image = pytest.importorskip("nibabel").Nifti1Image.from_bytes(few.encode())
+    assert image.get_data_dtype() == np.uint8 and (np.asarray(image.dataobj) == 255).all()
+
+
+def frames_of_dicom():
+    pytest.importorskip("pydicom", reason="pydicom is not installed: pip install 'mxtrain[dicom]'")
+    from dicom_files import describe_frames, encode
+
+    return encode(describe_frames(np.zeros((3, 8, 9), np.uint16)))
 
 
 @pytest.mark.slow
