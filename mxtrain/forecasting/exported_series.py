@@ -111,8 +111,7 @@ class ExportedForecaster:
         self._signature = signature
         self._values, self._facts = signature["signature"], signature.get("facts") or {}
         self.form = WindowForm(**self._values["window"])
-        names = self._values["known_columns"]
-        self._future: List[str] = names[: len(names) - self.form.observed]
+        self._future: List[str] = self._values["known_columns"][: self.form.num_future]
         self.levels: List[float] = list(self._facts["quantiles"])
 
     def series_of(self, content: bytes, name: str) -> Tuple[SeriesSet, List[str]]:
@@ -159,7 +158,7 @@ class ExportedForecaster:
             values["static_texts"],
             facts.get("missing", MISSING_CELLS),
             facts.get("decimal", "."),
-            values["known_columns"][len(self._future) :],
+            values["known_columns"][self.form.num_future :],
         )
         try:
             columns = resolve_columns(names, settings)

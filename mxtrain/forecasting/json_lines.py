@@ -99,7 +99,7 @@ class DeepARLines(SeriesDataset):
             DataError: an object has another form than the network was trained with.
         """
         window = signature.window
-        counts = len(window.vocabularies), len(window.known_mean) - window.observed, window.observed
+        counts = len(window.vocabularies), window.num_future, window.observed
         try:
             series_set = series_of_objects(objects, signature.frequency, self.time_format, *counts)
         except ValueError as error:
@@ -138,7 +138,7 @@ def read_deepar_lines(
     counts: Tuple[Optional[int], ...] = (None, None, None)
     if signature is not None:
         window = signature.window
-        counts = len(window.vocabularies), len(window.known_mean) - window.observed, window.observed
+        counts = len(window.vocabularies), window.num_future, window.observed
     objects: List[Tuple[str, Any]] = []
     lines: List[int] = []
     with open_text(path, "\n", findings) as stream:

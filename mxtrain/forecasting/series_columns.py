@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict, dataclass, fields
-from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
 
 import numpy as np
 
@@ -191,36 +191,28 @@ def rows_of_cells(
     times = [(text or "").strip() for text in by_name[columns.time]]
     problems: List[CellProblem] = []
 
-    def numbers(name: str, may_be_missing: bool) -> np.ndarray:
+    def numbers(name: str, may_be_missing: Union[bool, np.ndarray] = False) -> np.ndarray:
         value_R, wrong = _numbers(name, by_name[name], columns, may_be_missing)
         problems.extend(wrong)
         return value_R
 
     value_columns = columns.series if columns.target is None else [columns.target]
-    is_past_R = np.zeros(len(cells), bool)
-    for name in value_columns if columns.observed else ():
-        is_past_R |= ~np.isnan(_numbers(name, by_name[name], columns, True)[0])
-
-    def observed_numbers(name: str) -> np.ndarray:
-        """Returns a covariate of the past, which may be missing where there is no value either."""
-        value_R, wrong = _numbers(name, by_name[name], columns, True)
-        problems.extend(wrong)
-        is_wrong_R = np.isin(np.arange(len(cells)), [one.row for one in wrong])
-        for row in np.flatnonzero(np.isnan(value_R) & is_past_R & ~is_wrong_R).tolist():
-            problems.append(
-                CellProblem(row, f"'{name}' is '{(by_name[name][row] or '').strip():.40}', a missing number")
-            )
-        return value_R
-
-    covariates = [numbers(name, False) for name in columns.known]
-    covariates += [observed_numbers(name) for name in columns.observed]
+    values = [_numbers(name, by_name[name], columns, True) for name in value_columns]
+    has_no_value_R = np.all([np.isnan(value_R) for value_R, _ in values], axis=0)
+    covariates = [numbers(name) for name in columns.known]
+    covariates += [numbers(name, has_no_value_R) for name in columns.observed]
     known_RC = _side_by_side(covariates, len(cells))
-    static_RS = _side_by_side([numbers(name, False) for name in columns.static_numbers], len(cells))
+    static_RS = _side_by_side([numbers(name) for name in columns.static_numbers], len(cells))
     categories = [[(text or "").strip() for text in by_name[name]] for name in columns.static_texts]
+    items = [ONE_SERIES] * len(cells)
+    if columns.item is not None:
+        items = [(text or "").strip() for text in by_name[columns.item]]
+        problems += [CellProblem(row, f"'{columns.item}' is empty") for row, item in enumerate(items) if not item]
+    target_R = np.concatenate([value_R for value_R, _ in values])
+    problems += [problem for _, wrong in values for problem in wrong]
     if columns.form == WIDE:
         count = len(columns.series)
         items = [name for name in columns.series for _ in times]
-        target_R = np.concatenate([numbers(name, True) for name in columns.series])
         rows = SeriesRows(
             items,
             times * count,
@@ -231,12 +223,6 @@ def rows_of_cells(
             lambda row: location(row % max(len(times), 1)),
         )
         return rows, problems
-    items = [ONE_SERIES] * len(cells)
-    if columns.item is not None:
-        items = [(text or "").strip() for text in by_name[columns.item]]
-        problems += [CellProblem(row, f"'{columns.item}' is empty") for row, item in enumerate(items) if not item]
-    assert columns.target is not None
-    target_R = numbers(columns.target, True)
     return SeriesRows(items, times, target_R, known_RC, static_RS, categories, location), problems
 
 
@@ -245,10 +231,17 @@ def _side_by_side(columns: Sequence[np.ndarray], length: int) -> np.ndarray:
 
 
 def _numbers(
-    name: str, texts: Sequence[Optional[str]], columns: SeriesColumns, may_be_missing: bool
+    name: str, texts: Sequence[Optional[str]], columns: SeriesColumns, may_be_missing: Union[bool, np.ndarray]
 ) -> Tuple[np.ndarray, List[CellProblem]]:
-    """Returns the numbers of a column; NaN where a cell is missing or is no number."""
-    value_R = np.full(len(texts), math.nan)
+    """Returns the numbers of a column, NaN where a cell is missing or is no number, and the problems of its cells.
+
+    Args:
+        name: name of the column.
+        texts: its cells.
+        columns: columns of the table.
+        may_be_missing: whether cells may be missing, of all rows or of each, (R,).
+    """
+    value_R, may_be_missing_R = np.full(len(texts), math.nan), np.broadcast_to(may_be_missing, len(texts))
     problems = []
     missing = frozenset((*columns.missing, *MISSING_NUMBERS))
     for row, text in enumerate(texts):
@@ -260,7 +253,7 @@ def _numbers(
             problems.append(CellProblem(row, f"'{name}' is {cell:.40}, and numbers are at most {MAX_NUMBER:.1e}"))
         elif text is not None and cell not in missing:
             problems.append(CellProblem(row, f"'{name}' is '{cell:.40}', no number"))
-        elif not may_be_missing:
+        elif not may_be_missing_R[row]:
             problems.append(CellProblem(row, f"'{name}' is '{cell:.40}', a missing number"))
     return value_R, problems
 

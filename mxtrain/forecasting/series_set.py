@@ -303,6 +303,11 @@ class WindowForm:
     vocabularies: Sequence[Sequence[str]] = ()
     observed: int = 0
 
+    @property
+    def num_future(self) -> int:
+        """Returns the number of covariates, the first ones, that are known behind the cut, too."""
+        return len(self.known_mean) - self.observed
+
 
 class SeriesWindows:
     """Windows of series as inputs of a network.

@@ -53,7 +53,7 @@ class SeriesReader:
         example: Dict[str, Any] = {"start": 0 if frequency.endswith("step") else "2024-01-01", "target": target}
         if form.vocabularies:
             example["cat"] = [values[0] if values else "..." for values in form.vocabularies]
-        split = len(form.known_mean) - form.observed
+        split = form.num_future
         if split:
             example["dynamic_feat"] = [[mean] * (len(target) + form.horizon) for mean in form.known_mean[:split]]
         if form.observed:

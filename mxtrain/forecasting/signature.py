@@ -82,7 +82,7 @@ class SeriesSignature(Signature):
     @property
     def future_columns(self) -> Sequence[str]:
         """Returns the names of the covariates that are needed of the steps to predict."""
-        return self.known_columns[: len(self.known_columns) - self.window.observed]
+        return self.known_columns[: self.window.num_future]
 
     @property
     def sizes(self) -> SeriesSizes:

@@ -102,6 +102,13 @@ def test_a_wrong_cell_is_one_problem() -> None:
     assert [tuple(one) for one in problems] == [(0, "'x' is 'warm', no number"), (1, "'x' is '', a missing number")]
 
 
+def test_an_observed_column_of_a_wide_table_may_be_missing_where_no_series_has_a_value() -> None:
+    columns = SeriesColumns("wide", "t", series=["a", "b"], observed=["x"], missing=[""])
+    cells = [["2024-01-01", "1", "", ""], ["2024-01-02", "", "", ""], ["2024-01-03", "1", "1", "2"]]
+    _, problems = rows_of_cells(cells, columns, str)
+    assert [tuple(one) for one in problems] == [(0, "'x' is '', a missing number")]
+
+
 def test_wide_tables_have_observed_columns(tmp_path: Path) -> None:
     lines = [f"2024-01-{1 + step:02},{step},{step * 2},{step % 3}" for step in range(31)]
     (tmp_path / "wide.csv").write_text("\n".join(["date,a,b,wind", *lines]) + "\n")
