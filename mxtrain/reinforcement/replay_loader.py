@@ -167,9 +167,8 @@ class ReplayCollector(StepCollector):
 
     def _fill(self, recorded: RecordedSteps, client: PolicyClient) -> None:
         """Fills the buffer with recorded steps: as many consecutive ones for each environment of all workers."""
-        local, spaces = self._local_environments(), self._source.spaces
         steps = len(recorded.reward) // self._source.settings.num_envs
-        index_TE = np.arange(steps)[:, None] + steps * np.array(local, np.int64)[None]
+        index_TE = np.arange(steps)[:, None] + steps * np.array(self._local_environments(), np.int64)[None]
         # The last step of an environment is followed by a step of another episode.
         is_cut_TE = recorded.is_truncated[index_TE] | (np.arange(steps) == steps - 1)[:, None]
         ended_TE = recorded.is_terminated[index_TE] | is_cut_TE
@@ -179,11 +178,8 @@ class ReplayCollector(StepCollector):
             self.buffer.add(
                 recorded.observation[index_E], recorded.action[index_E], recorded.reward[index_E], ended, last
             )
-        shape = (steps, len(local), *spaces.shape)
-        observation_TE = recorded.observation[index_TE].reshape(shape)
-        self._update_moments(
-            observation_TE, recorded.reward[index_TE], ended_TE.astype(np.float64), client, publishes=True
-        )
+        observation_TE, reward_TE = recorded.observation[index_TE], recorded.reward[index_TE]
+        self._update_moments(observation_TE, reward_TE, ended_TE.astype(np.float64), client, publishes=True)
 
     def _update_moments(
         self,
