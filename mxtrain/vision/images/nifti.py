@@ -107,6 +107,11 @@ def is_second_version(head: bytes) -> bool:
     return head[4:7] in (b"n+2", b"ni2")
 
 
+def byte_order(head: bytes) -> str:
+    """Returns the byte order of an unpacked header, "<" or ">", as in `struct`."""
+    return "<" if head[:4] == struct.pack("<i", 540 if is_second_version(head) else 348) else ">"
+
+
 def is_packed_nifti(content: bytes) -> bool:
     """Returns True if a file is a volume packed by gzip."""
     return content[:2] == _GZIP and is_nifti(unpacked_head(content))
@@ -132,7 +137,7 @@ def read_header(begin: bytes) -> NiftiHeader:
     if len(head) < 348 or not is_nifti(head):
         raise ValueError("it does not begin with a header of NIfTI, or is cut off")
     is_second = is_second_version(head)
-    order = "<" if head[:4] == struct.pack("<i", 540 if is_second else 348) else ">"
+    order = byte_order(head)
     if is_second and len(head) < HEAD_BYTES:
         raise ValueError("its header is cut off")
 

@@ -11,7 +11,7 @@ from typing import Dict
 
 import numpy as np
 
-from mxtrain.vision.images.nifti import is_second_version, unpacked_head
+from mxtrain.vision.images.nifti import byte_order, is_second_version, unpacked_head
 
 _CODES: Dict[str, int] = {"uint8": 2, "uint16": 512}
 _COPIED = {
@@ -31,7 +31,7 @@ def encode_labels(begin: bytes, label_XYZ: np.ndarray) -> bytes:
     """
     head = unpacked_head(begin)
     is_second = is_second_version(head)
-    order = "<" if head[:4] == struct.pack("<i", 540 if is_second else 348) else ">"
+    order = byte_order(head)
     length = 544 if is_second else 352  # four bytes behind the header say that no extensions follow
     file = bytearray(length)
     for first, last in _COPIED[is_second]:
