@@ -103,6 +103,16 @@ class BodyReader(Protocol):
         """
 
 
+class UsualAnswer:
+    """Base class of readers that know no more than the usual answer of a task, e.g. the classes of classification."""
+
+    def describe(
+        self, inputs: Mapping[str, np.ndarray], outputs: Mapping[str, np.ndarray], about: Any
+    ) -> Optional[Answer]:
+        """Returns None, see `BodyReader.describe`."""
+        return None
+
+
 MakeReader = Callable[[ExportedFolder, Sequence[Any]], Optional[BodyReader]]
 
 

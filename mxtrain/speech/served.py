@@ -12,7 +12,7 @@ from mxtrain.data.exported_folder import targets_in
 from mxtrain.errors import DataError, LoaderError
 from mxtrain.files.json_form import require_form
 from mxtrain.serving.errors import RequestError
-from mxtrain.serving.readers import BodyLimits, ReadBody
+from mxtrain.serving.readers import BodyLimits, ReadBody, UsualAnswer
 from mxtrain.speech.clip_dataset import ClipSignature
 from mxtrain.speech.exported_clips import clip_inputs
 from mxtrain.speech.exported_speech import sound_inputs, text_of_scores
@@ -86,18 +86,12 @@ class SoundReader:
         return {"text": text_of_scores(score_TK, share, self._names, beam_size=1)}
 
 
-class ClipReader(SoundReader):
+class ClipReader(UsualAnswer, SoundReader):
     """Reads a recording as one clip with a class."""
 
     def inputs_of(self, sound_S: np.ndarray) -> Dict[str, np.ndarray]:
         """See `SoundReader.inputs_of`."""
         return clip_inputs(self._folder.signature, sound_S)
-
-    def describe(
-        self, inputs: Mapping[str, np.ndarray], outputs: Mapping[str, np.ndarray], about: Any
-    ) -> Optional[Dict[str, Any]]:
-        """Returns None: the usual answer of classification has the classes."""
-        return None
 
 
 def _refuse_long(body: bytes) -> None:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Dict, Mapping, Optional, Sequence
-
-import numpy as np
+from typing import TYPE_CHECKING, Any, Dict, Optional, Sequence
 
 from mxtrain.data.exported_folder import MAX_CHARACTERS
 from mxtrain.serving.errors import RequestError
-from mxtrain.serving.readers import TSV_TYPE, BodyLimits, ReadBody
+from mxtrain.serving.readers import TSV_TYPE, BodyLimits, ReadBody, UsualAnswer
 from mxtrain.text import generating
 from mxtrain.text.exported_texts import Vocabulary, joined_sample, named_inputs
 from mxtrain.text.kinds import Texts
@@ -27,7 +25,7 @@ TOKENS = "tokens"
 """Stands for a column in the counter of unseen values."""
 
 
-class TextReader:
+class TextReader(UsualAnswer):
     """Reads one text, or two with a tab between them, as in training.
 
     Args:
@@ -64,12 +62,6 @@ class TextReader:
         unseen = {} if unknown is None else {TOKENS: sum(tokens.count(unknown) for tokens in texts)}
         inputs = named_inputs(self._folder, *joined_sample(self._words.facts, texts), LENGTH_STEP)
         return ReadBody(inputs, unseen=unseen)
-
-    def describe(
-        self, inputs: Mapping[str, np.ndarray], outputs: Mapping[str, np.ndarray], about: Any
-    ) -> Optional[Dict[str, Any]]:
-        """See `BodyReader.describe`."""
-        return None
 
 
 def make_text_reader(folder: ExportedFolder, inputs: Sequence[Any]) -> Optional[TextReader]:

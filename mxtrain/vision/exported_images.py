@@ -234,11 +234,9 @@ def _prepared(image: ImageReader, signature: Dict[str, Any]) -> PreparedImage:
         image_CHW[:, : resized[0], : resized[1]] = part_CHW
     else:
         decoded = decoding["shape"][1:]
-        part_CHW = image.resized(
-            central_box(image.size, decoded, decoding["central_crop"]), tuple(decoded[::-1]), read_channels
-        )
-        image_CHW = part_CHW
-    image_CHW = resized_input(image_CHW, image_CHW.shape[1:] if crop or frame or fit else shape, dtype)
+        box = central_box(image.size, decoded, decoding["central_crop"])
+        image_CHW = image.resized(box, tuple(decoded[::-1]), read_channels)
+    image_CHW = resized_input(image_CHW, shape if crop else frame or shape, dtype)
     image_1CHW = np.broadcast_to(image_CHW[None], (1, channels, *image_CHW.shape[1:])).astype(dtype)
     return PreparedImage(image_1CHW, (full_height, full_width), resized, crop)
 

@@ -13,7 +13,7 @@ from mxtrain.data.loading.opening import ImageTooLarge
 from mxtrain.errors import LoaderError
 from mxtrain.files.json_form import NUMBER, require_form
 from mxtrain.serving.errors import RequestError
-from mxtrain.serving.readers import BodyLimits, ReadBody
+from mxtrain.serving.readers import BodyLimits, ReadBody, UsualAnswer
 from mxtrain.types.kinds import Images
 from mxtrain.vision import exported_images
 from mxtrain.vision.images.tiff import MAX_BANDS
@@ -144,7 +144,7 @@ def _refused() -> Iterator[None]:
         raise RequestError(400, f"{str(error)[:300]}.") from error
 
 
-class VideoBodyReader:
+class VideoBodyReader(UsualAnswer):
     """Reads the video in the body of a request.
 
     Args:
@@ -192,12 +192,6 @@ class VideoBodyReader:
         except ImportError as error:
             raise RequestError(400, f"{error}.") from error
         return ReadBody({self._spec.name: clip_1CHW.astype(self._spec.dtype)})
-
-    def describe(
-        self, inputs: Mapping[str, np.ndarray], outputs: Mapping[str, np.ndarray], about: Any
-    ) -> Optional[Dict[str, Any]]:
-        """Returns None: the usual answer of classification has the classes."""
-        return None
 
 
 def make_video_reader(folder: ExportedFolder, inputs: Sequence[Any]) -> Optional[VideoBodyReader]:
