@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Collection, Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Any, Collection, Dict, List, Mapping, Optional, Sequence, Set, Tuple
 
 import numpy as np
 
@@ -182,7 +182,8 @@ def _modules_to_save(
     """
     own = [name for name in arrays if not is_addition(name)]
     trained = {name for pattern in model.lora.train for name in match_names(pattern, own, "train", "parameter")}
-    modules: Dict[str, None] = {}
+    embedding = getattr(model, "embedding_name", "")  # which text models share with their output layer
+    modules: Set[str] = set()
     for name in own:
         before = base.arrays.get(name)
         if before is not None and before.shape == arrays[name].shape:
@@ -200,12 +201,13 @@ def _modules_to_save(
             )
         layer = base.places[name][0].rpartition(".")[0]
         module = layer if layer.startswith(base.prefix) else layer.partition(".")[0]
-        if layer in targets or name.endswith(getattr(model, "embedding_name", "") or "\n") or module == "cls":
+        is_shared = module == "cls" or (embedding != "" and name.endswith(embedding))
+        if layer in targets or is_shared:
             raise Unwritable(
                 f"'{name}' was trained itself, beside an addition or in a layer with two uses, which PEFT saves in "
                 f"another form. {ALL_WEIGHTS}"
             )
-        modules[module] = None
+        modules.add(module)
     return sorted(modules)
 
 
