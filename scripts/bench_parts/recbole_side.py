@@ -21,7 +21,7 @@ with warnings.catch_warnings():
 
 
 class ClockedTrainer(Trainer):  # type: ignore[misc]  # of a package without types
-    """Notes the time at the end of each epoch."""
+    """Notes the seconds and the processor seconds of each epoch."""
 
     def __init__(self, config: Any, model: Any):
         super().__init__(config, model)

@@ -40,19 +40,14 @@ class Epochs(BaseCallback):
 
     def __init__(self, start: int, steps: int, played: Any, episodes: int):
         super().__init__()
-        self._next, self._start, self._steps, self._played, self._episodes = (
-            start + steps,
-            start,
-            steps,
-            played,
-            episodes,
-        )
+        self._start, self._steps, self._next = start, steps, start + steps
+        self._played, self._episodes = played, episodes
         self.wall_s = self.processor_s = 0.0
         self.counted, self.best = 0, (-np.inf, {}, None)
         self._since: Optional[tuple[float, float, int]] = None
 
     def _on_rollout_start(self) -> None:
-        # Gradient steps of the last steps of an epoch are behind it only here.
+        # The gradient steps of the last environment steps of an epoch are done only now.
         if self._since is None and self.num_timesteps >= self._start:
             self._begin()
         if self.num_timesteps >= self._next:

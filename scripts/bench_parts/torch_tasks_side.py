@@ -58,7 +58,7 @@ def fit(
     """
     network.train()
     for epoch in range(epochs):
-        if epoch < 2:
+        if epoch < 2:  # the clock starts again with the second epoch
             began, counted = (time.perf_counter(), time.process_time()), epochs - epoch
         for rows in batches():
             optimizer.zero_grad(set_to_none=True)
