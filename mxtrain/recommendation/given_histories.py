@@ -14,7 +14,7 @@ from mxtrain.recommendation.catalog import Catalog
 from mxtrain.recommendation.exported_sequences import HISTORY as HISTORY
 from mxtrain.recommendation.exported_sequences import HistoryRequest, parse_history
 from mxtrain.recommendation.exported_users import ExportedCatalog
-from mxtrain.recommendation.sequences import SequenceSamples, samples_of_histories
+from mxtrain.recommendation.sequences import SequenceSamples, rows_in_order, samples_of_histories
 from mxtrain.recommendation.source import InteractionRows
 
 JSON_LINES = ".jsonl"
@@ -65,7 +65,7 @@ def histories_of_tables(
     """Returns one sample per user of tables of interactions, whose history are all items of the user in the table.
 
     Args:
-        names: paths of the tables, whose users are not those of each other.
+        names: paths of the tables; a user of two tables is a sample of each.
         tables: their interactions, with times.
         catalog: users and items of the network; the users of the tables need not be in it.
         skip_unreadable, unreadable: see `BaseDataset.open_inputs`.
@@ -80,9 +80,7 @@ def histories_of_tables(
     requests: List[HistoryRequest] = []
     locations: List[str] = []
     for name, pairs in zip(names, tables):
-        assert pairs.time_P is not None
-        # Rows with equal times keep their order, as in training.
-        row_P = np.lexsort((np.arange(len(pairs.user_P)), pairs.time_P, pairs.user_P))
+        row_P = rows_in_order(pairs)
         parts = np.split(row_P, np.flatnonzero(np.diff(pairs.user_P[row_P])) + 1)
         for row_H in sorted(parts, key=min):
             location = pairs.locations[int(row_H.min())]

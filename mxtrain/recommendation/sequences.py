@@ -110,6 +110,14 @@ class SequenceChecks(SourceChecks):
         return Checked()
 
 
+def rows_in_order(pairs: InteractionRows) -> np.ndarray:
+    """Returns the rows of interactions user by user, each in the order of time; rows with equal times keep their
+    order."""
+    assert pairs.time_P is not None
+    order_P: np.ndarray = np.lexsort((np.arange(len(pairs.user_P)), pairs.time_P, pairs.user_P))
+    return order_P
+
+
 def leave_last_out(pairs: InteractionRows, findings: Findings) -> List[SequenceSamples]:
     """Splits the sequences of users into training, validation and test.
 
@@ -124,8 +132,7 @@ def leave_last_out(pairs: InteractionRows, findings: Findings) -> List[SequenceS
     Raises:
         DataError: no user has an item to train on.
     """
-    assert pairs.time_P is not None
-    pairs = pairs.take(np.lexsort((np.arange(len(pairs.user_P)), pairs.time_P, pairs.user_P)))
+    pairs = pairs.take(rows_in_order(pairs))
     num_users, num_items = len(pairs.catalog.users), len(pairs.catalog.items)
     count_U = np.bincount(pairs.user_P, minlength=num_users)
     report_few_items(pairs, count_U, findings)
