@@ -376,7 +376,8 @@ class ClassSetTable(FeatureTable):
         """See `FeatureFiles.resolved`: the columns of the classes are found, and are no inputs."""
         setting = "dataset.target" if self.targets is None else "dataset.targets"
         self.require_weight(path)
-        found = find_set_columns(path, self.targets or self.target, self.delimiter, (), self.missing, setting, (), True)
+        labels = self.targets or self.target
+        found = find_set_columns(path, labels, self.delimiter, (), self.missing, setting, names_classes=True)
         given = [name for name in found.columns if name in {*(self.features or ()), *self.columns}]
         if given:
             raise DataError(
