@@ -95,8 +95,7 @@ def read_adapter(path: Union[str, Path]) -> Adapter:
         WeightsError: a file is missing or damaged, or PEFT computes something else than W x + (alpha / r) B A x.
     """
     path = Path(path)
-    folder = path.parent if path.name.endswith(SAFETENSORS) else path
-    file = path if path.name.endswith(SAFETENSORS) else folder / ADAPTER
+    folder, file = (path.parent, path) if path.name.endswith(SAFETENSORS) else (path, path / ADAPTER)
     said = f"model.lora.adapter={path}"
     if not folder.is_dir():
         raise WeightsError(f"{said}: there is no such folder. Name one with {ADAPTER_CONFIG} and {ADAPTER}.")
