@@ -225,7 +225,7 @@ class DicomFile:
         """Returns the number of frames."""
         count = self._number("NumberOfFrames", 1)
         if count != int(count) or not 0 < count <= _MAX_FRAMES:
-            raise ValueError(f"its NumberOfFrames is {count:.0f}, and 1 to {_MAX_FRAMES:,} frames are read")
+            raise ValueError(f"its NumberOfFrames is {count:.10g}, and 1 to {_MAX_FRAMES:,} frames are read")
         groups = _items_of(self._header, "PerFrameFunctionalGroupsSequence")
         if groups and len(groups) != count:
             raise ValueError(f"it has {count:g} frames, and functional groups of {len(groups)}: it is damaged")

@@ -15,8 +15,9 @@ from mxtrain.data.loading.dataset_files import read_bytes
 from mxtrain.errors import DataError, LoaderError
 from mxtrain.vision import exported_images
 from mxtrain.vision.classification.image_folder import ImageFolder
+from mxtrain.vision.images import dicom as dicom_module
 from mxtrain.vision.images import volume_files
-from mxtrain.vision.images.dicom import DicomFile
+from mxtrain.vision.images.dicom import DicomFile, has_frames
 from mxtrain.vision.images.dicom_pixels import PixelLayout, require_frames
 from mxtrain.vision.images.dicom_volume import DicomVolume, open_frames
 from mxtrain.vision.images.files import ImageFiles
@@ -249,6 +250,44 @@ def test_damaged_files_are_named_before_the_work(case, tmp_path, capfd):
     with pytest.raises(LoaderError, match=said):
         lenient.read(0)
     assert SECRET not in f"{caught.value}{capfd.readouterr()}"
+
+
+@pytest.mark.parametrize("vr, count, said", [("IS", "0", "0"), ("DS", "2.5", "2.5")])
+def test_numbers_of_frames_are_whole(vr, count, said):
+    dataset = describe_frames(FRAMES)
+    dataset.add_new(0x00280008, vr, count)
+    content = encode(dataset)
+    with pytest.raises(ValueError, match=rf"its NumberOfFrames is {said}, and 1 to 100,000 frames are read"):
+        DicomFile(content, len(content))
+
+
+def test_damaged_headers_have_no_frames():
+    content = encode(ct())
+    assert not any(has_frames(io.BytesIO(content[:length])) for length in range(0, 300, 13))
+
+
+@pytest.mark.parametrize("syntax, length", [("1.2.840.10008.1.2.1", -1), ("1.2.840.10008.1.2.4.50", 4)])
+def test_pixels_lie_as_their_transfer_syntax_says(syntax, length):
+    layout = PixelLayout(2, 2, 1, 8, 8, 7, False, "MONOCHROME2", False, syntax)
+    with pytest.raises(ValueError, match=rf"its transfer syntax is .*{syntax}\)?, and its pixels lie otherwise"):
+        require_frames((100, length), layout, 1, 200)
+
+
+def test_places_that_are_not_finite_give_no_order():
+    places = ([0, 0, "1e999"], [0, 0, 1], [0, 0, 0])
+    groups = [functional_group(ImagePositionPatient=place, ImageOrientationPatient=AXIAL) for place in places]
+    volume = open_frames(encode(enhanced(FRAMES[:3], groups)))
+    assert volume.position_F3 is None
+    assert np.array_equal(read(VolumeSlice(volume, 0), "full"), read(dicom(FRAMES[0]), "full"))
+
+
+def test_percentiles_of_large_files_are_those_of_all_columns(monkeypatch):
+    """Every eighth value would be one of two columns."""
+    monkeypatch.setattr(dicom_module, "_PERCENTILE_VALUES", 137)
+    frames = np.full((5, 12, 16), 2000, np.uint16)
+    frames[:, :, ::8] = 0
+    for part, frame in zip(slices(encode(describe_frames(frames))), frames):
+        np.testing.assert_allclose(read(part, "percentile")[0], frame * (255 / 2000), atol=1e-3)
 
 
 def test_headers_of_too_many_items_are_refused():
