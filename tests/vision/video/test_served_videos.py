@@ -41,7 +41,6 @@ def changed(path: str, value: Any) -> Dict[str, Any]:
         ("signature.shape", [9, 0, 20], "the shape of videos is"),
         ("signature.decoding.shape", [9, 18, 0], "the shape of videos is"),
         ("signature.decoding.shape", [6, 18, 22], "the decoding of videos is .* for 9 channels"),
-        ("signature.shape", [8, 16, 20], "the decoding of videos is .* for 8 channels"),
         ("signature.decoding.central_crop", 0, "the decoding of videos is"),
         ("signature.decoding.central_crop", 1.5, "the decoding of videos is"),
         ("facts.frame_step", 0, "the distance of frames is 0"),
@@ -50,6 +49,13 @@ def changed(path: str, value: Any) -> Dict[str, Any]:
 def test_damaged_signatures_are_refused(path: str, value: Any, said: str) -> None:
     with pytest.raises(ValueError, match=said):
         VideoBodyReader(changed(path, value), None)
+
+
+def test_channels_are_those_of_whole_frames() -> None:
+    signature = changed("signature.shape", [8, 16, 20])
+    signature["signature"]["decoding"]["shape"] = [8, 18, 22]
+    with pytest.raises(ValueError, match="the decoding of videos is .* for 8 channels"):
+        VideoBodyReader(signature, None)
 
 
 @pytest.mark.parametrize("step", [None, 1, 2])
