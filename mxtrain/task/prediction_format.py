@@ -27,7 +27,7 @@ class JoinedFile(Protocol):
     """File of the predictions of several samples, such as the slices of a volume.
 
     Attributes:
-        location: file whose parts are the samples.
+        location: file whose parts are the samples, or folder that holds their files.
         ending: extension of the file that is written.
         samples: indices of the samples.
     """

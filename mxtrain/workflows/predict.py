@@ -391,10 +391,16 @@ def file_names(locations: Sequence[str], ending: str = ".png", joined: Sequence[
         if file is not None and index > file.samples.start:
             names.append(names[-1])
             continue
-        path = numbered_line(Path(os.path.relpath(os.path.abspath(file.location if file else location), common)))
-        path = path.with_name(path.name[:-3]) if path.name.lower().endswith(".nii.gz") else path
+        place = os.path.abspath(file.location if file else location)
+        path = numbered_line(Path(os.path.relpath(place, common)))
+        if os.path.isdir(place):  # its name has no extension, but may have dots
+            path = path if path.name else Path(os.path.basename(place) or "volume")
+            stem = path
+        else:
+            path = path.with_name(path.name[:-3]) if path.name.lower().endswith(".nii.gz") else path
+            stem = path.with_suffix("")
         numbered = (path.with_name(f"{path.name}-{number}") for number in itertools.count(2))
-        candidates = (str(candidate) for candidate in itertools.chain([path.with_suffix(""), path], numbered))
+        candidates = (str(candidate) for candidate in itertools.chain([stem, path], numbered))
         name = next(name for name in candidates if name.lower() not in used)
         used.add(name.lower())  # file systems may ignore case
         names.append(f"{name}{file.ending if file else ending}")

@@ -72,6 +72,7 @@ def functional_group(**elements: Any) -> Dataset:
         "FrameVOILUTSequence": ("WindowCenter", "WindowWidth", "VOILUTFunction"),
         "PlanePositionSequence": ("ImagePositionPatient",),
         "PlaneOrientationSequence": ("ImageOrientationPatient",),
+        "PixelMeasuresSequence": ("PixelSpacing",),
     }
     for sequence, names in sequences.items():
         item = Dataset()

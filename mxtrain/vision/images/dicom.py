@@ -78,6 +78,7 @@ _GROUPS = {
     "VOILUTFunction": "FrameVOILUTSequence",
     "ImagePositionPatient": "PlanePositionSequence",
     "ImageOrientationPatient": "PlaneOrientationSequence",
+    "PixelSpacing": "PixelMeasuresSequence",
 }
 """Element -> functional group in which enhanced objects have it."""
 _ITEM = b"\xfe\xff\x00\xe0"
@@ -88,8 +89,6 @@ _NUMBER_OF_FRAMES, _ROWS = b"\x28\x00\x08\x00", b"\x28\x00\x10\x00"
 """Tags as they lie in files."""
 _FIRST_PIXELS, _PIXELS = 0x7FE00008, 0x7FE00010
 _TRANSFER_SYNTAX = 0x00020010
-_POSITION, _PLANE = 0x00200032, 0x00200037
-"""ImagePositionPatient and ImageOrientationPatient."""
 _GREY = ("MONOCHROME1", "MONOCHROME2")
 _COLOUR = ("RGB", "YBR_FULL", "YBR_FULL_422", "YBR_ICT", "YBR_RCT")
 _OTHERS = ("PALETTE COLOR", "YBR_PARTIAL_422", "YBR_PARTIAL_420", "XYB", "HSV", "ARGB", "CMYK")
@@ -112,26 +111,6 @@ def require_pydicom(path: str) -> None:
         raise DataError(f"'{path}' is a DICOM file, and pydicom is not installed, which reads it. {_INSTALL}.")
 
 
-def slice_position(head: bytes) -> Optional[float]:
-    """Returns the position of a slice along the normal of its plane, in millimetres, by ImageOrientationPatient and
-    ImagePositionPatient; None if the file does not say it, or is damaged.
-
-    Args:
-        head: beginning of the file.
-    """
-    try:
-        syntax, begin = _read_syntax(head)
-        file = io.BytesIO(head[begin:])
-        header = _read_dataset(file, syntax == IMPLICIT, lambda tag, vr, length: tag > _PLANE, [_POSITION, _PLANE])
-        plane_6 = [float(value) for value in header.get("ImageOrientationPatient") or ()]
-        position_3 = [float(value) for value in header.get("ImagePositionPatient") or ()]
-    except Exception:  # of pydicom; reading the image raises the error
-        return None
-    if len(plane_6) != 6 or len(position_3) != 3 or not np.isfinite([*plane_6, *position_3]).all():
-        return None
-    return float(np.cross(plane_6[:3], plane_6[3:]) @ position_3)
-
-
 class DicomFile:
     """Header of a DICOM file, by which its frames are decoded.
 
@@ -150,7 +129,7 @@ class DicomFile:
         Raises:
             ValueError: pydicom is not installed, or the file is damaged, too large, or not of a supported kind.
         """
-        self._syntax, begin = _read_syntax(head)
+        self._syntax, begin = read_syntax(head)
         self._header, self._pixel_span = _read_header(head, begin, self._syntax == IMPLICIT, file_size)
         if "ModalityLUTSequence" in self._header:
             raise ValueError(
@@ -204,11 +183,7 @@ class DicomFile:
     def vector(self, name: str, frame: int, length: int) -> Optional[np.ndarray]:
         """Returns the numbers of an element of a frame, such as ImagePositionPatient; None if it does not have so
         many."""
-        try:
-            vector = np.array([float(value) for value in self._dataset_of(name, frame).get(name) or ()])
-        except Exception:  # of pydicom, whose text may repeat private content
-            return None
-        return vector if len(vector) == length and np.isfinite(vector).all() else None
+        return numbers_of(self._dataset_of(name, frame), name, length)
 
     def _stored(self, content: bytes, frame: int) -> np.ndarray:
         _silence_pydicom()  # another thread may have restored the filters of warnings since the header was read
@@ -398,10 +373,10 @@ def has_frames(opened: BinaryIO) -> bool:
     elif head.find(_NUMBER_OF_FRAMES, 0, rows) < 0:  # most files, without the work of parsing
         return False
     try:
-        syntax, begin = _read_syntax(head)
+        syntax, begin = read_syntax(head)
         tag = _TAGS["NumberOfFrames"]
         file = io.BytesIO(head[begin:])
-        header = _read_dataset(file, syntax == IMPLICIT, lambda reached, vr, length: reached > tag, [tag])
+        header = read_dataset(file, syntax == IMPLICIT, lambda reached, vr, length: reached > tag, [tag])
         return float(_first_value(header, "NumberOfFrames") or 1) > 1
     except (ValueError, TypeError):
         return False
@@ -412,11 +387,11 @@ def scale_full(value: np.ndarray, low: float, high: float) -> np.ndarray:
     return ((value - low) * (WHITE / (high - low))).astype(np.float32)
 
 
-def _read_syntax(content: bytes) -> Tuple[str, int]:
+def read_syntax(content: bytes) -> Tuple[str, int]:
     """Reads the file meta information (group 2). Returns the UID of the transfer syntax, and the offset of the data set
     behind it. `pydicom.dcmread` is not called: it would unpack a deflated data set, of any size, first."""
     file = io.BytesIO(content[HEAD_BYTES : HEAD_BYTES + MAX_HEADER_BYTES])
-    meta = _read_dataset(file, False, lambda tag, vr, length: tag >> 16 != 2, [_TRANSFER_SYNTAX])
+    meta = read_dataset(file, False, lambda tag, vr, length: tag >> 16 != 2, [_TRANSFER_SYNTAX])
     syntax, offset = _first_value(meta, "TransferSyntaxUID"), HEAD_BYTES + file.tell()
     if offset >= len(content) or not isinstance(syntax, str):
         raise ValueError("it ends before its data set, or does not say its transfer syntax: it is damaged")
@@ -438,7 +413,7 @@ def _read_header(content: bytes, begin: int, is_implicit: bool, file_size: int) 
             reached.update(tag=tag, length=length, begin=begin + file.tell())
         return tag >= _FIRST_PIXELS
 
-    header = _read_dataset(file, is_implicit, is_at_pixels, [*_TAGS.values()])
+    header = read_dataset(file, is_implicit, is_at_pixels, [*_TAGS.values()])
     if not reached and file.tell() >= MAX_HEADER_BYTES <= len(content) - begin:
         raise ValueError(f"its header takes more than {MAX_HEADER_BYTES >> 20} MiB")
     if reached.get("tag") != _PIXELS:
@@ -452,16 +427,16 @@ def _read_header(content: bytes, begin: int, is_implicit: bool, file_size: int) 
     return header, (begin, length)
 
 
-def _read_dataset(file: io.BytesIO, is_implicit: bool, stops_at: Callable[..., bool], tags: List[int]) -> Any:
+def read_dataset(file: io.BytesIO, is_implicit: bool, stops_at: Callable[..., bool], tags: List[int]) -> Any:
     """Returns a `pydicom.Dataset` with the elements `tags`. pydicom skips all others, such as names and dates, and
     converts values only when they are accessed."""
     try:
-        read_dataset = importlib.import_module("pydicom.filereader").read_dataset
+        parse = importlib.import_module("pydicom.filereader").read_dataset
     except ImportError as error:
         raise ValueError(f"it is a DICOM file, and pydicom, which reads it, is not installed. {_INSTALL}") from error
     _silence_pydicom()
     try:
-        return read_dataset(file, is_implicit, True, stop_when=stops_at, specific_tags=tags)
+        return parse(file, is_implicit, True, stop_when=stops_at, specific_tags=tags)
     except Exception as error:  # pydicom lets through KeyError, struct.error, RecursionError ...
         # Without the cause, whose text may repeat private content of the file.
         raise ValueError(f"its header is damaged ({type(error).__name__})") from None
@@ -488,6 +463,15 @@ def _first_value(dataset: Any, name: str) -> Any:
     if isinstance(value, str):
         value = value.strip(" \0")
     return None if value == "" else value
+
+
+def numbers_of(dataset: Any, name: str, count: int) -> Optional[np.ndarray]:
+    """Returns the numbers of an element of a `pydicom.Dataset`; None if it does not have so many."""
+    try:
+        vector = np.array([float(value) for value in dataset.get(name) or ()])
+    except Exception:  # of pydicom, whose text may repeat private content
+        return None
+    return vector if len(vector) == count and np.isfinite(vector).all() else None
 
 
 def _silence_pydicom() -> None:

@@ -14,11 +14,9 @@ from typing import Callable, List, Optional, Sequence, Tuple
 import numpy as np
 
 from mxtrain.vision.images.dicom import DicomFile, has_frames
+from mxtrain.vision.images.dicom_place import SAME_DIRECTION, affine_of
 from mxtrain.vision.images.volume_slice import as_labels
 from mxtrain.vision.images.window import Window
-
-_SAME_DIRECTION = 1e-3
-"""Largest difference of direction cosines of frames that are parallel."""
 
 
 class DicomVolume:
@@ -51,6 +49,17 @@ class DicomVolume:
         """Decodes a slice; see `Volume.planes`."""
         return self._file.planes(self._load(), self._order[number], window)
 
+    def affine(self) -> np.ndarray:
+        """Returns the map from column, row and number of a slice to millimetres; see `affine_of`.
+
+        Raises:
+            ValueError: the frames do not say their places, or do not lie at equal distances.
+        """
+        plane_6 = self._file.vector("ImageOrientationPatient", 0, 6)
+        if self.position_F3 is None or plane_6 is None:
+            raise ValueError("they do not say their places, or are not parallel")
+        return affine_of(self.position_F3, plane_6, self._file.vector("PixelSpacing", 0, 2))
+
     def labels(self, number: int) -> np.ndarray:
         """Returns the labels of a slice; see `Volume.labels`."""
         return as_labels(self._file.values(self._load(), self._order[number]))
@@ -73,7 +82,7 @@ def _sorted_frames(file: DicomFile) -> Tuple[Sequence[int], Optional[np.ndarray]
             file.vector(name, frame, length)
             for name, length in (("ImagePositionPatient", 3), ("ImageOrientationPatient", 6))
         )
-        if plane is None or position is None or own is None or np.abs(own - plane).max() > _SAME_DIRECTION:
+        if plane is None or position is None or own is None or np.abs(own - plane).max() > SAME_DIRECTION:
             return in_file, None
         positions.append(position)
     assert plane is not None

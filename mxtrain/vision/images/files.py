@@ -18,7 +18,8 @@ from mxtrain.data.loading.samples import Source
 from mxtrain.errors import DataError, LoaderError
 from mxtrain.files.regular_files import prefetch_files
 from mxtrain.vision.images import nifti
-from mxtrain.vision.images.dicom import HEAD_BYTES, is_dicom, require_pydicom, slice_position
+from mxtrain.vision.images.dicom import HEAD_BYTES, is_dicom, require_pydicom
+from mxtrain.vision.images.dicom_place import PLACE_BYTES, SlicePlace, read_place
 
 if TYPE_CHECKING:
     from mxtrain.vision.images.decoding import EncodedImages
@@ -44,8 +45,6 @@ _UNREAD_EXTENSIONS = (
     *VIDEO_EXTENSIONS,
 )
 """Extensions of images and videos in formats that are not supported. A warning names skipped files."""
-_POSITION_BYTES = 1 << 17
-"""Bytes at the beginning of a DICOM file in which the position of its slice is searched."""
 MAX_BYTES = 2 << 30
 """Largest allowed size of a file, above that of the largest supported image."""
 
@@ -217,26 +216,28 @@ def list_images(folder: Union[str, Path], findings: Findings = STRICT) -> List[P
 
 
 def list_slices(folder: Union[str, Path], findings: Findings = STRICT) -> List[Path]:
-    """Lists the images in a folder as `list_images`, but the DICOM files of each folder by their position in the
-    patient, if all of them say it: the names of files often have another order."""
+    """Lists the images in a folder as `list_images`, but the DICOM files of each folder by their series and their
+    position in the patient, if all of them say it: the names of files often have another order."""
     ordered: List[Path] = []
     paths_in: Dict[Path, List[Path]] = {}  # the images of a folder may lie on both sides of those of a subfolder
     for path in list_images(folder, findings):
         paths_in.setdefault(path.parent, []).append(path)
     for paths in paths_in.values():
-        positions = [_slice_position(path) for path in paths] if all(is_medical(str(path)) for path in paths) else []
-        if positions and None not in positions:
-            paths = [path for _, path in sorted(zip(positions, paths))]
+        places = [place_of(str(path)) for path in paths] if all(is_medical(str(path)) for path in paths) else []
+        keys = [(place.series, place.height) for place in places if place is not None]
+        if len(keys) == len(paths):
+            paths = [path for _, path in sorted(zip(keys, paths))]
         ordered += paths
     return ordered
 
 
-def _slice_position(path: Path) -> Optional[float]:
-    if str(path).lower().endswith(nifti.ENDINGS):
+def place_of(path: str) -> Optional[SlicePlace]:
+    """Returns the place of the slice in a DICOM file; None for other files, and for files that do not say it."""
+    if not is_medical(path) or path.lower().endswith(nifti.ENDINGS):
         return None
     try:
         with open_regular(path) as (file, _):
-            return slice_position(file.read(_POSITION_BYTES))
+            return read_place(file.read(PLACE_BYTES))
     except DataError:  # reading the image raises it
         return None
 

@@ -1,4 +1,4 @@
-"""Writes label volumes as NIfTI files that lie where another volume lies. Only NumPy is needed.
+"""Writes label volumes as NIfTI files that lie where other images lie. Only NumPy is needed.
 
 Source: https://nifti.nimh.nih.gov, nifti1.h and nifti2.h.
 Legend: X, Y, Z axes of a stored volume.
@@ -14,12 +14,30 @@ import numpy as np
 from mxtrain.vision.images.nifti import byte_order, is_second_version, unpacked_head
 
 _CODES: Dict[str, int] = {"uint8": 2, "uint16": 512}
+_MILLIMETRES, _SCANNER = 2, 1
+"""Code of the unit, and of coordinates."""
 _COPIED = {
     False: ((0, 4), (40, 56), (76, 92), (123, 124), (252, 328), (344, 348)),
     True: ((0, 12), (16, 80), (104, 136), (344, 496), (500, 504)),
 }
 """Is it NIfTI-2? -> first and last offset of the fields that are copied: version, spacing with its unit, qform and
 sform. Texts, which may name a patient, are not."""
+
+
+def header_of(affine_34: np.ndarray) -> bytes:
+    """Returns a header of NIfTI-1 with the version and the place of a volume alone, for `encode_labels`.
+
+    Args:
+        affine_34: map from indices to millimetres, towards right, anterior and superior.
+    """
+    head = bytearray(348)
+    struct.pack_into("<i", head, 0, len(head))
+    struct.pack_into("<8f", head, 76, 1.0, *np.linalg.norm(affine_34[:, :3], axis=0), 1.0, 0.0, 0.0, 0.0)
+    head[123] = _MILLIMETRES
+    struct.pack_into("<2h", head, 252, 0, _SCANNER)  # no quaternion: slices of a tilted gantry are sheared
+    struct.pack_into("<12f", head, 280, *affine_34.ravel())
+    head[344:348] = b"n+1\0"
+    return bytes(head)
 
 
 def encode_labels(begin: bytes, label_XYZ: np.ndarray) -> bytes:

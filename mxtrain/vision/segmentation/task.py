@@ -229,7 +229,7 @@ class SegmentationFormat(PredictionFormat):
         return mask_png(prediction.astype("int64"), values_of(signature))
 
     def joined_files(self, signature: Signature, source: Samples) -> Sequence[JoinedFile]:
-        """Returns a label volume for each NIfTI volume, as NIfTI."""
+        """Returns a label volume for each volume and each DICOM series, as NIfTI."""
         from mxtrain.vision.segmentation.label_volumes import label_volumes
 
         return label_volumes(source, values_of(signature))

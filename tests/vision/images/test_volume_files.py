@@ -393,6 +393,8 @@ def test_label_volumes_are_learned_and_predicted(labelled, tmp_path, capfd):
     assert {row["mask"] for row in rows} == {str(tmp_path / "turned" / "turned.nii")}
     assert run(["predict", str(run_dir), str(labelled / "images"), f"folder={labelled / 'images'}"]) == 2
     assert "would be written, and it is one of the files to predict for" in capfd.readouterr().err
+    require_series_predicted(run_dir, np.asarray(source.dataobj), tmp_path)
+    capfd.readouterr()
     values = np.ones((24, 20, 5), np.float32)
     values[:, :, 4] = np.nan
     (tmp_path / "part.nii").write_bytes(nifti(values))
@@ -403,3 +405,26 @@ def test_label_volumes_are_learned_and_predicted(labelled, tmp_path, capfd):
     assert "0 files written to" in printed.err
     assert not list(tmp_path.glob("part/*"))
     assert run(["eval", str(run_dir)]) == 0
+
+
+def require_series_predicted(run_dir, values_XYZ, folder):
+    """A DICOM series has one label volume, with the masks that are predicted for its files one by one."""
+    pytest.importorskip("pydicom", reason="pydicom is not installed: pip install 'mxtrain[dicom]'")
+    from dicom_files import dicom
+
+    series = folder / "series"
+    series.mkdir()
+    for number in range(5):
+        place = {"ImagePositionPatient": [0, 0, 5 - number], "ImageOrientationPatient": [1, 0, 0, 0, 1, 0]}
+        pixels = np.ascontiguousarray(values_XYZ[:, :, number].T.astype(np.uint16))
+        (series / f"{number}.dcm").write_bytes(dicom(pixels, PixelSpacing=[1, 1], **place))
+    assert run(["predict", str(run_dir), str(series), f"folder={folder / 'joined'}"]) == 0
+    (path,) = (folder / "joined").iterdir()
+    assert path.name == "series.nii.gz"
+    image = pytest.importorskip("nibabel").load(path)
+    assert np.array_equal(image.affine, np.diag([-1, -1, 1, 1]) + [[0] * 4, [0] * 4, [0, 0, 0, 1], [0] * 4])
+    for number in range(5):
+        file = series / f"{number}.dcm"
+        assert run(["predict", str(run_dir), str(file), f"folder={folder / 'single'}"]) == 0
+        with Image.open(folder / "single" / f"{number}.png") as mask:
+            assert np.array_equal(np.asarray(mask), np.asarray(image.dataobj)[:, :, 4 - number].T)
