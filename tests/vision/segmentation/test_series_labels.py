@@ -13,7 +13,7 @@ from mxtrain.vision.segmentation.masked_images import MaskCoding, MaskedImages
 from mxtrain.workflows.predict import file_names
 
 pytest.importorskip("pydicom", reason="pydicom is not installed: pip install 'mxtrain[dicom]'")
-from dicom_files import dicom, encode, enhanced, functional_group
+from dicom_files import describe_frames, dicom, encode, enhanced, functional_group
 
 nibabel = pytest.importorskip("nibabel")
 pytestmark = pytest.mark.filterwarnings("ignore:.*:UserWarning:pydicom")  # of what is written
@@ -138,9 +138,15 @@ def test_series_with_a_file_of_no_place_between_its_slices(tmp_path, caplog):
     assert "files without a place, or of another series, lie between them" in caplog.text
 
 
-def test_spacing_is_missing(tmp_path, caplog):
+def test_films_have_no_label_volume(tmp_path, caplog):
+    (tmp_path / "a.dcm").write_bytes(encode(describe_frames(np.zeros((3, *SIZE), np.uint16))))
+    assert not volumes_of([tmp_path / "a.dcm"]) and not caplog.text
+
+
+@pytest.mark.parametrize("spacing", [None, [0, 0]])
+def test_spacing_is_missing(tmp_path, caplog, spacing):
     for number in range(2):
-        write_slice(tmp_path / f"{number}.dcm", number, PixelSpacing=None)
+        write_slice(tmp_path / f"{number}.dcm", number, PixelSpacing=spacing)
     assert not volumes_of(list_slices(tmp_path))
     assert "they do not say their PixelSpacing" in caplog.text
 
