@@ -46,7 +46,19 @@ class SoftmaxCrossEntropyLoss(gluon.HybridBlock):
         return loss_B
 
 
-class AllArraysLoss(gluon.Block):
+class LossAround(gluon.HybridBlock):
+    """Base class of losses around a task's loss. If that is not a HybridBlock, they are not hybridized either."""
+
+    def register_child(self, block: Any, name: Any = None) -> None:
+        # HybridBlock rejects children that are plain blocks, such as losses of regression and of users.
+        gluon.Block.register_child(self, block, name)  # type: ignore[attr-defined]
+
+    def hybridize(self, active: bool = True, **kwargs: Any) -> None:
+        is_hybrid = all(isinstance(block, gluon.HybridBlock) for block in self._children.values())
+        (super() if is_hybrid else super(gluon.HybridBlock, self)).hybridize(active, **kwargs)  # type: ignore[attr-defined]
+
+
+class AllArraysLoss(LossAround):
     """Wraps a user's loss that gets all outputs of the network and all targets. It need not be hybridizable."""
 
     def __init__(self, block: gluon.Block):
@@ -54,7 +66,7 @@ class AllArraysLoss(gluon.Block):
         self.weighted = False
         self.block = block
 
-    def forward(self, *arrays: Array) -> Any:
+    def hybrid_forward(self, F: OperatorModule, *arrays: Array) -> Any:
         return self.block(*arrays)
 
 
@@ -76,7 +88,7 @@ class FirstGradientLoss(gluon.HybridBlock):
         return (*outputs[:1], *map(F.BlockGrad, outputs[1:]))
 
 
-class RegressionLoss(gluon.Block):
+class RegressionLoss(LossAround):
     """Applies a Gluon loss, or a user's loss, to predictions (B, 1) and targets (B,).
 
     Args:
@@ -91,8 +103,8 @@ class RegressionLoss(gluon.Block):
         self.block = block
         self._mean, self._std = mean, std
 
-    def forward(self, prediction_B1: Array, target_B: Array) -> Any:
-        target_B1 = target_B.reshape((-1, 1))
+    def hybrid_forward(self, F: OperatorModule, prediction_B1: Array, target_B: Array) -> Any:
+        target_B1 = F.reshape(target_B, shape=(-1, 1))
         if (self._mean, self._std) != (0.0, 1.0):
             target_B1 = (target_B1 - self._mean) / self._std
         return self.block(prediction_B1, target_B1)
@@ -116,18 +128,6 @@ class BinaryCrossEntropyLoss(gluon.HybridBlock):
         # -log p and -log(1 - p)
         yes_B, no_B = F.Activation(-score_B, act_type="softrelu"), F.Activation(score_B, act_type="softrelu")
         return self._pos_weight * target_B * yes_B + (1 - target_B) * no_B
-
-
-class LossAround(gluon.HybridBlock):
-    """Base class of losses around a task's loss. If that is not a HybridBlock, they are not hybridized either."""
-
-    def register_child(self, block: Any, name: Any = None) -> None:
-        # HybridBlock rejects children that are plain blocks, such as losses of regression and of users.
-        gluon.Block.register_child(self, block, name)  # type: ignore[attr-defined]
-
-    def hybridize(self, active: bool = True, **kwargs: Any) -> None:
-        is_hybrid = all(isinstance(block, gluon.HybridBlock) for block in self._children.values())
-        (super() if is_hybrid else super(gluon.HybridBlock, self)).hybridize(active, **kwargs)  # type: ignore[attr-defined]
 
 
 class TargetsLoss(LossAround):
@@ -180,7 +180,7 @@ class SampleWeightLoss(LossAround):
         return (loss_B, *(others if self._returns_weight else [weight_B, *others]))
 
 
-class IndexLabelLoss(gluon.Block):
+class IndexLabelLoss(LossAround):
     """Wraps a user's loss that takes scores (B, K) and class indices (B,). It need not be hybridizable."""
 
     def __init__(self, block: gluon.Block):
@@ -189,7 +189,7 @@ class IndexLabelLoss(gluon.Block):
         self.weighted = False
         self.block = block
 
-    def forward(self, scores: Array, label: Array) -> Any:
+    def hybrid_forward(self, F: OperatorModule, scores: Array, label: Array) -> Any:
         return self.block(scores, label)
 
 
