@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from mxtrain.engine.backend import gluon, mx, nd
+from mxtrain.loss.blocks import AllArraysLoss, IndexLabelLoss, RegressionLoss
 from mxtrain.metric.meter import LossWeights, Meter
 from mxtrain.metric.metrics import Accuracy
 from mxtrain.metric.spec import Metric
@@ -111,6 +112,39 @@ def test_a_loss_that_needs_real_arrays_is_called_with_them() -> None:
     assert not made._executors.train.fused.takes(batch(8, 0))  # type: ignore[union-attr]
     wanted = build(loss=gluon.loss.SoftmaxCrossEntropyLoss()).forward_backward(batch(8, 0)).asnumpy()
     np.testing.assert_allclose(found, wanted, rtol=1e-6)
+
+
+class Distance(gluon.HybridBlock):
+    """A hybridizable loss of a user: mean squared distance of the outputs (B, K) from a number (B,) or (B, 1)."""
+
+    def hybrid_forward(self, F, output_BK, target):
+        return F.mean(F.square(F.broadcast_sub(output_BK, F.reshape(target, shape=(-1, 1)))), axis=1)
+
+
+WRAPPED = {
+    "regression": lambda block: RegressionLoss(block, 1.5, 2.0),
+    "class indices": IndexLabelLoss,
+    "all arrays": AllArraysLoss,
+}
+
+
+@pytest.mark.parametrize("name", WRAPPED)
+def test_losses_around_hybridizable_blocks_join_the_graph(name: str) -> None:
+    together, apart = build(loss=WRAPPED[name](Distance())), build(loss=WRAPPED[name](Distance()))
+    for first, second in zip(trained(together, fused=True), trained(apart, fused=False)):
+        np.testing.assert_array_equal(first, second)
+    executor = together._executors.train
+    assert isinstance(executor, Pipelined) and executor.fused is not None
+    assert executor.fused.takes(batch(8, 0))
+
+
+@pytest.mark.parametrize("name", WRAPPED)
+def test_losses_around_blocks_that_need_real_arrays_get_them(name: str) -> None:
+    made = build(loss=WRAPPED[name](Touching()))
+    executor = made._executors.train
+    assert isinstance(executor, Pipelined) and executor.fused is not None
+    assert not executor.fused.takes(batch(8, 0))
+    assert np.isfinite(made.forward_backward(batch(8, 0)).asnumpy()).all()
 
 
 def test_hooks_of_a_network_are_called() -> None:
