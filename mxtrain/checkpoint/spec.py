@@ -39,7 +39,8 @@ class CheckpointSpec(Spec):
     """Save a checkpoint at the end of the run, even if it is interrupted."""
     upload: Optional[str] = None
     """Address in an object store, such as s3://bucket/runs/a, that holds the same checkpoints: they are uploaded in the
-    background, and a run directory that lacks them downloads them. Each run needs an address of its own."""
+    background, and a run directory that lacks them downloads them. Each run needs an address of its own, which belongs
+    to the machine that was started last."""
     on_signal: Literal["stop", "save"] = "stop"
     """Reaction to SIGUSR1 and SIGUSR2, with which schedulers announce the end of a job (Slurm's --signal, submitit),
     and to the notice of `cluster.notice`. stop: save and end with exit code 75, as at the end of a budget;

@@ -7,6 +7,7 @@ Reasons: docs/decisions/0025-unusable-checkpoints.md.
 
 from __future__ import annotations
 
+import math
 import os
 import shutil
 import stat
@@ -156,11 +157,15 @@ class CheckpointStore:
         self._join()
         return self.poll()
 
-    def close(self) -> None:
-        """Waits for the save in flight and for its upload. Outcomes can still be polled."""
+    def close(self, seconds_left: Callable[[], float] = lambda: math.inf) -> None:
+        """Waits for the save in flight and for its upload. Outcomes can still be polled.
+
+        Args:
+            seconds_left: returns the seconds for which it may still wait for the upload.
+        """
         self._join()
         if self._upload is not None:
-            self._upload.wait()
+            self._upload.wait(seconds_left)
 
     def latest(self) -> Optional[Checkpoint]:
         """Returns the newest checkpoint that passes verification; unusable ones are reported and skipped.

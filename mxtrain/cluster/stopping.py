@@ -7,6 +7,7 @@ the start.
 
 from __future__ import annotations
 
+import math
 import os
 import select
 import signal
@@ -309,6 +310,11 @@ class SignalStop:
             and callable(self._handlers[self._stopped_by_warning])
         ):
             signal.raise_signal(self._stopped_by_warning)
+
+    def seconds_left(self) -> float:
+        """Returns the seconds for which the run may still upload: four fifths of the grace time since the first signal,
+        because it must end in the rest; infinite before a signal and after a warning, whose end is not known."""
+        return math.inf if self._first_at is None else self._first_at + 0.8 * self._grace_s - time.monotonic()
 
     def take_save_request(self) -> bool:
         """Returns True once for each warning that only requests a checkpoint."""

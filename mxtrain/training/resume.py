@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fnmatch
+import functools
 import logging
 import os
 import shutil
@@ -202,12 +203,8 @@ def settings_that_differ(before: Config, after: Config, whole_run: bool = False)
     return differing
 
 
-def require_same_description(checkpoint: Checkpoint, config: Config) -> None:
-    """Checks that a description computes the same results as the description of the checkpoint.
-
-    Raises:
-        CheckpointError: settings that change the result differ; the message lists them.
-    """
+def changed_settings(checkpoint: Checkpoint, config: Config) -> List[str]:
+    """Returns one line for each setting with which a description computes other results than that of a checkpoint."""
     before, after = checkpoint.state["run"]["description"], config
     old, new = before.get("dataset"), after.get("dataset")
     if isinstance(old, dict) and isinstance(new, dict):
@@ -216,7 +213,16 @@ def require_same_description(checkpoint: Checkpoint, config: Config) -> None:
         same = {name: old.get(name) for name in DATA_DEPENDENT if "auto" in (old.get(name), new.get(name))}
         after = {**after, "dataset": {**new, **same}}
     allowed = tuple(f"  {name}: " for name in (config.get("checkpoint") or {}).get("changes") or ())
-    lines = [line for line in differences(before, after) if not line.startswith(allowed)]
+    return [line for line in differences(before, after) if not line.startswith(allowed)]
+
+
+def require_same_description(checkpoint: Checkpoint, config: Config) -> None:
+    """Checks that a description computes the same results as the description of the checkpoint.
+
+    Raises:
+        CheckpointError: settings that change the result differ; the message lists them.
+    """
+    lines = changed_settings(checkpoint, config)
     if lines:
         raise CheckpointError(
             f"{checkpoint.path} was made by a description that computes something else:\n" + "\n".join(lines) + "\n"
@@ -396,7 +402,8 @@ def find_resume_point(run_dir: Path, keep: CheckpointSpec, config: Config) -> Re
         from mxtrain.checkpoint.upload import CheckpointUpload, fetch_checkpoints
 
         upload = CheckpointUpload(keep.upload)
-        fetch_checkpoints(keep.upload, run_dir / CHECKPOINTS, keep.resume == "never")
+        differences = functools.partial(changed_settings, config=config)
+        fetch_checkpoints(keep.upload, run_dir / CHECKPOINTS, keep.resume == "never", differences)
     store = CheckpointStore(run_dir / CHECKPOINTS, keep_last=keep.keep_last, keep_top=keep.keep_top, upload=upload)
     return ResumePoint(store, find_checkpoint(keep.resume, store, config))
 

@@ -209,10 +209,11 @@ class Runner:
             self._discard_profile_at_end()
             HEARTBEAT.end()
             result = self._callbacks.end(replace(result, wall_s=time.monotonic() - started), error)
+            # The other workers wait for it below: a supervisor takes a worker that ends long after them as hanging.
+            self._saving.close(self._signals.seconds_left)
         # Closing waits for the other workers, which only arrive here if all workers end the run together.
         if all_workers_end and result.exit_code in AGREED_EXIT_CODES:
             self._workers.close()
-        self._saving.close()
         return result
 
     # The loop.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Optional, Union
+from typing import TYPE_CHECKING, Callable, Optional, Union
 
 from mxtrain.training.callback_list import CallbackList
 
@@ -28,7 +28,10 @@ class NoStore:
     def poll(self) -> None:
         """Does nothing: this worker saves nothing."""
 
-    wait = close = latest = best = require_in_place = poll
+    wait = latest = best = require_in_place = poll
+
+    def close(self, seconds_left: Callable[[], float]) -> None:
+        """Does nothing: this worker uploads nothing."""
 
 
 class Saving:
@@ -66,9 +69,13 @@ class Saving:
         """Waits for the save under way."""
         self._report(self._store.wait())
 
-    def close(self) -> None:
-        """Waits for the save under way and for its upload. Call it at the end of the run."""
-        self._store.close()
+    def close(self, seconds_left: Callable[[], float]) -> None:
+        """Waits for the save under way and for its upload. Call it at the end of the run.
+
+        Args:
+            seconds_left: returns the seconds for which it may still wait for the upload.
+        """
+        self._store.close(seconds_left)
 
     def latest(self) -> Optional[Checkpoint]:
         """Returns the newest good checkpoint, after the save under way."""

@@ -4,15 +4,22 @@ from __future__ import annotations
 
 import json
 import logging
+import signal
+import socket
 import threading
+import time
 from pathlib import Path
+from typing import Optional
 
 import numpy as np
 import pytest
 from object_store import BUCKET, TestStore, shared_store, store  # noqa: F401
+from running import SMALL, Process, has_steps, status
+from running import checkpoints as local_checkpoints
 
 import mxtrain
 from mxtrain.checkpoint import CheckpointStore, Snapshot
+from mxtrain.checkpoint.contents import read_checkpoint
 from mxtrain.checkpoint.spec import CheckpointSpec
 from mxtrain.checkpoint.upload import CheckpointUpload, fetch_checkpoints
 from mxtrain.errors import CheckpointError
@@ -40,10 +47,14 @@ def find(run_dir: Path, **settings: object) -> CheckpointStore:
     )
 
 
+def snapshot(step: int, size: int = 12, value: Optional[int] = None) -> Snapshot:
+    arrays = {"model": {"0.weight": np.full(size, step if value is None else value, "float32")}}
+    return Snapshot(step, 0, arrays, {"run": {}, "step": step}, None, "max", "val/accuracy")
+
+
 def save(checkpoints: CheckpointStore, *steps: int, size: int = 12) -> None:
     for step in steps:
-        arrays = {"model": {"0.weight": np.full(size, step, "float32")}}
-        checkpoints.save(Snapshot(step, 0, arrays, {"step": step}, None, "max", "val/accuracy"))
+        checkpoints.save(snapshot(step, size))
         outcome = checkpoints.wait()
         assert outcome is not None and outcome.error is None
         upload = checkpoints._upload
@@ -52,7 +63,7 @@ def save(checkpoints: CheckpointStore, *steps: int, size: int = 12) -> None:
 
 
 def remote_names(store: TestStore) -> list:
-    return sorted({key.split("/")[2] for key in store.list_keys("runs/a/")})
+    return sorted({key.split("/")[2] for key in store.list_keys("runs/a/")} - {"owner.json"})
 
 
 def test_another_machine_finds_the_same_checkpoints(store, tmp_path: Path) -> None:
@@ -78,7 +89,10 @@ def test_manifests_are_written_last_and_removed_first(store, tmp_path: Path, cap
     assert caplog.text.count(f"waiting for the upload of checkpoints to {ADDRESS}") == 2
     written = [line.rsplit("/", 1)[1] for line in store.proxy.requests if line.startswith("PUT")]
     removed = [line.rsplit("/", 1)[1] for line in store.proxy.requests if line.startswith("DELETE")]
-    assert [name.split("?")[0] for name in written] == ["model.params", "state.json", "manifest.json"] * 2
+    assert [name.split("?")[0] for name in written] == [
+        "owner.json",
+        *["model.params", "state.json", "manifest.json"] * 2,
+    ]
     assert removed[0].split("?")[0] == "manifest.json" and len(removed) == 3
 
 
@@ -130,16 +144,107 @@ def test_checkpoints_of_other_runs_are_not_replaced(store, tmp_path: Path) -> No
     save(find(tmp_path / "one"), 1)
     with pytest.raises(CheckpointError, match="step-00000001 of an earlier run is there"):
         find(tmp_path / "two", resume="never")
-    other = CheckpointStore(tmp_path / "three/checkpoints", keep_last=2, keep_top=1)
-    arrays = {"model": {"0.weight": np.zeros(3, "float32")}}
-    other.save(Snapshot(1, 0, arrays, {"step": 1}, None, "max", "val/accuracy"))
-    other.close()
-    with pytest.raises(CheckpointError, match="with other content than in .* that of another run"):
-        find(tmp_path / "three")
+    with pytest.raises(CheckpointError) as error:
+        fetch_checkpoints(ADDRESS, tmp_path / "three/checkpoints", False, lambda other: [f"  seed: was {other.step}"])
+    assert str(error.value) == (
+        f"checkpoint.upload={ADDRESS}: step-00000001 there is of a run that computes something else:\n"
+        "  seed: was 1\nChoose another address."
+    )
+    assert not (tmp_path / "three/checkpoints").exists()
     assert (
         store.get("runs/a/step-00000001/manifest.json")
         == (tmp_path / "one/checkpoints/step-00000001/manifest.json").read_bytes()
     )
+
+
+def test_a_machine_continues_what_another_one_has_continued(
+    store, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    first = find(tmp_path / "one")
+    save(first, 1, 2)
+    save(find(tmp_path / "two"), 3, 4)
+    # The first machine had saved step 3, too, with other bits, and has lost its connection to the store.
+    first._upload = None
+    first.save(snapshot(3, value=30))
+    first.close()
+    with caplog.at_level(logging.INFO):
+        again = find(tmp_path / "one")
+    assert f"step-00000003: the one at {ADDRESS} replaces another one in" in caplog.text
+    assert "step-00000003, step-00000004: downloaded from" in caplog.text and "trains there since" in caplog.text
+    latest = again.latest()
+    assert latest is not None and latest.step == 4
+    assert (read_checkpoint(tmp_path / "one/checkpoints/step-00000003").arrays("model")["0.weight"] == 3).all()
+    assert not list((tmp_path / "one/checkpoints").glob(".tmp*"))
+    save(again, 5)
+    assert remote_names(store) == ["step-00000004", "step-00000005"]
+
+
+def test_a_machine_that_was_replaced_uploads_and_removes_nothing(
+    store, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    first = find(tmp_path / "one")
+    save(first, 1, 2)
+    second = find(tmp_path / "two")
+    save(second, 3, 4)
+    before = {key: store.get(key) for key in store.list_keys("runs/a/")}
+    save(first, 7, 8)
+    assert {key: store.get(key) for key in store.list_keys("runs/a/")} == before
+    assert caplog.text.count(f"{ADDRESS} has continued this run: '{socket.gethostname()}' trains there since") == 1
+    save(second, 5)
+    assert remote_names(store) == ["step-00000004", "step-00000005"]
+
+
+def test_later_steps_of_the_machine_before_stay_until_they_are_reached(store, tmp_path: Path) -> None:
+    first = find(tmp_path / "one")
+    save(first, 1)
+    second = find(tmp_path / "two")
+    save(first, 2, 3)  # after the second machine has looked, and before its first upload
+    save(second, 2)
+    assert remote_names(store) == ["step-00000001", "step-00000002", "step-00000003"]
+    second.save(snapshot(3, value=33))
+    second.close()
+    latest = find(tmp_path / "three").latest()
+    assert latest is not None and (latest.arrays("model")["0.weight"] == 33).all()
+
+
+def test_the_end_of_the_grace_time_says_what_is_uploaded(
+    store, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    checkpoints = find(tmp_path / "one")
+    save(checkpoints, 1)
+    store.proxy.latency_s = 1.0
+    checkpoints.save(snapshot(2))
+    checkpoints.wait()
+    begun = time.monotonic()
+    with caplog.at_level(logging.INFO):
+        checkpoints.close(lambda: begun + 0.3 - time.monotonic())
+    assert time.monotonic() - begun < 1
+    assert f"waiting for the upload of checkpoints to {ADDRESS}; complete there: step-00000001" in caplog.text
+    assert (
+        f"the time of cluster.grace was over before step-00000002 could be uploaded to {ADDRESS}; complete there: "
+        "step-00000001. All are kept in"
+    ) in caplog.text
+    checkpoints.close()
+    assert remote_names(store) == ["step-00000001", "step-00000002"]
+
+
+@pytest.mark.parametrize("kvstore", ["kvstore=local", "kvstore=dist_sync"])
+def test_a_stopped_run_ends_in_its_grace_time_and_says_what_is_uploaded(store, tmp_path: Path, kvstore: str) -> None:
+    words = ["trainer.max_epochs=5000", "early_stopping=off", "checkpoint.every_epochs=5000"]
+    words += ["checkpoint.keep_top=0", f"checkpoint.upload={ADDRESS}", "cluster.grace=5", kvstore]
+    words += ["cluster.workers=2"] if kvstore != "kvstore=local" else []
+    run = Process(tmp_path / "run", *SMALL, *words)
+    first = "runs/a/step-00000000/manifest.json"
+    run.wait_until(lambda: first in store.list_keys() and has_steps(tmp_path / "run", 20)())
+    store.proxy.latency_s = 30.0
+    begun = time.monotonic()
+    run.kill(signal.SIGTERM).end(143)
+    assert 3.5 < time.monotonic() - begun < 5.5
+    saved = f"step-{status(tmp_path / 'run')['step']:08d}"
+    printed = " ".join(run.output.split())  # a terminal breaks lines
+    assert f"cluster.grace was over before {saved} could be uploaded" in printed
+    assert "complete there: step-00000000" in printed and saved in local_checkpoints(tmp_path / "run")
+    assert status(tmp_path / "run")["state"] == "interrupted"
 
 
 def test_other_objects_are_left_alone(store, tmp_path: Path) -> None:
